@@ -1,0 +1,59 @@
+"""overt: attention computed exactly, at any length, fast, with nothing hidden.
+
+Every name below is loaded when it is first touched, so that `import overt` is quick and what needs no torch never loads it.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from overt import backends, layers, lens, masks, models, smoothing
+    from overt.biases import ALiBi, RelativePosition
+    from overt.kernels.plan import Plan, path, plan
+    from overt.masks import Causal, Dense, Documents, Lengths, Window
+    from overt.mechanism import attend
+    from overt.normalizers import Entmax, Sigmoid, Softmax, Sparsemax, Sum
+    from overt.scores import Additive, Bilinear, Cosine, Dot, Gaussian
+    from overt.smoothing import smooth
+    from overt.summary import Summary, summarize
+    from overt.trace import Steps, steps
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "overt.mechanism": ["attend"],
+    "overt.trace": ["steps", "Steps"],
+    "overt.summary": ["summarize", "Summary"],
+    "overt.kernels.plan": ["plan", "Plan", "path"],
+    "overt.scores": ["Dot", "Bilinear", "Additive", "Cosine", "Gaussian"],
+    "overt.masks": ["Causal", "Window", "Lengths", "Documents", "Dense"],
+    "overt.biases": ["ALiBi", "RelativePosition"],
+    "overt.normalizers": ["Softmax", "Sparsemax", "Entmax", "Sigmoid", "Sum"],
+    "overt.smoothing": ["smooth"],
+}
+_MODULES = ["scores", "masks", "biases", "normalizers", "layers", "lens", "smoothing", "errors"]
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_WITHOUT_TORCH = {"smooth"}
+
+__all__ = sorted([*_HOME_OF, *_MODULES, "__version__"])
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"overt.{name}")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'overt' has no attribute {name!r}")
+    try:
+        found = getattr(importlib.import_module(_HOME_OF[name]), name)
+    except ModuleNotFoundError as error:
+        if name in _WITHOUT_TORCH or error.name not in {"torch", "jaxtyping"}:
+            raise
+        from overt.errors import MissingExtra
+
+        raise MissingExtra(f"overt.{name}", needs=error.name, extra="torch") from error
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

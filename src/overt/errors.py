@@ -1,0 +1,42 @@
+"""What went wrong, in one form: the rule, what came, the cure."""
+
+
+class OvertError(Exception):
+    """The base of every error that overt raises on purpose; the command prints it and exits with 2."""
+
+
+class InputError(OvertError, ValueError):
+    """A value or shape that breaks a rule.
+
+    >>> print(InputError("dropout is a probability", got="1.5", cure="pass a number from 0 to 1"))
+    dropout is a probability; got 1.5. To mend it, pass a number from 0 to 1.
+    """
+
+    def __init__(self, rule: str, got: str = "", cure: str = ""):
+        self.rule, self.got, self.cure = rule, got, cure
+        super().__init__(_sentence(rule, got, cure))
+
+
+class KindError(OvertError, TypeError):
+    """A value of the wrong kind: a dtype, a device, a type."""
+
+    def __init__(self, rule: str, got: str = "", cure: str = ""):
+        self.rule, self.got, self.cure = rule, got, cure
+        super().__init__(_sentence(rule, got, cure))
+
+
+class MissingExtra(OvertError, ImportError):
+    """A part that needs a package which is not installed.
+
+    >>> print(MissingExtra("overt.attend", needs="torch", extra="torch"))
+    overt.attend needs torch, which is not installed. To mend it, run: pip install "overt[torch]"
+    """
+
+    def __init__(self, what: str, needs: str, extra: str):
+        self.what, self.needs, self.extra = what, needs, extra
+        super().__init__(f'{what} needs {needs}, which is not installed. To mend it, run: pip install "overt[{extra}]"')
+
+
+def _sentence(rule: str, got: str, cure: str) -> str:
+    sentence = f"{rule}; got {got}." if got else f"{rule}."
+    return f"{sentence} To mend it, {cure}." if cure else sentence
