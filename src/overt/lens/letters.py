@@ -1,0 +1,133 @@
+"""Letters that a terminal can show: bars, sparklines, and what stands in for a letter that its encoding lacks."""
+
+import math
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.text import Text
+
+from overt.lens.wording import visible
+
+_LEVELS = "▁▂▃▄▅▆▇█"
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_STAND_INS = {
+    "√": "sqrt", "α": "a", "·": ".", "Σ": "Sum", "█": "#", "−": "-", "…": "...", "✓": "ok", "✗": "NOT", "÷": "/", "×": "x",
+    "∞": "inf", "→": "->", "←": "<-", "“": '"', "”": '"', "»": ">>", "«": "<<", "µ": "u", "∅": "(empty)", "␣": "_", "─": "-",
+    "▏": " ", "▎": " ", "▍": " ", "▌": "#", "▋": "#", "▊": "#", "▉": "#", "▒": "=", "’": "'", "│": "|",
+    "▁": "_", "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%",
+}  # fmt: skip
+
+
+def sparkline(values: Sequence[float], low: float, high: float) -> str:
+    """Draw a series in one line of text, a letter a value, between `low` and `high`; what is not finite leaves a gap.
+
+    >>> sparkline([0, 1, 2, 3], 0, 3)
+    '▁▃▆█'
+    """
+    return "".join(_level(value, low, high) for value in values)
+
+
+def _level(value: float, low: float, high: float) -> str:
+    if not math.isfinite(value):
+        return " "
+    place = (value - low) / (high - low) if high > low else 0.5
+    return _LEVELS[round(min(max(place, 0.0), 1.0) * (len(_LEVELS) - 1))]
+
+
+def bar(value: float, most: float, width: int) -> str:
+    """Draw a bar of at most `width` letters, to an eighth of a letter; a negative value is hatched.
+
+    >>> bar(1, 2, 4), bar(-1, 1, 3), bar(0.15625, 1, 4)
+    ('██', '▒▒▒', '▋')
+    """
+    if not math.isfinite(value) or most <= 0:
+        return ""
+    share = min(abs(value) / most, 1.0) * width
+    if value < 0:
+        return "▒" * round(share)
+    eighths = round(share * 8)
+    return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).rstrip()
+
+
+def writable(text: str, encoding: str) -> str:
+    """Replace each letter that the encoding lacks by one that stands in for it.
+
+    >>> writable("÷ √32 → α·v", "ascii"), writable("α·v", "utf-8")
+    ('/ sqrt32 -> a.v', 'α·v')
+    """
+    if encoding.lower().startswith("utf"):
+        return text
+    return "".join(_writable_letter(letter, encoding) for letter in text)
+
+
+def _writable_letter(letter: str, encoding: str) -> str:
+    try:
+        letter.encode(encoding)
+    except UnicodeEncodeError:
+        return _STAND_INS.get(letter) or letter.encode("ascii", "backslashreplace").decode("ascii")
+    return letter
+
+
+class Ink:
+    """Makes text for a place of so many columns, in the letters that its encoding has."""
+
+    def __init__(self, width: int, encoding: str):
+        self.width, self.encoding = width, encoding
+
+    def text(self, told: str, style: str = "") -> Text:
+        """One run of text; nothing in it is markup."""
+        return Text(writable(told, self.encoding), style=style, no_wrap=True, overflow="crop", end="")
+
+    def token(self, told: str, most: int, style: str = "") -> Text:
+        """A token, its control characters made visible, cropped to `most` columns."""
+        told, dots = writable(visible(told), self.encoding), writable("…", self.encoding)
+        if cell_len(told) > most:
+            told = set_cell_size(told, most - len(dots)).rstrip() + dots
+        return self.text(told, style)
+
+    def line(self, *parts: Text | str) -> Text:
+        """Parts beside each other, on a line that is cropped rather than broken."""
+        whole = Text(no_wrap=True, overflow="crop")
+        for part in parts:
+            whole.append_text(part if isinstance(part, Text) else self.text(part))
+        return whole
+
+    def prose(self, told: str, style: str = "", lead: str = "  ") -> list[Text]:
+        """Sentences broken between words; the first line starts with `lead`, the rest stand under it."""
+        room = max(self.width - len(lead), 8)
+        broken = textwrap.wrap(writable(told, self.encoding), room, break_long_words=True) or [""]
+        return [
+            self.line(self.text((lead if not place else " " * len(lead)) + part, style)) for place, part in enumerate(broken)
+        ]
+
+    def table(self, rows: Iterable[Sequence[Text]], right: Sequence[bool], gap: int = 2) -> list[Text]:
+        """Lines in which the cells of a column stand under each other; `right` says which columns are set to the right."""
+        rows = [list(row) for row in rows]
+        widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
+        lines = [self.line(*self._spaced(row, widths, right, gap)) for row in rows]
+        for line in lines:
+            line.rstrip()
+        return lines
+
+    def _spaced(self, row: list[Text], widths: list[int], right: Sequence[bool], gap: int) -> Iterable[Text]:
+        for place, (cell, width, to_right) in enumerate(zip(row, widths, right, strict=True)):
+            last, space = place + 1 == len(row), " " * (width - cell.cell_len)
+            yield Text(space).append_text(cell) if to_right else cell
+            if not last:
+                yield Text(" " * gap if to_right else space + " " * gap)
+
+
+class Piece:
+    """A part of a page of text, laid out once its width and its encoding are known."""
+
+    def __init__(self, lay_out: Callable[[Ink], Iterable[Text]]):
+        self.lay_out = lay_out
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from self.lay_out(Ink(options.max_width, options.encoding))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(min(40, options.max_width), options.max_width)
