@@ -1,0 +1,144 @@
+"""Shape letters, guards and messages.
+
+The letters: B batch, H heads, Q queries, K keys, D features of query and key, E features of value. Guards look at kinds and
+shapes, never at values, so they cost nothing and hold under `torch.compile`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from overt.errors import InputError, KindError
+
+
+def shapes(**tensors: Any) -> str:
+    """Every tensor's shape in words, for messages.
+
+    >>> shapes(query=torch.ones(2, 3), key=torch.ones(4, 3))
+    'query (2, 3), key (4, 3)'
+    """
+    return ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items())
+
+
+def attention_inputs(query: Any, key: Any, value: Any) -> None:
+    """Refuse what is not three floating-point tensors of one dtype and device that end in (length, features)."""
+    tensors = {"query": query, "key": key, "value": value}
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise KindError(
+                "query, key and value are torch tensors",
+                got=f"{name} of type {type(tensor).__name__}",
+                cure="pass torch tensors",
+            )
+        if not tensor.is_floating_point():
+            raise KindError(
+                "query, key and value hold floating-point numbers",
+                got=f"{name} of dtype {tensor.dtype}",
+                cure=f"embed the tokens or convert: {name}.float()",
+            )
+        if tensor.ndim < 2:
+            raise InputError(
+                "query, key and value end in two dimensions, (length, features)",
+                got=shapes(**tensors),
+                cure=f"give {name} a length: {name}.unsqueeze(0)",
+            )
+    if len({tensor.device for tensor in tensors.values()}) > 1:
+        raise KindError(
+            "query, key and value live on one device", got=_each(tensors, "device"), cure="move them with .to(device)"
+        )
+    if key.shape[-2] != value.shape[-2]:
+        raise InputError(
+            "key and value have the same length K (dimension -2)", got=shapes(**tensors), cure="pass one value for each key"
+        )
+
+
+def one_dtype(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Refuse mixed dtypes: which one should win is the caller's choice."""
+    if not query.dtype == key.dtype == value.dtype:
+        tensors = {"query": query, "key": key, "value": value}
+        raise KindError("query, key and value have one dtype", got=_each(tensors, "dtype"), cure="convert them with .to(dtype)")
+
+
+def same_features(query: Tensor, key: Tensor, who: str) -> None:
+    """Refuse query and key of different widths, for the scores that compare them feature by feature."""
+    if query.shape[-1] != key.shape[-1]:
+        raise InputError(
+            f"{who} compares query and key feature by feature, so their last dimension D is the same",
+            got=shapes(query=query, key=key),
+            cure="project one of them, or use overt.Bilinear(weight) with a (D_query, D_key) weight",
+        )
+
+
+def broadcast_leading(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
+    """The leading dimensions (..., without length and features) that the call runs over, query heads included.
+
+    They are equal or 1. Only dimension -3 of inputs with four or more dimensions may have fewer key and value heads than
+    query heads, if the number divides: grouped-query attention.
+    """
+    grouped = min(query.ndim, key.ndim, value.ndim) >= 4
+    sizes = []
+    for position in range(-max(query.ndim, key.ndim, value.ndim), -2):
+        q, k, v = (tensor.shape[position] if tensor.ndim >= -position else 1 for tensor in (query, key, value))
+        heads = grouped and position == -3
+        size = q if q != 1 else max(k, v) if 0 not in (k, v) else 0
+        for other in (k, v):
+            if other not in (1, size) and not (heads and other != 0 and size % other == 0):
+                raise InputError(
+                    _leading_rule(position, grouped), got=shapes(query=query, key=key, value=value), cure=_leading_cure(grouped)
+                )
+        sizes.append(size)
+    return tuple(sizes)
+
+
+def _leading_rule(position: int, grouped: bool) -> str:
+    if grouped and position == -3:
+        return "the number of query heads is a multiple of the number of key and value heads (dimension -3)"
+    return "leading dimensions are equal or 1"
+
+
+def _leading_cure(grouped: bool) -> str:
+    if grouped:
+        return "make the sizes equal, or 1 to share one among all"
+    return "make the sizes equal, or give all three a batch and a head dimension (B, H, length, features) if heads are to be grouped"
+
+
+def fits(name: str, tensor: Tensor, target: Sequence[int], query: Tensor, key: Tensor) -> None:
+    """Refuse a mask or bias that does not broadcast, right-aligned, against (..., Q, K)."""
+    try:
+        fit = tuple(torch.broadcast_shapes(tensor.shape, tuple(target))) == tuple(target)
+    except RuntimeError:
+        fit = False
+    if not fit:
+        raise InputError(
+            f"{name} broadcasts, aligned right, against the weights (..., Q, K) = {tuple(target)}",
+            got=shapes(**{name: tensor, "query": query, "key": key}),
+            cure="insert dimensions of size 1, as in mask[:, None, None, :] for one row of keys per batch entry",
+        )
+
+
+def same_device(name: str, tensor: Tensor, query: Tensor) -> None:
+    """Refuse a tensor on another device than the query's."""
+    if tensor.device != query.device:
+        raise KindError(
+            f"{name} lives on the query's device",
+            got=f"{name} on {tensor.device}, query on {query.device}",
+            cure=f"move it: {name}.to(query.device)",
+        )
+
+
+def probability(name: str, value: float) -> None:
+    """Refuse what is not a number from 0 to 1."""
+    if not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InputError(f"{name} is a probability", got=repr(value), cure="pass a number from 0 to 1")
+
+
+def whole_number(name: str, value: Any, least: int = 1) -> None:
+    """Refuse what is not an int of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{name} is a whole number of at least {least}", got=repr(value), cure=f"pass {least} or more")
+
+
+def _each(tensors: dict[str, Any], attribute: str) -> str:
+    return ", ".join(f"{name} {getattr(tensor, attribute)}" for name, tensor in tensors.items())

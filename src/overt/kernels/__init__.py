@@ -1,0 +1,1 @@
+"""How attention is computed: which path (`plan`), and the paths themselves."""

@@ -1,0 +1,204 @@
+"""One call of attention, checked and made explicit: every default filled in, every shape known."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from overt import check
+from overt.biases import Bias
+from overt.errors import KindError
+from overt.masks import Mask, as_mask
+from overt.normalizers import Softmax
+from overt.scores import Dot, Score
+
+
+class Block(NamedTuple):
+    """Some rows of queries against the keys they can reach: all that the formula needs."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    score: Any
+    allowed: Tensor | None
+    bias: Tensor | None
+    normalizer: Any
+    dropout: float
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """What `attend` was asked for. The mask and the bias know the call's lengths; `batch` are the leading dimensions."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    score: Any
+    mask: Any
+    bias: Any
+    normalizer: Any
+    dropout: float
+    batch: tuple[int, ...]
+
+    @classmethod
+    def of(cls, query, key, value, score=None, mask=None, bias=None, normalizer=None, dropout=0.0) -> "Call":
+        """Check everything that shapes and kinds can tell, and fill in the defaults."""
+        check.attention_inputs(query, key, value)
+        query, key, value = _autocast(query, key, value)
+        check.one_dtype(query, key, value)
+        batch = check.broadcast_leading(query, key, value)
+        check.probability("dropout", dropout)
+        score = Dot() if score is None else _callable("score", score, "(query, key) -> (..., Q, K)")
+        if isinstance(score, Score):
+            score.check(query, key)
+        normalizer = Softmax() if normalizer is None else _callable("normalizer", normalizer, "(scores, allowed) -> weights")
+        call = cls(query, key, value, score, mask, bias, normalizer, float(dropout), batch)
+        return replace(call, mask=_bound_mask(call), bias=_bound_bias(call))
+
+    @property
+    def queries(self) -> int:
+        """Q."""
+        return self.query.shape[-2]
+
+    @property
+    def keys(self) -> int:
+        """K."""
+        return self.key.shape[-2]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What scores, softmax and sums are computed in: at least float32."""
+        return torch.promote_types(self.query.dtype, torch.float32)
+
+    @property
+    def inspectable(self) -> bool:
+        """Whether values can be looked at: not while torch traces, transforms or captures, nor on tensors without data."""
+        if torch.compiler.is_compiling() or self.transformed or self.query.is_meta:
+            return False
+        return not (self.query.is_cuda and torch.cuda.is_current_stream_capturing())
+
+    @property
+    def transformed(self) -> bool:
+        """Whether a torch.func transform is at work."""
+        return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+
+    @cached_property
+    def finite(self) -> bool:
+        """Whether query, key and value hold no NaN and no infinity. Asked only where `inspectable`."""
+        return all(
+            not tensor.numel() or bool(torch.isfinite(torch.stack(tensor.detach().aminmax())).all()) for tensor in self._tensors
+        )
+
+    @property
+    def _tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.query, self.key, self.value
+
+    def ready(self) -> "Call":
+        """The same call with grouped heads repeated and half-precision inputs widened; linear in the inputs."""
+        query, key, value = self._tensors
+        if self.batch:
+            key, value = (_repeat_heads(tensor, self.batch[-1]) for tensor in (key, value))
+        if isinstance(self.score, Score):
+            # A score of the caller's own may hold parameters of the inputs' dtype, so it gets the inputs as they are.
+            query, key = query.to(self.dtype), key.to(self.dtype)
+        return replace(self, query=query, key=key, value=value.to(self.dtype))
+
+    def rows(self, first: int, stop: int, every_key: bool = False) -> Block:
+        """Queries first to stop with the keys that they can reach, or with every key."""
+        low, high = (0, self.keys) if every_key or not getattr(self.score, "pairwise", False) else self.span(first, stop)
+        rows = torch.arange(first, stop, device=self.query.device)
+        keys = torch.arange(low, high, device=self.query.device)
+        return Block(
+            self.query[..., first:stop, :],
+            self.key[..., low:high, :],
+            self.value[..., low:high, :],
+            self.score,
+            None if self.mask is None else self.mask.block(rows, keys),
+            _bias_block(self.bias, rows, keys),
+            self.normalizer,
+            self.dropout,
+        )
+
+    def span(self, first: int, stop: int) -> tuple[int, int]:
+        """The keys outside of which queries first to stop may attend to nothing; at least one, so that no row is empty."""
+        low, high = self.mask.span(first, stop, self.keys) if isinstance(self.mask, Mask) else (0, self.keys)
+        low = min(max(low, 0), max(self.keys - 1, 0))
+        return low, max(min(high, self.keys), min(low + 1, self.keys))
+
+
+def _autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Under autocast the inputs are cast as torch casts those of its own attention; float64 stays."""
+    device = query.device.type
+    if device == "meta" or not torch.is_autocast_enabled(device) or torch.float64 in (query.dtype, key.dtype, value.dtype):
+        return query, key, value
+    dtype = torch.get_autocast_dtype(device)
+    return query.to(dtype), key.to(dtype), value.to(dtype)
+
+
+def _bound_mask(call: Call) -> Any:
+    if call.mask is None:
+        return None
+    mask = as_mask(call.mask)
+    if isinstance(call.mask, Tensor):
+        check.same_device("the mask", call.mask, call.query)
+        check.fits("mask", call.mask, (*call.batch, call.queries, call.keys), call.query, call.key)
+    bound = mask.bind(len(call.batch), call.queries, call.keys) if isinstance(mask, Mask) else mask
+    probe = bound.block(*(torch.arange(min(size, 1), device=call.query.device) for size in (call.queries, call.keys)))
+    if not isinstance(probe, Tensor) or probe.dtype != torch.bool:
+        kind = probe.dtype if isinstance(probe, Tensor) else type(probe).__name__
+        raise KindError("a mask's block(rows, keys) returns a bool tensor", got=str(kind), cure="compare, do not subtract")
+    check.same_device("the mask", probe, call.query)
+    check.fits(
+        "a block of the mask", probe, (*call.batch, *(min(size, 1) for size in (call.queries, call.keys))), call.query, call.key
+    )
+    return bound
+
+
+def _bound_bias(call: Call) -> Any:
+    bias = call.bias
+    if bias is None:
+        return None
+    if isinstance(bias, Bias):
+        held = getattr(bias, "slopes", getattr(bias, "table", None))
+        check.same_device(f"overt.{type(bias).__name__}", held, call.query)
+        shape = torch.empty((*bias.leading, call.queries, call.keys), device="meta")
+        check.fits(f"overt.{type(bias).__name__}", shape, (*call.batch, call.queries, call.keys), call.query, call.key)
+        return bias.bind(call.queries, call.keys)
+    if not isinstance(bias, Tensor) or not bias.is_floating_point():
+        boolean = isinstance(bias, Tensor) and bias.dtype == torch.bool
+        raise KindError(
+            "a bias is a floating-point tensor, added to the scores, or one of overt.biases",
+            got=f"a {bias.dtype} tensor" if isinstance(bias, Tensor) else type(bias).__name__,
+            cure="pass a bool tensor as mask=" if boolean else "convert it with .float()",
+        )
+    check.same_device("the bias", bias, call.query)
+    check.fits("bias", bias, (*call.batch, call.queries, call.keys), call.query, call.key)
+    return bias
+
+
+def _bias_block(bias: Any, rows: Tensor, keys: Tensor) -> Tensor | None:
+    if bias is None or isinstance(bias, Bias):
+        return None if bias is None else bias.block(rows, keys)
+    bias = bias[None] if bias.ndim < 2 else bias
+    bias = bias if bias.shape[-2] == 1 else bias[..., rows, :]
+    return bias if bias.shape[-1] == 1 else bias[..., keys]
+
+
+def _callable(name: str, given: Any, signature: str) -> Any:
+    if not callable(given):
+        raise KindError(
+            f"a {name} is callable, {signature}",
+            got=f"{given!r} of type {type(given).__name__}",
+            cure=f"pass one of overt.{name}s, or a function",
+        )
+    if isinstance(given, type):
+        raise KindError(f"a {name} is an object, not a class", got=given.__name__, cure=f"make one: {given.__name__}()")
+    return given
+
+
+def _repeat_heads(tensor: Tensor, heads: int) -> Tensor:
+    if tensor.ndim < 4 or tensor.shape[-3] in (1, heads):
+        return tensor
+    return tensor.repeat_interleave(heads // tensor.shape[-3], dim=-3)

@@ -1,0 +1,100 @@
+"""Which path computes a call, and why: a fixed table, asked from the top; the first path that is able takes the call."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from overt.errors import InputError
+from overt.kernels import delegate
+from overt.kernels.call import Call
+
+# Each path's reason to refuse a call, None where it serves it. The order is the preference.
+TABLE: dict[str, Callable[[Call], str | None]] = {"torch": delegate.refusal, "blocked": lambda call: None}
+
+_permitted: ContextVar[tuple[str, ...]] = ContextVar("permitted", default=tuple(TABLE))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The path that a call takes (`path`), why (`reason`), and what each path before it lacks (`refused`)."""
+
+    path: str
+    reason: str
+    refused: dict[str, str]
+
+    def __str__(self) -> str:
+        lines = [f"{self.path}: {self.reason}", *(f"not {path}: {reason}" for path, reason in self.refused.items())]
+        return "\n".join(lines)
+
+
+def plan(
+    query: Tensor, key: Tensor, value: Tensor, *, score=None, mask=None, bias=None, normalizer=None, dropout: float = 0.0
+) -> Plan:
+    """Say which path `attend` would take with these arguments, and why, without computing anything.
+
+    Shapes, arguments and errors are `attend`'s.
+
+    >>> import torch, overt
+    >>> x = torch.randn(1, 4, 16, 8)
+    >>> overt.plan(x, x, x).path
+    'torch'
+    >>> print(overt.plan(x, x, x, bias=torch.zeros(16, 16)))
+    blocked: any score, mask, bias and normalizer, in blocks of query rows, recomputed in the backward pass
+    not torch: a bias would make torch hold all Q × K scores
+    """
+    return choose(Call.of(query, key, value, score, mask, bias, normalizer, dropout))
+
+
+def choose(call: Call) -> Plan:
+    """The plan of a checked call."""
+    refused: dict[str, str] = {}
+    for name, refusal in TABLE.items():
+        reason = refusal(call) if name in _permitted.get() else "forbidden here by overt.path"
+        if reason is None:
+            return Plan(name, _reason(name, call), refused)
+        refused[name] = reason
+    raise InputError(
+        "a path that is forced can serve the call",
+        got="; ".join(f"{name}: {reason}" for name, reason in refused.items()),
+        cure='add "blocked", which serves every call, to overt.path(…), or leave it',
+    )
+
+
+@contextmanager
+def path(*names: str) -> Iterator[None]:
+    """Within the block only these paths may be taken: one name forces a path, several forbid the others.
+
+    A call that none of them can serve is an error that says why.
+
+    >>> import torch, overt
+    >>> x = torch.randn(1, 4, 16, 8)
+    >>> with overt.path("blocked"):
+    ...     overt.plan(x, x, x).path
+    'blocked'
+    """
+    unknown = [name for name in names if name not in TABLE]
+    if unknown or not names:
+        raise InputError(
+            "overt.path takes one or more of the paths " + ", ".join(TABLE),
+            got=", ".join(map(repr, unknown)) or "none",
+            cure="run overt doctor to see which there are",
+        )
+    token = _permitted.set(names)
+    try:
+        yield
+    finally:
+        _permitted.reset(token)
+
+
+def _reason(name: str, call: Call) -> str:
+    if name == "torch":
+        return "a dot product under a softmax, which torch's fused kernels compute in linear memory" + delegate.caveat(call)
+    text = "any score, mask, bias and normalizer, in blocks of query rows, recomputed in the backward pass"
+    if call.transformed:
+        text += "; under torch.func nothing is recomputed, so the backward pass holds all Q × K weights"
+    if call.mask is not None and not call.inspectable:
+        text += "; values are not inspected here, so NaN in a key that only some rows of a block may see reaches the others"
+    return text

@@ -1,0 +1,179 @@
+"""What masks share: they combine with & | ~, and learn the sizes of the call before they are asked for blocks."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from overt.errors import KindError
+from overt.pieces import piece
+
+
+class Mask:
+    """What masks share: they combine, and learn the sizes of the call before they are asked for blocks."""
+
+    def bind(self, leading: int, queries: int, keys: int) -> "Mask":
+        """The same mask, told the number of leading dimensions and the lengths Q and K of the call."""
+        return self
+
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
+        """Which of these rows may attend to which of these keys: bool, broadcastable to (..., rows, keys)."""
+        raise NotImplementedError
+
+    def span(self, first: int, stop: int, keys: int) -> tuple[int, int]:
+        """The range of keys outside of which rows first to stop may attend to nothing; all keys where it is not known."""
+        return 0, keys
+
+    @property
+    def by_key(self) -> bool:
+        """Whether all queries may attend to the same keys."""
+        return False
+
+    def __and__(self, other: Any) -> "Mask":
+        return Both(self, as_mask(other))
+
+    def __or__(self, other: Any) -> "Mask":
+        return Either(self, as_mask(other))
+
+    __rand__, __ror__ = __and__, __or__
+
+    def __invert__(self) -> "Mask":
+        return Not(self)
+
+    def __bool__(self) -> bool:
+        raise KindError("masks combine with & | ~", got="and, or, not or if, which see no block", cure="write causal & window")
+
+
+@piece
+class Both(Mask):
+    """What both masks allow: `a & b`."""
+
+    left: Any
+    right: Any
+
+    def bind(self, leading, queries, keys):
+        """Both bound."""
+        return Both(_bind(self.left, leading, queries, keys), _bind(self.right, leading, queries, keys))
+
+    def block(self, rows, keys):
+        """Allowed by each."""
+        return self.left.block(rows, keys) & self.right.block(rows, keys)
+
+    def span(self, first, stop, keys):
+        """Where the spans overlap."""
+        (low, high), (other_low, other_high) = (_span(part, first, stop, keys) for part in (self.left, self.right))
+        return max(low, other_low), min(high, other_high)
+
+    @property
+    def by_key(self):
+        """Where both are."""
+        return _by_key(self.left) and _by_key(self.right)
+
+
+@piece
+class Either(Mask):
+    """What either mask allows: `a | b`."""
+
+    left: Any
+    right: Any
+
+    def bind(self, leading, queries, keys):
+        """Both bound."""
+        return Either(_bind(self.left, leading, queries, keys), _bind(self.right, leading, queries, keys))
+
+    def block(self, rows, keys):
+        """Allowed by one or the other."""
+        return self.left.block(rows, keys) | self.right.block(rows, keys)
+
+    def span(self, first, stop, keys):
+        """From the lower start to the higher end."""
+        (low, high), (other_low, other_high) = (_span(part, first, stop, keys) for part in (self.left, self.right))
+        return min(low, other_low), max(high, other_high)
+
+    @property
+    def by_key(self):
+        """Where both are."""
+        return _by_key(self.left) and _by_key(self.right)
+
+
+@piece
+class Not(Mask):
+    """What the mask bars: `~a`."""
+
+    inner: Any
+
+    def bind(self, leading, queries, keys):
+        """The inner one bound."""
+        return Not(_bind(self.inner, leading, queries, keys))
+
+    def block(self, rows, keys):
+        """The opposite."""
+        return ~self.inner.block(rows, keys)
+
+    @property
+    def by_key(self):
+        """Where the inner one is."""
+        return _by_key(self.inner)
+
+
+@piece
+class Dense(Mask):
+    """A bool tensor that broadcasts, aligned right, against (..., Q, K). A plain bool tensor passed as `mask=` is this.
+
+    >>> Dense(torch.tensor([[True, False]])).block(torch.arange(3), torch.arange(2)).shape
+    torch.Size([1, 2])
+    """
+
+    allowed: Tensor
+
+    def __post_init__(self):
+        if not isinstance(self.allowed, Tensor) or self.allowed.dtype != torch.bool:
+            if isinstance(self.allowed, Tensor) and self.allowed.is_floating_point():
+                raise KindError(
+                    "a mask is bool, True where a query may attend",
+                    got=f"a {self.allowed.dtype} tensor",
+                    cure="pass numbers to add to the scores as bias=, or compare: mask > -1",
+                )
+            raise KindError(
+                "a mask is bool, True where a query may attend", got=kind_of(self.allowed), cure="convert it: mask.bool()"
+            )
+
+    def block(self, rows, keys):
+        """The tensor's own rows and keys; dimensions of size 1 stay."""
+        allowed = self.allowed[None] if self.allowed.ndim < 2 else self.allowed
+        allowed = allowed if allowed.shape[-2] == 1 else allowed[..., rows, :]
+        return allowed if allowed.shape[-1] == 1 else allowed[..., keys]
+
+    @property
+    def by_key(self):
+        """Where there is one row for all queries."""
+        return self.allowed.ndim < 2 or self.allowed.shape[-2] == 1
+
+
+def as_mask(mask: Any) -> Any:
+    """A mask from what a caller passes: a mask, a bool tensor, or any object with `block(rows, keys)`."""
+    if isinstance(mask, Tensor):
+        return Dense(mask)
+    if not callable(getattr(mask, "block", None)):
+        raise KindError(
+            "a mask is a bool tensor, one of overt's masks, or an object with block(rows, keys)",
+            got=kind_of(mask),
+            cure="see overt.masks",
+        )
+    return mask
+
+
+def _bind(mask: Any, leading: int, queries: int, keys: int) -> Any:
+    return mask.bind(leading, queries, keys) if isinstance(mask, Mask) else mask
+
+
+def _span(mask: Any, first: int, stop: int, keys: int) -> tuple[int, int]:
+    return mask.span(first, stop, keys) if isinstance(mask, Mask) else (0, keys)
+
+
+def _by_key(mask: Any) -> bool:
+    return isinstance(mask, Mask) and mask.by_key
+
+
+def kind_of(value: Any) -> str:
+    return f"a {value.dtype} tensor" if isinstance(value, Tensor) else f"{value!r} of type {type(value).__name__}"
