@@ -1,0 +1,44 @@
+"""The lens: look into any model's attention, with every number recomputed and compared with the model's own.
+
+`record` looks into a model that runs; `Explanation` is one word's attention, ready to be drawn. Names are loaded when they are
+first touched, so that drawing an explanation needs no torch.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from overt.lens.explanation import Explanation, Link, Looks, StepRow, Timing
+    from overt.lens.head import Head
+    from overt.lens.recording import Recording, record
+    from overt.lens.roles import Role
+
+_HOMES = {
+    "overt.lens.explanation": ["Explanation", "Link", "Looks", "StepRow", "Timing"],
+    "overt.lens.head": ["Head"],
+    "overt.lens.recording": ["Recording", "record"],
+    "overt.lens.roles": ["Role"],
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_WITHOUT_TORCH = set(_HOMES["overt.lens.explanation"])
+
+__all__ = sorted(_HOME_OF)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'overt.lens' has no attribute {name!r}")
+    try:
+        found = getattr(importlib.import_module(_HOME_OF[name]), name)
+    except ModuleNotFoundError as error:
+        if name in _WITHOUT_TORCH or error.name not in {"torch", "jaxtyping"}:
+            raise
+        from overt.errors import MissingExtra
+
+        raise MissingExtra(f"overt.lens.{name}", needs=error.name, extra="torch") from error
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,171 @@
+"""Where attention is caught: torch's fused function, its `nn.MultiheadAttention`, and overt's own `attend`.
+
+A `TorchFunctionMode` sees every torch function that the model calls and passes each one on unchanged; so outputs are the
+model's own to the bit. What it catches it hands to a sink, `keep(call, output, source, score_dtype)`.
+"""
+
+import sys
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from overt.errors import OvertError
+from overt.kernels.call import Call
+from overt.masks import Causal
+from overt.scores import Dot
+
+SDPA, MULTI_HEAD, OVERT = "scaled_dot_product_attention", "nn.MultiheadAttention", "overt.attend"
+LOOKED_FOR = "torch.nn.functional.scaled_dot_product_attention, torch.nn.MultiheadAttention and overt.attend"
+_PRODUCTS = {"bmm", "matmul", "__matmul__", "einsum"}
+_WATCHED = {"scaled_dot_product_attention", "softmax", "mul", "baddbmm", *_PRODUCTS}
+_REMEMBERED = 8  # results of softmax that may still meet their values
+
+
+class Sink(NamedTuple):
+    """What the catcher calls: `keep` for a call that it caught, `miss` for attention that it could not."""
+
+    keep: Callable[[Call, Tensor, str, torch.dtype], None]
+    miss: Callable[[str], None]
+
+
+class Catcher(TorchFunctionMode):
+    """Sees the torch functions that a model calls, and keeps those that are attention."""
+
+    def __init__(self, sink: Sink):
+        super().__init__()
+        self.sink = sink
+        self.inside: _ByHand | None = None
+        self.weights: list[weakref.ref[Tensor]] = []  # the last results of softmax, to know weights when they meet the values
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        """Run the function as it is, and keep it where it is attention."""
+        kwargs = kwargs or {}
+        if func is functional.multi_head_attention_forward:
+            return self._multi_head(args, kwargs)
+        output = func(*args, **kwargs)
+        name = getattr(func, "__name__", "")
+        if name not in _WATCHED or _overt_itself():
+            return output
+        if func is functional.scaled_dot_product_attention:
+            self._fused(_fused_arguments(*args, **kwargs), output)
+        elif self.inside is not None:
+            self.inside.see(name, args, output)
+        else:
+            self._by_hand(name, args, output)
+        return output
+
+    def _fused(self, given: dict[str, Any], output: Tensor) -> None:
+        mask, bias, causal = given["attn_mask"], None, given["is_causal"]
+        if mask is not None and mask.dtype != torch.bool:
+            mask, bias = None, mask
+        call = self._checked(
+            *(given[name] for name in ("query", "key", "value")),
+            score=Dot(given["scale"]),
+            mask=Causal(offset=0) if causal else mask,  # torch aligns is_causal at the start
+            bias=bias,
+            dropout=given["dropout_p"],
+        )
+        if call is not None:
+            source = SDPA if self.inside is None else MULTI_HEAD
+            self.sink.keep(call, output, source, call.dtype)
+
+    def _multi_head(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Run torch's multi-head attention so that the functions inside it are seen too."""
+        heads = kwargs["num_heads"] if "num_heads" in kwargs else args[4]
+        outer, self.inside = self.inside, _ByHand(heads)
+        try:
+            with self:
+                result = _SEEN_INSIDE(*args, **kwargs)
+            found = self.inside.found()
+        finally:
+            self.inside = outer
+        if found is not None:
+            query, key, value, scale, bias, output = found
+            call = self._checked(query, key, value, score=Dot(scale), bias=bias, dropout=_dropout(args, kwargs))
+            if call is not None:
+                self.sink.keep(call, output, MULTI_HEAD, query.dtype)
+        return result
+
+    def _checked(self, *args, **kwargs) -> Call | None:
+        try:
+            return Call.of(*args, **kwargs)
+        except OvertError as error:
+            self.sink.miss(f"torch took arguments that overt.attend does not: {error}")
+            return None
+
+    def _by_hand(self, name: str, args: tuple, output: Any) -> None:
+        """Notice softmax → matrix product, attention that is written out."""
+        if name == "softmax" and isinstance(output, Tensor) and output.ndim >= 3:
+            self.weights = [*self.weights[1 - _REMEMBERED :], weakref.ref(output)]
+        elif name in _PRODUCTS and any(weights() is given for given in args for weights in self.weights):
+            self.weights = []
+            self.sink.miss("softmax and matrix product are written out, so its query and key are not to be had")
+
+
+class _ByHand:
+    """What `nn.MultiheadAttention` does itself where weights are asked for: scale, product, softmax, product."""
+
+    def __init__(self, heads: int):
+        self.heads = heads
+        self.scaled: tuple[Tensor, Tensor, float] | None = None
+        self.scores: tuple[Tensor, Tensor | None] | None = None
+        self.output: tuple[Tensor, Tensor] | None = None
+
+    def see(self, name: str, args: tuple, output: Any) -> None:
+        """Notice one function."""
+        if name == "mul" and self.scores is None and isinstance(args[1], float):
+            self.scaled = (output, args[0], args[1])
+        elif name in ("bmm", "baddbmm") and self.scores is None:
+            bias, product = (args[0], args[1:]) if name == "baddbmm" else (None, args)
+            if self.scaled is not None and product[0] is self.scaled[0]:
+                self.scores = (product[1].mT, bias)
+        elif name == "bmm" and self.scores is not None:
+            self.output = (args[1], output)
+
+    def found(self) -> tuple[Tensor, Tensor, Tensor, float, Tensor | None, Tensor] | None:
+        """Query, key, value, scale, bias and output with the heads in their own dimension; None where torch's kernel ran."""
+        if self.scaled is None or self.scores is None or self.output is None:
+            return None
+        query, key, value, output = (self._by_head(t) for t in (self.scaled[1], self.scores[0], *self.output))
+        bias = self.scores[1]
+        if bias is not None:
+            bias = bias[None] if bias.shape[0] == 1 else self._by_head(bias)
+        return query, key, value, self.scaled[2], bias, output
+
+    def _by_head(self, tensor: Tensor) -> Tensor:
+        return tensor.unflatten(0, (-1, self.heads))  # (B·H, …) -> (B, H, …)
+
+
+def _fused_arguments(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    return locals()
+
+
+def _dropout(args: tuple, kwargs: dict[str, Any]) -> float:
+    given = dict(zip(_MULTI_HEAD_NAMES, args, strict=False)) | kwargs
+    return given["dropout_p"] if given.get("training", True) else 0.0
+
+
+def _overt_itself() -> bool:
+    """Whether the function was called by overt's own kernels, whose call the observer reports as a whole."""
+    return sys._getframe(2).f_globals.get("__name__", "").startswith(("overt.kernels", "overt.mechanism", "overt.normalizers"))
+
+
+def _seen_inside(function: types.FunctionType) -> types.FunctionType:
+    """The same code, told that no argument overrides torch functions, so that the functions it calls reach the mode.
+
+    With a mode at work, torch's own Python functions hand themselves to it whole, and run where it sees nothing.
+    """
+    names = {**function.__globals__, "has_torch_function": lambda tensors: False}
+    seen = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+    seen.__kwdefaults__ = function.__kwdefaults__
+    return seen
+
+
+_SEEN_INSIDE = _seen_inside(functional.multi_head_attention_forward)
+_MULTI_HEAD_NAMES = functional.multi_head_attention_forward.__code__.co_varnames

@@ -1,0 +1,227 @@
+"""One head of one recorded call: its weights, recomputed exactly from query, key and value, as much of them as is asked for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from overt.biases import Bias
+from overt.errors import InputError
+from overt.kernels.call import Call
+from overt.lens.captured import Captured, bias_block, sliceable
+from overt.masks import Mask
+from overt.mechanism import formula
+from overt.summary import Summary, summarize
+from overt.trace import Steps
+
+Rows = int | slice | Sequence[int] | None
+
+
+class Top(NamedTuple):
+    """The largest weights of one query and the keys that get them, both (B, k), largest first."""
+
+    weights: Tensor
+    keys: Tensor
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Head:
+    """One head of one recorded call. Results have one entry a batch element: B is 1 where the model ran without a batch.
+
+    >>> import torch, overt
+    >>> attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+    >>> x = torch.randn(3, 5, 8)
+    >>> with overt.lens.record(attention) as recording:
+    ...     _ = attention(x, x, x)
+    >>> head = recording[0, 1]
+    >>> head.weights(rows=2, keys=slice(0, 4)).shape, head.entropy().shape
+    (torch.Size([3, 1, 4]), torch.Size([3, 5]))
+    """
+
+    captured: Captured
+    head: int
+    tokens: Any = None
+
+    @property
+    def layer(self) -> str:
+        """The module that attended."""
+        return self.captured.layer
+
+    @property
+    def queries(self) -> int:
+        """Q."""
+        return self.captured.call.queries
+
+    @property
+    def keys(self) -> int:
+        """K."""
+        return self.captured.call.keys
+
+    @property
+    def query(self) -> Tensor:
+        """The head's queries (B, Q, D), as the model made them."""
+        return self._part(self.captured.call.query)
+
+    @property
+    def key(self) -> Tensor:
+        """The head's keys (B, K, D)."""
+        return self._part(self.captured.call.key)
+
+    @property
+    def value(self) -> Tensor:
+        """The head's values (B, K, E)."""
+        return self._part(self.captured.call.value)
+
+    @property
+    def output(self) -> Tensor:
+        """What the model itself made of them (B, Q, E)."""
+        return self._part(self.captured.output)
+
+    @torch.no_grad()
+    def weights(self, rows: Rows = None, keys: Rows = None) -> Tensor:
+        """Any block of the weights, before dropout, exactly: (B, rows, keys). None is all of them, Q × K numbers."""
+        parts = [self.stages(first, stop).weights for first, stop in _runs(_places("row", rows, self.queries))]
+        weights = torch.cat(parts, dim=-2) if parts else self.stages(0, 0).weights
+        return weights if keys is None else weights[..., _places("key", keys, self.keys)]
+
+    def top(self, row: int, k: int = 8) -> Top:
+        """The k largest weights of one query."""
+        found = self.weights(row)[:, 0].topk(min(k, self.keys), dim=-1)  # (B, k)
+        return Top(found.values, found.indices)
+
+    def entropy(self) -> Tensor:
+        """How spread out each query's weights are, −Σ w log w in nats: (B, Q)."""
+        return self._summary().entropy
+
+    def received(self) -> Tensor:
+        """The mean weight that each key gets: (B, K)."""
+        return self._summary().received
+
+    def map(self, size: int | tuple[int, int]) -> Tensor:
+        """The mean weight in each of size × size near-equal cells of the weights: (B, rows, columns)."""
+        found = self._summary(map_size=size).map_mean
+        assert found is not None
+        return found
+
+    @torch.no_grad()
+    def steps(self, row: int) -> Steps:
+        """The steps of one query: scores, masked scores and weights (B, 1, K), output (B, 1, E)."""
+        (place,) = _places("row", int(row), self.queries)
+        return self.stages(place, place + 1)
+
+    @torch.no_grad()
+    def stages(self, first: int, stop: int) -> Steps:
+        """The steps of queries first to stop."""
+        with torch.autocast(self.captured.call.query.device.type, enabled=False):
+            found = formula(self._call.ready().rows(first, stop, every_key=True))
+        return Steps(*(self._flat(tensor, 2) for tensor in found))
+
+    def __repr__(self) -> str:
+        return f"<head {self.head} of {self.layer}: {self.queries} queries, {self.keys} keys>"
+
+    @cached_property
+    def _whole(self) -> bool:
+        """Whether all heads are computed together, since the score or normaliser has parameters that may differ by head."""
+        return self._count > 1 and not sliceable(self.captured.call)
+
+    @property
+    def _count(self) -> int:
+        return len(self.captured.copies) if self.captured.call.query.ndim >= 4 else 1
+
+    @property
+    def _index(self) -> int:
+        return self.captured.copies.index(self.head)
+
+    @cached_property
+    def _call(self) -> Call:
+        """The call of this head alone, where heads come apart; dropout is left out, since weights are those before it."""
+        call = replace(self.captured.checked_call(), dropout=0.0)
+        index = None if self._whole or call.query.ndim < 4 else self._index
+        mask = None if call.mask is None else _OneMask(call.mask, index, self._count)
+        bias = None if call.bias is None else _OneBias(call.bias, index, self._count)
+        if index is None:
+            return replace(call, mask=mask, bias=bias)
+        query, key, value = (one(tensor, index, self._count) for tensor in (call.query, call.key, call.value))
+        return replace(call, query=query, key=key, value=value, mask=mask, bias=bias, batch=call.batch[:-1])
+
+    def _summary(self, **options: Any) -> Summary:
+        call = self._call
+        found = summarize(
+            call.query, call.key, score=call.score, mask=call.mask, bias=call.bias, normalizer=call.normalizer, top=1, **options
+        )
+        flat = {"entropy": 1, "received": 1, "map_mean": 2}
+        return replace(
+            found,
+            **{
+                name: self._flat(found_one, last)
+                for name, last in flat.items()
+                if (found_one := getattr(found, name)) is not None
+            },
+        )
+
+    def _flat(self, tensor: Tensor, last: int) -> Tensor:
+        """The head's own part, with all leading dimensions in one, B; the last ones stay."""
+        tensor = tensor.select(-last - 1, self._index) if self._whole else tensor
+        return tensor.reshape(-1, *tensor.shape[tensor.ndim - last :])
+
+    def _part(self, tensor: Tensor) -> Tensor:
+        tensor = one(tensor, self._index, self._count) if self.captured.call.query.ndim >= 4 else tensor
+        return tensor.reshape(-1, *tensor.shape[-2:])
+
+
+def one(tensor: Tensor, head: int, total: int) -> Tensor:
+    """What one query head reads, with dimension −3 gone: the head itself, the one that its group shares, or the only one."""
+    return tensor if tensor.ndim < 3 else tensor.select(-3, head // (total // tensor.shape[-3]) if tensor.shape[-3] > 1 else 0)
+
+
+class _OneMask(Mask):
+    """One head of a mask that is bound to its call, or all of it."""
+
+    def __init__(self, inner: Any, head: int | None, total: int):
+        self.inner, self.head, self.total = inner, head, total
+
+    def block(self, rows, keys):
+        block = self.inner.block(rows, keys)
+        return block if self.head is None else one(block, self.head, self.total)
+
+
+class _OneBias(Bias):
+    """One head of a bias that is bound to its call, or all of it."""
+
+    leading = ()
+
+    def __init__(self, inner: Any, head: int | None, total: int):
+        self.inner, self.head, self.total = inner, head, total
+
+    def bind(self, queries, keys):
+        return self
+
+    def block(self, rows, keys):
+        block = bias_block(self.inner, rows, keys)
+        return block if self.head is None else one(block, self.head, self.total)
+
+
+def _places(what: str, asked: Rows, length: int) -> list[int]:
+    if asked is None:
+        return list(range(length))
+    if isinstance(asked, slice):
+        return list(range(length))[asked]
+    places = [asked] if isinstance(asked, int) else [int(place) for place in asked]
+    wrong = [place for place in places if not -length <= place < length]
+    if wrong:
+        raise InputError(f"this head has {what}s 0 to {length - 1}", got=f"{what} {wrong[0]}", cure="ask for one of them")
+    return [place % length for place in places]
+
+
+def _runs(places: list[int]) -> list[tuple[int, int]]:
+    """Neighbouring places joined: first and last-plus-one of each run."""
+    runs: list[tuple[int, int]] = []
+    for place in places:
+        if runs and runs[-1][1] == place:
+            runs[-1] = (runs[-1][0], place + 1)
+        else:
+            runs.append((place, place + 1))
+    return runs

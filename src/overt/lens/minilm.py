@@ -1,0 +1,121 @@
+"""all-MiniLM-L6-v2, the whole model on one page: a BERT encoder of 6 layers and 12 heads.
+
+Parameter names and operations are those of Hugging Face's `BertModel`, so its weights load as they are and its outputs are
+the same; but nothing of `transformers` is imported, which alone takes longer than all the rest of `overt explain`.
+"""
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class SelfAttention(nn.Module):
+    """Query, key and value of each token, then attention in every head."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Mix the values of a sequence (B, N, width) as their keys answer the queries."""
+        query, key, value = (
+            projection(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, H, N, D)
+            for projection in (self.query, self.key, self.value)
+        )
+        mixed = functional.scaled_dot_product_attention(query, key, value)  # (B, H, N, D)
+        return mixed.transpose(1, 2).flatten(2)  # (B, N, H·D)
+
+
+class Output(nn.Module):
+    """Project, add what came in, normalise."""
+
+    def __init__(self, inner: int, width: int, epsilon: float):
+        super().__init__()
+        self.dense, self.LayerNorm = nn.Linear(inner, width), nn.LayerNorm(width, epsilon)
+
+    def forward(self, x: Tensor, came_in: Tensor) -> Tensor:
+        """LayerNorm(W x + what came in)."""
+        return self.LayerNorm(self.dense(x) + came_in)
+
+
+class Attention(nn.Module):
+    """Self-attention and its output projection."""
+
+    def __init__(self, width: int, heads: int, epsilon: float):
+        super().__init__()
+        self.self, self.output = SelfAttention(width, heads), Output(width, width, epsilon)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Attend, then project and add."""
+        return self.output(self.self(x), x)
+
+
+class Layer(nn.Module):
+    """One layer: attention, then two linear maps with a GELU between them."""
+
+    def __init__(self, width: int, heads: int, inner: int, epsilon: float):
+        super().__init__()
+        self.attention = Attention(width, heads, epsilon)
+        self.intermediate = nn.ModuleDict({"dense": nn.Linear(width, inner)})
+        self.output = Output(inner, width, epsilon)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """One layer of the encoder, (B, N, width) to (B, N, width)."""
+        x = self.attention(x)
+        return self.output(functional.gelu(self.intermediate["dense"](x)), x)
+
+
+class Embeddings(nn.Module):
+    """Word, kind and place of each token, summed and normalised."""
+
+    def __init__(self, words: int, kinds: int, places: int, width: int, epsilon: float):
+        super().__init__()
+        self.word_embeddings = nn.Embedding(words, width)
+        self.position_embeddings = nn.Embedding(places, width)
+        self.token_type_embeddings = nn.Embedding(kinds, width)
+        self.LayerNorm = nn.LayerNorm(width, epsilon)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Token numbers (B, N) to vectors (B, N, width)."""
+        words, kinds = self.word_embeddings(ids), self.token_type_embeddings(torch.zeros_like(ids))
+        places = self.position_embeddings(torch.arange(ids.shape[-1], device=ids.device))
+        return self.LayerNorm(words + kinds + places)
+
+
+class MiniLM(nn.Module):
+    """The encoder: token numbers (B, N) in, one vector for each token (B, N, 384) out."""
+
+    def __init__(self, config: dict):
+        super().__init__()
+        width, epsilon = config["hidden_size"], config["layer_norm_eps"]
+        self.embeddings = Embeddings(
+            config["vocab_size"], config["type_vocab_size"], config["max_position_embeddings"], width, epsilon
+        )
+        layers = [
+            Layer(width, config["num_attention_heads"], config["intermediate_size"], epsilon)
+            for _ in range(config["num_hidden_layers"])
+        ]
+        self.encoder = nn.ModuleDict({"layer": nn.ModuleList(layers)})
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """The last layer's vectors of a batch of sentences without padding."""
+        x = self.embeddings(ids)
+        for layer in self.encoder["layer"]:
+            x = layer(x)
+        return x
+
+
+def load(folder: Path) -> MiniLM:
+    """Build the model from the folder's config.json and model.safetensors, in evaluation mode."""
+    config = json.loads((folder / "config.json").read_text())
+    with torch.random.fork_rng(devices=[]):  # initial weights are drawn and replaced: the caller's generator stays as it was
+        model = MiniLM(config)
+    weights = load_file(folder / "model.safetensors")
+    wanted = model.state_dict().keys()
+    model.load_state_dict({name: tensor for name, tensor in weights.items() if name in wanted}, assign=True)
+    return model.eval().requires_grad_(False)

@@ -1,0 +1,206 @@
+"""Record what a model attends to while it runs, unmodified, its outputs unchanged to the bit."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from overt import mechanism
+from overt.errors import InputError, KindError
+from overt.lens.adapters import LOOKED_FOR, Catcher, Sink
+from overt.lens.captured import Captured
+from overt.lens.head import Head
+from overt.lens.keeper import Keeper
+from overt.lens.roles import Role, role
+from overt.lens.verified import Verified, verified
+
+LIMIT = 4 * 2**30
+
+Tokens = list[str] | list[list[str]]
+
+
+@contextmanager
+def record(
+    model: nn.Module, *, layers: Sequence[int | str] | None = None, heads: Sequence[int] | None = None, limit: int = LIMIT
+) -> Iterator["Recording"]:
+    """Record every attention inside `model` for as long as the block runs: `with record(model) as recording: model(x)`.
+
+    Caught are torch's `scaled_dot_product_attention`, `nn.MultiheadAttention` and `overt.attend`. The model runs as it is, in
+    training or evaluation, and its outputs are the same to the bit, except that torch's fast path for
+    `nn.TransformerEncoderLayer`, which hides its attention, is off meanwhile: the outputs are those of a run with it off.
+
+    `layers` keeps only these calls, by their number within a pass (from 0) or by the name of a module that they are in;
+    `heads` only these heads. Kept are copies of query, key, value and output, linear in the length; masks by reference. More
+    than `limit` bytes are refused before they are kept. Numbers of layers and heads stay the model's own whatever is left out.
+
+    >>> import torch, overt
+    >>> layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
+    >>> with overt.lens.record(layer) as recording:
+    ...     _ = layer(torch.randn(1, 5, 8))
+    >>> recording.layers, recording[0, 1].weights().shape
+    (['self_attn'], torch.Size([1, 5, 5]))
+    """
+    _recordable(model)
+    recording = Recording(type(model).__name__)
+    keeper = Keeper(model, recording.calls, recording.missing, layers, heads, limit)
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    token = mechanism.observers.set((*mechanism.observers.get(), keeper.observe))
+    torch.backends.mha.set_fastpath_enabled(False)
+    keeper.watch()
+    try:
+        with Catcher(Sink(keeper.keep, keeper.miss)):
+            yield recording
+    finally:
+        keeper.leave()
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+        mechanism.observers.reset(token)
+        recording.turns = keeper.turns
+    keeper.note_unseen()
+
+
+def _recordable(model: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise KindError(
+            "overt.lens.record looks into a torch.nn.Module", got=type(model).__name__, cure="pass the model itself"
+        )
+    for name, module in model.named_modules():
+        kind = type(module).__name__
+        if isinstance(module, torch.jit.ScriptModule | torch.jit.ScriptFunction):
+            raise KindError(
+                "a scripted module runs where torch's functions cannot be seen",
+                got=f"{name or 'the model'}, a {kind}",
+                cure="record the module that it was scripted from",
+            )
+        if kind == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
+            raise KindError(
+                "a compiled module runs where torch's functions cannot be seen",
+                got=f"{name or 'the model'}, compiled by torch.compile",
+                cure="record the module itself: overt.lens.record(model._orig_mod), or one that is not compiled",
+            )
+
+
+@dataclass(eq=False, repr=False)
+class Calls:
+    """Recorded calls of attention, to be looked at by layer and head."""
+
+    model: str
+    calls: list[Captured] = field(default_factory=list)
+    missing: list[tuple[str, str]] = field(default_factory=list)
+    tokens: Tokens | None = None
+    turns: int = 0
+    in_pass: int | None = None
+
+    @property
+    def layers(self) -> list[str]:
+        """The module that made each kept call, in call order; a module called twice is there twice."""
+        return [captured.layer for captured in self._present()]
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    def __getitem__(self, place: tuple[int | str, int]) -> Head:
+        """One head of one call: `recording[5, 11]`, or by the module's name, `recording["encoder.layer.5", 11]`."""
+        if not isinstance(place, tuple) or len(place) != 2:
+            raise KindError("a head is named by two things, recording[layer, head]", got=repr(place), cure="pass both")
+        layer, head = place
+        captured = self._named(layer) if isinstance(layer, str) else self._numbered(layer)
+        if head not in captured.heads:
+            there = f"0 to {captured.total - 1}" if len(captured.heads) == captured.total else str(list(captured.heads))
+            raise InputError(f"{captured.layer} has the recorded heads {there}", got=repr(head), cure="name one of them")
+        return Head(captured, head, self.tokens)
+
+    def heads(self) -> Iterator[Head]:
+        """Every recorded head, call by call."""
+        return (Head(captured, head, self.tokens) for captured in self._present() for head in captured.heads)
+
+    def verify(self) -> Verified:
+        """Recompute every kept call from its query, key and value, and compare with the model's own attention output."""
+        return verified(self._present())
+
+    def roles(self) -> list[Role]:
+        """What each head does in this recording, with the score that decides it; give `tokens` to tell words apart."""
+        return [role(head) for head in self.heads()]
+
+    def __repr__(self) -> str:
+        return f"<recording of {self.model}: {len(self.calls)} calls of attention, {self.turns} passes>"
+
+    def __str__(self) -> str:
+        return _table(self)
+
+    def _number(self, captured: Captured) -> int:
+        return captured.number if self.in_pass is None else captured.place
+
+    def _numbered(self, number: int) -> Captured:
+        calls = self._present()
+        if -len(calls) <= number < 0:
+            return calls[number]
+        found = [captured for captured in calls if self._number(captured) == number]
+        if not found:
+            numbers = ", ".join(str(self._number(captured)) for captured in calls)
+            raise InputError(
+                f"this recording holds the calls {numbers}", got=f"layer {number}", cure="see recording.layers for their names"
+            )
+        return found[0]
+
+    def _named(self, name: str) -> Captured:
+        found = [captured for captured in self._present() if captured.layer == name or captured.layer.startswith(f"{name}.")]
+        if not found:
+            names = ", ".join(dict.fromkeys(self.layers))
+            raise InputError("a layer is named by the module that attends", got=repr(name), cure=f"name one of: {names}")
+        if len(found) > 1:
+            numbers = ", ".join(str(self._number(captured)) for captured in found)
+            raise InputError(
+                "a name stands for one call of attention",
+                got=f"{name!r}, which made the calls {numbers}",
+                cure="name the call by its number, or one pass: recording.passes[0][name, head]",
+            )
+        return found[0]
+
+    def _present(self) -> list[Captured]:
+        if self.calls:
+            return self.calls
+        if not self.turns and not self.missing:
+            raise InputError(
+                "a recording holds what the model did inside the block",
+                got="a model that did not run in it",
+                cure="run it there: with overt.lens.record(model) as recording: model(x)",
+            )
+        reasons = "; ".join(dict.fromkeys(f"{name}: {reason}" for name, reason in self.missing))
+        raise InputError(
+            f"a recording needs attention to record; looked for were {LOOKED_FOR}",
+            got=f"{self.model}, which called none of them" + (f" ({reasons})" if reasons else ""),
+            cure='record a model that attends (a Hugging Face model with attn_implementation="sdpa")',
+        )
+
+
+@dataclass(eq=False, repr=False)
+class Recording(Calls):
+    """What a model attended to while it was recorded, every call and head of it.
+
+    `layers`, `passes`, `recording[layer, head]` (a `Head`), `verify()`, `roles()`, `missing` (attention that could not be
+    recorded, with the reason); printed, it is a table. `recording.tokens = [...]` attaches the tokens' strings.
+    """
+
+    @property
+    def passes(self) -> list[Calls]:
+        """The same calls, one entry for each time that the model ran."""
+        return [
+            Calls(self.model, [each for each in self.calls if each.turn == turn], self.missing, self.tokens, 1, turn)
+            for turn in range(self.turns)
+        ]
+
+
+def _table(calls: Calls) -> str:
+    rows = [("call", "layer", "heads", "queries", "keys", "caught at")]
+    for captured in calls._present():
+        call = captured.call
+        heads = str(captured.total) if len(captured.heads) == captured.total else f"{len(captured.heads)} of {captured.total}"
+        numbers = str(calls._number(captured)), captured.layer, heads, str(call.queries), str(call.keys), captured.source
+        rows.append(numbers)
+    widths = [max(len(row[column]) for row in rows) for column in range(6)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    missed = [f"not recorded: {name}: {reason}" for name, reason in calls.missing]
+    return "\n".join([f"{calls.model}: {len(calls.calls)} calls of attention in {calls.turns} passes", *lines, *missed])
