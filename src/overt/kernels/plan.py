@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from overt.errors import InputError
@@ -14,7 +15,10 @@ from overt.kernels.call import Call
 # Each path's reason to refuse a call, None where it serves it. The order is the preference.
 TABLE: dict[str, Callable[[Call], str | None]] = {"torch": delegate.refusal, "blocked": lambda call: None}
 
+# A context variable keeps threads apart; torch.compile cannot trace one, but guards a module's variable and compiles again when
+# it changes, so `path` sets both.
 _permitted: ContextVar[tuple[str, ...]] = ContextVar("permitted", default=tuple(TABLE))
+_permitted_compiled: tuple[str, ...] = tuple(TABLE)
 
 
 @dataclass(frozen=True)
@@ -51,8 +55,9 @@ def plan(
 def choose(call: Call) -> Plan:
     """The plan of a checked call."""
     refused: dict[str, str] = {}
+    permitted = _permitted_compiled if torch.compiler.is_compiling() else _permitted.get()
     for name, refusal in TABLE.items():
-        reason = refusal(call) if name in _permitted.get() else "forbidden here by overt.path"
+        reason = refusal(call) if name in permitted else "forbidden here by overt.path"
         if reason is None:
             return Plan(name, _reason(name, call), refused)
         refused[name] = reason
@@ -82,11 +87,14 @@ def path(*names: str) -> Iterator[None]:
             got=", ".join(map(repr, unknown)) or "none",
             cure="run overt doctor to see which there are",
         )
-    token = _permitted.set(names)
+    global _permitted_compiled
+    token, before = _permitted.set(names), _permitted_compiled
+    _permitted_compiled = names
     try:
         yield
     finally:
         _permitted.reset(token)
+        _permitted_compiled = before
 
 
 def _reason(name: str, call: Call) -> str:
