@@ -10,6 +10,7 @@ from overt.lens.explanation import Explanation, StepRow
 from overt.lens.letters import Ink, bar
 from overt.lens.wording import (
     choose,
+    count_word,
     entry_width,
     labels,
     number,
@@ -69,7 +70,7 @@ class StepTable:
         return [*apart, *table, *ink.prose(f"(cropped: the table needs {_width(table)} columns)", QUIET)]
 
     def _heading(self, ink: Ink) -> Text:
-        told = f"{_count(len(self.stages))} steps"
+        told = f"{count_word(len(self.stages))} steps"
         told += f", {self.explanation.name}" if self.explanation.name else ""
         query = self.explanation.query
         own = f"1  {query_name(self.explanation)} = {vector(query, decimals=places(query))}"
@@ -161,7 +162,3 @@ def _bar(weight: float, most: float, width: int, ink: Ink) -> Text:
 
 def _width(lines: Sequence[Text]) -> int:
     return max(line.cell_len for line in lines)
-
-
-def _count(steps: int) -> str:
-    return {5: "Five", 6: "Six", 7: "Seven"}.get(steps, str(steps))

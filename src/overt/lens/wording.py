@@ -191,6 +191,11 @@ def stages(explanation: Explanation) -> list[Stage]:
     return [Stage(key, place, *rest) for place, (key, *rest) in enumerate(told, start=1)]
 
 
+def count_word(count: int) -> str:
+    """How many steps, in a word, to begin a heading."""
+    return {5: "Five", 6: "Six", 7: "Seven"}.get(count, str(count))
+
+
 def stage(explanation: Explanation, key: str) -> Stage | None:
     """The step of that key, or None where the recipe has no such step."""
     return next((found for found in stages(explanation) if found.key == key), None)
