@@ -171,13 +171,13 @@ class Cosine(Score):
 
     def __call__(self, query, key):
         """Score each query (..., Q, D) against each key (..., K, D): (..., Q, K)."""
-        return functional.normalize(query, dim=-1) @ functional.normalize(key, dim=-1).mT * self.scale
+        return _unit(query) @ _unit(key).mT * self.scale
 
     def as_dot(self, query, key):
         """Both made unit vectors, then the dot product."""
         if isinstance(self.scale, Tensor):
             return None
-        return functional.normalize(query, dim=-1), functional.normalize(key, dim=-1), float(self.scale)
+        return _unit(query), _unit(key), float(self.scale)
 
 
 @piece
@@ -208,6 +208,16 @@ class Gaussian(Score):
     def width(self, features):
         """All differences of a pair are there at once."""
         return max(features, 1)
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    """Vectors of length 1; zero vectors stay. Divided by their largest entry first, so that no square over- or underflows."""
+    if not vectors.shape[-1]:
+        return vectors
+    largest = vectors.detach().abs().amax(-1, keepdim=True)
+    vectors = vectors / torch.where(largest == 0, 1, largest)
+    length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return vectors / torch.where(largest == 0, 1, length)
 
 
 def _held_tensor(name: str, tensor: Tensor, query: Tensor) -> None:

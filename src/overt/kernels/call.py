@@ -181,7 +181,7 @@ def _bound_bias(call: Call) -> Any:
 def _bias_block(bias: Any, rows: Tensor, keys: Tensor) -> Tensor | None:
     if bias is None or isinstance(bias, Bias):
         return None if bias is None else bias.block(rows, keys)
-    bias = bias[None] if bias.ndim < 2 else bias
+    bias = bias.reshape((1,) * (2 - bias.ndim) + tuple(bias.shape))
     bias = bias if bias.shape[-2] == 1 else bias[..., rows, :]
     return bias if bias.shape[-1] == 1 else bias[..., keys]
 

@@ -62,7 +62,6 @@ class _Delegated(torch.autograd.Function):
 
 
 def _fused(call: Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    query, key, scale = call.score.as_dot(query, key)
     shape = (*call.batch, call.queries, value.shape[-1])
     allowed, seen = _key_mask(call)
     if allowed is not None:
@@ -70,6 +69,7 @@ def _fused(call: Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         query = torch.where(seen[..., None, None], query, 0)
         key, value = (torch.where(allowed.mT, tensor, 0) for tensor in (key, value))
         allowed = _four(allowed, call.batch)
+    query, key, scale = call.score.as_dot(query, key)
     output = functional.scaled_dot_product_attention(
         *(_four(tensor, call.batch) for tensor in (query, key, value)),
         attn_mask=allowed,

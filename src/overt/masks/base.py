@@ -140,7 +140,7 @@ class Dense(Mask):
 
     def block(self, rows, keys):
         """The tensor's own rows and keys; dimensions of size 1 stay."""
-        allowed = self.allowed[None] if self.allowed.ndim < 2 else self.allowed
+        allowed = self.allowed.reshape((1,) * (2 - self.allowed.ndim) + tuple(self.allowed.shape))
         allowed = allowed if allowed.shape[-2] == 1 else allowed[..., rows, :]
         return allowed if allowed.shape[-1] == 1 else allowed[..., keys]
 

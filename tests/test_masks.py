@@ -1,0 +1,159 @@
+"""Masks say who may attend to whom, lazily, and combine."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+import overt
+from overt import masks
+from overt.errors import InputError, KindError
+
+
+def dense(mask, queries=5, keys=5, batch=()):
+    """What attend takes the mask to mean, as a matrix."""
+    query, key = torch.zeros(*batch, queries, 2), torch.zeros(*batch, keys, 2)
+    return overt.steps(query, key, key, mask=mask).masked == 0
+
+
+def matrix(rule, queries=5, keys=5):
+    return torch.tensor([[bool(rule(i, j)) for j in range(keys)] for i in range(queries)])
+
+
+def test_causal_lets_each_query_see_itself_and_what_came_before():
+    assert torch.equal(dense(overt.Causal()), matrix(lambda i, j: j <= i))
+
+
+def test_causal_is_aligned_at_the_end_unless_an_offset_is_given():
+    assert torch.equal(dense(overt.Causal(), 3, 5), matrix(lambda i, j: j <= i + 2, 3, 5))
+    assert torch.equal(dense(overt.Causal(offset=0), 3, 5), matrix(lambda i, j: j <= i, 3, 5))
+    assert torch.equal(dense(overt.Causal(offset=-1), 3, 5), matrix(lambda i, j: j < i, 3, 5))
+
+
+def test_a_window_bounds_both_sides_or_one():
+    assert torch.equal(dense(overt.Window(1, 2)), matrix(lambda i, j: -1 <= j - i <= 2))
+    assert torch.equal(dense(overt.Window(1, None)), matrix(lambda i, j: j - i >= -1))
+    assert torch.equal(dense(overt.Window(None, 0)), dense(overt.Causal()))
+    assert torch.equal(dense(overt.Window(None, None)), matrix(lambda i, j: True))
+
+
+def test_lengths_bar_what_lies_beyond_and_may_bar_queries_too():
+    mask = overt.Lengths(torch.tensor([2, 5]), queries=torch.tensor([5, 1]))
+    found = dense(mask, batch=(2,))
+    assert torch.equal(found[0], matrix(lambda i, j: j < 2))
+    assert torch.equal(found[1], matrix(lambda i, j: i < 1))
+    assert torch.equal(dense(overt.Lengths(3)), matrix(lambda i, j: j < 3))
+
+
+def test_lengths_are_aligned_with_the_first_dimension_and_shared_by_heads():
+    found = dense(overt.Lengths([2, 5]), batch=(2, 3))
+    assert torch.equal(found[0, 1], matrix(lambda i, j: j < 2))
+    assert torch.equal(found[1, 2], matrix(lambda i, j: True))
+
+
+def test_documents_see_only_themselves_and_negative_ids_nothing():
+    ids = torch.tensor([0, 0, 1, 1, -1])
+    assert torch.equal(dense(overt.Documents(ids)), matrix(lambda i, j: ids[i] == ids[j] and ids[j] >= 0))
+
+
+def test_documents_may_ask_from_other_positions_than_the_keys():
+    mask = overt.Documents(torch.tensor([[0, 0, 1], [5, 5, 5]]), query_ids=torch.tensor([[1], [5]]))
+    assert dense(mask, 1, 3, batch=(2,)).tolist() == [[[False, False, True]], [[True, True, True]]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(some.integers(1, 9), some.integers(1, 9), some.integers(-4, 6), some.integers(0, 4), some.integers(0, 9), some.data())
+def test_and_or_not_mean_what_they_mean_for_matrices(queries, keys, offset, before, length, data):
+    table = torch.tensor(data.draw(some.lists(some.booleans(), min_size=keys, max_size=keys)))
+    causal, window, lengths = overt.Causal(offset), overt.Window(before, 1), overt.Lengths(length)
+    parts = [dense(mask, queries, keys) for mask in (causal, window, lengths, table)]
+    found = dense((causal & window) | (~lengths & table), queries, keys)
+    assert torch.equal(found, (parts[0] & parts[1]) | (~parts[2] & parts[3]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(some.integers(1, 20), some.integers(1, 20), some.integers(-4, 6), some.integers(0, 6), some.integers(0, 3))
+def test_no_key_outside_a_masks_span_may_be_attended_to(queries, keys, offset, before, after):
+    for mask in (overt.Causal(offset), overt.Window(before, after), overt.Causal() & overt.Window(before, after), overt.Causal() | overt.Window(before, 0)):
+        bound = mask.bind(0, queries, keys)
+        for first in range(0, queries, 3):
+            stop = min(first + 3, queries)
+            low, high = bound.span(first, stop, keys)
+            seen = bound.block(torch.arange(first, stop), torch.arange(keys)).expand(stop - first, keys).any(0)
+            assert not seen[: max(low, 0)].any()
+            assert not seen[max(high, 0) :].any()
+
+
+def test_a_mask_of_ones_own_needs_one_method_and_combines():
+    class Even(masks.Mask):
+        def block(self, rows, keys):
+            return (rows[:, None] + keys) % 2 == 0
+
+    assert torch.equal(dense(Even() & overt.Causal()), matrix(lambda i, j: (i + j) % 2 == 0 and j <= i))
+
+    class Plain:
+        def block(self, rows, keys):
+            return keys[None, :] != 1
+
+    assert torch.equal(dense(Plain()), matrix(lambda i, j: j != 1))
+    assert torch.equal(dense(overt.Causal() & Plain()), matrix(lambda i, j: j != 1 and j <= i))
+
+
+def test_a_plain_bool_tensor_is_aligned_right():
+    keys = torch.tensor([True, False, True, True, True])
+    assert torch.equal(dense(keys), matrix(lambda i, j: j != 1))
+    heads = torch.stack([keys, ~keys])[:, None, :]
+    assert torch.equal(dense(heads, batch=(3, 2))[1, 1], matrix(lambda i, j: j == 1))
+
+
+def test_converters_keep_the_other_librarys_meaning():
+    assert dense(masks.from_padding(torch.tensor([[False, True]])), 1, 2, (1,)).tolist() == [[[True, False]]]
+    assert dense(masks.from_attention_mask(torch.tensor([[1, 0]])), 1, 2, (1, 3))[0, 2].tolist() == [[True, False]]
+    allowed = torch.rand(1, 1, 2, 2) < 0.5
+    assert torch.equal(dense(masks.from_attention_mask(allowed), 2, 2, (1, 1)), allowed)
+    packed = masks.from_cu_seqlens(torch.tensor([0, 2, 2, 5]))
+    assert packed.key_ids.tolist() == [0, 0, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: overt.Causal(offset=1.5), "overt.Causal takes offset as an int or an integer tensor; got 1.5"),
+        (lambda: overt.Window(1.0, 0), "overt.Window counts before in whole positions; got 1.0"),
+        (lambda: overt.Lengths(torch.tensor([1.0])), "overt.Lengths takes keys as an int or an integer tensor; got a torch.float32 tensor"),
+        (lambda: overt.Documents([0, 1]), "overt.Documents takes key_ids as an integer tensor; got [0, 1] of type list"),
+        (lambda: overt.Dense(torch.zeros(2, 2)), "a mask is bool, True where a query may attend; got a torch.float32 tensor"),
+        (lambda: masks.Keys(torch.ones(3)), "overt.masks.Keys holds a bool tensor; got a torch.float32 tensor"),
+        (lambda: masks.from_padding(torch.zeros(2, 3)), "key_padding_mask is bool, True at padding; got a torch.float32 tensor"),
+        (lambda: overt.Causal() & 3, "a mask is a bool tensor, one of overt's masks, or an object with block(rows, keys); got 3"),
+        (lambda: bool(overt.Causal()), "masks combine with & | ~; got and, or, not or if"),
+    ],
+)
+def test_what_is_no_mask_is_refused(make, text):
+    with pytest.raises(KindError) as error:
+        make()
+    assert str(error.value).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: dense(overt.Lengths(torch.tensor([[1]])), batch=(1,)), "overt.Lengths has at most one entry for each of the call's 1 leading"),
+        (lambda: dense(overt.Documents(torch.tensor([0, 1]))), "overt.Documents needs key_ids of length K = 5; got shape (2,)"),
+        (lambda: dense(overt.Lengths(torch.tensor([1, 2, 3])), batch=(2,)), "a block of the mask broadcasts, aligned right, against"),
+        (lambda: overt.Causal().block(torch.arange(2), torch.arange(2)), "overt.Causal() is aligned at the end, so its blocks are known only"),
+        (lambda: masks.from_cu_seqlens(torch.tensor([1, 2])), "cu_seqlens starts at 0 and does not fall; got [1, 2]"),
+        (lambda: masks.from_attention_mask(torch.zeros(1, 1, 2, 2)), "attention_mask is (B, K) of ones and zeros, or a bool tensor (B, H, Q, K)"),
+    ],
+)
+def test_a_mask_that_does_not_fit_is_refused(make, text):
+    with pytest.raises(InputError) as error:
+        make()
+    assert str(error.value).startswith(text)
+
+
+def test_masks_are_lazy_and_hold_nothing_of_size_n_by_n():
+    mask = (overt.Causal() & overt.Window(100, 0)).bind(0, 10**9, 10**9)
+    rows = torch.arange(10**9 - 2, 10**9)
+    assert np.array_equal(mask.block(rows, rows), [[True, False], [True, True]])
