@@ -22,7 +22,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _WITHOUT_TORCH = set(_HOMES["overt.lens.explanation"])
 
-__all__ = sorted(_HOME_OF)
+__all__ = ["Explanation", "Head", "Link", "Looks", "Recording", "Role", "StepRow", "Timing", "record"]
 
 
 def __getattr__(name: str) -> Any:

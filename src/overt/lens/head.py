@@ -80,6 +80,20 @@ class Head:
         """What the model itself made of them (B, Q, E)."""
         return self._part(self.captured.output)
 
+    @property
+    def call(self) -> Call:
+        """The checked call that the head is part of: its score, mask, bias and normaliser."""
+        return self.captured.call
+
+    def mask(self) -> Any:
+        """Which keys each query may attend to, as a mask of one sequence and one head; None where all may."""
+        mask = self._call.mask
+        if mask is None:
+            return None
+        device = self.call.query.device
+        block = mask.block(torch.arange(self.queries, device=device), torch.arange(self.keys, device=device))
+        return block.reshape(-1, *block.shape[-2:])[0]
+
     @torch.no_grad()
     def weights(self, rows: Rows = None, keys: Rows = None) -> Tensor:
         """Any block of the weights, before dropout, exactly: (B, rows, keys). None is all of them, Q × K numbers."""

@@ -121,7 +121,7 @@ class Keeper:
 
 
 def _bytes(count: int) -> str:
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
+    for unit, bytes_in in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= bytes_in:
+            return f"{count / bytes_in:.1f} {unit}"
     return f"{count} bytes"

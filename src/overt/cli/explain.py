@@ -1,0 +1,225 @@
+"""`overt explain`: how one word attends, step by step, with its numbers."""
+
+import json as json_format
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from overt.errors import InputError
+from overt.files import whole
+from overt.lens import terminal
+from overt.lens.explanation import Explanation
+from overt.lens.recipes import vectors as sources
+from overt.lens.recipes.words import choose
+
+_RECIPES = ("qkv", "hidden", "plain")
+# Which options speak to which recipes; given elsewhere they are refused, since they would change nothing.
+_BELONGS = {
+    "layer": ("qkv",),
+    "head": ("qkv",),
+    "layer_type": ("hidden",),
+    "score": ("hidden",),
+    "normalizer": ("hidden", "plain"),
+    "seed": ("hidden", "qkv"),
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for on the command line."""
+
+    text: str | None
+    word: str | None
+    recipe: str
+    other: str | None
+    compare: str | None
+    model: str | None
+    vectors: Path | None
+    layer: int | None
+    head: int | None
+    layer_type: str | None
+    score: str | None
+    normalizer: str | None
+    seed: int | None
+    loop: bool
+    truncate: bool
+
+
+def explain(
+    text: Annotated[str | None, typer.Argument(help="The sentence; with --vectors, the words that name the rows.")] = None,
+    word: Annotated[
+        str | None, typer.Option(help="The word that asks: it, or it:2 for the second one. [the last word]")
+    ] = None,
+    recipe: Annotated[str, typer.Option(help="qkv, hidden or plain.")] = "qkv",
+    other: Annotated[str | None, typer.Option("--with", help="Attend to this sentence instead.")] = None,
+    compare: Annotated[str | None, typer.Option(help="Show the same head of this sentence beside it.")] = None,
+    model: Annotated[str | None, typer.Option(help="A Hugging Face name or folder. [all-MiniLM-L6-v2]")] = None,
+    vectors: Annotated[Path | None, typer.Option(help="A CSV file of your own numbers, one vector a row.")] = None,
+    layer: Annotated[int | None, typer.Option(help="qkv: the layer shown, from 0. [the last]")] = None,
+    head: Annotated[int | None, typer.Option(help="qkv: the head shown, from 0. [the layer's strongest link]")] = None,
+    layer_type: Annotated[str | None, typer.Option(help="hidden: gru, lstm, conv or linear. [gru]")] = None,
+    score: Annotated[str | None, typer.Option(help="hidden: additive, dot, general or cosine. [additive]")] = None,
+    normalizer: Annotated[str | None, typer.Option(help="hidden, plain: softmax or sum. [softmax]")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of what is untrained. [0]")] = None,
+    loop: Annotated[bool, typer.Option("--loop", help="Run the loop form beside the matrices, both timed.")] = False,
+    truncate: Annotated[bool, typer.Option("--truncate", help="Read only as much as the model takes.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Write a page that works offline.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Write a picture.")] = None,
+    gif: Annotated[Path | None, typer.Option(help="Write the steps as an animation.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write every number.")] = None,
+) -> None:
+    """Explain how a word attends: every step of it, with its numbers, in a trained model, a recurrent layer or plain vectors."""
+    request = Request(
+        text, word, recipe, other, compare, model, vectors, layer, head, layer_type, score, normalizer, seed, loop, truncate
+    )
+    _check(request, gif)
+    with _busy("reading the text …"):
+        found = explanations(request)
+    terminal.render(found, Console())
+    with _busy("writing …"):
+        written = write(found, html=html, png=png, gif=gif, json=json)
+    if written:
+        typer.echo(f"→ {', '.join(map(str, written))}")
+
+
+def explanations(request: Request) -> list[Explanation]:
+    """What the recipe makes of the text: one explanation, or two to compare."""
+    if request.recipe == "qkv" and request.vectors is None:
+        return _trained(request)
+    explained, read = _recipe(request), _reader(request)
+    vectors = [read(request.text)] + ([read(request.compare)] if request.compare else [])
+    other = read(request.other) if request.other else None
+    return [explained(each, choose(each.encoded, request.word), other=other, loop=request.loop) for each in vectors]
+
+
+def write(found: list[Explanation], **paths: Path | None) -> list[Path]:
+    """Write the files asked for, each whole or not at all, and say which."""
+    writers: dict[str, Callable[[Path], Any]] = {
+        "html": lambda path: path.write_text(_page(found), encoding="utf-8"),
+        "png": lambda path: _plot().png(found, path),
+        "gif": lambda path: _plot().gif(found[0], path),
+        "json": lambda path: path.write_text(numbers(found), encoding="utf-8"),
+    }
+    wanted = {kind: path for kind, path in paths.items() if path is not None}
+    for kind, path in wanted.items():
+        with whole(path) as temporary:
+            writers[kind](temporary)
+    return list(wanted.values())
+
+
+def numbers(found: list[Explanation]) -> str:
+    """Every number as JSON, a list where two sentences are compared; what is not finite, as behind a mask, is null."""
+    everything = [_finite(explanation.to_dict()) for explanation in found]
+    return json_format.dumps(everything[0] if len(everything) == 1 else everything, ensure_ascii=False, allow_nan=False)
+
+
+def _trained(request: Request) -> list[Explanation]:
+    from overt.lens import text_model
+
+    _needs_torch()
+    from overt.lens.recipes import qkv
+
+    model = text_model.find(request.model)
+    options = {"layer": request.layer, "head": request.head, "truncate": request.truncate, "loop": request.loop}
+    assert request.text is not None
+    if request.compare is not None:
+        return qkv.compare(model, request.text, request.compare, request.word, **options)
+    return [qkv.qkv(model, request.text, request.word, other=request.other, **options)]
+
+
+def _recipe(request: Request) -> Callable[..., Explanation]:
+    """The recipe with its own options filled in."""
+    normalizer, seed = request.normalizer or "softmax", request.seed or 0
+    if request.recipe == "plain":
+        from overt.lens.recipes.plain import plain
+
+        return lambda *given, **options: plain(*given, normalizer=normalizer, **options)
+    _needs_torch()
+    if request.recipe == "qkv":
+        from overt.lens.recipes.projected import projected
+
+        return lambda *given, **options: projected(*given, seed=seed, **options)
+    from overt.lens.recipes.hidden import hidden
+
+    own = {"layer": request.layer_type or "gru", "score": request.score or "additive", "normalizer": normalizer, "seed": seed}
+    return lambda *given, **options: hidden(*given, **own, **options)
+
+
+def _reader(request: Request) -> Callable[[str | None], sources.Vectors]:
+    """From a sentence to its vectors: rows of the reader's own file, or the model's word vectors."""
+    if request.vectors is not None:
+        return sources.read_csv(request.vectors).sequence
+    from overt.lens import text_model
+
+    model = text_model.find(request.model)
+    return lambda text: sources.of_text(model, text or "", request.truncate)
+
+
+def _check(request: Request, gif: Path | None) -> None:
+    """Refuse what cannot be honoured."""
+    if request.recipe not in _RECIPES:
+        raise InputError(f"the recipes are {', '.join(_RECIPES)}", got=f"--recipe {request.recipe}", cure="choose one of them")
+    if request.text is None and request.vectors is None:
+        raise InputError("explain needs a text", cure='pass one: overt explain "The cat sat."')
+    if request.vectors is not None and request.model is not None:
+        raise InputError("vectors come from a file or from a model", got="--vectors and --model", cure="leave out one of them")
+    if request.other is not None and request.compare is not None:
+        raise InputError("--with joins two sentences, --compare parts them", got="both", cure="leave out one of them")
+    if gif is not None and request.compare is not None:
+        raise InputError("--gif shows one sentence", got="--compare as well", cure="use --html or --png for both")
+    for name, recipes in _BELONGS.items():
+        given = getattr(request, name) is not None
+        if given and request.recipe not in recipes:
+            raise InputError(
+                f"{_flag(name)} belongs to --recipe {' or '.join(recipes)}",
+                got=f"--recipe {request.recipe}",
+                cure="leave it out",
+            )
+        if given and request.recipe == "qkv" and (name == "seed") == (request.vectors is None):
+            other = "a trained model, where nothing is drawn" if name == "seed" else "--vectors, where there is one head"
+            raise InputError(f"{_flag(name)} has no meaning here", got=other, cure="leave it out")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _needs_torch() -> None:
+    try:
+        import torch  # noqa: F401
+    except ModuleNotFoundError as error:
+        from overt.errors import MissingExtra
+
+        raise MissingExtra("this recipe", needs="torch", extra="text") from error
+
+
+def _page(found: list[Explanation]) -> str:
+    from overt.lens import page
+
+    return page.html(found)
+
+
+def _plot() -> Any:
+    from overt.lens import plot
+
+    return plot
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _busy(what: str) -> Any:
+    """A sign of life on a terminal, nothing in a pipe."""
+    console = Console(stderr=True)
+    return console.status(what) if console.is_terminal else nullcontext()
