@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -91,6 +92,16 @@ class Page:
 CODES = {" ": 32, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Tab": 9, "Enter": 13}
 
 
+# The protocol's pipes are file descriptors 3 and 4 of the browser.
+ON_PIPES = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]
+os.dup2(ends[0], 3)
+os.dup2(ends[1], 4)
+os.execvp(sys.argv[3], sys.argv[3:])
+"""
+
+
 class Browser:
     """Chromium, headless, with a profile of its own that is thrown away."""
 
@@ -98,9 +109,8 @@ class Browser:
         self.profile = tempfile.mkdtemp(prefix="overt-browser-")
         ours, theirs = os.pipe(), os.pipe()
         command = [find(), *QUIET, f"--user-data-dir={self.profile}", "about:blank"]
-        # The protocol's pipes are file descriptors 3 and 4 of the browser.
         self.process = subprocess.Popen(
-            ["/bin/sh", "-c", f'exec "$@" 3<&{ours[0]} 4>&{theirs[1]}', "sh", *command],
+            [sys.executable, "-c", ON_PIPES, str(ours[0]), str(theirs[1]), *command],
             pass_fds=(ours[0], theirs[1]), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         os.close(ours[0])

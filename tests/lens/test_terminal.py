@@ -2,11 +2,11 @@ import io
 import math
 import re
 
-import explanations
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+import explanations
 from overt.lens import terminal
 from overt.lens.letters import bar, sparkline, writable
 from overt.lens.wording import choose, labels, stages

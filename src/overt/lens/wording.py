@@ -212,7 +212,7 @@ def _trained(explanation: Explanation) -> Told:
         ("score", "score", explanation.score_name,
          f"The query of {asker} meets the key of every token: the better they match, the higher the score."),
         ("scale", "scale", _division(explanation), _scaling(explanation)),
-        ("normalize", explanation.normalizer, "α", _normalizing(explanation)),
+        ("normalize", normalizer_name(explanation), "α", _normalizing(explanation)),
         ("weigh", "weight", "α·v", "Each token's value is multiplied by its weight."),
         ("sum", "sum", "Σ α·v", f"The weighted values add up to what this head says about {asker}."),
     ]  # fmt: skip
@@ -226,7 +226,7 @@ def _hidden(explanation: Explanation) -> Told:
         ("score", "score", score_name(explanation),
          f"The state h_{i}, of “{word(explanation)}”, is scored against every state of the sequence."),
         ("scale", "scale", _division(explanation), _scaling(explanation)),
-        ("normalize", explanation.normalizer, f"a_{i}j", _normalizing(explanation)),
+        ("normalize", normalizer_name(explanation), f"a_{i}j", _normalizing(explanation)),
         ("weigh", "weight", f"a_{i}j h_j", "Each hidden state is multiplied by its weight."),
         ("sum", "context", f"c_{i} = Σ a_{i}j h_j", "The weighted states add up to the context."),
         ("join", "join", f"[h_{i}, c_{i}]",
@@ -238,17 +238,22 @@ def _plain(explanation: Explanation) -> Told:
     i = explanation.word + 1
     return [
         ("vectors", "the vectors", "x", "No trained weights: each vector is its own query, key and value."),
-        ("score", "before", score_name(explanation), f"W_{i}j before it is normalised: x_{i} against every vector."),
+        ("score", "score", score_name(explanation), f"W_{i}j before it is normalised: x_{i} against every vector."),
         ("scale", "scale", _division(explanation), _scaling(explanation)),
-        ("normalize", explanation.normalizer, f"W_{i}j", f"W_{i}j after. {_normalizing(explanation)}"),
+        ("normalize", normalizer_name(explanation), f"W_{i}j", f"W_{i}j after. {_normalizing(explanation)}"),
         ("weigh", "weight", f"W_{i}j x_j", "Each vector is multiplied by its weight."),
-        ("sum", "sum", f"y_{i} = Σ W_{i}j x_j", f"The weighted vectors add up to y_{i}, in place of x_{i}."),
+        ("sum", "new vector", f"y_{i} = Σ W_{i}j x_j", f"The weighted vectors add up to y_{i}, in place of x_{i}."),
     ]  # fmt: skip
 
 
 def score_name(explanation: Explanation) -> str:
     """The score's name with the word's own place in it: f(h_1, h_j) for f(h_i, h_j)."""
     return explanation.score_name.replace("_i", f"_{explanation.word + 1}")
+
+
+def normalizer_name(explanation: Explanation) -> str:
+    """The normaliser's name as a step: a division by the plain sum is not the sum that ends the recipe."""
+    return "plain sum" if explanation.normalizer == "sum" else explanation.normalizer
 
 
 def _division(explanation: Explanation) -> str:

@@ -80,7 +80,7 @@ def _data(explanation: Explanation) -> dict[str, Any]:
 
 
 def _read(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return files(__name__).joinpath(name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

@@ -26,10 +26,14 @@ function stripes(canvas, weights) {
   const [width, height] = [canvas.clientWidth || 28, canvas.clientHeight || 22];
   const pen = fit(canvas, width, height);
   const step = width / weights.length;
-  weights.forEach((weight, j) => {
-    pen.fillStyle = css(shade(Number(weight)));
-    pen.fillRect(j * step, 0, step + 0.4, height);
-  });
+  pen.fillStyle = css(shade(0));
+  pen.fillRect(0, 0, width, height);
+  // Weak before strong, none thinner than can be seen.
+  const order = weights.map((_, j) => j).sort((a, b) => Math.abs(Number(weights[a])) - Math.abs(Number(weights[b])));
+  for (const j of order) {
+    pen.fillStyle = css(shade(Number(weights[j])));
+    pen.fillRect(j * step, 0, Math.max(step + 0.4, 2), height);
+  }
 }
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -66,10 +70,10 @@ function arcs(sentence, weights, own, most) {
 // The weights of every query: rows ask, columns are asked. `mark` is the cell under the pointer or the cursor.
 function board(canvas, e, room, mark) {
   const [rows, columns] = [e.matrix.length, e.tokens.length];
-  const font = `12px ${getComputedStyle(document.body).fontFamily}`;
   const named = Math.max(rows, columns) <= 64;
-  const margin = named ? 92 : 0;
-  const wide = Math.max(named ? 11 : 1, Math.min(44, Math.floor((room - margin) / columns)));
+  const margin = named ? labelRoom(canvas, [...e.labels, ...e.query_labels]) : 0;
+  const wide = Math.max(named ? 9 : 1, Math.min(44, Math.floor((room - margin) / columns)));
+  const font = `${Math.min(12, wide)}px ${getComputedStyle(document.body).fontFamily}`;
   const high = Math.min(wide, 26);
   canvas.style.width = `${margin + columns * wide}px`;
   canvas.style.height = `${margin + rows * high}px`;
@@ -90,6 +94,12 @@ function board(canvas, e, room, mark) {
     pen.strokeRect(margin + mark.j * wide - 1, margin + mark.i * high - 1, wide + 1, high + 1);
   }
   return { margin, wide, high };
+}
+
+function labelRoom(canvas, labels) {
+  const pen = canvas.getContext("2d");
+  pen.font = `12px ${getComputedStyle(document.body).fontFamily}`;
+  return Math.min(96, 12 + Math.ceil(Math.max(...labels.map((label) => pen.measureText(label).width))));
 }
 
 function names(pen, e, { margin, wide, high }, font, style) {

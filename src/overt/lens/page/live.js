@@ -79,7 +79,7 @@ function drawSteps(v) {
   v.root.classList.toggle("playing", state.playing);
   const narrow = v.root.clientWidth < 720;
   v.root.classList.toggle("narrow", narrow);
-  const kept = new Set(["normalize", stage.key, ...(["sum", "join"].includes(stage.key) ? ["weigh", "sum", "join"] : [])]);
+  const kept = new Set([stage.key === "vectors" ? "" : "normalize", stage.key, ...(["sum", "join"].includes(stage.key) ? ["weigh", "sum", "join"] : [])]);
   for (const cell of v.root.querySelectorAll(".steps [data-column]")) {
     const place = keys.indexOf(cell.dataset.column);
     cell.classList.toggle("now", place === now);
@@ -108,7 +108,7 @@ function tell(v, stage) {
   const told = `${stage.key} ${v.row}`;
   if (v.told === told) return;
   v.told = told;
-  const says = make("p", { className: "says" }, make("b", {}, `${stage.number} · `, formula(stage.formula)), `  ${stage.sentence}`);
+  const says = make("p", { className: "says" }, make("b", {}, `${stage.number} · `, formula(stage.formula)), formula(stage.sentence));
   const line = make("p", { className: "working" }, make("b", {}, make("bdi", { text: v.e.labels[v.row] })), "  ", formula(working(v.e, stage, v.e.steps[v.row])));
   v.caption.replaceChildren(says, line);
 }

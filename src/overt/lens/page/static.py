@@ -12,6 +12,7 @@ from overt.lens.wording import (
     labels,
     looks_line,
     loop_line,
+    normalizer_name,
     number,
     own_index,
     places,
@@ -40,12 +41,11 @@ def formula(text: str) -> str:
     >>> formula("c_1 = Σ a_1j h_j")
     'c<sub>1</sub> = Σ a<sub>1j</sub> h<sub>j</sub>'
     """
-    return re.sub(r"_(\w+)", r"<sub>\1</sub>", safe(text))
+    return re.sub(r"(?<=(?<!\w)[A-Za-z])_(\d+[ij]?|[ij])(?!\w)", r"<sub>\1</sub>", safe(text))
 
 
 def article(explanation: Explanation, place: int) -> str:
     """One explanation as HTML; `place` tells it from another on the same page."""
-    lines = [line for line in (residual_line(explanation), loop_line(explanation)) if line]
     return f"""<article class="explanation {explanation.recipe}" data-explanation="{place}" aria-labelledby="sentence-{place}">
 <div class="head">
 <p class="recipe"><b>{safe(heading(explanation))}</b> <span>{safe(explanation.source)}</span></p>
@@ -57,12 +57,18 @@ def article(explanation: Explanation, place: int) -> str:
 <div class="scroll">{_table(explanation)}</div>
 </section>
 {_links(explanation)}
-<section class="true" aria-label="What is true of this picture">
-<h3>What is true of this picture</h3>
-<ul>{"".join(f"<li>{safe(note)}</li>" for note in explanation.notes)}</ul>
-{"".join(f'<p class="check">{safe(line)}</p>' for line in lines)}
-</section>
+{_true(explanation)}
 </article>"""
+
+
+def _true(explanation: Explanation) -> str:
+    lines = [line for line in (residual_line(explanation), loop_line(explanation)) if line]
+    if not explanation.notes and not lines:
+        return ""
+    title = "What is true of this picture"
+    notes = "".join(f"<li>{safe(note)}</li>" for note in explanation.notes)
+    checks = "".join(f'<p class="check">{safe(line)}</p>' for line in lines)
+    return f'<section class="true" aria-label="{title}"><h3>{title}</h3><ul>{notes}</ul>{checks}</section>'
 
 
 def _steps_title(explanation: Explanation) -> str:
@@ -97,7 +103,9 @@ def _table(explanation: Explanation) -> str:
     choice = choose(explanation)
     kept = {row.index for row in choice.rows}
     names = labels(explanation.tokens)
-    rows = "".join(_row(row, names[row.index], row.index not in kept, "scale" in known) for row in [*choice.rows, *choice.others])
+    rows = "".join(
+        _row(row, names[row.index], row.index not in kept, "scale" in known) for row in [*choice.rows, *choice.others]
+    )
     heads = "".join(
         f'<th scope="col" data-column="{key}"><i>{known[key].number}</i> {formula(told)}</th>'
         for key, told in _columns(explanation)
@@ -117,7 +125,7 @@ def _columns(explanation: Explanation) -> list[tuple[str, str]]:
     told = {stage.key: stage.formula for stage in stages(explanation)}
     first = {"qkv": [("vectors", "key"), ("vectors", "value")], "hidden": [("vectors", "h_j")], "plain": [("vectors", "x_j")]}
     names = [(key, told.get(key, "")) for key in ("score", "scale", "normalize", "weigh")]
-    names = [(key, f"{explanation.normalizer} {name}" if key == "normalize" else name) for key, name in names]
+    names = [(key, f"{normalizer_name(explanation)} {name}" if key == "normalize" else name) for key, name in names]
     return [*first[explanation.recipe], *names]
 
 

@@ -29,10 +29,10 @@ function vector(values, shown = 3) {
   return `[${values.slice(0, shown).map((value) => number(value, decimals)).join("  ")} … ${values.length}]`;
 }
 
-// A formula as nodes: what follows an underscore is set low.
+// A formula as nodes: the indices of h_1, a_1j, x_j are set low.
 function formula(text) {
   const fragment = document.createDocumentFragment();
-  text.split(/_(\w+)/).forEach((part, i) => part && fragment.append(i % 2 ? make("sub", { text: part }) : part));
+  text.split(/(?<=(?<!\w)[A-Za-z])_(\d+[ij]?|[ij])(?!\w)/).forEach((part, i) => part && fragment.append(i % 2 ? make("sub", { text: part }) : part));
   return fragment;
 }
 
