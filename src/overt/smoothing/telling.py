@@ -60,7 +60,7 @@ def _error(found: "Smoothing") -> str:
     change = "lowers" if error < found.noise else "raises"
     return (
         f"If the noise is independent from point to point, with a standard deviation of {found.noise:.3g} ({source}), this "
-        f"{change} the error {fate}, by {found.degrees_of_freedom:.3g} degrees of freedom for {found.points} points."
+        f"{change} the error {fate}. The curve has {found.degrees_of_freedom:.3g} degrees of freedom for {found.points} points."
     )
 
 

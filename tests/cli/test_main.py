@@ -1,0 +1,78 @@
+"""The command: its commands, its version, its errors, and what it does not load."""
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import overt
+from overt.cli.main import COMMANDS, app
+
+runner = CliRunner()
+
+
+def python(program: str) -> str:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+
+def test_version_is_the_packages():
+    assert runner.invoke(app, ["--version"]).output == f"overt {overt.__version__}\n"
+
+
+def test_it_can_be_run_as_a_module():
+    found = subprocess.run([sys.executable, "-m", "overt", "--version"], capture_output=True, text=True, check=True)
+    assert found.stdout == f"overt {overt.__version__}\n"
+
+
+def test_help_lists_every_command_with_its_sentence():
+    shown = " ".join(runner.invoke(app, ["--help"]).output.replace("│", " ").split())
+    for name, sentence in COMMANDS.items():
+        assert f"{name} {sentence}" in shown
+
+
+def test_help_and_smooth_load_no_torch(tmp_path):
+    (tmp_path / "a.csv").write_text("x\n1\n2\n4\n")
+    program = """
+import sys
+from typer.testing import CliRunner
+from overt.cli.main import app
+for args in (["--help"], ["smooth", "--help"], ["smooth", {path!r}, "--column", "x"]):
+    assert CliRunner().invoke(app, args).exit_code == 0, args
+print("torch" in sys.modules)
+"""
+    assert python(program.format(path=str(tmp_path / "a.csv"))) == "False\n"
+
+
+def test_an_error_is_one_message_on_stderr_and_2():
+    found = runner.invoke(app, ["smooth", "nowhere.csv", "--column", "x"])
+    assert found.exit_code == 2
+    assert found.stdout == ""
+    assert found.stderr == (
+        "overt: the file to smooth can be read; got nowhere.csv: No such file or directory. To mend it, check the path.\n"
+    )
+
+
+def test_a_command_that_is_not_there_is_2_and_a_near_one_suggested():
+    found = runner.invoke(app, ["smoth"])
+    assert found.exit_code == 2
+    assert "Did you mean 'smooth'?" in found.stderr
+
+
+def test_a_missing_package_is_named_with_its_cure(monkeypatch):
+    import importlib
+
+    def fail(name):
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr(importlib, "import_module", fail)
+    found = runner.invoke(app, ["explain", "a word"])
+    assert found.exit_code == 2
+    assert 'overt explain needs torch, which is not installed. To mend it, run: pip install "overt[all]"' in found.stderr
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_a_help_page(name):
+    found = runner.invoke(app, [name, "--help"], prog_name="overt")
+    assert found.exit_code == 0, found.output
+    assert f"overt {name}" in found.output
