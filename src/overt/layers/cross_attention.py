@@ -1,0 +1,137 @@
+"""Attention between two sequences: a decoder asks, the states of an encoder answer."""
+
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from overt import check
+from overt.errors import InputError
+from overt.layers import inputs
+from overt.layers.held import Held
+from overt.layers.padding import blanked, blanked_keys, checked_lengths, combined, lengths_mask
+from overt.layers.scoring import has_value_matrix, matrix, scoring
+from overt.mechanism import attend
+from overt.trace import Steps, steps
+
+
+class Prepared(NamedTuple):
+    """An encoder's states, projected once for many steps of a decoder: key (..., K, A), value (..., K, E), lengths (B,) or None."""
+
+    key: Tensor
+    value: Tensor
+    lengths: Tensor | None
+
+
+class CrossAttention(nn.Module):
+    """A decoder's state s_i asks the states h_j of an encoder: c_i = Σ_j a_ij h_j with a_ij = softmax_j f(s_i, h_j).
+
+    Bahdanau et al. 2015, sections 3.1 and A.1.2, with the additive score, a small fully connected layer, v · tanh(W s_i + U h_j);
+    the other names, and what each learns, are in the table of `overt.layers.scoring`. The values are the encoder's states, except
+    with "dot", which has a value matrix as the Transformer's encoder–decoder attention does; `project_values` decides it for any score.
+    The other options are `SelfAttention`'s.
+
+    Shapes: query (..., query_features), one step of the decoder, → (..., key_features); or a whole pass,
+    (..., Q, query_features) → (..., Q, key_features); states (..., K, key_features). A query with one dimension less than the states
+    is one step. A mask or bias broadcasts against (..., Q, K), with Q = 1 for a step; `lengths` (B,) excludes the states' padding.
+
+    A decoder that takes many steps projects the states once: `prepared = layer.prepare(states)`, then `layer(query, prepared)`.
+
+    >>> import torch
+    >>> layer = CrossAttention(16, 8)
+    >>> states = torch.randn(2, 5, 8)
+    >>> layer(torch.randn(2, 16), states).shape, layer(torch.randn(2, 3, 16), layer.prepare(states)).shape
+    (torch.Size([2, 8]), torch.Size([2, 3, 8]))
+    """
+
+    def __init__(
+        self,
+        query_features: int,
+        key_features: int,
+        score: Any = "additive",
+        *,
+        projections: bool | None = None,
+        project_values: bool | None = None,
+        width: int | None = None,
+        normalizer: Any = None,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        inputs.widths("CrossAttention", query_features=query_features, key_features=key_features, width=width)
+        check.probability("dropout", dropout)
+        if isinstance(score, str) and projections is False and query_features != key_features:
+            raise InputError(
+                "without projections query and states are compared feature by feature, so they are of one width",
+                got=f"query_features={query_features}, key_features={key_features}",
+                cure='keep the projections, or use "general", whose matrix joins the two widths',
+            )
+        self.query_features, self.key_features, self.dropout = query_features, key_features, dropout
+        self.score_name = score if isinstance(score, str) else type(score).__name__
+        self.scoring = scoring(score, query_features, key_features, width, projections)
+        with_matrix = has_value_matrix(score, projections) if project_values is None else project_values
+        self.value = matrix(key_features, key_features) if with_matrix else None
+        self.normalizer = Held(normalizer)
+
+    def forward(
+        self, query: Tensor, states: Tensor | Prepared, *, mask: Any = None, bias: Any = None, lengths: Any = None
+    ) -> Tensor:
+        """The context of each query: (..., key_features), or (..., Q, key_features)."""
+        arguments, one_step = self._arguments(query, states, mask, bias, lengths)
+        context = attend(**arguments)
+        return context.squeeze(-2) if one_step else context
+
+    def steps(
+        self, query: Tensor, states: Tensor | Prepared, *, mask: Any = None, bias: Any = None, lengths: Any = None
+    ) -> Steps:
+        """Scores, masked scores, weights and output, for people: they are Q × K, with Q = 1 for one step."""
+        return steps(**self._arguments(query, states, mask, bias, lengths)[0])
+
+    def weights(
+        self, query: Tensor, states: Tensor | Prepared, *, mask: Any = None, bias: Any = None, lengths: Any = None
+    ) -> Tensor:
+        """What each query takes from each state: (..., K), or (..., Q, K)."""
+        arguments, one_step = self._arguments(query, states, mask, bias, lengths)
+        weights = steps(**arguments).weights
+        return weights.squeeze(-2) if one_step else weights
+
+    def prepare(self, states: Tensor, *, lengths: Any = None) -> Prepared:
+        """The states as keys and values, projected once; the lengths hold for every step that uses them."""
+        inputs.states("CrossAttention", "states", states, self.key_features)
+        lengths = None if lengths is None else checked_lengths(lengths, states)
+        return self._projected(blanked(states, lengths), lengths)
+
+    def _projected(self, states: Tensor, lengths: Tensor | None) -> Prepared:
+        return Prepared(self.scoring.keys(states), states if self.value is None else self.value(states), lengths)
+
+    def _arguments(
+        self, query: Tensor, states: Tensor | Prepared, mask: Any, bias: Any, lengths: Any
+    ) -> tuple[dict[str, Any], bool]:
+        inputs.states("CrossAttention", "query", query, self.query_features, least=1)
+        if isinstance(states, Prepared):
+            if lengths is not None:
+                raise InputError(
+                    "lengths belong to the states, so prepared states bring their own",
+                    got="lengths beside prepared states",
+                    cure="pass them once: layer.prepare(states, lengths=lengths)",
+                )
+            prepared = states
+        else:
+            inputs.states("CrossAttention", "states", states, self.key_features)
+            lengths = None if lengths is None else checked_lengths(lengths, states)
+            barred_blank = blanked_keys(blanked(states, lengths), mask, max(query.ndim, states.ndim) - 2)
+            prepared = self._projected(barred_blank, lengths)
+        one_step = query.ndim == prepared.value.ndim - 1
+        return {
+            "query": self.scoring.queries(query.unsqueeze(-2) if one_step else query),
+            "key": prepared.key,
+            "value": prepared.value,
+            "score": self.scoring.score(),
+            "mask": combined(mask, lengths_mask(prepared.lengths)),
+            "bias": bias,
+            "normalizer": self.normalizer.now(),
+            "dropout": self.dropout if self.training else 0.0,
+        }, one_step
+
+    def extra_repr(self) -> str:
+        """What it was built with."""
+        widths = f"{self.query_features}, {self.key_features}, score={self.score_name!r}"
+        return widths + (f", dropout={self.dropout}" if self.dropout else "")

@@ -1,0 +1,140 @@
+"""What is known of a layer that maps a sequence to a sequence: where its positions are, and how wide it reads and gives.
+
+| layer                                 | its output                                    | positions | features                 |
+|---------------------------------------|-----------------------------------------------|-----------|--------------------------|
+| nn.RNN, nn.LSTM, nn.GRU               | (L, B, D), with batch_first (B, L, D); (L, D) | 0 or −2   | proj_size or hidden_size |
+| nn.Linear, nn.Embedding               | (..., L, D)                                   | −2        | out_features, …          |
+| nn.Conv1d                             | (B, C, L); (C, L)                             | −1        | out_channels             |
+| nn.TransformerEncoder, …EncoderLayer  | (L, B, D), with batch_first (B, L, D); (L, D) | 0 or −2   | d_model                  |
+| Contextual                            | its layer's                                   | its own   | twice its layer's        |
+| nn.Sequential of these                | its last layer's                              | its own   | its last layer's         |
+
+A bidirectional layer has twice the features. In an nn.Sequential, activations, dropout and norms are passed over. For anything else
+`axis=` and `features=` say it.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from overt.errors import InputError
+
+# Position by position, width for width: what comes in goes out in the same form.
+SAME = (nn.Identity, nn.Dropout, nn.LayerNorm, nn.RMSNorm, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid)
+AXES = {0: 0, 1: -2, -2: -2, 2: -1, -1: -1}
+
+
+class Form(NamedTuple):
+    """The axis of the positions in a layer's output (0, −2 or −1), the features that it reads, where known, and those that it gives."""
+
+    axis: int
+    reads: int | None
+    gives: int
+
+
+def known_form(layer: nn.Module) -> Form | None:
+    """The form of a layer of the table; None for any other."""
+    if isinstance(layer, nn.Sequential):
+        return _sequential(layer)
+    form = getattr(layer, "form", None)
+    if isinstance(form, Form):
+        return form
+    for kind, read in _TABLE.items():
+        if isinstance(layer, kind):
+            return read(layer)
+    return None
+
+
+def form_of(layer: nn.Module, axis: Any = None, features: int | None = None) -> Form:
+    """The form of a layer, from the table or from what the caller says of it."""
+    if axis is not None and axis not in AXES:
+        raise InputError(
+            "axis is the dimension of the positions in the layer's output",
+            got=repr(axis),
+            cure="pass 0 for (L, B, D), 1 for (B, L, D), 2 for (B, C, L)",
+        )
+    known, given, name = known_form(layer), None if axis is None else AXES[axis], name_of(layer)
+    if known is None and (given is None or features is None):
+        missing = [word for word, value in (("axis=", given), ("features=", features)) if value is None]
+        raise InputError(
+            "Contextual knows the output of RNN, LSTM, GRU, Linear, Conv1d, TransformerEncoderLayer and nn.Sequential of them",
+            got=f"{name} without {' and '.join(missing)}",
+            cure="say where the positions are, as in axis=1 for (B, L, D), and how wide the output is, as in features=64",
+        )
+    if known is None:
+        return Form(given, None, features)  # type: ignore[arg-type]
+    if features is not None and features != known.gives:
+        raise InputError(
+            f"this {name} gives {known.gives} features", got=f"features={features}", cure="leave features= out: it is known"
+        )
+    if given is not None and given != known.axis and _fixed_axis(layer):
+        raise InputError(
+            f"the positions of this {name} are on axis {known.axis}", got=f"axis={axis}", cure="leave axis= out: it is known"
+        )
+    return known._replace(axis=known.axis if given is None else given)
+
+
+def name_of(layer: nn.Module) -> str:
+    """What a message calls the layer."""
+    return f"nn.{type(layer).__name__}" if type(layer).__module__.startswith("torch.nn") else type(layer).__name__
+
+
+def rows(tensor: Tensor, axis: int) -> Tensor:
+    """From a layer's own order to (..., L, D); a view."""
+    return tensor.mT if axis == -1 else tensor.movedim(0, -2) if axis == 0 else tensor
+
+
+def back(tensor: Tensor, axis: int) -> Tensor:
+    """From (..., L, D) to the layer's own order; a view."""
+    return tensor.mT if axis == -1 else tensor.movedim(-2, 0) if axis == 0 else tensor
+
+
+def _recurrent(layer: Any) -> Form:
+    width = (layer.proj_size or layer.hidden_size) * (2 if layer.bidirectional else 1)
+    return Form(-2 if layer.batch_first else 0, layer.input_size, width)
+
+
+def _transformer(layer: Any) -> Form:
+    attention = layer.self_attn
+    return Form(-2 if attention.batch_first else 0, attention.embed_dim, attention.embed_dim)
+
+
+# A lazy layer reads 0 features until it has seen some.
+_TABLE: dict[type, Callable[[Any], Form]] = {
+    nn.RNNBase: _recurrent,
+    nn.Linear: lambda layer: Form(-2, layer.in_features or None, layer.out_features),
+    nn.Embedding: lambda layer: Form(-2, None, layer.embedding_dim),
+    nn.Conv1d: lambda layer: Form(-1, layer.in_channels or None, layer.out_channels),
+    nn.TransformerEncoderLayer: _transformer,
+    nn.TransformerEncoder: lambda layer: _transformer(layer.layers[0]),
+}
+
+
+def _sequential(layer: nn.Sequential) -> Form | None:
+    children = [child for child in layer if not isinstance(child, SAME)]
+    for child in list(layer)[:-1]:
+        if isinstance(child, nn.RNNBase):
+            raise InputError(
+                "a recurrent layer in an nn.Sequential comes last, since it returns its states beside its output",
+                got=f"nn.{type(child).__name__} before another layer",
+                cure="make two layers of it, or pick the output with a module between",
+            )
+    forms = [known_form(child) for child in children]
+    if not forms or forms[-1] is None:
+        return None
+    fixed = [form.axis for child, form in zip(children, forms, strict=True) if form is not None and _fixed_axis(child)]
+    if None not in forms and len(set(fixed)) > 1:
+        raise InputError(
+            "the layers of an nn.Sequential have their positions on one axis",
+            got=f"axes {fixed}",
+            cure="set batch_first alike, or put a module between that transposes",
+        )
+    return Form(fixed[-1] if fixed else -2, None if forms[0] is None else forms[0].reads, forms[-1].gives)
+
+
+def _fixed_axis(layer: nn.Module) -> bool:
+    """Whether the layer itself says which axis is which; a linear layer works on any."""
+    if isinstance(layer, nn.Sequential):
+        return any(_fixed_axis(child) for child in layer)
+    return not isinstance(layer, nn.Linear | nn.Embedding | SAME)

@@ -1,0 +1,76 @@
+"""One vector for a whole sequence: attention with a single learned query."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from overt import check
+from overt.layers import inputs
+from overt.layers.held import Held
+from overt.layers.padding import blanked, blanked_keys, checked_lengths, combined, lengths_mask
+from overt.layers.scoring import scoring, vector
+from overt.mechanism import attend
+from overt.trace import steps
+
+
+class AttentionPool(nn.Module):
+    """One learned query asks every position: c = Σ_j a_j x_j with a_j = softmax_j f(query, x_j).
+
+    Yang et al. 2016 (hierarchical attention networks), section 2.2: with "additive", f is v · tanh(q + U x_j), where the paper calls
+    v the word context vector u_w and q the bias b. The other names are those of `overt.layers.scoring`, less the query's matrix; with
+    `projections=False` the query is all that is learned. It starts as the vectors there do.
+
+    Shapes: x (..., n, features) → (..., features). `lengths` (B,) excludes padding; a sequence of length 0 gives zeros. A mask
+    or bias broadcasts against (..., 1, n). Raises InputError and KindError for inputs that do not fit.
+
+    >>> import torch
+    >>> pool = AttentionPool(8)
+    >>> pool(torch.randn(2, 5, 8), lengths=torch.tensor([5, 3])).shape
+    torch.Size([2, 8])
+    """
+
+    def __init__(
+        self,
+        features: int,
+        score: Any = "additive",
+        *,
+        projections: bool | None = None,
+        width: int | None = None,
+        normalizer: Any = None,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        inputs.widths("AttentionPool", features=features, width=width)
+        check.probability("dropout", dropout)
+        self.features, self.dropout = features, dropout
+        self.score_name = score if isinstance(score, str) else type(score).__name__
+        self.scoring = scoring(score, None, features, width, projections)
+        self.query = vector(self.scoring.query_width)
+        self.normalizer = Held(normalizer)
+
+    def forward(self, x: Tensor, *, mask: Any = None, bias: Any = None, lengths: Any = None) -> Tensor:
+        """The one context of each sequence: (..., features)."""
+        return attend(**self._arguments(x, mask, bias, lengths)).squeeze(-2)
+
+    def weights(self, x: Tensor, *, mask: Any = None, bias: Any = None, lengths: Any = None) -> Tensor:
+        """What is taken from each position: (..., n)."""
+        return steps(**self._arguments(x, mask, bias, lengths)).weights.squeeze(-2)
+
+    def _arguments(self, x: Tensor, mask: Any, bias: Any, lengths: Any) -> dict[str, Any]:
+        inputs.states("AttentionPool", "x", x, self.features)
+        lengths = None if lengths is None else checked_lengths(lengths, x)
+        x = blanked_keys(blanked(x, lengths), mask, x.ndim - 2)
+        return {
+            "query": self.query[None],
+            "key": self.scoring.keys(x),
+            "value": x,
+            "score": self.scoring.score(),
+            "mask": combined(mask, lengths_mask(lengths)),
+            "bias": bias,
+            "normalizer": self.normalizer.now(),
+            "dropout": self.dropout if self.training else 0.0,
+        }
+
+    def extra_repr(self) -> str:
+        """What it was built with."""
+        return f"{self.features}, score={self.score_name!r}" + (f", dropout={self.dropout}" if self.dropout else "")

@@ -1,0 +1,100 @@
+"""Self-attention with what it learns: queries, keys and values from one sequence."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from overt import check
+from overt.layers import inputs
+from overt.layers.held import Held
+from overt.layers.padding import Sizes, blanked, checked_lengths, combined, lengths_mask, reach
+from overt.layers.scoring import has_value_matrix, matrix, scoring
+from overt.mechanism import attend
+from overt.trace import Steps, steps
+
+
+class SelfAttention(nn.Module):
+    """Every position of a sequence looks at every other: c_i = Σ_j a_ij v_j with a_ij = softmax_j f(x_i, x_j).
+
+    `score` is "additive" (v · tanh(W x_i + U x_j)), "dot", "general", "concat", "cosine" or "gaussian", or a score of your own,
+    (query, key) -> (..., Q, K). What each learns, with its source and how it starts, is the table of `overt.layers.scoring`. The
+    values are the vectors themselves, v_j = x_j, so that c_i is a mixture of them; only "dot" has a value matrix, as in the
+    Transformer (Vaswani et al. 2017, section 3.2). `project_values` decides it for any score.
+
+    `projections=False` learns nothing: the vectors themselves are queries, keys and values ("dot" is then the plain x_i · x_j). A
+    score of your own is used as it is, and behind learned query and key matrices with `projections=True`; the tensors that it holds
+    train, move and are saved with the layer. `width` is how wide queries and keys are projected (`features`).
+
+    `causal=True` hides what comes after a position; `window=w` what is farther than w positions, `window=(before, after)` to
+    either side. `dropout` zeroes weights, in training only.
+
+    Shapes: x (..., n, features) → (..., n, features). `lengths` (B,) excludes padding: whatever it holds reaches nothing, and its
+    own rows come out as zeros. Raises InputError and KindError for inputs that do not fit.
+
+    >>> import torch, overt
+    >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]])
+    >>> SelfAttention(2, "dot", projections=False)(x)
+    tensor([[1.5752, 0.0900],
+            [0.6358, 0.5761],
+            [1.8509, 0.0159]])
+    """
+
+    def __init__(
+        self,
+        features: int,
+        score: Any = "additive",
+        *,
+        projections: bool | None = None,
+        project_values: bool | None = None,
+        width: int | None = None,
+        causal: bool = False,
+        window: Sizes = None,
+        normalizer: Any = None,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        inputs.widths("SelfAttention", features=features, width=width)
+        check.probability("dropout", dropout)
+        reach(causal, window)
+        self.features, self.causal, self.window, self.dropout = features, causal, window, dropout
+        self.score_name = score if isinstance(score, str) else type(score).__name__
+        self.scoring = scoring(score, features, features, width, projections)
+        with_matrix = has_value_matrix(score, projections) if project_values is None else project_values
+        self.value = matrix(features, features) if with_matrix else None
+        self.normalizer = Held(normalizer)
+
+    def forward(self, x: Tensor, *, mask: Any = None, bias: Any = None, lengths: Any = None) -> Tensor:
+        """The contexts of the positions of x: (..., n, features)."""
+        inputs.states("SelfAttention", "x", x, self.features)
+        lengths = None if lengths is None else checked_lengths(lengths, x)
+        return blanked(attend(**self._arguments(x, mask, bias, lengths)), lengths)
+
+    def steps(self, x: Tensor, *, mask: Any = None, bias: Any = None, lengths: Any = None) -> Steps:
+        """Scores, masked scores, weights and output, for people: they are n × n."""
+        inputs.states("SelfAttention", "x", x, self.features)
+        lengths = None if lengths is None else checked_lengths(lengths, x)
+        return steps(**self._arguments(x, combined(mask, lengths_mask(lengths, queries=True)), bias, lengths))
+
+    def weights(self, x: Tensor, *, mask: Any = None, bias: Any = None, lengths: Any = None) -> Tensor:
+        """What each position takes from each: (..., n, n)."""
+        return self.steps(x, mask=mask, bias=bias, lengths=lengths).weights
+
+    def _arguments(self, x: Tensor, mask: Any, bias: Any, lengths: Tensor | None) -> dict[str, Any]:
+        x = blanked(x, lengths)
+        return {
+            "query": self.scoring.queries(x),
+            "key": self.scoring.keys(x),
+            "value": x if self.value is None else self.value(x),
+            "score": self.scoring.score(),
+            # Padded queries attend as others do, which keeps the mask the same for all; `forward` blanks their rows.
+            "mask": combined(mask, lengths_mask(lengths), reach(self.causal, self.window)),
+            "bias": bias,
+            "normalizer": self.normalizer.now(),
+            "dropout": self.dropout if self.training else 0.0,
+        }
+
+    def extra_repr(self) -> str:
+        """What it was built with."""
+        options = {"causal": self.causal, "window": self.window, "dropout": self.dropout}
+        given = [f"{name}={value}" for name, value in options.items() if value]
+        return ", ".join([str(self.features), f"score={self.score_name!r}", *given])
