@@ -1,0 +1,161 @@
+"""attend under torch's transforms: vmap, grad, forward mode, compile, autocast, second derivatives."""
+
+import pytest
+import torch
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
+
+import overt
+
+
+def normal(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+OPTIONS = {
+    "torch's kernel": lambda w, t: {},
+    "causal": lambda w, t: {"mask": overt.Causal()},
+    "additive": lambda w, t: {"score": overt.Additive(w), "mask": overt.Causal(), "normalizer": overt.Softmax(temperature=t)},
+    "general": lambda w, t: {"score": overt.Bilinear(torch.outer(w, w)), "bias": t},
+    "gaussian": lambda w, t: {"score": overt.Gaussian(t), "normalizer": overt.Sparsemax()},
+    "cosine": lambda w, t: {"score": overt.Cosine(t), "normalizer": overt.Entmax()},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_second_derivatives_and_forward_mode_are_exact(name):
+    inputs = [normal(2, 3, 4, seed=seed).requires_grad_() for seed in range(3)]
+    held = [normal(4, seed=4).requires_grad_(), torch.tensor(1.3, dtype=torch.float64, requires_grad=True)]
+    used = inputs + ([] if "torch" in name or name == "causal" else held)
+
+    def call(q, k, v, w=held[0], t=held[1]):
+        return overt.attend(q, k, v, **OPTIONS[name](w, t))
+
+    if name in ("gaussian", "cosine", "additive", "general"):
+        used = [*inputs, *held]
+        assert gradcheck(lambda *x: call(*x) + 0 * (x[3].sum() + x[4]), used, check_forward_ad=True)
+        assert gradgradcheck(lambda *x: call(*x) + 0 * (x[3].square().sum() + x[4] ** 2), used)
+    else:
+        assert gradcheck(call, used, check_forward_ad=True)
+        assert gradgradcheck(call, used)
+
+
+def test_a_second_backward_through_a_freed_graph_is_torchs_own_error():
+    x = normal(1, 2, 9, 4).requires_grad_()
+    assert overt.plan(x, x, x).path == "torch"
+    output = overt.attend(x, x, x)
+    output.sum().backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        output.sum().backward()
+
+
+def test_a_retained_graph_can_be_walked_twice():
+    x = normal(1, 2, 9, 4).requires_grad_()
+    output = overt.attend(x, x, x).square().sum()
+    first = torch.autograd.grad(output, x, retain_graph=True)
+    torch.testing.assert_close(torch.autograd.grad(output, x), first)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_vmap_and_grad_give_what_a_loop_gives(name):
+    query, key, value = (normal(3, 2, 5, 4, seed=seed) for seed in range(3))
+    w, t = normal(4, seed=4), torch.tensor(1.3, dtype=torch.float64)
+
+    def loss(q, k, v, w, t):
+        return overt.attend(q, k, v, **OPTIONS[name](w, t)).square().sum()
+
+    found = torch.func.vmap(torch.func.grad(loss), in_dims=(0, 0, 0, None, None))(query, key, value, w, t)
+    for i in range(3):
+        leaf = query[i].clone().requires_grad_()
+        (wanted,) = torch.autograd.grad(loss(leaf, key[i], value[i], w, t), leaf)
+        torch.testing.assert_close(found[i], wanted)
+
+
+def test_grad_differentiates_in_the_tensors_that_a_piece_holds():
+    x, weight = normal(5, 4), normal(4, seed=1)
+    found = torch.func.grad(lambda score: overt.attend(x, x, x, score=score).sum())(overt.Additive(weight))
+    leaf = weight.clone().requires_grad_()
+    (wanted,) = torch.autograd.grad(overt.attend(x, x, x, score=overt.Additive(leaf)).sum(), leaf)
+    torch.testing.assert_close(found.weight, wanted)
+
+
+def test_forward_mode_passes_through_torchs_path_by_another():
+    x = normal(2, 5, 4)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.ones_like(x))
+        assert overt.plan(dual, x, x).refused["torch"] == "torch's fused kernels have no forward-mode derivative"
+        assert forward_ad.unpack_dual(overt.attend(dual, x, x)).tangent is not None
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_compiled_without_a_break_it_gives_the_same_numbers(name):
+    torch._dynamo.reset()
+    inputs = [normal(2, 3, 17, 4, seed=seed, dtype=torch.float32).requires_grad_() for seed in range(3)]
+    w, t = normal(4, seed=4, dtype=torch.float32).requires_grad_(), torch.tensor(1.3, requires_grad=True)
+
+    def call(q, k, v, w, t):
+        return overt.attend(q, k, v, **OPTIONS[name](w, t))
+
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    leaves = [*inputs, w, t] if name in ("additive", "general") else inputs
+    wanted, found = call(*inputs, w, t), compiled(*inputs, w, t)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    for a, b in zip(*(torch.autograd.grad(output.square().sum(), leaves) for output in (found, wanted)), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_a_compiled_call_is_compiled_again_when_a_path_is_forced():
+    torch._dynamo.reset()
+    seen = []
+
+    def look(x):
+        return overt.attend(x, x, x)
+
+    def backend(graph, inputs):
+        seen.append(any("scaled_dot_product" in str(node.target) for node in graph.graph.nodes))
+        return graph.forward
+
+    compiled = torch.compile(look, fullgraph=True, backend=backend)
+    x = normal(1, 2, 9, 4)
+    wanted = compiled(x)
+    with overt.path("blocked"):
+        torch.testing.assert_close(compiled(x), wanted)
+    assert seen == [True, False]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPTIONS)
+def test_inductor_gives_the_same_numbers(name):
+    torch._dynamo.reset()
+    inputs = [normal(2, 3, 17, 4, seed=seed, dtype=torch.float32) for seed in range(3)]
+    w, t = normal(4, seed=4, dtype=torch.float32), torch.tensor(1.3)
+
+    def call(q, k, v, w, t):
+        return overt.attend(q, k, v, **OPTIONS[name](w, t))
+
+    torch.testing.assert_close(torch.compile(call, fullgraph=True)(*inputs, w, t), call(*inputs, w, t), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("score", [overt.Dot(), overt.Additive(torch.ones(64)), overt.Gaussian(1.0)])
+def test_under_autocast_scores_and_softmax_stay_in_float32(score):
+    query, key, value = (normal(2, 4, 33, 64, seed=seed, dtype=torch.float32) * 3 for seed in range(3))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = overt.attend(query, key, value, score=score)
+    rounded = [tensor.bfloat16().double() for tensor in (query, key, value)]
+    wanted = overt.attend(*rounded, score=score)
+    assert found.dtype == torch.bfloat16
+    assert float((found.double() - wanted).abs().max() / wanted.abs().max()) < 2e-2
+
+
+def test_inference_mode_and_no_grad_work():
+    x = normal(2, 3, 5, 4)
+    with torch.inference_mode():
+        torch.testing.assert_close(overt.attend(x, x, x, mask=overt.Causal()), overt.steps(x, x, x, mask=overt.Causal()).output)
+
+
+def test_pieces_are_transparent_to_pytrees():
+    mask = overt.Causal() & overt.Lengths(torch.tensor([1, 2]))
+    leaves, tree = torch.utils._pytree.tree_flatten(mask)
+    assert [leaf.tolist() for leaf in leaves] == [[1, 2]]
+    rebuilt = torch.utils._pytree.tree_unflatten([torch.tensor([3, 4])], tree)
+    assert rebuilt.right.keys.tolist() == [3, 4]
+    assert rebuilt.left.offset is None
