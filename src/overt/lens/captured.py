@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 
-from overt.biases import Bias
 from overt.errors import InputError
 from overt.kernels.call import Call
 from overt.masks import Mask
@@ -88,7 +88,7 @@ def copied(call: Call, output: Tensor, heads: tuple[int, ...], total: int) -> tu
         ), output.detach().clone()
     tensors = {name: chosen(tensor, heads, total) for name, tensor in tensors.items()}
     pieces["mask"] = None if call.mask is None else HeadsOfMask(pieces["mask"], heads, total)
-    pieces["bias"] = None if call.bias is None else HeadsOfBias(pieces["bias"], heads, total)
+    pieces["bias"] = heads_of_bias(pieces["bias"], heads, total)
     return replace(call, batch=(*call.batch[:-1], len(heads)), **tensors, **pieces), chosen(output, heads, total)
 
 
@@ -106,7 +106,7 @@ def own(piece: Any) -> Any:
 
     Tensors made in inference mode do not count how often they are written to, so these are copied.
     """
-    return torch.utils._pytree.tree_map(lambda leaf: _detached(leaf) if isinstance(leaf, Tensor) else leaf, piece)
+    return tree_map(lambda leaf: _detached(leaf) if isinstance(leaf, Tensor) else leaf, piece)
 
 
 def _detached(tensor: Tensor) -> Tensor:
@@ -125,34 +125,18 @@ class HeadsOfMask(Mask):
         return chosen(block, self.heads, self.total) if block.ndim >= 3 else block
 
 
-class HeadsOfBias(Bias):
-    """Some heads of a bias, a tensor or one of overt's, that is bound to its call."""
-
-    leading = ()
-
-    def __init__(self, inner: Any, heads: tuple[int, ...], total: int):
-        self.inner, self.heads, self.total = inner, heads, total
-
-    def bind(self, queries, keys):
-        """Itself: the inner bias is bound."""
-        return self
-
-    def block(self, rows, keys):
-        """The chosen heads of the inner bias's block."""
-        block = bias_block(self.inner, rows, keys)
-        return chosen(block, self.heads, self.total) if block.ndim >= 3 else block
-
-
-def bias_block(bias: Any, rows: Tensor, keys: Tensor) -> Tensor:
-    """What a bias, a tensor or one of overt's, adds for these rows and keys."""
-    if isinstance(bias, Bias):
-        return bias.block(rows, keys)
-    bias = bias[None] if bias.ndim < 2 else bias
-    bias = bias if bias.shape[-2] == 1 else bias[..., rows, :]
-    return bias if bias.shape[-1] == 1 else bias[..., keys]
+def heads_of_bias(bias: Any, heads: tuple[int, ...], total: int) -> Any:
+    """Some heads of a bias that is bound to its call: of a tensor, or of the parameters of one of overt's."""
+    if isinstance(bias, Tensor):
+        return chosen(bias, heads, total) if bias.ndim >= 3 and bias.shape[-3] > 1 else bias
+    for name in ("slopes", "table"):
+        held = getattr(bias, name, None)
+        if isinstance(held, Tensor) and (name == "slopes" or held.ndim > 1) and held.shape[0] == total:
+            return replace(bias, **{name: held[list(heads)]})
+    return bias
 
 
 def versions(call: Call) -> tuple[tuple[Tensor, int], ...]:
     """The tensors of mask and bias and how often each was written to, where torch counts that."""
-    leaves = torch.utils._pytree.tree_leaves((call.mask, call.bias))
+    leaves = tree_leaves((call.mask, call.bias))
     return tuple((leaf, leaf._version) for leaf in leaves if isinstance(leaf, Tensor) and not leaf.is_inference())

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from overt.biases import Bias
 from overt.errors import InputError
 from overt.kernels.call import Call
-from overt.lens.captured import Captured, bias_block, sliceable
+from overt.lens.captured import Captured, heads_of_bias, sliceable
 from overt.masks import Mask
 from overt.mechanism import formula
 from overt.summary import Summary, summarize
@@ -155,9 +154,10 @@ class Head:
         call = replace(self.captured.checked_call(), dropout=0.0)
         index = None if self._whole or call.query.ndim < 4 else self._index
         mask = None if call.mask is None else _OneMask(call.mask, index, self._count)
-        bias = None if call.bias is None else _OneBias(call.bias, index, self._count)
         if index is None:
-            return replace(call, mask=mask, bias=bias)
+            return replace(call, mask=mask)
+        bias = one(call.bias, index, self._count) if isinstance(call.bias, Tensor) else call.bias
+        bias = heads_of_bias(bias, (index,), self._count)
         query, key, value = (one(tensor, index, self._count) for tensor in (call.query, call.key, call.value))
         return replace(call, query=query, key=key, value=value, mask=mask, bias=bias, batch=call.batch[:-1])
 
@@ -199,22 +199,6 @@ class _OneMask(Mask):
 
     def block(self, rows, keys):
         block = self.inner.block(rows, keys)
-        return block if self.head is None else one(block, self.head, self.total)
-
-
-class _OneBias(Bias):
-    """One head of a bias that is bound to its call, or all of it."""
-
-    leading = ()
-
-    def __init__(self, inner: Any, head: int | None, total: int):
-        self.inner, self.head, self.total = inner, head, total
-
-    def bind(self, queries, keys):
-        return self
-
-    def block(self, rows, keys):
-        block = bias_block(self.inner, rows, keys)
         return block if self.head is None else one(block, self.head, self.total)
 
 

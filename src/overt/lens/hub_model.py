@@ -102,6 +102,12 @@ class HubModel:
         try:
             return kind.from_pretrained(self.place, trust_remote_code=False, **options)
         except (OSError, ValueError, ImportError, KeyError) as error:
+            if "scaled_dot_product_attention" in str(error):
+                raise InputError(
+                    "explain looks into models that attend by torch's scaled_dot_product_attention",
+                    got=f"{self.name}, a {self._config.model_type} model, which does not",
+                    cure="choose another model",
+                ) from error
             reason = " ".join(str(error).split("\n")[0].split()).rstrip(".")
             raise InputError(
                 f"{self.name} cannot be read as a text model",

@@ -100,14 +100,11 @@ class MiniLM(nn.Module):
             Layer(width, config["num_attention_heads"], config["intermediate_size"], epsilon)
             for _ in range(config["num_hidden_layers"])
         ]
-        self.encoder = nn.ModuleDict({"layer": nn.ModuleList(layers)})
+        self.encoder = nn.ModuleDict({"layer": nn.Sequential(*layers)})
 
     def forward(self, ids: Tensor) -> Tensor:
         """The last layer's vectors of a batch of sentences without padding."""
-        x = self.embeddings(ids)
-        for layer in self.encoder["layer"]:
-            x = layer(x)
-        return x
+        return self.encoder["layer"](self.embeddings(ids))
 
 
 def load(folder: Path) -> MiniLM:

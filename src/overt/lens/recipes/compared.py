@@ -13,10 +13,10 @@ _CHANGE = 0.1
 def compared(first: Explanation, second: Explanation, pieces: tuple[Word, Word]) -> list[Explanation]:
     """Both explanations, the second with notes on what changed; `pieces` are the words that ask in each."""
     layer, head = first.shown
-    places = [_strongest(each, layer, head, word.pieces) for each, word in zip((first, second), pieces, strict=True)]
-    if None in places:
+    here, there = (_strongest(each, layer, head, word.pieces) for each, word in zip((first, second), pieces, strict=True))
+    if here is None or there is None:
         return [first, second]
-    (here, there), notes = places, []
+    notes = []
     words = f"“{first.query_tokens[first.word]}”"
     tokens = first.tokens[here], second.tokens[there]
     weights = first.rows[layer][head][here], second.rows[layer][head][there]
