@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from compare import check, parameters
 
 import overt
+from compare import check, parameters
 from overt.kernels import blocked
 
 SCORES = ["dot", "bilinear", "additive", "cosine", "gaussian"]
@@ -41,7 +41,14 @@ def test_masks_and_learned_biases_leave_the_oracles_numbers(score, normalizer, s
     allowed = np.random.default_rng(2).random((2, 1, 9, 11)) < 0.6
     allowed[0, 0, 3] = False
     bias = np.random.default_rng(3).normal(size=(3, 9, 1))
-    check(inputs((2, 3, 9, 5), (2, 3, 11, 5), (2, 3, 11, 4)), score=score, normalizer=normalizer, params=params, allowed=allowed, bias=bias)
+    check(
+        inputs((2, 3, 9, 5), (2, 3, 11, 5), (2, 3, 11, 4)),
+        score=score,
+        normalizer=normalizer,
+        params=params,
+        allowed=allowed,
+        bias=bias,
+    )
 
 
 def test_the_plain_sum_gives_the_oracles_numbers():
@@ -159,7 +166,11 @@ def test_empty_dimensions_give_empty_or_zero_outputs_and_gradients(queries, keys
     output = overt.attend(*leaves, normalizer=normalizer, mask=overt.Causal())
     assert output.shape == (2, queries, values)
     assert torch.isfinite(output).all() or normalizer.__class__ is overt.Sum
-    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(output.sum(), leaves) if normalizer.__class__ is not overt.Sum)
+    assert all(
+        gradient.isfinite().all()
+        for gradient in torch.autograd.grad(output.sum(), leaves)
+        if normalizer.__class__ is not overt.Sum
+    )
 
 
 def test_a_callable_is_a_score():

@@ -47,7 +47,9 @@ def t5_bucket(distance, buckets, max_distance, bidirectional):
     exact = buckets // 2
     if distance < exact:
         return start + distance
-    return start + min(exact + int(math.log(distance / exact) / math.log(max_distance / exact) * (buckets - exact)), buckets - 1)
+    return start + min(
+        exact + int(math.log(distance / exact) / math.log(max_distance / exact) * (buckets - exact)), buckets - 1
+    )
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
@@ -77,7 +79,10 @@ def test_learned_tables_and_slopes_get_gradients():
 
 
 def test_a_bias_that_does_not_fit_the_heads_is_refused():
-    with pytest.raises(InputError, match=r"overt.ALiBi broadcasts, aligned right, against the weights .* = \(1, 4, 6, 6\); got .*ALiBi \(3, 6, 6\)"):
+    with pytest.raises(
+        InputError,
+        match=r"overt.ALiBi broadcasts, aligned right, against the weights .* = \(1, 4, 6, 6\); got .*ALiBi \(3, 6, 6\)",
+    ):
         added(overt.ALiBi(torch.ones(3)))
 
 
@@ -86,8 +91,16 @@ def test_a_bias_that_does_not_fit_the_heads_is_refused():
     [
         (lambda: overt.ALiBi([0.5]), KindError, "overt.ALiBi holds slopes as a floating-point tensor; got list"),
         (lambda: overt.ALiBi(torch.ones(2, 2)), InputError, "overt.ALiBi needs slopes of shape (H,); got (2, 2)"),
-        (lambda: overt.RelativePosition(torch.ones(4)), InputError, "overt.RelativePosition with clipped distances needs an odd number"),
-        (lambda: overt.RelativePosition(torch.ones(5), buckets="t5"), InputError, 'overt.RelativePosition has buckets "clip" and "log"; got \'t5\''),
+        (
+            lambda: overt.RelativePosition(torch.ones(4)),
+            InputError,
+            "overt.RelativePosition with clipped distances needs an odd number",
+        ),
+        (
+            lambda: overt.RelativePosition(torch.ones(5), buckets="t5"),
+            InputError,
+            'overt.RelativePosition has buckets "clip" and "log"; got \'t5\'',
+        ),
         (lambda: biases.alibi_slopes(0), InputError, "ALiBi has at least one head; got 0"),
     ],
 )

@@ -68,7 +68,12 @@ def test_blocked_is_whole_is_the_loop(queries, keys, features, block, seed):
 
 
 @few
-@given(some.integers(1, 6), some.integers(1, 6), some.sampled_from([overt.Cosine(2.0), overt.Gaussian(1.5), overt.Dot(0.3, softcap=1.0)]), seeds)
+@given(
+    some.integers(1, 6),
+    some.integers(1, 6),
+    some.sampled_from([overt.Cosine(2.0), overt.Gaussian(1.5), overt.Dot(0.3, softcap=1.0)]),
+    seeds,
+)
 def test_the_loop_takes_any_score(queries, keys, score, seed):
     query, key, value = normal(seed, queries, 4), normal(seed + 1, keys, 4), normal(seed + 2, keys, 3)
     torch.testing.assert_close(trace.loop(query, key, value, score=score), overt.attend(query, key, value, score=score))

@@ -75,7 +75,12 @@ def test_and_or_not_mean_what_they_mean_for_matrices(queries, keys, offset, befo
 @settings(max_examples=60, deadline=None)
 @given(some.integers(1, 20), some.integers(1, 20), some.integers(-4, 6), some.integers(0, 6), some.integers(0, 3))
 def test_no_key_outside_a_masks_span_may_be_attended_to(queries, keys, offset, before, after):
-    for mask in (overt.Causal(offset), overt.Window(before, after), overt.Causal() & overt.Window(before, after), overt.Causal() | overt.Window(before, 0)):
+    for mask in (
+        overt.Causal(offset),
+        overt.Window(before, after),
+        overt.Causal() & overt.Window(before, after),
+        overt.Causal() | overt.Window(before, 0),
+    ):
         bound = mask.bind(0, queries, keys)
         for first in range(0, queries, 3):
             stop = min(first + 3, queries)
@@ -121,12 +126,21 @@ def test_converters_keep_the_other_librarys_meaning():
     [
         (lambda: overt.Causal(offset=1.5), "overt.Causal takes offset as an int or an integer tensor; got 1.5"),
         (lambda: overt.Window(1.0, 0), "overt.Window counts before in whole positions; got 1.0"),
-        (lambda: overt.Lengths(torch.tensor([1.0])), "overt.Lengths takes keys as an int or an integer tensor; got a torch.float32 tensor"),
+        (
+            lambda: overt.Lengths(torch.tensor([1.0])),
+            "overt.Lengths takes keys as an int or an integer tensor; got a torch.float32 tensor",
+        ),
         (lambda: overt.Documents([0, 1]), "overt.Documents takes key_ids as an integer tensor; got [0, 1] of type list"),
         (lambda: overt.Dense(torch.zeros(2, 2)), "a mask is bool, True where a query may attend; got a torch.float32 tensor"),
         (lambda: masks.Keys(torch.ones(3)), "overt.masks.Keys holds a bool tensor; got a torch.float32 tensor"),
-        (lambda: masks.from_padding(torch.zeros(2, 3)), "key_padding_mask is bool, True at padding; got a torch.float32 tensor"),
-        (lambda: overt.Causal() & 3, "a mask is a bool tensor, one of overt's masks, or an object with block(rows, keys); got 3"),
+        (
+            lambda: masks.from_padding(torch.zeros(2, 3)),
+            "key_padding_mask is bool, True at padding; got a torch.float32 tensor",
+        ),
+        (
+            lambda: overt.Causal() & 3,
+            "a mask is a bool tensor, one of overt's masks, or an object with block(rows, keys); got 3",
+        ),
         (lambda: bool(overt.Causal()), "masks combine with & | ~; got and, or, not or if"),
     ],
 )
@@ -139,12 +153,24 @@ def test_what_is_no_mask_is_refused(make, text):
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: dense(overt.Lengths(torch.tensor([[1]])), batch=(1,)), "overt.Lengths has at most one entry for each of the call's 1 leading"),
+        (
+            lambda: dense(overt.Lengths(torch.tensor([[1]])), batch=(1,)),
+            "overt.Lengths has at most one entry for each of the call's 1 leading",
+        ),
         (lambda: dense(overt.Documents(torch.tensor([0, 1]))), "overt.Documents needs key_ids of length K = 5; got shape (2,)"),
-        (lambda: dense(overt.Lengths(torch.tensor([1, 2, 3])), batch=(2,)), "a block of the mask broadcasts, aligned right, against"),
-        (lambda: overt.Causal().block(torch.arange(2), torch.arange(2)), "overt.Causal() is aligned at the end, so its blocks are known only"),
+        (
+            lambda: dense(overt.Lengths(torch.tensor([1, 2, 3])), batch=(2,)),
+            "a block of the mask broadcasts, aligned right, against",
+        ),
+        (
+            lambda: overt.Causal().block(torch.arange(2), torch.arange(2)),
+            "overt.Causal() is aligned at the end, so its blocks are known only",
+        ),
         (lambda: masks.from_cu_seqlens(torch.tensor([1, 2])), "cu_seqlens starts at 0 and does not fall; got [1, 2]"),
-        (lambda: masks.from_attention_mask(torch.zeros(1, 1, 2, 2)), "attention_mask is (B, K) of ones and zeros, or a bool tensor (B, H, Q, K)"),
+        (
+            lambda: masks.from_attention_mask(torch.zeros(1, 1, 2, 2)),
+            "attention_mask is (B, K) of ones and zeros, or a bool tensor (B, H, Q, K)",
+        ),
     ],
 )
 def test_a_mask_that_does_not_fit_is_refused(make, text):

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from compare import close
 
 import overt
+from compare import close
 
 PATHS = ["torch", "blocked"]
 NASTY = [float("nan"), float("inf"), -float("inf")]
@@ -53,7 +53,9 @@ def test_a_masked_key_is_as_good_as_deleted_whatever_it_holds(score, nasty, norm
     mask = torch.isin(torch.arange(7), kept)
     found = overt.attend(query, *spoiled, score=pieces[score], normalizer=normalizer, mask=mask)
     close(found.detach(), wanted.detach(), 1e-12, "output")
-    for gradient, wanted_gradient in zip(torch.autograd.grad(found.square().sum(), (query, *spoiled)), wanted_gradients, strict=True):
+    for gradient, wanted_gradient in zip(
+        torch.autograd.grad(found.square().sum(), (query, *spoiled)), wanted_gradients, strict=True
+    ):
         close(gradient, wanted_gradient, 1e-10, "gradient")
 
 

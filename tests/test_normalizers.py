@@ -3,13 +3,13 @@
 import math
 
 import numpy as np
-import oracle
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from torch.autograd import gradcheck, gradgradcheck
 
+import oracle
 import overt
 from overt.errors import InputError, KindError
 
@@ -112,7 +112,14 @@ def test_sigmoid_weights_do_not_compete():
 
 def test_the_plain_sum_divides_by_the_allowed_scores_only():
     scores = torch.tensor([[1.0, 2.0, 5.0]])
-    steps = overt.steps(torch.ones(1, 1), scores.T, scores.T, score=overt.Dot(1.0), normalizer=overt.Sum(), mask=torch.tensor([True, True, False]))
+    steps = overt.steps(
+        torch.ones(1, 1),
+        scores.T,
+        scores.T,
+        score=overt.Dot(1.0),
+        normalizer=overt.Sum(),
+        mask=torch.tensor([True, True, False]),
+    )
     torch.testing.assert_close(steps.weights, torch.tensor([[1 / 3, 2 / 3, 0.0]]))
 
 
@@ -126,7 +133,11 @@ def test_entmax_comes_close_to_softmax_as_alpha_falls_to_one():
     [
         (lambda: overt.Softmax(temperature=0.0), InputError, "overt.Softmax has a temperature above 0; got 0.0"),
         (lambda: overt.Softmax(temperature=math.nan), InputError, "overt.Softmax has a temperature above 0; got nan"),
-        (lambda: overt.Softmax(sink=0.5), KindError, "overt.Softmax takes a sink as a floating-point tensor, a scalar or (H,); got 0.5"),
+        (
+            lambda: overt.Softmax(sink=0.5),
+            KindError,
+            "overt.Softmax takes a sink as a floating-point tensor, a scalar or (H,); got 0.5",
+        ),
         (lambda: overt.Entmax(1.0), InputError, "overt.Entmax has an alpha above 1; got 1.0. To mend it, use overt.Softmax()"),
     ],
 )

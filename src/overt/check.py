@@ -7,7 +7,6 @@ shapes, never at values, so they cost nothing and hold under `torch.compile`.
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from overt.errors import InputError, KindError
@@ -104,18 +103,39 @@ def _leading_cure(grouped: bool) -> str:
     return "make the sizes equal, or give all three a batch and a head dimension (B, H, length, features) if heads are to be grouped"
 
 
-def fits(name: str, tensor: Tensor, target: Sequence[int], query: Tensor, key: Tensor) -> None:
-    """Refuse a mask or bias that does not broadcast, right-aligned, against (..., Q, K)."""
-    try:
-        fit = tuple(torch.broadcast_shapes(tensor.shape, tuple(target))) == tuple(target)
-    except RuntimeError:
-        fit = False
-    if not fit:
+def fits(name: str, shape: Sequence[int], target: Sequence[int], query: Tensor, key: Tensor) -> None:
+    """Refuse a mask or bias whose shape does not broadcast, right-aligned, against (..., Q, K)."""
+    padded = (1,) * (len(target) - len(shape)) + tuple(shape)
+    if len(padded) != len(target) or any(own not in (1, size) for own, size in zip(padded, target, strict=True)):
         raise InputError(
             f"{name} broadcasts, aligned right, against the weights (..., Q, K) = {tuple(target)}",
-            got=shapes(**{name: tensor, "query": query, "key": key}),
+            got=f"{name} {tuple(shape)}, {shapes(query=query, key=key)}",
             cure="insert dimensions of size 1, as in mask[:, None, None, :] for one row of keys per batch entry",
         )
+
+
+def score_shape(scores: Any, query: Tensor, key: Tensor) -> Tensor:
+    """The scores that a caller's own function gave, if they are (..., Q, K)."""
+    found = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+    if not isinstance(scores, Tensor) or tuple(scores.shape[-2:]) != (query.shape[-2], key.shape[-2]):
+        raise InputError(
+            "a score gives (..., Q, K), one number for each query and key",
+            got=f"{found} from {shapes(query=query, key=key)}",
+            cure="reduce the features, as in (query[..., :, None, :] - key[..., None, :, :]).abs().sum(-1)",
+        )
+    return scores
+
+
+def weight_shape(weights: Any, scores: Tensor) -> Tensor:
+    """The weights that a caller's own function gave, if they have the scores' shape."""
+    found = tuple(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
+    if not isinstance(weights, Tensor) or weights.shape != scores.shape:
+        raise InputError(
+            "a normalizer gives weights of the scores' shape",
+            got=f"{found} from {shapes(scores=scores)}",
+            cure="keep the last dimension, as in scores / scores.sum(-1, keepdim=True)",
+        )
+    return weights
 
 
 def same_device(name: str, tensor: Tensor, query: Tensor) -> None:

@@ -29,7 +29,9 @@ def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
         # The ending is kept: some writers choose their format by it.
         handle, name = tempfile.mkstemp(prefix=f".{target.stem}-", suffix=target.suffix, dir=target.parent)
     except OSError as error:
-        raise InputError(f"{target} cannot be written", got=error.strerror or str(error), cure="choose another folder") from error
+        raise InputError(
+            f"{target} cannot be written", got=error.strerror or str(error), cure="choose another folder"
+        ) from error
     os.close(handle)
     temporary = Path(name)
     try:

@@ -10,7 +10,7 @@ from torch import Tensor
 from overt import check
 from overt.errors import InputError
 from overt.kernels.blocked import blocks
-from overt.kernels.call import Block, Call
+from overt.kernels.call import Call
 from overt.mechanism import formula
 from overt.normalizers import Softmax
 
@@ -81,7 +81,7 @@ def summarize(
             alive = (masked != -torch.inf).any(-1, keepdim=True)  # (..., rows, 1)
             received, count = received + weights.sum(-2), count + alive.sum(-2)
             bands.add(first, weights)
-            parts.append((*_rows(block, masked, weights, top), output))
+            parts.append((*_rows(call.normalizer, masked, weights, top), output))
     columns = zip(zip(*parts, strict=True), (-1, -1, -1, -2, -2, -2), strict=True)
     lse, entropy, sink, top_weights, top_keys, output = (_joined(column, dim) for column, dim in columns)
     output = None if value is None else output.to(query.dtype)
@@ -92,13 +92,13 @@ def _joined(column: Any, dim: int) -> Any:
     return None if column[0] is None else torch.cat(column, dim=dim)
 
 
-def _rows(block: Block, masked: Tensor, weights: Tensor, top: int) -> tuple[Tensor | None, ...]:
+def _rows(normalizer: Any, masked: Tensor, weights: Tensor, top: int) -> tuple[Tensor | None, ...]:
     """What is said of each query on its own: lse, entropy, sink, top weights, top keys."""
     barred = masked == -torch.inf
-    lse = block.normalizer.logsumexp(masked, ~barred) if isinstance(block.normalizer, Softmax) else None
+    lse = normalizer.logsumexp(masked, ~barred) if isinstance(normalizer, Softmax) else None
     sink = None
-    if lse is not None and block.normalizer.sink is not None:
-        logit = block.normalizer.sink.to(lse.dtype)
+    if lse is not None and normalizer.sink is not None:
+        logit = normalizer.sink.to(lse.dtype)
         sink = torch.exp((logit if logit.ndim == 0 else logit[:, None]) - lse)
     total = weights.sum(-1, keepdim=True)
     entropy = torch.special.entr(weights / torch.where(total == 0, 1, total)).sum(-1)

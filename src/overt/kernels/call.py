@@ -114,10 +114,10 @@ class Call:
             self.query[..., first:stop, :],
             self.key[..., low:high, :],
             self.value[..., low:high, :],
-            self.score,
+            self.score if isinstance(self.score, Score) else lambda q, k: check.score_shape(self.score(q, k), q, k),
             None if self.mask is None else self.mask.block(rows, keys),
             _bias_block(self.bias, rows, keys),
-            self.normalizer,
+            lambda scores, allowed: check.weight_shape(self.normalizer(scores, allowed), scores),
             self.dropout,
         )
 
@@ -143,7 +143,7 @@ def _bound_mask(call: Call) -> Any:
     mask = as_mask(call.mask)
     if isinstance(call.mask, Tensor):
         check.same_device("the mask", call.mask, call.query)
-        check.fits("mask", call.mask, (*call.batch, call.queries, call.keys), call.query, call.key)
+        check.fits("mask", call.mask.shape, (*call.batch, call.queries, call.keys), call.query, call.key)
     bound = mask.bind(len(call.batch), call.queries, call.keys) if isinstance(mask, Mask) else mask
     probe = bound.block(*(torch.arange(min(size, 1), device=call.query.device) for size in (call.queries, call.keys)))
     if not isinstance(probe, Tensor) or probe.dtype != torch.bool:
@@ -151,7 +151,11 @@ def _bound_mask(call: Call) -> Any:
         raise KindError("a mask's block(rows, keys) returns a bool tensor", got=str(kind), cure="compare, do not subtract")
     check.same_device("the mask", probe, call.query)
     check.fits(
-        "a block of the mask", probe, (*call.batch, *(min(size, 1) for size in (call.queries, call.keys))), call.query, call.key
+        "a block of the mask",
+        probe.shape,
+        (*call.batch, *(min(size, 1) for size in (call.queries, call.keys))),
+        call.query,
+        call.key,
     )
     return bound
 
@@ -163,7 +167,7 @@ def _bound_bias(call: Call) -> Any:
     if isinstance(bias, Bias):
         held = getattr(bias, "slopes", getattr(bias, "table", None))
         check.same_device(f"overt.{type(bias).__name__}", held, call.query)
-        shape = torch.empty((*bias.leading, call.queries, call.keys), device="meta")
+        shape = (*bias.leading, call.queries, call.keys)
         check.fits(f"overt.{type(bias).__name__}", shape, (*call.batch, call.queries, call.keys), call.query, call.key)
         return bias.bind(call.queries, call.keys)
     if not isinstance(bias, Tensor) or not bias.is_floating_point():
@@ -174,7 +178,7 @@ def _bound_bias(call: Call) -> Any:
             cure="pass a bool tensor as mask=" if boolean else "convert it with .float()",
         )
     check.same_device("the bias", bias, call.query)
-    check.fits("bias", bias, (*call.batch, call.queries, call.keys), call.query, call.key)
+    check.fits("bias", bias.shape, (*call.batch, call.queries, call.keys), call.query, call.key)
     return bias
 
 

@@ -1,0 +1,151 @@
+"""Bad input to the mechanism: the rule, what came with all shapes, and the cure."""
+
+import pytest
+import torch
+
+import overt
+from overt.errors import InputError, KindError
+
+X = torch.randn(2, 4, 5, 8)
+
+
+def message(kind, *tensors, **options):
+    with pytest.raises(kind) as error:
+        overt.attend(*tensors, **options)
+    assert ". To mend it, " in str(error.value)
+    return str(error.value)
+
+
+def test_integer_tensors_are_refused():
+    text = message(KindError, X, torch.ones(2, 4, 5, 8, dtype=torch.long), X)
+    assert text.startswith("query, key and value hold floating-point numbers; got key of dtype torch.int64.")
+
+
+def test_what_is_no_tensor_is_refused():
+    assert "got value of type list" in message(KindError, X, X, [[1.0]])
+
+
+def test_vectors_without_a_length_are_refused():
+    assert "end in two dimensions, (length, features); got query (8,), key (2, 4, 5, 8)" in message(
+        InputError, X[0, 0, 0], X, X
+    )
+
+
+def test_features_that_differ_are_refused_with_all_shapes():
+    text = message(InputError, X, X[..., :7], X)
+    assert "overt.Dot compares query and key feature by feature" in text
+    assert "query (2, 4, 5, 8), key (2, 4, 5, 7)" in text
+
+
+def test_keys_without_values_are_refused():
+    assert (
+        "key and value have the same length K (dimension -2); got query (2, 4, 5, 8), key (2, 4, 5, 8), value (2, 4, 3, 8)"
+        in message(InputError, X, X, X[..., :3, :])
+    )
+
+
+def test_mixed_dtypes_are_refused():
+    assert "one dtype; got query torch.float32, key torch.float64, value torch.float32" in message(KindError, X, X.double(), X)
+
+
+def test_mixed_devices_are_refused():
+    assert "one device; got query cpu, key meta, value cpu" in message(KindError, X, X.to("meta"), X)
+
+
+@pytest.mark.parametrize(
+    ("query", "key"),
+    [((4, 5, 8), (2, 5, 8)), ((2, 4, 5, 8), (3, 4, 5, 8)), ((2, 2, 4, 5, 8), (2, 3, 4, 5, 8)), ((3, 5, 8), (2, 1, 5, 8))],
+)
+def test_leading_dimensions_that_do_not_fit_are_refused(query, key):
+    if len(query) == 3 and len(key) == 4:
+        assert overt.attend(torch.ones(query), torch.ones(key), torch.ones(key)).shape == (2, 3, 5, 8)
+        return
+    text = message(InputError, torch.ones(query), torch.ones(key), torch.ones(key))
+    assert f"leading dimensions are equal or 1; got query {query}, key {key}" in text
+
+
+def test_heads_that_do_not_divide_are_refused():
+    text = message(InputError, torch.ones(1, 6, 5, 8), torch.ones(1, 4, 5, 8), torch.ones(1, 4, 5, 8))
+    assert text.startswith("the number of query heads is a multiple of the number of key and value heads (dimension -3)")
+
+
+def test_a_float_mask_points_to_bias():
+    text = message(KindError, X, X, X, mask=torch.zeros(5, 5))
+    assert (
+        "a mask is bool, True where a query may attend; got a torch.float32 tensor. To mend it, pass numbers to add to the scores as bias="
+        in text
+    )
+
+
+def test_an_integer_mask_is_refused():
+    assert "got a torch.int64 tensor. To mend it, convert it: mask.bool()" in message(
+        KindError, X, X, X, mask=torch.ones(5, 5, dtype=torch.long)
+    )
+
+
+@pytest.mark.parametrize("shape", [(5, 4), (3, 1, 5, 5), (2, 2, 4, 5, 5), (2, 5)])
+def test_a_mask_of_the_wrong_shape_is_refused_with_all_shapes(shape):
+    text = message(InputError, X, X, X, mask=torch.ones(shape, dtype=torch.bool))
+    assert (
+        f"mask broadcasts, aligned right, against the weights (..., Q, K) = (2, 4, 5, 5); got mask {shape}, query (2, 4, 5, 8)"
+        in text
+    )
+
+
+def test_a_bias_of_the_wrong_kind_shape_or_device_is_refused():
+    assert "pass a bool tensor as mask=" in message(KindError, X, X, X, bias=torch.ones(5, 5, dtype=torch.bool))
+    assert "a bias is a floating-point tensor" in message(KindError, X, X, X, bias=3)
+    assert "bias broadcasts, aligned right, against" in message(InputError, X, X, X, bias=torch.ones(5, 4))
+    assert "the bias lives on the query's device; got the bias on meta" in message(
+        KindError, X, X, X, bias=torch.ones(5, 5, device="meta")
+    )
+
+
+def test_a_mask_on_another_device_is_refused():
+    mask = torch.ones(5, 5, dtype=torch.bool, device="meta")
+    assert "the mask lives on the query's device; got the mask on meta, query on cpu" in message(KindError, X, X, X, mask=mask)
+
+
+@pytest.mark.parametrize("dropout", [-0.1, 1.5, float("nan"), "half"])
+def test_dropout_that_is_no_probability_is_refused(dropout):
+    assert message(InputError, X, X, X, dropout=dropout).startswith(f"dropout is a probability; got {dropout!r}.")
+
+
+def test_scores_and_normalizers_that_are_none_are_refused():
+    assert "a score is callable, (query, key) -> (..., Q, K); got 'dot' of type str" in message(KindError, X, X, X, score="dot")
+    assert "a score is an object, not a class; got Cosine. To mend it, make one: Cosine()" in message(
+        KindError, X, X, X, score=overt.Cosine
+    )
+    assert "a normalizer is callable, (scores, allowed) -> weights; got 3 of type int" in message(
+        KindError, X, X, X, normalizer=3
+    )
+
+
+def test_pieces_whose_tensors_do_not_fit_are_refused():
+    assert "overt.Additive needs one weight for each feature, (D,) or (H, D); got weight (3,)" in message(
+        InputError, X, X, X, score=overt.Additive(torch.ones(3))
+    )
+    assert "overt.Bilinear needs a weight of shape (D_query, D_key)" in message(
+        InputError, X, X, X, score=overt.Bilinear(torch.ones(8, 7))
+    )
+    assert "got torch.int64" in message(KindError, X, X, X, score=overt.Additive(torch.ones(8, dtype=torch.long)))
+    with pytest.raises(InputError, match="overt.Additive has these activations: tanh, sigmoid, relu, leaky_relu; got 'gelu'"):
+        overt.Additive(torch.ones(3), activation="gelu")
+    with pytest.raises(InputError, match="overt.Gaussian needs a bandwidth above 0; got 0"):
+        overt.Gaussian(0)
+
+
+def test_a_score_of_ones_own_with_the_wrong_shape_is_refused():
+    assert "a score gives (..., Q, K)" in message(InputError, X, X, X, score=lambda q, k: q)
+
+
+def test_a_normalizer_of_ones_own_with_the_wrong_shape_is_refused():
+    assert "a normalizer gives weights of the scores' shape" in message(InputError, X, X, X, normalizer=lambda s, a: s.sum(-1))
+
+
+def test_a_mask_of_ones_own_that_gives_no_bool_is_refused():
+    class Wrong:
+        def block(self, rows, keys):
+            return rows[:, None] - keys
+
+    assert "a mask's block(rows, keys) returns a bool tensor; got torch.int64" in message(KindError, X, X, X, mask=Wrong())

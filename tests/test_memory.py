@@ -1,0 +1,81 @@
+"""Linear memory: no tensor of size n × n is made, forward or backward, except where it is the result."""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import overt
+from overt.kernels import blocked
+
+N, D, HEADS = 512, 16, 2
+
+
+class Largest(TorchDispatchMode):
+    """The largest number of elements that any operator gives, views aside."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(tensor, torch.Tensor):
+                self.elements = max(self.elements, tensor.untyped_storage().nbytes() // tensor.element_size())
+        return result
+
+
+@pytest.fixture(autouse=True)
+def blocks_smaller_than_the_weights(monkeypatch):
+    monkeypatch.setattr(blocked, "BLOCK", HEADS * N * D * 4)
+
+
+CALLS = {
+    "dot": {},
+    "causal": {"mask": overt.Causal()},
+    "window or document": {"mask": overt.Window(9, 0) | overt.Documents(torch.arange(N) // 50)},
+    "alibi": {"bias": overt.ALiBi(torch.ones(HEADS))},
+    "relative": {"bias": overt.RelativePosition(torch.zeros(HEADS, 9))},
+    "key bias": {"bias": torch.zeros(N)},
+    "additive": {"score": overt.Additive(torch.ones(D, requires_grad=True))},
+    "gaussian": {"score": overt.Gaussian(1.0), "mask": overt.Causal()},
+    "cosine": {"score": overt.Cosine(), "normalizer": overt.Sigmoid()},
+    "sparsemax": {"normalizer": overt.Sparsemax()},
+    "entmax": {"normalizer": overt.Entmax(), "mask": overt.Causal()},
+    "sink": {"normalizer": overt.Softmax(sink=torch.zeros(HEADS, requires_grad=True))},
+    "dropout": {"dropout": 0.1},
+    "own score": {"score": lambda q, k: q @ k.mT},
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_no_operator_makes_n_by_n_forward_or_backward(name):
+    x = torch.randn(HEADS, N, D, requires_grad=True)
+    with Largest() as seen:
+        overt.attend(x, x, x, **CALLS[name]).sum().backward()
+    # A block of 4 rows of an additive score holds 4 · K · D a head; everything stays below half of one head's n × n.
+    assert seen.elements <= N * N // 2
+
+
+@pytest.mark.parametrize("name", ["dot", "causal", "additive"])
+def test_a_summary_makes_no_n_by_n(name):
+    x = torch.randn(HEADS, N, D)
+    with Largest() as seen:
+        overt.summarize(x, x, value=x, top=8, map_size=64, **CALLS[name])
+    assert seen.elements <= N * N // 2
+
+
+def test_steps_of_an_additive_score_hold_n_by_n_but_not_times_d():
+    x = torch.randn(N // 2, D)
+    with Largest() as seen:
+        overt.steps(x, x, x, score=overt.Additive(torch.ones(D)))
+    assert seen.elements <= (N // 2) ** 2
+
+
+def test_the_backward_pass_keeps_no_weights_between_the_passes():
+    kept = []
+    x = torch.randn(HEADS, N, D, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
+        output = overt.attend(x, x, x, score=overt.Additive(torch.ones(D)), mask=overt.Causal())
+    assert max(kept, default=0) <= x.numel()
+    output.sum().backward()

@@ -1,0 +1,142 @@
+"""The plan says which path takes a call, and why; paths can be forced and forbidden."""
+
+import threading
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import overt
+from overt.errors import InputError
+
+X = torch.randn(2, 6, 9, 4, dtype=torch.float64)
+
+
+def refused(**options):
+    return overt.plan(X, X, X, **options).refused.get("torch")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"mask": overt.Causal()},
+        {"mask": overt.Lengths(torch.tensor([3, 9]))},
+        {"mask": torch.ones(9, dtype=torch.bool)},
+        {"score": overt.Dot(scale=2.0)},
+        {"score": overt.Bilinear(torch.eye(4, dtype=torch.float64))},
+        {"score": overt.Cosine(3.0)},
+        {"normalizer": overt.Softmax(temperature=2.0)},
+    ],
+)
+def test_torchs_kernels_take_what_they_compute_in_linear_memory(options):
+    plan = overt.plan(X, X, X, **options)
+    assert plan.path == "torch"
+    assert plan.reason == "a dot product under a softmax, which torch's fused kernels compute in linear memory"
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"score": overt.Gaussian(1.0)}, "the score is not a dot product with a fixed scale"),
+        ({"score": overt.Dot(softcap=3.0)}, "the score is not a dot product with a fixed scale"),
+        ({"score": lambda q, k: q @ k.mT}, "the score is not a dot product with a fixed scale"),
+        ({"normalizer": overt.Sparsemax()}, "the normalizer is not a softmax of fixed temperature without a sink"),
+        (
+            {"normalizer": overt.Softmax(sink=torch.tensor(0.0))},
+            "the normalizer is not a softmax of fixed temperature without a sink",
+        ),
+        ({"bias": torch.zeros(9, 9, dtype=torch.float64)}, "a bias would make torch hold all Q × K scores"),
+        ({"dropout": 0.1}, "dropout would make torch hold all Q × K weights"),
+        ({"mask": overt.Causal() & overt.Window(2, 0)}, "torch would hold this mask as Q × K numbers"),
+        ({"mask": torch.ones(9, 9, dtype=torch.bool)}, "torch would hold this mask as Q × K numbers"),
+    ],
+)
+def test_what_torch_cannot_do_goes_to_the_blocks_with_the_reason(options, why):
+    assert overt.plan(X, X, X, **options).path == "blocked"
+    assert refused(**options) == why
+
+
+def test_one_new_query_sees_the_whole_cache_so_torch_takes_it():
+    assert overt.plan(X[..., -1:, :], X, X, mask=overt.Causal()).path == "torch"
+    assert overt.plan(X[..., -2:, :], X, X, mask=overt.Causal()).path == "blocked"
+
+
+def test_values_of_another_width_would_make_torch_hold_all_weights():
+    assert overt.plan(X, X, X[..., :3]).refused["torch"] == "key and value of different widths make torch hold all weights"
+
+
+class Operators(TorchDispatchMode):
+    """The names of the operators that run."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.add(function.overloadpacket.__name__)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("shape", [(9, 4), (2, 9, 4), (2, 6, 9, 4), (2, 2, 3, 9, 4)])
+@pytest.mark.parametrize("mask", [None, overt.Causal(), overt.Lengths(3), torch.tensor([True] * 5 + [False] * 4)])
+def test_the_torch_path_takes_the_fused_kernel_and_never_the_one_that_holds_all_weights(shape, mask):
+    x = torch.randn(*shape, requires_grad=True)
+    with overt.path("torch"), Operators() as operators:
+        overt.attend(x, x, x, mask=mask).sum().backward()
+    assert "_scaled_dot_product_flash_attention_for_cpu" in operators.names
+    assert "_scaled_dot_product_flash_attention_for_cpu_backward" in operators.names
+    assert not any("math" in name for name in operators.names)
+
+
+def test_grouped_heads_take_the_fused_kernel_too():
+    with overt.path("torch"), Operators() as operators:
+        overt.attend(X, X[:, :2], X[:, :2])
+    assert "_scaled_dot_product_flash_attention_for_cpu" in operators.names
+
+
+def test_a_path_can_be_forced_and_is_left_again():
+    with overt.path("blocked"):
+        plan = overt.plan(X, X, X)
+        assert (plan.path, plan.refused) == ("blocked", {"torch": "forbidden here by overt.path"})
+    assert overt.plan(X, X, X).path == "torch"
+
+
+def test_a_forced_path_that_cannot_serve_is_an_error_that_says_why():
+    with overt.path("torch"), pytest.raises(InputError) as error:
+        overt.attend(X, X, X, dropout=0.5)
+    assert "a path that is forced can serve the call; got torch: dropout would make torch hold all Q × K weights" in str(
+        error.value
+    )
+    assert 'add "blocked"' in str(error.value)
+
+
+def test_paths_are_left_after_an_error_and_kept_apart_between_threads():
+    with pytest.raises(ZeroDivisionError), overt.path("blocked"):
+        raise ZeroDivisionError
+    found = []
+    with overt.path("blocked"):
+        thread = threading.Thread(target=lambda: found.append(overt.plan(X, X, X).path))
+        thread.start()
+        thread.join()
+    assert found == ["torch"]
+
+
+@pytest.mark.parametrize("names", [(), ("cuda",), ("torch", "nativ")])
+def test_an_unknown_path_is_refused_with_the_list(names):
+    with pytest.raises(InputError, match=r"overt\.path takes one or more of the paths torch, blocked; got"), overt.path(*names):
+        pass
+
+
+def test_the_plan_computes_nothing():
+    with Operators() as operators:
+        overt.plan(
+            X, X, X, score=overt.Additive(torch.ones(4, dtype=torch.float64)), bias=torch.zeros(9, 9, dtype=torch.float64)
+        )
+    assert not {name for name in operators.names if "mm" in name or "softmax" in name or "attention" in name or "tanh" in name}
+
+
+def test_a_plan_prints_its_path_its_reason_and_what_others_lack():
+    printed = str(overt.plan(X, X, X, dropout=0.1))
+    assert printed.splitlines()[0].startswith("blocked: any score, mask, bias and normalizer, in blocks of query rows")
+    assert printed.splitlines()[1] == "not torch: dropout would make torch hold all Q × K weights"

@@ -1,0 +1,111 @@
+"""summarize: the statistics of the weights are those of the weights."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+import overt
+from overt.errors import InputError
+from overt.kernels import blocked
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(blocked, "BLOCK", 1)
+
+
+def tensors(dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(*shape, generator=generator, dtype=dtype) for shape in ((2, 4, 21, 8), (2, 2, 33, 8), (2, 2, 33, 5))]
+
+
+CALLS = {
+    "dot": {},
+    "causal": {"mask": overt.Causal()},
+    "some queries see nothing": {"mask": overt.Lengths(torch.tensor([0, 20]), queries=torch.tensor([21, 7]))},
+    "additive": {"score": overt.Additive(torch.linspace(-1, 1, 8, dtype=torch.float64))},
+    "alibi": {"bias": overt.ALiBi(torch.ones(4)), "mask": overt.Window(5, 0)},
+    "sink": {"normalizer": overt.Softmax(temperature=2.0, sink=torch.tensor([0.0, 1.0, 2.0, 3.0], dtype=torch.float64))},
+    "sparse": {"normalizer": overt.Entmax()},
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_statistic_is_that_of_the_weights(name):
+    query, key, value = tensors()
+    options = CALLS[name]
+    steps = overt.steps(query, key, value, **options)
+    weights, alive = steps.weights, (steps.masked > -torch.inf).any(-1)
+    found = overt.summarize(query, key, value=value, top=40, map_size=(4, 7), **options)
+    total = weights.sum(-1, keepdim=True).clamp(min=1e-300)
+    torch.testing.assert_close(found.entropy, -torch.xlogy(weights / total, weights / total).sum(-1))
+    torch.testing.assert_close(found.received, weights.sum(-2) / alive.sum(-1, keepdim=True).clamp(min=1))
+    torch.testing.assert_close(found.output, steps.output)
+    ordered = weights.sort(-1, descending=True).values
+    torch.testing.assert_close(found.top_weights, ordered)
+    assert found.top_keys.dtype == torch.int32
+    barred = steps.masked == -torch.inf
+    assert torch.equal((found.top_keys == -1).sum(-1), barred.sum(-1))
+    gathered = weights.gather(-1, found.top_keys.long().clamp(min=0))
+    torch.testing.assert_close(gathered.where(found.top_keys >= 0, 0), found.top_weights)
+
+
+@pytest.mark.parametrize("name", ["dot", "causal", "additive", "sink"])
+def test_weights_come_back_from_scores_and_log_sum_exp(name):
+    query, key, value = tensors()
+    steps = overt.steps(query, key, value, **CALLS[name])
+    found = overt.summarize(query, key, **CALLS[name])
+    temperature = 2.0 if name == "sink" else 1.0
+    torch.testing.assert_close(torch.exp(steps.masked / temperature - found.lse[..., None]), steps.weights)
+    if name == "sink":
+        torch.testing.assert_close(found.sink, 1 - steps.weights.sum(-1))
+    else:
+        assert found.sink is None
+
+
+@pytest.mark.parametrize("size", [1, 4, (3, 7), (21, 33), 1000])
+def test_the_map_pools_near_equal_cells(size):
+    query, key, value = tensors()
+    weights = overt.steps(query, key, value, mask=overt.Causal()).weights
+    found = overt.summarize(query, key, mask=overt.Causal(), map_size=size)
+    rows, keys = found.row_edges.tolist(), found.key_edges.tolist()
+    assert (rows[0], rows[-1], keys[0], keys[-1]) == (0, 21, 0, 33)
+    for edges in (rows, keys):
+        widths = np.diff(edges)
+        assert widths.max() - widths.min() <= 1
+        assert widths.min() >= 1
+    for r, (top, bottom) in enumerate(pairwise(rows)):
+        for c, (left, right) in enumerate(pairwise(keys)):
+            cell = weights[..., top:bottom, left:right]
+            torch.testing.assert_close(found.map_mean[..., r, c], cell.mean((-1, -2)))
+            torch.testing.assert_close(found.map_max[..., r, c], cell.amax((-1, -2)))
+
+
+def test_log_sum_exp_is_given_for_the_softmax_only_and_entropy_not_for_negative_weights():
+    query, key, _ = tensors()
+    assert overt.summarize(query, key, normalizer=overt.Sparsemax()).lse is None
+    assert overt.summarize(query, key, normalizer=overt.Sum()).entropy.isnan().any()
+
+
+def test_masked_values_that_hold_nan_do_not_reach_the_output():
+    query, key, value = tensors()
+    wanted = overt.summarize(query, key, value=value, mask=overt.Lengths(30)).output
+    value[..., 30:, :] = torch.nan
+    torch.testing.assert_close(overt.summarize(query, key, value=value, mask=overt.Lengths(30)).output, wanted)
+
+
+def test_half_precision_is_summarised_in_float32():
+    query, key, _ = tensors(torch.bfloat16)
+    found = overt.summarize(query, key)
+    assert found.entropy.dtype == torch.float32
+    wanted = overt.summarize(query.double(), key.double())
+    torch.testing.assert_close(found.lse.double(), wanted.lse, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"top": 0}, {"top": 2.5}, {"map_size": 0}, {"map_size": (3, 4, 5)}])
+def test_sizes_that_are_none_are_refused(options):
+    query, key, _ = tensors()
+    with pytest.raises(InputError, match=f"{next(iter(options))} is a"):
+        overt.summarize(query, key, **options)
