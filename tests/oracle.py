@@ -22,7 +22,7 @@ def attention(query, key, value, *, score, params, normalizer, allowed=None, bia
     """`score` and `normalizer` are names below; `params` holds their tensors and numbers by name."""
     query, key, value = (np.asarray(x, dtype=np.float64) for x in (query, key, value))
     params = {name: x if isinstance(x, str) else np.asarray(x, dtype=np.float64) for name, x in params.items()}
-    (Q, D), K, E = query.shape, len(key), value.shape[1]
+    Q, K, E = len(query), len(key), value.shape[1]
     answer = Answer(np.zeros((Q, E)), np.zeros((Q, K)), np.zeros((Q, K)))
     grads = {"query": np.zeros_like(query), "key": np.zeros_like(key), "value": np.zeros_like(value), "bias": np.zeros((Q, K))}
     grads |= {name: np.zeros_like(x) for name, x in params.items() if not isinstance(x, str)}

@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from overt import backends, layers, lens, masks, models, smoothing
+    from overt import biases, errors, layers, lens, masks, normalizers, scores, smoothing
     from overt.biases import ALiBi, RelativePosition
     from overt.kernels.plan import Plan, path, plan
     from overt.masks import Causal, Dense, Documents, Lengths, Window
@@ -35,7 +35,11 @@ _MODULES = ["scores", "masks", "biases", "normalizers", "layers", "lens", "smoot
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _WITHOUT_TORCH = {"smooth"}
 
-__all__ = sorted([*_HOME_OF, *_MODULES, "__version__"])
+__all__ = [
+    "ALiBi", "Additive", "Bilinear", "Causal", "Cosine", "Dense", "Documents", "Dot", "Entmax", "Gaussian", "Lengths", "Plan",
+    "RelativePosition", "Sigmoid", "Softmax", "Sparsemax", "Steps", "Sum", "Summary", "Window", "__version__", "attend", "biases",
+    "errors", "layers", "lens", "masks", "normalizers", "path", "plan", "scores", "smooth", "smoothing", "steps", "summarize",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -31,6 +31,11 @@ class Bias:
         """The dimensions before (rows, keys) that a block has."""
         raise NotImplementedError
 
+    @property
+    def held(self) -> Tensor:
+        """The tensor that the bias is read from."""
+        raise NotImplementedError
+
     def _distance(self, rows: Tensor, keys: Tensor) -> Tensor:
         return keys - (rows[:, None] + (self.offset or 0))  # (rows, keys)
 
@@ -60,6 +65,11 @@ class ALiBi(Bias):
     def block(self, rows, keys):
         """The bias of these rows and keys: (H, rows, keys)."""
         return -self.slopes[:, None, None] * self._distance(rows, keys).abs()  # (H, rows, keys)
+
+    @property
+    def held(self):
+        """The slopes."""
+        return self.slopes
 
     @property
     def leading(self):
@@ -137,6 +147,11 @@ class RelativePosition(Bias):
             return _log_bucket((-distance).clamp(min=0), size, self.max_distance)
         half = size // 2
         return _log_bucket(distance.abs(), half, self.max_distance) + half * (distance > 0)
+
+    @property
+    def held(self):
+        """The table."""
+        return self.table
 
     @property
     def leading(self):

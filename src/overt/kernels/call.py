@@ -165,8 +165,7 @@ def _bound_bias(call: Call) -> Any:
     if bias is None:
         return None
     if isinstance(bias, Bias):
-        held = getattr(bias, "slopes", getattr(bias, "table", None))
-        check.same_device(f"overt.{type(bias).__name__}", held, call.query)
+        check.same_device(f"overt.{type(bias).__name__}", bias.held, call.query)
         shape = (*bias.leading, call.queries, call.keys)
         check.fits(f"overt.{type(bias).__name__}", shape, (*call.batch, call.queries, call.keys), call.query, call.key)
         return bias.bind(call.queries, call.keys)

@@ -53,7 +53,7 @@ class _Delegated(torch.autograd.Function):
         saved = ctx.saved_tensors  # raises torch's own error where the graph has been freed
         twice = torch.is_grad_enabled()
         inputs, output = (saved, ctx.again(ctx.call)) if twice else ctx.inner
-        if not torch._C._autograd._get_current_graph_task_keep_graph():
+        if not torch._C._autograd._get_current_graph_task_keep_graph():  # type: ignore[attr-defined]
             ctx.inner = None  # the kernel's saved tensors go when the caller's graph goes
         wanted = [tensor for tensor in inputs if tensor.requires_grad]
         found = torch.autograd.grad(output, wanted, gradient, create_graph=twice, retain_graph=True)
@@ -169,7 +169,7 @@ def _other_shape(call: Call) -> str | None:
     if _grouped(call) or _widths(call):
         return "torch may hold all weights for grouped heads or different widths on this device"
     four = [_four(tensor, call.batch) for tensor in (call.query, call.key, call.value)]
-    asked = torch.backends.cuda.SDPAParams(*four, None, 0.0, _torch_causal(call), False)
+    asked = torch.backends.cuda.SDPAParams(*four, None, 0.0, _torch_causal(call), False)  # type: ignore[call-arg]
     able = torch.backends.cuda.can_use_flash_attention(asked) or torch.backends.cuda.can_use_efficient_attention(asked)
     return None if able else "torch has no fused kernel for this dtype and shape on this GPU"
 

@@ -176,4 +176,5 @@ def _by_key(mask: Any) -> bool:
 
 
 def kind_of(value: Any) -> str:
+    """What came, in words: a tensor's dtype, or the value and its type."""
     return f"a {value.dtype} tensor" if isinstance(value, Tensor) else f"{value!r} of type {type(value).__name__}"

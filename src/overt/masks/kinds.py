@@ -236,6 +236,7 @@ def _offset_kind(who: str, offset: Any) -> None:
 
 
 def whole(who: str, name: str, value: Any, tensor: bool = False) -> None:
+    """Refuse what is not a whole number or an integer tensor; with `tensor`, what is not an integer tensor."""
     integral = (
         isinstance(value, Tensor) and not value.is_floating_point() and value.dtype != torch.bool and not value.is_complex()
     )
