@@ -1,5 +1,6 @@
 """One head of one recorded call: its weights, recomputed exactly from query, key and value, as much of them as is asked for."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -156,8 +157,8 @@ class Head:
         mask = None if call.mask is None else _OneMask(call.mask, index, self._count)
         if index is None:
             return replace(call, mask=mask)
-        bias = one(call.bias, index, self._count) if isinstance(call.bias, Tensor) else call.bias
-        bias = heads_of_bias(bias, (index,), self._count)
+        tensor = isinstance(call.bias, Tensor)
+        bias = one(call.bias, index, self._count) if tensor else heads_of_bias(call.bias, (index,), self._count)
         query, key, value = (one(tensor, index, self._count) for tensor in (call.query, call.key, call.value))
         return replace(call, query=query, key=key, value=value, mask=mask, bias=bias, batch=call.batch[:-1])
 
@@ -179,7 +180,8 @@ class Head:
     def _flat(self, tensor: Tensor, last: int) -> Tensor:
         """The head's own part, with all leading dimensions in one, B; the last ones stay."""
         tensor = tensor.select(-last - 1, self._index) if self._whole else tensor
-        return tensor.reshape(-1, *tensor.shape[tensor.ndim - last :])
+        lead, rest = tensor.shape[: tensor.ndim - last], tensor.shape[tensor.ndim - last :]
+        return tensor.reshape(math.prod(lead), *rest)
 
     def _part(self, tensor: Tensor) -> Tensor:
         tensor = one(tensor, self._index, self._count) if self.captured.call.query.ndim >= 4 else tensor

@@ -1,0 +1,119 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from overt.errors import InputError
+from overt.lens.recipes.hidden import FORMULAS, LAYERS, hidden
+from overt.lens.recipes.vectors import Vectors
+from overt.lens.recipes.words import choose, named
+
+TOKENS = ["sky", "is", "clear", "today"]
+VALUES = np.random.default_rng(0).normal(size=(4, 6))
+
+
+def vectors(tokens=None, values=VALUES):
+    return Vectors(named(tokens or TOKENS), values, "rows")
+
+
+def explained(word="is", **options):
+    given = vectors()
+    return hidden(given, choose(given.encoded, word), **options)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("score", FORMULAS)
+def test_context_is_the_weighted_sum_of_the_states_and_stands_beside_the_state(layer, score):
+    found = explained(layer=layer, score=score)
+    weights, states = np.array(found.rows[0][0]), np.array([step.value for step in found.steps])
+    np.testing.assert_allclose(weights.sum(), 1, rtol=1e-6)
+    np.testing.assert_allclose(found.output, weights @ states, atol=1e-6)
+    assert found.query == found.steps[1].key
+    assert found.joined == [*found.query, *found.output]
+    assert (len(found.query), len(found.joined)) == (8, 16)
+
+
+def test_the_states_are_the_layers_own():
+    torch.manual_seed(7)
+    layer = nn.GRU(6, 8)
+    expected = layer(torch.from_numpy(VALUES).float())[0]
+    found = explained(seed=7)
+    np.testing.assert_allclose([step.value for step in found.steps], expected.detach().numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("score", "formula"),
+    [
+        ("dot", lambda h, i: h @ h[i]),
+        ("cosine", lambda h, i: h @ h[i] / np.linalg.norm(h, axis=1) / np.linalg.norm(h[i])),
+    ],
+)
+def test_scores_without_parameters_follow_their_formula(score, formula):
+    found = explained(score=score, layer="linear")
+    states = np.array([step.value for step in found.steps])
+    np.testing.assert_allclose([step.score for step in found.steps], formula(states, 1), atol=1e-6)
+
+
+def test_the_same_seed_gives_the_same_numbers_and_leaves_the_callers_alone():
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    assert explained(seed=1) == explained(seed=1)
+    assert explained(seed=1).output != explained(seed=2).output
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_the_first_state_may_be_given():
+    start = [0.5] * 8
+    for layer, kind in (("gru", nn.GRU), ("lstm", nn.LSTM)):
+        torch.manual_seed(0)
+        recurrent = kind(6, 8)
+        first = torch.tensor([start])
+        expected = recurrent(torch.from_numpy(VALUES).float(), first if layer == "gru" else (first, torch.zeros(1, 8)))[0]
+        found = explained(layer=layer, initial=start)
+        np.testing.assert_allclose([step.value for step in found.steps], expected.detach().numpy(), atol=1e-6)
+        assert any(note.endswith("h_0 is given.") for note in found.notes)
+    assert any(note.endswith("h_0 is zero.") for note in explained().notes)
+
+
+def test_a_first_state_that_does_not_fit_is_refused():
+    with pytest.raises(InputError, match="h_0 is as wide as the states, 8; got 3 numbers"):
+        explained(initial=[0.0] * 3)
+    with pytest.raises(InputError, match="only a GRU and an LSTM begin from a state h_0; got h_0 for a 1-D CNN"):
+        explained(layer="conv", initial=[0.0] * 8)
+
+
+def test_the_untrained_layer_is_labelled_with_its_seed():
+    found = explained(layer="lstm", seed=4)
+    assert found.source == "LSTM, untrained, seed 4, over rows"
+    assert "The LSTM is untrained (seed 4): the steps are real, the weights mean nothing yet." in found.notes
+
+
+def test_the_states_of_one_sentence_attend_to_those_of_another():
+    other = vectors(["a", "b"], VALUES[:2] + 1)
+    given = vectors()
+    found = hidden(given, choose(given.encoded, "clear"), other=other, score="dot")
+    assert found.tokens == ["a", "b"]
+    assert np.array(found.matrix).shape == (4, 2)
+    np.testing.assert_allclose(
+        np.array([step.key for step in found.steps]) @ found.query, [step.score for step in found.steps], atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("score", FORMULAS)
+def test_the_loops_equal_the_matrices(score):
+    assert explained(score=score, loop=True).loop.difference < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"layer": "rnn"}, "the layer is one of gru, lstm, conv, linear; got 'rnn'"),
+        ({"score": "bilinear"}, "the score is one of additive, dot, general, cosine; got 'bilinear'"),
+        ({"normalizer": "max"}, "the normalizer is one of softmax, sum; got 'max'"),
+        ({"normalizer": "sum", "loop": True}, "the loop form is written for the softmax; got sum"),
+    ],
+)
+def test_what_is_not_there_is_refused(option, message):
+    with pytest.raises(InputError, match=message):
+        explained(**option)

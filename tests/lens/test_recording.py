@@ -1,0 +1,505 @@
+import math
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import overt
+from overt.errors import InputError, KindError
+from overt.lens import record
+
+
+class Attending(nn.Module):
+    """Four heads over torch's fused function, with whatever it takes."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.project, self.options = nn.Linear(16, 48), options
+
+    def forward(self, x):
+        q, k, v = self.project(x).unflatten(-1, (3, 4, 4)).unbind(-3)  # (B, N, H, D)
+        q, k, v = (each.transpose(-3, -2) for each in (q, k, v))
+        mixed = functional.scaled_dot_product_attention(q, k, v, **self.options)
+        return mixed.transpose(-3, -2).flatten(-2)
+
+
+class Stack(nn.Module):
+    """Two layers, the second called twice."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.first, self.second = Attending(**options), Attending(**options)
+
+    def forward(self, x):
+        return self.second(self.second(self.first(x)))
+
+
+def sequence(batch=2, length=7):
+    return torch.randn(batch, length, 16, generator=torch.Generator().manual_seed(1))
+
+
+@contextmanager
+def without_fast_path():
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)
+
+
+def hooks(model):
+    return [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules()]
+
+
+MASKS = {
+    "nothing": {},
+    "causal": {"is_causal": True},
+    "bool": {"attn_mask": torch.arange(7)[None] <= torch.arange(7)[:, None] + 2},
+    "float": {"attn_mask": torch.randn(2, 1, 7, 7, generator=torch.Generator().manual_seed(2))},
+    "minus infinity": {"attn_mask": torch.where(torch.arange(7)[None] <= torch.arange(7)[:, None], 0.0, -math.inf)},
+    "scale": {"scale": 0.7},
+}
+
+
+@pytest.mark.parametrize("options", MASKS.values(), ids=MASKS)
+def test_outputs_are_the_same_to_the_bit(options):
+    model, x = Stack(**options), sequence()
+    plain = model(x)
+    with record(model):
+        recorded = model(x)
+    assert torch.equal(recorded, plain)
+
+
+@pytest.mark.parametrize("options", MASKS.values(), ids=MASKS)
+def test_weights_are_the_softmax_of_the_scaled_products(options):
+    model, x = Attending(**options), sequence()
+    with record(model) as recording:
+        model(x)
+    q, k, _ = model.project(x).unflatten(-1, (3, 4, 4)).unbind(-3)
+    scores = q.transpose(1, 2) @ k.transpose(1, 2).mT * options.get("scale", 0.5)
+    mask = options.get("attn_mask", torch.zeros(7, 7))
+    if options.get("is_causal"):
+        mask = torch.ones(7, 7, dtype=torch.bool).tril()
+    scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+    by_hand = scores.softmax(-1)
+    for head in range(4):
+        torch.testing.assert_close(recording[0, head].weights(), by_hand[:, head], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", MASKS.values(), ids=MASKS)
+def test_recomputed_outputs_are_the_models_own(options):
+    model = Stack(**options)
+    with record(model) as recording:
+        model(sequence())
+    verified = recording.verify()
+    assert 0 < verified.difference < 1e-5
+    assert verified.holds
+
+
+def test_verify_notices_an_output_that_is_not_attentions():
+    model = Attending()
+    with record(model) as recording:
+        model(sequence())
+    recording.calls[0].output[0, 1, 2, 3] += 0.01
+    verified = recording.verify()
+    assert verified.difference == pytest.approx(0.01, rel=1e-3)
+    assert not verified.holds
+    assert "DIFFERS" in str(verified)
+
+
+def test_a_causal_call_is_aligned_at_the_start_as_torch_has_it():
+    class Longer(nn.Module):
+        def forward(self, x):
+            return functional.scaled_dot_product_attention(x[..., :3, :], x, x, is_causal=True)
+
+    model = Longer()
+    with record(model) as recording:
+        model(torch.randn(1, 2, 5, 4))
+    weights = recording[0, 0].weights()[0]
+    assert torch.equal(weights > 0, torch.ones(3, 5, dtype=torch.bool).tril())
+    assert recording.verify().holds
+
+
+def test_grouped_heads_read_the_key_head_of_their_group():
+    class Grouped(nn.Module):
+        def forward(self, q, k, v):
+            return functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+    q, k, v = torch.randn(1, 4, 5, 8), torch.randn(1, 2, 6, 8), torch.randn(1, 2, 6, 8)
+    model = Grouped()
+    with record(model) as recording:
+        model(q, k, v)
+    by_hand = (q[:, 2] @ k[:, 1].mT / 8**0.5).softmax(-1)
+    torch.testing.assert_close(recording[0, 2].weights(), by_hand)
+    assert recording.verify().holds
+
+
+def test_layers_are_named_by_the_innermost_module_and_a_module_called_twice_is_there_twice():
+    model = Stack()
+    with record(model) as recording:
+        model(sequence())
+    assert recording.layers == ["first", "second", "second"]
+    assert torch.equal(recording["first", 1].weights(), recording[0, 1].weights())
+    with pytest.raises(InputError, match=r"got 'second', which made the calls 1, 2\..*name the call by its number"):
+        recording["second", 1]
+
+
+def test_each_outer_forward_is_a_pass():
+    model = Stack()
+    with record(model) as recording:
+        model(sequence())
+        model(sequence(1, 4))
+        model.first(sequence(1, 3))
+    assert [len(each.layers) for each in recording.passes] == [3, 3, 1]
+    assert torch.equal(recording.passes[1]["first", 2].weights(), recording[3, 2].weights())
+    assert recording.passes[2][0, 0].queries == 3
+    assert recording[-1, 0].keys == 3
+
+
+def test_attention_outside_the_model_is_not_its_own():
+    model, other, x = Attending(), Attending(), sequence()
+    with record(model) as recording:
+        model(x)
+        other(x)
+    assert recording.layers == ["Attending"]
+
+
+@pytest.mark.parametrize("inference", [torch.no_grad, torch.inference_mode])
+def test_what_the_model_writes_over_afterwards_stays_recorded(inference):
+    class Cached(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cache = torch.zeros(1, 1, 4, 8)
+
+        def forward(self, x):
+            self.cache.copy_(x)
+            return functional.scaled_dot_product_attention(self.cache, self.cache, self.cache)
+
+    model, first = Cached(), torch.randn(1, 1, 4, 8)
+    with inference(), record(model) as recording:
+        model(first)
+        model(torch.zeros(1, 1, 4, 8))
+    assert torch.equal(recording[0, 0].key, first[0])
+    assert recording.verify().holds
+
+
+def test_a_mask_that_the_model_writes_over_is_not_believed():
+    mask = torch.zeros(7, 7)
+    model = Attending(attn_mask=mask)
+    with record(model) as recording:
+        model(sequence())
+    mask[0, 1] = -1.0
+    with pytest.raises(InputError, match="the mask of Attending is kept by reference"):
+        recording[0, 0].weights()
+    with pytest.raises(InputError, match="hand the model a copy of the mask"):
+        recording.verify()
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("mask", ["none", "bool", "float", "padding", "per head"])
+def test_multi_head_attention_is_recorded_with_and_without_weights(need_weights, mask):
+    attention = nn.MultiheadAttention(16, 4, batch_first=True).eval()
+    x = sequence()
+    masks = {
+        "none": {},
+        "bool": {"attn_mask": torch.ones(7, 7, dtype=torch.bool).triu(1)},
+        "float": {"attn_mask": torch.randn(7, 7)},
+        "padding": {"key_padding_mask": torch.arange(7)[None] >= torch.tensor([[4], [7]])},
+        "per head": {"attn_mask": torch.randn(8, 7, 7)},
+    }
+    given = {**masks[mask], "need_weights": need_weights, "average_attn_weights": False}
+    with torch.no_grad():
+        with without_fast_path():
+            plain, weights = attention(x, x, x, **given)
+        with record(attention) as recording:
+            recorded, _ = attention(x, x, x, **given)
+    _, expected = attention(x, x, x, **{**given, "need_weights": True})
+    assert torch.equal(recorded, plain)
+    assert (weights is not None) == need_weights
+    for head in range(4):
+        torch.testing.assert_close(recording[0, head].weights(), expected[:, head], rtol=0, atol=1e-6)
+    assert recording.verify().holds
+
+
+def test_extra_keys_of_multi_head_attention_are_keys():
+    attention = nn.MultiheadAttention(16, 4, add_bias_kv=True, add_zero_attn=True)
+    x = torch.randn(5, 16)
+    _, weights = attention(x, x, x, average_attn_weights=False)
+    with record(attention) as recording:
+        attention(x, x, x)
+    assert recording[0, 3].keys == 7
+    torch.testing.assert_close(recording[0, 3].weights()[0], weights[3])
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_transformer_encoder_layers_are_recorded_and_bit_equal_to_a_run_without_the_fast_path(training):
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True), 2).train(training)
+    x, padding = sequence(), torch.arange(7)[None] >= torch.tensor([[4], [7]])
+    with without_fast_path():
+        plain = encoder(x, src_key_padding_mask=padding)
+    with record(encoder) as recording:
+        recorded = encoder(x, src_key_padding_mask=padding)
+    assert torch.equal(recorded, plain)
+    assert recording.layers == ["layers.0.self_attn", "layers.1.self_attn"]
+    assert recording.verify().holds
+    assert not recording[1, 0].weights()[0, :, 4:].any()
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"mask": overt.Causal()}, {"score": overt.Cosine(2.0), "normalizer": overt.Sparsemax()}, {"mask": overt.Lengths(5)}],
+    ids=["plain", "causal", "cosine and sparsemax", "lengths"],
+)
+def test_overts_own_attention_is_recorded_once(options):
+    class Own(nn.Module):
+        def forward(self, x):
+            return overt.attend(x, x, x, **options)
+
+    model, x = Own(), torch.randn(2, 4, 7, 8)
+    with record(model) as recording:
+        output = model(x)
+    assert torch.equal(output, model(x))
+    assert len(recording) == 1
+    assert recording.missing == []
+    steps = overt.steps(x, x, x, **options)
+    assert torch.equal(recording[0, 2].weights(), steps.weights[:, 2])
+    assert recording.verify().holds
+
+
+def test_a_score_with_parameters_of_its_own_is_recorded_with_its_heads_together():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4, 8))
+
+        def forward(self, x):
+            return overt.attend(x, x, x, score=overt.Additive(self.weight), normalizer=overt.Softmax(sink=torch.arange(4.0)))
+
+    model, x = Own(), torch.randn(2, 4, 7, 8)
+    with record(model, heads=[2]) as recording:
+        model(x)
+    steps = overt.steps(x, x, x, score=overt.Additive(model.weight), normalizer=overt.Softmax(sink=torch.arange(4.0)))
+    head = recording[0, 2]
+    torch.testing.assert_close(head.weights(), steps.weights[:, 2].detach())
+    torch.testing.assert_close(head.steps(3).output[:, 0], steps.output[:, 2, 3].detach())
+    assert not head.weights().requires_grad
+
+
+def test_gradients_in_training_are_the_models_own():
+    x = sequence()
+    gradients = []
+    for recorded in (False, True):
+        torch.manual_seed(3)
+        model = Stack().train()
+        if recorded:
+            with record(model) as recording:
+                model(x).square().sum().backward()
+            assert not recording.calls[0].call.query.requires_grad
+        else:
+            model(x).square().sum().backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
+
+
+def test_gradient_checkpointing_is_recorded_once():
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Attending()
+
+        def forward(self, x):
+            return torch.utils.checkpoint.checkpoint(self.inner, x, use_reentrant=False)
+
+    model = Checkpointed()
+    with record(model) as recording:
+        model(sequence()).sum().backward()
+    assert recording.layers == ["inner"]
+    assert len(recording.passes) == 1
+
+
+def test_dropout_is_recorded_and_not_compared():
+    model = Attending(dropout_p=0.5)
+    with record(model) as recording:
+        torch.manual_seed(0)
+        recorded = model(sequence())
+    torch.manual_seed(0)
+    assert torch.equal(recorded, model(sequence()))
+    torch.testing.assert_close(recording[0, 0].weights().sum(-1), torch.ones(2, 7))
+    verified = recording.verify()
+    assert math.isnan(verified.difference)
+    assert not verified.holds
+    assert "dropout 0.5 was drawn at random, and draws are not kept" in str(verified)
+
+
+def test_half_precision_stands_beside_its_own_bound():
+    model, x = Attending().bfloat16(), sequence().bfloat16()
+    with record(model) as recording:
+        model(x)
+    verified = recording.verify()
+    assert verified.holds
+    assert 1e-4 < verified.bound < 0.2
+
+
+def test_only_the_layers_and_heads_asked_for_are_kept_under_their_own_numbers():
+    model = Stack()
+    with record(model) as whole:
+        model(sequence())
+    with record(model, layers=[1, 2], heads=[3, 1]) as recording:
+        model(sequence())
+    assert recording.layers == ["second", "second"]
+    assert recording.calls[0].call.query.shape[1] == 2
+    assert torch.equal(recording[2, 3].weights(), whole[2, 3].weights())
+    assert torch.equal(recording[1, 1].weights(), whole[1, 1].weights())
+    with pytest.raises(InputError, match="this recording holds the calls 1, 2; got layer 0"):
+        recording[0, 1]
+    with pytest.raises(InputError, match=r"second has the recorded heads \[3, 1\]; got 0"):
+        recording[1, 0]
+
+
+def test_layers_may_be_named_by_a_module_that_holds_them():
+    model = nn.Sequential(Stack(), Attending())
+    with record(model, layers=["0"]) as recording:
+        model(sequence())
+    assert recording.layers == ["0.first", "0.second", "0.second"]
+
+
+def test_a_layer_that_never_came_is_missing():
+    model = Attending()
+    with record(model, layers=[0, 9]) as recording:
+        model(sequence())
+    assert recording.missing == [("9", "layers= asks for it, but no call of attention has this number or name")]
+
+
+def test_a_head_that_does_not_exist_is_refused():
+    model = Attending()
+    with pytest.raises(InputError, match=r"Attending has heads 0 to 3; got heads=\[4\]"), record(model, heads=[4]):
+        model(sequence())
+
+
+def test_what_is_too_large_is_refused_before_it_is_kept():
+    model = Stack()
+    message = r"keeps at most 5.0 kB; got about 7.2 kB, 3.6 kB for first alone.*layers=\[…\] or heads=\[…\], or raise limit="
+    with pytest.raises(InputError, match=message), record(model, limit=5_000) as recording:
+        model(sequence())
+    assert recording.calls == []
+    with record(model, limit=5_000, layers=[0]) as recording:
+        model(sequence())
+    assert recording.layers == ["first"]
+
+
+def test_hooks_and_fast_path_are_restored_after_an_error():
+    class Failing(Stack):
+        def forward(self, x):
+            self.first(x)
+            raise RuntimeError("the model fails")
+
+    model = Failing()
+    with pytest.raises(RuntimeError, match="the model fails"), record(model) as recording:
+        model(sequence())
+    assert recording.layers == ["first"]
+    assert not any(hooks(model))
+    assert torch.backends.mha.get_fastpath_enabled()
+    assert overt.mechanism.observers.get() == ()
+    model.first(sequence())
+    assert len(recording) == 1
+
+
+def test_a_failing_layer_does_not_lend_its_name_to_the_next():
+    class Recovering(Stack):
+        def forward(self, x):
+            try:
+                self.first(x[..., :3])
+            except RuntimeError:
+                return self.second(x)
+
+    model = Recovering()
+    with record(model) as recording:
+        model(sequence())
+    assert recording.layers == ["second"]
+
+
+def test_a_model_without_attention_is_an_error_on_use():
+    model = nn.Linear(4, 4)
+    with record(model) as recording:
+        model(torch.ones(1, 4))
+    message = "looked for were torch.nn.functional.scaled_dot_product_attention, torch.nn.MultiheadAttention and overt.attend"
+    for use in (lambda: recording.layers, lambda: recording[0, 0], recording.verify, recording.roles, lambda: str(recording)):
+        with pytest.raises(InputError, match=message):
+            use()
+
+
+def test_a_model_that_did_not_run_is_an_error_on_use():
+    with record(Attending()) as recording:
+        pass
+    with pytest.raises(InputError, match="got a model that did not run in it"):
+        recording.verify()
+
+
+def test_attention_that_is_written_out_is_missing_with_the_reason():
+    class Written(nn.Module):
+        def forward(self, x):
+            return torch.softmax(x @ x.mT, dim=-1) @ x
+
+    model = nn.Sequential(Attending(), Written())
+    with record(model) as recording:
+        model(sequence())
+    assert recording.missing == [("1", "softmax and matrix product are written out, so its query and key are not to be had")]
+    assert "not recorded: 1: softmax and matrix product" in str(recording)
+    with record(model[1]) as recording:
+        model[1](sequence())
+    with pytest.raises(InputError, match="which called none of them .*are written out"):
+        recording.verify()
+
+
+def test_what_cannot_be_recorded_is_refused_in_a_sentence():
+    with pytest.raises(KindError, match="looks into a torch.nn.Module; got function"), record(lambda x: x):
+        pass
+    compiled = nn.Sequential(torch.compile(Attending()))
+    with pytest.raises(KindError, match=r"got 0, compiled by torch.compile.*record\(model._orig_mod\)"), record(compiled):
+        pass
+    inplace = Attending()
+    inplace.compile()
+    with pytest.raises(KindError, match="got the model, compiled by torch.compile"), record(inplace):
+        pass
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_a_scripted_module_is_refused():
+    scripted = nn.Sequential(torch.jit.script(nn.Linear(2, 2)))
+    with (
+        pytest.raises(KindError, match="got 0, a RecursiveScriptModule.*record the module that it was scripted from"),
+        record(scripted),
+    ):
+        pass
+
+
+def test_a_recording_prints_as_a_table():
+    model = Stack()
+    with record(model) as recording:
+        model(sequence())
+    lines = str(recording).splitlines()
+    assert lines[0] == "Stack: 3 calls of attention in 1 passes"
+    assert lines[2].split() == ["0", "first", "4", "7", "7", "scaled_dot_product_attention"]
+    assert repr(recording) == "<recording of Stack: 3 calls of attention, 1 passes>"
+
+
+def test_a_head_is_named_by_two_things():
+    model = Attending()
+    with record(model) as recording:
+        model(sequence())
+    with pytest.raises(KindError, match=r"recording\[layer, head\]; got 0"):
+        recording[0]
+    with pytest.raises(InputError, match="a layer is named by the module that attends; got 'other'.*name one of: Attending"):
+        recording["other", 0]
+
+
+def test_outputs_of_a_second_model_recorded_inside_the_first_stay_apart():
+    outer, inner, x = Attending(), Attending(), sequence()
+    with record(outer) as first, record(inner) as second:
+        outer(x)
+        inner(x)
+    assert (len(first), len(second)) == (1, 1)
+    assert torch.equal(first[0, 0].query, outer.project(x).unflatten(-1, (3, 4, 4))[:, :, 0, 0].detach())
