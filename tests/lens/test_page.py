@@ -10,6 +10,7 @@ import browser
 import explanations
 from overt.lens.page import embedded, html
 from overt.lens.page.static import formula, safe
+from overt.lens.wording import choose
 
 PAIR = [explanations.qkv(), explanations.qkv(seed=1)]
 
@@ -282,6 +283,20 @@ def test_in_a_browser_the_weaker_tokens_are_counted_and_can_be_shown(opened):
     assert "the other 51 tokens" in page.ask("document.querySelector('.others').textContent")
     page.ask("document.querySelector('.others button').click()")
     assert page.ask(shown) == 60
+
+
+def test_in_a_browser_hundreds_of_tokens_still_have_a_page(opened):
+    explanation = explanations.long(300, layers=2, heads=2)
+    page = opened(explanation)
+    assert page.ask("document.querySelector('.sentence').clientHeight") < 400
+    assert f"the other {len(choose(explanation).others)} tokens" in page.ask("document.querySelector('.others').textContent")
+    assert page.complaints == []
+
+
+def test_in_a_browser_a_row_that_looks_everywhere_stays_pale(opened):
+    page = opened(explanations.long())
+    luminance = "[...document.querySelectorAll('.token')].map((each) => Number(getComputedStyle(each).backgroundColor.match(/\\d+/)[0]))"
+    page.until(f"Math.min(...{luminance}) > 100")
 
 
 def test_in_a_browser_two_sentences_move_step_by_step_together(opened):

@@ -102,7 +102,17 @@ def test_the_strongest_links_name_head_token_weight_and_pattern():
 
 def test_the_shown_head_is_marked_even_where_it_is_no_layers_strongest():
     told = printed(explanations.qkv(shown=(3, 4), why="asked for"))
-    assert "  L3H4  ← shown: asked for" in told
+    assert "  L3H4 is shown: asked for" in told
+
+
+def test_why_a_head_is_shown_is_told_whole_at_every_width():
+    why = "the last layer's strongest link to another word, special tokens apart"
+    explanation = explanations.qkv()
+    shown = explanation.links[-1].layer, explanation.links[-1].head
+    for width in (60, 80, 100, 140):
+        told = " ".join(printed(explanations.qkv(shown=shown, why=why), width=width).split())
+        assert why in told
+        assert "← shown" in told
 
 
 def test_the_looks_line_counts_special_tokens_the_word_and_the_others():

@@ -151,5 +151,5 @@ def _foot(sheet: Sheet, explanation: Explanation, y: float, room: float) -> None
     checks = [line for line in (looks_line(explanation), residual_line(explanation), loop_line(explanation)) if line]
     y = sheet.wrapped(EDGE, y + 4, "; ".join(checks), room, 10, 2) if checks else y + 4
     if explanation.notes:
-        sheet.wrapped(EDGE, y, "  ".join(explanation.notes), room, 10, 2, QUIET)
+        sheet.wrapped(EDGE, y, lowered("  ".join(explanation.notes)), room, 10, 2, QUIET)
     sheet.text(WIDTH - EDGE, y + 40, sheet.remark(), 9, QUIET, across="right")

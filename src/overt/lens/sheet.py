@@ -1,13 +1,14 @@
 """A sheet to draw on: text that is measured before it is set, boxes, strips of numbers. matplotlib without pyplot."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from typing import Any
 
 from overt.errors import MissingExtra
-from overt.lens.wording import visible
+from overt.lens.wording import INDEX, visible
 
 # Okabe and Ito's blue and vermillion, which no common colour blindness confuses.
 BLUE, FIRE, INK, QUIET, LINE, WASH, PAPER = "#0072b2", "#d55e00", "#1b2027", "#5c6470", "#e0dcd2", "#f3f1ea", "#ffffff"
@@ -44,13 +45,7 @@ def lowered(formula: str) -> str:
     >>> lowered("c_1 = Σ a_1j h_j")
     'c₁ = Σ a₁ⱼ hⱼ'
     """
-    parts = formula.split("_")
-    return parts[0] + "".join(_lowered_start(part) for part in parts[1:])
-
-
-def _lowered_start(part: str) -> str:
-    length = next((place for place, letter in enumerate(part) if letter not in "0123456789ij"), len(part))
-    return part[:length].translate(_LOW) + part[length:] if length else f"_{part}"
+    return re.sub(INDEX, lambda match: match[1].translate(_LOW), formula)
 
 
 class Sheet:

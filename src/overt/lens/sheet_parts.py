@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from overt.lens.explanation import Explanation, StepRow
 from overt.lens.sheet import BLUE, FIRE, INK, QUIET, Sheet, lowered, shade
 from overt.lens.wording import (
+    STRONG,
     Choice,
     Stage,
     entry_width,
@@ -60,7 +61,7 @@ def _two_sentences(
     below = _chips(sheet, asked[: fitting[1]], weights, x, top, other, None)
     if len(asking) > 1 or len(asked) > 1:
         return
-    most = max(map(abs, weights), default=1.0) or 1.0
+    most = max([STRONG, *map(abs, weights)])
     for index, weight in enumerate(weights):
         part = abs(weight) / most
         if part > 0.015:
@@ -105,7 +106,7 @@ def _chips(
     sheet: Sheet, lines: list[list[Placed]], weights: Sequence[float], x: float, y: float, size: float, own: int | None
 ) -> dict[int, float]:
     """Draw the tokens in boxes, the word's own framed; gives where the middle of each is."""
-    most = max(map(abs, weights), default=1.0) or 1.0
+    most = max([STRONG, *map(abs, weights)])
     middles = {}
     for place, line in enumerate(lines):
         top = y + place * size * 2.5
@@ -118,7 +119,7 @@ def _chips(
 
 
 def _arcs(sheet: Sheet, weights: Sequence[float], middles: dict[int, float], own: int, floor: float, height: float) -> None:
-    most = max(map(abs, weights), default=1.0) or 1.0
+    most = max([STRONG, *map(abs, weights)])
     span = max(abs(middle - middles[own]) for middle in middles.values()) or 1.0
     for index, weight in enumerate(weights):
         share = abs(weight) / most

@@ -81,7 +81,8 @@ class StepTable:
         shown = sorted(self.choice.rows, key=lambda row: row.index)
         write = self._aligned([row.value for row in shown], 3)
         rows = [[ink.text("  1"), self._token(row, ink), ink.text(write(row.value))] for row in shown]
-        return [*ink.table(rows, [False] * 3), Text()]
+        more = ink.prose(f"and {len(self.choice.others)} more", QUIET) if self.choice.others else []
+        return [*ink.table(rows, [False] * 3), *more, Text()]
 
     def _joined(self, ink: Ink) -> list[Text]:
         stage = self.stages["join"]

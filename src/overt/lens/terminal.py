@@ -12,7 +12,7 @@ from rich.text import Text
 from overt.lens.explanation import Explanation, Link
 from overt.lens.letters import Ink, Piece, bar, sparkline
 from overt.lens.steps_text import BAR, QUIET, WORD, StepTable
-from overt.lens.wording import choose, heading, looks_line, loop_line, number, own_index, residual_line, visible, word
+from overt.lens.wording import STRONG, choose, heading, looks_line, loop_line, number, own_index, residual_line, visible, word
 
 __all__ = ["checks", "comparison", "explained", "links", "notes", "render", "sentence", "sparkline", "step_table", "title"]
 
@@ -65,7 +65,7 @@ def sentence(explanation: Explanation) -> Piece:
 def _sentence(explanation: Explanation, ink: Ink) -> Iterable[Text]:
     layer, head = explanation.shown
     sizes = [abs(weight) for weight in explanation.rows[layer][head]]
-    most, own = max(sizes, default=0.0) or 1.0, own_index(explanation)
+    most, own = max([STRONG, *sizes]), own_index(explanation)
     if own is None:
         yield _flow(_marked(ink, token, i == explanation.word, 0.0) for i, token in enumerate(explanation.query_tokens))
         yield ink.line("  ", ink.text("attends to", QUIET))
@@ -92,20 +92,31 @@ def _links(explanation: Explanation, ink: Ink) -> Iterable[Text]:
     if explanation.links:
         yield ink.line(ink.text("Strongest link from “", "bold"), ink.token(word(explanation), 24, WORD),
                        ink.text("” to another word, by layer", "bold"))  # fmt: skip
-        width = max(6, min(24, ink.width - 64))
-        rows = [_link(link, explanation, ink, width) for link in explanation.links]
-        lines = ink.table(rows, [False, False, False, True, False])
+        lines, told = _fitted_links(explanation, ink)
         yield from (ink.line("  ", line) for line in lines)
-        if not any(_is_shown(link, explanation) for link in explanation.links):
-            yield ink.line("  ", ink.text(explanation.name, "bold"), ink.text(f"  ← shown: {visible(explanation.why)}", WORD))
+        if not told:
+            yield from ink.prose(f"{explanation.name} is shown: {visible(explanation.why)}", WORD)
     if explanation.looks:
         yield from ink.prose(looks_line(explanation), QUIET)
 
 
-def _link(link: Link, explanation: Explanation, ink: Ink, width: int) -> list[Text]:
+def _fitted_links(explanation: Explanation, ink: Ink) -> tuple[list[Text], bool]:
+    """The links with bars as long as the width leaves, and whether they say why the shown head is shown."""
+    shown = any(_is_shown(link, explanation) for link in explanation.links)
+    for with_why in (True, False):
+        for width in (24, 18, 12, 8):
+            rows = [_link(link, explanation, ink, width, with_why) for link in explanation.links]
+            lines = ink.table(rows, [False, False, False, True, False])
+            if max(line.cell_len for line in lines) + 2 <= ink.width:
+                return lines, with_why and shown
+    return lines, False
+
+
+def _link(link: Link, explanation: Explanation, ink: Ink, width: int, with_why: bool) -> list[Text]:
     shown = _is_shown(link, explanation)
     style = "bold" if shown else ""
-    mark = ink.text(f"← shown: {visible(explanation.why)}", WORD) if shown else ink.text("")
+    why = f": {visible(explanation.why)}" if with_why else ""
+    mark = ink.text(f"← shown{why}", WORD) if shown else ink.text("")
     pattern = ink.text(visible(link.pattern) + ("  " if shown else ""), QUIET) if link.pattern else ink.text("")
     return [
         ink.text(f"L{link.layer}H{link.head}", style),

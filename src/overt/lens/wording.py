@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from overt.lens.explanation import Explanation, StepRow
 
 MINUS = "−"
+INDEX = r"(?<=(?<!\w)[A-Za-z])_(\d+[ij]?|[ij])(?!\w)"  # the index of h_1, a_1j, x_j, and of nothing else
+STRONG = 0.5  # below a weight of a half colours stay pale, so that a row that looks everywhere does not look sure
 _EXPONENTS = str.maketrans("-", MINUS)
 
 
@@ -303,9 +305,9 @@ def looks_line(explanation: Explanation) -> str:
     others = looks.heads - looks.special - looks.itself
     names = visible(looks.names) if looks.names else "special tokens"
     parts = [f"{looks.special} of {looks.heads} heads look hardest at {names}"]
-    if explanation.other is None:
-        parts.append(f"{looks.itself} at “{word(explanation)}” itself")
-    return ", ".join([*parts, f"{others} at another word"])
+    if explanation.other is not None:
+        return ", ".join([*parts, f"{others} at a word"])
+    return ", ".join([*parts, f"{looks.itself} at “{word(explanation)}” itself", f"{others} at another word"])
 
 
 def residual_line(explanation: Explanation) -> str:

@@ -19,7 +19,15 @@ function strip(canvas, values, most) {
   });
 }
 
-const largest = (vectors) => Math.max(1e-12, ...vectors.flat().map(Number).filter(Number.isFinite).map(Math.abs));
+// The largest size among numbers in rows, one by one: there may be more of them than a call takes arguments.
+function largest(rows) {
+  let most = 1e-12;
+  for (const row of rows) for (const value of row) if (Math.abs(value) > most && Number.isFinite(Number(value))) most = Math.abs(value);
+  return most;
+}
+
+// A weight of a half is strong: below it colours stay pale, so that a row that looks everywhere does not look sure.
+const STRONG = 0.5;
 
 // A head's row of weights, a stripe a token.
 function stripes(canvas, weights) {
@@ -67,8 +75,8 @@ function arcs(sentence, weights, own, most) {
   sentence.append(svg);
 }
 
-// The weights of every query: rows ask, columns are asked. `mark` is the cell under the pointer or the cursor.
-function board(canvas, e, room, mark) {
+// The weights of every query: rows ask, columns are asked.
+function board(canvas, e, room) {
   const [rows, columns] = [e.matrix.length, e.tokens.length];
   const named = Math.max(rows, columns) <= 64;
   const margin = named ? labelRoom(canvas, [...e.labels, ...e.query_labels]) : 0;
@@ -79,7 +87,7 @@ function board(canvas, e, room, mark) {
   canvas.style.height = `${margin + rows * high}px`;
   const pen = fit(canvas, margin + columns * wide, margin + rows * high);
   const gap = wide > 8 ? 1 : 0;
-  const most = Math.max(1e-12, ...e.matrix.flat().map(Number).filter(Number.isFinite).map(Math.abs));
+  const most = largest(e.matrix);
   e.matrix.forEach((row, i) => row.forEach((weight, j) => {
     pen.fillStyle = css(shade(Number(weight) / most));
     pen.fillRect(margin + j * wide, margin + i * high, wide - gap, high - gap);
@@ -89,11 +97,7 @@ function board(canvas, e, room, mark) {
   pen.lineWidth = 2;
   pen.strokeStyle = style.getPropertyValue("--fire");
   pen.strokeRect(margin, margin + e.word * high - 0.5, columns * wide - 1, high);
-  if (mark) {
-    pen.strokeStyle = style.getPropertyValue("--ink");
-    pen.strokeRect(margin + mark.j * wide - 1, margin + mark.i * high - 1, wide + 1, high + 1);
-  }
-  return { margin, wide, high };
+  return { margin, wide, high, most };
 }
 
 function labelRoom(canvas, labels) {

@@ -21,11 +21,20 @@ function draw(v) {
   drawHeads(v, weights);
   drawSteps(v);
   drawStrips(v);
+  drawBoard(v);
+}
+
+// The matrix is large: it is drawn again only where its room or the theme has changed.
+function drawBoard(v) {
+  const room = v.matrixBox.clientWidth - 38;
+  const key = `${room} ${theme()} ${window.devicePixelRatio}`;
+  if (v.drawn !== key) v.layout = board(v.canvas, v.e, room);
+  v.drawn = key;
   mark(v, v.mark);
 }
 
 function drawSentence(v, weights) {
-  const most = largest([weights]);
+  const most = Math.max(STRONG, largest([weights]));
   v.tokens.forEach((token, j) => {
     const colour = shade(Number(weights[j]) / most);
     token.style.backgroundColor = css(colour);
@@ -77,20 +86,20 @@ function drawSteps(v) {
   const keys = v.e.stages.map((each) => each.key);
   const now = keys.indexOf(stage.key);
   v.root.classList.toggle("playing", state.playing);
-  const narrow = v.root.clientWidth < 720;
-  v.root.classList.toggle("narrow", narrow);
-  const kept = new Set([stage.key === "vectors" ? "" : "normalize", stage.key, ...(["sum", "join"].includes(stage.key) ? ["weigh", "sum", "join"] : [])]);
+  const kept = columnsKept(v, stage.key);
   for (const cell of v.root.querySelectorAll(".steps [data-column]")) {
     const place = keys.indexOf(cell.dataset.column);
     cell.classList.toggle("now", place === now);
     cell.classList.toggle("later", place > now);
-    cell.classList.toggle("away", narrow && cell.matches("th, td") && !kept.has(cell.dataset.column));
+    cell.classList.toggle("away", cell.matches("th, td") && !kept.has(cell.dataset.column));
   }
   // A foot's first cell reaches over the columns that are in sight before the weights.
-  const ahead = v.root.querySelectorAll(".steps thead th:not(.away)").length - (kept.has("weigh") || !narrow ? 2 : 1);
+  const seen = [...v.root.querySelectorAll(".steps thead th:not(.away)")].map((head) => head.dataset.column);
+  const ahead = seen.filter((column) => column !== "normalize" && column !== "weigh").length;
   for (const line of v.root.querySelectorAll(".steps tfoot tr")) {
-    line.firstChild.colSpan = Math.max(1, narrow ? ahead : v.root.querySelectorAll(".steps thead th").length - 2);
-    line.lastChild.classList.toggle("away", narrow && !kept.has("weigh"));
+    line.children[0].colSpan = ahead;
+    line.children[1].classList.toggle("away", !kept.has("normalize"));
+    line.children[2].classList.toggle("away", !kept.has("weigh"));
   }
   for (const line of v.ranked) {
     line.hidden = line.classList.contains("rest") && !v.whole && Boolean(v.others);
@@ -102,6 +111,16 @@ function drawSteps(v) {
     for (const cell of v.others.querySelectorAll("td")) cell.hidden = v.whole;
   }
   tell(v, stage);
+}
+
+// The columns that the width has room for: all of them, all but the vectors, or the present step's beside the weights.
+function columnsKept(v, key) {
+  const [width, ends] = [v.root.clientWidth, ["weigh", "sum", "join"]];
+  v.root.classList.toggle("narrow", width < 720);
+  if (width >= 720) return new Set(["vectors", "score", "scale", "normalize", ...ends]);
+  if (key === "vectors") return new Set(["vectors"]);
+  if (width >= 480) return new Set(["score", "scale", "normalize", ...ends]);
+  return new Set(["normalize", key, ...(ends.includes(key) ? ends : [])]);
 }
 
 function tell(v, stage) {

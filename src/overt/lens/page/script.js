@@ -60,7 +60,7 @@ function prepareTable(v) {
     cell.append(canvas);
     v.strips.push({ canvas, values, most });
   };
-  const biggest = largest(v.e.steps.map((row) => row.weight));
+  const biggest = largest([v.e.steps.map((row) => row.weight)]);
   v.ranked.forEach((line, rank) => {
     const row = v.e.steps[Number(line.dataset.row)];
     line.style.setProperty("--rank", Math.min(rank, 12));
@@ -162,8 +162,10 @@ function matrix(v) {
   const title = v.e.name ? `${v.e.name}: every token's weights` : "Every token's weights";
   v.canvas = make("canvas", { attributes: { role: "application", tabindex: "0", "aria-label": `${title}. Arrow keys go from cell to cell; rows ask, columns are asked.` } });
   v.readout = make("p", { className: "readout", attributes: { "aria-live": "polite" } });
-  v.matrixBox.append(make("h3", { text: title }), make("div", { className: "board" }, v.canvas), v.readout,
-    make("p", { className: "quiet", text: "A row asks, a column is asked. Point at a cell, or go to it with the arrow keys, for its weight." }));
+  v.frame = make("span", { className: "frame", attributes: { "aria-hidden": "true" } });
+  const darkest = number(largest(v.e.matrix));
+  const says = `A row asks, a column is asked; the strongest cell is ${darkest}. Point at a cell, or go to it with the arrow keys, for its weight.`;
+  v.matrixBox.append(make("h3", { text: title }), make("div", { className: "board" }, v.canvas, v.frame), v.readout, make("p", { className: "quiet", text: says }));
   v.canvas.addEventListener("pointermove", (event) => {
     const { margin, wide, high } = v.layout;
     const [i, j] = [Math.floor((event.offsetY - margin) / high), Math.floor((event.offsetX - margin) / wide)];
@@ -183,7 +185,9 @@ function matrix(v) {
 
 function mark(v, place) {
   v.mark = place;
-  v.layout = board(v.canvas, v.e, v.matrixBox.clientWidth - 38, place);
+  const { margin, wide, high } = v.layout;
+  v.frame.hidden = !place;
+  if (place) Object.assign(v.frame.style, { left: `${margin + place.j * wide}px`, top: `${margin + place.i * high}px`, width: `${wide}px`, height: `${high}px` });
   const { i, j } = place || { i: v.e.word, j: v.row };
   const weight = number(v.e.matrix[i][j], 3);
   v.readout.replaceChildren(make("bdi", { text: v.e.query_labels[i] }), " → ", make("bdi", { text: v.e.labels[j] }), `  ${weight}`);

@@ -6,6 +6,7 @@ from html import escape
 
 from overt.lens.explanation import Explanation, StepRow
 from overt.lens.wording import (
+    INDEX,
     choose,
     count_word,
     heading,
@@ -41,7 +42,7 @@ def formula(text: str) -> str:
     >>> formula("c_1 = Σ a_1j h_j")
     'c<sub>1</sub> = Σ a<sub>1j</sub> h<sub>j</sub>'
     """
-    return re.sub(r"(?<=(?<!\w)[A-Za-z])_(\d+[ij]?|[ij])(?!\w)", r"<sub>\1</sub>", safe(text))
+    return re.sub(INDEX, r"<sub>\1</sub>", safe(text))
 
 
 def article(explanation: Explanation, place: int) -> str:
@@ -66,7 +67,7 @@ def _true(explanation: Explanation) -> str:
     if not explanation.notes and not lines:
         return ""
     title = "What is true of this picture"
-    notes = "".join(f"<li>{safe(note)}</li>" for note in explanation.notes)
+    notes = "".join(f"<li>{formula(note)}</li>" for note in explanation.notes)
     checks = "".join(f'<p class="check">{safe(line)}</p>' for line in lines)
     return f'<section class="true" aria-label="{title}"><h3>{title}</h3><ul>{notes}</ul>{checks}</section>'
 
@@ -85,7 +86,8 @@ def _sentence(explanation: Explanation, place: int) -> str:
         tokens = [_token(token, i, i == explanation.word, "asks") for i, token in enumerate(explanation.query_tokens)]
         asked = f'<p class="sentence asking">{" ".join(tokens)}</p><p class="attends">attends to</p>'
     tokens = [_token(token, j, j == own, "token") for j, token in enumerate(explanation.tokens)]
-    return f'{asked}<h2 class="sentence" id="sentence-{place}">{" ".join(tokens)}</h2>'
+    many = " many" if len(tokens) > 120 else ""
+    return f'{asked}<h2 class="sentence{many}" id="sentence-{place}">{" ".join(tokens)}</h2>'
 
 
 def _token(token: str, index: int, own: bool, kind: str) -> str:
