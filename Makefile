@@ -1,0 +1,64 @@
+# make demo      install, show what overt is for, write overt-demo.html and overt-demo.png here
+# make test      install with the tools, run the everyday tests
+# make test-all  all tests;  make lint, make types  the checks;  make clean  remove what these made
+#
+# Another interpreter: make PYTHON=/path/to/python test
+
+PYTHON ?=
+VENV := .venv
+BIN := $(VENV)/bin
+# Nothing here asks a hub for a model: what a test or the demonstration reads comes with a package.
+export HF_HUB_OFFLINE = 1
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: demo test test-slow test-all lint types clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.has-all
+	@$(BIN)/overt demo
+
+test: $(VENV)/.has-dev
+	$(BIN)/python -m pytest -m "not slow"
+
+# 5 is pytest's word for "no tests", which is fine while none is slow.
+test-slow: $(VENV)/.has-dev
+	$(BIN)/python -m pytest -m slow || [ $$? -eq 5 ]
+
+test-all: $(VENV)/.has-dev
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.has-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.has-dev
+	$(BIN)/pyright
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis overt-demo.html overt-demo.png
+	find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@for python in $(PYTHON) python3.11 python3; do \
+	  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "Making $(VENV) with $$("$$python" --version)"; \
+	    "$$python" -m venv $(VENV) && exit 0; \
+	    rm -rf $(VENV); \
+	    echo "$$python cannot make a virtual environment; on Debian: apt install python3-venv" >&2; exit 2; \
+	  fi; \
+	done; \
+	echo "overt needs Python 3.11 or newer, and found none as python3.11 or python3. Name one: make PYTHON=/path/to/python" >&2; \
+	exit 2
+
+# The stamps are older than pyproject.toml or constraints.txt after these change, and only then is anything installed again.
+$(VENV)/.has-all: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing overt with torch, text and plots: about 400 MB to download, 1.6 GB on disk"
+	@echo "(more where pip's configured sources offer torch for CUDA only)"
+	$(BIN)/python -m pip install --constraint constraints.txt --editable ".[all]"
+	@touch $@
+
+$(VENV)/.has-dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing overt with torch, text, plots and the tools for tests: about 440 MB to download, 1.7 GB on disk"
+	@echo "(more where pip's configured sources offer torch for CUDA only; less where make demo came first)"
+	$(BIN)/python -m pip install --constraint constraints.txt --editable ".[dev]"
+	@touch $@ $(VENV)/.has-all
