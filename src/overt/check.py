@@ -15,6 +15,7 @@ from overt.errors import InputError, KindError
 def shapes(**tensors: Any) -> str:
     """Every tensor's shape in words, for messages.
 
+    >>> import torch
     >>> shapes(query=torch.ones(2, 3), key=torch.ones(4, 3))
     'query (2, 3), key (4, 3)'
     """
