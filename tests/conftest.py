@@ -1,0 +1,23 @@
+"""What all tests share: no network, no screen, no deadline that another process could make them miss."""
+
+import os
+import sys
+
+import hypothesis
+import numpy as np
+import pytest
+
+# Before anything imports them: Hugging Face's libraries and matplotlib read these once.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+hypothesis.settings.register_profile("overt", deadline=None)
+hypothesis.settings.load_profile("overt")
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    """Each test draws the same random numbers, whichever ran before it; torch is not loaded for that."""
+    np.random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
