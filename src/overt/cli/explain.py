@@ -3,7 +3,7 @@
 import json as json_format
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +15,7 @@ from overt.errors import InputError
 from overt.files import whole
 from overt.lens import terminal
 from overt.lens.explanation import Explanation
+from overt.lens.letters import Piece
 from overt.lens.recipes import vectors as sources
 from overt.lens.recipes.words import choose
 
@@ -54,19 +55,19 @@ class Request:
 def explain(
     text: Annotated[str | None, typer.Argument(help="The sentence; with --vectors, the words that name the rows.")] = None,
     word: Annotated[
-        str | None, typer.Option(help="The word that asks: it, or it:2 for the second one. [the last word]")
+        str | None, typer.Option(help="The word that asks: it, or it:2 for the second one. (default: the last word)")
     ] = None,
     recipe: Annotated[str, typer.Option(help="qkv, hidden or plain.")] = "qkv",
     other: Annotated[str | None, typer.Option("--with", help="Attend to this sentence instead.")] = None,
     compare: Annotated[str | None, typer.Option(help="Show the same head of this sentence beside it.")] = None,
-    model: Annotated[str | None, typer.Option(help="A Hugging Face name or folder. [all-MiniLM-L6-v2]")] = None,
+    model: Annotated[str | None, typer.Option(help="A Hugging Face name or folder. (default: all-MiniLM-L6-v2)")] = None,
     vectors: Annotated[Path | None, typer.Option(help="A CSV file of your own numbers, one vector a row.")] = None,
-    layer: Annotated[int | None, typer.Option(help="qkv: the layer shown, from 0. [the last]")] = None,
-    head: Annotated[int | None, typer.Option(help="qkv: the head shown, from 0. [the layer's strongest link]")] = None,
-    layer_type: Annotated[str | None, typer.Option(help="hidden: gru, lstm, conv or linear. [gru]")] = None,
-    score: Annotated[str | None, typer.Option(help="hidden: additive, dot, general or cosine. [additive]")] = None,
-    normalizer: Annotated[str | None, typer.Option(help="hidden, plain: softmax or sum. [softmax]")] = None,
-    seed: Annotated[int | None, typer.Option(help="The seed of what is untrained. [0]")] = None,
+    layer: Annotated[int | None, typer.Option(help="qkv: the layer shown, from 0. (default: the last)")] = None,
+    head: Annotated[int | None, typer.Option(help="qkv: the head shown, from 0. (default: its strongest link)")] = None,
+    layer_type: Annotated[str | None, typer.Option(help="hidden: gru, lstm, conv or linear. (default: gru)")] = None,
+    score: Annotated[str | None, typer.Option(help="hidden: additive, dot, general or cosine. (default: additive)")] = None,
+    normalizer: Annotated[str | None, typer.Option(help="hidden, plain: softmax or sum. (default: softmax)")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of what is untrained. (default: 0)")] = None,
     loop: Annotated[bool, typer.Option("--loop", help="Run the loop form beside the matrices, both timed.")] = False,
     truncate: Annotated[bool, typer.Option("--truncate", help="Read only as much as the model takes.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write a page that works offline.")] = None,
@@ -79,13 +80,19 @@ def explain(
         text, word, recipe, other, compare, model, vectors, layer, head, layer_type, score, normalizer, seed, loop, truncate
     )
     _check(request, gif)
-    with _busy("reading the text …"):
-        found = explanations(request)
-    terminal.render(found, Console())
-    with _busy("writing …"):
-        written = write(found, html=html, png=png, gif=gif, json=json)
-    if written:
-        typer.echo(f"→ {', '.join(map(str, written))}")
+    paths = {"html": html, "png": png, "gif": gif, "json": json}
+    wanted = {kind: path for kind, path in paths.items() if path is not None}
+    console = Console(highlight=False)
+    with ExitStack() as files:
+        # A file that cannot be written is refused before the work, and all of them appear together after it.
+        places = {kind: files.enter_context(whole(path)) for kind, path in wanted.items()}
+        with busy("reading the text …"):
+            found = explanations(request)
+        terminal.render(found, console)
+        with busy("writing …"):
+            write(found, places)
+    if wanted:
+        console.print(Piece(lambda ink: ink.prose("→ " + ", ".join(map(str, wanted.values())), lead="")))
 
 
 def explanations(request: Request) -> list[Explanation]:
@@ -98,19 +105,22 @@ def explanations(request: Request) -> list[Explanation]:
     return [explained(each, choose(each.encoded, request.word), other=other, loop=request.loop) for each in vectors]
 
 
-def write(found: list[Explanation], **paths: Path | None) -> list[Path]:
-    """Write the files asked for, each whole or not at all, and say which."""
+def write(found: list[Explanation], places: dict[str, Path]) -> None:
+    """Write each kind of file, html, png, gif or json, at its place."""
     writers: dict[str, Callable[[Path], Any]] = {
         "html": lambda path: path.write_text(_page(found), encoding="utf-8"),
         "png": lambda path: _plot().png(found, path),
         "gif": lambda path: _plot().gif(found[0], path),
         "json": lambda path: path.write_text(numbers(found), encoding="utf-8"),
     }
-    wanted = {kind: path for kind, path in paths.items() if path is not None}
-    for kind, path in wanted.items():
-        with whole(path) as temporary:
-            writers[kind](temporary)
-    return list(wanted.values())
+    for kind, path in places.items():
+        writers[kind](path)
+
+
+def busy(what: str) -> Any:
+    """A sign of life on a terminal, nothing in a pipe."""
+    console = Console(stderr=True)
+    return console.status(what) if console.is_terminal else nullcontext()
 
 
 def numbers(found: list[Explanation]) -> str:
@@ -122,7 +132,7 @@ def numbers(found: list[Explanation]) -> str:
 def _trained(request: Request) -> list[Explanation]:
     from overt.lens import text_model
 
-    _needs_torch()
+    needs_torch()
     from overt.lens.recipes import qkv
 
     model = text_model.find(request.model)
@@ -140,7 +150,7 @@ def _recipe(request: Request) -> Callable[..., Explanation]:
         from overt.lens.recipes.plain import plain
 
         return lambda *given, **options: plain(*given, normalizer=normalizer, **options)
-    _needs_torch()
+    needs_torch()
     if request.recipe == "qkv":
         from overt.lens.recipes.projected import projected
 
@@ -190,7 +200,8 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _needs_torch() -> None:
+def needs_torch() -> None:
+    """Refuse to go on without torch, naming the extra that brings it."""
     try:
         import torch  # noqa: F401
     except ModuleNotFoundError as error:
@@ -217,9 +228,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _busy(what: str) -> Any:
-    """A sign of life on a terminal, nothing in a pipe."""
-    console = Console(stderr=True)
-    return console.status(what) if console.is_terminal else nullcontext()

@@ -3,11 +3,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from text import TIRED, WIDE, saved
 
 from overt.errors import InputError
 from overt.lens import text_model
 from overt.lens.recipes.qkv import compare, qkv
+from text import TIRED, WIDE, saved
 
 
 @pytest.fixture(scope="module")

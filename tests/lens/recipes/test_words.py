@@ -1,10 +1,10 @@
 import pytest
-from text import TIRED
 
 from overt.errors import InputError
 from overt.lens.recipes.patterns import pattern
 from overt.lens.recipes.words import choose, named
 from overt.lens.text_model import Encoded
+from text import TIRED
 
 
 def test_a_word_is_found_whatever_its_case(minilm):

