@@ -496,10 +496,33 @@ def test_a_head_is_named_by_two_things():
         recording["other", 0]
 
 
-def test_outputs_of_a_second_model_recorded_inside_the_first_stay_apart():
-    outer, inner, x = Attending(), Attending(), sequence()
-    with record(outer) as first, record(inner) as second:
+def test_recordings_inside_each_other_see_their_own_model():
+    outer, inner, x = Attending(), nn.MultiheadAttention(16, 4, batch_first=True), sequence()
+    with record(outer) as first, record(inner) as second, record(inner) as third:
         outer(x)
-        inner(x)
-    assert (len(first), len(second)) == (1, 1)
+        inner(x, x, x)
+    assert [recording.layers for recording in (first, second, third)] == [["Attending"], *[["MultiheadAttention"]] * 2]
+    assert first.missing == second.missing == third.missing == []
+    assert torch.equal(second[0, 1].weights(), third[0, 1].weights())
     assert torch.equal(first[0, 0].query, outer.project(x).unflatten(-1, (3, 4, 4))[:, :, 0, 0].detach())
+
+
+def test_autocast_is_recorded_in_its_own_precision():
+    model, x = Attending(), sequence()
+    with torch.autocast("cpu", torch.bfloat16):
+        plain = model(x)
+        with record(model) as recording:
+            assert torch.equal(model(x), plain)
+    assert recording[0, 0].query.dtype == torch.bfloat16
+    assert recording.verify().holds
+
+
+def test_encoder_and_decoder_are_recorded_with_the_attention_between_them():
+    model = nn.Transformer(16, 4, 1, 1, 32, batch_first=True).eval()
+    causal = nn.Transformer.generate_square_subsequent_mask(4)
+    with record(model) as recording:
+        model(sequence(), sequence(length=4), tgt_mask=causal, tgt_is_causal=True)
+    assert recording.layers == ["encoder.layers.0.self_attn", "decoder.layers.0.self_attn", "decoder.layers.0.multihead_attn"]
+    assert (recording[2, 0].queries, recording[2, 0].keys) == (4, 7)
+    assert not recording[1, 0].weights().triu(1).any()
+    assert recording.verify().holds

@@ -7,7 +7,9 @@ model's own to the bit. What it catches it hands to a sink, `keep(call, output, 
 import sys
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import torch
@@ -37,9 +39,9 @@ class Sink(NamedTuple):
 class Catcher(TorchFunctionMode):
     """Sees the torch functions that a model calls, and keeps those that are attention."""
 
-    def __init__(self, sink: Sink):
+    def __init__(self):
         super().__init__()
-        self.sink = sink
+        self.sinks: list[Sink] = []
         self.inside: _ByHand | None = None
         self.weights: list[weakref.ref[Tensor]] = []  # the last results of softmax, to know weights when they meet the values
 
@@ -60,6 +62,14 @@ class Catcher(TorchFunctionMode):
             self._by_hand(name, args, output)
         return output
 
+    def _keep(self, call: Call, output: Tensor, source: str, score_dtype: torch.dtype) -> None:
+        for sink in self.sinks:
+            sink.keep(call, output, source, score_dtype)
+
+    def _miss(self, reason: str) -> None:
+        for sink in self.sinks:
+            sink.miss(reason)
+
     def _fused(self, given: dict[str, Any], output: Tensor) -> None:
         mask, bias, causal = given["attn_mask"], None, given["is_causal"]
         if mask is not None and mask.dtype != torch.bool:
@@ -73,7 +83,7 @@ class Catcher(TorchFunctionMode):
         )
         if call is not None:
             source = SDPA if self.inside is None else MULTI_HEAD
-            self.sink.keep(call, output, source, call.dtype)
+            self._keep(call, output, source, call.dtype)
 
     def _multi_head(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Run torch's multi-head attention so that the functions inside it are seen too."""
@@ -89,14 +99,14 @@ class Catcher(TorchFunctionMode):
             query, key, value, scale, bias, output = found
             call = self._checked(query, key, value, score=Dot(scale), bias=bias, dropout=_dropout(args, kwargs))
             if call is not None:
-                self.sink.keep(call, output, MULTI_HEAD, query.dtype)
+                self._keep(call, output, MULTI_HEAD, query.dtype)
         return result
 
     def _checked(self, *args, **kwargs) -> Call | None:
         try:
             return Call.of(*args, **kwargs)
         except OvertError as error:
-            self.sink.miss(f"torch took arguments that overt.attend does not: {error}")
+            self._miss(f"torch took arguments that overt.attend does not: {error}")
             return None
 
     def _by_hand(self, name: str, args: tuple, output: Any) -> None:
@@ -105,7 +115,31 @@ class Catcher(TorchFunctionMode):
             self.weights = [*self.weights[1 - _REMEMBERED :], weakref.ref(output)]
         elif name in _PRODUCTS and any(weights() is given for given in args for weights in self.weights):
             self.weights = []
-            self.sink.miss("softmax and matrix product are written out, so its query and key are not to be had")
+            self._miss("softmax and matrix product are written out, so its query and key are not to be had")
+
+
+_at_work: ContextVar[Catcher | None] = ContextVar("at_work", default=None)
+
+
+@contextmanager
+def catching(sink: Sink) -> Iterator[None]:
+    """Catch attention for as long as the block runs; recordings inside each other share one mode, so that each sees all of it."""
+    catcher = _at_work.get()
+    if catcher is not None:
+        catcher.sinks.append(sink)
+        try:
+            yield
+        finally:
+            catcher.sinks = [each for each in catcher.sinks if each is not sink]
+        return
+    catcher = Catcher()
+    catcher.sinks.append(sink)
+    token = _at_work.set(catcher)
+    try:
+        with catcher:
+            yield
+    finally:
+        _at_work.reset(token)
 
 
 class _ByHand:

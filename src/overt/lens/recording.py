@@ -10,7 +10,7 @@ from torch import nn
 
 from overt import mechanism
 from overt.errors import InputError, KindError
-from overt.lens.adapters import LOOKED_FOR, Catcher, Sink
+from overt.lens.adapters import LOOKED_FOR, Sink, catching
 from overt.lens.captured import Captured
 from overt.lens.head import Head
 from overt.lens.keeper import Keeper
@@ -51,7 +51,7 @@ def record(
     torch.backends.mha.set_fastpath_enabled(False)
     keeper.watch()
     try:
-        with Catcher(Sink(keeper.keep, keeper.miss)):
+        with catching(Sink(keeper.keep, keeper.miss)):
             yield recording
     finally:
         keeper.leave()
