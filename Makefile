@@ -7,6 +7,8 @@
 PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
+SHAPED := tests/test_attend.py tests/test_laws.py tests/test_meaning.py tests/test_normalizers.py tests/test_biases.py \
+  tests/test_trace.py tests/test_summary.py
 # Nothing here asks a hub for a model: what a test or the demonstration reads comes with a package.
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -17,7 +19,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 demo: $(VENV)/.has-all
 	@$(BIN)/overt demo
 
+# The first run checks the shapes in signatures against real calls, see tests/conftest.py.
 test: $(VENV)/.has-dev
+	OVERT_CHECK_SHAPES=1 $(BIN)/python -m pytest -m "not slow" \
+	  -k "not compile and not inductor and not refused and not says_so" $(SHAPED)
 	$(BIN)/python -m pytest -m "not slow"
 
 # 5 is pytest's word for "no tests", which is fine while none is slow.

@@ -11,6 +11,14 @@ import pytest
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
+# Shapes in signatures are checked in a run of their own: torch.compile cannot trace the checks, and a wrong type that overt
+# refuses with its own message would be refused by them first.
+if os.environ.get("OVERT_CHECK_SHAPES"):
+    from jaxtyping import install_import_hook
+
+    _SHAPED = ["scores", "normalizers", "biases", "kernels", "mechanism", "trace", "summary"]
+    install_import_hook([f"overt.{part}" for part in _SHAPED], "beartype.beartype")
+
 hypothesis.settings.register_profile("overt", deadline=None)
 hypothesis.settings.load_profile("overt")
 
