@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
@@ -16,8 +17,16 @@ observers: ContextVar[tuple[Callable[[Call, Tensor], None], ...]] = ContextVar("
 
 
 def attend(
-    query: Tensor, key: Tensor, value: Tensor, *, score=None, mask=None, bias=None, normalizer=None, dropout: float = 0.0
-) -> Tensor:
+    query: Float[Tensor, "... Q D"],
+    key: Float[Tensor, "... K D"],
+    value: Float[Tensor, "... K E"],
+    *,
+    score=None,
+    mask=None,
+    bias=None,
+    normalizer=None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "... Q E"]:
     """Attend: output_i = Σ_j weights_ij · value_j with weights_ij = normalize_j(mask_ij(f(query_i, key_j) + bias_ij)).
 
     Vaswani et al. 2017, section 3.2, with any score f (`overt.scores`; None: the scaled dot product), mask (`overt.masks` or a bool

@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from overt import check
@@ -46,10 +47,10 @@ class Summary:
 
 @torch.no_grad()
 def summarize(
-    query: Tensor,
-    key: Tensor,
+    query: Float[Tensor, "... Q D"],
+    key: Float[Tensor, "... K D"],
     *,
-    value: Tensor | None = None,
+    value: Float[Tensor, "... K E"] | None = None,
     score=None,
     mask=None,
     bias=None,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from overt import check
@@ -34,7 +35,15 @@ class Steps(NamedTuple):
 
 
 def steps(
-    query: Tensor, key: Tensor, value: Tensor, *, score=None, mask=None, bias=None, normalizer=None, dropout: float = 0.0
+    query: Float[Tensor, "... Q D"],
+    key: Float[Tensor, "... K D"],
+    value: Float[Tensor, "... K E"],
+    *,
+    score=None,
+    mask=None,
+    bias=None,
+    normalizer=None,
+    dropout: float = 0.0,
 ) -> Steps:
     """Attend, and keep every intermediate: scores, masked scores, weights and output.
 
@@ -57,8 +66,13 @@ def steps(
 
 
 def loop(
-    query: Tensor, key: Tensor, value: Tensor, *, score: Callable[[Tensor, Tensor], Tensor] | None = None, mask=None
-) -> Tensor:
+    query: Float[Tensor, "Q D"],
+    key: Float[Tensor, "K D"],
+    value: Float[Tensor, "K E"],
+    *,
+    score: Callable[[Tensor, Tensor], Tensor] | None = None,
+    mask=None,
+) -> Float[Tensor, "Q E"]:
     """Attend one token at a time, as plain loops: what `attend` computes in matrices, to read.
 
     Shapes: query (Q, D), key (K, D), value (K, E) → (Q, E). `score` takes one query (1, D) and one key (1, D); None is

@@ -6,6 +6,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from overt.errors import InputError
@@ -35,7 +36,15 @@ class Plan:
 
 
 def plan(
-    query: Tensor, key: Tensor, value: Tensor, *, score=None, mask=None, bias=None, normalizer=None, dropout: float = 0.0
+    query: Float[Tensor, "... Q D"],
+    key: Float[Tensor, "... K D"],
+    value: Float[Tensor, "... K E"],
+    *,
+    score=None,
+    mask=None,
+    bias=None,
+    normalizer=None,
+    dropout: float = 0.0,
 ) -> Plan:
     """Say which path `attend` would take with these arguments, and why, without computing anything.
 
