@@ -21,6 +21,7 @@ def saved(folder, kind, **options):
     tokenizer = transformers.AutoTokenizer.from_pretrained(text_model.packaged_folder())
     torch.manual_seed(0)
     config = getattr(transformers, f"{kind}Config")(vocab_size=tokenizer.vocab_size, **options)
-    getattr(transformers, f"{kind}Model")(config).save_pretrained(folder)
+    model = getattr(transformers, f"{kind}Model")(config)
+    model.to(getattr(torch, options.get("dtype", "float32"))).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)

@@ -185,6 +185,15 @@ def test_other_families_recompute_their_own_attention(tmp_path, kind, options):
     assert found.residual < found.bound
 
 
+def test_a_model_in_half_precision_stands_beside_its_own_bound(tmp_path):
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 16}
+    model = text_model.find(saved(tmp_path, "Llama", dtype="bfloat16", **sizes))
+    found = qkv(model, TIRED, "it", loop=True)
+    assert model.network.dtype == torch.bfloat16
+    assert found.residual < found.bound
+    assert len(found.steps) == 15
+
+
 def test_a_model_without_attention_over_the_text_is_refused(minilm):
     class Silent:
         name, notes, network = "silent", (), torch.nn.Linear(1, 1)

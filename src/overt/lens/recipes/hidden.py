@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 import overt
 from overt.errors import InputError
-from overt.lens.explanation import Explanation, StepRow, Timing
+from overt.lens.explanation import Explanation, Timing
+from overt.lens.recipes.rows import step_rows
 from overt.lens.recipes.timing import timed
 from overt.lens.recipes.vectors import Vectors
 from overt.lens.recipes.words import Word
@@ -72,30 +73,13 @@ def hidden(
         scale_name="",
         normalizer=normalizer,
         query=states[i].tolist(),
-        steps=_rows(against.encoded.tokens, found, others, i),
+        steps=step_rows(against.encoded.tokens, found.scores[i], found.masked[i], found.weights[i], others, others),
         output=found.output[i].tolist(),
         matrix=found.weights.tolist(),
         joined=torch.cat([states[i], found.output[i]]).tolist(),
         loop=_timed(query, key, others, f, normalizer) if loop else None,
         notes=[note for note in (word.note, *vectors.notes, *_true_of_it(layer, score, seed, initial)) if note],
     )
-
-
-def _rows(tokens: Sequence[str], found: Any, states: Tensor, i: int) -> list[StepRow]:
-    """One entry a token: e_ij, a_ij and a_ij h_j."""
-    return [
-        StepRow(
-            j,
-            token,
-            float(found.scores[i, j]),
-            float(found.masked[i, j]),
-            float(found.weights[i, j]),
-            states[j].tolist(),
-            states[j].tolist(),
-            (found.weights[i, j] * states[j]).tolist(),
-        )
-        for j, token in enumerate(tokens)
-    ]
 
 
 def _layer(kind: str, features: int, width: int, initial: Tensor | None) -> Callable[[Tensor], Tensor]:

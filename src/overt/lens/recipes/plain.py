@@ -6,7 +6,8 @@ import time
 import numpy as np
 
 from overt.errors import InputError
-from overt.lens.explanation import Explanation, StepRow, Timing
+from overt.lens.explanation import Explanation, Timing
+from overt.lens.recipes.rows import step_rows
 from overt.lens.recipes.vectors import Vectors
 from overt.lens.recipes.words import Word
 
@@ -35,12 +36,6 @@ def plain(
     against = other or vectors
     scores, weights, output = attend(vectors.values, against.values, normalizer)
     i = word.index
-    steps = [
-        StepRow(j, token, float(score), float(score), float(weight), x.tolist(), x.tolist(), (weight * x).tolist())
-        for j, (token, score, weight, x) in enumerate(
-            zip(against.encoded.tokens, scores[i], weights[i], against.values, strict=True)
-        )
-    ]
     return Explanation(
         recipe="plain",
         text=vectors.encoded.text,
@@ -57,7 +52,7 @@ def plain(
         scale_name="",
         normalizer=normalizer,
         query=vectors.values[i].tolist(),
-        steps=steps,
+        steps=step_rows(against.encoded.tokens, scores[i], scores[i], weights[i], against.values, against.values),
         output=output[i].tolist(),
         matrix=weights.tolist(),
         loop=_timed(vectors.values, against.values, normalizer) if loop else None,

@@ -4,7 +4,8 @@ import torch
 from torch import nn
 
 import overt
-from overt.lens.explanation import Explanation, StepRow
+from overt.lens.explanation import Explanation
+from overt.lens.recipes.rows import step_rows
 from overt.lens.recipes.timing import timed
 from overt.lens.recipes.vectors import Vectors
 from overt.lens.recipes.words import Word
@@ -21,20 +22,6 @@ def projected(vectors: Vectors, word: Word, *, other: Vectors | None = None, see
         of_query, of_key, of_value = (nn.Linear(width, width, bias=False) for _ in range(3))
     query, key, value = of_query(x), of_key(y), of_value(y)
     found = overt.steps(query, key, value)
-    raw, weighted = query[i] @ key.mT, found.weights[i, :, None] * value
-    steps = [
-        StepRow(
-            j,
-            token,
-            float(raw[j]),
-            float(found.masked[i, j]),
-            float(found.weights[i, j]),
-            key[j].tolist(),
-            value[j].tolist(),
-            weighted[j].tolist(),
-        )
-        for j, token in enumerate(against.encoded.tokens)
-    ]
     return Explanation(
         recipe="qkv",
         text=vectors.encoded.text,
@@ -51,7 +38,7 @@ def projected(vectors: Vectors, word: Word, *, other: Vectors | None = None, see
         scale_name=f"√{width}" if width > 1 else "",
         normalizer="softmax",
         query=query[i].tolist(),
-        steps=steps,
+        steps=step_rows(against.encoded.tokens, query[i] @ key.mT, found.masked[i], found.weights[i], key, value),
         output=found.output[i].tolist(),
         matrix=found.weights.tolist(),
         loop=timed(query, key, value, overt.Dot()) if loop else None,

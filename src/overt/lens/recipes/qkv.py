@@ -13,11 +13,13 @@ from overt.lens.head import Head
 from overt.lens.recipes.compared import compared
 from overt.lens.recipes.crossed import Crossed
 from overt.lens.recipes.patterns import pattern
+from overt.lens.recipes.rows import step_rows
 from overt.lens.recipes.timing import timed
 from overt.lens.recipes.vectors import cut
 from overt.lens.recipes.words import Word, choose
 from overt.lens.recording import Recording, record
 from overt.lens.text_model import Encoded
+from overt.lens.verified import Verified
 from overt.scores import Dot
 
 View = Head | Crossed
@@ -84,7 +86,6 @@ def qkv(
     (shown_layer, shown_head), why = _shown(views, links, layer, head)
     view = views[shown_layer][shown_head]
     verified = source.recording.verify() if other is None else None
-    notes = [chosen.note, *source.notes, *(target.notes if other else []), *model.notes]
     rows = [[view.weights(chosen.index)[0, 0].tolist() for view in heads] for heads in views]
     return Explanation(
         recipe="qkv",
@@ -107,10 +108,10 @@ def qkv(
         matrix=view.weights()[0].tolist(),
         links=links,
         looks=_looks(rows, target.encoded, own),
-        residual=None if verified is None else verified.difference,
-        bound=None if verified is None else verified.bound,
+        residual=verified and verified.difference,
+        bound=verified and verified.bound,
         loop=_timed(view) if loop else None,
-        notes=[*filter(None, notes), *_true_of_it(target.encoded, verified, other)],
+        notes=_notes(chosen, source, target, model, verified),
     )
 
 
@@ -132,6 +133,13 @@ def scale_name(view: View) -> str:
     if abs(factor * width**0.5 - 1) < 1e-6:
         return f"√{width}"
     return "" if factor == 1 else f"{1 / factor:g}"
+
+
+def _views(source: Read, target: Read) -> list[list[View]]:
+    """Every head of every layer: over one text, or with the queries of one and the keys and values of the other."""
+    if source is target:
+        return [list(heads) for heads in source.layers]
+    return [[Crossed(*pair) for pair in zip(*both, strict=True)] for both in zip(source.layers, target.layers, strict=True)]
 
 
 def _factor(view: View) -> float:
@@ -197,14 +205,8 @@ def _special(target: Encoded) -> list[str]:
 def _steps(view: View, index: int, tokens: list[str]) -> list[StepRow]:
     """The six steps for each token: q·k, divided, weight, value, weight · value."""
     found = view.steps(index)
-    query, key, value = view.query[0, index], view.key[0], view.value[0]
-    raw, masked, weights = (key @ query).tolist(), found.masked[0, 0].tolist(), found.weights[0, 0]
-    return [
-        StepRow(
-            j, token, raw[j], masked[j], float(weights[j]), key[j].tolist(), value[j].tolist(), (weights[j] * value[j]).tolist()
-        )
-        for j, token in enumerate(tokens)
-    ]
+    query, key, value = (tensor[0].float() for tensor in (view.query[:, index], view.key, view.value))
+    return step_rows(tokens, key @ query, found.masked[0, 0], found.weights[0, 0], key, value)
 
 
 def _timed(view: View) -> Timing:
@@ -213,11 +215,13 @@ def _timed(view: View) -> Timing:
     return timed(view.query[0], view.key[0], view.value[0], view.call.score, view.mask())
 
 
-def _true_of_it(target: Encoded, verified: Any, other: str | None) -> list[str]:
-    notes = []
-    if target.special:
-        notes.append(f"{' and '.join(_special(target))} are special tokens and counted apart.")
-    if other is not None:
+def _notes(word: Word, source: Read, target: Read, model: Any, verified: Verified | None) -> list[str]:
+    """What is true of this picture, a sentence each."""
+    crossed = source is not target
+    notes = [*filter(None, [word.note]), *source.notes, *(target.notes if crossed else []), *model.notes]
+    if target.encoded.special:
+        notes.append(f"{' and '.join(_special(target.encoded))} are special tokens and counted apart.")
+    if crossed:
         notes.append(
             "The model read each text alone; then the queries of one met the keys and values of the other in the same head. "
             "It was not trained for that."
