@@ -3,9 +3,11 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import overt
 from overt.lens import text_model
 
 pytestmark = [
@@ -16,9 +18,13 @@ pytestmark = [
 pytest.importorskip("matplotlib")
 
 
+# The demonstration writes where it is called, so it is called elsewhere; a relative PYTHONPATH would be lost on the way.
+HERE = {**os.environ, "PYTHONPATH": str(Path(overt.__file__).parents[1])}
+
+
 def demo(folder, **environment):
     command = [sys.executable, "-m", "overt", "demo"]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, cwd=folder, check=True)
+    return subprocess.run(command, capture_output=True, text=True, env={**HERE, **environment}, cwd=folder, check=True)
 
 
 def test_one_screen_tells_it_all_and_two_files_are_written(tmp_path):
@@ -53,9 +59,7 @@ def test_the_first_two_parts_come_before_torch(tmp_path):
         "from typer.testing import CliRunner\n"
         "found = CliRunner().invoke(app, ['demo']); print(found.stdout); print(found.exit_code, found.stderr)"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, cwd=tmp_path, check=True
-    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=HERE, cwd=tmp_path, check=True)
     assert "1.89" in found.stdout
     assert "3  Hidden states" not in found.stdout
     assert "needs torch, which is not installed. To mend it, run: pip install" in found.stdout
