@@ -1,4 +1,7 @@
 import math
+import os
+import subprocess
+import sys
 from contextlib import contextmanager
 
 import pytest
@@ -526,3 +529,35 @@ def test_encoder_and_decoder_are_recorded_with_the_attention_between_them():
     assert (recording[2, 0].queries, recording[2, 0].keys) == (4, 7)
     assert not recording[1, 0].weights().triu(1).any()
     assert recording.verify().holds
+
+
+def test_overts_layers_are_recorded_by_name():
+    model = nn.Sequential(overt.layers.Contextual(nn.GRU(16, 8, batch_first=True), "additive"), Last())
+    with record(model) as recording:
+        output = model(sequence())
+    assert torch.equal(output, model(sequence()))
+    assert len(recording) == 1
+    assert recording.layers[0].startswith("0.")
+    context = recording[0, 0].output
+    torch.testing.assert_close(context, output[..., 8:].detach())
+    assert recording.verify().holds
+
+
+class Last(nn.Module):
+    """Of a recurrent layer's output and state, the output."""
+
+    def forward(self, found):
+        return found[0]
+
+
+def test_the_lens_is_touched_without_torch():
+    code = (
+        "import sys; import overt; overt.lens.Explanation; dir(overt.lens);"
+        "assert 'torch' not in sys.modules; overt.lens.record; assert 'torch' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
+
+
+def test_an_unknown_name_of_the_lens_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'overt.lens' has no attribute 'recorder'"):
+        overt.lens.recorder
