@@ -159,3 +159,34 @@ def test_pieces_are_transparent_to_pytrees():
     rebuilt = torch.utils._pytree.tree_unflatten([torch.tensor([3, 4])], tree)
     assert rebuilt.right.keys.tolist() == [3, 4]
     assert rebuilt.left.offset is None
+
+
+def test_tensors_without_data_get_the_shape_of_the_answer():
+    x = torch.empty(2, 4, 9, 8, device="meta")
+    assert overt.attend(x, x, x[..., :3], mask=overt.Causal(), score=overt.Gaussian(1.0)).shape == (2, 4, 9, 3)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_exported_module_gives_the_same_numbers(strict):
+    class Two(torch.nn.Module):
+        def forward(self, x):
+            return overt.attend(x, x, x, mask=overt.Causal()), overt.attend(x, x, x, score=overt.Gaussian(1.0))
+
+    x = normal(2, 4, 9, 8)
+    exported = torch.export.export(Two(), (x,), strict=strict).module()
+    for found, wanted in zip(exported(x), Two()(x), strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+def test_compiled_for_dynamic_shapes_it_gives_the_same_numbers_at_any_length():
+    torch._dynamo.reset()
+
+    def call(x):
+        return overt.attend(x, x, x, mask=overt.Causal(), score=overt.Cosine(2.0), bias=overt.ALiBi(torch.ones(4)))
+
+    compiled = torch.compile(
+        call, fullgraph=True, dynamic=True, backend=lambda graph, inputs: graphs.append(graph) or graph.forward
+    )
+    for length in (9, 17, 33):
+        x = normal(2, 4, length, 8, dtype=torch.float32)
+        torch.testing.assert_close(compiled(x), call(x), rtol=1e-5, atol=1e-5)

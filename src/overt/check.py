@@ -84,7 +84,8 @@ def broadcast_leading(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, .
         heads = grouped and position == -3
         size = q if q != 1 else max(k, v) if 0 not in (k, v) else 0
         for other in (k, v):
-            if other not in (1, size) and not (heads and other != 0 and size % other == 0):
+            # Compared one by one: `in` does not see that two symbolic sizes are equal under torch.compile.
+            if other != 1 and other != size and not (heads and other != 0 and size % other == 0):
                 raise InputError(
                     _leading_rule(position, grouped), got=shapes(query=query, key=key, value=value), cure=_leading_cure(grouped)
                 )
@@ -107,7 +108,7 @@ def _leading_cure(grouped: bool) -> str:
 def fits(name: str, shape: Sequence[int], target: Sequence[int], query: Tensor, key: Tensor) -> None:
     """Refuse a mask or bias whose shape does not broadcast, right-aligned, against (..., Q, K)."""
     padded = (1,) * (len(target) - len(shape)) + tuple(shape)
-    if len(padded) != len(target) or any(own not in (1, size) for own, size in zip(padded, target, strict=True)):
+    if len(padded) != len(target) or any(own != 1 and own != size for own, size in zip(padded, target, strict=True)):
         raise InputError(
             f"{name} broadcasts, aligned right, against the weights (..., Q, K) = {tuple(target)}",
             got=f"{name} {tuple(shape)}, {shapes(query=query, key=key)}",

@@ -11,7 +11,7 @@ from torch import Tensor
 from overt import check
 from overt.errors import InputError
 from overt.kernels.blocked import blocks
-from overt.kernels.call import Call
+from overt.kernels.call import Call, unrounded
 from overt.mechanism import formula
 from overt.normalizers import Softmax
 
@@ -76,7 +76,7 @@ def summarize(
     edges = _edges(map_size, call)
     call = call.ready()
     parts, received, count, bands = [], torch.zeros(()), torch.zeros(()), _Bands(edges)
-    with torch.autocast(call.query.device.type, enabled=False):
+    with unrounded(call.query):
         for first, block in blocks(call, every_key=True):
             _, masked, weights, output = formula(block)
             alive = (masked != -torch.inf).any(-1, keepdim=True)  # (..., rows, 1)

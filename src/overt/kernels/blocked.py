@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from overt.kernels.call import Block, Call
+from overt.kernels.call import Block, Call, unrounded
 from overt.scores import Score
 
 Formula = Callable[[Block], tuple[Tensor, ...]]
@@ -24,7 +24,7 @@ BLOCK = 2**21
 def blocked(call: Call, formula: Formula, every_key: bool = False) -> tuple[Tensor, ...]:
     """Apply the formula to all queries, a block of rows at a time, and join its results along the rows."""
     call = call.ready()
-    with torch.autocast(call.query.device.type, enabled=False):
+    with unrounded(call.query):
         parts = [_kept_or_recomputed(call, formula, block) for _, block in blocks(call, every_key)]
     if len(parts) == 1:
         return parts[0]
@@ -55,7 +55,7 @@ def row_blocks(call: Call) -> list[tuple[int, int]]:
 
 
 def _kept_or_recomputed(call: Call, formula: Formula, block: Block) -> tuple[Tensor, ...]:
-    if call.transformed or not torch.is_grad_enabled():
+    if call.transformed or torch.compiler.is_exporting() or not torch.is_grad_enabled():
         return formula(block)
     return checkpoint(
         lambda query, key, value: formula(block._replace(query=query, key=key, value=value)),

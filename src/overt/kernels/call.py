@@ -1,5 +1,6 @@
 """One call of attention, checked and made explicit: every default filled in, every shape known."""
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -128,6 +129,11 @@ class Call:
         return low, max(min(high, self.keys), min(low + 1, self.keys))
 
 
+def unrounded(tensor: Tensor) -> AbstractContextManager[None]:
+    """Autocast off, so that scores, softmax and sums keep the dtype they are given; tensors without data know no autocast."""
+    return nullcontext() if tensor.is_meta else torch.autocast(tensor.device.type, enabled=False)  # type: ignore[return-value]
+
+
 def _autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Under autocast the inputs are cast as torch casts those of its own attention; float64 stays."""
     device = query.device.type
@@ -202,6 +208,6 @@ def _callable(name: str, given: Any, signature: str) -> Any:
 
 
 def _repeat_heads(tensor: Tensor, heads: int) -> Tensor:
-    if tensor.ndim < 4 or tensor.shape[-3] in (1, heads):
+    if tensor.ndim < 4 or tensor.shape[-3] == 1 or tensor.shape[-3] == heads:
         return tensor
     return tensor.repeat_interleave(heads // tensor.shape[-3], dim=-3)

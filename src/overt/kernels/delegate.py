@@ -101,7 +101,7 @@ def _four(tensor: Tensor, batch: tuple[int, ...]) -> Tensor:
 
 
 def _grouped(call: Call) -> bool:
-    return bool(call.batch) and call.key.ndim >= 4 and call.key.shape[-3] not in (1, call.batch[-1])
+    return bool(call.batch) and call.key.ndim >= 4 and call.key.shape[-3] != 1 and call.key.shape[-3] != call.batch[-1]
 
 
 def _all_seen(call: Call) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from overt.errors import InputError
-from overt.kernels.call import Call
+from overt.kernels.call import Call, unrounded
 from overt.lens.captured import Captured, heads_of_bias, sliceable
 from overt.masks import Mask
 from overt.mechanism import formula
@@ -129,7 +129,7 @@ class Head:
     @torch.no_grad()
     def stages(self, first: int, stop: int) -> Steps:
         """The steps of queries first to stop."""
-        with torch.autocast(self.captured.call.query.device.type, enabled=False):
+        with unrounded(self.captured.call.query):
             found = formula(self._call.ready().rows(first, stop, every_key=True))
         return Steps(*(self._flat(tensor, 2) for tensor in found))
 

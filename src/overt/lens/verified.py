@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from overt.kernels.call import unrounded
 from overt.lens.captured import Captured
 from overt.mechanism import in_blocks
 from overt.scores import Dot
@@ -66,7 +67,7 @@ def _comparison(captured: Captured) -> Comparison:
     if call.dropout > 0:
         note = f": dropout {call.dropout} was drawn at random, and draws are not kept"
         return Comparison(captured.layer, captured.number, math.nan, math.nan, note)
-    with torch.autocast(call.query.device.type, enabled=False):
+    with unrounded(call.query):
         again = in_blocks(call)
     difference = (again.double() - captured.output.double()).abs()
     own_nan = captured.output.isnan() & ~again.isnan()
