@@ -200,3 +200,17 @@ def test_dropout_drops_the_same_weights_in_both_passes_and_obeys_the_seed(small_
     weights = overt.steps(query, key, value).weights
     assert 0.3 < float((kept == 0).float().mean()) < 0.7
     torch.testing.assert_close(kept[kept != 0], 2 * weights[kept != 0])
+
+
+@pytest.mark.parametrize("mask", [None, overt.Causal(), overt.Lengths(torch.tensor([4, 9]))])
+@pytest.mark.parametrize("path", ["torch", "blocked"])
+def test_the_weight_of_a_bilinear_score_gets_its_gradient_on_both_paths(path, mask):
+    allowed = {
+        type(None): None,
+        overt.Causal: causal(9, 9),
+        overt.Lengths: (np.arange(9) < np.array([4, 9])[:, None])[:, None, None],
+    }
+    params = parameters("bilinear", "entmax", 5, np.random.default_rng(1))
+    with overt.path(path):
+        shapes = (2, 3, 9, 5), (2, 3, 9, 5), (2, 3, 9, 5)
+        check(inputs(*shapes), score="bilinear", params=params, mask=mask, allowed=allowed[type(mask)])

@@ -16,6 +16,9 @@ class InputError(OvertError, ValueError):
         self.rule, self.got, self.cure = rule, got, cure
         super().__init__(_sentence(rule, got, cure))
 
+    def __reduce__(self):
+        return type(self), (self.rule, self.got, self.cure)  # so that an error survives the way back from a worker process
+
 
 class KindError(OvertError, TypeError):
     """A value of the wrong kind: a dtype, a device, a type."""
@@ -23,6 +26,9 @@ class KindError(OvertError, TypeError):
     def __init__(self, rule: str, got: str = "", cure: str = ""):
         self.rule, self.got, self.cure = rule, got, cure
         super().__init__(_sentence(rule, got, cure))
+
+    def __reduce__(self):
+        return type(self), (self.rule, self.got, self.cure)  # so that an error survives the way back from a worker process
 
 
 class MissingExtra(OvertError, ImportError):
@@ -35,6 +41,9 @@ class MissingExtra(OvertError, ImportError):
     def __init__(self, what: str, needs: str, extra: str):
         self.what, self.needs, self.extra = what, needs, extra
         super().__init__(f'{what} needs {needs}, which is not installed. To mend it, run: pip install "overt[{extra}]"')
+
+    def __reduce__(self):
+        return type(self), (self.what, self.needs, self.extra)
 
 
 def _sentence(rule: str, got: str, cure: str) -> str:

@@ -1,6 +1,7 @@
 """The path through torch's own fused kernels, `scaled_dot_product_attention`, where they compute the same thing in linear memory."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch.nn import functional
 from overt.kernels.call import Call
 from overt.masks import Causal, Mask
 from overt.normalizers import Softmax
-from overt.scores import Score
+from overt.scores import Dot, Score
 
 
 def refusal(call: Call) -> str | None:
@@ -25,34 +26,52 @@ def caveat(call: Call) -> str:
     return ""
 
 
-def delegated(call: Call, again: Any) -> Tensor:
+def delegated(call: Call, again: Callable[[Call], Tensor]) -> Tensor:
     """The output of torch's fused kernel; `again(call)` computes it differentiably where a second derivative is asked for."""
-    if (
-        torch.compiler.is_compiling()
-        or not torch.is_grad_enabled()
-        or not any(t.requires_grad for t in (call.query, call.key, call.value))
-    ):
-        return _fused(call, call.query, call.key, call.value)
-    return _Delegated.apply(call.query, call.key, call.value, call, again)  # type: ignore[return-value]
+    query, key, value = call.query, call.key, call.value
+    allowed, seen = _key_mask(call)
+    if allowed is not None:
+        # Barred keys become zeros, so that nothing they hold can leak; a batch entry without keys is dropped as a whole.
+        query = torch.where(seen[..., None, None], query, 0)
+        key, value = (torch.where(allowed.mT, tensor, 0) for tensor in (key, value))
+        allowed = _four(allowed, call.batch)
+    query, key, scale = call.score.as_dot(query, key)
+    options = _Options(allowed, _torch_causal(call), scale / float(call.normalizer.temperature), _grouped(call))
+    tensors = tuple(_four(tensor, call.batch) for tensor in (query, key, value))
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in tensors):
+        output = _fused(*tensors, options)
+    else:
+        output: Any = _Delegated.apply(*tensors, options, again)
+    output = output.reshape(*call.batch, call.queries, value.shape[-1])
+    return output if allowed is None else torch.where(seen[..., None, None], output, 0)
+
+
+class _Options(NamedTuple):
+    """What torch's kernel is told beside its inputs."""
+
+    allowed: Tensor | None
+    causal: bool
+    scale: float
+    grouped: bool
 
 
 class _Delegated(torch.autograd.Function):
     """torch's kernel and its own backward; torch's backward has no derivative, so under create_graph the call runs again blocked."""
 
     @staticmethod
-    def forward(ctx, query, key, value, call, again):  # type: ignore[override]
+    def forward(ctx, query, key, value, options, again):  # type: ignore[override]
         inputs = tuple(tensor.detach().requires_grad_(tensor.requires_grad) for tensor in (query, key, value))
         with torch.enable_grad():
-            output = _fused(call, *inputs)
+            output = _fused(*inputs, options)
         ctx.save_for_backward(query, key, value)
-        ctx.call, ctx.again, ctx.inner = call, again, (inputs, output)
+        ctx.options, ctx.again, ctx.inner = options, again, (inputs, output)
         return output.detach()
 
     @staticmethod
     def backward(ctx, gradient):  # type: ignore[override]
         saved = ctx.saved_tensors  # raises torch's own error where the graph has been freed
         twice = torch.is_grad_enabled()
-        inputs, output = (saved, ctx.again(ctx.call)) if twice else ctx.inner
+        inputs, output = (saved, ctx.again(_same_call(saved, ctx.options))) if twice else ctx.inner
         if not torch._C._autograd._get_current_graph_task_keep_graph():  # type: ignore[attr-defined]
             ctx.inner = None  # the kernel's saved tensors go when the caller's graph goes
         wanted = [tensor for tensor in inputs if tensor.requires_grad]
@@ -61,23 +80,15 @@ class _Delegated(torch.autograd.Function):
         return *(next(gradients) if tensor.requires_grad else None for tensor in inputs), None, None
 
 
-def _fused(call: Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    shape = (*call.batch, call.queries, value.shape[-1])
-    allowed, seen = _key_mask(call)
-    if allowed is not None:
-        # Barred keys become zeros, so that nothing they hold can leak; a batch entry without keys is dropped as a whole.
-        query = torch.where(seen[..., None, None], query, 0)
-        key, value = (torch.where(allowed.mT, tensor, 0) for tensor in (key, value))
-        allowed = _four(allowed, call.batch)
-    query, key, scale = call.score.as_dot(query, key)
-    output = functional.scaled_dot_product_attention(
-        *(_four(tensor, call.batch) for tensor in (query, key, value)),
-        attn_mask=allowed,
-        is_causal=_torch_causal(call),
-        scale=scale / float(call.normalizer.temperature),
-        enable_gqa=_grouped(call),
-    ).reshape(shape)
-    return output if allowed is None else torch.where(seen[..., None, None], output, 0)
+def _fused(query: Tensor, key: Tensor, value: Tensor, options: _Options) -> Tensor:
+    return functional.scaled_dot_product_attention(
+        query, key, value, options.allowed, is_causal=options.causal, scale=options.scale, enable_gqa=options.grouped
+    )
+
+
+def _same_call(inputs: tuple[Tensor, Tensor, Tensor], options: _Options) -> Call:
+    mask = Causal(offset=0) if options.causal else options.allowed
+    return Call.of(*inputs, score=Dot(options.scale), mask=mask)
 
 
 def _key_mask(call: Call) -> tuple[Any, Any]:
@@ -153,7 +164,10 @@ def _other_mask(call: Call) -> str | None:
 def _other_mode(call: Call) -> str | None:
     if call.transformed:
         return "torch.func transforms do not pass through torch's fused kernels"
-    if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in (call.query, call.key, call.value)):
+    projected = call.score.as_dot(call.query[..., :0, :], call.key[..., :0, :])[
+        :2
+    ]  # the score may hold a tensor with a tangent
+    if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in (call.query, call.key, call.value, *projected)):
         return "torch's fused kernels have no forward-mode derivative"
     return None
 

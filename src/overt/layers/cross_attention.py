@@ -11,6 +11,7 @@ from overt.layers.held import Held
 from overt.layers.padding import blanked, blanked_keys, checked_lengths, combined, lengths_mask
 from overt.layers.scoring import has_value_matrix, matrix, scoring
 from overt.mechanism import attend
+from overt.normalizers import Softmax
 from overt.trace import Steps, steps
 
 
@@ -69,7 +70,7 @@ class CrossAttention(nn.Module):
         self.scoring = scoring(score, query_features, key_features, width, projections)
         with_matrix = has_value_matrix(score, projections) if project_values is None else project_values
         self.value = matrix(key_features, key_features) if with_matrix else None
-        self.normalizer = Held(normalizer)
+        self.normalizer = Held(Softmax() if normalizer is None else normalizer)
 
     def forward(
         self, query: Tensor, states: Tensor | Prepared, *, mask: Any = None, bias: Any = None, lengths: Any = None

@@ -137,4 +137,4 @@ def _fixed_axis(layer: nn.Module) -> bool:
     """Whether the layer itself says which axis is which; a linear layer works on any."""
     if isinstance(layer, nn.Sequential):
         return any(_fixed_axis(child) for child in layer)
-    return not isinstance(layer, nn.Linear | nn.Embedding | SAME)
+    return not isinstance(layer, (nn.Linear, nn.Embedding, *SAME))

@@ -10,6 +10,7 @@ from overt.layers.held import Held
 from overt.layers.padding import blanked, blanked_keys, checked_lengths, combined, lengths_mask
 from overt.layers.scoring import scoring, vector
 from overt.mechanism import attend
+from overt.normalizers import Softmax
 from overt.trace import steps
 
 
@@ -46,7 +47,7 @@ class AttentionPool(nn.Module):
         self.score_name = score if isinstance(score, str) else type(score).__name__
         self.scoring = scoring(score, None, features, width, projections)
         self.query = vector(self.scoring.query_width)
-        self.normalizer = Held(normalizer)
+        self.normalizer = Held(Softmax() if normalizer is None else normalizer)
 
     def forward(self, x: Tensor, *, mask: Any = None, bias: Any = None, lengths: Any = None) -> Tensor:
         """The one context of each sequence: (..., features)."""

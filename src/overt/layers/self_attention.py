@@ -10,6 +10,7 @@ from overt.layers.held import Held
 from overt.layers.padding import Sizes, blanked, checked_lengths, combined, lengths_mask, reach
 from overt.layers.scoring import has_value_matrix, matrix, scoring
 from overt.mechanism import attend
+from overt.normalizers import Softmax
 from overt.trace import Steps, steps
 
 
@@ -61,7 +62,7 @@ class SelfAttention(nn.Module):
         self.scoring = scoring(score, features, features, width, projections)
         with_matrix = has_value_matrix(score, projections) if project_values is None else project_values
         self.value = matrix(features, features) if with_matrix else None
-        self.normalizer = Held(normalizer)
+        self.normalizer = Held(Softmax() if normalizer is None else normalizer)
 
     def forward(self, x: Tensor, *, mask: Any = None, bias: Any = None, lengths: Any = None) -> Tensor:
         """The contexts of the positions of x: (..., n, features)."""

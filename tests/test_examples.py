@@ -1,0 +1,34 @@
+"""Every script in examples/ fits a screen, runs, and says what it is there to say."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "examples"
+SCRIPTS = sorted(FOLDER.glob("*.py"))
+TELLING = {
+    "hidden_states.py": "equal: True, (1, 4, 3) became (1, 4, 6)",
+    "attention_and_self_attention.py": "order changes nothing: True",
+    "six_steps.py": "the same in one call",
+    "reweighting.py": "of the noise is gone",
+}
+
+
+def test_there_are_four_scripts_each_with_its_line():
+    assert {script.name for script in SCRIPTS} == set(TELLING)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_a_script_fits_one_screen_and_runs(script):
+    assert len(script.read_text().splitlines()) <= 60
+    environment = os.environ | {
+        "PYTHONPATH": str(FOLDER.parent / "src"),
+        "PYTHONWARNINGS": "error",
+        "PYTHONIOENCODING": "utf-8",
+    }
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, check=False)
+    assert run.returncode == 0, run.stderr
+    assert TELLING[script.name] in run.stdout
