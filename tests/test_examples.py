@@ -12,7 +12,7 @@ SCRIPTS = sorted(FOLDER.glob("*.py"))
 TELLING = {
     "hidden_states.py": "equal: True, (1, 4, 3) became (1, 4, 6)",
     "attention_and_self_attention.py": "order changes nothing: True",
-    "six_steps.py": "the same in one call",
+    "six_steps.py": "recomputed vs. model",
     "reweighting.py": "of the noise is gone",
 }
 

@@ -28,6 +28,7 @@ _BELONGS = {
     "score": ("hidden",),
     "normalizer": ("hidden", "plain"),
     "seed": ("hidden", "qkv"),
+    "h0": ("hidden",),
 }
 
 
@@ -48,6 +49,7 @@ class Request:
     score: str | None
     normalizer: str | None
     seed: int | None
+    h0: str | None
     loop: bool
     truncate: bool
 
@@ -68,6 +70,9 @@ def explain(
     score: Annotated[str | None, typer.Option(help="hidden: additive, dot, general or cosine. (default: additive)")] = None,
     normalizer: Annotated[str | None, typer.Option(help="hidden, plain: softmax or sum. (default: softmax)")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of what is untrained. (default: 0)")] = None,
+    h0: Annotated[
+        str | None, typer.Option("--h0", help="hidden: the state it begins from: 8 numbers, 0.1,0,… (default: zeros)")
+    ] = None,
     loop: Annotated[bool, typer.Option("--loop", help="Run the loop form beside the matrices, both timed.")] = False,
     truncate: Annotated[bool, typer.Option("--truncate", help="Read only as much as the model takes.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write a page that works offline.")] = None,
@@ -77,7 +82,7 @@ def explain(
 ) -> None:
     """Explain how a word attends: every step of it, with its numbers, in a trained model, a recurrent layer or plain vectors."""
     request = Request(
-        text, word, recipe, other, compare, model, vectors, layer, head, layer_type, score, normalizer, seed, loop, truncate
+        text, word, recipe, other, compare, model, vectors, layer, head, layer_type, score, normalizer, seed, h0, loop, truncate
     )
     _check(request, gif)
     paths = {"html": html, "png": png, "gif": gif, "json": json}
@@ -157,7 +162,13 @@ def _recipe(request: Request) -> Callable[..., Explanation]:
         return lambda *given, **options: projected(*given, seed=seed, **options)
     from overt.lens.recipes.hidden import hidden
 
-    own = {"layer": request.layer_type or "gru", "score": request.score or "additive", "normalizer": normalizer, "seed": seed}
+    own: dict[str, Any] = {
+        "layer": request.layer_type or "gru",
+        "score": request.score or "additive",
+        "normalizer": normalizer,
+        "seed": seed,
+    }
+    own["initial"] = None if request.h0 is None else _numbers(request.h0)
     return lambda *given, **options: hidden(*given, **own, **options)
 
 
@@ -194,6 +205,14 @@ def _check(request: Request, gif: Path | None) -> None:
         if given and request.recipe == "qkv" and (name == "seed") == (request.vectors is None):
             other = "a trained model, where nothing is drawn" if name == "seed" else "--vectors, where there is one head"
             raise InputError(f"{_flag(name)} has no meaning here", got=other, cure="leave it out")
+
+
+def _numbers(text: str) -> list[float]:
+    """The numbers of --h0."""
+    try:
+        return [float(number) for number in text.split(",")]
+    except ValueError:
+        raise InputError("--h0 is numbers with commas between", got=text, cure="write --h0 0.1,0,-0.2,…") from None
 
 
 def _flag(name: str) -> str:
