@@ -143,7 +143,7 @@ def test_a_decoders_barred_keys_are_null_in_json(tmp_path):
         ([TIRED, "--recipe", "plain", "--score", "dot"], "--score belongs to --recipe hidden; got --recipe plain. To mend it, leave it out."),
         ([TIRED, "--normalizer", "sum"], "--normalizer belongs to --recipe hidden or plain; got --recipe qkv. To mend it, leave it out."),
         ([TIRED, "--h0", "1,2"], "--h0 belongs to --recipe hidden; got --recipe qkv. To mend it, leave it out."),
-        ([TIRED, "--recipe", "hidden", "--h0", "1,x"], "--h0 is numbers with commas between; got 1,x."),
+        ([TIRED, "--recipe", "hidden", "--h0", "1,x"], "--h0 is numbers with commas between; got 1,x. To mend it, write --h0 0.1,0,-0.2,…."),
         ([TIRED, "--recipe", "hidden", "--h0", "1,2"], "h_0 is as wide as the states, 8; got 2 numbers. To mend it, give 8."),
         ([TIRED, "--seed", 1], "--seed has no meaning here; got a trained model, where nothing is drawn. To mend it, leave it out."),
         ([TIRED, "--with", "a", "--compare", "b"], "--with joins two sentences, --compare parts them; got both. To mend it, leave out one of them."),

@@ -37,11 +37,11 @@ def delegated(call: Call, again: Callable[[Call], Tensor]) -> Tensor:
         allowed = _four(allowed, call.batch)
     query, key, scale = call.score.as_dot(query, key)
     options = _Options(allowed, _torch_causal(call), scale / float(call.normalizer.temperature), _grouped(call))
-    tensors = tuple(_four(tensor, call.batch) for tensor in (query, key, value))
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in tensors):
-        output = _fused(*tensors, options)
+    query, key, value = (_four(tensor, call.batch) for tensor in (query, key, value))
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled() or not any(t.requires_grad for t in (query, key, value)):
+        output = _fused(query, key, value, options)
     else:
-        output: Any = _Delegated.apply(*tensors, options, again)
+        output: Any = _Delegated.apply(query, key, value, options, again)
     output = output.reshape(*call.batch, call.queries, value.shape[-1])
     return output if allowed is None else torch.where(seen[..., None, None], output, 0)
 
@@ -60,9 +60,9 @@ class _Delegated(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, query, key, value, options, again):  # type: ignore[override]
-        inputs = tuple(tensor.detach().requires_grad_(tensor.requires_grad) for tensor in (query, key, value))
+        inputs = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in (query, key, value)]
         with torch.enable_grad():
-            output = _fused(*inputs, options)
+            output = _fused(inputs[0], inputs[1], inputs[2], options)
         ctx.save_for_backward(query, key, value)
         ctx.options, ctx.again, ctx.inner = options, again, (inputs, output)
         return output.detach()
