@@ -10,7 +10,7 @@ from torch import Tensor
 
 from overt import check
 from overt.errors import InputError
-from overt.kernels.blocked import blocks
+from overt.kernels.blocked import block_of, row_blocks
 from overt.kernels.call import Call, unrounded
 from overt.mechanism import formula
 from overt.normalizers import Softmax
@@ -77,11 +77,11 @@ def summarize(
     call = call.ready()
     parts, received, count, bands = [], torch.zeros(()), torch.zeros(()), _Bands(edges)
     with unrounded(call.query):
-        for first, block in blocks(call, every_key=True):
-            _, masked, weights, output = formula(block)
+        for rows, careful in row_blocks(call):
+            _, masked, weights, output = formula(block_of(call, rows, every_key=True, careful=careful))
             alive = (masked != -torch.inf).any(-1, keepdim=True)  # (..., rows, 1)
             received, count = received + weights.sum(-2), count + alive.sum(-2)
-            bands.add(first, weights)
+            bands.add(rows.first, weights)
             parts.append((*_rows(call.normalizer, masked, weights, top), output))
     columns = zip(zip(*parts, strict=True), (-1, -1, -1, -2, -2, -2), strict=True)
     lse, entropy, sink, top_weights, top_keys, output = (_joined(column, dim) for column, dim in columns)

@@ -122,7 +122,7 @@ def _allowed(mask, query: Tensor, key: Tensor) -> list[list[bool]]:
     if mask is None:
         return [[True] * len(key) for _ in query]
     call = Call.of(query, key, key, mask=as_mask(mask), score=lambda q, k: q @ k.mT)
-    block = call.rows(0, len(query), every_key=True).allowed
+    block = call.block(call.rows(0, len(query)), every_key=True).allowed
     return block.expand(len(query), len(key)).tolist()  # type: ignore[union-attr]
 
 

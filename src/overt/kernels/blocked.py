@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from overt.kernels.call import Block, Call, unrounded
+from overt.kernels.call import Block, Call, Rows, unrounded
 from overt.scores import Score
 
 Formula = Callable[[Block], tuple[Tensor, ...]]
@@ -25,56 +25,31 @@ def blocked(call: Call, formula: Formula, every_key: bool = False) -> tuple[Tens
     """Apply the formula to all queries, a block of rows at a time, and join its results along the rows."""
     call = call.ready()
     with unrounded(call.query):
-        parts = [_kept_or_recomputed(call, formula, block) for _, block in blocks(call, every_key)]
+        parts = [_kept_or_recomputed(call, formula, rows, every_key, careful) for rows, careful in row_blocks(call)]
     if len(parts) == 1:
         return parts[0]
     return tuple(torch.cat(results, dim=-2) for results in zip(*parts, strict=True))
 
 
-def blocks(call: Call, every_key: bool = False) -> Iterator[tuple[int, Block]]:
-    """The blocks of a ready call, each with its first row, in which nothing that a masked key or value holds can be felt."""
-    harmless = call.mask is None or (call.inspectable and call.finite)
-    for first, stop in row_blocks(call):
-        block = call.rows(first, stop, every_key)
-        if harmless:
-            yield first, block
-        elif not call.inspectable or _same_for_all_rows(block):
-            yield first, _without_barred(block)
+def row_blocks(call: Call) -> Iterator[tuple[Rows, bool]]:
+    """The rows of each block of a ready call, and whether care is needed that nothing masked is felt.
+
+    One empty block comes where there are no queries.
+    """
+    careful = call.mask is not None and not (call.inspectable and call.finite)
+    for rows in call.parted(_size(call)):
+        if not careful or not call.inspectable or _same_for_all(call.block(rows)):
+            yield rows, careful
         else:
             # Rows that see different keys are parted, so that each can drop the keys that it may not see.
-            for row in range(first, stop):
-                yield row, _without_barred(call.rows(row, row + 1, every_key))
+            yield from ((call.rows(row, row + 1), True) for row in range(rows.first, rows.stop))
 
 
-def row_blocks(call: Call) -> list[tuple[int, int]]:
-    """First and last-plus-one row of each block; one empty block where there are no queries."""
-    width = call.score.width(call.query.shape[-1]) if isinstance(call.score, Score) else 1
-    row = max(math.prod(call.batch) * call.keys * width, 1)
-    rows = max(BLOCK // row, 1 if width > 1 else 8)
-    return [(first, min(first + rows, call.queries)) for first in range(0, max(call.queries, 1), rows)]
-
-
-def _kept_or_recomputed(call: Call, formula: Formula, block: Block) -> tuple[Tensor, ...]:
-    if call.transformed or torch.compiler.is_exporting() or not torch.is_grad_enabled():
-        return formula(block)
-    return checkpoint(
-        lambda query, key, value: formula(block._replace(query=query, key=key, value=value)),
-        block.query,
-        block.key,
-        block.value,
-        use_reentrant=False,
-        preserve_rng_state=call.dropout > 0,
-    )
-
-
-def _same_for_all_rows(block: Block) -> bool:
-    """Whether every row sees the same keys, and no query holds NaN or infinity, which would reach its neighbours' gradients."""
-    allowed = block.allowed
-    return bool((allowed == allowed[..., :1, :]).all()) and bool(torch.isfinite(block.query).all())  # type: ignore[index]
-
-
-def _without_barred(block: Block) -> Block:
-    """The block with every key and value that none of its rows may see set to zero: 0 · NaN is NaN, and where() is not."""
+def block_of(call: Call, rows: Rows, every_key: bool, careful: bool) -> Block:
+    """The block of these rows; with care, every key and value that none of them may see is zero: 0 · NaN is NaN, where() is not."""
+    block = call.block(rows, every_key)
+    if not careful:
+        return block
     seen = block.allowed.any(-2)  # type: ignore[union-attr]  # (..., K)
     asked = block.allowed.any(-1)  # type: ignore[union-attr]  # (..., Q)
     return block._replace(
@@ -82,3 +57,26 @@ def _without_barred(block: Block) -> Block:
         key=torch.where(seen[..., None], block.key, 0),
         value=torch.where(seen[..., None], block.value, 0),
     )
+
+
+def _size(call: Call) -> int:
+    """How many rows a block has."""
+    width = call.score.width(call.query.shape[-1]) if isinstance(call.score, Score) else 1
+    row = max(math.prod(call.batch) * call.keys * width, 1)
+    return max(BLOCK // row, 1 if width > 1 else 8)
+
+
+def _kept_or_recomputed(call: Call, formula: Formula, rows: Rows, every_key: bool, careful: bool) -> tuple[Tensor, ...]:
+    def run(query: Tensor) -> tuple[Tensor, ...]:
+        # Mask and bias are asked for in here: kept from the forward pass for every block, they would be n × n.
+        return formula(block_of(call, rows._replace(query=query), every_key, careful))
+
+    if call.transformed or torch.compiler.is_exporting() or not torch.is_grad_enabled():
+        return run(rows.query)
+    return checkpoint(run, rows.query, use_reentrant=False, preserve_rng_state=call.dropout > 0)
+
+
+def _same_for_all(block: Block) -> bool:
+    """Whether every row sees the same keys, and no query holds NaN or infinity, which would reach its neighbours' gradients."""
+    allowed = block.allowed
+    return bool((allowed == allowed[..., :1, :]).all()) and bool(torch.isfinite(block.query).all())  # type: ignore[index]

@@ -29,6 +29,15 @@ class Block(NamedTuple):
     dropout: float
 
 
+class Rows(NamedTuple):
+    """Some rows of queries, and their rows of a bias tensor."""
+
+    first: int
+    stop: int
+    query: Tensor
+    bias: Any
+
+
 @dataclass(frozen=True, eq=False)
 class Call:
     """What `attend` was asked for. The mask and the bias know the call's lengths; `batch` are the leading dimensions."""
@@ -106,18 +115,32 @@ class Call:
             query, key = query.to(self.dtype), key.to(self.dtype)
         return replace(self, query=query, key=key, value=value.to(self.dtype))
 
-    def rows(self, first: int, stop: int, every_key: bool = False) -> Block:
-        """Queries first to stop with the keys that they can reach, or with every key."""
+    def rows(self, first: int, stop: int) -> Rows:
+        """Queries first to stop."""
+        bias = self.bias[..., first:stop, :] if _has_rows(self.bias) else self.bias
+        return Rows(first, stop, self.query[..., first:stop, :], bias)
+
+    def parted(self, size: int) -> list[Rows]:
+        """All queries, `size` rows at a time; cut in one piece, so that their gradients are joined and not added up one by one."""
+        starts = range(0, max(self.queries, 1), size)
+        queries = self.query.split(size, dim=-2)
+        biases = self.bias.split(size, dim=-2) if _has_rows(self.bias) else [self.bias] * len(starts)
+        stops = (min(start + size, self.queries) for start in starts)
+        return [Rows(*parts) for parts in zip(starts, stops, queries, biases, strict=True)]
+
+    def block(self, rows: Rows, every_key: bool = False) -> Block:
+        """These rows with the keys that they can reach, or with every key."""
+        first, stop, query, bias = rows
         low, high = (0, self.keys) if every_key or not getattr(self.score, "pairwise", False) else self.span(first, stop)
-        rows = torch.arange(first, stop, device=self.query.device)
-        keys = torch.arange(low, high, device=self.query.device)
+        places = torch.arange(first, stop, device=query.device)
+        keys = torch.arange(low, high, device=query.device)
         return Block(
-            self.query[..., first:stop, :],
+            query,
             self.key[..., low:high, :],
             self.value[..., low:high, :],
             self.score if isinstance(self.score, Score) else lambda q, k: check.score_shape(self.score(q, k), q, k),
-            None if self.mask is None else self.mask.block(rows, keys),
-            _bias_block(self.bias, rows, keys),
+            None if self.mask is None else self.mask.block(places, keys),
+            bias.block(places, keys) if isinstance(bias, Bias) else bias if bias is None else _columns(bias, low, high),
             lambda scores, allowed: check.weight_shape(self.normalizer(scores, allowed), scores),
             self.dropout,
         )
@@ -187,12 +210,12 @@ def _bound_bias(call: Call) -> Any:
     return bias
 
 
-def _bias_block(bias: Any, rows: Tensor, keys: Tensor) -> Tensor | None:
-    if bias is None or isinstance(bias, Bias):
-        return None if bias is None else bias.block(rows, keys)
-    bias = bias.reshape((1,) * (2 - bias.ndim) + tuple(bias.shape))
-    bias = bias if bias.shape[-2] == 1 else bias[..., rows, :]
-    return bias if bias.shape[-1] == 1 else bias[..., keys]
+def _has_rows(bias: Any) -> bool:
+    return isinstance(bias, Tensor) and bias.ndim > 1 and bias.shape[-2] != 1
+
+
+def _columns(bias: Tensor, low: int, high: int) -> Tensor:
+    return bias if bias.ndim == 0 or bias.shape[-1] == 1 else bias[..., low:high]
 
 
 def _callable(name: str, given: Any, signature: str) -> Any:

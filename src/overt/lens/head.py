@@ -130,7 +130,8 @@ class Head:
     def stages(self, first: int, stop: int) -> Steps:
         """The steps of queries first to stop."""
         with unrounded(self.captured.call.query):
-            found = formula(self._call.ready().rows(first, stop, every_key=True))
+            call = self._call.ready()
+            found = formula(call.block(call.rows(first, stop), every_key=True))
         return Steps(*(self._flat(tensor, 2) for tensor in found))
 
     def __repr__(self) -> str:
