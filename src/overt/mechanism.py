@@ -13,6 +13,7 @@ from overt.kernels.call import Block, Call
 from overt.kernels.delegate import delegated
 from overt.kernels.plan import choose
 
+# Who is told of each call and its output: a recording, above all.
 observers: ContextVar[tuple[Callable[[Call, Tensor], None], ...]] = ContextVar("observers", default=())
 
 

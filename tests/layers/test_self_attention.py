@@ -243,9 +243,10 @@ def test_half_precision_and_autocast_stay_near_float32(name):
         torch.testing.assert_close(found.float(), wanted, rtol=2e-2, atol=2e-2)
 
 
-def test_it_runs_where_its_parameters_are_moved():
+def test_given_pieces_move_with_the_layer():
     attention = SelfAttention(D, overt.Additive(torch.ones(D)), normalizer=overt.Softmax(sink=torch.zeros(()))).to("meta")
-    assert attention(torch.empty(2, 5, D, device="meta")).device.type == "meta"
+    assert attention.scoring.score().weight.device.type == "meta"
+    assert attention.normalizer.now().sink.device.type == "meta"
 
 
 def test_dropout_zeroes_weights_in_training_only():

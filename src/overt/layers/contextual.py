@@ -14,6 +14,8 @@ from overt.layers.running import lengths_after, run
 from overt.layers.self_attention import SelfAttention
 from overt.masks import from_padding
 
+_TAKES_NO_PACKED = (nn.Linear, nn.Conv1d, nn.TransformerEncoderLayer, nn.TransformerEncoder)
+
 
 class Contextual(nn.Module):
     """A layer and the context of each of its states: h_1 … h_n = layer(x), c_i = Σ_j a_ij h_j, a_ij = softmax_j f(h_i, h_j) → [h_i, c_i].
@@ -112,6 +114,12 @@ class Contextual(nn.Module):
     def _check_width(self, given: Any) -> None:
         packed, reads = isinstance(given, PackedSequence), self._inner.reads
         states = given.data if packed else given
+        if packed and isinstance(self.layer, _TAKES_NO_PACKED):
+            raise KindError(
+                f"{name_of(self.layer)} reads padded sequences",
+                got="a PackedSequence",
+                cure="pass pad_packed_sequence's output, and its lengths as lengths=",
+            )
         if reads is None or not isinstance(states, Tensor):
             return
         if not states.is_floating_point():
