@@ -17,6 +17,7 @@ LAYERS = {
     "linear": lambda: nn.Linear(4, 3),
     "conv": lambda: nn.Conv1d(4, 3, 3, padding=1),
     "conv, strided": lambda: nn.Conv1d(4, 3, 3, stride=2, dilation=1),
+    "conv, longer than its input": lambda: nn.Conv1d(4, 3, 1, padding=1),
     "conv, same": lambda: nn.Conv1d(4, 3, 5, padding="same", dilation=2),
     "two convs": lambda: nn.Sequential(nn.Conv1d(4, 5, 3, padding=1), nn.ReLU(), nn.Conv1d(5, 3, 3, padding=1)),
     "linear, gru": lambda: nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.GRU(6, 3, batch_first=True, bidirectional=True)),

@@ -101,6 +101,6 @@ def _convolved(layer: nn.Conv1d, lengths: Tensor) -> Tensor:
 
 
 def _padding(states: Tensor, lengths: Tensor) -> Tensor:
-    """torch's key padding mask, True at padding; of an empty sequence one position stays, since torch would make it NaN."""
+    """torch's key padding mask, True at padding; of an empty sequence one position stays: some kernels make it NaN."""
     positions = torch.arange(states.shape[-2], device=states.device)
     return positions >= lengths.clamp(min=1)[:, None]  # (B, L)
