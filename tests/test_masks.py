@@ -166,6 +166,11 @@ def test_what_is_no_mask_is_refused(make, text):
             lambda: overt.Causal().block(torch.arange(2), torch.arange(2)),
             "overt.Causal() is aligned at the end, so its blocks are known only",
         ),
+        (
+            lambda: dense(overt.Causal() & torch.ones(7, 7, dtype=torch.bool)),
+            "a bool mask broadcasts, aligned right, against the weights (..., Q, K) = (..., 5, 5); got a mask of shape (7, 7)",
+        ),
+        (lambda: dense(overt.Causal() | torch.ones(4, dtype=torch.bool)), "a bool mask broadcasts, aligned right, against"),
         (lambda: masks.from_cu_seqlens(torch.tensor([1, 2])), "cu_seqlens starts at 0 and does not fall; got [1, 2]"),
         (
             lambda: masks.from_attention_mask(torch.zeros(1, 1, 2, 2)),

@@ -43,20 +43,19 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"overt.{name}")
-    if name not in _HOME_OF:
+    if name not in _MODULES and name not in _HOME_OF:
         raise AttributeError(f"module 'overt' has no attribute {name!r}")
     try:
-        found = getattr(importlib.import_module(_HOME_OF[name]), name)
+        home = importlib.import_module(_HOME_OF.get(name, f"overt.{name}"))
     except ModuleNotFoundError as error:
         if name in _WITHOUT_TORCH or error.name not in {"torch", "jaxtyping"}:
             raise
         from overt.errors import MissingExtra
 
         raise MissingExtra(f"overt.{name}", needs=error.name, extra="torch") from error
-    globals()[name] = found
-    return found
+    if name in _HOME_OF:
+        globals()[name] = getattr(home, name)
+    return globals().get(name, home)
 
 
 def __dir__() -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from overt.errors import KindError
+from overt.errors import InputError, KindError
 from overt.pieces import piece
 
 
@@ -137,6 +137,17 @@ class Dense(Mask):
             raise KindError(
                 "a mask is bool, True where a query may attend", got=kind_of(self.allowed), cure="convert it: mask.bool()"
             )
+
+    def bind(self, leading, queries, keys):
+        """Itself, if its last two sizes are 1 or those of the call."""
+        rows, columns = (1, 1, *self.allowed.shape)[-2:]
+        if (rows != 1 and rows != queries) or (columns != 1 and columns != keys):
+            raise InputError(
+                f"a bool mask broadcasts, aligned right, against the weights (..., Q, K) = (..., {queries}, {keys})",
+                got=f"a mask of shape {tuple(self.allowed.shape)}",
+                cure="cut it to the call's lengths, or insert dimensions of size 1",
+            )
+        return self
 
     def block(self, rows, keys):
         """The tensor's own rows and keys; dimensions of size 1 stay."""
