@@ -3,7 +3,6 @@
 import ast
 import doctest
 import importlib
-import os
 import pkgutil
 import re
 import subprocess
@@ -199,17 +198,3 @@ def test_the_examples_in_the_readme_run(tmp_path, monkeypatch):
             names = example.globs
         else:
             exec(compile(block, f"README.md, block {number}", "exec"), names)
-
-
-@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
-def test_the_example_scripts_run_and_print(script, tmp_path):
-    path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-W", "error", str(script)]
-    found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path})
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.strip()
-
-
-@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
-def test_an_example_script_fits_on_a_screen(script):
-    assert len(script.read_text().splitlines()) <= 60

@@ -53,9 +53,9 @@ def __getattr__(name: str) -> Any:
         from overt.errors import MissingExtra
 
         raise MissingExtra(f"overt.{name}", needs=error.name, extra="torch") from error
-    if name in _HOME_OF:
-        globals()[name] = getattr(home, name)
-    return globals().get(name, home)
+    found = getattr(home, name) if name in _HOME_OF else home
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:
