@@ -1,7 +1,7 @@
 """Where attention is caught: torch's fused function, its `nn.MultiheadAttention`, and overt's own `attend`.
 
 A `TorchFunctionMode` sees every torch function that the model calls and passes each one on unchanged; so outputs are the
-model's own to the bit. What it catches it hands to a sink, `keep(call, output, source, score_dtype)`.
+model's own to the bit. What it catches it hands to a sink, `keep(call, output, source, score_dtype, notes)`.
 """
 
 import sys
@@ -32,7 +32,7 @@ _REMEMBERED = 8  # results of softmax that may still meet their values
 class Sink(NamedTuple):
     """What the catcher calls: `keep` for a call that it caught, `miss` for attention that it could not."""
 
-    keep: Callable[[Call, Tensor, str, torch.dtype], None]
+    keep: Callable[[Call, Tensor, str, torch.dtype, tuple[str, ...]], None]
     miss: Callable[[str], None]
 
 
@@ -62,9 +62,9 @@ class Catcher(TorchFunctionMode):
             self._by_hand(name, args, output)
         return output
 
-    def _keep(self, call: Call, output: Tensor, source: str, score_dtype: torch.dtype) -> None:
+    def _keep(self, call: Call, output: Tensor, source: str, score_dtype: torch.dtype, notes: tuple[str, ...] = ()) -> None:
         for sink in self.sinks:
-            sink.keep(call, output, source, score_dtype)
+            sink.keep(call, output, source, score_dtype, notes)
 
     def _miss(self, reason: str) -> None:
         for sink in self.sinks:

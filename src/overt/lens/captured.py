@@ -20,6 +20,7 @@ class Captured:
 
     `number` counts the calls of the whole recording and `place` those of one pass, both from 0, calls that were not kept included.
     `heads` are the kept heads by the model's own numbers, out of `total`; `score_dtype` is what the model rounds its scores to.
+    `notes` say what a reader of the weights has to know, such as a part of the model's configuration that its own path left out.
     """
 
     number: int
@@ -34,6 +35,7 @@ class Captured:
     total: int
     score_dtype: torch.dtype
     versions: tuple[tuple[Tensor, int], ...]
+    notes: tuple[str, ...] = ()
 
     def checked_call(self) -> Call:
         """The call, if the mask and bias, which are the model's own tensors, are still what they were."""

@@ -47,9 +47,9 @@ class Keeper:
 
     def observe(self, call: Call, output: Tensor) -> None:
         """Keep a call of `overt.attend`."""
-        self.keep(call, output, OVERT, call.dtype)
+        self.keep(call, output, OVERT, call.dtype, ())
 
-    def keep(self, call: Call, output: Tensor, source: str, score_dtype: torch.dtype) -> None:
+    def keep(self, call: Call, output: Tensor, source: str, score_dtype: torch.dtype, notes: tuple[str, ...]) -> None:
         """Keep a call, if it is the model's and wanted."""
         if not self._inside():
             return
@@ -64,7 +64,7 @@ class Keeper:
         written = versions(call)
         kept, output = copied(call, output, copies, total)
         captured = Captured(
-            number, place, self.turns - 1, layer, source, kept, output, heads, copies, total, score_dtype, written
+            number, place, self.turns - 1, layer, source, kept, output, heads, copies, total, score_dtype, written, notes
         )
         self.calls.append(captured)
 
