@@ -4,6 +4,7 @@ The letters: B batch, H heads, Q queries, K keys, D features of query and key, E
 shapes, never at values, so they cost nothing and hold under `torch.compile`.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -154,6 +155,12 @@ def probability(name: str, value: float) -> None:
     """Refuse what is not a number from 0 to 1."""
     if not isinstance(value, int | float) or not 0 <= value <= 1:
         raise InputError(f"{name} is a probability", got=repr(value), cure="pass a number from 0 to 1")
+
+
+def positive(name: str, value: Any) -> None:
+    """Refuse what is not a finite number above 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise InputError(f"{name} is a number above 0", got=repr(value), cure="pass a positive number")
 
 
 def whole_number(name: str, value: Any, least: int = 1) -> None:
