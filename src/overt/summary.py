@@ -1,6 +1,7 @@
 """Statistics of the weights without the weights: what each query attends to, in memory linear in the inputs."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +15,8 @@ from overt.kernels.blocked import block_of, row_blocks
 from overt.kernels.call import Call, unrounded
 from overt.mechanism import formula
 from overt.normalizers import Softmax
+
+Seen = Callable[[int, Tensor, Tensor], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +75,15 @@ def summarize(
     """
     check.whole_number("top", top)
     given = key[..., :0] if isinstance(key, Tensor) and value is None else value
-    call = Call.of(query, key, given, score, mask, bias, normalizer)
+    found = gathered(Call.of(query, key, given, score, mask, bias, normalizer), top, map_size)
+    return found if value is not None else replace(found, output=None)
+
+
+@torch.no_grad()
+def gathered(call: Call, top: int, map_size: int | tuple[int, int] | None = None, see: Seen | None = None) -> Summary:
+    """Summarise a checked call, output included; `see` is shown the first row, masked scores and weights of each block."""
     edges = _edges(map_size, call)
-    call = call.ready()
+    dtype, call = call.query.dtype, call.ready()
     parts, received, count, bands = [], torch.zeros(()), torch.zeros(()), _Bands(edges)
     with unrounded(call.query):
         for rows, careful in row_blocks(call):
@@ -83,10 +92,12 @@ def summarize(
             received, count = received + weights.sum(-2), count + alive.sum(-2)
             bands.add(rows.first, weights)
             parts.append((*_rows(call.normalizer, masked, weights, top), output))
+            if see is not None:
+                see(rows.first, masked, weights)
     columns = zip(zip(*parts, strict=True), (-1, -1, -1, -2, -2, -2), strict=True)
     lse, entropy, sink, top_weights, top_keys, output = (_joined(column, dim) for column, dim in columns)
-    output = None if value is None else output.to(query.dtype)
-    return Summary(lse, entropy, received / count.clamp(min=1), top_weights, top_keys, *bands.maps(), sink, output)
+    received = received / count.clamp(min=1)
+    return Summary(lse, entropy, received, top_weights, top_keys, *bands.maps(), sink, output.to(dtype))
 
 
 def _joined(column: Any, dim: int) -> Any:
