@@ -20,8 +20,9 @@ def frequencies(width: int, base: float, device: torch.device) -> Tensor:
     >>> frequencies(4, 100.0, torch.device("cpu"))
     tensor([1.0000, 0.1000], dtype=torch.float64)
     """
-    steps = torch.arange(0, width, 2, dtype=precision(device), device=device)
-    return base ** (-steps / width)
+    count = (width + 1) // 2
+    last = -2 * (count - 1) / width
+    return torch.logspace(0, last, count, base, dtype=precision(device), device=device)
 
 
 def waves(places: Tensor, frequencies: Tensor) -> tuple[Tensor, Tensor]:
