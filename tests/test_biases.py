@@ -1,6 +1,7 @@
 """Biases computed from positions are those of their papers, and give gradients to what they hold."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -70,6 +71,44 @@ def test_logarithmic_buckets_never_fall_and_reach_the_last():
     assert buckets[-1] == 15
 
 
+MAKE_BIAS = {
+    "alibi": lambda offset=None: overt.ALiBi(torch.tensor([1.0, 0.25]), offset),
+    "clipped": lambda offset=None: overt.RelativePosition(torch.arange(10.0).reshape(2, 5), offset=offset),
+    "logarithmic": lambda offset=None: overt.RelativePosition(torch.arange(16.0).reshape(2, 8), "log", offset=offset),
+    "one table for all heads": lambda offset=None: overt.RelativePosition(torch.arange(5.0), offset=offset),
+}
+
+
+@pytest.mark.parametrize("name", MAKE_BIAS)
+def test_each_batch_entry_may_have_an_offset_of_its_own(name):
+    query, key = torch.zeros(3, 2, 4, 5), torch.zeros(3, 2, 7, 5)
+    found = overt.steps(query, key, key, bias=MAKE_BIAS[name](torch.tensor([3, 0, -2]))).masked
+    for entry, offset in enumerate([3, 0, -2]):
+        torch.testing.assert_close(found[entry], overt.steps(query[0], key[0], key[0], bias=MAKE_BIAS[name](offset)).masked)
+
+
+@pytest.mark.parametrize("name", MAKE_BIAS)
+def test_an_offset_for_each_batch_entry_gives_the_same_output_and_gradients(name):
+    query, key = torch.randn(2, 2, 4, 5, requires_grad=True), torch.randn(2, 2, 7, 5)
+    together = MAKE_BIAS[name](torch.tensor([3, 1]))
+    together.held.requires_grad_()
+    apart = [MAKE_BIAS[name](offset) for offset in (3, 1)]
+    output = overt.attend(query, key, key, bias=together)
+    wanted = torch.stack([overt.attend(query[i], key[i], key[i], bias=replace(apart[i], **held(together))) for i in (0, 1)])
+    torch.testing.assert_close(output, wanted)
+    for found, expected in zip(gradients(output, query, together), gradients(wanted, query, together), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def held(bias):
+    """The tensor that a bias is read from, by its field's name."""
+    return {"slopes" if isinstance(bias, overt.ALiBi) else "table": bias.held}
+
+
+def gradients(output, query, bias):
+    return torch.autograd.grad(output.square().sum(), [query, bias.held])
+
+
 def test_learned_tables_and_slopes_get_gradients():
     table = torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
     slopes = torch.rand(4, dtype=torch.float64, requires_grad=True)
@@ -102,6 +141,26 @@ def test_a_bias_that_does_not_fit_the_heads_is_refused():
             'overt.RelativePosition has buckets "clip" and "log"; got \'t5\'',
         ),
         (lambda: biases.alibi_slopes(0), InputError, "ALiBi has at least one head; got 0"),
+        (
+            lambda: overt.ALiBi(torch.ones(2), offset=torch.ones(2)),
+            KindError,
+            "overt.ALiBi takes offset as an int or an integer tensor; got a torch.float32 tensor",
+        ),
+        (
+            lambda: overt.RelativePosition(torch.ones(5), offset=1.5),
+            KindError,
+            "overt.RelativePosition takes offset as an int or an integer tensor; got 1.5",
+        ),
+        (
+            lambda: added(overt.ALiBi(torch.ones(4), offset=torch.tensor([1, 2, 3]))),
+            InputError,
+            "the offset of overt.ALiBi broadcasts, aligned right, against the weights (..., Q, K) = (1, 4, 6, 6)",
+        ),
+        (
+            lambda: added(overt.ALiBi(torch.ones(4), offset=torch.ones(1, 4, 1, dtype=torch.long))),
+            InputError,
+            "overt.ALiBi has at most one entry for each of the call's 2 leading dimensions, aligned left; got a tensor of shape",
+        ),
     ],
 )
 def test_what_is_no_bias_is_refused(make, kind, text):

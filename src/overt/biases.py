@@ -1,7 +1,8 @@
 """Biases: numbers added to the scores before they are normalised. A tensor that broadcasts to (..., Q, K) is one.
 
 The classes here compute theirs from positions, a block at a time, so that nothing of size Q × K is built. The distance from
-query i to key j is j − (i + offset), with `offset=None` for K − Q, aligned at the end as `Causal` is.
+query i to key j is j − (i + offset), with `offset=None` for K − Q, aligned at the end as `Causal` is; a tensor (B,) gives each
+batch entry its own, as rows of a cache need that differ in length.
 """
 
 import math
@@ -9,6 +10,7 @@ import math
 import torch
 from torch import Tensor
 
+from overt.check import align_left, whole_numbers
 from overt.errors import InputError, KindError
 from overt.pieces import piece
 
@@ -16,10 +18,10 @@ from overt.pieces import piece
 class Bias:
     """What biases from positions share."""
 
-    offset: int | None
+    offset: int | Tensor | None = None
 
-    def bind(self, queries: int, keys: int) -> "Bias":
-        """The same bias, told the lengths Q and K of the call."""
+    def bind(self, leading: int, queries: int, keys: int) -> "Bias":
+        """The same bias, told the number of leading dimensions and the lengths Q and K of the call."""
         raise NotImplementedError
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
@@ -37,7 +39,14 @@ class Bias:
         raise NotImplementedError
 
     def _distance(self, rows: Tensor, keys: Tensor) -> Tensor:
-        return keys - (rows[:, None] + (self.offset or 0))  # (rows, keys)
+        return keys - (rows[:, None] + (0 if self.offset is None else self.offset))  # (rows, keys), or (B, …, 1, rows, keys)
+
+    def _offset_of(self, leading: int, queries: int, keys: int) -> int | Tensor:
+        return keys - queries if self.offset is None else align_left(type(self).__name__, self.offset, leading)
+
+    def _check_offset(self) -> None:
+        if self.offset is not None:
+            whole_numbers(type(self).__name__, "offset", self.offset)
 
 
 @piece
@@ -53,18 +62,19 @@ class ALiBi(Bias):
     """
 
     slopes: Tensor
-    offset: int | None = None
+    offset: int | Tensor | None = None
 
     def __post_init__(self):
         _table("ALiBi", "slopes", self.slopes, 1, "(H,)")
+        self._check_offset()
 
-    def bind(self, queries, keys):
+    def bind(self, leading, queries, keys):
         """With the offset known."""
-        return ALiBi(self.slopes, keys - queries if self.offset is None else self.offset)
+        return ALiBi(self.slopes, self._offset_of(leading, queries, keys))
 
     def block(self, rows, keys):
-        """The bias of these rows and keys: (H, rows, keys)."""
-        return -self.slopes[:, None, None] * self._distance(rows, keys).abs()  # (H, rows, keys)
+        """The bias of these rows and keys: (H, rows, keys), after the batch where offsets differ."""
+        return -self.slopes[:, None, None] * self._distance(rows, keys).abs()  # (..., H, rows, keys)
 
     @property
     def held(self):
@@ -111,10 +121,11 @@ class RelativePosition(Bias):
     buckets: str = "clip"
     bidirectional: bool = True
     max_distance: int = 128
-    offset: int | None = None
+    offset: int | Tensor | None = None
 
     def __post_init__(self):
         _table("RelativePosition", "table", self.table, 2, "(H, R) or (R,)")
+        self._check_offset()
         size = self.table.shape[-1]
         if self.buckets not in ("clip", "log"):
             raise InputError('overt.RelativePosition has buckets "clip" and "log"', got=repr(self.buckets), cure="choose one")
@@ -129,14 +140,18 @@ class RelativePosition(Bias):
                 "overt.RelativePosition with logarithmic buckets needs 4 or more", got=str(size), cure="enlarge the table"
             )
 
-    def bind(self, queries, keys):
+    def bind(self, leading, queries, keys):
         """With the offset known."""
-        offset = keys - queries if self.offset is None else self.offset
+        offset = self._offset_of(leading, queries, keys)
         return RelativePosition(self.table, self.buckets, self.bidirectional, self.max_distance, offset)
 
     def block(self, rows, keys):
-        """The bias of these rows and keys: (H, rows, keys), or (rows, keys)."""
-        return self.table[..., self.bucket(self._distance(rows, keys))]
+        """The bias of these rows and keys: (H, rows, keys) or (rows, keys), after the batch where offsets differ."""
+        buckets = self.bucket(self._distance(rows, keys))
+        if self.table.ndim == 1 or buckets.ndim == 2:
+            return self.table[..., buckets]
+        heads = torch.arange(self.table.shape[0], device=self.table.device)[:, None, None]
+        return self.table[heads, buckets]  # (..., H, rows, keys)
 
     def bucket(self, distance: Tensor) -> Tensor:
         """The bucket of each distance j − i."""

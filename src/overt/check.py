@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from overt.errors import InputError, KindError
@@ -167,6 +168,40 @@ def whole_number(name: str, value: Any, least: int = 1) -> None:
     """Refuse what is not an int of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InputError(f"{name} is a whole number of at least {least}", got=repr(value), cure=f"pass {least} or more")
+
+
+def align_left(who: str, tensor: Any, leading: int, last: int = 0) -> Any:
+    """Align a tensor's first dimensions with the call's first, its last ones with the end, and leave room for (rows, keys)."""
+    if not isinstance(tensor, Tensor):
+        return tensor
+    batch = tensor.ndim - last
+    if batch > leading:
+        raise InputError(
+            f"overt.{who} has at most one entry for each of the call's {leading} leading dimensions, aligned left",
+            got=f"a tensor of shape {tuple(tensor.shape)}",
+            cure="give query, key and value a batch dimension, or pass fewer dimensions here",
+        )
+    rest = (1,) * (leading - batch)
+    return tensor.reshape(*tensor.shape[:batch], *rest, *(tensor.shape[batch:] if last else (1, 1)))
+
+
+def whole_numbers(who: str, name: str, value: Any, tensor: bool = False) -> None:
+    """Refuse what is not a whole number or an integer tensor; with `tensor`, what is not an integer tensor."""
+    integral = (
+        isinstance(value, Tensor) and not value.is_floating_point() and value.dtype != torch.bool and not value.is_complex()
+    )
+    number = isinstance(value, int) and not isinstance(value, bool) and not tensor
+    if not integral and not number and not (value is None and name == "queries"):
+        raise KindError(
+            f"overt.{who} takes {name} as {'an integer tensor' if tensor else 'an int or an integer tensor'}",
+            got=kind_of(value),
+            cure="convert it with .long()" if isinstance(value, Tensor) else "pass whole numbers",
+        )
+
+
+def kind_of(value: Any) -> str:
+    """What came, in words: a tensor's dtype, or the value and its type."""
+    return f"a {value.dtype} tensor" if isinstance(value, Tensor) else f"{value!r} of type {type(value).__name__}"
 
 
 def _each(tensors: dict[str, Any], attribute: str) -> str:

@@ -197,7 +197,12 @@ def _bound_bias(call: Call) -> Any:
         check.same_device(f"overt.{type(bias).__name__}", bias.held, call.query)
         shape = (*bias.leading, call.queries, call.keys)
         check.fits(f"overt.{type(bias).__name__}", shape, (*call.batch, call.queries, call.keys), call.query, call.key)
-        return bias.bind(call.queries, call.keys)
+        bound = bias.bind(len(call.batch), call.queries, call.keys)
+        if isinstance(bound.offset, Tensor):
+            name = f"the offset of overt.{type(bias).__name__}"
+            check.same_device(name, bound.offset, call.query)
+            check.fits(name, bound.offset.shape, (*call.batch, call.queries, call.keys), call.query, call.key)
+        return bound
     if not isinstance(bias, Tensor) or not bias.is_floating_point():
         boolean = isinstance(bias, Tensor) and bias.dtype == torch.bool
         raise KindError(

@@ -8,6 +8,7 @@ Tensors with one entry a batch element (`Lengths`, `Documents`, `Keys`, an `offs
 plain bool tensor (`Dense`) is aligned right, against (..., Q, K), as broadcasting has it.
 """
 
+from overt.masks.alignment import aligned
 from overt.masks.base import Both, Dense, Either, Mask, Not, as_mask
 from overt.masks.convert import from_attention_mask, from_cu_seqlens, from_padding
 from overt.masks.kinds import Causal, Documents, Keys, Lengths, Window
@@ -23,6 +24,7 @@ __all__ = [
     "Mask",
     "Not",
     "Window",
+    "aligned",
     "as_mask",
     "from_attention_mask",
     "from_cu_seqlens",

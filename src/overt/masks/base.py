@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from overt.check import kind_of
 from overt.errors import InputError, KindError
 from overt.pieces import piece
 
@@ -184,8 +185,3 @@ def _span(mask: Any, first: int, stop: int, keys: int) -> tuple[int, int]:
 
 def _by_key(mask: Any) -> bool:
     return isinstance(mask, Mask) and mask.by_key
-
-
-def kind_of(value: Any) -> str:
-    """What came, in words: a tensor's dtype, or the value and its type."""
-    return f"a {value.dtype} tensor" if isinstance(value, Tensor) else f"{value!r} of type {type(value).__name__}"

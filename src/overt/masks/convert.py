@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor
 
+from overt.check import kind_of, whole_numbers
 from overt.errors import InputError, KindError
-from overt.masks.base import Dense, Mask, kind_of
-from overt.masks.kinds import Documents, Keys, whole
+from overt.masks.base import Dense, Mask
+from overt.masks.kinds import Documents, Keys
 
 
 def from_padding(key_padding_mask: Tensor) -> Keys:
@@ -48,7 +49,7 @@ def from_cu_seqlens(cu_seqlens: Tensor, total: int | None = None) -> Documents:
     >>> from_cu_seqlens(torch.tensor([0, 2, 3]), total=4).key_ids
     tensor([ 0,  0,  1, -1])
     """
-    whole("masks.from_cu_seqlens", "cu_seqlens", cu_seqlens, tensor=True)
+    whole_numbers("masks.from_cu_seqlens", "cu_seqlens", cu_seqlens, tensor=True)
     if cu_seqlens.ndim != 1 or len(cu_seqlens) < 2 or int(cu_seqlens[0]) != 0 or bool((cu_seqlens.diff() < 0).any()):
         raise InputError(
             "cu_seqlens starts at 0 and does not fall",

@@ -5,8 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from overt.check import align_left, kind_of, whole_numbers
 from overt.errors import InputError, KindError
-from overt.masks.base import Mask, kind_of
+from overt.masks.base import Mask
 from overt.pieces import piece
 
 
@@ -108,11 +109,11 @@ class Lengths(Mask):
         for name in ("keys", "queries"):
             if isinstance(getattr(self, name), list | tuple):
                 object.__setattr__(self, name, torch.tensor(getattr(self, name)))
-            whole("Lengths", name, getattr(self, name))
+            whole_numbers("Lengths", name, getattr(self, name))
 
     def bind(self, leading, queries, keys):
         """With the lengths aligned left."""
-        return Lengths(_left("Lengths", self.keys, leading), _left("Lengths", self.queries, leading))
+        return Lengths(align_left("Lengths", self.keys, leading), align_left("Lengths", self.queries, leading))
 
     def block(self, rows, keys):
         """Which rows may attend to which keys."""
@@ -144,16 +145,18 @@ class Documents(Mask):
     query_ids: Tensor | None = None
 
     def __post_init__(self):
-        whole("Documents", "key_ids", self.key_ids, tensor=True)
+        whole_numbers("Documents", "key_ids", self.key_ids, tensor=True)
         if self.query_ids is not None:
-            whole("Documents", "query_ids", self.query_ids, tensor=True)
+            whole_numbers("Documents", "query_ids", self.query_ids, tensor=True)
 
     def bind(self, leading, queries, keys):
         """With both ids given and aligned left."""
         query_ids = self.key_ids if self.query_ids is None else self.query_ids
         _length("Documents", "key_ids", self.key_ids, keys, "K")
         _length("Documents", "query_ids", query_ids, queries, "Q")
-        return Documents(_left("Documents", self.key_ids, leading, last=1), _left("Documents", query_ids, leading, last=1))
+        return Documents(
+            align_left("Documents", self.key_ids, leading, last=1), align_left("Documents", query_ids, leading, last=1)
+        )
 
     def block(self, rows, keys):
         """Which rows may attend to which keys."""
@@ -181,7 +184,7 @@ class Keys(Mask):
     def bind(self, leading, queries, keys):
         """With the batch aligned left."""
         _length("masks.Keys", "visible", self.visible, keys, "K")
-        return Keys(_left("masks.Keys", self.visible, leading, last=1))
+        return Keys(align_left("masks.Keys", self.visible, leading, last=1))
 
     def block(self, rows, keys):
         """The same for every row."""
@@ -203,22 +206,7 @@ def _known(offset: int | Tensor | None, who: str) -> int | Tensor:
 
 
 def _bound_offset(who: str, offset: int | Tensor | None, leading: int, queries: int, keys: int) -> int | Tensor:
-    return keys - queries if offset is None else _left(who, offset, leading)
-
-
-def _left(who: str, tensor: Any, leading: int, last: int = 0) -> Any:
-    """Align a tensor's first dimensions with the call's first, its last ones with the end, and leave room for (rows, keys)."""
-    if not isinstance(tensor, Tensor):
-        return tensor
-    batch = tensor.ndim - last
-    if batch > leading:
-        raise InputError(
-            f"overt.{who} has at most one entry for each of the call's {leading} leading dimensions, aligned left",
-            got=f"a tensor of shape {tuple(tensor.shape)}",
-            cure="give query, key and value a batch dimension, or pass fewer dimensions here",
-        )
-    rest = (1,) * (leading - batch)
-    return tensor.reshape(*tensor.shape[:batch], *rest, *(tensor.shape[batch:] if last else (1, 1)))
+    return keys - queries if offset is None else align_left(who, offset, leading)
 
 
 def _length(who: str, name: str, tensor: Tensor, length: int, letter: str) -> None:
@@ -232,18 +220,4 @@ def _length(who: str, name: str, tensor: Tensor, length: int, letter: str) -> No
 
 def _offset_kind(who: str, offset: Any) -> None:
     if offset is not None:
-        whole(who, "offset", offset)
-
-
-def whole(who: str, name: str, value: Any, tensor: bool = False) -> None:
-    """Refuse what is not a whole number or an integer tensor; with `tensor`, what is not an integer tensor."""
-    integral = (
-        isinstance(value, Tensor) and not value.is_floating_point() and value.dtype != torch.bool and not value.is_complex()
-    )
-    number = isinstance(value, int) and not isinstance(value, bool) and not tensor
-    if not integral and not number and not (value is None and name == "queries"):
-        raise KindError(
-            f"overt.{who} takes {name} as {'an integer tensor' if tensor else 'an int or an integer tensor'}",
-            got=kind_of(value),
-            cure="convert it with .long()" if isinstance(value, Tensor) else "pass whole numbers",
-        )
+        whole_numbers(who, "offset", offset)
