@@ -1,0 +1,223 @@
+"""Positions added to inputs or to scores are those of their papers, and what a layer is given is made into them."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import overt
+from overt.errors import InputError, KindError
+from overt.layers.order import Positions
+from overt.layers.positions import AlibiPositions, LearnedPositions, RelativePositions, Sinusoidal, named
+from overt.layers.rotary import Rotary
+
+WIDTH = 6
+ADDED = [Sinusoidal(WIDTH), LearnedPositions(50, WIDTH)]
+
+
+def normal(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def name_of(given):
+    return type(given).__name__
+
+
+def biased(bias, queries, keys, heads=2):
+    """What the bias adds to zero scores: (H, Q, K)."""
+    query, key = torch.zeros(1, heads, queries, 2), torch.zeros(1, heads, keys, 2)
+    return overt.steps(query, key, key, bias=bias).masked[0]
+
+
+@pytest.mark.parametrize("width", [1, 6, 7])
+@pytest.mark.parametrize("base", [10000.0, 100.0])
+def test_sinusoids_are_the_papers_also_where_the_width_is_odd(width, base):
+    def feature(place, f):
+        angle = place / base ** ((f - f % 2) / width)
+        return math.cos(angle) if f % 2 else math.sin(angle)
+
+    wanted = torch.tensor([[feature(place, f) for f in range(width)] for place in range(60)], dtype=torch.float64)
+    found = Sinusoidal(width, base)(torch.zeros(60, width, dtype=torch.float64))
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-13)
+
+
+def test_sinusoids_at_place_a_million_are_right_in_float32():
+    found = Sinusoidal(4)(torch.zeros(1, 4), torch.tensor([1_000_000]))
+    wanted = [math.sin(1e6), math.cos(1e6), math.sin(1e4), math.cos(1e4)]
+    torch.testing.assert_close(found[0], torch.tensor(wanted), rtol=0, atol=1e-7)
+
+
+@given(st.integers(0, 10_000), st.integers(0, 10_000), st.integers(0, 10_000))
+def test_the_dot_product_of_two_sinusoids_depends_on_their_distance_alone(i, j, shift):
+    vectors = Sinusoidal(8).vectors(torch.tensor([i, j, i + shift, j + shift]))
+    torch.testing.assert_close(vectors[2] @ vectors[3], vectors[0] @ vectors[1], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("positions", ADDED, ids=name_of)
+def test_called_as_a_module_the_places_are_counted_from_zero(positions):
+    x = normal(2, 5, WIDTH)
+    torch.testing.assert_close(positions(x), x + positions.vectors(torch.arange(5)).to(x.dtype))
+    assert torch.equal(positions(x), positions.inputs(x, torch.arange(5)))
+
+
+@pytest.mark.parametrize("positions", ADDED, ids=name_of)
+@pytest.mark.parametrize("shape", [(3, 5, WIDTH), (3, 2, 5, WIDTH)])
+def test_each_row_of_a_batch_may_stand_elsewhere(positions, shape):
+    x, places = normal(*shape), torch.tensor([[0], [7], [40]]) + torch.arange(5)
+    wanted = torch.stack([positions.inputs(row, own) for row, own in zip(x, places, strict=True)])
+    assert torch.equal(positions.inputs(x, places), wanted)
+
+
+@pytest.mark.parametrize("positions", ADDED, ids=name_of)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_sum_has_the_dtype_of_what_is_added_to(positions, dtype):
+    assert positions(normal(5, WIDTH, dtype=dtype)).dtype == dtype
+
+
+@pytest.mark.parametrize("positions", ADDED, ids=name_of)
+def test_added_positions_compile_whole(positions):
+    torch.compiler.reset()
+    x, places = normal(2, 5, WIDTH), torch.tensor([[0], [7]]) + torch.arange(5)
+    compiled = torch.compile(positions, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x, places), positions(x, places))
+
+
+def test_sinusoids_keep_nothing_and_are_not_rounded_with_the_model():
+    positions = Sinusoidal(WIDTH)
+    assert positions.state_dict() == {}
+    x = normal(2, 100, WIDTH)
+    assert torch.equal(Sinusoidal(WIDTH).bfloat16()(x), positions(x))
+
+
+def test_learned_positions_are_the_embedding_of_their_places():
+    learned, x, places = LearnedPositions(9, WIDTH), normal(2, 3, WIDTH), torch.tensor([8, 0, 8])
+    embedding = nn.Embedding.from_pretrained(learned.table.detach().clone(), freeze=False)
+    found, wanted = learned.inputs(x, places), x + embedding(places)
+    torch.testing.assert_close(found, wanted)
+    found.square().sum().backward()
+    wanted.square().sum().backward()
+    torch.testing.assert_close(learned.table.grad, embedding.weight.grad)
+
+
+@pytest.mark.parametrize(
+    ("call", "got"),
+    [
+        (lambda learned: learned(normal(5, WIDTH)), "got places 0 to 4"),
+        (lambda learned: learned.inputs(normal(2, WIDTH), torch.tensor([3, 4])), "got places 3 to 4"),
+        (lambda learned: learned.inputs(normal(2, WIDTH), torch.tensor([-1, 0])), "got places -1 to 0"),
+    ],
+)
+def test_a_place_beyond_the_table_is_refused(call, got):
+    with pytest.raises(InputError, match=f"LearnedPositions has a vector for each place from 0 to 3; {got}. .* larger maximum"):
+        call(LearnedPositions(4, WIDTH))
+
+
+def test_relative_positions_add_their_table_by_distance():
+    relative = RelativePositions(2, buckets=5, kind="clip")
+    nn.init.normal_(relative.table)
+    found = biased(relative.bias(None), 2, 4)
+    table = relative.table.detach()
+    wanted = [[[table[h, max(min(j - (i + 2), 2), -2) + 2] for j in range(4)] for i in range(2)] for h in range(2)]
+    torch.testing.assert_close(found, torch.tensor(wanted))
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_relative_positions_have_t5s_buckets(bidirectional):
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    relative = RelativePositions(2, buckets=8, bidirectional=bidirectional, max_distance=20)
+    nn.init.normal_(relative.table)
+    distances = torch.arange(30) - torch.arange(30)[:, None]
+    buckets = T5Attention._relative_position_bucket(distances, bidirectional, 8, 20)
+    torch.testing.assert_close(relative.bias(0).block(torch.arange(30), torch.arange(30)), relative.table[:, buckets])
+
+
+def test_a_new_table_adds_nothing_and_learns():
+    relative, x = RelativePositions(2), normal(1, 2, 6, 4)
+    output = overt.attend(x, x, x, bias=relative.bias(None))
+    torch.testing.assert_close(output, overt.attend(x, x, x))
+    output.square().sum().backward()
+    assert relative.table.grad.abs().sum() > 0
+
+
+def test_alibi_positions_are_the_papers_slopes_by_distance():
+    found = biased(AlibiPositions(4).bias(3), 2, 5, heads=4)
+    wanted = [[[-abs(j - (i + 3)) / 4**h for j in range(5)] for i in range(2)] for h in range(1, 5)]
+    torch.testing.assert_close(found, torch.tensor(wanted))
+
+
+def test_slopes_move_and_are_saved_with_the_layer():
+    alibi = AlibiPositions(2)
+    assert set(alibi.state_dict()) == {"slopes"}
+    assert alibi.double().bias(None).slopes.dtype == torch.float64
+
+
+@pytest.mark.parametrize("positions", [AlibiPositions(2), RelativePositions(2)], ids=name_of)
+def test_positions_in_the_scores_leave_inputs_and_heads_alone(positions):
+    x, places = normal(2, 5, 4), torch.arange(5)
+    assert positions.inputs(x, places) is x
+    assert positions.heads(x, places) is x
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("sinusoidal", "Sinusoidal(32, base=10000.0)"),
+        ("rotary", "Rotary(8, base=10000.0)"),
+        ("relative", "RelativePositions(heads=4, buckets=32, kind='log', bidirectional=True)"),
+        ("alibi", "AlibiPositions(heads=4)"),
+    ],
+)
+def test_a_name_makes_positions_for_the_layers_widths(name, made):
+    assert repr(named(name, heads=4, head_width=8, width=32)) == made
+
+
+@pytest.mark.parametrize("given", [None, Positions(), Rotary(8)], ids=name_of)
+def test_positions_that_are_made_already_are_kept(given):
+    assert named(given, 4, 8, 32) is given
+
+
+def test_a_bias_becomes_positions_that_hold_its_tensors():
+    positions = named(overt.RelativePosition(nn.Parameter(torch.arange(5.0))), 2, 8, 16)
+    assert [tuple(table.shape) for table in positions.parameters()] == [(5,)]
+    wanted = biased(overt.RelativePosition(torch.arange(5.0), offset=2), 2, 4)
+    torch.testing.assert_close(biased(positions.bias(2), 2, 4), wanted)
+
+
+def test_a_bias_with_an_offset_of_its_own_keeps_it():
+    slopes = torch.ones(2)
+    positions = named(overt.ALiBi(slopes, offset=1), 2, 8, 16)
+    torch.testing.assert_close(biased(positions.bias(2), 2, 4), biased(overt.ALiBi(slopes, offset=1), 2, 4))
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "text"),
+    [
+        (lambda: Sinusoidal(0), InputError, "Sinusoidal has width of at least 1; got 0"),
+        (lambda: Sinusoidal(8, base=0), InputError, "base is a number above 0; got 0"),
+        (lambda: Sinusoidal(8)(normal(3, 4)), InputError, r"Sinusoidal reads x .* features = 8; got x \(3, 4\)"),
+        (
+            lambda: Sinusoidal(8)(normal(3, 8), torch.arange(2)),
+            InputError,
+            r"got places \(2,\) for \(3, 8\). .* for each token",
+        ),
+        (lambda: Sinusoidal(8).inputs(normal(3, 8), torch.rand(3)), KindError, "places are whole numbers, one for each token"),
+        (lambda: LearnedPositions(0, 8), InputError, "LearnedPositions has maximum of at least 1; got 0"),
+        (lambda: RelativePositions(2, 6, "clip"), InputError, "clipped distances needs an odd number of buckets"),
+        (lambda: RelativePositions(2, 32, "t5"), InputError, 'buckets "clip" and "log"; got \'t5\''),
+        (lambda: AlibiPositions(0), InputError, "AlibiPositions has heads of at least 1; got 0"),
+        (
+            lambda: named("learned", 4, 8, 32),
+            InputError,
+            r"learned positions have a maximum, .*LearnedPositions\(maximum, width\)",
+        ),
+        (lambda: named("rope", 4, 8, 32), InputError, "the names sinusoidal, rotary, relative, alibi; got 'rope'"),
+        (lambda: named(torch.ones(3), 4, 8, 32), KindError, "positions are a name, .*; got Tensor. .* passed as bias="),
+    ],
+)
+def test_what_is_no_position_is_refused(make, kind, text):
+    with pytest.raises(kind, match=text):
+        make()
