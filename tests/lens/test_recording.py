@@ -189,7 +189,7 @@ def test_what_the_model_writes_over_afterwards_stays_recorded(inference):
 
 
 def test_a_mask_that_the_model_writes_over_is_not_believed():
-    mask = torch.zeros(7, 7)
+    mask = torch.full((7, 7), 0.5)
     model = Attending(attn_mask=mask)
     with record(model) as recording:
         model(sequence())
@@ -428,7 +428,7 @@ def test_a_model_without_attention_is_an_error_on_use():
     model = nn.Linear(4, 4)
     with record(model) as recording:
         model(torch.ones(1, 4))
-    message = "looked for were torch.nn.functional.scaled_dot_product_attention, torch.nn.MultiheadAttention and overt.attend"
+    message = "looked for were torch.nn.functional.scaled_dot_product_attention, torch.nn.MultiheadAttention, overt.attend"
     for use in (lambda: recording.layers, lambda: recording[0, 0], recording.verify, recording.roles, lambda: str(recording)):
         with pytest.raises(InputError, match=message):
             use()
@@ -441,19 +441,20 @@ def test_a_model_that_did_not_run_is_an_error_on_use():
         recording.verify()
 
 
-def test_attention_that_is_written_out_is_missing_with_the_reason():
+def test_attention_that_is_written_out_in_no_known_way_is_missing_with_the_reason():
     class Written(nn.Module):
         def forward(self, x):
-            return torch.softmax(x @ x.mT, dim=-1) @ x
+            weights = torch.softmax(x @ x.mT, dim=-1)
+            return (weights.unsqueeze(-1) * x.unsqueeze(1)).sum(2)
 
     model = nn.Sequential(Attending(), Written())
     with record(model) as recording:
         model(sequence())
-    assert recording.missing == [("1", "softmax and matrix product are written out, so its query and key are not to be had")]
-    assert "not recorded: 1: softmax and matrix product" in str(recording)
+    assert recording.missing == [("1", "weights and values are multiplied and summed, not a matrix product")]
+    assert "not recorded: 1: weights and values are multiplied and summed" in str(recording)
     with record(model[1]) as recording:
         model[1](sequence())
-    with pytest.raises(InputError, match="which called none of them .*are written out"):
+    with pytest.raises(InputError, match="which called none of them .*are multiplied and summed"):
         recording.verify()
 
 

@@ -1,4 +1,4 @@
-"""Where attention is caught: torch's fused function, its `nn.MultiheadAttention`, and overt's own `attend`.
+"""Where attention is caught: torch's fused function, its `nn.MultiheadAttention`, and attention that a model writes out.
 
 A `TorchFunctionMode` sees every torch function that the model calls and passes each one on unchanged; so outputs are the
 model's own to the bit. What it catches it hands to a sink, `keep(call, output, source, score_dtype, notes)`.
@@ -6,34 +6,44 @@ model's own to the bit. What it catches it hands to a sink, `keep(call, output, 
 
 import sys
 import types
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from overt.errors import OvertError
 from overt.kernels.call import Call
+from overt.lens.hugging_face import Entry, watching_registry
+from overt.lens.ranges import MasksSeen
+from overt.lens.written_out import KEPT, Mixed, WrittenOut, arguments
 from overt.masks import Causal
 from overt.scores import Dot
 
-SDPA, MULTI_HEAD, OVERT = "scaled_dot_product_attention", "nn.MultiheadAttention", "overt.attend"
-LOOKED_FOR = "torch.nn.functional.scaled_dot_product_attention, torch.nn.MultiheadAttention and overt.attend"
-_PRODUCTS = {"bmm", "matmul", "__matmul__", "einsum"}
-_WATCHED = {"scaled_dot_product_attention", "softmax", "mul", "baddbmm", *_PRODUCTS}
-_REMEMBERED = 8  # results of softmax that may still meet their values
+SDPA, MULTI_HEAD, OVERT, WRITTEN = (
+    "scaled_dot_product_attention",
+    "nn.MultiheadAttention",
+    "overt.attend",
+    "softmax and product",
+)
+LOOKED_FOR = (
+    "torch.nn.functional.scaled_dot_product_attention, torch.nn.MultiheadAttention, overt.attend, transformers' registry of "
+    "attention functions, and softmax followed by a matrix product"
+)
+_HEADS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead", "heads")
 
 
 class Sink(NamedTuple):
-    """What the catcher calls: `keep` for a call that it caught, `miss` for attention that it could not."""
+    """What the catcher calls: `keep` for a call that it caught, `miss` for attention that it could not, `module` for where it is."""
 
     keep: Callable[[Call, Tensor, str, torch.dtype, tuple[str, ...]], None]
     miss: Callable[[str], None]
+    module: Callable[[], nn.Module | None] = lambda: None
 
 
 class Catcher(TorchFunctionMode):
@@ -43,47 +53,105 @@ class Catcher(TorchFunctionMode):
         super().__init__()
         self.sinks: list[Sink] = []
         self.inside: _ByHand | None = None
-        self.weights: list[weakref.ref[Tensor]] = []  # the last results of softmax, to know weights when they meet the values
+        self.entries: list[Entry] = []
+        self.caught = 0
+        self.masks, self.written = MasksSeen(), WrittenOut()
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """Run the function as it is, and keep it where it is attention."""
         kwargs = kwargs or {}
         if func is functional.multi_head_attention_forward:
             return self._multi_head(args, kwargs)
-        output = func(*args, **kwargs)
         name = getattr(func, "__name__", "")
-        if name not in _WATCHED or _overt_itself():
-            return output
+        if _overt_itself():
+            return func(*args, **kwargs)
+        if self.inside is None and func is not functional.scaled_dot_product_attention:
+            return self._follow(func, name, args, kwargs)
+        output = func(*args, **kwargs)
         if func is functional.scaled_dot_product_attention:
             self._fused(_fused_arguments(*args, **kwargs), output)
         elif self.inside is not None:
             self.inside.see(name, args, output)
-        else:
-            self._by_hand(name, args, output)
         return output
 
+    @contextmanager
+    def entered(self, entry: Entry) -> Iterator[None]:
+        """A function of transformers' registry runs."""
+        self.entries.append(entry)
+        before = self.caught
+        try:
+            yield
+        finally:
+            self.entries.pop()
+        if self.caught == before:
+            self._miss(
+                f"the function \"{entry.name}\" of transformers' registry attends where torch's functions cannot be seen; "
+                'load the model with attn_implementation="sdpa" or "eager"'
+            )
+
     def _keep(self, call: Call, output: Tensor, source: str, score_dtype: torch.dtype, notes: tuple[str, ...] = ()) -> None:
+        self.caught += 1
         for sink in self.sinks:
             sink.keep(call, output, source, score_dtype, notes)
 
     def _miss(self, reason: str) -> None:
+        self.caught += 1
         for sink in self.sinks:
             sink.miss(reason)
 
+    def _follow(self, func: Any, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Run a function, and keep the attention that it completes, if it does."""
+        if not self.written.relevant(name):
+            return func(*args, **kwargs)
+        given = arguments(name, args, kwargs)
+        before = self.written.before(name, given)
+        output = func(*args, **kwargs)
+        found = self.written.see(name, func, given, before, output, self._head_count)
+        if isinstance(found, str):
+            self._miss(found)
+        elif found is not None:
+            self._written(found)
+        return output
+
+    def _written(self, mixed: Mixed) -> None:
+        entry = self.entries[-1] if self.entries else None
+        call = None if entry is None else entry.written(mixed, self.masks)
+        notes: tuple[str, ...] = ()
+        if call is None:
+            found = mixed.call(self.masks)
+            if found is None:
+                return self._miss("what follows the softmax turns weights negative")
+            call, whole = found
+            notes = () if whole else (KEPT,)
+        elif entry is not None:
+            notes = entry.notes(call)
+        source = WRITTEN if entry is None else entry.source
+        return self._keep(replace(call, dropout=mixed.dropout), mixed.output, source, mixed.value.dtype, notes)
+
+    def _head_count(self) -> int | None:
+        """How many heads the module that runs says it has."""
+        modules = [module for sink in self.sinks if (module := sink.module()) is not None]
+        counts = [getattr(module, name, None) for module in modules[:1] for name in _HEADS]
+        return next((count for count in counts if isinstance(count, int) and count > 1), None)
+
     def _fused(self, given: dict[str, Any], output: Tensor) -> None:
-        mask, bias, causal = given["attn_mask"], None, given["is_causal"]
-        if mask is not None and mask.dtype != torch.bool:
-            mask, bias = None, mask
+        entry = self.entries[-1] if self.entries else None
+        apart = None
+        if entry is not None:
+            given, output = entry.fused(given, output)
+            apart = entry.apart(given["attn_mask"], self.masks)
+        mask, bias = apart or ((None, None) if given["attn_mask"] is None else self.masks.read(given["attn_mask"]))
         call = self._checked(
             *(given[name] for name in ("query", "key", "value")),
             score=Dot(given["scale"]),
-            mask=Causal(offset=0) if causal else mask,  # torch aligns is_causal at the start
+            mask=Causal(offset=0) if given["is_causal"] else mask,  # torch aligns is_causal at the start
             bias=bias,
             dropout=given["dropout_p"],
         )
-        if call is not None:
-            source = SDPA if self.inside is None else MULTI_HEAD
-            self._keep(call, output, source, call.dtype)
+        if call is None:
+            return
+        source = MULTI_HEAD if self.inside is not None else SDPA if entry is None else entry.source
+        self._keep(call, output, source, call.dtype, () if entry is None else entry.notes(call))
 
     def _multi_head(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Run torch's multi-head attention so that the functions inside it are seen too."""
@@ -97,7 +165,8 @@ class Catcher(TorchFunctionMode):
             self.inside = outer
         if found is not None:
             query, key, value, scale, bias, output = found
-            call = self._checked(query, key, value, score=Dot(scale), bias=bias, dropout=_dropout(args, kwargs))
+            mask, bias = (None, None) if bias is None else self.masks.read(bias)
+            call = self._checked(query, key, value, score=Dot(scale), mask=mask, bias=bias, dropout=_dropout(args, kwargs))
             if call is not None:
                 self._keep(call, output, MULTI_HEAD, query.dtype)
         return result
@@ -108,14 +177,6 @@ class Catcher(TorchFunctionMode):
         except OvertError as error:
             self._miss(f"torch took arguments that overt.attend does not: {error}")
             return None
-
-    def _by_hand(self, name: str, args: tuple, output: Any) -> None:
-        """Notice softmax → matrix product, attention that is written out."""
-        if name == "softmax" and isinstance(output, Tensor) and output.ndim >= 3:
-            self.weights = [*self.weights[1 - _REMEMBERED :], weakref.ref(output)]
-        elif name in _PRODUCTS and any(weights() is given for given in args for weights in self.weights):
-            self.weights = []
-            self._miss("softmax and matrix product are written out, so its query and key are not to be had")
 
 
 _at_work: ContextVar[Catcher | None] = ContextVar("at_work", default=None)
@@ -136,7 +197,7 @@ def catching(sink: Sink) -> Iterator[None]:
     catcher.sinks.append(sink)
     token = _at_work.set(catcher)
     try:
-        with catcher:
+        with watching_registry(_at_work.get), catcher:
             yield
     finally:
         _at_work.reset(token)

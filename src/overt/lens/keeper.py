@@ -73,6 +73,10 @@ class Keeper:
         if self._inside() and (self.running[-1][0], reason) not in self.missing:
             self.missing.append((self.running[-1][0], reason))
 
+    def module(self) -> nn.Module | None:
+        """The innermost module that runs."""
+        return self.running[-1][1] if self.running else None
+
     def note_unseen(self) -> None:
         """Say which of the layers asked for never came."""
         for layer in self.layers or []:

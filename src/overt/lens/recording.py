@@ -51,7 +51,7 @@ def record(
     torch.backends.mha.set_fastpath_enabled(False)
     keeper.watch()
     try:
-        with catching(Sink(keeper.keep, keeper.miss)):
+        with catching(Sink(keeper.keep, keeper.miss, keeper.module)):
             yield recording
     finally:
         keeper.leave()

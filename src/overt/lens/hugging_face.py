@@ -1,0 +1,228 @@
+"""Hugging Face models, caught where they enter transformers' registry of attention functions.
+
+Each attention module asks the registry for the function of its own name ("eager", "sdpa", …) and calls it with query, key, value
+and all that the attention is made of. While a recording is at work the registry hands out the same function, noted on entry;
+names, configurations and mask functions stay as they are. What runs inside is the truth, and what an entry was given tells what
+that left out.
+"""
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from overt.errors import OvertError
+from overt.kernels.call import Call
+from overt.lens.ranges import MasksSeen, Ranges
+from overt.lens.written_out import Mixed, agrees
+from overt.masks import Causal, as_mask
+from overt.normalizers import Softmax
+from overt.scores import Dot
+
+_ORDER = ("module", "query", "key", "value", "attention_mask")
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """What one call of a function of the registry was given."""
+
+    name: str
+    module: Any
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Any
+    asked: dict[str, Any]
+
+    @classmethod
+    def of(cls, name: str, args: tuple, kwargs: dict[str, Any]) -> "Entry | None":
+        """The entry, or None where query, key and value are not tensors (B, H, length, features)."""
+        given = dict(zip(_ORDER, args, strict=False)) | kwargs
+        tensors = [given.get(each) for each in ("query", "key", "value")]
+        if not all(isinstance(tensor, Tensor) and tensor.ndim == 4 for tensor in tensors):
+            return None
+        return cls(name, given.get("module"), *tensors, given.get("attention_mask"), given)  # type: ignore[arg-type]
+
+    @property
+    def source(self) -> str:
+        """Where the call was caught."""
+        return f'transformers "{self.name}"'
+
+    @property
+    def softcap(self) -> float | None:
+        """The bound on the scores that the entry, its module or the configuration asks for."""
+        held = (self.module, getattr(self.module, "config", None))
+        found = [getattr(each, "attn_logit_softcapping", None) for each in held]
+        return next((each for each in (self.asked.get("softcap"), *found) if each is not None), None)
+
+    @property
+    def sinks(self) -> Tensor | None:
+        """One learned logit a head that takes weight from all keys."""
+        return next((each for name in ("s_aux", "sinks") if isinstance(each := self.asked.get(name), Tensor)), None)
+
+    @property
+    def position_bias(self) -> Tensor | None:
+        """What is added to the scores."""
+        return self.asked.get("position_bias")
+
+    def written(self, mixed: Mixed, masks: MasksSeen) -> Call | None:
+        """The call that the entry asks for, if that gives the weights that the model mixed its values with.
+
+        Where it does not, it is tried without what a function is known to leave out.
+        """
+        value = _as_given(mixed.value, self.value)
+        if value is None or mixed.weights.shape[:-1] != self.query.shape[:-1]:
+            return None
+        for softcap, sinks in product(*({each, None} if each is None else [each, None] for each in (self.softcap, self.sinks))):
+            try:
+                call = self._call(value, softcap, sinks, masks)
+            except (OvertError, RuntimeError):
+                return None
+            if agrees(call, mixed.weights):
+                return call
+        return None
+
+    def _call(self, value: Tensor, softcap: float | None, sinks: Tensor | None, masks: MasksSeen) -> Call:
+        mask, bias = self.mask, self.position_bias
+        if isinstance(mask, Tensor):
+            mask, added = masks.read(mask[..., : self.key.shape[-2]])
+            bias = added if bias is None else bias if added is None else bias + added
+        score, normalizer = Dot(self.asked.get("scaling"), softcap), Softmax(sink=None if sinks is None else sinks.flatten())
+        return Call.of(self.query, self.key, value, score=score, mask=mask, bias=bias, normalizer=normalizer)
+
+    def fused(self, given: dict[str, Any], output: Tensor) -> tuple[dict[str, Any], Tensor]:
+        """The arguments of torch's function as the entry has them: one row a query head, one key head for each group.
+
+        For one query token transformers lays the heads of a group out as the rows of their key head; otherwise it repeats key
+        and value.
+        """
+        given = dict(given)
+        heads, keys = self.query.shape[1], self.key.shape[1]
+        packed = (self.query.shape[0], keys, heads // max(keys, 1), self.query.shape[3])
+        if heads != keys and self.query.shape[2] == 1 and given["query"].shape == packed:
+            given["query"], output = (tensor.reshape(*self.query.shape[:3], -1) for tensor in (given["query"], output))
+            mask = given["attn_mask"]
+            if mask is not None and mask.ndim == 4 and mask.shape[1] != 1:
+                given["attn_mask"] = mask.reshape(mask.shape[0], heads, 1, mask.shape[-1])
+        for name, own in (("key", self.key), ("value", self.value)):
+            found = _as_given(given[name], own)
+            given[name] = given[name] if found is None else found
+        return given, output
+
+    def apart(self, mask: Tensor | None, masks: MasksSeen) -> tuple[Any, Tensor] | None:
+        """Mask and bias, each shared by the layers, in the place of one tensor that joins them; None where it does not."""
+        bias = self.position_bias
+        if bias is None or mask is None or not mask.is_floating_point() or bias.dtype != mask.dtype:
+            return None
+        own, drowned = (None, None) if self.mask is None else masks.read(self.mask[..., : mask.shape[-1]])
+        if drowned is not None:
+            return None
+        floor = torch.finfo(mask.dtype).min
+        for each in [None, Causal(offset=0)] if own is None else [as_mask(own)]:
+            places = [torch.arange(size, device=mask.device) for size in mask.shape[-2:]]
+            joined = bias if each is None else torch.where(each.block(*places), bias, floor)
+            if torch.equal(joined.expand(mask.shape), mask):
+                return each, bias
+        return None
+
+    def notes(self, call: Call) -> tuple[str, ...]:
+        """What was asked for and is not in the call that ran."""
+        left_out = []
+        if self.softcap is not None and getattr(call.score, "softcap", None) is None:
+            left_out.append(f"a softcap of {self.softcap} on the scores")
+        if self.sinks is not None and getattr(call.normalizer, "sink", None) is None:
+            left_out.append("a sink in every head's softmax")
+        if self.position_bias is not None and call.bias is None:
+            left_out.append("a position bias")
+        window = self.asked.get("sliding_window")
+        if isinstance(window, int) and _reach(call) > window:
+            left_out.append(f"a sliding window of {window} keys")
+        return tuple(f'as run: the model asks for {each}, and its path "{self.name}" leaves that out' for each in left_out)
+
+
+class Following(Protocol):
+    """What an entry is told to: a catcher of attention."""
+
+    def entered(self, entry: Entry) -> AbstractContextManager[None]:
+        """An entry begins, and ends with the block."""
+        ...
+
+
+_lock = threading.Lock()
+_watchers = 0
+_original: Any = None
+
+
+@contextmanager
+def watching_registry(at_work: Callable[[], Following | None]) -> Iterator[None]:
+    """Note the entries of transformers' registry for as long as the block runs, where it is imported; others pass through."""
+    registry = getattr(sys.modules.get("transformers.modeling_utils"), "AttentionInterface", None)
+    if not hasattr(registry, "get_interface"):
+        yield
+        return
+    _watch(registry, at_work)
+    try:
+        yield
+    finally:
+        _unwatch(registry)
+
+
+def _watch(registry: Any, at_work: Callable[[], Following | None]) -> None:
+    global _watchers, _original
+    with _lock:
+        _watchers += 1
+        if _watchers > 1:
+            return
+        _original = original = registry.get_interface
+
+        @functools.wraps(original)
+        def get_interface(self, attn_implementation, default):
+            function = original(self, attn_implementation, default)
+            catcher = at_work()
+            return function if catcher is None else _noted(function, str(attn_implementation), catcher)
+
+        registry.get_interface = get_interface
+
+
+def _unwatch(registry: Any) -> None:
+    global _watchers, _original
+    with _lock:
+        _watchers -= 1
+        if not _watchers:
+            registry.get_interface, _original = _original, None
+
+
+def _noted(function: Callable, name: str, catcher: Following) -> Callable:
+    @functools.wraps(function)
+    def noted(*args, **kwargs):
+        entry = Entry.of(name, args, kwargs)
+        if entry is None:
+            return function(*args, **kwargs)
+        with catcher.entered(entry):
+            return function(*args, **kwargs)
+
+    return noted
+
+
+def _as_given(used: Tensor, given: Tensor) -> Tensor | None:
+    """The entry's own key or value, of as many positions as were used, if what was used repeats its heads; else None."""
+    own = given[..., : used.shape[-2], :]
+    if used.shape[0] != own.shape[0] or used.shape[2:] != own.shape[2:] or used.shape[1] % own.shape[1]:
+        return None
+    groups = used.unflatten(1, (own.shape[1], -1))  # (B, Hk, H/Hk, K, E)
+    return own if torch.equal(groups, own[:, :, None].expand(groups.shape)) else None
+
+
+def _reach(call: Call) -> int:
+    """The largest number of keys from the first to the last that a query may attend to."""
+    if isinstance(call.mask, Ranges):
+        return int((call.mask.high - call.mask.low).max()) if call.mask.low.numel() else 0
+    everything = call.mask is None and call.bias is None
+    return call.keys if everything or isinstance(call.mask, Causal) else 0  # other masks may bar keys within their reach

@@ -1,0 +1,172 @@
+"""Masks that are one run of keys a query: two numbers a row in the place of Q × K.
+
+Causal masks, windows, padding on either side and packed documents are all of this kind. A model builds such a mask as a tensor,
+bool or with −inf added to the scores, and hands the same tensor to every layer; here it is looked at once and kept as its edges.
+"""
+
+import math
+import weakref
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from overt.errors import InputError
+from overt.kernels.call import Call
+from overt.masks import Causal, Dense, Mask
+from overt.pieces import piece
+
+_AT_ONCE = 2**22  # numbers of a mask that are looked at together
+
+
+@piece
+class Ranges(Mask):
+    """Query i may attend to keys low_i ≤ j < high_i; to nothing where low_i = high_i.
+
+    `low` and `high` are integer tensors (..., Q), aligned right against (..., Q) of the call; a last size of 1 is one run for
+    all queries.
+
+    >>> Ranges(torch.tensor([0, 1]), torch.tensor([1, 3])).block(torch.arange(2), torch.arange(3)).int()
+    tensor([[1, 0, 0],
+            [0, 1, 1]], dtype=torch.int32)
+    """
+
+    low: Tensor
+    high: Tensor
+
+    def bind(self, leading, queries, keys):
+        """Itself, if it has one run a query or one for all."""
+        if self.low.shape[-1] not in (1, queries):
+            raise InputError(
+                f"a mask of ranges has one run for each of Q = {queries} queries, or one for all",
+                got=f"low of shape {tuple(self.low.shape)}",
+                cure="pass one low and one high a query",
+            )
+        return self
+
+    def block(self, rows, keys):
+        """Which rows may attend to which keys."""
+        low, high = (edge if edge.shape[-1] == 1 else edge[..., rows] for edge in (self.low, self.high))
+        return (low[..., None] <= keys) & (keys < high[..., None])  # (..., rows, keys)
+
+    def span(self, first, stop, keys):
+        """From the lowest low to the highest high of these rows."""
+        low, high = (edge if edge.shape[-1] == 1 else edge[..., first:stop] for edge in (self.low, self.high))
+        return (int(low.min()), int(high.max())) if low.numel() else (0, keys)
+
+    @property
+    def by_key(self):
+        """Where one run serves all queries."""
+        return self.low.shape[-1] == 1
+
+
+class Read(NamedTuple):
+    """What a mask tensor says, in a call's terms: `mask` and `bias`, either of which may be None."""
+
+    mask: Any
+    bias: Tensor | None
+
+
+def read(mask: Tensor) -> Read:
+    """A mask tensor as ranges, where each row is one run of keys; otherwise as it is.
+
+    A float mask is added to the scores, so it bars where it holds −inf or its dtype's lowest number. A row that holds the lowest
+    number everywhere bars nothing: every score drowns in it, and the softmax spreads evenly. So it stays, as a bias of one
+    number a row.
+
+    >>> read(torch.ones(3, 3).tril().bool()).mask.high
+    tensor([1, 2, 3], dtype=torch.int32)
+    >>> read(torch.tensor([[0.0, -0.5]])).mask is None
+    True
+    """
+    shrunk = _without_repeats(mask.detach())
+    if shrunk.ndim < 2 or not shrunk.numel():
+        return _as_it_is(mask)
+    floating = mask.is_floating_point()
+    size = max(1, _AT_ONCE // (shrunk.numel() // shrunk.shape[-2]))
+    parts = [(_edges_of_float if floating else _edges)(part) for part in shrunk.split(size, dim=-2)]
+    if any(part is None for part in parts):
+        return _as_it_is(mask)
+    low, high, drowned = (torch.cat(edges, dim=-1) for edges in zip(*parts, strict=True))  # type: ignore[arg-type]
+    if not bool(drowned.any()):
+        return Read(Ranges(low, high), None)
+    lowest = torch.finfo(torch.promote_types(mask.dtype, torch.float32)).min
+    return Read(Ranges(low, high), torch.where(drowned, lowest, 0.0)[..., None])  # (..., Q, 1)
+
+
+def _as_it_is(mask: Tensor) -> Read:
+    return Read(None, mask) if mask.is_floating_point() else Read(mask, None)
+
+
+def _without_repeats(mask: Tensor) -> Tensor:
+    """The mask with size 1 where it was expanded: what is repeated is looked at once."""
+    for dim in range(mask.ndim - 1):
+        if mask.stride(dim) == 0 and mask.shape[dim] > 1:
+            mask = mask.narrow(dim, 0, 1)
+    return mask
+
+
+def _edges(allowed: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """First allowed key and the one after the last, for each row, and that no row drowns; None if a row is not one run."""
+    numbers = allowed.view(torch.uint8)
+    first = numbers.argmax(-1)
+    last = allowed.shape[-1] - numbers.flip(-1).argmax(-1)
+    count = allowed.sum(-1)
+    if bool(((last - first != count) & (count > 0)).any()):
+        return None
+    some = count > 0
+    low, high = (torch.where(some, edge, 0).int() for edge in (first, last))
+    return low, high, torch.zeros_like(some)
+
+
+def _edges_of_float(mask: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """The same of a mask that is added; a row of the lowest number throughout is whole, and drowns."""
+    allowed, lowest, barred = mask == 0, mask == torch.finfo(mask.dtype).min, mask == -math.inf
+    if not bool((allowed | lowest | barred).all()):
+        return None
+    drowned = lowest.all(-1)
+    if bool((~allowed.any(-1) & ~drowned & ~barred.all(-1)).any()):
+        return None
+    return None if (found := _edges(allowed | drowned[..., None])) is None else (*found[:2], drowned)
+
+
+class MasksSeen:
+    """Reads each mask tensor once, however many layers it is handed to, and again where it was written over."""
+
+    def __init__(self, most: int = 16):
+        self.most = most
+        self.seen: dict[tuple, tuple[weakref.ref[Tensor], Read | None]] = {}  # None: not to be told in ranges
+
+    def read(self, mask: Tensor) -> Read:
+        """What `read` says of it."""
+        if mask.is_inference():  # torch does not count how often these are written to
+            return read(mask)
+        owner = mask if mask._base is None else mask._base
+        place = (mask.data_ptr(), mask.shape, mask.stride(), mask.dtype, mask._version)
+        known = self.seen.get(place)
+        if known is not None and known[0]() is owner:
+            return known[1] or _as_it_is(mask)
+        found = read(mask)
+        self.seen[place] = weakref.ref(owner), found if isinstance(found.mask, Ranges) else None
+        if len(self.seen) > self.most:
+            del self.seen[next(iter(self.seen))]
+        return found
+
+
+def mask_kind(call: Call) -> str:
+    """How a recorded call holds its mask: "none", "ranges", "computed" (another of overt's masks) or "tensor by reference".
+
+    A bias tensor of Q × K beside the mask is said too.
+
+    >>> x = torch.ones(3, 2)
+    >>> mask_kind(Call.of(x, x, x, mask=Causal())), mask_kind(Call.of(x, x, x, mask=torch.eye(3) > 0, bias=torch.eye(3)))
+    ('ranges', 'tensor by reference, bias by reference')
+    """
+    mask = call.mask
+    while hasattr(mask, "inner"):
+        mask = mask.inner
+    square = isinstance(call.bias, Tensor) and min((1, 1, *call.bias.shape)[-2:]) > 1
+    if mask is None:
+        return "tensor by reference" if square else "none"
+    kind = "ranges" if isinstance(mask, Ranges | Causal) else "tensor by reference" if isinstance(mask, Dense) else "computed"
+    return f"{kind}, bias by reference" if square else kind
