@@ -149,6 +149,13 @@ def test_at_place_a_million_the_angle_is_still_right():
     torch.testing.assert_close(found.double(), by_hand(x, places), rtol=0, atol=1e-6)
 
 
+def test_at_place_a_million_a_dynamic_base_is_still_right():
+    x, places, original = heads(4, 2, 64), torch.tensor([3, 1_000_000]), 3000
+    base = 10000.0 * (2.0 * 1_000_001 / original - 1.0) ** (64 / 62)
+    found = Rotary(64, scaling=DynamicScaling(2.0, original)).heads(x, places)
+    torch.testing.assert_close(found.double(), by_hand(x, places, base), rtol=0, atol=1e-6)
+
+
 rotaries = st.builds(
     lambda pairs, base, interleaved, rest: Rotary(
         2 * pairs + rest, base, interleaved=interleaved, fraction=(2 * pairs + 0.5) / (2 * pairs + rest) if rest else 1.0

@@ -72,8 +72,8 @@ class DynamicScaling(Scaling):
 
     def frequencies(self, plain: Tensor, base: float, places: Tensor) -> Tensor:
         """θ_i · g^(−2i / (m − 2)): the first as it was, the last divided by g."""
-        stretched = (_length(places) / self.original_max_position_embeddings).clamp(min=1)
-        growth = (self.factor * stretched - (self.factor - 1)).to(plain.dtype)
+        stretched = (_length(places).to(plain.dtype) / self.original_max_position_embeddings).clamp(min=1)
+        growth = self.factor * stretched - (self.factor - 1)
         return plain * growth ** -torch.linspace(0, 1, len(plain), dtype=plain.dtype, device=plain.device)
 
 
