@@ -54,13 +54,17 @@ def blanked(states: Tensor, lengths: Tensor | None) -> Tensor:
     return states if lengths is None else torch.where(own(lengths, states), states, 0)
 
 
-def blanked_keys(states: Tensor, mask: Any, leading: int) -> Tensor:
-    """The states with zeros where the mask bars them from every query, as far as it says so for all queries at once."""
+def blanked_keys(states: Tensor, mask: Any, leading: int, heads: bool = False) -> Tensor:
+    """The states with zeros where the mask bars them from every query, as far as it says so for all queries at once.
+
+    `leading` dimensions come before (Q, K) in what the mask is for; with `heads` the last of them is no dimension of the states.
+    """
     mask = as_mask(mask) if isinstance(mask, Tensor) else mask
     if not isinstance(mask, Mask) or not mask.by_key:
         return states
     positions = torch.arange(states.shape[-2], device=states.device)
     seen = mask.bind(leading, 1, len(positions)).block(positions[:1], positions).mT  # (..., K, 1)
+    seen = seen.any(-3) if heads and seen.ndim > 2 else seen
     try:
         return torch.where(seen, states, 0)
     except RuntimeError:  # shapes that do not fit, which the call itself refuses with all of them named
