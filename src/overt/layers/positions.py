@@ -193,24 +193,24 @@ def named(positions: Any, heads: int, head_width: int, width: int) -> Positions 
         return positions
     if isinstance(positions, Bias):
         return GivenBias(positions)
-    kinds: dict[Any, Callable[[], Positions]] = {
+    kinds: dict[str, Callable[[], Positions]] = {
         "sinusoidal": lambda: Sinusoidal(width),
         "rotary": lambda: Rotary(head_width),
         "relative": lambda: RelativePositions(heads),
         "alibi": lambda: AlibiPositions(heads),
     }
-    if positions == "learned":
-        raise InputError(
-            "learned positions have a maximum, which their name does not say",
-            got="'learned'",
-            cure="pass overt.layers.LearnedPositions(maximum, width)",
-        )
-    if isinstance(positions, str) and positions not in kinds:
-        raise InputError("positions have one of the names " + ", ".join(kinds), got=repr(positions), cure="or pass a module")
     if not isinstance(positions, str):
         raise KindError(
             "positions are a name, a module of overt.layers or a bias of overt.biases",
             got=type(positions).__name__,
             cure="pass one of " + ", ".join(kinds) + "; a tensor is passed as bias= in the call",
         )
+    if positions == "learned":
+        raise InputError(
+            "learned positions have a maximum, which their name does not say",
+            got="'learned'",
+            cure="pass overt.layers.LearnedPositions(maximum, width)",
+        )
+    if positions not in kinds:
+        raise InputError("positions have one of the names " + ", ".join(kinds), got=repr(positions), cure="or pass a module")
     return kinds[positions]()
