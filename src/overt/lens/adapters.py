@@ -124,7 +124,7 @@ class Catcher(TorchFunctionMode):
             call, whole = found
             notes = () if whole else (KEPT,)
         elif entry is not None:
-            notes = entry.notes(call)
+            notes = entry.notes(call, self.masks)
         source = WRITTEN if entry is None else entry.source
         return self._keep(replace(call, dropout=mixed.dropout), mixed.output, source, mixed.value.dtype, notes)
 
@@ -151,7 +151,7 @@ class Catcher(TorchFunctionMode):
         if call is None:
             return
         source = MULTI_HEAD if self.inside is not None else SDPA if entry is None else entry.source
-        self._keep(call, output, source, call.dtype, () if entry is None else entry.notes(call))
+        self._keep(call, output, source, call.dtype, () if entry is None else entry.notes(call, self.masks))
 
     def _multi_head(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Run torch's multi-head attention so that the functions inside it are seen too."""

@@ -132,7 +132,7 @@ class Entry:
                 return each, bias
         return None
 
-    def notes(self, call: Call) -> tuple[str, ...]:
+    def notes(self, call: Call, masks: MasksSeen) -> tuple[str, ...]:
         """What was asked for and is not in the call that ran."""
         left_out = []
         if self.softcap is not None and getattr(call.score, "softcap", None) is None:
@@ -142,9 +142,19 @@ class Entry:
         if self.position_bias is not None and call.bias is None:
             left_out.append("a position bias")
         window = self.asked.get("sliding_window")
-        if isinstance(window, int) and _reach(call) > window:
+        if isinstance(window, int) and self._reach(call, masks) > window:
             left_out.append(f"a sliding window of {window} keys")
         return tuple(f'as run: the model asks for {each}, and its path "{self.name}" leaves that out' for each in left_out)
+
+    def _reach(self, call: Call, masks: MasksSeen) -> int:
+        """The largest number of keys, from the first to the last, that a query may attend to; 0 where that is not known."""
+        if not isinstance(self.mask, Tensor):
+            return call.keys
+        found = masks.read(self.mask)
+        if not isinstance(found.mask, Ranges) or not found.mask.low.numel():
+            return 0
+        reach = found.mask.high - found.mask.low
+        return int((reach if found.bias is None else torch.where(found.bias[..., 0] == 0, reach, 0)).max())
 
 
 class Following(Protocol):
@@ -218,11 +228,3 @@ def _as_given(used: Tensor, given: Tensor) -> Tensor | None:
         return None
     groups = used.unflatten(1, (own.shape[1], -1))  # (B, Hk, H/Hk, K, E)
     return own if torch.equal(groups, own[:, :, None].expand(groups.shape)) else None
-
-
-def _reach(call: Call) -> int:
-    """The largest number of keys from the first to the last that a query may attend to."""
-    if isinstance(call.mask, Ranges):
-        return int((call.mask.high - call.mask.low).max()) if call.mask.low.numel() else 0
-    everything = call.mask is None and call.bias is None
-    return call.keys if everything or isinstance(call.mask, Causal) else 0  # other masks may bar keys within their reach

@@ -54,6 +54,13 @@ class Ranges(Mask):
         low, high = (edge if edge.shape[-1] == 1 else edge[..., first:stop] for edge in (self.low, self.high))
         return (int(low.min()), int(high.max())) if low.numel() else (0, keys)
 
+    def __and__(self, other):
+        """Two runs have one run in common."""
+        if not isinstance(other, Ranges):
+            return super().__and__(other)
+        low = torch.maximum(self.low, other.low)
+        return Ranges(low, torch.maximum(low, torch.minimum(self.high, other.high)))
+
     @property
     def by_key(self):
         """Where one run serves all queries."""
