@@ -122,15 +122,15 @@ def _with_weights(arguments: dict[str, Any], averaged: bool) -> tuple[Tensor, Te
 
 
 def _check(layer: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor) -> None:
-    given = {"query": (query, layer.embed_dim), "key": (key, layer.kdim), "value": (value, layer.vdim)}
-    for name, (tensor, width) in given.items():
-        inputs.states(NAME, name, tensor, width, option={"query": "embed_dim", "key": "kdim", "value": "vdim"}[name])
-    if query.is_nested or key.is_nested or value.is_nested:
+    if any(isinstance(given, Tensor) and given.is_nested for given in (query, key, value)):
         raise KindError(
             "a replaced attention reads padded tensors",
             got="a nested tensor",
             cure="pass its padded tensor with key_padding_mask; a TransformerEncoder does where the whole of it was replaced",
         )
+    inputs.states(NAME, "query", query, layer.embed_dim, option="embed_dim")
+    inputs.states(NAME, "key", key, layer.kdim, option="kdim")
+    inputs.states(NAME, "value", value, layer.vdim, option="vdim")
     if query.ndim > 3 or not query.ndim == key.ndim == value.ndim:
         raise InputError(
             f"{NAME} reads (L, E) or, in a batch, three dimensions, of query, key and value alike",

@@ -99,16 +99,15 @@ def torch_layer(layer: Any) -> nn.MultiheadAttention:
 
 def _refuse_unknown_to_torch(layer: Any) -> None:
     score, normalizer = layer.score.now(), layer.normalizer.now()
-    plain = type(score) is Dot and score.softcap is None and score.scale in (None, layer.head_width**-0.5)
+    plain = type(score) is Dot and score.softcap is None and _number(score.scale) in (None, layer.head_width**-0.5)
+    softmax = type(normalizer) is Softmax and normalizer.sink is None and _number(normalizer.temperature) == 1
     unknown = {
         f"kv_heads={layer.kv_heads}": layer.kv_heads != layer.heads,
         f"head_width={layer.head_width}": layer.head_width * layer.heads != layer.width,
         "positions": type(layer.positions) is not Positions,
         "causal or window, which torch is told at each call": layer.causal or layer.window is not None,
         f"the score {score}": not plain,
-        f"the normalizer {normalizer}": type(normalizer) is not Softmax
-        or normalizer.temperature != 1
-        or normalizer.sink is not None,
+        f"the normalizer {normalizer}": not softmax,
     }
     found = [what for what, given in unknown.items() if given]
     if found:
@@ -117,3 +116,8 @@ def _refuse_unknown_to_torch(layer: Any) -> None:
             got="a layer with " + ", ".join(found),
             cure="keep it as it is: layer.state_dict() saves it",
         )
+
+
+def _number(setting: Any) -> Any:
+    """A setting that is a number, or NaN for a tensor, which equals none."""
+    return float("nan") if isinstance(setting, Tensor) else setting
