@@ -384,7 +384,7 @@ def test_a_head_that_does_not_exist_is_refused():
 
 def test_what_is_too_large_is_refused_before_it_is_kept():
     model = Stack()
-    message = r"keeps at most 5.0 kB; got about 7.2 kB, 3.6 kB for first alone.*layers=\[…\] or heads=\[…\], or raise limit="
+    message = r'keeps at most 5.0 kB; got about 7.2 kB, 3.6 kB for first alone.*layers=\[…\], heads=\[…\] or keep="summary".*offload="disk", or raise limit='
     with pytest.raises(InputError, match=message), record(model, limit=5_000) as recording:
         model(sequence())
     assert recording.calls == []

@@ -1,7 +1,7 @@
 """The lens: look into any model's attention, with every number recomputed and compared with the model's own.
 
-`record` looks into a model that runs; `Explanation` is one word's attention, ready to be drawn. Names are loaded when they are
-first touched, so that drawing an explanation needs no torch.
+`record` looks into a model that runs, and `load` reads a recording that was saved; `Explanation` is one word's attention, ready to
+be drawn. Names are loaded when they are first touched, so that drawing an explanation needs no torch.
 """
 
 import importlib
@@ -12,17 +12,19 @@ if TYPE_CHECKING:
     from overt.lens.head import Head
     from overt.lens.recording import Recording, record
     from overt.lens.roles import Role
+    from overt.lens.saving import load
 
 _HOMES = {
     "overt.lens.explanation": ["Explanation", "Link", "Looks", "StepRow", "Timing"],
     "overt.lens.head": ["Head"],
     "overt.lens.recording": ["Recording", "record"],
     "overt.lens.roles": ["Role"],
+    "overt.lens.saving": ["load"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _WITHOUT_TORCH = set(_HOMES["overt.lens.explanation"])
 
-__all__ = ["Explanation", "Head", "Link", "Looks", "Recording", "Role", "StepRow", "Timing", "record"]
+__all__ = ["Explanation", "Head", "Link", "Looks", "Recording", "Role", "StepRow", "Timing", "load", "record"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,26 +1,30 @@
 """One recorded call of attention: what went in, what came out, and which heads of it are kept."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves, tree_map
 
+from overt.biases import Bias
 from overt.errors import InputError
 from overt.kernels.call import Call
 from overt.masks import Mask
+from overt.pieces import piece
 from overt.scores import Cosine, Dot, Gaussian
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Captured:
-    """A call of attention inside a model: query, key and value as `call` holds them, and the model's own output.
+    """A call of attention inside a model: which one it was, whatever of it is kept.
 
-    `number` counts the calls of the whole recording and `place` those of one pass, both from 0, calls that were not kept included.
-    `heads` are the kept heads by the model's own numbers, out of `total`; `score_dtype` is what the model rounds its scores to.
-    `notes` say what a reader of the weights has to know, such as a part of the model's configuration that its own path left out.
+    `number` counts the calls of the whole recording and `place` those of one pass (`turn`), all from 0, calls that were not kept
+    included. `heads` are the kept heads by the model's own numbers, out of `total`; `batch` is the number of sequences;
+    `score_dtype` is what the model rounds its scores to. `notes` say what a reader of the weights has to know, such as a part
+    of the model's configuration that its own path left out.
     """
 
     number: int
@@ -28,17 +32,48 @@ class Captured:
     turn: int
     layer: str
     source: str
+    heads: tuple[int, ...]
+    total: int
+    batch: int
+    queries: int
+    keys: int
+    score_dtype: torch.dtype
+    notes: tuple[str, ...]
+
+    @property
+    def bytes(self) -> int:
+        """What is held of the call; masks that are the model's own tensors are not counted."""
+        raise NotImplementedError
+
+    def opened(self) -> "Captured":
+        """The call with its tensors at hand."""
+        return self
+
+    def settled(self) -> "Captured":
+        """The call without anything that the model may still write over."""
+        return self
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Kept(Captured):
+    """A call with its query, key and value as `call` holds them, and the model's own `output`.
+
+    Mask and bias are the model's own tensors; `versions` has how often each was written to by then. `copies` are the heads in
+    `call`, which may be more than those asked for where heads do not come apart.
+    """
+
     call: Call
     output: Tensor
-    heads: tuple[int, ...]
     copies: tuple[int, ...]
-    total: int
-    score_dtype: torch.dtype
-    versions: tuple[tuple[Tensor, int], ...]
-    notes: tuple[str, ...] = ()
+    versions: tuple[tuple[Tensor, int], ...] = ()
+
+    @property
+    def bytes(self):
+        """Query, key, value and output."""
+        return size(self.call, self.output)
 
     def checked_call(self) -> Call:
-        """The call, if the mask and bias, which are the model's own tensors, are still what they were."""
+        """The call, if mask and bias are still what they were."""
         if any(tensor._version != version for tensor, version in self.versions):
             raise InputError(
                 f"the mask of {self.layer} is kept by reference and has to stay as it was",
@@ -46,6 +81,10 @@ class Captured:
                 cure="look at the recording before the model runs on, or hand the model a copy of the mask",
             )
         return self.call
+
+    def settled(self):
+        """With mask and bias believed to stay as they are now."""
+        return replace(self, call=self.checked_call(), versions=())
 
 
 def head_count(call: Call) -> int:
@@ -71,27 +110,29 @@ def sliceable(call: Call) -> bool:
     return not any(isinstance(value, Tensor) for piece in held for value in getattr(piece, "__dict__", {}).values())
 
 
-def size(call: Call, output: Tensor, heads: int, total: int) -> int:
+def size(call: Call, output: Tensor, heads: int = 1, total: int = 1) -> int:
     """Bytes that a copy of these heads takes."""
     tensors = (call.query, call.key, call.value, output)
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors) * heads // total
 
 
-def copied(call: Call, output: Tensor, heads: tuple[int, ...], total: int) -> tuple[Call, Tensor]:
+def copied(call: Call, output: Tensor, heads: tuple[int, ...], total: int, once: "Once") -> tuple[Call, Tensor]:
     """The call with copies of its inputs, cut down to these heads: models write over their own buffers, caches above all.
 
     Mask and bias are the model's own tensors, cut off from its gradients.
     """
     tensors = {"query": call.query, "key": call.key, "value": call.value}
-    pieces = {name: own(getattr(call, name)) for name in ("mask", "bias", "score", "normalizer")}
+    pieces: dict[str, Any] = {name: own(getattr(call, name), once) for name in ("mask", "bias")}
+    pieces |= {name: _copy(getattr(call, name)) for name in ("score", "normalizer")}
     if len(heads) == total:
-        return replace(
-            call, **{name: tensor.detach().clone() for name, tensor in tensors.items()}, **pieces
-        ), output.detach().clone()
-    tensors = {name: chosen(tensor, heads, total) for name, tensor in tensors.items()}
+        return replace(call, **{name: _copy(tensor) for name, tensor in tensors.items()}, **pieces), _copy(output)
+    copies = {name: chosen(tensor, heads, total) for name, tensor in tensors.items()}
     pieces["mask"] = None if call.mask is None else HeadsOfMask(pieces["mask"], heads, total)
-    pieces["bias"] = heads_of_bias(pieces["bias"], heads, total)
-    return replace(call, batch=(*call.batch[:-1], len(heads)), **tensors, **pieces), chosen(output, heads, total)
+    if isinstance(call.bias, Bias):
+        pieces["bias"] = HeadsOfBias(pieces["bias"], heads, total)
+    elif call.bias is not None:
+        pieces["bias"] = chosen(pieces["bias"], heads, total)
+    return replace(call, batch=(*call.batch[:-1], len(heads)), **copies, **pieces), chosen(output, heads, total)
 
 
 def chosen(tensor: Tensor, heads: tuple[int, ...], total: int) -> Tensor:
@@ -103,23 +144,44 @@ def chosen(tensor: Tensor, heads: tuple[int, ...], total: int) -> Tensor:
     return tensor.index_select(-3, torch.tensor([head // group for head in heads], device=tensor.device))
 
 
-def own(piece: Any) -> Any:
-    """The same piece with its tensors detached; a callable of the caller's own stays as it is.
+def own(held: Any, once: "Once") -> Any:
+    """The same piece with its tensors detached; an object of the caller's own stays as it is.
 
     Tensors made in inference mode do not count how often they are written to, so these are copied.
     """
-    return tree_map(lambda leaf: _detached(leaf) if isinstance(leaf, Tensor) else leaf, piece)
+    return tree_map(lambda leaf: _detached(leaf, once) if isinstance(leaf, Tensor) else leaf, held)
 
 
-def _detached(tensor: Tensor) -> Tensor:
-    return tensor.clone() if tensor.is_inference() else tensor.detach()
+def _detached(tensor: Tensor, once: "Once") -> Tensor:
+    return once(tensor, Tensor.clone, torch.equal) if tensor.is_inference() else tensor.detach()
 
 
+class Once:
+    """Makes something of a tensor, and gives it again for the same memory, which the layers of a model share: masks above all."""
+
+    def __init__(self):
+        self._made: dict[tuple, tuple[StorageWeakRef, Any]] = {}
+
+    def __call__(
+        self, tensor: Tensor, make: Callable[[Tensor], Any], still: Callable[[Any, Tensor], bool] | None = None
+    ) -> Any:
+        """What `make` gives for the tensor; what it gave before, where nothing was written there since, or `still` says so."""
+        self._made = {key: made for key, made in self._made.items() if not made[0].expired()}
+        storage = tensor.untyped_storage()
+        version = None if tensor.is_inference() else tensor._version
+        key = (storage._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, version)
+        if key not in self._made or (still is not None and not still(self._made[key][1], tensor)):
+            self._made[key] = (StorageWeakRef(storage), make(tensor))
+        return self._made[key][1]
+
+
+@piece
 class HeadsOfMask(Mask):
     """Some heads of a mask that is bound to its call."""
 
-    def __init__(self, inner: Any, heads: tuple[int, ...], total: int):
-        self.inner, self.heads, self.total = inner, heads, total
+    inner: Any
+    heads: tuple[int, ...]
+    total: int
 
     def block(self, rows, keys):
         """The chosen heads of the inner mask's block."""
@@ -127,18 +189,33 @@ class HeadsOfMask(Mask):
         return chosen(block, self.heads, self.total) if block.ndim >= 3 else block
 
 
-def heads_of_bias(bias: Any, heads: tuple[int, ...], total: int) -> Any:
-    """Some heads of a bias that is bound to its call: of a tensor, or of the parameters of one of overt's."""
-    if isinstance(bias, Tensor):
-        return chosen(bias, heads, total) if bias.ndim >= 3 and bias.shape[-3] > 1 else bias
-    for name in ("slopes", "table"):
-        held = getattr(bias, name, None)
-        if isinstance(held, Tensor) and (name == "slopes" or held.ndim > 1) and held.shape[0] == total:
-            return replace(bias, **{name: held[list(heads)]})
-    return bias
+@piece
+class HeadsOfBias(Bias):
+    """Some heads of a bias that is bound to its call."""
+
+    inner: Any
+    heads: tuple[int, ...]
+    total: int
+
+    def block(self, rows, keys):
+        """The chosen heads of the inner bias's block."""
+        block = self.inner.block(rows, keys)
+        return chosen(block, self.heads, self.total) if block.ndim >= 3 else block
 
 
 def versions(call: Call) -> tuple[tuple[Tensor, int], ...]:
     """The tensors of mask and bias and how often each was written to, where torch counts that."""
     leaves = tree_leaves((call.mask, call.bias))
     return tuple((leaf, leaf._version) for leaf in leaves if isinstance(leaf, Tensor) and not leaf.is_inference())
+
+
+def fresh(call: Call) -> Call:
+    """The call with copies that lie in memory one way only: how a tensor is kept must not be felt in the last digit."""
+    return replace(call, **{name: _copy(getattr(call, name)) for name in ("query", "key", "value", "score", "normalizer")})
+
+
+def _copy(held: Any) -> Any:
+    """The same tensor, or piece, with memory of its own."""
+    return tree_map(
+        lambda leaf: leaf.detach().clone(memory_format=torch.contiguous_format) if isinstance(leaf, Tensor) else leaf, held
+    )

@@ -2,19 +2,22 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from overt.biases import Bias
 from overt.errors import InputError
+from overt.kernels.blocked import block_of
 from overt.kernels.call import Call, unrounded
-from overt.lens.captured import Captured, heads_of_bias, sliceable
+from overt.lens.captured import Captured, Kept, fresh, sliceable
+from overt.lens.tokens import Tokens, Words
 from overt.masks import Mask
 from overt.mechanism import formula
-from overt.summary import Summary, summarize
+from overt.summary import Summary, gathered
 from overt.trace import Steps
 
 Rows = int | slice | Sequence[int] | None
@@ -43,7 +46,7 @@ class Head:
 
     captured: Captured
     head: int
-    tokens: Any = None
+    tokens: Tokens = field(default_factory=Tokens)
 
     @property
     def layer(self) -> str:
@@ -53,37 +56,47 @@ class Head:
     @property
     def queries(self) -> int:
         """Q."""
-        return self.captured.call.queries
+        return self.captured.queries
 
     @property
     def keys(self) -> int:
         """K."""
-        return self.captured.call.keys
+        return self.captured.keys
+
+    @property
+    def query_tokens(self) -> Words | None:
+        """The strings of the queries, where the recording was given any: one list, or one for each batch element."""
+        return self.tokens.of_queries(self.captured)
+
+    @property
+    def key_tokens(self) -> Words | None:
+        """The strings of the keys."""
+        return self.tokens.of_keys(self.captured)
 
     @property
     def query(self) -> Tensor:
         """The head's queries (B, Q, D), as the model made them."""
-        return self._part(self.captured.call.query)
+        return self._part(self._kept.call.query)
 
     @property
     def key(self) -> Tensor:
         """The head's keys (B, K, D)."""
-        return self._part(self.captured.call.key)
+        return self._part(self._kept.call.key)
 
     @property
     def value(self) -> Tensor:
         """The head's values (B, K, E)."""
-        return self._part(self.captured.call.value)
+        return self._part(self._kept.call.value)
 
     @property
     def output(self) -> Tensor:
         """What the model itself made of them (B, Q, E)."""
-        return self._part(self.captured.output)
+        return self._part(self._kept.output)
 
     @property
     def call(self) -> Call:
         """The checked call that the head is part of: its score, mask, bias and normaliser."""
-        return self.captured.call
+        return self._kept.call
 
     def mask(self) -> Any:
         """Which keys each query may attend to, as a mask of one sequence and one head; None where all may."""
@@ -97,9 +110,9 @@ class Head:
     @torch.no_grad()
     def weights(self, rows: Rows = None, keys: Rows = None) -> Tensor:
         """Any block of the weights, before dropout, exactly: (B, rows, keys). None is all of them, Q × K numbers."""
-        parts = [self.stages(first, stop).weights for first, stop in _runs(_places("row", rows, self.queries))]
+        parts = [self.stages(first, stop).weights for first, stop in _runs(places("row", rows, self.queries))]
         weights = torch.cat(parts, dim=-2) if parts else self.stages(0, 0).weights
-        return weights if keys is None else weights[..., _places("key", keys, self.keys)]
+        return weights if keys is None else weights[..., places("key", keys, self.keys)]
 
     def top(self, row: int, k: int = 8) -> Top:
         """The k largest weights of one query."""
@@ -108,75 +121,70 @@ class Head:
 
     def entropy(self) -> Tensor:
         """How spread out each query's weights are, −Σ w log w in nats: (B, Q)."""
-        return self._summary().entropy
+        return self._flat(self._summary().entropy, 1)
 
     def received(self) -> Tensor:
         """The mean weight that each key gets: (B, K)."""
-        return self._summary().received
+        return self._flat(self._summary().received, 1)
 
     def map(self, size: int | tuple[int, int]) -> Tensor:
         """The mean weight in each of size × size near-equal cells of the weights: (B, rows, columns)."""
-        found = self._summary(map_size=size).map_mean
+        found = self._summary(size).map_mean
         assert found is not None
-        return found
+        return self._flat(found, 2)
 
     @torch.no_grad()
     def steps(self, row: int) -> Steps:
         """The steps of one query: scores, masked scores and weights (B, 1, K), output (B, 1, E)."""
-        (place,) = _places("row", int(row), self.queries)
+        (place,) = places("row", int(row), self.queries)
         return self.stages(place, place + 1)
 
     @torch.no_grad()
     def stages(self, first: int, stop: int) -> Steps:
         """The steps of queries first to stop."""
-        with unrounded(self.captured.call.query):
+        with unrounded(self.call.query):
             call = self._call.ready()
-            found = formula(call.block(call.rows(first, stop), every_key=True))
+            careful = call.mask is not None and not call.finite
+            found = formula(block_of(call, call.rows(first, stop), every_key=True, careful=careful))
         return Steps(*(self._flat(tensor, 2) for tensor in found))
 
     def __repr__(self) -> str:
         return f"<head {self.head} of {self.layer}: {self.queries} queries, {self.keys} keys>"
 
+    @property
+    def _kept(self) -> Kept:
+        """The call with its query, key and value."""
+        assert isinstance(self.captured, Kept)
+        return self.captured
+
     @cached_property
     def _whole(self) -> bool:
         """Whether all heads are computed together, since the score or normaliser has parameters that may differ by head."""
-        return self._count > 1 and not sliceable(self.captured.call)
+        return self._count > 1 and not sliceable(self.call)
 
     @property
     def _count(self) -> int:
-        return len(self.captured.copies) if self.captured.call.query.ndim >= 4 else 1
+        return len(self._kept.copies) if self.call.query.ndim >= 4 else 1
 
     @property
     def _index(self) -> int:
-        return self.captured.copies.index(self.head)
+        return self._kept.copies.index(self.head)
 
     @cached_property
     def _call(self) -> Call:
         """The call of this head alone, where heads come apart; dropout is left out, since weights are those before it."""
-        call = replace(self.captured.checked_call(), dropout=0.0)
+        call = replace(self._kept.checked_call(), dropout=0.0)
         index = None if self._whole or call.query.ndim < 4 else self._index
         mask = None if call.mask is None else _OneMask(call.mask, index, self._count)
         if index is None:
-            return replace(call, mask=mask)
-        tensor = isinstance(call.bias, Tensor)
-        bias = one(call.bias, index, self._count) if tensor else heads_of_bias(call.bias, (index,), self._count)
+            return fresh(replace(call, mask=mask))
+        bias = _OneBias(call.bias, index, self._count) if isinstance(call.bias, Bias) else call.bias
+        bias = one(bias, index, self._count) if isinstance(bias, Tensor) else bias
         query, key, value = (one(tensor, index, self._count) for tensor in (call.query, call.key, call.value))
-        return replace(call, query=query, key=key, value=value, mask=mask, bias=bias, batch=call.batch[:-1])
+        return fresh(replace(call, query=query, key=key, value=value, mask=mask, bias=bias, batch=call.batch[:-1]))
 
-    def _summary(self, **options: Any) -> Summary:
-        call = self._call
-        found = summarize(
-            call.query, call.key, score=call.score, mask=call.mask, bias=call.bias, normalizer=call.normalizer, top=1, **options
-        )
-        flat = {"entropy": 1, "received": 1, "map_mean": 2}
-        return replace(
-            found,
-            **{
-                name: self._flat(found_one, last)
-                for name, last in flat.items()
-                if (found_one := getattr(found, name)) is not None
-            },
-        )
+    def _summary(self, map_size: int | tuple[int, int] | None = None) -> Summary:
+        return gathered(self._call, top=1, map_size=map_size)
 
     def _flat(self, tensor: Tensor, last: int) -> Tensor:
         """The head's own part, with all leading dimensions in one, B; the last ones stay."""
@@ -185,7 +193,7 @@ class Head:
         return tensor.reshape(math.prod(lead), *rest)
 
     def _part(self, tensor: Tensor) -> Tensor:
-        tensor = one(tensor, self._index, self._count) if self.captured.call.query.ndim >= 4 else tensor
+        tensor = one(tensor, self._index, self._count) if self.call.query.ndim >= 4 else tensor
         return tensor.reshape(-1, *tensor.shape[-2:])
 
 
@@ -205,7 +213,18 @@ class _OneMask(Mask):
         return block if self.head is None else one(block, self.head, self.total)
 
 
-def _places(what: str, asked: Rows, length: int) -> list[int]:
+class _OneBias(Bias):
+    """One head of a bias that is bound to its call."""
+
+    def __init__(self, inner: Bias, head: int, total: int):
+        self.inner, self.head, self.total = inner, head, total
+
+    def block(self, rows, keys):
+        return one(self.inner.block(rows, keys), self.head, self.total)
+
+
+def places(what: str, asked: Rows, length: int) -> list[int]:
+    """The rows or keys asked for, counted from 0; refuse those that are not there."""
     if asked is None:
         return list(range(length))
     if isinstance(asked, slice):

@@ -1,40 +1,36 @@
 """What decides which calls of attention are kept, under which name, and within which size."""
 
-from collections.abc import Sequence
+import math
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses import FakeTensor
 from torch.utils.hooks import RemovableHandle
 
 from overt.errors import InputError
 from overt.kernels.call import Call
 from overt.lens.adapters import OVERT
-from overt.lens.captured import Captured, copied, head_count, kept_heads, size, sliceable, versions
+from overt.lens.captured import Captured, Kept, Once, copied, head_count, kept_heads, sliceable, versions
+from overt.lens.keeping import Wanted, in_bytes
 
 
 class Keeper:
     """Follows the modules of a model as they run, and keeps the attention that happens inside."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        calls: list[Captured],
-        missing: list[tuple[str, str]],
-        layers: Sequence[int | str] | None,
-        heads: Sequence[int] | None,
-        limit: int,
-    ):
-        self.model, self.calls, self.missing = model, calls, missing
-        self.layers, self.heads, self.limit = layers, heads, limit
+    def __init__(self, model: nn.Module, calls: list[Captured], missing: list[tuple[str, str]], wanted: Wanted):
+        self.model, self.calls, self.missing, self.wanted = model, calls, missing, wanted
         self.running: list[tuple[str, nn.Module]] = []
         self.handles: list[RemovableHandle] = []
         self.turns = self.number = self.place = self.held = 0
         self.seen: set[int | str] = set()
+        self.once = Once()
+        self.alike: dict[type, int] = {}
 
     def watch(self) -> None:
         """Follow every module of the model."""
         for name, module in self.model.named_modules():
             named = name or type(self.model).__name__
+            self.alike[type(module)] = self.alike.get(type(module), 0) + 1
             self.handles.append(module.register_forward_pre_hook(self._entering(named)))
             self.handles.append(module.register_forward_hook(self._leaving, always_call=True))
 
@@ -53,20 +49,24 @@ class Keeper:
         """Keep a call, if it is the model's and wanted."""
         if not self._inside():
             return
+        if (reason := _unreadable(call)) is not None:
+            self.miss(reason)
+            return
         layer, number, place = self.running[-1][0], self.number, self.place
         self.number, self.place = number + 1, place + 1
         if not self._wanted(layer, place):
             return
         total = head_count(call)
-        heads = kept_heads(self.heads, total, layer)
+        heads = kept_heads(self.wanted.heads, total, layer)
         copies = heads if sliceable(call) else tuple(range(total))
-        self._affordable(size(call, output, len(copies), total))
-        written = versions(call)
-        kept, output = copied(call, output, copies, total)
-        captured = Captured(
-            number, place, self.turns - 1, layer, source, kept, output, heads, copies, total, score_dtype, written, notes
-        )
-        self.calls.append(captured)
+        self._affordable(self.wanted.needed(call, output, len(copies), total))
+        # What is copied and computed here is no function of the model's: no recording is to see it.
+        with torch._C.DisableTorchFunction():
+            written = versions(call)
+            kept, output = copied(call, output, copies, total, self.once)
+            batch = math.prod(kept.batch) // head_count(kept) if 0 not in kept.batch else 0
+            which = (number, place, self.turns - 1, layer, source, heads, total, batch, call.queries, call.keys)
+            self.calls.append(self.wanted.take(Kept(*which, score_dtype, notes, kept, output, copies, written)))
 
     def miss(self, reason: str) -> None:
         """Say that attention happened here which cannot be recorded."""
@@ -79,7 +79,7 @@ class Keeper:
 
     def note_unseen(self) -> None:
         """Say which of the layers asked for never came."""
-        for layer in self.layers or []:
+        for layer in self.wanted.layers or []:
             if self.turns and layer not in self.seen:
                 self.missing.append((str(layer), "layers= asks for it, but no call of attention has this number or name"))
 
@@ -101,11 +101,12 @@ class Keeper:
             pass
 
     def _wanted(self, layer: str, place: int) -> bool:
-        if self.layers is None:
+        layers = self.wanted.layers
+        if layers is None:
             return True
         hits = {
             wanted
-            for wanted in self.layers
+            for wanted in layers
             if wanted == place or (isinstance(wanted, str) and (layer == wanted or layer.startswith(f"{wanted}.")))
         }
         self.seen |= hits
@@ -113,19 +114,22 @@ class Keeper:
 
     def _affordable(self, needed: int) -> None:
         """Refuse before anything large is kept: what one layer takes, times the layers of its kind, or what has come so far."""
-        alike = sum(type(module) is type(self.running[-1][1]) for module in self.model.modules())
-        expected = needed * (alike if self.layers is None else min(alike, len(self.layers)))
-        if max(expected, self.held + needed) > self.limit:
+        alike, layers = self.alike.get(type(self.running[-1][1]), 1), self.wanted.layers
+        expected = max(needed * (alike if layers is None else min(alike, len(layers))), self.held + needed)
+        room = self.wanted.room(self.held)
+        if expected > room:
             raise InputError(
-                f"a recording keeps at most {_bytes(self.limit)}",
-                got=f"about {_bytes(max(expected, self.held + needed))}, {_bytes(needed)} for {self.running[-1][0]} alone",
-                cure="keep fewer with layers=[…] or heads=[…], or raise limit=",
+                f"a recording keeps at most {in_bytes(room)}",
+                got=f"about {in_bytes(expected)}, {in_bytes(needed)} for {self.running[-1][0]} alone",
+                cure='keep less with layers=[…], heads=[…] or keep="summary", write it to files with offload="disk", or raise limit=',
             )
         self.held += needed
 
 
-def _bytes(count: int) -> str:
-    for unit, bytes_in in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= bytes_in:
-            return f"{count / bytes_in:.1f} {unit}"
-    return f"{count} bytes"
+def _unreadable(call: Call) -> str | None:
+    """Why a call's numbers cannot be kept, if they cannot."""
+    if call.query.is_meta or isinstance(call.query, FakeTensor):
+        return "it ran on tensors without data, so there are no numbers to keep"
+    if call.transformed:
+        return "it ran under a transform of torch.func (vmap, grad, …), whose tensors end with it"
+    return None

@@ -1,9 +1,9 @@
 """Record what a model attends to while it runs, unmodified, its outputs unchanged to the bit."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import nn
@@ -11,30 +11,49 @@ from torch import nn
 from overt import mechanism
 from overt.errors import InputError, KindError
 from overt.lens.adapters import LOOKED_FOR, Sink, catching
-from overt.lens.captured import Captured
+from overt.lens.captured import Captured, Kept
 from overt.lens.head import Head
 from overt.lens.keeper import Keeper
-from overt.lens.roles import Role, role
-from overt.lens.verified import Verified, verified
+from overt.lens.keeping import in_bytes, wanted
+from overt.lens.recordable import recordable
+from overt.lens.roles import Role, measured, roles
+from overt.lens.summarized import Summarized, SummarizedHead
+from overt.lens.tokens import Strings, Tokens
+from overt.lens.verified import Comparison, Verified, recomputed
 
 LIMIT = 4 * 2**30
-
-Tokens = list[str] | list[list[str]]
 
 
 @contextmanager
 def record(
-    model: nn.Module, *, layers: Sequence[int | str] | None = None, heads: Sequence[int] | None = None, limit: int = LIMIT
+    model: nn.Module,
+    *,
+    layers: Sequence[int | str] | None = None,
+    heads: Sequence[int] | None = None,
+    keep: str = "qkv",
+    offload: str | None = None,
+    query_tokens: Strings | None = None,
+    key_tokens: Strings | None = None,
+    limit: int = LIMIT,
 ) -> Iterator["Recording"]:
     """Record every attention inside `model` for as long as the block runs: `with record(model) as recording: model(x)`.
 
-    Caught are torch's `scaled_dot_product_attention`, `nn.MultiheadAttention` and `overt.attend`. The model runs as it is, in
-    training or evaluation, and its outputs are the same to the bit, except that torch's fast path for
-    `nn.TransformerEncoderLayer`, which hides its attention, is off meanwhile: the outputs are those of a run with it off.
+    Caught are torch's `scaled_dot_product_attention`, `nn.MultiheadAttention`, `overt.attend`, Hugging Face's registry and
+    attention that is written out. The model runs as it is, in training or evaluation, and its outputs are the same to the bit,
+    except that torch's fast path for `nn.TransformerEncoderLayer`, which hides its attention, is off meanwhile: the outputs are
+    those of a run with it off.
 
     `layers` keeps only these calls, by their number within a pass (from 0) or by the name of a module that they are in;
-    `heads` only these heads. Kept are copies of query, key, value and output, linear in the length; masks by reference. More
-    than `limit` bytes are refused before they are kept. Numbers of layers and heads stay the model's own whatever is left out.
+    `heads` only these heads. Numbers of layers and heads stay the model's own whatever is left out.
+
+    `keep="qkv"` keeps copies of query, key, value and output, linear in the length, and masks by reference, from which everything
+    is recomputed; in generation every step's keys count. `keep="summary"` takes the statistics while the model runs, about a
+    tenth of that: entropy, received, the 8 largest weights of each query, a map of 64 × 64 cells, the residual and the roles.
+    `offload="cpu"` moves what is kept to the CPU call by call, `"disk"` into files of a private folder that is removed with the
+    recording. More than `limit` bytes, or than the disk has, are refused before they are kept.
+
+    `query_tokens` and `key_tokens` are one string for each position, or a list of them for each batch element; one of them is
+    enough where queries and keys are of one sequence, and an encoder–decoder has its decoder's and its encoder's.
 
     >>> import torch, overt
     >>> layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
@@ -43,9 +62,10 @@ def record(
     >>> recording.layers, recording[0, 1].weights().shape
     (['self_attn'], torch.Size([1, 5, 5]))
     """
-    _recordable(model)
-    recording = Recording(type(model).__name__)
-    keeper = Keeper(model, recording.calls, recording.missing, layers, heads, limit)
+    model = recordable(model)
+    tokens = Tokens.of(query_tokens, key_tokens)
+    recording = Recording(type(model).__name__, strings=tokens)
+    keeper = Keeper(model, recording.calls, recording.missing, wanted(layers, heads, keep, offload, tokens, limit))
     fast_path = torch.backends.mha.get_fastpath_enabled()
     token = mechanism.observers.set((*mechanism.observers.get(), keeper.observe))
     torch.backends.mha.set_fastpath_enabled(False)
@@ -61,27 +81,6 @@ def record(
     keeper.note_unseen()
 
 
-def _recordable(model: Any) -> None:
-    if not isinstance(model, nn.Module):
-        raise KindError(
-            "overt.lens.record looks into a torch.nn.Module", got=type(model).__name__, cure="pass the model itself"
-        )
-    for name, module in model.named_modules():
-        kind = type(module).__name__
-        if isinstance(module, torch.jit.ScriptModule | torch.jit.ScriptFunction):
-            raise KindError(
-                "a scripted module runs where torch's functions cannot be seen",
-                got=f"{name or 'the model'}, a {kind}",
-                cure="record the module that it was scripted from",
-            )
-        if kind == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
-            raise KindError(
-                "a compiled module runs where torch's functions cannot be seen",
-                got=f"{name or 'the model'}, compiled by torch.compile",
-                cure="record the module itself: overt.lens.record(model._orig_mod), or one that is not compiled",
-            )
-
-
 @dataclass(eq=False, repr=False)
 class Calls:
     """Recorded calls of attention, to be looked at by layer and head."""
@@ -89,9 +88,24 @@ class Calls:
     model: str
     calls: list[Captured] = field(default_factory=list)
     missing: list[tuple[str, str]] = field(default_factory=list)
-    tokens: Tokens | None = None
+    strings: Tokens = field(default_factory=Tokens)
     turns: int = 0
     in_pass: int | None = None
+
+    @property
+    def tokens(self) -> Strings | None:
+        """The strings of the keys' tokens, or a list of them for each batch element; setting them sets the queries' too."""
+        words = self.strings.keys
+        return words[0] if words is not None and len(words) == 1 else words
+
+    @tokens.setter
+    def tokens(self, given: Strings | None) -> None:
+        self.strings = Tokens.of(given, given)
+
+    @property
+    def bytes(self) -> int:
+        """What is held of all calls together, in memory and in files; masks that are the model's own are not counted."""
+        return sum(captured.bytes for captured in self.calls)
 
     @property
     def layers(self) -> list[str]:
@@ -110,25 +124,33 @@ class Calls:
         if head not in captured.heads:
             there = f"0 to {captured.total - 1}" if len(captured.heads) == captured.total else str(list(captured.heads))
             raise InputError(f"{captured.layer} has the recorded heads {there}", got=repr(head), cure="name one of them")
-        return Head(captured, head, self.tokens)
+        return self._head(captured.opened(), head)
 
     def heads(self) -> Iterator[Head]:
         """Every recorded head, call by call."""
-        return (Head(captured, head, self.tokens) for captured in self._present() for head in captured.heads)
+        opened = (captured.opened() for captured in self._present())
+        return (self._head(captured, head) for captured in opened for head in captured.heads)
 
     def verify(self) -> Verified:
-        """Recompute every kept call from its query, key and value, and compare with the model's own attention output."""
-        return verified(self._present())
+        """Recompute every call from its query, key and value, and compare with the model's own attention output.
+
+        Calls of which summaries are kept were compared when they were summarised.
+        """
+        return Verified(tuple(_compared(captured.opened()) for captured in self._present()))
 
     def roles(self) -> list[Role]:
         """What each head does in this recording, with the score that decides it; give `tokens` to tell words apart."""
-        return [role(head) for head in self.heads()]
+        opened = (captured.opened() for captured in self._present())
+        return [each for captured in opened for each in roles(captured, _shares(captured, self.strings))]
 
     def __repr__(self) -> str:
         return f"<recording of {self.model}: {len(self.calls)} calls of attention, {self.turns} passes>"
 
     def __str__(self) -> str:
         return _table(self)
+
+    def _head(self, captured: Captured, head: int) -> Head:
+        return (SummarizedHead if isinstance(captured, Summarized) else Head)(captured, head, self.strings)
 
     def _number(self, captured: Captured) -> int:
         return captured.number if self.in_pass is None else captured.place
@@ -181,26 +203,59 @@ class Recording(Calls):
     """What a model attended to while it was recorded, every call and head of it.
 
     `layers`, `passes`, `recording[layer, head]` (a `Head`), `verify()`, `roles()`, `missing` (attention that could not be
-    recorded, with the reason); printed, it is a table. `recording.tokens = [...]` attaches the tokens' strings.
+    recorded, with the reason), `bytes`; printed, it is a table. `recording.tokens = [...]` attaches the tokens' strings.
     """
 
     @property
     def passes(self) -> list[Calls]:
         """The same calls, one entry for each time that the model ran."""
         return [
-            Calls(self.model, [each for each in self.calls if each.turn == turn], self.missing, self.tokens, 1, turn)
+            Calls(self.model, [each for each in self.calls if each.turn == turn], self.missing, self.strings, 1, turn)
             for turn in range(self.turns)
         ]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one safetensors file, whole or not at all; `overt.lens.load` reads it, anywhere.
+
+        A mask of the caller's own is written as the bool tensor that it makes. A score or normalizer of the caller's own is code,
+        which is not written: raises InputError.
+        """
+        from overt.lens.saving import save
+
+        save(self, path)
+
+
+def _compared(captured: Captured) -> Comparison:
+    if isinstance(captured, Summarized):
+        return captured.comparison
+    assert isinstance(captured, Kept)
+    return recomputed(captured)
+
+
+def _shares(captured: Captured, tokens: Tokens) -> tuple[dict[str, float], ...]:
+    if isinstance(captured, Summarized):
+        return captured.shares_with(tokens)
+    assert isinstance(captured, Kept)
+    return measured(captured, tokens)
 
 
 def _table(calls: Calls) -> str:
     rows = [("call", "layer", "heads", "queries", "keys", "caught at")]
     for captured in calls._present():
-        call = captured.call
         heads = str(captured.total) if len(captured.heads) == captured.total else f"{len(captured.heads)} of {captured.total}"
-        numbers = str(calls._number(captured)), captured.layer, heads, str(call.queries), str(call.keys), captured.source
-        rows.append(numbers)
+        lengths = str(captured.queries), str(captured.keys)
+        rows.append((str(calls._number(captured)), captured.layer, heads, *lengths, captured.source))
     widths = [max(len(row[column]) for row in rows) for column in range(6)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    header = f"{calls.model}: {len(calls.calls)} calls of attention in {calls.turns} passes"
     missed = [f"not recorded: {name}: {reason}" for name, reason in calls.missing]
-    return "\n".join([f"{calls.model}: {len(calls.calls)} calls of attention in {calls.turns} passes", *lines, *missed])
+    return "\n".join([header, *lines, f"{in_bytes(calls.bytes)} are kept", *_notes(calls), *missed])
+
+
+def _notes(calls: Calls) -> list[str]:
+    """Each note once, with the calls that it is about."""
+    about: dict[str, list[str]] = {}
+    for captured in calls.calls:
+        for note in captured.notes:
+            about.setdefault(note, []).append(str(calls._number(captured)))
+    return [f"call {', '.join(numbers)}: {note}" for note, numbers in about.items()]

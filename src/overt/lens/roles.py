@@ -1,18 +1,19 @@
 """What a head does in a recording: which of a few plain patterns its weights follow, and how closely."""
 
-import math
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from overt.errors import InputError
-from overt.lens.head import Head
+from overt.lens.captured import Captured, Kept, fresh, head_count
+from overt.lens.tokens import Tokens, Words, between
+from overt.summary import gathered
 
 # A pattern names the head where it takes at least half of the weight; spread-out weights, where nearly all of the entropy is there.
 DECIDES, UNIFORM = 0.5, 0.95
 SEPARATORS = frozenset({"[SEP]", "</s>", "<s>", "<|endoftext|>", "<|im_end|>", "<eos>", ".", ",", ";", ":", "!", "?"})
-_ROWS = 256
+# Models bar keys by −inf or by their dtype's smallest number; this far below a row's largest score no weight is left.
+_BARRED = 3e4
 
 
 @dataclass(frozen=True)
@@ -30,30 +31,14 @@ class Role:
         return f"{self.number:3}  {self.layer}  head {self.head:2}  {self.role} {self.score:.2f}"
 
 
-def role(head: Head) -> Role:
-    """Measure the patterns of one head: the mean weight, over the queries that have a choice, that follows each.
+def roles(call: Captured, shares: tuple[dict[str, float], ...]) -> list[Role]:
+    """Name each kept head by the pattern that most of its weight follows.
 
-    "previous token", "next token", "first token" (of queries after it) and "same token" need queries and keys of one sequence;
-    "separator" needs the tokens, and "same token" is the query's own place without them. "uniform" is the entropy of the weights over
-    that of equal ones. What follows none of them is "content", with what the closest pattern leaves over.
+    What follows none of them is "content", with what the closest pattern leaves over.
     """
-    sums: dict[str, float] = {}
-    counts: dict[str, float] = {}
-    for first in range(0, head.queries, _ROWS):
-        stop = min(first + _ROWS, head.queries)
-        found = head.stages(first, stop)
-        allowed = found.masked != -math.inf  # (B, rows, K)
-        choice = allowed.sum(-1) > 1  # (B, rows)
-        for name, pattern in _patterns(head, first, stop).items():
-            reached = (allowed & pattern).any(-1) & choice
-            shares = torch.where(pattern, found.weights, 0).sum(-1)[reached]
-            sums[name] = sums.get(name, 0.0) + float(shares.double().sum())
-            counts[name] = counts.get(name, 0.0) + len(shares)
-        spread = torch.special.entr(found.weights.double()).sum(-1) / allowed.sum(-1).clamp(min=2).double().log()
-        sums["uniform"] = sums.get("uniform", 0.0) + float(spread[choice].sum())
-        counts["uniform"] = counts.get("uniform", 0.0) + int(choice.sum())
-    scores = {name: sums[name] / counts[name] for name in sums if counts[name]}
-    return Role(head.layer, head.captured.number, head.head, *_decided(scores), scores)
+    return [
+        Role(call.layer, call.number, head, *_decided(scores), scores) for head, scores in zip(call.heads, shares, strict=True)
+    ]
 
 
 def _decided(scores: dict[str, float]) -> tuple[str, float]:
@@ -67,40 +52,110 @@ def _decided(scores: dict[str, float]) -> tuple[str, float]:
     return "content", 1 - (shares[best] if best is not None else uniform)
 
 
-def _patterns(head: Head, first: int, stop: int) -> dict[str, Tensor]:
-    """For each pattern the keys that it would look at: bool, broadcastable to (B, rows, K)."""
-    device = head.captured.call.query.device
-    keys = torch.arange(head.keys, device=device)
-    words = _words(head)
-    patterns: dict[str, Tensor] = {}
-    if words is not None:
-        marks = [[token in SEPARATORS for token in sentence] for sentence in words]
-        patterns["separator"] = torch.tensor(marks, device=device)[:, None, :]
-    if head.queries > head.keys or not _one_sequence(head):
-        return patterns
-    own = torch.arange(first, stop, device=device)[:, None] + head.keys - head.queries  # aligned at the end, as a cache is
-    patterns |= {"previous token": keys == own - 1, "next token": keys == own + 1, "first token": (keys == 0) & (own > 0)}
-    patterns["same token"] = keys == own
-    if words is not None:
-        numbers = {token: place for place, token in enumerate(dict.fromkeys(token for sentence in words for token in sentence))}
-        ids = torch.tensor([[numbers[token] for token in sentence] for sentence in words], device=device)
-        patterns["same token"] = ids[:, own[:, 0], None] == ids[:, None, :]
-    return patterns
+def measured(kept: Kept, tokens: Tokens) -> tuple[dict[str, float], ...]:
+    """How much of each kept head's weight follows each pattern, the mean over the queries that have a choice of keys.
+
+    "previous token", "next token", "first token" (of queries after it; padding before it is no token) and "same token" need
+    queries and keys of one sequence; "separator" needs the tokens, and "same token" is the query's own place without them.
+    "uniform" is the entropy of the weights over that of equal ones.
+    """
+    shares = Shares(kept, tokens)
+    gathered(fresh(kept.checked_call()), top=1, see=shares.add)
+    return shares.means()
 
 
-def _one_sequence(head: Head) -> bool:
-    return head.queries == head.keys or head.queries == 1 or "cross" not in head.layer.lower()
+class Shares:
+    """Gathers the weight that follows each pattern, block by block, as `measured` says."""
 
-
-def _words(head: Head) -> list[list[str]] | None:
-    """The tokens of each batch element, if there are any for this head's keys."""
-    if not head.tokens:
-        return None
-    sentences = [head.tokens] if isinstance(head.tokens[0], str) else head.tokens
-    if any(len(sentence) != head.keys for sentence in sentences):
-        raise InputError(
-            "recording.tokens has one string for each key, a list of them for each batch element",
-            got=f"{[len(sentence) for sentence in sentences]} tokens for {head.keys} keys of {head.layer}",
-            cure="set recording.tokens to the tokens that the model read, padding and special ones included",
+    def __init__(self, kept: Kept, tokens: Tokens):
+        self.kept, self.device = kept, kept.call.query.device
+        self.words, asking = tokens.of_keys(kept), tokens.of_queries(kept)
+        self.aligned = kept.keys - kept.queries  # the key of query 0: aligned at the end, as a cache is
+        self.one_sequence = not between(kept) and (
+            self.words is None or asking == [sentence[self.aligned :] for sentence in self.words]
         )
-    return [list(sentence) for sentence in sentences]
+        self.sums: dict[str, Tensor] = {}
+        self.counts: dict[str, Tensor] = {}
+        self.first = _First()
+
+    def add(self, first: int, masked: Tensor, weights: Tensor) -> None:
+        """Count a block's rows, from row `first` on: masked scores and weights (..., rows, K)."""
+        if not masked.numel():
+            return
+        masked, weights = self._by_head(masked), self._by_head(weights)  # (B, H, rows, K)
+        allowed = masked > masked.amax(-1, keepdim=True) - _BARRED
+        choice = allowed.sum(-1) > 1  # (B, H, rows)
+        own = torch.arange(first, first + masked.shape[-2], device=self.device) + self.aligned  # (rows,)
+        if self.one_sequence:
+            for name, step in (("previous token", -1), ("next token", 1)):
+                self._count(name, *_at(own + step, allowed, weights), choice)
+            self.first.add(own, allowed & choice[..., None], allowed, weights)
+        if self.one_sequence and self.words is None:
+            self._count("same token", *_at(own, allowed, weights), choice)
+        for name, pattern in self._of_words(own).items():  # (B, 1, rows or 1, K)
+            self._count(name, (allowed & pattern).any(-1), torch.where(pattern, weights, 0).sum(-1), choice)
+        spread = torch.special.entr(weights.double()).sum(-1) / allowed.sum(-1).clamp(min=2).double().log()
+        self._count("uniform", choice, spread, choice)
+
+    def means(self) -> tuple[dict[str, float], ...]:
+        """Each kept head's mean share of every pattern that any query could follow."""
+        if self.one_sequence and self.sums:
+            self.sums["first token"], self.counts["first token"] = self.first.totals(self.kept)
+        places = [self.kept.copies.index(head) for head in self.kept.heads]
+        numbers = {name: (self.sums[name].tolist(), self.counts[name].tolist()) for name in self.sums}
+        return tuple(
+            {name: total[place] / count[place] for name, (total, count) in numbers.items() if count[place]} for place in places
+        )
+
+    def _by_head(self, tensor: Tensor) -> Tensor:
+        call = self.kept.call
+        return tensor.expand(*call.batch, *tensor.shape[-2:]).reshape(-1, head_count(call), *tensor.shape[-2:])
+
+    def _count(self, name: str, reached: Tensor, share: Tensor, choice: Tensor) -> None:
+        """Add up, for each head, the shares of the queries that have a choice and could follow the pattern."""
+        counted = reached & choice  # (B, H, rows)
+        self.sums[name] = self.sums.get(name, 0) + torch.where(counted, share, 0).double().sum((0, 2))
+        self.counts[name] = self.counts.get(name, 0) + counted.sum((0, 2))
+
+    def _of_words(self, own: Tensor) -> dict[str, Tensor]:
+        if self.words is None:
+            return {}
+        marks = torch.tensor([[token in SEPARATORS for token in sentence] for sentence in self.words], device=self.device)
+        patterns = {"separator": marks[:, None, None, :]}
+        if self.one_sequence:
+            ids = torch.tensor(_numbered(self.words), device=self.device)
+            patterns["same token"] = (ids[:, own, None] == ids[:, None, :])[:, None]
+        return patterns
+
+
+class _First:
+    """The weight on each key from the queries after it, until it is known which key is the first that anyone may attend to."""
+
+    def __init__(self):
+        self.sums = self.counts = self.seen = torch.zeros(())
+
+    def add(self, own: Tensor, counted: Tensor, allowed: Tensor, weights: Tensor) -> None:
+        after = own[:, None] > torch.arange(weights.shape[-1], device=own.device)
+        counted = counted & after
+        self.sums = self.sums + torch.where(counted, weights, 0).double().sum(-2)  # (B, H, K)
+        self.counts = self.counts + counted.sum(-2)
+        self.seen = self.seen + allowed.any(-2).any(1)  # (B, K)
+
+    def totals(self, kept: Kept) -> tuple[Tensor, Tensor]:
+        """Sums and counts of each head. Some queries alone do not tell padding from a window: there it is key 0."""
+        first = self.seen.bool().int().argmax(-1) * (kept.queries == kept.keys)  # (B,)
+        index = first[:, None, None].expand(*self.sums.shape[:2], 1)
+        return self.sums.gather(-1, index).sum((0, 2)), self.counts.gather(-1, index).sum((0, 2))
+
+
+def _at(places: Tensor, allowed: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Whether each row may attend to the key at its place, and the weight that it gives it: (B, H, rows) both."""
+    there = (places >= 0) & (places < weights.shape[-1])
+    index = places.clamp(0, weights.shape[-1] - 1)[:, None].expand(*weights.shape[:-1], 1)
+    return allowed.gather(-1, index)[..., 0] & there, weights.gather(-1, index)[..., 0]
+
+
+def _numbered(words: Words) -> list[list[int]]:
+    """The same number for the same token."""
+    numbers = {token: place for place, token in enumerate(dict.fromkeys(token for sentence in words for token in sentence))}
+    return [[numbers[token] for token in sentence] for sentence in words]

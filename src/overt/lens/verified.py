@@ -1,14 +1,13 @@
 """What a recording recomputes, beside what the model computed itself, and how much of the difference rounding explains."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from overt.kernels.call import unrounded
-from overt.lens.captured import Captured
+from overt.lens.captured import Kept, fresh
 from overt.mechanism import in_blocks
 from overt.scores import Dot
 
@@ -57,42 +56,45 @@ class Verified:
 
 
 @torch.no_grad()
-def verified(calls: Sequence[Captured]) -> Verified:
-    """Recompute each call by the plain formula, a block of rows at a time, never by the kernel that the model used."""
-    return Verified(tuple(_comparison(captured) for captured in calls))
-
-
-def _comparison(captured: Captured) -> Comparison:
-    call = captured.checked_call()
+def recomputed(kept: Kept) -> Comparison:
+    """Recompute a call by the plain formula, a block of rows at a time, never by the kernel that the model used."""
+    call = kept.checked_call()
     if call.dropout > 0:
-        note = f": dropout {call.dropout} was drawn at random, and draws are not kept"
-        return Comparison(captured.layer, captured.number, math.nan, math.nan, note)
+        return compared(kept, kept.output)
     with unrounded(call.query):
-        again = in_blocks(call)
-    difference = (again.double() - captured.output.double()).abs()
-    own_nan = captured.output.isnan() & ~again.isnan()
+        return compared(kept, in_blocks(fresh(call)))
+
+
+def compared(kept: Kept, again: Tensor) -> Comparison:
+    """The model's own output beside what was recomputed."""
+    dropout, notes = kept.call.dropout, "".join(f"; {note}" for note in kept.notes)
+    if dropout > 0:
+        note = f": dropout {dropout} was drawn at random, and draws are not kept"
+        return Comparison(kept.layer, kept.number, math.nan, math.nan, note + notes)
+    difference = (again.double() - kept.output.double()).abs()
+    own_nan = kept.output.isnan() & ~again.isnan()
     note = ""
     if bool(own_nan.any()):
         note = f": the model's own output is NaN for {int(own_nan.any(-1).sum())} queries, which may attend to nothing"
         difference = difference[~own_nan]
     largest = float(difference.max()) if difference.numel() else 0.0
-    return Comparison(captured.layer, captured.number, largest, bound(captured), note)
+    return Comparison(kept.layer, kept.number, largest, bound(kept), note + notes)
 
 
-def bound(captured: Captured) -> float:
+def bound(kept: Kept) -> float:
     """How far apart two correct computations may end: ε of the dtype for weights and output, and ε of the scores' dtype
     grown by their size.
 
     A score is a sum of D products, so two roundings of it differ by about √D · ε · |q| |k| · scale (errors of random sign);
     a weight's relative error is twice that, a sum over K weights adds √K · ε, and the output scales with the largest value.
     """
-    call = captured.call
+    call = kept.call
     largest = _finite_max(call.value)
     scale = call.score.factor(call.query) if isinstance(call.score, Dot) else 1.0
     scale = float(scale.abs().max()) if isinstance(scale, Tensor) else abs(scale)
     reach = _finite_max(call.query.double().norm(dim=-1)) * _finite_max(call.key.double().norm(dim=-1)) * scale
-    rounded = torch.finfo(captured.score_dtype).eps * (math.sqrt(call.query.shape[-1]) * reach + math.sqrt(call.keys))
-    return 2 * largest * (torch.finfo(captured.output.dtype).eps + rounded)
+    rounded = torch.finfo(kept.score_dtype).eps * (math.sqrt(call.query.shape[-1]) * reach + math.sqrt(call.keys))
+    return 2 * largest * (torch.finfo(kept.output.dtype).eps + rounded)
 
 
 def _finite_max(tensor: Tensor) -> float:

@@ -36,7 +36,7 @@ class Read(NamedTuple):
     def layers(self) -> list[list[Head]]:
         """Every head of every layer that attends over the text."""
         length = len(self.encoded.ids)
-        calls = [each for each in self.recording.calls if (each.call.queries, each.call.keys) == (length, length)]
+        calls = [each for each in self.recording.calls if (each.queries, each.keys) == (length, length)]
         return [[Head(captured, head) for head in captured.heads] for captured in calls]
 
 

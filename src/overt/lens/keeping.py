@@ -1,0 +1,65 @@
+"""What is kept of the recorded calls, and where: `layers`, `heads`, `keep`, `offload` and `limit` of `record`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from overt.errors import InputError
+from overt.kernels.call import Call
+from overt.lens.captured import Captured, Kept, size
+from overt.lens.offloading import OnCpu, OnDisk
+from overt.lens.summarized import summarized, summary_size
+from overt.lens.tokens import Tokens
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which calls and heads are kept, what of them, and where.
+
+    `take` makes of a call with its copies what is kept of it. `needed(call, output, heads, total)` says before how many bytes that
+    takes, and `room(held)` how many there may be in all where so many are held already.
+    """
+
+    layers: Sequence[int | str] | None
+    heads: Sequence[int] | None
+    take: Callable[[Kept], Captured]
+    needed: Callable[[Call, Tensor, int, int], int]
+    room: Callable[[int], int]
+
+
+def wanted(
+    layers: Sequence[int | str] | None,
+    heads: Sequence[int] | None,
+    keep: str,
+    offload: str | None,
+    tokens: Tokens,
+    limit: int,
+) -> Wanted:
+    """Check the options of `record` and make them one thing."""
+    if keep not in ("qkv", "summary"):
+        raise InputError('record keeps "qkv" or "summary"', got=f"keep={keep!r}", cure="choose one of them")
+    if offload not in (None, "cpu", "disk"):
+        raise InputError('record offloads to "cpu" or "disk"', got=f"offload={offload!r}", cure="choose one of them, or None")
+    store = OnCpu() if offload == "cpu" else OnDisk() if offload == "disk" else None
+
+    def take(kept: Kept) -> Captured:
+        found = summarized(kept, tokens) if keep == "summary" else kept
+        return found if store is None else store.take(found)
+
+    def room(held: int) -> int:
+        return held + store.free if isinstance(store, OnDisk) else limit
+
+    return Wanted(layers, heads, take, summary_size if keep == "summary" else size, room)
+
+
+def in_bytes(count: int) -> str:
+    """A number of bytes, to be read.
+
+    >>> in_bytes(3_600)
+    '3.6 kB'
+    """
+    for unit, bytes_in in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= bytes_in:
+            return f"{count / bytes_in:.1f} {unit}"
+    return f"{count} bytes"

@@ -1,0 +1,53 @@
+"""Which models can be recorded, and what is inside a model that another one wraps."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from overt.errors import KindError
+
+
+def recordable(model: Any) -> nn.Module:
+    """The model to follow: the one given, or the one that is wrapped for several devices; refuse what cannot be seen into.
+
+    The layers of a wrapped model have the names that they have without the wrapper.
+    """
+    if not isinstance(model, nn.Module):
+        raise KindError(
+            "overt.lens.record looks into a torch.nn.Module", got=type(model).__name__, cure="pass the model itself"
+        )
+    if isinstance(model, DataParallel) and len(model.device_ids) > 1:
+        raise KindError(
+            "a recording sees one thread, and torch's DataParallel runs a copy of the model in a thread for each device",
+            got=f"DataParallel on {len(model.device_ids)} devices",
+            cure="record and run the model itself: model.module",
+        )
+    for name, module in model.named_modules():
+        _visible(name or "the model", module)
+    return model.module if isinstance(model, DataParallel | DistributedDataParallel) else model
+
+
+def _visible(name: str, module: nn.Module) -> None:
+    kind = type(module).__name__
+    if isinstance(module, torch.jit.ScriptModule | torch.jit.ScriptFunction):
+        raise KindError(
+            "a scripted module runs where torch's functions cannot be seen",
+            got=f"{name}, a {kind}",
+            cure="record the module that it was scripted from",
+        )
+    if kind == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
+        raise KindError(
+            "a compiled module runs where torch's functions cannot be seen",
+            got=f"{name}, compiled by torch.compile",
+            cure="record the module itself: overt.lens.record(model._orig_mod), or one that is not compiled",
+        )
+    if isinstance(module, torch.fx.GraphModule) and any(
+        isinstance(node.target, torch._ops.OpOverload) for node in module.graph.nodes
+    ):
+        raise KindError(
+            "an exported module calls torch's operators, below the functions that can be seen",
+            got=f"{name}, a {kind} of operators",
+            cure="record the module that it was exported from",
+        )

@@ -1,0 +1,145 @@
+"""A recording as one safetensors file: made on a server, looked at on a laptop. No pickle, no device, no model."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from overt.errors import InputError
+from overt.files import whole
+from overt.lens.captured import Captured, Kept, Once
+from overt.lens.offloading import tensor_files, unexpanded
+from overt.lens.plain_data import known, plain, restored
+from overt.lens.recording import Recording
+from overt.lens.tokens import Tokens
+from overt.masks import Dense
+
+FORMAT = 1
+_LONGEST = 90 * 10**6  # bytes of a header that readers of safetensors accept, with room for the tensors' own
+
+
+def save(recording: Recording, path: str | os.PathLike[str]) -> None:
+    """Write a recording as one file, whole or not at all; `Recording.save` says more."""
+    writer = _Writer()
+    held = {
+        "format": FORMAT,
+        "model": recording.model,
+        "turns": recording.turns,
+        "missing": plain(recording.missing, writer.put),
+        "query_tokens": recording.strings.queries,
+        "key_tokens": recording.strings.keys,
+        "calls": [plain(_portable(call.opened().settled()), writer.put) for call in recording.calls],
+    }
+    metadata = json.dumps(held, ensure_ascii=False, allow_nan=False)
+    if len(metadata.encode()) > _LONGEST:
+        raise InputError(
+            "a recording is saved with at most 90 MB of names and tokens",
+            got=f"{len(recording.calls)} calls",
+            cure="record fewer with layers=[…], or fewer passes",
+        )
+    with whole(path) as temporary:
+        tensor_files().torch.save_file(writer.tensors, temporary, metadata={"overt.recording": metadata})
+
+
+def load(path: str | os.PathLike[str]) -> Recording:
+    """Read a recording that `Recording.save` wrote: it answers as the one that was saved did, equal to the bit.
+
+    Tensors are views of the file, read when they are looked at, on the CPU and in their own dtype. Nothing in the file is run. Raises
+    InputError for a file that is damaged, from elsewhere, or written by a newer overt.
+
+    >>> import tempfile, pathlib, torch, overt
+    >>> attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+    >>> x = torch.randn(3, 5, 8)
+    >>> with overt.lens.record(attention) as recording:
+    ...     _ = attention(x, x, x)
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "recording.safetensors"
+    >>> recording.save(file)
+    >>> loaded = overt.lens.load(file)
+    >>> torch.equal(loaded[0, 1].weights(), recording[0, 1].weights())
+    True
+    """
+    files = tensor_files("overt.lens.load")
+    if not Path(path).is_file():
+        raise InputError("overt.lens.load reads a file", got=f"{path}, which is none", cure="check the path")
+    try:
+        with files.safe_open(path, "pt") as opened:
+            metadata = (opened.metadata() or {}).get("overt.recording")
+            return _read(json.loads(metadata), opened) if metadata is not None else _foreign(path)
+    except InputError:
+        raise
+    except (files.SafetensorError, ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError) as error:
+        raise InputError(
+            f"{path} cannot be read as a recording",
+            got=" ".join(f"{type(error).__name__}: {error}".split()),
+            cure="save it again: the file is damaged",
+        ) from error
+
+
+def _read(held: dict[str, Any], opened: Any) -> Recording:
+    if held["format"] > FORMAT:
+        raise InputError(
+            f"this overt reads recordings of format {FORMAT}",
+            got=f"format {held['format']}, written by a newer one",
+            cure="update it: pip install --upgrade overt",
+        )
+
+    def get(place: Any) -> Tensor:
+        name, shape = place
+        return opened.get_tensor(name).expand(shape)
+
+    strings = Tokens.of(held["query_tokens"], held["key_tokens"])
+    recording = Recording(held["model"], missing=restored(held["missing"], get), strings=strings, turns=held["turns"])
+    recording.calls += [_call(restored(call, get)) for call in held["calls"]]
+    return recording
+
+
+def _call(found: Any) -> Captured:
+    if not isinstance(found, Captured):
+        raise TypeError(f"a {type(found).__name__} stands where a call was saved")
+    return found
+
+
+def _foreign(path: Any) -> NoReturn:
+    raise InputError(
+        f"{path} holds no recording", got="a safetensors file from elsewhere", cure="pass a file that recording.save wrote"
+    )
+
+
+class _Writer:
+    """Collects the tensors of a recording under their names, each once."""
+
+    def __init__(self):
+        self.tensors: dict[str, Tensor] = {}
+        self._once = Once()
+        self._storages: set[int] = set()
+
+    def put(self, leaf: Any) -> list[Any]:
+        """The name under which a tensor is written, and its shape."""
+        if not isinstance(leaf, Tensor):
+            raise InputError(
+                "a saved recording holds tensors and overt's own scores, biases and normalizers, no code",
+                got=f"{getattr(leaf, '__name__', type(leaf).__name__)} of the caller's own",
+                cure='use one of overt.scores, overt.biases or overt.normalizers, or record with keep="summary"',
+            )
+        return [self._once(leaf, self._name), list(leaf.shape)]
+
+    def _name(self, tensor: Tensor) -> str:
+        name = str(len(self.tensors))
+        tensor = unexpanded(tensor).cpu().contiguous()
+        # Two names for one memory are refused by safetensors.
+        storage = tensor.untyped_storage()._cdata
+        self.tensors[name] = tensor.clone() if storage in self._storages else tensor
+        self._storages.add(storage)
+        return name
+
+
+def _portable(call: Captured) -> Captured:
+    """The call with a mask of the caller's own as the tensor that it makes."""
+    if not isinstance(call, Kept) or call.call.mask is None or known(call.call.mask):
+        return call
+    rows, keys = (torch.arange(length, device=call.call.query.device) for length in (call.queries, call.keys))
+    return replace(call, call=replace(call.call, mask=Dense(call.call.mask.block(rows, keys))))
