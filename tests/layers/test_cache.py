@@ -130,6 +130,17 @@ def test_padding_reaches_nobody_whatever_it_holds(recording):
         torch.testing.assert_close(gradient, gradients[0], rtol=0, atol=0)
 
 
+def test_nothing_but_zeros_is_stored_where_no_row_has_a_token(recording):
+    _, key, value = tokens(4)
+    cache = KVCache()
+    cache.extend(key, torch.full_like(value, torch.nan), lengths=[0, 0])
+    held = cache.extend(key, value, lengths=[1, 3])
+    held = cache.extend(key[:, :, :1], value[:, :, :1])
+    assert held.lengths.tolist() == [2, 4]
+    assert not held.key[0, :, 2:].any()
+    assert not held.value[0, :, 2:].any()
+
+
 def test_a_bias_from_positions_meets_rows_of_different_lengths():
     rows, slopes, cache = [tokens(6, rows=1, seed=1), tokens(3, rows=1, seed=2)], torch.rand(HEADS).double(), KVCache()
     step(cache, padded(rows, [0, 0], [4, 1]), [4, 1])
@@ -163,9 +174,9 @@ def test_gradients_of_rows_of_different_lengths_are_those_of_each_row_alone():
 
 
 def test_queries_alone_may_be_trained():
-    query, key, value = tokens(6)
+    query, key, value = torch.randn(3, 1, 2, 6, 4, dtype=torch.float64)
     query.requires_grad_()
-    found = torch.autograd.grad(in_chunks(KVCache(), [query, key, value], [2, 3, 1]).sum(), query)
+    found = torch.autograd.grad(in_chunks(KVCache(), [query, key, value], [1] * 6).sum(), query)
     torch.testing.assert_close(found, torch.autograd.grad(at_once([query, key, value]).sum(), query))
 
 
@@ -173,8 +184,9 @@ def test_a_chunk_without_gradients_loses_none_of_those_before_it():
     query, key, value = (tensor.requires_grad_() for tensor in tokens(6))
     cache = KVCache()
     cache.extend(key[:, :, :2], value[:, :, :2])
+    between = key[:, :, 2:4], value[:, :, 2:4]
     with torch.no_grad():
-        cache.extend(key[:, :, 2:4], value[:, :, 2:4])
+        cache.extend(*between)
     output = step(cache, part([query, key, value], 4, 6))
     found = torch.autograd.grad(output.sum(), key)[0]
     middle = torch.zeros(6, dtype=torch.bool)
@@ -188,7 +200,7 @@ def test_a_chunk_without_gradients_loses_none_of_those_before_it():
 def test_a_prompt_read_in_inference_mode_may_be_followed_outside_it():
     sequence, cache = tokens(5), KVCache()
     with torch.inference_mode():
-        first = step(cache, part(sequence, 0, 3))
+        first = in_chunks(cache, sequence, [2, 1])
     with torch.no_grad():
         then = step(cache, part(sequence, 3, 5))
     close(torch.cat([first, then], dim=-2), at_once(sequence))
@@ -200,7 +212,7 @@ def test_a_window_bounds_the_memory_whatever_the_length():
     with torch.no_grad():
         for length in [1, 2, 3] * 340:
             cache.extend(*part(chunk, 0, length)[1:])
-            assert cache.bytes <= 4 * (16 + 4 + 3) * token
+            assert cache.bytes <= (2 * (16 + 4) + 3) * token
     assert len(cache) == 2040
 
 
@@ -222,13 +234,13 @@ def test_without_a_window_storage_doubles_so_that_few_tokens_are_copied():
     assert cache.bytes <= 2 * 500 * ROWS * SHARED * (WIDTH + VALUE_WIDTH) * 8
 
 
-def test_under_a_window_only_what_the_chunk_may_see_is_held():
+def test_under_a_window_only_what_the_chunk_may_see_is_held(recording):
     cache, (_, key, value) = KVCache(window=4), tokens(12)
-    cache.extend(key[:, :, :10], value[:, :, :10])
-    held = cache.extend(key[:, :, 10:], value[:, :, 10:])
-    assert torch.equal(held.key, key[:, :, 7:])
-    assert torch.equal(held.value, value[:, :, 7:])
-    assert (held.offset, held.lengths, held.first) == (3, None, 7)
+    for i in range(12):
+        held, low = cache.extend(key[:, :, i : i + 1], value[:, :, i : i + 1]), max(i - 3, 0)
+        assert torch.equal(held.key, key[:, :, low : i + 1])
+        assert torch.equal(held.value, value[:, :, low : i + 1])
+        assert (held.offset, held.lengths, held.first) == (i - low, None, low)
 
 
 def test_what_is_held_says_where_each_row_stands():
@@ -267,15 +279,32 @@ def test_places_go_on_from_what_each_row_has_seen(recording):
 )
 def test_reordered_rows_go_on_from_the_row_they_were_taken_from(data, record, window, lengths, beams):
     indices = data.draw(some.lists(some.integers(0, len(lengths) - 1), min_size=beams, max_size=beams))
-    start, then = tokens(max(lengths), rows=len(lengths)), tokens(5, rows=beams, seed=1)
+    start, middle, then = tokens(6, rows=len(lengths)), tokens(2, rows=len(lengths), seed=1), tokens(5, rows=beams, seed=2)
     cache = KVCache(window)
     with torch.set_grad_enabled(record):
         cache.extend(*start[1:], lengths=lengths)
+        cache.extend(*middle[1:])
         cache.reorder(torch.tensor(indices))
+        assert cache.lengths.tolist() == [lengths[row] + 2 for row in indices]
         found = in_chunks(cache, then, [1, 3, 1])
     for beam, row in enumerate(indices):
-        path = joined([tensor[row : row + 1, :, : lengths[row]] for tensor in start], [t[beam : beam + 1] for t in then])
-        close(found[beam : beam + 1], at_once(path, window)[:, :, lengths[row] :])
+        own = part([tensor[row : row + 1] for tensor in start], 0, lengths[row])
+        path = joined(own, [tensor[row : row + 1] for tensor in middle], [tensor[beam : beam + 1] for tensor in then])
+        close(found[beam : beam + 1], at_once(path, window)[:, :, lengths[row] + 2 :])
+
+
+@pytest.mark.parametrize("record", [True, False])
+def test_reordered_rows_keep_their_gradients(record):
+    sequence, then = [tensor.requires_grad_() for tensor in tokens(4)], tokens(2, seed=1)
+    cache = KVCache()
+    cache.extend(*sequence[1:])
+    with torch.set_grad_enabled(record):
+        cache.reorder([1, 0])
+    found = torch.autograd.grad(step(cache, then).square().sum(), sequence[1:])
+    path = joined([tensor[[1, 0]] for tensor in sequence], then)
+    wanted = torch.autograd.grad(at_once(path)[:, :, 4:].square().sum(), sequence[1:])
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @settings(max_examples=40)
@@ -343,6 +372,27 @@ def test_under_a_window_a_rewind_beyond_what_is_spare_is_refused_and_changes_not
             cache.rewind(15)
         found.append(in_chunks(cache, part(sequence, 20, 30), [4, 6]))
     close(torch.cat(found, dim=-2), at_once(sequence, 4))
+
+
+@pytest.mark.parametrize("length", [18, 19, 20])
+def test_a_rewind_under_a_window_is_refused_or_right(length, recording):
+    cache, sequence, refused = KVCache(window=4, spare=2), tokens(length), []
+    in_chunks(cache, sequence, [1] * length)
+    for count in range(length + 1):
+        branch = copy.deepcopy(cache)
+        try:
+            branch.rewind(count)
+        except InputError:
+            refused.append(count)
+        else:
+            close(step(branch, part(sequence, 0, 1)), at_once(path_after(sequence, count), 4)[:, :, -1:])
+    assert refused == list(range(refused[0], length + 1))
+    assert refused[0] > 2
+
+
+def path_after(sequence, count):
+    """The sequence without its last tokens, and then its first one again."""
+    return joined(part(sequence, 0, sequence[0].shape[-2] - count), part(sequence, 0, 1))
 
 
 @pytest.mark.parametrize("spare", [0, 1, 5])

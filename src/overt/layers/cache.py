@@ -40,8 +40,8 @@ class Held(NamedTuple):
 class KVCache:
     """The keys and values of one attention layer, a chunk of tokens at a time.
 
-    With `window` a query sees that many tokens, its own included, and what none can see any more is forgotten, so memory stays
-    below four times window + spare + the longest chunk of late. `spare` is how many tokens `rewind` can take back all the same.
+    With `window` a query sees that many tokens, its own included, and what none can see any more is forgotten: there is never
+    room for more than 2 · (window + spare) tokens and the longest chunk. `spare` is how many `rewind` can take back all the same.
 
     Under `torch.no_grad()` a chunk is written in place, into room that doubles when it is full. Where autograd is on nothing may
     be written over, so each chunk copies what is kept, and gradients flow to all of it.
@@ -185,7 +185,7 @@ class KVCache:
         with torch.set_grad_enabled(self._recording):
             if self._recording:
                 self._move(kept, longest + tokens)
-            elif fixed or most + tokens > room or room > 4 * (longest + tokens):
+            elif fixed or most + tokens > room:
                 # As much room again as is kept, so that a token is copied about once, however many there will be.
                 self._move(kept, longest + tokens + longest)
             for tensor, new in zip(self._stored, (key, value), strict=True):
@@ -231,7 +231,6 @@ def _moved(tensor: Tensor, starts: list[int], length: int, room: int) -> Tensor:
         fresh[:, :, :length] = tensor[:, :, first : first + length]
     else:
         places = first[:, None] + torch.arange(length, device=tensor.device)  # (B, length)
-        places = places.clamp(max=tensor.shape[-2] - 1)  # a shorter row ends before; what follows its end is barred anyway
         fresh[:, :, :length] = tensor[_rows(tensor), :, places].transpose(1, 2)  # (B, Hk, length, D)
     return fresh
 
