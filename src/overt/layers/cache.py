@@ -176,16 +176,16 @@ class KVCache:
 
     def _write(self, key: Tensor, value: Tensor) -> None:
         tokens, room = key.shape[-2], self._stored[0].shape[-2]
-        most = max(self._used, default=0)
         kept = self._used if self.window is None else [min(used, self.window - 1 + self.spare) for used in self._used]
-        longest = max(kept, default=0)
-        fixed = self._stored[0].is_inference() and not torch.is_inference_mode_enabled()
+        most, longest = max(self._used, default=0), max(kept, default=0)
+        # What was stored in inference mode may not be written to outside it.
+        locked = self._stored[0].is_inference() and not torch.is_inference_mode_enabled()
         if not torch.is_grad_enabled():
             key, value = key.detach(), value.detach()
         with torch.set_grad_enabled(self._recording):
             if self._recording:
                 self._move(kept, longest + tokens)
-            elif fixed or most + tokens > room:
+            elif locked or most + tokens > room:
                 # As much room again as is kept, so that a token is copied about once, however many there will be.
                 self._move(kept, longest + tokens + longest)
             for tensor, new in zip(self._stored, (key, value), strict=True):
