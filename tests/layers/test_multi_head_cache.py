@@ -1,0 +1,179 @@
+"""MultiHeadAttention with a KVCache: a token or a chunk at a time gives what the whole sequence gives."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import overt
+from overt.errors import InputError
+from overt.layers import KVCache, LearnedPositions, MultiHeadAttention, RelativePositions
+from overt.masks import Keys
+
+WIDTH, HEADS = 16, 4
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
+
+
+def layer(positions=None, dtype=torch.float64, causal=True, **options):
+    torch.manual_seed(0)
+    made = MultiHeadAttention(WIDTH, HEADS, positions=positions, causal=causal, **options)
+    if isinstance(made.positions, RelativePositions):
+        torch.nn.init.normal_(made.positions.table)
+    return made.to(dtype)
+
+
+def normal(*shape, seed=1, dtype=torch.float64):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def close(found, wanted):
+    tolerance = TOLERANCE[wanted.dtype]
+    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+
+
+@st.composite
+def histories(draw):
+    """How many tokens of its own each row has in each chunk, (chunks, B)."""
+    rows = draw(st.integers(1, 3))
+    return draw(st.lists(st.lists(st.integers(0, 4), min_size=rows, max_size=rows), min_size=1, max_size=5))
+
+
+@settings(max_examples=60)
+@given(
+    history=histories(),
+    positions=st.sampled_from([None, "rotary", "alibi", "sinusoidal", "relative"]),
+    kv_heads=st.sampled_from([1, 2, 4]),
+    window=st.sampled_from([None, 0, 2]),
+    extra=st.booleans(),
+    dtype=st.sampled_from(list(TOLERANCE)),
+    recording=st.booleans(),
+)
+def test_cached_equals_uncached(history, positions, kv_heads, window, extra, dtype, recording):
+    attention = layer(positions, dtype, kv_heads=kv_heads, window=window, extra_key=extra, zero_key=extra)
+    rows = [sum(counts) for counts in zip(*history, strict=True)]
+    x = normal(len(rows), max(rows), WIDTH, dtype=dtype)
+    cache, seen = KVCache(None if window is None else window + 1), [0] * len(rows)
+    for counts in history:
+        chunk = torch.full((len(rows), max(counts), WIDTH), torch.nan, dtype=dtype)
+        for row, count in enumerate(counts):
+            chunk[row, :count] = x[row, seen[row] : seen[row] + count]
+        ragged = len(set(counts)) > 1
+        with torch.set_grad_enabled(recording):
+            output = attention(chunk, cache=cache, lengths=torch.tensor(counts) if ragged else None)
+        for row, count in enumerate(counts):
+            stop = seen[row] + count
+            close(output[row, :count], attention(x[row, :stop])[seen[row] :])
+            assert (output[row, count:] == 0).all()
+            seen[row] = stop
+    assert cache.lengths.tolist() == rows
+
+
+def test_learned_positions_go_on_where_the_cache_stands():
+    attention, x, cache = layer(LearnedPositions(8, WIDTH)), normal(2, 8, WIDTH), KVCache()
+    close(torch.cat([attention(x[:, i : i + 1], cache=cache) for i in range(8)], dim=1), attention(x))
+    with pytest.raises(InputError, match="from 0 to 7; got places 8 to 8"):
+        attention(x[:, :1], cache=cache)
+
+
+def test_one_sequence_without_a_batch_has_a_cache_too():
+    attention, x, cache = layer("rotary"), normal(6, WIDTH), KVCache()
+    close(torch.cat([attention(x[i : i + 2], cache=cache) for i in range(0, 6, 2)]), attention(x))
+
+
+def test_weights_and_steps_take_the_step():
+    attention, x, cache = layer("alibi", extra_key=True), normal(2, 6, WIDTH), KVCache()
+    attention(x[:, :4], cache=cache)
+    close(attention.weights(x[:, 4:5], cache=cache), attention.weights(x[:, :5])[:, :, 4:])
+    close(attention.steps(x[:, 5:], cache=cache).output, attention.steps(x).output[:, :, 5:])
+    assert len(cache) == 6
+
+
+def ragged(attention):
+    """A cache of rows that hold 4 and 2 tokens, and what comes next."""
+    x, cache = normal(2, 6, WIDTH), KVCache()
+    attention(x[:, :4], cache=cache, lengths=torch.tensor([4, 2]))
+    return x, torch.stack([x[0, 4:6], x[1, 2:4]]), cache
+
+
+def test_a_mask_of_the_call_is_aligned_with_each_row():
+    attention = layer(causal=False)
+    x, chunk, cache = ragged(attention)
+    output = attention(chunk, cache=cache, mask=overt.Causal() & ~overt.Window(1, 1))
+    for row, seen in enumerate((4, 2)):
+        alone = attention(x[row, : seen + 2], mask=overt.Causal() & ~overt.Window(1, 1))
+        close(output[row], alone[seen:])
+
+
+@pytest.mark.parametrize("positions", [None, "relative"])
+def test_a_bias_of_the_call_is_aligned_with_each_row(positions):
+    attention, bias = layer(positions), overt.ALiBi(torch.tensor([1.0, 0.5, 0.25, 0.125]).double())
+    x, chunk, cache = ragged(attention)
+    output = attention(chunk, cache=cache, bias=bias)
+    for row, seen in enumerate((4, 2)):
+        close(output[row], attention(x[row, : seen + 2], bias=bias)[seen:])
+
+
+def test_a_mask_by_key_is_for_all_that_the_cache_holds():
+    attention, x, cache = layer(), normal(2, 6, WIDTH), KVCache()
+    visible = torch.tensor([[True, False, True, True, True, True], [True, True, True, True, False, True]])
+    attention(x[:, :4], cache=cache, mask=Keys(visible[:, :4]))
+    close(attention(x[:, 4:], cache=cache, mask=Keys(visible)), attention(x, mask=Keys(visible))[:, 4:])
+
+
+def test_beams_go_on_from_the_rows_they_come_from():
+    attention, x, cache = layer("rotary"), normal(2, 6, WIDTH), KVCache()
+    attention(x[:, :5], cache=cache)
+    cache.reorder(torch.tensor([1, 1, 0]))
+    order = torch.tensor([1, 1, 0])
+    close(attention(x[order, 5:], cache=cache), attention(x)[order, 5:])
+
+
+def test_what_is_taken_back_can_be_asked_anew():
+    attention, x, cache = layer("sinusoidal"), normal(2, 6, WIDTH), KVCache()
+    attention(normal(2, 6, WIDTH, seed=2), cache=cache)
+    cache.rewind(6)
+    attention(x[:, :4], cache=cache)
+    close(attention(x[:, 4:], cache=cache), attention(x)[:, 4:])
+
+
+def test_gradients_through_the_cache_are_those_of_the_whole_sequence():
+    attention, x = layer("relative", kv_heads=2), normal(2, 6, WIDTH).requires_grad_()
+    cache, leaves = KVCache(), [x, *attention.parameters()]
+    chunks = torch.cat([attention(x[:, i : i + 2], cache=cache) for i in range(0, 6, 2)], dim=1)
+    found, wanted = (torch.autograd.grad(output.square().sum(), leaves) for output in (chunks, attention(x)))
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+def test_memory_is_bounded_under_a_window():
+    attention, cache, most = layer("rotary", window=3), KVCache(window=4), 0
+    with torch.no_grad():
+        for place in range(40):
+            attention(normal(1, 1, WIDTH, seed=place), cache=cache)
+            most = max(most, cache.bytes)
+    assert most <= 4 * 5 * 2 * WIDTH * 8
+
+
+@pytest.mark.parametrize(
+    ("options", "window", "cure"),
+    [
+        ({}, 8, r"for window=None\. To mend it, use KVCache\(\)\."),
+        ({"window": 4}, 4, r"for window=4\. To mend it, use KVCache\(window=5\), a token's own place included"),
+        ({"window": (4, 0)}, 4, r"for window=\(4, 0\)\. To mend it, use KVCache\(window=5\)"),
+        ({"window": (None, 0)}, 4, r"for window=\(None, 0\)\. To mend it, use KVCache\(\)\."),
+    ],
+)
+def test_a_cache_that_forgets_what_the_layer_sees_is_refused(options, window, cure):
+    with pytest.raises(
+        InputError, match=rf"a cache keeps all that the layer's window sees; got KVCache\(window={window}\) " + cure
+    ):
+        layer(**options)(normal(2, 1, WIDTH), cache=KVCache(window=window))
+
+
+def test_a_cache_is_for_tokens_that_ask_themselves():
+    attention, x = layer(), normal(2, 3, WIDTH)
+    with pytest.raises(InputError, match=r"so they are keys and values too; got a key of another sequence beside cache="):
+        attention(x, normal(2, 4, WIDTH), cache=KVCache())
+    with pytest.raises(InputError, match="prepared keys bring their values and lengths, and need no cache; got cache"):
+        layer(causal=False)(x, layer(causal=False).prepare(x), cache=KVCache())
+    close(attention(x, x, x, cache=KVCache()), attention(x))
