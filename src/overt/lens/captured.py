@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from overt.biases import Bias
 from overt.errors import InputError
 from overt.kernels.call import Call
+from overt.lens.written_out import AsKept
 from overt.masks import Mask
 from overt.pieces import piece
 from overt.scores import Cosine, Dot, Gaussian
@@ -112,7 +113,9 @@ def sliceable(call: Call) -> bool:
 
 def size(call: Call, output: Tensor, heads: int = 1, total: int = 1) -> int:
     """Bytes that a copy of these heads takes."""
-    tensors = (call.query, call.key, call.value, output)
+    tensors = [call.query, call.key, call.value, output]
+    if isinstance(call.normalizer, AsKept):
+        tensors.append(call.bias)  # the model's weights themselves
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors) * heads // total
 
 

@@ -2,23 +2,28 @@
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from overt.errors import InputError
 from overt.files import whole
+from overt.kernels.call import Call
 from overt.lens.captured import Captured, Kept, Once
 from overt.lens.offloading import tensor_files, unexpanded
 from overt.lens.plain_data import known, plain, restored
 from overt.lens.recording import Recording
+from overt.lens.summarized import Summarized
 from overt.lens.tokens import Tokens
 from overt.masks import Dense
+from overt.summary import Summary
 
 FORMAT = 1
+_KEY = "overt.recording"
 _LONGEST = 90 * 10**6  # bytes of a header that readers of safetensors accept, with room for the tensors' own
 
 
@@ -42,7 +47,7 @@ def save(recording: Recording, path: str | os.PathLike[str]) -> None:
             cure="record fewer with layers=[…], or fewer passes",
         )
     with whole(path) as temporary:
-        tensor_files().torch.save_file(writer.tensors, temporary, metadata={"overt.recording": metadata})
+        tensor_files().torch.save_file(writer.tensors, temporary, metadata={_KEY: metadata})
 
 
 def load(path: str | os.PathLike[str]) -> Recording:
@@ -65,48 +70,46 @@ def load(path: str | os.PathLike[str]) -> Recording:
     files = tensor_files("overt.lens.load")
     if not Path(path).is_file():
         raise InputError("overt.lens.load reads a file", got=f"{path}, which is none", cure="check the path")
+    held, found = None, None
     try:
         with files.safe_open(path, "pt") as opened:
-            metadata = (opened.metadata() or {}).get("overt.recording")
-            return _read(json.loads(metadata), opened) if metadata is not None else _foreign(path)
-    except InputError:
-        raise
-    except (files.SafetensorError, ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError) as error:
+            held = json.loads((opened.metadata() or {}).get(_KEY, "null"))
+            if held is not None and held["format"] <= FORMAT:
+                found = _recording(held, opened.get_tensor)
+    except (files.SafetensorError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, OSError) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
         raise InputError(
-            f"{path} cannot be read as a recording",
-            got=" ".join(f"{type(error).__name__}: {error}".split()),
-            cure="save it again: the file is damaged",
+            f"{path} cannot be read as a recording", got=reason, cure="save it again: the file is damaged"
         ) from error
-
-
-def _read(held: dict[str, Any], opened: Any) -> Recording:
-    if held["format"] > FORMAT:
+    if held is None:
+        raise InputError(
+            f"{path} holds no recording", got="a safetensors file from elsewhere", cure="pass a file that recording.save wrote"
+        )
+    if found is None:
         raise InputError(
             f"this overt reads recordings of format {FORMAT}",
             got=f"format {held['format']}, written by a newer one",
             cure="update it: pip install --upgrade overt",
         )
-
-    def get(place: Any) -> Tensor:
-        name, shape = place
-        return opened.get_tensor(name).expand(shape)
-
-    strings = Tokens.of(held["query_tokens"], held["key_tokens"])
-    recording = Recording(held["model"], missing=restored(held["missing"], get), strings=strings, turns=held["turns"])
-    recording.calls += [_call(restored(call, get)) for call in held["calls"]]
-    return recording
-
-
-def _call(found: Any) -> Captured:
-    if not isinstance(found, Captured):
-        raise TypeError(f"a {type(found).__name__} stands where a call was saved")
     return found
 
 
-def _foreign(path: Any) -> NoReturn:
-    raise InputError(
-        f"{path} holds no recording", got="a safetensors file from elsewhere", cure="pass a file that recording.save wrote"
-    )
+def _recording(held: dict[str, Any], tensor: Callable[[str], Tensor]) -> Recording:
+    def get(place: Any) -> Tensor:
+        name, shape = place
+        return tensor(name).expand(shape)
+
+    strings = Tokens.of(held["query_tokens"], held["key_tokens"])
+    recording = Recording(held["model"], missing=restored(held["missing"], get), strings=strings, turns=held["turns"])
+    recording.calls += [_checked(restored(call, get)) for call in held["calls"]]
+    return recording
+
+
+def _checked(call: Any) -> Captured:
+    inside = call.call if isinstance(call, Kept) else call.summary if isinstance(call, Summarized) else None
+    if not isinstance(inside, Call | Summary):
+        raise TypeError("something else stands where a call was saved")
+    return call
 
 
 class _Writer:
