@@ -194,7 +194,7 @@ class Head:
 
     def _part(self, tensor: Tensor) -> Tensor:
         tensor = one(tensor, self._index, self._count) if self.call.query.ndim >= 4 else tensor
-        return tensor.reshape(-1, *tensor.shape[-2:])
+        return tensor.reshape(math.prod(tensor.shape[:-2]), *tensor.shape[-2:])  # features may be none, so no −1
 
 
 def one(tensor: Tensor, head: int, total: int) -> Tensor:
