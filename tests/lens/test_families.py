@@ -5,11 +5,11 @@ import threading
 
 import pytest
 import torch
-from families import FAMILIES, LENGTH, Family, attentions, same
 from transformers import AttentionInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.llama.modeling_llama import eager_attention_forward
 
+from families import FAMILIES, LENGTH, Family, attentions, same
 from overt.errors import InputError
 from overt.lens import record
 from overt.lens.ranges import Ranges, mask_kind
@@ -213,7 +213,7 @@ def test_a_path_that_cannot_be_seen_into_is_missing_with_the_cure():
         del AttentionInterface._global_mapping["opaque"]
     layer, reason = recording.missing[0]
     assert layer == "encoder.layer.0.attention.self"
-    assert reason.startswith('the function "opaque" of transformers\' registry attends where torch\'s functions cannot be seen')
+    assert reason.startswith("the function \"opaque\" of transformers' registry attends where torch's functions cannot be seen")
     assert reason.endswith('load the model with attn_implementation="sdpa" or "eager"')
 
 
@@ -238,7 +238,9 @@ def test_embeddings_may_be_given_in_the_place_of_tokens():
 
 def test_packed_documents_are_ranges():
     places = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]])
-    recording, _ = recorded(NAMED["Llama"].build("sdpa"), {**NAMED["Llama"].inputs(batch=1), "position_ids": places, "use_cache": False})
+    recording, _ = recorded(
+        NAMED["Llama"].build("sdpa"), {**NAMED["Llama"].inputs(batch=1), "position_ids": places, "use_cache": False}
+    )
     assert mask_kind(recording.calls[0].call) == "ranges"
     causal = torch.ones(LENGTH, LENGTH).tril()
     causal[4:, :4] = 0
@@ -266,9 +268,8 @@ def test_the_registry_is_as_it_was_after_a_recording_and_after_an_error():
     with record(model), record(model):
         assert AttentionInterface.get_interface is not before
     assert AttentionInterface.get_interface is before
-    with pytest.raises(RuntimeError, match="the user's own"), record(model):
-        model(**given)
-        raise RuntimeError("the user's own")
+    with pytest.raises(IndexError), record(model):
+        model(input_ids=given["input_ids"] + 60)
     assert AttentionInterface.get_interface is before
 
 
@@ -307,3 +308,16 @@ def test_too_much_is_refused_before_it_is_kept():
     model, given = NAMED["Llama"].build(), NAMED["Llama"].inputs()
     with pytest.raises(InputError, match="a recording keeps at most 5.0 kB"), record(model, limit=5_000):
         model(**given)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # torch.compile's own
+def test_flex_attention_runs_as_it_is_and_is_missing():
+    family = NAMED["Llama"]
+    model = family.build("flex_attention")
+    with torch.no_grad():
+        plain = model(**family.inputs())
+    recording, output = recorded(model, family.inputs())
+    assert same(output, plain)
+    assert [layer for layer, _ in recording.missing] == list(family.layers)
+    assert 'the function "flex_attention"' in recording.missing[0][1]

@@ -1,8 +1,8 @@
 import pytest
 import torch
-from families import FAMILIES, Family
 from transformers import GenerationMixin, StaticCache
 
+from families import FAMILIES, Family
 from overt.lens import record
 from overt.lens.ranges import mask_kind
 
@@ -16,7 +16,13 @@ WAYS = {"greedy": {"num_beams": 1}, "beam": {"num_beams": 3}}
 def written(model, family: Family, **options):
     """What `generate` gives for two prompts, the first padded where there is padding."""
     given = {name: tensor for name, tensor in family.inputs("left").items() if name != "decoder_input_ids"}
-    exact = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False, "return_dict_in_generate": True, "output_scores": True}
+    exact = {
+        "max_new_tokens": NEW,
+        "min_new_tokens": NEW,
+        "do_sample": False,
+        "return_dict_in_generate": True,
+        "output_scores": True,
+    }
     # Whisper's own `generate` returns the attention of some beams only.
     return GenerationMixin.generate(model, **given, **exact, **options)
 

@@ -10,7 +10,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Protocol
@@ -20,12 +20,15 @@ from torch import Tensor
 
 from overt.errors import OvertError
 from overt.kernels.call import Call
+from overt.layers.bias_sum import sum_of
 from overt.lens.ranges import MasksSeen, Ranges
 from overt.lens.written_out import Mixed, agrees
 from overt.masks import Causal, as_mask
 from overt.normalizers import Softmax
 from overt.scores import Dot
 
+_COMPILED = {"flex_attention"}  # torch.compile cannot trace what follows the functions, so it runs alone
+_unseen = torch._C.DisableTorchFunction
 _ORDER = ("module", "query", "key", "value", "attention_mask")
 
 
@@ -93,7 +96,7 @@ class Entry:
         mask, bias = self.mask, self.position_bias
         if isinstance(mask, Tensor):
             mask, added = masks.read(mask[..., : self.key.shape[-2]])
-            bias = added if bias is None else bias if added is None else bias + added
+            bias = sum_of(bias, added)
         score, normalizer = Dot(self.asked.get("scaling"), softcap), Softmax(sink=None if sinks is None else sinks.flatten())
         return Call.of(self.query, self.key, value, score=score, mask=mask, bias=bias, normalizer=normalizer)
 
@@ -215,7 +218,7 @@ def _noted(function: Callable, name: str, catcher: Following) -> Callable:
         entry = Entry.of(name, args, kwargs)
         if entry is None:
             return function(*args, **kwargs)
-        with catcher.entered(entry):
+        with catcher.entered(entry), _unseen() if name in _COMPILED else nullcontext():
             return function(*args, **kwargs)
 
     return noted

@@ -57,11 +57,11 @@ def product(name: str, given: list[Any], output: Tensor) -> Product | None:
         letters = _einsum_letters(equation, tensors, output) if isinstance(equation, str) and len(tensors) == 2 else None
         return None if letters is None else Product(tensors[0], tensors[1], output, letters)
     if name == "baddbmm":
-        added, left, right, beta, alpha = (*given, None, None)[:5]
-        kept = {None: added, 1: added, 0: None}
-        if beta not in kept:
+        added, left, right = given[:3]
+        beta, alpha = (1.0 if number is None else number for number in (*given[3:], None, None)[:2])
+        if beta not in (0, 1):
             return None
-        return Product(left, right, output, ("bij", "bjk", "bik"), 1.0 if alpha is None else alpha, kept[beta])
+        return Product(left, right, output, ("bij", "bjk", "bik"), alpha, added if beta else None)
     if name not in ("matmul", "bmm", "mm"):
         return None
     left, right = given[:2]

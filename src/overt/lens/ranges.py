@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from overt.errors import InputError
 from overt.kernels.call import Call
@@ -172,7 +173,8 @@ def mask_kind(call: Call) -> str:
     mask = call.mask
     while hasattr(mask, "inner"):
         mask = mask.inner
-    square = isinstance(call.bias, Tensor) and min((1, 1, *call.bias.shape)[-2:]) > 1
+    held = [leaf for leaf in tree_leaves(call.bias) if isinstance(leaf, Tensor)]
+    square = any(tuple(leaf.shape[-2:]) == (call.queries, call.keys) and min(leaf.shape[-2:]) > 1 for leaf in held)
     if mask is None:
         return "tensor by reference" if square else "none"
     kind = "ranges" if isinstance(mask, Ranges | Causal) else "tensor by reference" if isinstance(mask, Dense) else "computed"

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from overt.errors import OvertError
 from overt.kernels.call import Call, unrounded
+from overt.layers.bias_sum import sum_of
 from overt.lens.products import Product, product
 from overt.lens.ranges import MasksSeen
 from overt.mechanism import formula
@@ -103,7 +104,7 @@ class Scores:
         for tensor in added:
             found = masks.read(tensor)
             mask = found.mask if mask is None else mask if found.mask is None else mask & found.mask
-            bias = found.bias if bias is None else bias if found.bias is None else bias + found.bias
+            bias = sum_of(bias, found.bias)
         return Call.of(query, key, value, score=Dot(self.scale), mask=mask, bias=bias)
 
 

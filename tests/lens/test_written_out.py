@@ -1,0 +1,312 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import GPTJConfig, GPTJModel, GPTNeoConfig, GPTNeoModel
+
+from families import FAMILIES
+from overt.errors import InputError
+from overt.lens import record
+from overt.lens.written_out import AsKept
+
+KEPT = ("query and key are not to be had here, so the model's own weights are kept",)
+BARRED = ~torch.ones(7, 7, dtype=torch.bool).tril()
+HEADS = (2, 4, 7, 8)  # B, H, Q, D
+
+
+def vectors(seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    return [torch.randn(HEADS, generator=draw) for _ in range(3)]
+
+
+class Written(nn.Module):
+    """A module that attends by the lines that it is given; it has four heads."""
+
+    def __init__(self, lines):
+        super().__init__()
+        self.lines, self.num_heads, self.weights = lines, 4, None
+
+    def forward(self, query, key, value):
+        return self.lines(self, query, key, value)
+
+
+def kept(self, weights):
+    """Remember the weights, to compare with."""
+    self.weights = weights.detach().clone()
+    return weights
+
+
+def plain(self, q, k, v):
+    return kept(self, torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(8), dim=-1)) @ v
+
+
+def masked_fill(self, q, k, v):
+    scores = (torch.matmul(q, k.mT) * 0.3).masked_fill(BARRED, -math.inf)
+    return torch.matmul(kept(self, functional.softmax(scores, dim=-1, dtype=torch.float32)).to(v.dtype), v)
+
+
+def where(self, q, k, v):
+    scores = torch.where(~BARRED, q @ k.mT, torch.tensor(torch.finfo(q.dtype).min))
+    return kept(self, scores.softmax(-1)).contiguous().matmul(v)
+
+
+def added(self, q, k, v):
+    scores = 0.2 * (q @ k.mT)
+    scores += torch.linspace(-1, 1, 7, dtype=q.dtype)
+    scores = scores + torch.zeros(7, 7, dtype=q.dtype).masked_fill(BARRED, -math.inf)
+    return kept(self, nn.Softmax(dim=-1)(scores)) @ v
+
+
+def merged(self, q, k, v):
+    q, k, v = (tensor.reshape(8, 7, 8) for tensor in (q, k, v))
+    scores = torch.baddbmm(torch.empty(8, 7, 7), q, k.mT, beta=0, alpha=0.3)
+    weights = torch.softmax(scores, dim=-1)
+    kept(self, weights.view(2, 4, 7, 7))
+    return torch.bmm(weights, v).view(HEADS)
+
+
+def named(self, q, k, v):
+    q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))  # (B, N, H, D)
+    scores = torch.einsum("bqhd,bkhd->bhqk", q * 8**-0.5, k)
+    return torch.einsum("bhqk, bkhe -> bqhe", kept(self, scores.softmax(dim=-1)), v)
+
+
+def shifted(self, q, k, v):
+    scores = q @ k.mT
+    scores = scores - scores.amax(-1, keepdim=True)
+    return kept(self, scores.softmax(-1)) @ v
+
+
+WHOLE = [plain, masked_fill, where, added, merged, named, shifted]
+
+
+def capped(self, q, k, v):
+    return kept(self, torch.softmax(torch.tanh(q @ k.mT), dim=-1)) @ v
+
+
+def cut(self, q, k, v):
+    """A column beside the keys takes its share, and is cut off."""
+    scores = torch.cat([q @ k.mT, torch.zeros(2, 4, 7, 1)], dim=-1)
+    return kept(self, torch.softmax(scores, dim=-1)[..., :-1]) @ v
+
+
+def turned(self, q, k, v):
+    weights = torch.softmax(torch.tanh(k @ q.mT), dim=-2)  # (B, H, K, Q)
+    kept(self, weights.mT)
+    return (v.mT @ weights).mT
+
+
+def one_head_over(self, q, k, v):
+    weights = torch.softmax(torch.sin(q @ k.mT), dim=-1).mean(1, keepdim=True)
+    return kept(self, weights) @ v
+
+
+BY_WEIGHTS = [capped, cut, turned, one_head_over]
+
+
+@pytest.mark.parametrize("lines", [*WHOLE, *BY_WEIGHTS], ids=lambda lines: lines.__name__)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_weights_are_the_modules_own_and_its_output_is_the_same_to_the_bit(lines, dtype):
+    if dtype is torch.bfloat16 and lines in (merged, cut):  # they mix their scores with a float32 tensor
+        dtype = torch.float64
+        torch.set_default_dtype(dtype)
+    try:
+        model, (q, k, v) = Written(lines), [tensor.to(dtype) for tensor in vectors()]
+        plain_output = model(q, k, v)
+        with record(model) as recording:
+            output = model(q, k, v)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(output, plain_output)
+    assert recording.layers == ["Written"]
+    assert recording.missing == []
+    total = model.weights.shape[1]
+    weights = torch.stack([recording[0, head].weights() for head in range(total)], dim=1)
+    torch.testing.assert_close(weights, model.weights.to(weights.dtype), rtol=0, atol=2e-2 if dtype is torch.bfloat16 else 1e-6)
+    assert recording.calls[0].notes == (() if lines in WHOLE else KEPT)
+    assert recording.calls[0].source == "softmax and product"
+    assert recording.verify().holds, str(recording.verify())
+
+
+@pytest.mark.parametrize("lines", WHOLE, ids=lambda lines: lines.__name__)
+def test_query_and_key_are_found_where_only_scales_and_masks_came_between(lines):
+    model, (q, k, v) = Written(lines), vectors()
+    with record(model) as recording:
+        model(q, k, v)
+    head = recording[0, 3]
+    factor = 8**-0.5 if lines is named else 1.0  # that one scales the query itself
+    torch.testing.assert_close(head.query, q[:, 3] * factor)
+    assert torch.equal(head.key, k[:, 3])
+    assert torch.equal(head.value, v[:, 3])
+
+
+def test_kept_weights_are_looked_at_like_any_others():
+    model, (q, k, v) = Written(capped), vectors()
+    with record(model) as recording:
+        model(q, k, v)
+    head, weights = recording[0, 1], model.weights[:, 1]
+    assert head.query.shape == (2, 7, 0)
+    torch.testing.assert_close(head.entropy(), torch.special.entr(weights).sum(-1), rtol=0, atol=1e-6)
+    torch.testing.assert_close(head.received(), weights.mean(-2), rtol=0, atol=1e-6)
+    assert torch.equal(head.top(3, 2).keys, weights[:, 3].topk(2).indices)
+    torch.testing.assert_close(head.steps(2).output[:, 0], (weights @ v[:, 1])[:, 2])
+
+
+def test_kept_weights_count_toward_the_limit():
+    model, tensors = Written(capped), vectors()
+    size = 4 * (2 * 4 * 7 * 7 + 2 * 2 * 4 * 7 * 8)  # float32 weights, value and output
+    with record(model, limit=size) as recording:
+        model(*tensors)
+    assert len(recording) == 1
+    with pytest.raises(InputError, match="a recording keeps at most"), record(model, limit=size - 1):
+        model(*tensors)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("scored", [True, False], ids=["query and key", "weights"])
+def test_weights_are_those_before_dropout(in_place, scored):
+    def dropped(self, q, k, v):
+        scores = q @ k.mT if scored else torch.tanh(q @ k.mT)
+        weights = kept(self, scores.softmax(-1))
+        return functional.dropout(weights, 0.5, training=self.training, inplace=in_place).to(v.dtype) @ v
+
+    model, tensors = Written(dropped), vectors()
+    torch.manual_seed(0)
+    plain_output = model(*tensors)
+    torch.manual_seed(0)
+    with record(model) as recording:
+        assert torch.equal(model(*tensors), plain_output)
+    torch.testing.assert_close(recording[0, 2].weights(), model.weights[:, 2], rtol=0, atol=1e-6)
+    assert "dropout 0.5 was drawn at random" in str(recording.verify())
+    with record(model.eval()) as recording:
+        model(*tensors)
+    assert recording.verify().holds
+
+
+def test_a_query_that_may_attend_to_nothing_has_no_weights():
+    def barred(self, q, k, v):
+        scores = (q @ k.mT).masked_fill(torch.arange(7)[:, None] == 3, -math.inf)
+        return torch.softmax(scores, dim=-1) @ v
+
+    model = Written(barred)
+    with record(model) as recording:
+        model(*vectors())
+    assert not recording[0, 0].weights()[:, 3].any()
+    assert "the model's own output is NaN for" in str(recording.verify())
+
+
+def test_scores_that_are_written_over_are_not_believed():
+    def overwritten(self, q, k, v):
+        weights = torch.softmax(q @ k.mT, dim=-1)
+        q.zero_()
+        return kept(self, weights) @ v
+
+    model = Written(overwritten)
+    with record(model) as recording:
+        model(*vectors())
+    torch.testing.assert_close(recording[0, 0].weights(), model.weights[:, 0], rtol=0, atol=1e-6)
+    assert recording.calls[0].notes == KEPT
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (lambda self, q, k, v: ((q @ k.mT).softmax(-1).unsqueeze(-1) * v.unsqueeze(-3)).sum(-2), "multiplied and summed"),
+        (lambda self, q, k, v: (1 - (q @ k.mT).softmax(-1) * 2) @ v, "turns weights negative"),
+        (
+            lambda self, q, k, v: torch.baddbmm(v[:, 0], (q @ k.mT).softmax(-1)[:, 0], v[:, 0]),
+            "an order that is not understood",
+        ),
+    ],
+    ids=["summed", "negative", "added"],
+)
+def test_what_cannot_be_matched_is_missing_with_the_reason(lines, reason):
+    model = Written(lines)
+    with record(model) as recording:
+        model(*vectors())
+    assert len(recording.calls) == 0
+    [(layer, said)] = recording.missing
+    assert layer == "Written"
+    assert reason in said
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        lambda self, q, k, v: q.softmax(-1),
+        lambda self, q, k, v: q[0, 0].softmax(-1) @ torch.ones(8, 3),
+        lambda self, q, k, v: (q @ k.mT) @ v,
+    ],
+    ids=["softmax alone", "a classifier's answer", "no softmax"],
+)
+def test_what_is_not_attention_is_neither_recorded_nor_missing(lines):
+    model = Written(lines)
+    with record(model) as recording:
+        model(*vectors())
+    assert recording.calls == []
+    assert recording.missing == []
+
+
+def test_attention_without_a_batch_is_recorded():
+    def alone(self, q, k, v):
+        return kept(self, torch.softmax(q @ k.T / math.sqrt(8), dim=-1)) @ v
+
+    model, tensors = Written(alone), [tensor[0, 0] for tensor in vectors()]
+    with record(model) as recording:
+        model(*tensors)
+    torch.testing.assert_close(recording[0, 0].weights()[0], model.weights)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*quantization is deprecated:DeprecationWarning", "ignore:.*quantize_per_tensor:UserWarning"
+)
+def test_quantised_projections_are_recorded():
+    class Quantised(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project, self.attend = nn.Linear(8, 8), Written(plain)
+
+        def forward(self, q, k, v):
+            return self.attend(self.project(q), self.project(k), v)
+
+    model = torch.ao.quantization.quantize_dynamic(Quantised().eval(), {nn.Linear})
+    with record(model) as recording:
+        model(*vectors())
+    torch.testing.assert_close(recording["attend", 1].weights(), model.attend.weights[:, 1])
+    assert recording.verify().holds
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: GPTJModel(GPTJConfig(n_embd=32, n_layer=2, n_head=4, rotary_dim=4, vocab_size=60)),
+        lambda: GPTNeoModel(
+            GPTNeoConfig(hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]], window_size=4)
+        ),
+    ],
+    ids=["GPT-J", "GPT-Neo"],
+)
+def test_models_outside_the_registry_are_recorded_with_query_and_key(model):
+    model = model().eval()
+    ids, seen = torch.randint(0, 60, (2, 9)), torch.ones(2, 9, dtype=torch.long)
+    seen[0, :3] = 0
+    with torch.no_grad(), record(model) as recording:
+        expected = model(ids, attention_mask=seen, output_attentions=True).attentions
+    for call, each in enumerate(expected):
+        torch.testing.assert_close(recording[call, 3].weights(), each[:, 3], rtol=0, atol=1e-5)
+        assert recording[call, 3].query.shape == (2, 9, 8)
+    assert recording.missing == []
+    assert recording.verify().holds
+
+
+def test_blooms_slopes_stay_linear_beside_rows_that_drown():
+    family = next(family for family in FAMILIES if family.name == "Bloom")
+    model = family.build()
+    with torch.no_grad(), record(model) as recording:
+        model(**family.inputs("left"))
+    bias = recording.calls[0].call.bias
+    held = sum(leaf.numel() for leaf in torch.utils._pytree.tree_leaves(bias))
+    assert held == 2 * 4 * 9 + 2 * 9  # a slope times each key's place, and a number a row
+    assert not isinstance(recording.calls[0].call.normalizer, AsKept)
