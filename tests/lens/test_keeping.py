@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils._pytree import tree_leaves
 
 import overt
 from overt.errors import InputError, KindError
@@ -222,13 +223,24 @@ with torch.no_grad(), overt.lens.record(model, offload="disk") as recording:
 """
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="resident memory is read from Linux's /proc")
 def test_resident_memory_does_not_grow_with_the_calls_that_go_to_files():
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
     found = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, env=environment, check=True).stdout
     grown, kept = map(float, found.split())
     assert kept > 192
     assert grown < 40
+
+
+def test_copies_from_elsewhere_are_moved_whole_and_a_shared_mask_once(monkeypatch):
+    mask = torch.rand(20, 20) > 0.3
+    monkeypatch.setattr(offloading, "_elsewhere", lambda tensor: True)
+    monkeypatch.setattr(offloading, "_on_cpu", torch.clone)
+    whole, other = pair(Fused(attn_mask=mask.expand(2, 4, 20, 20)), sequence(), offload="cpu")
+    assert all(torch.equal(one.weights(), head.weights()) for one, head in zip(whole.heads(), other.heads(), strict=True))
+    first, second = (call.call.mask for call in other.calls)
+    assert all(one is another for one, another in zip(tree_leaves(first), tree_leaves(second), strict=True))
+    mask[:] = True
+    assert other.verify().holds
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a CPU has nowhere to move copies from")
@@ -279,12 +291,12 @@ def test_every_step_of_a_growing_cache_counts():
             return functional.scaled_dot_product_attention(x[:, :, -1:], x, x)
 
     model, x = Growing(), torch.randn(1, 1, 9, 4)
+    steps = [x[:, :, :length] for length in range(1, 10)]
     with (
         pytest.raises(InputError, match="keeps at most 1.0 kB; got about 1.1 kB, 256 bytes"),
         record(model, limit=1000) as recording,
     ):
-        for length in range(1, 10):
-            model(x[:, :, :length])
+        list(map(model, steps))
     assert len(recording) == 6
     assert recording.bytes == sum((2 * length + 2) * 16 for length in range(1, 7))
 

@@ -30,7 +30,7 @@ class OnCpu:
             return len(held) - 1
 
         data = plain(call.settled(), put)
-        if all(leaf.device.type == "cpu" for leaf in held if isinstance(leaf, Tensor)):
+        if not any(isinstance(leaf, Tensor) and _elsewhere(leaf) for leaf in held):
             return call
         moved = [self._once(leaf, _on_cpu) if isinstance(leaf, Tensor) else leaf for leaf in held]
         return restored(data, moved.__getitem__)
@@ -109,6 +109,10 @@ def unexpanded(tensor: Tensor) -> Tensor:
         if size > 1 and stride == 0:
             tensor = tensor.narrow(dimension, 0, 1)
     return tensor
+
+
+def _elsewhere(tensor: Tensor) -> bool:
+    return tensor.device.type != "cpu"
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:
