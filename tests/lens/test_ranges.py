@@ -1,4 +1,5 @@
 import math
+import weakref
 
 import pytest
 import torch
@@ -150,11 +151,14 @@ def test_a_mask_in_the_place_of_another_is_read_anew():
         del mask
 
 
-def test_masks_that_are_not_ranges_are_not_held():
-    masks, mask = MasksSeen(), torch.rand(3, 3)
-    assert masks.read(mask).bias is mask
-    assert masks.read(mask).bias is mask
-    assert all(found is None for _, found in masks.seen.values())
+def test_a_mask_is_not_held_after_it_was_read():
+    masks, bias = MasksSeen(), torch.rand(3, 3)
+    assert masks.read(bias).bias is bias
+    assert masks.read(bias).bias is bias
+    held = [weakref.ref(bias), weakref.ref(mask := CAUSAL.clone())]
+    assert isinstance(masks.read(mask).mask, Ranges)
+    del bias, mask
+    assert [each() for each in held] == [None, None]
 
 
 def test_inference_tensors_are_read_each_time():

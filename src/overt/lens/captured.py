@@ -1,17 +1,17 @@
 """One recorded call of attention: what went in, what came out, and which heads of it are kept."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves, tree_map
 
 from overt.biases import Bias
 from overt.errors import InputError
 from overt.kernels.call import Call
+from overt.lens.once import Once
 from overt.lens.written_out import AsKept
 from overt.masks import Mask
 from overt.pieces import piece
@@ -119,7 +119,7 @@ def size(call: Call, output: Tensor, heads: int = 1, total: int = 1) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors) * heads // total
 
 
-def copied(call: Call, output: Tensor, heads: tuple[int, ...], total: int, once: "Once") -> tuple[Call, Tensor]:
+def copied(call: Call, output: Tensor, heads: tuple[int, ...], total: int, once: Once) -> tuple[Call, Tensor]:
     """The call with copies of its inputs, cut down to these heads: models write over their own buffers, caches above all.
 
     Mask and bias are the model's own tensors, cut off from its gradients.
@@ -147,7 +147,7 @@ def chosen(tensor: Tensor, heads: tuple[int, ...], total: int) -> Tensor:
     return tensor.index_select(-3, torch.tensor([head // group for head in heads], device=tensor.device))
 
 
-def own(held: Any, once: "Once") -> Any:
+def own(held: Any, once: Once) -> Any:
     """The same piece with its tensors detached; an object of the caller's own stays as it is.
 
     Tensors made in inference mode do not count how often they are written to, so these are copied.
@@ -155,27 +155,8 @@ def own(held: Any, once: "Once") -> Any:
     return tree_map(lambda leaf: _detached(leaf, once) if isinstance(leaf, Tensor) else leaf, held)
 
 
-def _detached(tensor: Tensor, once: "Once") -> Tensor:
+def _detached(tensor: Tensor, once: Once) -> Tensor:
     return once(tensor, Tensor.clone, torch.equal) if tensor.is_inference() else tensor.detach()
-
-
-class Once:
-    """Makes something of a tensor, and gives it again for the same memory, which the layers of a model share: masks above all."""
-
-    def __init__(self):
-        self._made: dict[tuple, tuple[StorageWeakRef, Any]] = {}
-
-    def __call__(
-        self, tensor: Tensor, make: Callable[[Tensor], Any], still: Callable[[Any, Tensor], bool] | None = None
-    ) -> Any:
-        """What `make` gives for the tensor; what it gave before, where nothing was written there since, or `still` says so."""
-        self._made = {key: made for key, made in self._made.items() if not made[0].expired()}
-        storage = tensor.untyped_storage()
-        version = None if tensor.is_inference() else tensor._version
-        key = (storage._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, version)
-        if key not in self._made or (still is not None and not still(self._made[key][1], tensor)):
-            self._made[key] = (StorageWeakRef(storage), make(tensor))
-        return self._made[key][1]
 
 
 @piece

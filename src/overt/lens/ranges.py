@@ -5,7 +5,6 @@ bool or with −inf added to the scores, and hands the same tensor to every laye
 """
 
 import math
-import weakref
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from overt.errors import InputError
 from overt.kernels.call import Call
+from overt.lens.once import Once
 from overt.masks import Causal, Dense, Mask
 from overt.pieces import piece
 
@@ -141,24 +141,20 @@ def _edges_of_float(mask: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
 class MasksSeen:
     """Reads each mask tensor once, however many layers it is handed to, and again where it was written over."""
 
-    def __init__(self, most: int = 16):
-        self.most = most
-        self.seen: dict[tuple, tuple[weakref.ref[Tensor], Read | None]] = {}  # None: not to be told in ranges
+    def __init__(self):
+        self._once = Once()
 
     def read(self, mask: Tensor) -> Read:
         """What `read` says of it."""
         if mask.is_inference():  # torch does not count how often these are written to
             return read(mask)
-        owner = mask if mask._base is None else mask._base
-        place = (mask.data_ptr(), mask.shape, mask.stride(), mask.dtype, mask._version)
-        known = self.seen.get(place)
-        if known is not None and known[0]() is owner:
-            return known[1] or _as_it_is(mask)
-        found = read(mask)
-        self.seen[place] = weakref.ref(owner), found if isinstance(found.mask, Ranges) else None
-        if len(self.seen) > self.most:
-            del self.seen[next(iter(self.seen))]
-        return found
+        return self._once(mask, _in_ranges) or _as_it_is(mask)
+
+
+def _in_ranges(mask: Tensor) -> Read | None:
+    """What `read` says where that is ranges, which hold nothing of the mask itself."""
+    found = read(mask)
+    return found if isinstance(found.mask, Ranges) else None
 
 
 def mask_kind(call: Call) -> str:

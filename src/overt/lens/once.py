@@ -1,0 +1,26 @@
+"""Work on a tensor that many layers share, done once."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+
+class Once:
+    """Makes something of a tensor, and gives it again for the same memory, which the layers of a model share: masks above all."""
+
+    def __init__(self):
+        self._made: dict[tuple, tuple[StorageWeakRef, Any]] = {}
+
+    def __call__(
+        self, tensor: Tensor, make: Callable[[Tensor], Any], still: Callable[[Any, Tensor], bool] | None = None
+    ) -> Any:
+        """What `make` gives for the tensor; what it gave before, where nothing was written there since, or `still` says so."""
+        self._made = {key: made for key, made in self._made.items() if not made[0].expired()}
+        storage = tensor.untyped_storage()
+        version = None if tensor.is_inference() else tensor._version
+        key = (storage._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, version)
+        if key not in self._made or (still is not None and not still(self._made[key][1], tensor)):
+            self._made[key] = (StorageWeakRef(storage), make(tensor))
+        return self._made[key][1]
