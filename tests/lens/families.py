@@ -82,6 +82,16 @@ class Family:
         return seen[:, -queries:] == 0
 
 
+def written(model, family: Family, tokens: int = 4, **options):
+    """What `generate` gives for two prompts, the first padded where there is padding."""
+    given = {name: tensor for name, tensor in family.inputs("left").items() if name != "decoder_input_ids"}
+    exact = {"max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": False}
+    # Whisper's own `generate` returns the attention of some beams only.
+    return transformers.GenerationMixin.generate(
+        model, **given, **exact, return_dict_in_generate=True, output_scores=True, **options
+    )
+
+
 def attentions(output: Any) -> list[Tensor]:
     """The weights (B, H, Q, K) that a model returns itself, in the order in which it attends."""
     if "encoder_attentions" not in output:
@@ -97,7 +107,8 @@ def same(first: Any, second: Any) -> bool:
 
 
 def _tensors(output: Any) -> list[Tensor]:
-    return [leaf for leaf in torch.utils._pytree.tree_leaves(dict(output)) if isinstance(leaf, Tensor)]
+    held = output if isinstance(output, tuple) else dict(output)
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(held) if isinstance(leaf, Tensor)]
 
 
 def _each(*names: str) -> tuple[str, ...]:

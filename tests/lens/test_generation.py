@@ -1,30 +1,16 @@
 import pytest
 import torch
-from transformers import GenerationMixin, StaticCache
+from transformers import StaticCache
 
-from families import FAMILIES, Family
+from families import FAMILIES, Family, same, written
 from overt.lens import record
 from overt.lens.ranges import mask_kind
 
-NEW = 4  # tokens written
+NEW = 4  # tokens that are written
 WRITERS = [family for family in FAMILIES if family.generates]
 CASES = [pytest.param(family, path, id=f"{family.name}-{path}") for family in WRITERS for path in family.paths]
 NAMED = {family.name: family for family in FAMILIES}
 WAYS = {"greedy": {"num_beams": 1}, "beam": {"num_beams": 3}}
-
-
-def written(model, family: Family, **options):
-    """What `generate` gives for two prompts, the first padded where there is padding."""
-    given = {name: tensor for name, tensor in family.inputs("left").items() if name != "decoder_input_ids"}
-    exact = {
-        "max_new_tokens": NEW,
-        "min_new_tokens": NEW,
-        "do_sample": False,
-        "return_dict_in_generate": True,
-        "output_scores": True,
-    }
-    # Whisper's own `generate` returns the attention of some beams only.
-    return GenerationMixin.generate(model, **given, **exact, **options)
 
 
 def steps(output) -> list[list[torch.Tensor]]:
@@ -45,7 +31,7 @@ def test_what_is_written_is_the_same_and_each_forward_is_a_pass(family: Family, 
     with record(model) as recording, model.register_forward_hook(lambda *_: forwards.append(None)):
         output = written(model, family, **WAYS[way])
     assert torch.equal(output.sequences, plain.sequences)
-    assert all(torch.equal(*pair) for pair in zip(output.scores, plain.scores, strict=True))
+    assert same(output.scores, plain.scores)
     assert len(forwards) == NEW
     assert len(recording.passes) == len(forwards) + len(counted) - 1
     assert [each.layers for each in recording.passes] == layers_by_pass(family)
