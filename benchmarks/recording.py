@@ -1,0 +1,100 @@
+"""What recording costs: all-MiniLM-L6-v2 over 512 tokens, recorded in every way, beside the plain forward pass.
+
+    OMP_NUM_THREADS=2 HF_HUB_OFFLINE=1 python benchmarks/recording.py [--runs 30] [--hugging-face]
+
+Runs alternate, so that other work on the machine meets all of them alike. Outputs are compared to the bit first; if any
+differs, nothing is printed. `--hugging-face` runs transformers' own BertModel of the same weights.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from overt.lens import record, text_model
+
+WAYS: dict[str, dict] = {
+    'keep="qkv"': {},
+    'keep="summary"': {"keep": "summary"},
+    'offload="disk"': {"offload": "disk"},
+}
+
+
+def main() -> None:
+    """Measure and print the table."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--runs", type=int, default=30)
+    options.add_argument("--length", type=int, default=512)
+    options.add_argument("--hugging-face", action="store_true")
+    given = options.parse_args()
+    name, model = ("BertModel of transformers", hugging_face()) if given.hugging_face else ("overt's MiniLM", minilm())
+    numbers = torch.Generator().manual_seed(0)
+    ids = torch.randint(1000, 20000, (1, given.length), generator=numbers)
+    held, runs = compared(model, ids)
+    times = alternating(runs, given.runs)
+    print(f"{name}, {given.length} tokens, {given.runs} alternating runs, {torch.get_num_threads()} threads")
+    print(f"{'':16}{'median':>10}{'least':>10}{'ratio of medians':>19}{'of least':>10}{'kept':>10}")
+    plain = times["plain"]
+    for way, taken in times.items():
+        median, least = statistics.median(taken), min(taken)
+        ratios = f"{median / statistics.median(plain):>19.2f}{least / min(plain):>10.2f}"
+        print(f"{way:16}{median * 1e3:>7.1f} ms{least * 1e3:>7.1f} ms{ratios}{held[way] / 1e6:>7.1f} MB")
+
+
+def minilm() -> torch.nn.Module:
+    """The model from its package."""
+    return text_model.find().network
+
+
+def hugging_face() -> torch.nn.Module:
+    """transformers' own model from the same files."""
+    from overt.lens.hub_model import HubModel
+
+    return HubModel(str(text_model.packaged_folder())).network
+
+
+def compared(model: torch.nn.Module, ids: Tensor) -> tuple[dict[str, int], dict[str, Callable[[], object]]]:
+    """The bytes that each way keeps, and its run; ends here if an output is not the plain one, to the bit."""
+    expected, held, runs = _tensor(_plain(model, ids)), {"plain": 0}, {"plain": lambda: _plain(model, ids)}
+    for way, options in WAYS.items():
+        output, recording = _recorded(model, ids, options)
+        if not torch.equal(_tensor(output), expected) or not recording.verify().holds:
+            sys.exit(f"{way}: the output is not that of the plain run")
+        held[way] = recording.bytes
+        runs[way] = lambda options=options: _recorded(model, ids, options)
+    return held, runs
+
+
+def alternating(runs: dict[str, Callable[[], object]], count: int) -> dict[str, list[float]]:
+    """Seconds of each run, one of each kind after the other."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(count):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - start)
+    return times
+
+
+@torch.no_grad()
+def _plain(model, ids: Tensor):
+    return model(ids)
+
+
+@torch.no_grad()
+def _recorded(model, ids: Tensor, options: dict):
+    with record(model, **options) as recording:
+        output = model(ids)
+    return output, recording
+
+
+def _tensor(output) -> Tensor:
+    return output if isinstance(output, Tensor) else output.last_hidden_state
+
+
+if __name__ == "__main__":
+    main()
