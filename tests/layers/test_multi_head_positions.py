@@ -161,3 +161,8 @@ def test_gradients_reach_every_parameter(name):
     told(normal(B, N, WIDTH)).square().sum().backward()
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in told.parameters())
     assert name != "relative" or (told.positions.table.grad != 0).any()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_causal_layer_has_all_its_relative_buckets_for_what_came_before(causal):
+    assert MultiHeadAttention(16, 4, positions="relative", causal=causal).positions.bidirectional is not causal

@@ -22,7 +22,7 @@ from overt.errors import InputError, KindError
 from overt.layers.padding import blanked, checked_lengths
 
 
-class Held(NamedTuple):
+class Slots(NamedTuple):
     """What the queries of a chunk may attend to: the S slots that are kept for them.
 
     `key` (B, Hk, S, D) and `value` (B, Hk, S, E); `offset`, the slot of the chunk's first token, as masks and biases take it: an
@@ -64,7 +64,7 @@ class KVCache:
         self._used: list[int] = []  # how many slots of each row are filled; kept off the device, so that nothing waits for it
         self._first: list[int] = []  # the absolute position of each row's slot 0
 
-    def extend(self, key: Tensor, value: Tensor, lengths: Any = None) -> Held:
+    def extend(self, key: Tensor, value: Tensor, lengths: Any = None) -> Slots:
         """Add a chunk at the end of each row and give what its queries may attend to.
 
         key (B, Hk, n, D) and value (B, Hk, n, E). `lengths` (B,) says how many of the n tokens are each row's own; the rest is
@@ -198,7 +198,7 @@ class KVCache:
         self._first = [first + start for first, start in zip(self._first, starts, strict=True)]
         self._used = kept
 
-    def _held(self, before: list[int]) -> Held:
+    def _held(self, before: list[int]) -> Slots:
         """The slots from the first that the chunk may see to the last that is filled."""
         low = 0 if self.window is None else max(min(before, default=0) - (self.window - 1), 0)
         key, value = (tensor[:, :, low : max(self._used, default=0)] for tensor in self._stored)
@@ -210,7 +210,7 @@ class KVCache:
                 [first + low for first in self._first],
             )
         )
-        return Held(key, value, offset, None if isinstance(filled, int) else filled, first)
+        return Slots(key, value, offset, None if isinstance(filled, int) else filled, first)
 
 
 def _put(tensor: Tensor, new: Tensor, slots: list[int]) -> None:

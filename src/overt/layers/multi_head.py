@@ -93,7 +93,7 @@ class MultiHeadAttention(nn.Module):
         self.output = _projection(heads * self.head_width, width, bias)
         self.extra_key = nn.Parameter(torch.randn(keys) * keys**-0.5) if extra_key else None
         self.extra_value = nn.Parameter(torch.randn(keys) * keys**-0.5) if extra_key else None
-        self.positions = named(positions, heads, self.head_width, width) or Positions()
+        self.positions = named(positions, heads, self.head_width, width, causal) or Positions()
         self.score = Held(Dot() if score is None else _piece("score", score))
         self.normalizer = Held(Softmax() if normalizer is None else _piece("normalizer", normalizer))
 

@@ -183,8 +183,10 @@ class GivenBias(Positions):
         return replace(bias, offset=offset) if bias.offset is None else bias
 
 
-def named(positions: Any, heads: int, head_width: int, width: int) -> Positions | None:
+def named(positions: Any, heads: int, head_width: int, width: int, causal: bool = False) -> Positions | None:
     """The positions that a layer is given: a name of the table above, a module, a bias of overt.biases, or None.
+
+    In a causal layer the buckets of "relative" all go to what came before.
 
     >>> named("rotary", heads=8, head_width=64, width=512)
     Rotary(64, base=10000.0)
@@ -196,7 +198,7 @@ def named(positions: Any, heads: int, head_width: int, width: int) -> Positions 
     kinds: dict[str, Callable[[], Positions]] = {
         "sinusoidal": lambda: Sinusoidal(width),
         "rotary": lambda: Rotary(head_width),
-        "relative": lambda: RelativePositions(heads),
+        "relative": lambda: RelativePositions(heads, bidirectional=not causal),
         "alibi": lambda: AlibiPositions(heads),
     }
     if not isinstance(positions, str):
