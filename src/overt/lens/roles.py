@@ -76,36 +76,56 @@ class Shares:
         )
         self.sums: dict[str, Tensor] = {}
         self.counts: dict[str, Tensor] = {}
-        self.first = _First()
+        self.start: Tensor | None = None
 
     def add(self, first: int, masked: Tensor, weights: Tensor) -> None:
         """Count a block's rows, from row `first` on: masked scores and weights (..., rows, K)."""
         if not masked.numel():
             return
         masked, weights = self._by_head(masked), self._by_head(weights)  # (B, H, rows, K)
-        allowed = masked > masked.amax(-1, keepdim=True) - _BARRED
-        choice = allowed.sum(-1) > 1  # (B, H, rows)
+        allowed, count = self._allowed(masked)
+        choice = count > 1  # (B, H, rows)
         own = torch.arange(first, first + masked.shape[-2], device=self.device) + self.aligned  # (rows,)
         if self.one_sequence:
-            for name, step in (("previous token", -1), ("next token", 1)):
-                self._count(name, *_at(own + step, allowed, weights), choice)
-            self.first.add(own, allowed & choice[..., None], allowed, weights)
+            start = self._start(allowed)  # (B, 1)
+            self._count("previous token", *_at(own - 1, own > 0, allowed, weights), choice)
+            self._count("next token", *_at(own + 1, own < self.kept.keys - 1, allowed, weights), choice)
+            self._count("first token", *_at(start, own > start, allowed, weights), choice)
         if self.one_sequence and self.words is None:
-            self._count("same token", *_at(own, allowed, weights), choice)
+            self._count("same token", *_at(own, own >= 0, allowed, weights), choice)
         for name, pattern in self._of_words(own).items():  # (B, 1, rows or 1, K)
             self._count(name, (allowed & pattern).any(-1), torch.where(pattern, weights, 0).sum(-1), choice)
-        spread = torch.special.entr(weights.double()).sum(-1) / allowed.sum(-1).clamp(min=2).double().log()
+        spread = torch.special.entr(weights).sum(-1) / count.clamp(min=2).log()
         self._count("uniform", choice, spread, choice)
 
     def means(self) -> tuple[dict[str, float], ...]:
         """Each kept head's mean share of every pattern that any query could follow."""
-        if self.one_sequence and self.sums:
-            self.sums["first token"], self.counts["first token"] = self.first.totals(self.kept)
         places = [self.kept.copies.index(head) for head in self.kept.heads]
         numbers = {name: (self.sums[name].tolist(), self.counts[name].tolist()) for name in self.sums}
         return tuple(
             {name: total[place] / count[place] for name, (total, count) in numbers.items() if count[place]} for place in places
         )
+
+    def _allowed(self, masked: Tensor) -> tuple[Tensor, Tensor]:
+        """Which keys each query may attend to, and how many they are: (B, H, rows, K) and (B, H, rows)."""
+        if self.kept.call.mask is None and self.kept.call.bias is None:
+            everything = torch.ones((), dtype=torch.bool, device=self.device).expand(masked.shape)
+            return everything, torch.full(masked.shape[:-1], float(self.kept.keys), device=self.device)
+        allowed = masked > masked.amax(-1, keepdim=True) - _BARRED
+        return allowed, allowed.sum(-1, dtype=torch.float32)
+
+    def _start(self, allowed: Tensor) -> Tensor:
+        """The first key that any of the first queries may attend to, which is no padding: (B, 1).
+
+        Queries that continue a cache do not tell padding from a window's edge: there it is key 0.
+        """
+        if self.start is None:
+            self.start = torch.full((allowed.shape[0], 1), -1, device=self.device) * (self.kept.queries == self.kept.keys)
+        if bool((self.start < 0).any()):
+            seen = allowed.any(-2).any(1)  # (B, K)
+            found = torch.where(seen.any(-1), seen.int().argmax(-1), -1)[:, None]
+            self.start = torch.where(self.start < 0, found, self.start)
+        return self.start
 
     def _by_head(self, tensor: Tensor) -> Tensor:
         call = self.kept.call
@@ -128,31 +148,12 @@ class Shares:
         return patterns
 
 
-class _First:
-    """The weight on each key from the queries after it, until it is known which key is the first that anyone may attend to."""
-
-    def __init__(self):
-        self.sums = self.counts = self.seen = torch.zeros(())
-
-    def add(self, own: Tensor, counted: Tensor, allowed: Tensor, weights: Tensor) -> None:
-        after = own[:, None] > torch.arange(weights.shape[-1], device=own.device)
-        counted = counted & after
-        self.sums = self.sums + torch.where(counted, weights, 0).double().sum(-2)  # (B, H, K)
-        self.counts = self.counts + counted.sum(-2)
-        self.seen = self.seen + allowed.any(-2).any(1)  # (B, K)
-
-    def totals(self, kept: Kept) -> tuple[Tensor, Tensor]:
-        """Sums and counts of each head. Some queries alone do not tell padding from a window: there it is key 0."""
-        first = self.seen.bool().int().argmax(-1) * (kept.queries == kept.keys)  # (B,)
-        index = first[:, None, None].expand(*self.sums.shape[:2], 1)
-        return self.sums.gather(-1, index).sum((0, 2)), self.counts.gather(-1, index).sum((0, 2))
-
-
-def _at(places: Tensor, allowed: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Whether each row may attend to the key at its place, and the weight that it gives it: (B, H, rows) both."""
-    there = (places >= 0) & (places < weights.shape[-1])
-    index = places.clamp(0, weights.shape[-1] - 1)[:, None].expand(*weights.shape[:-1], 1)
-    return allowed.gather(-1, index)[..., 0] & there, weights.gather(-1, index)[..., 0]
+def _at(places: Tensor, there: Tensor, allowed: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Whether each row may attend to the key at its place, if it is there, and the weight that it gives it: (B, H, rows) both."""
+    index = places.clamp(0, weights.shape[-1] - 1).expand(weights.shape[0], weights.shape[2])[:, None, :, None]
+    index = index.expand(*weights.shape[:-1], 1)
+    reached = allowed.gather(-1, index)[..., 0] & there.expand(weights.shape[0], weights.shape[2])[:, None]
+    return reached, weights.gather(-1, index)[..., 0]
 
 
 def _numbered(words: Words) -> list[list[int]]:
