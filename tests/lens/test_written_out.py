@@ -73,13 +73,19 @@ def named(self, q, k, v):
     return torch.einsum("bhqk, bkhe -> bqhe", kept(self, scores.softmax(dim=-1)), v)
 
 
+def filled_in_place(self, q, k, v):
+    scores = torch.matmul(input=q, other=k.mT).div_(2.0)
+    scores.masked_fill_(mask=BARRED, value=-math.inf)
+    return torch.matmul(kept(self, torch.softmax(input=scores, dim=-1)), v)
+
+
 def shifted(self, q, k, v):
     scores = q @ k.mT
     scores = scores - scores.amax(-1, keepdim=True)
     return kept(self, scores.softmax(-1)) @ v
 
 
-WHOLE = [plain, masked_fill, where, added, merged, named, shifted]
+WHOLE = [plain, masked_fill, where, added, merged, named, filled_in_place, shifted]
 
 
 def capped(self, q, k, v):
@@ -216,11 +222,15 @@ def test_scores_that_are_written_over_are_not_believed():
         (lambda self, q, k, v: ((q @ k.mT).softmax(-1).unsqueeze(-1) * v.unsqueeze(-3)).sum(-2), "multiplied and summed"),
         (lambda self, q, k, v: (1 - (q @ k.mT).softmax(-1) * 2) @ v, "turns weights negative"),
         (
+            lambda self, q, k, v: torch.einsum("bhqk,bhke,eo->bhqo", (q @ k.mT).softmax(-1), v, torch.eye(8)),
+            "weights meet their values in einsum, which is not followed",
+        ),
+        (
             lambda self, q, k, v: torch.baddbmm(v[:, 0], (q @ k.mT).softmax(-1)[:, 0], v[:, 0]),
             "an order that is not understood",
         ),
     ],
-    ids=["summed", "negative", "added"],
+    ids=["summed", "negative", "three at once", "added"],
 )
 def test_what_cannot_be_matched_is_missing_with_the_reason(lines, reason):
     model = Written(lines)

@@ -25,12 +25,8 @@ from overt.lens.written_out import KEPT, Mixed, WrittenOut, arguments
 from overt.masks import Causal
 from overt.scores import Dot
 
-SDPA, MULTI_HEAD, OVERT, WRITTEN = (
-    "scaled_dot_product_attention",
-    "nn.MultiheadAttention",
-    "overt.attend",
-    "softmax and product",
-)
+SDPA, MULTI_HEAD, OVERT = "scaled_dot_product_attention", "nn.MultiheadAttention", "overt.attend"
+WRITTEN = "softmax and product"
 LOOKED_FOR = (
     "torch.nn.functional.scaled_dot_product_attention, torch.nn.MultiheadAttention, overt.attend, transformers' registry of "
     "attention functions, and softmax followed by a matrix product"

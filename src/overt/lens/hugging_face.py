@@ -22,7 +22,7 @@ from overt.errors import OvertError
 from overt.kernels.call import Call
 from overt.layers.bias_sum import sum_of
 from overt.lens.ranges import MasksSeen, Ranges
-from overt.lens.written_out import Mixed, agrees
+from overt.lens.written_out import Mixed, agrees, disagreement
 from overt.masks import Causal, as_mask
 from overt.normalizers import Softmax
 from overt.scores import Dot
@@ -78,19 +78,18 @@ class Entry:
     def written(self, mixed: Mixed, masks: MasksSeen) -> Call | None:
         """The call that the entry asks for, if that gives the weights that the model mixed its values with.
 
-        Where it does not, it is tried without what a function is known to leave out.
+        A function may leave out a softcap or a sink: of the calls with and without, it is the one that comes nearest.
         """
         value = _as_given(mixed.value, self.value)
         if value is None or mixed.weights.shape[:-1] != self.query.shape[:-1]:
             return None
-        for softcap, sinks in product(*({each, None} if each is None else [each, None] for each in (self.softcap, self.sinks))):
-            try:
-                call = self._call(value, softcap, sinks, masks)
-            except (OvertError, RuntimeError):
-                return None
-            if agrees(call, mixed.weights):
-                return call
-        return None
+        softcaps, sinks = ([each] if each is None else [each, None] for each in (self.softcap, self.sinks))
+        try:
+            calls = [self._call(value, *parts, masks) for parts in product(softcaps, sinks)]
+        except (OvertError, RuntimeError):  # shapes that do not come together: something else was scored
+            return None
+        nearest = min(calls, key=lambda call: disagreement(call, mixed.weights))
+        return nearest if agrees(nearest, mixed.weights) else None
 
     def _call(self, value: Tensor, softcap: float | None, sinks: Tensor | None, masks: MasksSeen) -> Call:
         mask, bias = self.mask, self.position_bias

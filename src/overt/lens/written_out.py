@@ -27,9 +27,11 @@ Heads = Callable[[], int | None]
 
 KEPT = "query and key are not to be had here, so the model's own weights are kept"
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+_REMEMBERED = 64  # tensors that are followed at once; what comes to nothing is let go
 _BEGIN = {"softmax", "matmul", "bmm", "mm", "baddbmm", "einsum"}
 _SAME = {"to", "type", "type_as", "float", "double", "half", "bfloat16", "contiguous", "clone", "detach"}
 _SHAPED = {"view", "reshape", "unflatten", "flatten", "unsqueeze", "squeeze", "__getitem__"}
+_OTHER_PRODUCTS = {"einsum", "tensordot", "addmm", "addbmm"}
 _SWAPS = {"transpose", "swapaxes", "swapdims", "permute"}
 # The names of torch's arguments, for those functions whose arguments are told apart here.
 _ORDER = {
@@ -151,7 +153,7 @@ class Mixed:
             except (OvertError, RuntimeError):  # shapes that do not come together: something else was scored
                 call = None
             if call is not None and agrees(call, self.weights):
-                return replace(call, dropout=self.dropout), True
+                return call, True
         return None if bool((self.weights < 0).any()) else (self.kept(), False)
 
     def kept(self) -> Call:
@@ -159,7 +161,7 @@ class Mixed:
         weights = self.weights.detach().to(torch.promote_types(self.weights.dtype, torch.float32))
         bias = weights.nan_to_num(nan=0.0).log()
         query, key = (self.value.new_zeros(*shape[:-1], 0) for shape in (weights.shape, self.value.shape))
-        return Call.of(query, key, self.value, bias=bias, normalizer=AsKept(), dropout=self.dropout)
+        return Call.of(query, key, self.value, bias=bias, normalizer=AsKept())
 
 
 class WrittenOut:
@@ -241,6 +243,8 @@ class WrittenOut:
             after = known.after(name, given, places[0], output) if len(places) == 1 else None
         elif name == "mul" and output.numel() > followed.numel():
             return "weights and values are multiplied and summed, not a matrix product"
+        elif name in _OTHER_PRODUCTS:
+            return f"weights meet their values in {name}, which is not followed"
         else:
             assert isinstance(known, Weights)
             after = known.after(name, func, given, before, output)
@@ -255,29 +259,35 @@ class WrittenOut:
 
     def _know(self, tensor: Tensor, what: Scores | Weights) -> None:
         place = id(tensor)
+        while len(self.known) >= _REMEMBERED:
+            del self.known[next(iter(self.known))]
         self.known[place] = weakref.ref(tensor, lambda _: self.known.pop(place, None)), what
 
 
 def agrees(call: Call, weights: Tensor) -> bool:
-    """Whether a call gives these weights (..., Q, K) in its first, middle and last row; NaN is not compared."""
-    ready = call.ready()
-    with torch.no_grad(), unrounded(call.query):
+    """Whether a call gives these weights (..., Q, K), as far as its first, middle and last rows tell."""
+    return disagreement(call, weights) <= _TOLERANCE[call.query.dtype]
+
+
+@torch.no_grad()
+def disagreement(call: Call, weights: Tensor) -> float:
+    """How far a call's weights are from these at most, in the first, middle and last row; NaN is not compared."""
+    ready, largest = call.ready(), 0.0
+    with unrounded(call.query):
         for row in {0, call.queries // 2, call.queries - 1}:
             found = formula(ready.block(ready.rows(row, row + 1), every_key=True))[2]
             model = weights[..., row : row + 1, :].detach().to(found.dtype)
             if found.shape != model.shape:
-                return False
-            difference = (found - model).abs()
-            if bool((difference > _TOLERANCE[call.query.dtype]).any()):
-                return False
-    return True
+                return math.inf
+            largest = max(largest, float((found - model).abs().nan_to_num(nan=0.0).max()))
+    return largest
 
 
 def arguments(name: str, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
     """What a function was given, in torch's order, None where nothing was; lists of operands opened."""
     given = list(args)
-    if kwargs and name in _ORDER:
-        given += [kwargs.get(each) for each in _ORDER[name][len(args) :]]
+    if kwargs and plain(name) in _ORDER:
+        given += [kwargs.get(each) for each in _ORDER[plain(name)][len(args) :]]
     elif kwargs:
         given += kwargs.values()
     return [each for one in given for each in (one if _operands(one) else [one])]
