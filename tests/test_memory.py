@@ -97,3 +97,23 @@ def test_between_the_passes_nothing_of_size_n_by_n_is_kept(name):
     )  # the output, and copies of the inputs; a mask of one byte a pair would be 16 times them
     assert max(kept, default=0) <= x.numel()
     output.sum().backward()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"causal": True}, {"positions": "alibi", "extra_key": True}, {"positions": "rotary", "window": 4, "zero_key": True}],
+    ids=str,
+)
+def test_a_multi_head_layer_makes_nothing_n_by_n(options):
+    layer, x = overt.layers.MultiHeadAttention(D, HEADS, **options), torch.randn(N, D, requires_grad=True)
+    with Largest() as seen:
+        layer(x).sum().backward()
+    assert seen.elements <= N * N // 2
+
+
+def test_a_replaced_layer_makes_nothing_n_by_n_where_no_weights_are_asked_for():
+    layer = overt.layers.replace(torch.nn.MultiheadAttention(D, HEADS, add_bias_kv=True, dropout=0.1, batch_first=True))
+    x, padded = torch.randn(1, N, D, requires_grad=True), torch.arange(N)[None] > N // 2
+    with Largest() as seen:
+        layer(x, x, x, key_padding_mask=padded, need_weights=False)[0].sum().backward()
+    assert seen.elements <= N * N // 2

@@ -8,12 +8,13 @@ from torch.nn import functional
 
 from overt import check
 from overt.errors import InputError, KindError
+from overt.kernels.blocked import blocked
+from overt.kernels.call import Call
 from overt.layers import inputs
 from overt.layers.extra_keys import bias_with_extra, mask_with_extra, with_extra
 from overt.layers.heads import joined, lifted, split
 from overt.layers.torch_masks import Sizes, read_masks
-from overt.mechanism import attend
-from overt.trace import steps
+from overt.mechanism import attend, formula
 
 NAME = "torch.nn.MultiheadAttention"
 Model = TypeVar("Model", bound=nn.Module)
@@ -99,7 +100,8 @@ class ReplacedAttention(nn.MultiheadAttention):
             "bias": bias_with_extra(bias, extra),
             "dropout": self.dropout if self.training else 0.0,
         }
-        heads, weights = _with_weights(arguments, average_attn_weights) if need_weights else (attend(**arguments), None)
+        heads = attend(**arguments)
+        weights = _weights(arguments, average_attn_weights).to(heads.dtype) if need_weights else None
         output = functional.linear(joined(heads), self.out_proj.weight, self.out_proj.bias)  # (B, Q, E)
         if alone:
             return output.squeeze(0), None if weights is None else weights.squeeze(0)
@@ -114,11 +116,12 @@ class ReplacedAttention(nn.MultiheadAttention):
         return tuple(functional.linear(*parts) for parts in zip((query, key, value), matrices, biases, strict=True))
 
 
-def _with_weights(arguments: dict[str, Any], averaged: bool) -> tuple[Tensor, Tensor]:
-    """What the heads give (B, H, Q, D), and the weights (B, H, Q, K), or their mean over the heads (B, Q, K)."""
-    found = steps(**arguments)
-    weights = found.weights.to(found.output.dtype)
-    return found.output, weights.mean(dim=1) if averaged else weights
+def _weights(arguments: dict[str, Any], averaged: bool) -> Tensor:
+    """The weights before dropout (B, H, Q, K), or their mean over the heads (B, Q, K)."""
+    narrow = arguments["value"][..., :1]  # no value is mixed here
+    call = Call.of(**arguments | {"value": narrow, "dropout": 0.0})
+    (weights,) = blocked(call, lambda block: formula(block)[2:3], every_key=True)
+    return weights.mean(dim=1) if averaged else weights
 
 
 def _check(layer: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor) -> None:
