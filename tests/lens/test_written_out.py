@@ -220,6 +220,10 @@ def test_scores_that_are_written_over_are_not_believed():
     ("lines", "reason"),
     [
         (lambda self, q, k, v: ((q @ k.mT).softmax(-1).unsqueeze(-1) * v.unsqueeze(-3)).sum(-2), "multiplied and summed"),
+        (
+            lambda self, q, k, v: functional.pad((q @ k.mT).softmax(-1), (0, 1)) @ functional.pad(v, (0, 0, 0, 1)),
+            "weights are laid out anew by pad, and not followed from there",
+        ),
         (lambda self, q, k, v: (1 - (q @ k.mT).softmax(-1) * 2) @ v, "turns weights negative"),
         (
             lambda self, q, k, v: torch.einsum("bhqk,bhke,eo->bhqo", (q @ k.mT).softmax(-1), v, torch.eye(8)),
@@ -230,7 +234,7 @@ def test_scores_that_are_written_over_are_not_believed():
             "an order that is not understood",
         ),
     ],
-    ids=["summed", "negative", "three at once", "added"],
+    ids=["summed", "padded", "negative", "three at once", "added"],
 )
 def test_what_cannot_be_matched_is_missing_with_the_reason(lines, reason):
     model = Written(lines)

@@ -32,6 +32,7 @@ _BEGIN = {"softmax", "matmul", "bmm", "mm", "baddbmm", "einsum"}
 _SAME = {"to", "type", "type_as", "float", "double", "half", "bfloat16", "contiguous", "clone", "detach"}
 _SHAPED = {"view", "reshape", "unflatten", "flatten", "unsqueeze", "squeeze", "__getitem__"}
 _OTHER_PRODUCTS = {"einsum", "tensordot", "addmm", "addbmm"}
+_REARRANGED = {"pad", "as_strided", "cat", "stack", "roll"}
 _SWAPS = {"transpose", "swapaxes", "swapdims", "permute"}
 # The names of torch's arguments, for those functions whose arguments are told apart here.
 _ORDER = {
@@ -245,6 +246,8 @@ class WrittenOut:
             return "weights and values are multiplied and summed, not a matrix product"
         elif name in _OTHER_PRODUCTS:
             return f"weights meet their values in {name}, which is not followed"
+        elif name in _REARRANGED and len(known.leading) > 1:
+            return f"weights are laid out anew by {name}, and not followed from there"
         else:
             assert isinstance(known, Weights)
             after = known.after(name, func, given, before, output)
