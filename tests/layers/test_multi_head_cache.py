@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import overt
-from overt.errors import InputError
+from overt.errors import InputError, KindError
 from overt.layers import KVCache, LearnedPositions, MultiHeadAttention, RelativePositions
 from overt.masks import Keys
 
@@ -177,3 +177,16 @@ def test_a_cache_is_for_tokens_that_ask_themselves():
     with pytest.raises(InputError, match="prepared keys bring their values and lengths, and need no cache; got cache"):
         layer(causal=False)(x, layer(causal=False).prepare(x), cache=KVCache())
     close(attention(x, x, x, cache=KVCache()), attention(x))
+
+
+def test_a_call_that_is_refused_leaves_the_cache_as_it_was():
+    attention, x, cache = layer(), normal(2, 3, WIDTH), KVCache()
+    for options in ({"mask": torch.ones(2, 3, 3, dtype=torch.bool)}, {"lengths": torch.tensor([4, 1])}):
+        with pytest.raises(InputError):
+            attention(x, cache=cache, **options)
+    assert len(cache) == 0
+
+
+def test_another_kind_of_cache_is_refused():
+    with pytest.raises(KindError, match=r"a cache is an overt.layers.KVCache, one a layer; got dict\. To mend it, make one"):
+        layer()(normal(2, 3, WIDTH), cache={})

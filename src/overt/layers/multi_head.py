@@ -144,9 +144,8 @@ class MultiHeadAttention(nn.Module):
         value = key if value is None else value
         self._check_keys(key, value)
         lengths = None if lengths is None else checked_lengths(lengths, key)
-        return self._prepared(
-            blanked(key, lengths), blanked(value, lengths), torch.arange(key.shape[-2], device=key.device), lengths
-        )
+        places = torch.arange(key.shape[-2], device=key.device)
+        return self._prepared(blanked(key, lengths), blanked(value, lengths), places, lengths)
 
     @classmethod
     def from_torch(cls, layer: nn.MultiheadAttention) -> "MultiHeadAttention":
@@ -177,6 +176,7 @@ class MultiHeadAttention(nn.Module):
         if isinstance(key, Prepared):
             _check_prepared(value, lengths, cache)
             dimensions = max(query.ndim, key.key.ndim - 1)
+            inputs.refuse_ambiguous(NAME, mask, bias, dimensions)
             asking, prepared, offset = split(self.query(query), self.heads), key, None
         else:
             key = query if key is None else key
@@ -184,11 +184,11 @@ class MultiHeadAttention(nn.Module):
             self._check_keys(key, value)
             self._check_cache(cache, itself)
             dimensions = max(query.ndim, key.ndim, value.ndim)
+            inputs.refuse_ambiguous(NAME, mask, bias, dimensions)
             lengths = None if lengths is None else checked_lengths(lengths, key)
             barring = None if cache is not None else mask  # with a cache the mask is for all that it holds
             query, key, value = _without_padding(query, key, value, barring, lengths, dimensions - 1, itself)
             asking, prepared, offset = self._projected(query, key, value, lengths, cache)
-        inputs.refuse_ambiguous(NAME, mask, bias, dimensions)
         arguments = self._arguments(asking, prepared, mask, bias, offset)
         return _Asked(arguments, lengths if itself else None, dimensions == 2)
 
@@ -234,6 +234,10 @@ class MultiHeadAttention(nn.Module):
     def _check_cache(self, cache: KVCache | None, itself: bool) -> None:
         if cache is None:
             return
+        if not isinstance(cache, KVCache):
+            raise KindError(
+                "a cache is an overt.layers.KVCache, one a layer", got=type(cache).__name__, cure="make one: cache=KVCache()"
+            )
         if not itself:
             raise InputError(
                 "a cache goes on with the tokens that ask, so they are keys and values too",
