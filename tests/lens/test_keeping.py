@@ -263,6 +263,21 @@ def test_copies_on_a_cpu_stay_where_they_are_and_masks_are_the_models_own():
         recording.verify()
 
 
+def test_a_mask_made_in_inference_mode_is_copied_once_and_again_when_it_was_written_over():
+    with torch.inference_mode():
+        mask = torch.rand(20, 20) > 0.5
+        model = Fused(attn_mask=mask)
+        with record(model) as recording:
+            model(sequence())
+            mask.logical_not_()
+            model(sequence())
+    copies = [tree_leaves(call.call.mask)[0] for call in recording.calls]
+    assert copies[0] is copies[1]
+    assert copies[2] is copies[3]
+    assert torch.equal(copies[0], ~mask)
+    assert recording.verify().holds
+
+
 @pytest.mark.parametrize("way", [{}, {"keep": "summary"}])
 def test_more_than_the_limit_is_refused_before_it_is_kept_and_the_cures_are_named(way):
     message = r'layers=\[…\], heads=\[…\] or keep="summary", write it to files with offload="disk", or raise limit='

@@ -1,7 +1,7 @@
 """One recorded call of attention: what went in, what came out, and which heads of it are kept."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -45,6 +45,11 @@ class Captured:
     def bytes(self) -> int:
         """What is held of the call; masks that are the model's own tensors are not counted."""
         raise NotImplementedError
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Which call it was, without what is kept of it."""
+        return {each.name: getattr(self, each.name) for each in fields(Captured)}
 
     def opened(self) -> "Captured":
         """The call with its tensors at hand."""

@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 import weakref
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -52,8 +52,7 @@ class OnDisk:
 
     def take(self, call: Captured) -> "Offloaded":
         """The same call, its tensors in files."""
-        common = {each.name: getattr(call, each.name) for each in fields(Captured)}
-        return Offloaded(**common, data=plain(call.settled(), self._put), store=self, size=call.bytes)
+        return Offloaded(**call.facts, data=plain(call.settled(), self._put), store=self, size=call.bytes)
 
     def get(self, name: Any) -> Any:
         """What was put: a tensor as a view of its file, which is read when, and as far as, it is looked at."""

@@ -55,9 +55,8 @@ def summarized(kept: Kept, tokens: Tokens) -> Summarized:
     shares = Shares(kept, tokens if tokens.fit(kept) else Tokens())
     found = gathered(replace(fresh(kept.call), dropout=0.0), top=TOP, map_size=CELLS, see=shares.add)
     assert found.output is not None
-    common = {each.name: getattr(kept, each.name) for each in fields(Captured)}
     return Summarized(
-        **common,
+        **kept.facts,
         summary=_by_head(found, kept),
         comparison=compared(kept, found.output),
         shares=shares.means(),
@@ -76,16 +75,13 @@ def summary_size(call: Call, output: Tensor, heads: int, total: int) -> int:
 
 def _by_head(found: Summary, kept: Kept) -> Summary:
     """The statistics of the kept heads, each (B, H, …); the output has been compared and is let go."""
-    places = [kept.copies.index(head) for head in kept.heads]
+    wanted, heads = [kept.copies.index(head) for head in kept.heads], head_count(kept.call)
     lasts = {"lse": 1, "entropy": 1, "received": 1, "sink": 1, "top_weights": 2, "top_keys": 2, "map_mean": 2, "map_max": 2}
-    tensors = {name: (getattr(found, name), last) for name, last in lasts.items()}
-    chosen = {
-        name: tensor.expand(*kept.call.batch, *tensor.shape[-last:]).reshape(-1, head_count(kept.call), *tensor.shape[-last:])[
-            :, places
-        ]
-        for name, (tensor, last) in tensors.items()
-        if tensor is not None
-    }
+    chosen = {}
+    for name, last in lasts.items():
+        if (tensor := getattr(found, name)) is not None:
+            own = tensor.shape[tensor.ndim - last :]
+            chosen[name] = tensor.expand(*kept.call.batch, *own).reshape(-1, heads, *own)[:, wanted]
     return replace(found, output=None, **chosen)
 
 
