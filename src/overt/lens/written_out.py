@@ -242,17 +242,17 @@ class WrittenOut:
         if isinstance(known, Scores):
             places = [place for place, each in enumerate(given) if each is followed]
             after = known.after(name, given, places[0], output) if len(places) == 1 else None
-        elif name == "mul" and output.numel() > followed.numel():
-            return "weights and values are multiplied and summed, not a matrix product"
-        elif name in _OTHER_PRODUCTS:
-            return f"weights meet their values in {name}, which is not followed"
-        elif name in _REARRANGED and len(known.leading) > 1:
-            return f"weights are laid out anew by {name}, and not followed from there"
         else:
-            assert isinstance(known, Weights)
+            assert known is not None
+            if name == "mul" and output.numel() > followed.numel():
+                return "weights and values are multiplied and summed, not a matrix product"
+            if name in _OTHER_PRODUCTS:
+                return f"weights meet their values in {name}, which is not followed"
+            if name in _REARRANGED and len(known.leading) > 1:
+                return f"weights are laid out anew by {name}, and not followed from there"
             after = known.after(name, func, given, before, output)
         self.known.pop(id(output), None)
-        if after:
+        if after is not None:
             self._know(output, after)
         return None
 
