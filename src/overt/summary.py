@@ -12,11 +12,12 @@ from torch import Tensor
 from overt import check
 from overt.errors import InputError
 from overt.kernels.blocked import block_of, row_blocks
-from overt.kernels.call import Call, unrounded
+from overt.kernels.call import Block, Call, unrounded
 from overt.mechanism import formula
 from overt.normalizers import Softmax
 
-Seen = Callable[[int, Tensor, Tensor], None]
+Stages = tuple[Tensor, Tensor, Tensor, Tensor]
+Seen = Callable[[int, Block, Stages], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,19 +82,20 @@ def summarize(
 
 @torch.no_grad()
 def gathered(call: Call, top: int, map_size: int | tuple[int, int] | None = None, see: Seen | None = None) -> Summary:
-    """Summarise a checked call, output included; `see` is shown the first row, masked scores and weights of each block."""
+    """Summarise a checked call, output included; `see` is shown each block: its first row, itself, and its stages."""
     edges = _edges(map_size, call)
     dtype, call = call.query.dtype, call.ready()
     parts, received, count, bands = [], torch.zeros(()), torch.zeros(()), _Bands(edges)
     with unrounded(call.query):
         for rows, careful in row_blocks(call):
-            _, masked, weights, output = formula(block_of(call, rows, every_key=True, careful=careful))
+            block = block_of(call, rows, every_key=True, careful=careful)
+            _, masked, weights, output = stages = formula(block)
             alive = (masked != -torch.inf).any(-1, keepdim=True)  # (..., rows, 1)
             received, count = received + weights.sum(-2), count + alive.sum(-2)
             bands.add(rows.first, weights)
             parts.append((*_rows(call.normalizer, masked, weights, top), output))
             if see is not None:
-                see(rows.first, masked, weights)
+                see(rows.first, block, stages)
     columns = zip(zip(*parts, strict=True), (-1, -1, -1, -2, -2, -2), strict=True)
     lse, entropy, sink, top_weights, top_keys, output = (_joined(column, dim) for column, dim in columns)
     received = received / count.clamp(min=1)

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from overt.kernels.call import Block
 from overt.lens.captured import Captured, Kept, fresh, head_count
 from overt.lens.tokens import Tokens, Words, between
-from overt.summary import gathered
+from overt.summary import Stages, gathered
 
 # A pattern names the head where it takes at least half of the weight; spread-out weights, where nearly all of the entropy is there.
 DECIDES, UNIFORM = 0.5, 0.95
@@ -78,8 +79,9 @@ class Shares:
         self.counts: dict[str, Tensor] = {}
         self.start: Tensor | None = None
 
-    def add(self, first: int, masked: Tensor, weights: Tensor) -> None:
-        """Count a block's rows, from row `first` on: masked scores and weights (..., rows, K)."""
+    def add(self, first: int, block: Block, stages: Stages) -> None:
+        """Count a block's rows, from row `first` on."""
+        _, masked, weights, _ = stages
         if not masked.numel():
             return
         masked, weights = self._by_head(masked), self._by_head(weights)  # (B, H, rows, K)

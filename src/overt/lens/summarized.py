@@ -9,13 +9,13 @@ from torch import Tensor
 
 from overt import check
 from overt.errors import InputError
-from overt.kernels.call import Call
+from overt.kernels.call import Block, Call
 from overt.lens.captured import Captured, Kept, fresh, head_count
 from overt.lens.head import Head, Top, places
 from overt.lens.roles import Shares
 from overt.lens.tokens import Tokens
-from overt.lens.verified import Comparison, compared
-from overt.summary import Summary, gathered
+from overt.lens.verified import Allowance, Comparison, compared
+from overt.summary import Stages, Summary, gathered
 
 TOP, CELLS = 8, 64  # weights kept of each query, and cells of the map along queries and along keys
 
@@ -52,13 +52,18 @@ class Summarized(Captured):
 @torch.no_grad()
 def summarized(kept: Kept, tokens: Tokens) -> Summarized:
     """Take the statistics of a call, in one pass over its weights."""
-    shares = Shares(kept, tokens if tokens.fit(kept) else Tokens())
-    found = gathered(replace(fresh(kept.call), dropout=0.0), top=TOP, map_size=CELLS, see=shares.add)
+    shares, allowance, allowed = Shares(kept, tokens if tokens.fit(kept) else Tokens()), Allowance(kept), []
+
+    def see(first: int, block: Block, stages: Stages) -> None:
+        shares.add(first, block, stages)
+        allowed.append(allowance.of(block, *stages))
+
+    found = gathered(replace(fresh(kept.call), dropout=0.0), top=TOP, map_size=CELLS, see=see)
     assert found.output is not None
     return Summarized(
         **kept.facts,
         summary=_by_head(found, kept),
-        comparison=compared(kept, found.output),
+        comparison=compared(kept, found.output, torch.cat(allowed, dim=-2)),
         shares=shares.means(),
         fingerprint=tokens.fingerprint(kept) if tokens.fit(kept) else "",
     )

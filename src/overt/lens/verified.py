@@ -6,9 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from overt.kernels.call import unrounded
+from overt.kernels.blocked import blocked
+from overt.kernels.call import Block
 from overt.lens.captured import Kept, fresh
-from overt.mechanism import in_blocks
+from overt.mechanism import formula
+from overt.normalizers import Softmax
 from overt.scores import Dot
 
 
@@ -60,43 +62,62 @@ def recomputed(kept: Kept) -> Comparison:
     """Recompute a call by the plain formula, a block of rows at a time, never by the kernel that the model used."""
     call = kept.checked_call()
     if call.dropout > 0:
-        return compared(kept, kept.output)
-    with unrounded(call.query):
-        return compared(kept, in_blocks(fresh(call)))
+        return compared(kept, kept.output, kept.output)
+    allowance = Allowance(kept)
+
+    def both(block: Block) -> tuple[Tensor, Tensor]:
+        stages = formula(block)
+        return stages[3], allowance.of(block, *stages)
+
+    return compared(kept, *blocked(fresh(call), both))
 
 
-def compared(kept: Kept, again: Tensor) -> Comparison:
-    """The model's own output beside what was recomputed."""
+def compared(kept: Kept, again: Tensor, allowed: Tensor) -> Comparison:
+    """The model's own output beside what was recomputed, and how far rounding may take them apart, all (..., Q, E)."""
     dropout, notes = kept.call.dropout, "".join(f"; {note}" for note in kept.notes)
     if dropout > 0:
         note = f": dropout {dropout} was drawn at random, and draws are not kept"
         return Comparison(kept.layer, kept.number, math.nan, math.nan, note + notes)
-    difference = (again.double() - kept.output.double()).abs()
+    difference = (again.to(kept.output.dtype).double() - kept.output.double()).abs()
     own_nan = kept.output.isnan() & ~again.isnan()
     note = ""
     if bool(own_nan.any()):
         note = f": the model's own output is NaN for {int(own_nan.any(-1).sum())} queries, which may attend to nothing"
         difference = difference[~own_nan]
-    largest = float(difference.max()) if difference.numel() else 0.0
-    return Comparison(kept.layer, kept.number, largest, bound(kept), note + notes)
+    return Comparison(kept.layer, kept.number, _largest(difference), _largest(allowed[allowed.isfinite()]), note + notes)
 
 
-def bound(kept: Kept) -> float:
-    """How far apart two correct computations may end: ε of the dtype for weights and output, and ε of the scores' dtype
-    grown by their size.
+class Allowance:
+    """How far apart two correct computations of a call may end, for each number of the output.
 
-    A score is a sum of D products, so two roundings of it differ by about √D · ε · |q| |k| · scale (errors of random sign);
-    a weight's relative error is twice that, a sum over K weights adds √K · ε, and the output scales with the largest value.
+    A score is a sum of D products, and may be off by ε₃₂ √D |q| |k| · scale; it is rounded to the scores' own dtype, by up to half
+    of its ε, before and after what is added to it: together δ_ij. Through a softmax that moves the output by Σ_j w_ij δ_ij (v_j − o_i).
+    The weights are rounded to the output's dtype, by up to half of its ε, which moves it by Σ_j w_ij ε/2 · v_j. Errors have random
+    signs, so their squares add up, and four times the root is beyond what they come to. To this come the sum over K weights,
+    √K · ε₃₂, and the output's own rounding.
     """
-    call = kept.call
-    largest = _finite_max(call.value)
-    scale = call.score.factor(call.query) if isinstance(call.score, Dot) else 1.0
-    scale = float(scale.abs().max()) if isinstance(scale, Tensor) else abs(scale)
-    reach = _finite_max(call.query.double().norm(dim=-1)) * _finite_max(call.key.double().norm(dim=-1)) * scale
-    rounded = torch.finfo(kept.score_dtype).eps * (math.sqrt(call.query.shape[-1]) * reach + math.sqrt(call.keys))
-    return 2 * largest * (torch.finfo(kept.output.dtype).eps + rounded)
+
+    def __init__(self, kept: Kept):
+        call = kept.call
+        self.single, self.half = torch.finfo(call.dtype).eps, torch.finfo(kept.score_dtype).eps / 2
+        self.last = torch.finfo(kept.output.dtype).eps
+        self.softmax = isinstance(call.normalizer, Softmax)
+        scale = call.score.factor(call.query) if isinstance(call.score, Dot) else 1.0
+        self.scale = float(scale.abs().max()) if isinstance(scale, Tensor) else abs(scale)
+
+    def of(self, block: Block, scores: Tensor, masked: Tensor, weights: Tensor, output: Tensor) -> Tensor:
+        """What rounding may do to the output of a block of rows: (..., rows, E)."""
+        products = block.query.norm(dim=-1)[..., :, None] * block.key.norm(dim=-1)[..., None, :]  # (..., rows, K)
+        sizes = torch.where(weights == 0, 0, scores.abs() + masked.abs())
+        off = math.sqrt(block.query.shape[-1]) * self.single * self.scale * products + self.half * sizes
+        by_score, by_weight = (weights * off).square(), (weights * self.last / 2).square()
+        moved = (by_score + by_weight) @ block.value.square()  # (..., rows, E)
+        if self.softmax:
+            total = by_score.sum(-1, keepdim=True)
+            moved = (moved - 2 * output * (by_score @ block.value) + output.square() * total).clamp(min=0)
+        summed = math.sqrt(block.key.shape[-2]) * self.single * (weights.abs() @ block.value.abs())
+        return 4 * moved.sqrt() + summed + self.last * output.abs()
 
 
-def _finite_max(tensor: Tensor) -> float:
-    finite = tensor[tensor.isfinite()].abs()
-    return float(finite.max()) if finite.numel() else 0.0
+def _largest(tensor: Tensor) -> float:
+    return float(tensor.max()) if tensor.numel() else 0.0
