@@ -10,6 +10,7 @@ import torch
 
 from overt.errors import InputError
 from overt.lens import record, text_model
+from overt.lens.recipes.qkv import qkv
 from overt.lens.text_model import Packaged, check_sum, find, packaged_folder
 from text import TIRED, needs_minilm, saved
 
@@ -139,10 +140,25 @@ def test_of_an_encoder_decoder_the_encoder_is_read_and_said_so(tmp_path):
     assert model.notes == [f"{tmp_path.name} is an encoder–decoder; this is its encoder."]
 
 
-def test_a_model_that_attends_in_no_such_way_is_refused(tmp_path):
+def test_a_model_that_writes_its_attention_out_is_explained_too(tmp_path):
+    model = find(saved(tmp_path, "Bloom", hidden_size=16, n_layer=2, n_head=4))
+    found = qkv(model, TIRED, "it")
+    assert found.name.startswith("L1H")
+    assert found.residual == pytest.approx(0, abs=1e-6)
+
+
+def test_a_model_that_does_not_attend_is_refused(tmp_path):
     model = find(saved(tmp_path, "FNet", hidden_size=16, num_hidden_layers=1, intermediate_size=16))
-    with pytest.raises(InputError, match="attend by torch's scaled_dot_product_attention; got .*a fnet model, which does not"):
-        _ = model.network
+    with pytest.raises(InputError, match="a recording needs attention to record; .* got FNetModel, which called none of them"):
+        qkv(model, TIRED, "it")
+
+
+def test_a_model_that_gives_no_query_and_key_is_refused(tmp_path):
+    model = find(saved(tmp_path, "XLNet", d_model=16, n_layer=1, n_head=2, d_inner=16))
+    with pytest.raises(
+        InputError, match="layers attend over the text's tokens, with queries and keys to be had; got .*rel_attn"
+    ):
+        qkv(model, TIRED, "it")
 
 
 def test_a_folder_that_is_no_model_says_which_files_were_looked_for(tmp_path):

@@ -49,10 +49,10 @@ class HubModel:
 
     @cached_property
     def network(self) -> Any:
-        """The model, in evaluation mode, on torch's own attention."""
+        """The model, in evaluation mode, on the attention that it takes by itself."""
         from transformers import AutoModel
 
-        model = self._loaded(AutoModel, config=self._config, attn_implementation="sdpa", use_safetensors=True).eval()
+        model = self._loaded(AutoModel, config=self._config, use_safetensors=True).eval()
         if self._config.is_encoder_decoder:
             self.notes.append(f"{self.name} is an encoder–decoder; this is its encoder.")
             model = model.get_encoder()
@@ -102,12 +102,6 @@ class HubModel:
         try:
             return kind.from_pretrained(self.place, trust_remote_code=False, **options)
         except (OSError, ValueError, ImportError, KeyError) as error:
-            if "scaled_dot_product_attention" in str(error):
-                raise InputError(
-                    "explain looks into models that attend by torch's scaled_dot_product_attention",
-                    got=f"{self.name}, a {self._config.model_type} model, which does not",
-                    cure="choose another model",
-                ) from error
             reason = " ".join(str(error).split("\n")[0].split()).rstrip(".")
             raise InputError(
                 f"{self.name} cannot be read as a text model",

@@ -37,7 +37,8 @@ class Read(NamedTuple):
         """Every head of every layer that attends over the text."""
         length = len(self.encoded.ids)
         calls = [each for each in self.recording.calls if (each.queries, each.keys) == (length, length)]
-        return [[Head(captured, head) for head in captured.heads] for captured in calls]
+        layers = [[Head(captured, head) for head in captured.heads] for captured in calls]
+        return [heads for heads in layers if heads[0].query.shape[-1]]  # without query and key there is nothing to explain
 
 
 def read(model: Any, text: str, truncate: bool = False) -> Read:
@@ -50,7 +51,7 @@ def read(model: Any, text: str, truncate: bool = False) -> Read:
     _ = recording.layers  # a model without attention is an error here
     if not found.layers:
         raise InputError(
-            "explain needs a model whose layers attend over the text's tokens",
+            "explain needs a model whose layers attend over the text's tokens, with queries and keys to be had",
             got=f"{model.name}, whose attention has the layers {', '.join(dict.fromkeys(recording.layers))}",
             cure="choose another text model",
         )
