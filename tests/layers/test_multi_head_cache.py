@@ -187,6 +187,17 @@ def test_a_call_that_is_refused_leaves_the_cache_as_it_was():
     assert len(cache) == 0
 
 
+@pytest.mark.parametrize("ask", [MultiHeadAttention.forward, MultiHeadAttention.weights], ids=["forward", "weights"])
+@pytest.mark.parametrize("recording", [True, False])
+def test_after_a_call_that_attend_refuses_the_same_tokens_can_be_asked_again(ask, recording):
+    attention, x, cache = layer("rotary", window=3), normal(2, 9, WIDTH), KVCache(window=4)
+    with torch.set_grad_enabled(recording):
+        attention(x[:, :6], cache=cache)
+        with pytest.raises(InputError, match=r"mask broadcasts, aligned right"):
+            ask(attention, x[:, 6:], cache=cache, mask=torch.ones(7, 5, dtype=torch.bool))
+        close(attention(x[:, 6:], cache=cache), attention(x)[:, 6:])
+
+
 def test_another_kind_of_cache_is_refused():
     with pytest.raises(KindError, match=r"a cache is an overt.layers.KVCache, one a layer; got dict\. To mend it, make one"):
         layer()(normal(2, 3, WIDTH), cache={})

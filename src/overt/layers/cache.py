@@ -11,7 +11,8 @@ Each row of the batch is kept from slot 0 on, so rows of different lengths diffe
 A mask or bias that is told that offset lines both up, and `Lengths` bars what lies beyond a row's end.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -211,6 +212,20 @@ class KVCache:
             )
         )
         return Slots(key, value, offset, None if isinstance(filled, int) else filled, first)
+
+
+@contextmanager
+def step_of(cache: KVCache | None) -> Iterator[None]:
+    """What is called here takes the cache a step on, or ends in an error and leaves it as it was."""
+    if not isinstance(cache, KVCache):
+        yield
+        return
+    before = cache._stored, cache._used, cache._first  # a chunk is written behind what is used, so nothing there has changed
+    try:
+        yield
+    except BaseException:
+        cache._stored, cache._used, cache._first = before
+        raise
 
 
 def _put(tensor: Tensor, new: Tensor, slots: list[int]) -> None:

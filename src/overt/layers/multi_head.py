@@ -11,7 +11,7 @@ from overt.biases import ALiBi, RelativePosition
 from overt.errors import InputError, KindError
 from overt.layers import inputs, torch_weights
 from overt.layers.bias_sum import sum_of
-from overt.layers.cache import KVCache
+from overt.layers.cache import KVCache, step_of
 from overt.layers.cross_attention import Prepared
 from overt.layers.extra_keys import bias_with_extra, mask_with_extra, with_extra
 from overt.layers.heads import joined, lifted, split
@@ -47,7 +47,8 @@ class MultiHeadAttention(nn.Module):
     without a batch. Without a key the query asks itself; without a value the key is it. `mask` and `bias` broadcast against
     (..., H, Q, K); True in a mask means *may attend*. `lengths` (B,) excludes the keys' padding, and where the query asks itself
     its own, whose rows come out as zeros. Queries and keys are aligned at the end: the last of each stand at one place.
-    With a `cache` (`KVCache`) the tokens of this call go on from those before, and K counts what it holds.
+    With a `cache` (`KVCache`) the tokens of this call go on from those before, and K counts what it holds. A call that is refused
+    leaves the cache as it was.
 
     A query that may attend to nothing gets zeros from every head, so the output's bias. Raises InputError and KindError for inputs
     that do not fit, and for torch's keywords for masks, whose True means the opposite.
@@ -110,8 +111,10 @@ class MultiHeadAttention(nn.Module):
         **others: Any,
     ) -> Tensor:
         """What each query gets from all heads: (..., Q, width)."""
-        asked = self._asked(query, key, value, mask, bias, lengths, cache, **others)
-        output = self.output(joined(attend(**asked.arguments)))  # (..., Q, width)
+        with step_of(cache):
+            asked = self._asked(query, key, value, mask, bias, lengths, cache, **others)
+            heads = attend(**asked.arguments)  # (..., H, Q, head_width)
+        output = self.output(joined(heads))  # (..., Q, width)
         return blanked(output.squeeze(0) if asked.alone else output, asked.lengths)
 
     def steps(self, query: Tensor, key: Tensor | Prepared | None = None, value: Tensor | None = None, **options: Any) -> Steps:
@@ -119,12 +122,13 @@ class MultiHeadAttention(nn.Module):
 
         The options are `forward`'s. The columns of `extra_key` and `zero_key` follow the K keys. A cache takes the step.
         """
-        asked = self._asked(query, key, value, **options)
-        arguments = asked.arguments
-        if asked.lengths is not None:  # padded queries attend to nothing, to extra keys neither
-            own = Lengths(arguments["key"].shape[-2], asked.lengths)
-            arguments["mask"] = combined(arguments["mask"], own)
-        found = steps(**arguments)
+        with step_of(options.get("cache")):
+            asked = self._asked(query, key, value, **options)
+            arguments = asked.arguments
+            if asked.lengths is not None:  # padded queries attend to nothing, to extra keys neither
+                own = Lengths(arguments["key"].shape[-2], asked.lengths)
+                arguments["mask"] = combined(arguments["mask"], own)
+            found = steps(**arguments)
         return Steps(*(each.squeeze(0) for each in found)) if asked.alone else found
 
     def weights(
