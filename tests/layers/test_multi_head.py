@@ -152,7 +152,7 @@ def test_a_query_that_may_attend_to_nothing_gets_the_outputs_bias():
     assert (attention.weights(x, mask=mask)[:, :, 2] == 0).all()
 
 
-@pytest.mark.parametrize("dimensions", ["(K,)", "(B, K)", "(B, 1, 1, K)", "(B, H, 1, K)", "lengths"])
+@pytest.mark.parametrize("dimensions", ["(K,)", "(B, K)", "(B, 1, 1, K)", "(B, H, 1, K)", "with another", "lengths"])
 def test_what_padding_holds_reaches_no_output_and_no_gradient(dimensions):
     own = torch.arange(Q) < torch.tensor([5, 2, 3])[:, None]
     options = {
@@ -160,6 +160,7 @@ def test_what_padding_holds_reaches_no_output_and_no_gradient(dimensions):
         "(B, K)": {"mask": Keys(own)},
         "(B, 1, 1, K)": {"mask": own[:, None, None]},
         "(B, H, 1, K)": {"mask": own[:, None, None].expand(B, HEADS, 1, Q)},
+        "with another": {"mask": overt.Causal() & (own[:, None, None] & Keys(own))},
         "lengths": {"lengths": torch.tensor([5, 2, 3])},
     }[dimensions]
     own = own[1].expand(B, Q) if dimensions == "(K,)" else own
@@ -398,7 +399,7 @@ def test_three_dimensions_of_a_mask_or_bias_are_ambiguous_in_a_batch(name):
             r"evenly divide it; got width=12, heads=5\. To mend it, choose .* or say how wide each is: head_width=2",
         ),
         ({"kv_heads": 3}, r"so kv_heads divides heads; got heads=4, kv_heads=3\. To mend it, choose one of 1, 2, 4"),
-        ({"kv_heads": 0}, r"MultiHeadAttention has kv_heads of at least 1; got 0"),
+        ({"kv_heads": 0}, r"MultiHeadAttention has kv_heads of at least 1; got 0\. To mend it, pass a whole number"),
         ({"head_width": 0}, r"MultiHeadAttention has head_width of at least 1; got 0"),
         (
             {"score": "dot"},

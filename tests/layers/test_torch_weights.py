@@ -125,6 +125,15 @@ def test_a_larger_model_loads_torchs_state_dict_and_gives_it_back(combination):
     assert all(torch.equal(state[name], wanted) for name, wanted in theirs.state_dict().items())
 
 
+def test_a_shared_layer_has_torchs_names_wherever_it_stands():
+    theirs = layer((False, True, True, False, False))
+    ours = MultiHeadAttention.from_torch(theirs)
+    wanted = nn.ModuleList([theirs, theirs]).state_dict()
+    state = torch_state_dict(nn.ModuleList([ours, ours]))
+    assert state.keys() == wanted.keys()
+    assert all(torch.equal(state[name], wanted[name]) for name in wanted)
+
+
 def test_a_state_dict_that_is_loaded_is_not_changed():
     state = layer((False, True, True, False, False)).state_dict()
     names = list(state)

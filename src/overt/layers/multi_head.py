@@ -289,7 +289,7 @@ def torch_state_dict(model: nn.Module) -> dict[str, Tensor]:
     ['0.in_proj_weight', '0.out_proj.weight']
     """
     state = model.state_dict()
-    for name, module in model.named_modules():
+    for name, module in model.named_modules(remove_duplicate=False):  # a shared layer is saved under each of its names
         if isinstance(module, MultiHeadAttention):
             state = torch_weights.renamed_for_torch(state, module, f"{name}." if name else "")
     return state

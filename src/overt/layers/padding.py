@@ -60,6 +60,8 @@ def blanked_keys(states: Tensor, mask: Any, leading: int, heads: bool = False) -
     `leading` dimensions come before (Q, K) in what the mask is for; with `heads` the last of them is no dimension of the states.
     """
     mask = as_mask(mask) if isinstance(mask, Tensor) else mask
+    if isinstance(mask, Both):  # what either bars, both bar
+        return blanked_keys(blanked_keys(states, mask.left, leading, heads), mask.right, leading, heads)
     if not isinstance(mask, Mask) or not mask.by_key:
         return states
     positions = torch.arange(states.shape[-2], device=states.device)

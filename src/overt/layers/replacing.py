@@ -66,8 +66,8 @@ class ReplacedAttention(nn.MultiheadAttention):
     """A `torch.nn.MultiheadAttention` that computes by `overt.attend`; `replace` makes them.
 
     Call, return and masks are torch's: True in a bool mask bars, numbers are added. What differs: for a query that may attend to
-    nothing, where torch gives NaN, heads and weights are zeros; what a barred key holds reaches nothing; weights that are asked for
-    are those before dropout; and the keys of add_bias_kv and add_zero_attn are seen by every query under `is_causal` too.
+    nothing, where torch gives NaN, heads and weights are zeros; what a barred key holds reaches no output; weights that are asked
+    for are those before dropout; and the keys of add_bias_kv and add_zero_attn are seen by every query under `is_causal` too.
     """
 
     # torch's Transformer layers ask for it before they compute the attention themselves, on their fast path.
