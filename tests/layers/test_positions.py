@@ -198,7 +198,7 @@ def test_a_bias_with_an_offset_of_its_own_keeps_it():
     [
         (lambda: Sinusoidal(0), InputError, "Sinusoidal has width of at least 1; got 0"),
         (lambda: Sinusoidal(8, base=0), InputError, "base is a number above 0; got 0"),
-        (lambda: Sinusoidal(8)(normal(3, 4)), InputError, r"Sinusoidal reads x .* features = 8; got x \(3, 4\)"),
+        (lambda: Sinusoidal(8)(normal(3, 4)), InputError, r"Sinusoidal reads x .* with width = 8; got .* with width=4"),
         (
             lambda: Sinusoidal(8)(normal(3, 8), torch.arange(2)),
             InputError,
@@ -214,7 +214,7 @@ def test_a_bias_with_an_offset_of_its_own_keeps_it():
             InputError,
             r"learned positions have a maximum, .*LearnedPositions\(maximum, width\)",
         ),
-        (lambda: named("rope", 4, 8, 32), InputError, "the names sinusoidal, rotary, relative, alibi; got 'rope'"),
+        (lambda: named("rope", 4, 8, 32), InputError, "alibi; got 'rope'. To mend it, choose one, or pass a module"),
         (lambda: named(torch.ones(3), 4, 8, 32), KindError, "positions are a name, .*; got Tensor. .* passed as bias="),
     ],
 )

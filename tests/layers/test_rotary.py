@@ -356,7 +356,7 @@ def test_a_scaling_of_other_widths_is_refused_when_it_is_built():
 @pytest.mark.parametrize(
     ("x", "places", "kind", "text"),
     [
-        (heads(3, 6), torch.arange(3), InputError, "Rotary reads heads .* with features = 8; got heads \\(3, 6\\)"),
+        (heads(3, 6), torch.arange(3), InputError, "Rotary reads heads .* with width = 8; got .* with width=6"),
         (torch.ones(3, 8, dtype=torch.long), torch.arange(3), KindError, "Rotary reads heads as floating-point numbers"),
         (heads(3, 8), [0, 1, 2], KindError, "places are whole numbers, one for each token; got list"),
         (heads(3, 8), torch.rand(3), KindError, "places are whole numbers, .*; got a torch.float32 tensor"),

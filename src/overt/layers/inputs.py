@@ -65,4 +65,4 @@ def widths(who: str, **features: Any) -> None:
     """Refuse widths that are not whole numbers of at least 1; None stands for a default."""
     for name, width in features.items():
         if width is not None and (isinstance(width, bool) or not isinstance(width, int) or width < 1):
-            raise InputError(f"{who} has {name} of at least 1", got=repr(width), cure="pass the width of the vectors it reads")
+            raise InputError(f"{who} has {name} of at least 1", got=repr(width), cure="pass a whole number")

@@ -37,7 +37,7 @@ class AddedPositions(Positions):
 
     def forward(self, x: Tensor, places: Tensor | None = None) -> Tensor:
         """x + the vectors of its places, 0 to n − 1 unless given: (..., n, width)."""
-        states(type(self).__name__, "x", x, self.width)
+        states(type(self).__name__, "x", x, self.width, option="width")
         places = torch.arange(x.shape[-2], device=x.device) if places is None else checked_places(places, x)
         return x + beside(self.vectors(places).to(x.dtype), x)
 
@@ -214,5 +214,7 @@ def named(positions: Any, heads: int, head_width: int, width: int, causal: bool 
             cure="pass overt.layers.LearnedPositions(maximum, width)",
         )
     if positions not in kinds:
-        raise InputError("positions have one of the names " + ", ".join(kinds), got=repr(positions), cure="or pass a module")
+        raise InputError(
+            "positions have one of the names " + ", ".join(kinds), got=repr(positions), cure="choose one, or pass a module"
+        )
     return kinds[positions]()

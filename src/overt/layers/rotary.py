@@ -54,7 +54,7 @@ class Rotary(Positions):
 
     def heads(self, x: Tensor, places: Tensor) -> Tensor:
         """Queries or keys, turned by their places."""
-        states("Rotary", "heads", x, self.width)
+        states("Rotary", "heads", x, self.width, option="width")
         places = checked_places(places, x)
         precise = torch.promote_types(x.dtype, torch.float32)
         cosines, sines = self._waves(places)
