@@ -234,6 +234,57 @@ def test_files_that_hold_no_recording_are_refused(held, message, tmp_path):
         load(tmp_path / "x.safetensors")
 
 
+TAMPERED = [
+    ("qkv", ("turns",), "x"),
+    ("qkv", ("missing",), [["only a name"]]),
+    ("qkv", ("calls", 0, "with", "queries"), 10**12),
+    ("qkv", ("calls", 0, "with", "keys"), "x"),
+    ("qkv", ("calls", 0, "with", "turn"), 1),
+    ("qkv", ("calls", 0, "with", "layer"), None),
+    ("qkv", ("calls", 0, "with", "heads"), {"tuple": [0, 99]}),
+    ("qkv", ("calls", 0, "with", "copies"), {"tuple": [0]}),
+    ("qkv", ("calls", 0, "with", "batch"), -1),
+    ("qkv", ("calls", 0, "with", "score_dtype"), {"dtype": "int64"}),
+    ("qkv", ("calls", 0, "with", "output"), {"put": ["0", [10**9, 2, 4, 7, 8]]}),
+    ("qkv", ("calls", 0, "with", "call", "with", "query"), None),
+    ("qkv", ("calls", 0, "with", "call", "with", "key"), {"put": ["0", [10**9, 2, 4, 7, 8]]}),
+    ("qkv", ("calls", 0, "with", "call", "with", "score"), 5),
+    ("qkv", ("calls", 0, "with", "call", "with", "mask"), {"put": ["0", [2, 4, 7, 8]]}),
+    ("qkv", ("calls", 0, "with", "call", "with", "bias"), {"put": ["0", [2, 4, 7, 8]]}),
+    ("qkv", ("calls", 0, "with", "call", "with", "normalizer"), None),
+    ("qkv", ("calls", 0, "with", "call", "with", "dropout"), 5),
+    ("summary", ("calls", 0, "with", "summary", "with", "entropy"), None),
+    ("summary", ("calls", 0, "with", "summary", "with", "key_edges"), 5),
+    ("summary", ("calls", 0, "with", "comparison"), 5),
+    ("summary", ("calls", 0, "with", "shares"), {"tuple": []}),
+]
+
+
+@pytest.mark.parametrize(("keep", "place", "put"), TAMPERED, ids=lambda each: each[-1] if isinstance(each, tuple) else None)
+def test_files_whose_parts_do_not_fit_together_are_refused_at_once(keep, place, put, tmp_path):
+    path = tmp_path / "x.safetensors"
+    recorded(Fused(), keep=keep).save(path)
+    with safe_open(path, "pt") as opened:
+        held = json.loads(opened.metadata()["overt.recording"])
+        tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
+    part = held
+    for step in place[:-1]:
+        part = part[step]
+    assert place[-1] in part
+    part[place[-1]] = put
+    save_file(tensors, path, metadata=metadata(held))
+    with pytest.raises(InputError, match=DAMAGED):
+        load(path)
+
+
+def test_what_was_loaded_can_be_saved_again(tmp_path):
+    mask = torch.rand(7, 7, generator=torch.Generator().manual_seed(0)) > 0.3
+    model = nn.Sequential(Fused(attn_mask=mask), Fused(attn_mask=mask))
+    once = saved(recorded(model), tmp_path)
+    once.save(tmp_path / "again.safetensors")
+    same(load(tmp_path / "again.safetensors"), once)
+
+
 @pytest.mark.parametrize("keep", [0, 7, 100, -1, -1000])
 def test_files_that_end_too_early_are_refused(keep, tmp_path):
     path = tmp_path / "x.safetensors"

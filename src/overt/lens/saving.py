@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,13 @@ from torch import Tensor
 
 from overt.errors import InputError
 from overt.files import whole
-from overt.kernels.call import Call
 from overt.lens.captured import Captured, Kept, Once
+from overt.lens.fitting import fitting
 from overt.lens.offloading import tensor_files, unexpanded
 from overt.lens.plain_data import known, plain, restored
 from overt.lens.recording import Recording
-from overt.lens.summarized import Summarized
 from overt.lens.tokens import Tokens
 from overt.masks import Dense
-from overt.summary import Summary
 
 FORMAT = 1
 _KEY = "overt.recording"
@@ -76,7 +75,7 @@ def load(path: str | os.PathLike[str]) -> Recording:
             held = json.loads((opened.metadata() or {}).get(_KEY, "null"))
             if held is not None and held["format"] <= FORMAT:
                 found = _recording(held, opened.get_tensor)
-    except (files.SafetensorError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, OSError) as error:
+    except (files.SafetensorError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, OSError) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
         raise InputError(
             f"{path} cannot be read as a recording", got=reason, cure="save it again: the file is damaged"
@@ -95,21 +94,20 @@ def load(path: str | os.PathLike[str]) -> Recording:
 
 
 def _recording(held: dict[str, Any], tensor: Callable[[str], Tensor]) -> Recording:
+    read = cache(tensor)  # what layers share is one tensor again
+
     def get(place: Any) -> Tensor:
         name, shape = place
-        return tensor(name).expand(shape)
+        return read(name).expand(shape)
 
+    model, turns, missing = held["model"], held["turns"], restored(held["missing"], get)
+    named = all(isinstance(each, str) for each in (model, *(part for name, reason in missing for part in (name, reason))))
+    if not named or type(turns) is not int or turns < 0:
+        raise TypeError("something else stands where names and passes were saved")
     strings = Tokens.of(held["query_tokens"], held["key_tokens"])
-    recording = Recording(held["model"], missing=restored(held["missing"], get), strings=strings, turns=held["turns"])
-    recording.calls += [_checked(restored(call, get)) for call in held["calls"]]
+    recording = Recording(model, missing=missing, strings=strings, turns=turns)
+    recording.calls += [fitting(restored(call, get), turns) for call in held["calls"]]
     return recording
-
-
-def _checked(call: Any) -> Captured:
-    inside = call.call if isinstance(call, Kept) else call.summary if isinstance(call, Summarized) else None
-    if not isinstance(inside, Call | Summary):
-        raise TypeError("something else stands where a call was saved")
-    return call
 
 
 class _Writer:
