@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
-from overt.errors import InputError
+from overt.errors import InputError, KindError
 from overt.kernels.call import Call
 from overt.lens.captured import Captured, Kept, size
 from overt.lens.offloading import OnCpu, OnDisk
@@ -37,6 +38,8 @@ def wanted(
     limit: int,
 ) -> Wanted:
     """Check the options of `record` and make them one thing."""
+    _listed("layers", layers, (int, str), "numbers of calls or names of modules")
+    _listed("heads", heads, (int,), "numbers of heads")
     if keep not in ("qkv", "summary"):
         raise InputError('record keeps "qkv" or "summary"', got=f"keep={keep!r}", cure="choose one of them")
     if offload not in (None, "cpu", "disk"):
@@ -51,6 +54,15 @@ def wanted(
         return held + store.free if isinstance(store, OnDisk) else limit
 
     return Wanted(layers, heads, take, summary_size if keep == "summary" else size, room)
+
+
+def _listed(name: str, given: Any, kinds: tuple[type, ...], what: str) -> None:
+    """Refuse what is no list of these; None is everything."""
+    if given is None:
+        return
+    if not isinstance(given, Sequence) or isinstance(given, str) or not given or any(type(each) not in kinds for each in given):
+        cure = f"write {name}=[…], or leave it out to keep all"
+        raise KindError(f"{name} is a list of {what}, at least one", got=f"{name}={given!r}", cure=cure)
 
 
 def in_bytes(count: int) -> str:
