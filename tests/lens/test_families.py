@@ -5,7 +5,7 @@ import threading
 
 import pytest
 import torch
-from transformers import AttentionInterface
+from transformers import AttentionInterface, ModernBertConfig, ModernBertModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.llama.modeling_llama import eager_attention_forward
 
@@ -156,6 +156,15 @@ def test_a_softcap_that_the_path_leaves_out_is_said(forgetful):
     )
     assert recording.calls[0].call.score.softcap is None
     assert recording.verify().holds
+
+
+def test_a_window_on_both_sides_is_not_taken_for_one_that_was_left_out():
+    settings = {**NAMED["Bert"].settings, "local_attention": 4, "global_attn_every_n_layers": 3}
+    config = ModernBertConfig(**settings, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)
+    model = ModernBertModel._from_config(config, attn_implementation="eager").eval()
+    recording, _ = recorded(model, NAMED["Bert"].inputs())
+    assert (recording[1, 0].weights()[0] > 0).sum(-1).tolist() == [3, 4, 5, 5, 5, 5, 5, 4, 3]
+    assert [call.notes for call in recording.calls] == [(), ()]
 
 
 def test_a_window_that_the_path_leaves_out_is_said(forgetful):

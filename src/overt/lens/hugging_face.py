@@ -144,7 +144,8 @@ class Entry:
         if self.position_bias is not None and call.bias is None:
             left_out.append("a position bias")
         window = self.asked.get("sliding_window")
-        if isinstance(window, int) and self._reach(call, masks) > window:
+        both_sides = getattr(self.module, "is_causal", True) is False
+        if isinstance(window, int) and self._reach(call, masks) > (2 * window + 1 if both_sides else window):
             left_out.append(f"a sliding window of {window} keys")
         return tuple(f'as run: the model asks for {each}, and its path "{self.name}" leaves that out' for each in left_out)
 
