@@ -85,7 +85,20 @@ def shifted(self, q, k, v):
     return kept(self, scores.softmax(-1)) @ v
 
 
-WHOLE = [plain, masked_fill, where, added, merged, named, filled_in_place, shifted]
+def scaled_at_last(self, q, k, v):
+    scores = q @ k.mT + torch.linspace(-1, 1, 7, dtype=q.dtype)
+    return kept(self, (scores / 2.0).softmax(-1)) @ v
+
+
+def grouped(self, q, k, v):
+    """The heads of a group in a dimension of their own."""
+    q, k, v = q.unflatten(1, (2, 2)), k[:, :2, None], v[:, :2, None]  # (B, Hk, H/Hk, Q, D), (B, Hk, 1, K, D)
+    weights = torch.softmax(q @ k.mT, dim=-1)
+    kept(self, weights.flatten(1, 2))
+    return (weights @ v).flatten(1, 2)
+
+
+WHOLE = [plain, masked_fill, where, added, merged, named, filled_in_place, shifted, scaled_at_last, grouped]
 
 
 def capped(self, q, k, v):
@@ -144,8 +157,9 @@ def test_query_and_key_are_found_where_only_scales_and_masks_came_between(lines)
     head = recording[0, 3]
     factor = 8**-0.5 if lines is named else 1.0  # that one scales the query itself
     torch.testing.assert_close(head.query, q[:, 3] * factor)
-    assert torch.equal(head.key, k[:, 3])
-    assert torch.equal(head.value, v[:, 3])
+    shared = 1 if lines is grouped else 3
+    assert torch.equal(head.key, k[:, shared])
+    assert torch.equal(head.value, v[:, shared])
 
 
 def test_kept_weights_are_looked_at_like_any_others():

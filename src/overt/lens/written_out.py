@@ -82,8 +82,10 @@ class Scores:
             return self
         simple = len([each for each in given if each is not None]) == 2 and (own == 0 or name in ("mul", "add"))
         other = given[1 - own] if simple else None
-        if name in ("mul", "div") and simple and not self.added and (factor := _number(other)):
-            return replace(self, scale=self.scale * factor if name == "mul" else self.scale / factor)
+        if name in ("mul", "div") and simple and (number := _number(other)):
+            factor = number if name == "mul" else 1 / number
+            scaled = tuple(tensor * factor for tensor in self.added)
+            return replace(self, scale=self.scale * factor, added=scaled)
         if name in ("add", "sub") and simple and isinstance(other, Tensor):
             return replace(self, added=(*self.added, other.detach() if name == "add" else -other.detach()))
         if name == "masked_fill" and own == 0:
@@ -234,6 +236,11 @@ class WrittenOut:
             weights, value, output = (
                 part if part.ndim < 3 else part.unflatten(0, leading) for part in (weights, value, output)
             )
+        heads_apart = math.prod(weights.shape[1:-2]) if weights.ndim > 4 else 0  # (B, Hk, H/Hk, Q, K), a group's heads apart
+        if heads_apart and heads_apart == heads():
+            weights, value, output = (
+                part.flatten(1, -3) if part.ndim == weights.ndim else part for part in (weights, value, output)
+            )
         return Mixed(weights, value.to(output.dtype), output, known.dropout, known.scores)
 
     def _follow(self, name: str, func: Any, given: list[Any], before: Tensor, output: Tensor) -> str | None:
@@ -329,6 +336,8 @@ def _turned(turned: bool | None, name: str, given: list[Any], ndim: int) -> bool
 
 
 def _shaped(tensor: Tensor, like: Tensor) -> Tensor:
-    """The tensor with its merged leading dimension (B·H) in two, as `like` has them."""
+    """The tensor with its leading dimensions as `like` has them: B·H in two, the heads of groups in one."""
+    if tensor.ndim > like.ndim == 4:
+        return tensor.flatten(1, -3)
     merged = tensor.ndim == 3 and like.ndim == 4 and tensor.shape[0] == like.shape[0] * like.shape[1]
     return tensor.unflatten(0, like.shape[:2]) if merged else tensor
