@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+import threading
 import warnings
 from contextlib import nullcontext
 
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from overt import attend, mechanism
 from overt.errors import InputError, KindError
 from overt.lens import record
 from overt.lens.recordable import recordable
@@ -207,6 +209,72 @@ def test_transforms_are_refused_in_a_sentence(transform):
         InputError, match=r"it ran under a transform of torch.func \(vmap, grad, …\), whose tensors end with it"
     ):
         recording.verify()
+
+
+def masked(x, allowed):
+    return functional.scaled_dot_product_attention(x, x, x, attn_mask=allowed)
+
+
+def written_out(x, allowed):
+    return (x @ x.mT).masked_fill(~allowed, -1e9).softmax(-1) @ x
+
+
+class Runs(nn.Module):
+    """A module that runs a function."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *given):
+        return self.function(*given)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop.*batching rule:UserWarning")
+@pytest.mark.parametrize("function", [masked, written_out])
+def test_masks_under_a_transform_leave_the_run_as_it_is(function):
+    model, x, allowed = Runs(function), sequence()[:, None], torch.ones(2, 5, 5).tril().bool()
+    plain = torch.vmap(model)(x, allowed)
+    with record(model) as recording:
+        output = torch.vmap(model)(x, allowed)
+    assert torch.equal(output, plain)
+    assert recording.missing == [("Runs", "it ran under a transform of torch.func (vmap, grad, …), whose tensors end with it")]
+
+
+@pytest.mark.parametrize("function", [masked, written_out])
+def test_masks_without_numbers_leave_the_run_as_it_is(function):
+    model, x = Runs(function), sequence().to("meta")
+    with record(model) as recording:
+        output = model(x, torch.ones(5, 5, dtype=torch.bool, device="meta"))
+    assert output.shape == (2, 5, 16)
+    assert recording.missing == [("Runs", "it ran on tensors without data, so there are no numbers to keep")]
+
+
+def test_what_runs_in_another_thread_is_said_and_counts_no_passes():
+    model, x = stack(), sequence()
+    with record(model) as recording:
+        model(x)
+        other = threading.Thread(target=model, args=(x,))
+        other.start()
+        other.join()
+    assert (len(recording), recording.turns) == (2, 1)
+    assert recording.missing == [
+        ("Sequential", "it ran in another thread too, and a recording sees the one that it is made in")
+    ]
+
+
+def test_recordings_that_end_in_another_order_leave_nothing_behind():
+    model, x = Runs(attend), sequence()
+    first, second = record(model), record(model)
+    first.__enter__()
+    recording = second.__enter__()
+    first.__exit__(None, None, None)
+    assert not torch.backends.mha.get_fastpath_enabled()
+    model(x, x, x)
+    second.__exit__(None, None, None)
+    assert len(recording) == 1
+    assert mechanism.observers.get() == ()
+    assert torch.backends.mha.get_fastpath_enabled()
 
 
 def test_parameters_from_outside_are_recorded():

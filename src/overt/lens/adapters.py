@@ -5,6 +5,7 @@ model's own to the bit. What it catches it hands to a sink, `keep(call, output, 
 """
 
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,8 @@ from overt.errors import OvertError
 from overt.kernels.call import Call
 from overt.lens.hugging_face import Entry, watching_registry
 from overt.lens.ranges import MasksSeen
-from overt.lens.written_out import KEPT, Mixed, WrittenOut, arguments
+from overt.lens.recordable import unreadable
+from overt.lens.written_out import KEPT, Mixed, WrittenOut, arguments, plain
 from overt.masks import Causal
 from overt.scores import Dot
 
@@ -100,6 +102,11 @@ class Catcher(TorchFunctionMode):
         if not self.written.relevant(name):
             return func(*args, **kwargs)
         given = arguments(name, args, kwargs)
+        reasons = [reason for each in given if isinstance(each, Tensor) and (reason := unreadable(each)) is not None]
+        if reasons:
+            if plain(name) == "softmax":
+                self._miss(reasons[0])
+            return func(*args, **kwargs)
         before = self.written.before(name, given)
         output = func(*args, **kwargs)
         found = self.written.see(name, func, given, before, output, self._head_count)
@@ -131,6 +138,9 @@ class Catcher(TorchFunctionMode):
         return next((count for count in counts if isinstance(count, int) and count > 1), None)
 
     def _fused(self, given: dict[str, Any], output: Tensor) -> None:
+        if (reason := unreadable(given["query"])) is not None:
+            self._miss(reason)
+            return
         entry = self.entries[-1] if self.entries else None
         apart = None
         if entry is not None:
@@ -161,6 +171,9 @@ class Catcher(TorchFunctionMode):
             self.inside = outer
         if found is not None:
             query, key, value, scale, bias, output = found
+            if (reason := unreadable(query)) is not None:
+                self._miss(reason)
+                return result
             mask, bias = (None, None) if bias is None else self.masks.read(bias)
             call = self._checked(query, key, value, score=Dot(scale), mask=mask, bias=bias, dropout=_dropout(args, kwargs))
             if call is not None:
@@ -173,6 +186,29 @@ class Catcher(TorchFunctionMode):
         except OvertError as error:
             self._miss(f"torch took arguments that overt.attend does not: {error}")
             return None
+
+
+_lock = threading.Lock()
+_slowed = 0
+_fast = True
+
+
+@contextmanager
+def fast_path_off() -> Iterator[None]:
+    """torch's fast path for `nn.TransformerEncoderLayer` off until the last recording ends: it is one switch for all threads."""
+    global _slowed, _fast
+    with _lock:
+        if not _slowed:
+            _fast = torch.backends.mha.get_fastpath_enabled()
+            torch.backends.mha.set_fastpath_enabled(False)
+        _slowed += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _slowed -= 1
+            if not _slowed:
+                torch.backends.mha.set_fastpath_enabled(_fast)
 
 
 _at_work: ContextVar[Catcher | None] = ContextVar("at_work", default=None)

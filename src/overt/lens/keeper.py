@@ -1,10 +1,10 @@
 """What decides which calls of attention are kept, under which name, and within which size."""
 
 import math
+import threading
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses import FakeTensor
 from torch.utils.hooks import RemovableHandle
 
 from overt.errors import InputError
@@ -12,6 +12,7 @@ from overt.kernels.call import Call
 from overt.lens.adapters import OVERT
 from overt.lens.captured import Captured, Kept, Once, copied, head_count, kept_heads, sliceable, versions
 from overt.lens.keeping import Wanted, in_bytes
+from overt.lens.recordable import unreadable
 
 
 class Keeper:
@@ -25,6 +26,7 @@ class Keeper:
         self.seen: set[int | str] = set()
         self.once = Once()
         self.alike: dict[type, int] = {}
+        self.thread = threading.get_ident()
 
     def watch(self) -> None:
         """Follow every module of the model."""
@@ -49,7 +51,7 @@ class Keeper:
         """Keep a call, if it is the model's and wanted."""
         if not self._inside():
             return
-        if (reason := _unreadable(call)) is not None:
+        if (reason := unreadable(call.query)) is not None:
             self.miss(reason)
             return
         layer, number, place = self.running[-1][0], self.number, self.place
@@ -70,8 +72,8 @@ class Keeper:
 
     def miss(self, reason: str) -> None:
         """Say that attention happened here which cannot be recorded."""
-        if self._inside() and (self.running[-1][0], reason) not in self.missing:
-            self.missing.append((self.running[-1][0], reason))
+        if self._inside():
+            self._note(self.running[-1][0], reason)
 
     def module(self) -> nn.Module | None:
         """The innermost module that runs."""
@@ -81,7 +83,11 @@ class Keeper:
         """Say which of the layers asked for never came."""
         for layer in self.wanted.layers or []:
             if self.turns and layer not in self.seen:
-                self.missing.append((str(layer), "layers= asks for it, but no call of attention has this number or name"))
+                self._note(str(layer), "layers= asks for it, but no call of attention has this number or name")
+
+    def _note(self, name: str, reason: str) -> None:
+        if (name, reason) not in self.missing:
+            self.missing.append((name, reason))
 
     def _inside(self) -> bool:
         # Gradient checkpointing runs modules again in the backward pass: what they do there is recorded already.
@@ -89,6 +95,11 @@ class Keeper:
 
     def _entering(self, name: str):
         def enter(module: nn.Module, args: object) -> None:
+            if threading.get_ident() != self.thread:
+                self._note(
+                    type(self.model).__name__, "it ran in another thread too, and a recording sees the one that it is made in"
+                )
+                return
             if not self.running and torch._C._current_graph_task_id() == -1:
                 self.turns, self.place = self.turns + 1, 0
             self.running.append((name, module))
@@ -97,7 +108,7 @@ class Keeper:
 
     def _leaving(self, module: nn.Module, args: object, output: object) -> None:
         # A module that failed before its own hook ran leaves its callees behind it: all of them end here.
-        while self.running and self.running.pop()[1] is not module:
+        while threading.get_ident() == self.thread and self.running and self.running.pop()[1] is not module:
             pass
 
     def _wanted(self, layer: str, place: int) -> bool:
@@ -124,12 +135,3 @@ class Keeper:
                 cure='keep less with layers=[…], heads=[…] or keep="summary", write it to files with offload="disk", or raise limit=',
             )
         self.held += needed
-
-
-def _unreadable(call: Call) -> str | None:
-    """Why a call's numbers cannot be kept, if they cannot."""
-    if call.query.is_meta or isinstance(call.query, FakeTensor):
-        return "it ran on tensors without data, so there are no numbers to keep"
-    if call.transformed:
-        return "it ran under a transform of torch.func (vmap, grad, …), whose tensors end with it"
-    return None

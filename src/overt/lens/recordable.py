@@ -1,9 +1,10 @@
-"""Which models can be recorded, and what is inside a model that another one wraps."""
+"""Which models and tensors can be recorded, and what is inside a model that another one wraps."""
 
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch._subclasses import FakeTensor
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from overt.errors import KindError
@@ -27,6 +28,15 @@ def recordable(model: Any) -> nn.Module:
     for name, module in model.named_modules():
         _visible(name or "the model", module)
     return model.module if isinstance(model, DataParallel | DistributedDataParallel) else model
+
+
+def unreadable(tensor: Tensor) -> str | None:
+    """Why a tensor's numbers cannot be looked at, if they cannot."""
+    if tensor.is_meta or isinstance(tensor, FakeTensor):
+        return "it ran on tensors without data, so there are no numbers to keep"
+    if torch._C._are_functorch_transforms_active():
+        return "it ran under a transform of torch.func (vmap, grad, …), whose tensors end with it"
+    return None
 
 
 def _visible(name: str, module: nn.Module) -> None:

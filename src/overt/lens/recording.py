@@ -5,12 +5,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import torch
 from torch import nn
 
 from overt import mechanism
 from overt.errors import InputError, KindError
-from overt.lens.adapters import LOOKED_FOR, Sink, catching
+from overt.lens.adapters import LOOKED_FOR, Sink, catching, fast_path_off
 from overt.lens.captured import Captured, Kept
 from overt.lens.head import Head
 from overt.lens.keeper import Keeper
@@ -66,17 +65,14 @@ def record(
     tokens = Tokens.of(query_tokens, key_tokens)
     recording = Recording(type(model).__name__, strings=tokens)
     keeper = Keeper(model, recording.calls, recording.missing, wanted(layers, heads, keep, offload, tokens, limit))
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    token = mechanism.observers.set((*mechanism.observers.get(), keeper.observe))
-    torch.backends.mha.set_fastpath_enabled(False)
+    mechanism.observers.set((*mechanism.observers.get(), keeper.observe))
     keeper.watch()
     try:
-        with catching(Sink(keeper.keep, keeper.miss, keeper.module)):
+        with fast_path_off(), catching(Sink(keeper.keep, keeper.miss, keeper.module)):
             yield recording
     finally:
         keeper.leave()
-        torch.backends.mha.set_fastpath_enabled(fast_path)
-        mechanism.observers.reset(token)
+        mechanism.observers.set(tuple(each for each in mechanism.observers.get() if each != keeper.observe))
         recording.turns = keeper.turns
     keeper.note_unseen()
 
