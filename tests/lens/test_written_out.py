@@ -98,7 +98,35 @@ def grouped(self, q, k, v):
     return (weights @ v).flatten(1, 2)
 
 
-WHOLE = [plain, masked_fill, where, added, merged, named, filled_in_place, shifted, scaled_at_last, grouped]
+def exponentials(self, q, k, v):
+    scores = (q @ k.mT).masked_fill(BARRED, -math.inf)
+    return kept(self, torch.exp(scores - scores.logsumexp(-1, keepdim=True))) @ v
+
+
+def divided(self, q, k, v):
+    raised = (q @ k.mT).exp()
+    return kept(self, raised / raised.sum(-1, keepdim=True)) @ v
+
+
+def by_logarithms(self, q, k, v):
+    return kept(self, functional.log_softmax(q @ k.mT, dim=-1).exp()) @ v
+
+
+WHOLE = [
+    plain,
+    masked_fill,
+    where,
+    added,
+    merged,
+    named,
+    filled_in_place,
+    shifted,
+    scaled_at_last,
+    grouped,
+    exponentials,
+    divided,
+    by_logarithms,
+]
 
 
 def capped(self, q, k, v):
@@ -247,8 +275,22 @@ def test_scores_that_are_written_over_are_not_believed():
             lambda self, q, k, v: torch.baddbmm(v[:, 0], (q @ k.mT).softmax(-1)[:, 0], v[:, 0]),
             "an order that is not understood",
         ),
+        (
+            lambda self, q, k, v: torch.einsum("hqkb,bhke->bhqe", torch.einsum("bhqd,bhkd->hqkb", q, k).softmax(2), v),
+            "an order that is not understood",
+        ),
+        (
+            lambda self, q, k, v: ((raised := (q @ k.mT).exp()) @ v) / raised.sum(-1, keepdim=True),
+            "before they are divided by their sum",
+        ),
+        (
+            lambda self, *given: (lambda q, k, v: (q @ k.mT).softmax(-1) @ v)(
+                *(each[:, :, :6].unflatten(2, (3, 2)) for each in given)
+            ),
+            "cut into blocks",
+        ),
     ],
-    ids=["summed", "padded", "negative", "three at once", "added"],
+    ids=["summed", "padded", "negative", "three at once", "added", "batch last", "divided at last", "blocks"],
 )
 def test_what_cannot_be_matched_is_missing_with_the_reason(lines, reason):
     model = Written(lines)

@@ -1,6 +1,7 @@
 """Attention that a model writes out itself, scores → softmax → matrix product, followed from function to function.
 
-A result of softmax is followed until it meets the values: that product is attention, and the weights are what was multiplied.
+A result of softmax, or exponentials of scores, are followed until they meet the values: that product is attention, and the weights
+are what was multiplied.
 The scores are followed too, from the product of query and key on. Where nothing but scales, masks and biases came between, they
 say the call in full; otherwise the weights themselves are kept.
 """
@@ -37,6 +38,7 @@ _SWAPS = {"transpose", "swapaxes", "swapdims", "permute"}
 # The names of torch's arguments, for those functions whose arguments are told apart here.
 _ORDER = {
     "softmax": ("input", "dim"),
+    "log_softmax": ("input", "dim"),
     "dropout": ("input", "p", "training", "inplace"),
     "matmul": ("input", "other"),
     "bmm": ("input", "mat2"),
@@ -78,7 +80,11 @@ class Scores:
 
     def after(self, name: str, given: list[Any], own: int, output: Tensor) -> "Scores | None":
         """What they are after one more function, of which they are argument number `own`; None if that cannot be told."""
-        if name in _SAME or (name in _SHAPED and output.shape[-2:] == (self.query.shape[-2], self.key.shape[-2])):
+        if (
+            name in _SAME
+            or (name == "log_softmax" and given[1] in (-1, output.ndim - 1))
+            or (name in _SHAPED and output.shape[-2:] == (self.query.shape[-2], self.key.shape[-2]))
+        ):
             return self
         simple = len([each for each in given if each is not None]) == 2 and (own == 0 or name in ("mul", "add"))
         other = given[1 - own] if simple else None
@@ -117,7 +123,8 @@ class Scores:
 class Weights:
     """A result of softmax on its way to the values, its leading dimensions and its scores.
 
-    `turned` says that the keys are not the last dimension but the one before, None that they are neither.
+    `turned` says that the keys are not the last dimension but the one before, None that they are neither; `by_hand` that they are
+    exponentials of scores, which the model has to divide by their sum.
     """
 
     leading: tuple[int, ...]
@@ -125,6 +132,7 @@ class Weights:
     turned: bool | None
     undropped: Tensor | None = None
     dropout: float = 0.0
+    by_hand: bool = False
 
     def after(self, name: str, func: Any, given: list[Any], before: Tensor, output: Tensor) -> "Weights | None":
         """What they are after one more function; None where they are weights no more."""
@@ -207,8 +215,9 @@ class WrittenOut:
         scores = scores if isinstance(scores, Scores) else None
         dim = given[1] % output.ndim - output.ndim if len(given) > 1 and isinstance(given[1], int) else -1
         # Two dimensions may be a classifier's answer as well: only what query and key were multiplied to is attention.
-        if dim in (-1, -2) and (output.ndim > 2 or (scores is not None and output.ndim == 2)):
-            self._know(output, Weights(tuple(output.shape[:-2]), scores if dim == -1 else None, dim == -2))
+        if output.ndim > 2 or (scores is not None and output.ndim == 2):
+            turned = {-1: False, -2: True}.get(dim)
+            self._know(output, Weights(tuple(output.shape[:-2]), scores if dim == -1 else None, turned))
 
     def _product(self, found: Product, output: Tensor, heads: Heads) -> Mixed | str | None:
         for tensor in (found.left, found.right):
@@ -231,16 +240,20 @@ class WrittenOut:
         if parts is None:
             return "softmax and matrix product are written out in an order that is not understood"
         weights, value, output = parts
+        if known.by_hand and bool((weights.sum(-1) > 1.5).any()):
+            return "exponentials of scores meet a matrix product before they are divided by their sum"
         leading = known.leading if len(known.leading) > 1 else (-1, count) if (count := heads()) else None
         if weights.ndim == 3 and leading is not None and weights.shape[0] % math.prod(leading) == 0:
             weights, value, output = (
                 part if part.ndim < 3 else part.unflatten(0, leading) for part in (weights, value, output)
             )
-        heads_apart = math.prod(weights.shape[1:-2]) if weights.ndim > 4 else 0  # (B, Hk, H/Hk, Q, K), a group's heads apart
-        if heads_apart and heads_apart == heads():
+        count = heads() if weights.ndim > 4 else None
+        if count is not None and count == math.prod(weights.shape[1:-2]):  # (B, Hk, H/Hk, Q, K)
             weights, value, output = (
                 part.flatten(1, -3) if part.ndim == weights.ndim else part for part in (weights, value, output)
             )
+        elif count is not None and count == weights.shape[1] != weights.shape[-3]:  # (B, H, blocks, Q, K)
+            return "queries and keys are cut into blocks, whose places are not those of the sequence"
         return Mixed(weights, value.to(output.dtype), output, known.dropout, known.scores)
 
     def _follow(self, name: str, func: Any, given: list[Any], before: Tensor, output: Tensor) -> str | None:
@@ -249,6 +262,8 @@ class WrittenOut:
         if isinstance(known, Scores):
             places = [place for place, each in enumerate(given) if each is followed]
             after = known.after(name, given, places[0], output) if len(places) == 1 else None
+            if name == "exp":
+                after = Weights(tuple(output.shape[:-2]), known, False, by_hand=True)
         else:
             assert known is not None
             if name == "mul" and output.numel() > followed.numel():
