@@ -1,6 +1,8 @@
 """Linear memory: no tensor of size n × n is made, forward or backward, except where it is the result."""
 
 import gc
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -117,3 +119,25 @@ def test_a_replaced_layer_makes_nothing_n_by_n_where_no_weights_are_asked_for():
     with Largest() as seen:
         layer(x, x, x, key_padding_mask=padded, need_weights=False)[0].sum().backward()
     assert seen.elements <= N * N // 2
+
+
+GROWTH = """
+import resource, sys, torch, overt
+from overt.kernels import blocked
+blocked.BLOCK = 2**20
+x = torch.randn(1, 2, 8_000, 4, requires_grad=True)
+mask = overt.Causal() if sys.argv[1] == "causal" else None
+with overt.path("blocked"):
+    overt.attend(x[:, :, :500], x[:, :, :500], x[:, :, :500], mask=mask).sum().backward()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    overt.attend(x, x, x, mask=mask).sum().backward()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in other units elsewhere")
+@pytest.mark.parametrize("mask", ["causal", "none"])
+def test_the_process_does_not_grow_with_the_square_of_the_length(mask):
+    found = subprocess.run([sys.executable, "-c", GROWTH, mask], check=True, capture_output=True, text=True).stdout
+    assert int(found) < 2 * 8_000**2  # the weights of two heads are four times that

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from overt.kernels.call import Block, Call, Rows, unrounded
+from overt.kernels.freed import give_back
 from overt.scores import Score
 
 Formula = Callable[[Block], tuple[Tensor, ...]]
@@ -47,6 +48,9 @@ def row_blocks(call: Call) -> Iterator[tuple[Rows, bool]]:
 
 def block_of(call: Call, rows: Rows, every_key: bool, careful: bool) -> Block:
     """The block of these rows; with care, every key and value that none of them may see is zero: 0 · NaN is NaN, where() is not."""
+    one_of_many = rows.stop - rows.first < call.queries
+    if one_of_many and call.query.device.type == "cpu" and not torch.compiler.is_compiling():
+        give_back()
     block = call.block(rows, every_key)
     if not careful:
         return block
