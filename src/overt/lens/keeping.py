@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from overt import check
 from overt.errors import InputError, KindError
 from overt.kernels.call import Call
 from overt.lens.captured import Captured, Kept, size
@@ -44,6 +45,7 @@ def wanted(
         raise InputError('record keeps "qkv" or "summary"', got=f"keep={keep!r}", cure="choose one of them")
     if offload not in (None, "cpu", "disk"):
         raise InputError('record offloads to "cpu" or "disk"', got=f"offload={offload!r}", cure="choose one of them, or None")
+    check.whole_number("limit", limit)
     store = OnCpu() if offload == "cpu" else OnDisk() if offload == "disk" else None
 
     def take(kept: Kept) -> Captured:
