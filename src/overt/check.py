@@ -118,6 +118,17 @@ def fits(name: str, shape: Sequence[int], target: Sequence[int], query: Tensor, 
         )
 
 
+def bias_tensor(bias: Any) -> None:
+    """Refuse what is not a floating-point tensor."""
+    if not isinstance(bias, Tensor) or not bias.is_floating_point():
+        boolean = isinstance(bias, Tensor) and bias.dtype == torch.bool
+        raise KindError(
+            "a bias is a floating-point tensor, added to the scores, or one of overt.biases",
+            got=f"a {bias.dtype} tensor" if isinstance(bias, Tensor) else type(bias).__name__,
+            cure="pass a bool tensor as mask=" if boolean else "convert it with .float()",
+        )
+
+
 def score_shape(scores: Any, query: Tensor, key: Tensor) -> Tensor:
     """The scores that a caller's own function gave, if they are (..., Q, K)."""
     found = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__

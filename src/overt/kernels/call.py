@@ -203,13 +203,7 @@ def _bound_bias(call: Call) -> Any:
             check.same_device(name, bound.offset, call.query)
             check.fits(name, bound.offset.shape, (*call.batch, call.queries, call.keys), call.query, call.key)
         return bound
-    if not isinstance(bias, Tensor) or not bias.is_floating_point():
-        boolean = isinstance(bias, Tensor) and bias.dtype == torch.bool
-        raise KindError(
-            "a bias is a floating-point tensor, added to the scores, or one of overt.biases",
-            got=f"a {bias.dtype} tensor" if isinstance(bias, Tensor) else type(bias).__name__,
-            cure="pass a bool tensor as mask=" if boolean else "convert it with .float()",
-        )
+    check.bias_tensor(bias)
     check.same_device("the bias", bias, call.query)
     check.fits("bias", bias.shape, (*call.batch, call.queries, call.keys), call.query, call.key)
     return bias

@@ -5,8 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from overt import check
 from overt.biases import Bias
-from overt.errors import InputError, KindError
+from overt.errors import InputError
 from overt.pieces import piece
 
 
@@ -19,13 +20,7 @@ def as_bias(bias: Any) -> Any:
     """A bias that gives its blocks, from what a caller passes."""
     if isinstance(bias, Bias):
         return bias
-    if not isinstance(bias, Tensor) or not bias.is_floating_point():
-        boolean = isinstance(bias, Tensor) and bias.dtype == torch.bool
-        raise KindError(
-            "a bias is a floating-point tensor, added to the scores, or one of overt.biases",
-            got=f"a {bias.dtype} tensor" if isinstance(bias, Tensor) else type(bias).__name__,
-            cure="pass a bool tensor as mask=" if boolean else "convert it with .float()",
-        )
+    check.bias_tensor(bias)
     return TensorBias(bias)
 
 
