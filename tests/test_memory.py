@@ -123,8 +123,8 @@ def test_a_replaced_layer_makes_nothing_n_by_n_where_no_weights_are_asked_for():
 
 GROWTH = """
 import resource, sys, torch, overt
-from overt.kernels import blocked
-blocked.BLOCK = 2**20
+from overt.kernels import blocked, freed
+blocked.BLOCK, freed._MOST = 2**20, 2**25
 x = torch.randn(1, 2, 8_000, 4, requires_grad=True)
 mask = overt.Causal() if sys.argv[1] == "causal" else None
 with overt.path("blocked"):
