@@ -485,9 +485,9 @@ def test_a_recording_prints_as_a_table():
     with record(model) as recording:
         model(sequence())
     lines = str(recording).splitlines()
-    assert lines[0] == "Stack: 3 calls of attention in 1 passes"
+    assert lines[0] == "Stack: 3 calls of attention in 1 pass"
     assert lines[2].split() == ["0", "first", "4", "7", "7", "scaled_dot_product_attention"]
-    assert repr(recording) == "<recording of Stack: 3 calls of attention, 1 passes>"
+    assert repr(recording) == "<recording of Stack: 3 calls of attention, 1 pass>"
 
 
 def test_a_head_is_named_by_two_things():

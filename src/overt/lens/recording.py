@@ -140,7 +140,7 @@ class Calls:
         return [each for captured in opened for each in roles(captured, _shares(captured, self.strings))]
 
     def __repr__(self) -> str:
-        return f"<recording of {self.model}: {len(self.calls)} calls of attention, {self.turns} passes>"
+        return f"<recording of {self.model}: {_many(len(self.calls), 'call')} of attention, {_many(self.turns, 'pass')}>"
 
     def __str__(self) -> str:
         return _table(self)
@@ -243,7 +243,7 @@ def _table(calls: Calls) -> str:
         rows.append((str(calls._number(captured)), captured.layer, heads, *lengths, captured.source))
     widths = [max(len(row[column]) for row in rows) for column in range(6)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    header = f"{calls.model}: {len(calls.calls)} calls of attention in {calls.turns} passes"
+    header = f"{calls.model}: {_many(len(calls.calls), 'call')} of attention in {_many(calls.turns, 'pass')}"
     missed = [f"not recorded: {name}: {reason}" for name, reason in calls.missing]
     return "\n".join([header, *lines, f"{in_bytes(calls.bytes)} are kept", *_notes(calls), *missed])
 
@@ -255,3 +255,7 @@ def _notes(calls: Calls) -> list[str]:
         for note in captured.notes:
             about.setdefault(note, []).append(str(calls._number(captured)))
     return [f"call {', '.join(numbers)}: {note}" for note, numbers in about.items()]
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}{'es' if what.endswith('s') else 's'}"
