@@ -1,0 +1,119 @@
+// What the kernels are told and what they give: plain pointers into memory that the caller owns.
+//
+// A call has `batch` entries, each one head of attention: queries (Q, D), keys (K, D), values (K, E). Broadcasting, grouped heads
+// and transposed layouts need no copies: where entry b begins in a tensor is looked up in `places`.
+#pragma once
+
+#include <cstdint>
+
+namespace overt {
+
+using Index = std::int64_t;
+
+enum class Kind : int { float32, float64, float16, bfloat16, boolean, integer };
+
+// Element (i, j) of entry b is data[places[b] + i * row + j * column]; places and strides count elements and may be 0 or negative.
+struct Matrix {
+    const void* data = nullptr;
+    Kind kind = Kind::float32;
+    const Index* places = nullptr;
+    Index row = 0;
+    Index column = 1;
+};
+
+// A mask as a postfix program over tiles: leaves push what they allow, the others combine the last one or two.
+//   ranges     first (Q) and second (Q), integer: key j is allowed where first_i <= j < second_i
+//   dense      first (Q, K), boolean; strides of 0 broadcast
+//   documents  first (Q) and second (K), integer: allowed where both are equal and not negative
+enum class Step : int { ranges, dense, documents, both, either, inverse };
+
+struct MaskStep {
+    Step step;
+    Matrix first;
+    Matrix second;
+};
+
+struct Mask {
+    const MaskStep* steps = nullptr;
+    int count = 0;  // 0: everything is allowed
+};
+
+enum class Activation : int { tanh, sigmoid, relu, leaky_relu };
+enum class Form : int { dot, additive };
+
+// f(query_i, key_j). Additive: sum_d weight_d * activation(q_d + k_d). Dot: scale * (q . k), capped softly where softcap > 0.
+struct Score {
+    Form form = Form::additive;
+    Activation activation = Activation::tanh;
+    Matrix weight;                 // (1, D) an entry, in the kernel's number type
+    const double* scale = nullptr;  // one an entry
+    double softcap = 0;
+};
+
+struct Inputs {
+    Index batch = 0, queries = 0, keys = 0, features = 0, width = 0;  // Q, K, D and E
+    Matrix query, key, value;  // columns are contiguous; any floating kind, converted where it is read
+    Mask mask;
+    Matrix bias;                    // (Q, K), any strides; data == nullptr: none
+    const double* sink = nullptr;   // one an entry; nullptr: none
+    const double* heat = nullptr;   // one an entry, 1 / temperature, times score + bias; nullptr: 1
+    double dropout = 0;
+    std::uint64_t seed = 0;
+    int threads = 1;
+};
+
+// What the backward pass reads beside the inputs; rows are contiguous, entries follow each other, in the kernel's number type.
+struct Passed {
+    const void* output;    // (batch, Q, E)
+    const void* lse;       // (batch, Q)
+    const void* upstream;  // (batch, Q, E)
+};
+
+// What it writes, whole, likewise contiguous.
+struct Gradients {
+    void* query;   // (batch, Q, D)
+    void* key;     // (batch, K, D)
+    void* value;   // (batch, K, E)
+    void* weight;  // (batch, D)
+    void* delta;   // (batch, Q): sum_j weight_ij * dweight_ij, from which a sink's gradient is made
+    // The bias's gradient has the bias's own layout, holds zeros before, and is added to; nullptr: not asked for.
+    void* bias;
+    Index bias_size;  // its elements
+};
+
+// Statistics of the weights. Contiguous, in the kernel's number type; top_keys are int32, -1 where there are fewer keys.
+struct Summary {
+    void* lse;          // (batch, Q)
+    void* entropy;      // (batch, Q)
+    void* received;     // (batch, K)
+    void* top_weights;  // (batch, Q, top)
+    std::int32_t* top_keys;
+    Index top;
+    const Index* row_edges;  // row_cells + 1 ascending edges; nullptr: no map
+    const Index* key_edges;
+    Index row_cells, key_cells;
+    void* map_mean;  // (batch, row_cells, key_cells)
+    void* map_max;
+    void* output;  // (batch, Q, E); nullptr: not asked for
+};
+
+// The kernels of one SIMD level in one number type, float or double.
+struct Kernels {
+    void (*additive)(const Inputs&, const Score&, void* output, void* lse);
+    void (*additive_gradients)(const Inputs&, const Score&, const Passed&, const Gradients&);
+    void (*additive_scores)(const Inputs&, const Score&, void* scores);  // (batch, Q, K), before mask and bias
+    void (*additive_scores_gradients)(const Inputs&, const Score&, const void* upstream, const Gradients&);
+    void (*summary)(const Inputs&, const Score&, const Summary&);
+};
+
+struct Level {
+    const char* name;
+    Kernels float32;
+    Kernels float64;
+};
+
+// Rows of queries and keys that a tile has at most.
+constexpr int ROWS = 32;
+constexpr int KEYS = 64;
+
+}  // namespace overt

@@ -1,0 +1,234 @@
+// Vectors of one SIMD level. The compiler's own vector types carry the arithmetic, so that one source serves every width.
+//
+// OVERT_LEVEL names the level's namespace, OVERT_BYTES the width of its vectors: 16, 32 or 64.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels.hpp"
+#include "scratch.hpp"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace overt::OVERT_LEVEL {
+
+template <class T>
+struct Lanes;
+template <>
+struct Lanes<float> {
+    typedef float Vector __attribute__((vector_size(OVERT_BYTES)));
+    typedef std::int32_t Whole __attribute__((vector_size(OVERT_BYTES)));
+    typedef float Loose __attribute__((vector_size(OVERT_BYTES), aligned(4), may_alias));
+    typedef std::int32_t Number;
+};
+template <>
+struct Lanes<double> {
+    typedef double Vector __attribute__((vector_size(OVERT_BYTES)));
+    typedef std::int64_t Whole __attribute__((vector_size(OVERT_BYTES)));
+    typedef double Loose __attribute__((vector_size(OVERT_BYTES), aligned(8), may_alias));
+    typedef std::int64_t Number;
+};
+
+template <class T>
+using Vector = typename Lanes<T>::Vector;
+template <class T>
+using Whole = typename Lanes<T>::Whole;
+template <class T>
+constexpr int WIDTH = OVERT_BYTES / static_cast<int>(sizeof(T));
+
+template <class T>
+static inline Vector<T> load(const T* from) {
+    return *reinterpret_cast<const typename Lanes<T>::Loose*>(from);
+}
+
+template <class T>
+static inline void store(T* to, Vector<T> from) {
+    *reinterpret_cast<typename Lanes<T>::Loose*>(to) = from;
+}
+
+template <class T>
+static inline Vector<T> every(T number) {
+    return Vector<T>{} + number;
+}
+
+// a * b + c, contracted to one instruction where the level has it (-ffp-contract=fast).
+template <class V>
+static inline V fused(V a, V b, V c) {
+    return a * b + c;
+}
+
+// The smaller; where either is NaN, b. x86's own instruction means the same, but compilers do not find it by themselves.
+template <class V>
+static inline V smaller(V a, V b) {
+    return a < b ? a : b;
+}
+template <class V>
+static inline V larger(V a, V b) {
+    return a > b ? a : b;
+}
+#if defined(__x86_64__)
+#if OVERT_BYTES == 64 && defined(__AVX512F__)
+static inline Vector<float> smaller(Vector<float> a, Vector<float> b) { return _mm512_min_ps(a, b); }
+static inline Vector<float> larger(Vector<float> a, Vector<float> b) { return _mm512_max_ps(a, b); }
+static inline Vector<double> smaller(Vector<double> a, Vector<double> b) { return _mm512_min_pd(a, b); }
+static inline Vector<double> larger(Vector<double> a, Vector<double> b) { return _mm512_max_pd(a, b); }
+#elif OVERT_BYTES == 32 && defined(__AVX2__)
+static inline Vector<float> smaller(Vector<float> a, Vector<float> b) { return _mm256_min_ps(a, b); }
+static inline Vector<float> larger(Vector<float> a, Vector<float> b) { return _mm256_max_ps(a, b); }
+static inline Vector<double> smaller(Vector<double> a, Vector<double> b) { return _mm256_min_pd(a, b); }
+static inline Vector<double> larger(Vector<double> a, Vector<double> b) { return _mm256_max_pd(a, b); }
+#elif OVERT_BYTES == 16
+static inline Vector<float> smaller(Vector<float> a, Vector<float> b) { return _mm_min_ps(a, b); }
+static inline Vector<float> larger(Vector<float> a, Vector<float> b) { return _mm_max_ps(a, b); }
+static inline Vector<double> smaller(Vector<double> a, Vector<double> b) { return _mm_min_pd(a, b); }
+static inline Vector<double> larger(Vector<double> a, Vector<double> b) { return _mm_max_pd(a, b); }
+#endif
+#endif
+
+template <class T>
+static inline T sum(Vector<T> v) {
+    T total = 0;
+    for (int i = 0; i < WIDTH<T>; i++) total += v[i];
+    return total;
+}
+
+template <class T>
+static inline T largest(Vector<T> v) {
+    T most = v[0];
+    for (int i = 1; i < WIDTH<T>; i++) most = v[i] > most ? v[i] : most;
+    return most;
+}
+
+// e^x to about one unit in the last place. Below LOWEST it is 0, above HIGHEST it is infinity's neighbour; NaN stays NaN.
+template <class T>
+struct Exponential;
+template <>
+struct Exponential<float> {
+    static constexpr float LOWEST = -87.0f, HIGHEST = 88.0f, LOG2E = 1.44269504088896341f;
+    static constexpr float LN2_HIGH = 0.693359375f, LN2_LOW = -2.12194440e-4f, ROUND = 12582912.0f;
+    static constexpr int SHIFT = 23, BIAS = 127;
+    static inline Vector<float> of(Vector<float> r) {  // e^r on [-ln2/2, ln2/2]
+        Vector<float> p = every(1.9875691500e-4f);
+        p = fused(p, r, every(1.3981999507e-3f));
+        p = fused(p, r, every(8.3334519073e-3f));
+        p = fused(p, r, every(4.1665795894e-2f));
+        p = fused(p, r, every(1.6666665459e-1f));
+        p = fused(p, r, every(5.0000001201e-1f));
+        return fused(p, r * r, r) + 1.0f;
+    }
+};
+template <>
+struct Exponential<double> {
+    static constexpr double LOWEST = -708.0, HIGHEST = 709.0, LOG2E = 1.4426950408889634074;
+    static constexpr double LN2_HIGH = 6.93147180369123816490e-01, LN2_LOW = 1.90821492927058770002e-10, ROUND = 6755399441055744.0;
+    static constexpr int SHIFT = 52, BIAS = 1023;
+    static inline Vector<double> of(Vector<double> r) {  // Taylor to r^13: below 1e-17 on this range
+        Vector<double> p = every(1.0 / 6227020800.0);
+        p = fused(p, r, every(1.0 / 479001600.0));
+        p = fused(p, r, every(1.0 / 39916800.0));
+        p = fused(p, r, every(1.0 / 3628800.0));
+        p = fused(p, r, every(1.0 / 362880.0));
+        p = fused(p, r, every(1.0 / 40320.0));
+        p = fused(p, r, every(1.0 / 5040.0));
+        p = fused(p, r, every(1.0 / 720.0));
+        p = fused(p, r, every(1.0 / 120.0));
+        p = fused(p, r, every(1.0 / 24.0));
+        p = fused(p, r, every(1.0 / 6.0));
+        p = fused(p, r, every(0.5));
+        return fused(p, r * r, r) + 1.0;
+    }
+};
+
+template <class T>
+static inline Vector<T> exponential(Vector<T> x) {
+    using E = Exponential<T>;
+    Vector<T> bounded = larger(every(E::LOWEST), smaller(every(E::HIGHEST), x));
+    Vector<T> shifted = fused(bounded, every(E::LOG2E), every(E::ROUND));  // the whole part, in the low bits of the mantissa
+    Vector<T> whole = shifted - E::ROUND;
+    Vector<T> rest = fused(whole, every(-E::LN2_HIGH), bounded);
+    rest = fused(whole, every(-E::LN2_LOW), rest);
+    Whole<T> power = (Whole<T>)shifted - (Whole<T>)every(E::ROUND) + E::BIAS;
+    Vector<T> grown = E::of(rest) * (Vector<T>)(power << E::SHIFT);
+    return x < E::LOWEST ? Vector<T>{} : grown;
+}
+
+// Working memory for as long as it is in scope.
+template <class T>
+struct Scratch {
+    T* data;
+    explicit Scratch(Index count) : data(static_cast<T*>(take(static_cast<std::size_t>(count) * sizeof(T)))) {}
+    ~Scratch() { give(data); }
+    Scratch(const Scratch&) = delete;
+    Scratch& operator=(const Scratch&) = delete;
+};
+
+template <class N>
+static inline N least(N a, N b) {
+    return a < b ? a : b;
+}
+template <class N>
+static inline N most(N a, N b) {
+    return a > b ? a : b;
+}
+
+// A row of numbers of any floating kind, as T; half precision is widened on the way.
+template <class T, class From>
+static inline void copy_numbers(const From* from, Index count, T* to) {
+    for (Index i = 0; i < count; i++) to[i] = static_cast<T>(from[i]);
+}
+
+static inline float widened(std::uint16_t half) {
+    std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16, rest = half & 0x7fffu, bits = rest << 13;
+    if (rest >= 0x7c00u) {
+        bits += 0x70000000u;  // infinity and NaN
+    } else {
+        // The exponent's bias is 112 less: multiplied in, which serves numbers below the smallest normal one too.
+        float number;
+        __builtin_memcpy(&number, &bits, 4);
+        number *= 0x1p112f;
+        __builtin_memcpy(&bits, &number, 4);
+    }
+    bits |= sign;
+    float number;
+    __builtin_memcpy(&number, &bits, 4);
+    return number;
+}
+
+static inline float widened_brain(std::uint16_t half) {
+    std::uint32_t bits = static_cast<std::uint32_t>(half) << 16;
+    float number;
+    __builtin_memcpy(&number, &bits, 4);
+    return number;
+}
+
+template <class T>
+static void read_row(const Matrix& matrix, Index entry, Index row, Index count, T* to) {
+    Index start = matrix.places[entry] + row * matrix.row;
+    switch (matrix.kind) {
+        case Kind::float32: return copy_numbers(static_cast<const float*>(matrix.data) + start, count, to);
+        case Kind::float64: return copy_numbers(static_cast<const double*>(matrix.data) + start, count, to);
+        case Kind::float16: {
+            const std::uint16_t* from = static_cast<const std::uint16_t*>(matrix.data) + start;
+            for (Index i = 0; i < count; i++) to[i] = widened(from[i]);
+            return;
+        }
+        default: {
+            const std::uint16_t* from = static_cast<const std::uint16_t*>(matrix.data) + start;
+            for (Index i = 0; i < count; i++) to[i] = widened_brain(from[i]);
+        }
+    }
+}
+
+template <class T>
+constexpr Kind KIND = sizeof(T) == 4 ? Kind::float32 : Kind::float64;
+
+// A row where it stands, if it is of type T already, else read into `spare`.
+template <class T>
+static const T* row_of(const Matrix& matrix, Index entry, Index row, Index count, T* spare) {
+    if (matrix.kind == KIND<T>) return static_cast<const T*>(matrix.data) + matrix.places[entry] + row * matrix.row;
+    read_row(matrix, entry, row, count, spare);
+    return spare;
+}
+
+}  // namespace overt::OVERT_LEVEL
