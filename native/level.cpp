@@ -1,0 +1,17 @@
+// The table of one level's kernels; levels.cpp chooses among the tables.
+#include "level.hpp"
+
+#define NAME_OF(level) #level
+#define NAME(level) NAME_OF(level)
+
+namespace overt::OVERT_LEVEL {
+
+template <class T>
+static constexpr Kernels KERNELS = {
+    additive<T>, additive_gradients<T>, additive_scores<T>, additive_scores_gradients<T>, summary<T>,
+};
+
+extern const Level LEVEL;
+const Level LEVEL = {NAME(OVERT_LEVEL), KERNELS<float>, KERNELS<double>};
+
+}  // namespace overt::OVERT_LEVEL

@@ -1,0 +1,19 @@
+// The kernels that each SIMD level compiles anew. A kernel file defines one of them and instantiates it for float and double.
+#pragma once
+
+#include "kernels.hpp"
+
+namespace overt::OVERT_LEVEL {
+
+template <class T>
+void additive(const Inputs&, const Score&, void* output, void* lse);
+template <class T>
+void additive_gradients(const Inputs&, const Score&, const Passed&, const Gradients&);
+template <class T>
+void additive_scores(const Inputs&, const Score&, void* scores);
+template <class T>
+void additive_scores_gradients(const Inputs&, const Score&, const void* upstream, const Gradients&);
+template <class T>
+void summary(const Inputs&, const Score&, const Summary&);
+
+}  // namespace overt::OVERT_LEVEL

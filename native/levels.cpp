@@ -1,0 +1,71 @@
+#include "levels.hpp"
+
+#include <atomic>
+#include <cstring>
+
+namespace overt {
+
+namespace baseline {
+extern const Level LEVEL;
+}
+#if defined(__x86_64__)
+namespace avx2 {
+extern const Level LEVEL;
+}
+namespace avx512 {
+extern const Level LEVEL;
+}
+
+// __builtin_cpu_supports asks the operating system too, which must save the wide registers.
+static bool runs_avx2() {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+
+static bool runs_avx512() {
+    return runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+}
+#endif
+
+struct Found {
+    const Level* levels[3];
+    int count = 0;
+
+    Found() {
+#if defined(__x86_64__)
+        __builtin_cpu_init();
+        if (runs_avx512()) levels[count++] = &avx512::LEVEL;
+        if (runs_avx2()) levels[count++] = &avx2::LEVEL;
+#endif
+        levels[count++] = &baseline::LEVEL;
+    }
+};
+
+static const Found& found() {
+    static const Found here;
+    return here;
+}
+
+static std::atomic<const Level*>& current() {
+    static std::atomic<const Level*> level{found().levels[0]};
+    return level;
+}
+
+const Level* const* available_levels(int* count) {
+    *count = found().count;
+    return found().levels;
+}
+
+const Level& current_level() { return *current().load(std::memory_order_relaxed); }
+
+bool use_level(const char* name) {
+    for (int i = 0; i < found().count; i++) {
+        if (std::strcmp(found().levels[i]->name, name) == 0) {
+            current().store(found().levels[i], std::memory_order_relaxed);
+            return true;
+        }
+    }
+    return false;
+}
+
+}  // namespace overt
