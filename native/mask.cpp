@@ -1,0 +1,154 @@
+#include "mask.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace overt {
+namespace {
+
+struct Tile {
+    Index entry, row, key;
+    int rows, keys;
+};
+
+// What a step has found for a tile: `allowed` holds it where it is neither nothing nor everything.
+struct Found {
+    Seen seen;
+    std::uint8_t* allowed;
+};
+
+template <class T>
+const T* at(const Matrix& matrix, Index entry, Index row) {
+    return static_cast<const T*>(matrix.data) + matrix.places[entry] + row * matrix.row;
+}
+
+Seen judged(Index allowed, const Tile& tile) {
+    if (allowed == 0) return Seen::none;
+    return allowed == Index{tile.rows} * tile.keys ? Seen::all : Seen::some;
+}
+
+Seen ranges(const MaskStep& step, const Tile& tile, std::uint8_t* allowed) {
+    Index total = 0;
+    for (int r = 0; r < tile.rows; r++) {
+        Index low = *at<Index>(step.first, tile.entry, tile.row + r) - tile.key;
+        Index high = *at<Index>(step.second, tile.entry, tile.row + r) - tile.key;
+        low = std::clamp<Index>(low, 0, tile.keys);
+        high = std::clamp<Index>(high, low, tile.keys);
+        std::memset(allowed + r * KEYS, 0, tile.keys);
+        std::memset(allowed + r * KEYS + low, 1, high - low);
+        total += high - low;
+    }
+    return judged(total, tile);
+}
+
+Seen dense(const MaskStep& step, const Tile& tile, std::uint8_t* allowed) {
+    Index total = 0;
+    for (int r = 0; r < tile.rows; r++) {
+        const std::uint8_t* from = at<std::uint8_t>(step.first, tile.entry, tile.row + r) + tile.key * step.first.column;
+        for (int c = 0; c < tile.keys; c++) {
+            allowed[r * KEYS + c] = from[c * step.first.column] != 0;
+            total += allowed[r * KEYS + c];
+        }
+    }
+    return judged(total, tile);
+}
+
+Seen documents(const MaskStep& step, const Tile& tile, std::uint8_t* allowed) {
+    Index total = 0;
+    const Index* ids = at<Index>(step.second, tile.entry, 0) + tile.key * step.second.column;
+    for (int r = 0; r < tile.rows; r++) {
+        Index own = *at<Index>(step.first, tile.entry, tile.row + r);
+        for (int c = 0; c < tile.keys; c++) {
+            allowed[r * KEYS + c] = own >= 0 && ids[c * step.second.column] == own;
+            total += allowed[r * KEYS + c];
+        }
+    }
+    return judged(total, tile);
+}
+
+Found joined(Found a, Found b, Seen certain, const Tile& tile) {
+    // `certain` decides alone: nothing for "both", everything for "either". Its opposite leaves the other as it is.
+    if (a.seen == certain || b.seen == certain) return {certain, a.allowed};
+    if (a.seen != Seen::some) return {b.seen, b.allowed};
+    if (b.seen != Seen::some) return a;
+    Index total = 0;
+    for (int r = 0; r < tile.rows; r++)
+        for (int c = 0; c < tile.keys; c++) {
+            std::uint8_t &own = a.allowed[r * KEYS + c], other = b.allowed[r * KEYS + c];
+            own = certain == Seen::none ? own & other : own | other;
+            total += own;
+        }
+    return {judged(total, tile), a.allowed};
+}
+
+Found inverted(Found a, const Tile& tile) {
+    if (a.seen == Seen::none) return {Seen::all, a.allowed};
+    if (a.seen == Seen::all) return {Seen::none, a.allowed};
+    for (int r = 0; r < tile.rows; r++)
+        for (int c = 0; c < tile.keys; c++) a.allowed[r * KEYS + c] ^= 1;
+    return a;
+}
+
+Seen leaf(const MaskStep& step, const Tile& tile, std::uint8_t* allowed) {
+    if (step.step == Step::ranges) return ranges(step, tile, allowed);
+    return step.step == Step::dense ? dense(step, tile, allowed) : documents(step, tile, allowed);
+}
+
+}  // namespace
+
+void mask_span(const Mask& mask, Index entry, Index first, Index stop, Index keys, Index* low, Index* high) {
+    Index lows[MASK_DEPTH + 1], highs[MASK_DEPTH + 1];
+    int top = 0;
+    lows[0] = 0, highs[0] = keys;
+    for (int s = 0; s < mask.count; s++) {
+        const MaskStep& step = mask.steps[s];
+        if (step.step == Step::both || step.step == Step::either) {
+            top--;
+            bool both = step.step == Step::both;
+            lows[top] = both ? std::max(lows[top], lows[top + 1]) : std::min(lows[top], lows[top + 1]);
+            highs[top] = both ? std::min(highs[top], highs[top + 1]) : std::max(highs[top], highs[top + 1]);
+            continue;
+        }
+        if (step.step != Step::inverse) top++;
+        lows[top] = 0, highs[top] = keys;
+        if (step.step != Step::ranges) continue;
+        lows[top] = keys, highs[top] = 0;
+        for (Index row = first; row < stop; row++) {
+            Index start = *at<Index>(step.first, entry, row), end = *at<Index>(step.second, entry, row);
+            if (start >= end) continue;
+            lows[top] = std::min(lows[top], start);
+            highs[top] = std::max(highs[top], end);
+        }
+    }
+    *low = std::clamp<Index>(lows[top], 0, keys);
+    *high = std::clamp<Index>(highs[top], *low, keys);
+}
+
+Seen mask_tile(const Mask& mask, Index entry, Index row, int rows, Index key, int keys, std::uint8_t* allowed) {
+    if (mask.count == 0) return Seen::all;
+    Tile tile{entry, row, key, rows, keys};
+    std::uint8_t spare[MASK_DEPTH - 1][ROWS * KEYS];
+    Found found[MASK_DEPTH];
+    std::uint8_t* free[MASK_DEPTH];  // buffers that hold no result; the last one is taken first
+    int pending = 0, left = 0;
+    for (int i = MASK_DEPTH - 1; i > 0; i--) free[left++] = spare[i - 1];
+    free[left++] = allowed;
+    for (int s = 0; s < mask.count; s++) {
+        const MaskStep& step = mask.steps[s];
+        if (step.step == Step::inverse) {
+            found[pending - 1] = inverted(found[pending - 1], tile);
+        } else if (step.step == Step::both || step.step == Step::either) {
+            Found last = found[--pending], before = found[pending - 1];
+            Found now = joined(before, last, step.step == Step::both ? Seen::none : Seen::all, tile);
+            free[left++] = now.allowed == before.allowed ? last.allowed : before.allowed;
+            found[pending - 1] = now;
+        } else {
+            std::uint8_t* buffer = free[--left];
+            found[pending++] = {leaf(step, tile, buffer), buffer};
+        }
+    }
+    if (found[0].seen == Seen::some && found[0].allowed != allowed) std::memcpy(allowed, found[0].allowed, ROWS * KEYS);
+    return found[0].seen;
+}
+
+}  // namespace overt
