@@ -49,7 +49,7 @@ static inline void store(T* to, Vector<T> from) {
 
 template <class T>
 static inline Vector<T> every(T number) {
-    return Vector<T>{} + number;
+    return number - Vector<T>{};  // x - 0 is x for every x, which x + 0 is not: compilers leave only the former out
 }
 
 // a * b + c, contracted to one instruction where the level has it (-ffp-contract=fast).

@@ -1,0 +1,95 @@
+// One dense matrix product for tiles that lie in cache: C = A B, or C += A B.
+//
+// A few rows and two vectors of C stay in registers while the sum runs: each number of A is spread over a vector once and serves two
+// vectors of B, each vector of B serves all of those rows.
+#pragma once
+
+#include "simd.hpp"
+
+namespace overt::OVERT_LEVEL {
+
+// Rows held at once: enough sums under way to hide the latency of a multiply-add, few enough for the level's registers.
+#if OVERT_BYTES == 64 || defined(__aarch64__)
+constexpr int HELD = 8;  // of 32 registers, 16 hold sums
+#elif OVERT_BYTES == 32
+constexpr int HELD = 6;
+#else
+constexpr int HELD = 4;
+#endif
+
+// Terms summed in one go, so that two vectors of as many rows of B stay in the nearest cache beside A.
+constexpr int TERMS = 128;
+
+template <class T>
+struct Left {
+    const T* data;
+    Index row, column;
+};
+
+template <class T>
+struct Right {
+    const T* data;
+    Index row;
+};
+
+template <class T, int COUNT, int VECTORS>
+static inline void multiply_held(Left<T> a, Right<T> b, T* c, Index c_row, int inner, bool add) {
+    constexpr int W = WIDTH<T>;
+    Vector<T> held[COUNT][VECTORS] = {};
+    for (int k = 0; k < inner; k++, a.data += a.column, b.data += b.row) {
+        for (int r = 0; r < COUNT; r++) {
+            Vector<T> left = every(a.data[r * a.row]);
+            for (int v = 0; v < VECTORS; v++) held[r][v] = fused(left, load(b.data + v * W), held[r][v]);
+        }
+    }
+    for (int r = 0; r < COUNT; r++, c += c_row)
+        for (int v = 0; v < VECTORS; v++) store(c + v * W, add ? load(c + v * W) + held[r][v] : held[r][v]);
+}
+
+// The fewer rows than HELD that are left at the end: as many sums under way as there are.
+template <class T, int VECTORS, int COUNT = HELD - 1>
+static inline void multiply_rest(Left<T> a, Right<T> b, T* c, Index c_row, int rows, int inner, bool add) {
+    if (rows == COUNT) return multiply_held<T, COUNT, VECTORS>(a, b, c, c_row, inner, add);
+    if constexpr (COUNT > 1) multiply_rest<T, VECTORS, COUNT - 1>(a, b, c, c_row, rows, inner, add);
+}
+
+template <class T, int VECTORS>
+static void multiply_panel(Left<T> a, Right<T> b, T* c, Index c_row, int rows, int inner, bool add) {
+    // Where full groups would leave one or two rows over, two groups share evenly instead.
+    constexpr int LESS = HELD == 6 ? 4 : HELD;
+    while (rows >= HELD && !(rows == 2 * LESS && LESS < HELD)) {
+        multiply_held<T, HELD, VECTORS>(a, b, c, c_row, inner, add);
+        rows -= HELD, a.data += HELD * a.row, c += HELD * c_row;
+    }
+    if (rows == 2 * LESS && LESS < HELD) {
+        multiply_held<T, LESS, VECTORS>(a, b, c, c_row, inner, add);
+        rows -= LESS, a.data += LESS * a.row, c += LESS * c_row;
+    }
+    if (rows > 0) multiply_rest<T, VECTORS>(a, b, c, c_row, rows, inner, add);
+}
+
+// C (rows x columns) = A (rows x inner) B (inner x columns), added to what C holds where `add`. A may have any strides. Rows of B and
+// of C are contiguous and are read and written in whole vectors: both need memory for columns up to the next multiple of WIDTH<T>.
+template <class T>
+static void multiply(const T* a, Index a_row, Index a_column, const T* b, Index b_row, T* c, Index c_row, int rows, int inner, int columns,
+                     bool add) {
+    constexpr int W = WIDTH<T>;
+    int first = 0;
+    do {
+        int terms = least(inner - first, TERMS);
+        Left<T> left{a + first * a_column, a_row, a_column};
+        int j = 0;
+        for (; j + W < columns; j += 2 * W) multiply_panel<T, 2>(left, {b + first * b_row + j, b_row}, c + j, c_row, rows, terms, add);
+        if (j < columns) multiply_panel<T, 1>(left, {b + first * b_row + j, b_row}, c + j, c_row, rows, terms, add);
+        first += terms, add = true;
+    } while (first < inner);
+}
+
+// to[c * to_row + r] = from[r * from_row + c].
+template <class T>
+static void transpose(const T* from, Index from_row, int rows, int columns, T* to, Index to_row) {
+    for (int c = 0; c < columns; c++)
+        for (int r = 0; r < rows; r++) to[c * to_row + r] = from[r * from_row + c];
+}
+
+}  // namespace overt::OVERT_LEVEL
