@@ -1,0 +1,31 @@
+// Which weights dropout keeps: decided anew from the seed and the place of each, so that both passes agree and nothing is stored.
+#pragma once
+
+#include "simd.hpp"
+
+namespace overt::OVERT_LEVEL {
+
+static inline std::uint64_t mixed(std::uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+// Multiplies weights of one row, keys `key` to `key + count`, by 1 / (1 - p) where they are kept and by 0 elsewhere.
+template <class T>
+static void drop(const Inputs& inputs, Index entry, Index row, Index key, int count, T* weights) {
+    std::uint64_t own = mixed(mixed(inputs.seed) + static_cast<std::uint64_t>(entry * inputs.queries + row));
+    std::uint32_t first = static_cast<std::uint32_t>(own), second = static_cast<std::uint32_t>(own >> 32);
+    double limit = inputs.dropout * 4294967296.0;
+    std::uint32_t barred = limit >= 4294967295.0 ? 0xffffffffu : static_cast<std::uint32_t>(limit);
+    T kept = inputs.dropout < 1 ? static_cast<T>(1 / (1 - inputs.dropout)) : T(0);
+    for (int c = 0; c < count; c++) {
+        std::uint32_t x = static_cast<std::uint32_t>(key + c) * 0x9e3779b1u + first;
+        x = (x ^ (x >> 16)) * 0x7feb352du;
+        x = ((x ^ (x >> 15)) + second) * 0x846ca68bu;
+        x ^= x >> 16;
+        weights[c] *= x >= barred ? kept : T(0);
+    }
+}
+
+}  // namespace overt::OVERT_LEVEL
