@@ -106,10 +106,17 @@ struct Kernels {
     void (*summary)(const Inputs&, const Score&, const Summary&);
 };
 
+// Loops on registers alone, which say how many float32 numbers they worked on: what bounds the kernels.
+struct Ceilings {
+    Index (*multiply_adds)(Index rounds);
+    Index (*divisions)(Index rounds);
+};
+
 struct Level {
     const char* name;
     Kernels float32;
     Kernels float64;
+    Ceilings ceilings;
 };
 
 // Rows of queries and keys that a tile has at most.

@@ -12,6 +12,6 @@ static constexpr Kernels KERNELS = {
 };
 
 extern const Level LEVEL;
-const Level LEVEL = {NAME(OVERT_LEVEL), KERNELS<float>, KERNELS<double>};
+const Level LEVEL = {NAME(OVERT_LEVEL), KERNELS<float>, KERNELS<double>, {multiply_adds, divisions}};
 
 }  // namespace overt::OVERT_LEVEL

@@ -16,4 +16,7 @@ void additive_scores_gradients(const Inputs&, const Score&, const void* upstream
 template <class T>
 void summary(const Inputs&, const Score&, const Summary&);
 
+Index multiply_adds(Index rounds);
+Index divisions(Index rounds);
+
 }  // namespace overt::OVERT_LEVEL
