@@ -1,0 +1,97 @@
+// The online softmax: weights of a row are summed tile after tile, rescaled whenever a larger score comes (Milakov and Gimelshein 2018).
+#pragma once
+
+#include "dropout.hpp"
+#include "multiply.hpp"
+#include "tiles.hpp"
+
+namespace overt::OVERT_LEVEL {
+
+template <class T>
+static inline Index padded(Index count) {
+    return (count + WIDTH<T> - 1) / WIDTH<T> * WIDTH<T>;
+}
+
+template <class T>
+static inline T exponential_of(T x) {
+    return exponential<T>(every(x))[0];
+}
+
+// The sums of a block of rows: their largest score so far, sum_j e^(t_j - largest) and sum_j e^(t_j - largest) v_j.
+template <class T>
+struct Running {
+    T *largest, *total, *output;
+    Index wide;  // the output's columns, padded
+    static Index room(Index width) { return ROWS * (2 + padded<T>(width)); }
+    Running(T* memory, Index width) : largest(memory), total(largest + ROWS), output(total + ROWS), wide(padded<T>(width)) {}
+
+    void clear(int rows) {
+        for (int r = 0; r < rows; r++) largest[r] = -__builtin_inf(), total[r] = 0;
+        for (Index e = 0; e < rows * wide; e++) output[e] = 0;
+    }
+
+    // Brings a row's sums to another largest score.
+    void rescale(int row, T now) {
+        T shrunk = largest[row] == now ? T(1) : exponential_of(largest[row] - now);
+        largest[row] = now;
+        if (shrunk == T(1)) return;
+        total[row] *= shrunk;
+        for (Index e = 0; e < wide; e += WIDTH<T>) store(output + row * wide + e, load(output + row * wide + e) * shrunk);
+    }
+};
+
+// Total scores of a tile, in place, to weights e^(t - largest) of the rows' running sums. A row whose scores are all -inf keeps none;
+// NaN makes its row's total NaN.
+template <class T>
+static void fold(T* scores, int rows, int keys, Running<T>& running) {
+    constexpr int W = WIDTH<T>;
+    for (int r = 0; r < rows; r++, scores += KEYS) {
+        Vector<T> best = load(scores), sum_of_row{};
+        for (int c = W; c < keys; c += W) best = larger(load(scores + c), best);
+        running.rescale(r, most(largest<T>(best), running.largest[r]));
+        T from = running.largest[r] == -__builtin_inf() ? T(0) : running.largest[r];
+        for (int c = 0; c < keys; c += W) {
+            Vector<T> weight = exponential<T>(load(scores + c) - from);
+            sum_of_row += weight;
+            store(scores + c, weight);
+        }
+        running.total[r] += sum<T>(sum_of_row);
+    }
+}
+
+// A tile of values: where they stand if they can be read in whole vectors there, else copied into `spare`.
+template <class T>
+struct Values {
+    const T* data;
+    Index row;
+    Values(const Inputs& inputs, const Place& at, T* spare) {
+        Index wide = padded<T>(inputs.width);
+        if (inputs.value.kind == KIND<T> && wide == inputs.width) {
+            data = row_of(inputs.value, at.entry, at.key, inputs.width, spare);
+            row = inputs.value.row;
+            return;
+        }
+        data = spare, row = wide;
+        for (int c = 0; c < at.keys; c++) {
+            read_row(inputs.value, at.entry, at.key + c, inputs.width, spare + c * wide);
+            for (Index e = inputs.width; e < wide; e++) spare[c * wide + e] = 0;
+        }
+    }
+};
+
+// sums (rows x wide) += weights (rows x KEYS) * values. In a tile that is seen in part, a barred value is not touched where the tile
+// holds one that is not finite: 0 * NaN is NaN.
+template <class T>
+static void mix(const T* weights, const Place& at, Seen seen, const std::uint8_t* allowed, const Values<T>& values, Index wide, T* output) {
+    if (seen == Seen::all || all_finite(values.data, values.row, at.keys, wide)) {
+        multiply(weights, Index{KEYS}, Index{1}, values.data, values.row, output, wide, at.rows, at.keys, static_cast<int>(wide), true);
+        return;
+    }
+    for (int r = 0; r < at.rows; r++)
+        for (int c = 0; c < at.keys; c++) {
+            if (!allowed[r * KEYS + c]) continue;
+            for (Index e = 0; e < wide; e++) output[r * wide + e] += weights[r * KEYS + c] * values.data[c * values.row + e];
+        }
+}
+
+}  // namespace overt::OVERT_LEVEL
