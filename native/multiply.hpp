@@ -35,15 +35,17 @@ struct Right {
 template <class T, int COUNT, int VECTORS>
 static inline void multiply_held(Left<T> a, Right<T> b, T* c, Index c_row, int inner, bool add) {
     constexpr int W = WIDTH<T>;
-    Vector<T> held[COUNT][VECTORS] = {};
+    Vector<T> held[COUNT][VECTORS];
+    for (int r = 0; r < COUNT; r++)
+        for (int v = 0; v < VECTORS; v++) held[r][v] = add ? load(c + r * c_row + v * W) : Vector<T>{};
     for (int k = 0; k < inner; k++, a.data += a.column, b.data += b.row) {
         for (int r = 0; r < COUNT; r++) {
             Vector<T> left = every(a.data[r * a.row]);
             for (int v = 0; v < VECTORS; v++) held[r][v] = fused(left, load(b.data + v * W), held[r][v]);
         }
     }
-    for (int r = 0; r < COUNT; r++, c += c_row)
-        for (int v = 0; v < VECTORS; v++) store(c + v * W, add ? load(c + v * W) + held[r][v] : held[r][v]);
+    for (int r = 0; r < COUNT; r++)
+        for (int v = 0; v < VECTORS; v++) store(c + r * c_row + v * W, held[r][v]);
 }
 
 // The fewer rows than HELD that are left at the end: as many sums under way as there are.
@@ -85,11 +87,11 @@ static void multiply(const T* a, Index a_row, Index a_column, const T* b, Index 
     } while (first < inner);
 }
 
-// to[c * to_row + r] = from[r * from_row + c].
+// A tile of at most KEYS rows, turned so that its columns become rows of KEYS: to[c * KEYS + r] = from[r * from_row + c].
 template <class T>
-static void transpose(const T* from, Index from_row, int rows, int columns, T* to, Index to_row) {
-    for (int c = 0; c < columns; c++)
-        for (int r = 0; r < rows; r++) to[c * to_row + r] = from[r * from_row + c];
+static void transpose(const T* from, Index from_row, int rows, Index columns, T* to) {
+    for (Index c = 0; c < columns; c++)
+        for (int r = 0; r < rows; r++) to[c * KEYS + r] = from[r * from_row + c];
 }
 
 }  // namespace overt::OVERT_LEVEL

@@ -108,14 +108,14 @@ struct Exponential<float> {
     static constexpr float LOWEST = -87.0f, HIGHEST = 88.0f, LOG2E = 1.44269504088896341f;
     static constexpr float LN2_HIGH = 0.693359375f, LN2_LOW = -2.12194440e-4f, ROUND = 12582912.0f;
     static constexpr int SHIFT = 23, BIAS = 127;
-    static inline Vector<float> of(Vector<float> r) {  // e^r on [-ln2/2, ln2/2]
+    static inline Vector<float> less_one(Vector<float> r) {  // e^r - 1 on [-ln2/2, ln2/2]
         Vector<float> p = every(1.9875691500e-4f);
         p = fused(p, r, every(1.3981999507e-3f));
         p = fused(p, r, every(8.3334519073e-3f));
         p = fused(p, r, every(4.1665795894e-2f));
         p = fused(p, r, every(1.6666665459e-1f));
         p = fused(p, r, every(5.0000001201e-1f));
-        return fused(p, r * r, r) + 1.0f;
+        return fused(p, r * r, r);
     }
 };
 template <>
@@ -123,7 +123,7 @@ struct Exponential<double> {
     static constexpr double LOWEST = -708.0, HIGHEST = 709.0, LOG2E = 1.4426950408889634074;
     static constexpr double LN2_HIGH = 6.93147180369123816490e-01, LN2_LOW = 1.90821492927058770002e-10, ROUND = 6755399441055744.0;
     static constexpr int SHIFT = 52, BIAS = 1023;
-    static inline Vector<double> of(Vector<double> r) {  // Taylor to r^13: below 1e-17 on this range
+    static inline Vector<double> less_one(Vector<double> r) {  // Taylor to r^13: below 1e-17 on this range
         Vector<double> p = every(1.0 / 6227020800.0);
         p = fused(p, r, every(1.0 / 479001600.0));
         p = fused(p, r, every(1.0 / 39916800.0));
@@ -136,7 +136,7 @@ struct Exponential<double> {
         p = fused(p, r, every(1.0 / 24.0));
         p = fused(p, r, every(1.0 / 6.0));
         p = fused(p, r, every(0.5));
-        return fused(p, r * r, r) + 1.0;
+        return fused(p, r * r, r);
     }
 };
 
@@ -149,7 +149,7 @@ static inline Vector<T> exponential(Vector<T> x) {
     Vector<T> rest = fused(whole, every(-E::LN2_HIGH), bounded);
     rest = fused(whole, every(-E::LN2_LOW), rest);
     Whole<T> power = (Whole<T>)shifted - (Whole<T>)every(E::ROUND) + E::BIAS;
-    Vector<T> grown = E::of(rest) * (Vector<T>)(power << E::SHIFT);
+    Vector<T> grown = (E::less_one(rest) + 1) * (Vector<T>)(power << E::SHIFT);
     return x < E::LOWEST ? Vector<T>{} : grown;
 }
 
