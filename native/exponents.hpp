@@ -1,0 +1,133 @@
+// The exponents of the reciprocal form: 2q and 2k for tanh, q and k for a sigmoid, feature by feature, and how far they range.
+#pragma once
+
+#include "simd.hpp"
+
+namespace overt::OVERT_LEVEL {
+
+// How far the reciprocal form reaches in each number type.
+template <class T>
+struct Reach;
+template <>
+struct Reach<float> {
+    static constexpr float EXPONENT = 87;     // e^x and e^-x are normal numbers up to here
+    static constexpr float BUDGET = 120;      // a product of four stays below this power of two
+    static constexpr float CAP = 0x1p29f;     // four of these have a product, and 1 / CAP is nothing beside 1
+    static constexpr float LEAST = 0x1p-40f;  // a weight below this share of the largest counts as this share
+    static constexpr float MIDDLE = 40;       // exponents of queries within this need no shift
+};
+template <>
+struct Reach<double> {
+    static constexpr double EXPONENT = 700;
+    static constexpr double BUDGET = 1000;
+    static constexpr double CAP = 0x1p240;
+    static constexpr double LEAST = 0x1p-100;
+    static constexpr double MIDDLE = 300;
+};
+
+// How a group of four vectors of features is computed, by the range of its exponents in a tile of keys.
+//   shared  four terms share a division
+//   capped  so they do, with each term held at CAP
+//   single  each has a division of its own: the last vectors, where there are no four
+//   plain   each has an exponential of its own, since those of query or key leave the number type
+enum class Way : std::uint8_t { shared, capped, single, plain };
+
+constexpr int GROUP = 4;
+
+// tanh x = 1 - 2 / (1 + e^2x), sigmoid x = 1 - 1 / (1 + e^x): the 2 stands in both places.
+static inline int rate_of(Activation activation) { return activation == Activation::tanh ? 2 : 1; }
+
+template <class T>
+class Exponents {
+    using V = Vector<T>;
+    using R = Reach<T>;
+    static constexpr int W = WIDTH<T>;
+    T *middle, *low, *high;
+
+   public:
+    const Inputs& inputs;
+    Index entry = 0, features, wide;  // wide: features in whole vectors
+    T rate;
+
+    static Index padded(Index features) { return (features + W - 1) / W * W; }
+    static Index room(Index features) { return 3 * padded(features); }
+
+    Exponents(const Inputs& inputs, int rate, T* memory)
+        : middle(memory), inputs(inputs), features(inputs.features), wide(padded(features)), rate(static_cast<T>(rate)) {
+        low = middle + wide, high = low + wide;
+    }
+
+    // Turns to an entry and finds the range of its queries. Far from 0 they are shifted to their middle, and the keys against it, so
+    // that e^q and e^k stay numbers wherever e^(q + k) is one.
+    void begin(Index which) {
+        entry = which;
+        for (Index d = 0; d < wide; d++) low[d] = __builtin_inf(), high[d] = -__builtin_inf();
+        for (Index i = 0; i < inputs.queries; i++) {
+            const T* row = row_of(inputs.query, entry, i, features, middle);
+            for (Index d = 0; d < features; d++) {
+                low[d] = least(row[d], low[d]);
+                high[d] = most(row[d], high[d]);
+            }
+        }
+        for (Index d = 0; d < wide; d++) {
+            T half = low[d] / 2 + high[d] / 2;
+            bool far = rate * most(high[d], -low[d]) > R::MIDDLE && half - half == 0;
+            middle[d] = far && d < features ? half : T(0);
+            low[d] = d < features ? (low[d] - middle[d]) * rate : -R::EXPONENT;
+            high[d] = d < features ? (high[d] - middle[d]) * rate : -R::EXPONENT;
+        }
+    }
+
+    // The exponents of a query. The features that fill the last vector get the lowest: theirs is e^-87, as good as 0.
+    void query(Index i, T* to) const {
+        const T* row = row_of(inputs.query, entry, i, features, to);
+        for (Index d = 0; d < wide; d++) to[d] = d < features ? (row[d] - middle[d]) * rate : -R::EXPONENT;
+    }
+
+    // The exponents of a tile of keys, and the least and largest of each feature.
+    void keys(Index first, int count, T* to, T* least_k, T* most_k) const {
+        for (Index d = 0; d < wide; d++) least_k[d] = R::EXPONENT, most_k[d] = -R::EXPONENT;
+        for (int c = 0; c < count; c++, to += wide) {
+            const T* row = row_of(inputs.key, entry, first + c, features, to);
+            Index d = 0;
+            for (; d + W <= features; d += W) store(to + d, (load(row + d) + load(middle + d)) * rate);
+            for (; d < wide; d++) to[d] = d < features ? (row[d] + middle[d]) * rate : T(0);
+            for (d = 0; d < wide; d += W) {
+                store(least_k + d, smaller(load(to + d), load(least_k + d)));
+                store(most_k + d, larger(load(to + d), load(most_k + d)));
+            }
+        }
+    }
+
+    // e^x of the features d to d + GROUP * W of a tile of keys, in place.
+    void raise(Index d, int count, T* keys) const {
+        for (int c = 0; c < count; c++, keys += wide)
+            for (Index e = d; e < least(d + GROUP * W, wide); e += W) store(keys + e, exponential<T>(load(keys + e)));
+    }
+
+    // The cheapest way that is right for a group of features, all queries of the entry and the keys of a tile whose range is given.
+    // `cost`: the power of two by which each term is divided beside; nullptr: none.
+    Way way(Index d, const T* cost, const T* least_k, const T* most_k) const {
+        constexpr T LOG2E = Exponential<T>::LOG2E;
+        V power{}, nothing{};
+        for (Index e = d; e < least(d + GROUP * W, wide); e += W) {
+            V own = cost ? load(cost + e) : nothing;
+            for (int i = 0; i < W; i++) {
+                bool none = low[e + i] > high[e + i];  // no queries, or only NaN
+                bool q = none || (low[e + i] >= -R::EXPONENT && high[e + i] + own[i] <= R::EXPONENT);
+                if (!q || !(least_k[e + i] >= -R::EXPONENT && most_k[e + i] <= R::EXPONENT)) return Way::plain;
+            }
+            power += own + larger(nothing, (load(high + e) + load(most_k + e)) * LOG2E) + 1;
+        }
+        if (wide - d < GROUP * W) return Way::single;
+        return largest<T>(power) <= R::BUDGET ? Way::shared : Way::capped;
+    }
+};
+
+// x held at CAP in size, so that the product of four is a number.
+template <class T>
+static inline Vector<T> held(Vector<T> x) {
+    return larger(every(-Reach<T>::CAP), smaller(every(Reach<T>::CAP), x));
+}
+
+}  // namespace overt::OVERT_LEVEL
