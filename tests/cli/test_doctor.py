@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from overt.cli.doctor import EXTRAS
 from overt.cli.main import app
+from overt.kernels import native
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,3 +73,31 @@ def test_a_torch_that_does_not_load_is_broken(monkeypatch):
     found = run()
     assert found.exit_code == 1
     assert "torch is installed but does not load" in found.stdout
+
+
+def test_it_shows_the_level_of_the_native_core():
+    found = run()
+    assert f"native               {native.level()} (this machine runs " in found.stdout
+
+
+def test_a_native_core_that_was_not_built_is_told_whole_with_its_cure_and_is_no_fault(monkeypatch):
+    monkeypatch.setattr(native, "load", lambda: native.Loaded(None, "its C++ did not compile. To mend it, install g++"))
+    found = run()
+    assert found.exit_code == 0
+    told = "-  native: attention takes slower paths, since its C++ did not compile. To mend it, install g++."
+    assert told in " ".join(found.stdout.split("\n   "))
+
+
+def test_a_native_core_that_does_not_load_is_broken(monkeypatch):
+    monkeypatch.setattr(native, "load", lambda: native.Loaded(None, "it does not load", broken=True))
+    found = run()
+    assert found.exit_code == 1
+    assert "✗  native: it does not load." in found.stdout
+
+
+def test_a_level_that_the_machine_lacks_is_broken_with_what_there_is(monkeypatch):
+    native.module.cache_clear()
+    monkeypatch.setenv("OVERT_SIMD", "avx1024")
+    found = run()
+    assert found.exit_code == 1
+    assert "OVERT_SIMD names a SIMD level that this machine has: " in found.stdout

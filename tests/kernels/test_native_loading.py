@@ -92,8 +92,7 @@ def test_a_package_that_was_never_built_says_so(monkeypatch, afresh):
     monkeypatch.setattr(importlib, "import_module", importing(ModuleNotFoundError(), ModuleNotFoundError()))
     assert not native.available()
     assert native.why_not() == (
-        "its C++ has not been compiled here. To mend it, install g++ and run: "
-        "pip install --force-reinstall --no-deps --no-cache-dir overt"
+        "its C++ has not been compiled here. To mend it, run in the sources of overt: pip install --editable ."
     )
     assert not native.load().broken
 
@@ -101,7 +100,10 @@ def test_a_package_that_was_never_built_says_so(monkeypatch, afresh):
 def test_the_reason_that_the_build_left_is_told(monkeypatch, afresh):
     left = SimpleNamespace(REASON="no C++ compiler was found")
     monkeypatch.setattr(importlib, "import_module", importing(ModuleNotFoundError(), left))
-    assert native.why_not().startswith("no C++ compiler was found. To mend it, install g++")
+    assert native.why_not() == (
+        "no C++ compiler was found. To mend it, install g++ and run: "
+        "pip install --force-reinstall --no-deps --no-cache-dir overt"
+    )
 
 
 def test_a_module_that_does_not_load_is_broken_and_tells_the_loaders_words(monkeypatch, afresh):

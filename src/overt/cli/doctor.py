@@ -14,6 +14,7 @@ from rich.text import Text
 
 import overt
 from overt.errors import OvertError
+from overt.kernels import native
 from overt.lens.letters import Ink, Piece
 
 # What each extra brings, by the names packages are installed under.
@@ -31,7 +32,8 @@ class Finding(NamedTuple):
     name: str
     fine: bool | None
     found: str
-    broken: bool = False  # there, but not as it must be; told at its full length
+    broken: bool = False  # there, but not as it must be
+    long: bool = False  # more than a line of the table holds; so is what is broken
 
 
 def doctor() -> None:
@@ -39,18 +41,18 @@ def doctor() -> None:
 
     Ends with 1 where something that is installed is broken; what is merely not installed is no fault.
     """
-    findings = [*_here(), *_packages(), *_torch(), *_model()]
+    findings = [*_here(), *_packages(), _native(), *_torch(), *_model()]
     Console(highlight=False).print(Piece(lambda ink: _page(ink, findings)))
     if any(finding.broken for finding in findings):
         raise typer.Exit(1)
 
 
 def _page(ink: Ink, findings: list[Finding]) -> Iterator[Text]:
-    yield from ink.table([_cells(ink, finding) for finding in findings if not finding.broken], [False] * 3)
-    # What is broken gets all the lines it needs.
-    for finding in findings:
-        if finding.broken:
-            yield from ink.prose(f"{finding.name}: {finding.found}", style="bold", lead="✗  ")
+    whole = [finding for finding in findings if finding.broken or finding.long]
+    yield from ink.table([_cells(ink, finding) for finding in findings if finding not in whole], [False] * 3)
+    for finding in whole:
+        style, lead = ("bold", "✗  ") if finding.broken else ("dim", "-  ")
+        yield from ink.prose(f"{finding.name}: {finding.found}", style=style, lead=lead)
 
 
 def _cells(ink: Ink, finding: Finding) -> list[Text]:
@@ -74,6 +76,17 @@ def _packages() -> Iterator[Finding]:
                 yield Finding(name, True, version(name))
             except PackageNotFoundError:
                 yield Finding(name, False, f'not installed: pip install "overt[{extra}]"')
+
+
+def _native() -> Finding:
+    found = native.load()
+    if found.module is None:
+        told = found.why_not if found.broken else f"attention takes slower paths, since {found.why_not}"
+        return Finding("native", False, f"{told}.", broken=found.broken, long=True)
+    try:
+        return Finding("native", True, f"{native.level()} (this machine runs {', '.join(found.module.levels())})")
+    except OvertError as error:
+        return Finding("native", False, str(error), broken=True)
 
 
 def _torch() -> Iterator[Finding]:

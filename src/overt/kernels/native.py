@@ -96,7 +96,7 @@ def load() -> Loaded:
     try:
         return Loaded(_import())
     except ModuleNotFoundError:
-        return Loaded(None, f"{_reason()}. To mend it, {_CURE}")
+        return Loaded(None, _not_built())
     except ImportError as error:
         if "libgomp" in str(error):
             rule = "libgomp.so.1, the OpenMP runtime that it runs on, is not found"
@@ -124,12 +124,12 @@ def _runtime_of_torch() -> Path | None:
     return runtime if runtime and runtime.exists() else None
 
 
-def _reason() -> str:
+def _not_built() -> str:
     """Why installing overt built no module, as the build itself left word."""
     try:
-        return importlib.import_module("overt._without_native").REASON
+        return f"{importlib.import_module('overt._without_native').REASON}. To mend it, {_CURE}"
     except ModuleNotFoundError:
-        return "its C++ has not been compiled here"
+        return "its C++ has not been compiled here. To mend it, run in the sources of overt: pip install --editable ."
 
 
 def threads() -> int:
