@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "arrays.hpp"
+#include "bind_ceilings.hpp"
 #include "levels.hpp"
 #include "mask.hpp"
 
@@ -259,6 +260,7 @@ NB_MODULE(_native, module) {
     using namespace overt;
     using namespace nanobind::literals;
     module.doc() = "Attention kernels for the CPU; overt.kernels.native checks what they are given.";
+    bind_ceilings(module);
     module.def("levels", names_of_levels);
     module.def("level", [] { return std::string(current_level().name); });
     module.def("use", use, "level"_a);
