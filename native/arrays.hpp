@@ -85,7 +85,7 @@ struct Shapes {
         Matrix found{array.data(), kind_of(array, name), places_of(array, 2, name, grouped), array.stride(last - 1), array.stride(last)};
         if (own_rows == 1) found.row = 0;
         if (own_columns == 1) found.column = flexible && columns != 1 ? 0 : 1;
-        if (!flexible && found.column != 1) refuse(std::string(name) + " is contiguous along its last dimension", "another stride");
+        if (!flexible && found.column != 1 && array.size()) refuse(std::string(name) + " is contiguous along its last dimension", "another stride");
         return found;
     }
 
