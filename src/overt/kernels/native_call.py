@@ -1,0 +1,159 @@
+"""The path through the native kernels: which calls they serve, and what such a call is to them."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C._functorch import TransformType
+from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
+from torch.autograd import forward_ad
+
+from overt.biases import ALiBi, RelativePosition
+from overt.kernels import native, native_masks, native_ops
+from overt.kernels.call import Call
+from overt.normalizers import Softmax
+from overt.scores import Additive, Score
+
+_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_MISSING = native.why_not()
+
+
+def refusal(call: Call) -> str | None:
+    """Why the native kernels cannot serve this call; None where they can."""
+    if type(call.score) is not Additive:
+        return "the score is not overt.Additive"
+    if not _fits(call.score.weight.shape[:-1], call.batch):
+        return "the score's weight has other leading dimensions than the call"
+    return (
+        _other_softmax(call) or _other_bias(call) or native_masks.refusal(call.mask) or _other_mode(call) or _other_place(call)
+    )
+
+
+def _other_softmax(call: Call) -> str | None:
+    if type(call.normalizer) is not Softmax:
+        return "the normalizer is not a softmax"
+    temperature, sink = call.normalizer.temperature, call.normalizer.sink
+    if isinstance(temperature, Tensor):
+        if not _fits(temperature.shape, (*call.batch, 1, 1)):
+            return "the temperature differs between queries or keys"
+        if isinstance(call.bias, Tensor) and _learned(temperature):
+            return "the temperature is learned, and multiplies a bias of Q × K numbers"
+    return None if sink is None or _fits(sink.shape, call.batch) else "the sink has another number of heads than the call"
+
+
+def _other_bias(call: Call) -> str | None:
+    if call.bias is None or isinstance(call.bias, Tensor) or type(call.bias) in (ALiBi, RelativePosition):
+        return None
+    return f"native kernels do not know the bias {type(call.bias).__name__}"
+
+
+def _other_mode(call: Call) -> str | None:
+    if call.transformed and not _only_vmap():
+        return "of torch.func's transforms, only vmap passes through native kernels"
+    if call.transformed and call.dropout > 0:
+        return "one call of a native kernel has one seed of dropout, also under vmap"
+    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(held).tangent is not None for held in _held(call)):
+        return "native kernels have no forward-mode derivative"
+    return None
+
+
+def _other_place(call: Call) -> str | None:
+    if torch.compiler.is_exporting():
+        return "an exported program holds the plain formula, which runs without overt"
+    if any(held.device.type != "cpu" for held in _held(call)):
+        return "native kernels run on the CPU"
+    if call.query.dtype not in _DTYPES or (isinstance(call.bias, Tensor) and call.bias.dtype not in _DTYPES):
+        return "native kernels compute float64, float32, float16 and bfloat16"
+    return _MISSING and f"the native core is not available: {_MISSING}"
+
+
+def _held(call: Call) -> list[Tensor]:
+    """All that the call may be differentiated in."""
+    bias = call.bias if call.bias is None or isinstance(call.bias, Tensor) else call.bias.held
+    held = [call.query, call.key, call.value, call.score.weight, bias]
+    if type(call.normalizer) is Softmax:
+        held += [call.normalizer.temperature, call.normalizer.sink]
+    return [tensor for tensor in held if isinstance(tensor, Tensor)]
+
+
+def _only_vmap() -> bool:
+    return all(layer.key() == TransformType.Vmap for layer in retrieve_all_functorch_interpreters())
+
+
+def _fits(shape: Any, batch: tuple[int, ...]) -> bool:
+    """Whether a shape broadcasts to the batch, aligned right."""
+    return len(shape) <= len(batch) and all(
+        own in (1, size) for own, size in zip(shape, batch[len(batch) - len(shape) :], strict=True)
+    )
+
+
+def _learned(tensor: Tensor) -> bool:
+    return tensor.requires_grad and torch.is_grad_enabled()
+
+
+def served(call: Call) -> Tensor:
+    """The output, by the native kernel."""
+    weight, bias, heat = _heated(call, call.score.weight.to(call.dtype), _bias(call))
+    sink = call.normalizer.sink
+    given = native_ops.Given(
+        call.query,
+        call.key,
+        call.value,
+        weight,
+        call.score.activation,
+        list(call.batch),
+        *native_masks.lowered(call.mask, call.queries, call.keys, call.query.device),
+        bias,
+        bias is not None and not isinstance(call.bias, Tensor),
+        None if sink is None else sink.to(call.dtype),
+        heat,
+        call.dropout,
+        torch.randint(2**62, ()) if call.dropout > 0 else None,
+    )
+    return native_ops.additive(given).to(call.query.dtype)
+
+
+def _bias(call: Call) -> Tensor | None:
+    """What is added to each score, (..., Q or 1, K or 1); of a bias that knows distances alone, (..., Q + K − 1) of them."""
+    if call.bias is None:
+        return None
+    if isinstance(call.bias, Tensor):
+        return call.bias.reshape((1,) * (2 - call.bias.ndim) + tuple(call.bias.shape))
+    # The last query's row, over all places from which a key can be seen: distance j − i stands at j − i + Q − 1.
+    last, places = max(call.queries - 1, 0), max(call.queries + call.keys - 1, 0)
+    device = call.query.device
+    return call.bias.block(torch.arange(last, last + 1, device=device), torch.arange(places, device=device)).squeeze(-2)
+
+
+def _heated(call: Call, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Weight, bias and heat, 1 / temperature. A learned temperature divides the weight and the bias instead, and so has a gradient."""
+    temperature = call.normalizer.temperature
+    if not isinstance(temperature, Tensor):
+        heat = None if temperature == 1 else torch.full((), 1 / temperature, dtype=torch.float64)
+        return weight, bias, heat
+    if temperature.ndim:
+        temperature = temperature.reshape(*temperature.shape[:-2], 1)  # (..., 1)
+    if not _learned(temperature):
+        return weight, bias, (1 / temperature.double()).reshape(temperature.shape[:-1])
+    return weight / temperature, None if bias is None else bias / temperature, None
+
+
+def scored(call: Call) -> Call:
+    """A ready call whose additive scores come from the native kernel, where it can give them: it holds no (..., Q, K, D)."""
+    if type(call.score) is not Additive or call.transformed or _other_mode(call) or _other_place(call):
+        return call
+    return replace(call, score=NativeScores(call.score.weight, call.score.activation))
+
+
+@dataclass(frozen=True, eq=False)
+class NativeScores(Score):
+    """`overt.Additive`, its scores computed by the native kernel in one pass."""
+
+    weight: Tensor
+    activation: str
+
+    def __call__(self, query, key):
+        """Score each query (..., Q, D) against each key (..., K, D): (..., Q, K)."""
+        batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], self.weight.shape[:-1])
+        return native_ops.additive_scores(query, key, self.weight.to(query.dtype), self.activation, batch)

@@ -1,0 +1,321 @@
+"""The native kernels as torch operators, `torch.ops.overt.*`, known to autograd, torch.compile and vmap.
+
+The operators are flat: tensors, numbers, and a mask as a program (`native_masks`). Those that run eagerly on plain tensors skip
+torch's dispatcher, which takes longer than a decoder's step; both ways run the same code.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.library import Library
+
+from overt.kernels import native, native_plain
+from overt.kernels.native_batched import batched
+from overt.scores import ACTIVATIONS
+
+_LIBRARY = Library("overt", "DEF")
+_ACTIVATIONS = list(ACTIVATIONS)
+
+_MASKED = "SymInt[] batch, int[] program, Tensor[] arrays, Tensor? bias, bool by_distance, Tensor? sink, Tensor? heat"
+_GIVEN = f"Tensor query, Tensor key, Tensor value, Tensor weight, str activation, {_MASKED}, float dropout, Tensor? seed"
+_SCORED = "Tensor query, Tensor key, Tensor weight, str activation, SymInt[] batch"
+
+
+class Given(NamedTuple):
+    """What additive attention is given. `batch` are the leading dimensions of the call; what is held in number, float32 or float64,
+    is so already: weight and sink."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    weight: Tensor  # (..., D)
+    activation: str
+    batch: list[int]
+    program: list[int]
+    arrays: list[Tensor]
+    bias: Tensor | None  # (..., Q or 1, K or 1), or (..., Q + K - 1) by distance j - i + Q - 1
+    by_distance: bool
+    sink: Tensor | None  # (...), a logit
+    heat: Tensor | None  # (...), float64: what score + bias are multiplied with
+    dropout: float
+    seed: Tensor | None
+
+
+def additive(given: Given) -> Tensor:
+    """The output (..., Q, E) of additive attention, in float32 or float64."""
+    if _seen_by_torch(given.query, given.key, given.value, given.weight):
+        return torch.ops.overt.additive(*given)[0]
+    held = (given.query, given.key, given.value, given.weight, given.bias, given.sink)
+    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in held):
+        output: Any = _Additive.apply(*given)
+        return output[0]
+    return _additive(*given)[0]
+
+
+def additive_scores(query: Tensor, key: Tensor, weight: Tensor, activation: str, batch: tuple[int, ...]) -> Tensor:
+    """Additive scores (..., Q, K), in float32 or float64."""
+    given = (query, key, weight, activation, list(batch))
+    if _seen_by_torch(query, key, weight):
+        return torch.ops.overt.additive_scores(*given)
+    if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or weight.requires_grad):
+        scores: Any = _Scores.apply(*given)
+        return scores
+    return _additive_scores(*given)
+
+
+def _seen_by_torch(*tensors: Tensor) -> bool:
+    """Whether torch must see an operator: it traces, transforms or intercepts, or a tensor is more than plain."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or any(type(tensor) not in (Tensor, torch.nn.Parameter) for tensor in tensors)
+    )
+
+
+# Outputs, without numbers: all that torch asks for while it traces.
+
+
+def _numbers(like: Tensor, *shape: Any) -> Tensor:
+    return like.new_empty(shape, dtype=torch.promote_types(like.dtype, torch.float32))
+
+
+def _outputs(*inputs: Any) -> tuple[Tensor, Tensor]:
+    given = Given(*inputs)
+    rows = (*given.batch, given.query.shape[-2])
+    return _numbers(given.query, *rows, given.value.shape[-1]), _numbers(given.query, *rows)
+
+
+def _gradients(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Of query, key, value and weight, an entry each; delta, from which a sink's is made; of the bias, or a placeholder."""
+    given, with_bias = Given(*inputs[:-4]), inputs[-1]
+    query, batch = given.query, given.batch
+    bias = given.bias if with_bias and given.bias is not None else None
+    return (
+        _numbers(query, *batch, *query.shape[-2:]),
+        _numbers(query, *batch, *given.key.shape[-2:]),
+        _numbers(query, *batch, *given.value.shape[-2:]),
+        _numbers(query, *batch, query.shape[-1]),
+        _numbers(query, *batch, query.shape[-2]),
+        _numbers(query) if bias is None else _numbers(query, *bias.shape),
+    )
+
+
+def _scores(query: Tensor, key: Tensor, weight: Tensor, activation: str, batch: list[int]) -> Tensor:
+    return _numbers(query, *batch, query.shape[-2], key.shape[-2])
+
+
+def _scores_gradients(
+    query: Tensor, key: Tensor, weight: Tensor, activation: str, batch: list[int], upstream: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    features = query.shape[-1]
+    return (
+        _numbers(query, *batch, query.shape[-2], features),
+        _numbers(query, *batch, key.shape[-2], features),
+        _numbers(query, *batch, features),
+    )
+
+
+# The kernels.
+
+
+def _array(tensor: Tensor | None) -> Any:
+    """As the module reads it. NumPy's arrays are handed over in a tenth of the time, but know no bfloat16."""
+    if tensor is None:
+        return None
+    tensor = tensor.detach().resolve_neg()
+    return tensor if tensor.dtype == torch.bfloat16 else tensor.numpy()
+
+
+def _dense(tensor: Tensor) -> Any:
+    """The same, the last dimension's numbers beside each other."""
+    return _array(tensor if tensor.stride(-1) == 1 or tensor.shape[-1] < 2 else tensor.contiguous())
+
+
+def _told(given: Given, bias: Tensor | None) -> tuple[Any, ...]:
+    return (
+        *(_dense(tensor) for tensor in given[:4]),
+        _ACTIVATIONS.index(given.activation),
+        list(given.program),
+        [_array(array) for array in given.arrays],
+        _array(bias),
+        given.by_distance,
+        _array(given.sink),
+        _array(given.heat),
+        given.dropout,
+        0 if given.seed is None else int(given.seed),
+        torch.get_num_threads(),
+    )
+
+
+def _additive(*inputs: Any) -> tuple[Tensor, Tensor]:
+    given, (output, lse) = Given(*inputs), _outputs(*inputs)
+    native.module().additive(*_told(given, given.bias), output.numpy(), lse.numpy())
+    return output, lse
+
+
+def _additive_gradients(*inputs: Any) -> tuple[Tensor, ...]:
+    found = _gradients(*inputs)
+    given, (output, lse, upstream, with_bias) = Given(*inputs[:-4]), inputs[-4:]
+    bias, d_bias = given.bias, None
+    if with_bias and bias is not None:
+        # The kernel adds to a gradient laid out as the bias is.
+        bias, d_bias = bias.contiguous(), found[-1].zero_()
+    passed = (_array(tensor.contiguous()) for tensor in (output, lse, upstream))
+    native.module().additive_gradients(*_told(given, bias), *passed, *map(_array, (*found[:-1], d_bias)))
+    return found
+
+
+def _additive_scores(query: Tensor, key: Tensor, weight: Tensor, activation: str, batch: list[int]) -> Tensor:
+    scores = _scores(query, key, weight, activation, batch)
+    told = (_dense(query), _dense(key), _dense(weight), _ACTIVATIONS.index(activation), torch.get_num_threads())
+    native.module().additive_scores(*told, scores.numpy())
+    return scores
+
+
+def _additive_scores_gradients(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    query, key, weight, activation, _, upstream = inputs
+    found = _scores_gradients(*inputs)
+    told = (_dense(query), _dense(key), _dense(weight), _ACTIVATIONS.index(activation), torch.get_num_threads())
+    native.module().additive_scores_gradients(*told, _array(upstream.contiguous()), *map(_array, found))
+    return found
+
+
+# Their derivatives.
+
+
+def _keep(ctx: Any, inputs: Any, output: Any) -> None:
+    given = Given(*inputs)
+    ctx.rest = given._replace(
+        query=None, key=None, value=None, weight=None, bias=None, sink=None, heat=None, seed=None, arrays=[]
+    )  # type: ignore[arg-type]
+    ctx.mark_non_differentiable(output[1])
+    held = (given.query, given.key, given.value, given.weight, given.bias, given.sink, given.heat, given.seed)
+    ctx.save_for_backward(*held, *output, *given.arrays)
+
+
+def _backward(ctx: Any, upstream: Tensor, _: Any) -> tuple[Any, ...]:
+    query, key, value, weight, bias, sink, heat, seed, output, lse, *arrays = ctx.saved_tensors
+    given = ctx.rest._replace(
+        query=query, key=key, value=value, weight=weight, bias=bias, sink=sink, heat=heat, seed=seed, arrays=arrays
+    )
+    wanted = [given.query, given.key, given.value, given.weight, given.bias, given.sink]
+    wanted = [tensor if needed else None for tensor, needed in zip(wanted, _needed(ctx), strict=True)]
+    if torch.is_grad_enabled():
+        found = _again(native_plain.additive(*given), wanted, upstream)
+    else:
+        found = _own_shapes(given, wanted, additive_gradients(given, output, lse, upstream, wanted[4] is not None), lse)
+    d_query, d_key, d_value, d_weight, d_bias, d_sink = found
+    return d_query, d_key, d_value, d_weight, None, None, None, [None] * len(arrays), d_bias, None, d_sink, None, None, None
+
+
+def _needed(ctx: Any) -> tuple[bool, ...]:
+    needed = ctx.needs_input_grad
+    return *needed[:4], needed[8], needed[10]
+
+
+def additive_gradients(given: Given, output: Tensor, lse: Tensor, upstream: Tensor, with_bias: bool) -> tuple[Tensor, ...]:
+    """The kernel's gradients, an entry of the batch each: of query, key, value, weight; delta (..., Q); of the bias."""
+    inputs = (*given, output, lse, upstream, with_bias)
+    return (
+        torch.ops.overt.additive_gradients(*inputs) if _seen_by_torch(given.query, upstream) else _additive_gradients(*inputs)
+    )
+
+
+def _own_shapes(given: Given, wanted: list[Tensor | None], found: tuple[Tensor, ...], lse: Tensor) -> list[Tensor | None]:
+    *direct, delta, d_bias = found
+    gradients = [None if tensor is None else _summed(g, tensor) for tensor, g in zip(wanted[:4], direct, strict=True)]
+    gradients.append(None if wanted[4] is None else d_bias.to(wanted[4].dtype))
+    if wanted[5] is None or given.sink is None:
+        return [*gradients, None]
+    # The sink's weight e^(sink - lse) goes to no key, so all that it does is take from the others; none are there where lse is -inf.
+    taken = torch.where(lse == -torch.inf, 0, torch.exp(given.sink[..., None] - lse))
+    return [*gradients, _summed(-(taken * delta).sum(-1), given.sink)]
+
+
+def _summed(gradient: Tensor, tensor: Tensor) -> Tensor:
+    """The gradient of a tensor that entries of the batch share, by broadcasting or as grouped heads."""
+    if tensor.ndim >= 4 and 1 != tensor.shape[-3] != gradient.shape[-3]:
+        gradient = gradient.unflatten(-3, (tensor.shape[-3], -1)).sum(-3)
+    return gradient.sum_to_size(tensor.shape).to(tensor.dtype)
+
+
+def _again(output: Tensor, wanted: list[Tensor | None], upstream: Tensor) -> list[Tensor | None]:
+    """Gradients that have a derivative themselves, from the plain formula's output."""
+    leaves = [tensor for tensor in wanted if tensor is not None]
+    gradients = iter(torch.autograd.grad(output, leaves, upstream, create_graph=True, allow_unused=True))
+    return [None if tensor is None else next(gradients) for tensor in wanted]
+
+
+def _keep_scores(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.save_for_backward(*inputs[:3])
+    ctx.activation, ctx.batch = inputs[3:]
+
+
+def _scores_backward(ctx: Any, upstream: Tensor) -> tuple[Any, ...]:
+    query, key, weight = saved = ctx.saved_tensors
+    wanted = [tensor if needed else None for tensor, needed in zip(saved, ctx.needs_input_grad, strict=False)]
+    if torch.is_grad_enabled():
+        found = _again(native_plain.additive_scores(query, key, weight, ctx.activation), wanted, upstream)
+    else:
+        inputs = (query, key, weight, ctx.activation, ctx.batch, upstream)
+        seen = _seen_by_torch(query, upstream)
+        gradients = torch.ops.overt.additive_scores_gradients(*inputs) if seen else _additive_scores_gradients(*inputs)
+        found = [None if tensor is None else _summed(g, tensor) for tensor, g in zip(wanted, gradients, strict=True)]
+    return *found, None, None
+
+
+class _Additive(torch.autograd.Function):
+    """Additive attention, run eagerly."""
+
+    @staticmethod
+    def forward(ctx, *inputs):  # type: ignore[override]
+        found = _additive(*inputs)
+        _keep(ctx, inputs, found)
+        return found
+
+    @staticmethod
+    def backward(ctx, *upstream):  # type: ignore[override]
+        gradients = list(_backward(ctx, *upstream))
+        gradients[7] = None  # to a Function a list is one input
+        return tuple(gradients)
+
+
+class _Scores(torch.autograd.Function):
+    """Additive scores, run eagerly."""
+
+    @staticmethod
+    def forward(ctx, *inputs):  # type: ignore[override]
+        _keep_scores(ctx, inputs, None)
+        return _additive_scores(*inputs)
+
+    @staticmethod
+    def backward(ctx, *upstream):  # type: ignore[override]
+        return _scores_backward(ctx, *upstream)
+
+
+def _register(name: str, schema: str, kernel: Any, fake: Any) -> None:
+    _LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
+    _LIBRARY.impl(name, kernel, "CPU")
+    torch.library.register_fake(f"overt::{name}", fake, lib=_LIBRARY)
+    torch.library.register_vmap(f"overt::{name}", batched(name), lib=_LIBRARY)
+
+
+_register("additive", f"({_GIVEN}) -> (Tensor, Tensor)", _additive, _outputs)
+_register(
+    "additive_gradients",
+    f"({_GIVEN}, Tensor output, Tensor lse, Tensor upstream, bool with_bias)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    _additive_gradients,
+    _gradients,
+)
+_register("additive_scores", f"({_SCORED}) -> Tensor", _additive_scores, _scores)
+_register(
+    "additive_scores_gradients",
+    f"({_SCORED}, Tensor upstream) -> (Tensor, Tensor, Tensor)",
+    _additive_scores_gradients,
+    _scores_gradients,
+)
+torch.library.register_autograd("overt::additive", _backward, setup_context=_keep, lib=_LIBRARY)
+torch.library.register_autograd("overt::additive_scores", _scores_backward, setup_context=_keep_scores, lib=_LIBRARY)
