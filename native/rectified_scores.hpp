@@ -7,6 +7,12 @@ namespace overt::OVERT_LEVEL {
 
 static inline double slope_of(Activation activation) { return activation == Activation::leaky_relu ? 0.2 : 0.0; }
 
+// max(t, slope * t), with NaN kept; without a slope -inf gives 0, not -inf * 0.
+template <class V, class T>
+static inline V rectified(V t, T slope) {
+    return larger(slope == 0 ? V{} : t * slope, t);
+}
+
 // The same interface as SmoothScores.
 template <class T>
 class RectifiedScores {
@@ -57,22 +63,15 @@ class RectifiedScores {
 
     template <int N>
     void pairs(const T* query, const T* keys, T* out) const {
-        V total[N] = {}, down = every(slope);
+        V total[N] = {};
         for (Index d = 0; d < wide; d += W) {
             V q = load(query + d), w = load(weight + d);
             for (int n = 0; n < N; n++) {
                 V t = q + load(keys + n * wide + d);
-                total[n] = fused(w, rectified(t, down), total[n]);
+                total[n] = fused(w, rectified(t, slope), total[n]);
             }
         }
         Sums<T, N>::of(total, out);
-    }
-
-   public:
-    // max(t, slope * t), with NaN kept; without a slope, -inf gives 0 and not -inf * 0.
-    static inline V rectified(V t, V slope) {
-        V down = slope[0] == 0 ? V{} : t * slope;
-        return larger(down, t);
     }
 };
 

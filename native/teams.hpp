@@ -18,12 +18,13 @@ struct Team {
     int size;     // threads at one entry: crews * size = threads
     Index entries;
 
-    explicit Team(const Inputs& inputs) : entries(inputs.batch) {
+    // `together`: one entry after the other, however many there are.
+    explicit Team(const Inputs& inputs, bool together = false) : entries(inputs.batch) {
         // A thread is worth its start from about this many terms.
         constexpr double WORTH = 50000;
         double terms = static_cast<double>(inputs.batch) * inputs.queries * inputs.keys * (inputs.features + inputs.width + 1);
         threads = static_cast<int>(least<double>(inputs.threads, 1 + terms / WORTH));
-        bool apart = entries >= 4 * threads;
+        bool apart = !together && entries >= 4 * threads;
         crews = apart ? threads : 1;
         size = apart ? 1 : threads;
     }

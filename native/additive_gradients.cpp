@@ -1,0 +1,281 @@
+// Additive attention, backward: a tile's weights are computed again from the scores and the row's log-sum-exp, so that nothing of
+// size Q x K is kept. Keys are shared out among threads; each adds to sums of its own for the queries, which are joined in order.
+#include "level.hpp"
+#include "rectified_slopes.hpp"
+#include "smooth_slopes.hpp"
+#include "softmax.hpp"
+#include "teams.hpp"
+
+namespace overt::OVERT_LEVEL {
+namespace {
+
+// Rows of queries whose sums are held at once, one set a thread.
+constexpr Index CHUNK = 32 * ROWS;
+// Keys whose terms are held at once.
+constexpr int HAND = 8;
+
+// One thread's working memory.
+template <class T>
+struct Desk {
+    T *keys, *values, *d_keys, *d_values, *d_weights, *scores, *weights, *biases, *kept;
+    std::uint8_t* allowed;
+
+    static Index room(Index key_room, Index wide, Index width) {
+        return padded<T>(key_room + width * KEYS + KEYS * wide + KEYS * padded<T>(width) + wide + 4 * ROWS * KEYS + HAND * wide) + 64;
+    }
+    Desk(T* memory, Index key_room, Index wide, Index width)
+        : keys(memory), values(keys + padded<T>(key_room)), d_keys(values + width * KEYS), d_values(d_keys + KEYS * wide),
+          d_weights(d_values + KEYS * padded<T>(width)), scores(d_weights + wide), weights(scores + ROWS * KEYS),
+          biases(weights + ROWS * KEYS), kept(biases + ROWS * KEYS), allowed(reinterpret_cast<std::uint8_t*>(kept + HAND * wide)) {}
+};
+
+// What is known of a chunk of rows before its keys come: packed queries, upstream gradients in whole vectors, and its sums.
+template <class T>
+struct Chunk {
+    Index first, rows;
+    T *queries, *upstream, *d_queries;
+};
+
+template <class T, class Slopes>
+class Backward {
+    const Inputs& inputs;
+    const Score& score;
+    const Passed* passed;    // of attention; nullptr where the scores' own gradients are given
+    const T* given;          // (batch, Q, K)
+    const Gradients& to;
+    bool overlapping;        // whether several keys share a number of the bias
+    Team team;
+    Index wide, width, tiles, spans, chunk, query_room, key_room, desk_room, crew_room, slopes_room;
+    Scratch<T> desks, crews, memory, biases;
+    Scratch<double> sums;    // a span's: of the terms, feature by feature, and of the gradients
+
+   public:
+    Backward(const Inputs& inputs, const Score& score, const Passed* passed, const T* given, const Gradients& to)
+        : inputs(inputs), score(score), passed(passed), given(given), to(to),
+          overlapping(to.bias && (inputs.bias.column == 0 || inputs.bias.row == -inputs.bias.column)), team(inputs, to.bias),
+          wide(padded<T>(inputs.features)), width(padded<T>(inputs.width)), tiles(count(inputs.keys, KEYS)),
+          spans(most<Index>(1, least<Index>(team.size, tiles))), chunk(least(inputs.queries, CHUNK)),
+          query_room(Slopes(inputs, score, nullptr).query_room()), key_room(Slopes(inputs, score, nullptr).key_room()),
+          desk_room(Desk<T>::room(key_room, wide, inputs.width)), crew_room(chunk * (query_room + width + spans * wide)),
+          slopes_room(Slopes::room(inputs)), desks(team.threads * desk_room), crews(team.crews * crew_room),
+          memory(team.crews * slopes_room), biases(overlapping ? spans * to.bias_size : 0), sums(team.crews * spans * (wide + 1)) {}
+
+    void run() {
+        for (Index i = 0; overlapping && i < spans * to.bias_size; i++) biases.data[i] = 0;
+        team.each_entry([this](Index entry, int crew) { one(entry, crew); });
+        for (Index span = 0; overlapping && span < spans; span++)
+            for (Index i = 0; i < to.bias_size; i++) static_cast<T*>(to.bias)[i] += biases.data[span * to.bias_size + i];
+    }
+
+   private:
+    T* rows_of(void* of, Index entry, Index row, Index length, Index columns) const {
+        return static_cast<T*>(of) + (entry * length + row) * columns;
+    }
+
+    void one(Index entry, int crew) {
+        Slopes slopes(inputs, score, memory.data + crew * slopes_room);
+        slopes.begin(entry);
+        double* own = sums.data + crew * spans * (wide + 1);
+        for (Index i = 0; i < spans * (wide + 1); i++) own[i] = 0;
+        T* shared = crews.data + crew * crew_room;
+        Chunk<T> now{0, 0, shared, shared + chunk * query_room, shared + chunk * (query_room + width)};
+        do {
+            now.rows = least(chunk, inputs.queries - now.first);
+            team.each(count(now.rows, ROWS), [&](Index block, int) { prepare(slopes, entry, now, block); });
+            team.each(spans, [&](Index span, int member) {
+                T* desk = desks.data + (crew * team.size + member) * desk_room;
+                against_keys(slopes, entry, now, span, Desk<T>(desk, key_room, wide, inputs.width), own + span * (wide + 1));
+            });
+            team.each(count(now.rows, ROWS), [&](Index block, int) { join(slopes, entry, now, block); });
+            now.first += chunk;
+        } while (now.first < inputs.queries);
+        for (Index d = 0; d < inputs.features; d++) {
+            double terms = 0, gradients = 0;
+            for (Index span = 0; span < spans; span++) terms += own[span * (wide + 1) + d], gradients += own[span * (wide + 1) + wide];
+            rows_of(to.weight, entry, 0, 1, inputs.features)[d] = static_cast<T>(slopes.weight_gradient(gradients, terms));
+        }
+    }
+
+    // Packs a block of queries and finds delta_i = sum_e output_ie upstream_ie.
+    void prepare(const Slopes& slopes, Index entry, const Chunk<T>& now, Index block) const {
+        for (Index r = block * ROWS; r < least(now.rows, (block + 1) * ROWS); r++) {
+            slopes.pack_query(now.first + r, now.queries + r * query_room);
+            if (!passed) continue;
+            Index row = entry * inputs.queries + now.first + r;
+            const T *up = static_cast<const T*>(passed->upstream) + row * inputs.width, *out = static_cast<const T*>(passed->output) + row * inputs.width;
+            T delta = 0, *padded_up = now.upstream + r * width;
+            for (Index e = 0; e < width; e++) padded_up[e] = e < inputs.width ? up[e] : T(0);
+            for (Index e = 0; e < inputs.width; e++) delta += up[e] * out[e];
+            static_cast<T*>(to.delta)[row] = delta;
+        }
+    }
+
+    // A chunk of rows against every `spans`-th tile of keys.
+    void against_keys(const Slopes& slopes, Index entry, const Chunk<T>& now, Index span, Desk<T> desk, double* own) {
+        T* d_queries = now.d_queries + span * chunk * wide;
+        for (Index i = 0; i < now.rows * wide; i++) d_queries[i] = 0;
+        for (Index tile = span; tile < tiles; tile += spans) {
+            Place at{entry, 0, tile * KEYS, 0, size_of(tile, KEYS, inputs.keys)};
+            bool packed = false;
+            for (Index first = 0; first < now.rows; first += ROWS) {
+                at.row = now.first + first, at.rows = static_cast<int>(least<Index>(ROWS, now.rows - first));
+                Seen seen = seen_at(inputs, at, desk.allowed);
+                if (seen == Seen::none) continue;
+                if (!packed) lay_out(slopes, at, desk);
+                packed = true;
+                weigh_up(at, now.upstream + first * width, desk);
+                for (Index d = 0; d < wide; d++) desk.d_weights[d] = 0;
+                for (int r = 0; r < at.rows; r++)
+                    own[wide] += row(slopes, at, r, seen, now.queries + (first + r) * query_room, d_queries + (first + r) * wide, span, desk);
+                for (Index d = 0; d < wide; d++) own[d] += desk.d_weights[d];
+                if (passed) add_values(at, now.upstream + first * width, desk);
+            }
+            put(slopes, at, now.first == 0, packed, desk);
+        }
+    }
+
+    // A tile's keys packed, its values turned so that their features are rows, its sums empty.
+    void lay_out(const Slopes& slopes, const Place& at, const Desk<T>& desk) const {
+        slopes.pack_keys(at.key, at.keys, desk.keys);
+        for (Index i = 0; i < KEYS * wide; i++) desk.d_keys[i] = 0;
+        if (!passed) return;
+        for (Index i = 0; i < KEYS * width; i++) desk.d_values[i] = 0;
+        for (int c = 0; c < at.keys; c++) {
+            const T* value = row_of(inputs.value, at.entry, at.key + c, inputs.width, desk.d_values);
+            for (Index e = 0; e < inputs.width; e++) desk.values[e * KEYS + c] = value[e];
+        }
+        if (inputs.value.kind != KIND<T>)
+            for (Index e = 0; e < width; e++) desk.d_values[e] = 0;
+        for (Index e = 0; e < inputs.width; e++)
+            for (int c = at.keys; c < KEYS; c++) desk.values[e * KEYS + c] = 0;
+    }
+
+    // The gradients of a tile's weights, upstream_i . value_j, in place of scores; and its biases.
+    void weigh_up(const Place& at, const T* upstream, const Desk<T>& desk) const {
+        if (passed)
+            multiply(upstream, width, Index{1}, desk.values, Index{KEYS}, desk.scores, Index{KEYS}, at.rows, static_cast<int>(inputs.width), at.keys, false);
+        for (int i = 0; i < at.rows * KEYS; i++) desk.weights[i] = 0, desk.biases[i] = 0;
+        if (inputs.bias.data) add_bias(inputs.bias, at, desk.biases);
+    }
+
+    // One row against a tile, a hand of keys at a time; only keys that it may attend to are touched.
+    T row(const Slopes& slopes, const Place& at, int r, Seen seen, const T* query, T* d_query, Index span, const Desk<T>& desk) {
+        int which[KEYS], seen_keys = 0;
+        Index row = at.entry * inputs.queries + at.row + r;
+        if (passed && static_cast<const T*>(passed->lse)[row] == -__builtin_inf()) return 0;
+        const T* own = given ? given + row * inputs.keys + at.key : nullptr;
+        for (int c = 0; c < at.keys; c++) {
+            bool barred = seen == Seen::some && !desk.allowed[r * KEYS + c];
+            which[seen_keys] = c;
+            seen_keys += !barred && (own ? own[c] != 0 : desk.biases[r * KEYS + c] != -__builtin_inf());
+        }
+        T keep[KEYS], gradients[KEYS], total = 0;
+        for (int c = 0; c < KEYS; c++) keep[c] = 1;
+        if (inputs.dropout > 0) drop(inputs, at.entry, at.row + r, at.key, at.keys, keep);
+        for (int n = 0; n < seen_keys; n += HAND) {
+            int held = least(HAND, seen_keys - n);
+            T scores[HAND + WIDTH<T>];
+            int full = held == HAND ? HAND : 0;
+            if (full) {
+                slopes.template terms<HAND / 2>(query, desk.keys, which + n, desk.kept, scores);
+                slopes.template terms<HAND / 2>(query, desk.keys, which + n + HAND / 2, desk.kept + HAND / 2 * wide, scores + HAND / 2);
+            }
+            for (int h = full; h < held; h++) slopes.template terms<1>(query, desk.keys, which + n + h, desk.kept + h * wide, scores + h);
+            if (own)
+                for (int h = 0; h < held; h++) gradients[n + h] = own[which[n + h]];
+            else
+                backwards(at, r, row, which + n, held, keep, scores, gradients + n, desk);
+            if (full) slopes.template slopes<HAND>(gradients + n, which + n, desk.kept, d_query, desk.d_keys, desk.d_weights);
+            for (int h = full; h < held; h++)
+                slopes.template slopes<1>(gradients + n + h, which + n + h, desk.kept + h * wide, d_query, desk.d_keys, desk.d_weights);
+        }
+        for (int n = 0; n < seen_keys; n++) total += gradients[n];
+        if (to.bias) add_bias_gradients(at, r, which, seen_keys, gradients, span);
+        return total;
+    }
+
+    // Back through the softmax: dscore = heat * weight * (dweight - delta).
+    void backwards(const Place& at, int r, Index row, const int* which, int held, const T* keep, T* scores, T* gradients, const Desk<T>& desk) const {
+        T heat = inputs.heat ? static_cast<T>(inputs.heat[at.entry]) : T(1);
+        T lse = static_cast<const T*>(passed->lse)[row], delta = static_cast<const T*>(to.delta)[row];
+        for (int h = 0; h < held; h++) scores[h] = heat * (scores[h] + desk.biases[r * KEYS + which[h]]) - lse;
+        for (int h = held; h < HAND + WIDTH<T>; h++) scores[h] = 0;
+        for (int h = 0; h < held; h += WIDTH<T>) store(scores + h, exponential<T>(load(scores + h)));
+        for (int h = 0; h < held; h++) {
+            int c = which[h];
+            gradients[h] = heat * scores[h] * (keep[c] * desk.scores[r * KEYS + c] - delta);
+            desk.weights[r * KEYS + c] = keep[c] * scores[h];
+        }
+    }
+
+    void add_bias_gradients(const Place& at, int r, const int* which, int count, const T* gradients, Index span) {
+        const Matrix& bias = inputs.bias;
+        T* into = overlapping ? biases.data + span * to.bias_size : static_cast<T*>(to.bias);
+        into += bias.places[at.entry] + (at.row + r) * bias.row + at.key * bias.column;
+        for (int n = 0; n < count; n++) into[which[n] * bias.column] += gradients[n];
+    }
+
+    // d_values += weights^T upstream; pair by pair where a row's upstream is not finite, since 0 * NaN is NaN.
+    void add_values(const Place& at, const T* upstream, const Desk<T>& desk) const {
+        if (all_finite(upstream, width, at.rows, width)) {
+            multiply(desk.weights, Index{1}, Index{KEYS}, upstream, width, desk.d_values, width, at.keys, at.rows, static_cast<int>(width), true);
+            return;
+        }
+        for (int r = 0; r < at.rows; r++)
+            for (int c = 0; c < at.keys; c++) {
+                T weight = desk.weights[r * KEYS + c];
+                for (Index e = 0; weight != 0 && e < width; e++) desk.d_values[c * width + e] += weight * upstream[r * width + e];
+            }
+    }
+
+    // Adds a tile's sums to the gradients of its keys and values.
+    void put(const Slopes& slopes, const Place& at, bool first, bool packed, const Desk<T>& desk) const {
+        for (int c = 0; c < at.keys; c++) {
+            T *d_key = rows_of(to.key, at.entry, at.key + c, inputs.keys, inputs.features);
+            for (Index d = 0; d < inputs.features; d++)
+                d_key[d] = (first ? T(0) : d_key[d]) + (packed ? slopes.input_gradient(d, desk.d_keys[c * wide + d]) : T(0));
+            if (!passed) continue;
+            T* d_value = rows_of(to.value, at.entry, at.key + c, inputs.keys, inputs.width);
+            for (Index e = 0; e < inputs.width; e++) d_value[e] = (first ? T(0) : d_value[e]) + (packed ? desk.d_values[c * width + e] : T(0));
+        }
+    }
+
+    void join(const Slopes& slopes, Index entry, const Chunk<T>& now, Index block) const {
+        for (Index r = block * ROWS; r < least(now.rows, (block + 1) * ROWS); r++) {
+            T* d_query = rows_of(to.query, entry, now.first + r, inputs.queries, inputs.features);
+            for (Index d = 0; d < inputs.features; d++) {
+                T total = 0;
+                for (Index span = 0; span < spans; span++) total += now.d_queries[(span * chunk + r) * wide + d];
+                d_query[d] = slopes.input_gradient(d, total);
+            }
+        }
+    }
+};
+
+template <class T>
+void gradients_of(const Inputs& inputs, const Score& score, const Passed* passed, const void* given, const Gradients& to) {
+    const T* scores = static_cast<const T*>(given);
+    if (score.activation <= Activation::sigmoid)
+        Backward<T, SmoothSlopes<T>>(inputs, score, passed, scores, to).run();
+    else
+        Backward<T, RectifiedSlopes<T>>(inputs, score, passed, scores, to).run();
+}
+
+}  // namespace
+
+template <class T>
+void additive_gradients(const Inputs& inputs, const Score& score, const Passed& passed, const Gradients& to) {
+    gradients_of<T>(inputs, score, &passed, nullptr, to);
+}
+
+template <class T>
+void additive_scores_gradients(const Inputs& inputs, const Score& score, const void* upstream, const Gradients& to) {
+    gradients_of<T>(inputs, score, nullptr, upstream, to);
+}
+
+template void additive_gradients<float>(const Inputs&, const Score&, const Passed&, const Gradients&);
+template void additive_gradients<double>(const Inputs&, const Score&, const Passed&, const Gradients&);
+template void additive_scores_gradients<float>(const Inputs&, const Score&, const void*, const Gradients&);
+template void additive_scores_gradients<double>(const Inputs&, const Score&, const void*, const Gradients&);
+
+}  // namespace overt::OVERT_LEVEL

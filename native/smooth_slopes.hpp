@@ -1,0 +1,133 @@
+// The terms of an additive score and their slopes, for the backward pass: with r = 1 / (1 + e^2q e^2k), tanh = 1 - 2r and its slope is
+// 4 (r - r^2). Four r come from one division: of 1 / abcd, by the products of the others. Lanes run along features.
+#pragma once
+
+#include "exponents.hpp"
+#include "sums.hpp"
+
+namespace overt::OVERT_LEVEL {
+
+template <class T>
+class SmoothSlopes {
+    using V = Vector<T>;
+    static constexpr int W = WIDTH<T>;
+
+    Exponents<T> exponents;
+    const Score& score;
+    Index wide;
+    T constant = 0;
+    T* weight;
+
+   public:
+    static Index room(const Inputs& inputs) { return Exponents<T>::padded(inputs.features) + Exponents<T>::room(inputs.features); }
+
+    SmoothSlopes(const Inputs& inputs, const Score& score, T* memory)
+        : exponents(inputs, rate_of(score.activation), memory), score(score), wide(exponents.wide),
+          weight(memory + Exponents<T>::room(inputs.features)) {}
+
+    void begin(Index entry) {
+        exponents.begin(entry);
+        const T* from = static_cast<const T*>(score.weight.data) + score.weight.places[entry];
+        double total = 0;
+        for (Index d = 0; d < wide; d++) {
+            weight[d] = d < exponents.features ? from[d] : T(0);
+            total += weight[d];
+        }
+        constant = static_cast<T>(total);
+    }
+
+    // A query takes two rows: its exponentials, and its exponents for groups of keys that are out of range.
+    Index query_room() const { return 2 * wide; }
+    void pack_query(Index i, T* to) const {
+        exponents.query(i, to + wide);
+        for (Index d = 0; d < wide; d += W) store(to + d, exponential<T>(load(to + wide + d)));
+    }
+
+    Index key_room() const { return (KEYS + 3) * wide; }
+    void pack_keys(Index first, int keys, T* to) const {
+        T *least_k = to + KEYS * wide, *most_k = least_k + wide;
+        Way* ways = reinterpret_cast<Way*>(most_k + wide);
+        exponents.keys(first, keys, to, least_k, most_k);
+        for (Index d = 0; d < wide; d += GROUP * W, ways++) {
+            *ways = exponents.way(d, nullptr, least_k, most_k);
+            if (*ways != Way::plain) exponents.raise(d, keys, to);
+        }
+    }
+
+    // The r of one query and N keys, kept in N rows; and their scores.
+    template <int N>
+    void terms(const T* query, const T* keys, const int* which, T* kept, T* scores) const {
+        const Way* ways = reinterpret_cast<const Way*>(keys + (KEYS + 2) * wide);
+        const T* key[N];
+        V total[N] = {};
+        for (int n = 0; n < N; n++) key[n] = keys + which[n] * wide;
+        for (Index d = 0; d < wide; d += GROUP * W, ways++) {
+            if (*ways == Way::shared) {
+                shared<N, false>(query, key, d, kept, total);
+            } else if (*ways == Way::capped) {
+                shared<N, true>(query, key, d, kept, total);
+            } else {
+                for (Index e = d; e < least(d + GROUP * W, wide); e += W) alone<N>(query, key, e, *ways == Way::plain, kept, total);
+            }
+        }
+        Sums<T, N>::of(total, scores);
+        for (int n = 0; n < N; n++) scores[n] = constant - exponents.rate * scores[n];
+    }
+
+    // Adds what N scores' gradients make of the kept r: sum g (r - r^2) to query and keys, sum g r to weight.
+    template <int N>
+    void slopes(const T* gradients, const int* which, const T* kept, T* d_query, T* d_keys, T* d_weight) const {
+        T* d_key[N];
+        V gradient[N];
+        for (int n = 0; n < N; n++) d_key[n] = d_keys + which[n] * wide, gradient[n] = every(gradients[n]);
+        for (Index d = 0; d < wide; d += W) {
+            V of_query = load(d_query + d), of_weight = load(d_weight + d);
+            for (int n = 0; n < N; n++) {
+                V r = load(kept + n * wide + d), scaled = gradient[n] * r, slope = fused(-scaled, r, scaled);
+                of_query += slope;
+                of_weight += scaled;
+                store(d_key[n] + d, load(d_key[n] + d) + slope);
+            }
+            store(d_query + d, of_query);
+            store(d_weight + d, of_weight);
+        }
+    }
+
+    // From those sums to gradients: with r = 1 / (1 + e^cx), the slope of 1 - cr is c^2 (r - r^2), and of c's score sum w (1 - cr).
+    T input_gradient(Index d, T sum_of_slopes) const { return weight[d] * exponents.rate * exponents.rate * sum_of_slopes; }
+    double weight_gradient(double sum_of_gradients, double sum_of_terms) const { return sum_of_gradients - exponents.rate * sum_of_terms; }
+
+   private:
+    template <int N, bool CAPPED>
+    inline void shared(const T* query, const T* const* key, Index d, T* kept, V* total) const {
+        V q[GROUP], w[GROUP];
+        for (int g = 0; g < GROUP; g++) q[g] = load(query + d + g * W), w[g] = load(weight + d + g * W);
+        for (int n = 0; n < N; n++) {
+            V x[GROUP];
+            for (int g = 0; g < GROUP; g++) {
+                x[g] = fused(q[g], load(key[n] + d + g * W), every(T(1)));
+                if (CAPPED) x[g] = held<T>(x[g]);
+            }
+            V ab = x[0] * x[1], cd = x[2] * x[3], over = T(1) / (ab * cd), over_ab = over * cd, over_cd = over * ab;
+            V r[GROUP] = {over_ab * x[1], over_ab * x[0], over_cd * x[3], over_cd * x[2]};
+            V sum = total[n];
+            for (int g = 0; g < GROUP; g++) {
+                store(kept + n * wide + d + g * W, r[g]);
+                sum = fused(w[g], r[g], sum);
+            }
+            total[n] = sum;
+        }
+    }
+
+    template <int N>
+    inline void alone(const T* query, const T* const* key, Index e, bool plain, T* kept, V* total) const {
+        for (int n = 0; n < N; n++) {
+            V k = load(key[n] + e), product = plain ? exponential<T>(load(query + wide + e) + k) : load(query + e) * k;
+            V r = T(1) / (1 + product);
+            store(kept + n * wide + e, r);
+            total[n] = fused(load(weight + e), r, total[n]);
+        }
+    }
+};
+
+}  // namespace overt::OVERT_LEVEL
