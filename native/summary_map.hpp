@@ -17,7 +17,7 @@ static inline T larger_or_nan(T a, T b) {
     return a > b || a != a ? a : b;
 }
 
-// The sum over rows first to stop of a tile's weights, for each key, and the largest.
+// The sum over rows first to stop of a tile's weights, for each key, and the largest, which is of those that are numbers.
 template <class T>
 static void pool_rows(const T* weights, int first, int stop, T* total, T* high) {
     constexpr int W = WIDTH<T>, AT_ONCE = 4;
@@ -31,7 +31,7 @@ static void pool_rows(const T* weights, int first, int stop, T* total, T* high) 
             }
         for (int v = 0; v < AT_ONCE; v++) {
             store(total + c + v * W, sums[v]);
-            store(high + c + v * W, sums[v] == sums[v] ? tops[v] : sums[v]);  // NaN among the weights shows in their sum
+            store(high + c + v * W, tops[v]);
         }
     }
 }
@@ -39,15 +39,16 @@ static void pool_rows(const T* weights, int first, int stop, T* total, T* high) 
 // Adds what keys from `key` on got to the cells that they fall in.
 template <class T>
 static void pool_keys(const T* total, const T* high, Index key, int keys, const Index* edges, Index cell, MapRow<T> to) {
+    constexpr int W = WIDTH<T>;
     for (int c = 0; c < keys; cell++) {
         int stop = static_cast<int>(least<Index>(edges[cell + 1] - key, keys));
-        T sum_of_cell = 0, most_of_cell = to.largest[cell];
-        for (; c < stop; c++) {
-            sum_of_cell += total[c];
-            most_of_cell = larger_or_nan(most_of_cell, high[c]);
-        }
+        Vector<T> sums{}, tops{};
+        for (; c + W <= stop; c += W) sums += load(total + c), tops = larger(load(high + c), tops);
+        T sum_of_cell = sum<T>(sums), most_of_cell = largest<T>(tops);
+        for (; c < stop; c++) sum_of_cell += total[c], most_of_cell = most(high[c], most_of_cell);
         to.total[cell] += sum_of_cell;
-        to.largest[cell] = most_of_cell;
+        // NaN among the weights shows in their sum.
+        to.largest[cell] = larger_or_nan(sum_of_cell == sum_of_cell ? most_of_cell : sum_of_cell, to.largest[cell]);
     }
 }
 

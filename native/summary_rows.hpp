@@ -10,29 +10,29 @@ namespace overt::OVERT_LEVEL {
 constexpr int STRIPE = 8;
 constexpr int TILE = ROWS * KEYS;
 
-// Whether any lane of a is above that of b.
+// One bit for each lane of a that is above that of b.
 template <class T>
-static inline bool any_above(Vector<T> a, Vector<T> b) {
+static inline unsigned lanes_above(Vector<T> a, Vector<T> b) {
     Whole<T> above = a > b;
-    typename Lanes<T>::Number found = 0;
-    for (int i = 0; i < WIDTH<T>; i++) found |= above[i];
-    return found != 0;
+    unsigned bits = 0;
+    for (int i = 0; i < WIDTH<T>; i++) bits |= (above[i] & 1u) << i;
+    return bits;
 }
 #if defined(__AVX512F__) && OVERT_BYTES == 64
 template <>
-inline bool any_above<float>(Vector<float> a, Vector<float> b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0; }
+inline unsigned lanes_above<float>(Vector<float> a, Vector<float> b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
 template <>
-inline bool any_above<double>(Vector<double> a, Vector<double> b) { return _mm512_cmp_pd_mask(a, b, _CMP_GT_OQ) != 0; }
+inline unsigned lanes_above<double>(Vector<double> a, Vector<double> b) { return _mm512_cmp_pd_mask(a, b, _CMP_GT_OQ); }
 #elif defined(__AVX2__) && OVERT_BYTES == 32
 template <>
-inline bool any_above<float>(Vector<float> a, Vector<float> b) { return _mm256_movemask_ps((Vector<float>)(a > b)) != 0; }
+inline unsigned lanes_above<float>(Vector<float> a, Vector<float> b) { return _mm256_movemask_ps((Vector<float>)(a > b)); }
 template <>
-inline bool any_above<double>(Vector<double> a, Vector<double> b) { return _mm256_movemask_pd((Vector<double>)(a > b)) != 0; }
+inline unsigned lanes_above<double>(Vector<double> a, Vector<double> b) { return _mm256_movemask_pd((Vector<double>)(a > b)); }
 #elif defined(__SSE2__) && OVERT_BYTES == 16
 template <>
-inline bool any_above<float>(Vector<float> a, Vector<float> b) { return _mm_movemask_ps((Vector<float>)(a > b)) != 0; }
+inline unsigned lanes_above<float>(Vector<float> a, Vector<float> b) { return _mm_movemask_ps((Vector<float>)(a > b)); }
 template <>
-inline bool any_above<double>(Vector<double> a, Vector<double> b) { return _mm_movemask_pd((Vector<double>)(a > b)) != 0; }
+inline unsigned lanes_above<double>(Vector<double> a, Vector<double> b) { return _mm_movemask_pd((Vector<double>)(a > b)); }
 #endif
 
 // The largest scores of a row and their keys, in the memory where they are answered: a heap with the least of them first. Of equal
@@ -97,26 +97,27 @@ struct Rows {
         largest[row] = now;
     }
 
-    // The largest score of a row of a tile, whose largest scores join the best.
+    // The largest scores of a row of a tile, lane by lane; those above the bar join the best.
     Vector<T> highest(int row, const T* scores, Index key) {
         Vector<T> high = every(T(-__builtin_inf()));
         for (int c = 0; c < KEYS; c += WIDTH<T>) high = larger(load(scores + c), high);
-        if (any_above<T>(high, every(best[row].bar())))
+        if (lanes_above<T>(high, every(best[row].bar())))
             for (int c = 0; c < KEYS; c += WIDTH<T>) choose(best[row], scores + c, key + c);
         return high;
     }
 
     static void choose(Best<T>& best, const T* scores, Index key) {
-        if (!any_above<T>(load(scores), every(best.bar()))) return;
-        for (int c = 0; c < WIDTH<T>; c++)
-            if (scores[c] > best.bar()) best.offer(scores[c], static_cast<std::int32_t>(key + c));
+        for (unsigned above = lanes_above<T>(load(scores), every(best.bar())); above; above &= above - 1) {
+            int lane = __builtin_ctz(above);
+            if (scores[lane] > best.bar()) best.offer(scores[lane], static_cast<std::int32_t>(key + lane));
+        }
     }
 
     // Total scores of a row in `tiles` tiles, in place, to e^(t - base); tile n begins at keys[n]. Gives the base, the row's largest so far.
     T read(int row, T* scores, int tiles, const Index* keys) {
         Vector<T> high = every(largest[row]);
         for (int tile = 0; tile < tiles; tile++) high = larger(highest(row, scores + tile * TILE, keys[tile]), high);
-        if (any_above<T>(high, every(largest[row]))) rescale(row, overt::OVERT_LEVEL::largest<T>(high));
+        if (lanes_above<T>(high, every(largest[row]))) rescale(row, overt::OVERT_LEVEL::largest<T>(high));
         T base = largest[row] == -__builtin_inf() ? T(0) : largest[row];
         Vector<T> sums{}, slopes{};
         for (int tile = 0; tile < tiles; tile++, scores += TILE)
