@@ -214,7 +214,7 @@ void summary(const Array& query, const Array& key, const Maybe& value, const May
         call.score.form = Form::dot;
         call.score.scale = call.each(scale, "scale");
         call.score.softcap = softcap;
-        if (!call.score.scale) refuse("a summary has a weight (additive) or a scale (dot)", "neither");
+        if (!scale) refuse("a summary has a weight (additive) or a scale (dot)", "neither");
     }
     call.mask(program, arrays);
     call.bias(bias, by_distance);

@@ -1,0 +1,363 @@
+"""The native core's summaries are those of the weights written out in float64, at every SIMD level of the machine."""
+
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from overt.kernels import native
+
+TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
+LEVELS = native.module().levels()
+RANGES, DENSE, DOCUMENTS, BOTH, EITHER, INVERSE = range(6)
+ACTIVATIONS = {
+    "tanh": np.tanh,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "relu": lambda x: np.maximum(x, 0),
+    "leaky_relu": lambda x: np.where(x > 0, x, 0.2 * x),
+}
+
+
+@pytest.fixture(params=LEVELS)
+def level(request):
+    """Each level in turn, and the best again afterwards."""
+    native.module().use(request.param)
+    yield request.param
+    native.module().use(LEVELS[0])
+
+
+pytestmark = pytest.mark.usefixtures("level")
+
+
+def drawn(*shape, dtype="float32"):
+    return np.random.standard_normal(shape).astype(dtype)
+
+
+def summarised(query, key, value=None, *, weight=None, activation="tanh", scale=1.0, softcap=0.0, program=(), arrays=(),
+               bias=None, by_distance=False, sink=None, heat=None, top=3, edges=(None, None), threads=1):  # fmt: skip
+    """What the kernel writes over memory that holds NaN."""
+    number = np.float64 if query.dtype == np.float64 else np.float32
+    *batch, queries, _ = query.shape
+    keys, cells = key.shape[-2], [0 if each is None else len(each) - 1 for each in edges]
+    shapes = {"lse": [queries], "entropy": [queries], "received": [keys], "top_weights": [queries, top]}
+    shapes |= {} if edges[0] is None else {"map_mean": cells, "map_max": cells}
+    shapes |= {} if value is None else {"output": [queries, value.shape[-1]]}
+    found = {name: np.full([*batch, *shape], np.nan, number) for name, shape in shapes.items()}
+    found["top_keys"] = np.full([*batch, queries, top], -7, np.int32)
+    numbers = [None if each is None else np.asarray(each, np.float64) for each in (scale, sink, heat)]
+    native.module().summary(
+        query, key, value, weight, list(ACTIVATIONS).index(activation), numbers[0], softcap, list(program), list(arrays),
+        bias, by_distance, numbers[1], numbers[2], threads, found["lse"], found["entropy"], found["received"], found["top_weights"],
+        found["top_keys"], *edges, found.get("map_mean"), found.get("map_max"), found.get("output"),
+    )  # fmt: skip
+    return SimpleNamespace(**found)
+
+
+def written_out(total, value=None, *, sink=None, top=3, edges=(None, None)):
+    """The same of one head's total scores (Q, K), −inf where barred, from weights that are held."""
+    total = np.asarray(total, np.float64)
+    columns = total if sink is None else np.column_stack([total, np.full(len(total), sink)])
+    with np.errstate(divide="ignore"):
+        lse = np.logaddexp.reduce(columns, axis=1, initial=-np.inf)
+    weights = np.zeros_like(total)
+    allowed = total > -np.inf
+    weights[allowed] = np.exp(total - np.where(lse == -np.inf, 0, lse)[:, None])[allowed]
+    sums = weights.sum(1, keepdims=True)
+    scaled = weights / np.where(sums == 0, 1, sums)
+    order = np.argsort(-np.where(allowed, weights, -1), axis=1, kind="stable")[:, :top]
+    there = np.take_along_axis(allowed, order, 1)
+    answer = SimpleNamespace(lse=lse, weights=weights, received=weights.sum(0) / max(allowed.any(1).sum(), 1))
+    answer.entropy = -(scaled * np.log(np.where(scaled > 0, scaled, 1))).sum(1)
+    answer.top_weights = np.where(there, np.take_along_axis(weights, order, 1), 0)
+    answer.top_keys = np.where(there, order, -1)
+    if value is not None:
+        answer.output = weights @ value.astype(np.float64)
+    if edges[0] is not None:
+        cells = [[weights[a:b, c:d] for c, d in pairwise(edges[1])] for a, b in pairwise(edges[0])]
+        answer.map_mean = np.array([[cell.mean() for cell in row] for row in cells])
+        answer.map_max = np.array([[cell.max() for cell in row] for row in cells])
+    return answer
+
+
+def assert_same(found, wanted):
+    """Everything that is wanted was found; which of nearly equal weights comes first may differ."""
+    for name in ("lse", "entropy", "received", "top_weights", "map_mean", "map_max", "output"):
+        if not hasattr(wanted, name):
+            continue
+        own, other = getattr(found, name), getattr(wanted, name)
+        assert own.shape == other.shape, name
+        finite = np.isfinite(other)
+        assert (own[~finite] == other[~finite]).all(), name
+        error = np.abs(own[finite] - other[finite]).max(initial=0)
+        assert error <= TOLERANCE[str(own.dtype)] * max(1, np.abs(other[finite]).max(initial=0)), (name, error)
+    assert ((found.top_keys < 0) == (wanted.top_keys < 0)).all()
+    for keys, weights, row in zip(found.top_keys, found.top_weights, wanted.weights, strict=True):
+        kept = keys[keys >= 0]
+        assert len(set(kept)) == len(kept)
+        assert np.allclose(row[kept], weights[: len(kept)], rtol=0, atol=TOLERANCE[str(weights.dtype)])
+
+
+def dots(query, key, scale=1.0):
+    return scale * query.astype(np.float64) @ key.astype(np.float64).T
+
+
+def edges_of(length, cells):
+    return np.arange(cells + 1) * length // cells
+
+
+SIZES = [(1, 1), (31, 64), (32, 65), (33, 63), (63, 257), (64, 31), (65, 32), (257, 33), (1, 257), (257, 1), (40, 1100)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("queries", "keys"), SIZES)
+def test_lengths_round_the_edges_of_blocks_make_no_difference(queries, keys, dtype):
+    query, key, value = drawn(queries, 5, dtype=dtype), drawn(keys, 5, dtype=dtype), drawn(keys, 3, dtype=dtype)
+    edges = (edges_of(queries, min(queries, 5)), edges_of(keys, min(keys, 7)))
+    found = summarised(query, key, value, edges=edges, top=min(keys, 3))
+    assert_same(found, written_out(dots(query, key), value, edges=edges))
+
+
+@pytest.mark.parametrize("features", [1, 2, 7, 8, 9, 16, 31, 64, 100, 130, 260])
+def test_features_and_values_of_any_width(features):
+    query, key, value = drawn(35, features), drawn(70, features), drawn(70, features + 1)
+    found = summarised(query, key, value, scale=features**-0.5)
+    assert_same(found, written_out(dots(query, key, features**-0.5), value))
+
+
+@pytest.mark.parametrize("activation", list(ACTIVATIONS))
+def test_additive_scores_are_summarised_likewise(activation):
+    query, key, value, weight = drawn(40, 9), drawn(90, 9), drawn(90, 4), drawn(9)
+    edges = edges_of(40, 6), edges_of(90, 8)
+    total = ACTIVATIONS[activation](query[:, None].astype(np.float64) + key) @ weight
+    found = summarised(query, key, value, weight=weight, activation=activation, scale=None, edges=edges)
+    assert_same(found, written_out(total, value, edges=edges))
+
+
+def test_scores_under_a_soft_cap_bend_towards_it():
+    for dtype in ("float32", "float64"):
+        query, key = drawn(33, 8, dtype=dtype), drawn(65, 8, dtype=dtype)
+        query[:11] *= 1e-3
+        query[22:] *= 30
+        found = summarised(query, key, softcap=4.0)
+        assert_same(found, written_out(4 * np.tanh(dots(query, key) / 4)))
+
+
+def test_bias_comes_before_heat_and_the_sink_after_it():
+    query, key, bias = drawn(33, 8), drawn(65, 8), drawn(33, 65)
+    found = summarised(query, key, bias=bias, heat=0.5, sink=1.25)
+    assert_same(found, written_out(0.5 * (dots(query, key) + bias), sink=1.25))
+
+
+@pytest.mark.parametrize("shape", [(33, 1), (1, 65), (1, 1)])
+def test_a_bias_broadcasts(shape):
+    query, key, bias = drawn(33, 8), drawn(65, 8), drawn(*shape, dtype="float16")
+    found = summarised(query, key, bias=bias)
+    assert_same(found, written_out(dots(query, key) + bias.astype(np.float64)))
+
+
+def test_a_bias_by_distance_is_read_off_the_diagonals():
+    query, key, bias = drawn(70, 8), drawn(65, 8), drawn(70 + 65 - 1)
+    distances = np.arange(65) - np.arange(70)[:, None] + 70 - 1
+    found = summarised(query, key, bias=bias, by_distance=True)
+    assert_same(found, written_out(dots(query, key) + bias[distances]))
+
+
+def test_half_precision_is_widened_and_summed_in_single():
+    query, key, value = (drawn(70, 9, dtype="float16") for _ in range(3))
+    assert_same(summarised(query, key, value), written_out(dots(query, key), value))
+
+
+def masked(program, arrays, allowed, queries=70, keys=300):
+    query, key, value = drawn(queries, 6), drawn(keys, 6), drawn(keys, 4)
+    edges = edges_of(queries, 9), edges_of(keys, 11)
+    found = summarised(query, key, value, program=program, arrays=arrays, edges=edges)
+    assert_same(found, written_out(np.where(allowed, dots(query, key), -np.inf), value, edges=edges))
+
+
+def test_keys_outside_of_a_row_s_range_get_nothing():
+    stop = np.arange(70) * 4 + 1
+    first = np.maximum(stop - 50, 0)
+    masked([RANGES], [first, stop], (np.arange(300) >= first[:, None]) & (np.arange(300) < stop[:, None]))
+
+
+def test_a_dense_mask_bars_key_by_key():
+    allowed = np.random.random((70, 300)) < 0.3
+    masked([DENSE], [allowed], allowed)
+
+
+def test_tiles_between_documents_are_left_out():
+    queries, keys = np.arange(70) // 20, np.arange(300) // 45 - 1
+    masked([DOCUMENTS], [queries, keys], (queries[:, None] == keys) & (queries[:, None] >= 0))
+
+
+def test_masks_are_joined_and_inverted():
+    stop, dense, other = np.arange(70) * 4 + 1, np.random.random((1, 300)) < 0.5, np.random.random((70, 1)) < 0.2
+    causal = np.arange(300) < stop[:, None]
+    arrays = [np.zeros(70, np.int64), stop, dense, other]
+    masked([RANGES, DENSE, INVERSE, BOTH, DENSE, EITHER], arrays, (causal & ~dense) | other)
+
+
+def test_a_query_that_may_attend_to_nothing_counts_for_nothing():
+    allowed = np.ones((40, 70), bool)
+    allowed[[0, 5, 31, 32, 39]] = False
+    query, key, value = drawn(40, 6), drawn(70, 6), drawn(70, 4)
+    found = summarised(query, key, value, program=[DENSE], arrays=[allowed])
+    wanted = written_out(np.where(allowed, dots(query, key), -np.inf), value)
+    assert_same(found, wanted)
+    assert found.lse[5] == -np.inf
+    assert found.entropy[5] == 0
+    assert found.top_weights[5].tolist() == [0, 0, 0]
+    assert found.top_keys[5].tolist() == [-1, -1, -1]
+    assert found.output[5].tolist() == [0, 0, 0, 0]
+
+
+def test_a_sink_takes_all_of_a_query_that_may_attend_to_nothing():
+    allowed = np.arange(3)[:, None] > np.zeros(5)
+    query, key = drawn(3, 6), drawn(5, 6)
+    found = summarised(query, key, program=[DENSE], arrays=[allowed], sink=0.75)
+    assert_same(found, written_out(np.where(allowed, dots(query, key), -np.inf), sink=0.75))
+    assert found.lse[0] == 0.75
+
+
+def test_what_masked_keys_and_values_hold_is_not_felt():
+    query, key, value = drawn(40, 6), drawn(130, 6), drawn(130, 4)
+    barred = np.random.random(130) < 0.3
+    wanted = written_out(np.where(barred, -np.inf, dots(query, key)), value, edges=(edges_of(40, 6), edges_of(130, 9)))
+    key[barred], value[barred] = np.nan, np.inf
+    edges = edges_of(40, 6), edges_of(130, 9)
+    found = summarised(
+        query, key, np.where(barred[:, None], np.nan, value), program=[DENSE], arrays=[~barred[None]], edges=edges
+    )
+    wanted.output = wanted.weights @ np.where(barred[:, None], 0, value)
+    assert_same(found, wanted)
+
+
+def test_a_bias_of_minus_infinity_bars_as_a_mask_does():
+    query, key, value = drawn(40, 6), drawn(130, 6), drawn(130, 4)
+    barred = np.random.random((40, 130)) < 0.3
+    barred[:, 7] = True
+    bias = np.where(barred, -np.inf, 0).astype(np.float32)
+    wanted = written_out(dots(query, key) + bias, value)
+    value[7] = np.nan
+    assert_same(summarised(query, key, value, bias=bias), wanted)
+
+
+def test_nan_stays_with_the_queries_that_may_attend_to_it():
+    query, key, value = drawn(40, 6), drawn(130, 6), drawn(130, 4)
+    allowed = np.random.random((40, 130)) < 0.5
+    allowed[:, 70], allowed[3, 70] = False, True
+    edges = edges_of(40, 20), edges_of(130, 13)
+    clean = summarised(query, key, value, program=[DENSE], arrays=[allowed], edges=edges)
+    key[70] = np.nan
+    found = summarised(query, key, value, program=[DENSE], arrays=[allowed], edges=edges)
+    others, seen = np.arange(40) != 3, allowed[3]
+    for name in ("lse", "entropy", "top_weights", "output"):
+        assert np.isnan(getattr(found, name)[3]).all(), name
+        assert np.array_equal(getattr(found, name)[others], getattr(clean, name)[others]), name
+    assert found.top_keys[3].tolist() == np.flatnonzero(seen)[:3].tolist()
+    assert (np.isnan(found.received) == seen).all()
+    assert (np.isnan(found.map_max[1]) == seen.reshape(13, 10).any(1)).all()
+    assert np.isfinite(np.delete(found.map_mean, 1, 0)).all()
+
+
+def test_a_value_that_is_nan_reaches_those_who_may_attend_to_it():
+    query, key, value = drawn(40, 6), drawn(130, 6), drawn(130, 4)
+    causal = np.tri(40, 130, dtype=bool)
+    value[20] = np.nan
+    found = summarised(query, key, value, program=[RANGES], arrays=[np.zeros(40, np.int64), np.arange(40) + 1])
+    assert (np.isnan(found.output).all(1) == causal[:, 20]).all()
+    assert np.isfinite(found.output[~causal[:, 20]]).all()
+
+
+def test_an_infinite_score_leaves_no_weights_that_are_numbers():
+    query, key = drawn(3, 6), drawn(70, 6)
+    bias = np.zeros((3, 70), np.float32)
+    bias[1, 66] = np.inf
+    found = summarised(query, key, bias=bias)
+    assert found.lse[1] == np.inf
+    assert np.isnan(found.top_weights[1]).all()
+    assert np.isfinite(found.top_weights[[0, 2]]).all()
+
+
+def test_scores_far_apart_neither_overflow_nor_lose_the_small():
+    query, key = drawn(35, 6), drawn(700, 6)
+    bias = (np.linspace(-3000, 3000, 700, dtype=np.float32) + np.float32(1e6))[None]
+    total = (dots(query, key) + bias).astype(np.float32)
+    found = summarised(np.zeros_like(query), key, bias=total)
+    assert_same(found, written_out(total))
+
+
+def test_more_keys_than_are_kept_between_the_passes_are_scored_again():
+    query, key, value = drawn(3, 2), drawn(16384 + 700, 2), drawn(16384 + 700, 2)
+    edges = edges_of(3, 2), edges_of(len(key), 100)
+    found = summarised(query, key, value, edges=edges, sink=3.0)
+    assert_same(found, written_out(dots(query, key), value, edges=edges, sink=3.0))
+
+
+def test_equal_weights_are_told_by_the_earliest_keys():
+    found = summarised(np.zeros((2, 4), np.float32), drawn(200, 4), top=5)
+    assert found.top_keys.tolist() == [[0, 1, 2, 3, 4]] * 2
+
+
+def test_all_keys_may_be_asked_for_in_order():
+    query, key = drawn(2, 4, dtype="float64"), drawn(600, 4, dtype="float64")
+    found, wanted = summarised(query, key, top=600), written_out(dots(query, key), top=600)
+    assert_same(found, wanted)
+    assert np.array_equal(found.top_keys, wanted.top_keys)
+
+
+def test_no_top_may_be_asked_for():
+    query, key = drawn(20, 4), drawn(30, 4)
+    assert summarised(query, key, top=0).top_weights.shape == (20, 0)
+
+
+def test_cells_of_the_map_may_be_of_any_size():
+    query, key = drawn(257, 6), drawn(300, 6)
+    edges = np.array([0, 1, 2, 40, 41, 200, 257]), np.array([0, 3, 64, 65, 66, 67, 128, 299, 300])
+    for threads in (1, 3):
+        found = summarised(query, key, edges=edges, threads=threads)
+        assert_same(found, written_out(dots(query, key), edges=edges))
+
+
+def test_threads_share_one_entry_and_its_cells():
+    query, key, value = drawn(257, 16), drawn(300, 16), drawn(300, 5)
+    stop = np.arange(257) + 44
+    total = np.where(np.arange(300) < stop[:, None], dots(query, key), -np.inf)
+    for cells in (1, 3, 257):
+        edges = edges_of(257, cells), edges_of(300, 10)
+        found = summarised(query, key, value, program=[RANGES], arrays=[stop * 0, stop], edges=edges, threads=3)
+        assert_same(found, written_out(total, value, edges=edges))
+
+
+def test_batches_broadcast_and_heads_share_keys():
+    query, key, weight = drawn(2, 6, 33, 8), drawn(2, 3, 40, 8), drawn(6, 1)
+    sink, heat = np.arange(6.0), np.array([[1.0], [0.5]])
+    value, transposed = drawn(2, 40, 3, 4).swapaxes(1, 2), np.ascontiguousarray(query.swapaxes(1, 2)).swapaxes(1, 2)
+    found = summarised(transposed, key, value, scale=weight[:, 0], sink=sink, heat=heat, threads=2)
+    for b, h in np.ndindex(2, 6):
+        own = SimpleNamespace(**{name: each[b, h] for name, each in vars(found).items()})
+        total = heat[b, 0] * dots(query[b, h], key[b, h // 2], weight[h, 0])
+        assert_same(own, written_out(total, value[b, h // 2], sink=sink[h]))
+
+
+@pytest.mark.parametrize(("batch", "queries", "keys", "features"), [(0, 3, 4, 2), (2, 0, 4, 2), (2, 3, 0, 2), (2, 3, 4, 0)])
+def test_a_dimension_may_be_empty(batch, queries, keys, features):
+    query, key, value = drawn(batch, queries, features), drawn(batch, keys, features), drawn(batch, keys, 5)
+    edges = edges_of(queries, min(queries, 2) or 1)[: min(queries, 2) + 1], np.arange(keys + 1)
+    found = summarised(query, key, value, edges=edges, top=min(keys, 3))
+    for b in range(batch):
+        own = SimpleNamespace(**{name: each[b] for name, each in vars(found).items()})
+        wanted = written_out(dots(query[b], key[b]), value[b])
+        assert_same(own, wanted)
+        assert not np.isnan(own.map_mean).any()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_the_same_bits_come_out_every_time(threads):
+    query, key, value, edges = drawn(257, 16), drawn(300, 16), drawn(300, 5), (edges_of(257, 20), edges_of(300, 20))
+    first = summarised(query, key, value, edges=edges, threads=threads)
+    for _ in range(5):
+        again = summarised(query, key, value, edges=edges, threads=threads)
+        for name, each in vars(first).items():
+            assert np.array_equal(each, getattr(again, name)), name
