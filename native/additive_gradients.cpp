@@ -11,22 +11,22 @@ namespace {
 
 // Rows of queries whose sums are held at once, one set a thread.
 constexpr Index CHUNK = 32 * ROWS;
-// Keys whose terms are held at once.
+// Keys whose terms are held at once, where they are few enough features for the nearest cache.
 constexpr int HAND = 8;
 
 // One thread's working memory.
 template <class T>
 struct Desk {
-    T *keys, *values, *d_keys, *d_values, *d_weights, *scores, *weights, *biases, *kept;
+    T *keys, *values, *d_keys, *d_values, *d_weights, *scores, *weights, *biases, *keep, *kept;
     std::uint8_t* allowed;
 
     static Index room(Index key_room, Index wide, Index width) {
-        return padded<T>(key_room + width * KEYS + KEYS * wide + KEYS * padded<T>(width) + wide + 4 * ROWS * KEYS + HAND * wide) + 64;
+        return padded<T>(key_room + width * KEYS + KEYS * wide + KEYS * padded<T>(width) + wide + 5 * ROWS * KEYS + HAND * wide) + 64;
     }
     Desk(T* memory, Index key_room, Index wide, Index width)
         : keys(memory), values(keys + padded<T>(key_room)), d_keys(values + width * KEYS), d_values(d_keys + KEYS * wide),
           d_weights(d_values + KEYS * padded<T>(width)), scores(d_weights + wide), weights(scores + ROWS * KEYS),
-          biases(weights + ROWS * KEYS), kept(biases + ROWS * KEYS), allowed(reinterpret_cast<std::uint8_t*>(kept + HAND * wide)) {}
+          biases(weights + ROWS * KEYS), keep(biases + ROWS * KEYS), kept(keep + ROWS * KEYS), allowed(reinterpret_cast<std::uint8_t*>(kept + HAND * wide)) {}
 };
 
 // What is known of a chunk of rows before its keys come: packed queries, upstream gradients in whole vectors, and its sums.
@@ -125,8 +125,7 @@ class Backward {
                 packed = true;
                 weigh_up(at, now.upstream + first * width, desk);
                 for (Index d = 0; d < wide; d++) desk.d_weights[d] = 0;
-                for (int r = 0; r < at.rows; r++)
-                    own[wide] += row(slopes, at, r, seen, now.queries + (first + r) * query_room, d_queries + (first + r) * wide, span, desk);
+                own[wide] += block(slopes, at, seen, now.queries + first * query_room, d_queries + first * wide, span, desk);
                 for (Index d = 0; d < wide; d++) own[d] += desk.d_weights[d];
                 if (passed) add_values(at, now.upstream + first * width, desk);
             }
@@ -150,61 +149,76 @@ class Backward {
             for (int c = at.keys; c < KEYS; c++) desk.values[e * KEYS + c] = 0;
     }
 
-    // The gradients of a tile's weights, upstream_i . value_j, in place of scores; and its biases.
+    // The gradients of a tile's weights, upstream_i . value_j, in place of scores; its biases, and what dropout keeps.
     void weigh_up(const Place& at, const T* upstream, const Desk<T>& desk) const {
         if (passed)
             multiply(upstream, width, Index{1}, desk.values, Index{KEYS}, desk.scores, Index{KEYS}, at.rows, static_cast<int>(inputs.width), at.keys, false);
-        for (int i = 0; i < at.rows * KEYS; i++) desk.weights[i] = 0, desk.biases[i] = 0;
+        for (int i = 0; i < at.rows * KEYS; i++) desk.weights[i] = 0, desk.biases[i] = 0, desk.keep[i] = 1;
         if (inputs.bias.data) add_bias(inputs.bias, at, desk.biases);
+        for (int r = 0; r < at.rows && inputs.dropout > 0; r++) drop(inputs, at.entry, at.row + r, at.key, at.keys, desk.keep + r * KEYS);
     }
 
-    // One row against a tile, a hand of keys at a time; only keys that it may attend to are touched.
-    T row(const Slopes& slopes, const Place& at, int r, Seen seen, const T* query, T* d_query, Index span, const Desk<T>& desk) {
-        int which[KEYS], seen_keys = 0;
+    // A block of rows against a tile, a hand of keys at a time, so that these and their sums stay in the nearest cache.
+    T block(const Slopes& slopes, const Place& at, Seen seen, const T* queries, T* d_queries, Index span, const Desk<T>& desk) {
+        T total = 0;
+        int size = wide * static_cast<Index>(sizeof(T)) <= 1024 ? HAND : wide * static_cast<Index>(sizeof(T)) <= 2048 ? HAND / 2 : HAND / 4;
+        for (int c = 0; c < at.keys; c += size)
+            for (int r = 0; r < at.rows; r++) {
+                int which[HAND], held = choose(at, r, seen, c, least(size, at.keys - c), which, desk);
+                if (held == HAND)
+                    total += hand<HAND>(slopes, at, r, which, queries + r * query_room, d_queries + r * wide, span, desk);
+                else if (held == HAND / 2)
+                    total += hand<HAND / 2>(slopes, at, r, which, queries + r * query_room, d_queries + r * wide, span, desk);
+                else if (held == HAND / 4)
+                    total += hand<HAND / 4>(slopes, at, r, which, queries + r * query_room, d_queries + r * wide, span, desk);
+                else
+                    for (int h = 0; h < held; h++)
+                        total += hand<1>(slopes, at, r, which + h, queries + r * query_room, d_queries + r * wide, span, desk);
+            }
+        return total;
+    }
+
+    // The keys of a hand that a row may attend to: no other is touched.
+    int choose(const Place& at, int r, Seen seen, int first, int count, int* which, const Desk<T>& desk) const {
         Index row = at.entry * inputs.queries + at.row + r;
         if (passed && static_cast<const T*>(passed->lse)[row] == -__builtin_inf()) return 0;
-        const T* own = given ? given + row * inputs.keys + at.key : nullptr;
-        for (int c = 0; c < at.keys; c++) {
+        int held = 0;
+        for (int c = first; c < first + count; c++) {
+            which[held] = c;
             bool barred = seen == Seen::some && !desk.allowed[r * KEYS + c];
-            which[seen_keys] = c;
-            seen_keys += !barred && (own ? own[c] != 0 : desk.biases[r * KEYS + c] != -__builtin_inf());
+            held += !barred && (given ? given[row * inputs.keys + at.key + c] != 0 : desk.biases[r * KEYS + c] != -__builtin_inf());
         }
-        T keep[KEYS], gradients[KEYS], total = 0;
-        for (int c = 0; c < KEYS; c++) keep[c] = 1;
-        if (inputs.dropout > 0) drop(inputs, at.entry, at.row + r, at.key, at.keys, keep);
-        for (int n = 0; n < seen_keys; n += HAND) {
-            int held = least(HAND, seen_keys - n);
-            T scores[HAND + WIDTH<T>];
-            int full = held == HAND ? HAND : 0;
-            if (full) {
-                slopes.template terms<HAND / 2>(query, desk.keys, which + n, desk.kept, scores);
-                slopes.template terms<HAND / 2>(query, desk.keys, which + n + HAND / 2, desk.kept + HAND / 2 * wide, scores + HAND / 2);
-            }
-            for (int h = full; h < held; h++) slopes.template terms<1>(query, desk.keys, which + n + h, desk.kept + h * wide, scores + h);
-            if (own)
-                for (int h = 0; h < held; h++) gradients[n + h] = own[which[n + h]];
-            else
-                backwards(at, r, row, which + n, held, keep, scores, gradients + n, desk);
-            if (full) slopes.template slopes<HAND>(gradients + n, which + n, desk.kept, d_query, desk.d_keys, desk.d_weights);
-            for (int h = full; h < held; h++)
-                slopes.template slopes<1>(gradients + n + h, which + n + h, desk.kept + h * wide, d_query, desk.d_keys, desk.d_weights);
-        }
-        for (int n = 0; n < seen_keys; n++) total += gradients[n];
-        if (to.bias) add_bias_gradients(at, r, which, seen_keys, gradients, span);
+        return held;
+    }
+
+    // One row and N keys: their terms, the gradients of their scores, and what these make of query, keys and weight.
+    template <int N>
+    T hand(const Slopes& slopes, const Place& at, int r, const int* which, const T* query, T* d_query, Index span, const Desk<T>& desk) {
+        constexpr int HALF = N > 4 ? N / 2 : N;
+        T scores[N + WIDTH<T>] = {}, gradients[N], total = 0;
+        for (int n = 0; n < N; n += HALF) slopes.template terms<HALF>(query, desk.keys, which + n, desk.kept + n * wide, scores + n);
+        Index row = at.entry * inputs.queries + at.row + r;
+        if (given)
+            for (int n = 0; n < N; n++) gradients[n] = given[row * inputs.keys + at.key + which[n]];
+        else
+            backwards<N>(at, r, row, which, scores, gradients, desk);
+        slopes.template slopes<N>(gradients, which, desk.kept, d_query, desk.d_keys, desk.d_weights);
+        for (int n = 0; n < N; n++) total += gradients[n];
+        if (to.bias) add_bias_gradients(at, r, which, N, gradients, span);
         return total;
     }
 
     // Back through the softmax: dscore = heat * weight * (dweight - delta).
-    void backwards(const Place& at, int r, Index row, const int* which, int held, const T* keep, T* scores, T* gradients, const Desk<T>& desk) const {
+    template <int N>
+    void backwards(const Place& at, int r, Index row, const int* which, T* scores, T* gradients, const Desk<T>& desk) const {
         T heat = inputs.heat ? static_cast<T>(inputs.heat[at.entry]) : T(1);
         T lse = static_cast<const T*>(passed->lse)[row], delta = static_cast<const T*>(to.delta)[row];
-        for (int h = 0; h < held; h++) scores[h] = heat * (scores[h] + desk.biases[r * KEYS + which[h]]) - lse;
-        for (int h = held; h < HAND + WIDTH<T>; h++) scores[h] = 0;
-        for (int h = 0; h < held; h += WIDTH<T>) store(scores + h, exponential<T>(load(scores + h)));
-        for (int h = 0; h < held; h++) {
-            int c = which[h];
-            gradients[h] = heat * scores[h] * (keep[c] * desk.scores[r * KEYS + c] - delta);
-            desk.weights[r * KEYS + c] = keep[c] * scores[h];
+        for (int n = 0; n < N; n++) scores[n] = heat * (scores[n] + desk.biases[r * KEYS + which[n]]) - lse;
+        for (int n = 0; n < N; n += WIDTH<T>) store(scores + n, exponential<T>(load(scores + n)));
+        for (int n = 0; n < N; n++) {
+            int at_tile = r * KEYS + which[n];
+            gradients[n] = heat * scores[n] * (desk.keep[at_tile] * desk.scores[at_tile] - delta);
+            desk.weights[at_tile] = desk.keep[at_tile] * scores[n];
         }
     }
 

@@ -1,11 +1,14 @@
 // The terms of an additive score and their slopes, for the backward pass: with r = 1 / (1 + e^2q e^2k), tanh = 1 - 2r and its slope is
-// 4 (r - r^2). Four r come from one division: of 1 / abcd, by the products of the others. Lanes run along features.
+// 4 (r - r^2). Two r or four come from one division, multiplied by the others' products. Lanes run along features.
 #pragma once
 
 #include "exponents.hpp"
 #include "sums.hpp"
 
 namespace overt::OVERT_LEVEL {
+
+// Four terms share a division where it takes as long as ten products (the widest vectors), two where it takes as long as six.
+constexpr bool FOUR = OVERT_BYTES == 64;
 
 template <class T>
 class SmoothSlopes {
@@ -108,7 +111,13 @@ class SmoothSlopes {
                 x[g] = fused(q[g], load(key[n] + d + g * W), every(T(1)));
                 if (CAPPED) x[g] = held<T>(x[g]);
             }
-            V ab = x[0] * x[1], cd = x[2] * x[3], over = T(1) / (ab * cd), over_ab = over * cd, over_cd = over * ab;
+            V ab = x[0] * x[1], cd = x[2] * x[3], over_ab, over_cd;
+            if (FOUR) {
+                V over = T(1) / (ab * cd);
+                over_ab = over * cd, over_cd = over * ab;
+            } else {
+                over_ab = T(1) / ab, over_cd = T(1) / cd;
+            }
             V r[GROUP] = {over_ab * x[1], over_ab * x[0], over_cd * x[3], over_cd * x[2]};
             V sum = total[n];
             for (int g = 0; g < GROUP; g++) {
