@@ -36,7 +36,8 @@ ASIDE = {
     "smoothing": {"errors", "files", "kernels.native"},
     "lens": {room for floor in FLOORS[: FLOORS.index({"layers"}) + 1] for room in floor} | {"__init__"},
     "backends": {room for floor in FLOORS[: FLOORS.index({"layers"}) + 1] for room in floor},
-    "cli": {room for floor in FLOORS for room in floor} | {"lens", "smoothing", "backends", "__init__"},
+    "measuring": {room for floor in FLOORS[: FLOORS.index({"layers"})] for room in floor} | {"__init__"},
+    "cli": {room for floor in FLOORS for room in floor} | {"lens", "smoothing", "backends", "measuring", "__init__"},
     "__main__": {"cli"},
 }
 

@@ -17,6 +17,7 @@ COMMANDS = {
     "demo": "Show on one screen what overt is for, and write overt-demo.html and overt-demo.png.",
     "explain": "Show how a word attends to the others of its text, in numbers and pictures.",
     "smooth": "Smooth a column of a CSV file by attention to itself.",
+    "bench": "Time overt beside other libraries on this machine, results compared first.",
     "doctor": "Show what is installed, found and able to run here.",
 }
 

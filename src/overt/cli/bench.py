@@ -1,0 +1,198 @@
+"""`overt bench`: overt beside other libraries on this machine, results compared first, then timed in turns."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
+
+from overt.errors import InputError
+from overt.files import whole
+from overt.lens.letters import Ink, Piece
+from overt.measuring import ceilings
+from overt.measuring.bounds import Bound, bound
+from overt.measuring.cases import WORKS, Case, chosen
+from overt.measuring.ceilings import Ceilings
+from overt.measuring.compared import TOLERANCES
+from overt.measuring.machine import machine
+from overt.measuring.side_by_side import Options, Result, measure
+from overt.measuring.turns import use_threads
+
+_QUICK_RUNS, _QUICK_SECONDS = 5, 5.0
+
+
+def bench(
+    case: Annotated[
+        list[str] | None, typer.Option(help="A case, or how the names of several begin; may be given again. (default: all)")
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the cases and end.")] = False,
+    runs: Annotated[int, typer.Option(help="Runs of each contender, at most.", min=1)] = 21,
+    seconds: Annotated[float, typer.Option(help="Time for the runs of one case, shared evenly.", min=0.001)] = 60.0,
+    threads: Annotated[int | None, typer.Option(help="Threads for everybody. (default: torch's)", min=1)] = None,
+    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
+    device: Annotated[str, typer.Option(help="cpu.")] = "cpu",
+    quick: Annotated[bool, typer.Option("--quick", help="A few cases, a few runs: under a minute.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write every time and every ceiling into this JSON file.")] = None,
+) -> None:
+    """Time overt beside other libraries on this machine.
+
+    Everybody computes the same inputs; what comes out is compared with float64 first. Where anything disagrees no times are
+    shown, and the command ends with 1. Then all run in turns. A rate is in 10⁹ terms a second: a term is one activation, and
+    there are B · Q · K · D of them. The bound is what this machine's arithmetic or memory allows at most.
+    """
+    cases = chosen(case or [], quick)
+    console = Console(highlight=False)
+    if listed:
+        console.print(Piece(lambda ink: _list(ink, cases)))
+        return
+    if quick:
+        runs, seconds = min(runs, _QUICK_RUNS), min(seconds, _QUICK_SECONDS)
+    options = Options(_dtype(dtype, device), threads or torch.get_num_threads(), runs, seconds)
+    found: list[tuple[Result, Bound | None]] = []
+    # A file that cannot be written is refused before the work.
+    with whole(out) if out else nullcontext() as place, _progress(len(cases)) as tell:
+        use_threads(options.threads)
+        tell("the machine's ceilings", False)
+        limits = ceilings.measured(options.threads)
+        console.print(Piece(lambda ink: _machine(ink, options, limits)))
+        for each in cases:
+            result = measure(each, options, lambda what, each=each: tell(f"{each.name}: {what}", False))
+            found.append((result, bound(each, options.dtype.itemsize, limits)))
+            console.print(Piece(lambda ink: _case(ink, *found[-1])))
+            tell("", True)
+        if place:
+            place.write_text(_numbers(options, limits, found), encoding="utf-8")
+    if out:
+        console.print(Piece(lambda ink: ink.prose(f"→ {out}", lead="")))
+    if any(result.wrong for result, _ in found):
+        raise typer.Exit(1)
+
+
+def _dtype(name: str, device: str) -> torch.dtype:
+    if device != "cpu":
+        raise InputError("overt bench measures the processor", got=f"--device {device}", cure="leave --device out")
+    named = {str(dtype).removeprefix("torch."): dtype for dtype in TOLERANCES}
+    if name not in named:
+        raise InputError("--dtype is one of " + ", ".join(named), got=repr(name), cure="name one of them")
+    return named[name]
+
+
+@contextmanager
+def _progress(count: int) -> Iterator[Callable[[str, bool], None]]:
+    """What is being done, on a terminal; nothing in a pipe."""
+    console = Console(stderr=True)
+    columns = BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("{task.description}")
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=count)
+        yield lambda what, done: bar.update(task, description=what, advance=int(done))
+
+
+def _list(ink: Ink, cases: list[Case]) -> Iterable[Text]:
+    rows = [[ink.text(case.name, "bold"), ink.text(WORKS[case.work], "dim")] for case in cases]
+    return ink.table(rows, right=[False, False])
+
+
+def _machine(ink: Ink, options: Options, limits: Ceilings) -> Iterable[Text]:
+    """The machine, and what it can do at most."""
+    facts = machine()
+    level = f", {limits.level}" if limits.level else ""
+    dtype = str(options.dtype).removeprefix("torch.")
+    yield from ink.prose(
+        f"{facts['processor']} · {options.threads} threads{level} · {dtype} · torch {facts['torch']}", "bold", ""
+    )
+    ceilings = [f"matmul {limits.matmul / 1e9:.0f} GFLOP/s", f"copy {limits.copy / 1e9:.1f} GB/s"]
+    if limits.multiply_adds is not None and limits.divisions is not None:
+        ceilings.insert(1, f"multiply-adds {limits.multiply_adds / 1e9:.1f}·10⁹/s")
+        ceilings.insert(2, f"divisions {limits.divisions / 1e9:.1f}·10⁹/s")
+    yield from ink.prose("at most: " + " · ".join(ceilings), "dim", "")
+
+
+def _case(ink: Ink, result: Result, limit: Bound | None) -> Iterable[Text]:
+    """One case: its times, or what disagreed, and why others are missing."""
+    yield ink.line()
+    yield ink.line(ink.text(result.case.name, "bold"), "  ", ink.text(WORKS[result.case.work], "dim"))
+    for name, what in result.wrong.items():
+        yield from ink.prose(f"{name}: {what}", "bold", "✗ ")
+    if result.wrong:
+        yield from ink.prose("No times are shown: results disagree.", lead="  ")
+    elif result.times:
+        yield from ink.table(list(_times(ink, result, limit)), right=[False, *[True] * 6])
+        yield from _told(ink, result, limit)
+    for name, what in (result.notes | result.unable).items():
+        yield from ink.prose(f"{name}: {what}", "dim", "- ")
+
+
+def _times(ink: Ink, result: Result, limit: Bound | None) -> Iterator[list[Text]]:
+    """A row for each contender, the fastest first."""
+    last = "memory" if result.memory else "of bound"
+    heads = ("", "median", "quartiles", "runs", "10⁹/s", "× best", last)
+    yield [ink.text(head, "dim") for head in heads]
+    for name, times in sorted(result.times.items(), key=lambda item: item[1].median):
+        low, high = times.quartiles
+        unit, letters = (1e3, "ms") if times.median < 1 else (1.0, "s")
+        ratio = result.ratio(name)
+        share = 100 * limit.seconds / times.median if limit else None
+        cells = (
+            f"{times.median * unit:.4g} {letters}",
+            f"{low * unit:.4g} – {high * unit:.4g}",
+            str(len(times.seconds)),
+            f"{result.case.terms / times.median / 1e9:.3g}",
+            _short(ratio),
+            f"{result.memory[name] / 1e6:.1f} MB" if name in result.memory else _short(share) + " %" * (share is not None),
+        )
+        yield [ink.text(name), ink.text(cells[0], "bold"), *(ink.text(cell) for cell in cells[1:])]
+
+
+def _short(number: float | None) -> str:
+    return "" if number is None else f"{number:.{2 if number < 1 else 1 if number < 100 else 0}f}"
+
+
+def _told(ink: Ink, result: Result, limit: Bound | None) -> Iterable[Text]:
+    """The comparison in a sentence, and what bounds the case."""
+    best = result.best_other
+    ours = next((name for name in result.times if name != best and name.startswith("overt")), None)
+    if best is not None and ours is not None:
+        ratio = result.ratio(ours) or 0.0
+        speed = f"is {ratio:.1f} times as fast as" if ratio >= 1 else f"takes {1 / ratio:.2f} times as long as"
+        yield from ink.prose(f"{ours} {speed} {best}, the fastest other.", lead="  ")
+    if limit is not None:
+        told = f"bound: {limit.seconds * 1e3:.3g} ms of {limit.applies}"
+        beside = f"; divisions beside them {limit.division * 1e3:.3g} ms" if limit.applies == "multiply-adds" else ""
+        yield from ink.prose(told + beside + f". Compared: {result.compared}.", "dim")
+
+
+def _numbers(options: Options, limits: Ceilings, found: list[tuple[Result, Bound | None]]) -> str:
+    """Everything as JSON: seconds, bytes, operations a second."""
+    told = {
+        "machine": machine() | {"threads": options.threads},
+        "dtype": str(options.dtype).removeprefix("torch."),
+        "ceilings": asdict(limits),
+        "cases": [_of_case(result, limit) for result, limit in found],
+    }
+    return json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _of_case(result: Result, limit: Bound | None) -> dict[str, Any]:
+    times = {
+        name: {
+            "median": times.median,
+            "quartiles": times.quartiles,
+            "runs": times.seconds,
+            "terms_a_second": result.case.terms / times.median,
+            "times_best_other": result.ratio(name),
+            "share_of_bound": limit.seconds / times.median if limit else None,
+            "bytes_above_inputs": result.memory.get(name),
+        }
+        for name, times in result.times.items()
+    }
+    facts = {"name": result.case.name, "work": result.case.work, "shape": result.case.shape, "terms": result.case.terms}
+    bounded = asdict(limit) | {"applies": limit.applies} if limit else None
+    told = {"compared": result.compared, "wrong": result.wrong, "unable": result.unable, "notes": result.notes}
+    return facts | {"bound": bounded, "contenders": times} | told

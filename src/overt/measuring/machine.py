@@ -1,0 +1,36 @@
+"""What a measurement was made on and with: without it, numbers say nothing."""
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import overt
+
+_PACKAGES = ["torch", "numpy", "pykeops", "keras"]
+
+
+def machine() -> dict[str, str | int | None]:
+    """Processor, processors, Python, and the versions of overt and of what it is compared with."""
+    facts: dict[str, str | int | None] = {
+        "processor": _processor(),
+        "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "overt": overt.__version__,
+    }
+    return facts | {name: _version(name) for name in _PACKAGES}
+
+
+def _processor() -> str:
+    told = Path("/proc/cpuinfo")
+    lines = told.read_text().splitlines() if told.exists() else []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

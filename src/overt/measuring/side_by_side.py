@@ -1,0 +1,116 @@
+"""One case: everybody made ready, compared, and only where all agree timed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from overt.measuring import additive, compared, libraries, summaries
+from overt.measuring.cases import Case, Inputs, drawn
+from overt.measuring.compared import Wanted, disagreement
+from overt.measuring.contender import Contender, Run, Unable
+from overt.measuring.memory import in_fresh_process
+from overt.measuring.turns import Times, in_turns, use_threads
+
+_ADDITIVE = [additive.native(), additive.blocked(), additive.eager(), additive.compiled(), libraries.keops(), libraries.keras()]
+CONTENDERS: dict[str, list[Contender]] = {
+    "additive": _ADDITIVE,
+    "gradients": _ADDITIVE,
+    "memory": [additive.native()],
+    "summary": [summaries.native(), summaries.blocked(), summaries.yardstick()],
+}
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How every case is measured: at most so many runs of each contender, in about so many seconds a case."""
+
+    dtype: torch.dtype
+    threads: int
+    runs: int
+    seconds: float
+
+
+@dataclass
+class Result:
+    """What came of a case, by contender: times, or why there are none, and what disagreed. Disagreement leaves no times at all."""
+
+    case: Case
+    compared: str = ""
+    times: dict[str, Times] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    unable: dict[str, str] = field(default_factory=dict)
+    wrong: dict[str, str] = field(default_factory=dict)
+    memory: dict[str, int] = field(default_factory=dict)  # bytes above the inputs
+
+    @property
+    def best_other(self) -> str | None:
+        """The fastest of the contenders that are not overt's."""
+        ours = {contender.name for contender in CONTENDERS[self.case.work] if contender.ours}
+        others = [name for name in self.times if name not in ours]
+        return min(others, key=lambda name: self.times[name].median, default=None)
+
+    def ratio(self, name: str) -> float | None:
+        """How many times as fast as the best other."""
+        return None if self.best_other is None else self.times[self.best_other].median / self.times[name].median
+
+
+def measure(case: Case, options: Options, tell: Tell = lambda what: None) -> Result:
+    """Compare everybody who can run the case, then time them in turns. `tell` hears what is being done."""
+    if case.work == "memory":
+        return _memory(case, options, tell)
+    inputs = drawn(case, options.dtype)
+    tell("computing what is wanted")
+    expected = summaries.wanted(inputs) if case.work == "summary" else compared.wanted(case, inputs)
+    result = Result(case, compared=expected.told)
+    runs = {}
+    for contender in CONTENDERS[case.work]:
+        tell(f"comparing {contender.name}")
+        run = _compare(contender, inputs, expected, result)
+        if run is not None:
+            runs[contender.name] = run
+    if not result.wrong:
+        use_threads(options.threads)
+        tell("timing")
+        timed = {name: (lambda run=run: run(inputs.upstream)) for name, run in runs.items()}
+        result.times = in_turns(timed, options.runs, options.seconds)
+    return result
+
+
+def _compare(contender: Contender, inputs: Inputs, expected: Wanted, result: Result) -> Run | None:
+    """The contender's run, once what it gave has been compared; None if it cannot run. The first run compiles what it has to."""
+    try:
+        run, note = contender.prepare(inputs)
+        found = run(expected.upstream)
+    except Unable as why:
+        result.unable[contender.name] = str(why)
+        return None
+    except Exception as error:
+        if contender.ours:
+            raise
+        result.unable[contender.name] = f"failed: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        return None
+    if note:
+        result.notes[contender.name] = note
+    wrong = disagreement(found, expected, inputs.query.dtype)
+    if wrong:
+        result.wrong[contender.name] = wrong
+    return run
+
+
+def _memory(case: Case, options: Options, tell: Tell) -> Result:
+    result = Result(case)
+    for contender in CONTENDERS["memory"]:
+        tell(f"running {contender.name} in a process of its own")
+        try:
+            seconds, taken, wrong = in_fresh_process(case, options.dtype, options.threads)
+        except Unable as why:
+            result.unable[contender.name] = str(why)
+            continue
+        if wrong:
+            result.wrong[contender.name] = wrong
+        else:
+            result.times[contender.name], result.memory[contender.name] = Times((seconds,)), taken
+    return result

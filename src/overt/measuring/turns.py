@@ -1,0 +1,72 @@
+"""Runs in turns, so that whatever else the machine does meets every contender alike."""
+
+import ctypes
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+_FEWEST = 3  # runs, unless one takes all the time that there is
+_PAUSE = 0.01  # seconds in which the threads of the last run stop spinning
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of each run.
+
+    >>> times = Times((2.0, 1.0, 4.0, 3.0, 5.0))
+    >>> times.median, times.quartiles
+    (3.0, (2.0, 4.0))
+    """
+
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """Half of the runs took no longer."""
+        return statistics.median(self.seconds)
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        """A quarter of the runs took no longer than the first, a quarter no less than the second."""
+        if len(self.seconds) == 1:
+            return self.seconds[0], self.seconds[0]
+        low, _, high = statistics.quantiles(self.seconds, n=4, method="inclusive")
+        return low, high
+
+
+def in_turns(runs: dict[str, Callable[[], object]], count: int, seconds: float) -> dict[str, Times]:
+    """Time `count` runs of each, one of each in a round, every other round the other way about.
+
+    The time of a case is shared evenly: who has used up his part after three runs sits the other rounds out, and who uses it
+    up in one has only that one.
+    """
+    taken: dict[str, list[float]] = {name: [] for name in runs}
+    share = seconds / max(len(runs), 1)
+    for number in range(count):
+        for name in list(runs) if number % 2 == 0 else reversed(runs):
+            used, done = sum(taken[name]), len(taken[name])
+            if used < share or (0 < done < _FEWEST and used < done * share):
+                taken[name].append(_timed(runs[name]))
+    return {name: Times(tuple(found)) for name, found in taken.items()}
+
+
+def _timed(run: Callable[[], object]) -> float:
+    time.sleep(_PAUSE)
+    start = time.perf_counter()
+    kept = run()
+    passed = time.perf_counter() - start
+    del kept
+    return passed
+
+
+def use_threads(count: int) -> None:
+    """Let torch, and every other OpenMP runtime that has been loaded, use so many threads."""
+    torch.set_num_threads(count)
+    maps = Path("/proc/self/maps")
+    files = {line.split()[-1] for line in maps.read_text().splitlines() if "gomp" in line} if maps.exists() else set()
+    for file in files:
+        ctypes.CDLL(file).omp_set_num_threads(count)
