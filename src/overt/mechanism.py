@@ -11,6 +11,7 @@ from torch.nn import functional
 from overt.kernels.blocked import blocked
 from overt.kernels.call import Block, Call
 from overt.kernels.delegate import delegated
+from overt.kernels.native_call import served
 from overt.kernels.plan import choose
 
 # Who is told of each call and its output: a recording, above all.
@@ -47,15 +48,15 @@ def attend(
     """
     call = Call.of(query, key, value, score, mask, bias, normalizer, dropout)
     output = compute(call)
-    if not torch.compiler.is_compiling():
-        for observe in observers.get():
-            observe(call, output)
+    for observe in () if torch.compiler.is_compiling() else observers.get():
+        observe(call, output)
     return output
 
 
 def compute(call: Call) -> Tensor:
     """The output, by the path that the plan chooses."""
-    return delegated(call, in_blocks) if choose(call).path == "torch" else in_blocks(call)
+    chosen = choose(call).path
+    return served(call) if chosen == "native" else delegated(call, in_blocks) if chosen == "torch" else in_blocks(call)
 
 
 def in_blocks(call: Call) -> Tensor:

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from overt import check
 from overt.errors import InputError
-from overt.kernels.blocked import block_of, row_blocks
+from overt.kernels import native_summary
+from overt.kernels.blocked import block_of, ready, row_blocks
 from overt.kernels.call import Block, Call, unrounded
+from overt.kernels.plan import permits
 from overt.mechanism import formula
 from overt.normalizers import Softmax
 
@@ -84,7 +86,9 @@ def summarize(
 def gathered(call: Call, top: int, map_size: int | tuple[int, int] | None = None, see: Seen | None = None) -> Summary:
     """Summarise a checked call, output included; `see` is shown each block: its first row, itself, and its stages."""
     edges = _edges(map_size, call)
-    dtype, call = call.query.dtype, call.ready()
+    if see is None and permits("native") and native_summary.refusal(call) is None:
+        return _by_kernel(call, top, edges)
+    dtype, call = call.query.dtype, ready(call)
     parts, received, count, bands = [], torch.zeros(()), torch.zeros(()), _Bands(edges)
     with unrounded(call.query):
         for rows, careful in row_blocks(call):
@@ -100,6 +104,14 @@ def gathered(call: Call, top: int, map_size: int | tuple[int, int] | None = None
     lse, entropy, sink, top_weights, top_keys, output = (_joined(column, dim) for column, dim in columns)
     received = received / count.clamp(min=1)
     return Summary(lse, entropy, received, top_weights, top_keys, *bands.maps(), sink, output.to(dtype))
+
+
+def _by_kernel(call: Call, top: int, edges: tuple[Tensor, Tensor] | None) -> Summary:
+    found = native_summary.summarized(call, top, edges)
+    sink = call.normalizer.sink
+    sink = None if sink is None else torch.exp(sink.to(found.lse.dtype)[..., None] - found.lse)
+    maps = (None, None, None, None) if edges is None else (found.map_mean, found.map_max, *edges)
+    return Summary(*found[:5], *maps, sink, found.output.to(call.query.dtype))
 
 
 def _joined(column: Any, dim: int) -> Any:

@@ -14,6 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 from overt.kernels.call import Block, Call, Rows, unrounded
 from overt.kernels.freed import give_back
+from overt.kernels.native_call import scored
+from overt.kernels.plan import permits
 from overt.scores import Score
 
 Formula = Callable[[Block], tuple[Tensor, ...]]
@@ -24,12 +26,17 @@ BLOCK = 2**21
 
 def blocked(call: Call, formula: Formula, every_key: bool = False) -> tuple[Tensor, ...]:
     """Apply the formula to all queries, a block of rows at a time, and join its results along the rows."""
-    call = call.ready()
+    call = ready(call)
     with unrounded(call.query):
         parts = [_kept_or_recomputed(call, formula, rows, every_key, careful) for rows, careful in row_blocks(call)]
     if len(parts) == 1:
         return parts[0]
     return tuple(torch.cat(results, dim=-2) for results in zip(*parts, strict=True))
+
+
+def ready(call: Call) -> Call:
+    """The call made ready for blocks; its additive scores by the native kernel, where that is able and not forbidden."""
+    return scored(call.ready()) if permits("native") else call.ready()
 
 
 def row_blocks(call: Call) -> Iterator[tuple[Rows, bool]]:

@@ -23,29 +23,26 @@ def refusal(call: Call) -> str | None:
     """Why the native kernels cannot serve this call; None where they can."""
     if type(call.score) is not Additive:
         return "the score is not overt.Additive"
-    if not _fits(call.score.weight.shape[:-1], call.batch):
+    if not fits(call.score.weight.shape[:-1], call.batch):
         return "the score's weight has other leading dimensions than the call"
-    return (
-        _other_softmax(call) or _other_bias(call) or native_masks.refusal(call.mask) or _other_mode(call) or _other_place(call)
-    )
+    return other_softmax(call) or _other_mode(call) or other_place(call)
 
 
-def _other_softmax(call: Call) -> str | None:
+def other_softmax(call: Call) -> str | None:
+    """What the native softmax lacks for this call: its normalizer, its bias or its mask."""
     if type(call.normalizer) is not Softmax:
         return "the normalizer is not a softmax"
     temperature, sink = call.normalizer.temperature, call.normalizer.sink
     if isinstance(temperature, Tensor):
-        if not _fits(temperature.shape, (*call.batch, 1, 1)):
+        if not fits(temperature.shape, (*call.batch, 1, 1)):
             return "the temperature differs between queries or keys"
         if isinstance(call.bias, Tensor) and _learned(temperature):
             return "the temperature is learned, and multiplies a bias of Q × K numbers"
-    return None if sink is None or _fits(sink.shape, call.batch) else "the sink has another number of heads than the call"
-
-
-def _other_bias(call: Call) -> str | None:
-    if call.bias is None or isinstance(call.bias, Tensor) or type(call.bias) in (ALiBi, RelativePosition):
-        return None
-    return f"native kernels do not know the bias {type(call.bias).__name__}"
+    if sink is not None and not fits(sink.shape, call.batch):
+        return "the sink has another number of heads than the call"
+    if not isinstance(call.bias, Tensor | None) and type(call.bias) not in (ALiBi, RelativePosition):
+        return f"native kernels do not know the bias {type(call.bias).__name__}"
+    return native_masks.refusal(call.mask)
 
 
 def _other_mode(call: Call) -> str | None:
@@ -58,7 +55,8 @@ def _other_mode(call: Call) -> str | None:
     return None
 
 
-def _other_place(call: Call) -> str | None:
+def other_place(call: Call) -> str | None:
+    """Why no native kernel runs where the call is."""
     if torch.compiler.is_exporting():
         return "an exported program holds the plain formula, which runs without overt"
     if any(held.device.type != "cpu" for held in _held(call)):
@@ -71,7 +69,7 @@ def _other_place(call: Call) -> str | None:
 def _held(call: Call) -> list[Tensor]:
     """All that the call may be differentiated in."""
     bias = call.bias if call.bias is None or isinstance(call.bias, Tensor) else call.bias.held
-    held = [call.query, call.key, call.value, call.score.weight, bias]
+    held = [call.query, call.key, call.value, *(getattr(call.score, name, None) for name in ("weight", "scale")), bias]
     if type(call.normalizer) is Softmax:
         held += [call.normalizer.temperature, call.normalizer.sink]
     return [tensor for tensor in held if isinstance(tensor, Tensor)]
@@ -81,7 +79,7 @@ def _only_vmap() -> bool:
     return all(layer.key() == TransformType.Vmap for layer in retrieve_all_functorch_interpreters())
 
 
-def _fits(shape: Any, batch: tuple[int, ...]) -> bool:
+def fits(shape: Any, batch: tuple[int, ...]) -> bool:
     """Whether a shape broadcasts to the batch, aligned right."""
     return len(shape) <= len(batch) and all(
         own in (1, size) for own, size in zip(shape, batch[len(batch) - len(shape) :], strict=True)
@@ -94,7 +92,7 @@ def _learned(tensor: Tensor) -> bool:
 
 def served(call: Call) -> Tensor:
     """The output, by the native kernel."""
-    weight, bias, heat = _heated(call, call.score.weight.to(call.dtype), _bias(call))
+    weight, bias, heat = heated(call, call.score.weight.to(call.dtype), bias_of(call))
     sink = call.normalizer.sink
     given = native_ops.Given(
         call.query,
@@ -103,7 +101,7 @@ def served(call: Call) -> Tensor:
         weight,
         call.score.activation,
         list(call.batch),
-        *native_masks.lowered(call.mask, call.queries, call.keys, call.query.device),
+        *mask_of(call),
         bias,
         bias is not None and not isinstance(call.bias, Tensor),
         None if sink is None else sink.to(call.dtype),
@@ -114,7 +112,12 @@ def served(call: Call) -> Tensor:
     return native_ops.additive(given).to(call.query.dtype)
 
 
-def _bias(call: Call) -> Tensor | None:
+def mask_of(call: Call) -> tuple[list[int], list[Tensor]]:
+    """The mask's program and the arrays that it reads."""
+    return native_masks.lowered(call.mask, call.queries, call.keys, call.query.device)
+
+
+def bias_of(call: Call) -> Tensor | None:
     """What is added to each score, (..., Q or 1, K or 1); of a bias that knows distances alone, (..., Q + K − 1) of them."""
     if call.bias is None:
         return None
@@ -126,7 +129,7 @@ def _bias(call: Call) -> Tensor | None:
     return call.bias.block(torch.arange(last, last + 1, device=device), torch.arange(places, device=device)).squeeze(-2)
 
 
-def _heated(call: Call, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+def heated(call: Call, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Weight, bias and heat, 1 / temperature. A learned temperature divides the weight and the bias instead, and so has a gradient."""
     temperature = call.normalizer.temperature
     if not isinstance(temperature, Tensor):
@@ -141,7 +144,7 @@ def _heated(call: Call, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Te
 
 def scored(call: Call) -> Call:
     """A ready call whose additive scores come from the native kernel, where it can give them: it holds no (..., Q, K, D)."""
-    if type(call.score) is not Additive or call.transformed or _other_mode(call) or _other_place(call):
+    if type(call.score) is not Additive or call.transformed or _other_mode(call) or other_place(call):
         return call
     return replace(call, score=NativeScores(call.score.weight, call.score.activation))
 

@@ -15,10 +15,10 @@ from overt.kernels.native_batched import batched
 from overt.scores import ACTIVATIONS
 
 _LIBRARY = Library("overt", "DEF")
-_ACTIVATIONS = list(ACTIVATIONS)
+ACTIVATION_NAMES = list(ACTIVATIONS)
 
-_MASKED = "SymInt[] batch, int[] program, Tensor[] arrays, Tensor? bias, bool by_distance, Tensor? sink, Tensor? heat"
-_GIVEN = f"Tensor query, Tensor key, Tensor value, Tensor weight, str activation, {_MASKED}, float dropout, Tensor? seed"
+MASKED = "SymInt[] batch, int[] program, Tensor[] arrays, Tensor? bias, bool by_distance, Tensor? sink, Tensor? heat"
+_GIVEN = f"Tensor query, Tensor key, Tensor value, Tensor weight, str activation, {MASKED}, float dropout, Tensor? seed"
 _SCORED = "Tensor query, Tensor key, Tensor weight, str activation, SymInt[] batch"
 
 
@@ -44,7 +44,7 @@ class Given(NamedTuple):
 
 def additive(given: Given) -> Tensor:
     """The output (..., Q, E) of additive attention, in float32 or float64."""
-    if _seen_by_torch(given.query, given.key, given.value, given.weight):
+    if seen_by_torch(given.query, given.key, given.value, given.weight):
         return torch.ops.overt.additive(*given)[0]
     held = (given.query, given.key, given.value, given.weight, given.bias, given.sink)
     if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in held):
@@ -56,7 +56,7 @@ def additive(given: Given) -> Tensor:
 def additive_scores(query: Tensor, key: Tensor, weight: Tensor, activation: str, batch: tuple[int, ...]) -> Tensor:
     """Additive scores (..., Q, K), in float32 or float64."""
     given = (query, key, weight, activation, list(batch))
-    if _seen_by_torch(query, key, weight):
+    if seen_by_torch(query, key, weight):
         return torch.ops.overt.additive_scores(*given)
     if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or weight.requires_grad):
         scores: Any = _Scores.apply(*given)
@@ -64,7 +64,7 @@ def additive_scores(query: Tensor, key: Tensor, weight: Tensor, activation: str,
     return _additive_scores(*given)
 
 
-def _seen_by_torch(*tensors: Tensor) -> bool:
+def seen_by_torch(*tensors: Tensor) -> bool:
     """Whether torch must see an operator: it traces, transforms or intercepts, or a tensor is more than plain."""
     return (
         torch.compiler.is_compiling()
@@ -77,14 +77,15 @@ def _seen_by_torch(*tensors: Tensor) -> bool:
 # Outputs, without numbers: all that torch asks for while it traces.
 
 
-def _numbers(like: Tensor, *shape: Any) -> Tensor:
+def numbers(like: Tensor, *shape: Any) -> Tensor:
+    """Room for numbers of the computation's dtype: at least float32."""
     return like.new_empty(shape, dtype=torch.promote_types(like.dtype, torch.float32))
 
 
 def _outputs(*inputs: Any) -> tuple[Tensor, Tensor]:
     given = Given(*inputs)
     rows = (*given.batch, given.query.shape[-2])
-    return _numbers(given.query, *rows, given.value.shape[-1]), _numbers(given.query, *rows)
+    return numbers(given.query, *rows, given.value.shape[-1]), numbers(given.query, *rows)
 
 
 def _gradients(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -93,17 +94,17 @@ def _gradients(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Te
     query, batch = given.query, given.batch
     bias = given.bias if with_bias and given.bias is not None else None
     return (
-        _numbers(query, *batch, *query.shape[-2:]),
-        _numbers(query, *batch, *given.key.shape[-2:]),
-        _numbers(query, *batch, *given.value.shape[-2:]),
-        _numbers(query, *batch, query.shape[-1]),
-        _numbers(query, *batch, query.shape[-2]),
-        _numbers(query) if bias is None else _numbers(query, *bias.shape),
+        numbers(query, *batch, *query.shape[-2:]),
+        numbers(query, *batch, *given.key.shape[-2:]),
+        numbers(query, *batch, *given.value.shape[-2:]),
+        numbers(query, *batch, query.shape[-1]),
+        numbers(query, *batch, query.shape[-2]),
+        numbers(query) if bias is None else numbers(query, *bias.shape),
     )
 
 
 def _scores(query: Tensor, key: Tensor, weight: Tensor, activation: str, batch: list[int]) -> Tensor:
-    return _numbers(query, *batch, query.shape[-2], key.shape[-2])
+    return numbers(query, *batch, query.shape[-2], key.shape[-2])
 
 
 def _scores_gradients(
@@ -111,16 +112,16 @@ def _scores_gradients(
 ) -> tuple[Tensor, Tensor, Tensor]:
     features = query.shape[-1]
     return (
-        _numbers(query, *batch, query.shape[-2], features),
-        _numbers(query, *batch, key.shape[-2], features),
-        _numbers(query, *batch, features),
+        numbers(query, *batch, query.shape[-2], features),
+        numbers(query, *batch, key.shape[-2], features),
+        numbers(query, *batch, features),
     )
 
 
 # The kernels.
 
 
-def _array(tensor: Tensor | None) -> Any:
+def array(tensor: Tensor | None) -> Any:
     """As the module reads it. NumPy's arrays are handed over in a tenth of the time, but know no bfloat16."""
     if tensor is None:
         return None
@@ -128,21 +129,21 @@ def _array(tensor: Tensor | None) -> Any:
     return tensor if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
-def _dense(tensor: Tensor) -> Any:
+def dense(tensor: Tensor) -> Any:
     """The same, the last dimension's numbers beside each other."""
-    return _array(tensor if tensor.stride(-1) == 1 or tensor.shape[-1] < 2 else tensor.contiguous())
+    return array(tensor if tensor.stride(-1) == 1 or tensor.shape[-1] < 2 else tensor.contiguous())
 
 
 def _told(given: Given, bias: Tensor | None) -> tuple[Any, ...]:
     return (
-        *(_dense(tensor) for tensor in given[:4]),
-        _ACTIVATIONS.index(given.activation),
+        *(dense(tensor) for tensor in given[:4]),
+        ACTIVATION_NAMES.index(given.activation),
         list(given.program),
-        [_array(array) for array in given.arrays],
-        _array(bias),
+        [array(held) for held in given.arrays],
+        array(bias),
         given.by_distance,
-        _array(given.sink),
-        _array(given.heat),
+        array(given.sink),
+        array(given.heat),
         given.dropout,
         0 if given.seed is None else int(given.seed),
         torch.get_num_threads(),
@@ -162,14 +163,14 @@ def _additive_gradients(*inputs: Any) -> tuple[Tensor, ...]:
     if with_bias and bias is not None:
         # The kernel adds to a gradient laid out as the bias is.
         bias, d_bias = bias.contiguous(), found[-1].zero_()
-    passed = (_array(tensor.contiguous()) for tensor in (output, lse, upstream))
-    native.module().additive_gradients(*_told(given, bias), *passed, *map(_array, (*found[:-1], d_bias)))
+    passed = (array(tensor.contiguous()) for tensor in (output, lse, upstream))
+    native.module().additive_gradients(*_told(given, bias), *passed, *map(array, (*found[:-1], d_bias)))
     return found
 
 
 def _additive_scores(query: Tensor, key: Tensor, weight: Tensor, activation: str, batch: list[int]) -> Tensor:
     scores = _scores(query, key, weight, activation, batch)
-    told = (_dense(query), _dense(key), _dense(weight), _ACTIVATIONS.index(activation), torch.get_num_threads())
+    told = (dense(query), dense(key), dense(weight), ACTIVATION_NAMES.index(activation), torch.get_num_threads())
     native.module().additive_scores(*told, scores.numpy())
     return scores
 
@@ -177,8 +178,8 @@ def _additive_scores(query: Tensor, key: Tensor, weight: Tensor, activation: str
 def _additive_scores_gradients(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
     query, key, weight, activation, _, upstream = inputs
     found = _scores_gradients(*inputs)
-    told = (_dense(query), _dense(key), _dense(weight), _ACTIVATIONS.index(activation), torch.get_num_threads())
-    native.module().additive_scores_gradients(*told, _array(upstream.contiguous()), *map(_array, found))
+    told = (dense(query), dense(key), dense(weight), ACTIVATION_NAMES.index(activation), torch.get_num_threads())
+    native.module().additive_scores_gradients(*told, array(upstream.contiguous()), *map(array, found))
     return found
 
 
@@ -207,7 +208,7 @@ def _backward(ctx: Any, upstream: Tensor, _: Any) -> tuple[Any, ...]:
     else:
         found = _own_shapes(given, wanted, additive_gradients(given, output, lse, upstream, wanted[4] is not None), lse)
     d_query, d_key, d_value, d_weight, d_bias, d_sink = found
-    return d_query, d_key, d_value, d_weight, None, None, None, [None] * len(arrays), d_bias, None, d_sink, None, None, None
+    return d_query, d_key, d_value, d_weight, None, None, None, None, d_bias, None, d_sink, None, None, None
 
 
 def _needed(ctx: Any) -> tuple[bool, ...]:
@@ -218,9 +219,7 @@ def _needed(ctx: Any) -> tuple[bool, ...]:
 def additive_gradients(given: Given, output: Tensor, lse: Tensor, upstream: Tensor, with_bias: bool) -> tuple[Tensor, ...]:
     """The kernel's gradients, an entry of the batch each: of query, key, value, weight; delta (..., Q); of the bias."""
     inputs = (*given, output, lse, upstream, with_bias)
-    return (
-        torch.ops.overt.additive_gradients(*inputs) if _seen_by_torch(given.query, upstream) else _additive_gradients(*inputs)
-    )
+    return torch.ops.overt.additive_gradients(*inputs) if seen_by_torch(given.query, upstream) else _additive_gradients(*inputs)
 
 
 def _own_shapes(given: Given, wanted: list[Tensor | None], found: tuple[Tensor, ...], lse: Tensor) -> list[Tensor | None]:
@@ -260,7 +259,7 @@ def _scores_backward(ctx: Any, upstream: Tensor) -> tuple[Any, ...]:
         found = _again(native_plain.additive_scores(query, key, weight, ctx.activation), wanted, upstream)
     else:
         inputs = (query, key, weight, ctx.activation, ctx.batch, upstream)
-        seen = _seen_by_torch(query, upstream)
+        seen = seen_by_torch(query, upstream)
         gradients = torch.ops.overt.additive_scores_gradients(*inputs) if seen else _additive_scores_gradients(*inputs)
         found = [None if tensor is None else _summed(g, tensor) for tensor, g in zip(wanted, gradients, strict=True)]
     return *found, None, None
@@ -277,9 +276,7 @@ class _Additive(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *upstream):  # type: ignore[override]
-        gradients = list(_backward(ctx, *upstream))
-        gradients[7] = None  # to a Function a list is one input
-        return tuple(gradients)
+        return _backward(ctx, *upstream)
 
 
 class _Scores(torch.autograd.Function):
@@ -295,27 +292,47 @@ class _Scores(torch.autograd.Function):
         return _scores_backward(ctx, *upstream)
 
 
-def _register(name: str, schema: str, kernel: Any, fake: Any) -> None:
+def register(name: str, schema: str, kernel: Any, fake: Any) -> None:
+    """Make a kernel the operator `torch.ops.overt.<name>`, traced by its fake and mapped by vmap."""
     _LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
     _LIBRARY.impl(name, kernel, "CPU")
     torch.library.register_fake(f"overt::{name}", fake, lib=_LIBRARY)
     torch.library.register_vmap(f"overt::{name}", batched(name), lib=_LIBRARY)
 
 
-_register("additive", f"({_GIVEN}) -> (Tensor, Tensor)", _additive, _outputs)
-_register(
+def _differentiate(name: str, keep: Any, backward: Any) -> None:
+    def setup(ctx: Any, inputs: Any, output: Any) -> None:
+        keep(ctx, inputs, output)
+        # An operator's lists of tensors have lists of gradients; torch takes every empty list for one.
+        ctx.lists = {place: len(given) for place, given in enumerate(inputs) if isinstance(given, list) and _of_tensors(given)}
+
+    def lists(ctx: Any, *upstream: Any) -> tuple[Any, ...]:
+        return tuple(
+            [None] * ctx.lists[place] if place in ctx.lists else gradient
+            for place, gradient in enumerate(backward(ctx, *upstream))
+        )
+
+    torch.library.register_autograd(f"overt::{name}", lists, setup_context=setup, lib=_LIBRARY)
+
+
+def _of_tensors(given: list[Any]) -> bool:
+    return all(isinstance(each, Tensor) for each in given)
+
+
+register("additive", f"({_GIVEN}) -> (Tensor, Tensor)", _additive, _outputs)
+register(
     "additive_gradients",
     f"({_GIVEN}, Tensor output, Tensor lse, Tensor upstream, bool with_bias)"
     " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
     _additive_gradients,
     _gradients,
 )
-_register("additive_scores", f"({_SCORED}) -> Tensor", _additive_scores, _scores)
-_register(
+register("additive_scores", f"({_SCORED}) -> Tensor", _additive_scores, _scores)
+register(
     "additive_scores_gradients",
     f"({_SCORED}, Tensor upstream) -> (Tensor, Tensor, Tensor)",
     _additive_scores_gradients,
     _scores_gradients,
 )
-torch.library.register_autograd("overt::additive", _backward, setup_context=_keep, lib=_LIBRARY)
-torch.library.register_autograd("overt::additive_scores", _scores_backward, setup_context=_keep_scores, lib=_LIBRARY)
+_differentiate("additive", _keep, _backward)
+_differentiate("additive_scores", _keep_scores, _scores_backward)

@@ -10,11 +10,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from overt.errors import InputError
-from overt.kernels import delegate
+from overt.kernels import delegate, native_call
 from overt.kernels.call import Call
 
 # Each path's reason to refuse a call, None where it serves it. The order is the preference.
-TABLE: dict[str, Callable[[Call], str | None]] = {"torch": delegate.refusal, "blocked": lambda call: None}
+TABLE: dict[str, Callable[[Call], str | None]] = {
+    "torch": delegate.refusal,
+    "native": native_call.refusal,
+    "blocked": lambda call: None,
+}
 
 # A context variable keeps threads apart; torch.compile cannot trace one, but guards a module's variable and compiles again when
 # it changes, so `path` sets both.
@@ -57,6 +61,7 @@ def plan(
     >>> print(overt.plan(x, x, x, bias=torch.zeros(16, 16)))
     blocked: any score, mask, bias and normalizer, in blocks of query rows, recomputed in the backward pass
     not torch: a bias would make torch hold all Q × K scores
+    not native: the score is not overt.Additive
     """
     return choose(Call.of(query, key, value, score, mask, bias, normalizer, dropout))
 
@@ -64,9 +69,8 @@ def plan(
 def choose(call: Call) -> Plan:
     """The plan of a checked call."""
     refused: dict[str, str] = {}
-    permitted = _permitted_compiled if torch.compiler.is_compiling() else _permitted.get()
     for name, refusal in TABLE.items():
-        reason = refusal(call) if name in permitted else "forbidden here by overt.path"
+        reason = refusal(call) if permits(name) else "forbidden here by overt.path"
         if reason is None:
             return Plan(name, _reason(name, call), refused)
         refused[name] = reason
@@ -75,6 +79,11 @@ def choose(call: Call) -> Plan:
         got="; ".join(f"{name}: {reason}" for name, reason in refused.items()),
         cure='add "blocked", which serves every call, to overt.path(…), or leave it',
     )
+
+
+def permits(name: str) -> bool:
+    """Whether `overt.path` lets this path be taken here."""
+    return name in (_permitted_compiled if torch.compiler.is_compiling() else _permitted.get())
 
 
 @contextmanager
@@ -109,6 +118,8 @@ def path(*names: str) -> Iterator[None]:
 def _reason(name: str, call: Call) -> str:
     if name == "torch":
         return "a dot product under a softmax, which torch's fused kernels compute in linear memory" + delegate.caveat(call)
+    if name == "native":
+        return "additive attention under a softmax, fused with it in the native core, in linear memory"
     text = "any score, mask, bias and normalizer, in blocks of query rows, recomputed in the backward pass"
     if call.transformed:
         text += "; under torch.func nothing is recomputed, so the backward pass holds all Q × K weights"

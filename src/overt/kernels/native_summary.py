@@ -1,0 +1,141 @@
+"""Summaries by the native kernel: statistics of the weights in two passes over the keys of each block of queries."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from overt.kernels import native, native_call, native_ops
+from overt.kernels.call import Call, unrounded
+from overt.kernels.native_ops import MASKED, array, dense, numbers
+from overt.scores import Additive, Bilinear, Cosine, Dot
+
+
+class Found(NamedTuple):
+    """What the kernel finds, in float32 or float64: `overt.Summary` says what each is. Maps are empty without edges."""
+
+    lse: Tensor
+    entropy: Tensor
+    received: Tensor
+    top_weights: Tensor
+    top_keys: Tensor
+    map_mean: Tensor
+    map_max: Tensor
+    output: Tensor
+
+
+class _Compared(NamedTuple):
+    """How query and key are compared: additively where there is a weight, else softcap · tanh(scale · (q · k) / softcap)."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    weight: Tensor | None  # (..., D)
+    activation: str
+    scale: Tensor | None  # (...), float64
+    softcap: float  # 0: none
+
+
+def refusal(call: Call) -> str | None:
+    """Why the native kernel cannot summarise this call; None where it can."""
+    if call.dropout > 0 or call.transformed:
+        return "a summary is of weights before dropout, outside of torch.func's transforms"
+    return _other_score(call) or native_call.other_softmax(call) or native_call.other_place(call)
+
+
+def _other_score(call: Call) -> str | None:
+    kind, batch = type(call.score), call.batch
+    if kind is Additive:
+        return None if native_call.fits(call.score.weight.shape[:-1], batch) else "the score's weight has other dimensions"
+    if kind not in (Dot, Bilinear, Cosine):
+        return "the score is neither additive nor a dot product"
+    if kind is Bilinear and not native_call.fits(call.score.weight.shape[:-2], batch):
+        return "the score's weight has other dimensions"
+    scale = getattr(call.score, "scale", None)
+    if isinstance(scale, Tensor) and not native_call.fits(scale.shape, (*batch, 1, 1)):
+        return "the scale differs between queries or keys"
+    return "the softcap is a tensor" if isinstance(getattr(call.score, "softcap", None), Tensor) else None
+
+
+def summarized(call: Call, top: int, edges: tuple[Tensor, Tensor] | None) -> Found:
+    """The statistics of a call, with maps where edges of their cells are given."""
+    with unrounded(call.query):
+        compared = _compared(call)
+    _, bias, heat = native_call.heated(call, call.query, native_call.bias_of(call))
+    sink = call.normalizer.sink
+    return Found(
+        *torch.ops.overt.summary(
+            *compared,
+            list(call.batch),
+            *native_call.mask_of(call),
+            bias,
+            bias is not None and not isinstance(call.bias, Tensor),
+            None if sink is None else sink.to(call.dtype),
+            heat,
+            min(top, call.keys),
+            *(edges or (None, None)),
+        )
+    )
+
+
+def _compared(call: Call) -> _Compared:
+    query, key, value, score = call.query, call.key, call.value, call.score
+    if type(score) is Additive:
+        return _Compared(query, key, value, score.weight.to(call.dtype), score.activation, None, 0.0)
+    scale = score.factor(query) if type(score) is Dot else getattr(score, "scale", 1.0)
+    if type(score) is not Dot:
+        query, key, value = (tensor.to(call.dtype) for tensor in (query, key, value))
+        score = replace(score, scale=1.0) if type(score) is Cosine else score
+        query, key, _ = score.as_dot(query, key)  # type: ignore[misc]  # known: the scale is a number here
+    return _Compared(query, key, value, None, "tanh", _each(scale), float(getattr(score, "softcap", None) or 0))
+
+
+def _each(number: float | Tensor) -> Tensor:
+    """A number for each entry of the batch, (...), of one that is the same for all queries and keys."""
+    if not isinstance(number, Tensor):
+        return torch.full((), number, dtype=torch.float64)
+    return number.double().reshape(number.shape[:-2])
+
+
+def _summary(*inputs: Any) -> tuple[Tensor, ...]:
+    query, key, value, weight, activation, scale, softcap, *rest = inputs
+    _, program, arrays, bias, by_distance, sink, heat, _, row_edges, key_edges = rest
+    found = _outputs(*inputs)
+    maps = (None, None) if row_edges is None else (array(found.map_mean), array(found.map_max))
+    native.module().summary(
+        *(dense(query), dense(key), dense(value), None if weight is None else dense(weight)),
+        *(native_ops.ACTIVATION_NAMES.index(activation), array(scale), softcap),
+        *(list(program), [array(held) for held in arrays], array(bias), by_distance, array(sink), array(heat)),
+        torch.get_num_threads(),
+        *map(array, found[:5]),
+        *(array(row_edges), array(key_edges), *maps, array(found.output)),
+    )
+    return found
+
+
+def _outputs(*inputs: Any) -> Found:
+    query, key, value = inputs[:3]
+    batch, top, row_edges, key_edges = inputs[7], *inputs[-3:]
+    rows = (*batch, query.shape[-2])
+    cells = () if row_edges is None else (*batch, row_edges.shape[0] - 1, key_edges.shape[0] - 1)
+    return Found(
+        numbers(query, *rows),
+        numbers(query, *rows),
+        numbers(query, *batch, key.shape[-2]),
+        numbers(query, *rows, top),
+        query.new_empty((*rows, top), dtype=torch.int32),
+        numbers(query, *cells),
+        numbers(query, *cells),
+        numbers(query, *rows, value.shape[-1]),
+    )
+
+
+native_ops.register(
+    "summary",
+    "(Tensor query, Tensor key, Tensor value, Tensor? weight, str activation, Tensor? scale, float softcap, "
+    f"{MASKED}, SymInt top, Tensor? row_edges, Tensor? key_edges)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    lambda *inputs: tuple(_summary(*inputs)),
+    lambda *inputs: tuple(_outputs(*inputs)),
+)
