@@ -1,6 +1,7 @@
 # make demo      install, show what overt is for, write overt-demo.html and overt-demo.png here
 # make test      install with the tools, run the everyday tests
 # make test-all  all tests;  make lint, make types  the checks;  make clean  remove what these made
+# make sanitize  the native core's own tests, with every address and every undefined operation watched
 #
 # Another interpreter: make PYTHON=/path/to/python test
 
@@ -9,11 +10,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 SHAPED := tests/test_attend.py tests/test_laws.py tests/test_meaning.py tests/test_normalizers.py tests/test_biases.py \
   tests/test_trace.py tests/test_summary.py
+# What the native core is compiled from; when any of it changes, overt is installed anew.
+NATIVE := CMakeLists.txt $(wildcard native/*)
+NATIVE_TESTS := tests/kernels/test_native_numpy.py tests/kernels/test_native_module.py
 # Nothing here asks a hub for a model: what a test or the demonstration reads comes with a package.
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test test-slow test-all lint types clean
+.PHONY: demo test test-slow test-all sanitize lint types clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.has-all
@@ -31,6 +35,16 @@ test-slow: $(VENV)/.has-dev
 
 test-all: $(VENV)/.has-dev
 	$(BIN)/python -m pytest
+
+# The sanitizers come before all else that Python loads, and C++'s own library with them, whose exceptions they watch. What Python
+# keeps until it ends is no leak.
+sanitize: $(VENV)/.has-dev
+	PATH="$(CURDIR)/$(BIN):$$PATH" cmake -S . -B build/sanitize -G Ninja -DOVERT_SANITIZE=ON -DOVERT_CHECK=ON \
+	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -Dnanobind_ROOT="$$($(BIN)/python -m nanobind --cmake_dir)"
+	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build build/sanitize
+	build/sanitize/check
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
+	  OVERT_NATIVE=build/sanitize $(BIN)/python -m pytest $(NATIVE_TESTS)
 
 lint: $(VENV)/.has-dev
 	$(BIN)/ruff check .
@@ -55,15 +69,17 @@ $(BIN)/python:
 	echo "overt needs Python 3.11 or newer, and found none as python3.11 or python3. Name one: make PYTHON=/path/to/python" >&2; \
 	exit 2
 
-# The stamps are older than pyproject.toml or constraints.txt after these change, and only then is anything installed again.
-$(VENV)/.has-all: pyproject.toml constraints.txt | $(BIN)/python
+# The stamps are older than pyproject.toml, constraints.txt or the native core after these change, and only then is anything
+# installed again. Without a compiler overt is installed without its native core; the demonstration runs so, the tests do not.
+$(VENV)/.has-all: pyproject.toml constraints.txt $(NATIVE) | $(BIN)/python
 	@echo "Installing overt with torch, text and plots: about 400 MB to download, 1.6 GB on disk"
 	@echo "(more where pip's configured sources offer torch for CUDA only)"
 	$(BIN)/python -m pip install --constraint constraints.txt --editable ".[all]"
 	@touch $@
 
-$(VENV)/.has-dev: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.has-dev: pyproject.toml constraints.txt $(NATIVE) | $(BIN)/python
 	@echo "Installing overt with torch, text, plots and the tools for tests: about 440 MB to download, 1.7 GB on disk"
 	@echo "(more where pip's configured sources offer torch for CUDA only; less where make demo came first)"
 	$(BIN)/python -m pip install --constraint constraints.txt --editable ".[dev]"
+	@$(BIN)/python -c "import sys; from overt.kernels import native; sys.exit(native.why_not())"
 	@touch $@ $(VENV)/.has-all
