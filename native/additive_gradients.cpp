@@ -17,15 +17,16 @@ constexpr int HAND = 8;
 // One thread's working memory.
 template <class T>
 struct Desk {
+    // Columns wide, or width, are those of features and values in whole vectors.
     T *keys, *values, *d_keys, *d_values, *d_weights, *scores, *weights, *biases, *keep, *kept;
     std::uint8_t* allowed;
 
     static Index room(Index key_room, Index wide, Index width) {
-        return padded<T>(key_room + width * KEYS + KEYS * wide + KEYS * padded<T>(width) + wide + 5 * ROWS * KEYS + HAND * wide) + 64;
+        return padded<T>(padded<T>(key_room) + 2 * KEYS * width + KEYS * wide + wide + 5 * ROWS * KEYS + HAND * wide) + 64;
     }
     Desk(T* memory, Index key_room, Index wide, Index width)
         : keys(memory), values(keys + padded<T>(key_room)), d_keys(values + width * KEYS), d_values(d_keys + KEYS * wide),
-          d_weights(d_values + KEYS * padded<T>(width)), scores(d_weights + wide), weights(scores + ROWS * KEYS),
+          d_weights(d_values + KEYS * width), scores(d_weights + wide), weights(scores + ROWS * KEYS),
           biases(weights + ROWS * KEYS), keep(biases + ROWS * KEYS), kept(keep + ROWS * KEYS), allowed(reinterpret_cast<std::uint8_t*>(kept + HAND * wide)) {}
 };
 
@@ -56,15 +57,15 @@ class Backward {
           wide(padded<T>(inputs.features)), width(padded<T>(inputs.width)), tiles(count(inputs.keys, KEYS)),
           spans(most<Index>(1, least<Index>(team.size, tiles))), chunk(least(inputs.queries, CHUNK)),
           query_room(Slopes(inputs, score, nullptr).query_room()), key_room(Slopes(inputs, score, nullptr).key_room()),
-          desk_room(Desk<T>::room(key_room, wide, inputs.width)), crew_room(chunk * (query_room + width + spans * wide)),
+          desk_room(Desk<T>::room(key_room, wide, width)), crew_room(chunk * (query_room + width + spans * wide)),
           slopes_room(Slopes::room(inputs)), desks(team.threads * desk_room), crews(team.crews * crew_room),
           memory(team.crews * slopes_room), biases(overlapping ? spans * to.bias_size : 0), sums(team.crews * spans * (wide + 1)) {}
 
     void run() {
-        for (Index i = 0; overlapping && i < spans * to.bias_size; i++) biases.data[i] = 0;
+        if (overlapping) clear(biases.data, spans * to.bias_size);
         team.each_entry([this](Index entry, int crew) { one(entry, crew); });
         for (Index span = 0; overlapping && span < spans; span++)
-            for (Index i = 0; i < to.bias_size; i++) static_cast<T*>(to.bias)[i] += biases.data[span * to.bias_size + i];
+            add(biases.data + span * to.bias_size, to.bias_size, static_cast<T*>(to.bias));
     }
 
    private:
@@ -84,7 +85,7 @@ class Backward {
             team.each(count(now.rows, ROWS), [&](Index block, int) { prepare(slopes, entry, now, block); });
             team.each(spans, [&](Index span, int member) {
                 T* desk = desks.data + (crew * team.size + member) * desk_room;
-                against_keys(slopes, entry, now, span, Desk<T>(desk, key_room, wide, inputs.width), own + span * (wide + 1));
+                against_keys(slopes, entry, now, span, Desk<T>(desk, key_room, wide, width), own + span * (wide + 1));
             });
             team.each(count(now.rows, ROWS), [&](Index block, int) { join(slopes, entry, now, block); });
             now.first += chunk;
@@ -113,7 +114,7 @@ class Backward {
     // A chunk of rows against every `spans`-th tile of keys.
     void against_keys(const Slopes& slopes, Index entry, const Chunk<T>& now, Index span, Desk<T> desk, double* own) {
         T* d_queries = now.d_queries + span * chunk * wide;
-        for (Index i = 0; i < now.rows * wide; i++) d_queries[i] = 0;
+        clear(d_queries, now.rows * wide);
         for (Index tile = span; tile < tiles; tile += spans) {
             Place at{entry, 0, tile * KEYS, 0, size_of(tile, KEYS, inputs.keys)};
             bool packed = false;
@@ -124,7 +125,7 @@ class Backward {
                 if (!packed) lay_out(slopes, at, desk);
                 packed = true;
                 weigh_up(at, now.upstream + first * width, desk);
-                for (Index d = 0; d < wide; d++) desk.d_weights[d] = 0;
+                clear(desk.d_weights, wide);
                 own[wide] += block(slopes, at, seen, now.queries + first * query_room, d_queries + first * wide, span, desk);
                 for (Index d = 0; d < wide; d++) own[d] += desk.d_weights[d];
                 if (passed) add_values(at, now.upstream + first * width, desk);
@@ -136,26 +137,54 @@ class Backward {
     // A tile's keys packed, its values turned so that their features are rows, its sums empty.
     void lay_out(const Slopes& slopes, const Place& at, const Desk<T>& desk) const {
         slopes.pack_keys(at.key, at.keys, desk.keys);
-        for (Index i = 0; i < KEYS * wide; i++) desk.d_keys[i] = 0;
-        if (!passed) return;
-        for (Index i = 0; i < KEYS * width; i++) desk.d_values[i] = 0;
-        for (int c = 0; c < at.keys; c++) {
-            const T* value = row_of(inputs.value, at.entry, at.key + c, inputs.width, desk.d_values);
-            for (Index e = 0; e < inputs.width; e++) desk.values[e * KEYS + c] = value[e];
+        if (passed && !few()) {
+            T* spare = desk.d_values;
+            for (int c = 0; c < KEYS; c++) {
+                const T* value = c < at.keys ? row_of(inputs.value, at.entry, at.key + c, inputs.width, spare) : nullptr;
+                for (Index e = 0; e < inputs.width; e++) desk.values[e * KEYS + c] = value ? value[e] : T(0);
+            }
         }
-        if (inputs.value.kind != KIND<T>)
-            for (Index e = 0; e < width; e++) desk.d_values[e] = 0;
-        for (Index e = 0; e < inputs.width; e++)
-            for (int c = at.keys; c < KEYS; c++) desk.values[e * KEYS + c] = 0;
+        clear(desk.d_keys, at.keys * wide);
+        clear(desk.d_values, at.keys * width);
     }
+
+    static void clear(T* numbers, Index count) {
+        for (Index i = 0; i < count; i++) numbers[i] = 0;
+    }
+
+    // So few rows that turning the values would take longer than their products.
+    bool few() const { return inputs.queries <= ROWS; }
 
     // The gradients of a tile's weights, upstream_i . value_j, in place of scores; its biases, and what dropout keeps.
     void weigh_up(const Place& at, const T* upstream, const Desk<T>& desk) const {
-        if (passed)
+        if (passed && few())
+            dots(upstream, width, Values<T>(inputs, at, desk.values), at.rows, at.keys, desk.scores);
+        else if (passed)
             multiply(upstream, width, Index{1}, desk.values, Index{KEYS}, desk.scores, Index{KEYS}, at.rows, static_cast<int>(inputs.width), at.keys, false);
-        for (int i = 0; i < at.rows * KEYS; i++) desk.weights[i] = 0, desk.biases[i] = 0, desk.keep[i] = 1;
+        clear(desk.weights, at.rows * KEYS);
+        clear(desk.biases, at.rows * KEYS);
+        for (int i = 0; i < at.rows * KEYS; i++) desk.keep[i] = 1;
         if (inputs.bias.data) add_bias(inputs.bias, at, desk.biases);
         for (int r = 0; r < at.rows && inputs.dropout > 0; r++) drop(inputs, at.entry, at.row + r, at.key, at.keys, desk.keep + r * KEYS);
+    }
+
+    // found[r * KEYS + c] = rows r . values c, lanes running along features.
+    static void dots(const T* rows, Index wide, const Values<T>& values, int count, int keys, T* found) {
+        for (int r = 0; r < count; r++, rows += wide, found += KEYS) {
+            int c = 0;
+            for (; c + 4 <= keys; c += 4) dots_of<4>(rows, wide, values.data + c * values.row, values.row, found + c);
+            for (; c < keys; c++) dots_of<1>(rows, wide, values.data + c * values.row, values.row, found + c);
+        }
+    }
+
+    template <int N>
+    static void dots_of(const T* row, Index wide, const T* values, Index value_row, T* found) {
+        Vector<T> total[N] = {};
+        for (Index e = 0; e < wide; e += WIDTH<T>) {
+            Vector<T> own = load(row + e);
+            for (int n = 0; n < N; n++) total[n] = fused(own, load(values + n * value_row + e), total[n]);
+        }
+        Sums<T, N>::of(total, found);
     }
 
     // A block of rows against a tile, a hand of keys at a time, so that these and their sums stay in the nearest cache.
@@ -242,26 +271,33 @@ class Backward {
             }
     }
 
-    // Adds a tile's sums to the gradients of its keys and values.
+    // Adds a tile's sums to the gradients of its keys and values; the first chunk sets them.
     void put(const Slopes& slopes, const Place& at, bool first, bool packed, const Desk<T>& desk) const {
         for (int c = 0; c < at.keys; c++) {
-            T *d_key = rows_of(to.key, at.entry, at.key + c, inputs.keys, inputs.features);
-            for (Index d = 0; d < inputs.features; d++)
-                d_key[d] = (first ? T(0) : d_key[d]) + (packed ? slopes.input_gradient(d, desk.d_keys[c * wide + d]) : T(0));
-            if (!passed) continue;
-            T* d_value = rows_of(to.value, at.entry, at.key + c, inputs.keys, inputs.width);
-            for (Index e = 0; e < inputs.width; e++) d_value[e] = (first ? T(0) : d_value[e]) + (packed ? desk.d_values[c * width + e] : T(0));
+            T* d_key = rows_of(to.key, at.entry, at.key + c, inputs.keys, inputs.features);
+            T* d_value = passed ? rows_of(to.value, at.entry, at.key + c, inputs.keys, inputs.width) : nullptr;
+            if (first) {
+                clear(d_key, inputs.features);
+                if (passed) clear(d_value, inputs.width);
+            }
+            if (!packed) continue;
+            slopes.add_input_gradients(desk.d_keys + c * wide, d_key);
+            if (passed) add(desk.d_values + c * width, inputs.width, d_value);
         }
+    }
+
+    static void add(const T* from, Index count, T* to) {
+        for (Index i = 0; i < count; i++) to[i] += from[i];
     }
 
     void join(const Slopes& slopes, Index entry, const Chunk<T>& now, Index block) const {
         for (Index r = block * ROWS; r < least(now.rows, (block + 1) * ROWS); r++) {
             T* d_query = rows_of(to.query, entry, now.first + r, inputs.queries, inputs.features);
-            for (Index d = 0; d < inputs.features; d++) {
-                T total = 0;
-                for (Index span = 0; span < spans; span++) total += now.d_queries[(span * chunk + r) * wide + d];
-                d_query[d] = slopes.input_gradient(d, total);
-            }
+            T* total = now.d_queries + r * wide;
+            for (Index span = 1; span < spans; span++)
+                add(now.d_queries + (span * chunk + r) * wide, wide, total);
+            clear(d_query, inputs.features);
+            slopes.add_input_gradients(total, d_query);
         }
     }
 };

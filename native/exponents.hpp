@@ -58,7 +58,7 @@ class Exponents {
     }
 
     // Turns to an entry and finds the range of its queries. Far from 0 they are shifted to their middle, and the keys against it, so
-    // that e^q and e^k stay numbers wherever e^(q + k) is one.
+    // that e^q and e^k stay numbers wherever e^(q + k) is one; where they are too far apart for that, a shift would only cost digits.
     void begin(Index which) {
         entry = which;
         for (Index d = 0; d < wide; d++) low[d] = __builtin_inf(), high[d] = -__builtin_inf();
@@ -71,7 +71,7 @@ class Exponents {
         }
         for (Index d = 0; d < wide; d++) {
             T half = low[d] / 2 + high[d] / 2;
-            bool far = rate * most(high[d], -low[d]) > R::MIDDLE && half - half == 0;
+            bool far = rate * most(high[d], -low[d]) > R::MIDDLE && rate * (high[d] / 2 - low[d] / 2) <= R::EXPONENT;
             middle[d] = far && d < features ? half : T(0);
             low[d] = d < features ? (low[d] - middle[d]) * rate : -R::EXPONENT;
             high[d] = d < features ? (high[d] - middle[d]) * rate : -R::EXPONENT;
@@ -81,28 +81,23 @@ class Exponents {
     // The exponents of a query. The features that fill the last vector get the lowest: theirs is e^-87, as good as 0.
     void query(Index i, T* to) const {
         const T* row = row_of(inputs.query, entry, i, features, to);
-        for (Index d = 0; d < wide; d++) to[d] = d < features ? (row[d] - middle[d]) * rate : -R::EXPONENT;
+        const Index columns = features;
+        for (Index d = 0; d < columns; d++) to[d] = (row[d] - middle[d]) * rate;
+        for (Index d = columns; d < wide; d++) to[d] = -R::EXPONENT;
     }
 
     // The exponents of a tile of keys, and the least and largest of each feature.
     void keys(Index first, int count, T* to, T* least_k, T* most_k) const {
         for (Index d = 0; d < wide; d++) least_k[d] = R::EXPONENT, most_k[d] = -R::EXPONENT;
-        for (int c = 0; c < count; c++, to += wide) {
-            const T* row = row_of(inputs.key, entry, first + c, features, to);
-            Index d = 0;
-            for (; d + W <= features; d += W) store(to + d, (load(row + d) + load(middle + d)) * rate);
-            for (; d < wide; d++) to[d] = d < features ? (row[d] + middle[d]) * rate : T(0);
-            for (d = 0; d < wide; d += W) {
-                store(least_k + d, smaller(load(to + d), load(least_k + d)));
-                store(most_k + d, larger(load(to + d), load(most_k + d)));
-            }
-        }
+        int c = 0;
+        for (; c + TOGETHER <= count; c += TOGETHER) some_keys<TOGETHER>(first + c, to + c * wide, least_k, most_k);
+        for (; c < count; c++) some_keys<1>(first + c, to + c * wide, least_k, most_k);
     }
 
     // e^x of the features d to d + GROUP * W of a tile of keys, in place.
     void raise(Index d, int count, T* keys) const {
         for (int c = 0; c < count; c++, keys += wide)
-            for (Index e = d; e < least(d + GROUP * W, wide); e += W) store(keys + e, exponential<T>(load(keys + e)));
+            for (Index e = d; e < least(d + GROUP * W, wide); e += W) store(keys + e, exponential_within<T>(load(keys + e)));
     }
 
     // The cheapest way that is right for a group of features, all queries of the entry and the keys of a tile whose range is given.
@@ -121,6 +116,33 @@ class Exponents {
         }
         if (wide - d < GROUP * W) return Way::single;
         return largest<T>(power) <= R::BUDGET ? Way::shared : Way::capped;
+    }
+
+   private:
+    // Rows read side by side, so that least and largest are loaded and stored once for all of them.
+    static constexpr int TOGETHER = 4;
+
+    template <int N>
+    inline void some_keys(Index first, T* to, T* least_k, T* most_k) const {
+        const T* row[N];
+        for (int n = 0; n < N; n++) row[n] = row_of(inputs.key, entry, first + n, features, to + n * wide);
+        const Index whole = features / W * W, columns = wide;
+        const T* shift = middle;
+        const V times = every(rate);
+        for (Index d = 0; d < columns; d += W) {
+            V low_k = load(least_k + d), high_k = load(most_k + d);
+            for (int n = 0; n < N; n++) {
+                V x;
+                if (d < whole)
+                    x = (load(row[n] + d) + load(shift + d)) * times;
+                else
+                    for (int i = 0; i < W; i++) x[i] = d + i < features ? (row[n][d + i] + shift[d + i]) * rate : T(0);
+                store(to + n * columns + d, x);
+                low_k = smaller(x, low_k), high_k = larger(x, high_k);
+            }
+            store(least_k + d, low_k);
+            store(most_k + d, high_k);
+        }
     }
 };
 

@@ -11,7 +11,7 @@ class RectifiedSlopes {
     static constexpr int W = WIDTH<T>;
 
     RectifiedScores<T> rows;
-    Index wide;
+    Index features, wide;
     T slope;
     const T* weight;
 
@@ -19,7 +19,7 @@ class RectifiedSlopes {
     static Index room(const Inputs& inputs) { return RectifiedScores<T>::room(inputs); }
 
     RectifiedSlopes(const Inputs& inputs, const Score& score, T* memory)
-        : rows(inputs, score, memory), wide(rows.padded(inputs.features)), slope(static_cast<T>(slope_of(score.activation))), weight(memory) {}
+        : rows(inputs, score, memory), features(inputs.features), wide(rows.padded(features)), slope(static_cast<T>(slope_of(score.activation))), weight(memory) {}
 
     void begin(Index entry) { rows.begin(entry); }
 
@@ -61,7 +61,9 @@ class RectifiedSlopes {
         }
     }
 
-    T input_gradient(Index d, T sum_of_slopes) const { return weight[d] * sum_of_slopes; }
+    void add_input_gradients(const T* sums_of_slopes, T* to) const {
+        for (Index d = 0; d < features; d++) to[d] += weight[d] * sums_of_slopes[d];
+    }
     double weight_gradient(double, double sum_of_terms) const { return sum_of_terms; }
 };
 

@@ -140,16 +140,23 @@ struct Exponential<double> {
     }
 };
 
+// The same between LOWEST and HIGHEST; beyond them, anything.
+template <class T>
+static inline Vector<T> exponential_within(Vector<T> x) {
+    using E = Exponential<T>;
+    Vector<T> shifted = fused(x, every(E::LOG2E), every(E::ROUND));  // the whole part, in the low bits of the mantissa
+    Vector<T> whole = shifted - E::ROUND;
+    Vector<T> rest = fused(whole, every(-E::LN2_HIGH), x);
+    rest = fused(whole, every(-E::LN2_LOW), rest);
+    // Those bits, moved to the exponent of 1, are the power of two; ROUND's own leave at the top.
+    Whole<T> power = ((Whole<T>)shifted << E::SHIFT) + (Whole<T>)every(T(1));
+    return (E::less_one(rest) + 1) * (Vector<T>)power;
+}
+
 template <class T>
 static inline Vector<T> exponential(Vector<T> x) {
     using E = Exponential<T>;
-    Vector<T> bounded = larger(every(E::LOWEST), smaller(every(E::HIGHEST), x));
-    Vector<T> shifted = fused(bounded, every(E::LOG2E), every(E::ROUND));  // the whole part, in the low bits of the mantissa
-    Vector<T> whole = shifted - E::ROUND;
-    Vector<T> rest = fused(whole, every(-E::LN2_HIGH), bounded);
-    rest = fused(whole, every(-E::LN2_LOW), rest);
-    Whole<T> power = (Whole<T>)shifted - (Whole<T>)every(E::ROUND) + E::BIAS;
-    Vector<T> grown = (E::less_one(rest) + 1) * (Vector<T>)(power << E::SHIFT);
+    Vector<T> grown = exponential_within<T>(larger(every(E::LOWEST), smaller(every(E::HIGHEST), x)));
     return x < E::LOWEST ? Vector<T>{} : grown;
 }
 

@@ -97,7 +97,11 @@ class SmoothSlopes {
     }
 
     // From those sums to gradients: with r = 1 / (1 + e^cx), the slope of 1 - cr is c^2 (r - r^2), and of c's score sum w (1 - cr).
-    T input_gradient(Index d, T sum_of_slopes) const { return weight[d] * exponents.rate * exponents.rate * sum_of_slopes; }
+    void add_input_gradients(const T* sums_of_slopes, T* to) const {
+        const T *own = weight, square = exponents.rate * exponents.rate;
+        const Index features = exponents.features;
+        for (Index d = 0; d < features; d++) to[d] += own[d] * square * sums_of_slopes[d];
+    }
     double weight_gradient(double sum_of_gradients, double sum_of_terms) const { return sum_of_gradients - exponents.rate * sum_of_terms; }
 
    private:

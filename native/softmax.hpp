@@ -79,19 +79,42 @@ struct Values {
     }
 };
 
+// Up to this many rows, values are read row by row.
+constexpr int FEW = 2;
+
+// One row's sums += weights . values, the values read as they lie: with few rows that, and not the products, is what takes time.
+template <class T, int N>
+static inline void mix_keys(const T* weights, const T* values, Index value_row, Index wide, T* output) {
+    Vector<T> weight[N];
+    for (int n = 0; n < N; n++) weight[n] = every(weights[n]);
+    for (Index e = 0; e < wide; e += WIDTH<T>) {
+        Vector<T> total = load(output + e);
+        for (int n = 0; n < N; n++) total = fused(weight[n], load(values + n * value_row + e), total);
+        store(output + e, total);
+    }
+}
+
+template <class T>
+static void mix_row(const T* weights, const Values<T>& values, int keys, Index wide, T* output) {
+    int c = 0;
+    for (; c + 4 <= keys; c += 4) mix_keys<T, 4>(weights + c, values.data + c * values.row, values.row, wide, output);
+    for (; c < keys; c++) mix_keys<T, 1>(weights + c, values.data + c * values.row, values.row, wide, output);
+}
+
 // sums (rows x wide) += weights (rows x KEYS) * values. In a tile that is seen in part, a barred value is not touched where the tile
 // holds one that is not finite: 0 * NaN is NaN.
 template <class T>
 static void mix(const T* weights, const Place& at, Seen seen, const std::uint8_t* allowed, const Values<T>& values, Index wide, T* output) {
     if (seen == Seen::all || all_finite(values.data, values.row, at.keys, wide)) {
-        multiply(weights, Index{KEYS}, Index{1}, values.data, values.row, output, wide, at.rows, at.keys, static_cast<int>(wide), true);
+        if (at.rows > FEW)
+            multiply(weights, Index{KEYS}, Index{1}, values.data, values.row, output, wide, at.rows, at.keys, static_cast<int>(wide), true);
+        else
+            for (int r = 0; r < at.rows; r++) mix_row(weights + r * KEYS, values, at.keys, wide, output + r * wide);
         return;
     }
     for (int r = 0; r < at.rows; r++)
-        for (int c = 0; c < at.keys; c++) {
-            if (!allowed[r * KEYS + c]) continue;
-            for (Index e = 0; e < wide; e++) output[r * wide + e] += weights[r * KEYS + c] * values.data[c * values.row + e];
-        }
+        for (int c = 0; c < at.keys; c++)
+            if (allowed[r * KEYS + c]) mix_keys<T, 1>(weights + r * KEYS + c, values.data + c * values.row, 0, wide, output + r * wide);
 }
 
 }  // namespace overt::OVERT_LEVEL
