@@ -26,20 +26,20 @@ def additive(
     queries, keys = query.shape[-2], key.shape[-2]
 
     def run(rows: Tensor, query: Tensor) -> Tensor:
-        allowed = _allowed(program, arrays, rows, keys, query.device)
+        seen = allowed(program, arrays, rows, keys)
         # A barred pair's features and value are put to zero, so that nothing they hold is felt: 0 · NaN is NaN.
-        features = torch.where(allowed[..., None], query[..., :, None, :] + key[..., None, :, :], 0)  # (..., rows, K, D)
+        features = torch.where(seen[..., None], query[..., :, None, :] + key[..., None, :, :], 0)  # (..., rows, K, D)
         scores = (ACTIVATIONS[activation](features) * weight[..., None, None, :]).sum(-1)  # (..., rows, K)
         scores = scores if bias is None else scores + _bias(bias, by_distance, rows, queries, keys)
         scores = scores if heat is None else scores * heat[..., None, None].to(number)
-        masked = torch.where(allowed, scores, -torch.inf)
+        masked = torch.where(seen, scores, -torch.inf)
         barred = masked == -torch.inf
         weights = Softmax(sink=sink)(torch.where(barred.all(-1, keepdim=True), 0, masked), ~barred)
         weights = torch.where(barred, 0, weights)  # (..., rows, K)
         if dropout > 0:
             kept = _kept(seed, dropout, batch, rows, queries, keys)
             weights = weights * kept * (1 / (1 - dropout) if dropout < 1 else 0.0)
-        return (weights[..., None] * torch.where(allowed[..., None], value[..., None, :, :], 0)).sum(-2)  # (..., rows, E)
+        return (weights[..., None] * torch.where(seen[..., None], value[..., None, :, :], 0)).sum(-2)  # (..., rows, E)
 
     size = max(BLOCK // max(math.prod(batch) * keys * max(query.shape[-1], value.shape[-1]), 1), 1)
     blocks = [
@@ -67,9 +67,9 @@ def _spread(tensor: Tensor, batch: tuple[int, ...]) -> Tensor:
     return tensor.expand(*batch, *tensor.shape[-2:])
 
 
-def _allowed(program: list[int], arrays: list[Tensor], rows: Tensor, keys: int, device: torch.device) -> Tensor:
+def allowed(program: list[int], arrays: list[Tensor], rows: Tensor, keys: int) -> Tensor:
     """Which keys these rows may attend to, by the program: bool, broadcastable to (..., rows, K)."""
-    found, left, places = [], iter(arrays), torch.arange(keys, device=device)
+    found, left, places = [], iter(arrays), torch.arange(keys, device=rows.device)
     for step in program:
         if step == INVERSE:
             found.append(~found.pop())
@@ -77,15 +77,15 @@ def _allowed(program: list[int], arrays: list[Tensor], rows: Tensor, keys: int, 
             last, before = found.pop(), found.pop()
             found.append(before & last if step == BOTH else before | last)
         elif step == DENSE:
-            allowed = next(left)
-            found.append(allowed if allowed.shape[-2] == 1 else allowed[..., rows, :])
+            pairs = next(left)
+            found.append(pairs if pairs.shape[-2] == 1 else pairs[..., rows, :])
         else:
             first, second = next(left)[..., rows, None], next(left)
             if step == RANGES:
                 found.append((first <= places) & (places < second[..., rows, None]))
             else:
                 found.append((first == second[..., None, :]) & (first >= 0))
-    return found[0] if found else torch.ones(len(rows), keys, dtype=torch.bool, device=device)
+    return found[0] if found else torch.ones(len(rows), keys, dtype=torch.bool, device=rows.device)
 
 
 def _bias(bias: Tensor, by_distance: bool, rows: Tensor, queries: int, keys: int) -> Tensor:

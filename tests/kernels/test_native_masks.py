@@ -1,0 +1,151 @@
+"""Masks as the native kernels read them: a program that allows what the mask allows, and attention under it that is the oracle's."""
+
+import hypothesis
+import numpy as np
+import pytest
+import torch
+from hypothesis import strategies
+
+import overt
+from compare import check
+from overt.kernels import native_masks, native_plain
+
+Q, K = 37, 70
+VISIBLE = torch.rand(K, generator=torch.Generator().manual_seed(1)) < 0.7
+PAIRS = torch.rand(2, 3, Q, K, generator=torch.Generator().manual_seed(2)) < 0.6
+IDS = torch.arange(K) // 9 - 1
+SHIFTS = torch.tensor([2, 40])
+
+MASKS = {
+    "causal": overt.Causal(),
+    "causal from the start": overt.Causal(offset=0),
+    "causal by entry": overt.Causal(offset=SHIFTS),
+    "window": overt.Window(5, 2),
+    "window without a past": overt.Window(0, None),
+    "window without an end": overt.Window(None, 3, offset=SHIFTS),
+    "everything": overt.Window(None, None),
+    "nothing": overt.Window(-100, 0),
+    "length": overt.Lengths(40),
+    "lengths": overt.Lengths(torch.tensor([0, 65], dtype=torch.int32)),
+    "lengths of queries": overt.Lengths(torch.tensor([70, 64]), queries=torch.tensor([5, 37])),
+    "keys": overt.masks.Keys(VISIBLE),
+    "keys by entry": overt.masks.Keys(torch.stack([VISIBLE, ~VISIBLE])),
+    "documents": overt.Documents(IDS, query_ids=IDS[:Q]),
+    "documents by entry": overt.Documents(torch.stack([IDS, IDS.flip(0)]), query_ids=IDS[:Q].int()),
+    "pairs": overt.Dense(PAIRS),
+    "pairs for all": overt.Dense(PAIRS[0, 0]),
+    "rows": overt.Dense(PAIRS[..., :1]),
+    "keys by head": overt.Dense(PAIRS[:, :, :1]),
+    "transposed pairs": overt.Dense(torch.ones(K, Q).tril().bool().T),
+    "padded and causal": overt.Lengths(torch.tensor([30, 65])) & overt.Causal() & overt.Window(20, None),
+    "pairs and causal": overt.Dense(PAIRS) & overt.Causal() & overt.masks.Keys(VISIBLE),
+    "global tokens": overt.Window(3, 3) | overt.Lengths(2) | overt.Documents(IDS, query_ids=IDS[:Q]),
+    "not causal": ~overt.Causal(),
+    "neither": ~(overt.Causal() | overt.Dense(PAIRS)) & overt.Lengths(60),
+    "not a length": ~overt.Lengths(torch.tensor([0, 65])),
+}
+
+
+def blockwise(mask):
+    """What the mask itself says: (2, 3, Q, K)."""
+    return mask.bind(2, Q, K).block(torch.arange(Q), torch.arange(K)).expand(2, 3, Q, K)
+
+
+def by_program(mask):
+    program, arrays = native_masks.lowered(mask.bind(2, Q, K), Q, K, torch.device("cpu"))
+    return native_plain.allowed(program, arrays, torch.arange(Q), K).expand(2, 3, Q, K)
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_the_program_allows_what_the_mask_allows(name):
+    assert torch.equal(by_program(MASKS[name]), blockwise(MASKS[name]))
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_attention_under_each_mask_gives_the_oracles_numbers(name):
+    random = np.random.default_rng(0)
+    arrays = [random.normal(size=shape) for shape in ((2, 3, Q, 4), (2, 3, K, 4), (2, 3, K, 3))]
+    params = {"weight": torch.tensor(random.normal(size=4)), "activation": "tanh"}
+    with overt.path("native"):
+        check(arrays, score="additive", params=params, mask=MASKS[name], allowed=blockwise(MASKS[name]))
+
+
+@pytest.mark.parametrize("name", ["causal", "padded and causal", "lengths of queries", "window"])
+def test_a_conjunction_of_ranges_is_two_numbers_a_row(name):
+    program, arrays = native_masks.lowered(MASKS[name].bind(2, Q, K), Q, K, torch.device("cpu"))
+    assert program == [native_masks.RANGES]
+    assert [array.shape[-1] for array in arrays] == [Q, Q]
+
+
+def test_a_tensor_of_pairs_is_not_copied():
+    _, (array,) = native_masks.lowered(MASKS["transposed pairs"].bind(2, Q, K), Q, K, torch.device("cpu"))
+    assert array.data_ptr() == MASKS["transposed pairs"].allowed.data_ptr()
+
+
+def leaves(batch, queries, keys):
+    """Masks of one kind, of any size."""
+    number = strategies.integers(-2, keys + 2)
+    side = strategies.one_of(strategies.none(), strategies.integers(-1, 5))
+    entries = strategies.lists(number, min_size=batch, max_size=batch).map(torch.tensor)
+    seeds = strategies.integers(0, 99).map(lambda seed: torch.Generator().manual_seed(seed))
+    return strategies.one_of(
+        strategies.builds(overt.Causal, offset=strategies.one_of(strategies.none(), number, entries)),
+        strategies.builds(overt.Window, side, side, offset=strategies.one_of(strategies.none(), number, entries)),
+        strategies.builds(overt.Lengths, strategies.one_of(number, entries), strategies.one_of(strategies.none(), entries)),
+        seeds.map(lambda g: overt.masks.Keys(torch.rand(batch, keys, generator=g) < 0.5)),
+        seeds.map(lambda g: overt.Dense(torch.rand(batch, queries, keys, generator=g) < 0.5)),
+        seeds.map(
+            lambda g: overt.Documents(
+                torch.randint(-1, 3, (keys,), generator=g), query_ids=torch.randint(-1, 3, (batch, queries), generator=g)
+            )
+        ),
+    )
+
+
+def combined(masks):
+    pair = strategies.tuples(masks, masks)
+    return strategies.one_of(
+        pair.map(lambda both: both[0] & both[1]), pair.map(lambda both: both[0] | both[1]), masks.map(lambda m: ~m)
+    )
+
+
+@hypothesis.settings(max_examples=60)
+@hypothesis.given(strategies.data())
+def test_any_combination_at_any_size_is_attended_under_as_the_oracle_does(data):
+    batch, queries, keys = (data.draw(strategies.integers(1, most)) for most in (3, 40, 70))
+    mask = data.draw(strategies.recursive(leaves(batch, queries, keys), combined, max_leaves=6))
+    hypothesis.assume(native_masks.refusal(mask) is None)
+    random = np.random.default_rng(0)
+    arrays = [random.normal(size=(batch, *shape)) for shape in ((queries, 3), (keys, 3), (keys, 2))]
+    allowed = mask.bind(1, queries, keys).block(torch.arange(queries), torch.arange(keys)).expand(batch, queries, keys)
+    with overt.path("native"):
+        check(arrays, score="additive", params={"weight": torch.ones(3), "activation": "sigmoid"}, mask=mask, allowed=allowed)
+
+
+def refused(mask):
+    x = torch.ones(2, 3, 9, 4)
+    return overt.plan(x, x, x, score=overt.Additive(torch.ones(4)), mask=mask).refused.get("native")
+
+
+def test_a_mask_of_ones_own_goes_to_the_blocks_with_the_reason():
+    class Even:
+        def block(self, rows, keys):
+            return (rows[:, None] + keys) % 2 == 0
+
+    assert refused(Even()) == "native kernels do not know the mask Even"
+    assert refused(overt.Causal() & Even()) == "native kernels do not know the mask Even"
+
+
+def test_a_mask_that_combines_too_many_goes_to_the_blocks_with_the_reason():
+    deep = overt.Causal()
+    for _ in range(native_masks.MOST_PENDING - 1):
+        deep = overt.Lengths(3) | deep
+    assert refused(deep) is None
+    assert refused(overt.Lengths(3) | deep) == "the mask combines more than 7 others at once"
+
+
+def test_a_long_chain_of_masks_needs_no_depth():
+    chain = overt.Dense(torch.ones(9, 9, dtype=torch.bool))
+    for _ in range(20):
+        chain = (chain & overt.Dense(torch.ones(9, 9, dtype=torch.bool))) | overt.Causal()
+    assert refused(chain) is None
