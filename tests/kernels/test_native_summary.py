@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def drawn(*shape, dtype="float32"):
     return np.random.standard_normal(shape).astype(dtype)
 
 
-def summarised(query, key, value=None, *, weight=None, activation="tanh", scale=1.0, softcap=0.0, program=(), arrays=(),
+def summarised(query, key, value=None, *, weight=None, activation="tanh", scale: Any = 1.0, softcap=0.0, program=(), arrays=(),
                bias=None, by_distance=False, sink=None, heat=None, top=3, edges=(None, None), threads=1):  # fmt: skip
     """What the kernel writes over memory that holds NaN."""
     number = np.float64 if query.dtype == np.float64 else np.float32
@@ -43,7 +44,7 @@ def summarised(query, key, value=None, *, weight=None, activation="tanh", scale=
     shapes = {"lse": [queries], "entropy": [queries], "received": [keys], "top_weights": [queries, top]}
     shapes |= {} if edges[0] is None else {"map_mean": cells, "map_max": cells}
     shapes |= {} if value is None else {"output": [queries, value.shape[-1]]}
-    found = {name: np.full([*batch, *shape], np.nan, number) for name, shape in shapes.items()}
+    found: dict[str, np.ndarray] = {name: np.full([*batch, *shape], np.nan, number) for name, shape in shapes.items()}
     found["top_keys"] = np.full([*batch, queries, top], -7, np.int32)
     numbers = [None if each is None else np.asarray(each, np.float64) for each in (scale, sink, heat)]
     native.module().summary(
