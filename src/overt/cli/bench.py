@@ -136,11 +136,11 @@ def _times(ink: Ink, result: Result, limit: Bound | None) -> Iterator[list[Text]
     yield [ink.text(head, "dim") for head in heads]
     for name, times in sorted(result.times.items(), key=lambda item: item[1].median):
         low, high = times.quartiles
-        unit, letters = (1e3, "ms") if times.median < 1 else (1.0, "s")
+        unit = 1 if times.median >= 1 else 1e3  # as the median's
         ratio = result.ratio(name)
         share = 100 * limit.seconds / times.median if limit else None
         cells = (
-            f"{times.median * unit:.4g} {letters}",
+            _duration(times.median),
             f"{low * unit:.4g} – {high * unit:.4g}",
             str(len(times.seconds)),
             f"{result.case.terms / times.median / 1e9:.3g}",
@@ -148,6 +148,10 @@ def _times(ink: Ink, result: Result, limit: Bound | None) -> Iterator[list[Text]
             f"{result.memory[name] / 1e6:.1f} MB" if name in result.memory else _short(share) + " %" * (share is not None),
         )
         yield [ink.text(name), ink.text(cells[0], "bold"), *(ink.text(cell) for cell in cells[1:])]
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.4g} s" if seconds >= 1 else f"{seconds * 1e3:.4g} ms"
 
 
 def _short(number: float | None) -> str:
@@ -163,9 +167,12 @@ def _told(ink: Ink, result: Result, limit: Bound | None) -> Iterable[Text]:
         speed = f"is {ratio:.1f} times as fast as" if ratio >= 1 else f"takes {1 / ratio:.2f} times as long as"
         yield from ink.prose(f"{ours} {speed} {best}, the fastest other.", lead="  ")
     if limit is not None:
-        told = f"bound: {limit.seconds * 1e3:.3g} ms of {limit.applies}"
-        beside = f"; divisions beside them {limit.division * 1e3:.3g} ms" if limit.applies == "multiply-adds" else ""
-        yield from ink.prose(told + beside + f". Compared: {result.compared}.", "dim")
+        told = f"bound: {_duration(limit.seconds)} of {limit.applies}"
+        if limit.applies == "multiply-adds":
+            told += f" ({_duration(limit.with_sums)} with sums, divisions beside them {_duration(limit.division)})"
+        yield from ink.prose(told, "dim")
+    if result.compared:
+        yield from ink.prose(f"compared: {result.compared}", "dim")
 
 
 def _numbers(options: Options, limits: Ceilings, found: list[tuple[Result, Bound | None]]) -> str:

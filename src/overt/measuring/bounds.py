@@ -9,35 +9,37 @@ from overt.measuring.ceilings import Ceilings
 
 @dataclass(frozen=True)
 class Count:
-    """Operations on one number: `multiplies` are products and multiply-adds; sums and comparisons are not counted."""
+    """Operations on one number: products and multiply-adds; sums and comparisons; divisions."""
 
     multiplies: float
+    sums: float = 0.0
     divisions: float = 0.0
 
     def __add__(self, other: "Count") -> "Count":
-        return Count(self.multiplies + other.multiplies, self.divisions + other.divisions)
+        return Count(self.multiplies + other.multiplies, self.sums + other.sums, self.divisions + other.divisions)
 
     def __mul__(self, times: float) -> "Count":
-        return Count(self.multiplies * times, self.divisions * times)
+        return Count(self.multiplies * times, self.sums * times, self.divisions * times)
 
 
-EXPONENTIAL = Count(11)
-# One term of a score, four of which share a division: 4 for the denominators, 5 to join them.
-SCORE = Count(9 / 4, 1 / 4)
-# One term of the backward pass: the score once more; four reciprocals of one division (4 + 9); r − r², and what it adds to the
-# gradients of query, key and weight.
-SCORE_GRADIENTS = SCORE + Count(13 / 4, 1 / 4) + Count(4)
+EXPONENTIAL = Count(multiplies=11, sums=4)
+# A term of a score: four share a division.
+TERM = Count(multiplies=9 / 4, sums=3 / 4, divisions=1 / 4)
+# A term of the backward pass: its reciprocal, two of which share a division, the score once more, and the slope.
+TERM_BACKWARD = Count(multiplies=14 / 4 + 2, sums=3, divisions=2 / 4)
 
 
 @dataclass(frozen=True)
 class Bound:
     """Seconds that a case takes at least: by its products, and by the bytes that it reads and writes.
 
-    `division` is what a divider that does nothing else would need; it works beside the multipliers, and is no part of the bound.
+    Two more figures are no part of the bound, since not every processor has to wait for them: `with_sums`, where sums are made
+    by the units that multiply; `division`, what a divider needs that works beside them.
     """
 
     arithmetic: float
     memory: float
+    with_sums: float
     division: float
 
     @property
@@ -52,25 +54,25 @@ class Bound:
 
 
 def operations(case: Case) -> Count:
-    """The least number of operations that the case's formula takes in the form that docs/kernels.md derives."""
+    """The operations of the case's formula in the form that docs/kernels.md derives."""
     width = case.features  # values have as many features as keys
     pairs = prod((*case.batch, case.queries, case.keys))
     if case.work == "summary":  # the scores twice: for the sum of the exponentials, and for all that needs the weights
-        return (Count(width) + EXPONENTIAL) * (2 * pairs) + Count(2) * pairs
-    packed = EXPONENTIAL * (prod(case.batch) * (case.queries + case.keys) * case.features)
-    forward = SCORE * case.terms + (EXPONENTIAL + Count(width)) * pairs
-    backward = SCORE_GRADIENTS * case.terms + (EXPONENTIAL + Count(2 * width + 1)) * pairs
-    return packed + forward + (packed + backward if case.backward else Count(0))
+        return (Count(width, 2) + EXPONENTIAL) * (2 * pairs) + Count(2, 3) * pairs
+    packing = EXPONENTIAL * (prod(case.batch) * (case.queries + case.keys) * case.features)
+    count = packing + TERM * case.terms + (EXPONENTIAL + Count(width, 2)) * pairs
+    if case.backward:
+        count += packing + TERM_BACKWARD * case.terms + (EXPONENTIAL + Count(2 * width + 1, 2)) * pairs
+    return count
 
 
 def moved(case: Case, itemsize: int) -> int:
     """The bytes that are read and written where everything is touched once in each pass."""
     queries, keys = (prod(case.batch) * length * case.features for length in (case.queries, case.keys))
-    forward = queries + 2 * keys + queries  # query, key, value; output
-    if case.work == "summary":
-        return (queries + keys + keys + queries) * itemsize
-    # query, key, value, output and upstream; the gradients of the first three
-    backward = 3 * queries + 2 * keys + queries + 2 * keys
+    if case.work == "summary":  # each pass reads queries and keys
+        return 2 * (queries + keys) * itemsize
+    forward = 2 * queries + 2 * keys  # query and output; key and value
+    backward = 4 * queries + 4 * keys  # query, output, upstream, gradient; key, value, their gradients
     return (forward + (backward if case.backward else 0)) * itemsize
 
 
@@ -78,9 +80,10 @@ def bound(case: Case, itemsize: int, ceilings: Ceilings) -> Bound | None:
     """The bound of the case on this machine; None where the native kernels, which measure it, are not there."""
     if ceilings.multiply_adds is None or ceilings.divisions is None:
         return None
-    count, slower = operations(case), itemsize / 4  # half as many numbers of twice the size in a vector
+    count, larger = operations(case), itemsize / 4  # a vector has half as many numbers of twice the size
     return Bound(
-        arithmetic=count.multiplies * slower / ceilings.multiply_adds,
+        arithmetic=count.multiplies * larger / ceilings.multiply_adds,
         memory=moved(case, itemsize) / ceilings.copy,
-        division=count.divisions * slower / ceilings.divisions,
+        with_sums=(count.multiplies + count.sums) * larger / ceilings.multiply_adds,
+        division=count.divisions * larger / ceilings.divisions,
     )

@@ -1,6 +1,5 @@
-"""What this machine can do at most: multiply, multiply-add, divide, copy. Each rate is the median of a few runs."""
+"""What this machine can do at most: multiply, multiply-add, divide, copy. Each rate is that of the best of a few runs."""
 
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ def measured(threads: int) -> Ceilings:
     if not native.available():
         return Ceilings(matmul, None, None, copy, None)
     loops = native.module().multiply_add_rate, native.module().divide_rate
-    multiply_adds, divisions = (statistics.median(loop(threads, _SECONDS) for _ in range(_RUNS)) for loop in loops)
+    multiply_adds, divisions = (max(loop(threads, _SECONDS) for _ in range(_RUNS)) for loop in loops)
     return Ceilings(matmul, multiply_adds, divisions, copy, native.level())
 
 
@@ -51,4 +50,4 @@ def _rate(amount: float, run: Callable[[], object]) -> float:
         start = time.perf_counter()
         run()
         times.append(time.perf_counter() - start)
-    return amount / statistics.median(times)
+    return amount / min(times)

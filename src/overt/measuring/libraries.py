@@ -3,6 +3,8 @@
 import importlib
 import importlib.util
 import os
+import sys
+from contextlib import redirect_stdout
 from typing import Any
 from unittest import mock
 
@@ -27,7 +29,7 @@ def keras() -> Contender:
 
 def _keops(inputs: Inputs) -> tuple[Run, str]:
     _installed("pykeops")
-    symbols = importlib.import_module("pykeops.torch").LazyTensor
+    symbols = _keops_symbols()
 
     def attention(query: Tensor, key: Tensor, value: Tensor, weight: Tensor) -> Tensor:
         queries, keys = symbols(query[:, :, None]), symbols(key[:, None])  # (B, Q, 1, D), (B, 1, K, D)
@@ -36,6 +38,13 @@ def _keops(inputs: Inputs) -> tuple[Run, str]:
         return scores.sumsoftmaxweight(symbols(value[:, None]), axis=2)  # (B, Q, E)
 
     return differentiated(attention, inputs.tensors), ""
+
+
+def _keops_symbols() -> Any:
+    """KeOps's tensors of symbols; what it tells while it loads goes to stderr, and of compiling it tells nothing."""
+    with redirect_stdout(sys.stderr):
+        importlib.import_module("pykeops").set_verbose(False)
+        return importlib.import_module("pykeops.torch").LazyTensor
 
 
 def _keras(inputs: Inputs) -> tuple[Run, str]:
