@@ -37,8 +37,14 @@ def test_weights_of_a_query_that_may_attend_to_nothing_are_zeros():
 
 @pytest.mark.parametrize("normalizer", [overt.Softmax(), overt.Sparsemax(), overt.Entmax(1.3), overt.Sigmoid(), overt.Sum()])
 @pytest.mark.parametrize("nasty", NASTY)
-@pytest.mark.parametrize("score", ["dot", "additive", "gaussian", "cosine"])
-def test_a_masked_key_is_as_good_as_deleted_whatever_it_holds(score, nasty, normalizer):
+@pytest.mark.parametrize(
+    ("score", "paths"),
+    [
+        *((score, ["torch", "native", "blocked"]) for score in ("dot", "additive", "gaussian", "cosine")),
+        ("additive", ["blocked"]),
+    ],
+)
+def test_a_masked_key_is_as_good_as_deleted_whatever_it_holds(score, paths, nasty, normalizer):
     query, key, value = tensors((2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 4))
     weight = torch.ones(4, dtype=torch.float64)
     pieces = {"dot": overt.Dot(), "additive": overt.Additive(weight), "gaussian": overt.Gaussian(1.0), "cosine": overt.Cosine()}
@@ -51,7 +57,8 @@ def test_a_masked_key_is_as_good_as_deleted_whatever_it_holds(score, nasty, norm
         copy[..., [1, 4], :] = nasty
         spoiled.append(copy.requires_grad_())
     mask = torch.isin(torch.arange(7), kept)
-    found = overt.attend(query, *spoiled, score=pieces[score], normalizer=normalizer, mask=mask)
+    with overt.path(*paths):
+        found = overt.attend(query, *spoiled, score=pieces[score], normalizer=normalizer, mask=mask)
     close(found.detach(), wanted.detach(), 1e-12, "output")
     for gradient, wanted_gradient in zip(
         torch.autograd.grad(found.square().sum(), (query, *spoiled)), wanted_gradients, strict=True

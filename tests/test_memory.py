@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import overt
-from overt.kernels import blocked
+from overt.kernels import blocked, native_plain
 
 N, D, HEADS = 512, 16, 2
 
@@ -42,6 +42,13 @@ CALLS = {
     "relative": {"bias": overt.RelativePosition(torch.zeros(HEADS, 9))},
     "key bias": {"bias": torch.zeros(N)},
     "additive": {"score": overt.Additive(torch.ones(D, requires_grad=True))},
+    "additive, masked": {
+        "score": overt.Additive(torch.ones(D, requires_grad=True)),
+        "mask": overt.Window(9, 0) | overt.Documents(torch.arange(N) // 50),
+        "bias": overt.RelativePosition(torch.zeros(HEADS, 9, requires_grad=True)),
+        "dropout": 0.1,
+    },
+    "additive, sparsemax": {"score": overt.Additive(torch.ones(D, requires_grad=True)), "normalizer": overt.Sparsemax()},
     "gaussian": {"score": overt.Gaussian(1.0), "mask": overt.Causal()},
     "cosine": {"score": overt.Cosine(), "normalizer": overt.Sigmoid()},
     "sparsemax": {"normalizer": overt.Sparsemax()},
@@ -61,7 +68,7 @@ def test_no_operator_makes_n_by_n_forward_or_backward(name):
     assert seen.elements <= N * N // 2
 
 
-@pytest.mark.parametrize("name", ["dot", "causal", "additive"])
+@pytest.mark.parametrize("name", ["dot", "causal", "additive", "cosine"])
 def test_a_summary_makes_no_n_by_n(name):
     x = torch.randn(HEADS, N, D)
     with Largest() as seen:
@@ -85,6 +92,26 @@ def alive():
             storage = thing.untyped_storage()
             storages[storage.data_ptr()] = storage.nbytes()
     return sum(storages.values())
+
+
+@pytest.mark.parametrize("name", ["additive", "additive, masked", "additive, sparsemax"])
+def test_nor_does_the_plain_formula_of_what_has_a_native_kernel(name):
+    x = torch.randn(HEADS, N, D, requires_grad=True)
+    with overt.path("blocked"), Largest() as seen:
+        overt.attend(x, x, x, **CALLS[name]).sum().backward()
+    assert seen.elements <= N * N // 2
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_the_native_kernel_and_its_second_derivative_make_no_n_by_n(create_graph, monkeypatch):
+    monkeypatch.setattr(native_plain, "BLOCK", HEADS * N * D * 4)
+    x, options = torch.randn(HEADS, N, D, requires_grad=True), CALLS["additive, masked"]
+    with overt.path("native"), Largest() as seen:
+        output = overt.attend(x, x, x, **options)
+        (gradient,) = torch.autograd.grad(output.square().sum(), x, create_graph=create_graph)
+        if create_graph:
+            gradient.square().sum().backward()
+    assert seen.elements <= N * N // 2
 
 
 @pytest.mark.parametrize("name", CALLS)

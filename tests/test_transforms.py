@@ -16,6 +16,7 @@ OPTIONS = {
     "causal": lambda w, t: {"mask": overt.Causal()},
     "torch's kernel, general": lambda w, t: {"score": overt.Bilinear(torch.outer(w, w))},
     "additive": lambda w, t: {"score": overt.Additive(w), "mask": overt.Causal(), "normalizer": overt.Softmax(temperature=t)},
+    "additive, sigmoid": lambda w, t: {"score": overt.Additive(w), "bias": t, "normalizer": overt.Sigmoid()},
     "general": lambda w, t: {"score": overt.Bilinear(torch.outer(w, w)), "bias": t},
     "gaussian": lambda w, t: {"score": overt.Gaussian(t), "normalizer": overt.Sparsemax()},
     "cosine": lambda w, t: {"score": overt.Cosine(t), "normalizer": overt.Entmax()},
@@ -97,7 +98,7 @@ def test_compiled_without_a_break_it_gives_the_same_numbers(name):
         return overt.attend(q, k, v, **OPTIONS[name](w, t))
 
     compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
-    leaves = [*inputs, w, t] if name in ("additive", "general") else inputs
+    leaves = [*inputs, w, t] if name in ("additive", "additive, sigmoid", "general") else inputs
     wanted, found = call(*inputs, w, t), compiled(*inputs, w, t)
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
     for a, b in zip(*(torch.autograd.grad(output.square().sum(), leaves) for output in (found, wanted)), strict=True):

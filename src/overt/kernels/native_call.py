@@ -16,7 +16,7 @@ from overt.normalizers import Softmax
 from overt.scores import Additive, Score
 
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-_MISSING = native.why_not()
+MISSING = native.why_not()
 
 
 def refusal(call: Call) -> str | None:
@@ -63,7 +63,7 @@ def other_place(call: Call) -> str | None:
         return "native kernels run on the CPU"
     if call.query.dtype not in _DTYPES or (isinstance(call.bias, Tensor) and call.bias.dtype not in _DTYPES):
         return "native kernels compute float64, float32, float16 and bfloat16"
-    return _MISSING and f"the native core is not available: {_MISSING}"
+    return MISSING and f"the native core is not available: {MISSING}"
 
 
 def _held(call: Call) -> list[Tensor]:
@@ -144,6 +144,8 @@ def heated(call: Call, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Ten
 
 def scored(call: Call) -> Call:
     """A ready call whose additive scores come from the native kernel, where it can give them: it holds no (..., Q, K, D)."""
+    if MISSING and type(call.score) is Additive and not torch.compiler.is_compiling():
+        native.warn_if_missing()
     if type(call.score) is not Additive or call.transformed or _other_mode(call) or other_place(call):
         return call
     return replace(call, score=NativeScores(call.score.weight, call.score.activation))

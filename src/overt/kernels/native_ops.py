@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor
 from torch.library import Library
 
 from overt.kernels import native, native_plain
@@ -191,6 +192,7 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.rest = given._replace(
         query=None, key=None, value=None, weight=None, bias=None, sink=None, heat=None, seed=None, arrays=[]
     )  # type: ignore[arg-type]
+    ctx.leaves = len(given.arrays)
     ctx.mark_non_differentiable(output[1])
     held = (given.query, given.key, given.value, given.weight, given.bias, given.sink, given.heat, given.seed)
     ctx.save_for_backward(*held, *output, *given.arrays)
@@ -203,12 +205,19 @@ def _backward(ctx: Any, upstream: Tensor, _: Any) -> tuple[Any, ...]:
     )
     wanted = [given.query, given.key, given.value, given.weight, given.bias, given.sink]
     wanted = [tensor if needed else None for tensor, needed in zip(wanted, _needed(ctx), strict=True)]
-    if torch.is_grad_enabled():
-        found = _again(native_plain.additive(*given), wanted, upstream)
+    if _by_formula(upstream):
+        found = _again(native_plain.additive, given, wanted, upstream)
     else:
         found = _own_shapes(given, wanted, additive_gradients(given, output, lse, upstream, wanted[4] is not None), lse)
     d_query, d_key, d_value, d_weight, d_bias, d_sink = found
     return d_query, d_key, d_value, d_weight, None, None, None, None, d_bias, None, d_sink, None, None, None
+
+
+def _backward_listed(ctx: Any, upstream: Tensor, _: Any) -> tuple[Any, ...]:
+    """The same for an operator that is given tensors in a list: to torch, each empty list is one, and has a list of gradients."""
+    gradients = list(_backward(ctx, upstream, _))
+    gradients[5:8] = [] if not ctx.rest.batch else None, [] if not ctx.rest.program else None, [None] * ctx.leaves
+    return tuple(gradients)
 
 
 def _needed(ctx: Any) -> tuple[bool, ...]:
@@ -240,10 +249,17 @@ def _summed(gradient: Tensor, tensor: Tensor) -> Tensor:
     return gradient.sum_to_size(tensor.shape).to(tensor.dtype)
 
 
-def _again(output: Tensor, wanted: list[Tensor | None], upstream: Tensor) -> list[Tensor | None]:
-    """Gradients that have a derivative themselves, from the plain formula's output."""
-    leaves = [tensor for tensor in wanted if tensor is not None]
-    gradients = iter(torch.autograd.grad(output, leaves, upstream, create_graph=True, allow_unused=True))
+def _by_formula(upstream: Tensor) -> bool:
+    """Whether the gradients need derivatives themselves, or are mapped over by autograd's own vmap, which no operator can join."""
+    return torch.is_grad_enabled() or is_legacy_batchedtensor(upstream)
+
+
+def _again(formula: Any, inputs: Any, wanted: list[Tensor | None], upstream: Tensor) -> list[Tensor | None]:
+    """Gradients of the plain formula, which have a derivative."""
+    twice, leaves = torch.is_grad_enabled(), [tensor for tensor in wanted if tensor is not None]
+    with torch.enable_grad():
+        output = formula(*inputs)
+    gradients = iter(torch.autograd.grad(output, leaves, upstream, create_graph=twice, allow_unused=True))
     return [None if tensor is None else next(gradients) for tensor in wanted]
 
 
@@ -255,8 +271,8 @@ def _keep_scores(ctx: Any, inputs: Any, output: Any) -> None:
 def _scores_backward(ctx: Any, upstream: Tensor) -> tuple[Any, ...]:
     query, key, weight = saved = ctx.saved_tensors
     wanted = [tensor if needed else None for tensor, needed in zip(saved, ctx.needs_input_grad, strict=False)]
-    if torch.is_grad_enabled():
-        found = _again(native_plain.additive_scores(query, key, weight, ctx.activation), wanted, upstream)
+    if _by_formula(upstream):
+        found = _again(native_plain.additive_scores, (*saved, ctx.activation), wanted, upstream)
     else:
         inputs = (query, key, weight, ctx.activation, ctx.batch, upstream)
         seen = seen_by_torch(query, upstream)
@@ -300,25 +316,6 @@ def register(name: str, schema: str, kernel: Any, fake: Any) -> None:
     torch.library.register_vmap(f"overt::{name}", batched(name), lib=_LIBRARY)
 
 
-def _differentiate(name: str, keep: Any, backward: Any) -> None:
-    def setup(ctx: Any, inputs: Any, output: Any) -> None:
-        keep(ctx, inputs, output)
-        # An operator's lists of tensors have lists of gradients; torch takes every empty list for one.
-        ctx.lists = {place: len(given) for place, given in enumerate(inputs) if isinstance(given, list) and _of_tensors(given)}
-
-    def lists(ctx: Any, *upstream: Any) -> tuple[Any, ...]:
-        return tuple(
-            [None] * ctx.lists[place] if place in ctx.lists else gradient
-            for place, gradient in enumerate(backward(ctx, *upstream))
-        )
-
-    torch.library.register_autograd(f"overt::{name}", lists, setup_context=setup, lib=_LIBRARY)
-
-
-def _of_tensors(given: list[Any]) -> bool:
-    return all(isinstance(each, Tensor) for each in given)
-
-
 register("additive", f"({_GIVEN}) -> (Tensor, Tensor)", _additive, _outputs)
 register(
     "additive_gradients",
@@ -334,5 +331,5 @@ register(
     _additive_scores_gradients,
     _scores_gradients,
 )
-_differentiate("additive", _keep, _backward)
-_differentiate("additive_scores", _keep_scores, _scores_backward)
+torch.library.register_autograd("overt::additive", _backward_listed, setup_context=_keep, lib=_LIBRARY)
+torch.library.register_autograd("overt::additive_scores", _scores_backward, setup_context=_keep_scores, lib=_LIBRARY)

@@ -106,13 +106,13 @@ def path(*names: str) -> Iterator[None]:
             cure="run overt doctor to see which there are",
         )
     global _permitted_compiled
-    token, before = _permitted.set(names), _permitted_compiled
+    token = _permitted.set(names)
     _permitted_compiled = names
     try:
         yield
     finally:
         _permitted.reset(token)
-        _permitted_compiled = before
+        _permitted_compiled = _permitted.get()
 
 
 def _reason(name: str, call: Call) -> str:
