@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import torch
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.live import Live
 from rich.text import Text
 
 from overt.errors import InputError
@@ -38,7 +38,7 @@ def bench(
     threads: Annotated[int | None, typer.Option(help="Threads for everybody. (default: torch's)", min=1)] = None,
     dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
     device: Annotated[str, typer.Option(help="cpu.")] = "cpu",
-    quick: Annotated[bool, typer.Option("--quick", help="A few cases, a few runs: under a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A few cases, a few runs.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write every time and every ceiling into this JSON file.")] = None,
 ) -> None:
     """Time overt beside other libraries on this machine.
@@ -57,16 +57,17 @@ def bench(
     options = Options(_dtype(dtype, device), threads or torch.get_num_threads(), runs, seconds)
     found: list[tuple[Result, Bound | None]] = []
     # A file that cannot be written is refused before the work.
-    with whole(out) if out else nullcontext() as place, _progress(len(cases)) as tell:
+    with whole(out) if out else nullcontext() as place:
         use_threads(options.threads)
-        tell("the machine's ceilings", False)
-        limits = ceilings.measured(options.threads)
+        with _telling("the machine") as tell:
+            tell("what it can do at most")
+            limits = ceilings.measured(options.threads)
         console.print(Piece(lambda ink: _machine(ink, options, limits)))
-        for each in cases:
-            result = measure(each, options, lambda what, each=each: tell(f"{each.name}: {what}", False))
+        for number, each in enumerate(cases, 1):
+            with _telling(f"{number} of {len(cases)} · {each.name}") as tell:
+                result = measure(each, options, tell)
             found.append((result, bound(each, options.dtype.itemsize, limits)))
             console.print(Piece(lambda ink: _case(ink, *found[-1])))
-            tell("", True)
         if place:
             place.write_text(_numbers(options, limits, found), encoding="utf-8")
     if out:
@@ -85,13 +86,15 @@ def _dtype(name: str, device: str) -> torch.dtype:
 
 
 @contextmanager
-def _progress(count: int) -> Iterator[Callable[[str, bool], None]]:
+def _telling(what: str) -> Iterator[Callable[[str], None]]:
     """What is being done, on a terminal; nothing in a pipe."""
-    console = Console(stderr=True)
-    columns = BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("{task.description}")
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=count)
-        yield lambda what, done: bar.update(task, description=what, advance=int(done))
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield lambda doing: None
+        return
+    # Nothing that moves: it would take time from what is measured.
+    with Live(console=console, auto_refresh=False, transient=True) as line:
+        yield lambda doing: line.update(f"{what}: {doing} …", refresh=True)
 
 
 def _list(ink: Ink, cases: list[Case]) -> Iterable[Text]:
@@ -160,8 +163,7 @@ def _short(number: float | None) -> str:
 
 def _told(ink: Ink, result: Result, limit: Bound | None) -> Iterable[Text]:
     """The comparison in a sentence, and what bounds the case."""
-    best = result.best_other
-    ours = next((name for name in result.times if name != best and name.startswith("overt")), None)
+    best, ours = result.fastest(ours=False), result.fastest(ours=True)
     if best is not None and ours is not None:
         ratio = result.ratio(ours) or 0.0
         speed = f"is {ratio:.1f} times as fast as" if ratio >= 1 else f"takes {1 / ratio:.2f} times as long as"

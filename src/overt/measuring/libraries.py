@@ -8,6 +8,7 @@ from contextlib import redirect_stdout
 from typing import Any
 from unittest import mock
 
+import torch
 from torch import Tensor
 
 from overt.measuring.cases import Inputs
@@ -49,11 +50,13 @@ def _keops_symbols() -> Any:
 
 def _keras(inputs: Inputs) -> tuple[Run, str]:
     _installed("keras")
+    if inputs.query.dtype != torch.float32:
+        raise Unable("its scores are made in the number type asked for, its softmax in float32")
     short = too_much(inputs, _HELD if inputs.upstream is None else _HELD_BACKWARD)
     if short is not None:
         raise Unable(short)
     library = _keras_on_torch()
-    layer = library.layers.AdditiveAttention(use_scale=True, dtype=str(inputs.query.dtype).removeprefix("torch."))
+    layer = library.layers.AdditiveAttention(use_scale=True)
     layer.build([inputs.query.shape, inputs.value.shape, inputs.key.shape])
 
     def attention(query: Tensor, key: Tensor, value: Tensor, weight: Tensor) -> Tensor:

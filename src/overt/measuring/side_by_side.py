@@ -45,16 +45,15 @@ class Result:
     wrong: dict[str, str] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)  # bytes above the inputs
 
-    @property
-    def best_other(self) -> str | None:
-        """The fastest of the contenders that are not overt's."""
-        ours = {contender.name for contender in CONTENDERS[self.case.work] if contender.ours}
-        others = [name for name in self.times if name not in ours]
-        return min(others, key=lambda name: self.times[name].median, default=None)
+    def fastest(self, *, ours: bool) -> str | None:
+        """The contender of least median, among overt's own or among the others."""
+        asked = {contender.name for contender in CONTENDERS[self.case.work] if contender.ours == ours}
+        return min(asked & set(self.times), key=lambda name: self.times[name].median, default=None)
 
     def ratio(self, name: str) -> float | None:
-        """How many times as fast as the best other."""
-        return None if self.best_other is None else self.times[self.best_other].median / self.times[name].median
+        """How many times as fast as the fastest other."""
+        other = self.fastest(ours=False)
+        return None if other is None else self.times[other].median / self.times[name].median
 
 
 def measure(case: Case, options: Options, tell: Tell = lambda what: None) -> Result:
