@@ -212,7 +212,9 @@ class Backward {
         Index row = at.entry * inputs.queries + at.row + r;
         if (passed && static_cast<const T*>(passed->lse)[row] == -__builtin_inf()) return 0;
         int held = 0;
-        for (int c = first; c < first + count; c++) {
+        if (seen == Seen::all && !given && !inputs.bias.data)
+            for (; held < count; held++) which[held] = first + held;
+        for (int c = first + held; c < first + count; c++) {
             which[held] = c;
             bool barred = seen == Seen::some && !desk.allowed[r * KEYS + c];
             held += !barred && (given ? given[row * inputs.keys + at.key + c] != 0 : desk.biases[r * KEYS + c] != -__builtin_inf());

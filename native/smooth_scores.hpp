@@ -103,17 +103,19 @@ class SmoothScores {
     // The scores of one query and N keys that follow each other.
     template <int N>
     void pairs(const T* query, const T* keys, const Way* ways, T* out) const {
-        V total[N] = {};
-        for (Index d = 0; d < wide; d += GROUP * W, ways++) {
-            if (*ways == Way::shared) {
-                shared<N>(query + d, keys + d, inverse + d, total);
-            } else if (*ways == Way::capped) {
-                capped<N>(query + d, keys + d, inverse + d, total);
-            } else {
-                for (Index e = d; e < least(d + GROUP * W, wide); e += W)
-                    *ways == Way::single ? single<N>(query + e, keys + e, inverse + e, total)
-                                         : plain<N>(query + ROWS * wide + e, keys + e, share + e, total);
-            }
+        V total[N];
+        for (int n = 0; n < N; n++) total[n] = V{};
+        for (Index d = 0; d < wide;) {
+            Way now = ways[d / (GROUP * W)];
+            Index from = d;
+            while (d < wide && ways[d / (GROUP * W)] == now) d += GROUP * W;
+            if (now == Way::shared)
+                shared<N, false>(query, keys, from, d, total);
+            else if (now == Way::capped)
+                shared<N, true>(query, keys, from, d, total);
+            else
+                for (Index e = from; e < least(d, wide); e += W)
+                    now == Way::single ? single<N>(query, keys, e, total) : plain<N>(query + ROWS * wide, keys, e, total);
         }
         T found[N];
         Sums<T, N>::of(total, found);
@@ -126,35 +128,35 @@ class SmoothScores {
         return fused(a + b, cd, (c + d) * ab) / (ab * cd);
     }
 
-    template <int N>
-    inline void shared(const T* query, const T* keys, const T* over, V* total) const {
-        V q0 = load(query), q1 = load(query + W), q2 = load(query + 2 * W), q3 = load(query + 3 * W);
-        V i0 = load(over), i1 = load(over + W), i2 = load(over + 2 * W), i3 = load(over + 3 * W);
-        for (int n = 0; n < N; n++) {
-            const T* k = keys + n * wide;
-            total[n] += joined(fused(q0, load(k), i0), fused(q1, load(k + W), i1), fused(q2, load(k + 2 * W), i2),
-                               fused(q3, load(k + 3 * W), i3));
-        }
+    // Groups of features from `d` to `end`, all computed in one way; the sums stay in registers.
+    template <int N, bool CAPPED>
+    inline void shared(const T* query, const T* keys, Index d, Index end, V* total) const {
+        const T* over = inverse;
+        const Index step = wide;
+        V sum[N];
+        for (int n = 0; n < N; n++) sum[n] = total[n];
+        for (; d < end; d += GROUP * W)
+#pragma GCC unroll 4
+            for (int n = 0; n < N; n++) {
+                V y[GROUP];
+                for (int g = 0; g < GROUP; g++) {
+                    Index e = d + g * W;
+                    y[g] = fused(load(query + e), load(keys + n * step + e), load(over + e));
+                    if (CAPPED) y[g] = held<T>(y[g]);
+                }
+                sum[n] += joined(y[0], y[1], y[2], y[3]);
+            }
+        for (int n = 0; n < N; n++) total[n] = sum[n];
     }
 
     template <int N>
-    inline void capped(const T* query, const T* keys, const T* over, V* total) const {
-        for (int n = 0; n < N; n++) {
-            V y[GROUP];
-            for (int g = 0; g < GROUP; g++)
-                y[g] = held<T>(fused(load(query + g * W), load(keys + n * wide + g * W), load(over + g * W)));
-            total[n] += joined(y[0], y[1], y[2], y[3]);
-        }
+    inline void single(const T* query, const T* keys, Index d, V* total) const {
+        for (int n = 0; n < N; n++) total[n] += T(1) / fused(load(query + d), load(keys + n * wide + d), load(inverse + d));
     }
 
     template <int N>
-    inline void single(const T* query, const T* keys, const T* over, V* total) const {
-        for (int n = 0; n < N; n++) total[n] += T(1) / fused(load(query), load(keys + n * wide), load(over));
-    }
-
-    template <int N>
-    inline void plain(const T* query, const T* keys, const T* part, V* total) const {
-        for (int n = 0; n < N; n++) total[n] += load(part) / (1 + exponential<T>(load(query) + load(keys + n * wide)));
+    inline void plain(const T* query, const T* keys, Index d, V* total) const {
+        for (int n = 0; n < N; n++) total[n] += load(share + d) / (1 + exponential<T>(load(query + d) + load(keys + n * wide + d)));
     }
 };
 

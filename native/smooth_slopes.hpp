@@ -62,16 +62,18 @@ class SmoothSlopes {
     void terms(const T* query, const T* keys, const int* which, T* kept, T* scores) const {
         const Way* ways = reinterpret_cast<const Way*>(keys + (KEYS + 2) * wide);
         const T* key[N];
-        V total[N] = {};
-        for (int n = 0; n < N; n++) key[n] = keys + which[n] * wide;
-        for (Index d = 0; d < wide; d += GROUP * W, ways++) {
-            if (*ways == Way::shared) {
-                shared<N, false>(query, key, d, kept, total);
-            } else if (*ways == Way::capped) {
-                shared<N, true>(query, key, d, kept, total);
-            } else {
-                for (Index e = d; e < least(d + GROUP * W, wide); e += W) alone<N>(query, key, e, *ways == Way::plain, kept, total);
-            }
+        V total[N];
+        for (int n = 0; n < N; n++) key[n] = keys + which[n] * wide, total[n] = V{};
+        for (Index d = 0; d < wide;) {
+            Way now = ways[d / (GROUP * W)];
+            Index from = d;
+            while (d < wide && ways[d / (GROUP * W)] == now) d += GROUP * W;
+            if (now == Way::shared)
+                shared<N, false>(query, key, from, d, kept, total);
+            else if (now == Way::capped)
+                shared<N, true>(query, key, from, d, kept, total);
+            else
+                for (Index e = from; e < least(d, wide); e += W) alone<N>(query, key, e, now == Way::plain, kept, total);
         }
         Sums<T, N>::of(total, scores);
         for (int n = 0; n < N; n++) scores[n] = constant - exponents.rate * scores[n];
@@ -105,31 +107,39 @@ class SmoothSlopes {
     double weight_gradient(double sum_of_gradients, double sum_of_terms) const { return sum_of_gradients - exponents.rate * sum_of_terms; }
 
    private:
+    // Groups of features from `d` to `end`, all computed in one way; the sums stay in registers.
     template <int N, bool CAPPED>
-    inline void shared(const T* query, const T* const* key, Index d, T* kept, V* total) const {
-        V q[GROUP], w[GROUP];
-        for (int g = 0; g < GROUP; g++) q[g] = load(query + d + g * W), w[g] = load(weight + d + g * W);
-        for (int n = 0; n < N; n++) {
-            V x[GROUP];
-            for (int g = 0; g < GROUP; g++) {
-                x[g] = fused(q[g], load(key[n] + d + g * W), every(T(1)));
-                if (CAPPED) x[g] = held<T>(x[g]);
+    inline void shared(const T* query, const T* const* key, Index d, Index end, T* kept, V* total) const {
+        const T *own_weight = weight, *own_key[N];
+        T* to[N];
+        V sum[N];
+        for (int n = 0; n < N; n++) sum[n] = total[n], own_key[n] = key[n], to[n] = kept + n * wide;
+        for (; d < end; d += GROUP * W)
+#pragma GCC unroll 4
+            for (int n = 0; n < N; n++) {
+                V x[GROUP], r[GROUP];
+                for (int g = 0; g < GROUP; g++) {
+                    x[g] = fused(load(query + d + g * W), load(own_key[n] + d + g * W), every(T(1)));
+                    if (CAPPED) x[g] = held<T>(x[g]);
+                }
+                reciprocals(x, r);
+                for (int g = 0; g < GROUP; g++) {
+                    store(to[n] + d + g * W, r[g]);
+                    sum[n] = fused(load(own_weight + d + g * W), r[g], sum[n]);
+                }
             }
-            V ab = x[0] * x[1], cd = x[2] * x[3], over_ab, over_cd;
-            if (FOUR) {
-                V over = T(1) / (ab * cd);
-                over_ab = over * cd, over_cd = over * ab;
-            } else {
-                over_ab = T(1) / ab, over_cd = T(1) / cd;
-            }
-            V r[GROUP] = {over_ab * x[1], over_ab * x[0], over_cd * x[3], over_cd * x[2]};
-            V sum = total[n];
-            for (int g = 0; g < GROUP; g++) {
-                store(kept + n * wide + d + g * W, r[g]);
-                sum = fused(w[g], r[g], sum);
-            }
-            total[n] = sum;
+        for (int n = 0; n < N; n++) total[n] = sum[n];
+    }
+
+    static inline void reciprocals(const V* x, V* r) {
+        V ab = x[0] * x[1], cd = x[2] * x[3], over_ab, over_cd;
+        if (FOUR) {
+            V over = T(1) / (ab * cd);
+            over_ab = over * cd, over_cd = over * ab;
+        } else {
+            over_ab = T(1) / ab, over_cd = T(1) / cd;
         }
+        r[0] = over_ab * x[1], r[1] = over_ab * x[0], r[2] = over_cd * x[3], r[3] = over_cd * x[2];
     }
 
     template <int N>
