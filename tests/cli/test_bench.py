@@ -9,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from overt.cli.main import app
-from overt.kernels import native
+from overt.kernels import native, native_call
 from overt.measuring import additive, bounds, cases, ceilings, compared, contender, libraries, side_by_side, summaries, turns
 from overt.measuring.cases import Case, drawn
 from overt.measuring.ceilings import Ceilings
@@ -181,6 +181,18 @@ def test_a_library_that_is_not_installed_is_said(monkeypatch):
     assert found.exit_code == 0
     assert "- KeOps: not installed: pip install pykeops" in found.stdout
     assert "- Keras: not installed: pip install keras" in found.stdout
+
+
+def test_native_kernels_that_are_not_there_are_said_and_no_other_path_timed_in_their_name(monkeypatch):
+    monkeypatch.setattr(native, "load", lambda: native.Loaded(None, "it was not compiled"))
+    monkeypatch.setattr(native_call, "MISSING", "it was not compiled")
+    join(monkeypatch, additive.native())
+    monkeypatch.setitem(side_by_side.CONTENDERS, "summary", [summaries.native(), summaries.yardstick()])
+    for case in (TINY, TINY_SUMMARY):
+        found = run("--case", case.name)
+        assert found.exit_code == 0, found.output
+        assert "- overt native: " in found.stdout
+        assert "it was not compiled" in " ".join(found.stdout.split())
 
 
 def test_another_library_that_fails_is_told_and_the_rest_timed(monkeypatch):
