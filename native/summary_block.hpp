@@ -25,20 +25,21 @@ struct Part {
 template <class T>
 struct Desk {
     Index stripes, wide;
-    T *queries, *tiles, *again, *barred, *values, *output, *bases, *keys_memory;
+    T *queries, *tiles, *again, *barred, *values, *output, *bases, *best, *keys_memory;
 
     static Index stripes_of(const Inputs& inputs) { return least(count(inputs.keys, KEYS * STRIPE), KEPT + 1); }
 
     static Index room(const Inputs& inputs, const Summary& to, Index query_room) {
         Index stripes = stripes_of(inputs), wide = to.output ? padded<T>(inputs.width) : 0;
         Index keys_room = stripes * STRIPE * static_cast<Index>(sizeof(Index) / sizeof(T));
-        return padded<T>(query_room) + stripes * (STRIPE * TILE + ROWS) + 2 * TILE + (KEYS + ROWS) * wide + padded<T>(keys_room) + 16;
+        return padded<T>(query_room) + stripes * (STRIPE * TILE + ROWS) + 2 * TILE + (KEYS + ROWS) * wide + ROWS * Best<T>::memory(to.top) +
+               padded<T>(keys_room);
     }
 
     Desk(const Inputs& inputs, const Summary& to, Index query_room, T* memory)
         : stripes(stripes_of(inputs)), wide(to.output ? padded<T>(inputs.width) : 0), queries(memory),
           tiles(queries + padded<T>(query_room)), again(tiles + stripes * STRIPE * TILE), barred(again + TILE), values(barred + TILE),
-          output(values + KEYS * wide), bases(output + ROWS * wide), keys_memory(bases + stripes * ROWS) {}
+          output(values + KEYS * wide), bases(output + ROWS * wide), best(bases + stripes * ROWS), keys_memory(best + ROWS * Best<T>::memory(to.top)) {}
 
     T* tile(Index slot) { return tiles + slot * TILE; }
     Index* keys() { return reinterpret_cast<Index*>(keys_memory); }  // where the tile of each slot begins
@@ -58,6 +59,7 @@ class Block {
     bool careful = false;            // whether a row has NaN for weights
     Rows<T> rows;
     T over[ROWS], factors[ROWS];     // weight = e^(t - largest) * over
+    Index named[ROWS];               // how many of its top keys a row with NaN for weights has been given
     std::uint8_t allowed[TILE];
 
    public:
@@ -79,10 +81,12 @@ class Block {
    private:
     Index row_of_entry(int r) const { return at.entry * inputs.queries + at.row + r; }
 
+    T* top_weights_of(int r) const { return static_cast<T*>(to.top_weights) + row_of_entry(r) * to.top; }
+    std::int32_t* top_keys_of(int r) const { return to.top_keys + row_of_entry(r) * to.top; }
+
     void begin(int r) {
-        Index first = row_of_entry(r) * to.top;
         rows.largest[r] = -__builtin_inf(), rows.total[r] = 0, rows.slope[r] = 0;
-        rows.best[r] = {static_cast<T*>(to.top_weights) + first, to.top_keys + first, to.top, 0};
+        rows.best[r].begin(to.top, desk.best + r * Best<T>::memory(to.top));
         for (Index e = 0; e < desk.wide; e++) desk.output[r * desk.wide + e] = 0;
     }
 
@@ -129,12 +133,9 @@ class Block {
         static_cast<T*>(to.entropy)[row_of_entry(r)] = static_cast<T>(entropy < 0 ? 0 : entropy);
         over[r] = total == 0 ? T(0) : static_cast<T>(share / sum);
         part.alive += total != 0;
-        bool lost = over[r] != over[r];
-        careful |= lost;
-        Best<T>& best = rows.best[r];
-        if (lost) best.held = 0;  // the second pass gives NaN to the first keys that are allowed
-        best.sort();
-        for (Index i = 0; i < best.held; i++) best.scores[i] = exponential_of(best.scores[i] - rows.largest[r]) * over[r];
+        careful |= over[r] != over[r];
+        rows.best[r].write(rows.largest[r], over[r], top_weights_of(r), top_keys_of(r));
+        named[r] = 0;
     }
 
     void second_pass() {
@@ -163,16 +164,15 @@ class Block {
         for (int c = 0; c < KEYS; c += WIDTH<T>) store(weights + c, exponential<T>(load(weights + c) - base) * over[r]);
     }
 
-    // The row's weights are NaN: on every key that it may attend to, and on no other.
+    // The row's weights are NaN: on every key that it may attend to, of which the first ones are its top, and on no other.
     void lose(int r, T* weights) {
-        Best<T>& best = rows.best[r];
         for (int c = 0; c < KEYS; c++) {
             if (weights[c] != weights[c]) static_cast<T*>(to.lse)[row_of_entry(r)] = weights[c];
             bool barred = weights[c] == -__builtin_inf();
             weights[c] = barred ? T(0) : over[r];
-            if (barred || best.held == best.room) continue;
-            best.scores[best.held] = over[r];
-            best.keys[best.held++] = static_cast<std::int32_t>(at.key + c);
+            if (barred || named[r] == to.top) continue;
+            top_weights_of(r)[named[r]] = over[r];
+            top_keys_of(r)[named[r]++] = static_cast<std::int32_t>(at.key + c);
         }
     }
 

@@ -35,51 +35,49 @@ template <>
 inline unsigned lanes_above<double>(Vector<double> a, Vector<double> b) { return _mm_movemask_pd((Vector<double>)(a > b)); }
 #endif
 
-// The largest scores of a row and their keys, in the memory where they are answered: a heap with the least of them first. Of equal
-// scores the one with the later key goes first, as keys come in ascending order.
+// The largest scores of a row in falling order, and their keys: -inf and -1 where there are fewer. Of equal scores the earlier key
+// comes first, as keys come in ascending order.
 template <class T>
-struct Best {
+class Best {
+    using Key = typename Lanes<T>::Number;
+    static constexpr int W = WIDTH<T>;
+    Index room;
     T* scores;
-    std::int32_t* keys;
-    Index room, held;
+    Key* keys;
+
+   public:
+    // One vector before the scores, whose last lane is above every score, and likewise before the keys.
+    static Index memory(Index room) { return 2 * (W + padded<T>(room)); }
+
+    void begin(Index wanted, T* memory) {
+        room = wanted;
+        scores = memory + W;
+        keys = reinterpret_cast<Key*>(scores + padded<T>(room) + W);
+        scores[-1] = __builtin_inf();
+        for (Index i = 0; i < padded<T>(room); i++) scores[i] = -__builtin_inf(), keys[i] = -1;
+    }
 
     // What a score must be above to be one of them.
-    T bar() const { return room == 0 ? __builtin_inf() : held < room ? -__builtin_inf() : scores[0]; }
+    T bar() const { return scores[room - 1]; }
 
-    void offer(T score, std::int32_t key) {
-        if (held == room) return sink(score, key, held);
-        Index child = held++;
-        for (Index parent = (child - 1) / 2; child > 0 && worse(score, key, parent); child = parent, parent = (child - 1) / 2) move(parent, child);
-        scores[child] = score, keys[child] = key;
-    }
-
-    // Best first; 0 and -1 where there are fewer than room.
-    void sort() {
-        for (Index last = held - 1; last > 0; last--) {
-            T score = scores[last];
-            std::int32_t key = keys[last];
-            move(0, last);
-            sink(score, key, last);
+    // Takes its place; smaller ones move on by one.
+    void insert(T score, Index key) {
+        Vector<T> own = every(score), own_key = (Vector<T>)(Whole<T>{} + static_cast<Key>(key));
+        T* key_bits = reinterpret_cast<T*>(keys);
+        for (Index i = padded<T>(room) - W; i >= 0; i -= W) {
+            Vector<T> here = load(scores + i), before = load(scores + i - 1);
+            store(scores + i, own > here ? (own > before ? before : own) : here);
+            store(key_bits + i, own > here ? (own > before ? load(key_bits + i - 1) : own_key) : load(key_bits + i));
+            if (!(score > scores[i - 1])) return;
         }
-        for (Index i = held; i < room; i++) scores[i] = 0, keys[i] = -1;
     }
 
-   private:
-    bool worse(T score, std::int32_t key, Index than) const {
-        return score < scores[than] || (score == scores[than] && key > keys[than]);
-    }
-
-    void move(Index from, Index to) { scores[to] = scores[from], keys[to] = keys[from]; }
-
-    // Puts a score in place of the first of `count`.
-    void sink(T score, std::int32_t key, Index count) {
-        Index hole = 0;
-        for (Index child = 1; child < count; hole = child, child = 2 * hole + 1) {
-            if (child + 1 < count && worse(scores[child + 1], keys[child + 1], child)) child++;
-            if (worse(score, key, child)) break;
-            move(child, hole);
+    // As weights e^(score - largest) * over.
+    void write(T largest, T over, T* weights, std::int32_t* to_keys) const {
+        for (Index i = 0; i < room; i++) {
+            weights[i] = keys[i] < 0 ? T(0) : exponential_of(scores[i] - largest) * over;
+            to_keys[i] = static_cast<std::int32_t>(keys[i]);
         }
-        scores[hole] = score, keys[hole] = key;
     }
 };
 
@@ -109,7 +107,7 @@ struct Rows {
     static void choose(Best<T>& best, const T* scores, Index key) {
         for (unsigned above = lanes_above<T>(load(scores), every(best.bar())); above; above &= above - 1) {
             int lane = __builtin_ctz(above);
-            if (scores[lane] > best.bar()) best.offer(scores[lane], static_cast<std::int32_t>(key + lane));
+            if (scores[lane] > best.bar()) best.insert(scores[lane], key + lane);
         }
     }
 
