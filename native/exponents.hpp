@@ -86,44 +86,32 @@ class Exponents {
         for (Index d = columns; d < wide; d++) to[d] = -R::EXPONENT;
     }
 
-    // The exponents of a tile of keys, and the least and largest of each feature.
-    void keys(Index first, int count, T* to, T* least_k, T* most_k) const {
+    // A tile of keys as `scores` and `terms` read it: e^x of their exponents, and how each group of features is computed. `cost`: the
+    // power of two by which each term is divided beside; nullptr: none.
+    Index key_room() const { return (KEYS + 4) * wide; }
+    const Way* ways_of(const T* keys) const { return reinterpret_cast<const Way*>(keys + (KEYS + 3) * wide); }
+    void pack_keys(Index first, int count, const T* cost, T* to) const {
+        T *least_k = to + KEYS * wide, *most_k = least_k + wide, *spare = most_k + wide;
+        Way* ways = reinterpret_cast<Way*>(spare + wide);
         for (Index d = 0; d < wide; d++) least_k[d] = R::EXPONENT, most_k[d] = -R::EXPONENT;
         int c = 0;
-        for (; c + TOGETHER <= count; c += TOGETHER) some_keys<TOGETHER>(first + c, to + c * wide, least_k, most_k);
-        for (; c < count; c++) some_keys<1>(first + c, to + c * wide, least_k, most_k);
-    }
-
-    // e^x of the features d to d + GROUP * W of a tile of keys, in place.
-    void raise(Index d, int count, T* keys) const {
-        for (int c = 0; c < count; c++, keys += wide)
-            for (Index e = d; e < least(d + GROUP * W, wide); e += W) store(keys + e, exponential_within<T>(load(keys + e)));
-    }
-
-    // The cheapest way that is right for a group of features, all queries of the entry and the keys of a tile whose range is given.
-    // `cost`: the power of two by which each term is divided beside; nullptr: none.
-    Way way(Index d, const T* cost, const T* least_k, const T* most_k) const {
-        constexpr T LOG2E = Exponential<T>::LOG2E;
-        V power{}, nothing{};
-        for (Index e = d; e < least(d + GROUP * W, wide); e += W) {
-            V own = cost ? load(cost + e) : nothing;
-            for (int i = 0; i < W; i++) {
-                bool none = low[e + i] > high[e + i];  // no queries, or only NaN
-                bool q = none || (low[e + i] >= -R::EXPONENT && high[e + i] + own[i] <= R::EXPONENT);
-                if (!q || !(least_k[e + i] >= -R::EXPONENT && most_k[e + i] <= R::EXPONENT)) return Way::plain;
-            }
-            power += own + larger(nothing, (load(high + e) + load(most_k + e)) * LOG2E) + 1;
+        for (; c + TOGETHER <= count; c += TOGETHER) raise<TOGETHER>(first + c, to + c * wide, least_k, most_k);
+        for (; c < count; c++) raise<1>(first + c, to + c * wide, least_k, most_k);
+        bool any_plain = false;
+        for (Index d = 0; d < wide; d += GROUP * W) {
+            ways[d / (GROUP * W)] = way(d, cost, least_k, most_k);
+            any_plain |= ways[d / (GROUP * W)] == Way::plain;
         }
-        if (wide - d < GROUP * W) return Way::single;
-        return largest<T>(power) <= R::BUDGET ? Way::shared : Way::capped;
+        for (c = 0; any_plain && c < count; c++) leave_plain(first + c, ways, to + c * wide, spare);
     }
 
    private:
     // Rows read side by side, so that least and largest are loaded and stored once for all of them.
     static constexpr int TOGETHER = 4;
 
+    // e^x of the exponents x of some keys, whatever comes of it out of range; their range grows by them.
     template <int N>
-    inline void some_keys(Index first, T* to, T* least_k, T* most_k) const {
+    inline void raise(Index first, T* to, T* least_k, T* most_k) const {
         const T* row[N];
         for (int n = 0; n < N; n++) row[n] = row_of(inputs.key, entry, first + n, features, to + n * wide);
         const Index whole = features / W * W, columns = wide;
@@ -132,17 +120,42 @@ class Exponents {
         for (Index d = 0; d < columns; d += W) {
             V low_k = load(least_k + d), high_k = load(most_k + d);
             for (int n = 0; n < N; n++) {
-                V x;
+                V x{};
                 if (d < whole)
                     x = (load(row[n] + d) + load(shift + d)) * times;
                 else
-                    for (int i = 0; i < W; i++) x[i] = d + i < features ? (row[n][d + i] + shift[d + i]) * rate : T(0);
-                store(to + n * columns + d, x);
+                    for (Index i = d; i < features; i++) x[i - d] = (row[n][i] + shift[i]) * rate;
+                store(to + n * columns + d, exponential_within<T>(x));
                 low_k = smaller(x, low_k), high_k = larger(x, high_k);
             }
             store(least_k + d, low_k);
             store(most_k + d, high_k);
         }
+    }
+
+    // The exponents themselves, in the groups that are plain.
+    void leave_plain(Index key, const Way* ways, T* to, T* spare) const {
+        const T* row = row_of(inputs.key, entry, key, features, spare);
+        for (Index d = 0; d < wide; d++)
+            if (ways[d / (GROUP * W)] == Way::plain) to[d] = d < features ? (row[d] + middle[d]) * rate : T(0);
+    }
+
+    // The cheapest way that is right for a group of features, all queries of the entry and the keys of a tile whose range is given.
+    Way way(Index d, const T* cost, const T* least_k, const T* most_k) const {
+        constexpr T LOG2E = Exponential<T>::LOG2E, MOST = R::EXPONENT;
+        V power{}, nothing{};
+        Whole<T> beyond{};
+        for (Index e = d; e < least(d + GROUP * W, wide); e += W) {
+            V own = cost ? load(cost + e) : nothing, least_q = load(low + e), most_q = load(high + e);
+            Whole<T> some = least_q <= most_q;  // not where there are no queries, or only NaN
+            beyond |= some & ((least_q < -MOST) | (most_q + own > MOST));
+            beyond |= (load(least_k + e) < -MOST) | (load(most_k + e) > MOST);
+            power += own + larger(nothing, (most_q + load(most_k + e)) * LOG2E) + 1;
+        }
+        for (int i = 0; i < W; i++)
+            if (beyond[i]) return Way::plain;
+        if (wide - d < GROUP * W) return Way::single;
+        return largest<T>(power) <= R::BUDGET ? Way::shared : Way::capped;
     }
 };
 

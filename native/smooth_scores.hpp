@@ -48,21 +48,12 @@ class SmoothScores {
         }
     }
 
-    // Exponentials, or plain exponents where a group is out of range; then each group's way, and working memory to find it.
-    Index key_room() const { return (KEYS + 3) * wide; }
-    void pack_keys(Index first, int keys, T* to) const {
-        T *least_k = to + KEYS * wide, *most_k = least_k + wide;
-        Way* ways = reinterpret_cast<Way*>(most_k + wide);
-        exponents.keys(first, keys, to, least_k, most_k);
-        for (Index d = 0; d < wide; d += GROUP * W, ways++) {
-            *ways = exponents.way(d, cost, least_k, most_k);
-            if (*ways != Way::plain) exponents.raise(d, keys, to);
-        }
-    }
+    Index key_room() const { return exponents.key_room(); }
+    void pack_keys(Index first, int keys, T* to) const { exponents.pack_keys(first, keys, cost, to); }
 
     // out[r * KEYS + c] = f(query r, key c).
     void scores(const T* queries, int rows, const T* keys, int count, T* out) const {
-        const Way* ways = reinterpret_cast<const Way*>(keys + (KEYS + 2) * wide);
+        const Way* ways = exponents.ways_of(keys);
         for (int r = 0; r < rows; r++, queries += wide, out += KEYS) {
             int c = 0;
             for (; c + 4 <= count; c += 4) pairs<4>(queries, keys + c * wide, ways, out + c);

@@ -46,21 +46,13 @@ class SmoothSlopes {
         for (Index d = 0; d < wide; d += W) store(to + d, exponential<T>(load(to + wide + d)));
     }
 
-    Index key_room() const { return (KEYS + 3) * wide; }
-    void pack_keys(Index first, int keys, T* to) const {
-        T *least_k = to + KEYS * wide, *most_k = least_k + wide;
-        Way* ways = reinterpret_cast<Way*>(most_k + wide);
-        exponents.keys(first, keys, to, least_k, most_k);
-        for (Index d = 0; d < wide; d += GROUP * W, ways++) {
-            *ways = exponents.way(d, nullptr, least_k, most_k);
-            if (*ways != Way::plain) exponents.raise(d, keys, to);
-        }
-    }
+    Index key_room() const { return exponents.key_room(); }
+    void pack_keys(Index first, int keys, T* to) const { exponents.pack_keys(first, keys, nullptr, to); }
 
     // The r of one query and N keys, kept in N rows; and their scores.
     template <int N>
     void terms(const T* query, const T* keys, const int* which, T* kept, T* scores) const {
-        const Way* ways = reinterpret_cast<const Way*>(keys + (KEYS + 2) * wide);
+        const Way* ways = exponents.ways_of(keys);
         const T* key[N];
         V total[N];
         for (int n = 0; n < N; n++) key[n] = keys + which[n] * wide, total[n] = V{};
