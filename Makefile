@@ -12,7 +12,7 @@ SHAPED := tests/test_attend.py tests/test_laws.py tests/test_meaning.py tests/te
   tests/test_trace.py tests/test_summary.py
 # What the native core is compiled from; when any of it changes, overt is installed anew.
 NATIVE := CMakeLists.txt $(wildcard native/*)
-NATIVE_TESTS := tests/kernels/test_native_numpy.py tests/kernels/test_native_module.py
+NATIVE_TESTS := tests/kernels/test_native_numpy.py tests/kernels/test_native_module.py tests/kernels/test_native_summary.py
 # Nothing here asks a hub for a model: what a test or the demonstration reads comes with a package.
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
