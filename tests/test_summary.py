@@ -1,5 +1,6 @@
 """summarize: the statistics of the weights are those of the weights."""
 
+from dataclasses import fields
 from itertools import pairwise
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 
 import overt
 from overt.errors import InputError
-from overt.kernels import blocked
+from overt.kernels import blocked, native_summary
 
 
 @pytest.fixture(autouse=True)
@@ -29,16 +30,27 @@ CALLS = {
     "alibi": {"bias": overt.ALiBi(torch.ones(4)), "mask": overt.Window(5, 0)},
     "sink": {"normalizer": overt.Softmax(temperature=2.0, sink=torch.tensor([0.0, 1.0, 2.0, 3.0], dtype=torch.float64))},
     "sparse": {"normalizer": overt.Entmax()},
+    "capped": {"score": overt.Dot(scale=torch.rand(4, 1, 1), softcap=2.0), "mask": overt.Causal()},
+    "cosine": {"score": overt.Cosine(torch.tensor(3.0))},
+    "bilinear": {"score": overt.Bilinear(torch.linspace(-1, 1, 256, dtype=torch.float64).reshape(4, 8, 8))},
+    "temperature a head": {"normalizer": overt.Softmax(temperature=torch.rand(4, 1, 1) + 0.5), "bias": torch.rand(21, 1)},
+    "hungry sink": {
+        "mask": overt.Lengths(torch.tensor([0, 20])),
+        "normalizer": overt.Softmax(sink=torch.tensor(2.0, dtype=torch.float64)),
+    },
 }
 
 
+@pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("name", CALLS)
-def test_every_statistic_is_that_of_the_weights(name):
+def test_every_statistic_is_that_of_the_weights(name, native):
     query, key, value = tensors()
     options = CALLS[name]
-    steps = overt.steps(query, key, value, **options)
+    with overt.path("blocked"):
+        steps = overt.steps(query, key, value, **options)
     weights, alive = steps.weights, (steps.masked > -torch.inf).any(-1)
-    found = overt.summarize(query, key, value=value, top=40, map_size=(4, 7), **options)
+    with overt.path("blocked", *(["native"] if native else [])):
+        found = overt.summarize(query, key, value=value, top=40, map_size=(4, 7), **options)
     total = weights.sum(-1, keepdim=True).clamp(min=1e-300)
     torch.testing.assert_close(found.entropy, -torch.xlogy(weights / total, weights / total).sum(-1))
     torch.testing.assert_close(found.received, weights.sum(-2) / alive.sum(-1, keepdim=True).clamp(min=1))
@@ -50,6 +62,32 @@ def test_every_statistic_is_that_of_the_weights(name):
     assert torch.equal((found.top_keys == -1).sum(-1), barred.sum(-1))
     gathered = weights.gather(-1, found.top_keys.long().clamp(min=0))
     torch.testing.assert_close(gathered.where(found.top_keys >= 0, 0), found.top_weights)
+
+
+def test_the_native_kernel_and_the_blocks_say_the_same_where_nothing_may_be_attended_to():
+    query, key, value = tensors()
+    summaries = []
+    for paths in (["native", "blocked"], ["blocked"]):
+        with overt.path(*paths):
+            summaries.append(overt.summarize(query, key, value=value, map_size=5, **CALLS["hungry sink"]))
+    for field in fields(overt.Summary):
+        found, wanted = (getattr(each, field.name) for each in summaries)
+        if field.name != "top_keys":  # keys of equal weight may stand in either order
+            torch.testing.assert_close(found, wanted, msg=field.name)
+
+
+@pytest.mark.parametrize(
+    "name", ["dot", "causal", "additive", "alibi", "sink", "capped", "cosine", "bilinear", "temperature a head"]
+)
+def test_dot_products_and_additive_scores_under_a_softmax_take_the_native_kernel_unless_it_is_forbidden(name, monkeypatch):
+    query, key, _ = tensors()
+    calls, kernel = [], native_summary.summarized
+    monkeypatch.setattr(native_summary, "summarized", lambda *given: calls.append(given) or kernel(*given))
+    overt.summarize(query, key, **CALLS[name])
+    assert len(calls) == 1
+    with overt.path("torch", "blocked"):
+        overt.summarize(query, key, **CALLS[name])
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("name", ["dot", "causal", "additive", "sink"])

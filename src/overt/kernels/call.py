@@ -11,7 +11,7 @@ from torch import Tensor
 from overt import check
 from overt.biases import Bias
 from overt.errors import KindError
-from overt.masks import Mask, as_mask
+from overt.masks import Causal, Mask, Window, as_mask
 from overt.normalizers import Softmax
 from overt.scores import Dot, Score
 
@@ -174,6 +174,8 @@ def _bound_mask(call: Call) -> Any:
         check.same_device("the mask", call.mask, call.query)
         check.fits("mask", call.mask.shape, (*call.batch, call.queries, call.keys), call.query, call.key)
     bound = mask.bind(len(call.batch), call.queries, call.keys) if isinstance(mask, Mask) else mask
+    if isinstance(bound, Causal | Window) and isinstance(bound.offset, int):
+        return bound  # of positions alone: it fits any call, and a decoder's step need not wait for a probe
     probe = bound.block(*(torch.arange(min(size, 1), device=call.query.device) for size in (call.queries, call.keys)))
     if not isinstance(probe, Tensor) or probe.dtype != torch.bool:
         kind = probe.dtype if isinstance(probe, Tensor) else type(probe).__name__

@@ -59,7 +59,7 @@ def other_place(call: Call) -> str | None:
     """Why no native kernel runs where the call is."""
     if torch.compiler.is_exporting():
         return "an exported program holds the plain formula, which runs without overt"
-    if any(held.device.type != "cpu" for held in _held(call)):
+    if not all(held.is_cpu for held in _held(call)):
         return "native kernels run on the CPU"
     if call.query.dtype not in _DTYPES or (isinstance(call.bias, Tensor) and call.bias.dtype not in _DTYPES):
         return "native kernels compute float64, float32, float16 and bfloat16"

@@ -126,7 +126,8 @@ def array(tensor: Tensor | None) -> Any:
     """As the module reads it. NumPy's arrays are handed over in a tenth of the time, but know no bfloat16."""
     if tensor is None:
         return None
-    tensor = tensor.detach().resolve_neg()
+    tensor = tensor.detach() if tensor.requires_grad else tensor
+    tensor = tensor.resolve_neg() if tensor.is_neg() else tensor
     return tensor if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
