@@ -24,15 +24,14 @@ _SCORED = "Tensor query, Tensor key, Tensor weight, str activation, SymInt[] bat
 
 
 class Given(NamedTuple):
-    """What additive attention is given. `batch` are the leading dimensions of the call; what is held in number, float32 or float64,
-    is so already: weight and sink."""
+    """What additive attention is given. Weight and sink are of the computation's dtype, float32 or float64, already."""
 
     query: Tensor
     key: Tensor
     value: Tensor
     weight: Tensor  # (..., D)
     activation: str
-    batch: list[int]
+    batch: list[int]  # the call's leading dimensions
     program: list[int]
     arrays: list[Tensor]
     bias: Tensor | None  # (..., Q or 1, K or 1), or (..., Q + K - 1) by distance j - i + Q - 1
@@ -75,15 +74,13 @@ def seen_by_torch(*tensors: Tensor) -> bool:
     )
 
 
-# Outputs, without numbers: all that torch asks for while it traces.
-
-
 def numbers(like: Tensor, *shape: Any) -> Tensor:
     """Room for numbers of the computation's dtype: at least float32."""
     return like.new_empty(shape, dtype=torch.promote_types(like.dtype, torch.float32))
 
 
 def _outputs(*inputs: Any) -> tuple[Tensor, Tensor]:
+    """Room for the output and log-sum-exp: all that torch asks for while it traces. Likewise those below."""
     given = Given(*inputs)
     rows = (*given.batch, given.query.shape[-2])
     return numbers(given.query, *rows, given.value.shape[-1]), numbers(given.query, *rows)
@@ -117,9 +114,6 @@ def _scores_gradients(
         numbers(query, *batch, key.shape[-2], features),
         numbers(query, *batch, features),
     )
-
-
-# The kernels.
 
 
 def array(tensor: Tensor | None) -> Any:
@@ -183,9 +177,6 @@ def _additive_scores_gradients(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
     told = (dense(query), dense(key), dense(weight), ACTIVATION_NAMES.index(activation), torch.get_num_threads())
     native.module().additive_scores_gradients(*told, array(upstream.contiguous()), *map(array, found))
     return found
-
-
-# Their derivatives.
 
 
 def _keep(ctx: Any, inputs: Any, output: Any) -> None:
