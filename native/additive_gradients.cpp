@@ -117,6 +117,8 @@ class Backward {
         clear(d_queries, now.rows * wide);
         for (Index tile = span; tile < tiles; tile += spans) {
             Place at{entry, 0, tile * KEYS, 0, size_of(tile, KEYS, inputs.keys)};
+            if (keys_in_place()) desk.d_keys = rows_of(to.key, entry, at.key, inputs.keys, wide);
+            if (values_in_place()) desk.d_values = rows_of(to.value, entry, at.key, inputs.keys, width);
             bool packed = false;
             for (Index first = 0; first < now.rows; first += ROWS) {
                 at.row = now.first + first, at.rows = static_cast<int>(least<Index>(ROWS, now.rows - first));
@@ -154,6 +156,10 @@ class Backward {
 
     // So few rows that turning the values would take longer than their products.
     bool few() const { return inputs.queries <= ROWS; }
+
+    // With one block of rows, a tile's sums can stand where its gradients go, if their columns are whole vectors.
+    bool keys_in_place() const { return few() && wide == inputs.features; }
+    bool values_in_place() const { return passed && few() && width == inputs.width; }
 
     // The gradients of a tile's weights, upstream_i . value_j, in place of scores; its biases, and what dropout keeps.
     void weigh_up(const Place& at, const T* upstream, const Desk<T>& desk) const {
@@ -275,16 +281,18 @@ class Backward {
 
     // Adds a tile's sums to the gradients of its keys and values; the first chunk sets them.
     void put(const Slopes& slopes, const Place& at, bool first, bool packed, const Desk<T>& desk) const {
+        if (!packed && !first) return;
+        if (!packed) {
+            clear(rows_of(to.key, at.entry, at.key, inputs.keys, inputs.features), at.keys * inputs.features);
+            if (passed) clear(rows_of(to.value, at.entry, at.key, inputs.keys, inputs.width), at.keys * inputs.width);
+            return;
+        }
         for (int c = 0; c < at.keys; c++) {
-            T* d_key = rows_of(to.key, at.entry, at.key + c, inputs.keys, inputs.features);
-            T* d_value = passed ? rows_of(to.value, at.entry, at.key + c, inputs.keys, inputs.width) : nullptr;
-            if (first) {
-                clear(d_key, inputs.features);
-                if (passed) clear(d_value, inputs.width);
-            }
-            if (!packed) continue;
-            slopes.add_input_gradients(desk.d_keys + c * wide, d_key);
-            if (passed) add(desk.d_values + c * width, inputs.width, d_value);
+            slopes.input_gradients(desk.d_keys + c * wide, !first, rows_of(to.key, at.entry, at.key + c, inputs.keys, inputs.features));
+            if (!passed || values_in_place()) continue;
+            T* d_value = rows_of(to.value, at.entry, at.key + c, inputs.keys, inputs.width);
+            if (first) clear(d_value, inputs.width);
+            add(desk.d_values + c * width, inputs.width, d_value);
         }
     }
 
@@ -298,8 +306,7 @@ class Backward {
             T* total = now.d_queries + r * wide;
             for (Index span = 1; span < spans; span++)
                 add(now.d_queries + (span * chunk + r) * wide, wide, total);
-            clear(d_query, inputs.features);
-            slopes.add_input_gradients(total, d_query);
+            slopes.input_gradients(total, false, d_query);
         }
     }
 };

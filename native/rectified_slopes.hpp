@@ -61,8 +61,8 @@ class RectifiedSlopes {
         }
     }
 
-    void add_input_gradients(const T* sums_of_slopes, T* to) const {
-        for (Index d = 0; d < features; d++) to[d] += weight[d] * sums_of_slopes[d];
+    void input_gradients(const T* sums_of_slopes, bool add, T* to) const {
+        for (Index d = 0; d < features; d++) to[d] = weight[d] * sums_of_slopes[d] + (add ? to[d] : T(0));
     }
     double weight_gradient(double, double sum_of_terms) const { return sum_of_terms; }
 };

@@ -11,6 +11,9 @@
 #include <immintrin.h>
 #endif
 
+// For what would otherwise be called, its vectors and constants going through memory.
+#define OVERT_INLINE static inline __attribute__((always_inline))
+
 namespace overt::OVERT_LEVEL {
 
 template <class T>
@@ -108,7 +111,7 @@ struct Exponential<float> {
     static constexpr float LOWEST = -87.0f, HIGHEST = 88.0f, LOG2E = 1.44269504088896341f;
     static constexpr float LN2_HIGH = 0.693359375f, LN2_LOW = -2.12194440e-4f, ROUND = 12582912.0f;
     static constexpr int SHIFT = 23, BIAS = 127;
-    static inline Vector<float> less_one(Vector<float> r) {  // e^r - 1 on [-ln2/2, ln2/2]
+    OVERT_INLINE Vector<float> less_one(Vector<float> r) {  // e^r - 1 on [-ln2/2, ln2/2]
         Vector<float> p = every(1.9875691500e-4f);
         p = fused(p, r, every(1.3981999507e-3f));
         p = fused(p, r, every(8.3334519073e-3f));
@@ -123,7 +126,7 @@ struct Exponential<double> {
     static constexpr double LOWEST = -708.0, HIGHEST = 709.0, LOG2E = 1.4426950408889634074;
     static constexpr double LN2_HIGH = 6.93147180369123816490e-01, LN2_LOW = 1.90821492927058770002e-10, ROUND = 6755399441055744.0;
     static constexpr int SHIFT = 52, BIAS = 1023;
-    static inline Vector<double> less_one(Vector<double> r) {  // Taylor to r^13: below 1e-17 on this range
+    OVERT_INLINE Vector<double> less_one(Vector<double> r) {  // Taylor to r^13: below 1e-17 on this range
         Vector<double> p = every(1.0 / 6227020800.0);
         p = fused(p, r, every(1.0 / 479001600.0));
         p = fused(p, r, every(1.0 / 39916800.0));
@@ -142,7 +145,7 @@ struct Exponential<double> {
 
 // The same between LOWEST and HIGHEST; beyond them, anything.
 template <class T>
-static inline Vector<T> exponential_within(Vector<T> x) {
+OVERT_INLINE Vector<T> exponential_within(Vector<T> x) {
     using E = Exponential<T>;
     Vector<T> shifted = fused(x, every(E::LOG2E), every(E::ROUND));  // the whole part, in the low bits of the mantissa
     Vector<T> whole = shifted - E::ROUND;
@@ -154,7 +157,7 @@ static inline Vector<T> exponential_within(Vector<T> x) {
 }
 
 template <class T>
-static inline Vector<T> exponential(Vector<T> x) {
+OVERT_INLINE Vector<T> exponential(Vector<T> x) {
     using E = Exponential<T>;
     Vector<T> grown = exponential_within<T>(larger(every(E::LOWEST), smaller(every(E::HIGHEST), x)));
     return x < E::LOWEST ? Vector<T>{} : grown;

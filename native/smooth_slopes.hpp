@@ -91,10 +91,10 @@ class SmoothSlopes {
     }
 
     // From those sums to gradients: with r = 1 / (1 + e^cx), the slope of 1 - cr is c^2 (r - r^2), and of c's score sum w (1 - cr).
-    void add_input_gradients(const T* sums_of_slopes, T* to) const {
+    void input_gradients(const T* sums_of_slopes, bool add, T* to) const {
         const T *own = weight, square = exponents.rate * exponents.rate;
         const Index features = exponents.features;
-        for (Index d = 0; d < features; d++) to[d] += own[d] * square * sums_of_slopes[d];
+        for (Index d = 0; d < features; d++) to[d] = own[d] * square * sums_of_slopes[d] + (add ? to[d] : T(0));
     }
     double weight_gradient(double sum_of_gradients, double sum_of_terms) const { return sum_of_gradients - exponents.rate * sum_of_terms; }
 
