@@ -46,7 +46,8 @@ class DotScores {
             const T* from = static_cast<const T*>(inputs.key.data) + inputs.key.places[entry] + first * inputs.key.row;
             transpose(from, inputs.key.row, keys, inputs.features, to);
         } else {
-            for (int c = 0; c < keys; c++) transpose(row_of(inputs.key, entry, first + c, inputs.features, spare), 0, 1, inputs.features, to + c);
+            for (int c = 0; c < keys; c++)
+                transpose(row_of(inputs.key, entry, first + c, inputs.features, spare), 0, 1, inputs.features, to + c);
         }
         for (Index d = 0; d < inputs.features; d++, to += KEYS)
             for (int c = keys; c < KEYS; c++) to[c] = 0;

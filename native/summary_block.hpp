@@ -25,7 +25,10 @@ struct Part {
 template <class T>
 struct Desk {
     Index stripes, wide;
-    T *queries, *tiles, *again, *barred, *values, *output, *bases, *best, *keys_memory;
+    T *queries, *tiles;            // packed queries; the tiles of all stripes
+    T *again, *barred;             // a tile that was not kept; one that is scored once more to see what is barred
+    T *values, *output;            // a tile of values; the block's output
+    T *bases, *best, *keys_memory;  // what each stripe's exponentials are relative to; the rows' largest scores
 
     static Index stripes_of(const Inputs& inputs) { return least(count(inputs.keys, KEYS * STRIPE), KEPT + 1); }
 
@@ -39,7 +42,8 @@ struct Desk {
     Desk(const Inputs& inputs, const Summary& to, Index query_room, T* memory)
         : stripes(stripes_of(inputs)), wide(to.output ? padded<T>(inputs.width) : 0), queries(memory),
           tiles(queries + padded<T>(query_room)), again(tiles + stripes * STRIPE * TILE), barred(again + TILE), values(barred + TILE),
-          output(values + KEYS * wide), bases(output + ROWS * wide), best(bases + stripes * ROWS), keys_memory(best + ROWS * Best<T>::memory(to.top)) {}
+          output(values + KEYS * wide), bases(output + ROWS * wide), best(bases + stripes * ROWS),
+          keys_memory(best + ROWS * Best<T>::memory(to.top)) {}
 
     T* tile(Index slot) { return tiles + slot * TILE; }
     Index* keys() { return reinterpret_cast<Index*>(keys_memory); }  // where the tile of each slot begins
@@ -54,12 +58,12 @@ class Block {
     Desk<T>& desk;
     Part<T>& part;
     Place at;
-    Index tile = 0, stop = 0;        // the next tile, and the one after the last
-    Index kept = 0, resume = 0;      // slots kept between the passes, and the tile after theirs
-    bool careful = false;            // whether a row has NaN for weights
+    Index tile = 0, stop = 0;     // the next tile, and the one after the last
+    Index kept = 0, resume = 0;   // slots kept between the passes, and the tile after theirs
+    bool careful = false;         // whether a row has NaN for weights
     Rows<T> rows;
-    T over[ROWS], factors[ROWS];     // weight = e^(t - largest) * over
-    Index named[ROWS];               // how many of its top keys a row with NaN for weights has been given
+    T over[ROWS], factors[ROWS];  // weight = e^(t - largest) * over
+    Index named[ROWS];            // how many of its top keys a row with NaN for weights has been given
     std::uint8_t allowed[TILE];
 
    public:

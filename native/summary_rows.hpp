@@ -111,7 +111,8 @@ struct Rows {
         }
     }
 
-    // Total scores of a row in `tiles` tiles, in place, to e^(t - base); tile n begins at keys[n]. Gives the base, the row's largest so far.
+    // Total scores of a row in `tiles` tiles, in place, to e^(t - base); tile n begins at keys[n]. Gives the base: the row's largest so
+    // far.
     T read(int row, T* scores, int tiles, const Index* keys) {
         Vector<T> high = every(largest[row]);
         for (int tile = 0; tile < tiles; tile++) high = larger(highest(row, scores + tile * TILE, keys[tile]), high);
