@@ -14,6 +14,15 @@ constexpr Index CHUNK = 32 * ROWS;
 // Keys whose terms are held at once, where they are few enough features for the nearest cache.
 constexpr int HAND = 8;
 
+// How many keys a tile takes. A lone block of queries meets each key once: then so few that their packed rows, and the sums that are
+// written where they are read, stay in a near cache.
+template <class T>
+static int keys_of_tile(const Inputs& inputs) {
+    constexpr Index NEAR = 64 * 1024;
+    Index bytes = (inputs.features + 1) * static_cast<Index>(sizeof(T));
+    return inputs.queries > ROWS ? KEYS : static_cast<int>(least<Index>(KEYS, most<Index>(HAND, NEAR / bytes / HAND * HAND)));
+}
+
 // One thread's working memory.
 template <class T>
 struct Desk {
@@ -46,6 +55,7 @@ class Backward {
     const Gradients& to;
     bool overlapping;        // whether several keys share a number of the bias
     Team team;
+    int tile_keys;
     Index wide, width, tiles, spans, chunk, query_room, key_room, desk_room, crew_room, slopes_room;
     Scratch<T> desks, crews, memory, biases;
     Scratch<double> sums;    // a span's: of the terms, feature by feature, and of the gradients
@@ -54,7 +64,8 @@ class Backward {
     Backward(const Inputs& inputs, const Score& score, const Passed* passed, const T* given, const Gradients& to)
         : inputs(inputs), score(score), passed(passed), given(given), to(to),
           overlapping(to.bias && (inputs.bias.column == 0 || inputs.bias.row == -inputs.bias.column)), team(inputs, to.bias),
-          wide(padded<T>(inputs.features)), width(padded<T>(inputs.width)), tiles(count(inputs.keys, KEYS)),
+          tile_keys(keys_of_tile<T>(inputs)), wide(padded<T>(inputs.features)), width(padded<T>(inputs.width)),
+          tiles(count(inputs.keys, tile_keys)),
           spans(most<Index>(1, least<Index>(team.size, tiles))), chunk(least(inputs.queries, CHUNK)),
           query_room(Slopes(inputs, score, nullptr).query_room()), key_room(Slopes(inputs, score, nullptr).key_room()),
           desk_room(Desk<T>::room(key_room, wide, width)), crew_room(chunk * (query_room + width + spans * wide)),
@@ -116,7 +127,7 @@ class Backward {
         T* d_queries = now.d_queries + span * chunk * wide;
         clear(d_queries, now.rows * wide);
         for (Index tile = span; tile < tiles; tile += spans) {
-            Place at{entry, 0, tile * KEYS, 0, size_of(tile, KEYS, inputs.keys)};
+            Place at{entry, 0, tile * tile_keys, 0, size_of(tile, tile_keys, inputs.keys)};
             if (keys_in_place()) desk.d_keys = rows_of(to.key, entry, at.key, inputs.keys, wide);
             if (values_in_place()) desk.d_values = rows_of(to.value, entry, at.key, inputs.keys, width);
             bool packed = false;
