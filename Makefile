@@ -37,14 +37,14 @@ test-all: $(VENV)/.has-dev
 	$(BIN)/python -m pytest
 
 # The sanitizers come before all else that Python loads, and C++'s own library with them, whose exceptions they watch. What Python
-# keeps until it ends is no leak.
+# keeps until it ends is no leak. Nothing is captured, so that a report is seen.
 sanitize: $(VENV)/.has-dev
 	PATH="$(CURDIR)/$(BIN):$$PATH" cmake -S . -B build/sanitize -G Ninja -DOVERT_SANITIZE=ON -DOVERT_CHECK=ON \
 	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -Dnanobind_ROOT="$$($(BIN)/python -m nanobind --cmake_dir)"
 	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build build/sanitize
 	build/sanitize/check
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
-	  OVERT_NATIVE=build/sanitize $(BIN)/python -m pytest $(NATIVE_TESTS)
+	  OVERT_NATIVE=build/sanitize $(BIN)/python -m pytest --capture=no $(NATIVE_TESTS)
 
 lint: $(VENV)/.has-dev
 	$(BIN)/ruff check .

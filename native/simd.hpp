@@ -22,6 +22,7 @@ template <>
 struct Lanes<float> {
     typedef float Vector __attribute__((vector_size(OVERT_BYTES)));
     typedef std::int32_t Whole __attribute__((vector_size(OVERT_BYTES)));
+    typedef std::uint32_t Bits __attribute__((vector_size(OVERT_BYTES)));
     typedef float Loose __attribute__((vector_size(OVERT_BYTES), aligned(4), may_alias));
     typedef std::int32_t Number;
 };
@@ -29,6 +30,7 @@ template <>
 struct Lanes<double> {
     typedef double Vector __attribute__((vector_size(OVERT_BYTES)));
     typedef std::int64_t Whole __attribute__((vector_size(OVERT_BYTES)));
+    typedef std::uint64_t Bits __attribute__((vector_size(OVERT_BYTES)));
     typedef double Loose __attribute__((vector_size(OVERT_BYTES), aligned(8), may_alias));
     typedef std::int64_t Number;
 };
@@ -37,6 +39,8 @@ template <class T>
 using Vector = typename Lanes<T>::Vector;
 template <class T>
 using Whole = typename Lanes<T>::Whole;
+template <class T>
+using Bits = typename Lanes<T>::Bits;  // unsigned: what overflows is cut off
 template <class T>
 constexpr int WIDTH = OVERT_BYTES / static_cast<int>(sizeof(T));
 
@@ -152,7 +156,7 @@ OVERT_INLINE Vector<T> exponential_within(Vector<T> x) {
     Vector<T> rest = fused(whole, every(-E::LN2_HIGH), x);
     rest = fused(whole, every(-E::LN2_LOW), rest);
     // Those bits, moved to the exponent of 1, are the power of two; ROUND's own leave at the top.
-    Whole<T> power = ((Whole<T>)shifted << E::SHIFT) + (Whole<T>)every(T(1));
+    Bits<T> power = ((Bits<T>)shifted << E::SHIFT) + (Bits<T>)every(T(1));
     return (E::less_one(rest) + 1) * (Vector<T>)power;
 }
 
