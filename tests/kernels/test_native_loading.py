@@ -172,3 +172,24 @@ def test_without_torch_the_threads_are_those_of_openmp(asked, threads):
 def test_with_torch_loaded_the_threads_are_torchs(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(get_num_threads=lambda: 7))
     assert native.threads() == 7
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no process is forked here")
+def test_a_process_that_was_forked_does_not_wait_for_the_threads_of_its_parent():
+    pytest.importorskip("torch")
+    program = """
+import os, signal, torch, overt
+torch.set_num_threads(2)
+x = torch.randn(2, 256, 32)
+def answers():
+    score = overt.Additive(torch.ones(32))
+    return overt.attend(x, x, x, score=score), overt.summarize(x, x, score=score).lse
+wanted = answers()
+child = os.fork()
+if not child:
+    signal.alarm(20)  # a child that hangs is ended
+    same = all(torch.equal(found, known) for found, known in zip(answers(), wanted))
+    os._exit(0 if same else 1)
+print(os.waitpid(child, 0)[1])
+"""
+    assert run(program, OMP_NUM_THREADS="2") == "0"

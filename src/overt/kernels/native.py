@@ -23,6 +23,7 @@ RANGES, DENSE, BOTH = 0, 1, 3  # steps of a mask's program, see native/kernels.h
 
 _CURE = "install g++ and run: pip install --force-reinstall --no-deps --no-cache-dir overt"
 _FLOATS = ("float16", "float32", "float64")
+_PROCESS = os.getpid()
 
 
 class NativeMissing(OvertError, ImportError):
@@ -133,7 +134,13 @@ def _not_built() -> str:
 
 
 def threads() -> int:
-    """How many threads a call runs on: as many as torch's own where torch is loaded, else OMP_NUM_THREADS, else all processors."""
+    """How many threads a call runs on: as many as torch's own where torch is loaded, else OMP_NUM_THREADS, else all processors.
+
+    One in a process that was forked from this one, as torch's data loaders fork: GCC's OpenMP has the parent's threads on its
+    books there, and would wait for them without end.
+    """
+    if os.getpid() != _PROCESS:
+        return 1
     torch = sys.modules.get("torch")
     if torch is not None:
         return torch.get_num_threads()

@@ -21,6 +21,7 @@ ACTIVATION_NAMES = list(ACTIVATIONS)
 MASKED = "SymInt[] batch, int[] program, Tensor[] arrays, Tensor? bias, bool by_distance, Tensor? sink, Tensor? heat"
 _GIVEN = f"Tensor query, Tensor key, Tensor value, Tensor weight, str activation, {MASKED}, float dropout, Tensor? seed"
 _SCORED = "Tensor query, Tensor key, Tensor weight, str activation, SymInt[] batch"
+_DIFFERENTIABLE = (0, 1, 2, 3, 8, 10)  # where query, key, value, weight, bias and sink stand in it
 
 
 class Given(NamedTuple):
@@ -142,7 +143,7 @@ def _told(given: Given, bias: Tensor | None) -> tuple[Any, ...]:
         array(given.heat),
         given.dropout,
         0 if given.seed is None else int(given.seed),
-        torch.get_num_threads(),
+        native.threads(),
     )
 
 
@@ -166,7 +167,7 @@ def _additive_gradients(*inputs: Any) -> tuple[Tensor, ...]:
 
 def _additive_scores(query: Tensor, key: Tensor, weight: Tensor, activation: str, batch: list[int]) -> Tensor:
     scores = _scores(query, key, weight, activation, batch)
-    told = (dense(query), dense(key), dense(weight), ACTIVATION_NAMES.index(activation), torch.get_num_threads())
+    told = (dense(query), dense(key), dense(weight), ACTIVATION_NAMES.index(activation), native.threads())
     native.module().additive_scores(*told, scores.numpy())
     return scores
 
@@ -174,7 +175,7 @@ def _additive_scores(query: Tensor, key: Tensor, weight: Tensor, activation: str
 def _additive_scores_gradients(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
     query, key, weight, activation, _, upstream = inputs
     found = _scores_gradients(*inputs)
-    told = (dense(query), dense(key), dense(weight), ACTIVATION_NAMES.index(activation), torch.get_num_threads())
+    told = (dense(query), dense(key), dense(weight), ACTIVATION_NAMES.index(activation), native.threads())
     native.module().additive_scores_gradients(*told, array(upstream.contiguous()), *map(array, found))
     return found
 
@@ -195,11 +196,12 @@ def _backward(ctx: Any, upstream: Tensor, _: Any) -> tuple[Any, ...]:
     given = ctx.rest._replace(
         query=query, key=key, value=value, weight=weight, bias=bias, sink=sink, heat=heat, seed=seed, arrays=arrays
     )
-    wanted = [given.query, given.key, given.value, given.weight, given.bias, given.sink]
-    wanted = [tensor if needed else None for tensor, needed in zip(wanted, _needed(ctx), strict=True)]
+    needed = [place for place in _DIFFERENTIABLE if ctx.needs_input_grad[place]]
     if _by_formula(upstream):
-        found = _again(native_plain.additive, given, wanted, upstream)
+        gradients = _again(native_plain.additive, given, needed, upstream)
+        found = [gradients.get(place) for place in _DIFFERENTIABLE]
     else:
+        wanted = [given[place] if place in needed else None for place in _DIFFERENTIABLE]
         found = _own_shapes(given, wanted, additive_gradients(given, output, lse, upstream, wanted[4] is not None), lse)
     d_query, d_key, d_value, d_weight, d_bias, d_sink = found
     return d_query, d_key, d_value, d_weight, None, None, None, None, d_bias, None, d_sink, None, None, None
@@ -210,11 +212,6 @@ def _backward_listed(ctx: Any, upstream: Tensor, _: Any) -> tuple[Any, ...]:
     gradients = list(_backward(ctx, upstream, _))
     gradients[5:8] = [] if not ctx.rest.batch else None, [] if not ctx.rest.program else None, [None] * ctx.leaves
     return tuple(gradients)
-
-
-def _needed(ctx: Any) -> tuple[bool, ...]:
-    needed = ctx.needs_input_grad
-    return *needed[:4], needed[8], needed[10]
 
 
 def additive_gradients(given: Given, output: Tensor, lse: Tensor, upstream: Tensor, with_bias: bool) -> tuple[Tensor, ...]:
@@ -246,13 +243,15 @@ def _by_formula(upstream: Tensor) -> bool:
     return torch.is_grad_enabled() or is_legacy_batchedtensor(upstream)
 
 
-def _again(formula: Any, inputs: Any, wanted: list[Tensor | None], upstream: Tensor) -> list[Tensor | None]:
-    """Gradients of the plain formula, which have a derivative."""
-    twice, leaves = torch.is_grad_enabled(), [tensor for tensor in wanted if tensor is not None]
+def _again(formula: Any, inputs: Any, places: list[int], upstream: Tensor) -> dict[int, Tensor | None]:
+    """Gradients of the plain formula, which have a derivative: of the inputs at these places."""
+    twice = torch.is_grad_enabled()
     with torch.enable_grad():
-        output = formula(*inputs)
-    gradients = iter(torch.autograd.grad(output, leaves, upstream, create_graph=twice, allow_unused=True))
-    return [None if tensor is None else next(gradients) for tensor in wanted]
+        # An alias each: a tensor that is query and key at once has one gradient as query and another as key.
+        leaves = {place: inputs[place].view_as(inputs[place]) for place in places}
+        output = formula(*(leaves.get(place, given) for place, given in enumerate(inputs)))
+    found = torch.autograd.grad(output, list(leaves.values()), upstream, create_graph=twice, allow_unused=True)
+    return dict(zip(places, found, strict=True))
 
 
 def _keep_scores(ctx: Any, inputs: Any, output: Any) -> None:
@@ -262,10 +261,12 @@ def _keep_scores(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _scores_backward(ctx: Any, upstream: Tensor) -> tuple[Any, ...]:
     query, key, weight = saved = ctx.saved_tensors
-    wanted = [tensor if needed else None for tensor, needed in zip(saved, ctx.needs_input_grad, strict=False)]
+    needed = [place for place in range(3) if ctx.needs_input_grad[place]]
     if _by_formula(upstream):
-        found = _again(native_plain.additive_scores, (*saved, ctx.activation), wanted, upstream)
+        gradients = _again(native_plain.additive_scores, (*saved, ctx.activation), needed, upstream)
+        found = [gradients.get(place) for place in range(3)]
     else:
+        wanted = [tensor if place in needed else None for place, tensor in enumerate(saved)]
         inputs = (query, key, weight, ctx.activation, ctx.batch, upstream)
         seen = seen_by_torch(query, upstream)
         gradients = torch.ops.overt.additive_scores_gradients(*inputs) if seen else _additive_scores_gradients(*inputs)

@@ -107,7 +107,7 @@ def _summary(*inputs: Any) -> tuple[Tensor, ...]:
         *(dense(query), dense(key), dense(value), None if weight is None else dense(weight)),
         *(native_ops.ACTIVATION_NAMES.index(activation), array(scale), softcap),
         *(list(program), [array(held) for held in arrays], array(bias), by_distance, array(sink), array(heat)),
-        torch.get_num_threads(),
+        native.threads(),
         *map(array, found[:5]),
         *(array(row_edges), array(key_edges), *maps, array(found.output)),
     )
