@@ -111,6 +111,24 @@ def test_a_forced_path_that_cannot_serve_is_an_error_that_says_why():
     assert 'add "blocked"' in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("path", "options", "why"),
+    [
+        ("native", {"score": overt.Gaussian(1.0)}, "native: the score is neither additive nor a dot product"),
+        ("native", {"normalizer": overt.Sparsemax()}, "native: the normalizer is not a softmax"),
+        ("torch", {}, "torch: torch has no kernel that summarises"),
+    ],
+)
+def test_a_forced_path_that_cannot_summarise_is_an_error_that_says_why(path, options, why):
+    with overt.path(path, "blocked"):
+        overt.summarize(X, X, **options)
+    with overt.path(path), pytest.raises(InputError) as error:
+        overt.summarize(X, X, **options)
+    assert "a path that is forced can serve the call; got " in str(error.value)
+    assert why in str(error.value)
+    assert 'add "blocked"' in str(error.value)
+
+
 def test_paths_are_left_after_an_error_and_kept_apart_between_threads():
     with pytest.raises(ZeroDivisionError), overt.path("blocked"):
         raise ZeroDivisionError

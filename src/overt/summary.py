@@ -14,12 +14,19 @@ from overt.errors import InputError
 from overt.kernels import native_summary
 from overt.kernels.blocked import block_of, ready, row_blocks
 from overt.kernels.call import Block, Call, unrounded
-from overt.kernels.plan import permits
+from overt.kernels.plan import Table, first_able, permits
 from overt.mechanism import formula
 from overt.normalizers import Softmax
 
 Stages = tuple[Tensor, Tensor, Tensor, Tensor]
 Seen = Callable[[int, Block, Stages], None]
+
+# As for `attend`: each path's reason to refuse a summary, in order of preference.
+TABLE: Table = {
+    "torch": lambda call: "torch has no kernel that summarises",
+    "native": native_summary.refusal,
+    "blocked": lambda call: None,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +85,9 @@ def summarize(
     """
     check.whole_number("top", top)
     given = key[..., :0] if isinstance(key, Tensor) and value is None else value
-    found = gathered(Call.of(query, key, given, score, mask, bias, normalizer), top, map_size)
+    call = Call.of(query, key, given, score, mask, bias, normalizer)
+    first_able(TABLE, call)  # an error where overt.path forces one that is not
+    found = gathered(call, top, map_size)
     return found if value is not None else replace(found, output=None)
 
 

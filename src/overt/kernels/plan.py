@@ -13,8 +13,10 @@ from overt.errors import InputError
 from overt.kernels import delegate, native_call
 from overt.kernels.call import Call
 
+Table = dict[str, Callable[[Call], str | None]]
+
 # Each path's reason to refuse a call, None where it serves it. The order is the preference.
-TABLE: dict[str, Callable[[Call], str | None]] = {
+TABLE: Table = {
     "torch": delegate.refusal,
     "native": native_call.refusal,
     "blocked": lambda call: None,
@@ -68,11 +70,17 @@ def plan(
 
 def choose(call: Call) -> Plan:
     """The plan of a checked call."""
+    name, refused = first_able(TABLE, call)
+    return Plan(name, _reason(name, call), refused)
+
+
+def first_able(table: Table, call: Call) -> tuple[str, dict[str, str]]:
+    """The first path of a table that is permitted here and serves the call, and what those before it lack."""
     refused: dict[str, str] = {}
-    for name, refusal in TABLE.items():
+    for name, refusal in table.items():
         reason = refusal(call) if permits(name) else "forbidden here by overt.path"
         if reason is None:
-            return Plan(name, _reason(name, call), refused)
+            return name, refused
         refused[name] = reason
     raise InputError(
         "a path that is forced can serve the call",
@@ -88,9 +96,10 @@ def permits(name: str) -> bool:
 
 @contextmanager
 def path(*names: str) -> Iterator[None]:
-    """Within the block only these paths may be taken: one name forces a path, several forbid the others.
+    """Within the block `attend` and `summarize` may take only these paths: one name forces a path, several forbid the others.
 
-    A call that none of them can serve is an error that says why.
+    A call that none of them can serve is an error that says why. (`steps` is the plain formula whatever is said here, though the
+    scores that it starts from are native ones only where that path is permitted.)
 
     >>> import torch, overt
     >>> x = torch.randn(1, 4, 16, 8)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import overt
-from overt.kernels import native as native_core
+from overt.errors import OvertError
 from overt.measuring.cases import Inputs
 from overt.measuring.compared import Wanted
 from overt.measuring.contender import Contender, Results, Run, Unable
@@ -96,9 +96,10 @@ def _ours(inputs: Inputs, path: str) -> tuple[Run, str]:
         found = summarized(inputs.query, inputs.key)
         return {name: getattr(found, name) for name in _STATISTICS}
 
-    # summarize does not need a path to be able: it would go on to the blocked one.
-    if path == "native" and not native_core.available():
-        raise Unable(native_core.why_not() or "")
+    try:
+        summarized(inputs.query[..., :1, :], inputs.key[..., :1, :])
+    except OvertError as error:
+        raise Unable(str(error)) from error
     return run, ""
 
 
