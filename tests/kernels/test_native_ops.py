@@ -108,6 +108,16 @@ def test_scores_alone_have_their_derivatives(activation):
     assert gradgradcheck(call, (query, key, weight))
 
 
+@pytest.mark.parametrize("scores_alone", [False, True])
+def test_a_tensor_that_is_query_key_and_value_at_once_has_its_second_derivatives(scores_alone):
+    x, weight = normal(3, 2).requires_grad_(), normal(2).requires_grad_()
+
+    def call(x, w):
+        return overt.steps(x, x, x, score=overt.Additive(w)).scores if scores_alone else attended(x, x, x, w)
+
+    assert gradgradcheck(call, (x, weight))
+
+
 def test_grouped_heads_and_shared_inputs_have_second_derivatives():
     query, key, value = (
         normal(1, 4, 3, 2).requires_grad_(),
@@ -421,6 +431,12 @@ def test_an_exported_program_holds_the_plain_formula():
     exported = torch.export.export(Attending(), (X,))
     assert not any("overt" in str(node.target) for node in exported.graph.nodes)
     close(exported.module()(X), attended(X, X, X, W), 1e-12, "output")
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+def test_a_traced_program_holds_the_plain_formula_and_not_its_answer():
+    traced = torch.jit.trace(lambda x: overt.attend(x, x, x, score=overt.Additive(W)), X)
+    close(traced(2 * X), attended(2 * X, 2 * X, 2 * X, W), 1e-12, "output")
 
 
 def test_without_the_native_core_the_blocks_serve_and_the_plan_says_why(monkeypatch):
