@@ -217,3 +217,14 @@ def test_the_weight_of_a_bilinear_score_gets_its_gradient_on_both_paths(path, ma
     with overt.path(path):
         shapes = (2, 3, 9, 5), (2, 3, 9, 5), (2, 3, 9, 5)
         check(inputs(*shapes), score="bilinear", params=params, mask=mask, allowed=allowed[type(mask)])
+
+
+@pytest.mark.parametrize("bias", [torch.ones(9, 9).double(), overt.ALiBi(torch.ones(3).double())], ids=["pairs", "distances"])
+@pytest.mark.parametrize("path", ["native", "blocked"])
+def test_a_bias_of_wider_numbers_than_the_inputs_leaves_their_dtype(path, bias):
+    x = torch.randn(2, 3, 9, 4)
+    score = overt.Additive(torch.ones(4))
+    with overt.path(path):
+        found = overt.attend(x, x, x, score=score, bias=bias)
+        wanted = overt.attend(*[x.double()] * 3, score=score, bias=bias)
+    torch.testing.assert_close(found, wanted.float(), rtol=1e-5, atol=1e-5)

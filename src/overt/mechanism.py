@@ -68,7 +68,7 @@ def formula(block: Block) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Scores, masked scores, weights and output of a block of query rows: the whole of attention in four steps."""
     scores = block.score(block.query, block.key).to(block.value.dtype)  # (..., Q, K)
 
-    masked = scores if block.bias is None else scores + block.bias  # (..., Q, K)
+    masked = scores if block.bias is None else scores + block.bias.to(scores.dtype)  # (..., Q, K)
     masked = masked if block.allowed is None else torch.where(block.allowed, masked, -torch.inf)
 
     barred = masked == -torch.inf
