@@ -8,9 +8,11 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels.hpp"
+#include "scratch.hpp"
 
 namespace overt {
 
@@ -49,6 +51,7 @@ struct Shapes {
     Index entries = 1;
     std::deque<std::vector<Index>> places;
     std::deque<std::vector<double>> numbers;
+    std::vector<std::pair<const char*, const char*>> written;  // from and to where results lie
 
     // Entry b of an array whose leading dimensions broadcast, from the right, against the batch; `grouped` heads divide the last one.
     template <class Any>
@@ -82,6 +85,9 @@ struct Shapes {
         auto fits = [&](Index own, Index wanted) { return wanted < 0 || own == wanted || (flexible && own == 1); };
         if (!fits(own_rows, rows) || !fits(own_columns, columns))
             refuse(std::string(name) + " is (..., " + std::to_string(rows) + ", " + std::to_string(columns) + ")", shape_of(array));
+        // An expanded array may claim any size; rooms for packed ones are counted in Index, and a row's columns in int.
+        bool countable = flexible || (own_columns <= INT32_MAX && static_cast<double>(own_rows) * own_columns <= 0x1p50);
+        if (!countable) refuse(std::string(name) + " has fewer than 2^31 columns and 2^50 numbers", shape_of(array));
         Matrix found{array.data(), kind_of(array, name), places_of(array, 2, name, grouped), array.stride(last - 1), array.stride(last)};
         if (own_rows == 1) found.row = 0;
         if (own_columns == 1) found.column = flexible && columns != 1 ? 0 : 1;
@@ -113,8 +119,9 @@ struct Shapes {
         return numbers.back().data();
     }
 
-    // Memory that a kernel writes: contiguous, of this shape, in this kind.
-    void* out(const Out& array, const char* name, std::vector<Index> trailing, Kind kind) const {
+    // Refuses what is not contiguous and of this shape.
+    template <class Any>
+    void whole(const Any& array, const char* name, const std::vector<Index>& trailing) const {
         std::vector<Index> shape = batch;
         shape.insert(shape.end(), trailing.begin(), trailing.end());
         std::string wanted = "(";
@@ -125,7 +132,37 @@ struct Shapes {
         Index step = 1;
         for (size_t i = shape.size(); i-- > 0; step *= shape[i])
             if (shape[i] != 1 && array.stride(i) != step && array.size()) refuse(std::string(name) + " is contiguous", "other strides");
+    }
+
+    template <class Any>
+    static void computed(const Any& array, const char* name, Kind kind) {
         if (kind_of(array, name) != kind) refuse(std::string(name) + " is of the computation's dtype", "another");
+    }
+
+    // What a kernel has found before, and reads.
+    const void* given(const Array& array, const char* name, const std::vector<Index>& trailing, Kind kind) const {
+        whole(array, name, trailing);
+        computed(array, name, kind);
+        return array.data();
+    }
+
+    // Memory that a kernel writes.
+    void* out(const Out& array, const char* name, const std::vector<Index>& trailing, Kind kind) {
+        computed(array, name, kind);
+        return room(array, name, trailing);
+    }
+
+    void* room(const Out& array, const char* name, const std::vector<Index>& trailing) {
+        whole(array, name, trailing);
+        return alone(array, name);
+    }
+
+    // Several threads write at once: each result has memory of its own.
+    void* alone(const Out& array, const char* name) {
+        const char *begin = static_cast<const char*>(array.data()), *end = begin + array.nbytes();
+        for (const auto& [first, stop] : written)
+            if (begin < stop && first < end) refuse(std::string(name) + " has memory of its own", "another result's");
+        written.emplace_back(begin, end);
         return array.data();
     }
 };
