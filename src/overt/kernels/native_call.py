@@ -57,7 +57,7 @@ def _other_mode(call: Call) -> str | None:
 
 def other_place(call: Call) -> str | None:
     """Why no native kernel runs where the call is."""
-    if torch.compiler.is_exporting() or torch.jit.is_tracing():
+    if torch.compiler.is_exporting() or torch.jit.is_tracing():  # type: ignore[reportPrivateImportUsage]
         return "an exported program holds the plain formula, which runs without overt"
     if not all(held.is_cpu for held in _held(call)):
         return "native kernels run on the CPU"
