@@ -467,10 +467,13 @@ def test_without_the_native_core_that_is_said_once(monkeypatch):
 def test_other_normalizers_get_their_scores_from_the_kernel(normalizer):
     inputs = leaves()
     score = overt.Additive(inputs[3])
+    told = "; the scores come from the native core"
+    assert told in overt.plan(*inputs[:3], score=score, normalizer=normalizer).reason
     with Operators() as seen:
         found = overt.attend(*inputs[:3], score=score, normalizer=normalizer, mask=overt.Causal())
     assert "overt.additive_scores.default" in seen.names
     with overt.path("blocked"), Operators() as seen:
+        assert told not in overt.plan(*inputs[:3], score=score, normalizer=normalizer).reason
         wanted = overt.attend(*inputs[:3], score=score, normalizer=normalizer, mask=overt.Causal())
     assert not any("overt" in name for name in seen.names)
     close(found.detach(), wanted.detach(), 1e-12, "output")

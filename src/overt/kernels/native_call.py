@@ -146,9 +146,12 @@ def scored(call: Call) -> Call:
     """A ready call whose additive scores come from the native kernel, where it can give them: it holds no (..., Q, K, D)."""
     if MISSING and type(call.score) is Additive and not torch.compiler.is_compiling():
         native.warn_if_missing()
-    if type(call.score) is not Additive or call.transformed or _other_mode(call) or other_place(call):
-        return call
-    return replace(call, score=NativeScores(call.score.weight, call.score.activation))
+    return replace(call, score=NativeScores(call.score.weight, call.score.activation)) if scores(call) else call
+
+
+def scores(call: Call) -> bool:
+    """Whether the native kernel can give the scores of a call that it cannot serve as a whole."""
+    return type(call.score) is Additive and not (call.transformed or _other_mode(call) or other_place(call))
 
 
 @dataclass(frozen=True, eq=False)

@@ -130,6 +130,8 @@ def _reason(name: str, call: Call) -> str:
     if name == "native":
         return "additive attention under a softmax, fused with it in the native core, in linear memory"
     text = "any score, mask, bias and normalizer, in blocks of query rows, recomputed in the backward pass"
+    if permits("native") and native_call.scores(call):
+        text += "; the scores come from the native core"
     if call.transformed:
         text += "; under torch.func nothing is recomputed, so the backward pass holds all Q × K weights"
     if call.mask is not None and not call.inspectable:

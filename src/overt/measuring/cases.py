@@ -88,9 +88,8 @@ def chosen(names: list[str], quick: bool = False) -> list[Case]:
     for name in names:
         if not any(case.name.startswith(name) for case in CASES):
             listed = "".join(f"\n  {case.name}" for case in CASES)
-            raise InputError(
-                "a case has a name of the list", got=repr(name), cure=f"pass one of these or its beginning:{listed}\n"
-            )
+            cure = f"pass one of these or its beginning:{listed}\nor leave --case out, to have all"
+            raise InputError("a case has a name of the list", got=repr(name), cure=cure)
     return [case for case in CASES if (not quick or case.quick or names) and (not names or case.name.startswith(tuple(names)))]
 
 
