@@ -22,12 +22,11 @@ class DotScores {
     const Inputs& inputs;
     const Score& score;
     Index entry = 0;
-    T* spare;
 
    public:
-    static Index room(const Inputs& inputs) { return inputs.features; }
+    static Index room(const Inputs&) { return 0; }
 
-    DotScores(const Inputs& inputs, const Score& score, T* memory) : inputs(inputs), score(score), spare(memory) {}
+    DotScores(const Inputs& inputs, const Score& score, T*) : inputs(inputs), score(score) {}
 
     void begin(Index which) { entry = which; }
 
@@ -40,12 +39,14 @@ class DotScores {
         }
     }
 
-    Index key_room() const { return KEYS * inputs.features; }
+    // A row more, into which half precision is widened: several threads pack tiles at once.
+    Index key_room() const { return (KEYS + 1) * inputs.features; }
     void pack_keys(Index first, int keys, T* to) const {
         if (inputs.key.kind == KIND<T>) {
             const T* from = static_cast<const T*>(inputs.key.data) + inputs.key.places[entry] + first * inputs.key.row;
             transpose(from, inputs.key.row, keys, inputs.features, to);
         } else {
+            T* spare = to + KEYS * inputs.features;
             for (int c = 0; c < keys; c++)
                 transpose(row_of(inputs.key, entry, first + c, inputs.features, spare), 0, 1, inputs.features, to + c);
         }
