@@ -163,6 +163,7 @@ struct Shapes {
         for (const auto& [first, stop] : written)
             if (begin < stop && first < end) refuse(std::string(name) + " has memory of its own", "another result's");
         written.emplace_back(begin, end);
+        expect_writing(array.data(), array.nbytes());
         return array.data();
     }
 };

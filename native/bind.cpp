@@ -22,7 +22,8 @@ struct Call : Shapes {
     Kind number = Kind::float32;
 
     // The batch is that of `like`, whose last `trailing` dimensions are its own.
-    Call(const Array& query, const Array& key, const Out& like, size_t trailing, int threads) {
+    template <class Any>
+    Call(const Array& query, const Array& key, const Any& like, size_t trailing, int threads) {
         if (like.ndim() < trailing || query.ndim() < 2 || key.ndim() < 2) refuse("query and key have two dimensions or more", shape_of(query));
         for (size_t i = 0; i + trailing < like.ndim(); i++) batch.push_back(like.shape(i)), entries *= like.shape(i);
         inputs.batch = entries;
@@ -138,7 +139,7 @@ void additive(const Array& query, const Array& key, const Array& value, const Ar
 
 void additive_gradients(const Array& query, const Array& key, const Array& value, const Array& weight, int activation,
                         const std::vector<int>& program, const Arrays& arrays, const Maybe& bias, bool by_distance, const Maybe& sink,
-                        const Maybe& heat, double dropout, std::uint64_t seed, int threads, Out output, Out lse, Out upstream,
+                        const Maybe& heat, double dropout, std::uint64_t seed, int threads, const Array& output, const Array& lse, const Array& upstream,
                         Out d_query, Out d_key, Out d_value, Out d_weight, Out delta, std::optional<Out> d_bias) {
     Call call(query, key, output, 2, threads);
     call.values(value);
@@ -148,8 +149,8 @@ void additive_gradients(const Array& query, const Array& key, const Array& value
     call.softmax(sink, heat);
     call.dropout(dropout, seed);
     const Inputs& in = call.inputs;
-    Passed passed{call.out(output, "output", {in.queries, in.width}, call.number), call.out(lse, "lse", {in.queries}, call.number),
-                  call.out(upstream, "upstream", {in.queries, in.width}, call.number)};
+    Passed passed{call.given(output, "output", {in.queries, in.width}, call.number), call.given(lse, "lse", {in.queries}, call.number),
+                  call.given(upstream, "upstream", {in.queries, in.width}, call.number)};
     Gradients to{call.out(d_query, "d_query", {in.queries, in.features}, call.number),
                  call.out(d_key, "d_key", {in.keys, in.features}, call.number),
                  call.out(d_value, "d_value", {in.keys, in.width}, call.number),
@@ -162,7 +163,7 @@ void additive_gradients(const Array& query, const Array& key, const Array& value
             if (d_bias->shape(i) != 1 && (d_bias->stride(i) != step || bias->stride(i) != step) && d_bias->size())
                 refuse("bias and d_bias are contiguous where a gradient is asked for", "other strides");
         if (kind_of(*d_bias, "d_bias") != call.number) refuse("d_bias is of the computation's dtype", "another");
-        to.bias = d_bias->data(), to.bias_size = d_bias->size();
+        to.bias = call.alone(*d_bias, "d_bias"), to.bias_size = d_bias->size();
     }
     nb::gil_scoped_release released;
     call.kernels().additive_gradients(in, call.score, passed, to);
@@ -176,12 +177,12 @@ void additive_scores(const Array& query, const Array& key, const Array& weight, 
     call.kernels().additive_scores(call.inputs, call.score, to);
 }
 
-void additive_scores_gradients(const Array& query, const Array& key, const Array& weight, int activation, int threads, Out upstream,
+void additive_scores_gradients(const Array& query, const Array& key, const Array& weight, int activation, int threads, const Array& upstream,
                                Out d_query, Out d_key, Out d_weight) {
     Call call(query, key, upstream, 2, threads);
     call.additive(weight, activation);
     const Inputs& in = call.inputs;
-    void* from = call.out(upstream, "upstream", {in.queries, in.keys}, call.number);
+    const void* from = call.given(upstream, "upstream", {in.queries, in.keys}, call.number);
     Gradients to{call.out(d_query, "d_query", {in.queries, in.features}, call.number),
                  call.out(d_key, "d_key", {in.keys, in.features}, call.number), nullptr,
                  call.out(d_weight, "d_weight", {in.features}, call.number), nullptr, nullptr, 0};
@@ -225,8 +226,8 @@ void summary(const Array& query, const Array& key, const Maybe& value, const May
     to.received = call.out(received, "received", {in.keys}, call.number);
     to.top = top_keys.ndim() ? static_cast<Index>(top_keys.shape(top_keys.ndim() - 1)) : 0;
     to.top_weights = call.out(top_weights, "top_weights", {in.queries, to.top}, call.number);
-    if (top_keys.dtype() != nb::dtype<std::int32_t>() || top_keys.size() != top_weights.size()) refuse("top_keys is int32, as large as top_weights", shape_of(top_keys));
-    to.top_keys = static_cast<std::int32_t*>(top_keys.data());
+    if (top_keys.dtype() != nb::dtype<std::int32_t>()) refuse("top_keys is int32", "another dtype");
+    to.top_keys = static_cast<std::int32_t*>(call.room(top_keys, "top_keys", {in.queries, to.top}));
     cells(row_edges, "row_edges", in.queries, &to.row_edges, &to.row_cells);
     cells(key_edges, "key_edges", in.keys, &to.key_edges, &to.key_cells);
     bool map = to.row_edges && to.key_edges && map_mean && map_max;
