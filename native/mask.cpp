@@ -30,10 +30,9 @@ Seen judged(Index allowed, const Tile& tile) {
 Seen ranges(const MaskStep& step, const Tile& tile, std::uint8_t* allowed) {
     Index total = 0;
     for (int r = 0; r < tile.rows; r++) {
-        Index low = *at<Index>(step.first, tile.entry, tile.row + r) - tile.key;
-        Index high = *at<Index>(step.second, tile.entry, tile.row + r) - tile.key;
-        low = std::clamp<Index>(low, 0, tile.keys);
-        high = std::clamp<Index>(high, low, tile.keys);
+        // Held within the tile first: they may be any numbers, whose differences need not be.
+        Index low = std::clamp<Index>(*at<Index>(step.first, tile.entry, tile.row + r), tile.key, tile.key + tile.keys) - tile.key;
+        Index high = std::clamp<Index>(*at<Index>(step.second, tile.entry, tile.row + r), tile.key + low, tile.key + tile.keys) - tile.key;
         std::memset(allowed + r * KEYS, 0, tile.keys);
         std::memset(allowed + r * KEYS + low, 1, high - low);
         total += high - low;
