@@ -13,7 +13,7 @@ struct Reach<float> {
     static constexpr float EXPONENT = 87;     // e^x and e^-x are normal numbers up to here
     static constexpr float BUDGET = 120;      // a product of four stays below this power of two
     static constexpr float CAP = 0x1p29f;     // four of these have a product, and 1 / CAP is nothing beside 1
-    static constexpr float LEAST = 0x1p-40f;  // a weight below this share of the largest counts as this share
+    static constexpr float LEAST = 0x1p-33f;  // a weight below this share of the largest counts as this share
     static constexpr float MIDDLE = 40;       // exponents of queries within this need no shift
 };
 template <>

@@ -62,7 +62,8 @@ class SmoothScores {
     }
 
    private:
-    // As shares of the largest no y is below 1. Weights that are not finite stay as they are and make every way plain.
+    // As shares of the largest no y is below 1. Weights that are as good as 0 count by turns as a little more and a little less, so
+    // that what CAP makes of many adds up to nothing. Weights that are not finite stay as they are and make every way plain.
     void weigh(const T* weight) {
         Index features = exponents.features;
         double total = 0;
@@ -77,7 +78,7 @@ class SmoothScores {
         if (!finite || unit == 0) unit = 1;
         for (Index d = 0; d < wide; d++) {
             share[d] = d < features ? weight[d] / unit : T(FILLING);
-            if (finite && share[d] < R::LEAST && share[d] > -R::LEAST) share[d] = share[d] < 0 ? -R::LEAST : R::LEAST;
+            if (finite && share[d] < R::LEAST && share[d] > -R::LEAST) share[d] = d / W % 2 ? -R::LEAST : R::LEAST;
             inverse[d] = 1 / share[d];
             cost[d] = finite ? power_above(share[d]) : static_cast<T>(__builtin_inf());
         }
