@@ -14,7 +14,8 @@ static inline std::uint64_t mixed(std::uint64_t x) {
 // Multiplies weights of one row, keys `key` to `key + count`, by 1 / (1 - p) where they are kept and by 0 elsewhere.
 template <class T>
 static void drop(const Inputs& inputs, Index entry, Index row, Index key, int count, T* weights) {
-    std::uint64_t own = mixed(mixed(inputs.seed) + static_cast<std::uint64_t>(entry * inputs.queries + row));
+    // 0 is what 0 is mixed to: a seed of 0 begins elsewhere.
+    std::uint64_t own = mixed(mixed(inputs.seed + 0x9e3779b97f4a7c15u) + static_cast<std::uint64_t>(entry * inputs.queries + row));
     std::uint32_t first = static_cast<std::uint32_t>(own), second = static_cast<std::uint32_t>(own >> 32);
     double limit = inputs.dropout * 4294967296.0;
     std::uint32_t barred = limit >= 4294967295.0 ? 0xffffffffu : static_cast<std::uint32_t>(limit);

@@ -98,7 +98,7 @@ def _bias(bias: Tensor, by_distance: bool, rows: Tensor, queries: int, keys: int
 def _kept(seed: Tensor, dropout: float, batch: tuple[int, ...], rows: Tensor, queries: int, keys: int) -> Tensor:
     """Which weights of these rows the kernel keeps, by its own hash (native/dropout.hpp): (..., rows, K)."""
     entries = torch.arange(math.prod(batch), device=rows.device).reshape(*batch, 1)
-    own = _mixed(_mixed(seed) + entries * queries + rows)[..., None]  # (..., rows, 1)
+    own = _mixed(_mixed(seed + (0x9E3779B97F4A7C15 - 2**64)) + entries * queries + rows)[..., None]  # (..., rows, 1)
     first, second = own & _LOW, _shifted(own, 32)
     x = (torch.arange(keys, device=rows.device) * 0x9E3779B1 + first) & _LOW  # (..., rows, K)
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & _LOW
