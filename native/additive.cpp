@@ -108,7 +108,7 @@ class Forward {
             if (inputs.sink) {
                 T sink = static_cast<T>(inputs.sink[entry]);
                 running.rescale(r, most(sink, running.largest[r]));
-                if (sink > -__builtin_inf()) running.total[r] += exponential_of(sink - running.largest[r]);
+                if (sink != -__builtin_inf()) running.total[r] += exponential_of(sink - running.largest[r]);
             }
             Index row = entry * inputs.queries + block * ROWS + r;
             T total = running.total[r];

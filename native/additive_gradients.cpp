@@ -262,7 +262,8 @@ class Backward {
         T heat = inputs.heat ? static_cast<T>(inputs.heat[at.entry]) : T(1);
         T lse = static_cast<const T*>(passed->lse)[row], delta = static_cast<const T*>(to.delta)[row];
         for (int n = 0; n < N; n++) scores[n] = heat * (scores[n] + desk.biases[r * KEYS + which[n]]) - lse;
-        for (int n = 0; n < N; n += WIDTH<T>) store(scores + n, exponential<T>(load(scores + n)));
+        // No weight is above 1: of scores that are huge, rounding alone may leave e^1000.
+        for (int n = 0; n < N; n += WIDTH<T>) store(scores + n, exponential<T>(smaller(Vector<T>{}, load(scores + n))));
         for (int n = 0; n < N; n++) {
             int at_tile = r * KEYS + which[n];
             gradients[n] = heat * scores[n] * (desk.keep[at_tile] * desk.scores[at_tile] - delta);
