@@ -1,5 +1,7 @@
 """Masks as the native kernels read them: a program that allows what the mask allows, and attention under it that is the oracle's."""
 
+import sys
+
 import hypothesis
 import numpy as np
 import pytest
@@ -24,6 +26,8 @@ MASKS = {
     "window without a past": overt.Window(0, None),
     "window without an end": overt.Window(None, 3, offset=SHIFTS),
     "everything": overt.Window(None, None),
+    "everything that has a number": overt.Window(sys.maxsize, sys.maxsize),
+    "everything by entry": overt.Window(sys.maxsize, sys.maxsize, offset=SHIFTS),
     "nothing": overt.Window(-100, 0),
     "length": overt.Lengths(40),
     "lengths": overt.Lengths(torch.tensor([0, 65], dtype=torch.int32)),

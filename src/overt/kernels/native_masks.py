@@ -14,7 +14,7 @@ from torch import Tensor
 from overt.masks import Both, Causal, Dense, Documents, Either, Keys, Lengths, Not, Window
 
 MOST_PENDING = 7  # results that a program may have waiting at once
-
+_FAR = 2**62  # further than any key: a window of sys.maxsize is added to places, and must not pass what 64 bits hold
 
 # What a program can say, by the numbers that the kernels know.
 RANGES, DENSE, DOCUMENTS, BOTH, EITHER, INVERSE = range(6)
@@ -150,8 +150,8 @@ def _causal(mask: Causal, sizes: Sizes) -> Bounds:
 
 
 def _window(mask: Window, sizes: Sizes) -> Bounds:
-    first = [] if mask.before is None else [sizes.rows(mask.offset, -mask.before)]
-    stop: list[int | Tensor] = [] if mask.after is None else [sizes.rows(mask.offset, mask.after + 1)]
+    first = [] if mask.before is None else [sizes.rows(mask.offset, -min(mask.before, _FAR))]
+    stop: list[int | Tensor] = [] if mask.after is None else [sizes.rows(mask.offset, min(mask.after, _FAR) + 1)]
     return first, stop
 
 
