@@ -1,50 +1,13 @@
 // Additive attention, backward: a tile's weights are computed again from the scores and the row's log-sum-exp, so that nothing of
 // size Q x K is kept. Keys are shared out among threads; each adds to sums of its own for the queries, which are joined in order.
+#include "gradients_desk.hpp"
 #include "level.hpp"
 #include "rectified_slopes.hpp"
 #include "smooth_slopes.hpp"
-#include "softmax.hpp"
 #include "teams.hpp"
 
 namespace overt::OVERT_LEVEL {
 namespace {
-
-// Rows of queries whose sums are held at once, one set a thread.
-constexpr Index CHUNK = 32 * ROWS;
-// Keys whose terms are held at once, where they are few enough features for the nearest cache.
-constexpr int HAND = 8;
-
-// How many keys a tile takes. A lone block of queries meets each key once: then so few that their packed rows, and the sums that are
-// written where they are read, stay in a near cache.
-template <class T>
-static int keys_of_tile(const Inputs& inputs) {
-    constexpr Index NEAR = 64 * 1024;
-    Index bytes = (inputs.features + 1) * static_cast<Index>(sizeof(T));
-    return inputs.queries > ROWS ? KEYS : static_cast<int>(least<Index>(KEYS, most<Index>(HAND, NEAR / bytes / HAND * HAND)));
-}
-
-// One thread's working memory.
-template <class T>
-struct Desk {
-    // Columns wide, or width, are those of features and values in whole vectors.
-    T *keys, *values, *d_keys, *d_values, *d_weights, *scores, *weights, *biases, *keep, *kept;
-    std::uint8_t* allowed;
-
-    static Index room(Index key_room, Index wide, Index width) {
-        return padded<T>(padded<T>(key_room) + 2 * KEYS * width + KEYS * wide + wide + 5 * ROWS * KEYS + HAND * wide) + 64;
-    }
-    Desk(T* memory, Index key_room, Index wide, Index width)
-        : keys(memory), values(keys + padded<T>(key_room)), d_keys(values + width * KEYS), d_values(d_keys + KEYS * wide),
-          d_weights(d_values + KEYS * width), scores(d_weights + wide), weights(scores + ROWS * KEYS),
-          biases(weights + ROWS * KEYS), keep(biases + ROWS * KEYS), kept(keep + ROWS * KEYS), allowed(reinterpret_cast<std::uint8_t*>(kept + HAND * wide)) {}
-};
-
-// What is known of a chunk of rows before its keys come: packed queries, upstream gradients in whole vectors, and its sums.
-template <class T>
-struct Chunk {
-    Index first, rows;
-    T *queries, *upstream, *d_queries;
-};
 
 template <class T, class Slopes>
 class Backward {
@@ -68,7 +31,7 @@ class Backward {
           tiles(count(inputs.keys, tile_keys)),
           spans(most<Index>(1, least<Index>(team.size, tiles))), chunk(least(inputs.queries, CHUNK)),
           query_room(Slopes(inputs, score, nullptr).query_room()), key_room(Slopes(inputs, score, nullptr).key_room()),
-          desk_room(Desk<T>::room(key_room, wide, width)), crew_room(chunk * (query_room + width + spans * wide)),
+          desk_room(Desk<T>::room(key_room, wide, width)), crew_room(chunk * (query_room + width + spans * wide + 2)),
           slopes_room(Slopes::room(inputs)), desks(team.threads * desk_room), crews(team.crews * crew_room),
           memory(team.crews * slopes_room), biases(overlapping ? spans * to.bias_size : 0), sums(team.crews * spans * (wide + 1)) {}
 
@@ -90,13 +53,17 @@ class Backward {
         double* own = sums.data + crew * spans * (wide + 1);
         for (Index i = 0; i < spans * (wide + 1); i++) own[i] = 0;
         T* shared = crews.data + crew * crew_room;
-        Chunk<T> now{0, 0, shared, shared + chunk * query_room, shared + chunk * (query_room + width)};
+        Chunk<T> now{0, 0, shared, shared + chunk * query_room, shared + chunk * (query_room + width), nullptr, nullptr};
+        now.bases = now.d_queries + spans * chunk * wide, now.overs = now.bases + chunk;
         do {
             now.rows = least(chunk, inputs.queries - now.first);
-            team.each(count(now.rows, ROWS), [&](Index block, int) { prepare(slopes, entry, now, block); });
+            auto desk_of = [&](int member) { return Desk<T>(desks.data + (crew * team.size + member) * desk_room, key_room, wide, width); };
+            team.each(count(now.rows, ROWS), [&](Index block, int member) {
+                prepare(slopes, entry, now, block);
+                if (passed && any_large(entry, now, block)) sum_anew(slopes, entry, now, block, desk_of(member));
+            });
             team.each(spans, [&](Index span, int member) {
-                T* desk = desks.data + (crew * team.size + member) * desk_room;
-                against_keys(slopes, entry, now, span, Desk<T>(desk, key_room, wide, width), own + span * (wide + 1));
+                against_keys(slopes, entry, now, span, desk_of(member), own + span * (wide + 1));
             });
             team.each(count(now.rows, ROWS), [&](Index block, int) { join(slopes, entry, now, block); });
             now.first += chunk;
@@ -119,6 +86,44 @@ class Backward {
             for (Index e = 0; e < width; e++) padded_up[e] = e < inputs.width ? up[e] : T(0);
             for (Index e = 0; e < inputs.width; e++) delta += up[e] * out[e];
             static_cast<T*>(to.delta)[row] = delta;
+            now.bases[r] = static_cast<const T*>(passed->lse)[row], now.overs[r] = 1;
+        }
+    }
+
+    static bool large(T lse) { return (lse > LARGE<T> || lse < -LARGE<T>) && lse - lse == 0; }
+    bool any_large(Index entry, const Chunk<T>& now, Index block) const {
+        const T* lse = static_cast<const T*>(passed->lse) + entry * inputs.queries + now.first;
+        for (Index r = block * ROWS; r < least(now.rows, (block + 1) * ROWS); r++)
+            if (large(lse[r])) return true;
+        return false;
+    }
+
+    // Rows whose log-sum-exp is large: its two parts and delta, from the very numbers that the weights' gradients are made of.
+    void sum_anew(const Slopes& slopes, Index entry, const Chunk<T>& now, Index block, const Desk<T>& desk) const {
+        const Index first = block * ROWS;
+        Place at{entry, now.first + first, 0, static_cast<int>(least<Index>(ROWS, now.rows - first)), 0};
+        Anew<T> rows[ROWS];
+        for (int r = 0; r < at.rows; r++) {
+            rows[r].wanted = large(now.bases[first + r]);
+            if (inputs.sink) rows[r].join(static_cast<T>(inputs.sink[entry]), T(0));
+        }
+        for (Index tile = 0; tile < tiles; tile++) {
+            at.key = tile * tile_keys, at.keys = size_of(tile, tile_keys, inputs.keys);
+            Seen seen = seen_at(inputs, at, desk.allowed);
+            if (seen == Seen::none) continue;
+            lay_out(slopes, at, desk);
+            weigh_up(at, now.upstream + first * width, desk);
+            each_hand(at, seen, desk, [&](auto size, int r, const int* which) {
+                constexpr int N = decltype(size)::COUNT;
+                if (!rows[r].wanted) return;
+                Totals<N> scores = totals<N>(slopes, at, r, which, now.queries + (first + r) * query_room, desk);
+                for (int n = 0; n < N; n++) rows[r].join(scores.of[n], desk.keep[r * KEYS + which[n]] * desk.scores[r * KEYS + which[n]]);
+            });
+        }
+        for (int r = 0; r < at.rows; r++) {
+            if (!rows[r].wanted) continue;
+            now.bases[first + r] = rows[r].base, now.overs[first + r] = 1 / rows[r].total;
+            static_cast<T*>(to.delta)[entry * inputs.queries + at.row + r] = rows[r].delta / rows[r].total;
         }
     }
 
@@ -139,7 +144,7 @@ class Backward {
                 packed = true;
                 weigh_up(at, now.upstream + first * width, desk);
                 clear(desk.d_weights, wide);
-                own[wide] += block(slopes, at, seen, now.queries + first * query_room, d_queries + first * wide, span, desk);
+                own[wide] += block(slopes, at, seen, now, first, d_queries + first * wide, span, desk);
                 for (Index d = 0; d < wide; d++) own[d] += desk.d_weights[d];
                 if (passed) add_values(at, now.upstream + first * width, desk);
             }
@@ -180,8 +185,8 @@ class Backward {
             multiply(upstream, width, Index{1}, desk.values, Index{KEYS}, desk.scores, Index{KEYS}, at.rows, static_cast<int>(inputs.width), at.keys, false);
         clear(desk.weights, at.rows * KEYS);
         clear(desk.biases, at.rows * KEYS);
-        for (int i = 0; i < at.rows * KEYS; i++) desk.keep[i] = 1;
         if (inputs.bias.data) add_bias(inputs.bias, at, desk.biases);
+        for (int i = 0; i < at.rows * KEYS; i++) desk.keep[i] = 1;
         for (int r = 0; r < at.rows && inputs.dropout > 0; r++) drop(inputs, at.entry, at.row + r, at.key, at.keys, desk.keep + r * KEYS);
     }
 
@@ -204,24 +209,36 @@ class Backward {
         Sums<T, N>::of(total, found);
     }
 
-    // A block of rows against a tile, a hand of keys at a time, so that these and their sums stay in the nearest cache.
-    T block(const Slopes& slopes, const Place& at, Seen seen, const T* queries, T* d_queries, Index span, const Desk<T>& desk) {
+    // A block of rows against a tile.
+    T block(const Slopes& slopes, const Place& at, Seen seen, const Chunk<T>& now, Index first, T* d_queries, Index span, const Desk<T>& desk) {
         T total = 0;
+        each_hand(at, seen, desk, [&](auto size, int r, const int* which) {
+            total += hand<decltype(size)::COUNT>(slopes, at, r, which, now, first + r, d_queries + r * wide, span, desk);
+        });
+        return total;
+    }
+
+    template <int N>
+    struct Size {
+        static constexpr int COUNT = N;
+    };
+
+    // work(size, row, which): a hand of keys at a time for all rows, so that these and their sums stay in the nearest cache.
+    template <class Work>
+    void each_hand(const Place& at, Seen seen, const Desk<T>& desk, Work work) const {
         int size = wide * static_cast<Index>(sizeof(T)) <= 1024 ? HAND : wide * static_cast<Index>(sizeof(T)) <= 2048 ? HAND / 2 : HAND / 4;
         for (int c = 0; c < at.keys; c += size)
             for (int r = 0; r < at.rows; r++) {
                 int which[HAND], held = choose(at, r, seen, c, least(size, at.keys - c), which, desk);
                 if (held == HAND)
-                    total += hand<HAND>(slopes, at, r, which, queries + r * query_room, d_queries + r * wide, span, desk);
+                    work(Size<HAND>(), r, which);
                 else if (held == HAND / 2)
-                    total += hand<HAND / 2>(slopes, at, r, which, queries + r * query_room, d_queries + r * wide, span, desk);
+                    work(Size<HAND / 2>(), r, which);
                 else if (held == HAND / 4)
-                    total += hand<HAND / 4>(slopes, at, r, which, queries + r * query_room, d_queries + r * wide, span, desk);
+                    work(Size<HAND / 4>(), r, which);
                 else
-                    for (int h = 0; h < held; h++)
-                        total += hand<1>(slopes, at, r, which + h, queries + r * query_room, d_queries + r * wide, span, desk);
+                    for (int h = 0; h < held; h++) work(Size<1>(), r, which + h);
             }
-        return total;
     }
 
     // The keys of a hand that a row may attend to: no other is touched.
@@ -239,17 +256,35 @@ class Backward {
         return held;
     }
 
-    // One row and N keys: their terms, the gradients of their scores, and what these make of query, keys and weight.
     template <int N>
-    T hand(const Slopes& slopes, const Place& at, int r, const int* which, const T* query, T* d_query, Index span, const Desk<T>& desk) {
+    struct Totals {
+        T of[N + WIDTH<T>] = {};
+    };
+
+    // One row and N keys: their terms, kept, and their total scores, or plain scores where their gradients are given.
+    template <int N>
+    inline Totals<N> totals(const Slopes& slopes, const Place& at, int r, const int* which, const T* query, const Desk<T>& desk) const {
         constexpr int HALF = N > 4 ? N / 2 : N;
-        T scores[N + WIDTH<T>] = {}, gradients[N], total = 0;
-        for (int n = 0; n < N; n += HALF) slopes.template terms<HALF>(query, desk.keys, which + n, desk.kept + n * wide, scores + n);
+        Totals<N> found;
+        for (int n = 0; n < N; n += HALF) slopes.template terms<HALF>(query, desk.keys, which + n, desk.kept + n * wide, found.of + n);
+        if (given) return found;
+        T heat = inputs.heat ? static_cast<T>(inputs.heat[at.entry]) : T(1);
+        // The 0 keeps a compiler from joining this product with what is taken off later: a total score is one number everywhere.
+        for (int n = 0; n < N; n++) found.of[n] = fused(heat, found.of[n] + desk.biases[r * KEYS + which[n]], T(0));
+        return found;
+    }
+
+    // What the gradients of N scores make of query, keys and weight.
+    template <int N>
+    T hand(const Slopes& slopes, const Place& at, int r, const int* which, const Chunk<T>& now, Index own, T* d_query, Index span,
+           const Desk<T>& desk) {
+        Totals<N> scores = totals<N>(slopes, at, r, which, now.queries + own * query_room, desk);
         Index row = at.entry * inputs.queries + at.row + r;
+        T gradients[N], total = 0;
         if (given)
             for (int n = 0; n < N; n++) gradients[n] = given[row * inputs.keys + at.key + which[n]];
         else
-            backwards<N>(at, r, row, which, scores, gradients, desk);
+            backwards<N>(at, r, which, now.bases[own], now.overs[own], scores.of, gradients, desk);
         slopes.template slopes<N>(gradients, which, desk.kept, d_query, desk.d_keys, desk.d_weights);
         for (int n = 0; n < N; n++) total += gradients[n];
         if (to.bias) add_bias_gradients(at, r, which, N, gradients, span);
@@ -258,12 +293,11 @@ class Backward {
 
     // Back through the softmax: dscore = heat * weight * (dweight - delta).
     template <int N>
-    void backwards(const Place& at, int r, Index row, const int* which, T* scores, T* gradients, const Desk<T>& desk) const {
+    void backwards(const Place& at, int r, const int* which, T base, T over, T* scores, T* gradients, const Desk<T>& desk) const {
         T heat = inputs.heat ? static_cast<T>(inputs.heat[at.entry]) : T(1);
-        T lse = static_cast<const T*>(passed->lse)[row], delta = static_cast<const T*>(to.delta)[row];
-        for (int n = 0; n < N; n++) scores[n] = heat * (scores[n] + desk.biases[r * KEYS + which[n]]) - lse;
-        // No weight is above 1: of scores that are huge, rounding alone may leave e^1000.
-        for (int n = 0; n < N; n += WIDTH<T>) store(scores + n, exponential<T>(smaller(Vector<T>{}, load(scores + n))));
+        T delta = static_cast<const T*>(to.delta)[at.entry * inputs.queries + at.row + r];
+        for (int n = 0; n < N; n++) scores[n] -= base;
+        for (int n = 0; n < N; n += WIDTH<T>) store(scores + n, exponential<T>(load(scores + n)) * over);
         for (int n = 0; n < N; n++) {
             int at_tile = r * KEYS + which[n];
             gradients[n] = heat * scores[n] * (desk.keep[at_tile] * desk.scores[at_tile] - delta);
