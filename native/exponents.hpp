@@ -72,9 +72,9 @@ class Exponents {
         for (Index d = 0; d < wide; d++) {
             T half = low[d] / 2 + high[d] / 2;
             bool far = rate * most(high[d], -low[d]) > R::MIDDLE && rate * (high[d] / 2 - low[d] / 2) <= R::EXPONENT;
-            middle[d] = far && d < features ? half : T(0);
-            low[d] = d < features ? (low[d] - middle[d]) * rate : -R::EXPONENT;
-            high[d] = d < features ? (high[d] - middle[d]) * rate : -R::EXPONENT;
+            middle[d] = far && d < features ? half * rate : T(0);
+            low[d] = d < features ? low[d] * rate - middle[d] : -R::EXPONENT;
+            high[d] = d < features ? high[d] * rate - middle[d] : -R::EXPONENT;
         }
     }
 
@@ -82,7 +82,7 @@ class Exponents {
     void query(Index i, T* to) const {
         const T* row = row_of(inputs.query, entry, i, features, to);
         const Index columns = features;
-        for (Index d = 0; d < columns; d++) to[d] = (row[d] - middle[d]) * rate;
+        for (Index d = 0; d < columns; d++) to[d] = row[d] * rate - middle[d];
         for (Index d = columns; d < wide; d++) to[d] = -R::EXPONENT;
     }
 
@@ -122,9 +122,9 @@ class Exponents {
             for (int n = 0; n < N; n++) {
                 V x{};
                 if (d < whole)
-                    x = (load(row[n] + d) + load(shift + d)) * times;
+                    x = fused(load(row[n] + d), times, load(shift + d));
                 else
-                    for (Index i = d; i < features; i++) x[i - d] = (row[n][i] + shift[i]) * rate;
+                    for (Index i = d; i < features; i++) x[i - d] = row[n][i] * rate + shift[i];
                 store(to + n * columns + d, exponential_within<T>(x));
                 low_k = smaller(x, low_k), high_k = larger(x, high_k);
             }
@@ -137,7 +137,7 @@ class Exponents {
     void leave_plain(Index key, const Way* ways, T* to, T* spare) const {
         const T* row = row_of(inputs.key, entry, key, features, spare);
         for (Index d = 0; d < wide; d++)
-            if (ways[d / (GROUP * W)] == Way::plain) to[d] = d < features ? (row[d] + middle[d]) * rate : T(0);
+            if (ways[d / (GROUP * W)] == Way::plain) to[d] = d < features ? row[d] * rate + middle[d] : T(0);
     }
 
     // The cheapest way that is right for a group of features, all queries of the entry and the keys of a tile whose range is given.

@@ -116,13 +116,12 @@ struct Exponential<float> {
     static constexpr float LN2_HIGH = 0.693359375f, LN2_LOW = -2.12194440e-4f, ROUND = 12582912.0f;
     static constexpr int SHIFT = 23, BIAS = 127;
     OVERT_INLINE Vector<float> less_one(Vector<float> r) {  // e^r - 1 on [-ln2/2, ln2/2]
-        Vector<float> p = every(1.9875691500e-4f);
-        p = fused(p, r, every(1.3981999507e-3f));
-        p = fused(p, r, every(8.3334519073e-3f));
-        p = fused(p, r, every(4.1665795894e-2f));
-        p = fused(p, r, every(1.6666665459e-1f));
-        p = fused(p, r, every(5.0000001201e-1f));
-        return fused(p, r * r, r);
+        // In pairs, so that fewer operations wait for each other.
+        Vector<float> square = r * r;
+        Vector<float> first = fused(every(1.9875691500e-4f), r, every(1.3981999507e-3f));
+        Vector<float> second = fused(every(8.3334519073e-3f), r, every(4.1665795894e-2f));
+        Vector<float> third = fused(every(1.6666665459e-1f), r, every(5.0000001201e-1f));
+        return fused(fused(fused(first, square, second), square, third), square, r);
     }
 };
 template <>
