@@ -81,7 +81,8 @@ class Backward {
             slopes.pack_query(now.first + r, now.queries + r * query_room);
             if (!passed) continue;
             Index row = entry * inputs.queries + now.first + r;
-            const T *up = static_cast<const T*>(passed->upstream) + row * inputs.width, *out = static_cast<const T*>(passed->output) + row * inputs.width;
+            const T *up = static_cast<const T*>(passed->upstream) + row * inputs.width,
+                    *out = static_cast<const T*>(passed->output) + row * inputs.width;
             T delta = 0, *padded_up = now.upstream + r * width;
             for (Index e = 0; e < width; e++) padded_up[e] = e < inputs.width ? up[e] : T(0);
             for (Index e = 0; e < inputs.width; e++) delta += up[e] * out[e];
@@ -182,7 +183,8 @@ class Backward {
         if (passed && few())
             dots(upstream, width, Values<T>(inputs, at, desk.values), at.rows, at.keys, desk.scores);
         else if (passed)
-            multiply(upstream, width, Index{1}, desk.values, Index{KEYS}, desk.scores, Index{KEYS}, at.rows, static_cast<int>(inputs.width), at.keys, false);
+            multiply(upstream, width, Index{1}, desk.values, Index{KEYS}, desk.scores, Index{KEYS}, at.rows, static_cast<int>(inputs.width),
+                     at.keys, false);
         clear(desk.weights, at.rows * KEYS);
         clear(desk.biases, at.rows * KEYS);
         if (inputs.bias.data) add_bias(inputs.bias, at, desk.biases);
@@ -210,7 +212,8 @@ class Backward {
     }
 
     // A block of rows against a tile.
-    T block(const Slopes& slopes, const Place& at, Seen seen, const Chunk<T>& now, Index first, T* d_queries, Index span, const Desk<T>& desk) {
+    T block(const Slopes& slopes, const Place& at, Seen seen, const Chunk<T>& now, Index first, T* d_queries, Index span,
+            const Desk<T>& desk) {
         T total = 0;
         each_hand(at, seen, desk, [&](auto size, int r, const int* which) {
             total += hand<decltype(size)::COUNT>(slopes, at, r, which, now, first + r, d_queries + r * wide, span, desk);
@@ -315,7 +318,8 @@ class Backward {
     // d_values += weights^T upstream; pair by pair where a row's upstream is not finite, since 0 * NaN is NaN.
     void add_values(const Place& at, const T* upstream, const Desk<T>& desk) const {
         if (all_finite(upstream, width, at.rows, width)) {
-            multiply(desk.weights, Index{1}, Index{KEYS}, upstream, width, desk.d_values, width, at.keys, at.rows, static_cast<int>(width), true);
+            multiply(desk.weights, Index{1}, Index{KEYS}, upstream, width, desk.d_values, width, at.keys, at.rows, static_cast<int>(width),
+                     true);
             return;
         }
         for (int r = 0; r < at.rows; r++)

@@ -91,7 +91,8 @@ struct Shapes {
         Matrix found{array.data(), kind_of(array, name), places_of(array, 2, name, grouped), array.stride(last - 1), array.stride(last)};
         if (own_rows == 1) found.row = 0;
         if (own_columns == 1) found.column = flexible && columns != 1 ? 0 : 1;
-        if (!flexible && found.column != 1 && array.size()) refuse(std::string(name) + " is contiguous along its last dimension", "another stride");
+        if (!flexible && found.column != 1 && array.size())
+            refuse(std::string(name) + " is contiguous along its last dimension", "another stride");
         return found;
     }
 
@@ -114,7 +115,8 @@ struct Shapes {
         Kind kind = kind_of(*array, name);
         if (kind > Kind::float64) refuse(std::string(name) + " is float64 or float32", "another dtype");
         for (Index b = 0; b < entries; b++)
-            found[b] = kind == Kind::float64 ? static_cast<const double*>(array->data())[at[b]] : static_cast<const float*>(array->data())[at[b]];
+            found[b] =
+                kind == Kind::float64 ? static_cast<const double*>(array->data())[at[b]] : static_cast<const float*>(array->data())[at[b]];
         numbers.push_back(std::move(found));
         return numbers.back().data();
     }

@@ -24,7 +24,8 @@ struct Call : Shapes {
     // The batch is that of `like`, whose last `trailing` dimensions are its own.
     template <class Any>
     Call(const Array& query, const Array& key, const Any& like, size_t trailing, int threads) {
-        if (like.ndim() < trailing || query.ndim() < 2 || key.ndim() < 2) refuse("query and key have two dimensions or more", shape_of(query));
+        if (like.ndim() < trailing || query.ndim() < 2 || key.ndim() < 2)
+            refuse("query and key have two dimensions or more", shape_of(query));
         for (size_t i = 0; i + trailing < like.ndim(); i++) batch.push_back(like.shape(i)), entries *= like.shape(i);
         inputs.batch = entries;
         inputs.queries = query.shape(query.ndim() - 2);
@@ -83,7 +84,8 @@ struct Call : Shapes {
             if (pending > MASK_DEPTH - 1) refuse("a mask's program is not deeper than " + std::to_string(MASK_DEPTH - 1), "a deeper one");
             steps.push_back(step);
         }
-        if (pending != (program.empty() ? 0 : 1) || next != arrays.size()) refuse("a mask's program ends with one result", std::to_string(pending));
+        if (pending != (program.empty() ? 0 : 1) || next != arrays.size())
+            refuse("a mask's program ends with one result", std::to_string(pending));
         inputs.mask = {steps.data(), static_cast<int>(steps.size())};
     }
 
@@ -139,8 +141,8 @@ void additive(const Array& query, const Array& key, const Array& value, const Ar
 
 void additive_gradients(const Array& query, const Array& key, const Array& value, const Array& weight, int activation,
                         const std::vector<int>& program, const Arrays& arrays, const Maybe& bias, bool by_distance, const Maybe& sink,
-                        const Maybe& heat, double dropout, std::uint64_t seed, int threads, const Array& output, const Array& lse, const Array& upstream,
-                        Out d_query, Out d_key, Out d_value, Out d_weight, Out delta, std::optional<Out> d_bias) {
+                        const Maybe& heat, double dropout, std::uint64_t seed, int threads, const Array& output, const Array& lse,
+                        const Array& upstream, Out d_query, Out d_key, Out d_value, Out d_weight, Out delta, std::optional<Out> d_bias) {
     Call call(query, key, output, 2, threads);
     call.values(value);
     call.additive(weight, activation);
@@ -157,7 +159,8 @@ void additive_gradients(const Array& query, const Array& key, const Array& value
                  call.out(d_weight, "d_weight", {in.features}, call.number),
                  call.out(delta, "delta", {in.queries}, call.number), nullptr, 0};
     if (d_bias) {
-        if (!bias || bias->ndim() != d_bias->ndim() || shape_of(*bias) != shape_of(*d_bias)) refuse("d_bias has the bias's shape", shape_of(*d_bias));
+        if (!bias || bias->ndim() != d_bias->ndim() || shape_of(*bias) != shape_of(*d_bias))
+            refuse("d_bias has the bias's shape", shape_of(*d_bias));
         Index step = 1;
         for (size_t i = d_bias->ndim(); i-- > 0; step *= d_bias->shape(i))
             if (d_bias->shape(i) != 1 && (d_bias->stride(i) != step || bias->stride(i) != step) && d_bias->size())
@@ -177,8 +180,8 @@ void additive_scores(const Array& query, const Array& key, const Array& weight, 
     call.kernels().additive_scores(call.inputs, call.score, to);
 }
 
-void additive_scores_gradients(const Array& query, const Array& key, const Array& weight, int activation, int threads, const Array& upstream,
-                               Out d_query, Out d_key, Out d_weight) {
+void additive_scores_gradients(const Array& query, const Array& key, const Array& weight, int activation, int threads,
+                               const Array& upstream, Out d_query, Out d_key, Out d_weight) {
     Call call(query, key, upstream, 2, threads);
     call.additive(weight, activation);
     const Inputs& in = call.inputs;
@@ -192,20 +195,22 @@ void additive_scores_gradients(const Array& query, const Array& key, const Array
 
 void cells(const Maybe& edges, const char* name, Index length, const Index** to, Index* count) {
     if (!edges) return;
-    if (edges->ndim() != 1 || edges->shape(0) < 1 || kind_of(*edges, name) != Kind::integer || (edges->shape(0) > 1 && edges->stride(0) != 1))
+    if (edges->ndim() != 1 || edges->shape(0) < 1 || kind_of(*edges, name) != Kind::integer ||
+        (edges->shape(0) > 1 && edges->stride(0) != 1))
         refuse(std::string(name) + " is (cells + 1,), int64", shape_of(*edges));
     const Index* found = static_cast<const Index*>(edges->data());
     size_t last = edges->shape(0) - 1;
     for (size_t i = 0; i < last; i++)
         if (found[i] > found[i + 1]) refuse(std::string(name) + " ascends", "a fall");
-    if (found[0] != 0 || found[last] != length) refuse(std::string(name) + " runs from 0 to " + std::to_string(length), std::to_string(found[last]));
+    if (found[0] != 0 || found[last] != length)
+        refuse(std::string(name) + " runs from 0 to " + std::to_string(length), std::to_string(found[last]));
     *to = found, *count = static_cast<Index>(last);
 }
 
-void summary(const Array& query, const Array& key, const Maybe& value, const Maybe& weight, int activation, const Maybe& scale, double softcap,
-             const std::vector<int>& program, const Arrays& arrays, const Maybe& bias, bool by_distance, const Maybe& sink, const Maybe& heat,
-             int threads, Out lse, Out entropy, Out received, Out top_weights, Out top_keys, const Maybe& row_edges, const Maybe& key_edges,
-             std::optional<Out> map_mean, std::optional<Out> map_max, std::optional<Out> output) {
+void summary(const Array& query, const Array& key, const Maybe& value, const Maybe& weight, int activation, const Maybe& scale,
+             double softcap, const std::vector<int>& program, const Arrays& arrays, const Maybe& bias, bool by_distance, const Maybe& sink,
+             const Maybe& heat, int threads, Out lse, Out entropy, Out received, Out top_weights, Out top_keys, const Maybe& row_edges,
+             const Maybe& key_edges, std::optional<Out> map_mean, std::optional<Out> map_max, std::optional<Out> output) {
     Call call(query, key, lse, 1, threads);
     const Inputs& in = call.inputs;
     if (value) call.values(*value);
@@ -231,7 +236,8 @@ void summary(const Array& query, const Array& key, const Maybe& value, const May
     cells(row_edges, "row_edges", in.queries, &to.row_edges, &to.row_cells);
     cells(key_edges, "key_edges", in.keys, &to.key_edges, &to.key_cells);
     bool map = to.row_edges && to.key_edges && map_mean && map_max;
-    if (!map && (to.row_edges || to.key_edges || map_mean || map_max)) refuse("a map has row_edges, key_edges, map_mean and map_max", "some of them");
+    if (!map && (to.row_edges || to.key_edges || map_mean || map_max))
+        refuse("a map has row_edges, key_edges, map_mean and map_max", "some of them");
     if (map) {
         to.map_mean = call.out(*map_mean, "map_mean", {to.row_cells, to.key_cells}, call.number);
         to.map_max = call.out(*map_max, "map_max", {to.row_cells, to.key_cells}, call.number);
@@ -274,7 +280,7 @@ NB_MODULE(_native, module) {
     module.def("additive_scores_gradients", additive_scores_gradients, "query"_a, "key"_a, "weight"_a, "activation"_a, "threads"_a,
                "upstream"_a, "d_query"_a, "d_key"_a, "d_weight"_a);
     module.def("summary", summary, "query"_a, "key"_a, "value"_a.none(), "weight"_a.none(), "activation"_a, "scale"_a.none(), "softcap"_a,
-               "program"_a, "arrays"_a, "bias"_a.none(), "by_distance"_a, "sink"_a.none(), "heat"_a.none(), "threads"_a, "lse"_a, "entropy"_a,
-               "received"_a, "top_weights"_a, "top_keys"_a, "row_edges"_a.none(), "key_edges"_a.none(), "map_mean"_a.none(),
+               "program"_a, "arrays"_a, "bias"_a.none(), "by_distance"_a, "sink"_a.none(), "heat"_a.none(), "threads"_a, "lse"_a,
+               "entropy"_a, "received"_a, "top_weights"_a, "top_keys"_a, "row_edges"_a.none(), "key_edges"_a.none(), "map_mean"_a.none(),
                "map_max"_a.none(), "output"_a.none());
 }

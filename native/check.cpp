@@ -54,7 +54,8 @@ struct Told {
         inputs.bias = matrix(bias, pairs, p.queries * p.keys, p.keys);
         inputs.sink = p.sunk ? p.sink.data() : nullptr, inputs.heat = p.heat.data(), inputs.threads = 2;
         for (Index b = 0; b < p.batch; b++) rows.push_back(b * p.queries);
-        steps.push_back({Step::ranges, {p.first.data(), Kind::integer, rows.data(), 1, 0}, {p.stop.data(), Kind::integer, rows.data(), 1, 0}});
+        steps.push_back(
+            {Step::ranges, {p.first.data(), Kind::integer, rows.data(), 1, 0}, {p.stop.data(), Kind::integer, rows.data(), 1, 0}});
         inputs.mask = {steps.data(), 1};
         score.form = p.form, score.activation = p.activation, score.scale = p.scale.data(), score.softcap = p.softcap;
         score.weight = matrix(weight, weights, p.features, 0);
@@ -116,7 +117,8 @@ void check_summary(const Kernels& kernels, const Problem& p, const std::string& 
     std::vector<Index> row_edges, key_edges;
     for (Index c = 0; c <= CELLS; c++) row_edges.push_back(p.queries * c / CELLS), key_edges.push_back(p.keys * c / CELLS);
     Statistics wanted(p, plain, TOP, row_edges, key_edges);
-    std::vector<T> lse = room<T>(p.rows()), entropy = room<T>(p.rows()), received = room<T>(p.batch * p.keys), top = room<T>(p.rows() * TOP);
+    std::vector<T> lse = room<T>(p.rows()), entropy = room<T>(p.rows()), received = room<T>(p.batch * p.keys),
+                   top = room<T>(p.rows() * TOP);
     std::vector<T> mean = room<T>(p.batch * CELLS * CELLS), most = mean, output = room<T>(p.rows() * p.width);
     std::vector<std::int32_t> top_keys(top.size(), -2);
     Summary to{lse.data(),       entropy.data(),   received.data(), top.data(), top_keys.data(), TOP,          row_edges.data(),
@@ -144,13 +146,18 @@ void check_kernels(const Kernels& kernels, const Problem& problem, const std::st
 
 void check_level(const Level& level) {
     int compared_before = comparisons, failed_before = failures;
-    const Index shapes[][5] = {{1, 1, 1, 1, 1}, {2, 5, 7, 3, 2}, {1, 33, 65, 17, 9}, {3, 40, 130, 36, 20}, {1, 1, 200, 64, 70}, {1, 70, 70, 8, 33}};
+    const Index shapes[][5] = {{1, 1, 1, 1, 1},      {2, 5, 7, 3, 2},     {1, 33, 65, 17, 9},
+                               {3, 40, 130, 36, 20}, {1, 1, 200, 64, 70}, {1, 70, 70, 8, 33}};
     const char* activations[] = {"tanh", "sigmoid", "relu", "leaky relu"};
     for (const Index(&shape)[5] : shapes) {
         std::string size = std::to_string(shape[1]) + " x " + std::to_string(shape[2]) + " x " + std::to_string(shape[3]);
         for (int form = 0; form < 6; form++) {
             Problem problem(shape, form);
-            std::string name = std::string(level.name) + ", " + (form < 4 ? activations[form] : form == 4 ? "dot" : "capped dot") + ", " + size;
+            std::string name = std::string(level.name) + ", " +
+                               (form < 4    ? activations[form]
+                                : form == 4 ? "dot"
+                                            : "capped dot") +
+                               ", " + size;
             check_kernels<float>(level.float32, problem, name + ", float:");
             check_kernels<double>(level.float64, problem, name + ", double:");
         }

@@ -30,9 +30,17 @@ struct Desk {
         return padded<T>(padded<T>(key_room) + 2 * KEYS * width + KEYS * wide + wide + 5 * ROWS * KEYS + HAND * wide) + 64;
     }
     Desk(T* memory, Index key_room, Index wide, Index width)
-        : keys(memory), values(keys + padded<T>(key_room)), d_keys(values + width * KEYS), d_values(d_keys + KEYS * wide),
-          d_weights(d_values + KEYS * width), scores(d_weights + wide), weights(scores + ROWS * KEYS),
-          biases(weights + ROWS * KEYS), keep(biases + ROWS * KEYS), kept(keep + ROWS * KEYS), allowed(reinterpret_cast<std::uint8_t*>(kept + HAND * wide)) {}
+        : keys(memory),
+          values(keys + padded<T>(key_room)),
+          d_keys(values + width * KEYS),
+          d_values(d_keys + KEYS * wide),
+          d_weights(d_values + KEYS * width),
+          scores(d_weights + wide),
+          weights(scores + ROWS * KEYS),
+          biases(weights + ROWS * KEYS),
+          keep(biases + ROWS * KEYS),
+          kept(keep + ROWS * KEYS),
+          allowed(reinterpret_cast<std::uint8_t*>(kept + HAND * wide)) {}
 };
 
 // What is known of a chunk of rows before its keys come: packed queries, upstream gradients in whole vectors, its sums, and what makes

@@ -19,7 +19,11 @@ class RectifiedSlopes {
     static Index room(const Inputs& inputs) { return RectifiedScores<T>::room(inputs); }
 
     RectifiedSlopes(const Inputs& inputs, const Score& score, T* memory)
-        : rows(inputs, score, memory), features(inputs.features), wide(rows.padded(features)), slope(static_cast<T>(slope_of(score.activation))), weight(memory) {}
+        : rows(inputs, score, memory),
+          features(inputs.features),
+          wide(rows.padded(features)),
+          slope(static_cast<T>(slope_of(score.activation))),
+          weight(memory) {}
 
     void begin(Index entry) { rows.begin(entry); }
 
