@@ -57,8 +57,8 @@ def operations(case: Case) -> Count:
     """The operations of the case's formula in the form that docs/kernels.md derives."""
     width = case.features  # values have as many features as keys
     pairs = prod((*case.batch, case.queries, case.keys))
-    if case.work == "summary":  # the scores twice: for the sum of the exponentials, and for all that needs the weights
-        return (Count(width, 2) + EXPONENTIAL) * (2 * pairs) + Count(2, 3) * pairs
+    if case.work == "summary":  # each score once: its exponential can wait until the row's sum is known
+        return (Count(width, 2) + EXPONENTIAL + Count(3, 3)) * pairs
     packing = EXPONENTIAL * (prod(case.batch) * (case.queries + case.keys) * case.features)
     count = packing + TERM * case.terms + (EXPONENTIAL + Count(width, 2)) * pairs
     if case.backward:
@@ -69,8 +69,8 @@ def operations(case: Case) -> Count:
 def moved(case: Case, itemsize: int) -> int:
     """The bytes that are read and written where everything is touched once in each pass."""
     queries, keys = (prod(case.batch) * length * case.features for length in (case.queries, case.keys))
-    if case.work == "summary":  # each pass reads queries and keys
-        return 2 * (queries + keys) * itemsize
+    if case.work == "summary":
+        return (queries + keys) * itemsize
     forward = 2 * queries + 2 * keys  # query and output; key and value
     backward = 4 * queries + 4 * keys  # query, output, upstream, gradient; key, value, their gradients
     return (forward + (backward if case.backward else 0)) * itemsize
