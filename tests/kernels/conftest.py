@@ -1,12 +1,27 @@
-"""Lets `make sanitize` put the watched build of the native core in the place of the installed one."""
+"""Each SIMD level in turn; and the watched build of `make sanitize` in the place of the installed core."""
 
 import importlib.util
 import os
 import sys
 from importlib.machinery import PathFinder
 
+import pytest
+
+from overt.kernels import native
+
 if "OVERT_NATIVE" in os.environ:
     _found = PathFinder.find_spec("overt._native", [os.environ["OVERT_NATIVE"]])
     assert _found is not None, f"no native core in OVERT_NATIVE={os.environ['OVERT_NATIVE']}"
     sys.modules["overt._native"] = importlib.util.module_from_spec(_found)
     _found.loader.exec_module(sys.modules["overt._native"])
+
+
+LEVELS = native.module().levels()
+
+
+@pytest.fixture(params=LEVELS)
+def level(request):
+    """A level of the machine, and the best again afterwards."""
+    native.module().use(request.param)
+    yield request.param
+    native.module().use(LEVELS[0])

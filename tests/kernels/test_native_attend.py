@@ -7,18 +7,8 @@ import torch
 import oracle
 import overt
 from compare import GRADIENT, OUTPUT, check, close
-from overt.kernels import native
 
-LEVELS = native.module().levels()
 ACTIVATIONS = ["tanh", "sigmoid", "relu", "leaky_relu"]
-
-
-@pytest.fixture(params=LEVELS)
-def level(request):
-    """Each SIMD level in turn, and the best again afterwards."""
-    native.module().use(request.param)
-    yield request.param
-    native.module().use(LEVELS[0])
 
 
 @pytest.fixture(autouse=True)

@@ -10,17 +10,8 @@ import pytest
 import oracle
 from overt.kernels import native
 
-LEVELS = native.module().levels()
 DENSE = 1
 FAR = 2**31 + 2**20  # elements from one row to the next
-
-
-@pytest.fixture(params=LEVELS)
-def level(request):
-    """Each level in turn, and the best again afterwards."""
-    native.module().use(request.param)
-    yield request.param
-    native.module().use(LEVELS[0])
 
 
 def drawn(*shape, dtype="float32"):

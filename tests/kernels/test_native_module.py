@@ -7,16 +7,7 @@ import oracle
 from overt.kernels import native
 
 ACTIVATIONS = native.ACTIVATIONS
-LEVELS = native.module().levels()
 GRADIENT = {"float64": 1e-10, "float32": 1e-4}  # DESIGN section 5
-
-
-@pytest.fixture(params=LEVELS)
-def level(request):
-    """Each level in turn, and the best again afterwards."""
-    native.module().use(request.param)
-    yield request.param
-    native.module().use(LEVELS[0])
 
 
 def drawn(*shape, dtype="float64"):

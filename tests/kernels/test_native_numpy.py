@@ -11,15 +11,6 @@ from overt.kernels import native
 
 # DESIGN section 5: relative to the oracle, by dtype.
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3}
-LEVELS = native.module().levels()
-
-
-@pytest.fixture(params=LEVELS)
-def level(request):
-    """Each level in turn, and the best again afterwards."""
-    native.module().use(request.param)
-    yield request.param
-    native.module().use(LEVELS[0])
 
 
 def drawn(*shape, dtype="float64"):

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import library
 from torch._dynamo.backends.debugging import aot_eager
 from torch.autograd import gradcheck, gradgradcheck
-from torch.library import opcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import overt
@@ -56,24 +56,24 @@ def flat(batch=(2, 3), masked=True, by_distance=False, dtype=torch.float64):
 )
 def test_torchs_own_check_of_operators_passes(options):
     given = flat(**options)
-    opcheck(OPERATORS.additive.default, given)
+    library.opcheck(OPERATORS.additive.default, given)
     bare = [part.detach() if isinstance(part, torch.Tensor) else part for part in given]
     output, lse = OPERATORS.additive(*bare)
-    opcheck(OPERATORS.additive_gradients.default, (*bare, output, lse, torch.randn_like(output), True))
+    library.opcheck(OPERATORS.additive_gradients.default, (*bare, output, lse, torch.randn_like(output), True))
 
 
 @pytest.mark.parametrize("batch", [(2, 3), ()])
 def test_torchs_own_check_of_operators_passes_for_scores_and_summaries(batch):
     query, key, value, weight, _, batch, program, arrays, bias, by_distance, sink, heat, *_ = flat(batch)
-    opcheck(OPERATORS.additive_scores.default, (query, key, weight, "relu", batch))
+    library.opcheck(OPERATORS.additive_scores.default, (query, key, weight, "relu", batch))
     query, key, value, weight, bias, sink = (part.detach() for part in (query, key, value, weight, bias, sink))
     upstream = normal(*batch, 9, 70)
-    opcheck(OPERATORS.additive_scores_gradients.default, (query, key, weight, "relu", batch, upstream))
+    library.opcheck(OPERATORS.additive_scores_gradients.default, (query, key, weight, "relu", batch, upstream))
     softmax = (batch, program, arrays, bias, by_distance, sink, heat)
     edges = torch.tensor([0, 4, 9]), torch.tensor([0, 30, 60, 70])
-    opcheck(OPERATORS.summary.default, (query, key, value, weight, "tanh", None, 0.0, *softmax, 5, *edges))
+    library.opcheck(OPERATORS.summary.default, (query, key, value, weight, "tanh", None, 0.0, *softmax, 5, *edges))
     scale = torch.tensor(0.5, dtype=torch.float64)
-    opcheck(OPERATORS.summary.default, (query, key, value, None, "tanh", scale, 2.0, *softmax, 5, None, None))
+    library.opcheck(OPERATORS.summary.default, (query, key, value, None, "tanh", scale, 2.0, *softmax, 5, None, None))
 
 
 @pytest.mark.parametrize("activation", ["tanh", "sigmoid"])

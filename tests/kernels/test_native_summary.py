@@ -10,7 +10,6 @@ import pytest
 from overt.kernels import native
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
-LEVELS = native.module().levels()
 RANGES, DENSE, DOCUMENTS, BOTH, EITHER, INVERSE = range(6)
 ACTIVATIONS = {
     "tanh": np.tanh,
@@ -18,14 +17,6 @@ ACTIVATIONS = {
     "relu": lambda x: np.maximum(x, 0),
     "leaky_relu": lambda x: np.where(x > 0, x, 0.2 * x),
 }
-
-
-@pytest.fixture(params=LEVELS)
-def level(request):
-    """Each level in turn, and the best again afterwards."""
-    native.module().use(request.param)
-    yield request.param
-    native.module().use(LEVELS[0])
 
 
 pytestmark = pytest.mark.usefixtures("level")

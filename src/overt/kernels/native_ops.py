@@ -7,15 +7,14 @@ torch's dispatcher, which takes longer than a decoder's step; both ways run the 
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, library
 from torch._C._functorch import is_legacy_batchedtensor
-from torch.library import Library
 
 from overt.kernels import native, native_plain
 from overt.kernels.native_batched import batched
 from overt.scores import ACTIVATIONS
 
-_LIBRARY = Library("overt", "DEF")
+_LIBRARY = library.Library("overt", "DEF")
 ACTIVATION_NAMES = list(ACTIVATIONS)
 
 MASKED = "SymInt[] batch, int[] program, Tensor[] arrays, Tensor? bias, bool by_distance, Tensor? sink, Tensor? heat"
@@ -305,8 +304,8 @@ def register(name: str, schema: str, kernel: Any, fake: Any) -> None:
     """Make a kernel the operator `torch.ops.overt.<name>`, traced by its fake and mapped by vmap."""
     _LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
     _LIBRARY.impl(name, kernel, "CPU")
-    torch.library.register_fake(f"overt::{name}", fake, lib=_LIBRARY)
-    torch.library.register_vmap(f"overt::{name}", batched(name), lib=_LIBRARY)
+    library.register_fake(f"overt::{name}", fake, lib=_LIBRARY)
+    library.register_vmap(f"overt::{name}", batched(name), lib=_LIBRARY)
 
 
 register("additive", f"({_GIVEN}) -> (Tensor, Tensor)", _additive, _outputs)
@@ -324,5 +323,5 @@ register(
     _additive_scores_gradients,
     _scores_gradients,
 )
-torch.library.register_autograd("overt::additive", _backward_listed, setup_context=_keep, lib=_LIBRARY)
-torch.library.register_autograd("overt::additive_scores", _scores_backward, setup_context=_keep_scores, lib=_LIBRARY)
+library.register_autograd("overt::additive", _backward_listed, setup_context=_keep, lib=_LIBRARY)
+library.register_autograd("overt::additive_scores", _scores_backward, setup_context=_keep_scores, lib=_LIBRARY)
