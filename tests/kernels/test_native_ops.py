@@ -76,6 +76,13 @@ def test_torchs_own_check_of_operators_passes_for_scores_and_summaries(batch):
     library.opcheck(OPERATORS.summary.default, (query, key, value, None, "tanh", scale, 2.0, *softmax, 5, None, None))
 
 
+@pytest.mark.parametrize("batch", [(2, 3), ()])
+def test_maps_that_are_not_asked_for_hold_nothing(batch):
+    query, key, value, weight, _, batch, *masked, _, _ = flat(batch)
+    given = (*(part.detach() for part in (query, key, value, weight)), "tanh", None, 0.0, batch, *masked, 5, None, None)
+    assert [each.numel() for each in OPERATORS.summary(*given)[5:7]] == [0, 0]
+
+
 @pytest.mark.parametrize("activation", ["tanh", "sigmoid"])
 def test_first_and_second_derivatives_are_those_of_finite_differences(activation):
     inputs = leaves(2, 4, 1, (2,))

@@ -118,7 +118,7 @@ def _outputs(*inputs: Any) -> Found:
     query, key, value = inputs[:3]
     batch, top, row_edges, key_edges = inputs[7], *inputs[-3:]
     rows = (*batch, query.shape[-2])
-    cells = () if row_edges is None else (*batch, row_edges.shape[0] - 1, key_edges.shape[0] - 1)
+    cells = (0,) if row_edges is None else (*batch, row_edges.shape[0] - 1, key_edges.shape[0] - 1)
     return Found(
         numbers(query, *rows),
         numbers(query, *rows),
