@@ -5,6 +5,7 @@
 
 #include "arrays.hpp"
 #include "bind_ceilings.hpp"
+#include "bind_smoothing.hpp"
 #include "levels.hpp"
 #include "mask.hpp"
 
@@ -268,6 +269,7 @@ NB_MODULE(_native, module) {
     using namespace nanobind::literals;
     module.doc() = "Attention kernels for the CPU; overt.kernels.native checks what they are given.";
     bind_ceilings(module);
+    bind_smoothing(module);
     module.def("levels", names_of_levels);
     module.def("level", [] { return std::string(current_level().name); });
     module.def("use", use, "level"_a);

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <string>
 
+#include "check_pairs.hpp"
 #include "check_plain.hpp"
 #include "levels.hpp"
 
@@ -162,6 +163,9 @@ void check_level(const Level& level) {
             check_kernels<double>(level.float64, problem, name + ", double:");
         }
     }
+    using Numbers = std::vector<double>;
+    auto exactly = [](const std::string& what, const Numbers& found, const Numbers& wanted) { compare(what, found, wanted, 1e-12); };
+    check_pairs(*level.smoothing, level.name, exactly);
     std::printf("%s: %d comparisons, %d differ\n", level.name, comparisons - compared_before, failures - failed_before);
 }
 

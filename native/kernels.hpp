@@ -112,11 +112,14 @@ struct Ceilings {
     Index (*divisions)(Index rounds);
 };
 
+struct Smoothing;  // smoothing.hpp
+
 struct Level {
     const char* name;
     Kernels float32;
     Kernels float64;
     Ceilings ceilings;
+    const Smoothing* smoothing;
 };
 
 // Rows of queries and keys that a tile has at most.

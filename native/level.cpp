@@ -11,7 +11,9 @@ static constexpr Kernels KERNELS = {
     additive<T>, additive_gradients<T>, additive_scores<T>, additive_scores_gradients<T>, summary<T>,
 };
 
+static constexpr Smoothing SMOOTHING = {filter, slide, local, patch, patch_rows, bilateral, bilateral_rows, guided, risks, blend};
+
 extern const Level LEVEL;
-const Level LEVEL = {NAME(OVERT_LEVEL), KERNELS<float>, KERNELS<double>, {multiply_adds, divisions}};
+const Level LEVEL = {NAME(OVERT_LEVEL), KERNELS<float>, KERNELS<double>, {multiply_adds, divisions}, &SMOOTHING};
 
 }  // namespace overt::OVERT_LEVEL

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels.hpp"
+#include "smoothing.hpp"
 
 namespace overt::OVERT_LEVEL {
 
@@ -18,5 +19,16 @@ void summary(const Inputs&, const Score&, const Summary&);
 
 Index multiply_adds(Index rounds);
 Index divisions(Index rounds);
+
+void filter(const Filter&);
+void slide(const Slide&);
+void local(const Local&);
+void patch(const Patch&);
+void patch_rows(const PatchRows&);
+void bilateral(const Mutual&);
+void bilateral_rows(const Rows&);
+void guided(const Guided&);
+void risks(const Risks&);
+void blend(const Blend&);
 
 }  // namespace overt::OVERT_LEVEL

@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import threading
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ RANGES, DENSE, BOTH = 0, 1, 3  # steps of a mask's program, see native/kernels.h
 _CURE = "install g++ and run: pip install --force-reinstall --no-deps --no-cache-dir overt"
 _FLOATS = ("float16", "float32", "float64")
 _PROCESS = os.getpid()
+_thread = threading.local()
 
 
 class NativeMissing(OvertError, ImportError):
@@ -137,9 +139,9 @@ def threads() -> int:
     """How many threads a call runs on: as many as torch's own where torch is loaded, else OMP_NUM_THREADS, else all processors.
 
     One in a process that was forked from this one, as torch's data loaders fork: GCC's OpenMP has the parent's threads on its
-    books there, and would wait for them without end.
+    books there, and would wait for them without end. And one in a thread that is itself one of several (`alone`).
     """
-    if os.getpid() != _PROCESS:
+    if os.getpid() != _PROCESS or getattr(_thread, "alone", False):
         return 1
     torch = sys.modules.get("torch")
     if torch is not None:
@@ -147,6 +149,11 @@ def threads() -> int:
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return int(asked) if asked.isdigit() and int(asked) else processors
+
+
+def alone() -> None:
+    """From here on the calls of this thread run on it alone: the work is divided among threads already."""
+    _thread.alone = True
 
 
 def additive(
