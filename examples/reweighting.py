@@ -23,7 +23,7 @@ print("\ndot product, softmax  ", overt.smooth(series, keys="value", score="dot"
 print("the same, moved by 10 ", (overt.smooth(series + 10, keys="value", score="dot") - 10).round(2))
 print("dot product, plain sum", overt.smooth(series, keys="value", score="dot", normalizer="sum").round(2))
 
-# 3. What we do instead: a Gaussian score of the distance in time. Its bandwidth is the one of least estimated error.
+# 3. What we do instead: many heads that compare times or surroundings, mixed point by point by how well each is estimated to do.
 shown = demonstration()
 print(f"\nrmse before {np.sqrt(np.mean((shown.noisy - shown.truth) ** 2)):.3f}, after", end=" ")
 print(f"{np.sqrt(np.mean((shown.smoothed - shown.truth) ** 2)):.3f}: {shown.reduction:.0%} of the noise is gone")

@@ -1,6 +1,7 @@
 """A file is written whole or not at all."""
 
 import os
+import resource
 import stat
 
 import pytest
@@ -77,3 +78,22 @@ def test_a_folder_that_takes_no_file_is_an_error_that_says_why(tmp_path, monkeyp
     message = r"out.txt cannot be written; got No space left on device\. To mend it, choose another folder"
     with pytest.raises(InputError, match=message), whole(tmp_path / "out.txt"):
         raise AssertionError("the block must not run")
+
+
+@pytest.fixture
+def little_room():
+    """Files of this process end after 4,096 bytes, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_is_full_is_an_error_that_says_so_and_leaves_the_old_file(tmp_path, little_room):
+    target = tmp_path / "out.txt"
+    target.write_text("old")
+    message = r"out.txt cannot be written whole; got File too large\. To mend it, make room, or choose another folder\."
+    with pytest.raises(InputError, match=message), whole(target) as temporary:
+        temporary.write_text("x" * 10_000)
+    assert target.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]

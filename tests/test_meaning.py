@@ -36,7 +36,7 @@ def test_weights_of_a_query_that_may_attend_to_nothing_are_zeros():
 
 
 @pytest.mark.parametrize("normalizer", [overt.Softmax(), overt.Sparsemax(), overt.Entmax(1.3), overt.Sigmoid(), overt.Sum()])
-@pytest.mark.parametrize("nasty", NASTY)
+@pytest.mark.parametrize("nasty", [*NASTY, 1e300, 7.0])
 @pytest.mark.parametrize(
     ("score", "paths"),
     [

@@ -1,5 +1,6 @@
 """Output files that are written whole or not at all."""
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -8,10 +9,14 @@ from pathlib import Path
 
 from overt.errors import InputError
 
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
 
 @contextmanager
 def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary path beside `path`; it takes the name `path` only when the block ends without an error.
+
+    Raises InputError for a place that takes no file, and for a disk that is full before the end.
 
     >>> import pathlib, tempfile
     >>> target = pathlib.Path(tempfile.mkdtemp()) / "out.txt"
@@ -40,5 +45,10 @@ def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
         temporary.replace(target)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        cure = "make room, or choose another folder"
+        raise InputError(f"{target} cannot be written whole", got=error.strerror or str(error), cure=cure) from error
     finally:
         temporary.unlink(missing_ok=True)

@@ -3,12 +3,16 @@
 import csv
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 import overt
 from overt.cli.main import app
 from overt.lens.letters import sparkline
+from overt.smoothing import many
+
+NAN = float("nan")
 
 DAYS = """date,temp,city
 2024-01-01,1.5,Ulm
@@ -35,7 +39,9 @@ def read(path):
 
 
 def curve_in(path):
-    return [float(row[-1]) for row in read(path)[1:]]
+    header, *rows = read(path)
+    place = next(place for place, name in enumerate(header) if name.endswith("_smooth"))
+    return [float(row[place]) for row in rows]
 
 
 def message(*args):
@@ -45,13 +51,13 @@ def message(*args):
     return found.stderr
 
 
-def test_the_written_file_has_the_curve_as_one_column_more(days, tmp_path):
+def test_the_written_file_has_the_curve_and_its_band_as_columns_more(days, tmp_path):
     out = tmp_path / "out.csv"
-    assert run(days, "--column", "temp", "--time", "date", "--bandwidth", 86400, "--out", out).exit_code == 0
+    assert run(days, "--column", "temp", "--time", "date", "--keys", "time", "--bandwidth", 86400, "--out", out).exit_code == 0
     rows = read(out)
-    assert rows[0] == ["date", "temp", "city", "temp_smooth"]
+    assert rows[0] == ["date", "temp", "city", "temp_smooth", "temp_lower", "temp_upper"]
     assert [row[:3] for row in rows] == list(csv.reader(DAYS.splitlines()))
-    expected = overt.smooth([1.5, 2.5, float("nan"), 4.0, 3.5], times=[0, 1, 2, 4, 5], bandwidth=1.0)
+    expected = overt.smooth([1.5, 2.5, float("nan"), 4.0, 3.5], times=[0, 1, 2, 4, 5], keys="time", bandwidth=1.0)
     np.testing.assert_allclose(curve_in(out), expected, rtol=1e-14)
 
 
@@ -65,16 +71,16 @@ def test_without_times_the_rows_are_evenly_spaced(days, tmp_path):
 def test_what_stays_missing_is_an_empty_cell(tmp_path):
     (tmp_path / "a.csv").write_text("x\nNA\n1\n2\n")
     assert run(tmp_path / "a.csv", "-c", "x", "--causal", "--out", tmp_path / "b.csv").exit_code == 0
-    assert (tmp_path / "b.csv").read_text().splitlines()[1] == "NA,"
+    assert (tmp_path / "b.csv").read_text().splitlines()[1].startswith("NA,,")
 
 
 def test_the_screen_shows_the_facts_the_series_before_and_after_and_the_sentence(days):
-    shown = run(days, "--column", "temp", "--time", "date", "--bandwidth", 86400).stdout
+    shown = run(days, "--column", "temp", "--time", "date", "--keys", "time", "--bandwidth", 86400).stdout
     assert "days.csv · temp by date" in shown
     assert "points      5       1 missing, 1 filled" in shown
     assert "bandwidth   1 days  given" in shown
     assert "before  ▁▄ █▇" in shown
-    smooth = overt.smooth([1.5, 2.5, float("nan"), 4.0, 3.5], times=[0, 1, 2, 4, 5], bandwidth=1.0)
+    smooth = overt.smooth([1.5, 2.5, float("nan"), 4.0, 3.5], times=[0, 1, 2, 4, 5], keys="time", bandwidth=1.0)
     assert f"after   {sparkline(smooth, 1.5, 4.0)}" in shown
     assert "saw its future too" in " ".join(shown.split())
 
@@ -105,22 +111,29 @@ def test_a_picture_without_matplotlib_says_what_to_install(days, tmp_path, monke
 @pytest.mark.parametrize("text", ["t;x\n2;1.5\n1;2.5\n", "\ufefft\tx\n2\t1.5\n1\t2.5\n", "t|x\r\n2|1.5\r\n\r\n1|2.5\r\n"])
 def test_other_separators_marks_and_line_ends_are_read(tmp_path, text):
     (tmp_path / "a.csv").write_bytes(text.encode())
-    assert run(tmp_path / "a.csv", "-c", "x", "--time", "t", "--bandwidth", 1, "--out", tmp_path / "b.csv").exit_code == 0
+    assert (
+        run(
+            tmp_path / "a.csv", "-c", "x", "--time", "t", "--keys", "time", "--bandwidth", 1, "--out", tmp_path / "b.csv"
+        ).exit_code
+        == 0
+    )
     assert len((tmp_path / "b.csv").read_text().splitlines()) == 3
 
 
 def test_zones_are_honoured(tmp_path):
     times = ["2024-01-01T00:00+01:00", "2024-01-01T00:00Z", "2024-01-01T03:00Z"]
     (tmp_path / "a.csv").write_text("t,x\n" + "".join(f"{time},{i}\n" for i, time in enumerate(times)))
-    run(tmp_path / "a.csv", "-c", "x", "--time", "t", "--bandwidth", 3600, "--out", tmp_path / "b.csv")
-    np.testing.assert_allclose(curve_in(tmp_path / "b.csv"), overt.smooth([0, 1, 2], times=[0, 1, 4], bandwidth=1.0))
+    run(tmp_path / "a.csv", "-c", "x", "--time", "t", "--keys", "time", "--bandwidth", 3600, "--out", tmp_path / "b.csv")
+    np.testing.assert_allclose(
+        curve_in(tmp_path / "b.csv"), overt.smooth([0, 1, 2], times=[0, 1, 4], keys="time", bandwidth=1.0)
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "args", "expected"),
     [
         ("a,b\n1,2\n", [], "a column is named; got no --column. To mend it, pass one of: a, b."),
-        ("a,b\n1,2\n", ["-c", "c"], "has the columns of its first line; got 'c'. To mend it, choose one of: a, b."),
+        ("a,b\n1,2\n", ["-c", "c"], "has no such column; got 'c'. To mend it, choose one of: a, b."),
         ("a,a\n1,2\n", ["-c", "a"], "a column is known by its name; got 2 columns called a."),
         ("x\n1\ntwo\n", ["-c", "x"], "the column x holds numbers; got 'two' at line 3, column x. To mend it, mend that cell"),
         ("x\n1\ninf\n", ["-c", "x"], "got 'inf' at line 3, column x"),
@@ -142,10 +155,18 @@ def test_zones_are_honoured(tmp_path):
             "all have a zone, or none has; got both, first at line 3",
         ),
         ("x,x_smooth\n1,2\n", ["-c", "x", "--out", "o.csv"], "already has a column x_smooth"),
-        ("x\n1\n2\n", ["-c", "x", "--bandwidth", "wide"], "a bandwidth is a number above 0; got 'wide'"),
-        ("x\n1\n2\n", ["-c", "x", "--bandwidth", "0"], "a bandwidth is a number above 0; got 0.0"),
+        ("x\n1\n2\n", ["-c", "x", "--keys", "time", "--bandwidth", "wide"], "a bandwidth is a number above 0; got 'wide'"),
+        ("x\n1\n2\n", ["-c", "x", "--keys", "time", "--bandwidth", "0"], "a bandwidth is a number above 0; got 0.0"),
+        ("x\n1\n2\n", ["-c", "x", "--keys", "both", "--bandwidth", "1,2,3"], "got (1.0, 2.0, 3.0)"),
         ("x\n1\n2\n", ["-c", "x", "--keys", "colour"], "got 'colour'"),
         ("x\n1\n2\n", ["-c", "x", "--out", "no/where/o.csv"], "an output file goes into a folder that exists"),
+        ("x\n1\n2\n", ["-c", "x", "--out", "o.parquet"], "the file comes out as what it went in; got a.csv to o.parquet."),
+        ("x,g\n1,a\n2,\n", ["-c", "x", "--group", "g"], "every row names its group; got an empty cell at line 3, column g."),
+        ("x,g\n1,a\n2,b\n", ["-c", "x", "--group", "h"], "has no such column; got 'h'. To mend it, choose one of: x, g."),
+        ("x,y\nNA,\nnan,\n", ["-c", "x", "-c", "y"], "a series needs at least one value; got only NaN."),
+        ("x\n1\n2\n", ["-c", "x", "--keys", "time", "--window", "-1"], "a window is a distance in time, 0 or more; got -1.0"),
+        ("x\n1\n2\n", ["-c", "x", "--keys", "time", "--degree", "7"], "a degree is 0, 1 or 2"),
+        ("x\n1\n2\n", ["-c", "x", "--noise", "-1"], "noise is a standard deviation, 0 or more; got -1.0"),
     ],
 )
 def test_what_will_not_do_is_said(tmp_path, monkeypatch, text, args, expected):
@@ -159,3 +180,143 @@ def test_a_file_that_is_no_text_is_said(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"x\n\xff\xfe\n")
     assert "is text in UTF-8" in message(tmp_path / "a.csv", "-c", "x")
     assert "Is a directory" in message(tmp_path, "-c", "x")
+
+
+CITIES = pd.DataFrame(
+    {
+        "day": ["2024-01-02", "2024-01-01", "2024-01-01", "2024-01-03", "2024-01-02", "2024-01-03"],
+        "city": ["Ulm", "Ulm", "Bonn", "Ulm", "Bonn", "Bonn"],
+        "warm": [2.0, 1.0, 10.0, 4.0, 11.0, 13.0],
+        "wet": [0.5, NAN, 0.1, 0.7, 0.2, NAN],
+    }
+)
+WAY = ("--time", "day", "--keys", "time", "--bandwidth", 86400)
+
+
+@pytest.fixture(params=["csv", "parquet"])
+def cities(request, tmp_path):
+    path = tmp_path / f"cities.{request.param}"
+    CITIES.to_csv(path, index=False) if request.param == "csv" else CITIES.to_parquet(path)
+    return path
+
+
+def frame(path):
+    return pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_each_column_of_each_group_is_smoothed_by_itself(cities, tmp_path, jobs):
+    out = tmp_path / f"out{cities.suffix}"
+    found = run(cities, "-c", "warm", "-c", "wet", "--group", "city", *WAY, "--jobs", jobs, "--out", out)
+    assert found.exit_code == 0, found.output
+    written = frame(out)
+    pd.testing.assert_frame_equal(written[list(CITIES)], CITIES)
+    for _, rows in CITIES.groupby("city"):
+        times = pd.to_datetime(rows["day"]).to_numpy()
+        for column in ("warm", "wet"):
+            expected = overt.smooth(rows[column].to_numpy(), times=times, keys="time", bandwidth=86400.0)
+            np.testing.assert_allclose(written[f"{column}_smooth"][rows.index], expected, rtol=1e-14)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([cities.name, out.name])
+
+
+def test_of_many_series_the_screen_shows_a_line_each(cities):
+    shown = run(cities, "-c", "warm", "-c", "wet", "--group", "city", *WAY).stdout
+    lines = [line.split() for line in shown.splitlines()]
+    assert ["warm", "·", "Ulm", "3"] in [line[:4] for line in lines]
+    assert ["wet", "·", "Bonn", "3", "1"] in [line[:5] for line in lines]
+
+
+def test_why_a_band_is_withheld_is_said_once(tmp_path):
+    walks = np.cumsum(np.random.default_rng(3).normal(size=(500, 2)), axis=0)
+    pd.DataFrame(walks, columns=["a", "b"]).to_csv(tmp_path / "a.csv", index=False)
+    shown = " ".join(run(tmp_path / "a.csv", "-c", "a", "-c", "b", "--keys", "time", "--jobs", 1).stdout.split())
+    assert shown.count("withheld") == 3
+    assert "2 of 2 bands are withheld, the first, of a, since: Neighbouring values move together" in shown
+
+
+def test_more_series_than_a_screen_are_counted(tmp_path):
+    table = pd.DataFrame({"x": np.arange(50.0), "group": np.repeat(np.arange(25), 2)})
+    table.to_csv(tmp_path / "a.csv", index=False)
+    shown = run(tmp_path / "a.csv", "-c", "x", "--group", "group", "--keys", "time", "--bandwidth", 1, "--jobs", 1).stdout
+    assert "… and 5 series more" in shown
+
+
+def test_a_group_without_a_value_is_left_empty_and_said(tmp_path):
+    (tmp_path / "a.csv").write_text("g,x\na,1\nb,\na,2\n")
+    out = tmp_path / "b.csv"
+    found = run(tmp_path / "a.csv", "-c", "x", "--group", "g", "--keys", "time", "--bandwidth", 1, "--jobs", 1, "--out", out)
+    assert "no value at all" in found.stdout
+    assert read(out)[2][:3] == ["b", "", ""]
+
+
+def test_many_series_share_one_picture(cities, tmp_path):
+    picture = tmp_path / "curve.png"
+    assert run(cities, "-c", "warm", "--group", "city", *WAY, "--jobs", 1, "--plot", picture).exit_code == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_of_too_many_series_is_refused_before_anything_is_computed(tmp_path):
+    table = pd.DataFrame({"x": np.arange(26.0), "group": np.repeat(np.arange(13), 2)})
+    table.to_csv(tmp_path / "a.csv", index=False)
+    text = message(tmp_path / "a.csv", "-c", "x", "--group", "group", "--plot", tmp_path / "a.png", "--out", tmp_path / "b.csv")
+    assert "a picture shows at most 12 series; got 13. To mend it, leave the picture out" in text
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+
+
+def test_a_stopped_job_goes_on_from_its_parts_and_sweeps_them_up(cities, tmp_path, monkeypatch):
+    out = tmp_path / f"out{cities.suffix}"
+    args = (cities, "-c", "warm", "--group", "city", *WAY, "--jobs", 1, "--out", out)
+    once, computed = many.smooth_task, []
+
+    def stopped(task):
+        if computed:
+            raise KeyboardInterrupt
+        computed.append(task.name)
+        return once(task)
+
+    monkeypatch.setattr(many, "smooth_task", stopped)
+    assert run(*args).exit_code == 130
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([cities.name, f"{out.name}.parts"])
+    monkeypatch.setattr(many, "smooth_task", lambda task: computed.append(task.name) or once(task))
+    assert run(*args).exit_code == 0
+    assert computed == ["Ulm", "Bonn"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([cities.name, out.name])
+
+
+def test_a_full_disk_is_said_and_leaves_no_half_file(tmp_path, monkeypatch):
+    resource = pytest.importorskip("resource")
+    (tmp_path / "a.csv").write_text("x\n" + "1.25\n" * 2000)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        text = message(tmp_path / "a.csv", "-c", "x", "--keys", "time", "--bandwidth", 1, "--out", tmp_path / "b.csv")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "b.csv cannot be written whole; got File too large. To mend it, make room, or choose another folder." in text
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+
+
+def test_in_a_pipe_there_is_no_progress_bar(days):
+    found = run(days, "-c", "temp")
+    assert found.stderr == ""
+    assert "\x1b" not in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("t,x\n5,3\n", [3.0]),
+        ("t,x\n1,3\n2,3\n3,3\n4,3\n", [3.0, 3.0, 3.0, 3.0]),
+        ("t,x\n4,8\n1,2\n3,6\n2,4\n", [8.0, 2.0, 6.0, 4.0]),
+        ("t,x\n1,1\n1,3\n2,2\n2,2\n", [2.0, 2.0, 2.0, 2.0]),
+    ],
+    ids=["one point", "a constant", "a line out of order", "times that repeat"],
+)
+def test_the_least_of_series_have_their_natural_answer(tmp_path, text, expected):
+    (tmp_path / "a.csv").write_text(text)
+    way = ("--keys", "time", "--bandwidth", 5, "--window", 1000)
+    assert run(tmp_path / "a.csv", "-c", "x", "--time", "t", *way, "--out", tmp_path / "b.csv").exit_code == 0
+    np.testing.assert_allclose(curve_in(tmp_path / "b.csv"), expected, atol=1e-12)
+    automatic = run(tmp_path / "a.csv", "-c", "x", "--time", "t", "--out", tmp_path / "c.csv")
+    assert automatic.exit_code == 0, automatic.output
+    assert np.isfinite(curve_in(tmp_path / "c.csv")).all()

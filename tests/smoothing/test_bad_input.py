@@ -44,6 +44,8 @@ def test_a_series_that_is_none(x, message):
         (np.array([1.0, "two"], dtype=object), "could not convert string to float: 'two'"),
         ([1.0, 2j], "got dtype complex128"),
         (np.array(["2024-01-01"], dtype="datetime64[D]"), "got dtype datetime64"),
+        ([[1.0, 2.0], [3.0]], "a series holds real numbers; got setting an array element with a sequence"),
+        ([10**400, 1.0], "got int too large to convert to float"),
         (pd.Series(["a", "b"]), "To mend it, select the columns that are numbers"),
     ],
 )
@@ -74,26 +76,41 @@ def test_times_that_are_none(times, kind, message):
 @pytest.mark.parametrize(
     ("way", "message"),
     [
-        ({"bandwidth": 0}, 'a bandwidth is a number above 0; got 0. To mend it, pass one, or "auto"'),
-        ({"bandwidth": -1.0}, "a bandwidth is a number above 0; got -1.0"),
-        ({"bandwidth": NAN}, "a bandwidth is a number above 0; got nan"),
-        ({"bandwidth": INF}, "a bandwidth is a number above 0; got inf"),
-        ({"bandwidth": None}, "a bandwidth is a number above 0; got None"),
-        ({"bandwidth": True}, "a bandwidth is a number above 0; got True"),
-        ({"bandwidth": (1.0, 2.0)}, r"a bandwidth is a number above 0; got \(1.0, 2.0\)"),
-        ({"bandwidth": "wide"}, "bandwidth is \"auto\" or a number above 0; got 'wide'"),
+        ({"keys": "time", "bandwidth": 0}, 'a bandwidth is a number above 0; got 0. To mend it, pass one, or "auto"'),
+        ({"keys": "time", "bandwidth": -1.0}, "a bandwidth is a number above 0; got -1.0"),
+        ({"keys": "time", "bandwidth": NAN}, "a bandwidth is a number above 0; got nan"),
+        ({"keys": "time", "bandwidth": INF}, "a bandwidth is a number above 0; got inf"),
+        ({"keys": "time", "bandwidth": None}, "a bandwidth is a number above 0; got None"),
+        ({"keys": "time", "bandwidth": True}, "a bandwidth is a number above 0; got True"),
+        ({"keys": "time", "bandwidth": (1.0, 2.0)}, r"a bandwidth is a number above 0; got \(1.0, 2.0\)"),
+        ({"keys": "value", "bandwidth": "wide"}, "bandwidth is \"auto\" or a number above 0; got 'wide'"),
         (
             {"keys": "both", "bandwidth": 1.0},
             'keys="both" take two bandwidths above 0, that of time and that of value; got 1.0',
         ),
         ({"keys": "both", "bandwidth": (1.0, 0.0)}, r"take two bandwidths above 0.*got \(1.0, 0.0\)"),
-        ({"keys": "colour"}, 'keys is "time" or "value" or "both"; got \'colour\''),
-        ({"keys": "patch"}, 'these keys are not there yet; got "patch". To mend it, pass "time", "value" or "both"'),
-        ({"keys": "auto"}, 'these keys are not there yet; got "auto"'),
+        ({"keys": "colour"}, 'keys is "auto" or "time" or "value" or "both" or "patch"; got \'colour\''),
+        (
+            {"bandwidth": 3.0},
+            'keys="auto" mix heads of many bandwidths and windows; got bandwidth=3.0. '
+            'To mend it, say what it is for, as in keys="time"',
+        ),
+        ({"window": 9}, 'keys="auto" mix heads of many bandwidths and windows; got window=9. To mend it, say what it is for'),
+        (
+            {"keys": "time", "degree": 3},
+            "a degree is 0, 1 or 2: through the weighted points goes a mean, a line or a parabola; got 3",
+        ),
+        ({"keys": "time", "degree": True}, "a degree is 0, 1 or 2: through the weighted points goes .*; got True"),
+        ({"keys": "time", "degree": 1.0}, "a degree is 0, 1 or 2: through the weighted points goes .*; got 1.0"),
+        (
+            {"keys": "value", "degree": 2},
+            'a degree is for time keys; others take means; got keys="value", degree=2. To mend it, pass keys="time", or',
+        ),
+        ({"degree": 0}, 'a degree is for time keys; others take means; got keys="auto", degree=0'),
         ({"score": "cosine"}, 'score is "gaussian" or "dot"'),
         (
             {"score": "dot"},
-            'the dot score compares values; got keys="time". To mend it, pass keys="value", or score="gaussian"',
+            'the dot score compares values; got keys="auto". To mend it, pass keys="value", or score="gaussian"',
         ),
         (
             {"score": "dot", "keys": "value", "bandwidth": 1.0},
@@ -106,10 +123,50 @@ def test_times_that_are_none(times, kind, message):
         ({"window": -1.0}, "a window is a distance in time, 0 or more; got -1.0. To mend it, pass one, or None"),
         ({"window": NAN}, "a window is a distance in time, 0 or more; got nan"),
         ({"noise": -0.1}, "noise is a standard deviation, 0 or more; got -0.1"),
+        ({"noise": "loud"}, "noise is a standard deviation, 0 or more; got 'loud'"),
+        (
+            {"noise": [0.1, 0.2]},
+            r"noise is one number, or one for each point; got shape \(2,\) for 3 points. To mend it, pass noise of the",
+        ),
+        ({"noise": [0.1, -0.2, 0.1]}, r"noise is a standard deviation, finite and 0 or more; got -0.2 at \[1\]"),
+        ({"noise": [0.1, 0.2, INF]}, r"noise is a standard deviation, finite and 0 or more; got inf at \[2\]"),
+        ({"weights": [1.0, 2.0]}, r"there is one weight for each point; got weights of shape \(2,\) for 3 points"),
+        (
+            {"weights": [1.0, -2.0, 1.0]},
+            r"a weight is finite and 0 or more; got -2.0 at \[1\]. To mend it, give a value that does not count weight 0",
+        ),
+        ({"weights": [1.0, NAN, 1.0]}, r"a weight is finite and 0 or more; got nan at \[1\]"),
+        ({"weights": [0.0, 0.0, 0.0]}, "a series needs at least one value; got only NaN"),
+        (
+            {"score": "dot", "keys": "value", "weights": [1.0, 2.0, 1.0]},
+            "the dot score takes all points alike; got weights that differ. To mend it, leave out weights and robust, or",
+        ),
+        ({"at": [[1.0, 2.0]]}, r"times are \(m,\); got shape \(1, 2\). To mend it, pass one after the other"),
+        ({"at": [0.5, INF]}, r"every point has a finite time; got inf at \[1\]"),
     ],
 )
 def test_choices_that_are_none(way, message):
     with pytest.raises(InputError, match=message):
+        overt.smooth(FINE, **way)
+
+
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [
+        ({"noise": ["a", "b", "c"]}, "noise is numbers; got dtype <U1. To mend it, pass floats, a standard deviation for each"),
+        ({"weights": ["a", "b", "c"]}, "weights are numbers; got dtype <U1. To mend it, pass floats, 1/variance of each value"),
+        (
+            {"at": np.array(["2024-01-01"], dtype="datetime64[D]")},
+            "a series whose times are numbers is asked at numbers; got dates. To mend it, pass numbers",
+        ),
+        (
+            {"at": [1.0], "times": np.array(["2024-01-01", "2024-01-02", "2024-01-03"], dtype="datetime64[D]")},
+            "a series whose times are dates is asked at dates; got numbers. To mend it, pass dates",
+        ),
+    ],
+)
+def test_arguments_of_another_kind(way, message):
+    with pytest.raises(KindError, match=message):
         overt.smooth(FINE, **way)
 
 
@@ -134,4 +191,5 @@ def test_weights_are_those_of_a_point_that_is_there(point):
 
 
 def test_a_window_longer_than_the_series_changes_nothing():
-    np.testing.assert_array_equal(overt.smooth(FINE, bandwidth=1.0, window=1e9), overt.smooth(FINE, bandwidth=1.0))
+    for way in ({"keys": "time", "bandwidth": 1.0}, {"keys": "value"}, {"keys": "both"}, {"keys": "patch"}):
+        np.testing.assert_allclose(overt.smooth(FINE, window=1e9, **way), overt.smooth(FINE, **way), rtol=1e-12)

@@ -6,34 +6,45 @@ import numpy as np
 import pytest
 
 from overt.smoothing import analyze, demonstration, smooth
+from overt.smoothing.attending import attend_head
 from overt.smoothing.head import Head
-from overt.smoothing.keys import BothKeys, DotKeys, TimeKeys, ValueKeys
-from overt.smoothing.risk import mean_risk, noise_level
-from overt.smoothing.rows import attend_directly, attend_rows
-from overt.smoothing.series import Series, arrange
+from overt.smoothing.keys import BothKeys, DotKeys, PatchKeys, TimeKeys, ValueKeys
+from overt.smoothing.noise import estimate
+from overt.smoothing.series import arrange
 
-KEYS = [TimeKeys(2.0), ValueKeys(0.4), BothKeys(TimeKeys(3.0), ValueKeys(0.5)), DotKeys(0.7), DotKeys(1.3, plain_sum=True)]
+HEADS = {
+    "mean in time": (TimeKeys(2.0), 0),
+    "line in time": (TimeKeys(2.0), 1),
+    "parabola in time": (TimeKeys(4.0), 2),
+    "value": (ValueKeys(0.4), 0),
+    "both": (BothKeys(TimeKeys(3.0), ValueKeys(0.5)), 0),
+    "patch": (PatchKeys(0.6, 3), 0),
+    "dot": (DotKeys(0.7), 0),
+    "plain sum": (DotKeys(1.3, plain_sum=True), 0),
+}
 NAN = float("nan")
 
 
-def moved(series: Series, point: int, by: float) -> Series:
-    values = series.values.copy()
-    values[point] += by
-    return Series(**{**vars(series), "values": values})
-
-
-@pytest.mark.parametrize("keys", KEYS)
+@pytest.mark.parametrize(
+    ("head", "weighted"),
+    [(head, weighted) for head in HEADS for weighted in (False, True) if not (weighted and head in ("dot", "plain sum"))],
+)
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [9.0, np.inf])
 @pytest.mark.parametrize("even", [True, False])
-def test_the_slope_is_the_whole_derivative(keys, causal, even):
+def test_the_slope_is_the_whole_derivative(head, weighted, causal, window, even):
     generator = np.random.default_rng(0)
     x = generator.normal(size=24) + 1.5
-    x[5] = NAN
+    x[[5, 17]] = NAN
     times = np.arange(24.0) if even else np.sort(generator.uniform(0, 24, 24))
-    series, head, rows, by = arrange(x, times, shift=False), Head(keys, 9.0, causal), np.arange(24), 1e-5
-    slopes = attend_rows(series, head).slopes
-    for point in series.present:
-        up, down = (attend_directly(moved(series, point, sign * by), head, rows).values[point] for sign in (1, -1))
+    series = arrange(x, times, generator.uniform(0.3, 3.0, 24) if weighted else None, shift=False)
+    (keys, degree), by = HEADS[head], 1e-5
+    attending = Head(keys, window, causal, degree)
+    slopes = attend_head(series, attending).slopes
+    beside_a_hole = {4, 6, 16, 18} if head == "patch" and not causal else set()  # the line across the hole moves with these
+    for point in set(series.present) - beside_a_hole:
+        moved = (series.with_values(series.values + sign * by * (np.arange(24) == point)) for sign in (1, -1))
+        up, down = (attend_head(one, attending).values[point] for one in moved)
         assert abs((up - down) / (2 * by) - slopes[point]) < 1e-6 * max(1.0, abs(slopes[point]))
 
 
@@ -44,7 +55,14 @@ def test_the_diagonal_alone_would_be_wrong_where_keys_hold_the_values():
 
 
 @pytest.mark.parametrize(
-    "way", [{"bandwidth": 3.0}, {"keys": "value", "bandwidth": 0.5}, {"keys": "both", "bandwidth": (4.0, 0.8)}]
+    "way",
+    [
+        {"keys": "time", "bandwidth": 3.0},
+        {"keys": "time", "bandwidth": 6.0, "degree": 2},
+        {"keys": "value", "bandwidth": 0.5},
+        {"keys": "both", "bandwidth": (4.0, 0.8)},
+        {"keys": "patch", "bandwidth": 0.5},
+    ],
 )
 def test_the_estimated_risk_is_the_true_one_on_average(way):
     truth, seeds = np.sin(np.linspace(0, 10, 100)), 300
@@ -58,48 +76,72 @@ def test_the_estimated_risk_is_the_true_one_on_average(way):
     assert difference.std() / np.sqrt(seeds) < 0.1 * true.mean()
 
 
-def test_the_noise_level_is_the_formula_of_second_differences():
-    x = np.random.default_rng(0).normal(size=40)
-    series = arrange(x, np.arange(40.0))
-    formula = np.sqrt(2 / (3 * 38) * np.sum((x[:-2] / 2 - x[1:-1] + x[2:] / 2) ** 2))
-    np.testing.assert_allclose(noise_level(series) * series.spread, formula, rtol=1e-12)
-
-
-def test_the_noise_level_is_found_at_uneven_times_on_a_slope():
+def test_leave_one_out_is_the_error_in_predicting_each_value_from_the_others():
     generator = np.random.default_rng(0)
-    times = np.sort(generator.uniform(0, 1, 4000))
-    found = analyze(50 * times + generator.normal(scale=0.5, size=4000), times=times, bandwidth=0.01)
-    assert abs(found.noise - 0.5) < 0.02
+    times = np.sort(generator.uniform(0, 40, 40))
+    x = np.sin(times / 6) + 0.3 * generator.normal(size=40)
+    way = {"keys": "time", "bandwidth": 2.0, "degree": 0}
+    others = [np.arange(40) != i for i in range(40)]
+    predicted = [smooth(x[rest], times=times[rest], at=times[~rest], **way)[0] for rest in others]
+    found = analyze(x, times=times, **way)
+    np.testing.assert_allclose(found.leave_one_out, np.mean((x - predicted) ** 2), rtol=1e-9)
 
 
-def test_a_straight_line_has_no_noise():
-    series = arrange(np.array([0.0, 1.0, 3.0, 3.5]), np.array([0.0, 2.0, 6.0, 7.0]))
-    assert noise_level(series) < 1e-15
+@pytest.mark.parametrize("way", [{}, {"keys": "value"}, {"keys": "both"}, {"keys": "patch"}])
+def test_there_is_no_leave_one_out_where_weights_hold_the_values(way):
+    assert analyze(np.random.default_rng(0).normal(size=50), **way).leave_one_out is None
 
 
-@pytest.mark.parametrize("keys", ["time", "value", "both"])
+@pytest.mark.parametrize("keys", ["time", "value", "both", "patch"])
 def test_no_bandwidth_of_an_octave_grid_has_less_risk_than_the_chosen(keys):
     x = np.sin(np.linspace(0, 6, 120)) + np.random.default_rng(3).normal(scale=0.3, size=120)
     chosen = analyze(x, keys=keys)
     times, values = 2.0 ** np.arange(-2, 8), 0.3 * 2.0 ** np.arange(-2, 4)
-    grid = {"time": times, "value": values, "both": list(itertools.product(times, values))}[keys]
+    grid = {"time": times, "value": values, "both": list(itertools.product(times, values)), "patch": values}[keys]
     assert chosen.risk <= min(analyze(x, keys=keys, bandwidth=bandwidth).risk for bandwidth in grid)
 
 
-def test_a_long_uneven_series_is_judged_by_some_rows_and_chooses_about_as_well():
-    generator = np.random.default_rng(0)
-    times = np.sort(generator.uniform(0, 1, 3000))
-    series = arrange(np.sin(20 * times) + generator.normal(scale=0.4, size=3000), times)
-    noise = noise_level(series)
-    chosen = analyze(series.values, times=series.times)
-    risks = [mean_risk(series, Head(TimeKeys(2.0**power)), noise) for power in np.arange(0, 10, 0.25)]
-    assert mean_risk(series, Head(TimeKeys(chosen.bandwidth)), noise) < min(risks) + 0.01 * noise**2
+@pytest.mark.parametrize("keys", ["both", "patch"])
+def test_a_long_series_is_judged_by_stretches_and_chooses_about_as_well(keys):
+    x = np.sin(np.arange(6000) / 40) + np.random.default_rng(0).normal(scale=0.4, size=6000)
+    series = arrange(x, np.arange(6000.0))
+    noise = estimate(series.times, series.values).level
+    chosen = analyze(x, keys=keys)
+    grid = itertools.product(2.0 ** np.arange(2, 7), series.spread * noise * 2.0 ** np.arange(0, 5)) if keys == "both" else None
+    bandwidths = grid or noise * series.spread * 2.0 ** np.arange(-2, 4, 0.5)
+    assert chosen.risk < min(analyze(x, keys=keys, bandwidth=h).risk for h in bandwidths) + 0.02 * 0.4**2
 
 
 def test_a_given_noise_level_is_the_one_used():
     x = np.random.default_rng(0).normal(size=100)
     assert analyze(x, noise=0.25).noise == pytest.approx(0.25)
-    assert analyze(x, noise=0.05).bandwidth < analyze(x, noise=1.0).bandwidth
+    assert analyze(x, keys="time", noise=0.05).bandwidth < analyze(x, keys="time", noise=1.0).bandwidth
+
+
+@pytest.mark.parametrize("keys", ["auto", "time", "value", "both", "patch"])
+def test_one_noise_for_each_point_is_one_for_all_where_they_are_equal(keys):
+    x = np.sin(np.arange(80) / 9) + 0.3 * np.random.default_rng(0).normal(size=80)
+    one, each = analyze(x, keys=keys, noise=0.3), analyze(x, keys=keys, noise=np.full(80, 0.3))
+    np.testing.assert_array_equal(one.values, each.values)
+    assert (one.risk, one.noise) == (each.risk, each.noise)
+
+
+def test_noise_of_each_point_is_what_it_is_judged_by():
+    x, noise = np.random.default_rng(0).normal(size=50), np.linspace(0.1, 2.0, 50)
+    found = analyze(x, keys="time", bandwidth=3.0, noise=noise)
+    slopes = np.array([found.weights(i)[i] for i in range(50)])
+    np.testing.assert_allclose(found.risk, np.mean((x - found.values) ** 2 - noise**2 + 2 * noise**2 * slopes), rtol=1e-9)
+    assert found.noise == pytest.approx(np.sqrt(np.mean(noise**2)))
+
+
+@pytest.mark.parametrize("keys", ["auto", "time"])
+def test_where_the_noise_is_strong_more_is_smoothed_away(keys):
+    noise = np.where(np.arange(400) < 200, 0.05, 1.0)
+    truth = np.sin(np.arange(400) / 12)
+    found = analyze(truth + noise * np.random.default_rng(0).normal(size=400), noise=noise, keys=keys)
+    error = (found.values - truth) ** 2
+    assert error[:200].mean() < (0.05**2 if keys == "auto" else 0.2**2)
+    assert error[200:].mean() < 0.2
 
 
 def test_without_noise_the_curve_follows_every_point():
@@ -107,9 +149,11 @@ def test_without_noise_the_curve_follows_every_point():
     np.testing.assert_allclose(smooth(x, noise=0.0), x, atol=1e-3)
 
 
-def test_pure_noise_becomes_nearly_its_mean():
-    x = np.random.default_rng(1).normal(size=500)
-    assert analyze(x).degrees_of_freedom < 5
+@pytest.mark.parametrize("keys", ["auto", "time"])
+def test_pure_noise_becomes_nearly_its_mean(keys):
+    found = [analyze(np.random.default_rng(seed).normal(size=500), keys=keys) for seed in range(10)]
+    assert np.mean([one.degrees_of_freedom for one in found]) < 12
+    assert np.mean([np.mean(one.values**2) for one in found]) < 0.02
 
 
 def test_the_demonstration_is_measured_and_about_sixty_per_cent():

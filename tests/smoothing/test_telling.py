@@ -1,25 +1,49 @@
 """The sentence of a smoothing says what was done and what it rests on."""
 
+import re
+
 import numpy as np
 import pytest
 
 from overt.smoothing import analyze
-from overt.smoothing.telling import duration
+from overt.smoothing.telling import duration, families
 
 X = np.sin(np.arange(50.0) / 8) + np.random.default_rng(0).normal(scale=0.3, size=50)
 
 
 def test_it_names_the_bandwidth_and_who_chose_it():
-    assert "near it in time, weighted by a Gaussian of bandwidth 3 steps (given)" in analyze(X, bandwidth=3.0).sentence
-    assert "(chosen for the least estimated risk)" in analyze(X).sentence
+    near = "the points near it in time, weighted by a Gaussian of bandwidth 3 steps (given)"
+    means, lines, parabolas = (analyze(X, keys="time", bandwidth=3.0, degree=degree).sentence for degree in (0, 1, 2))
+    assert f"Each point became the mean of {near}" in means
+    assert f"Each point became the value of a line through {near}" in lines
+    assert f"Each point became the value of a parabola through {near}" in parabolas
+    assert "(chosen for the least estimated risk)" in analyze(X, keys="time").sentence
     assert "alike in value, weighted by a Gaussian of bandwidth 0.5 (given)" in analyze(X, keys="value", bandwidth=0.5).sentence
     both = analyze(X, keys="both", bandwidth=(3.0, 0.5), times=np.arange(50.0)).sentence
     assert "weighted by Gaussians of bandwidth 3 and 0.5 (given)" in both
+    patches = analyze(X, keys="patch", bandwidth=0.5).sentence
+    assert "the mean of the points with surroundings like its own, weighted by a Gaussian of bandwidth 0.5 (given)" in patches
+
+
+def test_it_names_the_heads_that_were_used_and_where():
+    waves, steps = np.sin(np.arange(400) / 40), np.repeat([0.0, 3.0, -2.0, 4.0], 50)
+    x = np.r_[waves, steps] + 0.3 * np.random.default_rng(0).normal(size=600)
+    found = analyze(x)
+    assert f"a mixture of {len(found.heads)} heads, weighted by how well each is estimated to do around it" in found.sentence
+    assert re.search(r"what a first curve holds alike \(\d+%, mostly late\)", found.sentence)
+    assert re.search(r"parabolas through what is near in time \(\d+%", found.sentence)
+
+
+def test_every_head_of_the_bank_has_a_name_in_plain_words():
+    for causal in (False, True):
+        heads = analyze(np.random.default_rng(0).normal(size=4000), causal=causal).heads
+        assert not set(families(heads)) & {head.partition(",")[0] for head in heads}
 
 
 def test_it_says_whether_the_curve_has_seen_the_future():
     assert "saw its future too, so the curve is no forecast." in analyze(X).sentence
-    assert "saw only its past and present; none saw farther than 4 steps." in analyze(X, causal=True, window=4.0).sentence
+    narrow = analyze(X, keys="time", causal=True, window=4.0).sentence
+    assert "saw only its past and present; none saw farther than 4 steps." in narrow
 
 
 def test_it_says_what_it_takes_for_granted_about_the_noise():
@@ -31,8 +55,18 @@ def test_it_says_what_it_takes_for_granted_about_the_noise():
     assert "The noise was given as 0" in analyze(X, noise=0.0).sentence
 
 
+def test_it_says_when_the_noise_varies():
+    assert "(given, on the whole: it varies with time)" in analyze(X, noise=np.linspace(0.1, 0.5, 50)).sentence
+
+
+def test_it_says_why_there_is_no_band():
+    found = analyze(np.random.default_rng(0).normal(size=600).cumsum())
+    assert found.withheld in found.sentence
+    assert "So what is said of the error is not to be relied on, and there is no band." in found.sentence
+
+
 def test_it_says_when_the_error_rises():
-    found = analyze(X, bandwidth=1000.0)
+    found = analyze(X, keys="time", bandwidth=1000.0)
     assert found.risk > found.noise**2
     assert "this raises the error to about" in found.sentence
 
@@ -43,7 +77,14 @@ def test_it_names_the_flaw_of_the_literal_recipe():
 
 
 def test_it_counts_what_was_missing():
-    assert "1 missing filled from their neighbours." in analyze([1.0, float("nan"), 3.0]).sentence
+    x = [1.0, float("nan"), 3.0]
+    assert "1 missing filled from their neighbours." in analyze(x).sentence
+    assert analyze(x, fill=False).sentence.endswith(" 1 left empty.")
+    causal = analyze([float("nan"), *x], keys="time", causal=True).sentence
+    assert causal.endswith("1 missing filled from their neighbours; 1 left empty, with no neighbour to attend to.")
+    assert "1 missing" in analyze([1.0, 2.0, 3.0], weights=[1.0, 0.0, 1.0]).sentence
+    outlier = np.where(np.arange(50) == 20, 99.0, X)
+    assert "missing" not in analyze(outlier, robust=True).sentence
 
 
 @pytest.mark.parametrize(

@@ -1,58 +1,106 @@
-"""`overt smooth`: a column of a CSV file, smoothed by attention to itself."""
+"""`overt smooth`: columns of a file, smoothed by attention to themselves, each group of rows by itself."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.text import Text
 
 from overt.errors import InputError
 from overt.lens.letters import Ink, Piece, sparkline
-from overt.smoothing import Smoothing, analyze
+from overt.smoothing.curve import Curve
+from overt.smoothing.many import Task, processors, smooth_many
 from overt.smoothing.options import Bandwidth
-from overt.smoothing.picture import check_picture, draw
+from overt.smoothing.picture import Panel, check_picture, draw
 from overt.smoothing.series import Floats, Indices
-from overt.smoothing.table import read_table
+from overt.smoothing.table import Table, read_table
 from overt.smoothing.telling import duration
+
+# Series that a terminal shows one by one; of more, the others are counted.
+SHOWN = 20
+
+
+class Chosen(NamedTuple):
+    """One series of the table: a column's rows of one group, and what came of it."""
+
+    name: str
+    column: str
+    rows: Indices
+    given: Floats
+    times: NDArray[Any]  # row numbers where the table has no times
+    curve: Curve
 
 
 def smooth(
-    file: Annotated[Path, typer.Argument(help="A file of comma-separated values whose first line names the columns.")],
-    column: Annotated[str | None, typer.Option("--column", "-c", help="The column to smooth.")] = None,
+    file: Annotated[Path, typer.Argument(help="A CSV file whose first line names the columns, or a Parquet file.")],
+    column: Annotated[
+        list[str] | None, typer.Option("--column", "-c", help="The column to smooth; may be given again.")
+    ] = None,
     time: Annotated[str | None, typer.Option(help="The column of times: numbers, or dates such as 2024-12-31.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the file here with the curve as one column more.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw data and curve into this .png, .svg or .pdf.")] = None,
-    keys: Annotated[str, typer.Option(help="What similar means: time, value or both.")] = "time",
-    bandwidth: Annotated[
-        str,
-        typer.Option(help="How near is near, in the unit of the times (seconds for dates) or values; time,value for both."),
-    ] = "auto",
+    group: Annotated[
+        str | None, typer.Option(help="The column that names each row's group; each is smoothed by itself.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the file here with the curves and bands as columns more.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw data, curve and band into this .png, .svg or .pdf.")] = None,
     causal: Annotated[bool, typer.Option("--causal", help="Let no point see its future.")] = False,
+    robust: Annotated[bool, typer.Option("--robust", help="Give outliers less weight.")] = False,
+    keys: Annotated[str | None, typer.Option(help="What similar means: auto, time, value, both or patch.")] = None,
+    bandwidth: Annotated[
+        str | None,
+        typer.Option(help="How near is near, in the unit of the times (seconds for dates) or values; time,value for both."),
+    ] = None,
+    degree: Annotated[int | None, typer.Option(help="Of the polynomial fitted to what is near in time: 0, 1 or 2.")] = None,
+    window: Annotated[float | None, typer.Option(help="How far in time a point sees, in the unit of the times.")] = None,
+    noise: Annotated[float | None, typer.Option(help="The noise's standard deviation, where it is known.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes that share the series; by default as are worth starting.")
+    ] = None,
+    dask: Annotated[str | None, typer.Option(help="Address of a Dask scheduler whose workers share the series.")] = None,
 ) -> None:
-    """Smooth a column of a CSV file by attention to itself.
+    """Smooth columns of a CSV or Parquet file by attention to themselves.
 
-    Each value becomes the mean of those near it, weighted by how near; how near is chosen for the least estimated error. A
-    row without a value is filled from its neighbours.
+    Each value becomes a weighted mean of those that are like it; what counts
+    as like it is chosen for the least estimated error. A row without a value
+    is filled from its neighbours. A job of many series that was stopped and is
+    started again goes on where it was.
     """
     table = read_table(file)
-    if column is None:
+    if not column:
         raise InputError("a column is named", got="no --column", cure="pass one of: " + ", ".join(table.header))
-    given = table.numbers(column)
-    times = table.times(time) if time else np.arange(1, given.size + 1)
-    if plot:
-        check_picture(plot)
-    found = analyze(given, times=times if time else None, keys=keys, bandwidth=_bandwidth(bandwidth), causal=causal)
+    options = _options(causal=causal, robust=robust, keys=keys, degree=degree, window=window, noise=noise)
+    if bandwidth is not None:
+        options["bandwidth"] = _bandwidth(bandwidth)
     if out:
-        table.write(out, f"{column}_smooth", found.values)
+        table.check_target(out, [f"{name}_{part}" for name in column for part in ("smooth", "lower", "upper")])
+    times = table.times(time) if time else None
+    tasks, rows = _tasks(table, list(dict.fromkeys(column)), times, group, options)
     if plot:
-        draw(plot, times, given, found.values, x=time or "row", y=column)
-    order = np.argsort(times, kind="stable")
-    title = f"{file.name} · {column}" + (f" by {time}" if time else "")
+        check_picture(plot, len(tasks))
+    parts = out.with_name(f"{out.name}.parts") if out and len(tasks) > 1 else None
+    curves = _curves(tasks, jobs or _worth(tasks), dask, parts)
+    places = np.arange(1, table.length + 1) if times is None else times
+    chosen = [
+        Chosen(task.name, name, at, task.values, places[at], curve)
+        for task, (name, at), curve in zip(tasks, rows, curves, strict=True)
+    ]
+    if out:
+        table.write(out, _columns(chosen, table.length))
+        _sweep(parts)
+    if plot:
+        draw(plot, [Panel(one.name, one.times, one.given, one.curve) for one in chosen], x=time or "row")
+    title = f"{file.name} · {', '.join(dict.fromkeys(column))}" + (f" by {time}" if time else "")
     written = [str(path) for path in (out, plot) if path]
-    Console(highlight=False).print(Piece(lambda ink: _page(ink, title, found, given, order, written)))
+    Console(highlight=False).print(Piece(lambda ink: _page(ink, title, chosen, written)))
+
+
+def _options(**asked: Any) -> dict[str, Any]:
+    """What was asked for; the rest is left to `analyze`."""
+    return {name: value for name, value in asked.items() if value is not None and value is not False}
 
 
 def _bandwidth(text: str) -> Bandwidth:
@@ -63,47 +111,167 @@ def _bandwidth(text: str) -> Bandwidth:
     except ValueError as error:
         cure = 'pass a number, two for --keys both as in 3,0.5, or "auto"'
         raise InputError("a bandwidth is a number above 0", got=repr(text), cure=cure) from error
-    return (numbers[0], numbers[1]) if len(numbers) == 2 else numbers[0]
+    return numbers[0] if len(numbers) == 1 else tuple(numbers)  # type: ignore[return-value]
 
 
-def _page(ink: Ink, title: str, found: Smoothing, given: Floats, order: Indices, written: list[str]) -> Iterable[Text]:
+def _tasks(
+    table: Table, columns: list[str], times: NDArray[Any] | None, group: str | None, options: dict[str, Any]
+) -> tuple[list[Task], list[tuple[str, Indices]]]:
+    """One task a column and group, with the column and the rows that it came from."""
+    groups = {"": np.arange(table.length)} if group is None else _rows_of(table.names(group))
+    tasks, rows = [], []
+    for column in columns:
+        values = table.numbers(column)
+        for name, at in groups.items():
+            both = [column, name] if len(columns) > 1 and name else [name or column]
+            tasks.append(Task(" · ".join(both), values[at], None if times is None else times[at], options))
+            rows.append((column, at))
+    if all(np.isnan(task.values).all() for task in tasks):
+        cure = "give at least one value that is not NaN"
+        raise InputError("a series needs at least one value", got="only NaN", cure=cure)
+    return tasks, rows
+
+
+def _rows_of(names: list[str]) -> dict[str, Indices]:
+    """The rows of each group, groups in the order in which they first come."""
+    found: dict[str, list[int]] = {}
+    for row, name in enumerate(names):
+        found.setdefault(name, []).append(row)
+    return {name: np.array(rows) for name, rows in found.items()}
+
+
+def _worth(tasks: list[Task]) -> int:
+    """How many processes to start: each takes about as long to start as 100,000 points take to smooth."""
+    return min(processors(), 1 + sum(task.values.size for task in tasks) // 100_000)
+
+
+def _curves(tasks: list[Task], jobs: int, dask: str | None, parts: Path | None) -> list[Curve]:
+    if parts:
+        with _told(parts):
+            parts.mkdir(exist_ok=True)
+    curves: dict[int, Curve] = {}
+    with _progress(len(tasks)) as advance:
+        for place, curve in smooth_many(tasks, jobs=jobs, dask=dask, parts=parts):
+            curves[place] = curve
+            advance()
+    return [curves[place] for place in range(len(tasks))]
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        got = error.strerror or str(error)
+        raise InputError(f"{path} can be written", got=got, cure="choose another place for --out") from error
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Any]:
+    """A bar on a terminal, which goes when all is done; nothing in a pipe."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    parts = (SpinnerColumn(), TextColumn("smoothing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*parts, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda: bar.advance(task)
+
+
+def _columns(chosen: list[Chosen], length: int) -> dict[str, Floats]:
+    """The columns to write: each curve with its band, put back into the rows that it came from."""
+    columns: dict[str, Floats] = {}
+    for one in chosen:
+        for part, values in (("smooth", one.curve.values), ("lower", one.curve.lower), ("upper", one.curve.upper)):
+            whole = columns.setdefault(f"{one.column}_{part}", np.full(length, np.nan))
+            if values is not None:
+                whole[one.rows] = values
+    return columns
+
+
+def _sweep(parts: Path | None) -> None:
+    """Remove the parts of a job that is done."""
+    if parts:
+        for path in parts.glob("*.npz"):
+            path.unlink(missing_ok=True)
+        with suppress(OSError):  # it holds something that is not ours
+            parts.rmdir()
+
+
+def _page(ink: Ink, title: str, chosen: list[Chosen], written: list[str]) -> Iterable[Text]:
     yield ink.line(ink.text(title, "bold"))
     yield ink.line()
-    rows = [[ink.text(name, "dim"), ink.text(value), ink.text(remark, "dim")] for name, value, remark in _facts(found, given)]
-    yield from ink.table(rows, right=[False, False, False])
-    yield ink.line()
-    yield from _sparklines(ink, found, given, order)
-    yield ink.line()
-    yield from ink.prose(found.sentence, lead="")
+    yield from _one(ink, chosen[0]) if len(chosen) == 1 else _all(ink, chosen)
     if written:
         yield ink.line()
         yield from ink.prose("→ " + ", ".join(written), lead="")
 
 
-def _facts(found: Smoothing, given: Floats) -> list[tuple[str, str, str]]:
-    missing = int(np.isnan(given).sum())
-    error = f"{np.sqrt(found.risk):.3g}" if found.risk > 0 else "about 0"
-    freedom = f"{found.degrees_of_freedom:.3g}"
-    return [
-        ("points", str(given.size), f"{missing} missing, {found.filled} filled" if missing else ""),
-        ("keys", found.options.keys, "causal" if found.options.causal else "past and future"),
-        ("bandwidth", _width(found), "given" if found.options.bandwidths else "chosen"),
-        ("noise", f"{found.noise:.3g}", "standard deviation, estimated"),
-        ("error left", error, "root mean square, estimated"),
-        ("freedom", freedom, "degrees"),
+def _one(ink: Ink, one: Chosen) -> Iterable[Text]:
+    rows = [[ink.text(name, "dim"), ink.text(value), ink.text(remark, "dim")] for name, value, remark in _facts(one)]
+    yield from ink.table(rows, right=[False, False, False])
+    yield ink.line()
+    yield from _sparklines(ink, one)
+    yield ink.line()
+    yield from ink.prose(one.curve.sentence, lead="")
+
+
+def _all(ink: Ink, chosen: list[Chosen]) -> Iterable[Text]:
+    names = ["series", "points", "missing", "noise", "error left", "freedom", "band"]
+    rows = [[ink.text(name, "dim") for name in names]]
+    for one in chosen[:SHOWN]:
+        facts = one.curve.facts
+        numbers = [f"{facts['noise']:.3g}", _error(facts), f"{facts['freedom']:.3g}"] if facts else ["", "", ""]
+        band = "withheld" if one.curve.lower is None else "95%"
+        missing = int(np.isnan(one.given).sum())
+        told = [one.name, str(one.given.size), str(missing or ""), *numbers, band if facts else "no value at all"]
+        rows.append([ink.text(part) for part in told])
+    yield from ink.table(rows, right=[False, True, True, True, True, True, False])
+    if len(chosen) > SHOWN:
+        yield from ink.prose(f"… and {len(chosen) - SHOWN} series more", lead="")
+    withheld = [one for one in chosen if one.curve.facts.get("withheld")]
+    if withheld:
+        count = f"{len(withheld)} of {len(chosen)} bands are withheld"
+        yield ink.line()
+        yield from ink.prose(
+            f"{count}, the first, of {withheld[0].name}, since: {withheld[0].curve.facts['withheld']}", lead=""
+        )
+
+
+def _facts(one: Chosen) -> list[tuple[str, str, str]]:
+    missing, facts = int(np.isnan(one.given).sum()), one.curve.facts
+    rows = [
+        ("points", str(one.given.size), f"{missing} missing, {facts['filled']} filled" if missing else ""),
+        ("keys", facts["keys"], "causal" if facts["causal"] else "past and future"),
+        ("bandwidth", _width(facts), "given" if facts["given"] else "chosen"),
+        (
+            "noise",
+            f"{facts['noise']:.3g}",
+            "standard deviation, given" if facts["noise_given"] else "standard deviation, estimated",
+        ),
+        ("error left", _error(facts), "root mean square, estimated"),
+        ("freedom", f"{facts['freedom']:.3g}", "degrees"),
     ]
+    return [row for row in rows if row[1]]
 
 
-def _width(found: Smoothing) -> str:
-    if isinstance(found.bandwidth, tuple):
-        return f"{duration(found.bandwidth[0], found.unit)}, {found.bandwidth[1]:.3g}"
-    width = found.bandwidth or 0.0
-    return f"{width:.3g}" if found.options.keys == "value" else duration(width, found.unit)
+def _error(facts: dict[str, Any]) -> str:
+    return f"{np.sqrt(facts['risk']):.3g}" if facts["risk"] > 0 else "about 0"
 
 
-def _sparklines(ink: Ink, found: Smoothing, given: Floats, order: Indices) -> Iterable[Text]:
+def _width(facts: dict[str, Any]) -> str:
+    width = facts["bandwidth"]
+    if isinstance(width, list):
+        return f"{duration(width[0], facts['unit'])}, {width[1]:.3g}"
+    if width is None:
+        return ""
+    return f"{width:.3g}" if facts["keys"] == "value" else duration(width, facts["unit"])
+
+
+def _sparklines(ink: Ink, one: Chosen) -> Iterable[Text]:
     """Some of the points before and after, on one scale: as many as there is room for, evenly drawn, not averaged."""
+    order = np.argsort(one.times, kind="stable")
     shown = order[np.unique(np.linspace(0, order.size - 1, min(order.size, ink.width - 8, 72)).astype(int))]
-    low, high = float(np.nanmin(given)), float(np.nanmax(given))
-    for name, values in (("before", given), ("after", found.values)):
+    low, high = float(np.nanmin(one.given)), float(np.nanmax(one.given))
+    for name, values in (("before", one.given), ("after", one.curve.values)):
         yield ink.line(ink.text(f"{name:<8}", "dim"), ink.text(sparkline(values[shown].tolist(), low, high)))

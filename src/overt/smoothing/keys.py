@@ -6,7 +6,7 @@ diagonal W_ii alone is wrong, since moving x_i also moves every weight of row i.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from overt.smoothing.series import Floats
 
 # Beyond nine bandwidths a Gaussian is below e^-40 of its peak, far under the last digit of a float64.
 NEGLIGIBLE = 9.0
+# Points to either side that patches are compared over where no window is given.
+PATCH_WINDOW = 200
 
 
 class Points(NamedTuple):
@@ -34,8 +36,6 @@ class Row(NamedTuple):
 
 class Keys(Protocol):
     """A score between points, the derivative of its attention, and how far in time it reaches."""
-
-    needs_value: ClassVar[bool]  # whether a query without a value (a missing point) has no scores
 
     @property
     def radius(self) -> float:
@@ -66,7 +66,6 @@ class TimeKeys:
     """
 
     bandwidth: float
-    needs_value: ClassVar[bool] = False
 
     @property
     def radius(self) -> float:
@@ -94,7 +93,6 @@ class ValueKeys:
     """
 
     bandwidth: float
-    needs_value: ClassVar[bool] = True
 
     @property
     def radius(self) -> float:
@@ -123,7 +121,6 @@ class BothKeys:
 
     time: TimeKeys
     value: ValueKeys
-    needs_value: ClassVar[bool] = True
 
     @property
     def radius(self) -> float:
@@ -153,7 +150,6 @@ class DotKeys:
 
     scale: float
     plain_sum: bool = False
-    needs_value: ClassVar[bool] = True
 
     @property
     def radius(self) -> float:
@@ -174,9 +170,38 @@ class DotKeys:
         """The dot score has no bandwidth."""
 
 
+@dataclass(frozen=True)
+class PatchKeys:
+    """Alike around: s_ij = −Σ_m (x_{i+m} − x_{j+m})² / ((2p + 1)·2h²), m = −p … p, non-local means (Buades, Coll and Morel 2005).
+
+    Points are compared in their order, whatever their times. `overt.smoothing.patches` has the derivative.
+    """
+
+    bandwidth: float
+    half: int = 5
+
+    def profile(self, causal: bool) -> Floats:
+        """What each difference of two patches counts for, all together 1 (2p + 1,); with `causal` only those of the past count."""
+        counts = np.ones(2 * self.half + 1)
+        if causal:
+            counts[self.half + 1 :] = 0.0
+        return counts / counts.sum()
+
+    def reach(self, window: float) -> int:
+        """Points to either side that are compared: the window, in steps, or 200 where there is none."""
+        return PATCH_WINDOW if np.isinf(window) else int(window * (1 + 1e-9))
+
+    def in_units(self, step: float, spread: float) -> float:
+        """h, a value: how far apart two points of like patches are."""
+        return float(self.bandwidth * spread)
+
+
 def _gaussian(query: Floats, key: Floats, bandwidth: float) -> Floats:
     scores = query[:, None] - key  # (queries, keys)
     scores /= bandwidth
     np.square(scores, out=scores)
     scores *= -0.5
     return scores
+
+
+AnyKeys = TimeKeys | ValueKeys | BothKeys | DotKeys | PatchKeys

@@ -10,8 +10,7 @@ from overt.errors import InputError
 
 Bandwidth = float | tuple[float, float] | str
 
-_KEYS = ("time", "value", "both")
-_NOT_YET = ("patch", "auto")
+_KEYS = ("auto", "time", "value", "both", "patch")
 
 
 @dataclass(frozen=True)
@@ -23,18 +22,19 @@ class Options:
     overt.errors.InputError: a bandwidth is a number above 0; got 0.0. To mend it, pass one, or "auto".
     """
 
-    keys: str = "time"
+    keys: str = "auto"
     bandwidth: Bandwidth = "auto"
     score: str = "gaussian"
     normalizer: str = "softmax"
     scale: float = 1.0
     window: float | None = None
+    degree: int = 1
     causal: bool = False
-    noise: float | None = None
+    robust: bool = False
+    noise: Any = None  # a number, or one for each point
+    fill: bool = True
 
     def __post_init__(self) -> None:
-        if self.keys in _NOT_YET:
-            raise InputError("these keys are not there yet", got=f'"{self.keys}"', cure='pass "time", "value" or "both"')
         one_of("keys", self.keys, _KEYS)
         one_of("score", self.score, ("gaussian", "dot"))
         one_of("normalizer", self.normalizer, ("softmax", "sum"))
@@ -44,9 +44,12 @@ class Options:
             self._check_gaussian()
         if self.window is not None and not is_number(self.window, least=0.0):
             raise InputError("a window is a distance in time, 0 or more", got=repr(self.window), cure="pass one, or None")
-        if self.noise is not None and not is_number(self.noise, least=0.0):
+        self._check_degree()
+        if self.keys == "auto":
+            self._check_auto()
+        if self.noise is not None and np.ndim(self.noise) == 0 and not is_number(self.noise, least=0.0):
             rule = "noise is a standard deviation, 0 or more"
-            raise InputError(rule, got=repr(self.noise), cure="pass one, or None to have it estimated")
+            raise InputError(rule, got=repr(self.noise), cure="pass one, one for each point, or None to have it estimated")
 
     @property
     def bandwidths(self) -> tuple[float, ...] | None:
@@ -54,6 +57,32 @@ class Options:
         if isinstance(self.bandwidth, str):
             return None
         return tuple(map(float, self.bandwidth)) if self.keys == "both" else (float(self.bandwidth),)  # type: ignore[arg-type]
+
+    @property
+    def given(self) -> float | tuple[float, float] | None:
+        """The same as they were given: a number, or two."""
+        match self.bandwidths:
+            case time, value:
+                return time, value
+            case (alone,):
+                return alone
+        return None
+
+    def _check_degree(self) -> None:
+        if isinstance(self.degree, bool) or not isinstance(self.degree, int | np.integer) or self.degree not in (0, 1, 2):
+            rule = "a degree is 0, 1 or 2: through the weighted points goes a mean, a line or a parabola"
+            raise InputError(rule, got=repr(self.degree), cure="choose one of them")
+        if self.keys != "time" and self.degree != 1:
+            cure = 'pass keys="time", or leave degree out'
+            raise InputError(
+                "a degree is for time keys; others take means", got=f'keys="{self.keys}", degree={self.degree}', cure=cure
+            )
+
+    def _check_auto(self) -> None:
+        if self.bandwidth != "auto" or self.window is not None:
+            got = f"bandwidth={self.bandwidth!r}" if self.bandwidth != "auto" else f"window={self.window!r}"
+            cure = 'say what it is for, as in keys="time"'
+            raise InputError('keys="auto" mix heads of many bandwidths and windows', got=got, cure=cure)
 
     def _check_dot(self) -> None:
         if self.keys != "value":

@@ -4,101 +4,105 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from overt.smoothing.even import serves
+from overt.smoothing.attending import attend_head
 from overt.smoothing.head import Head, Outputs
-from overt.smoothing.keys import BothKeys, Keys, TimeKeys, ValueKeys
-from overt.smoothing.rows import attend_rows
-from overt.smoothing.series import Floats, Indices, Series
+from overt.smoothing.keys import AnyKeys, BothKeys, DotKeys, PatchKeys, TimeKeys, ValueKeys
+from overt.smoothing.series import LARGEST, Floats, Series
 
-# Rows over which the grid's risk is averaged. The average of this many differs little from that of all, and a long
-# series would otherwise be smoothed some thirty times to choose one number.
-JUDGED = 1024
-
-
-def noise_level(series: Series) -> float:
-    """The noise's standard deviation, from how far each point lies off the line through its two neighbours.
-
-    σ² = Σ c_i² (a_i x_{i−1} + b_i x_{i+1} − x_i)² / (n − 2), a_i = (t_{i+1} − t_i)/(t_{i+1} − t_{i−1}), b_i = 1 − a_i,
-    c_i² = 1/(a_i² + b_i² + 1); at equal steps √(2/(3(n−2))·Σ(½x_{i−1} − x_i + ½x_{i+1})²). (Gasser, Sroka and
-    Jennen-Steinmetz 1986.) It takes the noise for independent from point to point: correlated noise reads too low, and a
-    noiseless random walk reads 0.58 of its step. Fewer than three points tell nothing, and give 0.
-
-    >>> from overt.smoothing.series import arrange
-    >>> noise = np.random.default_rng(0).normal(size=10_000)
-    >>> series = arrange(noise, np.arange(10_000.0))
-    >>> round(noise_level(series) * series.spread, 2)
-    1.0
-    """
-    times, values = series.key_times, series.key_values
-    if values.size < 3:
-        return 0.0
-    whole, right = times[2:] - times[:-2], times[2:] - times[1:-1]
-    share = np.where(whole > 0, right / np.where(whole > 0, whole, 1.0), 0.5)
-    off_line = share * values[:-2] + (1 - share) * values[2:] - values[1:-1]
-    return float(np.sqrt(np.mean(off_line**2 / (share**2 + (1 - share) ** 2 + 1))))
+# Where pairs of points are compared one by one, a long series is judged by some stretches of it.
+STRETCHES, STRETCH = 4, 1024
+# Points to either side that patches may have.
+HALVES = (2, 5, 10)
+# In a series' own units nothing is as near as the first bandwidth, or as far as the other; powers of others leave float64.
+NARROWEST, WIDEST = 1e-40, 1e40
 
 
-def pointwise_risk(values: Floats, outputs: Outputs, noise: float) -> Floats:
-    """Stein's unbiased estimate of (y_i − truth_i)²: (x_i − y_i)² − σ² + 2σ² ∂y_i/∂x_i (Stein 1981).
+def pointwise_risk(values: Floats, outputs: Outputs, noise: Floats | float) -> Floats:
+    """Stein's unbiased estimate of (y_i − truth_i)²: (x_i − y_i)² − σ_i² + 2σ_i² ∂y_i/∂x_i (Stein 1981).
 
-    Unbiased for Gaussian noise of known σ; a single point's estimate is rough and may be negative, a mean is what to use.
+    Unbiased for Gaussian noise of known σ_i; a single point's estimate is rough and may be negative, a mean is what to use.
     """
     return (values - outputs.values) ** 2 - noise**2 + 2 * noise**2 * outputs.slopes
 
 
-def mean_risk(series: Series, head: Head, noise: float, rows: Indices | None = None) -> float:
-    """Mean of the pointwise risk over the given present rows (all by default)."""
-    rows = series.present if rows is None else rows
-    return float(pointwise_risk(series.values[rows], attend_rows(series, head, rows), noise).mean())
+def mean_risk(series: Series, head: Head, noise: Floats | float) -> float:
+    """Mean of the pointwise risk over the present points; `noise` is σ, or σ_i of each of them."""
+    outputs = attend_head(series, head)
+    here = Outputs(outputs.values[series.present], outputs.slopes[series.present])
+    return float(pointwise_risk(series.key_values, here, noise).mean())
 
 
-def best_head(series: Series, name: str, noise: float, window: float, causal: bool) -> Head:
+def leave_one_out(series: Series, outputs: Outputs) -> float | None:
+    """Mean of ((x_i − y_i)/(1 − ∂y_i/∂x_i))²: the error in predicting each value from the others; None where one predicts itself.
+
+    Exact for time keys, whose weights do not depend on values (Craven and Wahba 1979, section 2); for others it is none.
+    """
+    left = 1 - outputs.slopes[series.present]
+    if (left < 1e-9).any():
+        return None
+    return float(np.mean(((series.key_values - outputs.values[series.present]) / left) ** 2))
+
+
+def best_head(series: Series, name: str, noise: Floats | float, window: float, causal: bool, degree: int) -> Head:
     """The head of least mean risk over a geometric grid of bandwidths, refined once around the best.
 
     Time: from a quarter of a step to the whole span, by factors √2. Value: from a quarter of the noise to twice the
-    range, likewise. Both: the product of the two, by factors 2. Where rows are attended to one by one, the mean is taken over
-    `JUDGED` of them, drawn once and for all, not at equal distances, which a periodic series might share.
+    range, likewise. Both: the product of the two, by factors 2. Patch: as value, of 5, 11 and 21 points. Bilateral and patch
+    keys are judged on four stretches of 1,024 points where a series is longer.
     """
-    rows = series.present
-    if rows.size > JUDGED and not serves(series, Head(keys_of(name, (1.0, 1.0)))):
-        rows = np.sort(np.random.default_rng(0).choice(rows, JUDGED, replace=False))
+    parts = [(series, noise)] if name in ("time", "value") else list(_stretches(series, noise))
+    counts = np.array([part.present.size for part, _ in parts])
 
-    def head(logarithms: tuple[float, ...]) -> Head:
-        return Head(keys_of(name, tuple(2.0**power for power in logarithms)), window, causal)
+    def head(powers: tuple[float, ...]) -> Head:
+        return Head(keys_of(name, tuple(2.0**power for power in powers)), window, causal, degree if name == "time" else 0)
 
-    def risk(logarithms: tuple[float, ...]) -> float:
-        return mean_risk(series, head(logarithms), noise, rows)
+    def risk(powers: tuple[float, ...]) -> float:
+        return float(np.average([mean_risk(part, head(powers), level) for part, level in parts], weights=counts))
 
     coarse = 1.0 if name == "both" else 0.5
-    spans = {"time": _time_range(series), "value": _value_range(noise)}
-    axes = [np.arange(low, high + coarse, coarse) for low, high in (spans[n] for n in _axes(name))]
+    axes = _axes(name, series, float(np.sqrt(np.mean(np.square(noise)))), coarse)
     best = _least(risk, _product(axes))
-    fine = coarse * np.array(
-        [-0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75] if len(axes) == 1 else [-2 / 3, -1 / 3, 0.0, 1 / 3, 2 / 3]
-    )
-    return head(_least(risk, _product([power + fine for power in best])))
+    finer = [-2 / 3, -1 / 3, 0.0, 1 / 3, 2 / 3] if name == "both" else [-0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75]
+    steps = [np.array([0.0]) if name == "patch" and axis == 1 else coarse * np.array(finer) for axis in range(len(axes))]
+    return head(_least(risk, _product([power + step for power, step in zip(best, steps, strict=True)])))
 
 
-def keys_of(name: str, bandwidths: tuple[float, ...]) -> Keys:
-    """The keys called `name` with their bandwidths: one, or for "both" that of time and that of value."""
+def keys_of(name: str, bandwidths: tuple[float, ...]) -> AnyKeys:
+    """The keys called `name` with their bandwidths: for "both" that of time and of value; for "patch" a half width may follow."""
+    bandwidths = tuple(min(max(bandwidth, NARROWEST), WIDEST) for bandwidth in bandwidths)
     if name == "time":
         return TimeKeys(bandwidths[0])
     if name == "value":
         return ValueKeys(bandwidths[0])
+    if name == "patch":
+        return PatchKeys(bandwidths[0], *(round(half) for half in bandwidths[1:]))
     return BothKeys(TimeKeys(bandwidths[0]), ValueKeys(bandwidths[1]))
 
 
-def _axes(name: str) -> list[str]:
-    return ["time", "value"] if name == "both" else [name]
+def dot_keys(series: Series, scale: float, plain_sum: bool) -> DotKeys:
+    """The dot score for a series; a scale beyond `WIDEST` in its own units is as good as infinite, and its scores might be."""
+    most = WIDEST / max(float(np.abs(series.key_values).max()), 1 / LARGEST) ** 2
+    return DotKeys(min(max(scale, -most), most), plain_sum)
 
 
-def _time_range(series: Series) -> tuple[float, float]:
-    return -2.0, max(0.0, float(np.log2(max(series.times[-1], 1.0))))
+def _stretches(series: Series, noise: Floats | float) -> Iterable[tuple[Series, Floats | float]]:
+    count = series.times.size
+    if count <= STRETCHES * STRETCH:
+        yield series, noise
+        return
+    for start in np.linspace(0, count - STRETCH, STRETCHES).astype(int):
+        rows = slice(start, start + STRETCH)
+        within = (series.present >= start) & (series.present < start + STRETCH)
+        if within.any():
+            yield series.part(rows), noise if np.ndim(noise) == 0 else np.asarray(noise)[within]
 
 
-def _value_range(noise: float) -> tuple[float, float]:
-    # Values reach from −1 to 1 in a series' own units; under 1e-4 of that every point is alone.
-    return float(np.log2(max(noise / 4, 1e-4))), 2.0
+def _axes(name: str, series: Series, noise: float, step: float) -> list[Floats]:
+    """Powers of 2 for the bandwidths to try."""
+    time = np.arange(-2.0, max(0.0, float(np.log2(max(series.times[-1], 1.0)))) + step, step)
+    # Values reach from −1 to 1 in a series' own units; under 1e-4 of that every point is alone, beyond 4 none is.
+    value = np.arange(float(np.log2(min(max(noise / 4, 1e-4), 4.0))), 2.0 + step, step)
+    return {"time": [time], "value": [value], "both": [time, value], "patch": [value, np.log2(HALVES)]}[name]
 
 
 def _product(axes: list[Floats]) -> Iterable[tuple[float, ...]]:

@@ -1,0 +1,114 @@
+"""Smoothing as a scikit-learn regressor."""
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from overt.errors import InputError
+from overt.smoothing.analysis import analyze
+from overt.smoothing.features import Sample, attend_features, choose_bandwidth
+from overt.smoothing.options import Bandwidth, is_number
+from overt.smoothing.series import Floats
+
+
+class AttentionSmoother(RegressorMixin, BaseEstimator):
+    """`overt.smooth` for scikit-learn: `fit(times, values)`, then `predict(times)` at any times, between and beyond.
+
+    Of one feature, the time, every parameter means what it means there, and `predict` gives `overt.smooth(values, at=times)`.
+
+    Of several, a point attends to those near it in all of them, W_ij ∝ w_j exp(−|z_i − z_j|²/2h²), each feature counted in its
+    own standard deviations, h too; the answer is their mean (degree 0) or the plane through them (degree 1), and "auto" is the h of
+    least leave-one-out error. keys is "time" then, and there is no window, noise or robust.
+
+    Points of the same features are joined into one before, with the weighted mean of their values and the sum of their weights;
+    so a weight of 2 is the same as the point twice.
+
+    Learned: `bandwidth_` (None where heads are mixed), `n_features_in_`, and of one feature `smoothing_`, the `Smoothing` with its
+    sentence.
+
+    >>> times = np.arange(6.0).reshape(-1, 1)
+    >>> AttentionSmoother(bandwidth=1.0).fit(times, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).predict([[2.5]]).round(6)
+    array([3.5])
+    """
+
+    n_features_in_: int
+
+    def __init__(
+        self,
+        keys: str = "time",
+        bandwidth: Bandwidth = "auto",
+        degree: int = 1,
+        window: float | None = None,
+        robust: bool = False,
+        noise: float | None = None,
+    ):
+        self.keys = keys
+        self.bandwidth = bandwidth
+        self.degree = degree
+        self.window = window
+        self.robust = robust
+        self.noise = noise
+
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Keep the points and choose what is "auto".
+
+        X (n, features) finite, y (n,) finite; sample_weight (n,), 0 or more, is 1/variance of a value up to a factor.
+        """
+        X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        self._sample = _joined(X, np.asarray(y, dtype=np.float64), weights)
+        if self.n_features_in_ == 1:
+            self.smoothing_ = analyze(self._sample.values, **self._options())
+            self.bandwidth_ = self.smoothing_.bandwidth
+            return self
+        self._check_features()
+        self._center, self._scale = _units(self._sample)
+        self._sample = self._sample._replace(features=(self._sample.features - self._center) / self._scale)
+        chosen = self.bandwidth == "auto"
+        self.bandwidth_ = choose_bandwidth(self._sample, self.degree) if chosen else float(self.bandwidth)  # type: ignore[arg-type]
+        return self
+
+    def predict(self, X: Any) -> Floats:
+        """The curve, or the surface, at other points: X (m, features), returns (m,)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        if self.n_features_in_ > 1:
+            targets = (X - self._center) / self._scale
+            return attend_features(self._sample, self.bandwidth_, self.degree, targets).values  # type: ignore[arg-type]
+        return self.smoothing_.at(X[:, 0])
+
+    def _options(self) -> dict[str, Any]:
+        weights = self._sample.weights
+        return {
+            "times": self._sample.features[:, 0],
+            "weights": None if (weights == 1).all() else weights,
+            **self.get_params(),
+        }
+
+    def _check_features(self) -> None:
+        if self.keys != "time" or self.window is not None or self.noise is not None or self.robust:
+            rule = "of several features, points attend by all of them, without window, noise or robust"
+            got = f"keys={self.keys!r}, window={self.window}, noise={self.noise}, robust={self.robust}"
+            raise InputError(rule, got=got, cure="leave these out, or fit one feature, the time")
+        if self.degree not in (0, 1):
+            raise InputError("of several features, a degree is 0 or 1", got=repr(self.degree), cure="choose one of them")
+        if self.bandwidth != "auto" and not is_number(self.bandwidth, above=0.0):
+            raise InputError("a bandwidth is a number above 0", got=repr(self.bandwidth), cure='pass one, or "auto"')
+
+
+def _joined(features: Floats, values: Floats, weights: Floats) -> Sample:
+    """The points of weight above 0, those of equal features as one, in ascending order."""
+    counted = weights > 0
+    unique, group = np.unique(features[counted], axis=0, return_inverse=True)
+    total = np.bincount(group.ravel(), weights[counted]).astype(np.float64)
+    return Sample(unique, np.bincount(group.ravel(), weights[counted] * values[counted]) / total, total)
+
+
+def _units(sample: Sample) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of each feature; 1 where it is constant."""
+    center = np.average(sample.features, axis=0, weights=sample.weights)
+    spread = np.sqrt(np.average((sample.features - center) ** 2, axis=0, weights=sample.weights))
+    return center, np.where(spread > 0, spread, 1.0)

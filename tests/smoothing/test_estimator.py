@@ -1,0 +1,152 @@
+"""AttentionSmoother: scikit-learn's own rules, and the numbers of `overt.smooth`."""
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.utils.estimator_checks import check_estimator
+
+import overt
+from overt.errors import InputError
+from overt.smoothing import AttentionSmoother
+
+
+def series(n=200, seed=0):
+    random = np.random.default_rng(seed)
+    times = np.cumsum(random.exponential(size=n))
+    return times, np.sin(times / 10) + random.normal(size=n) * 0.2
+
+
+def column(times):
+    return np.asarray(times).reshape(-1, 1)
+
+
+@pytest.mark.filterwarnings("ignore")  # scikit-learn's checks warn of themselves, and fail where it matters
+def test_it_keeps_every_rule_of_scikit_learn():
+    found = check_estimator(AttentionSmoother(), on_skip=None, on_fail="raise")
+    assert {check["status"] for check in found} <= {"passed", "skipped"}
+    assert sum(check["status"] == "passed" for check in found) > 50
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("way", [{"degree": 0}, {"bandwidth": 0.5}], ids=["means", "a bandwidth given"])
+def test_it_keeps_them_with_other_parameters(way):
+    check_estimator(AttentionSmoother(**way), on_skip=None, on_fail="raise")
+
+
+@pytest.mark.parametrize("way", [{}, {"bandwidth": 3.0}, {"keys": "auto"}, {"keys": "value", "bandwidth": 0.5}, {"degree": 2}])
+def test_predicting_at_the_points_is_smoothing_them(way):
+    times, values = series()
+    found = AttentionSmoother(**way).fit(column(times), values).predict(column(times))
+    expected = overt.smooth(values, times=times, **{"keys": "time", **way})
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+def test_predicting_elsewhere_is_smoothing_at_other_times():
+    times, values = series()
+    other = np.array([150.0, -3.0, 20.5, 1e4, 20.5])
+    found = AttentionSmoother(bandwidth=3.0, degree=1).fit(column(times), values).predict(column(other))
+    expected = overt.smooth(values, times=times, keys="time", bandwidth=3.0, degree=1, at=other)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    assert np.isfinite(found).all()
+
+
+def test_what_was_chosen_is_told():
+    times, values = series()
+    found = AttentionSmoother().fit(column(times), values)
+    assert found.bandwidth_ == overt.smoothing.analyze(values, times=times, keys="time").bandwidth
+    assert "bandwidth" in found.smoothing_.sentence
+
+
+@pytest.mark.parametrize("features", [1, 3])
+def test_a_weight_of_2_is_the_point_twice_and_one_of_0_is_none(features):
+    random = np.random.default_rng(1)
+    X, y = random.normal(size=(60, features)), random.normal(size=60)
+    weights = random.integers(0, 3, size=60)
+    one = AttentionSmoother().fit(X, y, sample_weight=weights).predict(X)
+    other = AttentionSmoother().fit(np.repeat(X, weights, axis=0), np.repeat(y, weights)).predict(X)
+    np.testing.assert_allclose(one, other, rtol=0, atol=1e-10)
+
+
+def test_of_one_feature_a_heavier_point_draws_the_curve():
+    X, y = column([0.0, 1.0]), np.array([0.0, 1.0])
+    found = AttentionSmoother(bandwidth=1.0, degree=0).fit(X, y, sample_weight=[1.0, 3.0]).predict(X)
+    far = np.exp(-0.5)
+    np.testing.assert_allclose(found, [3 * far / (1 + 3 * far), 3 / (3 + far)], rtol=1e-14)
+
+
+def test_of_several_features_each_counts_in_its_own_deviations():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(150, 3))
+    y = np.sin(2 * X[:, 0]) + 0.1 * random.normal(size=150)
+    units = np.array([1000.0, 0.001, 1.0])
+    one, other = AttentionSmoother().fit(X, y), AttentionSmoother().fit(X * units + 7.0, y)
+    np.testing.assert_allclose(one.predict(X), other.predict(X * units + 7.0), rtol=0, atol=1e-8)
+
+
+def test_of_a_plane_it_finds_the_plane():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(100, 4))
+    y = X @ [1.0, -2.0, 0.5, 0.0] + 3.0
+    expected = LinearRegression().fit(X, y).predict(X[:10] * 2)
+    np.testing.assert_allclose(AttentionSmoother().fit(X, y).predict(X[:10] * 2), expected, atol=1e-2)
+
+
+def test_it_takes_part_in_a_search():
+    times, values = series()
+    search = GridSearchCV(
+        AttentionSmoother(degree=1), {"bandwidth": [0.1, 5.0, 500.0]}, cv=KFold(5, shuffle=True, random_state=0)
+    )
+    assert search.fit(column(times), values).best_params_ == {"bandwidth": 5.0}
+
+
+def test_it_survives_pickling():
+    times, values = series()
+    found = AttentionSmoother().fit(column(times), values)
+    again = pickle.loads(pickle.dumps(found))
+    np.testing.assert_array_equal(again.predict(column(times)), found.predict(column(times)))
+
+
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [
+        (
+            {"keys": "value"},
+            r"of several features, points attend by all of them, without window, noise or robust; got keys='value'",
+        ),
+        ({"window": 3.0}, r"window=3\.0, noise=None, robust=False\. To mend it, leave these out, or fit one feature, the time"),
+        ({"robust": True}, r"robust=True"),
+        ({"degree": 2}, r"of several features, a degree is 0 or 1; got 2\. To mend it, choose one of them"),
+        ({"bandwidth": 0.0}, r'a bandwidth is a number above 0; got 0\.0\. To mend it, pass one, or "auto"'),
+    ],
+)
+def test_what_several_features_cannot_have_is_refused(way, message):
+    X = np.random.default_rng(0).normal(size=(10, 2))
+    with pytest.raises(InputError, match=message):
+        AttentionSmoother(**way).fit(X, X[:, 0])
+
+
+def test_a_fit_without_any_weight_is_refused():
+    with pytest.raises(ValueError, match="non-zero"):
+        AttentionSmoother().fit(column([1.0, 2.0]), [1.0, 2.0], sample_weight=[0.0, 0.0])
+
+
+def test_importing_smoothing_imports_no_scikit_learn():
+    program = "import sys, overt.smoothing; assert 'sklearn' not in sys.modules; overt.smoothing.AttentionSmoother; assert 'sklearn' in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_without_scikit_learn_the_error_says_what_to_install():
+    program = (
+        "import sys; sys.modules['sklearn'] = None\n"
+        "import overt\n"
+        "overt.smooth([1.0, 2.0, 4.0])\n"
+        "try:\n    overt.smoothing.AttentionSmoother\n"
+        "except ImportError as error:\n    print(error)"
+    )
+    found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert 'AttentionSmoother needs sklearn, which is not installed. To mend it, run: pip install "overt[smooth]"' in found

@@ -1,0 +1,229 @@
+"""Many series: the same curves wherever they are computed, and nothing computed twice after a stop."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from overt.errors import InputError, MissingExtra
+from overt.smoothing import many
+from overt.smoothing.curve import Curve
+from overt.smoothing.many import Task, smooth_many
+
+OPTIONS = {"keys": "time", "bandwidth": 2.0}
+NAN = float("nan")
+
+
+def tasks(count=5, options=OPTIONS, times=None):
+    random = np.random.default_rng(0)
+    return [Task(f"series {place}", random.normal(size=40 + place), times, options) for place in range(count)]
+
+
+def curves(*args, **kwargs):
+    found = dict(smooth_many(*args, **kwargs))
+    return [found[place] for place in range(len(found))]
+
+
+def assert_alike(found, expected):
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one.values, other.values)
+        assert one.sentence == other.sentence
+        assert one.facts == other.facts
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """The names of the series that were computed rather than taken from their parts."""
+    names = []
+    once = many.smooth_task
+
+    def smooth(task):
+        names.append(task.name)
+        return once(task)
+
+    monkeypatch.setattr(many, "smooth_task", smooth)
+    return names
+
+
+def test_each_series_is_smoothed_as_if_alone():
+    for task, curve in zip(tasks(), curves(tasks()), strict=True):
+        np.testing.assert_array_equal(curve.values, many.analyze(task.values, **OPTIONS).values)
+        assert curve.sentence == many.analyze(task.values, **OPTIONS).sentence
+
+
+def test_processes_give_the_same_curves_as_one():
+    assert_alike(curves(tasks(), jobs=2), curves(tasks()))
+
+
+def test_a_dask_cluster_gives_the_same_curves():
+    distributed = pytest.importorskip("distributed")
+    large = [*tasks(), Task("large", np.random.default_rng(1).normal(size=200_000), None, {"keys": "time", "bandwidth": 5.0})]
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
+        assert_alike(curves(large, dask=cluster.scheduler_address), curves(large))
+
+
+def test_a_cluster_that_does_not_answer_is_said(monkeypatch):
+    distributed = pytest.importorskip("distributed")
+
+    def refused(address, **_):
+        raise OSError(f"Timed out trying to connect to {address} after 10 s")
+
+    monkeypatch.setattr(distributed, "Client", refused)
+    message = r"a Dask scheduler answers at tcp://nowhere:1; got Timed out .*\. To mend it, start one with `dask scheduler`"
+    with pytest.raises(InputError, match=message):
+        curves(tasks(), dask="tcp://nowhere:1")
+
+
+def test_without_distributed_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(MissingExtra, match=r'a Dask cluster needs distributed.* pip install "overt\[smooth\]"'):
+        curves(tasks(), dask="tcp://nowhere:1")
+
+
+def test_a_series_without_any_value_stays_empty_beside_the_others():
+    empty = Task("empty", np.full(3, NAN), None, OPTIONS)
+    found = curves([*tasks(1), empty])
+    assert np.isfinite(found[0].values).all()
+    assert np.isnan(found[1].values).all()
+    assert "no value at all" in found[1].sentence
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_error_names_its_series_and_keeps_what_is_done(tmp_path, jobs):
+    bad = Task("Ulm", np.array([1.0, np.inf]), None, OPTIONS)
+    with pytest.raises(InputError, match=r"Ulm: a series holds numbers up to 1e\+150, .*; got inf at \[1\]\. To mend it, mend"):
+        curves([*tasks(2), bad], jobs=jobs, parts=tmp_path)
+    if jobs == 1:
+        assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_restarted_job_computes_only_what_is_missing(tmp_path, counted):
+    first = curves(tasks(2), parts=tmp_path)
+    assert counted == ["series 0", "series 1"]
+    found = curves(tasks(4), parts=tmp_path)
+    assert counted == ["series 0", "series 1", "series 2", "series 3"]
+    assert_alike(found[:2], first)
+    assert_alike(found, curves(tasks(4)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda task: Task(task.name, task.values + 1e-15 * np.eye(1, task.values.size)[0], task.times, task.options),
+        lambda task: Task(task.name, task.values, np.arange(task.values.size) * 2.0, task.options),
+        lambda task: Task(task.name, task.values, task.times, {**task.options, "bandwidth": 3.0}),
+        lambda task: Task(task.name, task.values, task.times, {**task.options, "causal": True}),
+    ],
+    ids=["values", "times", "bandwidth", "another option"],
+)
+def test_a_part_of_other_values_times_or_options_is_not_taken(tmp_path, counted, change):
+    curves(tasks(1), parts=tmp_path)
+    curves([change(tasks(1)[0])], parts=tmp_path)
+    assert counted == ["series 0", "series 0"]
+
+
+def test_a_part_that_cannot_be_read_is_computed_again(tmp_path, counted):
+    curves(tasks(1), parts=tmp_path)
+    (part,) = tmp_path.iterdir()
+    part.write_bytes(part.read_bytes()[:100])
+    assert_alike(curves(tasks(1), parts=tmp_path), curves(tasks(1)))
+    assert counted == ["series 0", "series 0", "series 0"]
+    assert Curve.load(part) is not None
+
+
+def test_a_full_disk_is_said_and_leaves_no_half_part(tmp_path):
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (512, before[1]))
+    try:
+        with pytest.raises(InputError, match=r"cannot be written whole; got File too large\. To mend it, make room"):
+            curves(tasks(), parts=tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_curve_comes_back_from_its_part_as_it_was(tmp_path):
+    for curve in (curves(tasks(1))[0], curves([Task("empty", np.full(3, NAN), None, {})])[0]):
+        curve.save(tmp_path / "part.npz")
+        found = Curve.load(tmp_path / "part.npz")
+        assert found is not None
+        for name, value in vars(curve).items():
+            np.testing.assert_array_equal(getattr(found, name), value)
+
+
+KILLED = """
+import pathlib, sys, time
+import numpy as np
+from overt.smoothing import many
+
+once = many.smooth_task
+def slowly(task):
+    time.sleep(0.05)
+    return once(task)
+many.smooth_task = slowly
+random = np.random.default_rng(0)
+tasks = [many.Task(f"series {place}", random.normal(size=40 + place), None, {"keys": "time", "bandwidth": 2.0}) for place in range(100)]
+for place, curve in many.smooth_many(tasks, parts=pathlib.Path(sys.argv[1])):
+    pass
+"""
+
+
+def test_a_killed_job_leaves_whole_parts_and_a_restart_takes_them(tmp_path, counted):
+    job = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)])
+    deadline = time.monotonic() + 30
+    while len(list(tmp_path.glob("[!.]*.npz"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(job.pid, signal.SIGKILL)
+    job.wait()
+    whole = list(tmp_path.glob("[!.]*.npz"))
+    assert 3 <= len(whole) < 100
+    assert all(Curve.load(part) is not None for part in whole)
+    found = curves(tasks(100), parts=tmp_path)
+    assert len(counted) == 100 - len(whole)
+    assert_alike(found, curves(tasks(100)))
+
+
+ORPHANED = """
+import time
+from multiprocessing import active_children
+import numpy as np
+from overt.smoothing import many
+
+if __name__ == "__main__":
+    tasks = [many.Task(f"series {place}", np.arange(40.0) + place, None, {"keys": "time", "bandwidth": 2.0}) for place in range(9)]
+    for place, curve in many.smooth_many(tasks, jobs=2):
+        print(*(child.pid for child in active_children()), flush=True)
+        time.sleep(60)
+"""
+
+
+def lives(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="processes are looked up in /proc")
+def test_the_processes_of_a_killed_job_end_too(tmp_path):
+    program = tmp_path / "job.py"
+    program.write_text(ORPHANED)
+    job = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True)
+    assert job.stdout is not None
+    with job.stdout:
+        workers = [int(pid) for pid in job.stdout.readline().split()]
+        job.kill()
+        job.wait()
+    assert len(workers) == 2
+    deadline = time.monotonic() + 20
+    while any(lives(pid) for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(lives(pid) for pid in workers)

@@ -1,0 +1,74 @@
+"""The mixture of heads: natively as in NumPy, at every length and SIMD level, with any number of threads."""
+
+import numpy as np
+import pytest
+
+from overt.kernels import native
+from overt.smoothing.mixture import Heads, Observed, mix
+
+LEVELS = native.module().levels()
+
+
+@pytest.fixture
+def level(request):
+    native.module().use(request.param)
+    yield request.param
+    native.module().use(LEVELS[0])
+
+
+def some_heads(n, count=7, seed=0):
+    generator = np.random.default_rng(seed)
+    columns = generator.normal(size=(count, n)), generator.uniform(0, 1, (count, n)), generator.uniform(0, 1, (count, n))
+    noise = generator.uniform(0.5, 2.0, n)
+    noise[3::50] = np.inf
+    return Heads(*columns), Observed(generator.normal(size=n), noise)
+
+
+@pytest.mark.parametrize("level", LEVELS, indirect=True)
+@pytest.mark.parametrize("n", [1, 2, 5, 6, 127, 128, 129, 2000])
+@pytest.mark.parametrize("causal", [False, True])
+def test_heads_are_mixed_natively_as_in_numpy(monkeypatch, level, n, causal):
+    heads, observed = some_heads(n)
+    natively = mix(heads, observed, causal=causal)
+    monkeypatch.setattr(native, "available", lambda: False)
+    plainly = mix(heads, observed, causal=causal)
+    for column, same in zip(natively[:3], plainly[:3], strict=True):
+        np.testing.assert_allclose(column, same, rtol=1e-12, atol=1e-13)
+    points = np.arange(n)
+    np.testing.assert_allclose(natively.weights(points), plainly.weights(points), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_values_are_the_heads_under_the_weights_that_the_mixture_names(causal):
+    heads, observed = some_heads(2000)
+    mixed = mix(heads, observed, causal=causal)
+    weights = mixed.weights(np.arange(2000))
+    np.testing.assert_allclose(weights.sum(axis=0), 1.0, rtol=1e-12)
+    np.testing.assert_allclose((weights * heads.values).sum(axis=0), mixed.values, rtol=1e-10, atol=1e-12)
+
+
+def test_the_number_of_threads_changes_no_digit_of_a_mixture(monkeypatch):
+    heads, observed = some_heads(2000)
+    by_threads = []
+    for threads in (1, 2, 5):
+        monkeypatch.setattr(native, "threads", lambda threads=threads: threads)
+        by_threads.append(mix(heads, observed))
+    for several in by_threads[1:]:
+        for column, same in zip(by_threads[0][:3], several[:3], strict=True):
+            np.testing.assert_array_equal(column, same)
+
+
+def test_heads_that_are_parts_of_longer_ones_are_mixed_alike():
+    heads, observed = some_heads(2000)
+    part = Heads(*(column[:, 500:900] for column in heads)), Observed(*(column[500:900] for column in observed))
+    copy = Heads(*map(np.ascontiguousarray, part[0])), Observed(*map(np.ascontiguousarray, part[1]))
+    for column, same in zip(mix(*part)[:3], mix(*copy)[:3], strict=True):
+        np.testing.assert_array_equal(column, same)
+
+
+def test_what_a_missing_point_holds_does_not_count():
+    heads, observed = some_heads(2000)
+    mixed = mix(heads, observed)
+    observed.values[3::50] = 1e9
+    for column, same in zip(mixed[:3], mix(heads, observed)[:3], strict=True):
+        np.testing.assert_array_equal(column, same)

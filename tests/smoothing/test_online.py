@@ -1,0 +1,233 @@
+"""The causal smoother point by point: what the batch gives, from what has arrived."""
+
+import datetime
+import tracemalloc
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import overt
+from overt.errors import InputError, KindError
+from overt.smoothing import analyze
+from overt.smoothing.online import Online
+
+NAN, INF = float("nan"), float("inf")
+
+
+def online(x, times=None, **way):
+    smoother = Online(**way)
+    times = [None] * len(x) if times is None else times
+    return np.array([smoother.update(value, time) for value, time in zip(x, times, strict=True)])
+
+
+def assert_equals_the_batch(x, times=None, **way):
+    batch = overt.smooth(x, times=times, causal=True, **way)
+    known = np.asarray(x)[~np.isnan(x)]
+    np.testing.assert_allclose(online(x, times, **way), batch, rtol=0, atol=1e-12 * np.abs(known).max())
+
+
+values = st.one_of(st.floats(-10, 10).map(lambda value: round(value, 6)), st.just(NAN))
+steps = st.one_of(st.floats(0.01, 2.0), st.floats(2.0, 60.0))
+series = st.lists(st.tuples(steps, values), min_size=1, max_size=60).filter(lambda s: any(x == x for _, x in s))
+bandwidths = st.floats(0.1, 20.0)
+windows = st.one_of(st.none(), st.floats(0.0, 50.0))
+
+
+def parts(points):
+    gaps, x = np.array(points).T
+    return x, np.cumsum(gaps)
+
+
+@settings(deadline=None, max_examples=150)
+@given(series, bandwidths, windows, st.integers(0, 2))
+def test_time_keys_of_every_degree_equal_the_batch(points, bandwidth, window, degree):
+    x, times = parts(points)
+    assert_equals_the_batch(x, times, keys="time", bandwidth=bandwidth, window=window, degree=degree)
+
+
+@settings(deadline=None, max_examples=100)
+@given(series, bandwidths, st.floats(0.0, 50.0))
+def test_value_keys_equal_the_batch(points, bandwidth, window):
+    x, times = parts(points)
+    assert_equals_the_batch(x, times, keys="value", bandwidth=bandwidth, window=window)
+
+
+@settings(deadline=None, max_examples=100)
+@given(series, bandwidths, bandwidths, windows)
+def test_keys_of_both_equal_the_batch(points, of_time, of_value, window):
+    x, times = parts(points)
+    assert_equals_the_batch(x, times, keys="both", bandwidth=(of_time, of_value), window=window)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(values, min_size=1, max_size=60).filter(lambda x: any(v == v for v in x)), bandwidths, st.integers(0, 30))
+def test_patches_equal_the_batch(x, bandwidth, window):
+    assert_equals_the_batch(x, keys="patch", bandwidth=bandwidth, window=window)
+
+
+def test_patches_without_a_window_equal_the_batch_at_any_times():
+    random = np.random.default_rng(0)
+    x = np.where(random.random(600) < 0.1, NAN, np.cumsum(random.normal(size=600)))
+    assert_equals_the_batch(x, np.cumsum(random.exponential(size=600)), keys="patch", bandwidth=0.7)
+
+
+def test_a_window_of_patches_counts_points():
+    with pytest.raises(
+        InputError, match=r"a window of patches counts points; got a time with a point\. To mend it, leave the times"
+    ):
+        Online(keys="patch", bandwidth=1.0, window=5.0).update(1.0, 3.0)
+
+
+@settings(deadline=None, max_examples=50)
+@given(series, st.floats(-1.0, 1.0), st.floats(0.0, 50.0))
+def test_the_dot_score_equals_the_batch(points, scale, window):
+    x, times = parts(points)
+    assert_equals_the_batch(x, times, keys="value", score="dot", scale=scale, window=window)
+
+
+def test_the_plain_sum_equals_the_batch():
+    x = np.random.default_rng(0).uniform(1.0, 2.0, size=50)
+    assert_equals_the_batch(x, keys="value", score="dot", normalizer="sum", window=7)
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2])
+def test_a_long_series_equals_the_batch_with_gaps_far_from_zero(degree):
+    random = np.random.default_rng(0)
+    x = 1e6 + np.cumsum(random.normal(size=3000))
+    x[random.random(3000) < 0.1] = NAN
+    x[500:800] = NAN
+    times = 1.7e9 + np.cumsum(random.exponential(size=3000))
+    assert_equals_the_batch(x, times, keys="time", bandwidth=5.0, degree=degree)
+
+
+def test_without_times_points_are_counted():
+    assert_equals_the_batch([1.0, NAN, 3.0, 2.0], keys="time", bandwidth=2.0)
+
+
+def test_by_hand():
+    # Weights e^0 and e^(-1/2) of two points one bandwidth apart.
+    far = np.exp(-0.5)
+    assert online([1.0, 3.0], bandwidth=1.0, degree=0)[1] == pytest.approx((3 + far) / (1 + far), rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    "dates",
+    [
+        pd.date_range("2024-01-01", periods=4, freq="7h"),
+        list(pd.date_range("2024-01-01", periods=4, freq="7h").to_pydatetime()),
+        pd.date_range("2024-01-01", periods=4, freq="7h", tz="Europe/Berlin"),
+        pd.date_range("2024-01-01", periods=4, freq="7h").to_numpy(),
+    ],
+    ids=["pandas", "datetime", "with a zone", "numpy"],
+)
+def test_dates_are_taken_in_seconds(dates):
+    x = [1.0, 2.0, NAN, 3.0]
+    np.testing.assert_allclose(
+        online(x, dates, bandwidth=3e4), online(x, 7 * 3600.0 * np.arange(4), bandwidth=3e4), rtol=0, atol=1e-12
+    )
+
+
+def test_a_point_before_any_value_has_no_answer():
+    np.testing.assert_array_equal(online([NAN, NAN, 2.0], bandwidth=1.0), [NAN, NAN, 2.0])
+
+
+def test_a_missing_point_beyond_the_window_has_no_answer():
+    for way in ({"bandwidth": 1.0}, {"keys": "both", "bandwidth": (1.0, 1.0)}):
+        np.testing.assert_array_equal(online([2.0, NAN, NAN], window=1.0, **way), [2.0, 2.0, NAN])
+
+
+def test_missing_points_stay_missing_unless_they_are_to_be_filled():
+    np.testing.assert_array_equal(online([2.0, NAN, 2.0], bandwidth=1.0, fill=False), [2.0, NAN, 2.0])
+
+
+def test_memory_is_bounded_by_the_reach():
+    smoother = Online(keys="time", bandwidth=3.0, window=20.0)
+    tracemalloc.start()
+    held = []
+    for _ in range(3):
+        for _ in range(1000):
+            smoother.update(0.0)
+        held.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    assert held[2] - held[1] < 2_000
+
+
+def test_it_goes_on_as_an_analysis_of_history_did():
+    x = np.sin(np.arange(300) / 10) + np.random.default_rng(0).normal(size=300) * 0.3
+    found = analyze(x, keys="time", causal=True)
+    smoother = Online.like(found)
+    np.testing.assert_allclose([smoother.update(value) for value in x], found.values, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [
+        (
+            {},
+            r'Online is told its bandwidth; got "auto"\. To mend it, pass one, or choose it on some history: Online\.like\(overt\.smoothing',
+        ),
+        (
+            {"keys": "auto"},
+            r'Online has one head, and a mixture is chosen by all points; got keys="auto"\. To mend it, pass keys="time"',
+        ),
+        ({"keys": "patch"}, r'Online is told its bandwidth; got "auto"'),
+        (
+            {"keys": "value", "bandwidth": 1.0},
+            r'keys="value" look back without end, which takes endless memory; got no window\. To mend it, pass window=',
+        ),
+        ({"keys": "value", "score": "dot"}, r"look back without end, which takes endless memory; got no window"),
+        ({"bandwidth": 0.0}, r"a bandwidth is a number above 0; got 0\.0"),
+        ({"bandwidth": NAN}, r"a bandwidth is a number above 0; got nan"),
+        ({"bandwidth": 1.0, "window": -1.0}, r"a window is a distance in time, 0 or more; got -1\.0"),
+        ({"bandwidth": 1.0, "degree": 3}, r"a degree is 0, 1 or 2: .*; got 3"),
+        ({"keys": "colour", "bandwidth": 1.0}, r"got 'colour'"),
+    ],
+)
+def test_options_that_cannot_be_had_are_refused(way, message):
+    with pytest.raises(InputError, match=message):
+        Online(**way)
+
+
+def test_a_smoothing_that_saw_its_future_is_no_model():
+    message = r"Online sees no future; got a smoothing whose points saw theirs\. To mend it, pass one made with causal=True"
+    with pytest.raises(InputError, match=message):
+        Online.like(analyze([1.0, 2.0, 3.0], keys="time", bandwidth=1.0))
+
+
+@pytest.mark.parametrize("way", [{"robust": True}, {"weights": [1.0, 2.0, 1.0, 1.0, 1.0]}])
+def test_a_weighted_smoothing_is_no_model(way):
+    found = analyze([1.0, 2.0, 90.0, 3.0, 2.0], keys="time", bandwidth=1.0, causal=True, **way)
+    message = r"Online gives all points one weight; got a weighted smoothing\. To mend it, pass one without weights or robust"
+    with pytest.raises(InputError, match=message):
+        Online.like(found)
+
+
+@pytest.mark.parametrize(
+    ("value", "time", "kind", "message"),
+    [
+        (1.0, 3.0, InputError, r"each time is after the last; got 3\.0 after 3\.0\. To mend it, keep the order"),
+        (1.0, 2.5, InputError, r"each time is after the last; got 2\.5 after 3\.0"),
+        (1.0, NAN, InputError, r"every point has a finite time; got nan"),
+        (1.0, None, InputError, r"times are all of one kind; got none after number\. To mend it, give every point a number"),
+        (1.0, datetime.datetime(2024, 1, 1), InputError, r"times are all of one kind; got date after number"),
+        ("two", 4.0, KindError, r"a series holds real numbers; got 'two'\. To mend it, pass one number a point"),
+        (INF, 4.0, InputError, r"a series holds numbers up to 1e\+150, or NaN where one is missing; got inf"),
+    ],
+)
+def test_a_point_that_will_not_do_is_refused_and_forgotten(value, time, kind, message):
+    smoother, other = Online(bandwidth=2.0), Online(bandwidth=2.0)
+    for one in (smoother, other):
+        one.update(5.0, 3.0)
+    with pytest.raises(kind, match=message):
+        smoother.update(value, time)
+    assert smoother.update(7.0, 4.0) == other.update(7.0, 4.0)
+
+
+def test_what_is_no_time_is_refused():
+    with pytest.raises(KindError, match=r"times are numbers or dates; got 'soon'\. To mend it, pass floats, or dates"):
+        Online(bandwidth=2.0).update(1.0, "soon")
+    with pytest.raises(InputError, match=r"every point has a finite time; got NaT"):
+        Online(bandwidth=2.0).update(1.0, np.datetime64("NaT"))

@@ -1,0 +1,81 @@
+"""Robust smoothing: what lies far from its neighbours counts for less, or for nothing."""
+
+import numpy as np
+import pytest
+
+import overt
+from overt.smoothing import analyze
+from overt.smoothing.outliers import outlier_weights
+
+NAN = float("nan")
+TIMES = np.arange(200.0)
+TRUTH = np.sin(TIMES / 15)
+
+
+def noisy(seed=0):
+    return TRUTH + 0.2 * np.random.default_rng(seed).normal(size=200)
+
+
+def struck(x, share=0.05, seed=0):
+    """The series with some values far off."""
+    draw = np.random.default_rng(seed)
+    return np.where(draw.random(x.size) < share, x + draw.choice([-8.0, 8.0], x.size), x)
+
+
+def plain_weights(x):
+    """Bisquare weights of distances from the median of four neighbours to either side, the series mirrored at its ends."""
+    mirrored = {**dict(enumerate(x)), **{-i: x[i] for i in range(1, 5)}, **{x.size - 1 + i: x[-1 - i] for i in range(1, 5)}}
+    off = np.array([x[i] - np.median([mirrored[i + k] for k in range(-4, 5) if k]) for i in range(x.size)])
+    far = 6 * np.median(np.abs(off))
+    return np.where(np.abs(off) < far, (1 - (off / far) ** 2) ** 2, 0.0)
+
+
+def test_weights_are_bisquares_of_the_distance_from_the_neighbours_median():
+    x = struck(noisy())
+    np.testing.assert_allclose(outlier_weights(x), plain_weights(x), rtol=1e-12)
+    assert (outlier_weights(x) == 0).any()
+
+
+@pytest.mark.parametrize("x", [[1.0], [1.0, 90.0], [2.0, 2.0, 2.0, 2.0]])
+def test_too_few_and_constant_values_keep_their_weight(x):
+    np.testing.assert_array_equal(outlier_weights(np.array(x)), np.ones(len(x)))
+
+
+def test_values_off_a_constant_count_for_nothing():
+    np.testing.assert_array_equal(outlier_weights(np.array([3.0, 3.0, 3.0, 9.0, 3.0, 3.0, 3.0])), [1, 1, 1, 0, 1, 1, 1])
+
+
+@pytest.mark.parametrize("keys", ["auto", "time", "value", "both", "patch"])
+def test_a_robust_curve_hardly_notices_outliers(keys):
+    x, clean = struck(noisy()), overt.smooth(noisy(), keys=keys, robust=True)
+    off = np.sqrt(np.mean((overt.smooth(x, keys=keys, robust=True) - clean) ** 2))
+    assert off < 0.15
+    assert off < 0.2 * np.sqrt(np.mean((overt.smooth(x, keys=keys) - clean) ** 2))
+
+
+@pytest.mark.parametrize("keys", ["auto", "time"])
+def test_robust_is_giving_the_weights_of_outliers(keys):
+    x = struck(noisy())
+    np.testing.assert_array_equal(
+        overt.smooth(x, keys=keys, robust=True), overt.smooth(x, keys=keys, weights=outlier_weights(x))
+    )
+
+
+def test_neighbours_are_those_in_time_whatever_the_order():
+    x, order = struck(noisy()), np.random.default_rng(1).permutation(200)
+    expected = overt.smooth(x, times=TIMES, keys="time", robust=True)[order]
+    np.testing.assert_allclose(overt.smooth(x[order], times=TIMES[order], keys="time", robust=True), expected, rtol=1e-12)
+
+
+def test_an_outlier_is_not_missing():
+    x = np.where(TIMES == 100, 50.0, noisy())
+    x[20] = NAN
+    found = analyze(x, keys="time", robust=True, fill=False)
+    np.testing.assert_array_equal(np.flatnonzero(np.isnan(found.values)), [20])
+    assert analyze(x, keys="time", robust=True).filled == 1
+
+
+def test_given_weights_and_those_of_outliers_are_multiplied():
+    x, weights = struck(noisy()), np.random.default_rng(0).uniform(0.3, 3.0, 200)
+    expected = overt.smooth(x, keys="time", weights=weights * outlier_weights(x))
+    np.testing.assert_array_equal(overt.smooth(x, keys="time", weights=weights, robust=True), expected)

@@ -1,0 +1,111 @@
+"""The picture: what is drawn where, and that a long series keeps its extremes."""
+
+import numpy as np
+import pytest
+from matplotlib.collections import PathCollection
+from matplotlib.colors import to_hex
+
+from overt.errors import InputError
+from overt.smoothing.curve import Curve
+from overt.smoothing.picture import Panel, draw, figure_of
+
+NAN = float("nan")
+
+
+def panel(n=50, *, band=True, heads=0, dates=False, name="temperature"):
+    random = np.random.default_rng(0)
+    truth = np.sin(np.arange(n) * 8 / n)
+    times = np.datetime64("2024-01-01") + np.arange(n) * np.timedelta64(1, "D") if dates else np.arange(n) * 0.5
+    shares = np.full((heads, min(n, 20)), 1 / heads) if heads else None
+    families = tuple(f"head {place}" for place in range(heads))
+    lower, upper = (truth - 0.1, truth + 0.1) if band else (None, None)
+    return Panel(name, times, truth + random.normal(size=n) * 0.2, Curve(truth, lower, upper, shares, families, "", {}))
+
+
+def labels(figure):
+    return [[text.get_text() for text in legend.get_texts()] for legend in figure.legends]
+
+
+def test_data_curve_and_band_are_drawn_and_named():
+    figure = figure_of([panel()], x="time")
+    (axes,) = figure.axes
+    assert labels(figure) == [["data", "95% band of the mean", "smoothed"]]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("time", "temperature")
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), panel().curve.values)
+    (dots,) = (found for found in axes.collections if isinstance(found, PathCollection))
+    np.testing.assert_allclose(dots.get_offsets()[:, 1], panel().given)
+
+
+def test_a_band_that_is_withheld_is_not_drawn():
+    assert labels(figure_of([panel(band=False)], x="time")) == [["data", "smoothed"]]
+
+
+def test_the_mixture_of_heads_is_a_strip_under_the_curve_in_the_colours_of_its_legend():
+    figure = figure_of([panel(heads=3)], x="time")
+    curve, strip = figure.axes
+    assert labels(figure)[1] == ["head 0", "head 1", "head 2"]
+    assert strip.get_ylim() == (0, 1)
+    assert strip.get_position().y1 <= curve.get_position().y0
+    drawn = [to_hex(found.get_facecolor()[0]) for found in strip.collections]
+    assert drawn == [to_hex(patch.get_facecolor()) for patch in figure.legends[1].get_patches()]
+
+
+def test_one_head_has_no_strip():
+    assert len(figure_of([panel(heads=1)], x="time").axes) == 1
+
+
+def test_panels_share_one_range_of_times_and_one_legend():
+    figure = figure_of([panel(50, name="Ulm"), panel(100, name="Bonn")], x="time")
+    assert [axes.get_ylabel() for axes in figure.axes] == ["Ulm", "Bonn"]
+    assert len({axes.get_xlim() for axes in figure.axes}) == 1
+    assert len(figure.legends) == 1
+
+
+def test_dates_are_written_as_dates():
+    figure = figure_of([panel(400, dates=True)], x="day")
+    figure.canvas.draw()
+    ticks = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert "2025" in ticks
+    assert "May" in ticks
+
+
+def test_a_long_series_is_thinned_but_keeps_its_extremes():
+    long = panel(200_000)
+    long.given[123_456] = 50.0
+    long.curve.values[77_777] = -9.0
+    (axes,) = figure_of([long], x="time").axes
+    (dots,) = (found for found in axes.collections if isinstance(found, PathCollection))
+    assert dots.get_rasterized()
+    assert len(dots.get_offsets()) <= 40_000
+    assert dots.get_offsets()[:, 1].max() == 50.0
+    assert len(axes.lines[0].get_ydata()) <= 5_000
+    assert axes.lines[0].get_ydata().min() == -9.0
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_the_shortest_series_are_drawn(tmp_path, n):
+    draw(tmp_path / "a.png", [panel(n, heads=2)], x="time")
+    assert (tmp_path / "a.png").stat().st_size > 0
+
+
+def test_missing_values_and_an_empty_curve_are_gaps(tmp_path):
+    empty = Panel("empty", np.arange(3.0), np.full(3, NAN), Curve(np.full(3, NAN), None, None, None, (), "", {}))
+    some = panel(20_000)
+    some.given[5_000:9_000] = NAN
+    some.curve.values[5_000:9_000] = NAN
+    draw(tmp_path / "a.png", [empty, some], x="time")
+    (axes,) = figure_of([some], x="time").axes
+    assert np.isnan(axes.lines[0].get_ydata()).any()
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_the_ending_is_the_format(tmp_path, ending):
+    path = tmp_path / f"a.{ending}"
+    draw(path, [panel(heads=2)], x="time")
+    assert path.read_bytes()[:5] in {b"\x89PNG\r", b"<?xml", b"%PDF-"}
+
+
+def test_too_many_panels_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"a picture shows at most 12 series; got 13\. To mend it, leave the picture out"):
+        draw(tmp_path / "a.png", [panel(3)] * 13, x="time")
+    assert list(tmp_path.iterdir()) == []

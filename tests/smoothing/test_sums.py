@@ -1,0 +1,85 @@
+"""Sums over scalar keys, against sums one by one in extended precision."""
+
+import numpy as np
+import pytest
+
+from overt.smoothing.sums import attend_dot, attend_scalar, gaussian_sums
+
+pytestmark = pytest.mark.usefixtures("form")
+
+
+def exact(weights, values):
+    """Values, own weights and variance of a matrix of weights, in extended precision."""
+    weights = weights / weights.sum(axis=1, keepdims=True)
+    mean = weights @ values
+    return mean, weights, (weights * (values - mean[:, None]) ** 2).sum(axis=1)
+
+
+@pytest.mark.parametrize("bandwidth", [0.001, 0.05, 0.7, 20.0, 1e6])
+def test_gaussian_sums_keep_their_bound_against_extended_precision(bandwidth):
+    draw = np.random.default_rng(0)
+    sources = np.sort(np.concatenate([draw.normal(size=1500), draw.uniform(8, 9, 500), [40.0]]))
+    charges, targets = draw.normal(size=(2, sources.size)), np.sort(draw.uniform(-5, 45, 700))
+    u = ((sources.astype(np.longdouble) - targets[:, None]) / bandwidth).astype(np.longdouble)
+    kernel = np.exp(-u * u / 2)
+    found = gaussian_sums(sources, charges, targets, bandwidth, 4)
+    bound = 2e-14 * (np.abs(charges) @ (np.abs(u) <= 12).T.astype(float)) + 1e-17 * np.abs(charges).sum(axis=1)[:, None]
+    for p in range(5):
+        error = np.abs(found[p] - charges @ (kernel * u**p).T)
+        assert (error <= bound).all(), f"moment {p}: {float((error / bound).max())} of the bound"
+
+
+@pytest.mark.parametrize("bandwidth", [1e-4, 0.03, 0.5, 30.0])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_attention_by_value_is_exact_to_1e_13(bandwidth, weighted):
+    draw = np.random.default_rng(1)
+    x = np.concatenate([draw.normal(size=1200), draw.uniform(50, 51, 300)])
+    weights = draw.uniform(0.1, 2, x.size) if weighted else np.ones(x.size)
+    found = attend_scalar(x, x, weights if weighted else None, bandwidth)
+    u = (x.astype(np.longdouble)[:, None] - x) / bandwidth
+    mean, rows, variance = exact(weights * np.exp(-u * u / 2), x)
+    assert np.abs(found.values - mean).max() <= 1e-13 * np.abs(x).max()
+    assert np.abs(found.own - np.diag(rows)).max() <= 1e-13
+    assert np.abs(found.variance - variance).max() <= 1e-12 * bandwidth**2
+
+
+def test_values_may_differ_from_keys_and_targets_lie_anywhere():
+    draw = np.random.default_rng(2)
+    keys, x, weights = draw.normal(size=900), 100 + draw.normal(size=900), draw.uniform(0.5, 2, 900)
+    targets = np.concatenate([draw.uniform(-4, 4, 50), [1e4, -1e4]])
+    found = attend_scalar(keys, x, weights, 0.2, targets)
+    u = ((keys.astype(np.longdouble) - targets[:, None]) / 0.2) ** 2
+    mean, _, variance = exact(weights * np.exp(-(u - u.min(axis=1, keepdims=True)) / 2), x)
+    np.testing.assert_allclose(found.values, mean.astype(float), rtol=0, atol=1e-11)
+    np.testing.assert_allclose(found.variance, variance.astype(float), rtol=0, atol=1e-10)
+    assert np.isnan(found.own).all()
+
+
+def test_keys_without_targets_attend_to_each_other():
+    draw = np.random.default_rng(3)
+    keys, x = draw.normal(size=400), draw.normal(size=400)
+    found = attend_scalar(keys, x, None, 0.3)
+    mean, rows, variance = exact(np.exp(-((keys[:, None] - keys) ** 2) / 0.18), x)
+    np.testing.assert_allclose(found.values, mean, atol=1e-12)
+    np.testing.assert_allclose(found.own, np.diag(rows), atol=1e-12)
+    np.testing.assert_allclose(found.variance, variance, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-9, 0.3, -2.0, 50.0, 1e6, -1e12])
+@pytest.mark.parametrize("offset", [0.0, 5.0])
+def test_dot_attention_is_exact_to_1e_13_at_any_scale(scale, offset):
+    x = np.random.default_rng(4).normal(size=600) + offset
+    scores = scale * x.astype(np.longdouble)[:, None] * x
+    mean, rows, variance = exact(np.exp(scores - scores.max(axis=1, keepdims=True)), x)
+    found = attend_dot(x, scale)
+    assert np.abs(found.values - mean).max() <= 1e-13 * np.abs(x).max()
+    assert np.abs(found.own - np.diag(rows)).max() <= 1e-12
+    assert np.abs(found.variance - variance).max() <= 1e-12
+
+
+def test_equal_values_attend_to_each_other_equally():
+    x = np.full(5, 3.0)
+    for found in (attend_dot(x, 2.0), attend_scalar(x, x, None, 0.1)):
+        np.testing.assert_allclose(found.values, 3.0, rtol=1e-15)
+        np.testing.assert_allclose(found.own, 0.2, rtol=1e-14)
+        np.testing.assert_allclose(found.variance, 0.0, atol=1e-14)

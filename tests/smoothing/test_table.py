@@ -1,0 +1,177 @@
+"""Tables: CSV and Parquet read the same, fail with the same words, and come out whole with their new columns."""
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from overt.errors import InputError, MissingExtra
+from overt.smoothing.table import read_table
+
+DATES = ["2024-01-01", "2024-01-02", "2024-01-05"]
+FRAME = {"day": DATES, "x": [1.5, None, 3.0], "city": ["Ulm", "Bonn", "Ulm"]}
+
+
+@pytest.fixture(params=["csv", "parquet"])
+def path(request, tmp_path):
+    """The same table in either kind of file."""
+    return save(pd.DataFrame(FRAME), tmp_path / f"a.{request.param}")
+
+
+def save(frame, path):
+    frame.to_csv(path, index=False) if path.suffix == ".csv" else frame.to_parquet(path, index=False)
+    return path
+
+
+def parquet(tmp_path, **columns):
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    return read_table(tmp_path / "a.parquet")
+
+
+def row(path, number):
+    """How each kind of file names a row: an editor counts lines from 1, the names being line 1; pandas counts from 0."""
+    return f"line {number + 2}" if path.suffix == ".csv" else f"row {number}"
+
+
+def test_numbers_dates_and_names_are_read_alike(path):
+    table = read_table(path)
+    assert table.header == ["day", "x", "city"]
+    np.testing.assert_array_equal(table.numbers("x"), [1.5, np.nan, 3.0])
+    np.testing.assert_array_equal(table.times("day"), np.array(DATES, dtype="datetime64[D]"))
+    assert table.names("city") == ["Ulm", "Bonn", "Ulm"]
+
+
+def test_the_written_file_is_the_one_read_with_columns_more(path, tmp_path):
+    out = tmp_path / f"b{path.suffix}"
+    read_table(path).write(out, {"y": np.array([0.1, 0.2, np.nan]), "z": np.array([1.0, 2.0, 3.0])})
+    found = pd.read_csv(out) if path.suffix == ".csv" else pd.read_parquet(out)
+    pd.testing.assert_frame_equal(found, pd.DataFrame({**FRAME, "y": [0.1, 0.2, None], "z": [1.0, 2.0, 3.0]}))
+
+
+def test_a_column_that_is_not_there_lists_those_that_are(path):
+    with pytest.raises(InputError, match=r"has no such column; got 'temp'. To mend it, choose one of: day, x, city\."):
+        read_table(path).numbers("temp")
+
+
+def test_text_in_a_column_of_numbers_names_the_row(path):
+    with pytest.raises(
+        InputError, match=f"the column city holds numbers; got 'Ulm' at {row(path, 0)}, column city. To mend it,"
+    ):
+        read_table(path).numbers("city")
+
+
+def test_a_missing_time_names_the_row(path):
+    place = f"an empty cell at {row(path, 1)}, column x"
+    with pytest.raises(InputError, match=f"every point has a time; got {place}. To mend it, date that row or drop it"):
+        read_table(path).times("x")
+
+
+def test_a_missing_group_names_the_row(path):
+    place = f"an empty cell at {row(path, 1)}, column x"
+    with pytest.raises(InputError, match=f"every row names its group; got {place}. To mend it, name it, or drop that row"):
+        read_table(path).names("x")
+
+
+def test_an_infinity_names_the_row(path):
+    save(pd.DataFrame({"x": [1.0, np.inf]}), path)
+    with pytest.raises(InputError, match=f"the column x holds numbers; got 'inf' at {row(path, 1)}, column x"):
+        read_table(path).numbers("x")
+
+
+@pytest.mark.parametrize("column", ["x", "city"])
+def test_a_column_that_is_there_already_is_not_overwritten(path, column, tmp_path):
+    with pytest.raises(InputError, match=f"already has a column {column}; got day, x, city. To mend it, rename that column"):
+        read_table(path).check_target(tmp_path / f"b{path.suffix}", ["new", column])
+
+
+def test_a_file_comes_out_as_the_kind_it_went_in(path, tmp_path):
+    other = "b.parquet" if path.suffix == ".csv" else "b.csv"
+    message = f"comes out as what it went in; got {path.name} to {other}. To mend it, end its name in {path.suffix}"
+    with pytest.raises(InputError, match=message):
+        read_table(path).check_target(tmp_path / other, [])
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path):
+    for name in ("no.csv", "no.parquet"):
+        with pytest.raises(
+            InputError, match=r"the file to smooth can be read; got .*No such file or directory. To mend it, check"
+        ):
+            read_table(tmp_path / name)
+
+
+def test_a_parquet_file_that_is_none_is_said(tmp_path):
+    (tmp_path / "a.parquet").write_text("x\n1\n")
+    with pytest.raises(InputError, match=r"a.parquet is a Parquet file; got .* To mend it, export it anew"):
+        read_table(tmp_path / "a.parquet")
+
+
+def test_a_parquet_file_without_rows_is_said(tmp_path):
+    with pytest.raises(InputError, match=r"a.parquet has at least one row; got none. To mend it, name a file with some"):
+        parquet(tmp_path, x=pa.array([], type=pa.float64()))
+
+
+def test_without_pyarrow_the_error_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(MissingExtra, match=r'a Parquet file needs pyarrow.* run: pip install "overt\[smooth\]"'):
+        read_table(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1, None, 3], type=pa.int32()),
+        pa.array([1.0, float("nan"), 3.0], type=pa.float32()),
+        pa.array(["1", "NA", " 3 "]),
+        pa.array(["1", None, "3"]).dictionary_encode(),
+        pa.array([1, None, 3], type=pa.decimal128(5, 2)),
+    ],
+    ids=["integers", "single precision", "text", "a dictionary", "decimals"],
+)
+def test_numbers_of_any_type_of_parquet_are_read(tmp_path, column):
+    np.testing.assert_array_equal(parquet(tmp_path, x=column).numbers("x"), [1.0, np.nan, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("column", "got"),
+    [
+        (pa.array([True, False]), "'True' at row 0"),
+        (pa.array([1, 2], type=pa.timestamp("s")), "'1970-01-01 00:00:01' at row 0"),
+        (pa.array([[1], [2]]), r"'\[1\]' at row 0"),
+    ],
+    ids=["truth values", "times", "lists"],
+)
+def test_types_of_parquet_that_are_no_numbers_are_refused(tmp_path, column, got):
+    with pytest.raises(InputError, match=f"the column x holds numbers; got {got}, column x"):
+        parquet(tmp_path, x=column).numbers("x")
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([datetime.date(2024, 1, 1), datetime.date(2024, 1, 2)]),
+        pa.array([1704067200, 1704153600], type=pa.timestamp("s")),
+        pa.array([1704067200 * 10**9, 1704153600 * 10**9], type=pa.timestamp("ns", tz="Europe/Berlin")),
+        pa.array(["2024-01-01T01:00+01:00", "2024-01-02T00:00Z"]),
+    ],
+    ids=["dates", "timestamps", "timestamps of a zone", "text"],
+)
+def test_times_of_any_type_of_parquet_are_read_in_utc(tmp_path, column):
+    found = parquet(tmp_path, t=column).times("t")
+    assert found.dtype.kind == "M"
+    np.testing.assert_array_equal(found, np.array(["2024-01-01", "2024-01-02"], dtype="datetime64[D]"))
+
+
+def test_numbers_in_parquet_may_be_times(tmp_path):
+    table = parquet(tmp_path, t=pa.array([2, 1]), late=pa.array([2.5, None]))
+    np.testing.assert_array_equal(table.times("t"), [2.0, 1.0])
+    with pytest.raises(InputError, match="every point has a time; got an empty cell at row 1, column late"):
+        table.times("late")
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    pq.write_table(pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], names=["x", "x"]), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="a column is known by its name; got 2 columns called x"):
+        read_table(tmp_path / "a.parquet").numbers("x")
