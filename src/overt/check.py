@@ -5,7 +5,7 @@ shapes, never at values, so they cost nothing and hold under `torch.compile`.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -179,6 +179,13 @@ def whole_number(name: str, value: Any, least: int = 1) -> None:
     """Refuse what is not an int of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InputError(f"{name} is a whole number of at least {least}", got=repr(value), cure=f"pass {least} or more")
+
+
+def one_of(name: str, value: Any, known: Iterable[Any]) -> None:
+    """Refuse what is not one of the names that are known."""
+    known = list(known)
+    if value not in known:
+        raise InputError(f"{name} is one of {', '.join(map(repr, known))}", got=repr(value), cure="choose one of them")
 
 
 def align_left(who: str, tensor: Any, leading: int, last: int = 0) -> Any:

@@ -1,5 +1,6 @@
 """The path through torch's own fused kernels, `scaled_dot_product_attention`, where they compute the same thing in linear memory."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,6 +13,8 @@ from overt.kernels.call import Call
 from overt.masks import Causal, Mask
 from overt.normalizers import Softmax
 from overt.scores import Dot, Score
+
+_LARGEST = torch.finfo(torch.float32).max  # what scores are added up in, at least
 
 
 def refusal(call: Call) -> str | None:
@@ -30,11 +33,12 @@ def delegated(call: Call, again: Callable[[Call], Tensor]) -> Tensor:
     """The output of torch's fused kernel; `again(call)` computes it differentiably where a second derivative is asked for."""
     query, key, value = call.query, call.key, call.value
     allowed, seen = _key_mask(call)
-    if allowed is not None:
+    shielded = allowed is not None and not (_judges_values(call) and _harmless(call, seen))
+    if shielded:
         # Barred keys become zeros, so that nothing they hold can leak; a batch entry without keys is dropped as a whole.
         query = torch.where(seen[..., None, None], query, 0)
-        key, value = (torch.where(allowed.mT, tensor, 0) for tensor in (key, value))
-        allowed = _four(allowed, call.batch)
+        key, value = (torch.where(allowed.mT, tensor, 0) for tensor in (key, value))  # pyright: ignore[reportOptionalMemberAccess]
+    allowed = allowed if allowed is None else _four(allowed, call.batch)
     query, key, scale = call.score.as_dot(query, key)
     options = _Options(allowed, _torch_causal(call), scale / float(call.normalizer.temperature), _grouped(call))
     query, key, value = (_four(tensor, call.batch) for tensor in (query, key, value))
@@ -43,7 +47,7 @@ def delegated(call: Call, again: Callable[[Call], Tensor]) -> Tensor:
     else:
         output: Any = _Delegated.apply(query, key, value, options, again)
     output = output.reshape(*call.batch, call.queries, value.shape[-1])
-    return output if allowed is None else torch.where(seen[..., None, None], output, 0)
+    return torch.where(seen[..., None, None], output, 0) if shielded else output
 
 
 class _Options(NamedTuple):
@@ -101,13 +105,23 @@ def _key_mask(call: Call) -> tuple[Any, Any]:
     return allowed, allowed.any(-1).squeeze(-1)
 
 
+def _harmless(call: Call, seen: Tensor) -> bool:
+    """Whether barred keys cannot leak as they are: each entry has a key to see, and no score overflows, so that their weights are 0."""
+    if type(call.score) is not Dot or not bool(seen.all()):
+        return False
+    query, key, value = call.largest
+    scale = abs(float(call.score.factor(call.query))) / float(call.normalizer.temperature)
+    return value < math.inf and query * key * call.query.shape[-1] * scale < _LARGEST
+
+
 def _four(tensor: Tensor, batch: tuple[int, ...]) -> Tensor:
     """As (batch, heads, length, features), which the fused kernels ask for, with a dense last dimension."""
     heads = tensor.shape[-3:-2] if tensor.ndim >= 4 and tensor.shape[-3] != 1 else batch[-1:]
     leading = (*batch[:-1], *heads) if len(batch) > 1 else (*batch, 1)
-    tensor = tensor if len(batch) > 1 else tensor.unsqueeze(-3)
-    tensor = tensor.expand(*leading, *tensor.shape[-2:])
-    tensor = tensor.reshape(-1, *tensor.shape[-3:])  # (batch, heads, length, features)
+    if len(leading) != 2 or tuple(tensor.shape[:-2]) != leading:
+        tensor = tensor if len(batch) > 1 else tensor.unsqueeze(-3)
+        tensor = tensor.expand(*leading, *tensor.shape[-2:])
+        tensor = tensor.reshape(-1, *tensor.shape[-3:])  # (batch, heads, length, features)
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 

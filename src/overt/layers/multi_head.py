@@ -148,8 +148,8 @@ class MultiHeadAttention(nn.Module):
         value = key if value is None else value
         self._check_keys(key, value)
         lengths = None if lengths is None else checked_lengths(lengths, key)
-        places = torch.arange(key.shape[-2], device=key.device)
-        return self._prepared(blanked(key, lengths), blanked(value, lengths), places, lengths)
+        own = blanked(key, lengths)
+        return self._prepared(own, own if value is key else blanked(value, lengths), None, lengths)
 
     @classmethod
     def from_torch(cls, layer: nn.MultiheadAttention) -> "MultiHeadAttention":
@@ -198,7 +198,9 @@ class MultiHeadAttention(nn.Module):
 
     def _projected(self, query, key, value, lengths, cache) -> tuple[Tensor, Prepared, Any]:
         """Queries, and the keys and values that they ask, all in heads; with a cache, the slot of query 0 among those."""
-        places, key_places = _places(query, key, cache)
+        told = type(self.positions) is not Positions  # without positions nobody asks where tokens stand
+        places: Any
+        places, key_places = _places(query, key, cache) if told else (None, None)
         asking = split(self.query(self.positions.inputs(query, places)), self.heads)  # (..., H, Q, D)
         asking = self.positions.heads(asking, places)
         prepared = self._prepared(key, value, key_places, lengths)
@@ -207,7 +209,7 @@ class MultiHeadAttention(nn.Module):
         held = cache.extend(lifted(prepared.key), lifted(prepared.value), lengths)
         return asking, Prepared(held.key, held.value, held.lengths), held.offset
 
-    def _prepared(self, key: Tensor, value: Tensor, places: Tensor, lengths: Tensor | None) -> Prepared:
+    def _prepared(self, key: Tensor, value: Tensor, places: Any, lengths: Tensor | None) -> Prepared:
         heads = split(self.key(self.positions.inputs(key, places)), self.kv_heads)  # (..., Hk, K, D)
         return Prepared(self.positions.heads(heads, places), split(self.value(value), self.kv_heads), lengths)
 
@@ -301,7 +303,9 @@ def _without_padding(query, key, value, mask, lengths, leading, itself) -> tuple
     if seen is key:
         return query, key, value
     value = seen if value is key else blanked_keys(blanked(value, lengths), mask, leading, heads=True)
-    return torch.where(query.isfinite(), query, seen) if itself else query, seen, value
+    if itself:  # padding asks as well, but what it gets is blanked; what a mask bars as a key may ask
+        query = seen if mask is None else torch.where(query.isfinite(), query, seen)
+    return query, seen, value
 
 
 def _places(query: Tensor, key: Tensor, cache: KVCache | None) -> tuple[Tensor, Tensor]:
