@@ -1,0 +1,137 @@
+"""What reads a text for a tagger or a classifier: in order, word by word, or all words at once."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from overt import check
+from overt.errors import InputError
+from overt.layers import Contextual, SelfAttention, Sinusoidal
+from overt.layers.forms import back, rows
+from overt.layers.inputs import widths
+from overt.layers.padding import blanked, checked_lengths
+from overt.layers.running import run
+from overt.models.attention_weights import weights_of
+from overt.models.tokens import checked_tokens
+from overt.models.transformer_encoder import TransformerEncoder
+
+RECURRENT = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+REACH = 5  # words that a convolution sees at once
+READERS = (*RECURRENT, "convolution", "attention", "embeddings", "transformer")
+
+
+class Reader(nn.Module):
+    """Words to states: embeddings x_i, a layer h_1 … h_n = layer(x_1 … x_n), and with self-attention [h_i, c_i].
+
+    | encoder              | h_i                                                              | order              |
+    |----------------------|------------------------------------------------------------------|--------------------|
+    | "rnn", "gru", "lstm" | the states of both directions side by side, each `width` wide    | read in turn       |
+    | "convolution"        | relu(W [x_(i−2) … x_(i+2)]), as wide as these (Kim 2014)         | within the window  |
+    | "attention"          | tanh(W x_i), as wide as these: each word alone                   | as `positions` say |
+    | "embeddings"         | x_i, the words and nothing else                                  | as `positions` say |
+    | "transformer"        | those of a `TransformerEncoder` with `layers` and `heads`        | as `positions` say |
+
+    `self_attention` puts c_i = Σ_j a_ij h_j beside h_i (`overt.layers.Contextual`): a name that `overt.layers.SelfAttention` takes, or
+    "plain", the dot product of the states themselves, with nothing learned. "attention" is self-attention in the place of recurrence, and
+    takes "dot", learned queries, keys and values, where no other is named. `positions="sinusoidal"` are added to the embeddings; a
+    Transformer takes the others too. `embedding` is the width of the embeddings, `width` unless given. `dropout` is for embeddings,
+    between `layers`, and for what comes out.
+
+    Shapes: tokens (B, n) ids → (B, n, features). Tokens (B, n, P) tell a word by P ids, its own and those of its parts, such as its
+    ending, and its embedding is their sum (Bojanowski et al. 2017, section 3.2). With `lengths` (B,) padding reaches nothing and its
+    rows are zeros. Raises InputError and KindError for inputs that do not fit.
+
+    >>> import torch
+    >>> reader = Reader(100, 8, encoder="gru", self_attention="additive")
+    >>> reader(torch.randint(100, (2, 5)), lengths=torch.tensor([5, 3])).shape, reader.features
+    (torch.Size([2, 5, 32]), 32)
+    """
+
+    def __init__(
+        self,
+        words: int,
+        width: int,
+        *,
+        encoder: str = "lstm",
+        layers: int = 1,
+        embedding: int | None = None,
+        self_attention: str | None = None,
+        positions: str | None = None,
+        heads: int = 4,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        check.one_of("encoder", encoder, READERS)
+        check.probability("dropout", dropout)
+        widths("a model", words=words, width=width, layers=layers, embedding=embedding, heads=heads)
+        self.words, self.dropout = words, nn.Dropout(dropout)
+        if encoder == "transformer":
+            _refuse_beside_transformer(embedding, self_attention)
+            self.layer: nn.Module = TransformerEncoder(
+                words, width, heads, layers, 4 * width, positions=positions, dropout=dropout
+            )
+            self.features = width
+            return
+        check.one_of("positions", positions, (None, "sinusoidal"))
+        embedding = width if embedding is None else embedding
+        self.embedding = nn.Embedding(words, embedding)
+        # Small, so that plain dot products are nearly equal at first and attention begins as the mean of all words.
+        nn.init.normal_(self.embedding.weight, std=0.1)
+        self.positions = nn.Identity() if positions is None else Sinusoidal(embedding)
+        self.axis = -1 if encoder == "convolution" else -2  # of the positions in what the layer reads and gives
+        self.layer, self.features = _layer(encoder, embedding, width, layers, dropout)
+        self_attention = "dot" if encoder == "attention" and self_attention is None else self_attention
+        if self_attention is not None:
+            attention = _attention(self_attention, self.features)
+            self.layer = Contextual(self.layer, attention, axis=self.axis, features=self.features)
+            self.features = self.layer.features
+
+    def forward(self, tokens: Tensor, *, lengths: Any = None) -> Tensor:
+        """The state of each word: (B, n, features)."""
+        if isinstance(self.layer, TransformerEncoder):
+            states = self.layer(checked_tokens("tokens", tokens, self.words), lengths=lengths)
+            return blanked(states, None if lengths is None else checked_lengths(lengths, states))
+        told_by_parts = isinstance(tokens, Tensor) and tokens.ndim == 3
+        tokens = checked_tokens("tokens", tokens, self.words, "(B, n, P)" if told_by_parts else "(B, n)")
+        words = self.embedding(tokens)
+        words = self.dropout(self.positions(words.sum(-2) if told_by_parts else words))  # (B, n, embedding)
+        lengths = None if lengths is None else checked_lengths(lengths, words)
+        words = back(words, self.axis)
+        states = self.layer(words) if lengths is None else run(self.layer, words, (), {}, lengths, axis=self.axis)
+        return self.dropout(rows(states[0] if isinstance(states, tuple) else states, self.axis))
+
+    def weights(self, tokens: Tensor, *, lengths: Any = None) -> list[Tensor]:
+        """What each word takes from each, an attention at a time: [(B, H, n, n)]; without any, an empty list."""
+        if isinstance(self.layer, TransformerEncoder):
+            attentions: list[Any] = [each.attention for each in self.layer.layers]
+            return weights_of({"all": attentions}, lambda: self(tokens, lengths=lengths))["all"]
+        if isinstance(self.layer, Contextual):
+            found = weights_of({"all": [self.layer.attention]}, lambda: self(tokens, lengths=lengths))["all"]
+            return [weights[:, None] for weights in found]
+        return []
+
+
+def _layer(encoder: str, embedding: int, width: int, layers: int, dropout: float) -> tuple[nn.Module, int]:
+    """The layer between embeddings and self-attention, and how wide its states are."""
+    if encoder == "embeddings":
+        return nn.Identity(), embedding
+    if encoder == "attention":
+        return nn.Sequential(nn.Linear(embedding, 2 * width), nn.Tanh()), 2 * width
+    if encoder == "convolution":
+        return nn.Sequential(nn.Conv1d(embedding, 2 * width, REACH, padding="same"), nn.ReLU()), 2 * width
+    between = dropout if layers > 1 else 0.0
+    return RECURRENT[encoder](embedding, width, layers, batch_first=True, dropout=between, bidirectional=True), 2 * width
+
+
+def _attention(name: str, features: int) -> SelfAttention:
+    """Whose values are the states themselves, except with "dot", which has learned ones."""
+    return SelfAttention(features, "dot", projections=False) if name == "plain" else SelfAttention(features, name)
+
+
+def _refuse_beside_transformer(embedding: int | None, self_attention: str | None) -> None:
+    if embedding is not None or self_attention is not None:
+        raise InputError(
+            "a Transformer has its own self-attention, and embeddings as wide as its states",
+            got=f"embedding={embedding!r} and self_attention={self_attention!r}",
+            cure="leave both out, or use another encoder",
+        )

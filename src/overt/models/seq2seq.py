@@ -1,0 +1,216 @@
+"""A recurrent encoder and a recurrent decoder, with one context vector between them or with attention."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from overt import check
+from overt.errors import InputError
+from overt.layers import Contextual, CrossAttention, Prepared
+from overt.layers.inputs import widths
+from overt.layers.padding import blanked, checked_lengths
+from overt.layers.running import run
+from overt.models.attention_weights import weights_of
+from overt.models.building import arguments
+from overt.models.tokens import checked_tokens
+from overt.models.transformer_layers import TokenEmbedding
+
+RECURRENT = {"gru": nn.GRU, "lstm": nn.LSTM}
+NAME = "Seq2Seq"
+
+
+class Seq2Seq(nn.Module):
+    """A translator of recurrent layers: the encoder reads the source to states h_j, the decoder writes with states s_i.
+
+        s_0 = tanh(W_0 h_end)     s_i = GRU([y_(i−1), c_i], s_(i−1))     scores of word i = W_o tanh(W_r [y_(i−1), s_i, c_i])
+
+    y_i is the embedding of word i, h_end the encoder's last state, of both directions where it reads both ways, and c_i is, with
+
+    - `attention=None`, one context vector for the whole sentence, c_i = h_end: all that the decoder is to know of the source passes
+      through it, the bottleneck (Cho et al. 2014, section 2.2);
+    - `score_with="previous"`, Σ_j a_ij h_j with a_ij = softmax_j f(s_(i−1), h_j): every word has its own context (Bahdanau et al. 2015,
+      sections 3.1 and A.1.2). A position waits for the one before it, so the decoder is a loop;
+    - `score_with="current"`, the same with f(s_i, h_j): the state comes first, s_i = GRU(y_(i−1), s_(i−1)), then its context (Luong et
+      al. 2015, section 3, without input feeding). All positions of a known target are computed in one pass.
+
+    `attention` is a name that `overt.layers.CrossAttention` takes, f; with "dot" the values are projected besides. `self_attention`,
+    such a name too, lets the encoder's states look at each other first, so that h_j becomes [h_j, c_j] (`overt.layers.Contextual`).
+    `layer` is "gru" or "lstm", `width` that of embeddings and states. `tied="target"` makes one matrix of the target's embedding and the
+    output, "all" of the source's embedding too. `dropout` is for embeddings, between `layers`, for h_j and before the output.
+
+    Shapes: source (B, S), target (B, T), token ids → scores (B, T, target_words); the target begins with the start token, and row i
+    scores what follows its word i. `source_lengths` (B,) keep padding from everything, `target_lengths` blank the states of the
+    target's. Raises InputError and KindError for inputs that do not fit.
+
+    >>> model = Seq2Seq(1000, 1200, width=64)
+    >>> source, target = torch.randint(4, 1000, (2, 7)), torch.randint(4, 1200, (2, 5))
+    >>> model(source, target).shape, model.weights(source, target)["cross"][0].shape
+    (torch.Size([2, 5, 1200]), torch.Size([2, 1, 5, 7]))
+    """
+
+    def __init__(
+        self,
+        source_words: int,
+        target_words: int,
+        width: int = 256,
+        *,
+        layer: str = "gru",
+        layers: int = 1,
+        bidirectional: bool = True,
+        attention: str | None = "additive",
+        self_attention: str | None = None,
+        score_with: str = "previous",
+        dropout: float = 0.0,
+        tied: str | None = None,
+    ):
+        self.config = arguments(locals())
+        super().__init__()
+        widths(NAME, source_words=source_words, target_words=target_words, width=width, layers=layers)
+        check.one_of("layer", layer, RECURRENT)
+        check.one_of("score_with", score_with, ("previous", "current"))
+        check.probability("dropout", dropout)
+        self.source_words, self.target_words, self.score_with = source_words, target_words, score_with
+        between = dropout if layers > 1 else 0.0
+        recurrent = RECURRENT[layer]
+        reader = recurrent(width, width, layers, dropout=between, bidirectional=bidirectional, batch_first=True)
+        self.encoder = reader if self_attention is None else Contextual(reader, self_attention)
+        ends = width * (2 if bidirectional else 1)  # the width of h_end
+        states = ends if self_attention is None else 2 * ends  # the width of h_j
+        self.attention = None if attention is None else CrossAttention(width, states, attention, width=width)
+        if self.attention is None and self_attention is not None:
+            raise InputError(
+                "without attention the decoder reads the encoder's last state alone, which no self-attention behind it changes",
+                got=f"attention=None and self_attention={self_attention!r}",
+                cure="leave self_attention out, or give the decoder an attention",
+            )
+        context_first = self.attention is None or score_with == "previous"
+        self.decoder = recurrent(width + (states if context_first else 0), width, layers, dropout=between, batch_first=True)
+        self.first_state = nn.Linear(ends, layers * width * (2 if layer == "lstm" else 1))
+        self.readout = nn.Linear(2 * width + states, width)
+        self.output = nn.Linear(width, target_words)
+        self.source_embedding = TokenEmbedding(source_words, width, None, dropout)
+        self.target_embedding = TokenEmbedding(target_words, width, None, dropout)
+        self.dropout = nn.Dropout(dropout)
+        self._tie(tied)
+
+    def forward(self, source: Tensor, target: Tensor, *, source_lengths: Any = None, target_lengths: Any = None) -> Tensor:
+        """The scores of the word after each of the target's: (B, T, target_words)."""
+        return self.output(self.states(source, target, source_lengths=source_lengths, target_lengths=target_lengths))
+
+    def states(self, source: Tensor, target: Tensor, *, source_lengths: Any = None, target_lengths: Any = None) -> Tensor:
+        """What `output` makes scores of: (B, T, width)."""
+        memory = self.start(source, source_lengths=source_lengths)
+        states = self._write(checked_tokens("target", target, self.target_words, "(B, T)"), memory)
+        return blanked(states, None if target_lengths is None else checked_lengths(target_lengths, states))
+
+    def start(self, source: Tensor, *, source_lengths: Any = None) -> "Memory":
+        """Read the source (B, S): what `step` goes on from."""
+        states, end, lengths = self._read(source, source_lengths)
+        heard = end if self.attention is None else self.attention.prepare(states, lengths=lengths)
+        return Memory(heard, self._first_state(end), torch.arange(len(source), device=source.device))
+
+    def step(self, tokens: Tensor, memory: "Memory") -> Tensor:
+        """The scores of the word after these, one a row, (R,): (R, target_words). The memory goes on."""
+        tokens = checked_tokens("tokens", tokens, self.target_words, "(R,)")
+        return self.output(self._write(tokens[:, None], memory)).squeeze(1)
+
+    def weights(
+        self, source: Tensor, target: Tensor, *, source_lengths: Any = None, target_lengths: Any = None
+    ) -> dict[str, list[Tensor]]:
+        """What is taken from where: "cross" [(B, 1, T, S)] if there is attention, "encoder" [(B, 1, S, S)] if self-attention."""
+        found = {}
+        if isinstance(self.encoder, Contextual):
+            own = weights_of({"all": [self.encoder.attention]}, lambda: self._read(source, source_lengths))["all"]
+            found["encoder"] = [weights[:, None] for weights in own]
+        if self.attention is not None:
+            memory = self.start(source, source_lengths=source_lengths)
+            words = self.target_embedding(checked_tokens("target", target, self.target_words, "(B, T)"))
+            first = _top(memory.state)[:, None]
+            states, _ = self._decoded(words, memory)
+            asking = states if self.score_with == "current" else torch.cat([first, states[:, :-1]], dim=1)
+            weights = self.attention.weights(asking, memory.source)
+            lengths = None if target_lengths is None else checked_lengths(target_lengths, weights)
+            found["cross"] = [blanked(weights, lengths)[:, None]]
+        return found
+
+    def _read(self, source: Tensor, lengths: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The encoder's states (B, S, features), the last one (B, ends), and the lengths, checked."""
+        words = self.source_embedding(checked_tokens("source", source, self.source_words, "(B, S)"))
+        lengths = None if lengths is None else checked_lengths(lengths, words)
+        states, last = self.encoder(words) if lengths is None else run(self.encoder, words, (), {}, lengths, axis=-2)
+        hidden = last[0] if isinstance(last, tuple) else last  # (layers · directions, B, width)
+        directions = 2 if self.config["bidirectional"] else 1
+        return self.dropout(states), hidden[-directions:].movedim(0, 1).flatten(1), lengths
+
+    def _first_state(self, end: Tensor) -> Any:
+        """s_0 = tanh(W_0 h_end), as torch's recurrent layers take it: (layers, B, width), for an LSTM a pair of these."""
+        layers, width = self.decoder.num_layers, self.decoder.hidden_size
+        first = torch.tanh(self.first_state(end)).unflatten(-1, (-1, layers, width))  # (B, 1 or 2, layers, width)
+        parts = tuple(part.contiguous() for part in first.movedim(0, 2))
+        return parts if len(parts) == 2 else parts[0]
+
+    def _write(self, target: Tensor, memory: "Memory") -> Tensor:
+        """The states (B, T, width) that the output reads, for these words; the memory goes on behind them."""
+        words = self.target_embedding(target)
+        states, contexts = self._decoded(words, memory)
+        return self.dropout(torch.tanh(self.readout(torch.cat([words, states, contexts], dim=-1))))
+
+    def _decoded(self, words: Tensor, memory: "Memory") -> tuple[Tensor, Tensor]:
+        """The decoder's states s_i (B, T, width) and contexts c_i (B, T, features)."""
+        if self.attention is None:
+            contexts = memory.source[:, None].expand(-1, words.shape[1], -1)
+            states, memory.state = self.decoder(torch.cat([words, contexts], dim=-1), memory.state)
+            return states, contexts
+        if self.score_with == "current":
+            states, memory.state = self.decoder(words, memory.state)
+            return states, self.attention(states, memory.source)
+        states, contexts = [], []
+        for word in words.unbind(1):  # (B, width)
+            context = self.attention(_top(memory.state), memory.source)  # (B, features)
+            state, memory.state = self.decoder(torch.cat([word, context], dim=-1)[:, None], memory.state)
+            states.append(state)
+            contexts.append(context)
+        return torch.cat(states, dim=1), torch.stack(contexts, dim=1)
+
+    def _tie(self, tied: str | None) -> None:
+        check.one_of("tied", tied, (None, "target", "all"))
+        if tied == "all" and self.source_words != self.target_words:
+            raise InputError(
+                'tied="all" is for one vocabulary of both languages',
+                got=f"{self.source_words} source words and {self.target_words} target words",
+                cure='use tied="target", or make one vocabulary of both',
+            )
+        if tied is not None:
+            self.output.weight = self.target_embedding.table.weight
+        if tied == "all":
+            self.source_embedding.table.weight = self.target_embedding.table.weight
+
+
+@dataclass
+class Memory:
+    """What a decoder keeps from step to step: what it has of the source, its state, and which source each of its R rows writes of."""
+
+    source: Any  # `Prepared`: the encoder's states, projected once; without attention h_end (R, ends)
+    state: Any  # (layers, R, width); of an LSTM a pair of them
+    rows: Tensor  # (R,)
+
+    def reorder(self, indices: Any) -> None:
+        """Let row i go on from what is now row indices[i], as beam search asks; there may be more rows than before, or fewer."""
+        picked = torch.as_tensor(indices, device=self.rows.device)
+        self.state = tuple(part[:, picked] for part in self.state) if isinstance(self.state, tuple) else self.state[:, picked]
+        rows = self.rows[picked]
+        if torch.equal(rows, self.rows):  # each row stays with its source, as a beam's do: nothing of that has to be moved
+            return
+        self.rows = rows
+        if isinstance(self.source, Tensor):
+            self.source = self.source[picked]
+        else:
+            key, value, lengths = self.source
+            self.source = Prepared(key[picked], value[picked], None if lengths is None else lengths[picked])
+
+
+def _top(state: Any) -> Tensor:
+    """The state of the uppermost layer, (B, width)."""
+    return (state[0] if isinstance(state, tuple) else state)[-1]

@@ -1,0 +1,191 @@
+"""The Transformer: an encoder reads the source, a decoder writes the target word by word, both made of attention."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from overt.errors import InputError
+from overt.layers import KVCache, Prepared
+from overt.layers.inputs import widths
+from overt.layers.padding import blanked
+from overt.models.attention_weights import weights_of
+from overt.models.building import arguments
+from overt.models.memory import Memory
+from overt.models.tokens import checked_tokens, needed_lengths
+from overt.models.transformer_encoder import TransformerEncoder
+from overt.models.transformer_layers import AT_THE_BOTTOM, DecoderLayer, TokenEmbedding
+
+
+class Transformer(nn.Module):
+    """An encoder and a decoder: the probability of each target word, given the source and the target words before it.
+
+        memory = encoder(source)        states = decoder(target, memory)        scores = W_out · states
+
+    Vaswani et al. 2017, section 3; the softmax over the scores is left to the loss. `positions` are "sinusoidal", "learned" (for
+    `longest` places), "rotary", "alibi", "relative" or None; `norm` is "pre" or "post"; `kv_heads`, a divisor of `heads`, shares
+    keys and values among heads. `tied="all"` makes one matrix of both embeddings and W_out (section 3.4; equal vocabularies),
+    "target" of the decoder's embedding and W_out, None keeps three.
+
+    Shapes: source (B, S) and target (B, T) of whole numbers, the target with its start token first; lengths (B,) where rows end
+    in padding; → scores (B, T, target_words). What stands in padding reaches no other position.
+
+    >>> model = Transformer(100, 100, width=16, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=32)
+    >>> model(torch.tensor([[5, 7, 2]]), torch.tensor([[1, 8, 9, 4]])).shape
+    torch.Size([1, 4, 100])
+    """
+
+    def __init__(
+        self,
+        source_words: int,
+        target_words: int,
+        width: int = 512,
+        heads: int = 8,
+        encoder_layers: int = 6,
+        decoder_layers: int = 6,
+        feed_forward: int = 2048,
+        *,
+        kv_heads: int | None = None,
+        positions: str | None = "sinusoidal",
+        norm: str = "pre",
+        activation: str = "relu",
+        dropout: float = 0.1,
+        attention_dropout: float = 0.0,
+        tied: str | None = "target",
+        longest: int = 512,
+    ):
+        super().__init__()
+        self.config = arguments(locals())
+        shared = {
+            "kv_heads": kv_heads,
+            "positions": positions,
+            "norm": norm,
+            "activation": activation,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "longest": longest,
+        }
+        self.encoder = TransformerEncoder(source_words, width, heads, encoder_layers, feed_forward, **shared)
+        self.decoder = TransformerDecoder(target_words, width, heads, decoder_layers, feed_forward, **shared)
+        self.output = nn.Linear(width, target_words, bias=False)
+        nn.init.normal_(self.output.weight, std=width**-0.5)
+        self._tie(tied)
+
+    def forward(
+        self,
+        source: Tensor,
+        target: Tensor,
+        *,
+        source_lengths: Tensor | None = None,
+        target_lengths: Tensor | None = None,
+    ) -> Tensor:
+        """The scores of the word that follows each target word, all at once, as training asks: (B, T, target_words)."""
+        return self.output(self.states(source, target, source_lengths=source_lengths, target_lengths=target_lengths))
+
+    def states(
+        self,
+        source: Tensor,
+        target: Tensor,
+        *,
+        source_lengths: Tensor | None = None,
+        target_lengths: Tensor | None = None,
+    ) -> Tensor:
+        """What `output` makes scores of: (B, T, width). Beyond `target_lengths` they mean nothing; nothing before depends on them."""
+        return self.decoder(target, self._read(source, source_lengths))
+
+    @torch.no_grad()
+    def weights(
+        self,
+        source: Tensor,
+        target: Tensor,
+        *,
+        source_lengths: Tensor | None = None,
+        target_lengths: Tensor | None = None,
+    ) -> dict[str, list[Tensor]]:
+        """What every head takes from where, a layer at a time, zeros at padding.
+
+        "encoder" (B, H, S, S), "decoder" (B, H, T, T) and "cross" (B, H, T, S): each a list with a tensor a layer.
+        """
+        asked: dict[str, Any] = {
+            "encoder": [layer.attention for layer in self.encoder.layers],
+            "decoder": [layer.self_attention for layer in self.decoder.layers],
+            "cross": [layer.cross_attention for layer in self.decoder.layers],
+        }
+        own = needed_lengths(target_lengths, target)
+        found = weights_of(asked, lambda: self.states(source, target, source_lengths=source_lengths))
+        return {name: [blanked(each, own) if name != "encoder" else each for each in found[name]] for name in found}
+
+    def start(self, source: Tensor, *, source_lengths: Tensor | None = None) -> Memory:
+        """Read the source, and keep what writing asks of it."""
+        return Memory(len(source), len(self.decoder.layers), self._read(source, source_lengths))
+
+    def step(self, tokens: Tensor, memory: Memory) -> Tensor:
+        """The scores of the next word of each row, after the last one (R,): (R, target_words). The memory goes on by a word."""
+        tokens = checked_tokens("tokens", tokens, self.decoder.words, "(R,)")
+        return self.output(self.decoder(tokens[:, None], memory.source, memory.caches))[:, 0]
+
+    def _read(self, source: Tensor, lengths: Tensor | None) -> list[Prepared]:
+        """The source, as the keys and values of each layer's cross-attention."""
+        states = self.encoder(source, lengths=lengths)
+        return self.decoder.prepare(states, needed_lengths(lengths, source))
+
+    def _tie(self, tied: str | None) -> None:
+        source, target = self.encoder.embedding.table, self.decoder.embedding.table
+        if tied not in ("all", "target", None):
+            raise InputError('tied is "all", "target" or None', got=repr(tied), cure="say which matrices are one")
+        if tied == "all" and source.weight.shape != target.weight.shape:
+            raise InputError(
+                "one matrix for source, target and output needs one vocabulary for both languages",
+                got=f"source_words={source.num_embeddings}, target_words={target.num_embeddings}",
+                cure='use joint tokens, or tied="target"',
+            )
+        if tied is not None:
+            self.output.weight = target.weight
+        if tied == "all":
+            source.weight = target.weight
+
+
+class TransformerDecoder(nn.Module):
+    """Target words that know those before them and the source: embeddings, then `DecoderLayer`s. The arguments are `Transformer`'s.
+
+    Shapes: tokens (B, n), the source `prepare(states, lengths)` → (B, n, width).
+    """
+
+    def __init__(
+        self,
+        words: int,
+        width: int,
+        heads: int,
+        layers: int,
+        feed_forward: int,
+        *,
+        positions: str | None,
+        norm: str,
+        dropout: float,
+        longest: int,
+        **others: Any,
+    ):
+        super().__init__()
+        widths("TransformerDecoder", layers=layers)
+        self.words = words
+        self.embedding = TokenEmbedding(words, width, positions, dropout, longest)
+        inside = None if positions in AT_THE_BOTTOM else positions
+        self.layers = nn.ModuleList(
+            DecoderLayer(width, heads, feed_forward, positions=inside, norm=norm, dropout=dropout, **others)
+            for _ in range(layers)
+        )
+        self.norm = nn.LayerNorm(width) if norm == "pre" else nn.Identity()
+
+    def prepare(self, states: Tensor, lengths: Tensor | None = None) -> list[Prepared]:
+        """The encoder's states (B, S, width) as each layer's keys and values, projected once."""
+        return [layer.cross_attention.prepare(states, lengths=lengths) for layer in self.layers]  # type: ignore[operator]
+
+    def forward(self, tokens: Tensor, source: Sequence[Prepared], caches: Sequence[KVCache] | None = None) -> Tensor:
+        """The states of all tokens; with `caches`, one a layer, the tokens go on from those before."""
+        tokens = checked_tokens("target", tokens, self.words)
+        places = None if caches is None else caches[0].places(tokens.shape[1], tokens.device)
+        x = self.embedding(tokens, places)
+        for layer, prepared, cache in zip(self.layers, source, caches or [None] * len(self.layers), strict=True):
+            x = layer(x, prepared, cache=cache)
+        return self.norm(x)

@@ -1,0 +1,79 @@
+"""The encoder of a Transformer: words in, a vector for each in its context out."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from overt.layers import KVCache
+from overt.layers.inputs import widths
+from overt.models.building import arguments
+from overt.models.tokens import checked_tokens, needed_lengths
+from overt.models.transformer_layers import AT_THE_BOTTOM, EncoderLayer, TokenEmbedding
+
+
+class TransformerEncoder(nn.Module):
+    """Token embeddings, then layers of self-attention and feed-forward, one on the other.
+
+        x_0 = embedding(tokens)        x_l = layer_l(x_(l−1))        states = norm(x_L), with norm="post" x_L
+
+    Vaswani et al. 2017, section 3.1. `positions` are "sinusoidal", "learned" (for `longest` places), "rotary", "alibi", "relative" or
+    None; `kv_heads`, a divisor of `heads`, is how many heads of keys and values there are. With `causal` each position sees only
+    those before it: the body of a language model.
+
+    Shapes: tokens (B, n) whole numbers from 0 to words − 1, lengths (B,) → states (B, n, width). What stands beyond a length is
+    padding, and no other position sees it. Raises InputError and KindError for tokens that do not fit.
+
+    >>> import torch
+    >>> encoder = TransformerEncoder(100, width=16, heads=2, layers=2, feed_forward=32)
+    >>> encoder(torch.tensor([[5, 7, 2], [9, 2, 0]]), lengths=torch.tensor([3, 2])).shape
+    torch.Size([2, 3, 16])
+    """
+
+    def __init__(
+        self,
+        words: int,
+        width: int = 512,
+        heads: int = 8,
+        layers: int = 6,
+        feed_forward: int = 2048,
+        *,
+        kv_heads: int | None = None,
+        positions: str | None = "sinusoidal",
+        norm: str = "pre",
+        activation: str = "relu",
+        dropout: float = 0.1,
+        attention_dropout: float = 0.0,
+        causal: bool = False,
+        longest: int = 512,
+    ):
+        super().__init__()
+        self.config = arguments(locals())
+        widths("TransformerEncoder", layers=layers)
+        self.words = words
+        self.embedding = TokenEmbedding(words, width, positions, dropout, longest)
+        self.layers = nn.ModuleList(
+            EncoderLayer(
+                width,
+                heads,
+                feed_forward,
+                norm=norm,
+                activation=activation,
+                dropout=dropout,
+                attention_dropout=attention_dropout,
+                kv_heads=kv_heads,
+                positions=None if positions in AT_THE_BOTTOM else positions,
+                causal=causal,
+            )
+            for _ in range(layers)
+        )
+        self.norm = nn.LayerNorm(width) if norm == "pre" else nn.Identity()
+
+    def forward(self, tokens: Tensor, *, lengths: Tensor | None = None, caches: Sequence[KVCache] | None = None) -> Tensor:
+        """The states of all tokens; with `caches`, one a layer, the tokens go on from those before (causal models only)."""
+        tokens = checked_tokens("tokens", tokens, self.words)
+        lengths = needed_lengths(lengths, tokens)
+        places = None if caches is None else caches[0].places(tokens.shape[1], tokens.device)
+        x = self.embedding(tokens, places)
+        for layer, cache in zip(self.layers, caches or [None] * len(self.layers), strict=True):
+            x = layer(x, lengths=lengths, cache=cache)
+        return self.norm(x)
