@@ -1,0 +1,111 @@
+"""`overt evaluate`: a finished model's scores on a test set."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from overt.cli.explain import busy, needs_torch
+from overt.cli.train import score_lines
+from overt.errors import InputError
+from overt.lens.letters import Ink, Piece, bar
+
+_LONGEST_BAR = 40
+
+
+def evaluate(
+    recipe: Annotated[Path | None, typer.Argument(help="A recipe: its test set, and its run's model.")] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="The folder that overt train left. (default: runs/ and the recipe's name)")
+    ] = None,
+    source: Annotated[Path | None, typer.Option(help="A text, one sentence a line, in place of a recipe's test set.")] = None,
+    reference: Annotated[Path | None, typer.Option(help="Its translation, line by line.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The folder that the recipe's data are in.")] = None,
+    beam: Annotated[int | None, typer.Option(help="How many translations are kept. (default: the recipe's, or 5)")] = None,
+) -> None:
+    """Score a finished model: overt evaluate RECIPE, or overt evaluate --model FOLDER --source FILE --reference FILE."""
+    _check(recipe, model, source, reference)
+    needs_torch()
+    if data is not None:
+        os.environ["OVERT_DATA"] = str(data)
+    with busy("reading the model and the test set …"):
+        task, network = _of_recipe(recipe, model, beam) if recipe else _of_files(model, source, reference, beam)
+    with busy("answering the test set …"):
+        scores = task.test(network)
+    console = Console(highlight=False)
+    for line in [*task.corpus.notes, *score_lines(scores)]:
+        console.print(Piece(lambda ink, line=line: ink.prose(line, lead="")))
+    if "by_length" in scores:
+        console.print()
+        console.print(Piece(lambda ink: _by_length(scores["by_length"], ink)))
+
+
+def _check(recipe: Path | None, model: Path | None, source: Path | None, reference: Path | None) -> None:
+    """Refuse anything but a recipe, or a model with two files."""
+    files = [name for name, given in (("--source", source), ("--reference", reference)) if given is not None]
+    if recipe is not None and files:
+        raise InputError("a test set is a recipe's or two files", got=f"a recipe and {files[0]}", cure="leave out one of them")
+    if recipe is None and (model is None or len(files) < 2):
+        raise InputError(
+            "evaluate needs a model and a test set",
+            got=" and ".join([*(["--model"] if model else []), *files]) or "neither",
+            cure="pass a recipe, or --model FOLDER --source FILE --reference FILE",
+        )
+
+
+def _of_recipe(path: Path, folder: Path | None, beam: int | None) -> tuple[Any, Any]:
+    """The recipe's task, and its finished model."""
+    from overt.learn.model_folder import load_model
+    from overt.learn.recipe import read_recipe
+    from overt.learn.tasks import task_of
+    from overt.learn.translator import finished_folder
+
+    recipe, folder = read_recipe(path), folder or Path("runs") / path.stem
+    finished = finished_folder(folder)
+    if finished is None:
+        raise InputError("a run is evaluated when it has a model", got=f"none in {folder}", cure=f"run: overt train {path}")
+    model, _, _ = load_model(finished)
+    recipe = replace(recipe, decoding=replace(recipe.decoding, beam=beam)) if beam is not None else recipe
+    # The model's own tokens: those that would be learned of the data may differ.
+    task, _ = task_of(recipe, finished)
+    if not task.corpus.test:
+        raise InputError("the recipe names a test set", got=f"none in {path}", cure="name one in [data], or hold one out")
+    return task, model
+
+
+def _of_files(folder: Path | None, source: Path | None, reference: Path | None, beam: int | None) -> tuple[Any, Any]:
+    """A task whose test set is two files, and the model."""
+    from overt.learn.corpora import read_corpus
+    from overt.learn.settings import Data, Decoding, Recipe
+    from overt.learn.translation import Translation
+    from overt.learn.translator import Translator
+
+    assert folder is not None
+    assert source is not None
+    assert reference is not None
+    corpus = read_corpus(Data(train=(str(source.resolve()), str(reference.resolve()))))
+    translator = Translator.load(folder)
+    recipe = Recipe(decoding=Decoding() if beam is None else Decoding(beam=beam))
+    return Translation(corpus._replace(test=corpus.train), translator.tokenizer, recipe), translator.model
+
+
+def _by_length(parts: list[dict[str, Any]], ink: Ink) -> Iterable[Text]:
+    """BLEU against the length of the source, a row for each part of the test set."""
+    most = max((part["bleu"] for part in parts), default=0.0)
+    yield ink.line(ink.text("BLEU by the length of the source", "bold"))
+    rows = [[ink.text(head, "dim") for head in ("words", "rows", "BLEU", "")]]
+    for part in parts:
+        words = f"{part['shortest']} to {part['longest']}" if part["shortest"] < part["longest"] else str(part["longest"])
+        cells = (
+            words,
+            str(part["rows"]),
+            f"{part['bleu']:.1f}",
+            bar(part["bleu"], max(most, 1.0), min(_LONGEST_BAR, ink.width - 30)),
+        )
+        rows.append([ink.text(cell) for cell in cells])
+    yield from ink.table(rows, [True, True, True, False])

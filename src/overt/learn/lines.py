@@ -1,0 +1,70 @@
+"""Lines of text files: plain, gzip or zip, and an error that says where a file is not text."""
+
+import gzip
+import zipfile
+import zlib
+from pathlib import Path
+
+from overt.errors import InputError
+
+
+def read_lines(path: str | Path, encoding: str = "utf-8") -> list[str]:
+    r"""The lines of a file, without their ends; of a .gz, and of the one text in a .zip (names that begin with _ do not count).
+
+    Only a newline ends a line, so that two files stay aligned whatever other separators their sentences hold. Raises InputError
+    for a file that is not there, is cut short, or is not text of that encoding, with the byte and its line.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "two.txt"
+    >>> _ = path.write_bytes("un\r\ndeux\u2028trois".encode())
+    >>> read_lines(path)
+    ['un', 'deux\u2028trois']
+    """
+    return lines_of(path, _content(Path(path)), encoding)
+
+
+def lines_of(name: str | Path, content: bytes, encoding: str = "utf-8") -> list[str]:
+    r"""The lines of bytes that were read already; `name` says of what in an error.
+
+    >>> lines_of("the input", b"un\n\ndeux\n")
+    ['un', '', 'deux']
+    """
+    text = _decoded(name, content, encoding)
+    lines = text.removesuffix("\n").split("\n") if text else []
+    return [line.removesuffix("\r") for line in lines]
+
+
+def _content(path: Path) -> bytes:
+    try:
+        if path.suffix == ".gz":
+            return gzip.decompress(path.read_bytes())
+        return _zipped(path) if path.suffix == ".zip" else path.read_bytes()
+    except (EOFError, zlib.error, zipfile.BadZipFile, gzip.BadGzipFile) as error:
+        raise InputError(f"{path} is a whole {path.suffix} file", got=str(error), cure="fetch it again") from error
+    except OSError as error:
+        raise InputError(
+            f"{path} is a file that can be read", got=error.strerror or str(error), cure="check its name"
+        ) from error
+
+
+def _zipped(path: Path) -> bytes:
+    with zipfile.ZipFile(path) as archive:
+        texts = [name for name in archive.namelist() if not Path(name).name.startswith("_") and not name.endswith("/")]
+        if len(texts) != 1:
+            raise InputError(f"{path} holds one text", got=", ".join(texts) or "none", cure="unpack it and name the file")
+        return archive.read(texts[0])
+
+
+def _decoded(path: str | Path, content: bytes, encoding: str) -> str:
+    try:
+        return content.removeprefix(b"\xef\xbb\xbf").decode(encoding)
+    except LookupError as error:
+        raise InputError("an encoding is one that Python knows", got=repr(encoding), cure='say "utf-8" or "latin-1"') from error
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        line, column = before.count(b"\n") + 1, len(before) - (before.rfind(b"\n") + 1) + 1
+        raise InputError(
+            f"{path} is {encoding.upper()} text",
+            got=f"the byte 0x{content[error.start]:02x} on line {line}, its byte {column}",
+            cure='convert it, or name its encoding: encoding = "latin-1"',
+        ) from error

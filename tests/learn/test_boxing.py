@@ -1,0 +1,88 @@
+import copy
+import json
+import re
+
+import pytest
+from safetensors.torch import load_file
+
+from overt.errors import InputError
+from overt.learn import boxing
+from overt.learn.boxing import box, card
+from overt.learn.model_folder import save_model
+from overt.learn.translator import Translator
+from translators import ENGLISH, FRENCH, by_heart
+
+RESULTS = {
+    "recipe": "small.toml", "recipe_text": "[training]\nupdates = 812\n", "command": "overt train small.toml", "seed": 17,
+    "updates": 812, "tokens": 345678, "seconds": 7260.0, "stopped_early": False, "hardware": "A Processor", "processes": 1,
+    "threads": 2, "software": {"python": "3.11.1", "overt": "0.1.0", "torch": "2.9.0"}, "parameters": 54321,
+    "examples": {"train": 91234, "valid": 1301, "test": 2602},
+    "data": {"train": ["pairs.zip"], "held_out": [1001, 2002], "origin": "somewhere"},
+    "notes": ["train: 3 of 95137 lines are left out"], "decoding": {"beam": 6},
+    "test": {"rows": 2602, "sources": 2002, "bleu": 46.789, "bleu_signature": "nrefs:1|tok:13a", "chrf": 65.432,
+             "chrf_signature": "nc:6", "by_length": [{"shortest": 1, "longest": 4, "rows": 700, "bleu": 55.51}]},
+}  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = tmp_path / "run"
+    save_model(folder / "model", by_heart().model, by_heart().tokenizer)
+    (folder / "results.json").write_text(json.dumps(RESULTS))
+    return folder
+
+
+def test_a_box_holds_half_the_weights_and_translates_the_same(run, tmp_path):
+    box(run, tmp_path / "box", title="A to B", attribution="From C.")
+    assert sorted(path.name for path in (tmp_path / "box").iterdir()) == [
+        "CARD.md", "config.json", "model.safetensors", "tokenizer.json",
+    ]  # fmt: skip
+    assert {str(tensor.dtype) for tensor in load_file(tmp_path / "box" / "model.safetensors").values()} == {"torch.float16"}
+    assert [each.text for each in Translator.load(tmp_path / "box").translate(ENGLISH)] == FRENCH
+
+
+def test_every_number_of_a_card_is_the_runs():
+    told = card(RESULTS, "A to B", "From C.")
+    own = {"256", "1", "2", "6", "13"}  # SHA-256, and the names that signatures are made of
+    known = [*re.findall(r"\d+(?:\.\d+)?", json.dumps(RESULTS)), "46.79", "65.43", "55.5", "2", "1"]
+    numbers = re.findall(r"\d+(?:\.\d+)?", told.replace(",", ""))
+    assert set(numbers) - set(known) - own - {"16", "32"} == set()  # float16, float32
+    for part in (
+        "46.79",
+        "65.43",
+        "nrefs:1|tok:13a",
+        "91,234",
+        "2 hours 1 minutes",
+        "A Processor",
+        "seed: 17",
+        "54,321",
+        "updates = 812",
+    ):
+        assert part in told
+
+
+def test_a_card_changes_with_the_results():
+    other = copy.deepcopy(RESULTS)
+    other["test"]["bleu"] = 12.345
+    assert "12.35" in card(other, "", "") or "12.34" in card(other, "", "")
+    assert "46.79" not in card(other, "", "")
+
+
+def test_a_run_without_results_is_refused(run, tmp_path):
+    (run / "results.json").unlink()
+    with pytest.raises(InputError, match=r"results.json holds the run's scores; got No such file"):
+        box(run, tmp_path / "box", title="", attribution="")
+
+
+def test_a_run_without_a_test_is_refused(run, tmp_path):
+    (run / "results.json").write_text(json.dumps({**RESULTS, "test": None}))
+    with pytest.raises(InputError, match=r"has scores on a test set; got none in .*To mend it, hold one out in \[data\]"):
+        box(run, tmp_path / "box", title="", attribution="")
+
+
+def test_a_box_that_is_too_large_is_refused_and_the_one_before_stays(run, tmp_path, monkeypatch):
+    box(run, tmp_path / "box", title="first", attribution="")
+    monkeypatch.setattr(boxing, "LARGEST", 1000)
+    with pytest.raises(InputError, match="a box has at most 1,000 bytes; got"):
+        box(run, tmp_path / "box", title="second", attribution="")
+    assert (tmp_path / "box" / "CARD.md").read_text().startswith("# first")

@@ -1,0 +1,120 @@
+"""Checkpoints are whole or not there, and whatever was done to one of them is found."""
+
+import json
+import resource
+
+import pytest
+import torch
+
+from overt.errors import InputError
+from overt.learn import checkpoint as checkpoints
+from overt.learn.averaging import averaged
+from overt.learn.checkpoint import Checkpoint
+
+
+def some(value=1.0, **state):
+    return Checkpoint({"weight": torch.full((3, 2), value)}, {"weight/step": torch.tensor(7.0)}, {"update": 1, **state})
+
+
+def test_what_is_read_is_what_was_written(tmp_path):
+    path = checkpoints.write(tmp_path, 500, some(best=0.1, best_update=None))
+    assert sorted(file.name for file in path.iterdir()) == ["model.safetensors", "optimizer.safetensors", "state.json"]
+    found = checkpoints.read(path)
+    assert torch.equal(found.model["weight"], torch.ones(3, 2))
+    assert found.optimizer["weight/step"] == 7
+    assert (found.state["best"], found.state["best_update"]) == (0.1, None)
+
+
+def test_checkpoints_are_listed_in_the_order_of_their_updates(tmp_path):
+    for update in (999_999, 1_000_000, 5):
+        checkpoints.write(tmp_path, update, some())
+    assert [path.name for path in checkpoints.written(tmp_path)] == ["000005", "999999", "1000000"]
+
+
+def test_the_latest_are_kept_and_the_best_besides(tmp_path):
+    for update in range(6):
+        checkpoints.write(tmp_path, update, some())
+    checkpoints.keep(tmp_path, 2, besides=1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000001", "000004", "000005"]
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def change(path):
+    content = bytearray(path.read_bytes())
+    content[-2] ^= 1
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
+@pytest.mark.parametrize("harm", [cut, change, lambda path: path.unlink(), lambda path: path.write_bytes(b"")], ids=range(4))
+def test_a_damaged_file_is_named_with_what_to_do(tmp_path, name, harm):
+    checkpoints.write(tmp_path, 4, some())
+    path = checkpoints.write(tmp_path, 8, some())
+    harm(path / name)
+    message = rf"000008/{name} is damaged; got .*\. To mend it, remove the folder .*000008: training goes on from 000004\."
+    with pytest.raises(InputError, match=message):
+        checkpoints.read(path)
+
+
+def test_the_only_checkpoint_damaged_means_from_the_beginning(tmp_path):
+    path = checkpoints.write(tmp_path, 8, some())
+    cut(path / "model.safetensors")
+    with pytest.raises(InputError, match="remove the folder .*: training begins anew"):
+        checkpoints.read(path)
+
+
+def test_a_changed_number_in_the_state_is_found(tmp_path):
+    path = checkpoints.write(tmp_path, 8, some())
+    state = json.loads((path / "state.json").read_text())
+    (path / "state.json").write_text(json.dumps({**state, "update": 2}))
+    with pytest.raises(InputError, match="state.json is damaged; got its content was changed"):
+        checkpoints.read(path)
+
+
+def test_a_checkpoint_of_a_newer_overt_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints, "FORMAT", 2)
+    path = checkpoints.write(tmp_path, 8, some())
+    monkeypatch.setattr(checkpoints, "FORMAT", 1)
+    with pytest.raises(InputError, match=r"reads checkpoints of format 1; got format 2 in .*\. To mend it, update overt"):
+        checkpoints.read(path)
+
+
+@pytest.fixture
+def little_room():
+    """Files of this process end after 4,096 bytes, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_is_said_and_leaves_the_last_checkpoint_alone(tmp_path, little_room):
+    path = checkpoints.write(tmp_path, 4, some())
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    large = Checkpoint({"weight": torch.ones(2000)}, {}, {"update": 8})
+    message = r"000008 cannot be written; got File too large\. To mend it, make room .*: it goes on from update 4\."
+    with pytest.raises(InputError, match=message):
+        checkpoints.write(tmp_path, 8, large)
+    assert [path.name for path in tmp_path.iterdir()] == ["000004"]
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+
+
+def test_an_average_is_the_mean_of_the_weights(tmp_path):
+    paths = [checkpoints.write(tmp_path, update, some(value)) for update, value in ((1, 0.0), (2, 1.0), (3, 5.0))]
+    found = averaged(paths)["weight"]
+    assert found.dtype == torch.float32
+    assert torch.equal(found, torch.full((3, 2), 2.0))
+
+
+def test_an_average_takes_counters_from_the_last(tmp_path):
+    held = [Checkpoint({"seen": torch.tensor(count)}, {}, {"update": count}) for count in (3, 8)]
+    paths = [checkpoints.write(tmp_path, each.state["update"], each) for each in held]
+    assert averaged(paths)["seen"] == 8
+
+
+def test_an_average_of_nothing_is_refused():
+    with pytest.raises(InputError, match="an average is of one checkpoint or more; got none"):
+        averaged([])

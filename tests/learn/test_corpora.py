@@ -1,0 +1,199 @@
+"""Files become examples, and files that do not fit say where."""
+
+import gzip
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from overt.errors import InputError
+from overt.learn.corpora import Example, hold_out, joined, read_corpus, spread
+from overt.learn.lines import read_lines
+from overt.learn.settings import Data
+
+DATA = Path(os.environ.get("OVERT_DATA", Path(__file__).parents[3] / "shared" / "data"))
+on_data = pytest.mark.skipif(not (DATA / "tatoeba").is_dir(), reason=f"needs the public data sets, which are not in {DATA}")
+
+
+def two_files(folder, source: str, target: str, **options) -> Data:
+    (folder / "a.en").write_text(source)
+    (folder / "a.de").write_text(target)
+    return Data(folder=str(folder), train=("a.en", "a.de"), **options)
+
+
+def one_file(folder, text: str, **options) -> Data:
+    (folder / "a.txt").write_text(text)
+    return Data(folder=str(folder), train=("a.txt",), **options)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.zip"])
+def test_lines_are_the_same_whatever_the_file_is_packed_in(tmp_path, name):
+    path, content = tmp_path / name, b"eins\r\nzwei\n"
+    if name.endswith(".zip"):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("_about.txt", "no text of ours")
+            archive.writestr("a.txt", content)
+    else:
+        path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert read_lines(path) == ["eins", "zwei"]
+
+
+def test_a_byte_that_is_not_utf8_is_named_with_its_line(tmp_path):
+    (tmp_path / "a.txt").write_bytes("gut\nschön\n".encode() + b"caf\xe9\n")
+    with pytest.raises(InputError) as found:
+        read_lines(tmp_path / "a.txt")
+    assert str(found.value) == (
+        f"{tmp_path}/a.txt is UTF-8 text; got the byte 0xe9 on line 3, its byte 4. To mend it, convert it, or name its encoding: "
+        'encoding = "latin-1".'
+    )
+
+
+def test_another_encoding_is_read_when_it_is_named(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"caf\xe9\n")
+    assert read_lines(tmp_path / "a.txt", "latin-1") == ["café"]
+
+
+@pytest.mark.parametrize("name", ["a.gz", "a.zip"])
+def test_a_packed_file_that_is_cut_short_says_so(tmp_path, name):
+    (tmp_path / name).write_bytes(gzip.compress(b"one line\n" * 100)[:-12])
+    with pytest.raises(InputError, match=f"{name} is a whole {name[1:]} file"):
+        read_lines(tmp_path / name)
+
+
+def test_unequal_line_counts_name_both_files(tmp_path):
+    with pytest.raises(InputError) as found:
+        read_corpus(two_files(tmp_path, "one\ntwo\nthree\n", "eins\nzwei\n"))
+    assert f"got {tmp_path}/a.en of 3 and {tmp_path}/a.de of 2 lines" in str(found.value)
+
+
+def test_lines_with_an_empty_side_are_left_out_and_counted_and_the_others_stay_aligned(tmp_path):
+    corpus = read_corpus(two_files(tmp_path, "one\n\nthree\nfour\n", "eins\nzwei\n  \nvier\n"))
+    assert corpus.train == [Example("one", "eins"), Example("four", "vier")]
+    assert corpus.notes == ["train: 2 of 4 lines are left out, since one side is empty"]
+
+
+def test_a_line_ends_at_a_newline_only(tmp_path):
+    corpus = read_corpus(two_files(tmp_path, "one\u2028half\x85\ntwo\n", "eins\nzwei\n"))
+    assert [example.wanted for example in corpus.train] == ["eins", "zwei"]
+
+
+def test_a_split_without_examples_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"train holds at least one example; got none in a\.en, a\.de"):
+        read_corpus(two_files(tmp_path, "\n\n", "\n\n"))
+
+
+def test_lines_want_two_files(tmp_path):
+    with pytest.raises(InputError, match=r'train names two files, source and target, where format is "lines"; got a\.txt'):
+        read_corpus(one_file(tmp_path, "one\n"))
+
+
+def test_a_pair_without_a_tab_names_its_line(tmp_path):
+    with pytest.raises(InputError, match=r"a\.txt, line 2: source TAB target; got 'Go'"):
+        read_corpus(one_file(tmp_path, "Run!\tCours !\nGo\n", format="pairs"))
+
+
+def test_of_pairs_the_columns_after_the_second_are_not_read(tmp_path):
+    corpus = read_corpus(one_file(tmp_path, "Go.\tVa !\tCC-BY by someone\n", format="pairs"))
+    assert corpus.train == [Example("Go.", "Va !")]
+
+
+def test_tagged_words_are_read_without_contractions_comments_and_words_left_out(tmp_path):
+    rest = "\t_" * 6
+    text = f"# text = Don't go\n1-2\tDon't\t_\t_{rest}\n1\tDo\tdo\tAUX{rest}\n2\tn't\tnot\tPART{rest}\n2.1\tx\tx\tX{rest}\n3\tgo\tgo\tVERB{rest}\n\n"
+    corpus = read_corpus(one_file(tmp_path, text, format="conllu"))
+    assert corpus.train == [Example(["Do", "n't", "go"], ["AUX", "PART", "VERB"])]
+
+
+def test_tagged_words_without_ten_columns_name_the_line(tmp_path):
+    with pytest.raises(InputError, match=r"a\.txt, line 2: ten columns; got 2"):
+        read_corpus(one_file(tmp_path, "# x\n1\tDo\n", format="conllu"))
+
+
+def test_of_a_label_the_coarse_part_is_taken(tmp_path):
+    corpus = read_corpus(one_file(tmp_path, "HUM:ind Who was he ?\n1 fine\n", format="labels"))
+    assert corpus.train == [Example(["Who", "was", "he", "?"], "HUM"), Example(["fine"], "1")]
+
+
+def test_no_source_that_is_held_out_is_left_in_training_in_other_case_or_punctuation():
+    variants = [f"Word {number}{end}" for number in range(30) for end in (".", "!", "")]
+    examples = [Example(text, f"{text} {version}") for text in [*variants, *map(str.upper, variants)] for version in (1, 2)]
+    train, valid, test = hold_out(examples, 5, 7)
+    numbers = [{example.given.split()[1].strip(".!") for example in part} for part in (train, valid, test)]
+    assert [len(part) for part in numbers] == [18, 5, 7]
+    assert len(set.union(*numbers)) == 30
+    assert len(train) + len(valid) + len(test) == len(examples)
+
+
+def test_what_is_held_out_does_not_follow_from_the_order_of_the_file():
+    examples = [Example(f"word {number}", "x") for number in range(50)]
+    forward, backward = hold_out(examples, 3, 4), hold_out(examples[::-1], 3, 4)
+    assert [set(part) for part in forward] == [set(part) for part in backward]
+
+
+def test_holding_out_everything_is_refused():
+    with pytest.raises(InputError, match=r"got held_out = \[1, 1\] of 2 different sources"):
+        hold_out([Example("a", "1"), Example("A!", "1"), Example("b", "2")], 1, 1)
+
+
+def test_joined_lines_hold_every_line_at_every_length():
+    examples = [Example(f"s{number}", f"t{number}") for number in range(12)]
+    found = joined(examples, 4, shuffle=True)
+    for count in range(1, 5):
+        rows = [example for example in found if len(example.given.split()) == count]
+        assert sorted(word for example in rows for word in example.given.split()) == sorted(
+            example.given for example in examples
+        )
+        assert all(example.wanted == example.given.replace("s", "t") for example in rows)
+
+
+def test_join_is_for_training_and_test(tmp_path):
+    for split in ("valid", "test"):
+        (tmp_path / f"{split}.en").write_text("one\ntwo\n")
+        (tmp_path / f"{split}.de").write_text("eins\nzwei\n")
+    files = {"valid": ("valid.en", "valid.de"), "test": ("test.en", "test.de")}
+    corpus = read_corpus(two_files(tmp_path, "one\ntwo\n", "eins\nzwei\n", join=2, **files))
+    assert [len(part) for part in corpus[:3]] == [3, 2, 3]
+    assert corpus.test[2] == Example("one two", "eins zwei")
+
+
+def test_a_limit_takes_training_examples_from_all_over_the_file(tmp_path):
+    text = "".join(f"s{number}\tt\n" for number in range(10))
+    corpus = read_corpus(one_file(tmp_path, text, format="pairs", limit=5))
+    assert [example.given for example in corpus.train] == ["s0", "s2", "s4", "s6", "s8"]
+
+
+def test_spread_takes_all_where_there_are_fewer():
+    assert spread([Example("a", "")], 5) == [Example("a", "")]
+
+
+@on_data
+def test_no_english_sentence_of_tatoebas_test_is_in_training(monkeypatch):
+    monkeypatch.setenv("OVERT_DATA", str(DATA))
+    corpus = read_corpus(Data(format="pairs", folder="tatoeba", train=("fra-eng.zip",), held_out=(1000, 2000)))
+
+    def sources(part):
+        return {"".join(filter(str.isalnum, example.given.casefold())) for example in part}
+
+    assert [len(sources(part)) for part in corpus[:3]] == [95540, 1000, 2000]
+    assert not sources(corpus.train) & (sources(corpus.test) | sources(corpus.valid))
+    assert sum(len(part) for part in corpus[:3]) == 142787
+
+
+@on_data
+@pytest.mark.parametrize(
+    ("data", "sizes", "labels"),
+    [
+        (Data(format="conllu", folder="ud-ewt", train=("en_ewt-ud-test.conllu.gz",)), 2077, 17),
+        (Data(format="labels", folder="trec", train=("TREC.train",), encoding="latin-1"), 5452, 6),
+        (Data(format="labels", folder="sst2", train=("stsa.binary.train",)), 6920, 2),
+    ],
+    ids=["ud-ewt", "trec", "sst2"],
+)
+def test_the_public_corpora_have_their_published_sizes(monkeypatch, data, sizes, labels):
+    monkeypatch.setenv("OVERT_DATA", str(DATA))
+    examples = read_corpus(data).train
+    found = {
+        label for example in examples for label in ([example.wanted] if isinstance(example.wanted, str) else example.wanted)
+    }
+    assert (len(examples), len(found)) == (sizes, labels)

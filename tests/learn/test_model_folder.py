@@ -1,0 +1,130 @@
+"""A finished model's folder gives the model back, and says what does not fit."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from overt.errors import InputError
+from overt.learn import load_model, save_model
+from overt.learn.tokenizer import Tokenizer
+from overt.learn.weights import take_weights, weights_of
+from overt.models import TransformerEncoder, build
+
+SENTENCES = ["a bird sings in the tree", "the tree is old", "a cat looks at the bird"]
+
+
+def encoder(words=30):
+    torch.manual_seed(0)
+    return build({"kind": "TransformerEncoder", "words": words, "width": 8, "heads": 2, "layers": 1, "feed_forward": 16})
+
+
+def translator(words):
+    torch.manual_seed(0)
+    sizes = {"source_words": words, "target_words": words, "width": 8, "heads": 2, "feed_forward": 16}
+    return build({"kind": "Transformer", **sizes, "encoder_layers": 1, "decoder_layers": 1, "tied": "all"})
+
+
+@pytest.fixture
+def tokens():
+    return torch.tensor([[5, 6, 7, 2], [8, 9, 2, 0]])
+
+
+def test_the_model_that_comes_back_computes_the_same_to_the_bit(tmp_path, tokens):
+    save_model(tmp_path, model := encoder().eval())
+    found, tokenizer, config = load_model(tmp_path)
+    assert isinstance(found, TransformerEncoder)
+    assert not found.training
+    assert torch.equal(found(tokens), model(tokens))
+    assert tokenizer is None
+    assert config == {"kind": "TransformerEncoder", "config": model.config}
+
+
+def test_a_tied_matrix_is_written_once_and_is_one_matrix_again(tmp_path, tokens):
+    save_model(tmp_path, model := translator(30).eval())
+    found, _, _ = load_model(tmp_path)
+    assert sum(each.numel() for each in weights_of(model).values()) == sum(each.numel() for each in model.parameters())
+    assert torch.equal(found(tokens, tokens), model(tokens, tokens))
+    assert len(list(found.parameters())) == len(list(model.parameters()))
+
+
+def test_the_tokenizer_comes_back_beside_the_model(tmp_path):
+    tokenizer = Tokenizer.learn(SENTENCES, merges=10)
+    save_model(tmp_path, translator(tokenizer.words), tokenizer)
+    _, found, _ = load_model(tmp_path)
+    assert found.encode(SENTENCES[0]) == tokenizer.encode(SENTENCES[0])
+
+
+def test_half_precision_takes_half_the_bytes_and_is_float32_in_memory(tmp_path):
+    model = encoder()
+    save_model(tmp_path / "whole", model)
+    save_model(tmp_path / "half", model, half=True)
+    sizes = [sum(each.nbytes for each in weights_of(load_model(tmp_path / name)[0]).values()) for name in ("whole", "half")]
+    assert sizes[0] == sizes[1]
+    files = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "half")]
+    assert files[1] < 0.7 * files[0]
+    found = load_model(tmp_path / "half")[0].state_dict()
+    for name, tensor in model.state_dict().items():
+        assert found[name].dtype == tensor.dtype
+        torch.testing.assert_close(found[name], tensor, rtol=1e-3, atol=1e-6)
+
+
+def test_what_is_said_besides_is_kept_in_the_config(tmp_path):
+    save_model(tmp_path, encoder(), extra={"languages": ["en", "fr"]})
+    assert load_model(tmp_path)[2]["languages"] == ["en", "fr"]
+
+
+def test_a_vocabulary_of_another_size_is_refused(tmp_path):
+    tokenizer = Tokenizer.learn(SENTENCES, merges=10)
+    save_model(tmp_path, translator(40), tokenizer)
+    words = tokenizer.words
+    message = rf"have one vocabulary; got {words} tokens in tokenizer.json, source_words = 40, target_words = 40 in config.json"
+    with pytest.raises(InputError, match=message):
+        load_model(tmp_path)
+
+
+def test_weights_of_other_shapes_are_refused_with_the_first_that_differs(tmp_path):
+    save_model(tmp_path, encoder(30))
+    held = json.loads((tmp_path / "config.json").read_text())
+    held["config"]["words"] = 31
+    (tmp_path / "config.json").write_text(json.dumps(held))
+    message = r"model.safetensors holds weights of the model's shapes; got .* \(30, 8\) in the file, .*\(31, 8\) in the model\. To mend it"
+    with pytest.raises(InputError, match=message):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("weights", "got"),
+    [
+        ({"weight": torch.ones(1, 2)}, "bias only in the model"),
+        ({"weight": torch.ones(1, 2), "bias": torch.ones(1), "more": torch.ones(1)}, "more only in the file"),
+    ],
+)
+def test_weights_that_are_missing_or_left_over_are_named_and_nothing_is_changed(weights, got):
+    layer = nn.Linear(2, 1)
+    before = layer.weight.clone()
+    with pytest.raises(
+        InputError, match=f"x.safetensors holds the weights of this model; got {got}. To mend it, build the model"
+    ):
+        take_weights(layer, weights, "x.safetensors")
+    assert torch.equal(layer.weight, before)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+@pytest.mark.parametrize(
+    "harm", [lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:-9])], ids=["gone", "cut"]
+)
+def test_a_file_that_is_missing_or_cut_short_is_named(tmp_path, name, harm):
+    save_model(tmp_path, encoder())
+    harm(tmp_path / name)
+    with pytest.raises(InputError, match=rf"{name} is part of a finished model; got .*\. To mend it, copy the folder again"):
+        load_model(tmp_path)
+
+
+def test_a_model_of_the_callers_own_is_saved_and_not_built(tmp_path):
+    save_model(tmp_path, nn.Linear(2, 1))
+    with pytest.raises(
+        InputError, match=r"load_model builds overt's own models; got a Linear in .*\. To mend it, build it yourself"
+    ):
+        load_model(tmp_path)

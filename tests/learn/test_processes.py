@@ -1,0 +1,84 @@
+"""Two processes train as one does: each takes half of the rows, and the gradient is that of all."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from counting import Counting, Model
+from overt.learn import Training, train
+from overt.learn import checkpoint as checkpoints
+from overt.learn.log import read_log
+
+# 40 sequences in batches of 13: the rows do not divide by two, and the last batch of an epoch has one row, for one process.
+SETTINGS = {"accumulate": 2, "learning_rate": 0.01, "warmup": 5, "evaluate_every": 10, "checkpoint_every": 10, "average": 2}
+PROGRAM = f"""
+import sys, torch
+from counting import Counting, Model
+from overt.learn import Training, train
+torch.manual_seed(0)
+result = train(Model(), Counting(rows=13), Training(updates=30, **{SETTINGS}), sys.argv[1])
+print("finished", result.standing.update, result.measures)
+"""
+
+
+def on_two_processes(folder):
+    """Start the program as `torchrun` does; gives what the two processes printed."""
+    (program := folder.parent / "program.py").write_text(PROGRAM)
+    paths = os.pathsep.join(path for path in [str(Path(__file__).parent), *sys.path] if path)
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1"}
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    found = subprocess.run([*start, program, folder], env=environment, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr[-2000:]
+    return found.stdout.splitlines()
+
+
+def on_one_process(folder, updates):
+    torch.manual_seed(0)
+    return train(Model(), Counting(rows=13), Training(updates=updates, **SETTINGS), folder)
+
+
+def entries(folder, name):
+    return [entry[name] for entry in read_log(folder / "log.jsonl") if name in entry]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """The folders of the same run on one process and on two, and what the two printed."""
+    one, two = (tmp_path_factory.mktemp(name) / "run" for name in ("one", "two"))
+    on_one_process(one, 30)
+    return one, two, on_two_processes(two)
+
+
+def test_the_loss_curve_is_that_of_one_process(runs):
+    one, two, _ = runs
+    assert len(entries(two, "loss")) == 30
+    assert entries(two, "loss") == pytest.approx(entries(one, "loss"), abs=1e-4)
+    assert entries(two, "count") == entries(one, "count")
+    assert entries(two, "validation") == [pytest.approx(each, abs=1e-4) for each in entries(one, "validation")]
+
+
+def test_the_weights_are_those_of_one_process(runs):
+    expected, found = (checkpoints.read(folder / "checkpoints" / "000030").model for folder in runs[:2])
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-3, atol=1e-4)
+
+
+def test_both_processes_end_with_the_same_result_and_the_log_is_written_once(runs):
+    one, two, said = runs
+    assert said == [said[0]] * 2
+    assert said[0].startswith("finished 30 ")
+    assert [entry["update"] for entry in read_log(two / "log.jsonl")] == [
+        entry["update"] for entry in read_log(one / "log.jsonl")
+    ]
+
+
+def test_a_run_may_go_on_on_another_number_of_processes(runs, tmp_path):
+    copied = shutil.copytree(runs[1], tmp_path / "run")
+    on_one_process(copied, 40)
+    on_one_process(unbroken := tmp_path / "unbroken", 40)
+    assert entries(copied, "loss") == pytest.approx(entries(unbroken, "loss"), abs=1e-4)

@@ -1,0 +1,243 @@
+"""A recipe's task: its loss is the cross-entropy of its real tokens, and its measures count what they say."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import sacrebleu
+import torch
+from torch import nn
+
+from overt.errors import InputError
+from overt.learn.settings import Data, Decoding, Recipe, Tokens, Training
+from overt.learn.tasks import task_of
+
+WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf"}
+TRANSFORMER = {"width": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "feed_forward": 32, "dropout": 0.0}
+TRAINING = Training(updates=10, tokens_per_batch=40, label_smoothing=0.1, seed=3)
+
+
+@pytest.fixture
+def numbers(tmp_path):
+    """Numbers in words, English and German; "five" has two translations in the test."""
+    names = list(WORDS)
+    sources = [" ".join(names[:count]) for count in range(1, 6)] + [" ".join(names[count:]) for count in range(1, 5)]
+    for split, rows in {"train": sources, "valid": sources[:4], "test": [*sources, "five"]}.items():
+        targets = [" ".join(WORDS[word] for word in row.split()) for row in rows]
+        if split == "test":
+            targets[-1] = "die fünf"
+        (tmp_path / f"{split}.en").write_text("\n".join(rows) + "\n")
+        (tmp_path / f"{split}.de").write_text("\n".join(targets) + "\n")
+    files = {split: (f"{split}.en", f"{split}.de") for split in ("train", "valid", "test")}
+    return Recipe(
+        data=Data(folder=str(tmp_path), **files),
+        tokens=Tokens(merges=40),
+        model={"kind": "Transformer", **TRANSFORMER},
+        training=TRAINING,
+        decoding=Decoding(beam=2),
+    )
+
+
+@pytest.fixture
+def labels(tmp_path):
+    """Words and their tags, or texts and their classes: even numbers and odd ones."""
+    rest = "\t_" * 6
+    sentence = "".join(f"{place}\t{word}\t_\t{'EVEN' if place % 2 else 'ODD'}{rest}\n" for place, word in enumerate(WORDS, 1))
+    (tmp_path / "tags").write_text(f"{sentence}\n1\ttwo\t_\tEVEN{rest}\n\n")
+    (tmp_path / "classes").write_text("EVEN two four\nODD one three five\nODD five\n")
+
+    def recipe(task: str) -> Recipe:
+        name, form = {"tag": ("tags", "conllu"), "classify": ("classes", "labels")}[task]
+        kind = {"tag": "Tagger", "classify": "Classifier"}[task]
+        data = Data(format=form, folder=str(tmp_path), train=(name,), valid=(name,), test=(name,))
+        return Recipe(task=task, data=data, model={"kind": kind, "width": 8, "encoder": "gru"}, training=TRAINING)
+
+    return recipe
+
+
+def everything(task):
+    return task.batch(sorted(index for batch in task.batches(0) for index in batch))
+
+
+@pytest.mark.parametrize(
+    "model", [{"kind": "Transformer", **TRANSFORMER}, {"kind": "Seq2Seq", "width": 16}], ids=lambda model: model["kind"]
+)
+def test_the_loss_of_a_translation_is_the_cross_entropy_of_its_words_and_its_end(numbers, tmp_path, model):
+    task, model = task_of(replace(numbers, model=model), tmp_path / "run")
+    batch = everything(task)
+    loss, count = task.loss(model, batch)
+    scores = model(batch.source, batch.target, source_lengths=batch.source_lengths)
+    expected = nn.functional.cross_entropy(
+        scores.flatten(0, 1), batch.labels.flatten(), ignore_index=0, label_smoothing=0.1, reduction="sum"
+    )
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert count == sum(len(task.tokenizer.encode(row.wanted)) + 1 for row in task.corpus.train)
+
+
+def test_the_loss_of_a_batch_is_the_sum_of_its_rows_losses(numbers, tmp_path):
+    task, model = task_of(numbers, tmp_path / "run")
+    whole, count = task.loss(model, task.batch([0, 4, 8]))
+    rows = [task.loss(model, task.batch([index])) for index in (0, 4, 8)]
+    assert whole.item() == pytest.approx(sum(loss.item() for loss, _ in rows), rel=1e-5)
+    assert count == sum(number for _, number in rows)
+
+
+def test_a_decoder_reads_the_start_and_what_came_before_each_label(numbers, tmp_path):
+    task, _ = task_of(numbers, tmp_path / "run")
+    batch = task.batch([4])
+    [ids] = task.tokenizer.encode_all([task.corpus.train[4].wanted], target=True)
+    assert batch.target.tolist() == [[1, *ids]]
+    assert batch.labels.tolist() == [[*ids, 2]]
+    assert batch.source.tolist() == [[*task.tokenizer.encode(task.corpus.train[4].given), 2]]
+
+
+def test_a_translator_learns_its_sentences(numbers, tmp_path):
+    task, model = task_of(replace(numbers, training=replace(TRAINING, label_smoothing=0.0)), tmp_path / "run")
+    before = task.evaluate(model)
+    batch, optimizer = everything(task), torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(60):
+        loss, count = task.loss(model.train(), batch)
+        optimizer.zero_grad()
+        (loss / count).backward()
+        optimizer.step()
+    after = task.evaluate(model)
+    assert after["bleu"] > 99 > before["bleu"]
+    assert after["perplexity"] < 1.2 < before["perplexity"]
+
+
+def test_scores_of_a_test_are_sacrebleus_with_one_reference_a_row_and_with_all(numbers, tmp_path):
+    task, model = task_of(numbers, tmp_path / "run")
+    found = task.test(model)
+    texts = task.translated(model, task.corpus.test, beam=2)
+    references = [row.wanted for row in task.corpus.test]
+    assert (found["rows"], found["sources"]) == (10, 9)
+    assert found["bleu"] == sacrebleu.corpus_bleu(texts, [references]).score
+    second = ["die fünf" if row.given == "five" else None for row in task.corpus.test[:9]]
+    assert found["bleu_all_references"] == sacrebleu.corpus_bleu(texts[:9], [references[:9], second]).score
+    assert "nrefs:1|" in found["bleu_signature"]
+    assert sum(part["rows"] for part in found["by_length"]) == 10
+    json.dumps(found)
+
+
+def test_published_words_are_what_is_scored_where_moses_is_asked_for(numbers, tmp_path):
+    tokens = replace(numbers.tokens, moses=True, lower=True)
+    task, model = task_of(replace(numbers, tokens=tokens, data=replace(numbers.data, languages=("en", "de"))), tmp_path / "run")
+    assert "tok:none" in task.test(model)["bleu_signature"]
+
+
+def test_the_same_recipe_gives_the_same_tokens_weights_and_batches(numbers, tmp_path):
+    (first, one), (second, two) = (task_of(numbers, tmp_path / name) for name in ("first", "second"))
+    assert (tmp_path / "first" / "tokenizer.json").read_bytes() == (tmp_path / "second" / "tokenizer.json").read_bytes()
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    assert first.batches(3) == second.batches(3)
+
+
+def test_a_run_that_goes_on_keeps_its_tokens(numbers, tmp_path):
+    first, _ = task_of(numbers, tmp_path / "run")
+    again, _ = task_of(replace(numbers, tokens=Tokens(merges=3)), tmp_path / "run")
+    assert again.tokenizer.words == first.tokenizer.words
+
+
+def test_building_a_task_leaves_the_callers_random_numbers_alone(numbers, tmp_path):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    task_of(numbers, tmp_path / "run")
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("task", ["tag", "classify"])
+def test_the_loss_of_labels_is_their_cross_entropy(labels, tmp_path, task):
+    task, model = task_of(labels(task), tmp_path / "run")
+    batch = everything(task)
+    loss, count = task.loss(model, batch)
+    scores = model(batch.tokens, lengths=batch.lengths)
+    expected = nn.functional.cross_entropy(
+        scores.flatten(0, -2), batch.labels.flatten(), ignore_index=-1, label_smoothing=0.1, reduction="sum"
+    )
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert count == {"Tagger": 6, "Classifier": 3}[type(model).__name__]
+
+
+class Says(nn.Module):
+    """Scores that choose the same one of two labels always, for every word (B, n, 2) or for the text (B, 2)."""
+
+    def __init__(self, label: int, each_word: bool):
+        super().__init__()
+        self.label, self.each_word, self.parameter = label, each_word, nn.Parameter(torch.zeros(1))
+
+    def forward(self, tokens, lengths):
+        return nn.functional.one_hot(torch.full(tokens.shape if self.each_word else tokens.shape[:1], self.label), 2).float()
+
+
+@pytest.mark.parametrize(
+    ("task", "label", "right"), [("tag", 0, 4 / 6), ("tag", 1, 2 / 6), ("classify", 0, 1 / 3), ("classify", 1, 2 / 3)]
+)
+def test_accuracy_counts_labels_and_no_padding(labels, tmp_path, task, label, right):
+    says = Says(label, each_word=task == "tag")
+    task, _ = task_of(labels(task), tmp_path / "run")
+    assert task.evaluate(says) == {"accuracy": pytest.approx(100 * right)}
+
+
+def test_a_label_that_training_has_not_counts_as_wrong(labels, tmp_path):
+    task, _ = task_of(labels("classify"), tmp_path / "run")
+    task.corpus.test.append(task.corpus.test[0]._replace(wanted="NEVER"))
+    assert task.test(Says(1, each_word=False)) == {"rows": 4, "accuracy": pytest.approx(50.0)}
+
+
+def test_words_may_be_told_by_their_parts(labels, tmp_path):
+    task, model = task_of(replace(labels("tag"), tokens=Tokens(parts=True)), tmp_path / "run")
+    batch = everything(task)
+    assert batch.tokens.shape == (2, 5, 6)
+    assert task.loss(model, batch)[1] == 6
+
+
+@pytest.fixture
+def texts(tmp_path):
+    (tmp_path / "texts").write_text("one two\none two three\n\nfour\n")
+    data = Data(format="text", folder=str(tmp_path), train=("texts",), valid=("texts",))
+    model = {"kind": "LanguageModel", "width": 16, "heads": 2, "layers": 1, "feed_forward": 32, "dropout": 0.0}
+    return Recipe(task="language", data=data, tokens=Tokens(merges=0), model=model, training=TRAINING)
+
+
+def test_the_loss_of_a_language_model_is_the_cross_entropy_of_letters_and_ends(texts, tmp_path):
+    task, model = task_of(texts, tmp_path / "run")
+    batch = everything(task)
+    loss, count = task.loss(model, batch)
+    expected = nn.functional.cross_entropy(
+        model(batch.tokens).flatten(0, 1), batch.labels.flatten(), ignore_index=0, label_smoothing=0.1, reduction="sum"
+    )
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert count == sum(len(f" {row.given}") + 1 for row in task.corpus.train)
+
+
+def test_perplexity_is_that_of_the_unsmoothed_loss(texts, tmp_path):
+    task, model = task_of(texts, tmp_path / "run")
+    batch = everything(task)
+    expected = nn.functional.cross_entropy(model(batch.tokens).flatten(0, 1), batch.labels.flatten(), ignore_index=0)
+    found = task.evaluate(model)
+    assert found["log_probability"] == pytest.approx(-expected.item(), rel=1e-5)
+    assert found["perplexity"] == pytest.approx(expected.exp().item(), rel=1e-5)
+
+
+def test_empty_lines_are_told(texts, tmp_path):
+    task, _ = task_of(texts, tmp_path / "run")
+    assert task.corpus.notes[0] == "train: 1 of 4 lines are left out, since one side is empty"
+
+
+def test_a_recipe_without_validation_examples_is_refused(numbers, tmp_path):
+    with pytest.raises(InputError, match="training is measured on validation examples; got none"):
+        task_of(replace(numbers, data=replace(numbers.data, valid=())), tmp_path / "run")
+
+
+def test_a_folder_with_tokens_of_another_kind_of_task_is_refused(numbers, labels, tmp_path):
+    task_of(numbers, tmp_path / "run")
+    with pytest.raises(
+        InputError, match=r"the task 'tag' goes on with its own tokens; got .*tokenizer\.json of pieces of words"
+    ):
+        task_of(labels("tag"), tmp_path / "run")
+
+
+def test_a_format_that_the_task_does_not_read_is_refused(numbers, tmp_path):
+    with pytest.raises(InputError, match="the task 'tag' reads data of format 'conllu'; got 'lines'"):
+        task_of(replace(numbers, task="tag"), tmp_path / "run")

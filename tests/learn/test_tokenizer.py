@@ -1,0 +1,164 @@
+"""Text to ids and back, and what text can and cannot say."""
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as Pieces
+
+from overt.errors import InputError
+from overt.learn.lines import read_lines
+from overt.learn.moses import Moses
+from overt.learn.tokenizer import END, PADDING, START, UNKNOWN, Tokenizer
+
+DATA = Path(os.environ.get("OVERT_DATA", Path(__file__).parents[3] / "shared" / "data"))
+ENGLISH = ["Go on, I can't wait!", "The old man's hat is on the table.", "12.5 men? No: 13 women…"]
+FRENCH = ["Vas-y, l’homme n'attend pas !", "Le chapeau du vieil homme est « sur » la table.", "Où es-tu ? À Paris, peut-être."]
+LETTERS = "abcdefghijklmnopqrstuvwxyzàéABC.,!?'’- 0123456789"
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return Tokenizer.learn([*ENGLISH, *LETTERS], FRENCH, merges=150)
+
+
+@pytest.fixture(scope="module")
+def spaced():
+    return Tokenizer.learn(ENGLISH, FRENCH, merges=150, moses=Moses(("en", "fr"), lower=True))
+
+
+@given(text=st.text(LETTERS, max_size=40))
+def test_plain_text_comes_back_with_its_runs_of_spaces_as_one(plain, text):
+    assert plain.decode(plain.encode(text)) == " ".join(text.split())
+
+
+def test_the_four_special_tokens_have_the_first_ids(plain):
+    assert plain.tokens([PADDING, START, END, UNKNOWN]) == ["<pad>", "<s>", "</s>", "<unk>"]
+
+
+def test_special_tokens_are_left_out_of_text(plain):
+    assert plain.decode([START, *plain.encode("the man"), END, PADDING]) == "the man"
+
+
+@pytest.mark.parametrize("text", ["</s>", "<pad><s>", "Go </s> on"])
+def test_text_cannot_spell_a_special_token(plain, text):
+    assert not {PADDING, START, END} & set(plain.encode(text))
+
+
+def test_a_letter_never_seen_is_unknown(plain):
+    assert plain.encode("the 山")[-1] == UNKNOWN
+
+
+@pytest.mark.parametrize("merges", [0, 1, 8])
+def test_the_vocabulary_is_letters_and_merges(merges):
+    texts = ["low lower lowest", "new newer newest"]
+    letters = {letter for text in texts for letter in text.replace(" ", "▁")}
+    assert Tokenizer.learn(texts, merges=merges).words == 4 + len(letters) + merges
+
+
+def test_without_merges_text_is_cut_into_letters():
+    tokenizer = Tokenizer.learn(["ab ba"], merges=0)
+    assert tokenizer.tokens(tokenizer.encode("abba a")) == ["▁", "a", "b", "b", "a", "▁", "a"]
+
+
+def test_the_first_merge_is_the_commonest_pair_of_neighbours():
+    texts = ["ab ab cab", "ab"]
+    pairs = Counter(pair for text in texts for word in text.split() for pair in zip("▁" + word, word, strict=False))
+    commonest = "".join(pairs.most_common(1)[0][0])
+    tokenizer = Tokenizer.learn(texts, merges=1)
+    assert tokenizer.tokens([tokenizer.words - 1]) == [commonest]
+
+
+def test_moses_words_come_back_apart_and_together(spaced):
+    ids = spaced.encode(FRENCH[0], target=True)
+    assert spaced.words_of(ids) == "vas-y , l' homme n' attend pas !"
+    assert spaced.decode(ids) == "vas-y, l'homme n'attend pas !"
+
+
+def test_source_and_target_are_split_by_their_own_languages_rules(spaced):
+    assert spaced.prepare(["l'homme"], target=True) == ["l' homme"]
+    assert spaced.prepare(["l'homme"]) == ["l 'homme"]
+
+
+@pytest.mark.parametrize("kind", ["plain", "spaced"])
+def test_a_tokenizer_that_is_saved_and_read_gives_the_same(kind, tmp_path, request):
+    tokenizer = request.getfixturevalue(kind)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = Tokenizer.read(tmp_path / "tokenizer.json")
+    assert again.encode_all(FRENCH, target=True) == tokenizer.encode_all(FRENCH, target=True)
+    assert [again.decode(ids) for ids in again.encode_all(FRENCH, target=True)] == [
+        tokenizer.decode(ids) for ids in tokenizer.encode_all(FRENCH, target=True)
+    ]
+    assert not {START, END} & set(again.encode("<s></s>"))
+
+
+def test_the_package_tokenizers_reads_a_plain_one(plain, tmp_path):
+    plain.save(tmp_path / "tokenizer.json")
+    other = Pieces.from_file(str(tmp_path / "tokenizer.json"))
+    assert other.encode(FRENCH[1]).ids == plain.encode(FRENCH[1])
+
+
+def test_lower_case_is_asked_for():
+    texts = ["A cat", "a cat"]
+    assert Tokenizer.learn(texts, merges=0, lower=True).encode("A CAT") == Tokenizer.learn(texts, merges=0, lower=True).encode(
+        "a cat"
+    )
+    assert Tokenizer.learn(texts, merges=0).encode("A cat") != Tokenizer.learn(texts, merges=0).encode("a cat")
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"version": "1.0"}'])
+def test_what_is_no_tokenizer_is_refused(tmp_path, content):
+    (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(InputError, match=r"tokenizer\.json is a tokenizer"):
+        Tokenizer.read(tmp_path / "tokenizer.json")
+
+
+def test_merges_as_subword_nmt_writes_them_are_used(tmp_path):
+    (tmp_path / "merges").write_text("#version: 0.2\nl o\nlo w</w>\ne r</w>\n")
+    tokenizer = Tokenizer.from_merges(tmp_path / "merges", ["low lower"])
+    assert tokenizer.tokens(tokenizer.encode("low lower")) == ["low</w>", "lo", "w", "er</w>"]
+    assert tokenizer.decode(tokenizer.encode("low lower")) == "low lower"
+
+
+def test_the_merges_that_were_learned_give_the_same_pieces_when_they_are_read(spaced, tmp_path):
+    merges = json.loads(spaced.pieces.to_str())["model"]["merges"]
+    (tmp_path / "merges").write_text("".join(f"{left} {right}\n" for left, right in merges))
+    again = Tokenizer.from_merges(tmp_path / "merges", ENGLISH, FRENCH, moses=Moses(("en", "fr"), lower=True))
+    assert [again.tokens(ids) for ids in again.encode_all(ENGLISH)] == [
+        spaced.tokens(ids) for ids in spaced.encode_all(ENGLISH)
+    ]
+
+
+def test_merges_with_a_mark_where_a_word_begins_read_plain_text(tmp_path):
+    (tmp_path / "merges").write_text("▁ l\n▁l o\n▁lo w\n")
+    tokenizer = Tokenizer.from_merges(tmp_path / "merges", ["low lower."])
+    assert tokenizer.tokens(tokenizer.encode("low lower.")) == ["▁low", "▁low", "e", "r", "."]
+
+
+def test_a_merge_of_three_pieces_names_its_line(tmp_path):
+    (tmp_path / "merges").write_text("l o</w>\na b c\n")
+    with pytest.raises(InputError, match=r"merges, line 2: a merge is two pieces; got 'a b c'"):
+        Tokenizer.from_merges(tmp_path / "merges", ["low"])
+
+
+def test_merges_that_do_not_mark_words_are_refused(tmp_path):
+    (tmp_path / "merges").write_text("l o\n")
+    with pytest.raises(InputError, match=r"merges mark where words end or begin; got .*merges, which does not"):
+        Tokenizer.from_merges(tmp_path / "merges", ["low"])
+
+
+def test_moses_needs_two_languages():
+    with pytest.raises(InputError, match="Moses's words need the languages of source and target; got 'en'"):
+        Moses(("en",))
+
+
+@pytest.mark.skipif(not (DATA / "multi30k").is_dir(), reason=f"needs Multi30k, which is not in {DATA}")
+def test_multi30ks_reference_has_as_many_words_as_the_published_scores_were_counted_on():
+    # reflen=12103 in the score that Wu et al. 2021 print for the test of 2016.
+    moses = Moses(("en", "de"), lower=True)
+    lines = read_lines(DATA / "multi30k" / "test_2016_flickr.de.gz")
+    assert sum(len(moses.words(line, target=True).split()) for line in lines) == 12103

@@ -1,0 +1,101 @@
+import pytest
+import torch
+
+from overt.errors import InputError
+from overt.learn import translator as translators
+from overt.learn.model_folder import save_model
+from overt.learn.translator import Translator
+from overt.models import TransformerEncoder, greedy
+from translators import ENGLISH, FRENCH, by_heart
+
+
+def test_what_was_learnt_by_heart_is_translated_in_the_order_of_the_texts():
+    assert [each.text for each in by_heart().translate(ENGLISH)] == FRENCH
+
+
+def test_batches_change_no_translation():
+    texts = [*ENGLISH, "Tom", "I am happy to see you, my friend. Where is the cat?", "you", "…"]
+    alone = [by_heart().translate([text], beam=3)[0] for text in texts]
+    for tokens in (1, 40, 4096):
+        together = by_heart().translate(texts, beam=3, tokens_per_batch=tokens)
+        assert [each.ids for each in together] == [each.ids for each in alone]
+
+
+def test_texts_without_words_have_empty_translations_in_their_places():
+    found = by_heart().translate(["", ENGLISH[1], "  \t", ENGLISH[2]])
+    assert [each.text for each in found] == ["", FRENCH[1], "", FRENCH[2]]
+    assert found[0].tokens == found[0].source_tokens == []
+
+
+def test_candidates_are_different_and_come_best_first():
+    [found] = by_heart().candidates([ENGLISH[0]], best=4, beam=4)
+    assert len({tuple(each.ids) for each in found}) == 4
+    assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
+
+
+def test_a_beam_of_one_is_greedy():
+    translator = by_heart()
+    ids = translator.read(ENGLISH[3])
+    [wanted] = greedy(translator.model, torch.tensor([ids]))
+    [found] = translator.translate([ENGLISH[3]], beam=1)
+    assert (found.ids, found.score) == (wanted.tokens, wanted.score)
+
+
+def test_the_forced_pass_writes_the_translation_again_with_its_score():
+    translator = by_heart()
+    [found] = translator.translate([ENGLISH[4]], beam=2, length_penalty=0.0)
+    source, target = translator.forced(ENGLISH[4], found)
+    chances = translator.model(source, target)[0].log_softmax(-1)  # (T, V)
+    assert target[0].tolist() == [1, *found.ids]
+    assert chances.argmax(-1).tolist() == [*found.ids, 2]
+    assert chances[range(len(found.ids) + 1), [*found.ids, 2]].sum().item() == pytest.approx(found.score, abs=1e-4)
+
+
+def test_tokens_are_those_that_were_read_and_written():
+    [found] = by_heart().translate([ENGLISH[1]])
+    assert found.source_tokens == [*by_heart().tokenizer.tokens(by_heart().tokenizer.encode(ENGLISH[1])), "</s>"]
+    assert "".join(found.tokens).replace("▁", " ").strip() == found.text
+
+
+def test_a_saved_translator_is_loaded_from_its_folder_or_its_runs(tmp_path):
+    save_model(tmp_path / "run" / "model", by_heart().model, by_heart().tokenizer)
+    for folder in (tmp_path / "run", tmp_path / "run" / "model"):
+        loaded = Translator.load(folder)
+        assert loaded.name == folder.name
+        assert loaded.translate(ENGLISH[:2]) == by_heart().translate(ENGLISH[:2])
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(InputError, match="which holds no config.json of overt's. To mend it, check the path"):
+        Translator.load(tmp_path)
+
+
+def test_a_model_that_does_not_translate_is_refused(tmp_path):
+    save_model(tmp_path, TransformerEncoder(10, 8, heads=2, layers=1, feed_forward=8))
+    with pytest.raises(InputError, match="a translator is a Transformer or a Seq2Seq.*got a TransformerEncoder without one in"):
+        Translator.load(tmp_path)
+
+
+def test_without_a_box_the_way_to_another_model_is_told(monkeypatch):
+    monkeypatch.setattr(translators, "boxed_folder", lambda: None)
+    with pytest.raises(
+        InputError, match="got an installation without it. To mend it, name the folder of another model: --model"
+    ):
+        Translator.boxed()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"beam": 0}, "a beam keeps at least one translation; got beam=0"),
+        (
+            {"beam": 2, "best": 3},
+            "a beam finds as many translations as it keeps; got best=3 of beam=2. To mend it, widen the beam",
+        ),
+        ({"best": 0}, "got best=0 of beam=5"),
+    ],
+)
+def test_a_beam_that_cannot_be_is_refused(options, told):
+    with pytest.raises(InputError, match=told):
+        by_heart().candidates(["Tom"], **options)
