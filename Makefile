@@ -16,6 +16,9 @@ NATIVE_TESTS := tests/kernels/test_native_numpy.py tests/kernels/test_native_mod
 # Nothing here asks a hub for a model: what a test or the demonstration reads comes with a package.
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+# Tests run beside each other, a process a processor; their threads sleep while they wait, and leave it to the others.
+PYTEST := $(BIN)/python -m pytest -n logical
+export OMP_WAIT_POLICY = passive
 
 .PHONY: demo test test-slow test-all sanitize lint types clean
 .DELETE_ON_ERROR:
@@ -25,16 +28,16 @@ demo: $(VENV)/.has-all
 
 # The first run checks the shapes in signatures against real calls, see tests/conftest.py.
 test: $(VENV)/.has-dev
-	OVERT_CHECK_SHAPES=1 $(BIN)/python -m pytest -m "not slow" \
+	OVERT_CHECK_SHAPES=1 $(PYTEST) -m "not slow" \
 	  -k "not compile and not inductor and not refused and not says_so" $(SHAPED)
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 # 5 is pytest's word for "no tests", which is fine while none is slow.
 test-slow: $(VENV)/.has-dev
-	$(BIN)/python -m pytest -m slow || [ $$? -eq 5 ]
+	$(PYTEST) -m slow || [ $$? -eq 5 ]
 
 test-all: $(VENV)/.has-dev
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 # The sanitizers come before all else that Python loads, and C++'s own library with them, whose exceptions they watch. What Python
 # keeps until it ends is no leak. Nothing is captured, so that a report is seen.
@@ -72,13 +75,13 @@ $(BIN)/python:
 # The stamps are older than pyproject.toml, constraints.txt or the native core after these change, and only then is anything
 # installed again. Without a compiler overt is installed without its native core; the demonstration runs so, the tests do not.
 $(VENV)/.has-all: pyproject.toml constraints.txt $(NATIVE) | $(BIN)/python
-	@echo "Installing overt with torch, text and plots: about 400 MB to download, 1.6 GB on disk"
+	@echo "Installing overt with torch, text, plots and smoothing: about 460 MB to download, 1.8 GB on disk"
 	@echo "(more where pip's configured sources offer torch for CUDA only)"
 	$(BIN)/python -m pip install --constraint constraints.txt --editable ".[all]"
 	@touch $@
 
 $(VENV)/.has-dev: pyproject.toml constraints.txt $(NATIVE) | $(BIN)/python
-	@echo "Installing overt with torch, text, plots and the tools for tests: about 440 MB to download, 1.7 GB on disk"
+	@echo "Installing overt with torch, text, plots, smoothing and the tools for tests: about 500 MB to download, 1.9 GB on disk"
 	@echo "(more where pip's configured sources offer torch for CUDA only; less where make demo came first)"
 	$(BIN)/python -m pip install --constraint constraints.txt --editable ".[dev]"
 	@$(BIN)/python -c "import sys; from overt.kernels import native; sys.exit(native.why_not())"

@@ -16,6 +16,7 @@ TELLING = {
     "reweighting.py": "of the noise is gone",
     "one_token_at_a_time.py": "padding reaches nobody: True",
     "inside_a_model.py": "equal when read back: True",
+    "order_and_distance.py": "a sequence and its permutation are one: True",
 }
 
 
@@ -23,7 +24,13 @@ def test_each_script_has_its_telling_line():
     assert {script.name for script in SCRIPTS} == set(TELLING)
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+TRAINS = {"order_and_distance.py"}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(script, id=script.name, marks=[pytest.mark.slow] if script.name in TRAINS else []) for script in SCRIPTS],
+)
 def test_a_script_fits_one_screen_and_runs(script):
     assert len(script.read_text().splitlines()) <= 60
     environment = os.environ | {

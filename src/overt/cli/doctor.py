@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import NamedTuple
 
 import typer
@@ -120,7 +121,9 @@ def _model() -> Iterator[Finding]:
 
     folder = packaged_folder()
     if folder is None:
-        yield Finding("model", False, f"no files here: explain will ask the hub for {HUB_NAME}")
+        boxed = Path(overt.__file__).with_name("learn") / "boxed" / "config.json"
+        told = "explain shows overt's own translator" if boxed.is_file() else f"explain will ask the hub for {HUB_NAME}"
+        yield Finding("model", False, f"no files here: {told}")
         return
     for name, wanted in SUMS.items():
         try:

@@ -30,6 +30,10 @@ _BELONGS = {
     "seed": ("hidden", "qkv"),
     "h0": ("hidden",),
 }
+_FALLBACK = (
+    "all-MiniLM-L6-v2 is not installed, so a smaller model is shown, overt's own translator; "
+    'to install it: pip install "overt[text]".'
+)
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,9 @@ def explain(
     recipe: Annotated[str, typer.Option(help="qkv, hidden or plain.")] = "qkv",
     other: Annotated[str | None, typer.Option("--with", help="Attend to this sentence instead.")] = None,
     compare: Annotated[str | None, typer.Option(help="Show the same head of this sentence beside it.")] = None,
-    model: Annotated[str | None, typer.Option(help="A Hugging Face name or folder. (default: all-MiniLM-L6-v2)")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="A Hugging Face name or folder, or a run's of overt train. (default: all-MiniLM-L6-v2)")
+    ] = None,
     vectors: Annotated[Path | None, typer.Option(help="A CSV file of your own numbers, one vector a row.")] = None,
     layer: Annotated[int | None, typer.Option(help="qkv: the layer shown, from 0. (default: the last)")] = None,
     head: Annotated[int | None, typer.Option(help="qkv: the head shown, from 0. (default: its strongest link)")] = None,
@@ -135,12 +141,10 @@ def numbers(found: list[Explanation]) -> str:
 
 
 def _trained(request: Request) -> list[Explanation]:
-    from overt.lens import text_model
-
     needs_torch()
     from overt.lens.recipes import qkv
 
-    model = text_model.find(request.model)
+    model = _text_model(request.model)
     options = {"layer": request.layer, "head": request.head, "truncate": request.truncate, "loop": request.loop}
     assert request.text is not None
     if request.compare is not None:
@@ -176,10 +180,28 @@ def _reader(request: Request) -> Callable[[str | None], sources.Vectors]:
     """From a sentence to its vectors: rows of the reader's own file, or the model's word vectors."""
     if request.vectors is not None:
         return sources.read_csv(request.vectors).sequence
+    model = _text_model(request.model)
+    return lambda text: sources.of_text(model, text or "", request.truncate)
+
+
+def _text_model(name: str | None) -> Any:
+    """The model that reads the text: the one named, or all-MiniLM-L6-v2, or where that is not installed overt's own translator."""
     from overt.lens import text_model
 
-    model = text_model.find(request.model)
-    return lambda text: sources.of_text(model, text or "", request.truncate)
+    if name is None and text_model.packaged_folder() is not None:
+        return text_model.find()
+    needs_torch()
+    from overt.learn.translator import Translator, boxed_folder, finished_folder
+
+    if name is not None and finished_folder(name) is not None:
+        from overt.cli.seen import SeenTranslator
+
+        return SeenTranslator(Translator.load(name))
+    if name is None and boxed_folder() is not None:
+        from overt.cli.seen import SeenTranslator
+
+        return SeenTranslator(Translator.boxed(), _FALLBACK)
+    return text_model.find(name)
 
 
 def _check(request: Request, gif: Path | None) -> None:

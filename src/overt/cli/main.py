@@ -12,12 +12,17 @@ import overt
 from overt.errors import MissingExtra, OvertError
 from overt.lens.letters import writable
 
-# A command's function has the name of its file in this folder; the sentence is what `overt --help` says of it.
+# A command's function has the name of its file in this folder, with _ for the blank of a command of two words; the sentence is
+# what `overt --help` says of it.
 COMMANDS = {
     "demo": "Show on one screen what overt is for, and write overt-demo.html and overt-demo.png.",
     "explain": "Show how a word attends to the others of its text, in numbers and pictures.",
-    "smooth": "Smooth a column of a CSV file by attention to itself.",
+    "smooth": "Smooth columns of a CSV or Parquet file by attention to themselves.",
+    "train": "Train a model by a recipe; started again, a stopped run goes on.",
+    "translate": "Translate a text, or each line of a file, offline.",
+    "evaluate": "Score a translator on a test set: BLEU, chrF, and BLEU by length.",
     "bench": "Time overt beside other libraries on this machine, results compared first.",
+    "bench smooth": "Compare smoothing with other smoothers: error left, time, real series.",
     "doctor": "Show what is installed, found and able to run here.",
 }
 
@@ -27,6 +32,8 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command by its name, and put the loaded one in the place of the listed one."""
+        if " ".join(args[:2]) in COMMANDS:
+            args = [" ".join(args[:2]), *args[2:]]
         name, command, rest = super().resolve_command(ctx, args)
         return name, _load(name) if name in COMMANDS else command, rest
 
@@ -74,7 +81,8 @@ def _listed(sentence: str) -> Any:
 
 def _load(name: str) -> Any:
     try:
-        function = getattr(importlib.import_module(f"overt.cli.{name}"), name)
+        file = name.replace(" ", "_")
+        function = getattr(importlib.import_module(f"overt.cli.{file}"), file)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("overt"):
             raise

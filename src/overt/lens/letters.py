@@ -19,6 +19,15 @@ _STAND_INS = {
     "▏": " ", "▎": " ", "▍": " ", "▌": "#", "▋": "#", "▊": "#", "▉": "#", "▒": "=", "’": "'", "│": "|",
     "▁": "_", "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%",
 }  # fmt: skip
+# Cividis from its dark end up, each with the letters that can be read on it, on light and dark terminals alike.
+_SHADES = (
+    "white on #35446c",
+    "white on #575d6d",
+    "white on #6f7073",
+    "black on #a69d75",
+    "black on #d3c164",
+    "black on #fee838",
+)
 
 
 def sparkline(values: Sequence[float], low: float, high: float) -> str:
@@ -50,6 +59,15 @@ def bar(value: float, most: float, width: int) -> str:
         return "▒" * round(share)
     eighths = round(share * 8)
     return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).rstrip()
+
+
+def shade(share: float) -> str:
+    """The style of a share from 0 to 1: a background that grows lighter with it, and letters that can be read on it.
+
+    >>> shade(0.01), shade(0.5), shade(1.0)
+    ('', 'black on #a69d75', 'black on #fee838')
+    """
+    return _SHADES[min(int(share * len(_SHADES)), len(_SHADES) - 1)] if share > 0.04 else ""
 
 
 def writable(text: str, encoding: str) -> str:

@@ -10,22 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from overt.lens.explanation import Explanation, Link
-from overt.lens.letters import Ink, Piece, bar, sparkline
+from overt.lens.letters import Ink, Piece, bar, shade, sparkline
 from overt.lens.steps_text import BAR, QUIET, WORD, StepTable
 from overt.lens.wording import STRONG, choose, heading, looks_line, loop_line, number, own_index, residual_line, visible, word
 
 __all__ = ["checks", "comparison", "explained", "links", "notes", "render", "sentence", "sparkline", "step_table", "title"]
 
 SIDE_BY_SIDE = 150  # columns from which two explanations stand beside each other
-# Cividis from its dark end up, each with the letters that can be read on it, on light and dark terminals alike.
-_SHADES = (
-    "white on #35446c",
-    "white on #575d6d",
-    "white on #6f7073",
-    "black on #a69d75",
-    "black on #d3c164",
-    "black on #fee838",
-)
 
 
 def render(explanations: Sequence[Explanation], console: Console) -> None:
@@ -77,10 +68,9 @@ def _flow(tokens: Iterable[Text]) -> Text:
 
 
 def _marked(ink: Ink, token: str, own: bool, share: float) -> Text:
-    shade = _SHADES[min(int(share * len(_SHADES)), len(_SHADES) - 1)] if share > 0.04 else ""
     if own:
-        return ink.line(ink.text("»", WORD), ink.token(token, 24, f"bold {shade}"), ink.text("«", WORD))
-    return ink.token(token, 24, shade)
+        return ink.line(ink.text("»", WORD), ink.token(token, 24, f"bold {shade(share)}"), ink.text("«", WORD))
+    return ink.token(token, 24, shade(share))
 
 
 def links(explanation: Explanation) -> Piece:

@@ -19,7 +19,7 @@ _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028",
 
 
 def html(explanations: Sequence[Explanation]) -> str:
-    """Write one explanation, or two side by side, as a single page that loads nothing.
+    """Write one explanation, two side by side, or those of every word of one text, as a single page that loads nothing.
 
     The page's policy lets only its own style and script run, known by their hashes; the data is JSON that the script
     puts on the page as text, never as markup.
@@ -31,13 +31,25 @@ def html(explanations: Sequence[Explanation]) -> str:
         "style_hash": _hash(style),
         "script": script,
         "script_hash": _hash(script),
-        "title": safe(" / ".join(f"“{visible(each.query_tokens[each.word])}” in {each.text}" for each in explanations)),
-        "layout": "pair" if len(explanations) > 1 else "single",
+        "title": safe(_title(explanations)),
+        "layout": "askers" if _one_text(explanations) else "pair" if len(explanations) > 1 else "single",
         "articles": "\n".join(article(each, place) for place, each in enumerate(explanations)),
         "data": embedded([_data(each) for each in explanations]),
     }
     # One pass: what is put in is not looked at again.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _read("template.html"))
+
+
+def _title(explanations: Sequence[Explanation]) -> str:
+    if _one_text(explanations):
+        return f"“{explanations[0].text}” from “{explanations[0].other}”"
+    return " / ".join(f"“{visible(each.query_tokens[each.word])}” in {each.text}" for each in explanations)
+
+
+def _one_text(explanations: Sequence[Explanation]) -> bool:
+    """Whether these are the words of one text, in their order, each before the same other text."""
+    texts = {(each.text, each.other) for each in explanations}
+    return len(explanations) > 1 and len(texts) == 1 and [each.word for each in explanations] == list(range(len(explanations)))
 
 
 def embedded(value: Any) -> str:

@@ -231,7 +231,7 @@ function moveRow(v, by) {
 function keys(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const from = event.target;
-  const v = views.find((each) => each.root.contains(from)) || views[0];
+  const v = views.find((each) => each.root.contains(from)) || views.find((each) => !each.root.hidden);
   if (event.key === "ArrowRight") pick(state.step + 1);
   else if (event.key === "ArrowLeft") pick(state.step - 1);
   else if (event.key === "ArrowDown") moveRow(v, 1);
@@ -260,9 +260,36 @@ function prepareTheme() {
   name();
 }
 
+// Where every word of a text asks, one explanation is shown at a time, and the asking words lead to the others.
+function ask(i) {
+  views.forEach((v, k) => (v.root.hidden = k !== i));
+}
+
+function prepareAskers() {
+  if (!document.querySelector("main.askers")) return;
+  for (const v of views) {
+    const asking = [...v.root.querySelectorAll(".asks")];
+    asking.forEach((token, i) => {
+      const button = { role: "button", tabindex: i === v.e.word ? "0" : "-1", "aria-pressed": String(i === v.e.word) };
+      for (const [name, value] of Object.entries(button)) token.setAttribute(name, value);
+      token.addEventListener("click", () => ask(i));
+      token.addEventListener("keydown", (event) => {
+        const to = { Enter: i, ArrowDown: Math.min(i + 1, asking.length - 1), ArrowUp: Math.max(i - 1, 0) }[event.key];
+        if (to === undefined) return;
+        event.preventDefault();
+        event.stopPropagation();
+        ask(to);
+        views[to].root.querySelectorAll(".asks")[to].focus();
+      });
+    });
+  }
+  ask(0);
+}
+
 document.documentElement.className = "live";
 preparePlayer();
 document.querySelectorAll("article[data-explanation]").forEach((root, i) => views.push(view(explanations[i], root)));
+prepareAskers();
 prepareTheme();
 drawPlayer();
 views.forEach(draw);

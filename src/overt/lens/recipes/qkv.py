@@ -76,27 +76,43 @@ def qkv(
     """
     source = read(model, text, truncate)
     target = source if other is None else read(model, other, truncate)
-    chosen = choose(source.encoded, word)
-    views: list[list[View]] = [list(heads) for heads in source.layers]
-    if other is not None:
-        views = [
-            [Crossed(*pair) for pair in zip(*both, strict=True)] for both in zip(source.layers, target.layers, strict=True)
-        ]
-    own = chosen.pieces if other is None else ()
-    links = _links(views, chosen, target.encoded, own)
+    chosen, views = choose(source.encoded, word), _views(source, target)
+    verified = source.recording.verify() if other is None else None
+    found = explained(views, chosen, source.encoded, target.encoded, name=model.name, layer=layer, head=head, verified=verified)
+    shown_layer, shown_head = found.shown
+    return replace(
+        found,
+        loop=_timed(views[shown_layer][shown_head]) if loop else None,
+        notes=_notes(chosen, source, target, model, verified),
+    )
+
+
+def explained(
+    views: list[list[View]],
+    chosen: Word,
+    source: Encoded,
+    target: Encoded,
+    *,
+    name: str,
+    layer: int | None = None,
+    head: int | None = None,
+    verified: Verified | None = None,
+) -> Explanation:
+    """What the heads `views[layer][head]` make of the chosen word of `source`, which attends to `target`, perhaps another text."""
+    own = chosen.pieces if source is target else ()
+    links = _links(views, chosen, target, own)
     (shown_layer, shown_head), why = _shown(views, links, layer, head)
     view = views[shown_layer][shown_head]
-    verified = source.recording.verify() if other is None else None
     rows = [[view.weights(chosen.index)[0, 0].tolist() for view in heads] for heads in views]
     return Explanation(
         recipe="qkv",
-        text=text,
-        other=other,
-        tokens=target.encoded.tokens,
-        query_tokens=source.encoded.tokens,
+        text=source.text,
+        other=None if source is target else target.text,
+        tokens=target.tokens,
+        query_tokens=source.tokens,
         word=chosen.index,
-        special=target.encoded.special,
-        source=f"{model.name}, {len(views)} layers × {_head_count(views)} heads",
+        special=target.special,
+        source=f"{name}, {len(views)} layers × {_head_count(views)} heads",
         rows=rows,
         shown=(shown_layer, shown_head),
         why=why,
@@ -104,15 +120,13 @@ def qkv(
         scale_name=scale_name(view),
         normalizer="softmax",
         query=view.query[0, chosen.index].tolist(),
-        steps=_steps(view, chosen.index, target.encoded.tokens),
+        steps=_steps(view, chosen.index, target.tokens),
         output=view.steps(chosen.index).output[0, 0].tolist(),
         matrix=view.weights()[0].tolist(),
         links=links,
-        looks=_looks(rows, target.encoded, own),
+        looks=_looks(rows, target, own),
         residual=verified and verified.difference,
         bound=verified and verified.bound,
-        loop=_timed(view) if loop else None,
-        notes=_notes(chosen, source, target, model, verified),
     )
 
 
@@ -220,14 +234,19 @@ def _notes(word: Word, source: Read, target: Read, model: Any, verified: Verifie
     """What is true of this picture, a sentence each."""
     crossed = source is not target
     notes = [*filter(None, [word.note]), *source.notes, *(target.notes if crossed else []), *model.notes]
-    if target.encoded.special:
-        notes.append(f"{' and '.join(_special(target.encoded))} are special tokens and counted apart.")
     if crossed:
         notes.append(
             "The model read each text alone; then the queries of one met the keys and values of the other in the same head. "
             "It was not trained for that."
         )
+    return [*notes, *closing_notes(target.encoded, verified)]
+
+
+def closing_notes(target: Encoded, verified: Verified | None) -> list[str]:
+    """What is true of any picture of a trained model: its special tokens, whether it was recomputed, what weights are not."""
+    special = _special(target)
+    said = "is a special token" if len(special) == 1 else "are special tokens"
+    notes = [f"{' and '.join(special)} {said} and counted apart."] if special else []
     if verified is not None and not verified.holds:
         notes.append(f"Recomputed and the model's own output differ by {verified.difference:.1e}, more than rounding explains.")
-    notes.append("Weights show where this head looked, not why, and not what the model concluded.")
-    return notes
+    return [*notes, "Weights show where this head looked, not why, and not what the model concluded."]

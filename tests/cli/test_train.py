@@ -1,0 +1,143 @@
+import json
+import os
+
+import pytest
+from typer.testing import CliRunner
+
+from overt.cli.main import app
+from overt.learn.model_folder import save_model
+from translators import ENGLISH, FRENCH, by_heart
+
+RECIPE = """
+task = "translate"
+[data]
+format = "pairs"
+train = ["pairs.txt"]
+held_out = [1, 2]
+origin = "the tests"
+[tokens]
+merges = 20
+[model]
+kind = "Transformer"
+width = 16
+heads = 2
+encoder_layers = 1
+decoder_layers = 1
+feed_forward = 16
+[training]
+updates = 4
+warmup = 2
+tokens_per_batch = 200
+evaluate_every = 2
+checkpoint_every = 2
+seed = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def data_folder_stays(monkeypatch):
+    monkeypatch.setenv("OVERT_DATA", os.environ.get("OVERT_DATA", ""))  # --data sets it; it is as before after each test
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("training")
+    (folder / "pairs.txt").write_text("".join(f"{a}\t{b}\n" for a, b in zip(ENGLISH, FRENCH, strict=True)))
+    (folder / "small.toml").write_text(RECIPE)
+    (folder / "en.txt").write_text("\n".join(ENGLISH) + "\n")
+    (folder / "fr.txt").write_text("\n".join(FRENCH) + "\n")
+    save_model(folder / "by_heart", by_heart().model, by_heart().tokenizer)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(place):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OVERT_DATA", "")
+        return run("train", place / "small.toml", "--data", place, "--out", place / "run")
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "160"})
+
+
+def test_a_recipe_becomes_a_model_with_its_scores_and_its_curve(trained, place):
+    assert trained.exit_code == 0, trained.stderr
+    results = json.loads((place / "run" / "results.json").read_text())
+    for told in (
+        f"test bleu {results['test']['bleu']:.2f}   nrefs:1|case:mixed",
+        f"test chrf {results['test']['chrf']:.2f}   nrefs:1",
+        "4 updates in",
+        "seed 3",
+    ):
+        assert told in trained.stdout
+    assert (results["updates"], results["seed"], results["examples"]) == (4, 3, {"train": 7, "valid": 1, "test": 2})
+    assert {"model", "results.json", "log.jsonl", "checkpoints"} <= {path.name for path in (place / "run").iterdir()}
+
+
+def test_the_picture_of_the_curve_is_there_where_matplotlib_is(trained, place):
+    pytest.importorskip("matplotlib")
+    assert (place / "run" / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_nothing_of_this_machine_is_in_the_results(trained, place):
+    assert str(place) not in (place / "run" / "results.json").read_text()
+
+
+def test_a_run_started_again_goes_on_from_its_last_checkpoint(trained, place):
+    found = run("train", place / "small.toml", "--data", place, "--out", place / "run")
+    assert found.exit_code == 0, found.stderr
+    assert "goes on from its last checkpoint, update 4 of 4" in " ".join(found.stdout.split())
+
+
+def test_an_error_in_a_recipe_is_told_with_its_line(place, tmp_path):
+    (tmp_path / "wrong.toml").write_text(RECIPE.replace("warmup", "warmpu"))
+    found = run("train", tmp_path / "wrong.toml", "--data", place)
+    line = RECIPE.replace("warmup", "warmpu").splitlines().index("warmpu = 2") + 1
+    assert found.exit_code == 2
+    assert f"line {line}: [training] has no key 'warmpu'. To mend it, write 'warmup'." in found.stderr
+
+
+def test_evaluate_gives_a_recipes_run_the_scores_that_training_ended_with(trained, place):
+    found = run("evaluate", place / "small.toml", "--data", place, "--model", place / "run")
+    results = json.loads((place / "run" / "results.json").read_text())
+    assert found.exit_code == 0, found.stderr
+    assert f"bleu {results['test']['bleu']:.2f}   nrefs:1" in found.stdout
+
+
+def test_evaluate_scores_two_files_and_tells_bleu_by_length(place):
+    found = run("evaluate", "--model", place / "by_heart", "--source", place / "en.txt", "--reference", place / "fr.txt")
+    assert found.exit_code == 0, found.stderr
+    assert "bleu 100.00   nrefs:1|case:mixed" in found.stdout
+    assert "chrf 100.00" in found.stdout
+    table = found.stdout[found.stdout.index("BLEU by the length of the source") :].splitlines()
+    assert table[1].split() == ["words", "rows", "BLEU"]
+    counts = [line.split()[-3 if "█" in line else -2] for line in table[2:] if line.strip()]
+    assert sum(map(int, counts)) == len(ENGLISH)
+
+
+def test_files_of_unequal_lengths_are_refused_and_both_are_named(place, tmp_path):
+    (tmp_path / "short.txt").write_text("\n".join(FRENCH[:3]) + "\n")
+    found = run("evaluate", "--model", place / "by_heart", "--source", place / "en.txt", "--reference", tmp_path / "short.txt")
+    assert found.exit_code == 2
+    assert f"en.txt of 10 and {tmp_path}/short.txt of 3 lines" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "evaluate needs a model and a test set; got neither. To mend it, pass a recipe, or --model FOLDER --source FILE"),
+        (["--model", "x", "--source", "y"], "evaluate needs a model and a test set; got --model and --source."),
+        (["r.toml", "--source", "y"], "a test set is a recipe's or two files; got a recipe and --source."),
+    ],
+)
+def test_half_a_question_is_refused(arguments, told):
+    found = run("evaluate", *arguments)
+    assert found.exit_code == 2
+    assert found.stderr.startswith(f"overt: {told}")
+
+
+def test_a_run_without_a_model_cannot_be_evaluated(place, tmp_path):
+    found = run("evaluate", place / "small.toml", "--data", place, "--model", tmp_path)
+    assert found.exit_code == 2
+    assert f"a run is evaluated when it has a model; got none in {tmp_path}. To mend it, run: overt train" in found.stderr

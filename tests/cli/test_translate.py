@@ -1,0 +1,163 @@
+import subprocess
+import sys
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from overt.cli.main import app
+from overt.learn.model_folder import save_model
+from translators import ENGLISH, FRENCH, by_heart
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("translator")
+    save_model(folder, by_heart().model, by_heart().tokenizer)
+    return folder
+
+
+def run(model, *arguments, given=b"", columns=100):
+    arguments = ["translate", "--model", str(model), *map(str, arguments)]
+    return CliRunner().invoke(app, arguments, input=given, env={"COLUMNS": str(columns)})
+
+
+def shown(model, *arguments, **options):
+    found = run(model, *arguments, **options)
+    assert found.exit_code == 0, found.stderr
+    return found.stdout
+
+
+def refused(model, *arguments, **options):
+    found = run(model, *arguments, **options)
+    assert (found.exit_code, found.stdout) == (2, "")
+    return found.stderr.removeprefix("overt: ")
+
+
+def test_a_text_is_translated(model):
+    assert shown(model, ENGLISH[0]) == FRENCH[0] + "\n"
+
+
+def test_lines_keep_their_order_and_empty_ones_stay_empty(model):
+    given = f"{ENGLISH[1]}\n\n{ENGLISH[0]}\r\n{ENGLISH[2]}".encode()
+    assert shown(model, given=given) == f"{FRENCH[1]}\n\n{FRENCH[0]}\n{FRENCH[2]}\n"
+
+
+def test_nothing_in_is_nothing_out(model):
+    assert shown(model, given=b"") == ""
+
+
+def test_out_writes_the_translations_to_a_file(model, tmp_path):
+    assert shown(model, ENGLISH[2], "--out", tmp_path / "french.txt") == ""
+    assert (tmp_path / "french.txt").read_text(encoding="utf-8") == FRENCH[2] + "\n"
+
+
+def test_nbest_numbers_the_line_and_gives_score_and_text(model):
+    lines = shown(model, "--nbest", 2, given=f"{ENGLISH[1]}\n\n{ENGLISH[0]}\n".encode()).splitlines()
+    rows = [line.split("\t") for line in lines]
+    assert [number for number, _, _ in rows] == ["1", "1", "3", "3"]
+    assert [rows[0][2], rows[2][2]] == [FRENCH[1], FRENCH[0]]
+    assert float(rows[0][1]) > float(rows[1][1])
+
+
+def test_a_map_has_a_row_for_each_token_with_its_weights(model):
+    output = shown(model, ENGLISH[1], "--map", columns=200)
+    translation, _, *told = output.splitlines()
+    assert translation == FRENCH[1]
+    text = " ".join(told)
+    assert "it reaches the text best" in text
+    [found] = by_heart().translate([ENGLISH[1]])
+    rows = told[-len(found.tokens) - 1 :]
+    assert [row.split()[0] for row in rows] == [*(token.removeprefix("▁") for token in found.tokens), "</s>"]
+    weights = by_heart().model.weights(*by_heart().forced(ENGLISH[1], found))["cross"]
+    layer, head = int(text[text.index("L") + 1]), int(text[text.index("H") + 1])
+    largest = weights[layer][0, head].max(-1).values
+    for row, weight in zip(rows, largest.tolist(), strict=True):
+        assert f"{weight:.2f}".removeprefix("0") in row
+
+
+def test_the_page_holds_every_words_attention_and_loads_nothing(model, tmp_path):
+    output = shown(model, ENGLISH[1], "--attention", tmp_path / "a.html")
+    assert output == FRENCH[1] + "\n"
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    [found] = by_heart().translate([ENGLISH[1]])
+    assert page.count("<article") == len(found.tokens) + 1
+    assert f"<title>“{FRENCH[1]}” from “{ENGLISH[1]}”</title>" in page
+    assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert "https://" not in page
+
+
+def test_text_that_is_not_utf8_is_refused_with_its_byte(model):
+    told = refused(model, given=b"one\ntwo \xff\n")
+    assert told.startswith("standard input is UTF-8 text; got the byte 0xff on line 2, its byte 5.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "told"),
+    [
+        (["--map"], b"one\ntwo\n", "--attention and --map show one sentence; got 2 lines. To mend it, pass it as the text:"),
+        (["--map", " "], b"", "--attention and --map show one sentence; got an empty one."),
+        (
+            ["--nbest", "3", "--beam", "2", "a"],
+            b"",
+            "a beam finds at most as many translations as it keeps; got --nbest 3 with --beam 2.",
+        ),
+        (["--beam", "0", "a"], b"", "a beam keeps at least one translation; got --beam 0."),
+        (["a", "--out", "nowhere/at/all.txt"], b"", "an output file goes into a folder that exists; got nowhere/at/all.txt."),
+    ],
+)
+def test_what_cannot_be_done_is_refused(model, arguments, given, told):
+    assert refused(model, *arguments, given=given).startswith(told)
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    assert refused(tmp_path, "a").startswith("a model is read from the folder that overt train left")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes break otherwise there")
+def test_a_reader_that_leaves_is_no_fault(model):
+    command = [sys.executable, "-m", "overt", "translate", "--model", str(model), "--beam", "1"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        process.stdin.write(f"{ENGLISH[1]}\n".encode())
+        process.stdin.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0
+
+
+def test_explain_shows_the_encoder_of_a_runs_folder(model):
+    found = CliRunner().invoke(app, ["explain", "--model", str(model), ENGLISH[0], "--word", "happy"], env={"COLUMNS": "140"})
+    assert found.exit_code == 0, found.stderr
+    told = " ".join(found.stdout.split())
+    assert "this is its encoder" in told
+    assert "✓ within the rounding bound" in told
+
+
+def test_explain_falls_back_to_the_box_and_says_so(model, monkeypatch):
+    from overt.learn import translator as translators
+    from overt.lens import text_model
+
+    monkeypatch.setattr(text_model, "packaged_folder", lambda: None)
+    monkeypatch.setattr(translators, "boxed_folder", lambda: model)
+    found = CliRunner().invoke(app, ["explain", ENGLISH[0], "--word", "happy"], env={"COLUMNS": "140"})
+    assert found.exit_code == 0, found.stderr
+    told = " ".join(found.stdout.split())
+    assert "all-MiniLM-L6-v2 is not installed, so a smaller model is shown, overt's own translator" in told
+    assert "✓ within the rounding bound" in told
+
+
+def test_the_explained_head_is_the_encoders_own():
+    from overt.cli.seen import SeenTranslator
+    from overt.lens.recipes.qkv import qkv
+
+    seen = SeenTranslator(by_heart())
+    explanation = qkv(seen, ENGLISH[0], "happy", layer=0, head=1)
+    source = torch.tensor([by_heart().read(ENGLISH[0])])
+    weights = by_heart().model.weights(source, torch.tensor([[1]]))["encoder"][0][0, 1]
+    torch.testing.assert_close(torch.tensor(explanation.matrix), weights)
+
+
+def test_word_vectors_are_the_rows_of_the_encoders_table(model):
+    found = CliRunner().invoke(app, ["explain", "--model", str(model), "--recipe", "plain", ENGLISH[0]], env={"COLUMNS": "140"})
+    assert found.exit_code == 0, found.stderr
+    assert "No trained weights" in found.stdout

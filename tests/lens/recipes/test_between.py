@@ -1,0 +1,50 @@
+import pytest
+import torch
+
+from overt.cli.seen import spans_of, written
+from overt.errors import InputError
+from overt.lens.recipes.between import between
+from translators import ENGLISH, by_heart
+
+
+@pytest.fixture(scope="module")
+def seen():
+    [translation] = by_heart().translate([ENGLISH[0]])
+    return translation, written(by_heart(), ENGLISH[0], translation)
+
+
+def test_each_written_token_is_explained_by_the_decoders_own_weights(seen):
+    translation, recorded = seen
+    found = between(recorded)
+    cross = by_heart().model.weights(*by_heart().forced(ENGLISH[0], translation))["cross"]  # a layer: (1, H, T, S)
+    assert [each.word for each in found] == list(range(len(translation.tokens) + 1))
+    for each in found:
+        torch.testing.assert_close(torch.tensor(each.rows), torch.stack(cross)[:, 0, :, each.word])
+
+
+def test_the_head_that_reaches_the_text_best_is_shown(seen):
+    translation, recorded = seen
+    cross = torch.stack(by_heart().model.weights(*by_heart().forced(ENGLISH[0], translation))["cross"])[:, 0]  # (L, H, T, S)
+    reach = cross[..., :-1, :-1].amax(-2).mean(-1)  # (L, H), the ends' marks left out
+    assert {each.shown for each in between(recorded)} == {divmod(int(reach.argmax()), reach.shape[1])}
+
+
+def test_both_texts_are_told_apart_and_their_ends_are_special(seen):
+    translation, recorded = seen
+    found = between(recorded)[0]
+    assert (found.text, found.other) == (translation.text, ENGLISH[0])
+    assert found.tokens[found.special[0]] == found.query_tokens[-1] == "</s>"
+    assert found.residual <= found.bound
+    assert "each row is a token as it is written" in " ".join(found.notes).lower()
+
+
+def test_a_model_without_attention_between_two_texts_is_refused(seen):
+    _, recorded = seen
+    with pytest.raises(
+        InputError, match="a model whose decoder attends to its encoder.*got ten sentences, decoder, whose attention"
+    ):
+        between(recorded._replace(read=recorded.read.plain))
+
+
+def test_spans_go_on_after_a_token_that_the_text_does_not_have():
+    assert spans_of("a ☂ bc", ["▁a", "<unk>", "▁b", "c"]) == [(0, 1), (1, 1), (4, 5), (5, 6)]
