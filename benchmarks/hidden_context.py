@@ -165,8 +165,8 @@ def table(runs: Path, task: str, seeds: int) -> Iterator[str]:
 
 
 def spread(values: list[float]) -> str:
-    """Mean ± standard deviation."""
-    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values) if len(values) > 1 else float('nan'):.2f}"
+    """Mean ± standard deviation; a dash where nothing ran."""
+    return "–" if not values else f"{statistics.mean(values):.2f} ± {statistics.stdev(values) if len(values) > 1 else float('nan'):.2f}"
 
 
 if __name__ == "__main__":

@@ -107,6 +107,14 @@ def test_scores_are_held_for_a_block_of_rows_only(monkeypatch):
     assert max(largest) == 100 * words
 
 
+def test_where_no_gradient_is_asked_for_none_is_computed():
+    states, output, labels = given()
+    with torch.no_grad():
+        value = smoothed(states, output, labels, 0.1)
+    assert value == smoothed(states, output, labels, 0.1)
+    assert not value.requires_grad
+
+
 def test_labels_that_do_not_fit_are_refused():
     states, output, labels = given()
     message = (

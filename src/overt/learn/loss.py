@@ -42,36 +42,45 @@ def smoothed(states: Tensor, output: nn.Linear, labels: Tensor, smoothing: float
     bias = output.weight.new_zeros(output.out_features) if output.bias is None else output.bias
     kind = states.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else states.dtype
+    if not torch.is_grad_enabled():
+        return _summed(states.to(dtype), output.weight, bias, labels, smoothing)
     return _Smoothed.apply(states.to(dtype), output.weight, bias, labels, smoothing)  # pyright: ignore[reportReturnType]
 
 
 class _Smoothed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-        words, wide = len(weight), torch.promote_types(states.dtype, torch.float32)
-        narrow = weight.to(states.dtype)
-        to_states, to_weight, to_bias = torch.empty_like(states), torch.zeros_like(weight), torch.zeros_like(bias)
-        total = torch.zeros((), dtype=wide, device=states.device)
-        block = max(1, (_BLOCK if states.device.type == "cpu" else _BLOCK_ON_ACCELERATORS) // words)
-        with torch.autocast(states.device.type, enabled=False):
-            pieces = (each.split(block) for each in (states, labels[:, None], to_states))
-            for some, named, to_some in zip(*pieces, strict=True):
-                scores = torch.addmm(bias.to(some.dtype), some, narrow.T).to(wide)  # (n, V)
-                top = scores.amax(1, keepdim=True)
-                wanted = (1 - smoothing) * scores.gather(1, named) + smoothing * scores.mean(1, keepdim=True)
-                weights = scores.sub_(top).exp_()
-                sums = weights.sum(1, keepdim=True)
-                total += (sums.log() + top - wanted).sum()
-                gradient = weights.div_(sums).sub_(smoothing / words)
-                gradient.scatter_add_(1, named, gradient.new_full(named.shape, smoothing - 1))
-                to_bias += gradient.sum(0)
-                gradient = gradient.to(some.dtype)
-                torch.mm(gradient, narrow, out=to_some)
-                to_weight += gradient.T @ some
-        ctx.save_for_backward(to_states, to_weight, to_bias)
+        gradients = torch.empty_like(states), torch.zeros_like(weight), torch.zeros_like(bias)
+        total = _summed(states, weight, bias, labels, smoothing, gradients)
+        ctx.save_for_backward(*gradients)
         return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *above: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         return *(above[0].to(each.dtype) * each for each in ctx.saved_tensors), None, None
+
+
+def _summed(states: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, smoothing: float, gradients: Any = None) -> Tensor:
+    """The sum over all rows; the gradients of states, weight and bias are written, or added, to what is given for them."""
+    narrow, wide = weight.to(states.dtype), torch.promote_types(states.dtype, torch.float32)
+    total = torch.zeros((), dtype=wide, device=states.device)
+    block = max(1, (_BLOCK if states.device.type == "cpu" else _BLOCK_ON_ACCELERATORS) // len(weight))
+    with torch.autocast(states.device.type, enabled=False):
+        for first in range(0, len(states), block):
+            some, named = states[first : first + block], labels[first : first + block, None]
+            scores = torch.addmm(bias.to(some.dtype), some, narrow.T).to(wide)  # (n, V)
+            top = scores.amax(1, keepdim=True)
+            wanted = (1 - smoothing) * scores.gather(1, named) + smoothing * scores.mean(1, keepdim=True)
+            weights = scores.sub_(top).exp_()
+            sums = weights.sum(1, keepdim=True)
+            total += (sums.log() + top - wanted).sum()
+            if gradients is not None:
+                to_states, to_weight, to_bias = gradients
+                gradient = weights.div_(sums).sub_(smoothing / len(weight))
+                gradient.scatter_add_(1, named, gradient.new_full(named.shape, smoothing - 1))
+                to_bias += gradient.sum(0)
+                gradient = gradient.to(some.dtype)
+                torch.mm(gradient, narrow, out=to_states[first : first + block])
+                to_weight += gradient.T @ some
+    return total

@@ -15,7 +15,7 @@ from overt.layers.running import run
 from overt.models.attention_weights import weights_of
 from overt.models.building import arguments
 from overt.models.tokens import checked_tokens
-from overt.models.transformer_layers import TokenEmbedding
+from overt.models.transformer_layers import TokenEmbedding, tie
 
 RECURRENT = {"gru": nn.GRU, "lstm": nn.LSTM}
 NAME = "Seq2Seq"
@@ -93,7 +93,7 @@ class Seq2Seq(nn.Module):
         self.source_embedding = TokenEmbedding(source_words, width, None, dropout)
         self.target_embedding = TokenEmbedding(target_words, width, None, dropout)
         self.dropout = nn.Dropout(dropout)
-        self._tie(tied)
+        tie(self.output, self.source_embedding, self.target_embedding, tied)
 
     def forward(self, source: Tensor, target: Tensor, *, source_lengths: Any = None, target_lengths: Any = None) -> Tensor:
         """The scores of the word after each of the target's: (B, T, target_words)."""
@@ -173,19 +173,6 @@ class Seq2Seq(nn.Module):
             states.append(state)
             contexts.append(context)
         return torch.cat(states, dim=1), torch.stack(contexts, dim=1)
-
-    def _tie(self, tied: str | None) -> None:
-        check.one_of("tied", tied, (None, "target", "all"))
-        if tied == "all" and self.source_words != self.target_words:
-            raise InputError(
-                'tied="all" is for one vocabulary of both languages',
-                got=f"{self.source_words} source words and {self.target_words} target words",
-                cure='use tied="target", or make one vocabulary of both',
-            )
-        if tied is not None:
-            self.output.weight = self.target_embedding.table.weight
-        if tied == "all":
-            self.source_embedding.table.weight = self.target_embedding.table.weight
 
 
 @dataclass

@@ -15,7 +15,7 @@ from overt.models.building import arguments
 from overt.models.memory import Memory
 from overt.models.tokens import checked_tokens, needed_lengths
 from overt.models.transformer_encoder import TransformerEncoder
-from overt.models.transformer_layers import AT_THE_BOTTOM, DecoderLayer, TokenEmbedding
+from overt.models.transformer_layers import AT_THE_BOTTOM, DecoderLayer, TokenEmbedding, tie
 
 
 class Transformer(nn.Module):
@@ -70,7 +70,7 @@ class Transformer(nn.Module):
         self.decoder = TransformerDecoder(target_words, width, heads, decoder_layers, feed_forward, **shared)
         self.output = nn.Linear(width, target_words, bias=False)
         nn.init.normal_(self.output.weight, std=width**-0.5)
-        self._tie(tied)
+        tie(self.output, self.encoder.embedding, self.decoder.embedding, tied)
 
     def forward(
         self,
@@ -129,21 +129,6 @@ class Transformer(nn.Module):
         """The source, as the keys and values of each layer's cross-attention."""
         states = self.encoder(source, lengths=lengths)
         return self.decoder.prepare(states, needed_lengths(lengths, source))
-
-    def _tie(self, tied: str | None) -> None:
-        source, target = self.encoder.embedding.table, self.decoder.embedding.table
-        if tied not in ("all", "target", None):
-            raise InputError('tied is "all", "target" or None', got=repr(tied), cure="say which matrices are one")
-        if tied == "all" and source.weight.shape != target.weight.shape:
-            raise InputError(
-                "one matrix for source, target and output needs one vocabulary for both languages",
-                got=f"source_words={source.num_embeddings}, target_words={target.num_embeddings}",
-                cure='use joint tokens, or tied="target"',
-            )
-        if tied is not None:
-            self.output.weight = target.weight
-        if tied == "all":
-            source.weight = target.weight
 
 
 class TransformerDecoder(nn.Module):

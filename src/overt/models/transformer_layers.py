@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from overt import check
 from overt.errors import InputError
 from overt.layers import KVCache, LearnedPositions, MultiHeadAttention, Prepared, Sinusoidal
 from overt.layers.inputs import widths
@@ -63,8 +64,7 @@ class Residual(nn.Module):
 
     def __init__(self, width: int, norm: str = "pre", dropout: float = 0.0):
         super().__init__()
-        if norm not in NORMS:
-            raise InputError('norm is "pre" or "post"', got=repr(norm), cure="choose where the layer norm stands")
+        check.one_of("norm", norm, NORMS)
         self.first = norm == "pre"
         self.norm = nn.LayerNorm(width)
         self.dropout = Dropout(dropout)
@@ -89,8 +89,7 @@ class FeedForward(nn.Module):
     def __init__(self, width: int, hidden: int, activation: str = "relu"):
         super().__init__()
         widths("FeedForward", width=width, feed_forward=hidden)
-        if activation not in ACTIVATIONS:
-            raise InputError(f"activation is one of {', '.join(ACTIVATIONS)}", got=repr(activation), cure="choose one of them")
+        check.one_of("activation", activation, ACTIVATIONS)
         self.widen, self.activation, self.narrow = nn.Linear(width, hidden), ACTIVATIONS[activation](), nn.Linear(hidden, width)
         for linear in (self.widen, self.narrow):
             nn.init.xavier_uniform_(linear.weight)
@@ -179,3 +178,22 @@ class DecoderLayer(nn.Module):
         x = self.around_self_attention(x, lambda x: self.self_attention(x, cache=cache))
         x = self.around_cross_attention(x, lambda x: self.cross_attention(x, source))
         return self.around_feed_forward(x, self.feed_forward)
+
+
+def tie(output: nn.Linear, source: TokenEmbedding, target: TokenEmbedding, tied: str | None) -> None:
+    """Make one matrix of the scores' and the target's embedding ("target"), of the source's too ("all"), or of none (None).
+
+    Press and Wolf 2017, section 3; Vaswani et al. 2017, section 3.4.
+    """
+    check.one_of("tied", tied, ("all", "target", None))
+    words, others = source.table.num_embeddings, target.table.num_embeddings
+    if tied == "all" and words != others:
+        raise InputError(
+            "one matrix for source, target and output needs one vocabulary for both languages",
+            got=f"source_words={words}, target_words={others}",
+            cure='use joint tokens, or tied="target"',
+        )
+    if tied is not None:
+        output.weight = target.table.weight
+    if tied == "all":
+        source.table.weight = target.table.weight
