@@ -4,9 +4,10 @@
 
 4 + 4 layers, width 128, feed-forward 256, 4 heads, 10,000 joint words. Training: a batch of about 150 × 25 tokens, forward, backward
 and AdamW, beside torch's nn.Transformer as it comes (dropout also of weights and inside the feed-forward) and with dropout where
-overt has it. Translation: 512 sentences of 5 to 35 tokens in batches of like length, beside the same model without caches and beside
-generate() of Hugging Face's Marian, which is this Transformer with norms behind. Losses and every written token are compared first;
-if any differ, nothing is printed. Runs take turns.
+overt has it. Translation: 512 sentences of 5 to 35 tokens, as overt's Translator takes them (sorted by length, up to 4,096 tokens at
+once) and 64 at a time, sorted or as they come, by the same model without caches, by one that keeps the source alone, and by generate()
+of Hugging Face's Marian, which is this Transformer with norms behind. Losses and every written token are compared first; if any differ,
+nothing is printed. Runs take turns.
 """
 
 import argparse
@@ -27,6 +28,8 @@ from overt.models.memory import Memory
 WORDS, WIDTH, HEADS, LAYERS, HIDDEN = 10_000, 128, 4, 4, 256
 START, END = 1, 2
 DROPOUT, SMOOTHING = 0.3, 0.1
+NOTHING_KEPT, SOURCE_KEPT = "nothing kept", "source kept"
+MARIAN, MARIAN_SORTED = "generate()", "generate(), sorted"
 FROM_TORCH = [
     (r"encoder(.*)self_attn", r"encoder\1attention"),
     (r"encoder(.*)norm1", r"encoder\1around_attention.norm"),
@@ -63,16 +66,17 @@ def main() -> None:
     use_threads(torch.get_num_threads())
     torch.manual_seed(0)
     print(f"{torch.get_num_threads()} threads, at most {given.runs} runs in turns, medians with quartiles")
-    for title, unit, (runs, amount), first in (
-        ("training", "target tokens/s", training(), "nn.Transformer"),
-        ("greedy translation", "sentences/s", translation(), "without caches"),
+    for title, unit, (runs, amount), others in (
+        ("training", "target tokens/s", training(), ["nn.Transformer"]),
+        ("greedy translation", "sentences/s", translation(), [NOTHING_KEPT, SOURCE_KEPT, MARIAN, MARIAN_SORTED]),
     ):
         times = in_turns(runs, given.runs, given.seconds)
-        print(f"\n{title:34}{'seconds':>24}{unit:>18}{'times ' + first:>24}")
+        print(f"\n{title:40}{'seconds':>24}{unit:>18}", *(f"   times {other}" for other in others), sep="")
         for name, taken in times.items():
             low, high = taken.quartiles
             seconds = f"{taken.median:.3f} ({low:.3f}–{high:.3f})"
-            print(f"{name:34}{seconds:>24}{amount / taken.median:>18,.0f}{times[first].median / taken.median:>24.2f}")
+            ratios = (f"{times[other].median / taken.median:>{len(other) + 9}.2f}" for other in others)
+            print(f"{name:40}{seconds:>24}{amount / taken.median:>18,.0f}", *ratios, sep="")
 
 
 def transformer(kind: type, norm: str, dropout: float = 0.0) -> Any:
@@ -186,20 +190,34 @@ def translation() -> tuple[dict[str, Callable[[], object]], int]:
     """Greedy translation of all sentences by each contender, and how many there are."""
     model = transformer(Ending, "post").eval()
     marian = marian_of(model)
-    lengths = torch.normal(14.0, 4.0, (512,)).round().long().clamp(5, 35).sort().values
+    lengths = torch.normal(14.0, 4.0, (512,)).round().long().clamp(5, 35)
     ends = (lengths * torch.normal(1.0, 0.15, (512,))).round().long().clamp(3)
-    sources = [torch.randint(4, WORDS, (len(each), int(each.max()))) for each in lengths.split(64)]
-    batches = list(zip(sources, lengths.split(64), ends.split(64), strict=True))
-    ways = {"without caches": without_caches, "Hugging Face generate": generated, "overt": cached}
-    runs = {}
-    for name, way in ways.items():
-        asked = marian if way is generated else model
-        runs[name] = lambda way=way, asked=asked: [text for batch in batches for text in way(asked, *batch)]
+    sentences = [torch.randint(4, WORDS, (int(length),)) for length in lengths]
+    as_they_come, by_length = torch.arange(512), lengths.argsort(descending=True)
+    large = 4096 // int(lengths.max())
+    ways: dict[str, tuple[Callable, nn.Module, Tensor, int]] = {
+        NOTHING_KEPT: (nothing_kept, model, by_length, 64),
+        SOURCE_KEPT: (source_kept, model, by_length, 64),
+        MARIAN: (generated, marian, as_they_come, 64),
+        MARIAN_SORTED: (generated, marian, by_length, 64),
+        "generate(), sorted, large batches": (generated, marian, by_length, large),
+        "overt, 64 as they come": (cached, model, as_they_come, 64),
+        "overt, 64 sorted": (cached, model, by_length, 64),
+        "overt": (cached, model, by_length, large),
+    }
+
+    def run(way: Callable, asked: nn.Module, order: Tensor, size: int) -> list[list[int]]:
+        found: dict[int, list[int]] = {}
+        for places in order.split(size):
+            source = nn.utils.rnn.pad_sequence([sentences[place] for place in places], batch_first=True)
+            found |= zip(places.tolist(), way(asked, source, lengths[places], ends[places]), strict=True)
+        return [found[place] for place in range(len(sentences))]
+
+    runs = {name: lambda given=given: run(*given) for name, given in ways.items()}
     wanted = runs["overt"]()
-    for name, run in runs.items():
-        found = run()
-        if found != wanted:
-            different = sum(one != other for one, other in zip(found, wanted, strict=True))
+    for name, ours in runs.items():
+        different = sum(one != other for one, other in zip(ours(), wanted, strict=True))
+        if different:
             sys.exit(f"{name}: {different} of {len(wanted)} texts are not overt's")
     return runs, len(wanted)
 
@@ -228,14 +246,32 @@ def cached(model: Ending, source: Tensor, lengths: Tensor, ends: Tensor) -> list
 
 
 @torch.no_grad()
-def without_caches(model: Ending, source: Tensor, lengths: Tensor, ends: Tensor) -> list[list[int]]:
-    """The source is read once, and for each word the decoder reads all words before it; texts that have ended leave."""
+def nothing_kept(model: Ending, source: Tensor, lengths: Tensor, ends: Tensor) -> list[list[int]]:
+    """For each word the whole model reads the source and all words before it; texts that have ended leave."""
+
+    def scores(rows: Tensor, target: Tensor) -> Tensor:
+        return model(source[rows], target, source_lengths=lengths[rows])[:, -1]
+
+    return written(scores, ends)
+
+
+@torch.no_grad()
+def source_kept(model: Ending, source: Tensor, lengths: Tensor, ends: Tensor) -> list[list[int]]:
+    """The source is read once, for each word the decoder reads all words before it, and the last place alone is scored."""
     states = model.encoder(source, lengths=lengths)
-    texts: list[list[int]] = [[] for _ in source]
-    rows, target = torch.arange(len(source)), torch.full((len(source), 1), START)
+
+    def scores(rows: Tensor, target: Tensor) -> Tensor:
+        return model.output(model.decoder(target, model.decoder.prepare(states[rows], lengths[rows]))[:, -1])
+
+    return written(scores, ends)
+
+
+def written(scores: Callable[[Tensor, Tensor], Tensor], ends: Tensor) -> list[list[int]]:
+    """The likeliest words by the scores of what follows (rows, words so far), until each text has ended."""
+    texts: list[list[int]] = [[] for _ in ends]
+    rows, target = torch.arange(len(ends)), torch.full((len(ends), 1), START)
     while len(rows):
-        decoded = model.decoder(target, model.decoder.prepare(states[rows], lengths[rows]))
-        words = ended(model.output(decoded[:, -1]), ends[rows] < target.shape[1]).argmax(-1)
+        words = ended(scores(rows, target), ends[rows] < target.shape[1]).argmax(-1)
         for row, word in zip(rows.tolist(), words.tolist(), strict=True):
             texts[row] += [word] if word != END else []
         going = words != END

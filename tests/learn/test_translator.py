@@ -80,7 +80,7 @@ def test_a_model_that_does_not_translate_is_refused(tmp_path):
 def test_without_a_box_the_way_to_another_model_is_told(monkeypatch):
     monkeypatch.setattr(translators, "boxed_folder", lambda: None)
     with pytest.raises(
-        InputError, match="got an installation without it. To mend it, name the folder of another model: --model"
+        InputError, match="got an installation from which it was taken out. To mend it, install overt anew, or name the folder"
     ):
         Translator.boxed()
 

@@ -7,10 +7,11 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from overt.cli.explain import busy, needs_torch, write
+from overt.cli.explain import busy, needs_torch, reading_model, write
 from overt.files import whole
-from overt.lens import terminal, text_model
+from overt.lens import terminal
 from overt.lens.explanation import Explanation
+from overt.lens.hub_model import HubModel
 from overt.lens.letters import Ink, Piece, sparkline
 from overt.lens.recipes import vectors
 from overt.lens.recipes.plain import plain
@@ -28,11 +29,9 @@ def demo() -> None:
     """Show what overt is for: a series, word vectors, hidden states, and a trained model, with the numbers of each."""
     console = Console(highlight=False)
     console = console if console.width <= _WIDEST else Console(highlight=False, width=_WIDEST)
-    model = text_model.find()
-    offline = isinstance(model, text_model.Packaged)
-    console.print(
-        Piece(lambda ink: [_apart(ink, "overt · attention with nothing hidden", "CPU, offline" if offline else "CPU", "bold")])
-    )
+    model = reading_model()
+    place = "CPU" if isinstance(model, HubModel) else "CPU, offline"
+    console.print(Piece(lambda ink: [_apart(ink, "overt · attention with nothing hidden", place, "bold")]))
     console.print(Piece(_series))
     words = vectors.of_text(model, WORDS)
     console.print(Piece(lambda ink: _plain(ink, plain(words, choose(words.encoded, "sky")))))

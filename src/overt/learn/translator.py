@@ -74,8 +74,8 @@ class Translator:
         if folder is None:
             raise InputError(
                 "overt's own translator comes with the package, in overt/learn/boxed",
-                got="an installation without it",
-                cure="name the folder of another model: --model FOLDER (overt train makes one)",
+                got="an installation from which it was taken out",
+                cure="install overt anew, or name the folder of another model: --model FOLDER (overt train makes one)",
             )
         translator = cls.load(folder)
         translator.name = "overt's English-French translator"

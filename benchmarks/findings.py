@@ -1,0 +1,336 @@
+"""Three published kinds of finding about attention, measured on all-MiniLM-L6-v2 with baselines beside them.
+
+    OVERT_DATA=folder python benchmarks/findings.py [--part syntax|pronouns|rollout] [--train 2000] [--erased 400] [--threads 1]
+
+syntax: for each dependency relation of English EWT, how often the best of 72 heads points from a word to its head (or from the head
+to the word), against the best fixed offset; both chosen on training sentences and counted on the test set. pronouns: how often the
+best head's weight from a Winogender pronoun is larger on the right one of its two candidates. rollout: how the weight that a sentence
+vector gives to each token ranks beside what erasing the token does to it, raw attention against rollout. docs/reading.md has the
+numbers and says how each is counted.
+
+The folder holds `ud-ewt/` (github UniversalDependencies/UD_English-EWT, gzipped) and `winogender/all_sentences.tsv` (github
+rudinger/winogender-schemas). The same command prints the same numbers.
+"""
+
+import argparse
+import gzip
+import json
+import os
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from overt.errors import InputError
+from overt.lens import minilm, norm_weights, raw_attention, record, rollout, text_model
+from overt.lens.reading.weighed import Weighed
+
+LAYERS, HEADS, RESAMPLED = 6, 12, 2000
+FEWEST = 100  # test arcs that a relation needs to be listed
+SHORTEST, LONGEST = 8, 40  # words of the sentences whose tokens are erased
+PRONOUNS = {"he", "him", "his", "she", "her", "they", "them", "their"}
+Array = np.ndarray
+
+
+class Arc(NamedTuple):
+    """A dependency: the word, its head, both counted from 0, and the relation."""
+
+    word: int
+    head: int
+    relation: str
+
+
+class Sentence(NamedTuple):
+    """A sentence of a treebank."""
+
+    words: list[str]
+    arcs: list[Arc]
+
+
+def main() -> None:
+    """Measure what is asked for and print it."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--part", choices=list(PARTS), help="one of the three (default: all)")
+    options.add_argument("--train", type=int, default=2000, help="training sentences that heads and offsets are chosen on")
+    options.add_argument("--erased", type=int, default=400, help="sentences whose tokens are erased")
+    options.add_argument("--threads", type=int, default=1)
+    given = options.parse_args()
+    torch.set_num_threads(given.threads)
+    for part in [given.part] if given.part else PARTS:
+        PARTS[part](given)
+
+
+def syntax(given: Any) -> None:
+    """The best head for each dependency relation against the best fixed offset, and against an untrained model's best head."""
+    train, test = random.Random(0).sample(list(treebank("train")), given.train), list(treebank("test"))
+    model, blank = text_model.find(), text_model.find()
+    blank.__dict__["network"] = untrained(blank.folder)
+    print(f"syntax: chosen on {len(train):,} sentences of EWT train, counted on the {len(test):,} of test", flush=True)
+    (heads, counts), (_, of_blank) = (of_best_heads(each, train, test) for each in (model, blank))
+    offsets = {relation: Counter(each).most_common(1)[0][0] for relation, each in distances(train).items()}
+    listed = [relation for relation in heads if counts[relation][:, 1].sum() >= FEWEST]
+    listed.sort(key=lambda relation: -counts[relation][:, 1].sum())
+    fixed = of_offsets(test, offsets)
+    whole = {relation: np.column_stack([counts[relation], fixed[relation], of_blank[relation][:, 0]]) for relation in listed}
+    print("relation        arcs head               right  offset right  difference          untrained")
+    for relation in listed:
+        place, way = heads[relation]
+        told = f"L{place // HEADS}H{place % HEADS} {('word→head', 'head→word')[way]}"
+        print(f"{relation:14} {told:18} {compared(whole[relation], f'{offsets[relation]:+d}')}")
+    print(f"{'all of these':14} {'':18} {compared(sum(whole.values()), '')}")
+    won = sum(each[:, 0].sum() > each[:, 2].sum() for each in whole.values())
+    print(f"the head is right more often than the offset for {won} of {len(listed)} relations\n", flush=True)
+
+
+def compared(counts: Array, offset: str) -> str:
+    """Arcs, the head's share of right ones, the offset's, their difference with its interval, and the untrained model's.
+
+    `counts` has a row for each sentence: right by the head, arcs, right by the offset, right by the untrained model's head.
+    """
+    head, arcs, fixed, blank = counts.sum(0)
+    low, high = interval(counts, lambda drawn: (drawn[:, 0].sum() - drawn[:, 2].sum()) / max(drawn[:, 1].sum(), 1))
+    difference = f"{(head - fixed) / arcs:+.3f} [{low:+.3f}, {high:+.3f}]"
+    return f"{int(arcs):6} {head / arcs:6.3f} {offset:>4} {fixed / arcs:6.3f}  {difference}  {blank / arcs:6.3f}"
+
+
+def interval(rows: Array, measure: Callable[[Array], float]) -> tuple[float, float]:
+    """The middle 95 % of what is measured on rows drawn again with replacement."""
+    draw = np.random.default_rng(0)
+    found = [measure(rows[draw.integers(0, len(rows), len(rows))]) for _ in range(RESAMPLED)]
+    low, high = np.percentile(found, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def of_best_heads(model: Any, train: list[Sentence], test: list[Sentence]) -> tuple[dict, dict[str, Array]]:
+    """For each relation the head and direction that are right most often in training, and each test sentence's (right, arcs)."""
+    sums: dict[str, Any] = defaultdict(lambda: 0)
+    for sentence in train:
+        for arc, right in zip(sentence.arcs, hits(model, sentence), strict=True):
+            sums[arc.relation] = sums[arc.relation] + right.astype(int)
+    heads = {relation: divmod(int(np.argmax(right)), 2) for relation, right in sums.items()}
+    counts = {relation: np.zeros((len(test), 2)) for relation in heads}
+    for place, sentence in enumerate(test):
+        for arc, right in zip(sentence.arcs, hits(model, sentence), strict=True):
+            if arc.relation in heads:
+                counts[arc.relation][place] += right[heads[arc.relation]], 1
+    return heads, counts
+
+
+def distances(sentences: list[Sentence]) -> dict[str, list[int]]:
+    """How far behind its word each arc's head stands, by relation."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for sentence in sentences:
+        for arc in sentence.arcs:
+            found[arc.relation].append(arc.head - arc.word)
+    return found
+
+
+def of_offsets(test: list[Sentence], offsets: dict[str, int]) -> dict[str, Array]:
+    """How many arcs of each test sentence have their head at the relation's offset."""
+    counts = {relation: np.zeros(len(test)) for relation in offsets}
+    for place, sentence in enumerate(test):
+        for arc in sentence.arcs:
+            if arc.relation in offsets:
+                counts[arc.relation][place] += arc.head - arc.word == offsets[arc.relation]
+    return counts
+
+
+def treebank(part: str) -> Iterator[Sentence]:
+    """The sentences of one part of English EWT; words are the syntactic ones, punctuation counts as words, not as arcs."""
+    lines: list[list[str]] = []
+    path = folder("ud-ewt") / f"en_ewt-ud-{part}.conllu.gz"
+    for line in [*gzip.open(path, "rt", encoding="utf-8"), "\n"]:
+        cells = line.rstrip("\n").split("\t")
+        if len(cells) == 10 and cells[0].isdigit():
+            lines.append(cells)
+        elif not line.strip() and lines:
+            arcs = [Arc(int(c[0]) - 1, int(c[6]) - 1, c[7]) for c in lines if c[7] not in ("root", "punct")]
+            yield Sentence([c[1] for c in lines], arcs)
+            lines = []
+
+
+def hits(model: Any, sentence: Sentence) -> Array:
+    """For each arc, head and direction: whether the head's hardest look is the arc's (arcs, 72, 2)."""
+    weights = by_word(model, sentence.words)  # (72, words, words)
+    if weights is None:
+        return np.zeros((len(sentence.arcs), LAYERS * HEADS, 2), dtype=bool)
+    places = np.arange(len(sentence.words))
+    weights[:, places, places] = -1  # a word is not its own head
+    hardest = weights.argmax(-1)  # (72, words)
+    pairs = [(hardest[:, arc.word] == arc.head, hardest[:, arc.head] == arc.word) for arc in sentence.arcs]
+    return np.array([np.stack(pair, -1) for pair in pairs]).reshape(len(pairs), LAYERS * HEADS, 2)
+
+
+def by_word(model: Any, words: list[str]) -> Array | None:
+    """Weights between words (72, words, words): summed over the pieces attended to, the mean over those that ask.
+
+    Clark et al. 2019, section 4.1. [CLS] and [SEP] are left out, so rows do not sum to 1. None where the sentence is too long.
+    """
+    text = " ".join(words)
+    try:
+        encoded = model.encode(text)
+    except InputError:
+        return None
+    ends = np.cumsum([len(word) + 1 for word in words])
+    member = np.zeros((len(words), len(encoded.ids)))  # which piece is of which word
+    for place, (start, _) in enumerate(encoded.spans):
+        if place not in encoded.special:
+            member[np.searchsorted(ends, start, side="right"), place] = 1
+    with record(model.network) as recording:
+        model.run(encoded)
+    weights = torch.cat([Weighed(call).rows(0, len(encoded.ids))[0] for call in recording.calls]).numpy()  # (72, n, n)
+    return (member / np.maximum(member.sum(-1, keepdims=True), 1)) @ weights @ member.T
+
+
+class Case(NamedTuple):
+    """A Winogender sentence: where its pronoun and its two candidates stand, the right one first, and which template it is."""
+
+    words: list[str]
+    pronoun: int
+    right: int
+    wrong: int
+    occupation: str
+
+
+def pronouns(given: Any) -> None:
+    """The best head on half of the templates, tested on the other half, against the nearest candidate."""
+    model, cases = text_model.find(), list(winogender())
+    names = sorted({case.occupation for case in cases})
+    random.Random(0).shuffle(names)
+    half = set(names[: len(names) // 2])
+    found = np.array([prefers(model, case) for case in cases])  # (sentences, 72): 1, 0, or ½ for a tie
+    near = np.array([nearest(case) for case in cases])
+    first = np.array([float(case.right < case.wrong) for case in cases])
+    print(f"pronouns: {len(cases)} sentences, {len(names)} occupations, of each half the other half's best head", flush=True)
+    picked = np.zeros(len(cases))
+    for told, own in (("first", half), ("second", set(names) - half)):
+        inside = np.array([case.occupation in own for case in cases])
+        place = int(found[inside].mean(0).argmax())
+        name, there = f"L{place // HEADS}H{place % HEADS}", found[~inside, place].mean()
+        print(f"  chosen on the {told} half: {name}, {found[inside, place].mean():.3f} there, {there:.3f} on the other")
+        picked[~inside] = found[~inside, place]
+    groups = np.array([[scores[np.array([case.occupation == name for case in cases])].mean() for scores in (picked, near, first)]
+                       for name in names])  # fmt: skip
+    for told, column in (("best head", 0), ("nearest candidate", 1), ("first candidate", 2)):
+        low, high = interval(groups, lambda drawn, column=column: drawn[:, column].mean())
+        print(f"  {told:18} {groups[:, column].mean():.3f} [{low:.3f}, {high:.3f}]")
+    low, high = interval(groups, lambda drawn: (drawn[:, 0] - drawn[:, 1]).mean())
+    print(f"  head − nearest     {(groups[:, 0] - groups[:, 1]).mean():+.3f} [{low:+.3f}, {high:+.3f}]")
+    print(f"  best of 72 with all sentences in view: {found.mean(0).max():.3f}\n", flush=True)
+
+
+def winogender() -> Iterator[Case]:
+    """The sentences; the candidates are the occupation's and the participant's nouns, as the file's names have them."""
+    path = folder("winogender") / "all_sentences.tsv"
+    for line in path.read_text(encoding="utf-8").splitlines()[1:]:
+        name, text = line.split("\t")
+        occupation, participant, answer, _, _ = name.split(".")
+        words = [word.strip(".,;'\"").removesuffix("'s") for word in text.split()]
+        lowered = [word.lower() for word in words]
+        candidates = [lowered.index(each.lower()) for each in (occupation, participant)]
+        pronoun = max(place for place, word in enumerate(lowered) if word in PRONOUNS)
+        right = int(answer)
+        yield Case(words, pronoun, candidates[right], candidates[1 - right], occupation)
+
+
+def prefers(model: Any, case: Case) -> Array:
+    """For each head, whether the pronoun's weight on the right candidate is the larger one: 1, 0, or ½ where both are equal."""
+    weights = by_word(model, case.words)
+    assert weights is not None
+    right, wrong = weights[:, case.pronoun, case.right], weights[:, case.pronoun, case.wrong]
+    return (right > wrong) + 0.5 * (right == wrong)
+
+
+def nearest(case: Case) -> float:
+    """Whether the right candidate is fewer words away from the pronoun: 1, 0, or ½ where both are equally far."""
+    right, wrong = abs(case.pronoun - case.right), abs(case.pronoun - case.wrong)
+    return float(right < wrong) + 0.5 * (right == wrong)
+
+
+def erasing(given: Any) -> None:
+    """Raw attention and rollout from the sentence vector, ranked beside what erasing each token does to that vector."""
+    model = text_model.find()
+    sentences = [each for each in treebank("test") if SHORTEST <= len(each.words) <= LONGEST]
+    drawn = random.Random(0).sample(sentences, given.erased)
+    tables = [correlations(model, " ".join(each.words)) for each in drawn]
+    names, rows = list(tables[0]), np.array([list(each.values()) for each in tables])  # (sentences, measures)
+    rows = rows[~np.isnan(rows).any(-1)]
+    print(f"rollout: {len(rows)} sentences of {SHORTEST} to {LONGEST} words; mean Spearman correlation with erasing", flush=True)
+    for column, name in enumerate(names):
+        low, high = interval(rows, lambda drawn, column=column: drawn[:, column].mean())
+        print(f"  {name:14} {rows[:, column].mean():+.3f} [{low:+.3f}, {high:+.3f}]")
+    for layer in range(LAYERS):
+        raw, rolled = names.index(f"raw {layer}"), names.index(f"rollout {layer}")
+        low, high = interval(rows, lambda drawn, raw=raw, rolled=rolled: (drawn[:, rolled] - drawn[:, raw]).mean())
+        difference = (rows[:, rolled] - rows[:, raw]).mean()
+        print(f"  layer {layer}: rollout − raw {difference:+.3f} [{low:+.3f}, {high:+.3f}]", flush=True)
+
+
+def correlations(model: Any, text: str) -> dict[str, float]:
+    """Spearman's correlation of each way to score the tokens with the effect of erasing them, special tokens left out.
+
+    The sentence vector is the mean of all the last layer's vectors, so a token's score is the mean of its column.
+    """
+    encoded = model.encode(text)
+    with record(model.network) as recording:
+        model.run(encoded)
+    plain = [place for place in range(len(encoded.ids)) if place not in encoded.special]
+    norms = norm_weights(recording, model.network)
+    scores = {"vocabulary": np.array(encoded.ids, dtype=float), "position": -np.arange(len(encoded.ids), dtype=float)}
+    for layer in range(LAYERS):
+        scores[f"raw {layer}"] = raw_attention(recording, layer)[0].mean(0).numpy()
+        scores[f"norms {layer}"] = norms.layer(layer)[0].mean(0).numpy()
+        scores[f"rollout {layer}"] = rollout(recording, layer)[0].mean(0).numpy()
+    effect = erased(model, encoded.ids, plain)
+    return {name: spearman(each[plain], effect) for name, each in sorted(scores.items())}
+
+
+@torch.no_grad()
+def erased(model: Any, ids: list[int], places: list[int]) -> Array:
+    """1 − cosine between the sentence vector and the one with a token replaced by [MASK], for each of these places."""
+    mask = model._tokenizer.token_to_id("[MASK]")
+    batch = torch.tensor([ids] * (len(places) + 1))
+    batch[torch.arange(1, len(batch)), places] = mask
+    vectors = torch.nn.functional.normalize(model.network(batch).mean(1).double(), dim=-1)
+    return 1 - (vectors[1:] @ vectors[0]).numpy()
+
+
+def spearman(first: Array, second: Array) -> float:
+    """The correlation of ranks, equal values sharing their mean rank."""
+    return float(np.corrcoef(ranks(first), ranks(second))[0, 1])
+
+
+def ranks(values: Array) -> Array:
+    """The place of each value in order; equal ones get the mean of their places."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(count) - (count - 1) / 2)[place]
+
+
+def untrained(path: Path) -> Any:
+    """The same architecture with weights drawn as BERT's are before training, N(0, 0.02)."""
+    torch.manual_seed(0)
+    network = minilm.MiniLM(json.loads((path / "config.json").read_text()))
+    for name, weight in network.named_parameters():
+        if weight.ndim > 1:
+            weight.data.normal_(0, 0.02)
+        elif name.endswith("bias"):
+            weight.data.zero_()
+    return network.eval().requires_grad_(False)
+
+
+def folder(name: str) -> Path:
+    """A folder of the data."""
+    path = Path(os.environ.get("OVERT_DATA", "."), name)
+    if not path.is_dir():
+        raise InputError("the data are in the folder that OVERT_DATA names", got=f"no {path}", cure="see --help for where to get them")
+    return path
+
+
+PARTS = {"syntax": syntax, "pronouns": pronouns, "rollout": erasing}
+
+if __name__ == "__main__":
+    main()
