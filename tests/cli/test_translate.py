@@ -7,6 +7,8 @@ from typer.testing import CliRunner
 
 from overt.cli.main import app
 from overt.learn.model_folder import save_model
+from overt.learn.translator import Translator
+from overt.models import Seq2Seq
 from translators import ENGLISH, FRENCH, by_heart
 
 
@@ -87,6 +89,42 @@ def test_the_page_holds_every_words_attention_and_loads_nothing(model, tmp_path)
     assert "https://" not in page
 
 
+def recurrent(folder, **options):
+    """The folder of an untrained recurrent translator."""
+    words = by_heart().tokenizer.words
+    torch.manual_seed(0)
+    save_model(folder, Seq2Seq(words, words, 16, **options), by_heart().tokenizer)
+    return folder
+
+
+@pytest.mark.parametrize(("score_with", "who"), [("previous", "the state before it asks"), ("current", "its own state asks")])
+def test_the_map_of_a_recurrent_decoder_shows_the_weights_of_its_attention(tmp_path, score_with, who):
+    folder = recurrent(tmp_path, score_with=score_with)
+    told = shown(folder, "--map", "--beam", "1", ENGLISH[3])
+    assert who in " ".join(told.split())
+    translator = Translator.load(folder)
+    [translation] = translator.translate([ENGLISH[3]], beam=1)
+    weights = translator.model.weights(*translator.forced(ENGLISH[3], translation))["cross"][0][0, 0]
+    last = told.splitlines()[-1]
+    assert all(f"{weight:.2f}".removeprefix("0") in last for weight in weights[-1].tolist())
+
+
+def test_a_recurrent_decoder_has_no_page_and_without_attention_no_map(tmp_path):
+    assert "whose recurrent decoder asks once a word. To mend it, show" in refused_late(
+        recurrent(tmp_path), "--attention", tmp_path / "page.html", "a"
+    )
+    assert not (tmp_path / "page.html").exists()
+    told = refused_late(recurrent(tmp_path, attention=None), "--map", "a")
+    assert "whose decoder reads one context vector and attends to nothing" in told
+
+
+def refused_late(folder, *arguments):
+    """What is said by a refusal that comes after the translation."""
+    found = run(folder, *arguments)
+    assert found.exit_code == 2
+    return " ".join(found.stderr.split())
+
+
 def test_text_that_is_not_utf8_is_refused_with_its_byte(model):
     told = refused(model, given=b"one\ntwo \xff\n")
     assert told.startswith("standard input is UTF-8 text; got the byte 0xff on line 2, its byte 5.")
@@ -142,7 +180,7 @@ def test_explain_falls_back_to_the_box_and_says_so(model, monkeypatch):
     found = CliRunner().invoke(app, ["explain", ENGLISH[0], "--word", "happy"], env={"COLUMNS": "140"})
     assert found.exit_code == 0, found.stderr
     told = " ".join(found.stdout.split())
-    assert "all-MiniLM-L6-v2 is not installed, so a smaller model is shown, overt's own translator" in told
+    assert "all-MiniLM-L6-v2 is not installed, so overt's own translator is shown, a smaller model" in told
     assert "✓ within the rounding bound" in told
 
 

@@ -1,6 +1,7 @@
 """A translator as the lens sees it: a text model for `overt explain`, and what its decoder attends to while it writes."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -8,10 +9,11 @@ import torch
 from overt.errors import InputError
 from overt.learn.tokenizer import END
 from overt.learn.translator import Translation, Translator
-from overt.lens.recipes.between import Written
+from overt.lens.explanation import Explanation
+from overt.lens.recipes.between import Written, between
 from overt.lens.recording import record
 from overt.lens.text_model import Encoded, fitting, readable
-from overt.models import Transformer
+from overt.models import Seq2Seq, Transformer
 
 # What may lie between a token and the next one in the text: spaces, and a letter that the vocabulary lacks.
 _GAP = 4
@@ -51,14 +53,60 @@ class SeenTranslator:
         return self.network.embedding.table.weight.detach()[list(ids)].double().numpy()
 
 
+class Looked(NamedTuple):
+    """Which weights these are, the tokens written, the tokens read, and what each of the first takes from each of the second."""
+
+    told: str
+    asking: list[str]
+    asked: list[str]
+    weights: list[list[float]]
+
+
+def looked(translator: Translator, text: str, translation: Translation) -> Looked:
+    """What each written token attended to: in a recurrent decoder's one head, or in the head that reaches the text best."""
+    if isinstance(translator.model, Seq2Seq):
+        return _looked_one_by_one(translator, text, translation)
+    first = explained(translator, text, translation)[0]
+    return Looked(f"{first.name} of {first.source}: {first.why}", first.query_tokens, first.tokens, first.matrix)
+
+
+def explained(translator: Translator, text: str, translation: Translation) -> list[Explanation]:
+    """Each written token explained, in the head that reaches the text best; refuse a model whose heads have no queries and keys."""
+    if isinstance(translator.model, Seq2Seq):
+        raise InputError(
+            "the page shows queries and keys side by side",
+            got=f"{translator.name}, whose recurrent decoder asks once a word",
+            cure="show what each word attended to as a map: --map",
+        )
+    return between(written(translator, text, translation))
+
+
+@torch.no_grad()
+def _looked_one_by_one(translator: Translator, text: str, translation: Translation) -> Looked:
+    found = translator.model.weights(*translator.forced(text, translation)).get("cross")
+    if found is None:
+        raise InputError(
+            "a map shows what a decoder attends to",
+            got=f"{translator.name}, whose decoder reads one context vector and attends to nothing",
+            cure="choose a model with attention",
+        )
+    read, wrote = _both(translator, text, translation)
+    asks = "the state before it asks" if translator.model.score_with == "previous" else "its own state asks"
+    told = f"{translator.name}: what each word took from the source as it was written; {asks}"
+    return Looked(told, wrote.tokens, read.tokens, found[0][0, 0].tolist())
+
+
 def written(translator: Translator, text: str, translation: Translation) -> Written:
     """Let the model write this translation again, in one pass, and record what it attends to."""
     source, target = translator.forced(text, translation)
     with torch.no_grad(), record(translator.model) as recording:
         translator.model(source, target)
-    read = _encoded(translator, text, source[0].tolist())
-    wrote = _encoded(translator, translation.text, [*translation.ids, END])
-    return Written(f"{translator.name}, decoder", read, wrote, recording)
+    return Written(f"{translator.name}, decoder", *_both(translator, text, translation), recording)
+
+
+def _both(translator: Translator, text: str, translation: Translation) -> tuple[Encoded, Encoded]:
+    """The text that was read and the one that was written, each with its end."""
+    return _encoded(translator, text, translator.read(text)), _encoded(translator, translation.text, [*translation.ids, END])
 
 
 def _encoded(translator: Translator, text: str, ids: list[int]) -> Encoded:

@@ -132,20 +132,18 @@ def _print(told: str) -> None:
 
 def _show(translator: Any, text: str, translation: Any, page: Path | None, heat_map: bool) -> None:
     """What each written word attended to: as a page, and as a map of the head that reaches the source best."""
-    from overt.cli.seen import written
+    from overt.cli import seen
     from overt.lens.page import html
-    from overt.lens.recipes.between import between
 
     with busy("looking at its attention …"):
-        found = between(written(translator, text, translation))
         if page is not None:
-            page.write_text(html(found), encoding="utf-8")
-    if heat_map:
-        first = found[0]
+            page.write_text(html(seen.explained(translator, text, translation)), encoding="utf-8")
+        looked = seen.looked(translator, text, translation) if heat_map else None
+    if looked is not None:
         console = Console(highlight=False)
         console.print()
-        console.print(Piece(lambda ink: ink.prose(f"{first.name} of {first.source}: {first.why}", "dim", "")))
-        console.print(weight_map(first.query_tokens, first.tokens, first.matrix))
+        console.print(Piece(lambda ink: ink.prose(looked.told, "dim", "")))
+        console.print(weight_map(looked.asking, looked.asked, looked.weights))
 
 
 @contextmanager
