@@ -1,10 +1,13 @@
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
 from overt.cli.main import app
+from overt.learn.log import read_log
 from overt.learn.model_folder import save_model
 from translators import ENGLISH, FRENCH, by_heart
 
@@ -44,6 +47,7 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("training")
     (folder / "pairs.txt").write_text("".join(f"{a}\t{b}\n" for a, b in zip(ENGLISH, FRENCH, strict=True)))
     (folder / "small.toml").write_text(RECIPE)
+    (folder / "plain.toml").write_text(RECIPE.replace("[training]", "dropout = 0.0\n[training]"))
     (folder / "en.txt").write_text("\n".join(ENGLISH) + "\n")
     (folder / "fr.txt").write_text("\n".join(FRENCH) + "\n")
     save_model(folder / "by_heart", by_heart().model, by_heart().tokenizer)
@@ -73,6 +77,24 @@ def test_a_recipe_becomes_a_model_with_its_scores_and_its_curve(trained, place):
         assert told in trained.stdout
     assert (results["updates"], results["seed"], results["examples"]) == (4, 3, {"train": 7, "valid": 1, "test": 2})
     assert {"model", "results.json", "log.jsonl", "checkpoints"} <= {path.name for path in (place / "run").iterdir()}
+
+
+@pytest.mark.slow
+def test_two_processes_train_from_a_recipe_as_one_does(place):
+    for folder, start in (
+        ("one", [sys.executable]),
+        ("two", [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]),
+    ):
+        asked = [*start, "-m", "overt", "train", place / "plain.toml", "--data", place, "--out", place / folder]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1", "COLUMNS": "160"}
+        found = subprocess.run(asked, env=environment, capture_output=True, text=True, check=False)
+        assert found.returncode == 0, found.stderr[-2000:]
+        assert found.stdout.count("4 updates in") == 1
+    one, two = (read_log(place / folder / "log.jsonl") for folder in ("one", "two"))
+    losses = [[entry["loss"] for entry in log if "loss" in entry] for log in (one, two)]
+    assert len(losses[0]) == 4
+    assert losses[1] == pytest.approx(losses[0], abs=1e-4)
+    assert json.loads((place / "two" / "results.json").read_text())["processes"] == 2
 
 
 def test_the_picture_of_the_curve_is_there_where_matplotlib_is(trained, place):

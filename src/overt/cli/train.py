@@ -40,7 +40,11 @@ def train(
     read, folder = read_recipe(recipe), out or Path("runs") / recipe.stem
     processes = Processes()
     console = Console(highlight=False) if processes.first else Console(quiet=True)
+    if not processes.first:
+        processes.wait()  # the first one learns the tokens, the others read them
     task, model = task_of(read, folder)
+    if processes.first:
+        processes.wait()
     _say(console, *task.corpus.notes, _standing(folder, checkpoint.written(folder / "checkpoints"), read.training.updates))
     held = {name: table for name, table in asdict(read).items() if name not in {"training", "decoding"}}
     result = learn(model, task, read.training, folder, recipe=held, console=console)
