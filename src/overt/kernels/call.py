@@ -1,6 +1,5 @@
 """One call of attention, checked and made explicit: every default filled in, every shape known."""
 
-import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -98,13 +97,9 @@ class Call:
     @cached_property
     def finite(self) -> bool:
         """Whether query, key and value hold no NaN and no infinity. Asked only where `inspectable`."""
-        return all(math.isfinite(number) for number in self.largest)
-
-    @cached_property
-    def largest(self) -> tuple[float, ...]:
-        """The largest magnitude in query, in key and in value, NaN where there is one. Asked only where `inspectable`."""
-        ends = [torch.stack(tensor.detach().aminmax()).abs().max() for tensor in self._tensors if tensor.numel()]
-        return tuple(torch.stack(ends).tolist()) if ends else ()
+        return all(
+            not tensor.numel() or bool(torch.isfinite(torch.stack(tensor.detach().aminmax())).all()) for tensor in self._tensors
+        )
 
     @property
     def _tensors(self) -> tuple[Tensor, Tensor, Tensor]:
