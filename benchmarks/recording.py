@@ -1,6 +1,9 @@
 """What recording costs: all-MiniLM-L6-v2 over 512 tokens, recorded in every way, beside the plain forward pass.
 
     OMP_NUM_THREADS=2 HF_HUB_OFFLINE=1 python benchmarks/recording.py [--runs 30] [--hugging-face]
+    OMP_NUM_THREADS=2 python benchmarks/recording.py --part gpt2 | layer | length
+
+The second line measures recording at length, as `at_length.py` says.
 
 Runs alternate, so that other work on the machine meets all of them alike. Outputs are compared to the bit first; if any
 differs, nothing is printed. `--hugging-face` runs transformers' own BertModel of the same weights.
@@ -12,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 
+import at_length
 import torch
 from torch import Tensor
 
@@ -27,10 +31,23 @@ WAYS: dict[str, dict] = {
 def main() -> None:
     """Measure and print the table."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--runs", type=int, default=30)
-    options.add_argument("--length", type=int, default=512)
+    options.add_argument("--part", choices=("minilm", "gpt2", "layer", "length"), default="minilm")
+    options.add_argument("--runs", type=int)
+    options.add_argument("--length", type=int)
     options.add_argument("--hugging-face", action="store_true")
+    options.add_argument("--threads", type=int, default=2, help="of the parts at length")
+    options.add_argument("--map", type=int, help="cells of the map, of the parts at length")
+    options.add_argument("--contender", help=argparse.SUPPRESS)
+    options.add_argument("--folder", help=argparse.SUPPRESS)
     given = options.parse_args()
+    if given.part != "minilm":
+        return at_length.main(given)
+    given.length, given.runs = given.length or 512, given.runs or 30
+    return every_way(given)
+
+
+def every_way(given: argparse.Namespace) -> None:
+    """MiniLM in every way, alternating."""
     name, model = ("BertModel of transformers", hugging_face()) if given.hugging_face else ("overt's MiniLM", minilm())
     numbers = torch.Generator().manual_seed(0)
     ids = torch.randint(1000, 20000, (1, given.length), generator=numbers)

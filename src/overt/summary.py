@@ -119,8 +119,12 @@ def _by_kernel(call: Call, top: int, edges: tuple[Tensor, Tensor] | None) -> Sum
     found = native_summary.summarized(call, top, edges)
     sink = call.normalizer.sink
     sink = None if sink is None else torch.exp(sink.to(found.lse.dtype)[..., None] - found.lse)
+    entropy = found.entropy
+    if sink is not None and found.top_weights.shape[-1]:
+        # The kernel knows how weights share what the sink leaves, however little; of weights that are 0 nothing is said.
+        entropy = torch.where(found.top_weights[..., 0] == 0, 0, entropy)
     maps = (None, None, None, None) if edges is None else (found.map_mean, found.map_max, *edges)
-    return Summary(*found[:5], *maps, sink, found.output.to(call.query.dtype))
+    return Summary(found.lse, entropy, *found[2:5], *maps, sink, found.output.to(call.query.dtype))
 
 
 def _joined(column: Any, dim: int) -> Any:

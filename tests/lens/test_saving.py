@@ -202,6 +202,11 @@ def test_a_recording_is_looked_at_where_its_model_is_not(tmp_path):
     assert found.stdout == "['Fused'] 14.0\n"
 
 
+def test_tokens_that_are_half_a_letter_are_saved(tmp_path):
+    recording = recorded(Attends(), torch.randn(1, 1, 2, 4), key_tokens=["\ud800", "\0"])
+    assert saved(recording, tmp_path).tokens == ["\ud800", "\0"]
+
+
 def metadata(held):
     return {"overt.recording": json.dumps(held)}
 

@@ -2,6 +2,7 @@
 
 A program is a list of steps in postfix order: a leaf pushes what it allows, the others combine the last one or two. What bounds
 each row's keys by a first and a last one, and every conjunction of such masks, is one leaf: two numbers a row, however many keys.
+A mask of another module's is read too where its class has a method `bounds(sizes)` that gives these.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,7 +47,7 @@ def refusal(mask: Any) -> str | None:
     if mask is None:
         return None
     for leaf in _leaves(mask):
-        if type(leaf) not in _BOUNDS and type(leaf) not in _ARRAYS:
+        if not _bounded(leaf) and type(leaf) not in _ARRAYS:
             return f"native kernels do not know the mask {type(leaf).__name__}"
     return f"the mask combines more than {MOST_PENDING} others at once" if _pending(mask) > MOST_PENDING else None
 
@@ -82,7 +83,7 @@ def _emit_conjunction(mask: Any, sizes: Sizes, program: list[int], arrays: list[
     bounded, others = _parted(mask)
     if bounded:
         program.append(RANGES)
-        arrays += _ranges([_BOUNDS[type(part)](part, sizes) for part in bounded], sizes)
+        arrays += _ranges([_bounds(part, sizes) for part in bounded], sizes)
     for place, part in enumerate(others):
         if type(part) in _ARRAYS:
             step, held = _ARRAYS[type(part)](part)
@@ -97,7 +98,15 @@ def _emit_conjunction(mask: Any, sizes: Sizes, program: list[int], arrays: list[
 def _parted(mask: Any) -> tuple[list[Any], list[Any]]:
     """The parts of a conjunction: those that bound each row's keys, and the others."""
     parts = list(_conjuncts(mask))
-    return [part for part in parts if type(part) in _BOUNDS], [part for part in parts if type(part) not in _BOUNDS]
+    return [part for part in parts if _bounded(part)], [part for part in parts if not _bounded(part)]
+
+
+def _bounded(part: Any) -> bool:
+    return type(part) in _BOUNDS or hasattr(type(part), "bounds")
+
+
+def _bounds(part: Any, sizes: Sizes) -> Bounds:
+    return _BOUNDS[type(part)](part, sizes) if type(part) in _BOUNDS else part.bounds(sizes)
 
 
 def _conjuncts(mask: Any) -> Iterator[Any]:

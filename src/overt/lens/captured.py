@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from overt.biases import Bias
 from overt.errors import InputError
 from overt.kernels.call import Call
+from overt.lens.by_head import bias_of_heads, mask_of_heads, some_heads
 from overt.lens.once import Once
 from overt.lens.written_out import AsKept
 from overt.masks import Mask
@@ -135,12 +136,24 @@ def copied(call: Call, output: Tensor, heads: tuple[int, ...], total: int, once:
     if len(heads) == total:
         return replace(call, **{name: _copy(tensor) for name, tensor in tensors.items()}, **pieces), _copy(output)
     copies = {name: chosen(tensor, heads, total) for name, tensor in tensors.items()}
-    pieces["mask"] = None if call.mask is None else HeadsOfMask(pieces["mask"], heads, total)
+    if call.mask is not None:
+        some = mask_of_heads(pieces["mask"], some_heads(heads, total))
+        pieces["mask"] = HeadsOfMask(pieces["mask"], heads, total) if some is None else some
     if isinstance(call.bias, Bias):
-        pieces["bias"] = HeadsOfBias(pieces["bias"], heads, total)
+        known = bias_of_heads(pieces["bias"], heads)
+        pieces["bias"] = HeadsOfBias(pieces["bias"], heads, total) if known is None else known
     elif call.bias is not None:
         pieces["bias"] = chosen(pieces["bias"], heads, total)
     return replace(call, batch=(*call.batch[:-1], len(heads)), **copies, **pieces), chosen(output, heads, total)
+
+
+def lent(call: Call, output: Tensor, heads: tuple[int, ...], total: int, once: Once) -> tuple[Call, Tensor]:
+    """The same without copies, where all heads are wanted: for as long as the model has not run on."""
+    if len(heads) < total:
+        return copied(call, output, heads, total, once)
+    tensors = {name: getattr(call, name).detach() for name in ("query", "key", "value")}
+    pieces = {name: own(getattr(call, name), once) for name in ("mask", "bias", "score", "normalizer")}
+    return replace(call, **tensors, **pieces), output.detach()
 
 
 def chosen(tensor: Tensor, heads: tuple[int, ...], total: int) -> Tensor:

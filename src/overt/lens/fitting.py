@@ -10,7 +10,7 @@ from overt.biases import Bias
 from overt.errors import OvertError
 from overt.kernels.call import Call
 from overt.lens.captured import Captured, Kept, head_count
-from overt.lens.summarized import CELLS, TOP, Summarized
+from overt.lens.summarized import Summarized
 from overt.lens.verified import Comparison
 from overt.masks import Mask
 from overt.scores import Score
@@ -65,7 +65,9 @@ def _between(piece: Any, kind: type, call: Call) -> None:
 def _summarized(call: Summarized) -> None:
     found, lead = call.summary, (call.batch, len(call.heads))
     _demand(isinstance(found, Summary) and isinstance(call.comparison, Comparison), "its summary")
-    top, cells = min(TOP, call.keys), (min(CELLS, call.queries), min(CELLS, call.keys))
+    edges = [edge for edge in (found.row_edges, found.key_edges) if isinstance(edge, Tensor)]
+    _demand(len(edges) == 2 and all(edge.ndim == 1 and len(edge) > 0 for edge in edges), "its map")
+    top, cells = _last(found.top_weights, call.keys), tuple(len(edge) - 1 for edge in edges)
     shapes = {
         "entropy": (call.queries,),
         "received": (call.keys,),
@@ -75,10 +77,15 @@ def _summarized(call: Summarized) -> None:
     }
     for name, shape in shapes.items():
         _demand(_shaped(getattr(found, name), (*lead, *shape)), name)
-    for edges, count in zip((found.row_edges, found.key_edges), cells, strict=True):
-        _demand(_shaped(edges, (count + 1,)), "its map")
+    for edge, length in zip(edges, (call.queries, call.keys), strict=True):
+        _demand(int(edge[0]) == 0 and int(edge[-1]) == length and bool((edge.diff() > 0).all()), "its map")
     numbers = (call.comparison.difference, call.comparison.bound, *(each for share in call.shares for each in share.values()))
     _demand(all(isinstance(each, float) for each in numbers) and len(call.shares) == len(call.heads), "its roles")
+
+
+def _last(tensor: Any, most: int) -> int:
+    """The size of a tensor's last dimension, of so many at most."""
+    return min(tensor.shape[-1], most) if isinstance(tensor, Tensor) and tensor.ndim else 0
 
 
 def _demand(fits: bool, what: str) -> None:

@@ -13,7 +13,9 @@ from overt.biases import Bias
 from overt.errors import InputError
 from overt.kernels.blocked import block_of
 from overt.kernels.call import Call, unrounded
+from overt.lens.by_head import bias_of_head, mask_of_heads, one_head
 from overt.lens.captured import Captured, Kept, fresh, sliceable
+from overt.lens.patches import patch_grid
 from overt.lens.tokens import Tokens, Words
 from overt.masks import Mask
 from overt.mechanism import formula
@@ -133,6 +135,15 @@ class Head:
         assert found is not None
         return self._flat(found, 2)
 
+    def patches(self, row: int, grid: tuple[int, int] | None = None, aside: int | None = None) -> Tensor:
+        """The weights of one query on the patches of an image, (B, rows, columns), as `overt.lens.on_picture` draws them.
+
+        Patches are the last keys. A class token before them is left out by itself where they make up a square; otherwise give the
+        grid's (rows, columns), or how many tokens stand before it, `aside`.
+        """
+        before, (rows, columns) = patch_grid(self.keys, grid, aside)
+        return self.weights(row)[:, 0, before:].unflatten(-1, (rows, columns))
+
     @torch.no_grad()
     def steps(self, row: int) -> Steps:
         """The steps of one query: scores, masked scores and weights (B, 1, K), output (B, 1, E)."""
@@ -175,10 +186,10 @@ class Head:
         """The call of this head alone, where heads come apart; dropout is left out, since weights are those before it."""
         call = replace(self._kept.checked_call(), dropout=0.0)
         index = None if self._whole or call.query.ndim < 4 else self._index
-        mask = None if call.mask is None else _OneMask(call.mask, index, self._count)
         if index is None:
-            return fresh(replace(call, mask=mask))
-        bias = _OneBias(call.bias, index, self._count) if isinstance(call.bias, Bias) else call.bias
+            return fresh(call)
+        mask = None if call.mask is None else _one_mask(call.mask, index, self._count)
+        bias = _one_bias(call.bias, index, self._count) if isinstance(call.bias, Bias) else call.bias
         bias = one(bias, index, self._count) if isinstance(bias, Tensor) else bias
         query, key, value = (one(tensor, index, self._count) for tensor in (call.query, call.key, call.value))
         return fresh(replace(call, query=query, key=key, value=value, mask=mask, bias=bias, batch=call.batch[:-1]))
@@ -202,15 +213,25 @@ def one(tensor: Tensor, head: int, total: int) -> Tensor:
     return tensor if tensor.ndim < 3 else tensor.select(-3, head // (total // tensor.shape[-3]) if tensor.shape[-3] > 1 else 0)
 
 
-class _OneMask(Mask):
-    """One head of a mask that is bound to its call, or all of it."""
+def _one_mask(mask: Any, head: int, total: int) -> Any:
+    """One head of a mask that is bound to its call; of the mask's own kind where that is known, as the kernels' ranges are."""
+    found = mask_of_heads(mask, one_head(head, total))
+    return _OneMask(mask, head, total) if found is None else found
 
-    def __init__(self, inner: Any, head: int | None, total: int):
+
+def _one_bias(bias: Bias, head: int, total: int) -> Bias:
+    found = bias_of_head(bias, head)
+    return _OneBias(bias, head, total) if found is None else found
+
+
+class _OneMask(Mask):
+    """One head of a mask that is bound to its call."""
+
+    def __init__(self, inner: Any, head: int, total: int):
         self.inner, self.head, self.total = inner, head, total
 
     def block(self, rows, keys):
-        block = self.inner.block(rows, keys)
-        return block if self.head is None else one(block, self.head, self.total)
+        return one(self.inner.block(rows, keys), self.head, self.total)
 
 
 class _OneBias(Bias):

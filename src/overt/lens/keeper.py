@@ -10,7 +10,7 @@ from torch.utils.hooks import RemovableHandle
 from overt.errors import InputError
 from overt.kernels.call import Call
 from overt.lens.adapters import OVERT
-from overt.lens.captured import Captured, Kept, Once, copied, head_count, kept_heads, sliceable, versions
+from overt.lens.captured import Captured, Kept, Once, copied, head_count, kept_heads, lent, sliceable, versions
 from overt.lens.keeping import Wanted, in_bytes
 from overt.lens.recordable import unreadable
 
@@ -65,7 +65,7 @@ class Keeper:
         # What is copied and computed here is no function of the model's: no recording is to see it.
         with torch._C.DisableTorchFunction():
             written = versions(call)
-            kept, output = copied(call, output, copies, total, self.once)
+            kept, output = (lent if self.wanted.lends else copied)(call, output, copies, total, self.once)
             batch = math.prod(kept.batch) // head_count(kept) if 0 not in kept.batch else 0
             which = (number, place, self.turns - 1, layer, source, heads, total, batch, call.queries, call.keys)
             self.calls.append(self.wanted.take(Kept(*which, score_dtype, notes, kept, output, copies, written)))

@@ -59,8 +59,16 @@ class Ranges(Mask):
         """Two runs have one run in common."""
         if not isinstance(other, Ranges):
             return super().__and__(other)
+        return self.within(other)
+
+    def within(self, other: "Ranges") -> "Ranges":
+        """What both runs have in common."""
         low = torch.maximum(self.low, other.low)
         return Ranges(low, torch.maximum(low, torch.minimum(self.high, other.high)))
+
+    def bounds(self, sizes):
+        """What bounds each row's keys, as native kernels ask (`native_masks`)."""
+        return [self.low], [self.high]
 
     @property
     def by_key(self):

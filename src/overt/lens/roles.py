@@ -1,6 +1,8 @@
 """What a head does in a recording: which of a few plain patterns its weights follow, and how closely."""
 
+import math
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -14,7 +16,7 @@ from overt.summary import Stages, gathered
 DECIDES, UNIFORM = 0.5, 0.95
 SEPARATORS = frozenset({"[SEP]", "</s>", "<s>", "<|endoftext|>", "<|im_end|>", "<eos>", ".", ",", ";", ":", "!", "?"})
 # Models bar keys by −inf or by their dtype's smallest number; this far below a row's largest score no weight is left.
-_BARRED = 3e4
+BARRED = 3e4
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class Role:
 def roles(call: Captured, shares: tuple[dict[str, float], ...]) -> list[Role]:
     """Name each kept head by the pattern that most of its weight follows.
 
-    What follows none of them is "content", with what the closest pattern leaves over.
+    What follows none of them is "content", with what the closest pattern leaves over. A head whose weights hold NaN has the role
+    "NaN": nothing is known of it.
     """
     return [
         Role(call.layer, call.number, head, *_decided(scores), scores) for head, scores in zip(call.heads, shares, strict=True)
@@ -43,6 +46,8 @@ def roles(call: Captured, shares: tuple[dict[str, float], ...]) -> list[Role]:
 
 
 def _decided(scores: dict[str, float]) -> tuple[str, float]:
+    if any(map(math.isnan, scores.values())):
+        return "NaN", math.nan
     shares = {name: score for name, score in scores.items() if name != "uniform"}
     best = max(shares, key=lambda name: shares[name], default=None)
     uniform = scores.get("uniform", 0.0)
@@ -90,15 +95,15 @@ class Shares:
         own = torch.arange(first, first + masked.shape[-2], device=self.device) + self.aligned  # (rows,)
         if self.one_sequence:
             start = self._start(allowed)  # (B, 1)
-            self._count("previous token", *_at(own - 1, own > 0, allowed, weights), choice)
-            self._count("next token", *_at(own + 1, own < self.kept.keys - 1, allowed, weights), choice)
-            self._count("first token", *_at(start, own > start, allowed, weights), choice)
+            self.count("previous token", *_at(own - 1, own > 0, allowed, weights), choice)
+            self.count("next token", *_at(own + 1, own < self.kept.keys - 1, allowed, weights), choice)
+            self.count("first token", *_at(start, own > start, allowed, weights), choice)
         if self.one_sequence and self.words is None:
-            self._count("same token", *_at(own, own >= 0, allowed, weights), choice)
+            self.count("same token", *_at(own, own >= 0, allowed, weights), choice)
         for name, pattern in self._of_words(own).items():  # (B, 1, rows or 1, K)
-            self._count(name, (allowed & pattern).any(-1), torch.where(pattern, weights, 0).sum(-1), choice)
+            self.count(name, (allowed & pattern).any(-1), torch.where(pattern, weights, 0).sum(-1), choice)
         spread = torch.special.entr(weights).sum(-1) / count.clamp(min=2).log()
-        self._count("uniform", choice, spread, choice)
+        self.count("uniform", choice, spread, choice)
 
     def means(self) -> tuple[dict[str, float], ...]:
         """Each kept head's mean share of every pattern that any query could follow."""
@@ -113,7 +118,10 @@ class Shares:
         if self.kept.call.mask is None and self.kept.call.bias is None:
             everything = torch.ones((), dtype=torch.bool, device=self.device).expand(masked.shape)
             return everything, torch.full(masked.shape[:-1], float(self.kept.keys), device=self.device)
-        allowed = masked > masked.amax(-1, keepdim=True) - _BARRED
+        largest = masked.amax(-1, keepdim=True)
+        allowed = masked > (largest - BARRED).nan_to_num(-torch.inf, torch.inf, -torch.inf)
+        if bool(largest.isnan().any()):
+            allowed = allowed | masked.isnan()
         return allowed, allowed.sum(-1, dtype=torch.float32)
 
     def _start(self, allowed: Tensor) -> Tensor:
@@ -133,20 +141,28 @@ class Shares:
         call = self.kept.call
         return tensor.expand(*call.batch, *tensor.shape[-2:]).reshape(-1, head_count(call), *tensor.shape[-2:])
 
-    def _count(self, name: str, reached: Tensor, share: Tensor, choice: Tensor) -> None:
+    def count(self, name: str, reached: Tensor, share: Tensor, choice: Tensor) -> None:
         """Add up, for each head, the shares of the queries that have a choice and could follow the pattern."""
         counted = reached & choice  # (B, H, rows)
         self.sums[name] = self.sums.get(name, 0) + torch.where(counted, share, 0).double().sum((0, 2))
         self.counts[name] = self.counts.get(name, 0) + counted.sum((0, 2))
 
+    @cached_property
+    def marks(self) -> Tensor:
+        """Which keys are separators, where there are tokens: (1 or B, K)."""
+        return torch.tensor([[token in SEPARATORS for token in sentence] for sentence in self.words or []], device=self.device)
+
+    @cached_property
+    def ids(self) -> Tensor:
+        """The same number for the same token: (1 or B, K)."""
+        return torch.tensor(_numbered(self.words or []), device=self.device)
+
     def _of_words(self, own: Tensor) -> dict[str, Tensor]:
         if self.words is None:
             return {}
-        marks = torch.tensor([[token in SEPARATORS for token in sentence] for sentence in self.words], device=self.device)
-        patterns = {"separator": marks[:, None, None, :]}
+        patterns = {"separator": self.marks[:, None, None, :]}
         if self.one_sequence:
-            ids = torch.tensor(_numbered(self.words), device=self.device)
-            patterns["same token"] = (ids[:, own, None] == ids[:, None, :])[:, None]
+            patterns["same token"] = (self.ids[:, own, None] == self.ids[:, None, :])[:, None]
         return patterns
 
 

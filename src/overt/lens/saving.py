@@ -13,7 +13,7 @@ from torch import Tensor
 
 from overt.errors import InputError
 from overt.files import whole
-from overt.lens.captured import Captured, Kept, Once
+from overt.lens.captured import Captured, HeadsOfMask, Kept, Once
 from overt.lens.fitting import fitting
 from overt.lens.offloading import tensor_files, unexpanded
 from overt.lens.plain_data import known, plain, restored
@@ -38,7 +38,7 @@ def save(recording: Recording, path: str | os.PathLike[str]) -> None:
         "key_tokens": recording.strings.keys,
         "calls": [plain(_portable(call.opened().settled()), writer.put) for call in recording.calls],
     }
-    metadata = json.dumps(held, ensure_ascii=False, allow_nan=False)
+    metadata = json.dumps(held, allow_nan=False)
     if len(metadata.encode()) > _LONGEST:
         raise InputError(
             "a recording is saved with at most 90 MB of names and tokens",
@@ -139,8 +139,12 @@ class _Writer:
 
 
 def _portable(call: Captured) -> Captured:
-    """The call with a mask of the caller's own as the tensor that it makes."""
+    """The call with a mask of the caller's own as the tensor that it makes, in a piece that the kernels do not look into.
+
+    So what is computed of it takes the same path as before, and is the same to the bit.
+    """
     if not isinstance(call, Kept) or call.call.mask is None or known(call.call.mask):
         return call
     rows, keys = (torch.arange(length, device=call.call.query.device) for length in (call.queries, call.keys))
-    return replace(call, call=replace(call.call, mask=Dense(call.call.mask.block(rows, keys))))
+    made = Dense(call.call.mask.block(rows, keys))
+    return replace(call, call=replace(call.call, mask=HeadsOfMask(made, tuple(range(len(call.copies))), len(call.copies))))

@@ -1,23 +1,28 @@
 """A recorded call of which statistics are kept in the place of query, key and value: nothing grows with Q × K."""
 
 import math
-from dataclasses import dataclass, fields, replace
-from typing import NoReturn
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from overt import check
 from overt.errors import InputError
+from overt.kernels import native_summary
 from overt.kernels.call import Block, Call
+from overt.kernels.plan import permits
 from overt.lens.captured import Captured, Kept, fresh, head_count
 from overt.lens.head import Head, Top, places
-from overt.lens.roles import Shares
+from overt.lens.ranges import MasksSeen, Ranges
+from overt.lens.roles import BARRED, Shares
+from overt.lens.runs import in_ranges
+from overt.lens.shares import told
 from overt.lens.tokens import Tokens
-from overt.lens.verified import Allowance, Comparison, compared
+from overt.lens.verified import Allowance, Comparison, bounds, compared
 from overt.summary import Stages, Summary, gathered
 
-TOP, CELLS = 8, 64  # weights kept of each query, and cells of the map along queries and along keys
+TOP, CELLS = 8, 64  # as long as nothing else is asked for
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,33 +54,86 @@ class Summarized(Captured):
         return self.shares
 
 
+@dataclass(frozen=True)
+class How:
+    """How much a summary keeps: weights of each query, and cells of the map, along queries and along keys.
+
+    `masks` has read the bool tensors that layers share.
+    """
+
+    top: int = TOP
+    map_size: tuple[int, int] = (CELLS, CELLS)
+    masks: MasksSeen = field(default_factory=MasksSeen, repr=False, compare=False)
+
+    def size(self, call: Call, output: Tensor, heads: int, total: int) -> int:
+        """Bytes that the statistics of these heads take."""
+        lead = math.prod(call.batch) * heads // total  # B · H
+        number = call.dtype.itemsize
+        by_query = call.queries * (2 * number + min(self.top, call.keys) * (number + 4))
+        cells = min(self.map_size[0], call.queries) * min(self.map_size[1], call.keys)
+        return lead * (by_query + call.keys * number + 2 * cells * number)
+
+
 @torch.no_grad()
-def summarized(kept: Kept, tokens: Tokens) -> Summarized:
-    """Take the statistics of a call, in one pass over its weights."""
-    shares, allowance, allowed = Shares(kept, tokens if tokens.fit(kept) else Tokens()), Allowance(kept), []
+def summarized(kept: Kept, tokens: Tokens, how: How) -> Summarized:
+    """Take the statistics of a call: by the native kernel where that is able, else in one pass over blocks of its weights."""
+    tokens = tokens if tokens.fit(kept) else Tokens()
+    call = replace(kept.call, dropout=0.0)
+    runs = _runs(call, how.masks)
+    if runs is None:
+        found, shares, comparison = _by_blocks(kept, call, tokens, how)
+    else:
+        found, shares, comparison = _by_kernel(kept, call, tokens, how, runs)
+    fingerprint = tokens.fingerprint(kept)
+    return Summarized(
+        **kept.facts, summary=_by_head(found, kept), comparison=comparison, shares=shares, fingerprint=fingerprint
+    )
+
+
+_Found = tuple[Summary, tuple[dict[str, float], ...], Comparison]
+
+
+def _by_blocks(kept: Kept, call: Call, tokens: Tokens, how: How) -> _Found:
+    shares, allowance, allowed = Shares(kept, tokens), Allowance(kept), []
 
     def see(first: int, block: Block, stages: Stages) -> None:
         shares.add(first, block, stages)
         allowed.append(allowance.of(block, *stages))
 
-    found = gathered(replace(fresh(kept.call), dropout=0.0), top=TOP, map_size=CELLS, see=see)
+    found = gathered(fresh(call), top=how.top, map_size=how.map_size, see=see)
     assert found.output is not None
-    return Summarized(
-        **kept.facts,
-        summary=_by_head(found, kept),
-        comparison=compared(kept, found.output, torch.cat(allowed, dim=-2)),
-        shares=shares.means(),
-        fingerprint=tokens.fingerprint(kept) if tokens.fit(kept) else "",
-    )
+    return found, shares.means(), compared(kept, found.output, torch.cat(allowed, dim=-2))
 
 
-def summary_size(call: Call, output: Tensor, heads: int, total: int) -> int:
-    """Bytes that the statistics of these heads take."""
-    lead = math.prod(call.batch) * heads // total  # B · H
-    number = call.dtype.itemsize
-    by_query = call.queries * (2 * number + min(TOP, call.keys) * (number + 4))
-    cells = min(CELLS, call.queries) * min(CELLS, call.keys)
-    return lead * (by_query + call.keys * number + 2 * cells * number)
+def _by_kernel(kept: Kept, call: Call, tokens: Tokens, how: How, runs: Ranges) -> _Found:
+    call = call if call.mask is None else replace(call, mask=runs)
+    found = gathered(call, top=how.top, map_size=how.map_size)
+    assert found.output is not None
+    allowed = found.output if kept.call.dropout > 0 else bounds(kept, found.output)
+    return found, told(kept, call, tokens, _undrowned(runs, call.bias), found), compared(kept, found.output, allowed)
+
+
+def _undrowned(runs: Ranges, bias: Any) -> Ranges:
+    """The runs, empty where a row's scores drown in what is added to all of them: the weights of such a row tell nothing."""
+    if not isinstance(bias, Tensor) or bias.ndim < 2 or bias.shape[-1] != 1:
+        return runs
+    drowned = (bias - BARRED == bias)[..., 0]  # (..., Q or 1)
+    return Ranges(*(torch.where(drowned, 0, edge) for edge in (runs.low, runs.high)))
+
+
+def _runs(call: Call, masks: MasksSeen) -> Ranges | None:
+    """The mask as one run of keys a query, where the native kernel can serve the call and nothing else bars keys."""
+    if not permits("native") or native_summary.refusal(replace(call, mask=None)) is not None or not _bars_nothing(call.bias):
+        return None
+    return in_ranges(call.mask, call.queries, call.keys, call.query.device, masks.read)
+
+
+def _bars_nothing(bias: Any) -> bool:
+    """Whether a bias tells keys apart by less than what bars them: a tensor may hold −inf or its dtype's lowest number."""
+    if not isinstance(bias, Tensor) or not bias.numel() or bias.ndim == 0 or bias.shape[-1] == 1:
+        return True
+    low, high = torch.aminmax(bias.detach())
+    return bool(high - low < BARRED / 2)
 
 
 def _by_head(found: Summary, kept: Kept) -> Summary:
@@ -90,8 +148,8 @@ def _by_head(found: Summary, kept: Kept) -> Summary:
     return replace(found, output=None, **chosen)
 
 
-def _joining(size: int, edges: Tensor | None) -> Tensor:
-    """The share that each kept cell has in each of `size` cells: (size, cells)."""
+def _joined(found: Tensor, dim: int, size: int, edges: Tensor | None) -> Tensor:
+    """The means of kept cells along a dimension as those of `size` cells that they make up."""
     check.whole_number("the size of a map", size)
     assert edges is not None
     length = int(edges[-1])
@@ -101,10 +159,13 @@ def _joining(size: int, edges: Tensor | None) -> Tensor:
         raise InputError(
             f"a summary's map has cells that are joined from the {len(edges) - 1} kept ones, of {length} places",
             got=f"{size} cells, which cut some of them",
-            cure=f'ask for {len(edges) - 1}, or record with keep="qkv"',
+            cure=f'ask for {len(edges) - 1}, or record with map_size={size}, or with keep="qkv"',
         )
-    inside = (wanted[:-1, None] <= edges[:-1]) & (edges[:-1] < wanted[1:, None])  # (size, cells)
-    return inside * edges.diff() / wanted.diff()[:, None]
+    place = torch.searchsorted(wanted, edges[:-1], right=True) - 1  # the wanted cell that each kept one is part of
+    share = (edges.diff() / wanted.diff()[place]).to(found).reshape(-1, *(1,) * (-dim - 1))
+    joined = found.new_zeros(*found.shape[:dim], size, *found.shape[found.ndim + dim + 1 :])
+    # Added up and not multiplied as matrices: 0 · NaN would spread over cells that hold none.
+    return joined.index_add_(found.ndim + dim, place, found * share)
 
 
 class SummarizedHead(Head):
@@ -120,23 +181,22 @@ class SummarizedHead(Head):
         """The mean weight that each key got: (B, K)."""
         return self._of(self.captured.summary.received)
 
-    def top(self, row: int, k: int = TOP) -> Top:
-        """The k largest weights of one query, up to 8; its key is −1 where fewer may be attended to."""
-        if k > TOP and self.keys > TOP:
-            raise InputError(
-                f"a summary keeps the {TOP} largest weights of each query", got=f"k={k}", cure='record with keep="qkv"'
-            )
-        (place,) = places("row", int(row), self.queries)
+    def top(self, row: int, k: int | None = None) -> Top:
+        """The k largest weights of one query, up to those that are kept; its key is −1 where fewer may be attended to."""
         summary = self.captured.summary
+        kept = summary.top_weights.shape[-1]
+        if k is not None and k > kept and self.keys > kept:
+            cure = f'record with top={k}, or with keep="qkv"'
+            raise InputError(f"a summary keeps the {kept} largest weights of each query", got=f"k={k}", cure=cure)
+        (place,) = places("row", int(row), self.queries)
         return Top(self._of(summary.top_weights)[:, place, :k], self._of(summary.top_keys)[:, place, :k].long())
 
     def map(self, size: int | tuple[int, int]) -> Tensor:
-        """The mean weight in each of size × size cells, joined from the cells that are kept, 64 × 64 of them."""
+        """The mean weight in each of size × size cells, joined from the cells that are kept."""
         summary = self.captured.summary
         rows, keys = (size, size) if isinstance(size, int) else size
-        over_rows, over_keys = _joining(rows, summary.row_edges), _joining(keys, summary.key_edges)
-        found = self._of(summary.map_mean)
-        return over_rows.to(found) @ found @ over_keys.to(found).mT  # (B, rows, keys)
+        by_row = _joined(self._of(summary.map_mean), -2, rows, summary.row_edges)
+        return _joined(by_row, -1, keys, summary.key_edges)  # (B, rows, keys)
 
     def _of(self, tensor: Tensor | None) -> Tensor:
         assert tensor is not None

@@ -1,14 +1,17 @@
 """What a recording recomputes, beside what the model computed itself, and how much of the difference rounding explains."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from overt.biases import Bias
 from overt.kernels.blocked import blocked
-from overt.kernels.call import Block
+from overt.kernels.call import Block, Call
 from overt.lens.captured import Kept, fresh
+from overt.masks import Mask
 from overt.mechanism import formula
 from overt.normalizers import Softmax
 from overt.scores import Dot
@@ -16,7 +19,10 @@ from overt.scores import Dot
 
 @dataclass(frozen=True)
 class Comparison:
-    """One call: the largest difference between both outputs, the rounding bound, or why they cannot be compared."""
+    """One call: the largest difference between both outputs, the rounding bound, or why they cannot be compared.
+
+    The bound is that of all queries, or of those that `bounds` looks at in a long call that is summarised.
+    """
 
     layer: str
     number: int
@@ -72,19 +78,76 @@ def recomputed(kept: Kept) -> Comparison:
     return compared(kept, *blocked(fresh(call), both))
 
 
+# Queries of which the bound is taken where a call is too long for all: half of them where the outputs differ most, half evenly.
+LOOKED_AT = 16
+
+
+@torch.no_grad()
+def bounds(kept: Kept, again: Tensor) -> Tensor:
+    """How far rounding may take the outputs apart: of every query (..., Q, E), or of the `LOOKED_AT` that say most.
+
+    The largest difference is among theirs, so that it is held against a bound of its own neighbourhood; others could only be larger.
+    """
+    call, allowance = replace(kept.checked_call(), dropout=0.0), Allowance(kept)
+    if not again.numel():
+        return again
+    if call.queries > LOOKED_AT:
+        call = _of_rows(call, _telling(kept.output, again))
+    return blocked(call, lambda block: (allowance.of(block, *formula(block)),))[0]
+
+
+def _telling(output: Tensor, again: Tensor) -> Tensor:
+    """The queries whose outputs differ most, and some from first to last, in order."""
+    apart = _apart(output, again).amax(-1).float()  # (..., Q)
+    apart = apart.nan_to_num_(0.0, 0.0).reshape(-1, apart.shape[-1]).amax(0)
+    evenly = torch.linspace(0, len(apart) - 1, LOOKED_AT // 2, device=apart.device).long()
+    return torch.cat([evenly, apart.topk(LOOKED_AT // 2).indices]).unique()
+
+
+def _of_rows(call: Call, rows: Tensor) -> Call:
+    """The call of these queries alone."""
+    mask = None if call.mask is None else _RowsOfMask(call.mask, rows)
+    bias = _RowsOfBias(call.bias, rows) if isinstance(call.bias, Bias) else call.bias
+    if isinstance(bias, Tensor) and bias.ndim > 1 and bias.shape[-2] > 1:
+        bias = bias[..., rows, :]
+    return replace(call, query=call.query[..., rows, :], mask=mask, bias=bias)
+
+
+class _RowsOfMask(Mask):
+    def __init__(self, inner: Any, places: Tensor):
+        self.inner, self.places = inner, places
+
+    def block(self, rows, keys):
+        return self.inner.block(self.places[rows], keys)
+
+
+class _RowsOfBias(Bias):
+    def __init__(self, inner: Bias, places: Tensor):
+        self.inner, self.places = inner, places
+
+    def block(self, rows, keys):
+        return self.inner.block(self.places[rows], keys)
+
+
 def compared(kept: Kept, again: Tensor, allowed: Tensor) -> Comparison:
     """The model's own output beside what was recomputed, and how far rounding may take them apart, all (..., Q, E)."""
     dropout, notes = kept.call.dropout, "".join(f"; {note}" for note in kept.notes)
     if dropout > 0:
         note = f": dropout {dropout} was drawn at random, and draws are not kept"
         return Comparison(kept.layer, kept.number, math.nan, math.nan, note + notes)
-    difference = (again.to(kept.output.dtype).double() - kept.output.double()).abs()
-    own_nan = kept.output.isnan() & ~again.isnan()
-    note = ""
-    if bool(own_nan.any()):
-        note = f": the model's own output is NaN for {int(own_nan.any(-1).sum())} queries, which may attend to nothing"
-        difference = difference[~own_nan]
-    return Comparison(kept.layer, kept.number, _largest(difference), _largest(allowed[allowed.isfinite()]), note + notes)
+    difference = _apart(kept.output, again)
+    largest, note = _largest(difference), ""
+    if math.isnan(largest):
+        own_nan = kept.output.isnan() & ~again.isnan()
+        if bool(own_nan.any()):
+            note = f": the model's own output is NaN for {int(own_nan.any(-1).sum())} queries, which may attend to nothing"
+            largest = _largest(difference[~own_nan])
+    return Comparison(kept.layer, kept.number, largest, _largest(allowed[allowed.isfinite()]), note + notes)
+
+
+def _apart(output: Tensor, again: Tensor) -> Tensor:
+    """How far both are apart; numbers this close to each other have a difference that is exact in their own dtype."""
+    return (again.to(output.dtype) - output).abs_()
 
 
 class Allowance:
