@@ -19,6 +19,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Tests run beside each other, a process a processor; their threads sleep while they wait, and leave it to the others.
 PYTEST := $(BIN)/python -m pytest -n logical
 export OMP_WAIT_POLICY = passive
+# Where the tests leave pictures of the page, for people to look at.
+export OVERT_PICTURES = $(CURDIR)/build/pictures
 
 .PHONY: demo test test-slow test-all sanitize lint types clean
 .DELETE_ON_ERROR:

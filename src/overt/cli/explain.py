@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,6 +58,11 @@ class Request:
     loop: bool
     truncate: bool
 
+    @cached_property
+    def reader(self) -> Any:
+        """The model that reads the text, found once."""
+        return reading_model(self.model)
+
 
 def explain(
     text: Annotated[str | None, typer.Argument(help="The sentence; with --vectors, the words that name the rows.")] = None,
@@ -101,7 +107,7 @@ def explain(
             found = explanations(request)
         terminal.render(found, console)
         with busy("writing …"):
-            write(found, places)
+            write(found, places, _recording_page(request, found))
     if wanted:
         console.print(Piece(lambda ink: ink.prose("→ " + ", ".join(map(str, wanted.values())), lead="")))
 
@@ -116,10 +122,10 @@ def explanations(request: Request) -> list[Explanation]:
     return [explained(each, choose(each.encoded, request.word), other=other, loop=request.loop) for each in vectors]
 
 
-def write(found: list[Explanation], places: dict[str, Path]) -> None:
-    """Write each kind of file, html, png, gif or json, at its place."""
+def write(found: list[Explanation], places: dict[str, Path], page: Callable[[Path], Any] | None = None) -> None:
+    """Write each kind of file, html, png, gif or json, at its place; `page` writes another page than that of the explanations."""
     writers: dict[str, Callable[[Path], Any]] = {
-        "html": lambda path: path.write_text(_page(found), encoding="utf-8"),
+        "html": page or (lambda path: path.write_text(_page(found), encoding="utf-8")),
         "png": lambda path: _plot().png(found, path),
         "gif": lambda path: _plot().gif(found[0], path),
         "json": lambda path: path.write_text(numbers(found), encoding="utf-8"),
@@ -144,12 +150,28 @@ def _trained(request: Request) -> list[Explanation]:
     needs_torch()
     from overt.lens.recipes import qkv
 
-    model = reading_model(request.model)
+    model = request.reader
     options = {"layer": request.layer, "head": request.head, "truncate": request.truncate, "loop": request.loop}
     assert request.text is not None
     if request.compare is not None:
         return qkv.compare(model, request.text, request.compare, request.word, **options)
     return [qkv.qkv(model, request.text, request.word, other=request.other, **options)]
+
+
+def _recording_page(request: Request, found: list[Explanation]) -> Callable[[Path], Any] | None:
+    """What writes the page of one text that a trained model read: all of its heads, opened at the word and the head explained."""
+    if request.recipe != "qkv" or request.vectors is not None or request.other is not None or request.compare is not None:
+        return None
+    from overt.lens.recipes.qkv import read
+
+    def page(path: Path) -> None:
+        [explanation], text = found, request.text or ""
+        told = read(request.reader, text, request.truncate)
+        layer, head = explanation.shown
+        call = told.layers[layer][head].captured.number
+        told.recording.page(path, title=text, model=request.reader.network, opened=(call, head, explanation.word))
+
+    return page
 
 
 def _recipe(request: Request) -> Callable[..., Explanation]:
@@ -180,7 +202,7 @@ def _reader(request: Request) -> Callable[[str | None], sources.Vectors]:
     """From a sentence to its vectors: rows of the reader's own file, or the model's word vectors."""
     if request.vectors is not None:
         return sources.read_csv(request.vectors).sequence
-    model = reading_model(request.model)
+    model = request.reader
     return lambda text: sources.of_text(model, text or "", request.truncate)
 
 

@@ -17,6 +17,7 @@ from overt.lens.letters import writable
 COMMANDS = {
     "demo": "Show on one screen what overt is for, and write overt-demo.html and overt-demo.png.",
     "explain": "Show how a word attends to the others of its text, in numbers and pictures.",
+    "view": "Show a saved recording as a page: every head from the whole map to single weights.",
     "smooth": "Smooth columns of a CSV or Parquet file by attention to themselves.",
     "train": "Train a model by a recipe; started again, a stopped run goes on.",
     "translate": "Translate a text, or each line of a file, offline.",

@@ -1,7 +1,8 @@
 """The lens: look into any model's attention, with every number recomputed and compared with the model's own.
 
-`record` looks into a model that runs, and `load` reads a recording that was saved; `Explanation` is one word's attention, ready to
-be drawn. Names are loaded when they are first touched, so that drawing an explanation needs no torch.
+`record` looks into a model that runs, and `load` reads a recording that was saved; `rollout`, `norm_weights`, `alignment`, `compare`
+and `ablate` ask more of it. `Explanation` is one word's attention, ready to be drawn. Names are loaded when they are first touched,
+so that drawing an explanation needs no torch.
 """
 
 import importlib
@@ -10,6 +11,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from overt.lens.explanation import Explanation, Link, Looks, StepRow, Timing
     from overt.lens.head import Head
+    from overt.lens.patches import on_picture
+    from overt.lens.reading.ablation import ablate, ablated
+    from overt.lens.reading.aligned import alignment
+    from overt.lens.reading.compared import compare
+    from overt.lens.reading.norms import norm_weights
+    from overt.lens.reading.rolled import raw_attention, rollout
     from overt.lens.recording import Recording, record
     from overt.lens.roles import Role
     from overt.lens.saving import load
@@ -17,6 +24,12 @@ if TYPE_CHECKING:
 _HOMES = {
     "overt.lens.explanation": ["Explanation", "Link", "Looks", "StepRow", "Timing"],
     "overt.lens.head": ["Head"],
+    "overt.lens.patches": ["on_picture"],
+    "overt.lens.reading.ablation": ["ablate", "ablated"],
+    "overt.lens.reading.aligned": ["alignment"],
+    "overt.lens.reading.compared": ["compare"],
+    "overt.lens.reading.norms": ["norm_weights"],
+    "overt.lens.reading.rolled": ["raw_attention", "rollout"],
     "overt.lens.recording": ["Recording", "record"],
     "overt.lens.roles": ["Role"],
     "overt.lens.saving": ["load"],
@@ -24,7 +37,26 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _WITHOUT_TORCH = set(_HOMES["overt.lens.explanation"])
 
-__all__ = ["Explanation", "Head", "Link", "Looks", "Recording", "Role", "StepRow", "Timing", "load", "record"]
+__all__ = [
+    "Explanation",
+    "Head",
+    "Link",
+    "Looks",
+    "Recording",
+    "Role",
+    "StepRow",
+    "Timing",
+    "ablate",
+    "ablated",
+    "alignment",
+    "compare",
+    "load",
+    "norm_weights",
+    "on_picture",
+    "raw_attention",
+    "record",
+    "rollout",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import nn
 
@@ -16,11 +17,12 @@ from overt.lens.keeper import Keeper
 from overt.lens.keeping import in_bytes, wanted
 from overt.lens.recordable import recordable
 from overt.lens.roles import Role, measured, roles
-from overt.lens.summarized import Summarized, SummarizedHead
+from overt.lens.summarized import CELLS, TOP, Summarized, SummarizedHead
 from overt.lens.tokens import Strings, Tokens
 from overt.lens.verified import Comparison, Verified, recomputed
 
 LIMIT = 4 * 2**30
+PAGE_LIMIT = 24 * 10**6
 
 
 @contextmanager
@@ -34,6 +36,8 @@ def record(
     query_tokens: Strings | None = None,
     key_tokens: Strings | None = None,
     limit: int = LIMIT,
+    top: int = TOP,
+    map_size: int | tuple[int, int] = CELLS,
 ) -> Iterator["Recording"]:
     """Record every attention inside `model` for as long as the block runs: `with record(model) as recording: model(x)`.
 
@@ -47,7 +51,8 @@ def record(
 
     `keep="qkv"` keeps copies of query, key, value and output, linear in the length, and masks by reference, from which everything
     is recomputed; in generation every step's keys count. `keep="summary"` takes the statistics while the model runs, about a
-    tenth of that: entropy, received, the 8 largest weights of each query, a map of 64 × 64 cells, the residual and the roles.
+    tenth of that, at any length: entropy, received, the `top` largest weights of each query, a map of `map_size` cells, a number
+    for both sides or (rows, keys), the residual and the roles. Nothing of it grows with Q × K.
     `offload="cpu"` moves what is kept to the CPU call by call, `"disk"` into files of a private folder that is removed with the
     recording. More than `limit` bytes, or than the disk has, are refused before they are kept.
 
@@ -64,7 +69,9 @@ def record(
     model = recordable(model)
     tokens = Tokens.of(query_tokens, key_tokens)
     recording = Recording(type(model).__name__, strings=tokens)
-    keeper = Keeper(model, recording.calls, recording.missing, wanted(layers, heads, keep, offload, tokens, limit))
+    keeper = Keeper(
+        model, recording.calls, recording.missing, wanted(layers, heads, keep, offload, tokens, limit, top, map_size)
+    )
     mechanism.observers.set((*mechanism.observers.get(), keeper.observe))
     keeper.watch()
     try:
@@ -139,6 +146,48 @@ class Calls:
         opened = (captured.opened() for captured in self._present())
         return [each for captured in opened for each in roles(captured, _shares(captured, self.strings))]
 
+    def page(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        heads: str | Sequence[tuple[int | str, int]] | None = None,
+        title: str | None = None,
+        exact: bool = True,
+        model: nn.Module | None = None,
+        opened: tuple[int | str, int, int] | None = None,
+        limit: int = PAGE_LIMIT,
+    ) -> str:
+        """Everything in one HTML file that works offline: every head as a map, from the whole of it to single weights.
+
+        Written to `path`, whole or not at all; the path is returned, or the page itself where none is given. `heads` shows all,
+        "top 16" the sixteen of the lowest entropy, a list of (layer, head) those. The page recomputes single weights, within
+        1e-3, from query, key and value, which it holds as int16 with a scale for each vector unless they are few; `exact=False`
+        leaves them out. `model` is the one that was recorded, where norms behind its output matrix are wanted too. `opened` is the
+        (layer, head, token) whose steps are in sight first.
+
+        Raises InputError, before anything is built, for a page of more than `limit` bytes, for tokens that match no call, and for
+        a recording of nothing.
+
+        >>> import torch, overt
+        >>> layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
+        >>> with overt.lens.record(layer, key_tokens=["the", "cat", "sat"]) as recording:
+        ...     _ = layer(torch.randn(1, 3, 8))
+        >>> recording.page()[:15]
+        '<!doctype html>'
+        """
+        from overt.lens.viewer import page
+
+        return page(self, path, heads=heads, title=title, exact=exact, model=model, opened=opened, limit=limit)
+
+    def widget(self, *, height: int = 720, **options: Any) -> Any:
+        """The page in a notebook, `height` pixels high; the other options are those of `page`, without its path.
+
+        It works in Jupyter, VS Code, Colab and marimo, by anywidget: pip install "overt[notebook]". Raises MissingExtra without it.
+        """
+        from overt.lens.viewer.widget import widget
+
+        return widget(self, height=height, **options)
+
     def __repr__(self) -> str:
         return f"<recording of {self.model}: {_many(len(self.calls), 'call')} of attention, {_many(self.turns, 'pass')}>"
 
@@ -209,6 +258,17 @@ class Recording(Calls):
             Calls(self.model, [each for each in self.calls if each.turn == turn], self.missing, self.strings, 1, turn)
             for turn in range(self.turns)
         ]
+
+    def plot(self, path: str | os.PathLike[str] | None = None, figure: str = "heads", **options: Any) -> Any:
+        """Draw a figure for print and give it, a matplotlib Figure; write it too, as PDF, SVG or PNG, where there is a `path`.
+
+        `figure` is "heads" (every head as a small map), "head" (one head's weights), "arcs" (its strongest links over the tokens), both
+        with `layer=` and `head=`, or "entropy" (how spread out each head is, by layer). Other `options` are those of `overt.lens.figures`.
+        Raises InputError for another figure or ending.
+        """
+        from overt.lens.figures.plotting import plot
+
+        return plot(self, path, figure, options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one safetensors file, whole or not at all; `overt.lens.load` reads it, anywhere.

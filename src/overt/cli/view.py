@@ -1,0 +1,60 @@
+"""`overt view`: a saved recording as a page that works offline."""
+
+import os
+import re
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from overt.cli.explain import busy, needs_torch
+from overt.errors import InputError
+from overt.files import whole
+from overt.lens.letters import Piece
+
+
+def view(
+    recording: Annotated[Path, typer.Argument(help="A recording, as recording.save wrote it.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The page to write. (default: the recording's name, ending in .html)")
+    ] = None,
+    heads: Annotated[
+        str | None, typer.Option(help='"top 16", the sharpest, or layers and heads, 5.11,0.3. (default: all)')
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="What the page is called. (default: the model's class)")] = None,
+    summary: Annotated[bool, typer.Option("--summary", help="Maps and statistics only: a smaller page.")] = False,
+    limit: Annotated[float, typer.Option(help="The largest page, in MB.")] = 24.0,
+    open_page: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+) -> None:
+    """View a recording: every head from the whole map to single weights, with the text and the steps, in one HTML file."""
+    needs_torch()
+    from overt.lens import load
+
+    wanted = _places(heads)
+    if not limit > 0:
+        raise InputError("a page's limit is a number of MB above 0", got=f"--limit {limit:g}", cure="leave it out for 24")
+    target = out or recording.with_suffix(".html")
+    if target == recording:
+        raise InputError("the page is a file of its own", got=f"{target} for both", cure="name another with --out")
+    with busy("reading the recording …"):
+        found = load(recording)
+    with busy("writing …"), whole(target) as temporary:
+        found.page(temporary, heads=wanted, title=title, exact=not summary, limit=int(limit * 10**6))
+    size = f"{target.stat().st_size / 10**6:.1f} MB"
+    Console(highlight=False).print(Piece(lambda ink: ink.prose(f"→ {os.fspath(target)}, {size}", lead="")))
+    if open_page:
+        webbrowser.open(target.resolve().as_uri())
+
+
+def _places(heads: str | None) -> str | list[tuple[int | str, int]] | None:
+    """What --heads names: "top 16" as it is, "5.11,0.3" as layers and heads."""
+    if heads is None or heads.strip().startswith("top"):
+        return heads
+    parts = [part.strip() for part in heads.split(",")]
+    if not all(re.fullmatch(r"\d{1,6}\.\d{1,6}", part) for part in parts):
+        raise InputError(
+            '--heads is "top 16", or layers and heads with commas between', got=heads, cure="write --heads 5.11,0.3"
+        )
+    return [(int(layer), int(head)) for layer, head in (part.split(".") for part in parts)]

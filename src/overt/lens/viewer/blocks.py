@@ -1,0 +1,77 @@
+"""The page's numbers as blocks of bytes, each array once, found again by its block, offset, type and length."""
+
+import gzip
+import hashlib
+from base64 import b64encode
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+_LARGEST = 32767
+
+
+@dataclass
+class Blocks:
+    """Arrays by block. Those of block 0 are read at once, the others when a head of theirs is first looked at."""
+
+    parts: list[list[bytes]] = field(default_factory=lambda: [[]])
+    _seen: dict[tuple[int, bytes], list[Any]] = field(default_factory=dict)
+
+    def begin(self) -> int:
+        """A new block's number."""
+        self.parts.append([])
+        return len(self.parts) - 1
+
+    def put(self, array: Any, block: int = 0) -> list[Any]:
+        """Store an array, unless its like is there already: [block, offset in bytes, type, count]."""
+        given = array.detach().cpu().numpy() if isinstance(array, Tensor) else np.asarray(array)
+        given = np.ascontiguousarray(given)
+        kind = {"f": "float32", "i": "int32", "u": "uint8"}[given.dtype.kind] if given.dtype != np.int16 else "int16"
+        data = given.astype(f"<{np.dtype(kind).str[1:]}" if kind != "uint8" else np.uint8, copy=False).tobytes()
+        key = block, hashlib.blake2b(data + kind.encode(), digest_size=16).digest()
+        if key not in self._seen:
+            offset = sum(map(len, self.parts[block]))
+            self.parts[block].append(data + bytes(-len(data) % 8))
+            self._seen[key] = [block, offset, kind, given.size]
+        return self._seen[key]
+
+    def vectors(self, vectors: Tensor, block: int, whole: bool) -> dict[str, Any]:
+        """Vectors (N, D): float32 where `whole`, or where one holds an infinity; else int16 with a scale for each vector.
+
+        A vector with a NaN in it has the scale NaN, and is NaN.
+        """
+        numbers = plain(vectors)
+        found = {"width": numbers.shape[-1], "count": numbers.shape[0]}
+        if whole or np.isinf(numbers).any():
+            return found | {"data": self.put(numbers, block), "scale": None}
+        integers, scale = rounded(numbers)
+        return found | {"data": self.put(integers, block), "scale": self.put(scale, block)}
+
+    def texts(self) -> list[tuple[str, str]]:
+        """Each block as (encoding, base64): block 0 "gzip", the others as they are, since vectors hardly shrink."""
+        whole = [b"".join(parts) for parts in self.parts]
+        return [
+            ("gzip", b64encode(gzip.compress(data, 6, mtime=0)).decode()) if not place else ("plain", b64encode(data).decode())
+            for place, data in enumerate(whole)
+        ]
+
+
+def plain(tensor: Tensor) -> np.ndarray:
+    """The same numbers as float32, in NumPy, whose small steps wait for no other thread."""
+    return tensor.detach().float().cpu().numpy()
+
+
+def rounded(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Integers (N, D) and scales (N,) whose product is the vectors, to 1/65,534 of each vector's largest entry.
+
+    >>> integers, scale = rounded(np.array([[1.0, -0.5], [0.0, 0.0]], np.float32))
+    >>> integers.tolist(), scale[1].item()
+    ([[32767, -16384], [0, 0]], 0.0)
+    """
+    largest = np.abs(vectors).max(-1, initial=0.0)
+    scale = (largest / np.float32(_LARGEST)).astype(np.float32)
+    known = np.where(scale > 0, scale, 1)[:, None]
+    integers = np.rint(np.where(scale[:, None] > 0, vectors, 0) / known)
+    return integers.clip(-_LARGEST, _LARGEST).astype(np.int16), scale

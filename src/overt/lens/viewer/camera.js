@@ -1,0 +1,82 @@
+// Where a map is looked at: which rows and keys, and how many pixels a weight has.
+//
+// { left, top } is the key and the row at the upper left corner, { wide, high } the pixels of one weight along keys and rows.
+
+const CLOSEST = 72; // pixels of a weight
+
+export function createCamera(head) {
+  const square = head.queryCount <= 3 * head.keyCount && head.keyCount <= 3 * head.queryCount;
+  let [width, height, left, top, wide, high] = [1, 1, 0, 0, 1, 1];
+
+  const fitted = () => {
+    const [x, y] = [width / Math.max(1, head.keyCount), height / Math.max(1, head.queryCount)];
+    return square ? [Math.min(x, y, CLOSEST), Math.min(x, y, CLOSEST)] : [Math.min(x, CLOSEST), Math.min(y, CLOSEST)];
+  };
+
+  // A map smaller than its room stands in the middle; a larger one leaves none of it empty.
+  const within = (start, shown, all) => (shown >= all ? (all - shown) / 2 : Math.max(0, Math.min(all - shown, start)));
+  const settle = () => {
+    const least = fitted();
+    const factor = Math.max(Math.min(1, CLOSEST / Math.max(wide, high)), 1e-9);
+    [wide, high] = [Math.max(wide * factor, least[0]), Math.max(high * factor, least[1])];
+    if (square) wide = high = Math.max(least[0], Math.min(wide, high));
+    [left, top] = [within(left, width / wide, head.keyCount), within(top, height / high, head.queryCount)];
+  };
+
+  const camera = {
+    get size() { return [wide, high]; },
+    get left() { return left; },
+    get top() { return top; },
+    get whole() { return wide <= fitted()[0] * 1.001 && high <= fitted()[1] * 1.001; },
+    // [r0, r1, k0, k1] in sight, within the map.
+    get view() {
+      return [Math.max(0, top), Math.min(head.queryCount, top + height / high), Math.max(0, left), Math.min(head.keyCount, left + width / wide)];
+    },
+    room(w, h) {
+      const kept = camera.whole ? null : camera.view;
+      [width, height] = [w, h];
+      camera.show(kept);
+    },
+    // Show these rows and keys, or all.
+    show(view) {
+      if (!view) [wide, high] = fitted();
+      else {
+        const [r0, r1, k0, k1] = view;
+        [wide, high] = [width / Math.max(1e-6, k1 - k0), height / Math.max(1e-6, r1 - r0)];
+        if (square) wide = high = Math.min(wide, high);
+        [left, top] = [(k0 + k1) / 2 - width / wide / 2, (r0 + r1) / 2 - height / high / 2];
+      }
+      settle();
+    },
+    pan(x, y) {
+      [left, top] = [left - x / wide, top - y / high];
+      settle();
+    },
+    // Zoom by a factor; what is at pixel x, y stays there.
+    zoom(factor, x = width / 2, y = height / 2) {
+      const [key, row] = [left + x / wide, top + y / high];
+      const most = CLOSEST / Math.max(wide, high);
+      const by = Math.min(factor, most);
+      [wide, high] = [wide * by, high * by];
+      const least = fitted();
+      [wide, high] = [Math.max(wide, least[0]), Math.max(high, least[1])];
+      [left, top] = [key - x / wide, row - y / high];
+      settle();
+    },
+    // Bring a weight into sight, as little as is needed.
+    reach(row, key) {
+      const [shownRows, shownKeys] = [height / high, width / wide];
+      if (row < top) top = row;
+      if (row + 1 > top + shownRows) top = row + 1 - shownRows;
+      if (key < left) left = key;
+      if (key + 1 > left + shownKeys) left = key + 1 - shownKeys;
+      settle();
+    },
+    // Row and key at a pixel; null beside the map.
+    at(x, y) {
+      const [key, row] = [Math.floor(left + x / wide), Math.floor(top + y / high)];
+      return row >= 0 && row < head.queryCount && key >= 0 && key < head.keyCount ? [row, key] : null;
+    },
+  };
+  return camera;
+}

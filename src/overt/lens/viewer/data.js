@@ -1,0 +1,161 @@
+import { allowedAt, runOf, scoreRow, tile, vectorAt, weightsColumn, weightsRow } from "./exact.js";
+
+// Opens what Python packed. A source is { header, encoding(n), text(n) }; block 0 is read at once, the others, which hold vectors,
+// when a head of theirs is first asked for one.
+
+const TYPES = { float32: Float32Array, int32: Int32Array, int16: Int16Array, uint8: Uint8Array };
+
+export function embedded(page) {
+  const block = (n) => page.getElementById(`block-${n}`);
+  return {
+    header: JSON.parse(page.getElementById("header").textContent),
+    encoding: (n) => block(n).dataset.encoding,
+    text(n) {
+      const { textContent } = block(n);
+      block(n).remove(); // it is not needed twice
+      return textContent;
+    },
+  };
+}
+
+export async function open(source) {
+  const encoding = source.encoding(0);
+  const blocks = [await bytesOf(source.text(0), encoding)];
+  const block = (n) => (blocks[n] ??= fromBase64(source.text(n)));
+  const array = (place) => (place ? new TYPES[place[2]](block(place[0]).buffer, place[1], place[3]) : null);
+  const { header } = source;
+  const words = header.words.map((list) => Object.freeze(list));
+  const heads = header.heads.map((told, index) => new Head(told, header.calls[told.call], index, words, array));
+  const longest = Math.max(0, ...heads.map((head) => Math.max(head.queryCount, head.keyCount)));
+  const { title, model, missing, verified, start, opened, passes } = header;
+  const batch = [...new Set(heads.map((head) => head.batch))];
+  const notes = [...new Set(header.calls.flatMap((call) => call.notes))];
+  const residual = { ...verified, difference: Number(verified.difference), bound: Number(verified.bound) };
+  return { title, model, missing, verified: residual, start, opened, passes, batch, notes, heads, calls: header.calls, words, longest };
+}
+
+async function bytesOf(text, encoding) {
+  const bytes = fromBase64(text);
+  if (encoding !== "gzip") return bytes;
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+function fromBase64(text) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
+  const letters = atob(text);
+  const bytes = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
+  return bytes;
+}
+
+const numbered = (count) => Object.freeze(Array.from({ length: count }, (_, i) => String(i)));
+
+// One head of one call, of one batch element. What needs its vectors reads them at first use.
+class Head {
+  #told;
+  #array;
+  #terms = null;
+
+  constructor(told, call, index, words, array) {
+    [this.#told, this.#array] = [told, array];
+    Object.assign(this, { index, call, number: call.number, layer: call.layer, pass: call.pass, head: told.head, batch: told.batch });
+    Object.assign(this, { role: told.role, roleScore: Number(told.roleScore), roleScores: told.roleScores, entropy: Number(told.entropy) });
+    Object.assign(this, { queryCount: call.queries, keyCount: call.keys, width: told.query?.width ?? 0, valueWidth: told.valueWidth ?? 0 });
+    this.name = `L${call.number}H${told.head}`;
+    this.known = told.queries !== null; // whether tokens were given
+    this.queries = this.known ? words[told.queries] : numbered(call.queries);
+    this.keys = told.keys !== null ? words[told.keys] : numbered(call.keys);
+    this.same = told.queries === told.keys && call.queries === call.keys;
+    Object.assign(this, { score: told.score ?? null, temperature: told.temperature ?? 1, sink: told.sink ?? null, normalizer: told.normalizer ?? "softmax" });
+    Object.assign(this, { notes: call.notes, residual: Number(call.residual), bound: Number(call.bound), holds: call.holds, note: call.note });
+    this.exact = Boolean(told.query || told.weights); // whether single weights can be had
+    this.stored = Boolean(told.weights); // whether they are stored, not computed from query and key
+    this.biasKind = told.bias?.kind ?? "none";
+    this.maskKind = told.mask?.kind ?? "none";
+    this.outWhy = told.outWhy ?? "the recording kept summaries, which hold no values";
+    this.recipe = told.recipe ?? null;
+  }
+
+  get lse() { return this.#array(this.#told.lse); }
+  get entropies() { return this.#array(this.#told.entropies); }
+  get outNorm() { return this.#array(this.#told.outNorm); } // ‖v_j W_O‖ of each key, null where W_O is not known
+  get received() { return this.#array(this.#told.received); }
+
+  // The strongest links: weights, rows and keys, strongest first.
+  get links() {
+    const { weights, rows, keys } = this.#told.links;
+    return { weights: this.#array(weights), rows: this.#array(rows), keys: this.#array(keys) };
+  }
+
+  // The largest weights of each query, where only a summary was kept: `width` weights and keys a query, −1 beyond the last.
+  get top() {
+    const { top } = this.#told;
+    return top ? { width: top.width, weights: this.#array(top.weights), keys: this.#array(top.keys) } : null;
+  }
+
+  // The map of cells, coded as colours.js says.
+  get base() {
+    const { base } = this.#told;
+    if (!base) return null;
+    const { rows, columns } = base;
+    return { rows, columns, max: this.#array(base.max), mean: this.#array(base.mean), rowEdges: this.#array(base.rowEdges), keyEdges: this.#array(base.keyEdges) };
+  }
+
+  // The token that is chosen at first: the one of the strongest link to another.
+  get startToken() {
+    const { rows, keys } = this.links;
+    const place = rows.findIndex((row, i) => row !== keys[i]);
+    return rows[Math.max(0, place)] ?? 0;
+  }
+
+  // The keys that any of some rows may attend to, from the first to the last; null where the mask is no run of keys a row.
+  runOfRows(first, stop) {
+    const terms = { queryCount: this.queryCount, keyCount: this.keyCount, mask: this.#mask };
+    let [low, high] = [Infinity, -Infinity];
+    for (let i = first; i < stop; i++) {
+      const run = runOf(terms, i);
+      if (!run) return null;
+      if (run[1] > run[0]) [low, high] = [Math.min(low, run[0]), Math.max(high, run[1])];
+    }
+    return [low, high];
+  }
+
+  // What exact.js computes with: a plain object that can be sent to a Worker.
+  get terms() {
+    if (!this.exact) return null;
+    return (this.#terms ??= {
+      queryCount: this.queryCount, keyCount: this.keyCount, width: this.width, temperature: this.temperature, score: this.score ?? { kind: "dot", scale: 1, softcap: null },
+      query: this.#vectors("query"), key: this.#vectors("key"), weights: this.#vectors("weights"), lse: this.lse,
+      bias: this.#placed(this.#told.bias), mask: this.#mask,
+    });
+  }
+
+  query(i) { return this.#vector("query", i); }
+  key(j) { return this.#vector("key", j); }
+  value(j) { return this.#vector("value", j); }
+  allowed(i, j) { return this.exact ? allowedAt(this.terms, i, j) : true; }
+  weight(i, j) { return this.exact ? tile(this.terms, i, i + 1, j, j + 1)[0] : null; }
+  weightsRow(i) { return this.exact ? weightsRow(this.terms, i) : null; }
+  weightsColumn(j) { return this.exact ? weightsColumn(this.terms, j) : null; }
+  scoreRow(i) { return this.exact && !this.stored ? scoreRow(this.terms, i) : null; }
+
+  // In block 0, so that what is barred is known before any vector is.
+  get #mask() { return this.#placed(this.#told.mask); }
+
+  #vectors(name) {
+    const told = this.#told[name];
+    return told ? { data: this.#array(told.data), scale: this.#array(told.scale), width: told.width, count: told.count } : null;
+  }
+
+  #vector(name, i) {
+    return this.#told[name] ? vectorAt(this.#vectors(name), i) : null;
+  }
+
+  // The same with places of arrays replaced by the arrays.
+  #placed(held) {
+    const found = { ...(held ?? { kind: "none" }) };
+    for (const name of ["values", "starts", "stops", "bits"]) if (found[name]) found[name] = this.#array(found[name]);
+    return found;
+  }
+}

@@ -1,0 +1,178 @@
+// The exact mathematics: scores and weights of any rows and keys, from what was packed. Pure functions on plain objects, used by
+// the page and by its Worker alike. Numbers are added up in double precision.
+//
+// `terms` is what a head's weights are made of: { queryCount, keyCount, width, query, key, score, bias, mask, temperature, lse,
+// weights }. `query` and `key` are vectors: { data, scale, width }, int16 with a scale for each vector, or float32 (scale null).
+
+// One vector of `vectors` as float32 numbers.
+export function vectorAt(vectors, i, out = new Float32Array(vectors.width)) {
+  const { data, scale, width } = vectors;
+  const start = i * width;
+  if (scale === null) for (let d = 0; d < width; d++) out[d] = data[start + d];
+  else for (let d = 0; d < width; d++) out[d] = data[start + d] * scale[i];
+  return out;
+}
+
+// The first key that a query may attend to and the one after the last; null where a mask is no run of keys.
+export function runOf(terms, i) {
+  const { mask, keyCount } = terms;
+  if (mask.kind === "none") return [0, keyCount];
+  if (mask.kind === "causal") return [0, Math.max(0, Math.min(keyCount, i + mask.offset + 1))];
+  if (mask.kind === "ranges") {
+    const place = mask.starts.length === 1 ? 0 : i;
+    return [mask.starts[place], mask.stops[place]];
+  }
+  return null;
+}
+
+export function allowedAt(terms, i, j) {
+  const run = runOf(terms, i);
+  if (run) return j >= run[0] && j < run[1];
+  const place = i * terms.keyCount + j;
+  return ((terms.mask.bits[place >> 3] >> (place & 7)) & 1) === 1;
+}
+
+const ACTIVATION = {
+  tanh: Math.tanh,
+  sigmoid: (x) => 1 / (1 + Math.exp(-x)),
+  relu: (x) => Math.max(x, 0),
+  leaky_relu: (x) => (x > 0 ? x : 0.2 * x),
+};
+
+// What query and key give before bias and temperature.
+export function scoreOf(score, q, k) {
+  let sum = 0;
+  if (score.kind === "gaussian") {
+    for (let d = 0; d < q.length; d++) sum += (q[d] - k[d]) * (q[d] - k[d]);
+    return -sum / (2 * score.bandwidth * score.bandwidth);
+  }
+  if (score.kind === "additive") {
+    const act = ACTIVATION[score.activation];
+    for (let d = 0; d < q.length; d++) sum += score.weight[d] * act(q[d] + k[d]);
+    return sum;
+  }
+  for (let d = 0; d < q.length; d++) sum += q[d] * k[d];
+  sum *= score.scale;
+  return score.softcap === null ? sum : score.softcap * Math.tanh(sum / score.softcap);
+}
+
+// What is added to the score of query i and key j.
+export function biasOf(terms, i, j) {
+  const { bias, keyCount } = terms;
+  if (bias.kind === "none") return 0;
+  if (bias.kind === "alibi") return -bias.slope * Math.abs(j - i - bias.offset);
+  if (bias.kind === "distance") return bias.values[j - i + terms.queryCount - 1];
+  if (bias.kind === "key") return bias.values[j];
+  if (bias.kind === "query") return bias.values[i];
+  return bias.values[i * keyCount + j];
+}
+
+// The weights of queries r0 … r1 for keys k0 … k1, row by row; barred keys have −1 where `marked`, else 0.
+export function tile(terms, r0, r1, k0, k1, marked = false) {
+  const [rows, keys] = [r1 - r0, k1 - k0];
+  const found = new Float32Array(rows * keys).fill(marked ? -1 : 0);
+  const { width, score, temperature, lse } = terms;
+  const stored = terms.weights;
+  const block = new Float32Array(stored ? 0 : keys * width);
+  if (!stored) for (let j = 0; j < keys; j++) vectorAt(terms.key, k0 + j, block.subarray(j * width, (j + 1) * width));
+  const plain = score.kind === "dot" && score.softcap === null;
+  const q = new Float32Array(width);
+  for (let i = r0; i < r1; i++) {
+    if (!stored && lse[i] === -Infinity) continue; // nothing may be attended to
+    const run = runOf(terms, i);
+    const [from, to] = run ? [Math.max(run[0], k0), Math.min(run[1], k1)] : [k0, k1];
+    if (!stored) vectorAt(terms.query, i, q);
+    for (let j = from; j < to; j++) {
+      if (!run && !allowedAt(terms, i, j)) continue;
+      const place = (i - r0) * keys + j - k0;
+      if (stored) {
+        found[place] = stored.data[i * stored.width + j] * (stored.scale === null ? 1 : stored.scale[i]);
+        continue;
+      }
+      let sum = 0;
+      if (plain) {
+        const start = (j - k0) * width;
+        for (let d = 0; d < width; d++) sum += q[d] * block[start + d];
+        sum *= score.scale;
+      } else sum = scoreOf(score, q, block.subarray((j - k0) * width, (j - k0 + 1) * width));
+      found[place] = Math.exp((sum + biasOf(terms, i, j)) / temperature - lse[i]);
+    }
+  }
+  return found;
+}
+
+// All weights of query i, one a key.
+export function weightsRow(terms, i) {
+  return tile(terms, i, i + 1, 0, terms.keyCount);
+}
+
+// All weights that key j gets, one a query.
+export function weightsColumn(terms, j) {
+  return tile(terms, 0, terms.queryCount, j, j + 1);
+}
+
+// The scores of query i before the softmax, temperature not yet applied; −∞ where barred.
+export function scoreRow(terms, i) {
+  const found = new Float64Array(terms.keyCount).fill(-Infinity);
+  const [q, k] = [vectorAt(terms.query, i), new Float32Array(terms.width)];
+  for (let j = 0; j < terms.keyCount; j++) {
+    if (allowedAt(terms, i, j)) found[j] = scoreOf(terms.score, q, vectorAt(terms.key, j, k)) + biasOf(terms, i, j);
+  }
+  return found;
+}
+
+// −Σ w log w in nats, of weights scaled to sum to 1.
+export function entropyOf(weights) {
+  let [total, sum] = [0, 0];
+  for (const weight of weights) total += weight;
+  for (const weight of weights) if (weight > 0) sum -= (weight / total) * Math.log(weight / total);
+  return Number.isNaN(total) ? NaN : sum;
+}
+
+// Maps are bytes on a logarithmic scale: 0 is barred, 1 to 254 are 2^−24 and less to 1, 255 is NaN.
+export const OCTAVES = 24;
+
+// The byte of a weight; −1 stands for barred. Of another negative weight, as some normalizers give, its size.
+export function codeOf(weight) {
+  if (weight !== weight) return 255;
+  if (weight === -1) return 0;
+  return Math.max(1, Math.min(254, Math.round(1 + 253 * (1 + Math.log2(Math.abs(weight)) / OCTAVES))));
+}
+
+export function weightOf(code) {
+  return code === 255 ? NaN : code === 0 ? 0 : 2 ** (((code - 1) / 253 - 1) * OCTAVES);
+}
+
+// Largest and mean weight of cells of `step` × `step` weights, from row r0 and key k0 on: { max, mean }, rows × columns numbers.
+// A cell that holds a NaN is NaN; one that is barred throughout is −1.
+export function pooled(terms, r0, k0, rows, columns, step) {
+  const [max, sum] = [new Float32Array(rows * columns).fill(-1), new Float64Array(rows * columns)];
+  const lastRow = Math.min(terms.queryCount, r0 + rows * step);
+  const lastKey = Math.min(terms.keyCount, k0 + columns * step);
+  const wide = lastKey - k0;
+  const band = Math.max(1, Math.floor(65536 / Math.max(1, wide)));
+  for (let row = r0; row < lastRow; row += band) {
+    const stop = Math.min(row + band, lastRow);
+    const weights = tile(terms, row, stop, k0, lastKey, true);
+    for (let i = row; i < stop; i++) {
+      const line = Math.floor((i - r0) / step) * columns;
+      for (let j = 0; j < wide; j++) {
+        const weight = weights[(i - row) * wide + j];
+        const cell = line + Math.floor(j / step);
+        if (weight === -1) continue;
+        sum[cell] += weight;
+        if (weight !== weight || weight > max[cell]) max[cell] = max[cell] !== max[cell] ? NaN : weight;
+      }
+    }
+  }
+  return { max, mean: meansOf(sum, max, terms, r0, k0, columns, step) };
+}
+
+// Sums made means, each over all weights of its cell, fewer at the edges.
+function meansOf(sums, max, terms, r0, k0, columns, step) {
+  return Float32Array.from(sums, (sum, cell) => {
+    if (max[cell] === -1) return -1;
+    const [row, key] = [r0 + Math.floor(cell / columns) * step, k0 + (cell % columns) * step];
+    return sum / (Math.min(step, terms.queryCount - row) * Math.min(step, terms.keyCount - key));
+  });
+}

@@ -1,0 +1,293 @@
+"""A recording's heads as the page needs them: a header of names and numbers, and blocks of bytes."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from overt.errors import InputError
+from overt.lens.captured import Captured, Kept
+from overt.lens.head import Head
+from overt.lens.recording import Calls
+from overt.lens.roles import Role, roles
+from overt.lens.summarized import Summarized
+from overt.lens.tokens import Tokens
+from overt.lens.viewer.blocks import Blocks, plain
+from overt.lens.viewer.measured import measured
+from overt.lens.viewer.precision import needs_floats, settled
+from overt.lens.viewer.pyramids import cells, coded
+from overt.lens.viewer.terms import Terms, terms_of
+from overt.lens.viewer.with_model import known_of
+from overt.summary import Summary
+
+FORMAT, LINKS = 1, 100
+Wanted = Sequence[tuple[Captured, tuple[int, ...]]]
+Opened = tuple[int | str, int, int] | None
+
+_WHOLE = 2**20  # bytes of vectors up to which they stay float32
+# What these do is told in a word, so a page opens with a head that does more.
+_PLAIN = {"first token", "separator", "uniform", "same token", "previous token", "next token", "NaN"}
+
+
+def side_of(wanted: Wanted, exact: bool) -> int:
+    """How many cells a side the heads' base maps have."""
+    count = sum(len(heads) * captured.batch for captured, heads in wanted)
+    longest = max((max(captured.queries, captured.keys) for captured, _ in wanted), default=0)
+    return cells(longest, count, exact and not any(isinstance(captured.opened(), Summarized) for captured, _ in wanted))
+
+
+def stays_whole(wanted: Wanted) -> bool:
+    """Whether vectors are few enough to stay float32."""
+    return sum(captured.bytes * len(heads) // max(1, len(captured.heads)) for captured, heads in wanted) <= _WHOLE
+
+
+@dataclass
+class Packed:
+    """What the page holds: `header` is plain data, `blocks` the arrays that it points into."""
+
+    header: dict[str, Any]
+    blocks: Blocks
+
+
+@dataclass
+class _Packing:
+    calls: Calls
+    side: int
+    whole: bool
+    exact: bool
+    model: nn.Module | None
+    blocks: Blocks = field(default_factory=Blocks)
+    words: dict[tuple[str, ...], int] = field(default_factory=dict)
+    heads: list[dict[str, Any]] = field(default_factory=list)
+
+    def text(self, words: Any, batch: int) -> int | None:
+        """The number of a list of tokens."""
+        if words is None:
+            return None
+        return self.words.setdefault(tuple(words[batch if len(words) > 1 else 0]), len(self.words))
+
+
+def packed(
+    calls: Calls,
+    chosen: Sequence[Captured],
+    *,
+    title: str | None = None,
+    exact: bool = True,
+    model: nn.Module | None = None,
+    opened: Opened = None,
+) -> Packed:
+    """Pack these calls, each cut down to the heads that are wanted."""
+    wanted = [(captured, captured.heads) for captured in chosen]
+    packing = _Packing(calls, side_of(wanted, exact), stays_whole(wanted), exact, model)
+    told = [_call(packing, place, captured) for place, captured in enumerate(chosen)]
+    header = {
+        "format": FORMAT,
+        "title": title or calls.model,
+        "model": calls.model,
+        "passes": calls.turns,
+        "missing": [list(each) for each in calls.missing],
+        "verified": _verified(told),
+        "words": [list(words) for words in packing.words],
+        "calls": told,
+        "heads": packing.heads,
+        "start": _start(packing.heads) if opened is None else _place(packing, told, calls[opened[0], opened[1]]),
+        "opened": None if opened is None else {"token": opened[2]},
+    }
+    return Packed(header, packing.blocks)
+
+
+def _call(packing: _Packing, place: int, captured: Captured) -> dict[str, Any]:
+    """Pack one call: its heads go to the packing, the rest is returned."""
+    found = measured(captured, packing.calls.strings, packing.side)
+    comparison, notes = found.comparison, [*captured.notes, *_unmatched(packing.calls.strings, captured)]
+    vectors = packing.exact and not isinstance(captured, Summarized)
+    store = _Store(
+        packing.blocks,
+        packing.blocks.begin() if vectors else 0,
+        packing.whole or (isinstance(captured, Kept) and needs_floats(captured)),
+    )
+    for index, role in enumerate(roles(found, found.shares)):
+        head = packing.calls._head(captured, role.head)
+        own = _vectors(packing, head, store, notes) if vectors else [{} for _ in range(captured.batch)]
+        for batch, each in enumerate(own):
+            told = {"call": place, "head": role.head, "batch": batch, **_role(role), **_words(packing, head, batch)}
+            told |= _statistics(packing, found.summary, (batch, index), not vectors) | each
+            if "score" in each and not store.whole:
+                told["lse"] = _settled(store, head, found.summary, (batch, index))
+            packing.heads.append(told)
+    notes.extend(store.notes())
+    return {
+        "number": packing.calls._number(captured),
+        "layer": captured.layer,
+        "pass": captured.turn,
+        "source": captured.source,
+        "total": captured.total,
+        "queries": captured.queries,
+        "keys": captured.keys,
+        "notes": notes,
+        "residual": comparison.difference,
+        "bound": comparison.bound,
+        "holds": comparison.difference <= comparison.bound,
+        "note": comparison.note,
+    }
+
+
+def _role(role: Role) -> dict[str, Any]:
+    return {"role": role.role, "roleScore": role.score, "roleScores": role.scores}
+
+
+def _words(packing: _Packing, head: Head, batch: int) -> dict[str, Any]:
+    if not packing.calls.strings.fit(head.captured):
+        return {"queries": None, "keys": None}
+    return {"queries": packing.text(head.query_tokens, batch), "keys": packing.text(head.key_tokens, batch)}
+
+
+def _unmatched(strings: Tokens, captured: Captured) -> list[str]:
+    """A note where the recording's tokens are not those of this call."""
+    lengths = f"{captured.queries} queries and {captured.keys} keys"
+    given = strings.keys is not None and not strings.fit(captured)
+    return [f"the tokens are not as many as this call's {lengths}: places are shown instead"] if given else []
+
+
+@dataclass
+class _Store:
+    """Where the vectors of one call go, whether they stay float32, and how far rounding them takes weights off."""
+
+    blocks: Blocks
+    block: int
+    whole: bool
+    off: float = 0.0
+    terms: tuple[Head, Terms | None] | None = None
+
+    def terms_of(self, head: Head) -> Terms | None:
+        """The head's terms, made once."""
+        if self.terms is None or self.terms[0] is not head:
+            self.terms = head, terms_of(head)
+        return self.terms[1]
+
+    def vectors(self, vectors: Tensor) -> dict[str, Any]:
+        """Where these vectors are."""
+        return self.blocks.vectors(vectors, self.block, self.whole)
+
+    def placed(self, held: dict[str, Any], first: bool = False) -> dict[str, Any]:
+        """The same with its arrays in the block, or in the one that is read at once."""
+        arrays = {name: value for name, value in held.items() if isinstance(value, Tensor | np.ndarray)}
+        return held | {name: self.blocks.put(value, 0 if first else self.block) for name, value in arrays.items()}
+
+    def notes(self) -> list[str]:
+        """What a reader of the weights has to know."""
+        if self.whole or not self.off:
+            return []
+        return [f"query and key are kept as int16: the strongest weights are within {self.off:.0e} of the recording's"]
+
+
+def _settled(store: _Store, head: Head, summary: Summary, place: tuple[int, int]) -> list[Any]:
+    """The log-sum-exp that goes with rounded vectors."""
+    terms = store.terms_of(head)
+    assert terms is not None
+    assert summary.lse is not None
+    found = settled(terms, place[0], summary.lse[place], summary.top_weights[place], summary.top_keys[place])
+    store.off = max(store.off, found.off)
+    return store.blocks.put(found.lse)
+
+
+def _vectors(packing: _Packing, head: Head, store: _Store, notes: list[str]) -> list[dict[str, Any]]:
+    """What single weights are computed from, for each batch element: vectors and terms, or the weights themselves."""
+    terms, value = store.terms_of(head), head.value
+    norms, known = known_of(head, packing.model)
+    told = known | {"valueWidth": value.shape[-1], "normalizer": type(head.call.normalizer).__name__.lower()}
+    stored = head.weights() if terms is None else None
+    note = "the page holds these weights themselves: what they are made from is nothing that it computes"
+    notes.extend([note] if stored is not None and note not in notes else [])
+    found = []
+    for batch in range(head.captured.batch):
+        each = told | {"value": store.vectors(value[batch])}
+        if norms is not None:
+            each["outNorm"] = packing.blocks.put(norms[batch].float())
+        if terms is not None:
+            each |= _terms(store, terms, batch)
+        if stored is not None:
+            each["weights"] = store.vectors(stored[batch])
+        found.append(each)
+    return found
+
+
+def _terms(store: _Store, terms: Terms, batch: int) -> dict[str, Any]:
+    return {
+        "query": store.vectors(terms.query[batch]),
+        "key": store.vectors(terms.key[batch]),
+        "score": terms.score,
+        "bias": store.placed(terms.bias[batch]),
+        "mask": store.placed(terms.mask[batch], first=True),
+        "temperature": terms.temperature,
+        "sink": terms.sink,
+    }
+
+
+def _statistics(packing: _Packing, summary: Summary, place: tuple[int, int], top: bool) -> dict[str, Any]:
+    """What is shown of a head, (batch, index), without its vectors; its largest weights too, where they are all there is."""
+    blocks, entropy = packing.blocks, plain(summary.entropy[place])
+    found = {
+        "entropy": float(entropy.mean()) if entropy.size else math.nan,
+        "entropies": blocks.put(entropy),
+        "received": blocks.put(plain(summary.received[place])),
+        "lse": None if summary.lse is None else blocks.put(plain(summary.lse[place])),
+        "base": _base(blocks, summary, place),
+        "links": _links(blocks, summary, place),
+    }
+    if top:
+        weights, keys = summary.top_weights[place].float(), summary.top_keys[place].int()
+        found["top"] = {"weights": blocks.put(weights), "keys": blocks.put(keys), "width": keys.shape[-1]}
+    return found
+
+
+def _base(blocks: Blocks, summary: Summary, place: tuple[int, int]) -> dict[str, Any] | None:
+    most, mean, rows, keys = summary.map_max, summary.map_mean, summary.row_edges, summary.key_edges
+    if most is None or mean is None or rows is None or keys is None:
+        return None
+    maps = {"max": blocks.put(coded(most[place])), "mean": blocks.put(coded(mean[place]))}
+    edges = {"rowEdges": blocks.put(rows.int()), "keyEdges": blocks.put(keys.int())}
+    return {"rows": len(rows) - 1, "columns": len(keys) - 1} | maps | edges
+
+
+def _links(blocks: Blocks, summary: Summary, place: tuple[int, int]) -> dict[str, Any]:
+    """The strongest links of a head: weight, query and key of each, strongest first."""
+    weights, keys = plain(summary.top_weights[place]), summary.top_keys[place].cpu().numpy()
+    flat = np.where((keys >= 0) & ~np.isnan(weights), weights, -np.inf).ravel()
+    best = np.argpartition(-flat, LINKS - 1)[:LINKS] if len(flat) > LINKS else np.arange(len(flat))
+    best = best[np.argsort(-flat[best], kind="stable")]
+    best = best[flat[best] > -np.inf]
+    rows = (best // max(1, weights.shape[-1])).astype(np.int32)
+    return {
+        "weights": blocks.put(flat[best].astype(np.float32)),
+        "rows": blocks.put(rows),
+        "keys": blocks.put(keys.ravel()[best]),
+    }
+
+
+def _verified(told: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    compared = [each for each in told if not math.isnan(each["residual"])]
+    return {
+        "difference": max((each["residual"] for each in compared), default=math.nan),
+        "bound": max((each["bound"] for each in compared), default=math.nan),
+        "holds": all(each["holds"] for each in told),
+    }
+
+
+def _place(packing: _Packing, told: Sequence[dict[str, Any]], wanted: Head) -> int:
+    """Where a head stands among those of the page."""
+    found = [(told[each["call"]]["number"], each["head"]) for each in packing.heads]
+    own = (packing.calls._number(wanted.captured), wanted.head)
+    if own not in found:
+        raise InputError("a page opens at one of its heads", got=f"{wanted.layer}, head {wanted.head}", cure="add it to heads")
+    return found.index(own)
+
+
+def _start(heads: Sequence[dict[str, Any]]) -> int:
+    """The head that the page opens with: the sharpest that does more than one plain thing."""
+    first = [place for place, each in enumerate(heads) if each["batch"] == 0]
+    telling = [place for place in first if heads[place]["role"] not in _PLAIN] or first
+    return min(telling, key=lambda place: (math.isnan(heads[place]["entropy"]), heads[place]["entropy"]), default=0)

@@ -1,0 +1,163 @@
+import { codeOf, weightOf } from "./exact.js";
+import { pixelsOf } from "./colours.js";
+
+// The maps of one head as pictures that only have to be drawn: the base map at every coarser level, and exact tiles finer than it.
+
+const SIDE = 128; // cells of a tile along each side
+const STEPS = [1, 2, 4, 8]; // weights that a tile's cell spans
+const KEPT = 360; // tiles
+
+// The next coarser level: pairs of cells joined, by their largest or by their mean. NaN stays NaN, the strongest stays in sight. `span`
+// is the number of base cells that one cell stands for along each side.
+export function coarser({ rows, columns, codes, span = 1 }, pool) {
+  const [high, wide] = [Math.ceil(rows / 2), Math.ceil(columns / 2)];
+  const found = new Uint8Array(high * wide);
+  for (let r = 0; r < high; r++) {
+    for (let c = 0; c < wide; c++) {
+      const right = 2 * c + 1 < columns;
+      const first = 2 * r * columns + 2 * c;
+      const four = [codes[first], right ? codes[first + 1] : codes[first]];
+      if (2 * r + 1 < rows) four.push(codes[first + columns], right ? codes[first + columns + 1] : codes[first + columns]);
+      found[r * wide + c] = pool === "max" || four.includes(255) ? Math.max(...four) : codeOf(four.reduce((sum, code) => sum + VALUES[code], 0) / four.length);
+    }
+  }
+  return { rows: high, columns: wide, codes: found, span: 2 * span };
+}
+
+const VALUES = Float64Array.from({ length: 256 }, (_, code) => weightOf(code));
+
+// The base map with zeros that are not barred, but too small for a float32, told from those that are.
+function unbarred(head, pool) {
+  const { rows, columns, rowEdges, keyEdges, [pool]: codes } = head.base;
+  if (!head.exact || !codes.includes(0)) return codes;
+  const found = codes.slice();
+  for (let r = 0; r < rows; r++) {
+    const run = head.runOfRows(rowEdges[r], rowEdges[r + 1]);
+    if (!run) return codes;
+    for (let c = 0; c < columns; c++) if (found[r * columns + c] === 0 && keyEdges[c + 1] > run[0] && keyEdges[c] < run[1]) found[r * columns + c] = 1;
+  }
+  return found;
+}
+
+// Levels of a head's base map, finest first, down to a few cells.
+export function levelsOf(head, pool) {
+  const { base } = head;
+  const levels = [{ rows: base.rows, columns: base.columns, codes: unbarred(head, pool), span: 1 }];
+  while (Math.max(levels.at(-1).rows, levels.at(-1).columns) > 8) levels.push(coarser(levels.at(-1), pool));
+  return levels;
+}
+
+// Codes as a picture.
+export function painted({ rows, columns, codes }, pixels, canvas = document.createElement("canvas")) {
+  [canvas.width, canvas.height] = [Math.max(1, columns), Math.max(1, rows)];
+  const pen = canvas.getContext("2d");
+  const image = pen.createImageData(canvas.width, canvas.height);
+  const out = new Uint32Array(image.data.buffer);
+  for (let i = 0; i < codes.length; i++) out[i] = pixels[codes[i]];
+  pen.putImageData(image, 0, 0);
+  return canvas;
+}
+
+// The pictures of one head. `told` is called when a tile has come.
+export function createPyramid(head, computer, told) {
+  const levels = {};
+  const tiles = new Map();
+  let [busy, wanted, scale, pixels] = [0, [], null, null];
+  const base = head.base;
+  const coarsest = base ? Math.max(head.queryCount / base.rows, head.keyCount / base.columns) : Infinity;
+
+  const next = () => {
+    while (busy < 2 && wanted.length) {
+      const place = wanted.shift();
+      if (tiles.has(place.id)) continue;
+      tiles.set(place.id, { ...place, ready: false });
+      busy++;
+      computer.pooled(head, place.r0, place.k0, place.rows, place.columns, place.step).then((found) => {
+        busy--;
+        tiles.set(place.id, { ...place, ...found, ready: true, pictures: {} });
+        next();
+        told();
+      });
+    }
+  };
+
+  const forget = () => {
+    for (const [id, tile] of tiles) {
+      if (tiles.size <= KEPT) return;
+      if (tile.ready) tiles.delete(id);
+    }
+  };
+
+  return {
+    head,
+    coarsest,
+    // Another colour scale: pictures are painted anew when they are next drawn.
+    colour(given) {
+      [scale, pixels] = [JSON.stringify(given), pixelsOf(given)];
+    },
+    // The base map where a cell of it is at least one pixel wide, `size` being pixels for a weight, { canvas, rows, columns }.
+    level(pool, size) {
+      if (!base) return null;
+      levels[pool] ??= levelsOf(head, pool);
+      const least = Math.min((head.keyCount / base.columns) * size[0], (head.queryCount / base.rows) * size[1]);
+      const found = levels[pool].find((each) => each.span * least >= 0.999) ?? levels[pool].at(-1);
+      if (found.scale !== scale) [found.canvas, found.scale] = [painted(found, pixels, found.canvas), scale];
+      return found;
+    },
+    // The weights that a level's pictures span in all: [rows, keys].
+    spanned: (level) => [(level.rows * level.span * head.queryCount) / base.rows, (level.columns * level.span * head.keyCount) / base.columns],
+    // The edges of the cell of a level that holds a weight: [r0, r1, k0, k1], and its place in the level's codes.
+    cell(level, row, key) {
+      const within = (place, cells, all) => Math.floor((Math.ceil(((place + 1) * cells) / all) - 1) / level.span);
+      const [line, column] = [within(row, base.rows, head.queryCount), within(key, base.columns, head.keyCount)];
+      const edge = (edges, cell) => edges[Math.min(edges.length - 1, cell * level.span)];
+      const { rowEdges, keyEdges } = base;
+      return { edges: [edge(rowEdges, line), edge(rowEdges, line + 1), edge(keyEdges, column), edge(keyEdges, column + 1)], place: line * level.columns + column };
+    },
+    // The step of tiles that a view with `size` pixels for a weight needs; null where the base map is as fine.
+    step(size) {
+      const needed = 1 / Math.min(...size);
+      const step = STEPS.find((each) => each >= needed * 0.999);
+      return head.exact && step !== undefined && (step < coarsest || !base) ? step : null;
+    },
+    // Ask for the tiles of a view, nearest to its middle first; what was asked for before and is not begun is given up.
+    want(step, [r0, r1, k0, k1]) {
+      const span = SIDE * step;
+      const [middleRow, middleKey] = [(r0 + r1) / 2, (k0 + k1) / 2];
+      wanted = [];
+      for (let row = Math.max(0, Math.floor(r0 / span) * span); row < Math.min(r1, head.queryCount); row += span) {
+        for (let key = Math.max(0, Math.floor(k0 / span) * span); key < Math.min(k1, head.keyCount); key += span) {
+          const id = `${step}/${row}/${key}`;
+          const [rows, columns] = [Math.min(SIDE, Math.ceil((head.queryCount - row) / step)), Math.min(SIDE, Math.ceil((head.keyCount - key) / step))];
+          const away = Math.hypot(row + span / 2 - middleRow, key + span / 2 - middleKey);
+          if (!tiles.has(id)) wanted.push({ id, step, r0: row, k0: key, rows, columns, away });
+        }
+      }
+      wanted.sort((a, b) => a.away - b.away);
+      forget();
+      next();
+    },
+    // Ready tiles of a view, coarse before fine, none finer than `step`.
+    ready(step, pool, [r0, r1, k0, k1]) {
+      const found = [];
+      for (const [id, tile] of [...tiles]) {
+        const span = tile.step;
+        if (!tile.ready || span < step || span > 4 * step) continue;
+        if (tile.r0 >= r1 || tile.k0 >= k1 || tile.r0 + tile.rows * span <= r0 || tile.k0 + tile.columns * span <= k0) continue;
+        if (span === step) {
+          tiles.delete(id); // seen now: the last to be forgotten
+          tiles.set(id, tile);
+        }
+        const picture = (tile.pictures[pool] ??= {});
+        if (picture.scale !== scale) {
+          const codes = tile[`${pool}Codes`];
+          [picture.canvas, picture.scale] = [painted({ ...tile, codes }, pixels, picture.canvas), scale];
+        }
+        found.push({ ...tile, canvas: picture.canvas });
+        if (found.length > 200) break;
+      }
+      return found.sort((a, b) => b.step - a.step);
+    },
+    get waiting() { return busy + wanted.length; },
+  };
+}

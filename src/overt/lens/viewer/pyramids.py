@@ -1,0 +1,34 @@
+"""Base maps of the page: the largest and the mean weight in near-equal cells, a byte a cell, on a logarithmic scale."""
+
+import numpy as np
+from torch import Tensor
+
+OCTAVES = 24  # the smallest weight that is told from zero is 2^−24; one step of the code is 6.6 %
+NAN, MOST = 255, 254
+
+
+def coded(weights: Tensor) -> np.ndarray:
+    """Weights as bytes: 0 is exactly zero, 1 to 254 are 2^−24 to 1 in equal steps of the logarithm, 255 is NaN.
+
+    Above 1 and below 2^−24 the ends are taken; of a negative weight, its size. Raises nothing: every float has a code.
+
+    >>> import torch
+    >>> coded(torch.tensor([0.0, 1e-12, 0.5, 1.0, float("nan")])).tolist()
+    [0, 1, 243, 254, 255]
+    """
+    sizes = np.abs(weights.detach().float().cpu().numpy())
+    steps = np.rint(1 + (MOST - 1) * (1 + np.log2(np.fmax(sizes, 2.0**-OCTAVES)) / OCTAVES)).clip(1, MOST)
+    return np.where(np.isnan(sizes), NAN, np.where(sizes == 0, 0, steps)).astype(np.uint8)
+
+
+def cells(longest: int, heads: int, exact: bool) -> int:
+    """How many cells a side a head's base map has.
+
+    Where the page computes cells itself, short heads have a thumbnail only; long ones need a map to begin from.
+
+    >>> cells(32_768, 1, True), cells(512, 72, True), cells(512, 72, False)
+    (1024, 48, 256)
+    """
+    if longest <= 2048 and exact:
+        return 128 if heads <= 32 else 48
+    return 1024 if heads <= 4 else 512 if heads <= 16 else 256 if heads <= 72 else 128

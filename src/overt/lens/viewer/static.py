@@ -1,0 +1,127 @@
+"""What stands on the page where scripts are stripped or disabled: a picture of the heads' maps and the strongest links as a table."""
+
+import struct
+import zlib
+from base64 import b64encode
+from typing import Any
+
+import numpy as np
+
+from overt.lens.page.static import safe
+from overt.lens.viewer.packing import Packed
+from overt.lens.viewer.pyramids import MOST, NAN, OCTAVES
+from overt.lens.wording import number, scientific, shorten, visible
+
+HEADS, ROWS = 24, 20  # pictures and lines of the table: the page with scripts has them all
+CELLS = 128  # a side of a picture
+SHOWN = 9  # octaves from the darkest to the lightest colour
+_ENDS = np.array([[0, 34, 78], [123, 123, 120], [254, 232, 56]])  # cividis at its ends and in its middle
+_WRONG = np.array([232, 32, 84])
+
+
+def still(found: Packed) -> str:
+    """The still page of what was packed, as HTML that holds nothing but text, pictures and a table.
+
+    The maps are drawn with the largest weight of each cell, logarithmically, from 2^−9 on.
+    """
+    heads = found.header["heads"]
+    shown = _shown(found.header)
+    pictures = "".join(f"<li>{_picture(found, place)}</li>" for place in shown)
+    more = "" if len(shown) == len(heads) else f" {len(shown)} of {len(heads)} heads are shown."
+    return f"""<main class="still">
+<h1>{safe(found.header["title"])}</h1>
+<p>The largest weight of each cell of each head's map, rows ask, columns are asked.{more} With scripts this page zooms down to
+single weights, and shows the text and the steps.</p>
+<ul class="stills">{pictures}</ul>
+{_table(found, found.header["start"]) if heads else ""}
+{_residual(found.header)}
+</main>"""
+
+
+def _shown(header: dict[str, Any]) -> list[int]:
+    """The places of the heads that are shown: the one that the page opens with first, of the first batch element."""
+    places = [place for place, head in enumerate(header["heads"]) if head["batch"] == 0]
+    return sorted(places, key=lambda place: place != header["start"])[:HEADS]
+
+
+def _picture(found: Packed, place: int) -> str:
+    name, head = _name(found.header, place), found.header["heads"][place]
+    if not head["base"]:
+        return f"<p><b>{name}</b> has no map</p>"
+    base = head["base"]
+    codes = _array(found, base["max"]).reshape(base["rows"], base["columns"])
+    data = b64encode(_png(_coloured(_fewer(codes)))).decode()
+    role = safe(head["role"]) if head["role"] else ""
+    image = f'<img alt="{name}: map of weights" src="data:image/png;base64,{data}">'
+    return f"<figure>{image}<figcaption><b>{name}</b> {role}</figcaption></figure>"
+
+
+def _name(header: dict[str, Any], place: int) -> str:
+    head = header["heads"][place]
+    return f"L{header['calls'][head['call']]['number']}H{head['head']}"
+
+
+def _fewer(codes: np.ndarray) -> np.ndarray:
+    """At most CELLS cells a side, each the largest of those that it stands for; NaN is the largest code, so it stays."""
+    for axis, size in enumerate(codes.shape):
+        if size > CELLS:
+            codes = np.maximum.reduceat(codes, np.arange(CELLS) * size // CELLS, axis=axis)
+    return codes
+
+
+def _coloured(codes: np.ndarray) -> np.ndarray:
+    """Codes (rows, columns) as red, green, blue, alpha: zero is clear."""
+    share = np.clip(1 - (MOST - codes.astype(float)) / (MOST - 1) * OCTAVES / SHOWN, 0, 1)[..., None]
+    low, high = 2 * share, 2 * share - 1
+    colours = np.where(share < 0.5, _ENDS[0] + (_ENDS[1] - _ENDS[0]) * low, _ENDS[1] + (_ENDS[2] - _ENDS[1]) * high)
+    colours = np.where((codes == NAN)[..., None], _WRONG, colours)
+    alpha = np.where(codes == 0, 0, 255)[..., None]
+    return np.concatenate([colours, alpha], axis=-1).round().astype(np.uint8)
+
+
+def _png(pixels: np.ndarray) -> bytes:
+    """Pixels (rows, columns, 4) as a PNG file (W3C PNG, section 5)."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows, columns = pixels.shape[:2]
+    lines = b"".join(b"\0" + pixels[row].tobytes() for row in range(rows))
+    size = struct.pack(">IIBBBBB", columns, rows, 8, 6, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", zlib.compress(lines, 9)) + chunk(b"IEND", b"")
+
+
+def _array(found: Packed, place: list[Any]) -> np.ndarray:
+    """The array that a place of the header points to."""
+    block, offset, kind, count = place
+    whole = b"".join(found.blocks.parts[block])
+    return np.frombuffer(whole, dtype=np.dtype(kind).newbyteorder("<"), count=count, offset=offset)
+
+
+def _table(found: Packed, place: int) -> str:
+    """The strongest links of the head that the page opens with."""
+    head, name = found.header["heads"][place], _name(found.header, place)
+    weights, rows, keys = (_array(found, head["links"][part])[:ROWS] for part in ("weights", "rows", "keys"))
+    told = "".join(
+        f'<tr><th scope="row">{_token(found, head["queries"], int(row))}</th><td>{_token(found, head["keys"], int(key))}</td>'
+        f'<td class="number">{number(float(weight), 4)}</td></tr>'
+        for weight, row, key in zip(weights, rows, keys, strict=True)
+    )
+    return (
+        f"<table><caption>The strongest links of {name}</caption><thead><tr><th scope=col>query</th><th scope=col>key</th>"
+        f"<th scope=col>weight</th></tr></thead><tbody>{told}</tbody></table>"
+    )
+
+
+def _token(found: Packed, words: int | None, place: int) -> str:
+    told = str(place) if words is None else shorten(visible(found.header["words"][words][place]), 40)
+    return f"<bdi>{safe(told)}</bdi> <small>{place}</small>"
+
+
+def _residual(header: dict[str, Any]) -> str:
+    verified = header["verified"]
+    if verified["difference"] != verified["difference"]:
+        return ""
+    bound = f"rounding bound {scientific(verified['bound'])}"
+    held = f"within the {bound}" if verified["holds"] else f"not everywhere within its rounding bound; the largest {bound}"
+    return f"<p>recomputed vs. model: {scientific(verified['difference'])}, {held}</p>"

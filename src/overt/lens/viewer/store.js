@@ -1,0 +1,98 @@
+// What is chosen: one state that every panel reads, changes and is told of; the page's address carries it, so that a link restores it.
+//
+// { head, batch, token, key, side, pool, colour, palette, view, panel, step, sort, filter, theme }. `head` is a place in
+// recording.heads; `token` is a query where `side` is "query", a key where it is "key"; `view` is [r0, r1, k0, k1], null for all.
+
+const CHOICES = { side: ["query", "key"], pool: ["max", "mean"], colour: ["linear", "log"], theme: ["auto", "light", "dark"] };
+const WORDS = ["palette", "panel", "sort", "filter"];
+
+export function createStore(recording, place = window) {
+  const listeners = new Set();
+  let state = settled(recording, {}, { ...startOf(recording), ...fromHash(recording, place.location.hash) });
+  let timer = 0;
+  const write = () => {
+    timer = 0;
+    const hash = toHash(recording, state);
+    if (hash !== place.location.hash && addressed(place)) place.history.replaceState(null, "", hash);
+  };
+  const apply = (patch) => {
+    const next = settled(recording, state, patch);
+    const changed = new Set(Object.keys(next).filter((name) => String(next[name]) !== String(state[name])));
+    if (!changed.size) return;
+    state = next;
+    for (const listener of [...listeners]) listener(state, changed);
+    if (!timer) timer = setTimeout(write, 150);
+  };
+  place.addEventListener?.("hashchange", () => apply(fromHash(recording, place.location.hash)));
+  return {
+    get: () => state,
+    set: apply,
+    subscribe(listener) {
+      listeners.add(listener);
+      return () => listeners.delete(listener);
+    },
+    link: () => place.location.href.split("#")[0] + toHash(recording, state),
+  };
+}
+
+// Whether the page has an address that can be written: in a notebook's frame it has none.
+export const addressed = (place = window) => /^(file|https?):$/.test(place.location.protocol);
+
+function startOf(recording) {
+  const head = recording.start;
+  return {
+    head, batch: recording.heads[head].batch, token: recording.opened?.token ?? recording.heads[head].startToken, key: null, side: "query", pool: "max",
+    colour: recording.longest > 128 ? "log" : "linear", palette: "cividis", view: null, panel: recording.opened ? "steps" : "text", step: 0, sort: "layer", filter: "all",
+    theme: "auto",
+  };
+}
+
+// The state after a change: what no longer fits the chosen head is made to fit.
+function settled(recording, state, patch) {
+  const next = { ...state, ...patch };
+  if ("batch" in patch && !("head" in patch) && patch.batch !== state.batch) next.head = twin(recording, next.head, patch.batch);
+  if (!(next.head in recording.heads)) next.head = recording.start;
+  const head = recording.heads[next.head];
+  next.batch = head.batch;
+  // A pair is one of the chosen token's: another token has none yet.
+  if (!("key" in patch) && (("token" in patch && patch.token !== state.token) || ("side" in patch && patch.side !== state.side))) next.key = null;
+  const before = recording.heads[state.head];
+  if (before && !("view" in patch) && (before.queryCount !== head.queryCount || before.keyCount !== head.keyCount)) next.view = null;
+  const most = (next.side === "query" ? head.queryCount : head.keyCount) - 1;
+  next.token = Math.max(0, Math.min(most, Math.round(next.token) || 0));
+  if (next.key !== null) next.key = Math.max(0, Math.min(head.keyCount - 1, next.key));
+  return next;
+}
+
+// The same head of another batch entry.
+export function twin(recording, index, batch) {
+  const { number, head } = recording.heads[index];
+  const found = recording.heads.findIndex((each) => each.batch === batch && each.number === number && each.head === head);
+  return found < 0 ? index : found;
+}
+
+function toHash(recording, state) {
+  const head = recording.heads[state.head];
+  const said = { head: `${head.number}.${head.head}`, batch: state.batch, token: state.token };
+  for (const name of ["side", "pool", "colour", "palette", "panel", "step", "sort", "filter", "theme"]) said[name] = state[name];
+  if (state.key !== null) said.key = state.key;
+  if (state.view) said.view = state.view.map((edge) => Number(edge.toFixed(2))).join(",");
+  return `#${Object.entries(said).map(([name, value]) => `${name}=${encodeURIComponent(value).replaceAll("%2C", ",")}`).join("&")}`;
+}
+
+// What an address says, as far as it says something that there is.
+function fromHash(recording, hash) {
+  const said = Object.fromEntries(new URLSearchParams(hash.slice(1)));
+  const found = {};
+  for (const [name, choices] of Object.entries(CHOICES)) if (choices.includes(said[name])) found[name] = said[name];
+  for (const name of WORDS) if (/^[\w .-]{1,40}$/.test(said[name] ?? "")) found[name] = said[name];
+  for (const name of ["token", "step"]) if (/^\d{1,9}$/.test(said[name] ?? "")) found[name] = Number(said[name]);
+  const head = recording.heads.findIndex((each) => `${each.number}.${each.head}` === said.head && String(each.batch) === (said.batch ?? "0"));
+  if (head >= 0) found.head = head;
+  if (/^\d{1,9}$/.test(said.key ?? "")) found.key = Number(said.key);
+  else if (said.head) found.key = null;
+  const view = (said.view ?? "").split(",").map(Number);
+  if (view.length === 4 && view.every(Number.isFinite) && view[0] < view[1] && view[2] < view[3]) found.view = view;
+  else if (said.head) found.view = null;
+  return found;
+}

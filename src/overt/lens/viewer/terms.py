@@ -1,0 +1,195 @@
+"""What a head's weights are made of, as far as a browser can compute them: score, bias, mask, temperature and sink."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from overt.biases import ALiBi, Bias
+from overt.kernels.call import Call
+from overt.lens.captured import Kept
+from overt.lens.head import Head, one
+from overt.lens.ranges import Ranges, read
+from overt.lens.runs import in_ranges
+from overt.masks import Causal
+from overt.normalizers import Softmax
+from overt.scores import Additive, Cosine, Dot, Gaussian, Score
+
+_AT_ONCE = 2**22  # cells of a mask that are looked at together
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A head's terms. `query` (B, Q, D) and `key` (B, K, D) are those that the score compares, a bilinear weight multiplied in.
+
+    `score` and `bias` hold numbers and tensors under the names that exact.js reads.
+    """
+
+    query: Tensor
+    key: Tensor
+    score: dict[str, Any]
+    bias: list[dict[str, Any]]  # one a batch element
+    mask: list[dict[str, Any]]
+    temperature: float
+    sink: float | None
+    original: dict[str, Any] = field(default_factory=dict)
+
+
+def terms_of(head: Head) -> Terms | None:
+    """The head's terms; None where the page cannot compute its weights from them, and needs the weights themselves."""
+    if not computable(head._kept):
+        return None
+    call = head.call
+    normalizer, index, total = call.normalizer, head._index, head._count
+    temperature, sink = _number(normalizer.temperature, index, total), _sink(normalizer.sink, index)
+    found = _score(head, call, index, total)
+    if temperature is None or found is None:
+        return None
+    query, key, score = found
+    return Terms(query, key, score, _biases(head), _masks(head), temperature, sink)
+
+
+def computable(captured: Kept) -> bool:
+    """Whether the page can compute the weights of this call."""
+    score, normalizer, total = captured.call.score, captured.call.normalizer, len(captured.copies)
+    if type(normalizer) is not Softmax or _number(normalizer.temperature, 0, total) is None:
+        return False
+    if isinstance(score, Additive):
+        return True
+    if isinstance(score, Dot | Gaussian | Cosine):
+        held = [getattr(score, name, None) for name in ("scale", "softcap", "bandwidth")]
+        return all(each is None or _number(each, 0, total) is not None for each in held)
+    return isinstance(score, Score) and score.as_dot(captured.call.query, captured.call.key) is not None
+
+
+def _number(held: Any, index: int, total: int) -> float | None:
+    """A number, or a tensor of one number a head, (H, 1, 1); None for one that differs by query or key."""
+    if held is None or not isinstance(held, Tensor):
+        return held
+    if held.numel() == 1:
+        return float(held)
+    if held.ndim >= 3 and held.shape[-2:] == (1, 1) and held.numel() == held.shape[-3]:
+        return float(one(held, index, total))
+    return None
+
+
+def _sink(sink: Tensor | None, index: int) -> float | None:
+    return None if sink is None else float(sink if sink.ndim == 0 or sink.numel() == 1 else sink[index])
+
+
+def _score(head: Head, call: Call, index: int, total: int) -> tuple[Tensor, Tensor, dict[str, Any]] | None:
+    score = call.score
+    if isinstance(score, Dot):
+        scale, softcap = _number(score.factor(call.query), index, total), _number(score.softcap, index, total)
+        if scale is None or (softcap is None and score.softcap is not None):
+            return None
+        return head.query, head.key, {"kind": "dot", "scale": scale, "softcap": softcap}
+    if isinstance(score, Additive):
+        weight = score.weight if score.weight.ndim == 1 else score.weight[index]
+        return head.query, head.key, {"kind": "additive", "activation": score.activation, "weight": weight.float().tolist()}
+    if isinstance(score, Gaussian) and (bandwidth := _number(score.bandwidth, index, total)) is not None:
+        return head.query, head.key, {"kind": "gaussian", "bandwidth": bandwidth}
+    if not isinstance(score, Score) or (dot := score.as_dot(call.query, call.key)) is None:
+        return None
+    query, key, scale = dot
+    name = type(score).__name__.lower()
+    return (*_parts(head, query, key), {"kind": "dot", "scale": scale, "softcap": None, "name": name})
+
+
+def _parts(head: Head, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    return head._part(query), head._part(key)
+
+
+def _biases(head: Head) -> list[dict[str, Any]]:
+    """What is added to the scores, for each batch element."""
+    bias, queries, keys = _of_head(head.call.bias, head), head.queries, head.keys
+    if bias is None:
+        return [{"kind": "none"}] * head.captured.batch
+    if isinstance(head.call.bias, ALiBi) and isinstance(head.call.bias.offset, int):
+        slope = float(head.call.bias.slopes[head._index])
+        return [{"kind": "alibi", "slope": slope, "offset": head.call.bias.offset}] * head.captured.batch
+    if isinstance(bias, Bias):
+        device = head.call.query.device
+        rows, columns = torch.arange(queries, device=device), torch.arange(keys, device=device)
+        first = _batched(_picked(bias.block(rows[:1], columns), head), head, 1, keys)[:, 0]  # (B, K)
+        down = _batched(_picked(bias.block(rows, columns[:1]), head), head, queries, 1)[:, 1:, 0].flip(-1)  # (B, Q − 1)
+        return [{"kind": "distance", "values": each} for each in torch.cat([down, first], dim=-1).float()]
+    given = bias.float()
+    shape = given.shape[-2:] if given.ndim >= 2 else (1, given.shape[-1] if given.ndim else 1)
+    if shape[0] == 1:
+        return [{"kind": "key", "values": each[0]} for each in _batched(given, head, 1, keys)]
+    if shape[1] == 1:
+        return [{"kind": "query", "values": each[:, 0]} for each in _batched(given, head, queries, 1)]
+    return [_square(each) for each in _batched(given, head, queries, keys)]
+
+
+def _square(values: Tensor) -> dict[str, Any]:
+    """A bias of Q × K numbers, by distance where that is all that it depends on."""
+    if torch.equal(values[1:, 1:], values[:-1, :-1]):
+        return {"kind": "distance", "values": torch.cat([values[1:, 0].flip(-1), values[0]])}
+    return {"kind": "given", "values": values.flatten()}
+
+
+def _of_head(bias: Any, head: Head) -> Any:
+    """The bias as it is, or a bias tensor's part of this head."""
+    if isinstance(bias, Tensor) and head.call.query.ndim >= 4:
+        return one(bias, head._index, head._count)
+    return bias
+
+
+def _picked(block: Tensor, head: Head) -> Tensor:
+    return one(block, head._index, head._count) if head.call.query.ndim >= 4 else block
+
+
+def _batched(tensor: Tensor, head: Head, rows: int, keys: int) -> Tensor:
+    """With one entry for each batch element: (B, rows, keys)."""
+    lead = head.call.batch[:-1] if head.call.query.ndim >= 4 else head.call.batch
+    return tensor.expand(*lead, rows, keys).reshape(-1, rows, keys)
+
+
+def _masks(head: Head) -> list[dict[str, Any]]:
+    """Which keys each query may attend to, for each batch element."""
+    mask, batch, device = head.call.mask, head.captured.batch, head.call.query.device
+    if mask is None:
+        return [{"kind": "none"}] * batch
+    if type(mask) is Causal and isinstance(mask.offset, int):
+        return [{"kind": "causal", "offset": mask.offset}] * batch
+    known = in_ranges(mask, head.queries, head.keys, device)
+    runs = _seen_runs(mask, head) if known is None else _known_runs(known, head)
+    if runs is not None:
+        return [{"kind": "ranges", "starts": low.int(), "stops": high.int()} for low, high in zip(*runs, strict=True)]
+    return [{"kind": "bits", "bits": bits} for bits in _bits(mask, head)]
+
+
+def _known_runs(mask: Ranges, head: Head) -> tuple[Tensor, Tensor]:
+    length = mask.low.shape[-1]
+    low, high = (edge.expand(*head.call.batch, length)[..., None] for edge in (mask.low, mask.high))  # (…, H, Q, 1)
+    low, high = (_batched(_picked(edge, head), head, length, 1)[..., 0] for edge in (low, high))
+    return low, high
+
+
+def _blocks(mask: Any, head: Head):
+    """The mask of this head, some rows at a time: bool (B, rows, K)."""
+    device, keys = head.call.query.device, torch.arange(head.keys, device=head.call.query.device)
+    size = max(1, _AT_ONCE // max(1, head.keys * head.captured.batch))
+    for rows in torch.arange(head.queries, device=device).split(size):
+        block = _picked(mask.block(rows, keys), head)
+        yield _batched(block, head, len(rows), head.keys)
+
+
+def _seen_runs(mask: Any, head: Head) -> tuple[Tensor, Tensor] | None:
+    lows, highs = [], []
+    for block in _blocks(mask, head):
+        found = read(block.contiguous()).mask
+        if not isinstance(found, Ranges):
+            return None
+        lows.append(found.low)
+        highs.append(found.high)
+    return torch.cat(lows, dim=-1), torch.cat(highs, dim=-1)
+
+
+def _bits(mask: Any, head: Head) -> list[Any]:
+    rows = np.concatenate([block.cpu().numpy() for block in _blocks(mask, head)], axis=1)  # (B, Q, K)
+    return [np.packbits(each.reshape(-1), bitorder="little") for each in rows]

@@ -1,0 +1,48 @@
+"""The page in a notebook: Jupyter, VS Code, Colab and marimo, by anywidget."""
+
+from functools import cache
+from typing import Any
+
+from overt import check
+from overt.errors import MissingExtra
+from overt.lens.recording import Calls
+from overt.lens.viewer import page
+from overt.lens.viewer.joining import read
+
+
+def widget(calls: Calls, *, height: int = 720, **options: Any) -> Any:
+    """The page of these calls as a widget, `height` pixels high; `options` are those of `page`.
+
+    The widget's `page` is the same HTML that `page` writes, in a frame of its own: a notebook that is saved with its widgets holds
+    the recording too, and shows it without Python. Setting `page` shows another. Raises MissingExtra without anywidget, and what
+    `page` raises.
+
+    >>> import torch, overt
+    >>> layer = overt.layers.MultiHeadAttention(8, heads=2)
+    >>> with overt.lens.record(layer) as recording:
+    ...     _ = layer(torch.randn(1, 5, 8))
+    >>> widget(recording, height=400).height
+    400
+    """
+    check.whole_number("height", height)
+    return _kind()(page=page(calls, **options), height=height, title=options.get("title") or calls.model)
+
+
+@cache
+def _kind() -> Any:
+    """The widget's class, made where anywidget is there."""
+    try:
+        import anywidget
+        import traitlets
+    except ImportError as error:
+        raise MissingExtra("recording.widget()", needs="anywidget", extra="notebook") from error
+
+    class Viewer(anywidget.AnyWidget):
+        """A recording's page in a frame."""
+
+        _esm = read("widget.js")
+        page = traitlets.Unicode().tag(sync=True)
+        title = traitlets.Unicode().tag(sync=True)
+        height = traitlets.Int().tag(sync=True)
+
+    return Viewer

@@ -1,0 +1,43 @@
+"""What the page can say only where the model itself is at hand: what values are worth behind W_O, and which recipe a layer follows."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from overt.layers import Contextual, CrossAttention, SelfAttention
+from overt.lens.head import Head
+from overt.lens.output_norms import output_norms
+
+WITHOUT = "the page was made without the model, which holds W_O: page(…, model=model)"
+
+
+def known_of(head: Head, model: nn.Module | None) -> tuple[Tensor | None, dict[str, Any]]:
+    """The norms ‖v_j W_O‖ (B, K) or None, and for the page's header the reason where they are not known, and the layer's recipe.
+
+    The recipe is "hidden" for a [h, c] layer, whose output is joined to its input, "states" for a layer whose values are the states
+    themselves, and None for any other.
+
+    >>> import torch, overt
+    >>> layer = Contextual(nn.GRU(4, 6, batch_first=True), "additive")
+    >>> with overt.lens.record(layer) as recording:
+    ...     _ = layer(torch.randn(1, 5, 4))
+    >>> known_of(recording[0, 0], layer)[1]["recipe"]
+    'hidden'
+    """
+    if model is None:
+        return None, {"outWhy": WITHOUT, "recipe": None}
+    found = output_norms(head, model)
+    return found.norms, {"outWhy": found.why, "recipe": recipe_of(head.layer, model)}
+
+
+def recipe_of(layer: str, model: nn.Module) -> str | None:
+    """Which recipe the module of this name follows, as far as its class tells.
+
+    >>> recipe_of("Linear", nn.Linear(2, 2)) is None
+    True
+    """
+    known = {name or type(model).__name__: module for name, module in model.named_modules()}
+    parent, module = known.get(layer.rpartition(".")[0] or type(model).__name__), known.get(layer)
+    if isinstance(parent, Contextual) or isinstance(module, Contextual):
+        return "hidden"
+    return "states" if isinstance(module, SelfAttention | CrossAttention) else None

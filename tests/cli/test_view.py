@@ -1,0 +1,109 @@
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import overt
+from overt.cli.main import app
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["view", *map(str, arguments)])
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A recording of two layers with four heads each, as a file."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*(overt.layers.MultiHeadAttention(8, heads=4) for _ in range(2)))
+    with torch.no_grad(), overt.lens.record(model, key_tokens=["the", "cat", "sat"]) as recording:
+        model(torch.randn(1, 3, 8))
+    path = tmp_path / "seen.safetensors"
+    recording.save(path)
+    return path
+
+
+def header(path):
+    text = path.read_text(encoding="utf-8")
+    return json.loads(text.split('id="header">')[1].split("</script>")[0])
+
+
+def test_a_recording_becomes_a_page_beside_it(saved):
+    result = run(saved)
+    assert result.exit_code == 0, result.output
+    page = saved.with_suffix(".html")
+    assert str(page.name) in result.output
+    assert len(header(page)["heads"]) == 8
+
+
+def test_heads_title_and_place_are_as_asked(saved, tmp_path):
+    out = tmp_path / "other.html"
+    assert run(saved, "--out", out, "--heads", "1.3,0.2", "--title", "two heads").exit_code == 0
+    found = header(out)
+    assert found["title"] == "two heads"
+    assert [(found["calls"][each["call"]]["number"], each["head"]) for each in found["heads"]] == [(1, 3), (0, 2)]
+
+
+def test_the_sharpest_heads_can_be_asked_for(saved):
+    assert run(saved, "--heads", "top 3").exit_code == 0
+    assert len(header(saved.with_suffix(".html"))["heads"]) == 3
+
+
+def test_a_summary_holds_no_vectors(saved):
+    assert run(saved, "--summary").exit_code == 0
+    assert all("query" not in each for each in header(saved.with_suffix(".html"))["heads"])
+
+
+def test_the_page_is_opened_on_asking(saved, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    run(saved)
+    assert opened == []
+    run(saved, "--open")
+    assert opened == [saved.with_suffix(".html").as_uri()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--heads", "5,11"], "write --heads 5.11,0.3"),
+        (["--heads", "7.0"], "holds the calls 0, 1"),
+        (["--heads", "0.9"], "heads 0 to 3"),
+        (["--heads", "top"], "top 16"),
+        (["--limit", "0.01"], "fewer heads"),
+        (["--limit", "0"], "above 0"),
+    ],
+)
+def test_what_cannot_be_shown_is_said_and_nothing_is_written(saved, arguments, told):
+    result = run(saved, *arguments)
+    assert result.exit_code == 2
+    assert told in " ".join(result.stderr.split())
+    assert not saved.with_suffix(".html").exists()
+
+
+def test_a_truncated_recording_is_said_to_be_damaged(saved):
+    saved.write_bytes(saved.read_bytes()[:-100])
+    result = run(saved)
+    assert result.exit_code == 2
+    assert "damaged" in result.stderr
+    assert not saved.with_suffix(".html").exists()
+
+
+def test_a_recording_by_a_newer_overt_is_said_to_be_one(saved, monkeypatch):
+    monkeypatch.setattr("overt.lens.saving.FORMAT", 0)
+    result = run(saved)
+    assert result.exit_code == 2
+    assert "written by a newer one" in result.stderr
+
+
+def test_a_recording_that_is_not_there_is_said_to_be_missing(tmp_path):
+    result = run(tmp_path / "none.safetensors")
+    assert result.exit_code == 2
+    assert "check the path" in result.stderr
+
+
+def test_a_page_does_not_take_its_recordings_place(saved):
+    result = run(saved, "--out", saved)
+    assert result.exit_code == 2
+    assert "name another" in result.stderr

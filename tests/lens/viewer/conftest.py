@@ -1,0 +1,42 @@
+import contextlib
+import json
+
+import pytest
+
+import browser
+from overt.lens.viewer import page
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """The browser, once for a file of tests."""
+    if browser.find() is None:
+        pytest.skip(browser.MISSING)
+    running = browser.Browser()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def opened(chromium, tmp_path):
+    """Makes the page of a recording and opens it; `address` is what stands behind the #."""
+    pages = []
+
+    def open_page(recording, address="", script=True, made=None, **how):
+        path = tmp_path / "page.html"
+        made = made or {}
+        path.write_text(page(recording, **made), encoding="utf-8")
+        found = chromium.page()
+        pages.append(found)
+        found.open(path, script=script, **how)
+        if script:
+            found.until("document.documentElement.className === 'live'")
+        if address:
+            found.ask(f"void (location.hash = {json.dumps(address)})")
+            found.until("document.querySelector('.panel.reading [aria-current], .panel .now, table') !== null")
+        return found
+
+    yield open_page
+    for each in pages:
+        with contextlib.suppress(AssertionError):
+            each.call("Page.close")
