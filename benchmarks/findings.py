@@ -81,7 +81,7 @@ def syntax(given: Any) -> None:
         place, way = heads[relation]
         told = f"L{place // HEADS}H{place % HEADS} {('word→head', 'head→word')[way]}"
         print(f"{relation:14} {told:18} {compared(whole[relation], f'{offsets[relation]:+d}')}")
-    print(f"{'all of these':14} {'':18} {compared(sum(whole.values()), '')}")
+    print(f"{'all of these':14} {'':18} {compared(np.sum(list(whole.values()), axis=0), '')}")
     won = sum(each[:, 0].sum() > each[:, 2].sum() for each in whole.values())
     print(f"the head is right more often than the offset for {won} of {len(listed)} relations\n", flush=True)
 
@@ -143,8 +143,8 @@ def treebank(part: str) -> Iterator[Sentence]:
     """The sentences of one part of English EWT; words are the syntactic ones, punctuation counts as words, not as arcs."""
     lines: list[list[str]] = []
     path = folder("ud-ewt") / f"en_ewt-ud-{part}.conllu.gz"
-    for line in [*gzip.open(path, "rt", encoding="utf-8"), "\n"]:
-        cells = line.rstrip("\n").split("\t")
+    for line in [*gzip.decompress(path.read_bytes()).decode().split("\n"), ""]:
+        cells = line.split("\t")
         if len(cells) == 10 and cells[0].isdigit():
             lines.append(cells)
         elif not line.strip() and lines:
@@ -259,7 +259,9 @@ def erasing(given: Any) -> None:
     tables = [correlations(model, " ".join(each.words)) for each in drawn]
     names, rows = list(tables[0]), np.array([list(each.values()) for each in tables])  # (sentences, measures)
     rows = rows[~np.isnan(rows).any(-1)]
-    print(f"rollout: {len(rows)} sentences of {SHORTEST} to {LONGEST} words; mean Spearman correlation with erasing", flush=True)
+    print(
+        f"rollout: {len(rows)} sentences of {SHORTEST} to {LONGEST} words; mean Spearman correlation with erasing", flush=True
+    )
     for column, name in enumerate(names):
         low, high = interval(rows, lambda drawn, column=column: drawn[:, column].mean())
         print(f"  {name:14} {rows[:, column].mean():+.3f} [{low:+.3f}, {high:+.3f}]")
@@ -326,7 +328,9 @@ def folder(name: str) -> Path:
     """A folder of the data."""
     path = Path(os.environ.get("OVERT_DATA", "."), name)
     if not path.is_dir():
-        raise InputError("the data are in the folder that OVERT_DATA names", got=f"no {path}", cure="see --help for where to get them")
+        raise InputError(
+            "the data are in the folder that OVERT_DATA names", got=f"no {path}", cure="see --help for where to get them"
+        )
     return path
 
 

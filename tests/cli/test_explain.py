@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from overt.cli.main import app
@@ -183,3 +184,16 @@ def test_from_the_shell_it_is_plain():
     assert "\x1b" not in found.stdout
     assert "L5H11" in found.stdout
     assert all(len(line) <= 80 for line in found.stdout.splitlines())
+
+
+def test_a_terminal_with_colours_shows_every_weight_as_a_map(monkeypatch):
+    monkeypatch.setattr(
+        "overt.cli.explain.Console", lambda **given: Console(force_terminal=True, color_system="truecolor", **given)
+    )
+    output = shown(TIRED, "--word", "it")
+    assert "Every weight of L5H11" in output
+    assert "15 rows ask, 15 columns are asked" in output
+
+
+def test_a_pipe_has_no_map():
+    assert "Every weight" not in shown(TIRED, "--word", "it")

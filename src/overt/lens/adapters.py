@@ -37,11 +37,15 @@ _HEADS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead", "hea
 
 
 class Sink(NamedTuple):
-    """What the catcher calls: `keep` for a call that it caught, `miss` for attention that it could not, `module` for where it is."""
+    """What the catcher calls: `keep` for a call that it caught, `miss` for attention that it could not, `module` for where it is.
+
+    `writes` says that `keep` may write into the output, with which the model then goes on.
+    """
 
     keep: Callable[[Call, Tensor, str, torch.dtype, tuple[str, ...]], None]
     miss: Callable[[str], None]
     module: Callable[[], nn.Module | None] = lambda: None
+    writes: bool = False
 
 
 class Catcher(TorchFunctionMode):
@@ -68,8 +72,8 @@ class Catcher(TorchFunctionMode):
         output = func(*args, **kwargs)
         if func is functional.scaled_dot_product_attention:
             self._fused(_fused_arguments(*args, **kwargs), output)
-        elif self.inside is not None:
-            self.inside.see(name, args, output)
+        elif self.inside is not None and self.inside.see(name, args, output):
+            self._by_hand(self.inside)
         return output
 
     @contextmanager
@@ -86,6 +90,10 @@ class Catcher(TorchFunctionMode):
                 f"the function \"{entry.name}\" of transformers' registry attends where torch's functions cannot be seen; "
                 'load the model with attn_implementation="sdpa" or "eager"'
             )
+
+    @property
+    def _written_over(self) -> bool:
+        return any(sink.writes for sink in self.sinks)
 
     def _keep(self, call: Call, output: Tensor, source: str, score_dtype: torch.dtype, notes: tuple[str, ...] = ()) -> None:
         self.caught += 1
@@ -112,6 +120,8 @@ class Catcher(TorchFunctionMode):
         found = self.written.see(name, func, given, before, output, self._head_count)
         if isinstance(found, str):
             self._miss(found)
+        elif found is not None and self._written_over and _memory(found.output) != _memory(output):
+            self._miss("its output is laid out anew behind the product, so that it cannot be written over")
         elif found is not None:
             self._written(found)
         return output
@@ -141,7 +151,7 @@ class Catcher(TorchFunctionMode):
         if (reason := unreadable(given["query"])) is not None:
             self._miss(reason)
             return
-        entry = self.entries[-1] if self.entries else None
+        entry, own = self.entries[-1] if self.entries else None, output
         apart = None
         if entry is not None:
             given, output = entry.fused(given, output)
@@ -158,27 +168,32 @@ class Catcher(TorchFunctionMode):
             return
         source = MULTI_HEAD if self.inside is not None else SDPA if entry is None else entry.source
         self._keep(call, output, source, call.dtype, () if entry is None else entry.notes(call, self.masks))
+        if self._written_over and output is not own:
+            own.copy_(output.reshape(own.shape))  # laid out by head for the sinks, it may be a copy
 
     def _multi_head(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Run torch's multi-head attention so that the functions inside it are seen too."""
         heads = kwargs["num_heads"] if "num_heads" in kwargs else args[4]
-        outer, self.inside = self.inside, _ByHand(heads)
+        outer, self.inside = self.inside, _ByHand(heads, _dropout(args, kwargs))
         try:
             with self:
-                result = _SEEN_INSIDE(*args, **kwargs)
-            found = self.inside.found()
+                return _SEEN_INSIDE(*args, **kwargs)
         finally:
             self.inside = outer
-        if found is not None:
-            query, key, value, scale, bias, output = found
-            if (reason := unreadable(query)) is not None:
-                self._miss(reason)
-                return result
-            mask, bias = (None, None) if bias is None else self.masks.read(bias)
-            call = self._checked(query, key, value, score=Dot(scale), mask=mask, bias=bias, dropout=_dropout(args, kwargs))
-            if call is not None:
-                self._keep(call, output, MULTI_HEAD, query.dtype)
-        return result
+
+    def _by_hand(self, inside: "_ByHand") -> None:
+        """Keep what torch's multi-head attention computed itself, before it goes on with it."""
+        found = inside.found()
+        if found is None:
+            return
+        query, key, value, scale, bias, output = found
+        if (reason := unreadable(query)) is not None:
+            self._miss(reason)
+            return
+        mask, bias = (None, None) if bias is None else self.masks.read(bias)
+        call = self._checked(query, key, value, score=Dot(scale), mask=mask, bias=bias, dropout=inside.dropout)
+        if call is not None:
+            self._keep(call, output, MULTI_HEAD, query.dtype)
 
     def _checked(self, *args, **kwargs) -> Call | None:
         try:
@@ -238,14 +253,14 @@ def catching(sink: Sink) -> Iterator[None]:
 class _ByHand:
     """What `nn.MultiheadAttention` does itself where weights are asked for: scale, product, softmax, product."""
 
-    def __init__(self, heads: int):
-        self.heads = heads
+    def __init__(self, heads: int, dropout: float):
+        self.heads, self.dropout = heads, dropout
         self.scaled: tuple[Tensor, Tensor, float] | None = None
         self.scores: tuple[Tensor, Tensor | None] | None = None
         self.output: tuple[Tensor, Tensor] | None = None
 
-    def see(self, name: str, args: tuple, output: Any) -> None:
-        """Notice one function."""
+    def see(self, name: str, args: tuple, output: Any) -> bool:
+        """Notice one function; whether it was the last one, which gives the output."""
         if name == "mul" and self.scores is None and isinstance(args[1], float):
             self.scaled = (output, args[0], args[1])
         elif name in ("bmm", "baddbmm") and self.scores is None:
@@ -254,6 +269,8 @@ class _ByHand:
                 self.scores = (product[1].mT, bias)
         elif name == "bmm" and self.scores is not None:
             self.output = (args[1], output)
+            return True
+        return False
 
     def found(self) -> tuple[Tensor, Tensor, Tensor, float, Tensor | None, Tensor] | None:
         """Query, key, value, scale, bias and output with the heads in their own dimension; None where torch's kernel ran."""
@@ -267,6 +284,10 @@ class _ByHand:
 
     def _by_head(self, tensor: Tensor) -> Tensor:
         return tensor.unflatten(0, (-1, self.heads))  # (B·H, …) -> (B, H, …)
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def _fused_arguments(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):

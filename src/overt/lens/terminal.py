@@ -12,9 +12,22 @@ from rich.text import Text
 from overt.lens.explanation import Explanation, Link
 from overt.lens.letters import Ink, Piece, bar, shade, sparkline
 from overt.lens.steps_text import BAR, QUIET, WORD, StepTable
+from overt.lens.weight_map import BlockMap, block_map
 from overt.lens.wording import STRONG, choose, heading, looks_line, loop_line, number, own_index, residual_line, visible, word
 
-__all__ = ["checks", "comparison", "explained", "links", "notes", "render", "sentence", "sparkline", "step_table", "title"]
+__all__ = [
+    "checks",
+    "comparison",
+    "explained",
+    "head_map",
+    "links",
+    "notes",
+    "render",
+    "sentence",
+    "sparkline",
+    "step_table",
+    "title",
+]
 
 SIDE_BY_SIDE = 150  # columns from which two explanations stand beside each other
 
@@ -39,6 +52,7 @@ def explained(explanation: Explanation, rows: int | None = 8) -> Group:
     parts: list[RenderableType] = [title(explanation), sentence(explanation), Text()]
     if explanation.links or explanation.looks:
         parts += [links(explanation), Text()]
+    parts.append(head_map(explanation))
     return Group(*parts, step_table(explanation, rows), checks(explanation), notes(explanation))
 
 
@@ -127,6 +141,11 @@ def step_table(explanation: Explanation, rows: int | None = 8) -> Piece:
     A column's number is the step's that makes it. `rows=None` shows every token.
     """
     return Piece(lambda ink: StepTable(explanation, rows).lines(ink))
+
+
+def head_map(explanation: Explanation) -> BlockMap:
+    """The shown head's weights of every query, as a picture; nothing where there are no colours."""
+    return block_map(explanation.query_tokens, explanation.matrix, explanation.word, explanation.name)
 
 
 def checks(explanation: Explanation) -> Piece:

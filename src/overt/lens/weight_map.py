@@ -1,16 +1,31 @@
-"""A matrix of weights as a map in the terminal: a row for each token that asks, a column for each token that is asked."""
+"""A matrix of weights as a map in the terminal: a row for each token that asks, a column for each token that is asked.
 
+`weight_map` has a number in every cell and so needs room; `block_map` is a picture, of two rows a line, at any length.
+"""
+
+import math
 from collections.abc import Iterable, Sequence
 
+from rich.color import Color
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.style import Style
 from rich.text import Text
 
-from overt.lens.letters import Ink, Piece, shade
-from overt.lens.steps_text import QUIET
+from overt.lens.letters import Ink, Piece, shade, writable
+from overt.lens.steps_text import QUIET, WORD
+from overt.lens.wording import number
 
 _LABEL = 14  # columns of a row's name at most
 _DEEP = 12  # letters of a name that stands upright
 _NARROW = 3  # columns of a cell under an upright name
 _SEEN = 0.005  # what would read .00 stays blank
+_HALF = "▀"  # its upper half in the letter's colour, its lower half in the background's
+_MOST = 96  # cells of a picture along each side: 48 lines
+_LABELLED = 24  # rows that have a line and a name each
+# Cividis, which grows lighter all the way, so that it reads without its hue; and what a terminal of 16 colours has of that kind.
+_RAMP = ((0, 34, 78), (65, 77, 107), (124, 123, 120), (188, 175, 111), (254, 232, 56))
+_SIXTEEN = ("black", "blue", "bright_black", "white", "bright_yellow")
+_NOT_A_NUMBER = Color.parse("red")
 
 
 def weight_map(asking: Sequence[str], asked: Sequence[str], weights: Sequence[Sequence[float]]) -> Piece:
@@ -60,3 +75,108 @@ def _upright(ink: Ink, names: Sequence[str], indent: int) -> Iterable[Text]:
     for place in range(deep):
         letters = (name.rjust(deep)[place] for name in names)
         yield ink.line(" " * indent, *(_centred(ink.text(letter, QUIET), _NARROW) for letter in letters))
+
+
+Rows = Sequence[Sequence[float]]
+
+
+def block_map(asking: Sequence[str], weights: Rows, marked: int, name: str = "") -> "BlockMap":
+    """Draw weights as a picture of half blocks, nothing where there are no colours or no such letter, as in a pipe.
+
+    Up to 24 rows have a line and a name each, beyond that two rows share a line; what is wider than the terminal, or than 96 cells,
+    is joined, each cell the largest of its weights, and that is said. `marked` is the row of the word that is explained.
+    """
+    return BlockMap(asking, weights, marked, name)
+
+
+class BlockMap:
+    """A picture of weights, laid out once the terminal's width and colours are known; see `block_map`."""
+
+    def __init__(self, asking: Sequence[str], weights: Rows, marked: int, name: str = ""):
+        self.asking, self.weights, self.marked, self.name = asking, weights, marked, name
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if console.color_system is not None and writable(_HALF, options.encoding) == _HALF:
+            few = console.color_system in ("standard", "windows")
+            yield from self._lines(Ink(options.max_width, options.encoding), few)
+
+    def _lines(self, ink: Ink, few: bool) -> Iterable[Text]:
+        rows, columns = len(self.weights), max(map(len, self.weights), default=0)
+        most = max((abs(weight) for row in self.weights for weight in row if math.isfinite(weight)), default=0.0)
+        names = [ink.token(token, _LABEL, QUIET) for token in self.asking] if rows <= _LABELLED else []
+        label = max((name.cell_len for name in names), default=0) + 2
+        if names and label + 2 * columns > ink.width:
+            names, label = [], 2
+        joined = 1 if names else max(1, math.ceil(max(columns / max(1, min(_MOST, ink.width - label)), rows / _MOST)))
+        yield ink.line(ink.text(f"Every weight of {self.name}" if self.name else "Every weight", "bold"))
+        yield from ink.prose(_told(rows, columns, most, joined), QUIET)
+        wide = 2 if names else 1
+        colours = [[_tint(weight, most, few) for weight in row] for row in pooled(self.weights, joined)]
+        pairs = [(row, row) for row in colours] if names else _paired(colours)
+        for place, (upper, lower) in enumerate(pairs):
+            first = place * joined * (1 if names else 2)
+            own = first <= self.marked < first + joined * (1 if names else 2)
+            name = names[place] if names else Text()
+            mark = ink.text("»" if own else " ", WORD)
+            yield ink.line(" " * (label - 2 - name.cell_len), name, mark, " ", _line(upper, lower, wide))
+        yield Text()
+
+
+def _told(rows: int, columns: int, most: float, joined: int) -> str:
+    """What stands under the title."""
+    cells = f"each cell is the largest of {joined} × {joined} weights, " if joined > 1 else ""
+    return f"{rows} rows ask, {columns} columns are asked; {cells}brightness grows with √weight, up to {number(most)}"
+
+
+def pooled(weights: Rows, joined: int) -> list[list[float]]:
+    """The largest size of each `joined` × `joined` weights, so that a single strong one does not vanish; NaN where there is one.
+
+    >>> pooled([[0.1, 0.2, 0.3], [0.4, -0.9, 0.0]], 2)
+    [[0.9, 0.3]]
+    """
+    if joined == 1:
+        return [[abs(weight) for weight in row] for row in weights]
+    bands = [list(zip(*weights[first : first + joined], strict=True)) for first in range(0, len(weights), joined)]
+    return [
+        [
+            _largest(weight for column in band[first : first + joined] for weight in column)
+            for first in range(0, len(band), joined)
+        ]
+        for band in bands
+    ]
+
+
+def _largest(weights: Iterable[float]) -> float:
+    most = 0.0
+    for weight in weights:
+        if math.isnan(weight):
+            return math.nan
+        most = max(most, abs(weight))
+    return most
+
+
+def _paired(rows: list[list[Color]]) -> list[tuple[list[Color], list[Color] | None]]:
+    """Two rows a line; the last line of an odd number has no lower one."""
+    return [(rows[place], rows[place + 1] if place + 1 < len(rows) else None) for place in range(0, len(rows), 2)]
+
+
+def _line(upper: list[Color], lower: list[Color] | None, wide: int) -> Text:
+    line = Text(end="")
+    for place, colour in enumerate(upper):
+        below = None if lower is None else lower[place]
+        # One colour needs no letter, in which a font may leave gaps.
+        line.append(" " * wide if colour == below else _HALF * wide, Style(color=colour, bgcolor=below))
+    return line
+
+
+def _tint(weight: float, most: float, few: bool) -> Color:
+    """The colour of a weight between nothing and the largest: by its root, so that what is weak is seen beside what is strong."""
+    if not math.isfinite(weight):
+        return _NOT_A_NUMBER
+    share = math.sqrt(min(abs(weight) / most, 1.0)) if most else 0.0
+    if few:
+        return Color.parse(_SIXTEEN[min(int(share * len(_SIXTEEN)), len(_SIXTEEN) - 1)])
+    place = share * (len(_RAMP) - 1)
+    low = min(int(place), len(_RAMP) - 2)
+    mixed = (round(a + (b - a) * (place - low)) for a, b in zip(_RAMP[low], _RAMP[low + 1], strict=True))
+    return Color.from_rgb(*mixed)

@@ -1,0 +1,112 @@
+"""What the figures share: a sheet of print's size, its texts, a map, and how a figure is written."""
+
+import functools
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from overt.errors import InputError
+from overt.files import whole
+from overt.lens.captured import Captured
+from overt.lens.sheet import FIRE, INK, QUIET, Sheet, drawing, plain_settings, signs
+from overt.lens.tokens import Words
+from overt.lens.wording import labels, number
+
+WIDE, COLUMN = 675.0, 335.0  # a page's text and one of its columns, in hundredths of an inch
+SMALL, PLAIN = 6.5, 8.0  # points
+EDGE, DPI = 6.0, 300
+KINDS = ("pdf", "svg", "png")
+
+
+def in_print(draw: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that draws, with matplotlib's own settings whatever the user's are."""
+
+    @functools.wraps(draw)
+    def drawn(*args: Any, **kwargs: Any) -> Any:
+        with plain_settings(drawing("a figure")):
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
+def save(figure: Any, path: str | os.PathLike[str]) -> None:
+    """Write a figure as PDF, SVG or PNG, whole or not at all.
+
+    Fonts are inside: TrueType in a PDF (type 42, which publishers ask for), outlines in an SVG. The same figure gives the same
+    bytes. Raises InputError for another ending.
+
+    >>> import tempfile, torch, overt
+    >>> from overt.lens.figures import heads_grid
+    >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
+    >>> with overt.lens.record(attention) as recording:
+    ...     _ = attention(x, x, x)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(heads_grid(recording), folder + "/heads.pdf")
+    """
+    kind = Path(path).suffix.removeprefix(".").lower()
+    if kind not in KINDS:
+        raise InputError("a figure is written as .pdf, .svg or .png", got=str(path), cure="choose one of these endings")
+    matplotlib = drawing("a figure")
+    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}[kind]
+    with plain_settings(matplotlib), whole(path) as temporary:
+        matplotlib.rcParams.update({"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "overt"})
+        figure.savefig(temporary, format=kind, dpi=DPI, metadata=undated)
+
+
+def sheet(width: float, height: float) -> Sheet:
+    """An empty figure of this size, in hundredths of an inch."""
+    return Sheet(width, height, DPI)
+
+
+def title(paper: Sheet, told: str, aside: str = "") -> None:
+    """What the figure shows, and of what."""
+    room = paper.width - 2 * EDGE
+    width = paper.text(EDGE, 13, told, PLAIN, bold=True, room=room)
+    paper.text(EDGE + width + 9, 13, aside, SMALL, QUIET, room=max(room - width - 9, 0))
+
+
+def weight_map(paper: Sheet, weights: Tensor, x: float, y: float, width: float, height: float, root: bool) -> None:
+    """Draw weights (rows, columns) as cells, white for none; by their roots, so that what is weak is seen, if `root`."""
+    shown = weights.abs().sqrt() if root else weights.abs()
+    most = float(shown.nan_to_num().max()) if shown.numel() else 0.0
+    paper.image(shown.cpu().numpy(), x, y, width, height, colours(), 0.0, most or 1.0)
+    paper.box(x, y, width, height, "none", edge=QUIET)
+    paper.axes.patches[-1].set_linewidth(0.5)
+
+
+@cache
+def colours() -> Any:
+    """From white over the sheet's blues to the darkest, darker all the way; what is not a number is vermillion."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    found = LinearSegmentedColormap.from_list("weights", ["#ffffff", *(signs()(0.5 + place / 8) for place in range(1, 5))])
+    return found.with_extremes(bad=FIRE)
+
+
+def scale(paper: Sheet, x: float, y: float, most: float) -> float:
+    """The colours from 0 to the largest weight; gives the width that they take."""
+    told = paper.text(x, y, "0", SMALL, QUIET)
+    paper.image([[step / 63 for step in range(64)]], x + told + 4, y - 4, 70, 8, colours(), 0.0, 1.0)
+    return told + 78 + paper.text(x + told + 78, y, number(most), SMALL, INK)
+
+
+def cells(captured: Captured, size: int) -> tuple[int, int]:
+    """The cells of a map, along queries and along keys."""
+    return min(size, captured.queries), min(size, captured.keys)
+
+
+def entry(found: Tensor, sequence: int) -> Tensor:
+    """One sequence of a batch."""
+    if not 0 <= sequence < len(found):
+        there = f"0 to {len(found) - 1}"
+        raise InputError(f"this recording holds the sequences {there}", got=f"sequence={sequence}", cure="name one of them")
+    return found[sequence]
+
+
+def words(found: Words | None, sequence: int) -> list[str] | None:
+    """One sequence's tokens as labels, or None."""
+    return None if found is None else labels(found[0] if len(found) == 1 else found[sequence])

@@ -1,0 +1,33 @@
+"""`recording.plot`: a figure by its name, drawn and written."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from overt.errors import InputError
+from overt.lens.figures.links import arcs
+from overt.lens.figures.maps import heads_grid, one_head
+from overt.lens.figures.paper import save
+from overt.lens.figures.spread import entropy_by_layer
+from overt.lens.recording import Calls
+
+_OF_ALL: dict[str, Callable[..., Any]] = {"heads": heads_grid, "entropy": entropy_by_layer}
+_OF_ONE: dict[str, Callable[..., Any]] = {"head": one_head, "arcs": arcs}
+
+
+def plot(recording: Calls, path: str | os.PathLike[str] | None, figure: str, options: dict[str, Any]) -> Any:
+    """Draw the figure of this name, and write it where there is a path."""
+    if figure not in {**_OF_ALL, **_OF_ONE}:
+        names = ", ".join([*_OF_ALL, *_OF_ONE])
+        raise InputError(f"the figures are {names}", got=f"figure={figure!r}", cure="choose one of them")
+    if figure in _OF_ALL:
+        drawn = _OF_ALL[figure](recording, **options)
+    else:
+        if not {"layer", "head"} <= options.keys():
+            given = ", ".join(options) or "no options"
+            raise InputError(f"the figure {figure!r} is of one head", got=given, cure="name it: layer=5, head=11")
+        place = options.pop("layer"), options.pop("head")
+        drawn = _OF_ONE[figure](recording[place], **options)
+    if path is not None:
+        save(drawn, path)
+    return drawn
