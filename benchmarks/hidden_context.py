@@ -166,7 +166,9 @@ def table(runs: Path, task: str, seeds: int) -> Iterator[str]:
 
 def spread(values: list[float]) -> str:
     """Mean ± standard deviation; a dash where nothing ran."""
-    return "–" if not values else f"{statistics.mean(values):.2f} ± {statistics.stdev(values) if len(values) > 1 else float('nan'):.2f}"
+    if not values:
+        return "–"
+    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values) if len(values) > 1 else float('nan'):.2f}"
 
 
 if __name__ == "__main__":

@@ -222,7 +222,10 @@ def test_dropout_is_for_training_only():
         ({"layer": "rnn"}, "layer is one of 'gru', 'lstm'; got 'rnn'"),
         ({"score_with": "next"}, "score_with is one of 'previous', 'current'; got 'next'"),
         ({"tied": "both"}, "tied is one of 'all', 'target', None; got 'both'"),
-        ({"tied": "all"}, "one matrix for source, target and output needs one vocabulary for both languages; got source_words=11"),
+        (
+            {"tied": "all"},
+            "one matrix for source, target and output needs one vocabulary for both languages; got source_words=11",
+        ),
         ({"attention": None, "self_attention": "dot"}, "without attention the decoder reads the encoder's last state alone"),
         (
             {"attention": "bahdanau"},

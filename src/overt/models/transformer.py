@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from overt.errors import InputError
 from overt.layers import KVCache, Prepared
 from overt.layers.inputs import widths
 from overt.layers.padding import blanked
