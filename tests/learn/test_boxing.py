@@ -50,9 +50,9 @@ def test_every_number_of_a_card_is_the_runs():
     for part in (
         "46.79",
         "65.43",
-        "nrefs:1|tok:13a",
+        "nrefs:1\\|tok:13a",
         "91,234",
-        "2 hours 1 minutes",
+        "2 hours 1 minute",
         "A Processor",
         "seed: 17",
         "54,321",

@@ -22,7 +22,7 @@ def box(run: str | Path, target: str | Path, *, title: str, attribution: str) ->
 
         overt.learn.boxing.box(
             "runs/tatoeba-en-fr", "src/overt/learn/boxed", title="English to French, from Tatoeba",
-            attribution="Sentence pairs from tatoeba.org, by way of manythings.org/anki, under CC BY 2.0 (France).",
+            attribution="Sentence pairs from tatoeba.org, by way of manythings.org/anki, under CC BY 2.0.",
         )
     """
     run, target = Path(run), Path(target)
@@ -52,11 +52,13 @@ def card(results: dict[str, Any], title: str, attribution: str) -> str:
 def spent(seconds: float) -> str:
     """A run's time in words.
 
-    >>> spent(6.71), spent(9060)
-    ('6.7 seconds', '2 hours 31 minutes')
+    >>> spent(6.71), spent(3660), spent(9060)
+    ('6.7 seconds', '1 hour 1 minute', '2 hours 31 minutes')
     """
-    minutes = round(seconds / 60)
-    return f"{seconds:.1f} seconds" if seconds < 60 else f"{minutes // 60} hours {minutes % 60} minutes"
+    if seconds < 60:
+        return f"{seconds:.1f} seconds"
+    parts = zip(divmod(round(seconds / 60), 60), ("hour", "minute"), strict=True)
+    return " ".join(f"{number} {unit}{'' if number == 1 else 's'}" for number, unit in parts)
 
 
 def _data(results: dict[str, Any], attribution: str) -> list[str]:
@@ -91,7 +93,9 @@ def _training(results: dict[str, Any]) -> list[str]:
 def _scores(results: dict[str, Any]) -> list[str]:
     test = results["test"]
     names = [name for name, value in test.items() if isinstance(value, float)]
-    rows = [f"| {name} | {test[name]:.2f} | `{test.get(f'{name}_signature', '')}` |" for name in names]
+    # A bar would end a cell of the table, between backticks too.
+    signatures = {name: test.get(f"{name}_signature", "").replace("|", "\\|") for name in names}
+    rows = [f"| {name} | {test[name]:.2f} | `{signatures[name]}` |" for name in names]
     lengths = [
         f"| {part['shortest']}–{part['longest']} | {part['rows']:,} | {part['bleu']:.1f} |"
         for part in test.get("by_length", [])
