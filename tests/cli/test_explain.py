@@ -1,5 +1,7 @@
+import functools
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -9,6 +11,7 @@ from typer.testing import CliRunner
 
 from overt.cli.main import app
 from overt.lens import text_model
+from overt.lens.recording import Recording
 
 TIRED = "The animal didn't cross the street because it was too tired"
 WIDE = "The animal didn't cross the street because it was too wide"
@@ -73,6 +76,27 @@ def test_page_picture_and_animation_are_written(tmp_path):
         assert (tmp_path / name).read_bytes().lower().startswith(start.lower())
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(starts)
     assert "a.html" in output[output.index("→ ") :]
+
+
+def test_the_page_opens_at_the_head_and_the_word_explained(tmp_path):
+    shown(TIRED, "--word", "it", "--layer", "2", "--head", "3", "--html", tmp_path / "a.html")
+    header = header_of(tmp_path / "a.html")
+    opened = header["heads"][header["start"]]
+    assert (header["calls"][opened["call"]]["number"], opened["head"], header["opened"]) == (2, 3, {"token": 10})
+    assert len(header["heads"]) == 72
+
+
+def test_a_page_that_would_be_too_large_has_the_heads_of_the_layer_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(Recording, "page", functools.partialmethod(Recording.page, limit=1_000_000))
+    output = shown(" ".join([TIRED] * 5), "--word", "it:2", "--html", tmp_path / "a.html")
+    assert "The page holds the 12 heads of layer 5: with those of all layers it would be too large." in " ".join(output.split())
+    assert len(header_of(tmp_path / "a.html")["heads"]) == 12
+
+
+def header_of(path):
+    """The header that a recording's page holds."""
+    held = re.search(r'<script type="application/json" id="[^"]*">(.*?)</script>', path.read_text(encoding="utf-8"), re.DOTALL)
+    return json.loads(held[1])
 
 
 def test_two_sentences_are_compared(tmp_path):

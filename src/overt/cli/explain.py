@@ -168,8 +168,14 @@ def _recording_page(request: Request, found: list[Explanation]) -> Callable[[Pat
         [explanation], text = found, request.text or ""
         told = read(request.reader, text, request.truncate)
         layer, head = explanation.shown
-        call = told.layers[layer][head].captured.number
-        told.recording.page(path, title=text, model=request.reader.network, opened=(call, head, explanation.word))
+        own = [(each.captured.number, each.head) for each in told.layers[layer]]
+        options = {"title": text, "model": request.reader.network, "opened": (*own[head], explanation.word)}
+        try:
+            told.recording.page(path, **options)
+        except InputError:  # all heads of a large model make too large a page
+            told.recording.page(path, heads=own, **options)
+            said = f"The page holds the {len(own)} heads of layer {layer}: with those of all layers it would be too large."
+            Console(highlight=False).print(Piece(lambda ink: ink.prose(said, "dim", "· ")))
 
     return page
 
