@@ -22,7 +22,8 @@ from counting import Counting, Model
 from overt.learn import Training, train
 torch.manual_seed(0)
 result = train(Model(), Counting(rows=13), Training(updates=30, **{SETTINGS}), sys.argv[1])
-print("finished", result.standing.update, result.measures)
+# As one text: torchrun's processes write to one pipe, unbuffered, and print would write word by word.
+print(f"finished {{result.standing.update}} {{result.measures}}\\n", end="")
 """
 
 
