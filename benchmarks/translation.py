@@ -13,7 +13,7 @@ nothing is printed. Runs take turns.
 import argparse
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -193,22 +193,22 @@ def translation() -> tuple[dict[str, Callable[[], object]], int]:
     lengths = torch.normal(14.0, 4.0, (512,)).round().long().clamp(5, 35)
     ends = (lengths * torch.normal(1.0, 0.15, (512,))).round().long().clamp(3)
     sentences = [torch.randint(4, WORDS, (int(length),)) for length in lengths]
-    as_they_come, by_length = torch.arange(512), lengths.argsort(descending=True)
-    large = 4096 // int(lengths.max())
-    ways: dict[str, tuple[Callable, nn.Module, Tensor, int]] = {
-        NOTHING_KEPT: (nothing_kept, model, by_length, 64),
-        SOURCE_KEPT: (source_kept, model, by_length, 64),
-        MARIAN: (generated, marian, as_they_come, 64),
-        MARIAN_SORTED: (generated, marian, by_length, 64),
-        "generate(), sorted, large batches": (generated, marian, by_length, large),
-        "overt, 64 as they come": (cached, model, as_they_come, 64),
-        "overt, 64 sorted": (cached, model, by_length, 64),
-        "overt": (cached, model, by_length, large),
+    by_length = lengths.argsort(descending=True)
+    as_they_come, by_64, large = torch.arange(512).split(64), by_length.split(64), filled(by_length, lengths)
+    ways: dict[str, tuple[Callable, nn.Module, Sequence[Tensor]]] = {
+        NOTHING_KEPT: (nothing_kept, model, by_64),
+        SOURCE_KEPT: (source_kept, model, by_64),
+        MARIAN: (generated, marian, as_they_come),
+        MARIAN_SORTED: (generated, marian, by_64),
+        "generate(), batches as overt's": (generated, marian, large),
+        "overt, 64 as they come": (cached, model, as_they_come),
+        "overt, 64 sorted": (cached, model, by_64),
+        "overt": (cached, model, large),
     }
 
-    def run(way: Callable, asked: nn.Module, order: Tensor, size: int) -> list[list[int]]:
+    def run(way: Callable, asked: nn.Module, batches: Sequence[Tensor]) -> list[list[int]]:
         found: dict[int, list[int]] = {}
-        for places in order.split(size):
+        for places in batches:
             source = nn.utils.rnn.pad_sequence([sentences[place] for place in places], batch_first=True)
             found |= zip(places.tolist(), way(asked, source, lengths[places], ends[places]), strict=True)
         return [found[place] for place in range(len(sentences))]
@@ -220,6 +220,16 @@ def translation() -> tuple[dict[str, Callable[[], object]], int]:
         if different:
             sys.exit(f"{name}: {different} of {len(wanted)} texts are not overt's")
     return runs, len(wanted)
+
+
+def filled(order: Tensor, lengths: Tensor, tokens: int = 4096) -> list[Tensor]:
+    """Batches as `Translator` makes them: in this order, the longest first, each of at most so many tokens, padding counted."""
+    batches = []
+    while len(order):
+        size = tokens // int(lengths[order[0]])
+        batches.append(order[:size])
+        order = order[size:]
+    return batches
 
 
 class Ending(Transformer):
