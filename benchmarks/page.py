@@ -1,0 +1,130 @@
+"""The page of one head over 32,768 tokens in a real browser: its size, the first picture, frames a second while it moves.
+
+    python benchmarks/page.py [--length 32768] [--runs 3]
+
+A recording of random queries, keys and values (64 wide, causal) is made into a page and opened in headless Chromium at 1280 × 800. Each
+frame gets one event, a turn of the wheel or a move of a dragging pointer; a run is 120 frames. MiniLM's pages, all 72 heads of 128 and
+of 512 tokens, are made and timed before. Nothing else should run meanwhile.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+import overt
+from overt.lens import record, text_model
+from overt.lens.recipes.qkv import read
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "lens"))
+import browser
+
+LIVE = "document.documentElement.className === 'live' && document.querySelector('.over')?.dataset.drawn"
+MOVING = """new Promise((done) => {
+  const over = document.querySelector(".over"), box = over.getBoundingClientRect(), frames = 120;
+  const [x, y] = [box.left + box.width / 2, box.top + box.height / 2];
+  const place = (i) => ({ clientX: x + 60 * Math.sin(i / 6), clientY: y + 60 * Math.cos(i / 5), bubbles: true });
+  const events = {
+    wheel: (i) => new WheelEvent("wheel", { ...place(0), deltaY: i < frames / 2 ? -60 : 60, cancelable: true }),
+    drag: (i) => new PointerEvent(["pointerdown", "pointermove", "pointerup"][(i > 0) + (i === frames - 1)], { ...place(i), pointerId: 1 }),
+  };
+  const start = performance.now();
+  let i = 0;
+  const frame = () => {
+    over.dispatchEvent(events.HOW(i));
+    if (++i < frames) requestAnimationFrame(frame);
+    else done((1000 * (frames - 1)) / (performance.now() - start));
+  };
+  requestAnimationFrame(frame);
+})"""
+
+
+class Attends(nn.Module):
+    """One head, causal."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Attention and nothing else."""
+        return overt.attend(query, key, value, mask=overt.Causal())
+
+
+def main() -> None:
+    """Measure and print."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--length", type=int, default=32_768)
+    options.add_argument("--runs", type=int, default=3)
+    given = options.parse_args()
+    if browser.find() is None:
+        sys.exit(browser.MISSING)
+    for length in (128, 512):
+        recording = minilm(length)
+        seconds, html = made(recording)
+        print(f"MiniLM, 72 heads, {length} tokens: {len(html) / 1e6:.2f} MB, made in {seconds:.2f} s")
+    with tempfile.TemporaryDirectory() as folder:
+        seconds, html = made(one_head(given.length))
+        print(f"one head, {given.length:,} tokens: {len(html) / 1e6:.2f} MB, made in {seconds:.2f} s")
+        path = Path(folder) / "page.html"
+        path.write_text(html, encoding="utf-8")
+        look(path, given.runs)
+
+
+def minilm(length: int):
+    """MiniLM over the first tokens of an endless text."""
+    model = text_model.find()
+    sentence = "The animal didn't cross the street because it was too tired. "
+    count = next(n for n in range(1, 100) if len(model.encode(sentence * n, True).ids) >= length)
+    return read(model, sentence * count, truncate=True).recording
+
+
+def one_head(length: int):
+    """A recording of one head."""
+    torch.manual_seed(0)
+    model = Attends()
+    with torch.no_grad(), record(model) as recording:
+        model(*torch.randn(3, 1, 1, length, 64))
+    return recording
+
+
+def made(recording) -> tuple[float, str]:
+    """Seconds, and the page."""
+    start = time.perf_counter()
+    html = recording.page()
+    return time.perf_counter() - start, html
+
+
+def look(path: Path, runs: int) -> None:
+    """Open the page and move in it."""
+    first: list[float] = []
+    moved: dict[str, list[float]] = {"wheel": [], "drag far out": [], "drag half way": [], "drag among cells": []}
+    for _ in range(runs):
+        running = browser.Browser()
+        try:
+            page = running.page().open(path)
+            page.until(LIVE, 60)
+            first.append(page.ask("performance.now()") / 1000)
+            time.sleep(1)
+            moved["wheel"].append(frames(page, "wheel"))
+            for name, nearer in (("drag far out", 1), ("drag half way", 8), ("drag among cells", 12)):
+                for _ in range(nearer):
+                    page.ask("void document.querySelector('[aria-label=\"zoom in\"]').click()")
+                time.sleep(0.5)
+                moved[name].append(frames(page, "drag"))
+        finally:
+            running.close()
+    print(f"first picture after {statistics.median(first):.2f} s")
+    for name, found in moved.items():
+        print(f"{name:20}{statistics.median(found):.0f} frames a second (least {min(found):.0f})")
+
+
+def frames(page, how: str) -> float:
+    """Frames a second over 120 frames."""
+    asked = {"expression": MOVING.replace("HOW", how), "returnByValue": True, "awaitPromise": True}
+    return page.call("Runtime.evaluate", **asked)["result"]["value"]
+
+
+if __name__ == "__main__":
+    main()
