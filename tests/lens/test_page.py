@@ -6,7 +6,6 @@ from html.parser import HTMLParser
 
 import pytest
 
-import browser
 import explanations
 from overt.lens.page import embedded, html
 from overt.lens.page.static import formula, safe
@@ -135,15 +134,6 @@ def test_only_the_indices_of_a_formula_are_set_low():
     assert formula("c_1 = Σ a_1j h_j") == "c<sub>1</sub> = Σ a<sub>1j</sub> h<sub>j</sub>"
     assert formula("snake_case") == "snake_case"
     assert safe("\x00<") == "␀&lt;"
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    if browser.find() is None:
-        pytest.skip(browser.MISSING)
-    running = browser.Browser()
-    yield running
-    running.close()
 
 
 @pytest.fixture

@@ -3,18 +3,7 @@ import json
 
 import pytest
 
-import browser
 from overt.lens.viewer import page
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    """The browser, once for a file of tests."""
-    if browser.find() is None:
-        pytest.skip(browser.MISSING)
-    running = browser.Browser()
-    yield running
-    running.close()
 
 
 @pytest.fixture

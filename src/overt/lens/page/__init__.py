@@ -24,7 +24,7 @@ def html(explanations: Sequence[Explanation]) -> str:
     The page's policy lets only its own style and script run, known by their hashes; the data is JSON that the script
     puts on the page as text, never as markup.
     """
-    style = _read("style.css")
+    style = f"{palette()}\n{_read('style.css')}"
     script = "\n".join(_read(name) for name in _SCRIPTS)
     parts = {
         "style": style,
@@ -38,6 +38,11 @@ def html(explanations: Sequence[Explanation]) -> str:
     }
     # One pass: what is put in is not looked at again.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _read("template.html"))
+
+
+def palette() -> str:
+    """The style that all pages share: colours by day and by night, and type."""
+    return _read("palette.css")
 
 
 def _title(explanations: Sequence[Explanation]) -> str:

@@ -10,7 +10,7 @@ from torch import nn
 
 from overt.files import whole
 from overt.lens.keeping import in_bytes
-from overt.lens.page import embedded
+from overt.lens.page import embedded, palette
 from overt.lens.page.static import safe
 from overt.lens.recording import PAGE_LIMIT, Calls
 from overt.lens.viewer.chosen import chosen, refuse
@@ -45,7 +45,7 @@ def page(
 
 
 def _html(found: Packed) -> str:
-    style, script = "\n".join(read(name) for name in _STYLES), joined("boot")
+    style, script = "\n".join([palette(), *(read(name) for name in _STYLES)]), joined("boot")
     parts = {
         "style": style,
         "style_hash": _hash(style),
