@@ -107,9 +107,10 @@ def test_words_told_by_their_parts_are_the_sum_of_them():
     close(model.reader.layer(model.reader.embedding.weight[tokens].sum(2))[0], model.states(tokens))
 
 
-def test_positions_are_added_to_the_words():
+def test_positions_are_added_to_the_words_as_large_as_these_are_at_first():
     model, tokens = tagger(encoder="embeddings", positions="sinusoidal"), ids(2, 5)
-    close(model.states(tokens), Sinusoidal(8)(model.reader.embedding.weight[tokens]))
+    words = model.reader.embedding.weight[tokens]
+    close(model.states(tokens), words + 0.1 * Sinusoidal(8)(torch.zeros_like(words)))
 
 
 def test_weights_are_those_of_each_attention(way):

@@ -17,6 +17,8 @@ from overt.models.transformer_encoder import TransformerEncoder
 
 RECURRENT = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 REACH = 5  # words that a convolution sees at once
+# The deviation of embeddings at first: small, so that plain dot products are nearly equal and attention begins as the mean of all words.
+SIZE = 0.1
 READERS = (*RECURRENT, "convolution", "attention", "embeddings", "transformer")
 
 
@@ -33,8 +35,8 @@ class Reader(nn.Module):
 
     `self_attention` puts c_i = Σ_j a_ij h_j beside h_i (`overt.layers.Contextual`): a name that `overt.layers.SelfAttention` takes, or
     "plain", the dot product of the states themselves, with nothing learned. "attention" is self-attention in the place of recurrence, and
-    takes "dot", learned queries, keys and values, where no other is named. `positions="sinusoidal"` are added to the embeddings; a
-    Transformer takes the others too. `embedding` is the width of the embeddings, `width` unless given. `dropout` is for embeddings,
+    takes "dot", learned queries, keys and values, where no other is named. `positions="sinusoidal"` are added to the embeddings, as
+    small as these are at first; a Transformer takes the others too. `embedding` is the width of the embeddings, `width` unless given. `dropout` is for embeddings,
     between `layers`, and for what comes out.
 
     Shapes: tokens (B, n) ids → (B, n, features). Tokens (B, n, P) tell a word by P ids, its own and those of its parts, such as its
@@ -75,9 +77,8 @@ class Reader(nn.Module):
         check.one_of("positions", positions, (None, "sinusoidal"))
         embedding = width if embedding is None else embedding
         self.embedding = nn.Embedding(words, embedding)
-        # Small, so that plain dot products are nearly equal at first and attention begins as the mean of all words.
-        nn.init.normal_(self.embedding.weight, std=0.1)
-        self.positions = nn.Identity() if positions is None else Sinusoidal(embedding)
+        nn.init.normal_(self.embedding.weight, std=SIZE)
+        self.positions = None if positions is None else Sinusoidal(embedding)
         self.axis = -1 if encoder == "convolution" else -2  # of the positions in what the layer reads and gives
         self.layer, self.features = _layer(encoder, embedding, width, layers, dropout)
         self_attention = "dot" if encoder == "attention" and self_attention is None else self_attention
@@ -94,7 +95,10 @@ class Reader(nn.Module):
         told_by_parts = isinstance(tokens, Tensor) and tokens.ndim == 3
         tokens = checked_tokens("tokens", tokens, self.words, "(B, n, P)" if told_by_parts else "(B, n)")
         words = self.embedding(tokens)
-        words = self.dropout(self.positions(words.sum(-2) if told_by_parts else words))  # (B, n, embedding)
+        words = words.sum(-2) if told_by_parts else words
+        if self.positions is not None:  # as large as words are at first; as they come, of size 1, they would drown them
+            words = SIZE * self.positions(words / SIZE)
+        words = self.dropout(words)  # (B, n, embedding)
         lengths = None if lengths is None else checked_lengths(lengths, words)
         words = back(words, self.axis)
         states = self.layer(words) if lengths is None else run(self.layer, words, (), {}, lengths, axis=self.axis)
