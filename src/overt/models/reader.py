@@ -35,9 +35,9 @@ class Reader(nn.Module):
 
     `self_attention` puts c_i = Σ_j a_ij h_j beside h_i (`overt.layers.Contextual`): a name that `overt.layers.SelfAttention` takes, or
     "plain", the dot product of the states themselves, with nothing learned. "attention" is self-attention in the place of recurrence, and
-    takes "dot", learned queries, keys and values, where no other is named. `positions="sinusoidal"` are added to the embeddings, as
-    small as these are at first; a Transformer takes the others too. `embedding` is the width of the embeddings, `width` unless given. `dropout` is for embeddings,
-    between `layers`, and for what comes out.
+    takes "dot", learned queries, keys and values, where no other is named. `positions="sinusoidal"` are added to the embeddings, as small
+    as these are at first; a Transformer takes the others too. `embedding` is the width of the embeddings, `width` unless given. `dropout`
+    is for embeddings, between `layers`, and for what comes out.
 
     Shapes: tokens (B, n) ids → (B, n, features). Tokens (B, n, P) tell a word by P ids, its own and those of its parts, such as its
     ending, and its embedding is their sum (Bojanowski et al. 2017, section 3.2). With `lengths` (B,) padding reaches nothing and its
