@@ -11,7 +11,7 @@ from torch import Tensor
 
 from overt import check
 from overt.errors import InputError
-from overt.kernels import native_summary
+from overt.kernels import native_summary, triton_call
 from overt.kernels.blocked import block_of, ready, row_blocks
 from overt.kernels.call import Block, Call, unrounded
 from overt.kernels.plan import Table, first_able, permits
@@ -25,6 +25,7 @@ Seen = Callable[[int, Block, Stages], None]
 TABLE: Table = {
     "torch": lambda call: "torch has no kernel that summarises",
     "native": native_summary.refusal,
+    "triton": triton_call.summary_refusal,
     "blocked": lambda call: None,
 }
 
@@ -95,7 +96,7 @@ def summarize(
 def gathered(call: Call, top: int, map_size: int | tuple[int, int] | None = None, see: Seen | None = None) -> Summary:
     """Summarise a checked call, output included; `see` is shown each block: its first row, itself, and its stages."""
     edges = _edges(map_size, call)
-    if see is None and permits("native") and native_summary.refusal(call) is None:
+    if see is None and any(permits(name) and TABLE[name](call) is None for name in ("native", "triton")):
         return _by_kernel(call, top, edges)
     dtype, call = call.query.dtype, ready(call)
     parts, received, count, bands = [], torch.zeros(()), torch.zeros(()), _Bands(edges)

@@ -21,11 +21,16 @@ MISSING = native.why_not()
 
 def refusal(call: Call) -> str | None:
     """Why the native kernels cannot serve this call; None where they can."""
+    return other_call(call) or other_place(call)
+
+
+def other_call(call: Call) -> str | None:
+    """Why no kernel of ours can serve this call, wherever it is."""
     if type(call.score) is not Additive:
         return "the score is not overt.Additive"
     if not fits(call.score.weight.shape[:-1], call.batch):
         return "the score's weight has other leading dimensions than the call"
-    return other_softmax(call) or _other_mode(call) or other_place(call)
+    return other_softmax(call) or _other_mode(call)
 
 
 def other_softmax(call: Call) -> str | None:
@@ -50,23 +55,37 @@ def _other_mode(call: Call) -> str | None:
         return "of torch.func's transforms, only vmap passes through native kernels"
     if call.transformed and call.dropout > 0:
         return "one call of a native kernel has one seed of dropout, also under vmap"
-    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(held).tangent is not None for held in _held(call)):
+    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in held(call)):
         return "native kernels have no forward-mode derivative"
     return None
 
 
 def other_place(call: Call) -> str | None:
     """Why no native kernel runs where the call is."""
+    if reason := exported():
+        return reason
+    if not all(tensor.is_cpu for tensor in held(call)):
+        return "native kernels run on the CPU"
+    if native_ops.INTERPRETED:
+        return "with TRITON_INTERPRET=1 Triton's interpreter stands in for the native core"
+    return other_dtype(call) or (MISSING and f"the native core is not available: {MISSING}")
+
+
+def exported() -> str | None:
+    """Whether the call is written into a program, as a reason against kernels."""
     if torch.compiler.is_exporting() or torch.jit.is_tracing():  # type: ignore[reportPrivateImportUsage]
         return "an exported program holds the plain formula, which runs without overt"
-    if not all(held.is_cpu for held in _held(call)):
-        return "native kernels run on the CPU"
+    return None
+
+
+def other_dtype(call: Call) -> str | None:
+    """Why our kernels do not compute in the call's dtype."""
     if call.query.dtype not in _DTYPES or (isinstance(call.bias, Tensor) and call.bias.dtype not in _DTYPES):
         return "native kernels compute float64, float32, float16 and bfloat16"
-    return MISSING and f"the native core is not available: {MISSING}"
+    return None
 
 
-def _held(call: Call) -> list[Tensor]:
+def held(call: Call) -> list[Tensor]:
     """All that the call may be differentiated in."""
     bias = call.bias if call.bias is None or isinstance(call.bias, Tensor) else call.bias.held
     held = [call.query, call.key, call.value, *(getattr(call.score, name, None) for name in ("weight", "scale")), bias]
@@ -107,7 +126,7 @@ def served(call: Call) -> Tensor:
         None if sink is None else sink.to(call.dtype),
         heat,
         call.dropout,
-        torch.randint(2**62, ()) if call.dropout > 0 else None,
+        torch.randint(2**62, (), device=call.query.device) if call.dropout > 0 else None,
     )
     return native_ops.additive(given).to(call.query.dtype)
 
@@ -133,7 +152,7 @@ def heated(call: Call, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Ten
     """Weight, bias and heat, 1 / temperature. A learned temperature divides the weight and the bias instead, and so has a gradient."""
     temperature = call.normalizer.temperature
     if not isinstance(temperature, Tensor):
-        heat = None if temperature == 1 else torch.full((), 1 / temperature, dtype=torch.float64)
+        heat = None if temperature == 1 else torch.full((), 1 / temperature, dtype=torch.float64, device=call.query.device)
         return weight, bias, heat
     if temperature.ndim:
         temperature = temperature.reshape(*temperature.shape[:-2], 1)  # (..., 1)

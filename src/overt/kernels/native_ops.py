@@ -1,9 +1,10 @@
-"""The native kernels as torch operators, `torch.ops.overt.*`, known to autograd, torch.compile and vmap.
+"""The native kernels as torch operators, `torch.ops.overt.*`, known to autograd, torch.compile and vmap; on a GPU, those in Triton.
 
 The operators are flat: tensors, numbers, and a mask as a program (`native_masks`). Those that run eagerly on plain tensors skip
 torch's dispatcher, which takes longer than a decoder's step; both ways run the same code.
 """
 
+import os
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +14,9 @@ from torch._C._functorch import is_legacy_batchedtensor
 from overt.kernels import native, native_plain
 from overt.kernels.native_batched import batched
 from overt.scores import ACTIVATIONS
+
+# Triton's interpreter runs the kernels for GPUs on the CPU: they stand in for the native core then, and can be tested anywhere.
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 _LIBRARY = library.Library("overt", "DEF")
 ACTIVATION_NAMES = list(ACTIVATIONS)
@@ -146,13 +150,26 @@ def _told(given: Given, bias: Tensor | None) -> tuple[Any, ...]:
     )
 
 
+def for_gpu(tensor: Tensor) -> Any:
+    """The module of kernels that run where a tensor is, if that is no place for the native core; triton is imported when it is needed."""
+    if not (tensor.is_cuda or INTERPRETED):
+        return None
+    from overt.kernels import triton_ops
+
+    return triton_ops
+
+
 def _additive(*inputs: Any) -> tuple[Tensor, Tensor]:
+    if kernels := for_gpu(inputs[0]):
+        return kernels.additive(*inputs)
     given, (output, lse) = Given(*inputs), _outputs(*inputs)
     native.module().additive(*_told(given, given.bias), output.numpy(), lse.numpy())
     return output, lse
 
 
 def _additive_gradients(*inputs: Any) -> tuple[Tensor, ...]:
+    if kernels := for_gpu(inputs[0]):
+        return kernels.additive_gradients(*inputs)
     found = _gradients(*inputs)
     given, (output, lse, upstream, with_bias) = Given(*inputs[:-4]), inputs[-4:]
     bias, d_bias = given.bias, None
@@ -303,7 +320,8 @@ class _Scores(torch.autograd.Function):
 def register(name: str, schema: str, kernel: Any, fake: Any) -> None:
     """Make a kernel the operator `torch.ops.overt.<name>`, traced by its fake and mapped by vmap."""
     _LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
-    _LIBRARY.impl(name, kernel, "CPU")
+    for place in ("CPU", "CUDA"):
+        _LIBRARY.impl(name, kernel, place)
     library.register_fake(f"overt::{name}", fake, lib=_LIBRARY)
     library.register_vmap(f"overt::{name}", batched(name), lib=_LIBRARY)
 

@@ -39,9 +39,14 @@ class _Compared(NamedTuple):
 
 def refusal(call: Call) -> str | None:
     """Why the native kernel cannot summarise this call; None where it can."""
+    return other_call(call) or native_call.other_place(call)
+
+
+def other_call(call: Call) -> str | None:
+    """Why no kernel of ours can summarise this call, wherever it is."""
     if call.dropout > 0 or call.transformed:
         return "a summary is of weights before dropout, outside of torch.func's transforms"
-    return _other_score(call) or native_call.other_softmax(call) or native_call.other_place(call)
+    return _other_score(call) or native_call.other_softmax(call)
 
 
 def _other_score(call: Call) -> str | None:
@@ -88,17 +93,21 @@ def _compared(call: Call) -> _Compared:
         query, key, value = (tensor.to(call.dtype) for tensor in (query, key, value))
         score = replace(score, scale=1.0) if type(score) is Cosine else score
         query, key, _ = score.as_dot(query, key)  # type: ignore[misc]  # known: the scale is a number here
-    return _Compared(query, key, value, None, "tanh", _each(scale), float(getattr(score, "softcap", None) or 0))
+    return _Compared(query, key, value, None, "tanh", _each(scale, query.device), float(getattr(score, "softcap", None) or 0))
 
 
-def _each(number: float | Tensor) -> Tensor:
+def _each(number: float | Tensor, device: torch.device) -> Tensor:
     """A number for each entry of the batch, (...), of one that is the same for all queries and keys."""
     if not isinstance(number, Tensor):
-        return torch.full((), number, dtype=torch.float64)
+        return torch.full((), number, dtype=torch.float64, device=device)
     return number.double().reshape(number.shape[:-2])
 
 
 def _summary(*inputs: Any) -> tuple[Tensor, ...]:
+    if native_ops.for_gpu(inputs[0]):
+        from overt.kernels import triton_summarize
+
+        return triton_summarize.summary(_outputs(*inputs), *inputs)
     query, key, value, weight, activation, scale, softcap, *rest = inputs
     _, program, arrays, bias, by_distance, sink, heat, _, row_edges, key_edges = rest
     found = _outputs(*inputs)

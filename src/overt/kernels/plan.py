@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from overt.errors import InputError
-from overt.kernels import delegate, native_call
+from overt.kernels import delegate, native_call, triton_call
 from overt.kernels.call import Call
 
 Table = dict[str, Callable[[Call], str | None]]
@@ -19,6 +19,7 @@ Table = dict[str, Callable[[Call], str | None]]
 TABLE: Table = {
     "torch": delegate.refusal,
     "native": native_call.refusal,
+    "triton": triton_call.refusal,
     "blocked": lambda call: None,
 }
 
@@ -64,6 +65,7 @@ def plan(
     blocked: any score, mask, bias and normalizer, in blocks of query rows, recomputed in the backward pass
     not torch: a bias would make torch hold all Q × K scores
     not native: the score is not overt.Additive
+    not triton: the tensors are on no GPU
     """
     return choose(Call.of(query, key, value, score, mask, bias, normalizer, dropout))
 
@@ -129,6 +131,8 @@ def _reason(name: str, call: Call) -> str:
         return "a dot product under a softmax, which torch's fused kernels compute in linear memory" + delegate.caveat(call)
     if name == "native":
         return "additive attention under a softmax, fused with it in the native core, in linear memory"
+    if name == "triton":
+        return "additive attention under a softmax, fused with it in Triton's kernels, in linear memory"
     text = "any score, mask, bias and normalizer, in blocks of query rows, recomputed in the backward pass"
     if permits("native") and native_call.scores(call):
         text += "; the scores come from the native core"

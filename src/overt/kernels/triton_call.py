@@ -1,0 +1,37 @@
+"""The path through the kernels on a GPU: which calls they serve. What such a call is to them is what it is to the native kernels."""
+
+import importlib.util
+
+import torch
+
+from overt.kernels import native_call, native_summary
+from overt.kernels.call import Call
+from overt.kernels.native_ops import INTERPRETED
+
+_LEAST = (8, 0)  # compute capability: that of the tensor cores that multiply float32 in three parts
+
+
+def refusal(call: Call) -> str | None:
+    """Why the kernels on a GPU cannot serve this call; None where they can."""
+    return other_place(call) or native_call.other_call(call)
+
+
+def summary_refusal(call: Call) -> str | None:
+    """Why the kernels on a GPU cannot summarise this call; None where they can."""
+    return other_place(call) or native_summary.other_call(call)
+
+
+def other_place(call: Call) -> str | None:
+    """Why no kernel on a GPU runs where the call is."""
+    if exported := native_call.exported():
+        return exported
+    device = call.query.device
+    if not INTERPRETED and device.type != "cuda":
+        return "the tensors are on no GPU"
+    if any(held.device != device for held in native_call.held(call)):
+        return "the tensors are on several devices"
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed: pip install triton"
+    if not INTERPRETED and (torch.version.hip is not None or torch.cuda.get_device_capability(device) < _LEAST):
+        return "the kernels are for NVIDIA's GPUs of compute capability 8.0 and later"
+    return native_call.other_dtype(call)
