@@ -12,6 +12,8 @@ SHAPED := tests/test_attend.py tests/test_laws.py tests/test_meaning.py tests/te
   tests/test_trace.py tests/test_summary.py
 # What the native core is compiled from; when any of it changes, overt is installed anew.
 NATIVE := CMakeLists.txt $(wildcard native/*)
+# The kernels for GPUs, in Triton's interpreter: their own tests, and those that they share with the native ones.
+TRITON_TESTS := tests/kernels/test_triton.py tests/kernels/test_native_attend.py tests/kernels/test_native_masks.py
 NATIVE_TESTS := tests/kernels/test_native_numpy.py tests/kernels/test_native_module.py tests/kernels/test_native_summary.py
 # Nothing here asks a hub for a model: what a test or the demonstration reads comes with a package.
 export HF_HUB_OFFLINE = 1
@@ -32,6 +34,7 @@ demo: $(VENV)/.has-all
 test: $(VENV)/.has-dev
 	OVERT_CHECK_SHAPES=1 $(PYTEST) -m "not slow" \
 	  -k "not compile and not inductor and not refused and not says_so" $(SHAPED)
+	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(PYTEST) -m "not slow" $(TRITON_TESTS)
 	$(PYTEST) -m "not slow"
 
 # 5 is pytest's word for "no tests", which is fine while none is slow.

@@ -5,6 +5,10 @@ import torch
 
 import oracle
 import overt
+from overt.kernels.native_ops import INTERPRETED
+
+# The path whose tests run: with TRITON_INTERPRET=1 the kernels for GPUs stand in for the native core.
+KERNELS = "triton" if INTERPRETED else "native"
 
 # DESIGN: relative to the oracle.
 OUTPUT = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}

@@ -23,6 +23,12 @@ hypothesis.settings.register_profile("overt", deadline=None)
 hypothesis.settings.load_profile("overt")
 
 
+def pytest_configure(config):
+    """Triton's interpreter computes with NumPy, which says so where a number leaves its type."""
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        config.addinivalue_line("filterwarnings", "ignore::RuntimeWarning:triton.runtime.interpreter")
+
+
 @pytest.fixture(autouse=True)
 def _seeded():
     """Each test draws the same random numbers, whichever ran before it; torch is not loaded for that."""

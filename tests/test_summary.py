@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import overt
+from compare import KERNELS
 from overt.errors import InputError
 from overt.kernels import blocked, native_summary
 
@@ -49,7 +50,7 @@ def test_every_statistic_is_that_of_the_weights(name, native):
     with overt.path("blocked"):
         steps = overt.steps(query, key, value, **options)
     weights, alive = steps.weights, (steps.masked > -torch.inf).any(-1)
-    with overt.path("blocked", *(["native"] if native else [])):
+    with overt.path("blocked", *([KERNELS] if native else [])):
         found = overt.summarize(query, key, value=value, top=40, map_size=(4, 7), **options)
     total = weights.sum(-1, keepdim=True).clamp(min=1e-300)
     torch.testing.assert_close(found.entropy, -torch.xlogy(weights / total, weights / total).sum(-1))
@@ -67,7 +68,7 @@ def test_every_statistic_is_that_of_the_weights(name, native):
 def test_the_native_kernel_and_the_blocks_say_the_same_where_nothing_may_be_attended_to():
     query, key, value = tensors()
     summaries = []
-    for paths in (["native", "blocked"], ["blocked"]):
+    for paths in ([KERNELS, "blocked"], ["blocked"]):
         with overt.path(*paths):
             summaries.append(overt.summarize(query, key, value=value, map_size=5, **CALLS["hungry sink"]))
     for field in fields(overt.Summary):

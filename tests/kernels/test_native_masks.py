@@ -9,7 +9,7 @@ import torch
 from hypothesis import strategies
 
 import overt
-from compare import check
+from compare import KERNELS, check
 from overt.kernels import native_masks, native_plain
 
 Q, K = 37, 70
@@ -70,7 +70,7 @@ def test_attention_under_each_mask_gives_the_oracles_numbers(name):
     random = np.random.default_rng(0)
     arrays = [random.normal(size=shape) for shape in ((2, 3, Q, 4), (2, 3, K, 4), (2, 3, K, 3))]
     params = {"weight": torch.tensor(random.normal(size=4)), "activation": "tanh"}
-    with overt.path("native"):
+    with overt.path(KERNELS):
         check(arrays, score="additive", params=params, mask=MASKS[name], allowed=blockwise(MASKS[name]))
 
 
@@ -122,13 +122,13 @@ def test_any_combination_at_any_size_is_attended_under_as_the_oracle_does(data):
     random = np.random.default_rng(0)
     arrays = [random.normal(size=(batch, *shape)) for shape in ((queries, 3), (keys, 3), (keys, 2))]
     allowed = mask.bind(1, queries, keys).block(torch.arange(queries), torch.arange(keys)).expand(batch, queries, keys)
-    with overt.path("native"):
+    with overt.path(KERNELS):
         check(arrays, score="additive", params={"weight": torch.ones(3), "activation": "sigmoid"}, mask=mask, allowed=allowed)
 
 
 def refused(mask):
     x = torch.ones(2, 3, 9, 4)
-    return overt.plan(x, x, x, score=overt.Additive(torch.ones(4)), mask=mask).refused.get("native")
+    return overt.plan(x, x, x, score=overt.Additive(torch.ones(4)), mask=mask).refused.get(KERNELS)
 
 
 def test_a_mask_of_ones_own_goes_to_the_blocks_with_the_reason():

@@ -1,0 +1,155 @@
+"""What the kernels for GPUs take of one, without one: each is compiled for it here, and its machine code is read.
+
+    python benchmarks/gpu_resources.py [--capability 90]
+
+For each kernel of a forward and a backward pass and of a summary at the shapes of `overt bench --device cuda`: registers a thread, bytes a
+thread that did not fit into registers, shared memory a program, and how many programs a multiprocessor holds at once. For the loop over
+groups of four features: the instructions that a thread issues for each term (one pair of tokens, one feature) on the usual way, on which
+four terms share a reciprocal. No time is measured.
+"""
+
+import argparse
+import collections
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+import triton
+from rich.console import Console
+from rich.table import Table
+from triton.backends import nvidia
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+import overt
+from overt.kernels import native_call, native_ops, native_summary, triton_ops, triton_summarize
+from overt.kernels.call import Call
+
+TOOLS = Path(nvidia.__file__).parent / "bin"
+REGISTERS, SHARED = 65536, 227 * 1024  # of a multiprocessor
+FEATURES, LENGTH = 128, 2048
+
+
+class Compiler:
+    """Stands in for a GPU's driver: what Triton would load is kept, and what it would launch is not."""
+
+    def __init__(self, capability: int):
+        self.target, self.kept = GPUTarget("cuda", capability, 32), []
+        self.utils = SimpleNamespace(get_device_properties=lambda device: {"max_shared_mem": SHARED}, load_binary=self.keep)
+        self.get_current_target = lambda: self.target
+        self.get_current_device = lambda: 0
+        self.get_current_stream = lambda device: 0
+        self.get_active_torch_device = lambda: torch.device("cpu")
+        self.launcher_cls = lambda source, metadata: lambda *arguments: None
+
+    def keep(self, name, binary, shared, device):
+        """Keep a kernel's code; to Triton it is loaded."""
+        self.kept.append((name, binary, shared))
+        return 1, 1, 0, 0, 1024
+
+
+def tool(name: str, *arguments: str) -> str:
+    """What one of the tools in Triton's package says."""
+    return subprocess.run([TOOLS / name, *arguments], capture_output=True, text=True, check=True).stdout
+
+
+def read(binary: bytes) -> tuple[int, int, list[str]]:
+    """Registers, bytes on the stack, and the lines of machine code, with their labels."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(binary)
+        file.flush()
+        used = re.search(r"REG:(\d+) STACK:(\d+)", tool("cuobjdump", "-res-usage", file.name))
+        assert used is not None
+        lines = [line.strip() for line in tool("nvdisasm", "-c", file.name).splitlines()]
+    code = [
+        re.sub(r"^/\*[0-9a-f]+\*/\s*|\s*;.*$", "", line)
+        for line in lines
+        if re.match(r"\.L_x_\d+:|/\*[0-9a-f]{4,}\*/\s+\S.*;", line)
+    ]
+    return int(used[1]), int(used[2]), code
+
+
+def loops(code: list[str]) -> list[list[str]]:
+    """The bodies of loops that hold no other: from a label to the branch back to it."""
+    labels = {line[:-1]: place for place, line in enumerate(code) if line.startswith(".L_x_")}
+    found = []
+    for place, line in enumerate(code):
+        back = re.search(r"BRA.*\((\.L_x_\d+)\)", line)
+        if back and labels.get(back[1], place) < place:
+            found.append((labels[back[1]], place + 1))
+    inner = [one for one in found if not any(one[0] <= other[0] and other[1] <= one[1] and one != other for other in found)]
+    return [code[first:stop] for first, stop in inner]
+
+
+def usual_way(body: list[str]) -> collections.Counter:
+    """The operations of a loop's blocks but for those that hold terms at the cap, or take an exponential each."""
+    total, block = collections.Counter(), []
+    for line in [*body, "BRA"]:
+        if not line.startswith(".L_x_"):
+            operation = re.sub(r"^@!?U?P\w+\s+", "", line).split()[0]
+            block.append(
+                ".".join(operation.split(".")[:2]) if operation.startswith(("MUFU", "FMNMX")) else operation.split(".")[0]
+            )
+        if line.startswith(".L_x_") or "BRA" in line:
+            if not {"MUFU.EX2", "FMNMX.NAN"} & set(block):
+                total.update(block)
+            block = []
+    total["BRA"] -= 1
+    return total
+
+
+def compiled(capability: int) -> list[tuple[str, bytes, int]]:
+    """The kernels of the passes that `overt bench --device cuda` times."""
+    compiler = Compiler(capability)
+    driver.set_active(compiler)
+    x = torch.zeros(1, LENGTH, FEATURES)
+    weight = torch.ones(FEATURES)
+    given = native_ops.Given(x, x, x, weight, "tanh", [1], [], [], None, False, None, None, 0.0, None)
+    output, lse = triton_ops.additive(*given)
+    triton_ops.additive_gradients(*given, output, lse, output, False)
+    half = x.bfloat16()
+    call = Call.of(half, half, half[..., :0], overt.Dot())
+    edges = (torch.arange(0, LENGTH + 1, 32),) * 2
+    masks = native_call.mask_of(call)
+    inputs = (*native_summary._compared(call), [1], *masks, None, False, None, None, 8, *edges)
+    triton_summarize.summary(native_summary._outputs(*inputs), *inputs)
+    return compiler.kept
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--capability", type=int, default=90, help="the GPU's compute capability, 80 or 90")
+    capability = parser.parse_args().capability
+    console = Console(width=132)
+    table = Table(box=None, title=f"compute capability {capability}, Triton {triton.__version__}")
+    for head in ("kernel", "registers", "spilled", "shared", "programs", "instructions a term", "of them"):
+        table.add_column(head, justify="left" if head in ("kernel", "of them") else "right")
+    warps = {"forward": triton_ops.FORWARD, "gradients": triton_ops.BACKWARD, "of_queries": triton_summarize.QUERIES}
+    warps["of_keys"] = triton_summarize.KEYS
+    for name, binary, shared in compiled(capability):
+        registers, spilled, code = read(binary)
+        threads = 32 * warps.get(name, {"warps": 4})["warps"]
+        programs = min(REGISTERS // (registers * threads), SHARED // max(shared + 1024, 1), 2048 // threads)
+        rows = [("", "")]
+        if name in ("forward", "gradients"):
+            ways = [way for way in map(usual_way, loops(code)) if way["MUFU.RCP"]]
+            rows = [_per_term(way) for way in ways]
+        numbers = f"{registers}", f"{spilled} B", f"{shared / 1024:.0f} KiB", f"{programs}"
+        for place, (rate, operations) in enumerate(rows):
+            table.add_row(*((name, *numbers) if place == 0 else ("",) * 5), rate, operations)
+    console.print(table)
+
+
+def _per_term(way: collections.Counter) -> tuple[str, str]:
+    """A reciprocal serves four terms: instructions for each, and which."""
+    terms = 4 * way["MUFU.RCP"]
+    told = [f"{name} {count / terms:.2f}" for name, count in way.most_common(5)]
+    return f"{sum(way.values()) / terms:.2f}", " · ".join(told)
+
+
+if __name__ == "__main__":
+    main()
