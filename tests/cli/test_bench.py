@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import statistics
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,15 +11,36 @@ from typer.testing import CliRunner
 
 from overt.cli.main import app
 from overt.kernels import native, native_call
-from overt.measuring import additive, bounds, cases, ceilings, compared, contender, libraries, side_by_side, summaries, turns
+from overt.measuring import (
+    additive,
+    bounds,
+    cases,
+    ceilings,
+    compared,
+    contender,
+    gpu,
+    gpu_bounds,
+    gpu_ceilings,
+    libraries,
+    side_by_side,
+    summaries,
+    turns,
+)
 from overt.measuring.cases import Case, drawn
 from overt.measuring.ceilings import Ceilings
 from overt.measuring.contender import Contender
+from overt.measuring.gpu_ceilings import GpuCeilings
+from overt.measuring.side_by_side import Options, Result
+from overt.measuring.turns import Times
 
 TINY = Case("additive", (2,), 5, 7, 8)
 TINY_GRADIENTS = Case("gradients", (2,), 5, 7, 8)
 TINY_SUMMARY = Case("summary", (1, 2), 9, 11, 4)
 LIMITS = Ceilings(matmul=1e11, multiply_adds=4e10, divisions=4e9, copy=1e10, level="avx2")
+GPU_LIMITS = GpuCeilings(matmul=5e13, matmul_bfloat16=8e14, multiply_adds=3e13, reciprocals=4e12, tanhs=4e12, copy=4e12)
+GPU_FORWARD = Case("additive", (8,), 2048, 2048, 128, dtype=torch.float32)  # 2³² terms
+GPU_GRADIENTS = dataclasses.replace(GPU_FORWARD, work="gradients")
+GPU_SUMMARY = Case("summary", (1, 16), 32768, 32768, 128, dtype=torch.bfloat16)
 
 
 @pytest.fixture(autouse=True)
@@ -254,14 +276,68 @@ def test_list_measures_nothing(monkeypatch):
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (["--device", "cuda"], "overt bench measures the processor; got --device cuda. To mend it, leave --device out."),
+        (
+            ["--device", "tpu"],
+            "overt bench measures the processor or a CUDA GPU; got --device tpu. To mend it, leave --device out, or pass cuda, "
+            "or cuda:1 and so on.",
+        ),
+        (
+            ["--device", "cuda:one"],
+            "overt bench measures the processor or a CUDA GPU; got --device cuda:one.",
+        ),
+        (
+            ["--device", "cuda"],
+            f"--device cuda needs a GPU that torch can use; got torch {torch.__version__}, which sees none. To mend it, run on a "
+            "machine with an NVIDIA GPU and a torch built for CUDA, or leave --device out.",
+        ),
         (["--dtype", "float16"], "--dtype is one of float32, float64; got 'float16'. To mend it, name one of them."),
+        (["--dtype", "bfloat16"], "--dtype is one of float32, float64; got 'bfloat16'."),
+        (["--device", "cuda", "--dtype", "float16"], "--dtype is one of float32, bfloat16, float64; got 'float16'."),
     ],
 )
-def test_what_cannot_be_measured_is_refused(args, told):
+def test_what_cannot_be_measured_is_refused(monkeypatch, args, told):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     found = run(*args)
     assert found.exit_code == 2
     assert told in found.stderr
+
+
+def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    found = run("--device", "cuda:2")
+    assert found.exit_code == 2
+    told = "--device names a GPU that is there; got cuda:2 of 2 GPUs. To mend it, pass one from cuda:0 to cuda:1."
+    assert told in found.stderr
+
+
+def test_a_gpu_has_cases_of_its_own_which_can_be_listed_anywhere():
+    found = run("--list", "--device", "cuda")
+    assert found.exit_code == 0
+    assert [line.split()[0] for line in found.stdout.splitlines()] == [
+        "additive-8x2048x2048x128-float32",
+        "additive-8x2048x2048x128-bfloat16",
+        "gradients-8x2048x2048x128-float32",
+        "gradients-8x2048x2048x128-bfloat16",
+        "memory-1x32768x32768x64-float32",
+        "memory-1x65536x65536x64-float32",
+        "summary-1x16x32768x32768x128-bfloat16",
+    ]
+
+
+def test_a_number_type_that_is_asked_for_is_that_of_every_case_on_a_gpu():
+    found = run("--list", "--device", "cuda:1", "--dtype", "float64", "--case", "additive", "--case", "summary")
+    assert [line.split()[0] for line in found.stdout.splitlines()] == [
+        "additive-8x2048x2048x128-float64",
+        "summary-1x16x32768x32768x128-float64",
+    ]
+    assert run("--list", "--device", "cuda", "--dtype", "float32", "--case", "summary-1x16x32768x32768x128-bf").exit_code == 2
+
+
+def test_a_case_of_a_gpu_is_none_of_a_processor():
+    found = run("--case", GPU_FORWARD.name)
+    assert found.exit_code == 2
+    assert f"a case has a name of the list; got '{GPU_FORWARD.name}'" in found.stderr
 
 
 def test_double_precision_is_held_to_its_own_tolerance(monkeypatch):
@@ -320,3 +396,112 @@ def test_the_compiled_formula_agrees():
     expected = compared.wanted(TINY_GRADIENTS, inputs)
     run, _ = additive.compiled().prepare(inputs)
     assert compared.disagreement(run(inputs.upstream), expected, torch.float32) == ""
+
+
+def test_the_bound_of_additive_attention_on_a_gpu_is_three_instructions_a_term():
+    limit = gpu_bounds.bound(GPU_FORWARD, torch.float32, GPU_LIMITS)
+    assert limit.seconds == pytest.approx(3 * 2**32 / 3e13)
+    assert limit.applies == "float32 instructions"
+    assert limit.reciprocals == pytest.approx(2**32 / 4 / 4e12)
+    assert limit.tanhs == pytest.approx(2**32 / 4e12)
+    assert limit.memory == pytest.approx(4 * (2 + 2) * 8 * 2048 * 128 / 4e12)
+
+
+def test_gradients_on_a_gpu_compute_scores_three_times():
+    limit = gpu_bounds.bound(GPU_GRADIENTS, torch.bfloat16, GPU_LIMITS)
+    # scores in three passes; in two, 13 for four inverses; the slope, of queries with the weights' share, and of keys
+    assert limit.seconds == pytest.approx((3 * 3 + 2 * 13 / 4 + 3 + 2) * 2**32 / 3e13)
+    assert limit.reciprocals == pytest.approx(5 / 4 * 2**32 / 4e12)
+    assert limit.tanhs is None
+
+
+def test_a_summary_on_a_gpu_is_bound_by_two_passes_of_query_times_key():
+    limit = gpu_bounds.bound(GPU_SUMMARY, torch.bfloat16, GPU_LIMITS)
+    assert limit.seconds == pytest.approx(2 * 2 * 16 * 32768**2 * 128 / 8e14)
+    assert limit.applies == "matmul"
+    assert gpu_bounds.bound(GPU_SUMMARY, torch.float32, GPU_LIMITS) is None
+
+
+def test_a_gpu_whose_rates_were_not_measured_bounds_nothing():
+    assert gpu_bounds.bound(GPU_FORWARD, torch.float32, dataclasses.replace(GPU_LIMITS, tanhs=None)) is None
+    assert gpu_bounds.bound(GPU_FORWARD, torch.float64, GPU_LIMITS) is None
+
+
+def told_of_gpu(monkeypatch, result, *args):
+    """What the command says of a result that a GPU is made out to have given."""
+    facts = {"gpu": "NVIDIA H200", "multiprocessors": 132, "gpu_memory": 1, "cuda": "13.0", "triton": "3.6.0"}
+    monkeypatch.setattr(gpu, "usable", torch.device)
+    monkeypatch.setattr(gpu, "facts", lambda: facts)
+    monkeypatch.setattr(gpu_ceilings, "measured", lambda: GPU_LIMITS)
+    monkeypatch.setattr("overt.cli.bench.measure", lambda *args: result)
+    found = run("--device", "cuda", "--case", result.case.name, *args)
+    assert found.exit_code == 0, found.output
+    assert max(map(len, found.stdout.splitlines())) <= 80
+    return " ".join(found.stdout.split())
+
+
+def test_a_gpu_is_told_with_shares_of_the_bound_and_beside_one_tanh_a_term(monkeypatch):
+    times = {"overt triton": Times((0.0008,)), "PyTorch eager": Times((0.02,)), "torch.compile": Times((0.0032,))}
+    told = told_of_gpu(monkeypatch, Result(GPU_FORWARD, "every number", times, kind="cuda"))
+    assert "NVIDIA H200 · 132 multiprocessors" in told
+    assert "multiply-adds 30·10¹²/s · reciprocals 4·10¹²/s · tanh 4·10¹²/s · copy 4.00 TB/s" in told
+    assert "overt triton 0.8 ms 0.8 – 0.8 1 5369 4.0 53.7 %" in told
+    assert "torch.compile 3.2 ms 3.2 – 3.2 1 1342 1.0 13.4 %" in told
+    assert "overt triton is 4.0 times as fast as torch.compile, the fastest other." in told
+    assert "bound: 0.4295 ms of float32 instructions (reciprocals beside them 0.2684 ms)" in told
+    assert "one float32 tanh of the hardware a term would take 1.074 ms; overt triton takes 74.5 % of that" in told
+
+
+def test_a_summary_on_a_gpu_is_told_in_fused_forward_passes(monkeypatch):
+    times = {"overt triton": Times((0.036,)), "torch SDPA": Times((0.016,))}
+    told = told_of_gpu(monkeypatch, Result(GPU_SUMMARY, "1 head", times, kind="cuda"))
+    assert "overt triton: 2.25 × the fused forward pass." in told
+    assert "tanh of the hardware" not in told
+
+
+def test_memory_on_a_gpu_is_told_with_its_time(monkeypatch, tmp_path):
+    case = next(case for case in cases.GPU_CASES if case.queries == 65536)
+    result = Result(case, "every number", {"overt triton": Times((0.4,))}, memory={"overt triton": 150_000_000}, kind="cuda")
+    told = told_of_gpu(monkeypatch, result, "--out", tmp_path / "out.json")
+    assert "overt triton 400 ms 400 – 400 1 687 150.0 MB" in told
+    told = json.loads((tmp_path / "out.json").read_text())
+    assert (told["device"], told["dtype"], told["machine"]["gpu"]) == ("cuda", "float32", "NVIDIA H200")
+    assert told["ceilings"] == dataclasses.asdict(GPU_LIMITS)
+    assert told["cases"][0]["contenders"]["overt triton"]["bytes_above_inputs"] == 150_000_000
+
+
+def test_what_runs_on_a_gpu_is_timed_by_its_clock_and_its_memory(monkeypatch):
+    clock = iter(range(1, 100))
+    monkeypatch.setattr(side_by_side, "drawn", lambda case, dtype, device: drawn(case, dtype))
+    monkeypatch.setattr(gpu, "timed", lambda run: float(run() is not None and next(clock)))
+    monkeypatch.setattr(gpu, "peak", lambda run: sum(found.nbytes for found in run().values()))
+    monkeypatch.setitem(side_by_side.GPU_CONTENDERS, "memory", [additive.blocked(), additive.eager()])
+    case = dataclasses.replace(TINY_GRADIENTS, work="memory", dtype=torch.float64)
+    result = side_by_side.measure(case, Options(torch.float32, 1, 2, 60.0, torch.device("cuda")))
+    assert result.wrong == {}
+    assert result.unable == {}
+    assert {name: times.seconds for name, times in result.times.items()} == {
+        "overt blocked": (1.0, 4.0),
+        "PyTorch eager": (2.0, 3.0),
+    }
+    sizes = 2 * 5 * 8 * 2 + 2 * 7 * 8 * 2 + 8  # output and query, value and key, weight: gradients as large as they
+    assert result.memory == {"overt blocked": 8 * sizes, "PyTorch eager": 8 * sizes}
+    assert result.fastest(ours=True) == "overt blocked"
+
+
+def test_what_would_be_too_much_for_a_gpu_is_measured_against_its_own_memory(monkeypatch):
+    monkeypatch.setattr(gpu, "free_memory", lambda: 10**9)
+    query = SimpleNamespace(is_cuda=True, shape=(1, 1000, 100), itemsize=4)
+    inputs = SimpleNamespace(query=query, key=SimpleNamespace(shape=(1, 1000, 100)))
+    assert contender.too_much(inputs, 1) is None
+    assert contender.too_much(inputs, 2) == "at once it would hold 0.8 GB, and 1.0 GB are free"
+
+
+def test_half_precision_is_held_to_its_own_tolerance():
+    case = dataclasses.replace(TINY_GRADIENTS, dtype=torch.bfloat16)
+    inputs = drawn(case, torch.bfloat16)
+    expected = compared.wanted(case, inputs)
+    run, _ = additive.eager().prepare(inputs)
+    found = run(inputs.upstream)
+    assert compared.disagreement(found, expected, torch.bfloat16) == ""
+    assert "output is off by" in compared.disagreement(scaled("output", 1.05)(found), expected, torch.bfloat16)

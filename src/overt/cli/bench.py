@@ -16,16 +16,18 @@ from rich.text import Text
 from overt.errors import InputError
 from overt.files import whole
 from overt.lens.letters import Ink, Piece
-from overt.measuring import ceilings
+from overt.measuring import ceilings, gpu, gpu_bounds, gpu_ceilings
 from overt.measuring.bounds import Bound, bound
 from overt.measuring.cases import WORKS, Case, chosen
 from overt.measuring.ceilings import Ceilings
-from overt.measuring.compared import TOLERANCES
+from overt.measuring.gpu_bounds import GpuBound
+from overt.measuring.gpu_ceilings import GpuCeilings
 from overt.measuring.machine import machine
 from overt.measuring.side_by_side import Options, Result, measure
 from overt.measuring.turns import use_threads
 
 _QUICK_RUNS, _QUICK_SECONDS = 5, 5.0
+_DTYPES = {"cpu": ("float32", "float64"), "cuda": ("float32", "bfloat16", "float64")}
 
 
 def bench(
@@ -36,8 +38,11 @@ def bench(
     runs: Annotated[int, typer.Option(help="Runs of each contender, at most.", min=1)] = 21,
     seconds: Annotated[float, typer.Option(help="Time for the runs of one case, shared evenly.", min=0.001)] = 60.0,
     threads: Annotated[int | None, typer.Option(help="Threads for everybody. (default: torch's)", min=1)] = None,
-    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
-    device: Annotated[str, typer.Option(help="cpu.")] = "cpu",
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="float32 or float64; on a GPU bfloat16 too. (default: float32; on a GPU that of each case)"),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu; cuda, or cuda:1 and so on, which has cases of its own.")] = "cpu",
     quick: Annotated[bool, typer.Option("--quick", help="A few cases, a few runs.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write every time and every ceiling into this JSON file.")] = None,
 ) -> None:
@@ -47,26 +52,28 @@ def bench(
     shown, and the command ends with 1. Then all run in turns. A rate is in 10⁹ terms a second: a term is one activation, and
     there are B · Q · K · D of them. The bound is what this machine's arithmetic or memory allows at most.
     """
-    cases = chosen(case or [], quick)
+    kind = gpu.kind(device)
+    asked = _dtype(dtype, kind)
+    cases = chosen(case or [], quick, kind, asked)
     console = Console(highlight=False)
     if listed:
         console.print(Piece(lambda ink: _list(ink, cases)))
         return
     if quick:
         runs, seconds = min(runs, _QUICK_RUNS), min(seconds, _QUICK_SECONDS)
-    options = Options(_dtype(dtype, device), threads or torch.get_num_threads(), runs, seconds)
-    found: list[tuple[Result, Bound | None]] = []
+    options = Options(asked or torch.float32, threads or torch.get_num_threads(), runs, seconds, gpu.usable(device))
+    found: list[tuple[Result, Bound | GpuBound | None]] = []
     # A file that cannot be written is refused before the work.
     with whole(out) if out else nullcontext() as place:
         use_threads(options.threads)
         with _telling("the machine") as tell:
             tell("what it can do at most")
-            limits = ceilings.measured(options.threads)
+            limits = ceilings.measured(options.threads) if kind == "cpu" else gpu_ceilings.measured()
         console.print(Piece(lambda ink: _machine(ink, options, limits)))
         for number, each in enumerate(cases, 1):
             with _telling(f"{number} of {len(cases)} · {each.name}") as tell:
                 result = measure(each, options, tell)
-            found.append((result, bound(each, options.dtype.itemsize, limits)))
+            found.append((result, _bound(each, options.dtype_of(each), limits)))
             console.print(Piece(lambda ink: _case(ink, *found[-1])))
         if place:
             place.write_text(_numbers(options, limits, found), encoding="utf-8")
@@ -76,13 +83,19 @@ def bench(
         raise typer.Exit(1)
 
 
-def _dtype(name: str, device: str) -> torch.dtype:
-    if device != "cpu":
-        raise InputError("overt bench measures the processor", got=f"--device {device}", cure="leave --device out")
-    named = {str(dtype).removeprefix("torch."): dtype for dtype in TOLERANCES}
-    if name not in named:
-        raise InputError("--dtype is one of " + ", ".join(named), got=repr(name), cure="name one of them")
-    return named[name]
+def _dtype(name: str | None, kind: str) -> torch.dtype | None:
+    """The number type that is asked for, if one is."""
+    if name is None:
+        return None
+    if name not in _DTYPES[kind]:
+        raise InputError("--dtype is one of " + ", ".join(_DTYPES[kind]), got=repr(name), cure="name one of them")
+    return getattr(torch, name)
+
+
+def _bound(case: Case, dtype: torch.dtype, limits: Ceilings | GpuCeilings) -> Bound | GpuBound | None:
+    if isinstance(limits, GpuCeilings):
+        return gpu_bounds.bound(case, dtype, limits)
+    return bound(case, dtype.itemsize, limits)
 
 
 @contextmanager
@@ -102,14 +115,15 @@ def _list(ink: Ink, cases: list[Case]) -> Iterable[Text]:
     return ink.table(rows, right=[False, False])
 
 
-def _machine(ink: Ink, options: Options, limits: Ceilings) -> Iterable[Text]:
+def _machine(ink: Ink, options: Options, limits: Ceilings | GpuCeilings) -> Iterable[Text]:
     """The machine, and what it can do at most."""
+    if isinstance(limits, GpuCeilings):
+        yield from _gpu(ink, limits)
+        return
     facts = machine()
     level = f", {limits.level}" if limits.level else ""
-    dtype = str(options.dtype).removeprefix("torch.")
-    yield from ink.prose(
-        f"{facts['processor']} · {options.threads} threads{level} · {dtype} · torch {facts['torch']}", "bold", ""
-    )
+    with_what = f"{options.threads} threads{level} · {_named(options.dtype)} · torch {facts['torch']}"
+    yield from ink.prose(f"{facts['processor']} · {with_what}", "bold", "")
     ceilings = [f"matmul {limits.matmul / 1e9:.0f} GFLOP/s", f"copy {limits.copy / 1e9:.1f} GB/s"]
     if limits.multiply_adds is not None and limits.divisions is not None:
         ceilings.insert(1, f"multiply-adds {limits.multiply_adds / 1e9:.1f}·10⁹/s")
@@ -117,7 +131,17 @@ def _machine(ink: Ink, options: Options, limits: Ceilings) -> Iterable[Text]:
     yield from ink.prose("at most: " + " · ".join(ceilings), "dim", "")
 
 
-def _case(ink: Ink, result: Result, limit: Bound | None) -> Iterable[Text]:
+def _gpu(ink: Ink, limits: GpuCeilings) -> Iterable[Text]:
+    facts = gpu.facts()
+    with_what = f"torch {torch.__version__} · CUDA {facts['cuda']} · Triton {facts['triton']}"
+    yield from ink.prose(f"{facts['gpu']} · {facts['multiprocessors']} multiprocessors · {with_what}", "bold", "")
+    matmuls = f"matmul {limits.matmul / 1e12:.1f} TFLOP/s, in bfloat16 {limits.matmul_bfloat16 / 1e12:.0f}"
+    rates = {"multiply-adds": limits.multiply_adds, "reciprocals": limits.reciprocals, "tanh": limits.tanhs}
+    told = [f"{name} {rate / 1e12:.3g}·10¹²/s" for name, rate in rates.items() if rate is not None]
+    yield from ink.prose("at most: " + " · ".join([matmuls, *told, f"copy {limits.copy / 1e12:.2f} TB/s"]), "dim", "")
+
+
+def _case(ink: Ink, result: Result, limit: Bound | GpuBound | None) -> Iterable[Text]:
     """One case: its times, or what disagreed, and why others are missing."""
     yield ink.line()
     yield ink.line(ink.text(result.case.name, "bold"), "  ", ink.text(WORKS[result.case.work], "dim"))
@@ -132,7 +156,7 @@ def _case(ink: Ink, result: Result, limit: Bound | None) -> Iterable[Text]:
         yield from ink.prose(f"{name}: {what}", "dim", "- ")
 
 
-def _times(ink: Ink, result: Result, limit: Bound | None) -> Iterator[list[Text]]:
+def _times(ink: Ink, result: Result, limit: Bound | GpuBound | None) -> Iterator[list[Text]]:
     """A row for each contender, the fastest first."""
     last = "memory" if result.memory else "of bound"
     heads = ("", "median", "quartiles", "runs", "10⁹/s", "× best", last)
@@ -146,11 +170,15 @@ def _times(ink: Ink, result: Result, limit: Bound | None) -> Iterator[list[Text]
             _duration(times.median),
             f"{low * unit:.4g} – {high * unit:.4g}",
             str(len(times.seconds)),
-            f"{result.case.terms / times.median / 1e9:.3g}",
+            _rate(result.case.terms / times.median / 1e9),
             _short(ratio),
             f"{result.memory[name] / 1e6:.1f} MB" if name in result.memory else _short(share) + " %" * (share is not None),
         )
         yield [ink.text(name), ink.text(cells[0], "bold"), *(ink.text(cell) for cell in cells[1:])]
+
+
+def _rate(billions: float) -> str:
+    return f"{billions:.3g}" if billions < 1000 else f"{billions:.0f}"
 
 
 def _duration(seconds: float) -> str:
@@ -161,14 +189,19 @@ def _short(number: float | None) -> str:
     return "" if number is None else f"{number:.{2 if number < 1 else 1 if number < 100 else 0}f}"
 
 
-def _told(ink: Ink, result: Result, limit: Bound | None) -> Iterable[Text]:
+def _told(ink: Ink, result: Result, limit: Bound | GpuBound | None) -> Iterable[Text]:
     """The comparison in a sentence, and what bounds the case."""
     best, ours = result.fastest(ours=False), result.fastest(ours=True)
     if best is not None and ours is not None:
         ratio = result.ratio(ours) or 0.0
         speed = f"is {ratio:.1f} times as fast as" if ratio >= 1 else f"takes {1 / ratio:.2f} times as long as"
-        yield from ink.prose(f"{ours} {speed} {best}, the fastest other.", lead="  ")
-    if limit is not None:
+        told = f"{ours} {speed} {best}, the fastest other."
+        if result.case.work == "summary" and result.kind == "cuda":
+            told = f"{ours}: {1 / ratio:.2f} × the fused forward pass."
+        yield from ink.prose(told, lead="  ")
+    if isinstance(limit, GpuBound):
+        yield from _told_of_gpu(ink, limit, (ours, result.times[ours].median) if ours else None)
+    elif limit is not None:
         told = f"bound: {_duration(limit.seconds)} of {limit.applies}"
         if limit.applies == "multiply-adds":
             told += f" ({_duration(limit.with_sums)} with sums, divisions beside them {_duration(limit.division)})"
@@ -177,18 +210,32 @@ def _told(ink: Ink, result: Result, limit: Bound | None) -> Iterable[Text]:
         yield from ink.prose(f"compared: {result.compared}", "dim")
 
 
-def _numbers(options: Options, limits: Ceilings, found: list[tuple[Result, Bound | None]]) -> str:
+def _told_of_gpu(ink: Ink, limit: GpuBound, ours: tuple[str, float] | None) -> Iterable[Text]:
+    """What bounds the case, and whether it was faster than one tanh of the hardware a term would allow."""
+    beside = "" if limit.reciprocals is None else f" (reciprocals beside them {_duration(limit.reciprocals)})"
+    yield from ink.prose(f"bound: {_duration(limit.seconds)} of {limit.applies}{beside}", "dim")
+    if limit.tanhs is not None:
+        share = f"; {ours[0]} takes {_short(100 * ours[1] / limit.tanhs)} % of that" if ours else ""
+        yield from ink.prose(f"one float32 tanh of the hardware a term would take {_duration(limit.tanhs)}{share}", "dim")
+
+
+def _numbers(options: Options, limits: Ceilings | GpuCeilings, found: list[tuple[Result, Bound | GpuBound | None]]) -> str:
     """Everything as JSON: seconds, bytes, operations a second."""
     told = {
-        "machine": machine() | {"threads": options.threads},
-        "dtype": str(options.dtype).removeprefix("torch."),
+        "machine": machine() | {"threads": options.threads} | (gpu.facts() if isinstance(limits, GpuCeilings) else {}),
+        "device": str(options.device),
+        "dtype": ", ".join(dict.fromkeys(_named(options.dtype_of(result.case)) for result, _ in found)),
         "ceilings": asdict(limits),
-        "cases": [_of_case(result, limit) for result, limit in found],
+        "cases": [_of_case(result, limit) | {"dtype": _named(options.dtype_of(result.case))} for result, limit in found],
     }
     return json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False)
 
 
-def _of_case(result: Result, limit: Bound | None) -> dict[str, Any]:
+def _named(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _of_case(result: Result, limit: Bound | GpuBound | None) -> dict[str, Any]:
     times = {
         name: {
             "median": times.median,

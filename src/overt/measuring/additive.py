@@ -10,12 +10,17 @@ from overt.measuring.contender import GRADIENTS, Contender, Results, Run, Unable
 
 # How many tensors of B · Q · K · D numbers the eager code holds at once, forward alone and with its backward pass.
 _HELD, _HELD_BACKWARD = 2, 4
-_BLOCK = 1 << 24  # terms that a block of rows has at most
+_BLOCK, _GPU_BLOCK = 1 << 24, 1 << 28  # terms that a block of rows has at most
 
 
 def native() -> Contender:
     """overt's native kernels."""
     return Contender("overt native", lambda inputs: _ours(inputs, "native"), ours=True)
+
+
+def triton() -> Contender:
+    """overt's kernels for GPUs."""
+    return Contender("overt triton", lambda inputs: _ours(inputs, "triton"), ours=True)
 
 
 def blocked() -> Contender:
@@ -83,7 +88,8 @@ def _eager(inputs: Inputs) -> tuple[Run, str]:
     if short is None:
         return differentiated(textbook, inputs.tensors), ""
     batch, _, features = inputs.query.shape
-    rows = max(1, _BLOCK // (batch * inputs.key.shape[-2] * features))
+    terms = _GPU_BLOCK if inputs.query.is_cuda else _BLOCK
+    rows = max(1, terms // (batch * inputs.key.shape[-2] * features))
     return in_blocks(inputs, rows), f"in blocks of {rows} rows: {short}"
 
 

@@ -1,6 +1,6 @@
 """What is measured: a kind of work, its shape, and the numbers that it is done on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import torch
@@ -31,6 +31,7 @@ class Case:
     keys: int
     features: int
     quick: bool = False
+    dtype: torch.dtype | None = None  # None: the one that is asked for
 
     @classmethod
     def named(cls, name: str) -> "Case":
@@ -46,8 +47,9 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The work and the shape, as `--case` takes it."""
-        return f"{self.work}-{'x'.join(map(str, self.shape))}"
+        """The work, the shape, and the number type where it is the case's own, as `--case` takes it."""
+        told = f"{self.work}-{'x'.join(map(str, self.shape))}"
+        return told if self.dtype is None else f"{told}-{str(self.dtype).removeprefix('torch.')}"
 
     @property
     def terms(self) -> int:
@@ -77,20 +79,43 @@ CASES = [
     Case("memory", (1,), 16384, 16384, 128),
     Case("summary", (1, 8), 8192, 8192, 64),
 ]
+GPU_CASES = [
+    *(
+        Case(work, (8,), 2048, 2048, 128, quick=work == "additive", dtype=dtype)
+        for work in ("additive", "gradients")
+        for dtype in (torch.float32, torch.bfloat16)
+    ),
+    # Twice the length: what takes no memory a pair takes twice the memory.
+    Case("memory", (1,), 32768, 32768, 64, dtype=torch.float32),
+    Case("memory", (1,), 65536, 65536, 64, dtype=torch.float32),
+    Case("summary", (1, 16), 32768, 32768, 128, dtype=torch.bfloat16),
+]
 
 
-def chosen(names: list[str], quick: bool = False) -> list[Case]:
-    """The cases of these names, or whose names begin so; all of them, or the quick ones, where none is named.
+def offered(kind: str, dtype: torch.dtype | None = None) -> list[Case]:
+    """The cases of a kind of device. On a GPU each has a number type of its own, but where one is asked for.
+
+    >>> [case.name for case in offered("cuda", torch.float64) if case.work == "gradients"]
+    ['gradients-8x2048x2048x128-float64']
+    """
+    if kind == "cpu":
+        return CASES
+    return GPU_CASES if dtype is None else list(dict.fromkeys(replace(case, dtype=dtype) for case in GPU_CASES))
+
+
+def chosen(names: list[str], quick: bool = False, kind: str = "cpu", dtype: torch.dtype | None = None) -> list[Case]:
+    """The cases that are offered of these names, or whose names begin so; all, or the quick ones, where none is named.
 
     >>> [case.name for case in chosen(["memory", "summary"])]
     ['memory-1x16384x16384x128', 'summary-1x8x8192x8192x64']
     """
+    cases = offered(kind, dtype)
     for name in names:
-        if not any(case.name.startswith(name) for case in CASES):
-            listed = "".join(f"\n  {case.name}" for case in CASES)
+        if not any(case.name.startswith(name) for case in cases):
+            listed = "".join(f"\n  {case.name}" for case in cases)
             cure = f"pass one of these or its beginning:{listed}\nor leave --case out, to have all"
             raise InputError("a case has a name of the list", got=repr(name), cure=cure)
-    return [case for case in CASES if (not quick or case.quick or names) and (not names or case.name.startswith(tuple(names)))]
+    return [case for case in cases if (not quick or case.quick or names) and (not names or case.name.startswith(tuple(names)))]
 
 
 @dataclass(frozen=True)
@@ -109,16 +134,14 @@ class Inputs:
         return self.query, self.key, self.value, self.weight
 
 
-def drawn(case: Case, dtype: torch.dtype) -> Inputs:
-    """The inputs of a case: normal, the same at every call."""
+def drawn(case: Case, dtype: torch.dtype, device: torch.device | str = "cpu") -> Inputs:
+    """The inputs of a case: normal, the same at every call and on every device."""
     numbers = torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=numbers, dtype=dtype)
+        return torch.randn(shape, generator=numbers, dtype=dtype).to(device)
 
     query = normal(*case.batch, case.queries, case.features)
     key, value = (normal(*case.batch, case.keys, case.features) for _ in range(2))
     weight = normal(case.features) / case.features**0.5
-    return Inputs(
-        query, key, value, weight, torch.randn(query.shape, generator=numbers, dtype=dtype) if case.backward else None
-    )
+    return Inputs(query, key, value, weight, normal(*query.shape) if case.backward else None)

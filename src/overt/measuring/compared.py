@@ -11,7 +11,7 @@ from overt.measuring.cases import Case, Inputs
 from overt.measuring.contender import Results
 
 # The largest difference from the wanted numbers, relative to the largest of them: of results, of gradients.
-TOLERANCES = {torch.float32: (1e-5, 1e-4), torch.float64: (1e-12, 1e-10)}
+TOLERANCES = {torch.float32: (1e-5, 1e-4), torch.float64: (1e-12, 1e-10), torch.bfloat16: (2e-2, 5e-2)}
 
 _MOST_TERMS = 1 << 28  # computed for the comparison; more query rows than these allow are not compared
 _BLOCK_TERMS = 1 << 23
@@ -33,7 +33,7 @@ def wanted(case: Case, inputs: Inputs) -> Wanted:
     Where some rows are left out, the upstream gradient is zero but for the others, so that every gradient comes from them alone.
     """
     count = max(1, min(case.queries, _MOST_TERMS * case.queries // max(case.terms, 1)))
-    rows = torch.arange(count) * case.queries // count
+    rows = torch.arange(count, device=inputs.query.device) * case.queries // count
     exact = Inputs(*(tensor.double() for tensor in inputs.tensors), upstream=None)
     exact = dataclasses.replace(exact, query=exact.query[:, rows])
     upstream, upstream_rows = None, None

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from overt.measuring import gpu
 from overt.measuring.cases import Inputs
 
 # What a contender gives for an upstream gradient, or forward alone for None: its results by name.
@@ -49,7 +50,8 @@ def differentiated(attention: Attention, tensors: tuple[Tensor, ...]) -> Run:
 
 def too_much(inputs: Inputs, tensors: int) -> str | None:
     """Why so many tensors of B · Q · K · D numbers should not be held here, if they should not."""
-    needed, free = tensors * prod((*inputs.query.shape, inputs.key.shape[-2])) * inputs.query.itemsize, _free_memory()
+    needed = tensors * prod((*inputs.query.shape, inputs.key.shape[-2])) * inputs.query.itemsize
+    free = gpu.free_memory() if inputs.query.is_cuda else _free_memory()
     if free is None or needed <= _OF_FREE * free:
         return None
     return f"at once it would hold {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"

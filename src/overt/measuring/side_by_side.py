@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from overt.measuring import additive, compared, libraries, summaries
+from overt.measuring import additive, compared, gpu, libraries, summaries
 from overt.measuring.cases import Case, Inputs, drawn
 from overt.measuring.compared import Wanted, disagreement
 from overt.measuring.contender import Contender, Run, Unable
@@ -20,17 +20,34 @@ CONTENDERS: dict[str, list[Contender]] = {
     "summary": [summaries.native(), summaries.blocked(), summaries.yardstick()],
 }
 
+_GPU_ADDITIVE = [additive.triton(), additive.eager(), additive.compiled()]
+GPU_CONTENDERS: dict[str, list[Contender]] = {
+    "additive": _GPU_ADDITIVE,
+    "gradients": _GPU_ADDITIVE,
+    "memory": [additive.triton()],
+    "summary": [summaries.triton(), summaries.yardstick()],
+}
+
 Tell = Callable[[str], None]
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class Options:
-    """How every case is measured: at most so many runs of each contender, in about so many seconds a case."""
+    """How every case is measured: at most so many runs of each contender, in about so many seconds a case.
+
+    `dtype` is that of cases without one of their own.
+    """
 
     dtype: torch.dtype
     threads: int
     runs: int
     seconds: float
+    device: torch.device = _CPU
+
+    def dtype_of(self, case: Case) -> torch.dtype:
+        """The number type that the case is measured in."""
+        return case.dtype or self.dtype
 
 
 @dataclass
@@ -44,10 +61,11 @@ class Result:
     unable: dict[str, str] = field(default_factory=dict)
     wrong: dict[str, str] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)  # bytes above the inputs
+    kind: str = "cpu"  # of device
 
     def fastest(self, *, ours: bool) -> str | None:
         """The contender of least median, among overt's own or among the others."""
-        asked = {contender.name for contender in CONTENDERS[self.case.work] if contender.ours == ours}
+        asked = {contender.name for contender in _contenders(self.case.work, self.kind) if contender.ours == ours}
         return min(asked & set(self.times), key=lambda name: self.times[name].median, default=None)
 
     def ratio(self, name: str) -> float | None:
@@ -58,14 +76,15 @@ class Result:
 
 def measure(case: Case, options: Options, tell: Tell = lambda what: None) -> Result:
     """Compare everybody who can run the case, then time them in turns. `tell` hears what is being done."""
-    if case.work == "memory":
+    kind = options.device.type
+    if case.work == "memory" and kind == "cpu":
         return _memory(case, options, tell)
-    inputs = drawn(case, options.dtype)
+    inputs = drawn(case, options.dtype_of(case), options.device)
     tell("computing what is wanted")
     expected = summaries.wanted(inputs) if case.work == "summary" else compared.wanted(case, inputs)
-    result = Result(case, compared=expected.told)
+    result = Result(case, compared=expected.told, kind=kind)
     runs = {}
-    for contender in CONTENDERS[case.work]:
+    for contender in _contenders(case.work, kind):
         tell(f"comparing {contender.name}")
         run = _compare(contender, inputs, expected, result)
         if run is not None:
@@ -74,8 +93,14 @@ def measure(case: Case, options: Options, tell: Tell = lambda what: None) -> Res
         use_threads(options.threads)
         tell("timing")
         timed = {name: (lambda run=run: run(inputs.upstream)) for name, run in runs.items()}
-        result.times = in_turns(timed, options.runs, options.seconds)
+        if case.work == "memory":
+            result.memory = {name: gpu.peak(run) for name, run in timed.items()}
+        result.times = in_turns(timed, options.runs, options.seconds, kind)
     return result
+
+
+def _contenders(work: str, kind: str) -> list[Contender]:
+    return (CONTENDERS if kind == "cpu" else GPU_CONTENDERS)[work]
 
 
 def _compare(contender: Contender, inputs: Inputs, expected: Wanted, result: Result) -> Run | None:

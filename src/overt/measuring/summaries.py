@@ -24,6 +24,11 @@ def native() -> Contender:
     return Contender("overt native", lambda inputs: _ours(inputs, "native"), ours=True)
 
 
+def triton() -> Contender:
+    """overt's kernels for GPUs."""
+    return Contender("overt triton", lambda inputs: _ours(inputs, "triton"), ours=True)
+
+
 def blocked() -> Contender:
     """overt's path for anything, in pure PyTorch."""
     return Contender("overt blocked", lambda inputs: _ours(inputs, "blocked"), ours=True)
@@ -38,13 +43,14 @@ def wanted(inputs: Inputs) -> Wanted:
     """The statistics and the output in float64, from the weights themselves, of evenly spread heads: all, where they are not many."""
     heads, pairs = prod(inputs.query.shape[:-2]), inputs.query.shape[-2] * inputs.key.shape[-2]
     count = max(1, min(heads, _MOST_PAIRS // max(pairs, 1)))
-    chosen = torch.arange(count) * heads // count
+    device = inputs.query.device
+    chosen = torch.arange(count, device=device) * heads // count
 
     def of_chosen(tensor: Tensor, dims: int) -> Tensor:
         return tensor.flatten(0, -dims - 1)[chosen]
 
     query, key, value = (of_chosen(tensor, 2).double() for tensor in (inputs.query, inputs.key, inputs.value))
-    rows, keys = _edges(query.shape[-2]), _edges(key.shape[-2])
+    rows, keys = _edges(query.shape[-2]), _edges(key.shape[-2]).to(device)
     parts: list[Results] = []
     for start, stop in pairwise(rows.tolist()):
         scores = query[:, start:stop] @ key.mT / query.shape[-1] ** 0.5  # (heads, rows, K)
@@ -56,7 +62,9 @@ def wanted(inputs: Inputs) -> Wanted:
         found = {name: of_chosen(tensor, 1 if name in _VECTORS else 2) for name, tensor in results.items()}
         if "top_keys" not in found:
             return found
-        nearest = key[:, None].take_along_dim(found["top_keys"].long()[..., None], -2)  # (heads, Q, top, D)
+        # A key that is none is a disagreement, told like any other, and no crash.
+        there = found["top_keys"].long().clamp(0, key.shape[-2] - 1)
+        nearest = key[:, None].take_along_dim(there[..., None], -2)  # (heads, Q, top, D)
         scores = (query[..., None, :] * nearest).sum(-1) / query.shape[-1] ** 0.5  # (heads, Q, top)
         return found | {"top_keys": torch.exp(scores - joined["lse"][..., None])}
 
@@ -73,7 +81,7 @@ def _of_rows(scores: Tensor, value: Tensor, edges: Tensor) -> Results:
     """What the rows of one cell of the map add to each result, along the dimension of queries."""
     weights = scores.softmax(-1)  # (heads, rows, K)
     widths = edges.diff()
-    cell = torch.repeat_interleave(torch.arange(len(widths)), widths)  # (K,)
+    cell = torch.repeat_interleave(torch.arange(len(widths), device=edges.device), widths)  # (K,)
     total, largest = weights.sum(-2), weights.amax(-2)  # (heads, K)
     empty = total.new_zeros(len(total), len(widths))
     return {
