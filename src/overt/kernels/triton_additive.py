@@ -52,17 +52,12 @@ def forward(
             total = total * shrunk + tl.sum(weights, 1)
             if DROPOUT > 0:
                 weights *= kept(seed, DROPOUT, entry, rows[:, None], keys[None, :], sizes).to(number)
-            at = keys.to(tl.int64)[:, None] * value_strides[0] + columns.to(tl.int64)[None, :] * value_strides[1]
-            there = (keys < sizes[1])[:, None] & (columns < width)[None, :]
-            mixed = mixed * shrunk[:, None] + weighed(weights, some, tl.load(values + at, mask=there, other=0))
+            given = tile_of(values, value_strides, keys, sizes[1], columns, width)
+            mixed = mixed * shrunk[:, None] + weighed(weights, some, given)
             largest = now
     if sink is not None:
-        logit = tl.load(sink + place(places, SINK, entry)).to(number)
-        now = tl.maximum(largest, logit, propagate_nan=tl.PropagateNan.ALL)
-        base = tl.where(now == -float("inf"), 0, now)
-        shrunk = tl.exp(largest - base)
-        total = total * shrunk + tl.exp(logit - base)
-        mixed, largest = mixed * shrunk[:, None], now
+        largest, total, shrunk = with_sink(sink, places, entry, largest, total)
+        mixed = mixed * shrunk[:, None]
     none = total == 0
     first = entry.to(tl.int64) * sizes[0] + rows
     found = mixed / tl.where(none, 1, total)[:, None]
@@ -72,6 +67,23 @@ def forward(
     if tl.program_id(2) == 0:
         sums = tl.where(none, -float("inf"), largest + tl.log(tl.where(none, 1, total)))
         tl.store(lse + first, sums, mask=rows < sizes[0])
+
+
+@triton.jit
+def tile_of(tensor, strides, rows, count, columns, width):
+    """Some rows and columns of an entry's part of a tensor, 0 beyond its ends."""
+    at = rows.to(tl.int64)[:, None] * strides[0] + columns.to(tl.int64)[None, :] * strides[1]
+    return tl.load(tensor + at, mask=(rows < count)[:, None] & (columns < width)[None, :], other=0)
+
+
+@triton.jit
+def with_sink(sink, places, entry, largest, total):
+    """The largest logit and the sum with the sink among them, and what that makes of a weight."""
+    logit = tl.load(sink + place(places, SINK, entry)).to(total.dtype)
+    now = tl.maximum(largest, logit, propagate_nan=tl.PropagateNan.ALL)
+    base = tl.where(now == -float("inf"), 0, now)
+    shrunk = tl.exp(largest - base)
+    return now, total * shrunk + tl.exp(logit - base), shrunk
 
 
 @triton.jit
@@ -141,9 +153,8 @@ def gradients(
                 summed += tl.sum(slopes, 1)
                 spread(score, d_own, d_shares, slopes, places, entry, own, others, sizes, RATE, LEAK, OF_QUERIES)
             if not OF_QUERIES:
-                at = (first_row + rows)[:, None] * width + columns.to(tl.int64)[None, :]
-                there = (rows < sizes[0])[:, None] & (columns < width)[None, :]
-                found += weighed(weights, some, tl.load(upstream + at, mask=there, other=0))
+                asked = tile_of(upstream + first_row * width, (width, 1), rows, sizes[0], columns, width)
+                found += weighed(weights, some, asked)
     if OF_QUERIES:
         tl.store(d_scores + first_row + own, summed, mask=own < sizes[0])
     else:
@@ -182,14 +193,9 @@ def products(value, strides, upstream, rows, keys, sizes, width, WIDTH: tl.const
     number: tl.constexpr = upstream.dtype.element_ty
     total = tl.zeros((rows.shape[0], keys.shape[0]), number) if KEYS_LAST else tl.zeros((keys.shape[0], rows.shape[0]), number)
     for start in range(0, width, WIDTH):
-        columns = (start + tl.arange(0, WIDTH)).to(tl.int64)[None, :]
-        asked = tl.load(
-            upstream + rows.to(tl.int64)[:, None] * width + columns,
-            mask=(rows < sizes[0])[:, None] & (columns < width),
-            other=0,
-        )
-        at = keys.to(tl.int64)[:, None] * strides[0] + columns * strides[1]
-        given = tl.load(value + at, mask=(keys < sizes[1])[:, None] & (columns < width), other=0).to(number)
+        columns = start + tl.arange(0, WIDTH)
+        asked = tile_of(upstream, (width, 1), rows, sizes[0], columns, width)
+        given = tile_of(value, strides, keys, sizes[1], columns, width).to(number)
         first, last = (asked, given) if KEYS_LAST else (given, asked)
         total += tl.dot(first, tl.trans(last), input_precision="tf32x3" if number == tl.float32 else "ieee")
     return total

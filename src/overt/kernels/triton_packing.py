@@ -33,11 +33,6 @@ class Packed(NamedTuple):
     weight: Tensor  # (..., 8 G + 2): shares of the largest weight, their inverses, a constant, a factor
     ways: Tensor  # (G,) int32
 
-    @property
-    def groups(self) -> int:
-        """G."""
-        return self.ways.shape[0]
-
 
 def packed(query: Tensor, key: Tensor, weight: Tensor, activation: str, bare: bool = False) -> Packed:
     """Pack queries (..., Q, D) and keys (..., K, D) of any dtype for weights (..., D) of the computation's dtype."""
@@ -53,13 +48,12 @@ def packed(query: Tensor, key: Tensor, weight: Tensor, activation: str, bare: bo
     if rate and entries > 1:  # each query is divided by its own entry's weights
         own = query.expand(*torch.broadcast_shapes(query.shape[:-2], weight.shape[:-1]), *query.shape[-2:])
     shared = room, ways, middle, rate
-    pairs = [
+    pair = (
         _raised(own, *shared, SIGN=-1, OVER_SHARES=True, CLEAN=False),
         _raised(key, *shared, SIGN=1, OVER_SHARES=False, CLEAN=False),
-    ]
-    for tensor, sign in ((query, -1), (key, 1)):
-        pairs.append(_raised(tensor, *shared, SIGN=sign, OVER_SHARES=False, CLEAN=True) if bare else None)
-    return Packed(*pairs, room, ways)
+    )
+    bares = (_raised(each, *shared, SIGN=sign, OVER_SHARES=False, CLEAN=True) for each, sign in ((query, -1), (key, 1)))
+    return Packed(*pair, *(bares if bare else (None, None)), room, ways)
 
 
 def _limits(tensor: Tensor) -> tuple[Tensor, Tensor]:

@@ -45,16 +45,8 @@ def summary(found: Any, *inputs: Any) -> tuple[Tensor, ...]:
         room.zero_()
     if not (entries and queries):
         return tuple(found)
-    own = {"value": (value, 2), "bias": (bias, 1 if by_distance else 2), "sink": (sink, 0), "heat": (heat, 0)}
-    if weight is None:
-        own |= {"query": (query, 2), "key": (key, 2), "scale": (scale, 0)}
-        score = query, key, query.stride()[-2:], key.stride()[-2:], query.shape[-1], scale
-        kind = {"RATE": -1, "LEAK": 0.0, "SOFTCAP": softcap, "FEATURES": size(query.shape[-1], WIDEST)}
-    else:
-        pack = packed(query, key, weight.to(number), activation)
-        own |= {"query": (pack.query, 3), "key": (pack.key, 3), "weight": (pack.weight, 1)}
-        score = *pack, len(pack.ways)
-        kind = {"RATE": RATES[activation], "LEAK": LEAKS.get(activation, 0.0), "SOFTCAP": 0.0, "FEATURES": 0}
+    score, own, kind = _compared(query, key, weight, activation, scale, softcap, number)
+    own |= {"value": (value, 2), "bias": (bias, 1 if by_distance else 2), "sink": (sink, 0), "heat": (heat, 0)}
     places = table(batch, own, arrays, program)
     program, firsts, bounds = steps(program)
     kind |= {"STEPS": program, "FIRSTS": firsts, "BOUNDS": bounds, "BY_DISTANCE": by_distance}
@@ -65,6 +57,19 @@ def summary(found: Any, *inputs: Any) -> tuple[Tensor, ...]:
     if edges[0] is not None:
         found.map_mean.div_(edges[0].diff()[:, None] * edges[1].diff())
     return tuple(found)
+
+
+def _compared(
+    query: Tensor, key: Tensor, weight: Tensor | None, activation: str, scale: Tensor, softcap: float, number: torch.dtype
+) -> Any:
+    """What scores are made of, which tensors have a part for each entry, and what kernels are compiled for."""
+    if weight is None:
+        score = query, key, query.stride()[-2:], key.stride()[-2:], query.shape[-1], scale
+        kind = {"RATE": -1, "LEAK": 0.0, "SOFTCAP": softcap, "FEATURES": size(query.shape[-1], WIDEST)}
+        return score, {"query": (query, 2), "key": (key, 2), "scale": (scale, 0)}, kind
+    pack = packed(query, key, weight.to(number), activation)
+    kind = {"RATE": RATES[activation], "LEAK": LEAKS.get(activation, 0.0), "SOFTCAP": 0.0, "FEATURES": 0}
+    return (*pack, len(pack.ways)), {"query": (pack.query, 3), "key": (pack.key, 3), "weight": (pack.weight, 1)}, kind
 
 
 def _of_queries(found: Any, given: tuple[Any, ...], top: int, kind: dict[str, Any], entries: int) -> Tensor:

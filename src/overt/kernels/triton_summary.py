@@ -7,9 +7,9 @@ so that a weight is e^(score - lse), and gives what is said of keys: what each r
 import triton
 import triton.language as tl
 
-from overt.kernels.triton_additive import totals, weighed
+from overt.kernels.triton_additive import tile_of, totals, weighed, with_sink
 from overt.kernels.triton_additive_scores import INTERPRETED, additive_scores
-from overt.kernels.triton_tiles import KEY, QUERY, SCALE, SINK, VALUE, any_of, keys_of, place, rows_of, seen
+from overt.kernels.triton_tiles import KEY, QUERY, SCALE, VALUE, any_of, keys_of, place, rows_of, seen
 
 NONE = tl.constexpr(2**31 - 1)  # later than any key
 
@@ -52,15 +52,9 @@ def products(
     number: tl.constexpr = tl.float64 if first.dtype.element_ty == tl.float64 else tl.float32
     total = tl.zeros((firsts.shape[0], lasts.shape[0]), number)
     for start in range(0, features, FEATURES):
-        columns = (start + tl.arange(0, FEATURES)).to(tl.int64)[None, :]
-        a = tl.load(
-            first + firsts.to(tl.int64)[:, None] * first_strides[0] + columns * first_strides[1],
-            mask=(firsts < first_count)[:, None] & (columns < features), other=0,
-        )  # fmt: skip
-        b = tl.load(
-            last + lasts.to(tl.int64)[:, None] * last_strides[0] + columns * last_strides[1],
-            mask=(lasts < last_count)[:, None] & (columns < features), other=0,
-        )  # fmt: skip
+        columns = start + tl.arange(0, FEATURES)
+        a = tile_of(first, first_strides, firsts, first_count, columns, features)
+        b = tile_of(last, last_strides, lasts, last_count, columns, features)
         if INTERPRETED:  # its product knows no bfloat16
             a, b = a.to(number), b.to(number)
         total += tl.dot(a, tl.trans(b), input_precision="tf32x3" if first.dtype.element_ty == tl.float32 else "ieee")
@@ -90,29 +84,16 @@ def of_queries(
         if any_of(some):
             scores = pair_scores(score, RATE, LEAK, SOFTCAP, FEATURES, places, entry, rows, keys, sizes, True)
             scores, some = totals(scores, some, bias, heat, places, BY_DISTANCE, entry, rows[:, None], keys[None, :], sizes)
-            now = tl.maximum(largest, tl.max(scores, 1), propagate_nan=tl.PropagateNan.ALL)
-            base = tl.where(now == -float("inf"), 0, now)
-            below = tl.where(some, scores - base[:, None], 0)
-            weights = tl.where(some, tl.exp(below), 0)
-            gap = tl.where(total == 0, 0, largest - base)
-            shrunk = tl.exp(gap)
-            slope = shrunk * (slope + gap * total) + tl.sum(weights * below, 1)
-            total = total * shrunk + tl.sum(weights, 1)
+            weights, shrunk, now, total, slope = read(scores, some, largest, total, slope)
             if TOP > 0:
                 best, names = chosen(best, names, scores, some, keys)
             if WIDTH > 0:
-                at = keys.to(tl.int64)[:, None] * value_strides[0] + columns.to(tl.int64)[None, :] * value_strides[1]
-                there = (keys < sizes[1])[:, None] & (columns < width)[None, :]
-                rows_of_values = tl.load(value + place(places, VALUE, entry) + at, mask=there, other=0)
-                mixed = mixed * shrunk[:, None] + weighed(weights, some, rows_of_values)
+                given = tile_of(value + place(places, VALUE, entry), value_strides, keys, sizes[1], columns, width)
+                mixed = mixed * shrunk[:, None] + weighed(weights, some, given)
             largest = now
-    own, first, there = total, entry.to(tl.int64) * sizes[0] + rows, rows < sizes[0]
-    peak = largest
+    own, peak, first, there = total, largest, entry.to(tl.int64) * sizes[0] + rows, rows < sizes[0]
     if sink is not None:
-        logit = tl.load(sink + place(places, SINK, entry)).to(number)
-        peak = tl.maximum(largest, logit, propagate_nan=tl.PropagateNan.ALL)
-        base = tl.where(peak == -float("inf"), 0, peak)
-        total = total * tl.exp(largest - base) + tl.exp(logit - base)
+        peak, total, _ = with_sink(sink, places, entry, largest, total)
     none = total == 0
     sums = tl.where(none, -float("inf"), peak + tl.log(tl.where(none, 1, total)))
     if WIDTH > 0:
@@ -127,6 +108,19 @@ def of_queries(
         tl.store(alive + first, (own != 0).to(number), mask=there)
         if TOP > 0:
             ranked(best, names, sums, top_weights + first * top, top_keys + first * top, top, there)
+
+
+@triton.jit
+def read(scores, some, largest, total, slope):
+    """A tile's weights, what it makes of those before; then the largest score so far, and the sums of e^below and of e^below · below."""
+    now = tl.maximum(largest, tl.max(scores, 1), propagate_nan=tl.PropagateNan.ALL)
+    base = tl.where(now == -float("inf"), 0, now)
+    below = tl.where(some, scores - base[:, None], 0)
+    weights = tl.where(some, tl.exp(below), 0)
+    gap = tl.where(total == 0, 0, largest - base)
+    shrunk = tl.exp(gap)
+    slope = shrunk * (slope + gap * total) + tl.sum(weights * below, 1)
+    return weights, shrunk, now, total * shrunk + tl.sum(weights, 1), slope
 
 
 @triton.jit
@@ -186,20 +180,10 @@ def of_keys(
         sums, tops = tl.zeros((max(CELLS, 1),), number), tl.zeros((max(CELLS, 1),), number)
         for key_start in range(first_key, tl.where(begin < end, last_key, first_key), KEYS):
             keys = key_start + tl.arange(0, KEYS)
-            total, most = tl.zeros((KEYS,), number), tl.zeros((KEYS,), number)
-            for row_start in range(begin, end, ROWS):
-                rows = row_start + tl.arange(0, ROWS)
-                some = seen(mask, STEPS, FIRSTS, entry, rows[None, :], keys[:, None], sizes)
-                some = some & (rows < end)[None, :] & (keys < last_key)[:, None]
-                if any_of(some):
-                    scores = pair_scores(score, RATE, LEAK, SOFTCAP, FEATURES, places, entry, rows, keys, sizes, False)
-                    scores, some = totals(
-                        scores, some, bias, heat, places, BY_DISTANCE, entry, rows[None, :], keys[:, None], sizes
-                    )
-                    shift = tl.load(lse + entry.to(tl.int64) * sizes[0] + rows, mask=rows < sizes[0], other=0)
-                    weights = tl.where(some, tl.exp(scores - shift[None, :]), 0)
-                    total += tl.sum(weights, 1)
-                    most = tl.maximum(most, tl.max(weights, 1), propagate_nan=tl.PropagateNan.ALL)
+            known = score, mask, bias, heat, places, sizes, lse
+            total, most = gathered(
+                known, entry, begin, end, keys, last_key, RATE, LEAK, SOFTCAP, FEATURES, STEPS, FIRSTS, BY_DISTANCE, ROWS, KEYS
+            )
             tl.atomic_add(received + entry.to(tl.int64) * sizes[1] + keys, total, mask=keys < last_key, sem="relaxed")
             if CELLS > 0:
                 in_cell = pooled_in(key_edges, first_cell, own, wide, cells[1], keys)  # (KEYS, CELLS)
@@ -211,6 +195,29 @@ def of_keys(
             there = (own < wide) & (first_cell + own < cells[1])
             tl.store(map_sum + at, sums, mask=there)
             tl.store(map_max + at, tl.where(sums == sums, tops, sums), mask=there)
+
+
+@triton.jit
+def gathered(
+    known, entry, begin, end, keys, last_key, RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr,
+    STEPS: tl.constexpr, FIRSTS: tl.constexpr, BY_DISTANCE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """The sum and the largest of the weights that each of these keys gets from some rows."""
+    score, mask, bias, heat, places, sizes, lse = known
+    number: tl.constexpr = lse.dtype.element_ty
+    total, most = tl.zeros((KEYS,), number), tl.zeros((KEYS,), number)
+    for row_start in range(begin, end, ROWS):
+        rows = row_start + tl.arange(0, ROWS)
+        some = seen(mask, STEPS, FIRSTS, entry, rows[None, :], keys[:, None], sizes)
+        some = some & (rows < end)[None, :] & (keys < last_key)[:, None]
+        if any_of(some):
+            scores = pair_scores(score, RATE, LEAK, SOFTCAP, FEATURES, places, entry, rows, keys, sizes, False)
+            scores, some = totals(scores, some, bias, heat, places, BY_DISTANCE, entry, rows[None, :], keys[:, None], sizes)
+            shift = tl.load(lse + entry.to(tl.int64) * sizes[0] + rows, mask=rows < sizes[0], other=0)
+            weights = tl.where(some, tl.exp(scores - shift[None, :]), 0)
+            total += tl.sum(weights, 1)
+            most = tl.maximum(most, tl.max(weights, 1), propagate_nan=tl.PropagateNan.ALL)
+    return total, most
 
 
 @triton.jit
