@@ -1,11 +1,11 @@
 """What the kernels for GPUs take of one, without one: each is compiled for it here, and its machine code is read.
 
-    python benchmarks/gpu_resources.py [--capability 90]
+    python benchmarks/gpu_resources.py [--capability 90] [--all]
 
-For each kernel of a forward and a backward pass and of a summary at the shapes of `overt bench --device cuda`: registers a thread, bytes a
-thread that did not fit into registers, shared memory a program, and how many programs a multiprocessor holds at once. For the loop over
-groups of four features: the instructions that a thread issues for each term (one pair of tokens, one feature) on the usual way, on which
-four terms share a reciprocal. No time is measured.
+For each kernel of a forward and a backward pass and of a summary, with 128 features in float32 (summaries in bfloat16): registers a
+thread, bytes a thread that did not fit into registers, shared memory a program, and how many programs a multiprocessor holds.
+For the loop over groups of four features: the instructions that a thread issues for each term (one pair of tokens, one feature) on the
+usual way, on which four terms share a reciprocal. No time is measured.
 """
 
 import argparse
@@ -101,21 +101,55 @@ def usual_way(body: list[str]) -> collections.Counter:
     return total
 
 
-def compiled(capability: int) -> list[tuple[str, bytes, int]]:
-    """The kernels of the passes that `overt bench --device cuda` times."""
-    compiler = Compiler(capability)
-    driver.set_active(compiler)
-    x = torch.zeros(1, LENGTH, FEATURES)
-    weight = torch.ones(FEATURES)
-    given = native_ops.Given(x, x, x, weight, "tanh", [1], [], [], None, False, None, None, 0.0, None)
+def passes(dtype: torch.dtype, activation: str, **options) -> None:
+    """Ask for the kernels of a forward and a backward pass."""
+    x = torch.zeros(1, 2, LENGTH, FEATURES, dtype=dtype)
+    call = Call.of(x, x, x, overt.Additive(torch.ones(FEATURES, dtype=dtype), activation), **options)
+    weight, bias, heat = native_call.heated(call, call.score.weight.to(call.dtype), native_call.bias_of(call))
+    by_distance, seed = isinstance(call.bias, overt.ALiBi), torch.zeros((), dtype=torch.int64)
+    inputs = (
+        x,
+        x,
+        x,
+        weight,
+        activation,
+        list(call.batch),
+        *native_call.mask_of(call),
+        bias,
+        by_distance,
+        call.normalizer.sink,
+        heat,
+    )
+    given = native_ops.Given(*inputs, call.dropout, seed if call.dropout else None)
     output, lse = triton_ops.additive(*given)
-    triton_ops.additive_gradients(*given, output, lse, output, False)
-    half = x.bfloat16()
-    call = Call.of(half, half, half[..., :0], overt.Dot())
+    triton_ops.additive_gradients(*given, output, lse, output, bias is not None)
+
+
+def summaries(dtype: torch.dtype, score, **options) -> None:
+    """Ask for the kernels of a summary."""
+    x = torch.zeros(1, 2, LENGTH, FEATURES, dtype=dtype)
+    call = Call.of(x, x, x if options else x[..., :0], score, **options)
     edges = (torch.arange(0, LENGTH + 1, 32),) * 2
     masks = native_call.mask_of(call)
-    inputs = (*native_summary._compared(call), [1], *masks, None, False, None, None, 8, *edges)
+    inputs = (*native_summary._compared(call), list(call.batch), *masks, None, False, None, None, 8, *edges)
     triton_summarize.summary(native_summary._outputs(*inputs), *inputs)
+
+
+def compiled(capability: int, everything: bool) -> list[tuple[str, bytes, int]]:
+    """The kernels of the passes that `overt bench --device cuda` times; with `everything` those of every other kind of call, too."""
+    compiler = Compiler(capability)
+    driver.set_active(compiler)
+    passes(torch.float32, "tanh")
+    summaries(torch.bfloat16, overt.Dot())
+    if everything:
+        pairs = overt.Dense(torch.ones(LENGTH, LENGTH, dtype=torch.bool)) | ~overt.Documents(
+            torch.zeros(LENGTH, dtype=torch.int64)
+        )
+        sink = overt.Softmax(1.5, torch.zeros(2))
+        passes(torch.bfloat16, "leaky_relu", mask=overt.Causal(), bias=overt.ALiBi(torch.ones(2)), normalizer=sink, dropout=0.1)
+        passes(torch.float16, "sigmoid", mask=pairs, bias=torch.zeros(LENGTH, LENGTH))
+        summaries(torch.float32, overt.Additive(torch.ones(FEATURES)), mask=pairs & overt.Causal())
+        summaries(torch.float32, overt.Dot(softcap=30.0), mask=overt.Causal())
     return compiler.kept
 
 
@@ -123,21 +157,23 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--capability", type=int, default=90, help="the GPU's compute capability, 80 or 90")
-    capability = parser.parse_args().capability
+    parser.add_argument("--all", action="store_true", help="kernels of every kind of call, not only those that are timed")
+    asked = parser.parse_args()
+    capability = asked.capability
     console = Console(width=132)
     table = Table(box=None, title=f"compute capability {capability}, Triton {triton.__version__}")
     for head in ("kernel", "registers", "spilled", "shared", "programs", "instructions a term", "of them"):
         table.add_column(head, justify="left" if head in ("kernel", "of them") else "right")
     warps = {"forward": triton_ops.FORWARD, "gradients": triton_ops.BACKWARD, "of_queries": triton_summarize.QUERIES}
-    warps["of_keys"] = triton_summarize.KEYS
-    for name, binary, shared in compiled(capability):
+    warps |= {"of_keys": triton_summarize.KEYS} | dict.fromkeys(("bias_gradient", "distance_gradient"), triton_ops.BACKWARD)
+    for name, binary, shared in compiled(capability, asked.all):
         registers, spilled, code = read(binary)
         threads = 32 * warps.get(name, {"warps": 4})["warps"]
         programs = min(REGISTERS // (registers * threads), SHARED // max(shared + 1024, 1), 2048 // threads)
         rows = [("", "")]
         if name in ("forward", "gradients"):
             ways = [way for way in map(usual_way, loops(code)) if way["MUFU.RCP"]]
-            rows = [_per_term(way) for way in ways]
+            rows = [_per_term(way) for way in ways] or rows
         numbers = f"{registers}", f"{spilled} B", f"{shared / 1024:.0f} KiB", f"{programs}"
         for place, (rate, operations) in enumerate(rows):
             table.add_row(*((name, *numbers) if place == 0 else ("",) * 5), rate, operations)

@@ -17,11 +17,13 @@ def test_all_kernels_compile_and_four_terms_share_a_reciprocal(capability, tmp_p
     # Compiled anew, not taken from the compiler's cache of an earlier run; and not interpreted, whatever the run around is.
     surroundings = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     surroundings["TRITON_CACHE_DIR"] = str(tmp_path)
-    command = [sys.executable, str(SCRIPT), "--capability", str(capability)]
+    command = [sys.executable, str(SCRIPT), "--all", "--capability", str(capability)]
     done = subprocess.run(command, capture_output=True, text=True, env=surroundings)
     assert done.returncode == 0, done.stderr
     rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
-    assert {"_weigh", "_raise", "forward", "gradients", "of_queries", "of_keys"} <= set(rows)
+    assert {"_weigh", "_raise", "forward", "gradients", "bias_gradient", "distance_gradient", "of_queries", "of_keys"} <= set(
+        rows
+    )
     told = re.search(r"forward +(\d+) +(\d+) B +(\d+) KiB +(\d+) +([\d.]+) +(.*)", done.stdout)
     assert told is not None
     assert "MUFU.RCP 0.25" in done.stdout

@@ -102,9 +102,12 @@ def held(y):
 @triton.jit
 def reciprocal(x):
     """1 / x. The approximate instruction is right to one unit in the last place, and its subnormals are 0."""
+    # One return: Triton compiles what follows a branch that returns, too.
     if INTERPRETED or x.dtype == tl.float64:
-        return 1 / x
-    return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
+        found = 1 / x
+    else:
+        found = tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
+    return found
 
 
 @triton.jit

@@ -32,6 +32,8 @@ def other_place(call: Call) -> str | None:
         return "the tensors are on several devices"
     if importlib.util.find_spec("triton") is None:
         return "triton is not installed: pip install triton"
+    if not INTERPRETED and call.query.dtype == torch.float64:
+        return "the kernels for GPUs compute float32, float16 and bfloat16"
     if not INTERPRETED and (torch.version.hip is not None or torch.cuda.get_device_capability(device) < _LEAST):
         return "the kernels are for NVIDIA's GPUs of compute capability 8.0 and later"
     return native_call.other_dtype(call)

@@ -117,7 +117,13 @@ def _weigh(
     cost = tl.zeros((GROUPS, 4), weight.dtype.element_ty)  # log2 of the largest inverse
     for entry in range(entries):
         own = tl.load(weight + entry * features + feature, mask=real, other=0)
-        cost = tl.maximum(cost, _share(own, room + entry * (8 * groups + 2), feature, real, there, features, groups, RATE))
+        record = room + entry * (8 * groups + 2)
+        if RATE == 0:
+            tl.store(record + feature, own, mask=there)
+            tl.store(record + 8 * groups, 0)
+            tl.store(record + 8 * groups + 1, 1)
+        else:
+            cost = tl.maximum(cost, _share(own, record, feature, real, there, features, groups, RATE))
     if RATE > 0:
         low = tl.load(q_low + feature, mask=real, other=0).to(cost.dtype) * RATE
         high = tl.load(q_high + feature, mask=real, other=0).to(cost.dtype) * RATE
@@ -138,11 +144,6 @@ def _weigh(
 def _share(own, record, feature, real, there, features, groups, RATE: tl.constexpr):
     """Write one entry's record; gives log2 of the inverses."""
     total = tl.sum(tl.sum(own.to(tl.float64), 1), 0)
-    if RATE == 0:
-        tl.store(record + feature, own, mask=there)
-        tl.store(record + 8 * groups, 0)
-        tl.store(record + 8 * groups + 1, 1)
-        return tl.zeros_like(own)
     # As shares of the largest no y is below 1. Weights as good as 0 count by turns as a little more and a little less, so that what
     # the cap makes of many adds up to nothing. Weights that are not finite stay as they are, and make every group plain.
     LEAST: tl.constexpr = 2.0**-100 if own.dtype == tl.float64 else 2.0**-33

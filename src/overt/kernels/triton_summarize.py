@@ -13,9 +13,10 @@ from overt.kernels.triton_packing import LEAKS, RATES, packed
 
 KERNELS: Any = triton_summary  # what Triton compiles has no signature that a checker could read
 
-QUERIES = {"rows": 128, "keys": 64, "warps": 8}
+# The sizes of tiles, and the warps of a program. Tiles of what is multiplied are LINE bytes wide, and WIDEST features of values are held.
+QUERIES = {"rows": 128, "warps": 8}
 KEYS = {"rows": 64, "keys": 128, "warps": 8}
-WIDEST = 128  # features that are multiplied at once
+LINE, WIDEST = 128, 128
 
 
 @on_its_device
@@ -65,7 +66,7 @@ def _compared(
     """What scores are made of, which tensors have a part for each entry, and what kernels are compiled for."""
     if weight is None:
         score = query, key, query.stride()[-2:], key.stride()[-2:], query.shape[-1], scale
-        kind = {"RATE": -1, "LEAK": 0.0, "SOFTCAP": softcap, "FEATURES": size(query.shape[-1], WIDEST)}
+        kind = {"RATE": -1, "LEAK": 0.0, "SOFTCAP": softcap, "FEATURES": size(query.shape[-1], LINE // query.itemsize)}
         return score, {"query": (query, 2), "key": (key, 2), "scale": (scale, 0)}, kind
     pack = packed(query, key, weight.to(number), activation)
     kind = {"RATE": RATES[activation], "LEAK": LEAKS.get(activation, 0.0), "SOFTCAP": 0.0, "FEATURES": 0}
@@ -79,7 +80,7 @@ def _of_queries(found: Any, given: tuple[Any, ...], top: int, kind: dict[str, An
     rows, block = size(queries, QUERIES["rows"]), size(width, WIDEST) if width else 0
     KERNELS.of_queries[triton.cdiv(queries, rows), entries, triton.cdiv(width, block) if width else 1](
         *given, found.lse, found.entropy, alive, found.top_weights, found.top_keys, top, found.output, width, value.stride()[-2:], **kind,
-        ROWS=rows, KEYS=size(keys, QUERIES["keys"]), TOP=triton.next_power_of_2(top) if top else 0, WIDTH=block,
+        ROWS=rows, KEYS=size(keys, LINE // value.itemsize), TOP=triton.next_power_of_2(top) if top else 0, WIDTH=block,
         num_warps=QUERIES["warps"],
     )  # fmt: skip
     return alive

@@ -20,9 +20,12 @@ def pair_scores(
     KEYS_LAST: tl.constexpr,
 ):  # fmt: skip
     """The scores of a tile, (rows, keys) or else (keys, rows): additive, or with RATE = -1 dot products."""
+    # One return: Triton compiles what follows a branch that returns, too.
     if RATE >= 0:
-        return additive_scores(score, RATE, LEAK, places, entry, rows, keys, sizes, KEYS_LAST)
-    return dot_scores(score, SOFTCAP, FEATURES, places, entry, rows, keys, sizes, KEYS_LAST)
+        found = additive_scores(score, RATE, LEAK, places, entry, rows, keys, sizes, KEYS_LAST)
+    else:
+        found = dot_scores(score, SOFTCAP, FEATURES, places, entry, rows, keys, sizes, KEYS_LAST)
+    return found
 
 
 @triton.jit
