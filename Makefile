@@ -1,6 +1,7 @@
 # make demo      install, show what overt is for, write overt-demo.html and overt-demo.png here
 # make test      install with the tools, run the everyday tests
 # make test-all  all tests;  make lint, make types  the checks;  make clean  remove what these made
+# make test-gpu  the tests of the kernels for GPUs on an NVIDIA GPU, where torch is built for CUDA
 # make sanitize  the native core's own tests, with every address and every undefined operation watched
 #
 # Another interpreter: make PYTHON=/path/to/python test
@@ -13,7 +14,7 @@ SHAPED := tests/test_attend.py tests/test_laws.py tests/test_meaning.py tests/te
 # What the native core is compiled from; when any of it changes, overt is installed anew.
 NATIVE := CMakeLists.txt $(wildcard native/*)
 # The kernels for GPUs, in Triton's interpreter: their own tests, and those that they share with the native ones.
-TRITON_TESTS := tests/kernels/test_triton.py tests/kernels/test_native_attend.py tests/kernels/test_native_masks.py
+TRITON_TESTS := tests/kernels/test_triton.py tests/kernels/test_gpu.py tests/kernels/test_native_attend.py tests/kernels/test_native_masks.py
 NATIVE_TESTS := tests/kernels/test_native_numpy.py tests/kernels/test_native_module.py tests/kernels/test_native_summary.py
 # Nothing here asks a hub for a model: what a test or the demonstration reads comes with a package.
 export HF_HUB_OFFLINE = 1
@@ -24,7 +25,7 @@ export OMP_WAIT_POLICY = passive
 # Where the tests leave pictures of the page, for people to look at.
 export OVERT_PICTURES = $(CURDIR)/build/pictures
 
-.PHONY: demo test test-slow test-all sanitize lint types clean
+.PHONY: demo test test-slow test-all test-gpu sanitize lint types clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.has-all
@@ -43,6 +44,10 @@ test-slow: $(VENV)/.has-dev
 
 test-all: $(VENV)/.has-dev
 	$(PYTEST)
+
+test-gpu: $(VENV)/.has-dev
+	$(BIN)/python -c "import torch; assert torch.cuda.is_available(), 'torch sees no GPU here'"
+	$(BIN)/python -m pytest tests/kernels/test_gpu.py
 
 # The sanitizers come before all else that Python loads, and C++'s own library with them, whose exceptions they watch. What Python
 # keeps until it ends is no leak. Nothing is captured, so that a report is seen.

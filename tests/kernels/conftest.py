@@ -6,6 +6,7 @@ import sys
 from importlib.machinery import PathFinder
 
 import pytest
+import torch
 
 from overt.kernels import native
 
@@ -18,8 +19,8 @@ if "OVERT_NATIVE" in os.environ:
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 LEVELS = ["interpreted"] if INTERPRETED else native.module().levels()
-# Triton reads its environment when it is imported: its kernels are tested by a run of their own, see the Makefile.
-collect_ignore = [] if INTERPRETED else ["test_triton.py"]
+# Triton reads its environment when it is imported: its kernels are tested by runs of their own, see the Makefile.
+collect_ignore = [] if INTERPRETED else ["test_triton.py", *([] if torch.cuda.is_available() else ["test_gpu.py"])]
 
 
 @pytest.fixture(params=LEVELS)

@@ -1,0 +1,185 @@
+"""The kernels for GPUs in float32, float16 and bfloat16, beside float64 on the processor: on a GPU where there is one, else interpreted.
+
+`make test-gpu` runs these alone, on the GPU. Output, every gradient and every statistic, within the tolerances of each dtype.
+"""
+
+import pytest
+import torch
+
+import overt
+from compare import GRADIENT, OUTPUT, close
+from many_masks import MASKS
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+ACTIVATIONS = ["tanh", "sigmoid", "relu", "leaky_relu"]
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.fixture(autouse=True)
+def poisoned():
+    """Memory that nothing has been written to holds NaN."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def drawn(*shapes):
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+
+
+def moved(held, dtype, device):
+    """Every floating tensor of options in a dtype, all on a device."""
+    if isinstance(held, torch.Tensor):
+        return held.to(device, dtype) if held.is_floating_point() else held.to(device)
+    if isinstance(held, dict):
+        return {name: moved(each, dtype, device) for name, each in held.items()}
+    if hasattr(held, "__dataclass_fields__"):
+        kept = {name: moved(getattr(held, name), dtype, device) for name in held.__dataclass_fields__}
+        return type(held)(**kept)
+    return held
+
+
+def attended(tensors, score, options, path):
+    """Output and gradients of query, key, value, weight and a bias tensor."""
+    leaves = {name: tensor.clone().requires_grad_() for name, tensor in zip(("query", "key", "value"), tensors, strict=True)}
+    leaves["weight"] = score.weight.clone().requires_grad_()
+    if isinstance(options.get("bias"), torch.Tensor):
+        options = options | {"bias": options["bias"].clone().requires_grad_()}
+        leaves["bias"] = options["bias"]
+    held = overt.Additive(leaves["weight"], score.activation)
+    with overt.path(path):
+        output = overt.attend(leaves["query"], leaves["key"], leaves["value"], score=held, **options)
+    upstream = torch.linspace(-1, 1, output.numel(), dtype=torch.float64).reshape(output.shape).to(output)
+    found = torch.autograd.grad(output, list(leaves.values()), upstream)
+    return {"output": output.detach()} | dict(zip(leaves, found, strict=True))
+
+
+def against_float64(tensors, dtype, activation="tanh", weight=None, **options):
+    """Compare with the blocks in float64, of inputs that are rounded to the dtype first."""
+    features = tensors[0].shape[-1]
+    score = overt.Additive(torch.linspace(-1, 1, features).double() if weight is None else weight, activation)
+    rounded, held = [tensor.to(dtype) for tensor in tensors], moved(score, dtype, "cpu")
+    options = moved(options, dtype, "cpu")
+    own = moved(dict(enumerate(rounded)), dtype, DEVICE)
+    found = attended(list(own.values()), moved(held, dtype, DEVICE), moved(options, dtype, DEVICE), "triton")
+    wide = [tensor.double() for tensor in rounded]
+    wanted = attended(wide, moved(held, torch.float64, "cpu"), moved(options, torch.float64, "cpu"), "blocked")
+    for name, number in wanted.items():
+        close(found[name].double().cpu(), number, (OUTPUT if name == "output" else GRADIENT)[dtype], name)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_every_activation_in_every_dtype(activation, dtype):
+    against_float64(drawn((2, 33, 9), (2, 70, 9), (2, 70, 5)), dtype, activation)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 300), (63, 65), (129, 257), (257, 31)])
+def test_lengths_round_the_edges_of_blocks(queries, keys):
+    against_float64(drawn((queries, 6), (keys, 6), (keys, 3)), torch.float32)
+
+
+@pytest.mark.parametrize(("features", "width"), [(1, 1), (3, 130), (16, 17), (33, 64)])
+def test_widths_of_features_and_values(features, width):
+    against_float64(drawn((9, features), (40, features), (40, width)), torch.float32)
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_each_mask(name):
+    against_float64(drawn((2, 3, 37, 4), (2, 3, 70, 4), (2, 3, 70, 3)), torch.float32, mask=MASKS[name])
+
+
+BIASES = {
+    "a tensor": torch.linspace(-2, 2, 9 * 40).reshape(9, 40),
+    "a head's": torch.linspace(-2, 2, 3 * 40).reshape(3, 1, 40),
+    "a row's": torch.linspace(-2, 2, 2 * 9).reshape(2, 1, 9, 1),
+    "one number": torch.tensor(0.5),
+    "slopes": overt.ALiBi(torch.tensor([0.5, 0.1, 0.0])),
+    "a table": overt.RelativePosition(torch.linspace(-1, 1, 15).reshape(3, 5)),
+}
+
+
+@pytest.mark.parametrize("name", BIASES)
+def test_each_bias_and_its_gradient(name):
+    against_float64(drawn((2, 3, 9, 5), (2, 3, 40, 5), (2, 3, 40, 4)), torch.float32, bias=BIASES[name])
+
+
+@pytest.mark.parametrize("normalizer", [overt.Softmax(1.7), overt.Softmax(0.6, torch.tensor([0.4, -2.0, 30.0]))])
+def test_temperatures_and_sinks(normalizer):
+    against_float64(drawn((2, 3, 9, 5), (2, 3, 40, 5), (2, 3, 40, 4)), torch.float32, normalizer=normalizer)
+
+
+@pytest.mark.parametrize("shapes", [[(2, 6, 9, 4), (2, 2, 11, 4), (2, 2, 11, 4)], [(2, 1, 5, 4), (3, 7, 4), (2, 3, 7, 4)]])
+def test_grouped_heads_and_leading_dimensions_that_broadcast(shapes):
+    against_float64(drawn(*shapes), torch.float32)
+
+
+def test_each_head_may_have_its_own_weight():
+    weight = torch.linspace(-1, 1, 15).double().reshape(3, 5)
+    against_float64(drawn((2, 3, 9, 5), (2, 3, 11, 5), (2, 3, 11, 4)), torch.float32, weight=weight)
+
+
+@pytest.mark.parametrize("extreme", [(2.5, 2.5), (22.5, 22.5), (60.0, -58.0), (300.0, -299.0), (1e4, -1e4)], ids=str)
+@pytest.mark.parametrize("activation", ["tanh", "sigmoid"])
+def test_features_that_are_far_or_range_far(activation, extreme):
+    query, key, value = drawn((7, 5), (9, 5), (9, 4))
+    query, key = extreme[0] * (1 + 0.01 * query), extreme[1] * (1 + 0.01 * key)
+    query[3], key[2] = 0.3, -0.2  # ordinary ones beside them
+    against_float64([query, key, value], torch.float32, activation)
+
+
+@pytest.mark.parametrize("nasty", [NAN, INF, -INF])
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_a_masked_key_is_as_good_as_deleted_whatever_it_holds(activation, nasty):
+    query, key, value = drawn((33, 5), (70, 5), (70, 4))
+    key[50:], value[50:] = nasty, nasty
+    score = overt.Additive(torch.ones(5, device=DEVICE), activation)
+    leaves = [tensor.float().to(DEVICE).requires_grad_() for tensor in (query, key, value)]
+    clean = [tensor.detach()[: min(50, len(tensor))].clone().requires_grad_() for tensor in leaves]
+    with overt.path("triton"):
+        output = overt.attend(*leaves, score=score, mask=overt.Lengths(50))
+        wanted = overt.attend(*clean, score=score)
+    close(output.detach().cpu(), wanted.detach().cpu(), 1e-6, "output")
+    found, sought = (torch.autograd.grad(each.square().sum(), held) for each, held in ((output, leaves), (wanted, clean)))
+    for gradient, other in zip(found, sought, strict=True):
+        close(gradient[:50].cpu(), other.cpu(), 1e-5, "gradient")
+        assert (gradient[50:] == 0).all()
+
+
+def test_dropout_is_that_of_the_plain_formula_in_both_passes():
+    leaves = [tensor.float().to(DEVICE).requires_grad_() for tensor in drawn((2, 33, 4), (2, 40, 4), (2, 40, 3))]
+    found = []
+    for create_graph in (False, True):  # gradients that have derivatives are those of the plain formula
+        torch.manual_seed(3)
+        with overt.path("triton"):
+            output = overt.attend(*leaves, score=overt.Additive(torch.ones(4, device=DEVICE)), dropout=0.3)
+        found.append([output, *torch.autograd.grad(output.square().sum(), leaves, create_graph=create_graph)])
+    for own, other in zip(*found, strict=True):
+        close(own.detach().cpu(), other.detach().cpu(), 1e-5, "output or gradient")
+
+
+SUMMARIES = {
+    "dot": {"score": overt.Dot(softcap=2.0), "mask": overt.Causal(), "map_size": (3, 7), "top": 5},
+    "sink": {"normalizer": overt.Softmax(0.7, torch.tensor([0.3, -9.0])), "map_size": 11},
+    "additive": {"score": overt.Additive(torch.linspace(-1, 1, 8)), "bias": overt.ALiBi(torch.ones(2)), "map_size": 2},
+    "lengths": {"score": overt.Cosine(3.0), "mask": overt.Lengths(torch.tensor([[1], [20]])), "top": 40},
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_summaries(name, dtype):
+    tensors = [tensor.to(dtype) for tensor in drawn((2, 2, 140, 8), (2, 1, 145, 8), (2, 1, 145, 3))]
+    options = moved(SUMMARIES[name], dtype, "cpu")
+    (query, key, value), wide = (tensor.to(DEVICE) for tensor in tensors), [tensor.double() for tensor in tensors]
+    with overt.path("triton"):
+        found = overt.summarize(query, key, value=value, **moved(options, dtype, DEVICE))
+    with overt.path("blocked"):
+        wanted = overt.summarize(wide[0], wide[1], value=wide[2], **moved(options, torch.float64, "cpu"))
+    for part in ("lse", "entropy", "received", "top_weights", "map_mean", "map_max", "sink", "output"):
+        own, other = getattr(found, part), getattr(wanted, part)
+        assert (own is None) == (other is None), part
+        if own is not None:
+            close(own.double().cpu(), other, OUTPUT[dtype], part)

@@ -1,0 +1,44 @@
+"""Masks of every kind and combination, for two entries of three heads, Q queries and K keys."""
+
+import sys
+
+import torch
+
+import overt
+
+Q, K = 37, 70
+VISIBLE = torch.rand(K, generator=torch.Generator().manual_seed(1)) < 0.7
+PAIRS = torch.rand(2, 3, Q, K, generator=torch.Generator().manual_seed(2)) < 0.6
+IDS = torch.arange(K) // 9 - 1
+SHIFTS = torch.tensor([2, 40])
+
+MASKS = {
+    "causal": overt.Causal(),
+    "causal from the start": overt.Causal(offset=0),
+    "causal by entry": overt.Causal(offset=SHIFTS),
+    "window": overt.Window(5, 2),
+    "window without a past": overt.Window(0, None),
+    "window without an end": overt.Window(None, 3, offset=SHIFTS),
+    "everything": overt.Window(None, None),
+    "everything that has a number": overt.Window(sys.maxsize, sys.maxsize),
+    "everything by entry": overt.Window(sys.maxsize, sys.maxsize, offset=SHIFTS),
+    "nothing": overt.Window(-100, 0),
+    "length": overt.Lengths(40),
+    "lengths": overt.Lengths(torch.tensor([0, 65], dtype=torch.int32)),
+    "lengths of queries": overt.Lengths(torch.tensor([70, 64]), queries=torch.tensor([5, 37])),
+    "keys": overt.masks.Keys(VISIBLE),
+    "keys by entry": overt.masks.Keys(torch.stack([VISIBLE, ~VISIBLE])),
+    "documents": overt.Documents(IDS, query_ids=IDS[:Q]),
+    "documents by entry": overt.Documents(torch.stack([IDS, IDS.flip(0)]), query_ids=IDS[:Q].int()),
+    "pairs": overt.Dense(PAIRS),
+    "pairs for all": overt.Dense(PAIRS[0, 0]),
+    "rows": overt.Dense(PAIRS[..., :1]),
+    "keys by head": overt.Dense(PAIRS[:, :, :1]),
+    "transposed pairs": overt.Dense(torch.ones(K, Q).tril().bool().T),
+    "padded and causal": overt.Lengths(torch.tensor([30, 65])) & overt.Causal() & overt.Window(20, None),
+    "pairs and causal": overt.Dense(PAIRS) & overt.Causal() & overt.masks.Keys(VISIBLE),
+    "global tokens": overt.Window(3, 3) | overt.Lengths(2) | overt.Documents(IDS, query_ids=IDS[:Q]),
+    "not causal": ~overt.Causal(),
+    "neither": ~(overt.Causal() | overt.Dense(PAIRS)) & overt.Lengths(60),
+    "not a length": ~overt.Lengths(torch.tensor([0, 65])),
+}
