@@ -27,12 +27,14 @@ def test_it_looks_for_what_the_extras_bring():
 
 
 def test_it_shows_versions_paths_and_the_models_sums():
-    pytest.importorskip("torch")
+    torch = pytest.importorskip("torch")
     found = run()
     assert found.exit_code == 0
     lines = {line.split()[1]: line for line in found.stdout.splitlines() if line.startswith("✓")}
     assert np.__version__ in lines["numpy"]
     assert "blocked" in lines["paths"]
+    if not torch.cuda.is_available():
+        assert "-  triton               no GPU that torch sees" in found.stdout
     assert "as it must be" in lines["model.safetensors"]
 
 

@@ -104,6 +104,18 @@ def _torch() -> Iterator[Finding]:
     yield Finding("threads", None, f"{torch.get_num_threads()} for torch")
     yield Finding("devices", None, ", ".join(_devices()))
     yield Finding("paths", True, ", ".join(TABLE))
+    yield _triton()
+
+
+def _triton() -> Finding:
+    import torch
+
+    from overt.kernels.triton_call import missing
+
+    if not torch.cuda.is_available():
+        return Finding("triton", False, "no GPU that torch sees")
+    lacking = missing(torch.device("cuda"))
+    return Finding("triton", lacking is None, lacking or "additive attention and summaries on the GPU")
 
 
 def _devices() -> Iterator[str]:

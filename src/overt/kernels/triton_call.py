@@ -23,17 +23,21 @@ def summary_refusal(call: Call) -> str | None:
 
 def other_place(call: Call) -> str | None:
     """Why no kernel on a GPU runs where the call is."""
-    if exported := native_call.exported():
-        return exported
-    device = call.query.device
-    if not INTERPRETED and device.type != "cuda":
-        return "the tensors are on no GPU"
-    if any(held.device != device for held in native_call.held(call)):
+    if reason := native_call.exported() or missing(call.query.device):
+        return reason
+    if any(held.device != call.query.device for held in native_call.held(call)):
         return "the tensors are on several devices"
-    if importlib.util.find_spec("triton") is None:
-        return "triton is not installed: pip install triton"
     if not INTERPRETED and call.query.dtype == torch.float64:
         return "the kernels for GPUs compute float32, float16 and bfloat16"
+    return native_call.other_dtype(call)
+
+
+def missing(device: torch.device) -> str | None:
+    """What the kernels lack on this device; None where they run."""
+    if not INTERPRETED and device.type != "cuda":
+        return "the tensors are on no GPU"
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed: pip install triton"
     if not INTERPRETED and (torch.version.hip is not None or torch.cuda.get_device_capability(device) < _LEAST):
         return "the kernels are for NVIDIA's GPUs of compute capability 8.0 and later"
-    return native_call.other_dtype(call)
+    return None
