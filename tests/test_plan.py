@@ -98,7 +98,10 @@ def test_grouped_heads_take_the_fused_kernel_too():
 def test_a_path_can_be_forced_and_is_left_again():
     with overt.path("blocked"):
         plan = overt.plan(X, X, X)
-        assert (plan.path, plan.refused) == ("blocked", dict.fromkeys(["torch", "native"], "forbidden here by overt.path"))
+        assert (plan.path, plan.refused) == (
+            "blocked",
+            dict.fromkeys(["torch", "native", "triton"], "forbidden here by overt.path"),
+        )
     assert overt.plan(X, X, X).path == "torch"
 
 
@@ -143,7 +146,7 @@ def test_paths_are_left_after_an_error_and_kept_apart_between_threads():
 @pytest.mark.parametrize("names", [(), ("cuda",), ("torch", "nativ")])
 def test_an_unknown_path_is_refused_with_the_list(names):
     with (
-        pytest.raises(InputError, match=r"overt\.path takes one or more of the paths torch, native, blocked; got"),
+        pytest.raises(InputError, match=r"overt\.path takes one or more of the paths torch, native, triton, blocked; got"),
         overt.path(*names),
     ):
         pass
