@@ -31,13 +31,8 @@ class Launch:
         self.sizes = given.query.shape[-2], given.key.shape[-2]
         self.packed = packed(given.query, given.key, given.weight.to(self.number), given.activation, bare)
         own = {"query": (self.packed.query, 3), "key": (self.packed.key, 3), "weight": (self.packed.weight, 1)}
-        own |= {
-            "bare query": (self.packed.bare_query, 3),
-            "bare key": (self.packed.bare_key, 3),
-            "value": (given.value, 2),
-            "bias": (given.bias, 1 if given.by_distance else 2),
-        }
-        own |= {"sink": (given.sink, 0), "heat": (given.heat, 0)}
+        own |= {"bare query": (self.packed.bare_query, 3), "bare key": (self.packed.bare_key, 3), "value": (given.value, 2)}
+        own |= {"bias": (given.bias, 1 if given.by_distance else 2), "sink": (given.sink, 0), "heat": (given.heat, 0)}
         self.places = table(given.batch, own, given.arrays, given.program)
         self.score = *self.packed, len(self.packed.ways)
         self.mask = mask_of(given.arrays, given.program, self.places)
@@ -47,14 +42,9 @@ class Launch:
     def constants(self) -> dict[str, Any]:
         """What kernels are compiled for."""
         given, (program, firsts, bounds) = self.given, steps(self.given.program)
-        held = {
-            "STEPS": program,
-            "FIRSTS": firsts,
-            "BOUNDS": bounds,
-            "BY_DISTANCE": given.by_distance,
-            "DROPOUT": given.dropout,
-        }
-        return {"RATE": RATES[given.activation], "LEAK": LEAKS.get(given.activation, 0.0), "WIDTH": self.block, **held}
+        kind = {"RATE": RATES[given.activation], "LEAK": LEAKS.get(given.activation, 0.0), "WIDTH": self.block}
+        kind |= {"STEPS": program, "FIRSTS": firsts, "BOUNDS": bounds}
+        return kind | {"BY_DISTANCE": given.by_distance, "DROPOUT": given.dropout}
 
 
 @on_its_device

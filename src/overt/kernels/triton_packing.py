@@ -70,43 +70,19 @@ def _raised(tensor: Tensor, room: Tensor, ways: Tensor, middle: Tensor, rate: in
     if not pack.numel():
         return pack
     flat, own = tensor.detach().reshape(entries, rows, features), torch.arange(room[..., 0].numel(), device=room.device)
-    own = own.reshape(room.shape[:-1]).expand(tensor.shape[:-2]).reshape(-1) if how["OVER_SHARES"] and len(own) > 1 else own
+    many = bool(how["OVER_SHARES"]) and len(own) > 1  # weights: each query is divided by its own
+    own = own.reshape(room.shape[:-1]).expand(tensor.shape[:-2]).reshape(-1) if many else own
     grid = (triton.cdiv(rows, ROWS), entries)
     _raise[grid](
-        flat,
-        *flat.stride(),
-        pack,
-        room,
-        ways,
-        middle,
-        own,
-        rows,
-        features,
-        groups,
-        ROWS=ROWS,
-        RATE=rate,
-        MANY=len(own) > 1,
-        **how,
-    )
+        flat, *flat.stride(), pack, room, ways, middle, own, rows, features, groups, ROWS=ROWS, RATE=rate, MANY=many, **how
+    )  # fmt: skip
     return pack
 
 
 @triton.jit
 def _weigh(
-    weight,
-    q_low,
-    q_high,
-    k_low,
-    k_high,
-    room,
-    ways,
-    middle,
-    entries,
-    features,
-    groups,
-    GROUPS: tl.constexpr,
-    RATE: tl.constexpr,
-):
+    weight, q_low, q_high, k_low, k_high, room, ways, middle, entries, features, groups, GROUPS: tl.constexpr, RATE: tl.constexpr
+):  # fmt: skip
     """One program: shares, inverses, constant and factor of each entry's weights, and how each group of features is computed."""
     WIDE: tl.constexpr = weight.dtype.element_ty == tl.float64
     EXPONENT: tl.constexpr = 700.0 if WIDE else 87.0  # e^x and e^-x are numbers up to here

@@ -22,24 +22,8 @@ LINE, WIDEST = 128, 128
 @on_its_device
 def summary(found: Any, *inputs: Any) -> tuple[Tensor, ...]:
     """Fill the room that `native_summary` made for what is found."""
-    (
-        query,
-        key,
-        value,
-        weight,
-        activation,
-        scale,
-        softcap,
-        batch,
-        program,
-        arrays,
-        bias,
-        by_distance,
-        sink,
-        heat,
-        top,
-        *edges,
-    ) = inputs
+    query, key, value, weight, activation, scale, softcap, *rest = inputs
+    batch, program, arrays, bias, by_distance, sink, heat, top, *edges = rest
     number, entries, (queries, keys) = found.lse.dtype, math.prod(batch), (query.shape[-2], key.shape[-2])
     found.received.zero_()
     for room in (found.map_mean, found.map_max):
