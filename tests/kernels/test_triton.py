@@ -6,7 +6,7 @@ import torch
 
 import overt
 from compare import check, close
-from overt.kernels import native_masks, triton_launch, triton_packing
+from overt.kernels import triton_launch, triton_packing
 from overt.kernels.triton_additive_scores import CAPPED, PLAIN, SHARED
 
 assert triton_packing.triton.knobs.runtime.interpret, "these tests run with TRITON_INTERPRET=1"
@@ -216,7 +216,3 @@ def test_rows_of_nan_say_so():
     assert found.top_weights[2].isnan().all()
     assert found.map_max[2].isnan().all()
     assert found.received.isnan().all()
-
-
-def test_the_masks_steps_have_the_numbers_that_the_kernels_know():
-    assert (native_masks.RANGES, native_masks.DENSE, native_masks.DOCUMENTS) == (0, 1, 2)

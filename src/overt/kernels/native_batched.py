@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from overt.errors import InputError
-from overt.kernels.native_masks import DENSE, DOCUMENTS, RANGES
+from overt.kernels import native_masks
 
 # How many dimensions each tensor has of its own, after those of the batch.
 _OWN = {"query": 2, "key": 2, "value": 2, "weight": 1, "sink": 0, "heat": 0, "scale": 0, "output": 2, "lse": 1, "upstream": 2}
@@ -46,8 +46,7 @@ def _own_dimensions(given: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         elif name == "bias":
             yield name, 1 if given["by_distance"] else 2
         elif name == "arrays":
-            leaves = {RANGES: [1, 1], DENSE: [2], DOCUMENTS: [1, 1]}
-            yield name, [own for step in given["program"] for own in leaves.get(step, [])]
+            yield name, [own for step in given["program"] for own in native_masks.OWN.get(step, [])]
 
 
 def _led(tensor: Tensor, dim: int | None, own: int, leading: int) -> Tensor:

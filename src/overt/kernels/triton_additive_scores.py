@@ -6,11 +6,10 @@ four times. A sigmoid is the same with e^q e^k and without the 2. Features come 
 (groups, rows, 4). All of it holds for tiles of queries by keys and of keys by queries.
 """
 
-import os
-
 import triton
 import triton.language as tl
 
+from overt.kernels import native_ops
 from overt.kernels.triton_tiles import KEY, QUERY, WEIGHT, place
 
 # How a group of features is computed, by the range of its exponents over all queries and keys.
@@ -19,7 +18,7 @@ from overt.kernels.triton_tiles import KEY, QUERY, WEIGHT, place
 #   plain   each has an exponential of its own, since those of query or key leave the number type
 SHARED, CAPPED, PLAIN = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 CAP, WIDE_CAP = tl.constexpr(2.0**29), tl.constexpr(2.0**240)  # 1 / CAP is nothing beside 1: of float32, of float64
-INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
+INTERPRETED = tl.constexpr(native_ops.INTERPRETED)
 
 
 @triton.jit

@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from overt.kernels.native_masks import BOTH, DENSE, DOCUMENTS, EITHER, INVERSE, RANGES
+from overt.kernels.native_masks import BOTH, INVERSE, OWN, RANGES
 from overt.kernels.triton_tiles import COLUMNS
 
-_ARRAYS = {RANGES: 2, DENSE: 1, DOCUMENTS: 2}
 Leading = tuple[tuple[int, ...], tuple[int, ...]]  # sizes and strides of the dimensions that are the batch's
 
 
@@ -40,21 +39,21 @@ def table(batch: Sequence[int], own: dict[str, tuple[Tensor | None, int]], array
 def steps(program: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """A mask's program; for each step the number of its first array; and the first arrays of ranges that no pair seen is outside of.
 
+    >>> from overt.kernels.native_masks import DENSE
     >>> steps([RANGES, DENSE, BOTH])
     ((0, 1, 3), (0, 2, -1), (0,))
     """
     firsts, held, pending = [], 0, []
     for step in program:
-        firsts.append(held if step in _ARRAYS else -1)
-        if step in _ARRAYS:
+        firsts.append(held if step in OWN else -1)
+        if step in OWN:
             pending.append({held} if step == RANGES else set())
-            held += _ARRAYS[step]
+            held += len(OWN[step])
         elif step == INVERSE:
             pending[-1] = set()
         else:
             last, before = pending.pop(), pending.pop()
             pending.append(before | last if step == BOTH else before & last)
-    assert all(step in (*_ARRAYS, BOTH, EITHER, INVERSE) for step in program)
     return tuple(program), tuple(firsts), tuple(sorted(pending[0])) if pending else ()
 
 
@@ -79,8 +78,7 @@ def size(length: int, most: int, least: int = 16) -> int:
 
 def _own(program: Sequence[int]) -> list[int]:
     """How many dimensions of each array of a mask are its own."""
-    dimensions = {RANGES: [1, 1], DENSE: [2], DOCUMENTS: [1, 1]}
-    return [own for step in program for own in dimensions.get(step, [])]
+    return [own for step in program for own in OWN.get(step, [])]
 
 
 def _leading(tensor: Tensor | None, own: int) -> Leading | None:
