@@ -19,11 +19,8 @@ _FAR = 2**62  # further than any key: a window of sys.maxsize is added to places
 
 # What a program can say, by the numbers that the kernels know.
 RANGES, DENSE, DOCUMENTS, BOTH, EITHER, INVERSE = range(6)
-OWN = {
-    RANGES: [1, 1],
-    DENSE: [2],
-    DOCUMENTS: [1, 1],
-}  # of each leaf's arrays, how many dimensions come after those of the batch
+# Of each leaf's arrays, how many dimensions come after those of the batch.
+OWN = {RANGES: [1, 1], DENSE: [2], DOCUMENTS: [1, 1]}
 
 # What the first key of each row is at least, and the one after its last at most: tensors (..., Q) or (..., 1), or an int for all.
 Bounds = tuple[list[Tensor], list[int | Tensor]]
