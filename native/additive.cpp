@@ -92,29 +92,19 @@ class Forward {
         Running<T> all(partial.data + block * spans * Running<T>::room(inputs.width), inputs.width);
         for (Index span = 1; span < spans; span++) {
             Running<T> next(partial.data + (block * spans + span) * Running<T>::room(inputs.width), inputs.width);
-            for (int r = 0; r < rows; r++) {
-                T now = most(all.largest[r], next.largest[r]);
-                all.rescale(r, now);
-                next.rescale(r, now);
-                all.total[r] += next.total[r];
-                for (Index e = 0; e < all.wide; e++) all.output[r * all.wide + e] += next.output[r * all.wide + e];
-            }
+            for (int r = 0; r < rows; r++) all.join(r, next);
         }
         finish(entry, block, all);
     }
 
     void finish(Index entry, Index block, Running<T>& running) {
         for (int r = 0; r < size_of(block, ROWS, inputs.queries); r++) {
-            if (inputs.sink) {
-                T sink = static_cast<T>(inputs.sink[entry]);
-                running.rescale(r, most(sink, running.largest[r]));
-                if (sink != -__builtin_inf()) running.total[r] += exponential_of(sink - running.largest[r]);
-            }
+            if (inputs.sink) running.add_sink(r, static_cast<T>(inputs.sink[entry]));
             Index row = entry * inputs.queries + block * ROWS + r;
             T total = running.total[r];
             lse[row] = total == 0 ? -__builtin_inf() : running.largest[r] + static_cast<T>(__builtin_log(total));
             T over = total == 0 ? T(0) : 1 / total;
-            for (Index e = 0; e < inputs.width; e++) output[row * inputs.width + e] = running.output[r * running.wide + e] * over;
+            put_row(running.output + r * running.wide, over, inputs.width, output + row * inputs.width);
         }
     }
 };

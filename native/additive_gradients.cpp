@@ -192,25 +192,6 @@ class Backward {
         for (int r = 0; r < at.rows && inputs.dropout > 0; r++) drop(inputs, at.entry, at.row + r, at.key, at.keys, desk.keep + r * KEYS);
     }
 
-    // found[r * KEYS + c] = rows r . values c, lanes running along features.
-    static void dots(const T* rows, Index wide, const Values<T>& values, int count, int keys, T* found) {
-        for (int r = 0; r < count; r++, rows += wide, found += KEYS) {
-            int c = 0;
-            for (; c + 4 <= keys; c += 4) dots_of<4>(rows, wide, values.data + c * values.row, values.row, found + c);
-            for (; c < keys; c++) dots_of<1>(rows, wide, values.data + c * values.row, values.row, found + c);
-        }
-    }
-
-    template <int N>
-    static void dots_of(const T* row, Index wide, const T* values, Index value_row, T* found) {
-        Vector<T> total[N] = {};
-        for (Index e = 0; e < wide; e += WIDTH<T>) {
-            Vector<T> own = load(row + e);
-            for (int n = 0; n < N; n++) total[n] = fused(own, load(values + n * value_row + e), total[n]);
-        }
-        Sums<T, N>::of(total, found);
-    }
-
     // A block of rows against a tile.
     T block(const Slopes& slopes, const Place& at, Seen seen, const Chunk<T>& now, Index first, T* d_queries, Index span,
             const Desk<T>& desk) {

@@ -121,6 +121,11 @@ struct Shapes {
         return numbers.back().data();
     }
 
+    const double* every_entry(double number) {
+        numbers.emplace_back(entries, number);
+        return numbers.back().data();
+    }
+
     // Refuses what is not contiguous and of this shape.
     template <class Any>
     void whole(const Any& array, const char* name, const std::vector<Index>& trailing) const {

@@ -58,6 +58,12 @@ struct Call : Shapes {
         score.weight = {weight.data(), number, places_of(weight, 1, "weight"), 0, 1};
     }
 
+    void dot(const double* scale, double softcap) {
+        score.form = Form::dot;
+        score.scale = scale;
+        score.softcap = softcap;
+    }
+
     void mask(const std::vector<int>& program, const Arrays& arrays) {
         size_t next = 0;
         int pending = 0;
@@ -106,6 +112,18 @@ struct Call : Shapes {
             inputs.bias = {array->data(), kind_of(*array, "bias"), starts, -step, step};
         }
         if (!floating(inputs.bias.kind)) refuse("a bias is floating", "another dtype");
+    }
+
+    void bias_gradient(const Maybe& bias, const std::optional<Out>& d_bias, Gradients& to) {
+        if (!d_bias) return;
+        if (!bias || bias->ndim() != d_bias->ndim() || shape_of(*bias) != shape_of(*d_bias))
+            refuse("d_bias has the bias's shape", shape_of(*d_bias));
+        Index step = 1;
+        for (size_t i = d_bias->ndim(); i-- > 0; step *= d_bias->shape(i))
+            if (d_bias->shape(i) != 1 && (d_bias->stride(i) != step || bias->stride(i) != step) && d_bias->size())
+                refuse("bias and d_bias are contiguous where a gradient is asked for", "other strides");
+        if (kind_of(*d_bias, "d_bias") != number) refuse("d_bias is of the computation's dtype", "another");
+        to.bias = alone(*d_bias, "d_bias"), to.bias_size = d_bias->size();
     }
 
     void softmax(const Maybe& sink, const Maybe& heat) {
@@ -159,18 +177,50 @@ void additive_gradients(const Array& query, const Array& key, const Array& value
                  call.out(d_value, "d_value", {in.keys, in.width}, call.number),
                  call.out(d_weight, "d_weight", {in.features}, call.number),
                  call.out(delta, "delta", {in.queries}, call.number), nullptr, 0};
-    if (d_bias) {
-        if (!bias || bias->ndim() != d_bias->ndim() || shape_of(*bias) != shape_of(*d_bias))
-            refuse("d_bias has the bias's shape", shape_of(*d_bias));
-        Index step = 1;
-        for (size_t i = d_bias->ndim(); i-- > 0; step *= d_bias->shape(i))
-            if (d_bias->shape(i) != 1 && (d_bias->stride(i) != step || bias->stride(i) != step) && d_bias->size())
-                refuse("bias and d_bias are contiguous where a gradient is asked for", "other strides");
-        if (kind_of(*d_bias, "d_bias") != call.number) refuse("d_bias is of the computation's dtype", "another");
-        to.bias = call.alone(*d_bias, "d_bias"), to.bias_size = d_bias->size();
-    }
+    call.bias_gradient(bias, d_bias, to);
     nb::gil_scoped_release released;
     call.kernels().additive_gradients(in, call.score, passed, to);
+}
+
+void dot(const Array& query, const Array& key, const Array& value, double scale, double softcap, const std::vector<int>& program,
+         const Arrays& arrays, const Maybe& bias, bool by_distance, const Maybe& sink, const Maybe& heat, double dropout,
+         std::uint64_t seed, int threads, Out output, Out bases, Out totals) {
+    Call call(query, key, output, 2, threads);
+    call.values(value);
+    call.dot(call.every_entry(scale), softcap);
+    call.mask(program, arrays);
+    call.bias(bias, by_distance);
+    call.softmax(sink, heat);
+    call.dropout(dropout, seed);
+    void* to = call.out(output, "output", {call.inputs.queries, call.inputs.width}, call.number);
+    void* largest = call.out(bases, "bases", {call.inputs.queries}, call.number);
+    void* sums = call.out(totals, "totals", {call.inputs.queries}, call.number);
+    nb::gil_scoped_release released;
+    call.kernels().dot(call.inputs, call.score, to, largest, sums);
+}
+
+void dot_gradients(const Array& query, const Array& key, const Array& value, double scale, double softcap,
+                   const std::vector<int>& program, const Arrays& arrays, const Maybe& bias, bool by_distance, const Maybe& sink,
+                   const Maybe& heat, double dropout, std::uint64_t seed, int threads, const Array& output, const Array& bases,
+                   const Array& totals, const Array& upstream, Out d_query, Out d_key, Out d_value, Out delta, std::optional<Out> d_bias) {
+    Call call(query, key, output, 2, threads);
+    call.values(value);
+    call.dot(call.every_entry(scale), softcap);
+    call.mask(program, arrays);
+    call.bias(bias, by_distance);
+    call.softmax(sink, heat);
+    call.dropout(dropout, seed);
+    const Inputs& in = call.inputs;
+    PassedDot passed{call.given(output, "output", {in.queries, in.width}, call.number),
+                     call.given(bases, "bases", {in.queries}, call.number), call.given(totals, "totals", {in.queries}, call.number),
+                     call.given(upstream, "upstream", {in.queries, in.width}, call.number)};
+    Gradients to{call.out(d_query, "d_query", {in.queries, in.features}, call.number),
+                 call.out(d_key, "d_key", {in.keys, in.features}, call.number),
+                 call.out(d_value, "d_value", {in.keys, in.width}, call.number), nullptr,
+                 call.out(delta, "delta", {in.queries}, call.number), nullptr, 0};
+    call.bias_gradient(bias, d_bias, to);
+    nb::gil_scoped_release released;
+    call.kernels().dot_gradients(in, call.score, passed, to);
 }
 
 void additive_scores(const Array& query, const Array& key, const Array& weight, int activation, int threads, Out scores) {
@@ -218,10 +268,7 @@ void summary(const Array& query, const Array& key, const Maybe& value, const May
     if (weight) {
         call.additive(*weight, activation);
     } else {
-        call.score.form = Form::dot;
-        call.score.scale = call.each(scale, "scale");
-        call.score.softcap = softcap;
-        if (!scale) refuse("a summary has a weight (additive) or a scale (dot)", "neither");
+        call.dot(call.each(scale, "scale"), softcap);
     }
     call.mask(program, arrays);
     call.bias(bias, by_distance);
@@ -278,6 +325,11 @@ NB_MODULE(_native, module) {
     module.def("additive_gradients", additive_gradients, "query"_a, "key"_a, "value"_a, "weight"_a, "activation"_a, "program"_a, "arrays"_a,
                "bias"_a.none(), "by_distance"_a, "sink"_a.none(), "heat"_a.none(), "dropout"_a, "seed"_a, "threads"_a, "output"_a, "lse"_a,
                "upstream"_a, "d_query"_a, "d_key"_a, "d_value"_a, "d_weight"_a, "delta"_a, "d_bias"_a.none());
+    module.def("dot", dot, "query"_a, "key"_a, "value"_a, "scale"_a, "softcap"_a, "program"_a, "arrays"_a, "bias"_a.none(), "by_distance"_a,
+               "sink"_a.none(), "heat"_a.none(), "dropout"_a, "seed"_a, "threads"_a, "output"_a, "bases"_a, "totals"_a);
+    module.def("dot_gradients", dot_gradients, "query"_a, "key"_a, "value"_a, "scale"_a, "softcap"_a, "program"_a, "arrays"_a,
+               "bias"_a.none(), "by_distance"_a, "sink"_a.none(), "heat"_a.none(), "dropout"_a, "seed"_a, "threads"_a, "output"_a,
+               "bases"_a, "totals"_a, "upstream"_a, "d_query"_a, "d_key"_a, "d_value"_a, "delta"_a, "d_bias"_a.none());
     module.def("additive_scores", additive_scores, "query"_a, "key"_a, "weight"_a, "activation"_a, "threads"_a, "scores"_a);
     module.def("additive_scores_gradients", additive_scores_gradients, "query"_a, "key"_a, "weight"_a, "activation"_a, "threads"_a,
                "upstream"_a, "d_query"_a, "d_key"_a, "d_weight"_a);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "multiply.hpp"
+#include "turn.hpp"
 
 namespace overt::OVERT_LEVEL {
 
@@ -44,11 +45,11 @@ class DotScores {
     void pack_keys(Index first, int keys, T* to) const {
         if (inputs.key.kind == KIND<T>) {
             const T* from = static_cast<const T*>(inputs.key.data) + inputs.key.places[entry] + first * inputs.key.row;
-            transpose(from, inputs.key.row, keys, inputs.features, to);
+            turn(from, inputs.key.row, keys, inputs.features, to, KEYS);
         } else {
             T* spare = to + KEYS * inputs.features;
             for (int c = 0; c < keys; c++)
-                transpose(row_of(inputs.key, entry, first + c, inputs.features, spare), 0, 1, inputs.features, to + c);
+                turn(row_of(inputs.key, entry, first + c, inputs.features, spare), 0, 1, inputs.features, to + c, KEYS);
         }
         for (Index d = 0; d < inputs.features; d++, to += KEYS)
             for (int c = keys; c < KEYS; c++) to[c] = 0;

@@ -69,12 +69,20 @@ struct Passed {
     const void* upstream;  // (batch, Q, E)
 };
 
+// The same of a dot product: weight_ij = 2^(t_ij - base_i) / total_i, of total scores t counted in powers of two.
+struct PassedDot {
+    const void* output;    // (batch, Q, E)
+    const void* bases;     // (batch, Q)
+    const void* totals;    // (batch, Q)
+    const void* upstream;  // (batch, Q, E)
+};
+
 // What it writes, whole, likewise contiguous.
 struct Gradients {
     void* query;   // (batch, Q, D)
     void* key;     // (batch, K, D)
     void* value;   // (batch, K, E)
-    void* weight;  // (batch, D)
+    void* weight;  // (batch, D); not of a dot product
     void* delta;   // (batch, Q): sum_j weight_ij * dweight_ij, from which a sink's gradient is made
     // The bias's gradient has the bias's own layout, holds zeros before, and is added to; nullptr: not asked for.
     void* bias;
@@ -103,6 +111,8 @@ struct Kernels {
     void (*additive_gradients)(const Inputs&, const Score&, const Passed&, const Gradients&);
     void (*additive_scores)(const Inputs&, const Score&, void* scores);  // (batch, Q, K), before mask and bias
     void (*additive_scores_gradients)(const Inputs&, const Score&, const void* upstream, const Gradients&);
+    void (*dot)(const Inputs&, const Score&, void* output, void* bases, void* totals);
+    void (*dot_gradients)(const Inputs&, const Score&, const PassedDot&, const Gradients&);
     void (*summary)(const Inputs&, const Score&, const Summary&);
 };
 
@@ -125,5 +135,7 @@ struct Level {
 // Rows of queries and keys that a tile has at most.
 constexpr int ROWS = 32;
 constexpr int KEYS = 64;
+// Queries of a turned tile, whose keys are rows and whose queries are columns.
+constexpr int QUERIES = 64;
 
 }  // namespace overt

@@ -8,7 +8,8 @@ namespace overt::OVERT_LEVEL {
 
 template <class T>
 static constexpr Kernels KERNELS = {
-    additive<T>, additive_gradients<T>, additive_scores<T>, additive_scores_gradients<T>, summary<T>,
+    additive<T>, additive_gradients<T>, additive_scores<T>, additive_scores_gradients<T>, dot<T>, dot_gradients<T>,
+    summary<T>,
 };
 
 static constexpr Smoothing SMOOTHING = {filter, slide, local, patch, patch_rows, bilateral, bilateral_rows, guided, risks, blend};

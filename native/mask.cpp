@@ -9,6 +9,9 @@ namespace {
 struct Tile {
     Index entry, row, key;
     int rows, keys;
+    Layout layout;
+    int at(int r, int c) const { return r * layout.row + c * layout.key; }
+    int room() const { return layout.key == 1 ? ROWS * KEYS : KEYS * QUERIES; }
 };
 
 // What a step has found for a tile: `allowed` holds it where it is neither nothing nor everything.
@@ -29,15 +32,25 @@ Seen judged(Index allowed, const Tile& tile) {
 
 Seen ranges(const MaskStep& step, const Tile& tile, std::uint8_t* allowed) {
     Index total = 0;
+    std::uint8_t lows[QUERIES], highs[QUERIES];
     for (int r = 0; r < tile.rows; r++) {
         // Held within the tile first: they may be any numbers, whose differences need not be.
         Index low = std::clamp<Index>(*at<Index>(step.first, tile.entry, tile.row + r), tile.key, tile.key + tile.keys) - tile.key;
         Index high = std::clamp<Index>(*at<Index>(step.second, tile.entry, tile.row + r), tile.key + low, tile.key + tile.keys) - tile.key;
-        std::memset(allowed + r * KEYS, 0, tile.keys);
-        std::memset(allowed + r * KEYS + low, 1, high - low);
+        lows[r] = static_cast<std::uint8_t>(low), highs[r] = static_cast<std::uint8_t>(high);
         total += high - low;
     }
-    return judged(total, tile);
+    Seen seen = judged(total, tile);
+    if (seen != Seen::some) return seen;
+    if (tile.layout.key == 1)
+        for (int r = 0; r < tile.rows; r++) {
+            std::memset(allowed + tile.at(r, 0), 0, tile.keys);
+            std::memset(allowed + tile.at(r, lows[r]), 1, highs[r] - lows[r]);
+        }
+    else
+        for (int c = 0; c < tile.keys; c++)
+            for (int r = 0; r < tile.rows; r++) allowed[tile.at(0, c) + r] = lows[r] <= c && c < highs[r];
+    return seen;
 }
 
 Seen dense(const MaskStep& step, const Tile& tile, std::uint8_t* allowed) {
@@ -45,8 +58,9 @@ Seen dense(const MaskStep& step, const Tile& tile, std::uint8_t* allowed) {
     for (int r = 0; r < tile.rows; r++) {
         const std::uint8_t* from = at<std::uint8_t>(step.first, tile.entry, tile.row + r) + tile.key * step.first.column;
         for (int c = 0; c < tile.keys; c++) {
-            allowed[r * KEYS + c] = from[c * step.first.column] != 0;
-            total += allowed[r * KEYS + c];
+            std::uint8_t& own = allowed[tile.at(r, c)];
+            own = from[c * step.first.column] != 0;
+            total += own;
         }
     }
     return judged(total, tile);
@@ -58,8 +72,9 @@ Seen documents(const MaskStep& step, const Tile& tile, std::uint8_t* allowed) {
     for (int r = 0; r < tile.rows; r++) {
         Index own = *at<Index>(step.first, tile.entry, tile.row + r);
         for (int c = 0; c < tile.keys; c++) {
-            allowed[r * KEYS + c] = own >= 0 && ids[c * step.second.column] == own;
-            total += allowed[r * KEYS + c];
+            std::uint8_t& pair = allowed[tile.at(r, c)];
+            pair = own >= 0 && ids[c * step.second.column] == own;
+            total += pair;
         }
     }
     return judged(total, tile);
@@ -73,7 +88,7 @@ Found joined(Found a, Found b, Seen certain, const Tile& tile) {
     Index total = 0;
     for (int r = 0; r < tile.rows; r++)
         for (int c = 0; c < tile.keys; c++) {
-            std::uint8_t &own = a.allowed[r * KEYS + c], other = b.allowed[r * KEYS + c];
+            std::uint8_t &own = a.allowed[tile.at(r, c)], other = b.allowed[tile.at(r, c)];
             own = certain == Seen::none ? own & other : own | other;
             total += own;
         }
@@ -84,7 +99,7 @@ Found inverted(Found a, const Tile& tile) {
     if (a.seen == Seen::none) return {Seen::all, a.allowed};
     if (a.seen == Seen::all) return {Seen::none, a.allowed};
     for (int r = 0; r < tile.rows; r++)
-        for (int c = 0; c < tile.keys; c++) a.allowed[r * KEYS + c] ^= 1;
+        for (int c = 0; c < tile.keys; c++) a.allowed[tile.at(r, c)] ^= 1;
     return a;
 }
 
@@ -123,10 +138,20 @@ void mask_span(const Mask& mask, Index entry, Index first, Index stop, Index key
     *high = std::clamp<Index>(highs[top], *low, keys);
 }
 
-Seen mask_tile(const Mask& mask, Index entry, Index row, int rows, Index key, int keys, std::uint8_t* allowed) {
+void mask_core(const Mask& mask, Index entry, Index first, Index stop, Index keys, Index* low, Index* high) {
+    *low = 0, *high = mask.count == 0 ? keys : 0;
+    if (mask.count != 1 || mask.steps[0].step != Step::ranges) return;
+    *high = keys;
+    for (Index row = first; row < stop; row++) {
+        *low = std::max(*low, *at<Index>(mask.steps[0].first, entry, row));
+        *high = std::min(*high, *at<Index>(mask.steps[0].second, entry, row));
+    }
+}
+
+Seen mask_tile(const Mask& mask, Index entry, Index row, int rows, Index key, int keys, Layout layout, std::uint8_t* allowed) {
     if (mask.count == 0) return Seen::all;
-    Tile tile{entry, row, key, rows, keys};
-    std::uint8_t spare[MASK_DEPTH - 1][ROWS * KEYS];
+    Tile tile{entry, row, key, rows, keys, layout};
+    std::uint8_t spare[MASK_DEPTH - 1][MASK_ROOM];
     Found found[MASK_DEPTH];
     std::uint8_t* free[MASK_DEPTH];  // buffers that hold no result; the last one is taken first
     int pending = 0, left = 0;
@@ -146,7 +171,7 @@ Seen mask_tile(const Mask& mask, Index entry, Index row, int rows, Index key, in
             found[pending++] = {leaf(step, tile, buffer), buffer};
         }
     }
-    if (found[0].seen == Seen::some && found[0].allowed != allowed) std::memcpy(allowed, found[0].allowed, ROWS * KEYS);
+    if (found[0].seen == Seen::some && found[0].allowed != allowed) std::memcpy(allowed, found[0].allowed, tile.room());
     return found[0].seen;
 }
 

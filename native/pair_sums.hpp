@@ -13,21 +13,6 @@ constexpr int LANES = WIDTH<double>;
 
 #define OVERT_INLINE_MEMBER inline __attribute__((always_inline))
 
-// 2^r on [-1/2, 1/2], interpolated at eleven Chebyshev nodes: off by 8e-18. In pairs, so that fewer operations wait for each other.
-OVERT_INLINE Vector<double> small_power(Vector<double> r) {
-    Vector<double> square = r * r;
-    Vector<double> even = fused(every(4.4549605981865186e-10), square, every(1.0178062445845774e-07));
-    Vector<double> odd = fused(every(7.072585949269223e-09), square, every(1.321544258792169e-06));
-    even = fused(even, square, every(1.525273382983612e-05));
-    odd = fused(odd, square, every(0.0001540353044173605));
-    even = fused(even, square, every(0.0013333558146416936));
-    odd = fused(odd, square, every(0.009618129107606888));
-    even = fused(even, square, every(0.0555041086648216));
-    odd = fused(odd, square, every(0.24022650695910097));
-    even = fused(even, square, every(0.6931471805599453));
-    return fused(fused(odd, r, even), r, every(1.0));
-}
-
 // exp(-rate * distance) for distances of 0 or more; never less than 2^-1000.
 struct Similarity {
     Vector<double> rate, farthest;

@@ -3,9 +3,12 @@
 
 #include "dropout.hpp"
 #include "multiply.hpp"
+#include "sums.hpp"
 #include "tiles.hpp"
 
 namespace overt::OVERT_LEVEL {
+
+constexpr double LOG2E = 1.44269504088896340736;
 
 template <class T>
 static inline Index padded(Index count) {
@@ -38,6 +41,20 @@ struct Running {
         total[row] *= shrunk;
         for (Index e = 0; e < wide; e += WIDTH<T>) store(output + row * wide + e, load(output + row * wide + e) * shrunk);
     }
+
+    // Adds what a row has summed up elsewhere.
+    void join(int row, Running<T>& other) {
+        T now = most(largest[row], other.largest[row]);
+        rescale(row, now), other.rescale(row, now);
+        total[row] += other.total[row];
+        for (Index e = 0; e < wide; e++) output[row * wide + e] += other.output[row * wide + e];
+    }
+
+    // A sink's weight counts in the total, and mixes nothing.
+    void add_sink(int row, T sink) {
+        rescale(row, most(sink, largest[row]));
+        if (sink != -__builtin_inf()) total[row] += exponential_of(sink - largest[row]);
+    }
 };
 
 // Total scores of a tile, in place, to weights e^(t - largest) of the rows' running sums. A row whose scores are all -inf keeps none;
@@ -59,25 +76,58 @@ static void fold(T* scores, int rows, int keys, Running<T>& running) {
     }
 }
 
-// A tile of values: where they stand if they can be read in whole vectors there, else copied into `spare`.
+// to = from * times; `from` is in whole vectors.
 template <class T>
-struct Values {
+static inline void put_row(const T* from, T times, Index count, T* to) {
+    Index e = 0;
+    for (; e + WIDTH<T> <= count; e += WIDTH<T>) store(to + e, load(from + e) * times);
+    for (; e < count; e++) to[e] = from[e] * times;
+}
+
+// A tile's rows of a matrix by key, in whole vectors: where they stand if they can be read so there, else copied into `spare`.
+template <class T>
+struct WholeRows {
     const T* data;
     Index row;
-    Values(const Inputs& inputs, const Place& at, T* spare) {
-        Index wide = padded<T>(inputs.width);
-        if (inputs.value.kind == KIND<T> && wide == inputs.width) {
-            data = row_of(inputs.value, at.entry, at.key, inputs.width, spare);
-            row = inputs.value.row;
+    WholeRows(const Matrix& matrix, Index columns, const Place& at, T* spare) {
+        Index wide = padded<T>(columns);
+        if (matrix.kind == KIND<T> && wide == columns) {
+            data = row_of(matrix, at.entry, at.key, columns, spare);
+            row = matrix.row;
             return;
         }
         data = spare, row = wide;
         for (int c = 0; c < at.keys; c++) {
-            read_row(inputs.value, at.entry, at.key + c, inputs.width, spare + c * wide);
-            for (Index e = inputs.width; e < wide; e++) spare[c * wide + e] = 0;
+            read_row(matrix, at.entry, at.key + c, columns, spare + c * wide);
+            for (Index e = columns; e < wide; e++) spare[c * wide + e] = 0;
         }
     }
 };
+
+template <class T>
+struct Values : WholeRows<T> {
+    Values(const Inputs& inputs, const Place& at, T* spare) : WholeRows<T>(inputs.value, inputs.width, at, spare) {}
+};
+
+// found[r * KEYS + c] = rows r . others c, lanes running along features: for few rows, against which no tile is worth turning.
+template <class T, int N>
+static inline void dots_of(const T* row, Index wide, const T* others, Index other_row, T* found) {
+    Vector<T> total[N] = {};
+    for (Index e = 0; e < wide; e += WIDTH<T>) {
+        Vector<T> own = load(row + e);
+        for (int n = 0; n < N; n++) total[n] = fused(own, load(others + n * other_row + e), total[n]);
+    }
+    Sums<T, N>::of(total, found);
+}
+
+template <class T>
+static void dots(const T* rows, Index wide, const WholeRows<T>& others, int count, int keys, T* found) {
+    for (int r = 0; r < count; r++, rows += wide, found += KEYS) {
+        int c = 0;
+        for (; c + 4 <= keys; c += 4) dots_of<T, 4>(rows, wide, others.data + c * others.row, others.row, found + c);
+        for (; c < keys; c++) dots_of<T, 1>(rows, wide, others.data + c * others.row, others.row, found + c);
+    }
+}
 
 // Up to this many rows, values are read row by row.
 constexpr int FEW = 2;

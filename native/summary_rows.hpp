@@ -10,31 +10,6 @@ namespace overt::OVERT_LEVEL {
 constexpr int STRIPE = 8;
 constexpr int TILE = ROWS * KEYS;
 
-// One bit for each lane of a that is above that of b.
-template <class T>
-static inline unsigned lanes_above(Vector<T> a, Vector<T> b) {
-    Whole<T> above = a > b;
-    unsigned bits = 0;
-    for (int i = 0; i < WIDTH<T>; i++) bits |= (above[i] & 1u) << i;
-    return bits;
-}
-#if defined(__AVX512F__) && OVERT_BYTES == 64
-template <>
-inline unsigned lanes_above<float>(Vector<float> a, Vector<float> b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
-template <>
-inline unsigned lanes_above<double>(Vector<double> a, Vector<double> b) { return _mm512_cmp_pd_mask(a, b, _CMP_GT_OQ); }
-#elif defined(__AVX2__) && OVERT_BYTES == 32
-template <>
-inline unsigned lanes_above<float>(Vector<float> a, Vector<float> b) { return _mm256_movemask_ps((Vector<float>)(a > b)); }
-template <>
-inline unsigned lanes_above<double>(Vector<double> a, Vector<double> b) { return _mm256_movemask_pd((Vector<double>)(a > b)); }
-#elif defined(__SSE2__) && OVERT_BYTES == 16
-template <>
-inline unsigned lanes_above<float>(Vector<float> a, Vector<float> b) { return _mm_movemask_ps((Vector<float>)(a > b)); }
-template <>
-inline unsigned lanes_above<double>(Vector<double> a, Vector<double> b) { return _mm_movemask_pd((Vector<double>)(a > b)); }
-#endif
-
 // The largest scores of a row in falling order, and their keys: -inf and -1 where there are fewer. Of equal scores the earlier key
 // comes first, as keys come in ascending order.
 template <class T>

@@ -13,7 +13,7 @@ struct Place {
 };
 
 static inline Seen seen_at(const Inputs& inputs, const Place& at, std::uint8_t* allowed) {
-    return mask_tile(inputs.mask, at.entry, at.row, at.rows, at.key, at.keys, allowed);
+    return mask_tile(inputs.mask, at.entry, at.row, at.rows, at.key, at.keys, UPRIGHT, allowed);
 }
 
 template <class T, class From, T (*WIDEN)(From)>

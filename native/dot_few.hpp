@@ -1,0 +1,125 @@
+// Dot-product attention of a few queries against many keys, as in decoding: what takes time is reading keys and values, which is done
+// once for all heads that share them. Long ones are split among threads.
+#pragma once
+
+#include "dot_scores.hpp"
+#include "softmax.hpp"
+#include "teams.hpp"
+
+namespace overt::OVERT_LEVEL {
+
+// With more queries turned tiles are quicker.
+constexpr Index FEW_QUERIES = 8;
+
+template <class T>
+class DotFew {
+    const Inputs& inputs;
+    const Score& score;
+    T *output, *bases, *totals;
+    Index together, groups, wide, spans, sums_room, item_room, desk_room;
+    int threads;
+    Scratch<T> desks, items;
+
+   public:
+    DotFew(const Inputs& inputs, const Score& score, T* output, T* bases, T* totals)
+        : inputs(inputs), score(score), output(output), bases(bases), totals(totals), together(heads_together()),
+          groups(together ? inputs.batch / together : 0), wide(padded<T>(inputs.features)), spans(spans_of()),
+          sums_room(Running<T>::room(inputs.width)), item_room(together * sums_room), desk_room(room_of_desk()),
+          threads(Team(inputs, true).threads), desks(threads * desk_room), items(groups * spans * item_room) {}
+
+    void run() {
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
+        for (Index item = 0; item < groups * spans; item++) attend(item, desks.data + omp_get_thread_num() * desk_room);
+#pragma omp parallel for num_threads(threads)
+        for (Index group = 0; group < groups; group++)
+            for (Index head = 0; head < together; head++) finish(group, head);
+    }
+
+   private:
+    // How many heads, one after the other, read the same keys and values everywhere.
+    Index heads_together() const {
+        const Index *keys = inputs.key.places, *values = inputs.value.places;
+        auto shared = [&](Index size) {
+            for (Index b = 0; b < inputs.batch; b++)
+                if (keys[b] != keys[b - b % size] || values[b] != values[b - b % size]) return false;
+            return inputs.batch % size == 0;
+        };
+        Index size = inputs.batch ? 1 : 0;
+        while (size && size < inputs.batch && keys[size] == keys[0] && values[size] == values[0]) size++;
+        while (size > 1 && !shared(size)) size--;
+        return size;
+    }
+
+    // Enough items that no thread waits long for another, each long enough to be worth its joining.
+    Index spans_of() const {
+        constexpr Index LEAST = 256;
+        Index wanted = groups ? count(4 * inputs.threads, groups) : 1;
+        return inputs.threads == 1 ? 1 : most<Index>(1, least(wanted, inputs.keys / LEAST));
+    }
+
+    // One thread's working memory: queries, a tile of scores, rows of keys and values, the mask of a tile.
+    Index room_of_desk() const {
+        return padded<T>(together * inputs.queries * wide + ROWS * KEYS + KEYS * (wide + padded<T>(inputs.width)) +
+                         MASK_ROOM / static_cast<Index>(sizeof(T))) + 64;
+    }
+
+    void attend(Index item, T* desk) {
+        Index group = item / spans, span = item % spans, tiles = count(inputs.keys, KEYS);
+        T *queries = desk, *scores = queries + together * inputs.queries * wide, *spare = scores + ROWS * KEYS;
+        std::uint8_t* allowed = reinterpret_cast<std::uint8_t*>(desk + desk_room) - MASK_ROOM;
+        for (Index head = 0; head < together; head++) {
+            Running<T>(items.data + item * item_room + head * sums_room, inputs.width).clear(static_cast<int>(inputs.queries));
+            pack(group * together + head, queries + head * inputs.queries * wide);
+        }
+        Place at{0, 0, 0, static_cast<int>(inputs.queries), 0};
+        for (Index tile = span * tiles / spans; tile < (span + 1) * tiles / spans; tile++) {
+            at.entry = group * together, at.key = tile * KEYS, at.keys = size_of(tile, KEYS, inputs.keys);
+            WholeRows<T> keys(inputs.key, inputs.features, at, spare);
+            Values<T> values(inputs, at, spare + KEYS * wide);
+            for (Index head = 0; head < together; head++, at.entry++) {
+                Seen seen = seen_at(inputs, at, allowed);
+                if (seen == Seen::none) continue;
+                dots(queries + head * inputs.queries * wide, wide, keys, at.rows, at.keys, scores);
+                cap(at, scores);
+                settle(inputs, at, seen, allowed, scores);
+                Running<T> running(items.data + item * item_room + head * sums_room, inputs.width);
+                fold(scores, at.rows, at.keys, running);
+                for (int r = 0; r < at.rows && inputs.dropout > 0; r++) drop(inputs, at.entry, r, at.key, at.keys, scores + r * KEYS);
+                mix(scores, at, seen, allowed, values, running.wide, running.output);
+            }
+        }
+    }
+
+    // Queries in whole vectors, scaled.
+    void pack(Index entry, T* to) const {
+        T scale = static_cast<T>(score.scale[entry]);
+        for (Index r = 0; r < inputs.queries; r++, to += wide) {
+            read_row(inputs.query, entry, r, inputs.features, to);
+            for (Index d = 0; d < wide; d++) to[d] = d < inputs.features ? to[d] * scale : T(0);
+        }
+    }
+
+    void cap(const Place& at, T* scores) const {
+        T cap = static_cast<T>(score.softcap);
+        for (int r = 0; r < at.rows && cap > 0; r++, scores += KEYS)
+            for (int c = 0; c < at.keys; c += WIDTH<T>) store(scores + c, hyperbolic_tangent<T>(load(scores + c) / cap) * cap);
+    }
+
+    // The sums of all spans, in their order.
+    void finish(Index group, Index head) {
+        Running<T> all(items.data + group * spans * item_room + head * sums_room, inputs.width);
+        for (int r = 0; r < inputs.queries; r++) {
+            for (Index span = 1; span < spans; span++) {
+                Running<T> next(items.data + (group * spans + span) * item_room + head * sums_room, inputs.width);
+                all.join(r, next);
+            }
+            Index entry = group * together + head, row = entry * inputs.queries + r;
+            if (inputs.sink) all.add_sink(r, static_cast<T>(inputs.sink[entry]));
+            T total = all.total[r], over = total == 0 ? T(0) : 1 / total;
+            bases[row] = static_cast<T>(all.largest[r] * LOG2E), totals[row] = total;
+            put_row(all.output + r * all.wide, over, inputs.width, output + row * inputs.width);
+        }
+    }
+};
+
+}  // namespace overt::OVERT_LEVEL
