@@ -12,8 +12,10 @@ from overt.errors import InputError
 X = torch.randn(2, 6, 9, 4, dtype=torch.float64)
 
 
-def refused(**options):
-    return overt.plan(X, X, X, **options).refused.get("torch")
+def planned(*tensors, **options):
+    """The plan where the native core is not permitted, which takes nearly all of these calls."""
+    with overt.path("torch", "blocked"):
+        return overt.plan(*(tensors or (X, X, X)), **options)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +32,7 @@ def refused(**options):
     ],
 )
 def test_torchs_kernels_take_what_they_compute_in_linear_memory(options):
-    plan = overt.plan(X, X, X, **options)
+    plan = planned(**options)
     assert plan.path == "torch"
     assert plan.reason == "a dot product under a softmax, which torch's fused kernels compute in linear memory"
 
@@ -53,17 +55,68 @@ def test_torchs_kernels_take_what_they_compute_in_linear_memory(options):
     ],
 )
 def test_what_torch_cannot_do_goes_to_the_blocks_with_the_reason(options, why):
-    assert overt.plan(X, X, X, **options).path == "blocked"
-    assert refused(**options) == why
+    assert planned(**options).path == "blocked"
+    assert planned(**options).refused["torch"] == why
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"mask": overt.Causal() & overt.Window(2, 0)},
+        {"mask": torch.rand(9, 9) < 0.5, "bias": torch.zeros(9, 9, dtype=torch.float64), "dropout": 0.1},
+        {"score": overt.Dot(scale=torch.tensor([[2.0]]), softcap=3.0), "normalizer": overt.Softmax(0.5, torch.tensor(0.0))},
+        {"score": overt.Bilinear(torch.eye(4, dtype=torch.float64))},
+        {"score": overt.Cosine(3.0), "mask": overt.Causal()},
+        {"score": overt.Gaussian(1.0)},
+        {"bias": overt.ALiBi(torch.ones(6, dtype=torch.float64))},
+    ],
+)
+def test_the_native_core_takes_dot_products_of_every_kind(options):
+    plan = overt.plan(X, X, X, **options)
+    assert plan.path == "native"
+    assert plan.reason == "a dot product under a softmax, fused with it in the native core, in linear memory"
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"score": lambda q, k: q @ k.mT}, "the score is neither additive nor a dot product"),
+        ({"normalizer": overt.Sparsemax()}, "the normalizer is not a softmax"),
+        ({"score": overt.Dot(scale=torch.ones(9, 1))}, "the scale differs between queries or keys"),
+        ({"score": overt.Dot(softcap=torch.tensor(3.0))}, "the softcap is a tensor"),
+        ({"score": overt.Gaussian(torch.ones(9, 1))}, "the bandwidth differs between queries or keys, or heads are grouped"),
+        ({"score": overt.Gaussian(1e-3)}, "queries and keys lie many bandwidths apart, where a dot product loses digits"),
+        (
+            {
+                "score": overt.Dot(softcap=3.0),
+                "normalizer": overt.Softmax(torch.tensor(2.0, dtype=torch.float64, requires_grad=True)),
+            },
+            "the temperature is learned, and divides scores under a soft cap",
+        ),
+    ],
+)
+def test_what_the_native_core_cannot_do_is_said(options, why):
+    plan = overt.plan(X, X, X, **options)
+    assert (plan.path, plan.refused["native"]) == ("blocked", why)
+
+
+def test_torch_takes_half_precision_where_it_can_and_the_native_core_the_rest():
+    x = X.bfloat16()
+    plan = overt.plan(x, x, x)
+    assert (plan.path, plan.refused["native"]) == ("torch", "torch's kernel multiplies half precision as it is")
+    assert overt.plan(x, x, x, dropout=0.1).path == "native"
+    with overt.path("native"):
+        assert overt.plan(x, x, x).path == "native"
 
 
 def test_one_new_query_sees_the_whole_cache_so_torch_takes_it():
-    assert overt.plan(X[..., -1:, :], X, X, mask=overt.Causal()).path == "torch"
-    assert overt.plan(X[..., -2:, :], X, X, mask=overt.Causal()).path == "blocked"
+    assert planned(X[..., -1:, :], X, X, mask=overt.Causal()).path == "torch"
+    assert planned(X[..., -2:, :], X, X, mask=overt.Causal()).path == "blocked"
 
 
 def test_values_of_another_width_would_make_torch_hold_all_weights():
-    assert overt.plan(X, X, X[..., :3]).refused["torch"] == "key and value of different widths make torch hold all weights"
+    assert planned(X, X, X[..., :3]).refused["torch"] == "key and value of different widths make torch hold all weights"
 
 
 class Operators(TorchDispatchMode):
@@ -100,15 +153,15 @@ def test_a_path_can_be_forced_and_is_left_again():
         plan = overt.plan(X, X, X)
         assert (plan.path, plan.refused) == (
             "blocked",
-            dict.fromkeys(["torch", "native", "triton"], "forbidden here by overt.path"),
+            dict.fromkeys(["native", "torch", "triton"], "forbidden here by overt.path"),
         )
-    assert overt.plan(X, X, X).path == "torch"
+    assert overt.plan(X, X, X).path == "native"
 
 
 def test_a_forced_path_that_cannot_serve_is_an_error_that_says_why():
     with overt.path("torch"), pytest.raises(InputError) as error:
         overt.attend(X, X, X, dropout=0.5)
-    assert "a path that is forced can serve the call; got torch: dropout would make torch hold all Q × K weights" in str(
+    assert "a path that is forced can serve the call; got native: forbidden here by overt.path; torch: dropout would" in str(
         error.value
     )
     assert 'add "blocked"' in str(error.value)
@@ -117,7 +170,7 @@ def test_a_forced_path_that_cannot_serve_is_an_error_that_says_why():
 @pytest.mark.parametrize(
     ("path", "options", "why"),
     [
-        ("native", {"score": overt.Gaussian(1.0)}, "native: the score is neither additive nor a dot product"),
+        ("native", {"score": lambda q, k: q @ k.mT}, "native: the score is neither additive nor a dot product"),
         ("native", {"normalizer": overt.Sparsemax()}, "native: the normalizer is not a softmax"),
         ("torch", {}, "torch: torch has no kernel that summarises"),
     ],
@@ -140,13 +193,13 @@ def test_paths_are_left_after_an_error_and_kept_apart_between_threads():
         thread = threading.Thread(target=lambda: found.append(overt.plan(X, X, X).path))
         thread.start()
         thread.join()
-    assert found == ["torch"]
+    assert found == ["native"]
 
 
 @pytest.mark.parametrize("names", [(), ("cuda",), ("torch", "nativ")])
 def test_an_unknown_path_is_refused_with_the_list(names):
     with (
-        pytest.raises(InputError, match=r"overt\.path takes one or more of the paths torch, native, triton, blocked; got"),
+        pytest.raises(InputError, match=r"overt\.path takes one or more of the paths native, torch, triton, blocked; got"),
         overt.path(*names),
     ):
         pass
@@ -161,6 +214,7 @@ def test_the_plan_computes_nothing():
 
 
 def test_a_plan_prints_its_path_its_reason_and_what_others_lack():
-    printed = str(overt.plan(X, X, X, dropout=0.1))
+    printed = str(planned(dropout=0.1))
     assert printed.splitlines()[0].startswith("blocked: any score, mask, bias and normalizer, in blocks of query rows")
-    assert printed.splitlines()[1] == "not torch: dropout would make torch hold all Q × K weights"
+    assert printed.splitlines()[1] == "not native: forbidden here by overt.path"
+    assert printed.splitlines()[2] == "not torch: dropout would make torch hold all Q × K weights"

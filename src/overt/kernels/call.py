@@ -154,7 +154,8 @@ class Call:
 
 def unrounded(tensor: Tensor) -> AbstractContextManager[None]:
     """Autocast off, so that scores, softmax and sums keep the dtype they are given; tensors without data know no autocast."""
-    return nullcontext() if tensor.is_meta else torch.autocast(tensor.device.type, enabled=False)  # type: ignore[return-value]
+    there = not tensor.is_meta and torch.is_autocast_enabled(tensor.device.type)
+    return torch.autocast(tensor.device.type, enabled=False) if there else nullcontext()  # type: ignore[return-value]
 
 
 def _autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -10,8 +10,10 @@ from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 from torch.autograd import forward_ad
 
 from overt.biases import ALiBi, RelativePosition
-from overt.kernels import native, native_masks, native_ops
-from overt.kernels.call import Call
+from overt.kernels import native, native_additive, native_dot, native_dots, native_masks
+from overt.kernels.call import Call, unrounded
+from overt.kernels.native_dots import fits
+from overt.kernels.native_ops import INTERPRETED
 from overt.normalizers import Softmax
 from overt.scores import Additive, Score
 
@@ -21,16 +23,32 @@ MISSING = native.why_not()
 
 def refusal(call: Call) -> str | None:
     """Why the native kernels cannot serve this call; None where they can."""
-    return other_call(call) or other_place(call)
+    if type(call.score) is Additive:
+        return other_additive(call) or other_place(call)
+    return other_place(call) or other_softmax(call) or _other_mode(call) or _other_dot(call)
 
 
-def other_call(call: Call) -> str | None:
-    """Why no kernel of ours can serve this call, wherever it is."""
+def other_additive(call: Call) -> str | None:
+    """Why no kernel of additive attention can serve this call, wherever it is."""
     if type(call.score) is not Additive:
         return "the score is not overt.Additive"
     if not fits(call.score.weight.shape[:-1], call.batch):
         return "the score's weight has other leading dimensions than the call"
     return other_softmax(call) or _other_mode(call)
+
+
+def _other_dot(call: Call) -> str | None:
+    learned = isinstance(call.normalizer.temperature, Tensor) and _learned(call.normalizer.temperature)
+    if learned and getattr(call.score, "softcap", None) is not None:
+        return "the temperature is learned, and divides scores under a soft cap"
+    return native_dots.refusal(call)
+
+
+def slower_than_torch(call: Call) -> str | None:
+    """Why torch's kernel is quicker at a dot product that both compute, if it is."""
+    if call.query.dtype in (torch.float16, torch.bfloat16):
+        return "torch's kernel multiplies half precision as it is"
+    return None
 
 
 def other_softmax(call: Call) -> str | None:
@@ -66,7 +84,7 @@ def other_place(call: Call) -> str | None:
         return reason
     if not all(tensor.is_cpu for tensor in held(call)):
         return "native kernels run on the CPU"
-    if native_ops.INTERPRETED:
+    if INTERPRETED:
         return "with TRITON_INTERPRET=1 Triton's interpreter stands in for the native core"
     return other_dtype(call) or (MISSING and f"the native core is not available: {MISSING}")
 
@@ -98,27 +116,15 @@ def _only_vmap() -> bool:
     return all(layer.key() == TransformType.Vmap for layer in retrieve_all_functorch_interpreters())
 
 
-def fits(shape: Any, batch: tuple[int, ...]) -> bool:
-    """Whether a shape broadcasts to the batch, aligned right."""
-    return len(shape) <= len(batch) and all(
-        own in (1, size) for own, size in zip(shape, batch[len(batch) - len(shape) :], strict=True)
-    )
-
-
 def _learned(tensor: Tensor) -> bool:
     return tensor.requires_grad and torch.is_grad_enabled()
 
 
 def served(call: Call) -> Tensor:
     """The output, by the native kernel."""
-    weight, bias, heat = heated(call, call.score.weight.to(call.dtype), bias_of(call))
+    bias, heat = heated(call, bias_of(call))
     sink = call.normalizer.sink
-    given = native_ops.Given(
-        call.query,
-        call.key,
-        call.value,
-        weight,
-        call.score.activation,
+    rest = (
         list(call.batch),
         *mask_of(call),
         bias,
@@ -128,7 +134,23 @@ def served(call: Call) -> Tensor:
         call.dropout,
         torch.randint(2**62, (), device=call.query.device) if call.dropout > 0 else None,
     )
-    return native_ops.additive(given).to(call.query.dtype)
+    return (_additive(call, rest) if type(call.score) is Additive else _dot(call, rest)).to(call.query.dtype)
+
+
+def _additive(call: Call, rest: tuple[Any, ...]) -> Tensor:
+    weight, temperature = call.score.weight.to(call.dtype), _learned_temperature(call)
+    if temperature is not None:
+        weight = weight / temperature.squeeze(-1)  # (..., D)
+    given = native_additive.Given(call.query, call.key, call.value, weight, call.score.activation, *rest)
+    return native_additive.additive(given)
+
+
+def _dot(call: Call, rest: tuple[Any, ...]) -> Tensor:
+    with unrounded(call.query):
+        query, key, value, scale, softcap = native_dots.of(call)
+        if (temperature := _learned_temperature(call)) is not None:
+            query, key, value = query.to(call.dtype) / temperature, key.to(call.dtype), value.to(call.dtype)
+    return native_dot.dot(native_dot.Given(query, key, value, scale, softcap, *rest))
 
 
 def mask_of(call: Call) -> tuple[list[int], list[Tensor]]:
@@ -148,17 +170,22 @@ def bias_of(call: Call) -> Tensor | None:
     return call.bias.block(torch.arange(last, last + 1, device=device), torch.arange(places, device=device)).squeeze(-2)
 
 
-def heated(call: Call, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Weight, bias and heat, 1 / temperature. A learned temperature divides the weight and the bias instead, and so has a gradient."""
+def heated(call: Call, bias: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """Bias and heat, 1 / temperature. A learned temperature divides the scores and the bias instead, and so has a gradient."""
+    if (learned := _learned_temperature(call)) is not None:
+        return None if bias is None else bias / learned.squeeze(-1), None  # a bias by distance, (..., Q + K - 1)
     temperature = call.normalizer.temperature
-    if not isinstance(temperature, Tensor):
-        heat = None if temperature == 1 else torch.full((), 1 / temperature, dtype=torch.float64, device=call.query.device)
-        return weight, bias, heat
-    if temperature.ndim:
-        temperature = temperature.reshape(*temperature.shape[:-2], 1)  # (..., 1)
-    if not _learned(temperature):
-        return weight, bias, (1 / temperature.double()).reshape(temperature.shape[:-1])
-    return weight / temperature, None if bias is None else bias / temperature, None
+    if isinstance(temperature, Tensor):
+        return bias, (1 / temperature.double()).reshape(temperature.shape[:-2])
+    return bias, None if temperature == 1 else torch.full((), 1 / temperature, dtype=torch.float64, device=call.query.device)
+
+
+def _learned_temperature(call: Call) -> Tensor | None:
+    """The temperature (..., 1, 1), where it is learned."""
+    temperature = call.normalizer.temperature
+    if not isinstance(temperature, Tensor) or not _learned(temperature):
+        return None
+    return temperature if temperature.ndim else temperature[None, None]
 
 
 def scored(call: Call) -> Call:
@@ -183,4 +210,4 @@ class NativeScores(Score):
     def __call__(self, query, key):
         """Score each query (..., Q, D) against each key (..., K, D): (..., Q, K)."""
         batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], self.weight.shape[:-1])
-        return native_ops.additive_scores(query, key, self.weight.to(query.dtype), self.activation, batch)
+        return native_additive.additive_scores(query, key, self.weight.to(query.dtype), self.activation, batch)

@@ -6,7 +6,7 @@ A mask of another module's is read too where its class has a method `bounds(size
 """
 
 from collections.abc import Callable, Iterator
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from overt.masks import Both, Causal, Dense, Documents, Either, Keys, Lengths, Not, Window
 
 MOST_PENDING = 7  # results that a program may have waiting at once
+_KEPT = 8192  # queries up to which ranges are kept for the next call
 _FAR = 2**62  # further than any key: a window of sys.maxsize is added to places, and must not pass what 64 bits hold
 
 # What a program can say, by the numbers that the kernels know.
@@ -62,11 +63,37 @@ def lowered(mask: Any, queries: int, keys: int, device: torch.device) -> tuple[l
     >>> program, [array.tolist() for array in arrays]
     ([0], [[0, 0, 0], [1, 2, 2]])
     """
+    if mask is None:
+        return [], []
+    if type(mask) in (Causal, Window) and isinstance(mask.offset, int) and queries <= _KEPT and _plain(device):
+        bounds = (0, 0) if type(mask) is Causal else (mask.before, mask.after)
+        return [RANGES], list(_of_positions(type(mask), mask.offset, bounds, queries, keys))
     program: list[int] = []
     arrays: list[Tensor] = []
-    if mask is not None:
-        _emit(mask, Sizes(queries, keys, device), program, arrays)
+    _emit(mask, Sizes(queries, keys, device), program, arrays)
     return program, arrays
+
+
+@lru_cache(maxsize=64)
+def _of_positions(
+    kind: type, offset: int, bounds: tuple[int | None, int | None], queries: int, keys: int
+) -> tuple[Tensor, ...]:
+    """The ranges of a mask that is made of positions alone: the same for every call of one size, of which a model makes many."""
+    mask = Causal(offset) if kind is Causal else Window(*bounds, offset)
+    sizes = Sizes(queries, keys, torch.device("cpu"))
+    with torch.inference_mode(False):
+        return tuple(_ranges([_bounds(mask, sizes)], sizes))
+
+
+def _plain(device: torch.device) -> bool:
+    """Whether a tensor made now is no more than that, and can be kept."""
+    return (
+        device.type == "cpu"
+        and not torch.compiler.is_compiling()
+        and not torch._C._are_functorch_transforms_active()
+        and torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._len_torch_function_stack() == 0
+    )
 
 
 def _emit(mask: Any, sizes: Sizes, program: list[int], arrays: list[Tensor]) -> None:

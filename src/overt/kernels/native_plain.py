@@ -1,4 +1,4 @@
-"""What the native additive kernel computes, in plain torch: the same name, the same arguments, differentiable as often as asked.
+"""What the native kernels compute, in plain torch: the same names, the same arguments, differentiable as often as asked.
 
 A kernel's backward pass has no derivative of its own; where one is asked for, this is what is differentiated. It takes blocks of
 query rows, recomputed in its backward pass, so that it is linear in memory too.
@@ -21,15 +21,39 @@ def additive(
     query, key, value, weight, activation, batch, program, arrays, bias, by_distance, sink, heat, dropout, seed
 ) -> Tensor:
     """The output (..., Q, E) of additive attention under a mask's program, a bias, a sink, heat and dropout."""
+
+    def scored(query: Tensor, key: Tensor, seen: Tensor) -> Tensor:
+        # A barred pair's features and value are put to zero, so that nothing they hold is felt: 0 · NaN is NaN.
+        features = torch.where(seen[..., None], query[..., :, None, :] + key[..., None, :, :], 0)  # (..., rows, K, D)
+        return (ACTIVATIONS[activation](features) * weight[..., None, None, :]).sum(-1)  # (..., rows, K)
+
+    masked = (batch, program, arrays, bias, by_distance, sink, heat, dropout, seed)
+    return _attended(scored, query, key, value, *masked)
+
+
+def dot(query, key, value, scale, softcap, batch, program, arrays, bias, by_distance, sink, heat, dropout, seed) -> Tensor:
+    """The output (..., Q, E) of dot-product attention, softcap · tanh(scale · (q · k) / softcap), under the same."""
+
+    def scored(query: Tensor, key: Tensor, seen: Tensor) -> Tensor:
+        def apart() -> Tensor:  # what is barred is deleted before it is summed
+            return torch.where(seen[..., None], query[..., :, None, :] * key[..., None, :, :], 0).sum(-1)
+
+        scores = (apart() if program else query @ key.mT) * scale  # (..., rows, K)
+        return torch.tanh(scores / softcap) * softcap if softcap > 0 else scores
+
+    masked = (batch, program, arrays, bias, by_distance, sink, heat, dropout, seed)
+    return _attended(scored, query, key, value, *masked)
+
+
+def _attended(scored, query, key, value, batch, program, arrays, bias, by_distance, sink, heat, dropout, seed) -> Tensor:
+    """Scores of rows and keys, where they are seen, to the output."""
     number = torch.promote_types(query.dtype, torch.float32)
     query, key, value = (_spread(tensor, batch).to(number) for tensor in (query, key, value))
     queries, keys = query.shape[-2], key.shape[-2]
 
     def run(rows: Tensor, query: Tensor) -> Tensor:
         seen = allowed(program, arrays, rows, keys)
-        # A barred pair's features and value are put to zero, so that nothing they hold is felt: 0 · NaN is NaN.
-        features = torch.where(seen[..., None], query[..., :, None, :] + key[..., None, :, :], 0)  # (..., rows, K, D)
-        scores = (ACTIVATIONS[activation](features) * weight[..., None, None, :]).sum(-1)  # (..., rows, K)
+        scores = scored(query, key, seen)
         scores = scores if bias is None else scores + _bias(bias, by_distance, rows, queries, keys)
         scores = scores if heat is None else scores * heat[..., None, None].to(number)
         masked = torch.where(seen, scores, -torch.inf)

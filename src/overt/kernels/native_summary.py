@@ -1,15 +1,15 @@
 """Summaries by the native kernel: statistics of the weights in two passes over the keys of each block of queries."""
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from overt.kernels import native, native_call, native_ops
+from overt.kernels import native, native_call, native_dots, native_ops
 from overt.kernels.call import Call, unrounded
+from overt.kernels.native_additive import ACTIVATION_NAMES
 from overt.kernels.native_ops import MASKED, array, dense, numbers
-from overt.scores import Additive, Bilinear, Cosine, Dot
+from overt.scores import Additive
 
 
 class Found(NamedTuple):
@@ -50,24 +50,16 @@ def other_call(call: Call) -> str | None:
 
 
 def _other_score(call: Call) -> str | None:
-    kind, batch = type(call.score), call.batch
-    if kind is Additive:
-        return None if native_call.fits(call.score.weight.shape[:-1], batch) else "the score's weight has other dimensions"
-    if kind not in (Dot, Bilinear, Cosine):
-        return "the score is neither additive nor a dot product"
-    if kind is Bilinear and not native_call.fits(call.score.weight.shape[:-2], batch):
-        return "the score's weight has other dimensions"
-    scale = getattr(call.score, "scale", None)
-    if isinstance(scale, Tensor) and not native_call.fits(scale.shape, (*batch, 1, 1)):
-        return "the scale differs between queries or keys"
-    return "the softcap is a tensor" if isinstance(getattr(call.score, "softcap", None), Tensor) else None
+    if type(call.score) is not Additive:
+        return native_dots.refusal(call)
+    return None if native_dots.fits(call.score.weight.shape[:-1], call.batch) else "the score's weight has other dimensions"
 
 
 def summarized(call: Call, top: int, edges: tuple[Tensor, Tensor] | None) -> Found:
     """The statistics of a call, with maps where edges of their cells are given."""
     with unrounded(call.query):
         compared = _compared(call)
-    _, bias, heat = native_call.heated(call, call.query, native_call.bias_of(call))
+    bias, heat = native_call.heated(call, native_call.bias_of(call))
     sink = call.normalizer.sink
     return Found(
         *torch.ops.overt.summary(
@@ -85,22 +77,12 @@ def summarized(call: Call, top: int, edges: tuple[Tensor, Tensor] | None) -> Fou
 
 
 def _compared(call: Call) -> _Compared:
-    query, key, value, score = call.query, call.key, call.value, call.score
-    if type(score) is Additive:
-        return _Compared(query, key, value, score.weight.to(call.dtype), score.activation, None, 0.0)
-    scale = score.factor(query) if type(score) is Dot else getattr(score, "scale", 1.0)
-    if type(score) is not Dot:
-        query, key, value = (tensor.to(call.dtype) for tensor in (query, key, value))
-        score = replace(score, scale=1.0) if type(score) is Cosine else score
-        query, key, _ = score.as_dot(query, key)  # type: ignore[misc]  # known: the scale is a number here
-    return _Compared(query, key, value, None, "tanh", _each(scale, query.device), float(getattr(score, "softcap", None) or 0))
-
-
-def _each(number: float | Tensor, device: torch.device) -> Tensor:
-    """A number for each entry of the batch, (...), of one that is the same for all queries and keys."""
-    if not isinstance(number, Tensor):
-        return torch.full((), number, dtype=torch.float64, device=device)
-    return number.double().reshape(number.shape[:-2])
+    if type(call.score) is Additive:
+        weight = call.score.weight.to(call.dtype)
+        return _Compared(call.query, call.key, call.value, weight, call.score.activation, None, 0.0)
+    query, key, value, scale, softcap = native_dots.of(call)
+    each = torch.full((), scale, dtype=torch.float64, device=query.device)
+    return _Compared(query, key, value, None, "tanh", each, softcap)
 
 
 def _summary(*inputs: Any) -> tuple[Tensor, ...]:
@@ -114,7 +96,7 @@ def _summary(*inputs: Any) -> tuple[Tensor, ...]:
     maps = (None, None) if row_edges is None else (array(found.map_mean), array(found.map_max))
     native.module().summary(
         *(dense(query), dense(key), dense(value), None if weight is None else dense(weight)),
-        *(native_ops.ACTIVATION_NAMES.index(activation), array(scale), softcap),
+        *(ACTIVATION_NAMES.index(activation), array(scale), softcap),
         *(list(program), [array(held) for held in arrays], array(bias), by_distance, array(sink), array(heat)),
         native.threads(),
         *map(array, found[:5]),

@@ -12,13 +12,14 @@ from torch import Tensor
 from overt.errors import InputError
 from overt.kernels import delegate, native_call, triton_call
 from overt.kernels.call import Call
+from overt.scores import Additive
 
 Table = dict[str, Callable[[Call], str | None]]
 
 # Each path's reason to refuse a call, None where it serves it. The order is the preference.
 TABLE: Table = {
+    "native": lambda call: native_call.refusal(call) or _quicker(call),
     "torch": delegate.refusal,
-    "native": native_call.refusal,
     "triton": triton_call.refusal,
     "blocked": lambda call: None,
 }
@@ -27,6 +28,12 @@ TABLE: Table = {
 # it changes, so `path` sets both.
 _permitted: ContextVar[tuple[str, ...]] = ContextVar("permitted", default=tuple(TABLE))
 _permitted_compiled: tuple[str, ...] = tuple(TABLE)
+
+
+def _quicker(call: Call) -> str | None:
+    """Whether torch's kernel, which is able and permitted, is the quicker one by the benchmarks."""
+    slower = type(call.score) is not Additive and native_call.slower_than_torch(call)
+    return slower if slower and permits("torch") and delegate.refusal(call) is None else None
 
 
 @dataclass(frozen=True)
@@ -60,11 +67,11 @@ def plan(
     >>> import torch, overt
     >>> x = torch.randn(1, 4, 16, 8)
     >>> overt.plan(x, x, x).path
-    'torch'
-    >>> print(overt.plan(x, x, x, bias=torch.zeros(16, 16)))
+    'native'
+    >>> print(overt.plan(x, x, x, bias=torch.zeros(16, 16), normalizer=overt.Sparsemax()))
     blocked: any score, mask, bias and normalizer, in blocks of query rows, recomputed in the backward pass
-    not torch: a bias would make torch hold all Q × K scores
-    not native: the score is not overt.Additive
+    not native: the normalizer is not a softmax
+    not torch: the normalizer is not a softmax of fixed temperature without a sink
     not triton: the tensors are on no GPU
     """
     return choose(Call.of(query, key, value, score, mask, bias, normalizer, dropout))
@@ -130,7 +137,8 @@ def _reason(name: str, call: Call) -> str:
     if name == "torch":
         return "a dot product under a softmax, which torch's fused kernels compute in linear memory" + delegate.caveat(call)
     if name == "native":
-        return "additive attention under a softmax, fused with it in the native core, in linear memory"
+        kind = "additive attention" if type(call.score) is Additive else "a dot product"
+        return f"{kind} under a softmax, fused with it in the native core, in linear memory"
     if name == "triton":
         return "additive attention under a softmax, fused with it in Triton's kernels, in linear memory"
     text = "any score, mask, bias and normalizer, in blocks of query rows, recomputed in the backward pass"

@@ -13,7 +13,7 @@ _LEAST = (8, 0)  # compute capability: that of the tensor cores that multiply fl
 
 def refusal(call: Call) -> str | None:
     """Why the kernels on a GPU cannot serve this call; None where they can."""
-    return other_place(call) or native_call.other_call(call)
+    return other_place(call) or native_call.other_additive(call)
 
 
 def summary_refusal(call: Call) -> str | None:

@@ -8,7 +8,8 @@ import triton
 from torch import Tensor
 
 from overt.kernels import triton_additive
-from overt.kernels.native_ops import Given, numbers
+from overt.kernels.native_additive import Given
+from overt.kernels.native_ops import numbers
 from overt.kernels.triton_launch import bias_of, mask_of, on_its_device, size, steps, table
 from overt.kernels.triton_packing import LEAKS, RATES, packed
 from overt.kernels.triton_tiles import COLUMNS

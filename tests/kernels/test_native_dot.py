@@ -1,0 +1,305 @@
+"""Dot-product attention by the native kernels gives the oracle's output and gradients: every score, dtype, mask, bias and shape."""
+
+import hypothesis
+import numpy as np
+import pytest
+import torch
+from hypothesis import strategies
+
+import overt
+from compare import check, close
+from many_masks import MASKS, K, Q
+
+
+@pytest.fixture(autouse=True)
+def poisoned():
+    """Memory that nothing has been written to holds NaN."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def inputs(*shapes, seed=0):
+    random = np.random.default_rng(seed)
+    return [random.normal(size=shape) for shape in shapes]
+
+
+def tensors(*shapes, seed=0, dtype=torch.float64):
+    return [torch.tensor(array, dtype=dtype) for array in inputs(*shapes, seed=seed)]
+
+
+def against_oracle(arrays, **options):
+    """The check of every path, by the native kernels alone."""
+    with overt.path("native"):
+        check(arrays, **options)
+
+
+def attended(leaves, path="native", **options):
+    """The output of one path."""
+    with overt.path(path):
+        return overt.attend(*leaves, **options)
+
+
+def parameters(score):
+    random = np.random.default_rng(9)
+    return {
+        "dot": {},
+        "capped": {"softcap": 1.5},
+        "bilinear": {"weight": torch.tensor(random.normal(size=(9, 9)) / 3)},
+        "cosine": {"scale": 3.0},
+        "gaussian": {"bandwidth": 1.7},
+    }[score]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("score", ["dot", "capped", "bilinear", "cosine", "gaussian"])
+def test_every_score_in_every_dtype_gives_the_oracles_numbers(level, score, dtype):
+    arrays = inputs((2, 33, 9), (2, 70, 9), (2, 70, 5))
+    against_oracle(arrays, score="dot" if score == "capped" else score, params=parameters(score), dtype=dtype)
+
+
+# One query to eight are taken as rows, more as lanes of tiles of 64 queries and as many keys.
+@pytest.mark.parametrize("queries", [1, 2, 8, 9, 63, 65, 129])
+@pytest.mark.parametrize("keys", [1, 63, 65, 257])
+def test_lengths_round_the_edges_of_tiles_give_the_oracles_numbers(level, queries, keys):
+    for dtype in (torch.float64, torch.float32):
+        against_oracle(inputs((queries, 3), (keys, 3), (keys, 17)), dtype=dtype)
+
+
+@pytest.mark.parametrize("features", [1, 2, 7, 8, 15, 16, 17, 33, 130])
+@pytest.mark.parametrize("width", [1, 16, 40])
+def test_widths_round_those_of_vectors_give_the_oracles_numbers(level, features, width):
+    for queries in (5, 20):
+        for dtype in (torch.float64, torch.float32):
+            against_oracle(inputs((queries, features), (21, features), (21, width)), dtype=dtype)
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_attention_under_each_mask_gives_the_oracles_numbers(level, name):
+    mask = MASKS[name]
+    allowed = mask.bind(2, Q, K).block(torch.arange(Q), torch.arange(K)).expand(2, 3, Q, K)
+    against_oracle(inputs((2, 3, Q, 4), (2, 3, K, 4), (2, 3, K, 3)), mask=mask, allowed=allowed)
+
+
+@pytest.mark.parametrize("mask", [overt.Causal(), overt.Window(70, 0), overt.Window(3, 90), overt.Causal(offset=60)])
+@pytest.mark.parametrize("sizes", [(130, 130), (200, 140), (70, 300), (4, 300)])
+def test_ranges_across_many_tiles_give_the_oracles_numbers(level, mask, sizes):
+    queries, keys = sizes
+    allowed = mask.bind(0, queries, keys).block(torch.arange(queries), torch.arange(keys))
+    against_oracle(inputs((queries, 5), (keys, 5), (keys, 4)), mask=mask, allowed=allowed, dtype=torch.float32)
+
+
+@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.given(strategies.data())
+def test_any_ranges_give_the_oracles_numbers(data):
+    queries, keys = (data.draw(strategies.integers(1, 150)) for _ in range(2))
+    seed = data.draw(strategies.integers(0, 99))
+    bounds = torch.randint(-3, keys + 3, (2, queries), generator=torch.Generator().manual_seed(seed))
+    place = torch.arange(keys)
+    allowed = (bounds[0, :, None] <= place) & (place < bounds[1, :, None])
+
+    class Ranges(overt.masks.Mask):
+        def bounds(self, sizes):
+            return [bounds[0]], [bounds[1]]
+
+        def bind(self, dims, queries, keys):
+            return self
+
+        def block(self, rows, keys):
+            return allowed[rows][:, keys]
+
+    against_oracle(inputs((queries, 3), (keys, 3), (keys, 2), seed=seed), mask=Ranges(), allowed=allowed)
+
+
+@pytest.mark.parametrize(
+    "shape", [(70, 75), (70, 1), (1, 75), (1, 1), (75,), (), (3, 70, 75), (3, 1, 1), (2, 1, 70, 75), (2, 3, 1, 75)]
+)
+def test_a_bias_that_broadcasts_gives_the_oracles_numbers_and_gradient(shape):
+    arrays = inputs((2, 3, 70, 5), (2, 3, 75, 5), (2, 3, 75, 4))
+    against_oracle(arrays, bias=np.random.default_rng(3).normal(size=shape))
+
+
+@pytest.mark.parametrize("queries", [3, 70])
+@pytest.mark.parametrize("offset", [None, 2, torch.tensor([0, 3])])
+def test_learned_slopes_and_tables_over_distances_get_their_gradients(queries, offset):
+    leaves = tensors((2, 3, queries, 5), (2, 3, 75, 5), (2, 3, 75, 4))
+    slopes, table = torch.rand(3, dtype=torch.float64), torch.randn(3, 5, dtype=torch.float64)
+    made = {
+        "slopes": (slopes, lambda held: overt.ALiBi(held, offset=offset)),
+        "clipped": (table, lambda held: overt.RelativePosition(held, offset=offset)),
+    }
+    for name, (held, make) in made.items():
+        held = held.requires_grad_()
+        found, wanted = (attended(leaves, path, bias=make(held)) for path in ("native", "blocked"))
+        close(found.detach(), wanted.detach(), 1e-12, name)
+        gradients = [torch.autograd.grad(output.square().sum(), held)[0] for output in (found, wanted)]
+        close(*gradients, 1e-10, f"gradient of {name}")
+
+
+@pytest.mark.parametrize("layout", ["transposed", "expanded", "every other"])
+def test_a_bias_in_any_layout_gives_the_same_numbers_and_gradient(layout):
+    leaves = tensors((3, 70, 5), (3, 11, 5), (3, 11, 4))
+    wide = torch.randn(11, 140, dtype=torch.float64)
+    bias = {"transposed": wide[:, :70].T, "expanded": wide[:, :1].T.expand(3, 70, 11), "every other": wide[:, ::2].T}[layout]
+    bias = bias.requires_grad_()
+    found, wanted = (attended(leaves, path, bias=bias) for path in ("native", "blocked"))
+    close(found.detach(), wanted.detach(), 1e-12, "output")
+    gradients = [torch.autograd.grad(output.square().sum(), bias)[0] for output in (found, wanted)]
+    close(*gradients, 1e-10, "gradient")
+
+
+@pytest.mark.parametrize("queries", [2, 9])
+@pytest.mark.parametrize("sink", [torch.tensor(0.4), torch.tensor([0.4, -2.0, 30.0])])
+@pytest.mark.parametrize("temperature", [1.0, 1.7, torch.tensor(0.6), torch.tensor([0.5, 1.0, 3.0]).reshape(3, 1, 1)])
+@pytest.mark.parametrize("softcap", [None, 2.0])
+def test_sinks_temperatures_and_caps_give_the_blocks_numbers_and_gradients(queries, sink, temperature, softcap):
+    leaves = [x.requires_grad_() for x in tensors((2, 3, queries, 5), (2, 3, 70, 5), (2, 3, 70, 4))]
+    sink, bias = sink.double().requires_grad_(), torch.randn(queries, 70, dtype=torch.float64).requires_grad_()
+    options = {"score": overt.Dot(softcap=softcap), "bias": bias, "mask": overt.Causal()}
+    found, wanted = (
+        attended(leaves, path, normalizer=overt.Softmax(temperature, sink), **options) for path in ("native", "blocked")
+    )
+    close(found.detach(), wanted.detach(), 1e-12, "output")
+    both = [torch.autograd.grad(output.square().sum(), [*leaves, sink, bias]) for output in (found, wanted)]
+    for one, other in zip(*both, strict=True):
+        close(one, other, 1e-10, "gradient")
+
+
+def test_a_learned_temperature_and_scale_get_their_gradients():
+    leaves = tensors((2, 3, 20, 5), (2, 3, 70, 5), (2, 3, 70, 4))
+    temperature = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    scale = torch.rand(3, 1, 1, dtype=torch.float64, requires_grad=True)
+    outputs = [
+        attended(leaves, path, score=overt.Dot(scale), normalizer=overt.Softmax(temperature)) for path in ("native", "blocked")
+    ]
+    close(outputs[0].detach(), outputs[1].detach(), 1e-12, "output")
+    both = [torch.autograd.grad(output.square().sum(), [temperature, scale]) for output in outputs]
+    for one, other in zip(*both, strict=True):
+        close(one, other, 1e-10, "gradient")
+
+
+@pytest.mark.parametrize("queries", [1, 3, 40])
+@pytest.mark.parametrize("heads", [(6, 2), (6, 1), (6, 6)])
+def test_grouped_heads_give_the_numbers_of_repeated_ones(level, queries, heads):
+    own, shared = heads
+    query, key, value = (x.requires_grad_() for x in tensors((2, own, queries, 5), (2, shared, 700, 5), (2, shared, 700, 4)))
+    repeated = [x.repeat_interleave(own // shared, dim=1) for x in (key, value)]
+    found, wanted = attended((query, key, value)), attended((query, *repeated), "blocked")
+    close(found.detach(), wanted.detach(), 1e-12, "output")
+    both = [torch.autograd.grad(output.square().sum(), (query, key, value)) for output in (found, wanted)]
+    for one, other in zip(*both, strict=True):
+        close(one, other, 1e-10, "gradient")
+
+
+@pytest.mark.parametrize("queries", [1, 5, 40])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_keys_split_among_threads_give_the_numbers_of_one(queries, threads):
+    before = torch.get_num_threads()
+    leaves = [x.requires_grad_() for x in tensors((1, queries, 5), (1, 2000, 5), (1, 2000, 4))]
+    wanted = attended(leaves, "blocked", mask=overt.Causal())
+    try:
+        torch.set_num_threads(threads)
+        found = attended(leaves, mask=overt.Causal())
+        gradients = torch.autograd.grad(found.square().sum(), leaves)
+    finally:
+        torch.set_num_threads(before)
+    close(found.detach(), wanted.detach(), 1e-12, "output")
+    for one, other in zip(gradients, torch.autograd.grad(wanted.square().sum(), leaves), strict=True):
+        close(one, other, 1e-10, "gradient")
+
+
+@pytest.mark.parametrize("queries", [3, 70])
+@pytest.mark.parametrize("nasty", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("spoiled", ["query", "key", "value", "upstream"])
+def test_nan_and_infinity_reach_who_may_see_them_and_no_others(level, queries, nasty, spoiled):
+    shapes = {"query": (queries, 5), "key": (70, 5), "value": (70, 4), "upstream": (queries, 4)}
+    held = dict(zip(shapes, tensors(*shapes.values()), strict=True))
+
+    def run():
+        leaves = [held[name].clone().requires_grad_() for name in ("query", "key", "value")]
+        output = attended(leaves, mask=overt.Causal(offset=0))
+        return [output.detach(), *torch.autograd.grad(output, leaves, held["upstream"])]
+
+    clean = run()
+    held[spoiled][1] = nasty
+    output, d_query, d_key, d_value = run()
+    # Query i sees the keys up to i: key 1 is seen from query 1 on, and query 1 sees the keys 0 and 1.
+    rows = torch.arange(queries) < 1 if spoiled in ("key", "value") else torch.arange(queries) != 1
+    keys = torch.arange(70) >= (queries if spoiled in ("key", "value") else 2)
+    torch.testing.assert_close(output[rows], clean[0][rows])
+    torch.testing.assert_close(d_query[rows], clean[1][rows])
+    torch.testing.assert_close(d_key[keys], clean[2][keys])
+    torch.testing.assert_close(d_value[keys], clean[3][keys])
+    if np.isnan(nasty):  # an infinite key gives scores of −inf as well, which bar it
+        assert output[~rows].isnan().all() == (spoiled != "upstream")
+        assert d_query[~rows].isnan().all()
+
+
+def test_huge_scores_keep_the_largest_and_their_gradients():
+    for size in (1e2, 1e4, 1e18):
+        query = torch.eye(4).repeat(20, 1)[:70].requires_grad_()
+        key = (torch.eye(4) * size).requires_grad_()
+        value = torch.randn(4, 3).requires_grad_()
+        output = attended((query, key, value), score=overt.Dot(scale=1.0))
+        torch.testing.assert_close(output, value[torch.arange(70) % 4])
+        (gradient,) = torch.autograd.grad(output.sum(), value)
+        torch.testing.assert_close(gradient.sum(), torch.tensor(210.0))
+
+
+def test_dropout_keeps_the_weights_that_its_hash_keeps_in_both_passes():
+    # Values that are unit vectors show the weights themselves.
+    for queries in (4, 70):
+        query, key = tensors((2, queries, 5), (2, 90, 5))
+        value = torch.eye(90, dtype=torch.float64).expand(2, 90, 90)
+        weights = attended((query, key, value))
+        torch.manual_seed(5)
+        dropped = attended((query, key, value), dropout=0.4)
+        kept = dropped != 0
+        assert abs(float(kept.double().mean()) - 0.6) < 0.05
+        close(dropped[kept], weights[kept] / 0.6, 1e-12, "weights that are kept")
+        leaves = [x.clone().requires_grad_() for x in (query, key, torch.randn(2, 90, 3, dtype=torch.float64))]
+        torch.manual_seed(5)
+        found = attended(leaves, dropout=0.4)
+        mask = kept.double() / 0.6
+        scores = leaves[0] @ leaves[1].mT / 5**0.5
+        wanted = (torch.softmax(scores, -1) * mask) @ leaves[2]
+        close(found.detach(), wanted.detach(), 1e-12, "output")
+        both = [torch.autograd.grad(output.square().sum(), leaves) for output in (found, wanted)]
+        for one, other in zip(*both, strict=True):
+            close(one, other, 1e-10, "gradient")
+
+
+def test_empty_dimensions_give_zeros():
+    for queries, keys, features, width in ((0, 3, 2, 2), (3, 0, 2, 2), (3, 3, 0, 2), (3, 3, 2, 0), (30, 0, 2, 2)):
+        leaves = [x.requires_grad_() for x in tensors((2, queries, features), (2, keys, features), (2, keys, width))]
+        found, wanted = attended(leaves), attended(leaves, "blocked")
+        torch.testing.assert_close(found, wanted)
+        both = [torch.autograd.grad(output.sum(), leaves) for output in (found, wanted)]
+        for one, other in zip(*both, strict=True):
+            torch.testing.assert_close(one, other)
+
+
+def test_broadcast_and_strided_inputs_are_read_where_they_lie():
+    query = torch.randn(2, 30, 3, 8, dtype=torch.float64).transpose(1, 2).requires_grad_()
+    key, value = torch.randn(2, 1, 50, 8, dtype=torch.float64), torch.randn(1, 3, 50, 16, dtype=torch.float64)[..., ::2]
+    leaves = [query, key.requires_grad_(), value.requires_grad_()]
+    found, wanted = attended(leaves), attended(leaves, "blocked")
+    close(found.detach(), wanted.detach(), 1e-12, "output")
+    both = [torch.autograd.grad(output.square().sum(), leaves) for output in (found, wanted)]
+    for one, other in zip(*both, strict=True):
+        close(one, other, 1e-10, "gradient")
+
+
+def test_gaussian_scores_of_close_vectors_far_from_the_origin_lose_no_digits():
+    random = torch.Generator().manual_seed(0)
+    x = 1e5 + torch.randn(40, 3, generator=random)
+    found, wanted = (attended((x, x, x), path, score=overt.Gaussian(1.0)) for path in ("native", "blocked"))
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0.05)  # a few units of 1e5's last place
+
+
+def test_the_same_call_gives_the_same_bits():
+    leaves = [torch.randn(2, 3, 130, 24, requires_grad=True) for _ in range(3)]
+    first, second = (attended(leaves, mask=overt.Causal()) for _ in range(2))
+    assert torch.equal(first, second)
+    both = [torch.autograd.grad(output.square().sum(), leaves) for output in (first, second)]
+    assert all(torch.equal(one, other) for one, other in zip(*both, strict=True))
