@@ -48,8 +48,10 @@ class DotScores {
             turn(from, inputs.key.row, keys, inputs.features, to, KEYS);
         } else {
             T* spare = to + KEYS * inputs.features;
-            for (int c = 0; c < keys; c++)
-                turn(row_of(inputs.key, entry, first + c, inputs.features, spare), 0, 1, inputs.features, to + c, KEYS);
+            for (int c = 0; c < keys; c++) {
+                const T* row = row_of(inputs.key, entry, first + c, inputs.features, spare);
+                for (Index d = 0; d < inputs.features; d++) to[d * KEYS + c] = row[d];
+            }
         }
         for (Index d = 0; d < inputs.features; d++, to += KEYS)
             for (int c = keys; c < KEYS; c++) to[c] = 0;

@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from overt import biases, errors, layers, learn, lens, masks, models, normalizers, scores, smoothing
+    from overt import backends, biases, errors, layers, learn, lens, masks, models, normalizers, scores, smoothing
     from overt.biases import ALiBi, RelativePosition
     from overt.kernels.plan import Plan, path, plan
     from overt.masks import Causal, Dense, Documents, Lengths, Window
@@ -31,14 +31,14 @@ _HOMES = {
     "overt.normalizers": ["Softmax", "Sparsemax", "Entmax", "Sigmoid", "Sum"],
     "overt.smoothing": ["smooth"],
 }
-_MODULES = ["scores", "masks", "biases", "normalizers", "layers", "models", "learn", "lens", "smoothing", "errors"]
+_MODULES = ["scores", "masks", "biases", "normalizers", "layers", "models", "learn", "lens", "backends", "smoothing", "errors"]
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _WITHOUT_TORCH = {"smooth"}
 
 __all__ = [
     "ALiBi", "Additive", "Bilinear", "Causal", "Cosine", "Dense", "Documents", "Dot", "Entmax", "Gaussian", "Lengths",
     "Plan", "RelativePosition", "Sigmoid", "Softmax", "Sparsemax", "Steps", "Sum", "Summary", "Window", "__version__",
-    "attend", "biases", "errors", "layers", "learn", "lens", "masks", "models", "normalizers", "path", "plan", "scores",
+    "attend", "backends", "biases", "errors", "layers", "learn", "lens", "masks", "models", "normalizers", "path", "plan", "scores",
     "smooth", "smoothing", "steps", "summarize",
 ]  # fmt: skip
 

@@ -377,7 +377,7 @@ def test_tensors_that_are_only_traced_get_the_shape_of_the_answer():
 
 X, W = normal(2, 3, 9, 4), normal(4)
 OTHERS = {
-    "the score is not overt.Additive": {"score": overt.Gaussian(1.0)},
+    "the score is neither additive nor a dot product": {"score": lambda query, key: query @ key.mT},
     "the score's weight has other leading dimensions than the call": {"score": overt.Additive(normal(5, 1, 1, 4))},
     "the normalizer is not a softmax": {"normalizer": overt.Sparsemax()},
     "the temperature differs between queries or keys": {"normalizer": overt.Softmax(torch.ones(9, 1))},

@@ -209,7 +209,7 @@ def test_padding_and_the_causal_hint_take_the_path_of_linear_memory():
     for call in ({}, {"key_padding_mask": bars(2, Q)}, {"attn_mask": later, "is_causal": True}):
         ours(x, x, x, need_weights=False, **call)
     overt.mechanism.observers.reset(token)
-    assert plans == ["torch"] * 3
+    assert plans == ["native"] * 3
 
 
 # Models of torch's Transformer layers.

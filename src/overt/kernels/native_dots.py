@@ -45,14 +45,14 @@ def of(call: Call) -> Dots:
     if type(score) is Dot and not isinstance(score.scale, Tensor):
         return Dots(query, key, value, float(score.factor(query)), float(score.softcap or 0))
     query, key, value = (tensor.to(call.dtype) for tensor in (query, key, value))
-    scale = getattr(score, "scale", 1.0)
-    if isinstance(scale, Tensor):
-        query, scale = query * scale.to(query.dtype), 1.0
     if type(score) is Gaussian:
         query, key = _gaussian(query, key, score.bandwidth)
     elif type(score) is not Dot:
         plain = replace(score, scale=1.0) if type(score) is Cosine else score
         query, key, _ = plain.as_dot(query, key)  # type: ignore[misc]  # known: no tensor is left as its scale
+    scale = getattr(score, "scale", 1.0)
+    if isinstance(scale, Tensor):
+        query, scale = query * scale.to(query.dtype), 1.0
     return Dots(query, key, value, scale, float(getattr(score, "softcap", None) or 0))
 
 

@@ -12,6 +12,7 @@ from overt.masks.alignment import aligned
 from overt.masks.base import Both, Dense, Either, Mask, Not, as_mask
 from overt.masks.convert import from_attention_mask, from_cu_seqlens, from_padding
 from overt.masks.kinds import Causal, Documents, Keys, Lengths, Window
+from overt.masks.ranges import Ranges
 
 __all__ = [
     "Both",
@@ -23,6 +24,7 @@ __all__ = [
     "Lengths",
     "Mask",
     "Not",
+    "Ranges",
     "Window",
     "aligned",
     "as_mask",

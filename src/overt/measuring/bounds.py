@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
-from overt.measuring.cases import Case
+from overt.measuring.cases import DOTS, Case
 from overt.measuring.ceilings import Ceilings
 
 
@@ -23,6 +23,8 @@ class Count:
 
 
 EXPONENTIAL = Count(multiplies=11, sums=4)
+# A weight of a dot product, 2^(t - base): the power, its distance from the largest score, and its part in their sum.
+POWER = Count(multiplies=8, sums=7)
 # A term of a score: four share a division.
 TERM = Count(multiplies=9 / 4, sums=3 / 4, divisions=1 / 4)
 # A term of the backward pass: its reciprocal, two of which share a division, the score once more, and the slope.
@@ -57,6 +59,12 @@ def operations(case: Case) -> Count:
     """The operations of the case's formula in the form that docs/kernels.md derives."""
     width = case.features  # values have as many features as keys
     pairs = prod((*case.batch, case.queries, case.keys))
+    if case.work in DOTS:
+        kind = DOTS[case.work]
+        width *= kind.wide
+        seen = pairs * (0.5 + 0.5 / case.queries if kind.causal else 1)
+        once = Count(case.features + width) + POWER
+        return (once + Count(3 * case.features + 2 * width + 2, 1) + POWER if kind.backward else once) * seen
     if case.work == "summary":  # each score once: its exponential can wait until the row's sum is known
         return (Count(width, 2) + EXPONENTIAL + Count(3, 3)) * pairs
     packing = EXPONENTIAL * (prod(case.batch) * (case.queries + case.keys) * case.features)
@@ -71,6 +79,8 @@ def moved(case: Case, itemsize: int) -> int:
     queries, keys = (prod(case.batch) * length * case.features for length in (case.queries, case.keys))
     if case.work == "summary":
         return (queries + keys) * itemsize
+    if case.work in DOTS:
+        keys = int(keys * (1 + DOTS[case.work].wide) / 2 / DOTS[case.work].group)
     forward = 2 * queries + 2 * keys  # query and output; key and value
     backward = 4 * queries + 4 * keys  # query, output, upstream, gradient; key, value, their gradients
     return (forward + (backward if case.backward else 0)) * itemsize

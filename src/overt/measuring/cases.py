@@ -8,17 +8,43 @@ from torch import Tensor
 
 from overt.errors import InputError
 
+
+@dataclass(frozen=True)
+class DotKind:
+    """What dot products are asked for with, beside queries, keys and values."""
+
+    told: str
+    causal: bool = False
+    backward: bool = False
+    dropout: float = 0.0
+    biased: bool = False
+    wide: int = 1  # features of a value, in those of a key
+    group: int = 1  # heads that share keys and values
+
+
+DOTS = {
+    "dot": DotKind("dot products, forward"),
+    "causal": DotKind("causal dot products, forward", causal=True),
+    "dotgradients": DotKind("dot products, forward and backward", backward=True),
+    "causalgradients": DotKind("causal dot products, forward and backward", causal=True, backward=True),
+    "dropout": DotKind("dot products with dropout 0.1, forward and backward", backward=True, dropout=0.1),
+    "bias": DotKind("dot products with a learned bias, forward and backward", backward=True, biased=True),
+    "wide": DotKind("dot products, values twice as wide as keys, forward and backward", backward=True, wide=2),
+    "step": DotKind("one query a head against cached keys, each shared by four heads", group=4),
+}
+
 WORKS = {
     "additive": "additive attention, forward",
     "gradients": "additive attention, forward and backward",
     "memory": "memory of additive gradients, above the inputs",
     "summary": "top 8, entropy, received, 512 × 512 map; dot",
+    **{work: kind.told for work, kind in DOTS.items()},
 }
 
 
 @dataclass(frozen=True)
 class Case:
-    """One kind of work at one shape: queries (*batch, Q, D), keys (*batch, K, D), values (*batch, K, D).
+    """One kind of work at one shape: queries (*batch, Q, D), keys (*batch, K, D), values (*batch, K, D), but for `DOTS`.
 
     >>> case = Case("additive", (8,), 256, 256, 128)
     >>> case.name, case.terms
@@ -59,7 +85,7 @@ class Case:
     @property
     def backward(self) -> bool:
         """Whether gradients are computed too."""
-        return self.work in ("gradients", "memory")
+        return DOTS[self.work].backward if self.work in DOTS else self.work in ("gradients", "memory")
 
 
 _SHAPES = [
@@ -70,6 +96,16 @@ _SHAPES = [
     (128, 10, 128, 1024),
     (1280, 1, 66, 1024),
 ]
+_DOT_SHAPES = [
+    (1, 8, 1024, 64),
+    (1, 8, 4096, 64),
+    (8, 8, 128, 64),
+    (32, 4, 32, 32),
+    (1, 1, 8192, 64),
+    (1, 12, 512, 64),
+    (16, 8, 20, 32),
+    (4, 8, 512, 128),
+]
 CASES = [
     *(
         Case(work, (batch,), *lengths, quick=lengths[0] in (40, 256))
@@ -78,6 +114,13 @@ CASES = [
     ),
     Case("memory", (1,), 16384, 16384, 128),
     Case("summary", (1, 8), 8192, 8192, 64),
+    *(
+        Case(work, (batch, heads), length, length, features, quick=length == 128)
+        for work in ("dot", "causal", "dotgradients", "causalgradients")
+        for batch, heads, length, features in _DOT_SHAPES
+    ),
+    *(Case(work, (1, 8), 1024, 1024, 64) for work in ("dropout", "bias", "wide")),
+    Case("step", (1, 32), 1, 16384, 64),
 ]
 GPU_CASES = [
     *(

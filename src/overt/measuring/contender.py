@@ -33,9 +33,10 @@ class Contender:
     ours: bool = False
 
 
-def differentiated(attention: Attention, tensors: tuple[Tensor, ...]) -> Run:
+def differentiated(attention: Attention, tensors: tuple[Tensor, ...], names: tuple[str, ...] | None = None) -> Run:
     """Run attention forward, and backward to each of its tensors where an upstream gradient is given."""
     leaves = tuple(tensor.detach().requires_grad_() for tensor in tensors)
+    names = names or GRADIENTS[: len(tensors)]
 
     def run(upstream: Tensor | None) -> Results:
         if upstream is None:
@@ -43,7 +44,7 @@ def differentiated(attention: Attention, tensors: tuple[Tensor, ...]) -> Run:
                 return {"output": attention(*tensors)}
         output = attention(*leaves)
         gradients = torch.autograd.grad(output, leaves, upstream)
-        return {"output": output.detach(), **dict(zip(GRADIENTS, gradients, strict=True))}
+        return {"output": output.detach(), **dict(zip(names, gradients, strict=True))}
 
     return run
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from overt.measuring import additive, compared, gpu, libraries, summaries
-from overt.measuring.cases import Case, Inputs, drawn
+from overt.measuring import additive, cases, compared, dots, gpu, libraries, summaries
+from overt.measuring.cases import Case, Inputs
 from overt.measuring.compared import Wanted, disagreement
 from overt.measuring.contender import Contender, Run, Unable
 from overt.measuring.memory import in_fresh_process
@@ -18,6 +18,7 @@ CONTENDERS: dict[str, list[Contender]] = {
     "gradients": _ADDITIVE,
     "memory": [additive.native()],
     "summary": [summaries.native(), summaries.blocked(), summaries.yardstick()],
+    **{work: dots.contenders(work) for work in cases.DOTS},
 }
 
 _GPU_ADDITIVE = [additive.triton(), additive.eager(), additive.compiled()]
@@ -79,9 +80,9 @@ def measure(case: Case, options: Options, tell: Tell = lambda what: None) -> Res
     kind = options.device.type
     if case.work == "memory" and kind == "cpu":
         return _memory(case, options, tell)
-    inputs = drawn(case, options.dtype_of(case), options.device)
+    inputs = drawn(case, options)
     tell("computing what is wanted")
-    expected = summaries.wanted(inputs) if case.work == "summary" else compared.wanted(case, inputs)
+    expected = _wanted(case, inputs)
     result = Result(case, compared=expected.told, kind=kind)
     runs = {}
     for contender in _contenders(case.work, kind):
@@ -97,6 +98,19 @@ def measure(case: Case, options: Options, tell: Tell = lambda what: None) -> Res
             result.memory = {name: gpu.peak(run) for name, run in timed.items()}
         result.times = in_turns(timed, options.runs, options.seconds, kind)
     return result
+
+
+def drawn(case: Case, options: Options) -> Inputs:
+    """The inputs of a case."""
+    if case.work in cases.DOTS:
+        return dots.drawn(case, options.dtype_of(case))
+    return cases.drawn(case, options.dtype_of(case), options.device)
+
+
+def _wanted(case: Case, inputs: Inputs) -> Wanted:
+    if case.work in cases.DOTS:
+        return dots.wanted(case, inputs)
+    return summaries.wanted(inputs) if case.work == "summary" else compared.wanted(case, inputs)
 
 
 def _contenders(work: str, kind: str) -> list[Contender]:
