@@ -94,6 +94,27 @@ void check_additive(const Kernels& kernels, const Problem& p, const std::string&
 }
 
 template <class T>
+void check_dot(const Kernels& kernels, const Problem& p, const std::string& name, double exact, double close) {
+    Told<T> told(p);
+    Plain plain(p);
+    std::vector<T> output = room<T>(p.rows() * p.width), bases = room<T>(p.rows()), totals = room<T>(p.rows()), lse = room<T>(p.rows());
+    kernels.dot(told.inputs, told.score, output.data(), bases.data(), totals.data());
+    for (Index row = 0; row < p.rows(); row++)
+        lse[row] = totals[row] == 0 ? static_cast<T>(-INFINITY) : static_cast<T>((bases[row] + std::log2(totals[row])) * std::log(2.0));
+    compare(name + " output", output, plain.output, exact);
+    compare(name + " lse", lse, plain.lse, exact);
+    std::vector<T> query = room<T>(p.query.size()), key = room<T>(p.key.size()), value = room<T>(p.value.size());
+    std::vector<T> delta = room<T>(p.rows()), bias(p.bias.size(), 0);
+    Gradients to{query.data(), key.data(), value.data(), nullptr, delta.data(), bias.data(), static_cast<Index>(bias.size())};
+    kernels.dot_gradients(told.inputs, told.score, {output.data(), bases.data(), totals.data(), told.upstream.data()}, to);
+    compare(name + " query's gradient", query, plain.d_query, close);
+    compare(name + " key's gradient", key, plain.d_key, close);
+    compare(name + " value's gradient", value, plain.d_value, close);
+    compare(name + " bias's gradient", bias, plain.d_bias, close);
+    compare(name + " delta", delta, plain.delta, close);
+}
+
+template <class T>
 void check_scores(const Kernels& kernels, const Problem& p, const std::string& name, double exact, double close) {
     Told<T> told(p);
     Plain plain(p);
@@ -141,6 +162,8 @@ void check_kernels(const Kernels& kernels, const Problem& problem, const std::st
     if (problem.form == Form::additive) {
         check_additive<T>(kernels, problem, name, exact, close);
         check_scores<T>(kernels, problem, name, exact, close);
+    } else {
+        check_dot<T>(kernels, problem, name, exact, close);
     }
     check_summary<T>(kernels, problem, name, exact);
 }

@@ -135,6 +135,12 @@ struct Plain {
                 for (Index d = 0; d < p.features; d++) {
                     Index q = row * p.features + d, k = (entry * p.keys + j) * p.features + d, w = entry * p.features + d;
                     double x = p.query[q] + p.key[k], flow = upstream[row * p.keys + j];
+                    if (p.form == Form::dot) {
+                        double capped = p.softcap > 0 ? score_of(p, row, j) / p.softcap : 0;
+                        d_query[q] += flow * p.scale[0] * (1 - capped * capped) * p.key[k];
+                        d_key[k] += flow * p.scale[0] * (1 - capped * capped) * p.query[q];
+                        continue;
+                    }
                     d_weight[w] += flow * activated(p.activation, x);
                     d_query[q] += flow * p.weight[w] * slope(p.activation, x);
                     d_key[k] += flow * p.weight[w] * slope(p.activation, x);

@@ -16,7 +16,8 @@ class DotFew {
     const Inputs& inputs;
     const Score& score;
     T *output, *bases, *totals;
-    Index together, groups, wide, spans, sums_room, item_room, desk_room;
+    Index together, groups, wide, spans, sums_room, desk_room;
+    int rows;  // of a group: the queries of its heads
     int threads;
     Scratch<T> desks, items;
 
@@ -24,19 +25,18 @@ class DotFew {
     DotFew(const Inputs& inputs, const Score& score, T* output, T* bases, T* totals)
         : inputs(inputs), score(score), output(output), bases(bases), totals(totals), together(heads_together()),
           groups(together ? inputs.batch / together : 0), wide(padded<T>(inputs.features)), spans(spans_of()),
-          sums_room(Running<T>::room(inputs.width)), item_room(together * sums_room), desk_room(room_of_desk()),
-          threads(Team(inputs, true).threads), desks(threads * desk_room), items(groups * spans * item_room) {}
+          sums_room(Running<T>::room(inputs.width)), desk_room(room_of_desk()), rows(static_cast<int>(together * inputs.queries)),
+          threads(Team(inputs, true).threads), desks(threads * desk_room), items(groups * spans * sums_room) {}
 
     void run() {
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
         for (Index item = 0; item < groups * spans; item++) attend(item, desks.data + omp_get_thread_num() * desk_room);
 #pragma omp parallel for num_threads(threads)
-        for (Index group = 0; group < groups; group++)
-            for (Index head = 0; head < together; head++) finish(group, head);
+        for (Index group = 0; group < groups; group++) finish(group);
     }
 
    private:
-    // How many heads, one after the other, read the same keys and values everywhere.
+    // How many heads, one after the other, read the same keys and values everywhere, and have no more queries than a tile.
     Index heads_together() const {
         const Index *keys = inputs.key.places, *values = inputs.value.places;
         auto shared = [&](Index size) {
@@ -46,7 +46,7 @@ class DotFew {
         };
         Index size = inputs.batch ? 1 : 0;
         while (size && size < inputs.batch && keys[size] == keys[0] && values[size] == values[0]) size++;
-        while (size > 1 && !shared(size)) size--;
+        while (size > 1 && (size * inputs.queries > ROWS || !shared(size))) size--;
         return size;
     }
 
@@ -57,37 +57,47 @@ class DotFew {
         return inputs.threads == 1 ? 1 : most<Index>(1, least(wanted, inputs.keys / LEAST));
     }
 
-    // One thread's working memory: queries, a tile of scores, rows of keys and values, the mask of a tile.
+    // One thread's working memory: queries, a tile of scores, rows of keys and values, the mask of each head's tile.
     Index room_of_desk() const {
-        return padded<T>(together * inputs.queries * wide + ROWS * KEYS + KEYS * (wide + padded<T>(inputs.width)) +
-                         MASK_ROOM / static_cast<Index>(sizeof(T))) + 64;
+        return padded<T>(ROWS * wide + ROWS * KEYS + KEYS * (wide + padded<T>(inputs.width)) + masks_room() / static_cast<Index>(sizeof(T))) + 64;
     }
+    static Index masks_room() { return 2 * ROWS * KEYS; }
 
     void attend(Index item, T* desk) {
         Index group = item / spans, span = item % spans, tiles = count(inputs.keys, KEYS);
-        T *queries = desk, *scores = queries + together * inputs.queries * wide, *spare = scores + ROWS * KEYS;
-        std::uint8_t* allowed = reinterpret_cast<std::uint8_t*>(desk + desk_room) - MASK_ROOM;
-        for (Index head = 0; head < together; head++) {
-            Running<T>(items.data + item * item_room + head * sums_room, inputs.width).clear(static_cast<int>(inputs.queries));
-            pack(group * together + head, queries + head * inputs.queries * wide);
-        }
-        Place at{0, 0, 0, static_cast<int>(inputs.queries), 0};
+        T *queries = desk, *scores = queries + ROWS * wide, *spare = scores + ROWS * KEYS;
+        std::uint8_t* allowed = reinterpret_cast<std::uint8_t*>(desk + desk_room) - masks_room();
+        Running<T> running(items.data + item * sums_room, inputs.width);
+        running.clear(rows);
+        for (Index head = 0; head < together; head++) pack(group * together + head, queries + head * inputs.queries * wide);
         for (Index tile = span * tiles / spans; tile < (span + 1) * tiles / spans; tile++) {
-            at.entry = group * together, at.key = tile * KEYS, at.keys = size_of(tile, KEYS, inputs.keys);
-            WholeRows<T> keys(inputs.key, inputs.features, at, spare);
-            Values<T> values(inputs, at, spare + KEYS * wide);
-            for (Index head = 0; head < together; head++, at.entry++) {
-                Seen seen = seen_at(inputs, at, allowed);
-                if (seen == Seen::none) continue;
-                dots(queries + head * inputs.queries * wide, wide, keys, at.rows, at.keys, scores);
-                cap(at, scores);
-                settle(inputs, at, seen, allowed, scores);
-                Running<T> running(items.data + item * item_room + head * sums_room, inputs.width);
-                fold(scores, at.rows, at.keys, running);
-                for (int r = 0; r < at.rows && inputs.dropout > 0; r++) drop(inputs, at.entry, r, at.key, at.keys, scores + r * KEYS);
-                mix(scores, at, seen, allowed, values, running.wide, running.output);
+            Place at{group * together, 0, tile * KEYS, rows, size_of(tile, KEYS, inputs.keys)};
+            Seen seen = look(at, allowed);
+            if (seen == Seen::none) continue;
+            dots(queries, wide, WholeRows<T>(inputs.key, inputs.features, at, spare), rows, at.keys, scores);
+            cap(at, scores);
+            for (Index head = 0; head < together; head++) {
+                Place own{at.entry + head, 0, at.key, static_cast<int>(inputs.queries), at.keys};
+                settle(inputs, own, seen, allowed + head * inputs.queries * KEYS, scores + head * inputs.queries * KEYS);
             }
+            fold(scores, rows, at.keys, running);
+            for (int r = 0; r < rows && inputs.dropout > 0; r++)
+                drop(inputs, at.entry + r / inputs.queries, r % inputs.queries, at.key, at.keys, scores + r * KEYS);
+            mix(scores, at, seen, allowed, Values<T>(inputs, at, spare + KEYS * wide), running.wide, running.output);
         }
+    }
+
+    // What the group's heads see of a tile: all of it, none, or what `allowed` says of each row.
+    Seen look(const Place& at, std::uint8_t* allowed) const {
+        if (inputs.mask.count == 0) return Seen::all;
+        bool every = true, any = false;
+        for (Index head = 0; head < together; head++) {
+            std::uint8_t* own = allowed + head * inputs.queries * KEYS;
+            Seen seen = seen_at(inputs, {at.entry + head, 0, at.key, static_cast<int>(inputs.queries), at.keys}, own);
+            every = every && seen == Seen::all, any = any || seen != Seen::none;
+            for (Index i = 0; seen != Seen::some && i < inputs.queries * KEYS; i++) own[i] = seen == Seen::all;
+        }
+        return every ? Seen::all : any ? Seen::some : Seen::none;
     }
 
     // Queries in whole vectors, scaled.
@@ -106,15 +116,15 @@ class DotFew {
     }
 
     // The sums of all spans, in their order.
-    void finish(Index group, Index head) {
-        Running<T> all(items.data + group * spans * item_room + head * sums_room, inputs.width);
-        for (int r = 0; r < inputs.queries; r++) {
+    void finish(Index group) {
+        Running<T> all(items.data + group * spans * sums_room, inputs.width);
+        for (int r = 0; r < rows; r++) {
             for (Index span = 1; span < spans; span++) {
-                Running<T> next(items.data + (group * spans + span) * item_room + head * sums_room, inputs.width);
+                Running<T> next(items.data + (group * spans + span) * sums_room, inputs.width);
                 all.join(r, next);
             }
-            Index entry = group * together + head, row = entry * inputs.queries + r;
-            if (inputs.sink) all.add_sink(r, static_cast<T>(inputs.sink[entry]));
+            Index row = group * rows + r;
+            if (inputs.sink) all.add_sink(r, static_cast<T>(inputs.sink[group * together + r / inputs.queries]));
             T total = all.total[r], over = total == 0 ? T(0) : 1 / total;
             bases[row] = static_cast<T>(all.largest[r] * LOG2E), totals[row] = total;
             put_row(all.output + r * all.wide, over, inputs.width, output + row * inputs.width);

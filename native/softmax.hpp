@@ -110,23 +110,30 @@ struct Values : WholeRows<T> {
 };
 
 // found[r * KEYS + c] = rows r . others c, lanes running along features: for few rows, against which no tile is worth turning.
-template <class T, int N>
-static inline void dots_of(const T* row, Index wide, const T* others, Index other_row, T* found) {
-    Vector<T> total[N] = {};
-    for (Index e = 0; e < wide; e += WIDTH<T>) {
-        Vector<T> own = load(row + e);
-        for (int n = 0; n < N; n++) total[n] = fused(own, load(others + n * other_row + e), total[n]);
-    }
-    Sums<T, N>::of(total, found);
+template <class T, int ROWS_HELD, int N>
+static inline void dots_of(const T* rows, Index wide, const T* others, Index other_row, T* found) {
+    Vector<T> total[ROWS_HELD][N] = {};
+    for (Index e = 0; e < wide; e += WIDTH<T>)
+        for (int n = 0; n < N; n++) {
+            Vector<T> other = load(others + n * other_row + e);
+            for (int r = 0; r < ROWS_HELD; r++) total[r][n] = fused(load(rows + r * wide + e), other, total[r][n]);
+        }
+    for (int r = 0; r < ROWS_HELD; r++) Sums<T, N>::of(total[r], found + r * KEYS);
+}
+
+template <class T, int ROWS_HELD>
+static inline void dots_of_rows(const T* rows, Index wide, const WholeRows<T>& others, int keys, T* found) {
+    int c = 0;
+    for (; c + 4 <= keys; c += 4) dots_of<T, ROWS_HELD, 4>(rows, wide, others.data + c * others.row, others.row, found + c);
+    for (; c < keys; c++) dots_of<T, ROWS_HELD, 1>(rows, wide, others.data + c * others.row, others.row, found + c);
 }
 
 template <class T>
 static void dots(const T* rows, Index wide, const WholeRows<T>& others, int count, int keys, T* found) {
-    for (int r = 0; r < count; r++, rows += wide, found += KEYS) {
-        int c = 0;
-        for (; c + 4 <= keys; c += 4) dots_of<T, 4>(rows, wide, others.data + c * others.row, others.row, found + c);
-        for (; c < keys; c++) dots_of<T, 1>(rows, wide, others.data + c * others.row, others.row, found + c);
-    }
+    constexpr int TOGETHER = OVERT_BYTES == 64 ? 4 : 2;  // as many sums under way as there are registers for
+    int r = 0;
+    for (; r + TOGETHER <= count; r += TOGETHER) dots_of_rows<T, TOGETHER>(rows + r * wide, wide, others, keys, found + r * KEYS);
+    for (; r < count; r++) dots_of_rows<T, 1>(rows + r * wide, wide, others, keys, found + r * KEYS);
 }
 
 // Up to this many rows, values are read row by row.

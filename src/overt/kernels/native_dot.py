@@ -31,9 +31,8 @@ class Given(NamedTuple):
 
 def _room(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
     """For the output, bases and totals: a weight is 2^(t - base) / total, of a total score t counted in powers of two."""
-    given = Given(*inputs)
-    query, rows = given.query, (*given.batch, given.query.shape[-2])
-    return numbers(query, *rows, given.value.shape[-1]), numbers(query, *rows), numbers(query, *rows)
+    query, value, rows = inputs[0], inputs[2], (*inputs[5], inputs[0].shape[-2])
+    return numbers(query, *rows, value.shape[-1]), numbers(query, *rows), numbers(query, *rows)
 
 
 def _room_for_gradients(*inputs: Any) -> tuple[Tensor, ...]:

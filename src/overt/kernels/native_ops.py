@@ -164,8 +164,8 @@ def array(tensor: Tensor | None) -> Any:
     """As the module reads it. NumPy's arrays are handed over in a tenth of the time, but know no bfloat16."""
     if tensor is None:
         return None
-    tensor = tensor.detach() if tensor.requires_grad else tensor
-    tensor = tensor.resolve_neg() if tensor.is_neg() else tensor
+    if tensor.requires_grad or tensor.is_neg():
+        tensor = tensor.detach().resolve_neg()
     return tensor if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
