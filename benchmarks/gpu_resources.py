@@ -25,7 +25,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 import overt
-from overt.kernels import native_call, native_ops, native_summary, triton_ops, triton_summarize
+from overt.kernels import native_additive, native_call, native_summary, triton_ops, triton_summarize
 from overt.kernels.call import Call
 
 TOOLS = Path(nvidia.__file__).parent / "bin"
@@ -105,13 +105,13 @@ def passes(dtype: torch.dtype, activation: str, **options) -> None:
     """Ask for the kernels of a forward and a backward pass."""
     x = torch.zeros(1, 2, LENGTH, FEATURES, dtype=dtype)
     call = Call.of(x, x, x, overt.Additive(torch.ones(FEATURES, dtype=dtype), activation), **options)
-    weight, bias, heat = native_call.heated(call, call.score.weight.to(call.dtype), native_call.bias_of(call))
+    bias, heat = native_call.heated(call, native_call.bias_of(call))
     by_distance, seed = isinstance(call.bias, overt.ALiBi), torch.zeros((), dtype=torch.int64)
     inputs = (
         x,
         x,
         x,
-        weight,
+        call.score.weight.to(call.dtype),
         activation,
         list(call.batch),
         *native_call.mask_of(call),
@@ -120,7 +120,7 @@ def passes(dtype: torch.dtype, activation: str, **options) -> None:
         call.normalizer.sink,
         heat,
     )
-    given = native_ops.Given(*inputs, call.dropout, seed if call.dropout else None)
+    given = native_additive.Given(*inputs, call.dropout, seed if call.dropout else None)
     output, lse = triton_ops.additive(*given)
     triton_ops.additive_gradients(*given, output, lse, output, bias is not None)
 

@@ -6,8 +6,7 @@ torch's dispatcher, which takes longer than a decoder's step; both ways run the 
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -43,6 +42,13 @@ class Attention:
     lse: Callable[..., Tensor]  # each row's log-sum-exp, of what the kernel gives besides the output
     room: Callable[..., tuple[Tensor, ...]]
     room_for_gradients: Callable[..., tuple[Tensor, ...]]
+    differentiable: tuple[int, ...] = field(init=False)  # where in `given` stands what the output can be differentiated in,
+    arrays: int = field(init=False)  # and where the mask's arrays
+
+    def __post_init__(self):
+        fields = self.given._fields
+        object.__setattr__(self, "differentiable", tuple(fields.index(name) for name in (*self.direct, "bias", "sink")))
+        object.__setattr__(self, "arrays", fields.index("arrays"))
 
     def __call__(self, given: Any) -> Tensor:
         """The output (..., Q, E), in float32 or float64."""
@@ -53,16 +59,6 @@ class Attention:
             output: Any = _Eager.apply(self, *given)
             return output[0]
         return self.kernel(*given)[0]
-
-    @cached_property
-    def differentiable(self) -> list[int]:
-        """Where in `given` stands what the output can be differentiated in."""
-        return [self.given._fields.index(name) for name in (*self.direct, "bias", "sink")]
-
-    @cached_property
-    def arrays(self) -> int:
-        """Where in it stand the mask's arrays."""
-        return self.given._fields.index("arrays")
 
     def register(self, inputs: str, passed: str) -> None:
         """Make it `torch.ops.overt.<name>`: a schema of its inputs, another of what the kernel passes on to the backward pass."""
