@@ -97,7 +97,7 @@ class Attention:
             found = self._own_shapes(given, called(*inputs), passed)
         return [found.get(place) if place in needed else None for place in range(count)]
 
-    def _own_shapes(self, given: Any, found: tuple[Tensor, ...], passed: list[Tensor]) -> dict[int, Tensor]:
+    def _own_shapes(self, given: Any, found: tuple[Tensor, ...], passed: tuple[Tensor, ...]) -> dict[int, Tensor]:
         """The kernel's gradients, of tensors that entries of the batch may share, by their places."""
         *direct, delta, d_bias = found
         named = {name: summed(gradient, getattr(given, name)) for name, gradient in zip(self.direct, direct, strict=True)}
