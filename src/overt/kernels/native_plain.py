@@ -5,6 +5,7 @@ query rows, recomputed in its backward pass, so that it is linear in memory too.
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -84,7 +85,7 @@ def additive_scores(query, key, weight, activation) -> Tensor:
     return torch.cat([checkpoint(run, rows, use_reentrant=False) for rows in query.split(size, dim=-2)], dim=-2)
 
 
-def _spread(tensor: Tensor, batch: tuple[int, ...]) -> Tensor:
+def _spread(tensor: Tensor, batch: Sequence[int]) -> Tensor:
     """One entry for each of the batch, grouped heads repeated."""
     if tensor.ndim >= 4 and 1 != tensor.shape[-3] != batch[-1]:
         tensor = tensor.repeat_interleave(batch[-1] // tensor.shape[-3], dim=-3)
@@ -119,7 +120,7 @@ def _bias(bias: Tensor, by_distance: bool, rows: Tensor, queries: int, keys: int
     return bias if bias.shape[-2] == 1 else bias[..., rows, :]
 
 
-def _kept(seed: Tensor, dropout: float, batch: tuple[int, ...], rows: Tensor, queries: int, keys: int) -> Tensor:
+def _kept(seed: Tensor, dropout: float, batch: Sequence[int], rows: Tensor, queries: int, keys: int) -> Tensor:
     """Which weights of these rows the kernel keeps, by its own hash (native/dropout.hpp): (..., rows, K)."""
     entries = torch.arange(math.prod(batch), device=rows.device).reshape(*batch, 1)
     own = _mixed(_mixed(seed + (0x9E3779B97F4A7C15 - 2**64)) + entries * queries + rows)[..., None]  # (..., rows, 1)
