@@ -89,7 +89,7 @@ def generation(runs: int) -> None:
     for number in range(runs):
         for name in list(both) if number % 2 == 0 else reversed(both):
             taken[name].append(steps(both[name], caches[name], WRITTEN)[0])
-            caches[name].crop(PROMPT)
+            caches[name].crop(-WRITTEN)
     tell(f"Llama, {WRITTEN} tokens after {PROMPT:,}", {name: statistics.median(seconds) for name, seconds in taken.items()})
 
 

@@ -18,6 +18,7 @@ from overt.measuring import (
     ceilings,
     compared,
     contender,
+    dots,
     gpu,
     gpu_bounds,
     gpu_ceilings,
@@ -26,7 +27,7 @@ from overt.measuring import (
     summaries,
     turns,
 )
-from overt.measuring.cases import Case, drawn
+from overt.measuring.cases import DOTS, Case, drawn
 from overt.measuring.ceilings import Ceilings
 from overt.measuring.contender import Contender
 from overt.measuring.gpu_ceilings import GpuCeilings
@@ -472,7 +473,7 @@ def test_memory_on_a_gpu_is_told_with_its_time(monkeypatch, tmp_path):
 
 def test_what_runs_on_a_gpu_is_timed_by_its_clock_and_its_memory(monkeypatch):
     clock = iter(range(1, 100))
-    monkeypatch.setattr(side_by_side, "drawn", lambda case, dtype, device: drawn(case, dtype))
+    monkeypatch.setattr(side_by_side, "drawn", lambda case, options: drawn(case, options.dtype_of(case)))
     monkeypatch.setattr(gpu, "timed", lambda run: float(run() is not None and next(clock)))
     monkeypatch.setattr(gpu, "peak", lambda run: sum(found.nbytes for found in run().values()))
     monkeypatch.setitem(side_by_side.GPU_CONTENDERS, "memory", [additive.blocked(), additive.eager()])
@@ -487,6 +488,17 @@ def test_what_runs_on_a_gpu_is_timed_by_its_clock_and_its_memory(monkeypatch):
     sizes = 2 * 5 * 8 * 2 + 2 * 7 * 8 * 2 + 8  # output and query, value and key, weight: gradients as large as they
     assert result.memory == {"overt blocked": 8 * sizes, "PyTorch eager": 8 * sizes}
     assert result.fastest(ours=True) == "overt blocked"
+
+
+@pytest.mark.parametrize("work", DOTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_kind_of_dot_products_is_compared_and_timed(monkeypatch, work, dtype):
+    monkeypatch.setattr(side_by_side, "CONTENDERS", {work: dots.contenders(work)})
+    case = Case(work, (2, 4), 1 if work == "step" else 9, 9, 8)
+    result = side_by_side.measure(case, Options(dtype, 1, 1, 5.0))
+    assert (result.wrong, result.unable) == ({}, {})
+    assert set(result.times) == {"overt native", "torch SDPA"}
+    assert bounds.bound(case, dtype.itemsize, Ceilings(1e11, 1e11, 1e10, 1e10, "avx2")).seconds > 0
 
 
 def test_what_would_be_too_much_for_a_gpu_is_measured_against_its_own_memory(monkeypatch):
