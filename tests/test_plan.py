@@ -8,6 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import overt
 from overt.errors import InputError
+from overt.kernels import native
 
 X = torch.randn(2, 6, 9, 4, dtype=torch.float64)
 
@@ -117,6 +118,18 @@ def test_one_new_query_sees_the_whole_cache_so_torch_takes_it():
 
 def test_values_of_another_width_would_make_torch_hold_all_weights():
     assert planned(X, X, X[..., :3]).refused["torch"] == "key and value of different widths make torch hold all weights"
+
+
+def test_torch_takes_what_the_core_would_do_with_narrow_vectors():
+    before = native.level()
+    try:
+        native.module().use("baseline")
+        plan = overt.plan(X, X, X)
+        wider = overt.plan(X, X, X, dropout=0.1)
+    finally:
+        native.module().use(before)
+    assert (plan.path, plan.refused["native"]) == ("torch", "torch's kernel has wider vectors than the core's baseline")
+    assert wider.path == "native"
 
 
 class Operators(TorchDispatchMode):
