@@ -43,10 +43,6 @@ class Backward {
     }
 
    private:
-    T* rows_of(void* of, Index entry, Index row, Index length, Index columns) const {
-        return static_cast<T*>(of) + (entry * length + row) * columns;
-    }
-
     void one(Index entry, int crew) {
         Slopes slopes(inputs, score, memory.data + crew * slopes_room);
         slopes.begin(entry);
@@ -71,7 +67,7 @@ class Backward {
         for (Index d = 0; d < inputs.features; d++) {
             double terms = 0, gradients = 0;
             for (Index span = 0; span < spans; span++) terms += own[span * (wide + 1) + d], gradients += own[span * (wide + 1) + wide];
-            rows_of(to.weight, entry, 0, 1, inputs.features)[d] = static_cast<T>(slopes.weight_gradient(gradients, terms));
+            result_row<T>(to.weight, entry, 0, 1, inputs.features)[d] = static_cast<T>(slopes.weight_gradient(gradients, terms));
         }
     }
 
@@ -134,8 +130,8 @@ class Backward {
         clear(d_queries, now.rows * wide);
         for (Index tile = span; tile < tiles; tile += spans) {
             Place at{entry, 0, tile * tile_keys, 0, size_of(tile, tile_keys, inputs.keys)};
-            if (keys_in_place()) desk.d_keys = rows_of(to.key, entry, at.key, inputs.keys, wide);
-            if (values_in_place()) desk.d_values = rows_of(to.value, entry, at.key, inputs.keys, width);
+            if (keys_in_place()) desk.d_keys = result_row<T>(to.key, entry, at.key, inputs.keys, wide);
+            if (values_in_place()) desk.d_values = result_row<T>(to.value, entry, at.key, inputs.keys, width);
             bool packed = false;
             for (Index first = 0; first < now.rows; first += ROWS) {
                 at.row = now.first + first, at.rows = static_cast<int>(least<Index>(ROWS, now.rows - first));
@@ -165,10 +161,6 @@ class Backward {
         }
         clear(desk.d_keys, at.keys * wide);
         clear(desk.d_values, at.keys * width);
-    }
-
-    static void clear(T* numbers, Index count) {
-        for (Index i = 0; i < count; i++) numbers[i] = 0;
     }
 
     // So few rows that turning the values would take longer than their products.
@@ -314,26 +306,23 @@ class Backward {
     void put(const Slopes& slopes, const Place& at, bool first, bool packed, const Desk<T>& desk) const {
         if (!packed && !first) return;
         if (!packed) {
-            clear(rows_of(to.key, at.entry, at.key, inputs.keys, inputs.features), at.keys * inputs.features);
-            if (passed) clear(rows_of(to.value, at.entry, at.key, inputs.keys, inputs.width), at.keys * inputs.width);
+            clear(result_row<T>(to.key, at.entry, at.key, inputs.keys, inputs.features), at.keys * inputs.features);
+            if (passed) clear(result_row<T>(to.value, at.entry, at.key, inputs.keys, inputs.width), at.keys * inputs.width);
             return;
         }
         for (int c = 0; c < at.keys; c++) {
-            slopes.input_gradients(desk.d_keys + c * wide, !first, rows_of(to.key, at.entry, at.key + c, inputs.keys, inputs.features));
+            T* d_key = result_row<T>(to.key, at.entry, at.key + c, inputs.keys, inputs.features);
+            slopes.input_gradients(desk.d_keys + c * wide, !first, d_key);
             if (!passed || values_in_place()) continue;
-            T* d_value = rows_of(to.value, at.entry, at.key + c, inputs.keys, inputs.width);
+            T* d_value = result_row<T>(to.value, at.entry, at.key + c, inputs.keys, inputs.width);
             if (first) clear(d_value, inputs.width);
             add(desk.d_values + c * width, inputs.width, d_value);
         }
     }
 
-    static void add(const T* from, Index count, T* to) {
-        for (Index i = 0; i < count; i++) to[i] += from[i];
-    }
-
     void join(const Slopes& slopes, Index entry, const Chunk<T>& now, Index block) const {
         for (Index r = block * ROWS; r < least(now.rows, (block + 1) * ROWS); r++) {
-            T* d_query = rows_of(to.query, entry, now.first + r, inputs.queries, inputs.features);
+            T* d_query = result_row<T>(to.query, entry, now.first + r, inputs.queries, inputs.features);
             T* total = now.d_queries + r * wide;
             for (Index span = 1; span < spans; span++)
                 add(now.d_queries + (span * chunk + r) * wide, wide, total);

@@ -137,6 +137,16 @@ struct Call : Shapes {
         inputs.seed = seed;
     }
 
+    // All that additive attention and dot products have in common.
+    void attend(const Array& value, const std::vector<int>& program, const Arrays& arrays, const Maybe& added, bool by_distance,
+                const Maybe& sink, const Maybe& heat, double probability, std::uint64_t seed) {
+        values(value);
+        mask(program, arrays);
+        bias(added, by_distance);
+        softmax(sink, heat);
+        dropout(probability, seed);
+    }
+
     const Kernels& kernels() const { return number == Kind::float64 ? current_level().float64 : current_level().float32; }
 
     static Index most_of(Index a, Index b) { return a > b ? a : b; }
@@ -146,12 +156,8 @@ void additive(const Array& query, const Array& key, const Array& value, const Ar
               const std::vector<int>& program, const Arrays& arrays, const Maybe& bias, bool by_distance, const Maybe& sink,
               const Maybe& heat, double dropout, std::uint64_t seed, int threads, Out output, Out lse) {
     Call call(query, key, output, 2, threads);
-    call.values(value);
     call.additive(weight, activation);
-    call.mask(program, arrays);
-    call.bias(bias, by_distance);
-    call.softmax(sink, heat);
-    call.dropout(dropout, seed);
+    call.attend(value, program, arrays, bias, by_distance, sink, heat, dropout, seed);
     void* to = call.out(output, "output", {call.inputs.queries, call.inputs.width}, call.number);
     void* sums = call.out(lse, "lse", {call.inputs.queries}, call.number);
     nb::gil_scoped_release released;
@@ -163,12 +169,8 @@ void additive_gradients(const Array& query, const Array& key, const Array& value
                         const Maybe& heat, double dropout, std::uint64_t seed, int threads, const Array& output, const Array& lse,
                         const Array& upstream, Out d_query, Out d_key, Out d_value, Out d_weight, Out delta, std::optional<Out> d_bias) {
     Call call(query, key, output, 2, threads);
-    call.values(value);
     call.additive(weight, activation);
-    call.mask(program, arrays);
-    call.bias(bias, by_distance);
-    call.softmax(sink, heat);
-    call.dropout(dropout, seed);
+    call.attend(value, program, arrays, bias, by_distance, sink, heat, dropout, seed);
     const Inputs& in = call.inputs;
     Passed passed{call.given(output, "output", {in.queries, in.width}, call.number), call.given(lse, "lse", {in.queries}, call.number),
                   call.given(upstream, "upstream", {in.queries, in.width}, call.number)};
@@ -184,40 +186,31 @@ void additive_gradients(const Array& query, const Array& key, const Array& value
 
 void dot(const Array& query, const Array& key, const Array& value, double scale, double softcap, const std::vector<int>& program,
          const Arrays& arrays, const Maybe& bias, bool by_distance, const Maybe& sink, const Maybe& heat, double dropout,
-         std::uint64_t seed, int threads, Out output, Out bases, Out totals) {
+         std::uint64_t seed, int threads, Out output, std::optional<Out> sums) {
     Call call(query, key, output, 2, threads);
-    call.values(value);
     call.dot(call.every_entry(scale), softcap);
-    call.mask(program, arrays);
-    call.bias(bias, by_distance);
-    call.softmax(sink, heat);
-    call.dropout(dropout, seed);
+    call.attend(value, program, arrays, bias, by_distance, sink, heat, dropout, seed);
     void* to = call.out(output, "output", {call.inputs.queries, call.inputs.width}, call.number);
-    void* largest = call.out(bases, "bases", {call.inputs.queries}, call.number);
-    void* sums = call.out(totals, "totals", {call.inputs.queries}, call.number);
+    void* kept = sums ? call.out(*sums, "sums", {2, call.inputs.queries}, call.number) : nullptr;
     nb::gil_scoped_release released;
-    call.kernels().dot(call.inputs, call.score, to, largest, sums);
+    call.kernels().dot(call.inputs, call.score, to, kept);
 }
 
 void dot_gradients(const Array& query, const Array& key, const Array& value, double scale, double softcap,
                    const std::vector<int>& program, const Arrays& arrays, const Maybe& bias, bool by_distance, const Maybe& sink,
-                   const Maybe& heat, double dropout, std::uint64_t seed, int threads, const Array& output, const Array& bases,
-                   const Array& totals, const Array& upstream, Out d_query, Out d_key, Out d_value, Out delta, std::optional<Out> d_bias) {
+                   const Maybe& heat, double dropout, std::uint64_t seed, int threads, const Array& output, const Array& sums,
+                   const Array& upstream, Out d_query, Out d_key, Out d_value, std::optional<Out> delta, std::optional<Out> d_bias) {
     Call call(query, key, output, 2, threads);
-    call.values(value);
     call.dot(call.every_entry(scale), softcap);
-    call.mask(program, arrays);
-    call.bias(bias, by_distance);
-    call.softmax(sink, heat);
-    call.dropout(dropout, seed);
+    call.attend(value, program, arrays, bias, by_distance, sink, heat, dropout, seed);
     const Inputs& in = call.inputs;
     PassedDot passed{call.given(output, "output", {in.queries, in.width}, call.number),
-                     call.given(bases, "bases", {in.queries}, call.number), call.given(totals, "totals", {in.queries}, call.number),
+                     call.given(sums, "sums", {2, in.queries}, call.number),
                      call.given(upstream, "upstream", {in.queries, in.width}, call.number)};
     Gradients to{call.out(d_query, "d_query", {in.queries, in.features}, call.number),
                  call.out(d_key, "d_key", {in.keys, in.features}, call.number),
                  call.out(d_value, "d_value", {in.keys, in.width}, call.number), nullptr,
-                 call.out(delta, "delta", {in.queries}, call.number), nullptr, 0};
+                 delta ? call.out(*delta, "delta", {in.queries}, call.number) : nullptr, nullptr, 0};
     call.bias_gradient(bias, d_bias, to);
     nb::gil_scoped_release released;
     call.kernels().dot_gradients(in, call.score, passed, to);
@@ -326,10 +319,10 @@ NB_MODULE(_native, module) {
                "bias"_a.none(), "by_distance"_a, "sink"_a.none(), "heat"_a.none(), "dropout"_a, "seed"_a, "threads"_a, "output"_a, "lse"_a,
                "upstream"_a, "d_query"_a, "d_key"_a, "d_value"_a, "d_weight"_a, "delta"_a, "d_bias"_a.none());
     module.def("dot", dot, "query"_a, "key"_a, "value"_a, "scale"_a, "softcap"_a, "program"_a, "arrays"_a, "bias"_a.none(), "by_distance"_a,
-               "sink"_a.none(), "heat"_a.none(), "dropout"_a, "seed"_a, "threads"_a, "output"_a, "bases"_a, "totals"_a);
+               "sink"_a.none(), "heat"_a.none(), "dropout"_a, "seed"_a, "threads"_a, "output"_a, "sums"_a.none());
     module.def("dot_gradients", dot_gradients, "query"_a, "key"_a, "value"_a, "scale"_a, "softcap"_a, "program"_a, "arrays"_a,
                "bias"_a.none(), "by_distance"_a, "sink"_a.none(), "heat"_a.none(), "dropout"_a, "seed"_a, "threads"_a, "output"_a,
-               "bases"_a, "totals"_a, "upstream"_a, "d_query"_a, "d_key"_a, "d_value"_a, "delta"_a, "d_bias"_a.none());
+               "sums"_a, "upstream"_a, "d_query"_a, "d_key"_a, "d_value"_a, "delta"_a.none(), "d_bias"_a.none());
     module.def("additive_scores", additive_scores, "query"_a, "key"_a, "weight"_a, "activation"_a, "threads"_a, "scores"_a);
     module.def("additive_scores_gradients", additive_scores_gradients, "query"_a, "key"_a, "weight"_a, "activation"_a, "threads"_a,
                "upstream"_a, "d_query"_a, "d_key"_a, "d_weight"_a);

@@ -93,20 +93,26 @@ void check_additive(const Kernels& kernels, const Problem& p, const std::string&
     compare(name + " delta", delta, plain.delta, close);
 }
 
+// Of a row's base and, `stride` further, its total.
+template <class T>
+T lse_of(const T* sums, Index stride) {
+    return sums[stride] == 0 ? static_cast<T>(-INFINITY) : static_cast<T>((sums[0] + std::log2(sums[stride])) * std::log(2.0));
+}
+
 template <class T>
 void check_dot(const Kernels& kernels, const Problem& p, const std::string& name, double exact, double close) {
     Told<T> told(p);
     Plain plain(p);
-    std::vector<T> output = room<T>(p.rows() * p.width), bases = room<T>(p.rows()), totals = room<T>(p.rows()), lse = room<T>(p.rows());
-    kernels.dot(told.inputs, told.score, output.data(), bases.data(), totals.data());
+    std::vector<T> output = room<T>(p.rows() * p.width), sums = room<T>(2 * p.rows()), lse = room<T>(p.rows());
+    kernels.dot(told.inputs, told.score, output.data(), sums.data());
     for (Index row = 0; row < p.rows(); row++)
-        lse[row] = totals[row] == 0 ? static_cast<T>(-INFINITY) : static_cast<T>((bases[row] + std::log2(totals[row])) * std::log(2.0));
+        lse[row] = lse_of(sums.data() + row / p.queries * 2 * p.queries + row % p.queries, p.queries);
     compare(name + " output", output, plain.output, exact);
     compare(name + " lse", lse, plain.lse, exact);
     std::vector<T> query = room<T>(p.query.size()), key = room<T>(p.key.size()), value = room<T>(p.value.size());
     std::vector<T> delta = room<T>(p.rows()), bias(p.bias.size(), 0);
     Gradients to{query.data(), key.data(), value.data(), nullptr, delta.data(), bias.data(), static_cast<Index>(bias.size())};
-    kernels.dot_gradients(told.inputs, told.score, {output.data(), bases.data(), totals.data(), told.upstream.data()}, to);
+    kernels.dot_gradients(told.inputs, told.score, {output.data(), sums.data(), told.upstream.data()}, to);
     compare(name + " query's gradient", query, plain.d_query, close);
     compare(name + " key's gradient", key, plain.d_key, close);
     compare(name + " value's gradient", value, plain.d_value, close);

@@ -11,14 +11,14 @@ template <class T>
 class DotForward {
     const Inputs& inputs;
     const Score& score;
-    T *output, *bases, *totals;
+    T *output, *kept;
     Team team;
     Index blocks, tiles, spans, sums_room, desk_room;
     Scratch<T> desks, partial;
 
    public:
-    DotForward(const Inputs& inputs, const Score& score, T* output, T* bases, T* totals)
-        : inputs(inputs), score(score), output(output), bases(bases), totals(totals), team(inputs), blocks(count(inputs.queries, QUERIES)),
+    DotForward(const Inputs& inputs, const Score& score, T* output, T* kept)
+        : inputs(inputs), score(score), output(output), kept(kept), team(inputs), blocks(count(inputs.queries, QUERIES)),
           tiles(count(inputs.keys, KEYS)), spans(spans_of()), sums_room(TurnedSums<T>::room(inputs.width)), desk_room(room_of_desk()),
           desks(team.threads * desk_room), partial(spans > 1 ? blocks * spans * sums_room : 0) {}
 
@@ -95,10 +95,10 @@ class DotForward {
         int rows = size_of(block, QUERIES, inputs.queries);
         if (inputs.sink) add_sink(static_cast<T>(inputs.sink[entry] * LOG2E), rows, sums);
         for (int r = 0; r < rows; r++) {
-            Index row = entry * inputs.queries + block * QUERIES + r;
+            Index row = block * QUERIES + r;
             T total = sums.total[r], over = total == 0 ? T(0) : 1 / total;
-            bases[row] = sums.base[r], totals[row] = total;
-            put_row(sums.output + r * sums.wide, over, inputs.width, output + row * inputs.width);
+            keep_sums(kept, inputs, entry, row, sums.base[r], total);
+            put_row(sums.output + r * sums.wide, over, inputs.width, output + (entry * inputs.queries + row) * inputs.width);
         }
     }
 
@@ -116,15 +116,15 @@ class DotForward {
 }  // namespace
 
 template <class T>
-void dot(const Inputs& inputs, const Score& score, void* output, void* bases, void* totals) {
-    T *to = static_cast<T*>(output), *from = static_cast<T*>(bases), *sums = static_cast<T*>(totals);
+void dot(const Inputs& inputs, const Score& score, void* output, void* sums) {
+    T *to = static_cast<T*>(output), *kept = static_cast<T*>(sums);
     if (inputs.queries <= FEW_QUERIES)
-        DotFew<T>(inputs, score, to, from, sums).run();
+        DotFew<T>(inputs, score, to, kept).run();
     else
-        DotForward<T>(inputs, score, to, from, sums).run();
+        DotForward<T>(inputs, score, to, kept).run();
 }
 
-template void dot<float>(const Inputs&, const Score&, void*, void*, void*);
-template void dot<double>(const Inputs&, const Score&, void*, void*, void*);
+template void dot<float>(const Inputs&, const Score&, void*, void*);
+template void dot<double>(const Inputs&, const Score&, void*, void*);
 
 }  // namespace overt::OVERT_LEVEL

@@ -15,15 +15,15 @@ template <class T>
 class DotFew {
     const Inputs& inputs;
     const Score& score;
-    T *output, *bases, *totals;
+    T *output, *kept;
     Index together, groups, wide, spans, sums_room, desk_room;
     int rows;  // of a group: the queries of its heads
     int threads;
     Scratch<T> desks, items;
 
    public:
-    DotFew(const Inputs& inputs, const Score& score, T* output, T* bases, T* totals)
-        : inputs(inputs), score(score), output(output), bases(bases), totals(totals), together(heads_together()),
+    DotFew(const Inputs& inputs, const Score& score, T* output, T* kept)
+        : inputs(inputs), score(score), output(output), kept(kept), together(heads_together()),
           groups(together ? inputs.batch / together : 0), wide(padded<T>(inputs.features)), spans(spans_of()),
           sums_room(Running<T>::room(inputs.width)), desk_room(room_of_desk()), rows(static_cast<int>(together * inputs.queries)),
           threads(Team(inputs, true).threads), desks(threads * desk_room), items(groups * spans * sums_room) {}
@@ -59,7 +59,8 @@ class DotFew {
 
     // One thread's working memory: queries, a tile of scores, rows of keys and values, the mask of each head's tile.
     Index room_of_desk() const {
-        return padded<T>(ROWS * wide + ROWS * KEYS + KEYS * (wide + padded<T>(inputs.width)) + masks_room() / static_cast<Index>(sizeof(T))) + 64;
+        Index tiles_room = KEYS * (wide + padded<T>(inputs.width)), masks = masks_room() / static_cast<Index>(sizeof(T));
+        return padded<T>(ROWS * wide + ROWS * KEYS + tiles_room + masks) + 64;
     }
     static Index masks_room() { return 2 * ROWS * KEYS; }
 
@@ -75,7 +76,7 @@ class DotFew {
             Seen seen = look(at, allowed);
             if (seen == Seen::none) continue;
             dots(queries, wide, WholeRows<T>(inputs.key, inputs.features, at, spare), rows, at.keys, scores);
-            cap(at, scores);
+            if (score.softcap > 0) soften(static_cast<T>(score.softcap), at.rows, at.keys, scores);
             for (Index head = 0; head < together; head++) {
                 Place own{at.entry + head, 0, at.key, static_cast<int>(inputs.queries), at.keys};
                 settle(inputs, own, seen, allowed + head * inputs.queries * KEYS, scores + head * inputs.queries * KEYS);
@@ -109,12 +110,6 @@ class DotFew {
         }
     }
 
-    void cap(const Place& at, T* scores) const {
-        T cap = static_cast<T>(score.softcap);
-        for (int r = 0; r < at.rows && cap > 0; r++, scores += KEYS)
-            for (int c = 0; c < at.keys; c += WIDTH<T>) store(scores + c, hyperbolic_tangent<T>(load(scores + c) / cap) * cap);
-    }
-
     // The sums of all spans, in their order.
     void finish(Index group) {
         Running<T> all(items.data + group * spans * sums_room, inputs.width);
@@ -123,11 +118,11 @@ class DotFew {
                 Running<T> next(items.data + (group * spans + span) * sums_room, inputs.width);
                 all.join(r, next);
             }
-            Index row = group * rows + r;
-            if (inputs.sink) all.add_sink(r, static_cast<T>(inputs.sink[group * together + r / inputs.queries]));
+            Index entry = group * together + r / inputs.queries, row = r % inputs.queries;
+            if (inputs.sink) all.add_sink(r, static_cast<T>(inputs.sink[entry]));
             T total = all.total[r], over = total == 0 ? T(0) : 1 / total;
-            bases[row] = static_cast<T>(all.largest[r] * LOG2E), totals[row] = total;
-            put_row(all.output + r * all.wide, over, inputs.width, output + row * inputs.width);
+            keep_sums(kept, inputs, entry, row, static_cast<T>(all.largest[r] * LOG2E), total);
+            put_row(all.output + r * all.wide, over, inputs.width, output + (entry * inputs.queries + row) * inputs.width);
         }
     }
 };

@@ -68,15 +68,6 @@ class DotBackward {
     }
 
    private:
-    T* rows_of(void* of, Index entry, Index row, Index length, Index columns) const {
-        return static_cast<T*>(of) + (entry * length + row) * columns;
-    }
-    static void clear(T* numbers, Index count) {
-        for (Index i = 0; i < count; i++) numbers[i] = 0;
-    }
-    static void add(const T* from, Index count, T* to) {
-        for (Index i = 0; i < count; i++) to[i] += from[i];
-    }
     DotBlock<T>& block_of(int crew, Index block) const { return table.data[crew * blocks + block % blocks]; }
     T* sums_of(int crew, Index span, Index block) const {
         return d_queries.data + ((crew * spans + span) * blocks + block % blocks) * QUERIES * wide;
@@ -115,15 +106,16 @@ class DotBackward {
         if (inputs.mask.count || inputs.bias.data)
             own.finite = all_finite(queries.data, queries.row, own.mask.rows, wide) &&
                          all_finite(upstream.data, upstream.row, own.mask.rows, width);
+        const T* sums = static_cast<const T*>(passed.sums) + 2 * entry * inputs.queries + own.mask.row;
         for (int r = 0; r < QUERIES; r++) {
             bool there = r < own.mask.rows;
             const T* out = static_cast<const T*>(passed.output) + (start + r) * inputs.width;
-            T total = there ? static_cast<const T*>(passed.totals)[start + r] : T(0), delta = 0;
+            T total = there ? sums[inputs.queries + r] : T(0), delta = 0;
             for (Index e = 0; there && e < inputs.width; e++) delta += out[e] * upstream.data[r * upstream.row + e];
-            own.bases[r] = total == 0 ? T(0) : static_cast<const T*>(passed.bases)[start + r];
+            own.bases[r] = total == 0 ? T(0) : sums[r];
             own.overs[r] = total == 0 ? T(0) : 1 / total;
             own.deltas[r] = delta;
-            if (there) static_cast<T*>(to.delta)[start + r] = delta;
+            if (there && to.delta) static_cast<T*>(to.delta)[start + r] = delta;
         }
     }
 
@@ -133,7 +125,8 @@ class DotBackward {
         for (Index tile = span; tile < tiles; tile += spans) {
             Place all{entry, 0, tile * KEYS, 0, size_of(tile, KEYS, inputs.keys)};
             clear(desk.d_keys, all.keys * wide), clear(desk.d_values, all.keys * width);
-            Left<T> keys = rows_at(inputs.key, all, inputs.features, desk.keys), values = rows_at(inputs.value, all, inputs.width, desk.values);
+            Left<T> keys = rows_at(inputs.key, all, inputs.features, desk.keys);
+            Left<T> values = rows_at(inputs.value, all, inputs.width, desk.values);
             WholeRows<T> whole(inputs.key, inputs.features, all, desk.whole_keys);
             for (Index block = first; block < first + held; block++) {
                 DotBlock<T>& own = block_of(crew, block);
@@ -177,13 +170,15 @@ class DotBackward {
         bool plain = (part.seen == Seen::all && !inputs.bias.data) ||
                      (own.finite && all_finite(part.whole_keys, part.key_row, at.keys, wide));
         T *d_values = desk.d_values + part.offset * width, *d_keys = desk.d_keys + part.offset * wide;
-        const T *upstream = own.whole_upstream + part.skipped * own.upstream_row, *queries = own.whole_queries + part.skipped * own.query_row;
+        const T* upstream = own.whole_upstream + part.skipped * own.upstream_row;
+        const T* queries = own.whole_queries + part.skipped * own.query_row;
         T* d_query = d_queries + part.skipped * wide;
         if (to.bias) add_bias_gradients(at, span, desk);
         if (units.cap > 0)
             each_vector<T>(at, [&](int i) { store(desk.gradients + i, load(desk.gradients + i) * load(desk.slopes + i)); });
         if (plain) {
-            multiply(desk.weights, tile, Index{1}, upstream, own.upstream_row, d_values, width, at.keys, at.rows, static_cast<int>(width), true);
+            multiply(desk.weights, tile, Index{1}, upstream, own.upstream_row, d_values, width, at.keys, at.rows,
+                     static_cast<int>(width), true);
             multiply(desk.gradients, tile, Index{1}, queries, own.query_row, d_keys, wide, at.keys, at.rows, static_cast<int>(wide), true);
             multiply(desk.gradients, Index{1}, tile, part.whole_keys, part.key_row, d_query, wide, at.rows, at.keys, static_cast<int>(wide),
                      true);
@@ -220,7 +215,8 @@ class DotBackward {
             Vector<T> delta = load(own.deltas + part.skipped + r);
             for (int c = 0; c < at.keys; c++) {
                 int i = c * QUERIES + r;
-                Vector<T> score = load(desk.weights + i), weight = power_of_two<T>(score - base) * over, gradient = load(desk.gradients + i);
+                Vector<T> score = load(desk.weights + i), gradient = load(desk.gradients + i);
+                Vector<T> weight = power_of_two<T>(score - base) * over;
                 store(desk.weights + i, weight);
                 if (dropping) continue;
                 gradient = weight * (gradient - delta);
@@ -263,8 +259,8 @@ class DotBackward {
     void put(const Place& at, bool first, const DotDesk<T>& desk) const {
         T times = factor(at.entry);
         for (int c = 0; c < at.keys; c++) {
-            T *d_key = rows_of(to.key, at.entry, at.key + c, inputs.keys, inputs.features), *own_key = desk.d_keys + c * wide;
-            T *d_value = rows_of(to.value, at.entry, at.key + c, inputs.keys, inputs.width), *own_value = desk.d_values + c * width;
+            T *d_key = result_row<T>(to.key, at.entry, at.key + c, inputs.keys, inputs.features), *own_key = desk.d_keys + c * wide;
+            T *d_value = result_row<T>(to.value, at.entry, at.key + c, inputs.keys, inputs.width), *own_value = desk.d_values + c * width;
             if (first) {
                 put_row(own_key, times, inputs.features, d_key), put_row(own_value, T(1), inputs.width, d_value);
                 continue;
@@ -279,7 +275,7 @@ class DotBackward {
         for (Index span = 1; span < spans; span++) add(sums_of(crew, span, block), QUERIES * wide, total);
         const DotBlock<T>& own = block_of(crew, block);
         for (int r = 0; r < own.mask.rows; r++) {
-            T* d_query = rows_of(to.query, entry, own.mask.row + r, inputs.queries, inputs.features);
+            T* d_query = result_row<T>(to.query, entry, own.mask.row + r, inputs.queries, inputs.features);
             put_row(total + r * wide, factor(entry), inputs.features, d_query);
         }
     }

@@ -17,6 +17,13 @@ static inline Vector<T> hyperbolic_tangent(Vector<T> x) {
     return grown / (grown + 2);
 }
 
+// A tile's scores under a soft cap, in place.
+template <class T>
+static void soften(T cap, int rows, int keys, T* scores) {
+    for (int r = 0; r < rows; r++, scores += KEYS)
+        for (int c = 0; c < keys; c += WIDTH<T>) store(scores + c, hyperbolic_tangent<T>(load(scores + c) / cap) * cap);
+}
+
 // The same interface as SmoothScores: keys are packed with features as rows, so that lanes run along keys.
 template <class T>
 class DotScores {
@@ -60,10 +67,7 @@ class DotScores {
     // out[r * KEYS + c] = f(query r, key c).
     void scores(const T* queries, int rows, const T* keys, int count, T* out) const {
         multiply(queries, inputs.features, 1, keys, KEYS, out, KEYS, rows, inputs.features, count, false);
-        if (!(score.softcap > 0)) return;
-        T cap = static_cast<T>(score.softcap);
-        for (int r = 0; r < rows; r++, out += KEYS)
-            for (int c = 0; c < count; c += WIDTH<T>) store(out + c, hyperbolic_tangent<T>(load(out + c) / cap) * cap);
+        if (score.softcap > 0) soften(static_cast<T>(score.softcap), rows, count, out);
     }
 };
 

@@ -72,8 +72,7 @@ struct Passed {
 // The same of a dot product: weight_ij = 2^(t_ij - base_i) / total_i, of total scores t counted in powers of two.
 struct PassedDot {
     const void* output;    // (batch, Q, E)
-    const void* bases;     // (batch, Q)
-    const void* totals;    // (batch, Q)
+    const void* sums;      // (batch, 2, Q): each row's base and total
     const void* upstream;  // (batch, Q, E)
 };
 
@@ -83,7 +82,8 @@ struct Gradients {
     void* key;     // (batch, K, D)
     void* value;   // (batch, K, E)
     void* weight;  // (batch, D); not of a dot product
-    void* delta;   // (batch, Q): sum_j weight_ij * dweight_ij, from which a sink's gradient is made
+    // (batch, Q): sum_j weight_ij * dweight_ij, from which a sink's gradient is made; a dot product's may be nullptr: not asked for.
+    void* delta;
     // The bias's gradient has the bias's own layout, holds zeros before, and is added to; nullptr: not asked for.
     void* bias;
     Index bias_size;  // its elements
@@ -111,7 +111,7 @@ struct Kernels {
     void (*additive_gradients)(const Inputs&, const Score&, const Passed&, const Gradients&);
     void (*additive_scores)(const Inputs&, const Score&, void* scores);  // (batch, Q, K), before mask and bias
     void (*additive_scores_gradients)(const Inputs&, const Score&, const void* upstream, const Gradients&);
-    void (*dot)(const Inputs&, const Score&, void* output, void* bases, void* totals);
+    void (*dot)(const Inputs&, const Score&, void* output, void* sums);  // sums may be nullptr: not asked for
     void (*dot_gradients)(const Inputs&, const Score&, const PassedDot&, const Gradients&);
     void (*summary)(const Inputs&, const Score&, const Summary&);
 };

@@ -15,7 +15,7 @@ void additive_scores(const Inputs&, const Score&, void* scores);
 template <class T>
 void additive_scores_gradients(const Inputs&, const Score&, const void* upstream, const Gradients&);
 template <class T>
-void dot(const Inputs&, const Score&, void* output, void* bases, void* totals);
+void dot(const Inputs&, const Score&, void* output, void* sums);
 template <class T>
 void dot_gradients(const Inputs&, const Score&, const PassedDot&, const Gradients&);
 template <class T>

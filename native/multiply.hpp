@@ -95,7 +95,8 @@ static void multiply(const T* a, Index a_row, Index a_column, const T* b, Index 
         Left<T> left{a + first * a_column, a_row, a_column};
         const T* right = b + first * b_row;
         int j = 0;
-        for (; WIDEST == 4 && j + 3 * W < columns; j += 4 * W) multiply_panel<T, 4>(left, {right + j, b_row}, c + j, c_row, rows, terms, add);
+        for (; WIDEST == 4 && j + 3 * W < columns; j += 4 * W)
+            multiply_panel<T, 4>(left, {right + j, b_row}, c + j, c_row, rows, terms, add);
         for (; j + W < columns; j += 2 * W) multiply_panel<T, 2>(left, {right + j, b_row}, c + j, c_row, rows, terms, add);
         if (j < columns) multiply_panel<T, 1>(left, {right + j, b_row}, c + j, c_row, rows, terms, add);
         first += terms, add = true;

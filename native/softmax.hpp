@@ -84,6 +84,30 @@ static inline void put_row(const T* from, T times, Index count, T* to) {
     for (; e < count; e++) to[e] = from[e] * times;
 }
 
+// Notes a row's base and total for the backward pass, as PassedDot has them.
+template <class T>
+static inline void keep_sums(T* sums, const Inputs& inputs, Index entry, Index row, T base, T total) {
+    if (!sums) return;
+    T* own = sums + 2 * entry * inputs.queries + row;
+    own[0] = base, own[inputs.queries] = total;
+}
+
+// Where a row of a contiguous result (batch, length, columns) lies.
+template <class T>
+static inline T* result_row(void* of, Index entry, Index row, Index length, Index columns) {
+    return static_cast<T*>(of) + (entry * length + row) * columns;
+}
+
+template <class T>
+static inline void clear(T* numbers, Index count) {
+    for (Index i = 0; i < count; i++) numbers[i] = 0;
+}
+
+template <class T>
+static inline void add(const T* from, Index count, T* to) {
+    for (Index i = 0; i < count; i++) to[i] += from[i];
+}
+
 // A tile's rows of a matrix by key, in whole vectors: where they stand if they can be read so there, else copied into `spare`.
 template <class T>
 struct WholeRows {

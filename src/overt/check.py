@@ -79,6 +79,8 @@ def broadcast_leading(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, .
     They are equal or 1. Only dimension -3 of inputs with four or more dimensions may have fewer key and value heads than
     query heads, if the number divides: grouped-query attention.
     """
+    if query.shape[:-2] == key.shape[:-2] == value.shape[:-2]:
+        return tuple(query.shape[:-2])
     grouped = min(query.ndim, key.ndim, value.ndim) >= 4
     sizes = []
     for position in range(-max(query.ndim, key.ndim, value.ndim), -2):

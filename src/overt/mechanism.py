@@ -12,7 +12,7 @@ from overt.kernels.blocked import blocked
 from overt.kernels.call import Block, Call
 from overt.kernels.delegate import delegated
 from overt.kernels.native_call import served
-from overt.kernels.plan import choose
+from overt.kernels.plan import path_of
 
 # Who is told of each call and its output: a recording, above all.
 observers: ContextVar[tuple[Callable[[Call, Tensor], None], ...]] = ContextVar("observers", default=())
@@ -55,7 +55,7 @@ def attend(
 
 def compute(call: Call) -> Tensor:
     """The output, by the path that the plan chooses."""
-    chosen = choose(call).path
+    chosen = path_of(call)
     return served(call) if chosen == "native" else delegated(call, in_blocks) if chosen == "torch" else in_blocks(call)
 
 

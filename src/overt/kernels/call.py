@@ -1,5 +1,6 @@
 """One call of attention, checked and made explicit: every default filled in, every shape known."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,6 +15,9 @@ from overt.errors import KindError
 from overt.masks import Causal, Mask, Window, as_mask
 from overt.normalizers import Softmax
 from overt.scores import Dot, Score
+
+# What a call that names neither is scored and normalised with.
+_DOT, _SOFTMAX = Dot(), Softmax()
 
 
 class Block(NamedTuple):
@@ -38,6 +42,20 @@ class Rows(NamedTuple):
     bias: Any
 
 
+class Bounds(NamedTuple):
+    """What a call's mask and bias are bound to."""
+
+    query: Tensor
+    key: Tensor
+    batch: tuple[int, ...]
+    queries: int
+    keys: int
+
+    def fits(self, name: str, shape: Sequence[int]) -> None:
+        """Refuse a shape that does not broadcast against the weights."""
+        check.fits(name, shape, (*self.batch, self.queries, self.keys), self.query, self.key)
+
+
 @dataclass(frozen=True, eq=False)
 class Call:
     """What `attend` was asked for. The mask and the bias know the call's lengths; `batch` are the leading dimensions."""
@@ -60,12 +78,14 @@ class Call:
         check.one_dtype(query, key, value)
         batch = check.broadcast_leading(query, key, value)
         check.probability("dropout", dropout)
-        score = Dot() if score is None else _callable("score", score, "(query, key) -> (..., Q, K)")
+        score = _DOT if score is None else _callable("score", score, "(query, key) -> (..., Q, K)")
         if isinstance(score, Score):
             score.check(query, key)
-        normalizer = Softmax() if normalizer is None else _callable("normalizer", normalizer, "(scores, allowed) -> weights")
-        call = cls(query, key, value, score, mask, bias, normalizer, float(dropout), batch)
-        return replace(call, mask=_bound_mask(call), bias=_bound_bias(call))
+        normalizer = _SOFTMAX if normalizer is None else _callable("normalizer", normalizer, "(scores, allowed) -> weights")
+        bounds = Bounds(query, key, batch, query.shape[-2], key.shape[-2])
+        mask = None if mask is None else _bound_mask(mask, bounds)
+        bias = None if bias is None else _bound_bias(bias, bounds)
+        return cls(query, key, value, score, mask, bias, normalizer, float(dropout), batch)
 
     @property
     def queries(self) -> int:
@@ -167,48 +187,37 @@ def _autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor
     return query.to(dtype), key.to(dtype), value.to(dtype)
 
 
-def _bound_mask(call: Call) -> Any:
-    if call.mask is None:
-        return None
-    mask = as_mask(call.mask)
-    if isinstance(call.mask, Tensor):
-        check.same_device("the mask", call.mask, call.query)
-        check.fits("mask", call.mask.shape, (*call.batch, call.queries, call.keys), call.query, call.key)
-    bound = mask.bind(len(call.batch), call.queries, call.keys) if isinstance(mask, Mask) else mask
+def _bound_mask(given: Any, to: Bounds) -> Any:
+    mask = as_mask(given)
+    if isinstance(given, Tensor):
+        check.same_device("the mask", given, to.query)
+        to.fits("mask", given.shape)
+    bound = mask.bind(len(to.batch), to.queries, to.keys) if isinstance(mask, Mask) else mask
     if isinstance(bound, Causal | Window) and isinstance(bound.offset, int):
         return bound  # of positions alone: it fits any call, and a decoder's step need not wait for a probe
-    probe = bound.block(*(torch.arange(min(size, 1), device=call.query.device) for size in (call.queries, call.keys)))
+    first = [min(size, 1) for size in (to.queries, to.keys)]
+    probe = bound.block(*(torch.arange(size, device=to.query.device) for size in first))
     if not isinstance(probe, Tensor) or probe.dtype != torch.bool:
         kind = probe.dtype if isinstance(probe, Tensor) else type(probe).__name__
         raise KindError("a mask's block(rows, keys) returns a bool tensor", got=str(kind), cure="compare, do not subtract")
-    check.same_device("the mask", probe, call.query)
-    check.fits(
-        "a block of the mask",
-        probe.shape,
-        (*call.batch, *(min(size, 1) for size in (call.queries, call.keys))),
-        call.query,
-        call.key,
-    )
+    check.same_device("the mask", probe, to.query)
+    check.fits("a block of the mask", probe.shape, (*to.batch, *first), to.query, to.key)
     return bound
 
 
-def _bound_bias(call: Call) -> Any:
-    bias = call.bias
-    if bias is None:
-        return None
+def _bound_bias(bias: Any, to: Bounds) -> Any:
     if isinstance(bias, Bias):
-        check.same_device(f"overt.{type(bias).__name__}", bias.held, call.query)
-        shape = (*bias.leading, call.queries, call.keys)
-        check.fits(f"overt.{type(bias).__name__}", shape, (*call.batch, call.queries, call.keys), call.query, call.key)
-        bound = bias.bind(len(call.batch), call.queries, call.keys)
+        name = f"overt.{type(bias).__name__}"
+        check.same_device(name, bias.held, to.query)
+        to.fits(name, (*bias.leading, to.queries, to.keys))
+        bound = bias.bind(len(to.batch), to.queries, to.keys)
         if isinstance(bound.offset, Tensor):
-            name = f"the offset of overt.{type(bias).__name__}"
-            check.same_device(name, bound.offset, call.query)
-            check.fits(name, bound.offset.shape, (*call.batch, call.queries, call.keys), call.query, call.key)
+            check.same_device(f"the offset of {name}", bound.offset, to.query)
+            to.fits(f"the offset of {name}", bound.offset.shape)
         return bound
     check.bias_tensor(bias)
-    check.same_device("the bias", bias, call.query)
-    check.fits("bias", bias.shape, (*call.batch, call.queries, call.keys), call.query, call.key)
+    check.same_device("the bias", bias, to.query)
+    to.fits("bias", bias.shape)
     return bias
 
 

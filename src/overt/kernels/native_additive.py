@@ -11,7 +11,7 @@ from overt.kernels.native_ops import (
     Attention,
     again,
     array,
-    bias_and_gradient,
+    bias_to_add_to,
     by_formula,
     dense,
     drawn,
@@ -49,16 +49,14 @@ class Given(NamedTuple):
     seed: Tensor | None
 
 
-def _room(*inputs: Any) -> tuple[Tensor, Tensor]:
+def _room(given: Given) -> tuple[Tensor, Tensor]:
     """For the output and log-sum-exp."""
-    given = Given(*inputs)
     rows = (*given.batch, given.query.shape[-2])
     return numbers(given.query, *rows, given.value.shape[-1]), numbers(given.query, *rows)
 
 
-def _room_for_gradients(*inputs: Any) -> tuple[Tensor, ...]:
+def _room_for_gradients(given: Given, with_bias: bool) -> tuple[Tensor | None, ...]:
     """For those of query, key, value and weight, an entry each; for delta, and that of the bias."""
-    given, with_bias = Given(*inputs[:-4]), inputs[-1]
     query, batch = given.query, given.batch
     return (
         numbers(query, *batch, *query.shape[-2:]),
@@ -75,22 +73,23 @@ def _told(given: Given, bias: Tensor | None) -> tuple[Any, ...]:
     return *compared, *masked(given, bias), *drawn(given), native.threads()
 
 
-def _additive(*inputs: Any) -> tuple[Tensor, Tensor]:
-    if kernels := for_gpu(inputs[0]):
-        return kernels.additive(*inputs)
-    given, (output, lse) = Given(*inputs), _room(*inputs)
+def _additive(given: Given, keep: bool) -> tuple[Tensor, Tensor]:
+    if kernels := for_gpu(given.query):
+        return kernels.additive(*given)
+    output, lse = _room(given)
     native.module().additive(*_told(given, given.bias), output.numpy(), lse.numpy())
     return output, lse
 
 
-def _additive_gradients(*inputs: Any) -> tuple[Tensor, ...]:
-    if kernels := for_gpu(inputs[0]):
-        return kernels.additive_gradients(*inputs)
-    found = _room_for_gradients(*inputs)
-    given, (output, lse, upstream, with_bias) = Given(*inputs[:-4]), inputs[-4:]
-    bias, d_bias = bias_and_gradient(given, found[-1], with_bias)
-    passed = (array(tensor.contiguous()) for tensor in (output, lse, upstream))
-    native.module().additive_gradients(*_told(given, bias), *passed, *map(array, (*found[:-1], d_bias)))
+def _additive_gradients(
+    given: Given, passed: tuple[Tensor, ...], upstream: Tensor, with_bias: bool
+) -> tuple[Tensor | None, ...]:
+    if kernels := for_gpu(given.query):
+        return kernels.additive_gradients(*given, *passed, upstream, with_bias)
+    found = _room_for_gradients(given, with_bias)
+    bias = bias_to_add_to(given, found[-1])
+    held = (array(tensor.contiguous()) for tensor in (*passed, upstream))
+    native.module().additive_gradients(*_told(given, bias), *held, *map(array, found))
     return found
 
 
@@ -106,8 +105,7 @@ additive = Attention(
     _room_for_gradients,
 )
 additive.register(
-    f"Tensor query, Tensor key, Tensor value, Tensor weight, str activation, {MASKED}, float dropout, Tensor? seed",
-    "Tensor output, Tensor lse",
+    f"Tensor query, Tensor key, Tensor value, Tensor weight, str activation, {MASKED}, float dropout, Tensor? seed", kept="lse"
 )
 
 

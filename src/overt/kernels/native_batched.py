@@ -10,7 +10,8 @@ from overt.errors import InputError
 from overt.kernels import native_masks
 
 # How many dimensions each tensor has of its own, after those of the batch.
-_OWN = {"query": 2, "key": 2, "value": 2, "weight": 1, "sink": 0, "heat": 0, "scale": 0, "output": 2, "lse": 1, "upstream": 2}
+_OWN = {"query": 2, "key": 2, "value": 2, "weight": 1, "sink": 0, "heat": 0, "scale": 0, "output": 2, "upstream": 2}
+_OWN |= {"lse": 1, "sums": 2}
 
 
 def batched(operator: str) -> Callable[..., Any]:
@@ -23,7 +24,7 @@ def batched(operator: str) -> Callable[..., Any]:
         if mapped.get("seed") is not None:
             raise InputError("one call of vmap has one seed of dropout", cure='pass randomness="same" to vmap')
         batch, bias = given["batch"], given.get("bias")
-        if operator == "additive_gradients" and bias is not None and mapped["bias"] is None:
+        if operator.endswith("_gradients") and bias is not None and mapped["bias"] is None:
             # Each entry has a gradient of its own, where they share the bias too.
             given["bias"], mapped["bias"] = bias.expand(info.batch_size, *bias.shape), 0
         for name, own in _own_dimensions(given):

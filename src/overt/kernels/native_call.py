@@ -147,9 +147,12 @@ def _additive(call: Call, rest: tuple[Any, ...]) -> Tensor:
 
 
 def _dot(call: Call, rest: tuple[Any, ...]) -> Tensor:
+    temperature = _learned_temperature(call)
+    if temperature is None and native_dots.as_given(call):
+        return native_dot.dot(native_dot.Given(*native_dots.of(call), *rest))
     with unrounded(call.query):
         query, key, value, scale, softcap = native_dots.of(call)
-        if (temperature := _learned_temperature(call)) is not None:
+        if temperature is not None:
             query, key, value = query.to(call.dtype) / temperature, key.to(call.dtype), value.to(call.dtype)
     return native_dot.dot(native_dot.Given(query, key, value, scale, softcap, *rest))
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from overt.kernels import native, native_plain
-from overt.kernels.native_ops import MASKED, Attention, array, bias_and_gradient, dense, drawn, masked, numbers, room_for_bias
+from overt.kernels.native_ops import MASKED, Attention, array, bias_to_add_to, dense, drawn, masked, numbers, room_for_bias
 
 
 class Given(NamedTuple):
@@ -29,46 +29,46 @@ class Given(NamedTuple):
     seed: Tensor | None
 
 
-def _room(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """For the output, bases and totals: a weight is 2^(t - base) / total, of a total score t counted in powers of two."""
-    query, value, rows = inputs[0], inputs[2], (*inputs[5], inputs[0].shape[-2])
-    return numbers(query, *rows, value.shape[-1]), numbers(query, *rows), numbers(query, *rows)
+def _room(given: Given, keep: bool = True) -> tuple[Tensor, ...]:
+    """For the output, and of each row a base and a total: a weight is 2^(t - base) / total, of a total score t in powers of two."""
+    queries = given.query.shape[-2]
+    output = numbers(given.query, *given.batch, queries, given.value.shape[-1])
+    return (output, numbers(given.query, *given.batch, 2, queries)) if keep else (output,)
 
 
-def _room_for_gradients(*inputs: Any) -> tuple[Tensor, ...]:
-    """For those of query, key and value, an entry each; for delta, and that of the bias."""
-    given, with_bias = Given(*inputs[:-5]), inputs[-1]
+def _room_for_gradients(given: Given, with_bias: bool) -> tuple[Tensor | None, ...]:
+    """For those of query, key and value, an entry each; for delta, where a sink asks for it, and for that of the bias."""
     query, batch = given.query, given.batch
     return (
         numbers(query, *batch, *query.shape[-2:]),
         numbers(query, *batch, *given.key.shape[-2:]),
         numbers(query, *batch, *given.value.shape[-2:]),
-        numbers(query, *batch, query.shape[-2]),
+        None if given.sink is None else numbers(query, *batch, query.shape[-2]),
         room_for_bias(given, with_bias),
     )
 
 
 def _told(given: Given, bias: Tensor | None) -> tuple[Any, ...]:
-    compared = (*(dense(tensor) for tensor in given[:3]), given.scale, given.softcap)
+    compared = dense(given.query), dense(given.key), dense(given.value), given.scale, given.softcap
     return *compared, *masked(given, bias), *drawn(given), native.threads()
 
 
-def _dot(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-    given, found = Given(*inputs), _room(*inputs)
-    native.module().dot(*_told(given, given.bias), *map(array, found))
+def _dot(given: Given, keep: bool) -> tuple[Tensor, ...]:
+    found = _room(given, keep)
+    native.module().dot(*_told(given, given.bias), *map(array, found), *([] if keep else [None]))
     return found
 
 
-def _dot_gradients(*inputs: Any) -> tuple[Tensor, ...]:
-    found = _room_for_gradients(*inputs)
-    given, (*passed, with_bias) = Given(*inputs[:-5]), inputs[-5:]
-    bias, d_bias = bias_and_gradient(given, found[-1], with_bias)
-    held = (array(tensor.contiguous()) for tensor in passed)
-    native.module().dot_gradients(*_told(given, bias), *held, *map(array, (*found[:-1], d_bias)))
+def _dot_gradients(given: Given, passed: tuple[Tensor, ...], upstream: Tensor, with_bias: bool) -> tuple[Tensor | None, ...]:
+    found = _room_for_gradients(given, with_bias)
+    bias = bias_to_add_to(given, found[-1])
+    held = (array(tensor.contiguous()) for tensor in (*passed, upstream))
+    native.module().dot_gradients(*_told(given, bias), *held, *map(array, found))
     return found
 
 
-def _lse(bases: Tensor, totals: Tensor) -> Tensor:
+def _lse(sums: Tensor) -> Tensor:
+    bases, totals = sums.unbind(-2)
     return (bases + torch.log2(totals)) * math.log(2)
 
 
@@ -84,6 +84,5 @@ dot = Attention(
     _room_for_gradients,
 )
 dot.register(
-    f"Tensor query, Tensor key, Tensor value, float scale, float softcap, {MASKED}, float dropout, Tensor? seed",
-    "Tensor output, Tensor bases, Tensor totals",
+    f"Tensor query, Tensor key, Tensor value, float scale, float softcap, {MASKED}, float dropout, Tensor? seed", kept="sums"
 )

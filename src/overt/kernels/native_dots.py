@@ -39,10 +39,15 @@ def refusal(call: Call) -> str | None:
     return "the softcap is a tensor" if isinstance(getattr(score, "softcap", None), Tensor) else None
 
 
+def as_given(call: Call) -> bool:
+    """Whether the kernel takes the call's queries and keys as they are."""
+    return type(call.score) is Dot and not isinstance(call.score.scale, Tensor)
+
+
 def of(call: Call) -> Dots:
     """The call's score as a dot product; differentiable in all that it holds."""
     query, key, value, score = call.query, call.key, call.value, call.score
-    if type(score) is Dot and not isinstance(score.scale, Tensor):
+    if as_given(call):
         return Dots(query, key, value, float(score.factor(query)), float(score.softcap or 0))
     query, key, value = (tensor.to(call.dtype) for tensor in (query, key, value))
     if type(score) is Gaussian:

@@ -47,7 +47,7 @@ class Sizes(NamedTuple):
 
 def refusal(mask: Any) -> str | None:
     """Why native kernels cannot read this mask; None where they can."""
-    if mask is None:
+    if mask is None or type(mask) in _BOUNDS:
         return None
     for leaf in _leaves(mask):
         if not _bounded(leaf) and type(leaf) not in _ARRAYS:

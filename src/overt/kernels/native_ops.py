@@ -27,112 +27,137 @@ MASKED = "SymInt[] batch, int[] program, Tensor[] arrays, Tensor? bias, bool by_
 class Attention:
     """An operator of attention: its kernels, and the formula that stands for them where derivatives are taken twice.
 
-    All take what a NamedTuple `given` holds, one after the other. `kernel` gives the output and what the backward pass needs besides;
-    `gradients` is told these, the upstream gradient and whether the bias's is asked for, and gives those of `direct`, an entry of the
-    batch each, then delta, from which a sink's is made, and the bias's. The last two functions give room for both: all that torch
-    asks for while it traces.
+    What a call holds is a NamedTuple `given`, an operator's inputs one after the other. `kernel` gives the output and, where they are
+    to be kept, what the backward pass needs besides; `gradients` is told these, the upstream gradient and whether the bias's is asked
+    for, and gives those of `direct`, an entry of the batch each, then delta, from which a sink's is made, and the bias's, both None
+    where nobody asks. The last two functions give room for both: all that torch asks for while it traces.
     """
 
     name: str
     given: Any
     direct: tuple[str, ...]
-    kernel: Callable[..., tuple[Tensor, ...]]
-    gradients: Callable[..., tuple[Tensor, ...]]
+    kernel: Callable[..., tuple[Tensor, ...]]  # (given, keep)
+    gradients: Callable[..., tuple[Tensor | None, ...]]  # (given, passed, upstream, with_bias)
     formula: Callable[..., Tensor]
-    lse: Callable[..., Tensor]  # each row's log-sum-exp, of what the kernel gives besides the output
-    room: Callable[..., tuple[Tensor, ...]]
-    room_for_gradients: Callable[..., tuple[Tensor, ...]]
+    lse: Callable[[Tensor], Tensor]  # each row's log-sum-exp, of what the kernel gives besides the output
+    room: Callable[..., tuple[Tensor, ...]]  # (given)
+    room_for_gradients: Callable[..., tuple[Tensor | None, ...]]  # (given, with_bias)
     differentiable: tuple[int, ...] = field(init=False)  # where in `given` stands what the output can be differentiated in,
-    arrays: int = field(init=False)  # and where the mask's arrays
+    held: tuple[int, ...] = field(init=False)  # all tensors of a call,
+    arrays: int = field(init=False)  # and the mask's
 
     def __post_init__(self):
         fields = self.given._fields
         object.__setattr__(self, "differentiable", tuple(fields.index(name) for name in (*self.direct, "bias", "sink")))
+        object.__setattr__(self, "held", (*self.differentiable, fields.index("heat"), fields.index("seed")))
         object.__setattr__(self, "arrays", fields.index("arrays"))
 
     def __call__(self, given: Any) -> Tensor:
         """The output (..., Q, E), in float32 or float64."""
-        held = [given[place] for place in self.differentiable if given[place] is not None]
-        if seen_by_torch(*held):
+        leaves = [given[place] for place in self.differentiable]
+        there = [tensor for tensor in leaves if tensor is not None]
+        if seen_by_torch(*there):
             return getattr(torch.ops.overt, self.name)(*given)[0]
-        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in held):
-            output: Any = _Eager.apply(self, *given)
-            return output[0]
-        return self.kernel(*given)[0]
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in there):
+            output: Any = _Eager.apply(self, given, *leaves)
+            return output
+        return self.kernel(given, False)[0]
 
-    def register(self, inputs: str, passed: str) -> None:
-        """Make it `torch.ops.overt.<name>`: a schema of its inputs, another of what the kernel passes on to the backward pass."""
-        outputs = ", ".join(["Tensor"] * (passed.count("Tensor")))
-        register(self.name, f"({inputs}) -> ({outputs})", self.kernel, self.room)
-        found = ", ".join(["Tensor"] * (len(self.direct) + 2))
-        schema = f"({inputs}, {passed}, Tensor upstream, bool with_bias) -> ({found})"
-        register(f"{self.name}_gradients", schema, self.gradients, self.room_for_gradients)
-        library.register_autograd(f"overt::{self.name}", self._backward_listed, setup_context=self.keep, lib=_LIBRARY)
+    def register(self, inputs: str, kept: str) -> None:
+        """Make it `torch.ops.overt.<name>`: a schema of its inputs, and the name of what the kernel gives besides the output."""
+        given, found = self.given, ", ".join(["Tensor"] * (len(self.direct) + 2))
 
-    def keep(self, ctx: Any, inputs: Any, output: tuple[Tensor, ...]) -> None:
+        def gradients(*inputs: Any) -> tuple[Tensor, ...]:
+            return whole(self.gradients(given(*inputs[:-4]), inputs[-4:-2], *inputs[-2:]))
+
+        def whole(found: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
+            """An operator gives tensors alone: a scalar where nothing was asked for."""
+            return tuple(numbers(found[0]) if tensor is None else tensor for tensor in found)  # pyright: ignore[reportArgumentType]
+
+        register(
+            self.name,
+            f"({inputs}) -> (Tensor, Tensor)",
+            lambda *inputs: self.kernel(given(*inputs), True),
+            lambda *inputs: self.room(given(*inputs)),
+        )
+        register(
+            f"{self.name}_gradients",
+            f"({inputs}, Tensor output, Tensor {kept}, Tensor upstream, bool with_bias) -> ({found})",
+            gradients,
+            lambda *inputs: whole(self.room_for_gradients(given(*inputs[:-4]), inputs[-1])),
+        )
+        library.register_autograd(f"overt::{self.name}", self._backward_listed, setup_context=self._keep_listed, lib=_LIBRARY)
+
+    def keep(self, ctx: Any, given: Any, found: tuple[Tensor, ...]) -> None:
         """Note what the backward pass needs."""
-        held = [given if isinstance(given, Tensor) else None for given in inputs]
-        arrays = inputs[self.arrays]
-        ctx.rest = [None if isinstance(given, Tensor) else given for given in inputs]
-        ctx.rest[self.arrays] = None
+        ctx.rest, arrays = list(given), given[self.arrays]
+        for place in (*self.held, self.arrays):
+            ctx.rest[place] = None
         ctx.leaves = len(arrays)
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*held, *arrays, *output)
+        ctx.save_for_backward(*(given[place] for place in self.held), *arrays, *found)
 
-    def backward(self, ctx: Any, needs: tuple[bool, ...], upstream: Tensor) -> list[Any]:
-        """The gradients of all that was given."""
-        saved, count = ctx.saved_tensors, len(ctx.rest)
-        values = [rest if tensor is None else tensor for rest, tensor in zip(ctx.rest, saved[:count], strict=True)]
+    def backward(self, ctx: Any, needed: list[int], upstream: Tensor) -> dict[int, Tensor]:
+        """The gradients of what stands at the places that need one."""
+        values, saved, count = list(ctx.rest), ctx.saved_tensors, len(self.held)
+        for place, tensor in zip(self.held, saved, strict=False):
+            values[place] = tensor
         values[self.arrays] = list(saved[count : count + ctx.leaves])
-        given = self.given(*values)
-        passed = saved[count + ctx.leaves :]
-        needed = [place for place in self.differentiable if needs[place]]
+        given, passed = self.given(*values), saved[count + ctx.leaves :]
         if by_formula(upstream):
-            found = again(self.formula, given, needed, upstream)
+            return again(self.formula, given, needed, upstream)
+        with_bias = given._fields.index("bias") in needed
+        if seen_by_torch(given.query, upstream):
+            found = getattr(torch.ops.overt, f"{self.name}_gradients")(*given, *passed, upstream, with_bias)
         else:
-            inputs = (*given, *passed, upstream, given._fields.index("bias") in needed)
-            called = (
-                getattr(torch.ops.overt, f"{self.name}_gradients") if seen_by_torch(given.query, upstream) else self.gradients
-            )
-            found = self._own_shapes(given, called(*inputs), passed)
-        return [found.get(place) if place in needed else None for place in range(count)]
+            found = self.gradients(given, passed, upstream, with_bias)
+        gradients = self._own_shapes(given, found, passed[1])
+        return {place: gradients[place] for place in needed}
 
-    def _own_shapes(self, given: Any, found: tuple[Tensor, ...], passed: tuple[Tensor, ...]) -> dict[int, Tensor]:
+    def _own_shapes(self, given: Any, found: tuple[Any, ...], sums: Tensor) -> dict[int, Tensor]:
         """The kernel's gradients, of tensors that entries of the batch may share, by their places."""
         *direct, delta, d_bias = found
-        named = {name: summed(gradient, getattr(given, name)) for name, gradient in zip(self.direct, direct, strict=True)}
-        if given.bias is not None:
-            named["bias"] = d_bias.to(given.bias.dtype)
+        own = [summed(gradient, getattr(given, name)) for name, gradient in zip(self.direct, direct, strict=True)]
+        d_sink = None
         if given.sink is not None:
             # The sink's weight e^(sink - lse) goes to no key: all that it does is take from others; none are there where lse is -inf.
-            lse = self.lse(*passed[1:])
+            lse = self.lse(sums)
             taken = torch.where(lse == -torch.inf, 0, torch.exp(given.sink[..., None] - lse))
-            named["sink"] = summed(-(taken * delta).sum(-1), given.sink)
-        return {given._fields.index(name): gradient for name, gradient in named.items()}
+            d_sink = summed(-(taken * delta).sum(-1), given.sink)
+        own += [None if given.bias is None or d_bias is None else d_bias.to(given.bias.dtype), d_sink]
+        return dict(zip(self.differentiable, own, strict=True))
+
+    def _keep_listed(self, ctx: Any, inputs: Any, output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        self.keep(ctx, inputs, output)
 
     def _backward_listed(self, ctx: Any, upstream: Tensor, *_: Any) -> tuple[Any, ...]:
-        """The same for an operator that is given tensors in a list: to torch, each empty list is one, and has a list of gradients."""
-        gradients, fields = self.backward(ctx, ctx.needs_input_grad, upstream), self.given._fields
+        """For an operator that is given tensors in a list: to torch, each empty list is one, and has a list of gradients."""
+        needed = [place for place in self.differentiable if ctx.needs_input_grad[place]]
+        found = self.backward(ctx, needed, upstream)
+        gradients: list[Any] = [found.get(place) for place in range(len(ctx.rest))]
         for name in ("batch", "program"):
-            place = fields.index(name)
+            place = self.given._fields.index(name)
             gradients[place] = None if ctx.rest[place] else []
         gradients[self.arrays] = [None] * ctx.leaves
         return tuple(gradients)
 
 
 class _Eager(torch.autograd.Function):
-    """An operator of attention, past torch's dispatcher."""
+    """An operator of attention, past torch's dispatcher: given the call, and beside it what it may be differentiated in."""
 
     @staticmethod
-    def forward(ctx, attention, *given):  # type: ignore[override]
-        found = attention.kernel(*given)
+    def forward(ctx, attention, given, *leaves):  # type: ignore[override]
+        found = attention.kernel(given, True)
         attention.keep(ctx, given, found)
         ctx.attention = attention
-        return found
+        return found[0]
 
     @staticmethod
-    def backward(ctx, upstream, *_):  # type: ignore[override]
-        return None, *ctx.attention.backward(ctx, ctx.needs_input_grad[1:], upstream)
+    def backward(ctx, upstream):  # type: ignore[override]
+        attention, needs = ctx.attention, ctx.needs_input_grad[2:]
+        needed = [place for place, need in zip(attention.differentiable, needs, strict=True) if need]
+        found = attention.backward(ctx, needed, upstream)
+        return None, None, *(found.get(place) for place in attention.differentiable)
 
 
 def seen_by_torch(*tensors: Tensor) -> bool:
@@ -147,21 +172,22 @@ def seen_by_torch(*tensors: Tensor) -> bool:
 
 def numbers(like: Tensor, *shape: Any) -> Tensor:
     """Room for numbers of the computation's dtype: at least float32."""
-    dtype = like.dtype if like.dtype == torch.float64 else torch.float32
-    return torch.empty(shape, dtype=dtype, device=like.device)
+    return like.new_empty(shape, dtype=like.dtype if like.dtype == torch.float64 else torch.float32)
 
 
-def room_for_bias(given: Any, with_bias: bool) -> Tensor:
-    """Room for the bias's gradient, or a placeholder."""
-    return numbers(given.query, *given.bias.shape) if with_bias and given.bias is not None else numbers(given.query)
+def room_for_bias(given: Any, with_bias: bool) -> Tensor | None:
+    """Room for the bias's gradient, where it is asked for."""
+    return numbers(given.query, *given.bias.shape) if with_bias and given.bias is not None else None
 
 
 def array(tensor: Tensor | None) -> Any:
     """As the module reads it. NumPy's arrays are handed over in a tenth of the time, but know no bfloat16."""
     if tensor is None:
         return None
-    if tensor.requires_grad or tensor.is_neg():
-        tensor = tensor.detach().resolve_neg()
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
     return tensor if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
@@ -187,11 +213,12 @@ def drawn(given: Any) -> tuple[float, int]:
     return given.dropout, 0 if given.seed is None else int(given.seed)
 
 
-def bias_and_gradient(given: Any, d_bias: Tensor, with_bias: bool) -> tuple[Tensor | None, Tensor | None]:
-    """The bias and its gradient, to which the kernel adds: it is laid out as the bias is."""
-    if not with_bias or given.bias is None:
-        return given.bias, None
-    return given.bias.contiguous(), d_bias.zero_()
+def bias_to_add_to(given: Any, d_bias: Tensor | None) -> Tensor | None:
+    """The bias, laid out as its gradient is, to whose zeros the kernel adds."""
+    if d_bias is None:
+        return given.bias
+    d_bias.zero_()
+    return given.bias.contiguous()
 
 
 def for_gpu(tensor: Tensor) -> Any:

@@ -77,6 +77,11 @@ def plan(
     return choose(Call.of(query, key, value, score, mask, bias, normalizer, dropout))
 
 
+def path_of(call: Call) -> str:
+    """The path of a checked call."""
+    return first_able(TABLE, call)[0]
+
+
 def choose(call: Call) -> Plan:
     """The plan of a checked call."""
     name, refused = first_able(TABLE, call)
