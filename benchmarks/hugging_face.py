@@ -6,6 +6,7 @@ Weights are random, the same on both paths. Logits, and every written token, are
 """
 
 import argparse
+import copy
 import statistics
 import time
 from collections.abc import Callable
@@ -34,7 +35,9 @@ def models(config: transformers.PretrainedConfig) -> dict[str, torch.nn.Module]:
     found = {}
     for path in ("sdpa", overt.backends.huggingface()):
         torch.manual_seed(0)
-        found[path] = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=path).eval()
+        # A model keeps the very configuration that it is given, and the path stands there.
+        found[path] = transformers.AutoModelForCausalLM.from_config(copy.deepcopy(config), attn_implementation=path).eval()
+        assert found[path].config._attn_implementation == path
     return found
 
 
@@ -65,31 +68,35 @@ def pass_over_a_prompt(runs: int) -> None:
     tell("GPT-2, 1 × 2,048 tokens", in_turns({name: lambda model=model: model(words) for name, model in both.items()}, runs))
 
 
+def remembered(config: transformers.LlamaConfig) -> transformers.StaticCache:
+    """A cache of so many tokens, with room for those to be written; what it holds is drawn, the same at every call."""
+    cache, draw = transformers.StaticCache(config=config, max_cache_len=PROMPT + WRITTEN), torch.Generator().manual_seed(1)
+    shape = (1, config.num_key_value_heads, PROMPT, config.hidden_size // config.num_attention_heads)
+    for layer in range(config.num_hidden_layers):
+        keys, values = (torch.randn(shape, generator=draw) for _ in range(2))
+        cache.update(keys, values, layer, {"cache_position": torch.arange(PROMPT)})
+    return cache
+
+
 @torch.inference_mode()
 def generation(runs: int) -> None:
     """128 tokens after 4,096, past the prompt: the time of the steps alone."""
     both = models(transformers.LlamaConfig(**LLAMA))
-    words = torch.randint(0, LLAMA["vocab_size"], (1, PROMPT))
+    words = torch.randint(0, LLAMA["vocab_size"], (1, 1))
 
-    def written(model: torch.nn.Module, tokens: int) -> torch.Tensor:
-        cache = model(words, use_cache=True, logits_to_keep=1).past_key_values
-        return steps(model, cache, tokens)[1]
-
-    def steps(model: torch.nn.Module, cache: object, tokens: int) -> tuple[float, torch.Tensor]:
-        last, found = words[:, -1:], []
+    def write(name: str, tokens: int) -> tuple[float, torch.Tensor]:
+        cache, last, found = remembered(both[name].config), words, []
         start = time.perf_counter()
         for _ in range(tokens):
-            last = model(last, past_key_values=cache, use_cache=True).logits.argmax(-1)
+            last = both[name](last, past_key_values=cache, use_cache=True).logits.argmax(-1)
             found.append(last)
         return time.perf_counter() - start, torch.cat(found, dim=1)
 
-    assert torch.equal(written(both["overt"], 16), written(both["sdpa"], 16)), "the paths write different tokens"
-    caches = {name: model(words, use_cache=True, logits_to_keep=1).past_key_values for name, model in both.items()}
+    assert torch.equal(write("overt", 16)[1], write("sdpa", 16)[1]), "the paths write different tokens"
     taken: dict[str, list[float]] = {name: [] for name in both}
     for number in range(runs):
         for name in list(both) if number % 2 == 0 else reversed(both):
-            taken[name].append(steps(both[name], caches[name], WRITTEN)[0])
-            caches[name].crop(-WRITTEN)
+            taken[name].append(write(name, WRITTEN)[0])
     tell(f"Llama, {WRITTEN} tokens after {PROMPT:,}", {name: statistics.median(seconds) for name, seconds in taken.items()})
 
 

@@ -30,6 +30,12 @@ MAKE_NORMALIZER = {
 }
 
 
+def inputs(*shapes, seed=0):
+    """Arrays of these shapes, of normal numbers."""
+    random = np.random.default_rng(seed)
+    return [random.normal(size=shape) for shape in shapes]
+
+
 def close(found, wanted, tolerance, what):
     """Refuse a difference above the tolerance, relative to the largest number that is wanted; NaN and inf must match in place."""
     found, wanted = np.asarray(found, dtype=np.float64), np.asarray(wanted, dtype=np.float64)

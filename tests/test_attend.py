@@ -5,16 +5,11 @@ import pytest
 import torch
 
 import overt
-from compare import check, parameters
+from compare import check, inputs, parameters
 from overt.kernels import blocked
 
 SCORES = ["dot", "bilinear", "additive", "cosine", "gaussian"]
 NORMALIZERS = ["softmax", "sparsemax", "entmax", "sigmoid"]
-
-
-def inputs(*shapes, seed=0):
-    random = np.random.default_rng(seed)
-    return [random.normal(size=shape) for shape in shapes]
 
 
 def causal(queries, keys):

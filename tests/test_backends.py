@@ -82,6 +82,17 @@ def test_weights_are_returned_where_they_are_asked_for(family: Family):
         close(one, other)
 
 
+def test_a_model_that_writes_its_attention_out_is_refused():
+    bloom = next(family for family in FAMILIES if family.name == "Bloom")
+    with pytest.raises(InputError, match='got one of BloomConfig, which writes its attention out itself.*choose .*"eager"'):
+        bloom.build(NAME)(**bloom.inputs())
+
+
+@each(SERVED)
+def test_models_are_built_on_the_path_that_they_are_asked_for(family: Family):
+    assert [family.build(path).config._attn_implementation for path in (NAME, "eager")] == [NAME, "eager"]
+
+
 def shapes_of_masks(monkeypatch, model, given):
     """The mask of every call of attention."""
     seen = []

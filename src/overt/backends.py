@@ -6,6 +6,7 @@ position biases and dropout are those of the model.
 """
 
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -26,9 +27,9 @@ _AT_ONCE = 2**22  # numbers of a mask that are looked at together
 def huggingface() -> str:
     """Let Hugging Face models attend by overt: afterwards `attn_implementation="overt"` is known to transformers.
 
-    For models whose attention goes through transformers' registry (nearly all; the others, such as Bloom, refuse the name). The
-    outputs are those of "eager", with which they share the model's own scale, mask, soft cap, sinks and position bias; queries that
-    may attend to nothing get zeros. Returns the name. Calling it again changes nothing.
+    For models whose attention goes through transformers' registry, as most do; of one that writes its attention out itself, such as
+    Bloom, the first pass is an InputError. The outputs are those of "eager", with which they share the model's own scale, mask, soft
+    cap, sinks and position bias; queries that may attend to nothing get zeros. Returns the name. Calling it again changes nothing.
 
     MissingExtra says how to install transformers where it is not there.
 
@@ -113,6 +114,7 @@ def runs(
     allow_is_bidirectional_skip: bool = False,
     use_vmap: bool = False,
     device: torch.device | str = "cpu",
+    config: Any = None,
     **_: Any,
 ) -> Tensor | None:
     """The mask that transformers describes, as the first key of each query and the one after its last: (B or 1, 2, Q, 1) integers.
@@ -121,6 +123,7 @@ def runs(
     """
     from transformers import masking_utils
 
+    _refuse_own_attention(config)
     function = masking_utils.causal_mask_function if mask_function is None else mask_function
     padding = _padding(attention_mask, kv_length, kv_offset)
     found = _told(function, masking_utils)
@@ -138,6 +141,18 @@ def runs(
         )  # type: ignore[return-value]  # fmt: skip
 
     return _looked_at(block, q_length, kv_length)
+
+
+def _refuse_own_attention(config: Any) -> None:
+    """Refuse a model whose source knows no registry: it takes the name, and would read our runs as its own kind of mask."""
+    source = sys.modules.get(type(config).__module__.replace("configuration_", "modeling_"))
+    if source is None or hasattr(source, "ALL_ATTENTION_FUNCTIONS") or getattr(config, "sub_configs", None):
+        return
+    raise InputError(
+        "overt serves models whose attention goes through transformers' registry",
+        got=f"one of {type(config).__name__}, which writes its attention out itself",
+        cure='choose attn_implementation="eager" for it',
+    )
 
 
 def _padding(attention_mask: Tensor | None, keys: int, offset: int) -> Tensor | None:

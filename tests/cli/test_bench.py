@@ -1,6 +1,7 @@
 """`overt bench`: nothing is timed that disagrees, everybody runs in turns, and what is said of bounds is what was counted."""
 
 import dataclasses
+import itertools
 import json
 import statistics
 from types import SimpleNamespace
@@ -240,8 +241,18 @@ def test_a_failure_of_overts_own_is_not_hidden(monkeypatch):
 def test_runs_alternate_and_every_other_round_goes_the_other_way_about():
     order = []
     found = turns.in_turns({name: lambda name=name: order.append(name) for name in "abc"}, 3, 60.0)
-    assert "".join(order) == "abccbaabc"
+    assert "".join(name for name, _ in itertools.groupby(order)) == "abcbabc"  # each round ends with whom the next one begins
     assert {len(times.seconds) for times in found.values()} == {3}
+
+
+def test_a_short_run_is_the_mean_of_several_and_a_long_one_is_run_once(monkeypatch):
+    clock, calls = itertools.count(step=0.001), []
+    monkeypatch.setattr(turns.time, "perf_counter", lambda: next(clock))
+    assert turns._timed(lambda: calls.append("short")) == pytest.approx(0.001)
+    assert len(calls) == 1 + 10
+    clock, calls = itertools.count(step=1.0), []
+    assert turns._timed(lambda: calls.append("long")) == 1.0
+    assert len(calls) == 1
 
 
 def test_who_uses_up_his_share_leaves_the_rounds_to_the_others(monkeypatch):

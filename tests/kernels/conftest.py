@@ -1,4 +1,4 @@
-"""Each SIMD level in turn; and the watched build of `make sanitize` in the place of the installed core."""
+"""Memory that shows what nobody has written; each SIMD level in turn; and the watched build of `make sanitize` in the place of the installed core."""
 
 import importlib.util
 import os
@@ -32,3 +32,11 @@ def level(request):
     native.module().use(request.param)
     yield request.param
     native.module().use(LEVELS[0])
+
+
+@pytest.fixture(autouse=True)
+def poisoned():
+    """Memory that nothing has been written to holds NaN."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)

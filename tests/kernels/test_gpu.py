@@ -16,14 +16,6 @@ ACTIVATIONS = ["tanh", "sigmoid", "relu", "leaky_relu"]
 NAN, INF = float("nan"), float("inf")
 
 
-@pytest.fixture(autouse=True)
-def poisoned():
-    """Memory that nothing has been written to holds NaN."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
 def drawn(*shapes):
     generator = torch.Generator().manual_seed(0)
     return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]

@@ -6,22 +6,9 @@ import torch
 
 import oracle
 import overt
-from compare import GRADIENT, KERNELS, OUTPUT, check, close
+from compare import GRADIENT, KERNELS, OUTPUT, check, close, inputs
 
 ACTIVATIONS = ["tanh", "sigmoid", "relu", "leaky_relu"]
-
-
-@pytest.fixture(autouse=True)
-def poisoned():
-    """Memory that nothing has been written to holds NaN."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
-def inputs(*shapes, seed=0):
-    random = np.random.default_rng(seed)
-    return [random.normal(size=shape) for shape in shapes]
 
 
 def weight(features, seed=9):

@@ -7,21 +7,8 @@ import torch
 from hypothesis import strategies
 
 import overt
-from compare import check, close
+from compare import check, close, inputs
 from many_masks import MASKS, K, Q
-
-
-@pytest.fixture(autouse=True)
-def poisoned():
-    """Memory that nothing has been written to holds NaN."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
-def inputs(*shapes, seed=0):
-    random = np.random.default_rng(seed)
-    return [random.normal(size=shape) for shape in shapes]
 
 
 def tensors(*shapes, seed=0, dtype=torch.float64):
