@@ -1,6 +1,7 @@
 # make demo      install, show what overt is for, write overt-demo.html and overt-demo.png here
 # make test      install with the tools, run the everyday tests
 # make test-all  all tests;  make lint, make types  the checks;  make clean  remove what these made
+# make test-oldest  the everyday tests with the oldest versions that pyproject.toml declares, in an environment of their own
 # make test-gpu  the tests of the kernels for GPUs on an NVIDIA GPU, where torch is built for CUDA
 # make sanitize  the native core's own tests, with every address and every undefined operation watched
 #
@@ -9,6 +10,7 @@
 PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
+OLDEST := build/oldest
 SHAPED := tests/test_attend.py tests/test_laws.py tests/test_meaning.py tests/test_normalizers.py tests/test_biases.py \
   tests/test_trace.py tests/test_summary.py
 # What the native core is compiled from; when any of it changes, overt is installed anew.
@@ -25,7 +27,7 @@ export OMP_WAIT_POLICY = passive
 # Where the tests leave pictures of the page, for people to look at.
 export OVERT_PICTURES = $(CURDIR)/build/pictures
 
-.PHONY: demo test test-slow test-all test-gpu sanitize lint types clean
+.PHONY: demo test test-slow test-all test-oldest test-gpu sanitize lint types clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.has-all
@@ -44,6 +46,13 @@ test-slow: $(VENV)/.has-dev
 
 test-all: $(VENV)/.has-dev
 	$(PYTEST)
+
+test-oldest: | $(BIN)/python
+	$(BIN)/python -m venv --clear $(OLDEST)
+	$(OLDEST)/bin/python -m pip install uv
+	$(OLDEST)/bin/uv pip install --python $(OLDEST)/bin/python --resolution lowest-direct --only-binary :all: --no-binary overt \
+	  --editable ".[dev]"
+	$(OLDEST)/bin/python -m pytest -n logical -m "not slow"
 
 test-gpu: $(VENV)/.has-dev
 	$(BIN)/python -c "import torch; assert torch.cuda.is_available(), 'torch sees no GPU here'"

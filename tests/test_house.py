@@ -179,6 +179,16 @@ def test_without_torch_the_error_says_what_to_install_and_smooth_works():
     assert found == 'overt.attend needs torch, which is not installed. To mend it, run: pip install "overt[torch]"\n'
 
 
+@pytest.mark.parametrize(("missing", "extra"), [("tokenizers", "text"), ("safetensors", "text"), ("jaxtyping", "torch")])
+def test_a_part_that_needs_another_package_says_which_extra_brings_it(missing, extra):
+    program = (
+        f"import sys; sys.modules[{missing!r}] = None\nimport overt\n"
+        "try:\n    overt.learn\nexcept ImportError as error:\n    print(error)"
+    )
+    found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert found == f'overt.learn needs {missing}, which is not installed. To mend it, run: pip install "overt[{extra}]"\n'
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_the_examples_in_docstrings_run(module):
     with warnings.catch_warnings():

@@ -34,6 +34,8 @@ _HOMES = {
 _MODULES = ["scores", "masks", "biases", "normalizers", "layers", "models", "learn", "lens", "backends", "smoothing", "errors"]
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _WITHOUT_TORCH = {"smooth"}
+# What may be missing, and the extra that brings it.
+_EXTRAS = {"torch": "torch", "jaxtyping": "torch", "safetensors": "text", "tokenizers": "text", "transformers": "text"}
 
 __all__ = [
     "ALiBi", "Additive", "Bilinear", "Causal", "Cosine", "Dense", "Documents", "Dot", "Entmax", "Gaussian", "Lengths",
@@ -49,11 +51,11 @@ def __getattr__(name: str) -> Any:
     try:
         home = importlib.import_module(_HOME_OF.get(name, f"overt.{name}"))
     except ModuleNotFoundError as error:
-        if name in _WITHOUT_TORCH or error.name not in {"torch", "jaxtyping"}:
+        if name in _WITHOUT_TORCH or error.name not in _EXTRAS:
             raise
         from overt.errors import MissingExtra
 
-        raise MissingExtra(f"overt.{name}", needs=error.name, extra="torch") from error
+        raise MissingExtra(f"overt.{name}", needs=error.name, extra=_EXTRAS[error.name]) from error
     found = getattr(home, name) if name in _HOME_OF else home
     globals()[name] = found
     return found

@@ -20,6 +20,8 @@ from overt.normalizers import Softmax
 from overt.scores import Dot
 from overt.trace import steps
 
+__all__ = ["huggingface"]
+
 NAME = "overt"
 _AT_ONCE = 2**22  # numbers of a mask that are looked at together
 

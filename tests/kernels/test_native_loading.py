@@ -102,7 +102,7 @@ def test_the_reason_that_the_build_left_is_told(monkeypatch, afresh):
     monkeypatch.setattr(importlib, "import_module", importing(ModuleNotFoundError(), left))
     assert native.why_not() == (
         "no C++ compiler was found. To mend it, install g++ and run: "
-        "pip install --force-reinstall --no-deps --no-cache-dir overt"
+        "pip install --force-reinstall --no-deps --no-cache-dir --no-binary overt overt"
     )
 
 

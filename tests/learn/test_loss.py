@@ -6,7 +6,7 @@ from torch import nn
 
 from overt.errors import InputError
 from overt.learn import loss as loss_file
-from overt.learn.loss import smoothed
+from overt.learn.loss import cross_entropy
 
 
 def plain(states, output, labels, smoothing):
@@ -38,7 +38,7 @@ def given(rows=37, words=50, bias=True, dtype=torch.float64, size=1.0):
 def test_value_and_gradients_are_those_of_the_plain_formula(monkeypatch, block, smoothing, bias):
     monkeypatch.setattr(loss_file, "_BLOCK", block * 50)
     states, output, labels = given(bias=bias)
-    found = gradients(smoothed, states, output, labels, smoothing)
+    found = gradients(cross_entropy, states, output, labels, smoothing)
     for ours, theirs in zip(found, gradients(plain, states, output, labels, smoothing), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
@@ -46,25 +46,25 @@ def test_value_and_gradients_are_those_of_the_plain_formula(monkeypatch, block, 
 def test_it_is_torchs_label_smoothing():
     states, output, labels = given()
     expected = nn.functional.cross_entropy(output(states), labels, label_smoothing=0.3, reduction="sum")
-    torch.testing.assert_close(smoothed(states, output, labels, 0.3), expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(cross_entropy(states, output, labels, 0.3), expected, rtol=1e-12, atol=0)
 
 
 def test_single_precision_is_close_to_double():
     states, output, labels = given(rows=300, words=1000)
     exact = gradients(plain, states, output, labels, 0.1)
-    found = gradients(smoothed, states.float(), output.float(), labels, 0.1)
+    found = gradients(cross_entropy, states.float(), output.float(), labels, 0.1)
     for ours, theirs in zip(found, exact, strict=True):
         assert (ours - theirs).abs().max() <= 1e-5 * theirs.abs().max()
 
 
 def test_huge_scores_stay_finite():
-    found = gradients(smoothed, *given(size=1e4, dtype=torch.float32), 0.1)
+    found = gradients(cross_entropy, *given(size=1e4, dtype=torch.float32), 0.1)
     assert all(each.isfinite().all() for each in found)
 
 
 def test_no_tokens_lose_nothing():
     states, output, labels = given(rows=0)
-    value, *others = gradients(smoothed, states, output, labels, 0.1)
+    value, *others = gradients(cross_entropy, states, output, labels, 0.1)
     assert value == 0
     assert all((each == 0).all() for each in others)
 
@@ -74,7 +74,7 @@ def test_a_tied_matrix_takes_both_gradients():
     embedding = nn.Embedding(50, 8, _weight=output.weight)
     tokens = labels.flip(0)
     found, expected = ([], [])
-    for function, kept in ((smoothed, found), (plain, expected)):
+    for function, kept in ((cross_entropy, found), (plain, expected)):
         embedding.weight.grad = None
         function(states + embedding(tokens), output, labels, 0.1).backward()
         kept.append(embedding.weight.grad.clone())
@@ -85,7 +85,7 @@ def test_under_autocast_products_are_in_its_precision_and_gradients_in_the_weigh
     states, output, labels = given(rows=300, words=1000)
     exact = gradients(plain, states, output, labels, 0.1)
     with torch.autocast("cpu", torch.bfloat16):
-        found = gradients(smoothed, states.float(), output.float(), labels, 0.1)
+        found = gradients(cross_entropy, states.float(), output.float(), labels, 0.1)
     assert [each.dtype for each in found] == [torch.float32] * 4
     for ours, theirs in zip(found, exact, strict=True):
         assert 1e-6 * theirs.abs().max() < (ours - theirs).abs().max() <= 2e-2 * theirs.abs().max()
@@ -103,15 +103,15 @@ def test_scores_are_held_for_a_block_of_rows_only(monkeypatch):
             return found
 
     with Watching():
-        smoothed(states, output, labels, 0.1).backward()
+        cross_entropy(states, output, labels, 0.1).backward()
     assert max(largest) == 100 * words
 
 
 def test_where_no_gradient_is_asked_for_none_is_computed():
     states, output, labels = given()
     with torch.no_grad():
-        value = smoothed(states, output, labels, 0.1)
-    assert value == smoothed(states, output, labels, 0.1)
+        value = cross_entropy(states, output, labels, 0.1)
+    assert value == cross_entropy(states, output, labels, 0.1)
     assert not value.requires_grad
 
 
@@ -121,4 +121,4 @@ def test_labels_that_do_not_fit_are_refused():
         r"one label for each row of states \(N, width\); got states \(37, 8\), labels \(36,\)\. To mend it, choose the real"
     )
     with pytest.raises(InputError, match=message):
-        smoothed(states, output, labels[1:], 0.1)
+        cross_entropy(states, output, labels[1:], 0.1)

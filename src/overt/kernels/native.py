@@ -22,7 +22,7 @@ from overt.errors import InputError, KindError, OvertError
 ACTIVATIONS = ("tanh", "sigmoid", "relu", "leaky_relu")
 RANGES, DENSE, BOTH = 0, 1, 3  # steps of a mask's program, see native/kernels.hpp
 
-_CURE = "install g++ and run: pip install --force-reinstall --no-deps --no-cache-dir overt"
+_CURE = "install g++ and run: pip install --force-reinstall --no-deps --no-cache-dir --no-binary overt overt"
 _FLOATS = ("float16", "float32", "float64")
 _PROCESS = os.getpid()
 _thread = threading.local()

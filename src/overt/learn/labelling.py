@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from overt.learn.batches import Batches
 from overt.learn.corpora import Corpus, Example
-from overt.learn.loss import smoothed
+from overt.learn.loss import cross_entropy
 from overt.learn.settings import Recipe
 from overt.learn.vocabulary import WordVocabulary
 
@@ -39,11 +39,11 @@ class Labelling:
         return self._tensors([self.corpus.train[index] for index in indices])
 
     def loss(self, model: Any, batch: Labelled) -> tuple[Tensor, int]:
-        """−Σ log p(label) over a batch, labels smoothed, and the number of labels."""
+        """−Σ log p(label) over a batch, labels cross_entropy, and the number of labels."""
         real = batch.labels >= 0
         states = model.states(batch.tokens, lengths=batch.lengths)  # (B, n, features), or (B, features)
         smoothing = self.recipe.training.label_smoothing
-        return smoothed(states[real], model.output, batch.labels[real], smoothing), int(real.sum())
+        return cross_entropy(states[real], model.output, batch.labels[real], smoothing), int(real.sum())
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Accuracy on the validation examples."""

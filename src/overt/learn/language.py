@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from overt.learn.batches import Batches
 from overt.learn.corpora import Corpus, Example
-from overt.learn.loss import smoothed
+from overt.learn.loss import cross_entropy
 from overt.learn.settings import Recipe
 from overt.learn.tokenizer import END, PADDING, START, Tokenizer
 from overt.learn.translator import padded
@@ -42,7 +42,7 @@ class Language:
         return _texts([self._train[index] for index in indices])
 
     def loss(self, model: Any, batch: Texts) -> tuple[Tensor, int]:
-        """−Σ log p(token | tokens before it) over a batch, labels smoothed, and the number of tokens, ends included."""
+        """−Σ log p(token | tokens before it) over a batch, labels cross_entropy, and the number of tokens, ends included."""
         return _loss(model, batch, self.recipe.training.label_smoothing)
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
@@ -78,4 +78,4 @@ def _texts(rows: list[list[int]]) -> Texts:
 def _loss(model: Any, batch: Texts, smoothing: float) -> tuple[Tensor, int]:
     states = model.states(batch.tokens, lengths=batch.lengths)  # (B, T, width)
     real = batch.labels != PADDING
-    return smoothed(states[real], model.output, batch.labels[real], smoothing), int(real.sum())
+    return cross_entropy(states[real], model.output, batch.labels[real], smoothing), int(real.sum())

@@ -16,7 +16,7 @@ from overt.errors import InputError
 _BLOCK, _BLOCK_ON_ACCELERATORS = 5 * 2**19, 2**26
 
 
-def smoothed(states: Tensor, output: nn.Linear, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+def cross_entropy(states: Tensor, output: nn.Linear, labels: Tensor, smoothing: float = 0.0) -> Tensor:
     """The summed cross-entropy of `output(states)` with label smoothing; (N, V) numbers are never held at once.
 
     Σ_n −Σ_v q_nv log softmax(z_n)_v with z = output(states) and q_nv = (1 − ε) [v = y_n] + ε / V, that is
@@ -30,12 +30,12 @@ def smoothed(states: Tensor, output: nn.Linear, labels: Tensor, smoothing: float
 
     >>> output, states, labels = nn.Linear(8, 100), torch.randn(5, 8), torch.arange(5)
     >>> plain = nn.functional.cross_entropy(output(states), labels, label_smoothing=0.1, reduction="sum")
-    >>> torch.allclose(smoothed(states, output, labels, 0.1), plain)
+    >>> torch.allclose(cross_entropy(states, output, labels, 0.1), plain)
     True
     """
     if states.ndim != 2 or labels.shape != states.shape[:1]:
         raise InputError(
-            "smoothed takes one label for each row of states (N, width)",
+            "cross_entropy takes one label for each row of states (N, width)",
             got=f"states {tuple(states.shape)}, labels {tuple(labels.shape)}",
             cure="choose the real tokens first, as in states[real], labels[real]",
         )

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from overt.learn.batches import Batches
 from overt.learn.corpora import Corpus, Example, spread
-from overt.learn.loss import smoothed
+from overt.learn.loss import cross_entropy
 from overt.learn.metrics import bleu, bleu_by_length, chrf
 from overt.learn.settings import Recipe
 from overt.learn.tokenizer import END, PADDING, START, Tokenizer
@@ -48,7 +48,7 @@ class Translation:
         return _pairs([self._train[index] for index in indices])
 
     def loss(self, model: Any, batch: Pairs) -> tuple[Tensor, int]:
-        """−Σ log p(label | source, labels before it) over a batch, labels smoothed, and the number of labels."""
+        """−Σ log p(label | source, labels before it) over a batch, labels cross_entropy, and the number of labels."""
         return self._loss(model, batch, self.recipe.training.label_smoothing)
 
     def evaluate(self, model: Any) -> dict[str, float]:
@@ -114,7 +114,7 @@ class Translation:
         source, source_lengths, target, target_lengths, labels = batch
         states = model.states(source, target, source_lengths=source_lengths, target_lengths=target_lengths)  # (B, T, width)
         real = labels != PADDING
-        return smoothed(states[real], model.output, labels[real], smoothing), int(real.sum())
+        return cross_entropy(states[real], model.output, labels[real], smoothing), int(real.sum())
 
 
 def _pairs(rows: list[tuple[list[int], list[int]]]) -> Pairs:

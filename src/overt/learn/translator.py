@@ -36,6 +36,10 @@ _EMPTY = Translation("", [], 0.0, [], [])
 class Translator:
     """A model that translates and the tokenizer that it was trained with.
 
+    >>> translator = Translator.boxed()
+    >>> translator.translate(["I am happy to see you."])[0].text
+    'Je suis heureux de vous voir.'
+
     `model` is an `nn.Module` like any other: it runs under `overt.lens.record`, and moves to a GPU by `translator.model.cuda()`.
     """
 
