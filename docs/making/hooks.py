@@ -1,5 +1,7 @@
 """What mkdocs is told beside its configuration: pages in one directory and with one seed, links that leave the site, the final check."""
 
+import json
+import logging
 import os
 import random
 import re
@@ -7,8 +9,10 @@ import warnings
 from pathlib import Path
 
 import torch
+from links import faults
 
 ROOT = Path(__file__).parents[2]
+LOG = logging.getLogger("mkdocs.overt")
 LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\((\.\./[^)\s]+)\)")
 
 
@@ -49,3 +53,13 @@ def inside(link: re.Match, page, docs: Path) -> str:
     if not file.exists():
         return link[0]  # mkdocs warns of it
     return f"{text} (`{file.relative_to(ROOT)}`)"
+
+
+def on_post_build(config):
+    """Give the search's worker as text (assets/iframe-worker.js says why), and warn of every link that leads nowhere."""
+    site = Path(config.site_dir)
+    [worker] = site.glob("assets/javascripts/workers/search.*.js")
+    text = re.sub(r"//# sourceMappingURL=.*", "", worker.read_text(encoding="utf-8"))
+    (site / "assets" / "worker-text.js").write_text(f"window.searchWorker = {json.dumps(text)}\n", encoding="utf-8")
+    for fault in faults(site):
+        LOG.warning(fault)
