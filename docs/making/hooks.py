@@ -5,6 +5,7 @@ import logging
 import os
 import random
 import re
+import sys
 import warnings
 from pathlib import Path
 
@@ -17,7 +18,8 @@ LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\((\.\./[^)\s]+)\)")
 
 
 def on_config(config):
-    """Leave out of the navigation what has no page."""
+    """Leave out of the navigation what has no page; let the shell's blocks find the commands of the Python that builds the site."""
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     config.nav = present(config.nav, Path(config.docs_dir))
     return config
 
