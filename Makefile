@@ -2,6 +2,7 @@
 # make test      install with the tools, run the everyday tests
 # make test-all  all tests;  make lint, make types  the checks;  make clean  remove what these made
 # make test-oldest  the everyday tests with the oldest versions that pyproject.toml declares, in an environment of their own
+# make docs      the documentation site, into build/site; every code block on it runs while it is made
 # make test-gpu  the tests of the kernels for GPUs on an NVIDIA GPU, where torch is built for CUDA
 # make sanitize  the native core's own tests, with every address and every undefined operation watched
 #
@@ -27,7 +28,7 @@ export OMP_WAIT_POLICY = passive
 # Where the tests leave pictures of the page, for people to look at.
 export OVERT_PICTURES = $(CURDIR)/build/pictures
 
-.PHONY: demo test test-slow test-all test-oldest test-gpu sanitize lint types clean
+.PHONY: demo test test-slow test-all test-oldest test-gpu sanitize lint types docs clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.has-all
@@ -75,6 +76,11 @@ lint: $(VENV)/.has-dev
 types: $(VENV)/.has-dev
 	$(BIN)/pyright
 
+# Words that are right and look wrong stand in docs/making/words.txt; those of the tests are wrong on purpose.
+docs: $(VENV)/.has-docs
+	$(BIN)/codespell
+	NO_MKDOCS_2_WARNING=1 OMP_NUM_THREADS=1 $(BIN)/mkdocs build --strict --clean
+
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis overt-demo.html overt-demo.png
 	find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -104,4 +110,10 @@ $(VENV)/.has-dev: pyproject.toml constraints.txt $(NATIVE) | $(BIN)/python
 	@echo "(more where pip's configured sources offer torch for CUDA only; less where make demo came first)"
 	$(BIN)/python -m pip install --constraint constraints.txt --editable ".[dev]"
 	@$(BIN)/python -c "import sys; from overt.kernels import native; sys.exit(native.why_not())"
+	@touch $@ $(VENV)/.has-all
+
+$(VENV)/.has-docs: pyproject.toml constraints.txt $(NATIVE) | $(BIN)/python
+	@echo "Installing overt with torch, text, plots, smoothing and the tools for the site: about 500 MB to download, 1.9 GB on disk"
+	@echo "(more where pip's configured sources offer torch for CUDA only; less where make demo came first)"
+	$(BIN)/python -m pip install --constraint constraints.txt --editable ".[docs]"
 	@touch $@ $(VENV)/.has-all

@@ -1,0 +1,67 @@
+"""What mkdocs is told beside its configuration: pages in one directory and with one seed, links that leave the site, the final check."""
+
+import json
+import logging
+import os
+import random
+import re
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+from links import faults
+
+ROOT = Path(__file__).parents[2]
+LOG = logging.getLogger("mkdocs.overt")
+LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\((\.\./[^)\s]+)\)")
+
+
+def on_config(config):
+    """Leave out of the navigation what has no page; let the shell's blocks find the commands of the Python that builds the site."""
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    config.nav = present(config.nav, Path(config.docs_dir))
+    return config
+
+
+def present(entry, docs: Path):
+    """An entry of the navigation without the pages that are not there; None if nothing is left of it."""
+    if isinstance(entry, str):
+        return entry if (docs / entry).exists() else None
+    if isinstance(entry, dict):
+        left = {title: present(inside, docs) for title, inside in entry.items()}
+        return {title: inside for title, inside in left.items() if inside} or None
+    return [inside for inside in (present(inside, docs) for inside in entry) if inside]
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Every page starts in the repository's root, with the same random numbers and settings, whatever the page before did."""
+    os.chdir(ROOT)
+    random.seed(0)
+    torch.manual_seed(0)
+    torch.set_grad_enabled(True)
+    torch.set_default_dtype(torch.float32)
+    warnings.resetwarnings()
+    return LINK.sub(lambda link: inside(link, page, Path(config.docs_dir)), markdown)
+
+
+def inside(link: re.Match, page, docs: Path) -> str:
+    """A link to a file of the repository that is no page of the site becomes the file's name."""
+    text, target = link.groups()
+    place = (docs / page.file.src_uri).parent / target.partition("#")[0]
+    file = Path(os.path.normpath(place))
+    if file.is_relative_to(docs):
+        return link[0]
+    if not file.exists():
+        return link[0]  # mkdocs warns of it
+    return f"{text} (`{file.relative_to(ROOT)}`)"
+
+
+def on_post_build(config):
+    """Give the search's worker as text (assets/iframe-worker.js says why), and warn of every link that leads nowhere."""
+    site = Path(config.site_dir)
+    [worker] = site.glob("assets/javascripts/workers/search.*.js")
+    text = re.sub(r"//# sourceMappingURL=.*", "", worker.read_text(encoding="utf-8"))
+    (site / "assets" / "worker-text.js").write_text(f"window.searchWorker = {json.dumps(text)}\n", encoding="utf-8")
+    for fault in faults(site):
+        LOG.warning(fault)
