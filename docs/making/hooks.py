@@ -1,8 +1,10 @@
-"""What mkdocs is told beside its configuration: pages in one directory and with one seed, links that leave the site, the final check."""
+"""What mkdocs is told beside its configuration: pages in one directory and with one seed, links that leave the site, recordings beside it."""
 
 import os
 import random
 import re
+import shutil
+import sys
 from pathlib import Path
 
 import torch
@@ -12,7 +14,9 @@ LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\((\.\./[^)\s]+)\)")
 
 
 def on_config(config):
-    """Leave out of the navigation what has no page."""
+    """Leave out of the navigation what has no page; let blocks find pictures.py and the command."""
+    sys.path.append(str(Path(__file__).parent))
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     config.nav = present(config.nav, Path(config.docs_dir))
     return config
 
@@ -45,3 +49,11 @@ def inside(link: re.Match, page, docs: Path) -> str:
     if not file.exists():
         return link[0]  # mkdocs warns of it
     return f"{text} (`{file.relative_to(ROOT)}`)"
+
+
+def on_post_build(config):
+    """Recordings that pages wrote while they were built come with the site."""
+    from pictures import RECORDINGS
+
+    if RECORDINGS.is_dir():
+        shutil.copytree(RECORDINGS, Path(config.site_dir) / RECORDINGS.name, dirs_exist_ok=True)
