@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 DOCS = Path(__file__).parents[1]
 RECORDINGS = DOCS.parent / "build" / "recordings"
 
-BLUE, FIRE, GREEN, PURPLE, GOLD = COLOURS = ("#3d85c6", "#d9702b", "#2f9e6e", "#9a72c7", "#b08a1e")
+BLUE, FIRE, GREEN, PURPLE, GOLD, ROSE = COLOURS = ("#3d85c6", "#d9702b", "#2f9e6e", "#9a72c7", "#b08a1e", "#c9588a")
 GREY, INK, PAPER = "#808080", "#818181", "#fefefe"
 # What a colour is on the site, whose palette has a light and a dark side, and, behind the comma, elsewhere.
 _SEEN = {
