@@ -91,9 +91,14 @@ def picture(figure: Figure, told: str) -> Picture:
         drawn = drawn.replace(colour, seen)
     size = re.search(r'width="([\d.]+)pt" height="([\d.]+)pt"', drawn)
     assert size is not None
-    shown = f"display: block; width: 100%; max-width: {float(size[1]) * 1.5:.0f}px; height: auto; margin: 1em auto"
-    drawn = drawn.replace(size[0], f'role="img" aria-label="{html.escape(told)}" style="{shown}"', 1)
-    return Picture(re.sub(r"\s*\n\s*", " ", _own_names(drawn)))
+    drawn = drawn.replace(size[0], f'role="img" aria-label="{html.escape(told)}" style="{_shown(float(size[1]) * 1.5)}"', 1)
+    return Picture(f'<div style="overflow-x: auto">{re.sub(r"\s*\n\s*", " ", _own_names(drawn))}</div>')
+
+
+def _shown(width: float) -> str:
+    """As wide as the page, up to the picture's own width in pixels; a wide one stays readable on a phone, and is moved there."""
+    least = "min-width: 500px; " if width > 640 else ""
+    return f"display: block; width: 100%; {least}max-width: {width:.0f}px; height: auto; margin: 1em auto"
 
 
 def _own_names(drawn: str) -> str:
@@ -105,15 +110,15 @@ def _own_names(drawn: str) -> str:
 
 
 def heat(
-    axes: Any, weights: Any, rows: Any = None, columns: Any = None, *, title: str = "", numbers: bool | None = None, most: float = 0.0
+    axes: Any, weights: Any, rows: Any = None, columns: Any = None, *, title: str = "", numbers: bool | None = None, most: float = 0.0, colour: str = BLUE
 ) -> None:
-    """Weights as cells, from the page's own colour for 0 to full blue for the largest, or for `most`; below 0 they are orange.
+    """Weights as cells, from the page's own colour for 0 to the full one for the largest, or for `most`; below 0 they are orange.
 
     `rows` and `columns` are the words beside and above. Numbers are written into the cells where there are at most a hundred.
     """
     shown = np.asarray(weights.detach() if hasattr(weights, "detach") else weights, dtype=float)
     most = most or float(np.abs(shown).max()) or 1.0
-    (_small if shown.size <= 300 else _large)(axes, shown / most)
+    (_small if shown.size <= 300 else _large)(axes, shown / most, colour)
     for (i, j), weight in np.ndenumerate(shown) if numbers or (numbers is None and shown.size <= 100) else ():
         if abs(weight) >= 0.005:
             strong = abs(weight) > 0.55 * most
@@ -134,21 +139,21 @@ def heats(
     return figure
 
 
-def _small(axes: Any, shares: np.ndarray) -> None:
-    """A rectangle a cell, in the page's own blue."""
+def _small(axes: Any, shares: np.ndarray, colour: str) -> None:
+    """A rectangle a cell, in the page's own colours."""
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Rectangle
 
     cells = [((j - 0.5, i - 0.5), share) for (i, j), share in np.ndenumerate(shares) if abs(share) >= 0.004]
-    colours = [to_rgba(BLUE if share > 0 else FIRE, min(abs(share), 1.0)) for _, share in cells]
+    colours = [to_rgba(colour if share > 0 else FIRE, min(abs(share), 1.0)) for _, share in cells]
     axes.add_collection(PatchCollection([Rectangle(at, 1, 1) for at, _ in cells], facecolors=colours, linewidths=0))
     down, across = shares.shape
     axes.set(xlim=(-0.5, across - 0.5), ylim=(down - 0.5, -0.5), aspect="equal")
 
 
-def _large(axes: Any, shares: np.ndarray) -> None:
-    """One image, which has to have one blue for all pages."""
-    ends = [to_rgba(FIRE, 1.0), to_rgba(FIRE, 0.0), to_rgba(BLUE, 0.0), to_rgba(BLUE, 1.0)]
+def _large(axes: Any, shares: np.ndarray, colour: str) -> None:
+    """One image, whose colours are the same on all pages."""
+    ends = [to_rgba(FIRE, 1.0), to_rgba(FIRE, 0.0), to_rgba(colour, 0.0), to_rgba(colour, 1.0)]
     colours = LinearSegmentedColormap.from_list("weights", list(zip((0.0, 0.5, 0.5, 1.0), ends, strict=True)), 512)
     axes.imshow(shares, cmap=colours, vmin=-1, vmax=1, interpolation="nearest")
 
