@@ -5,6 +5,7 @@ import random
 import re
 import shutil
 import sys
+import warnings
 from pathlib import Path
 
 import torch
@@ -32,10 +33,13 @@ def present(entry, docs: Path):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Every page starts in the repository's root and with the same random numbers, whatever the page before did."""
+    """Every page starts in the repository's root, with the same random numbers and settings, whatever the page before did."""
     os.chdir(ROOT)
     random.seed(0)
     torch.manual_seed(0)
+    torch.set_grad_enabled(True)
+    torch.set_default_dtype(torch.float32)
+    warnings.resetwarnings()
     return LINK.sub(lambda link: inside(link, page, Path(config.docs_dir)), markdown)
 
 
