@@ -1,4 +1,4 @@
-"""What mkdocs is told beside its configuration: pages in one directory and with one seed, links that leave the site, recordings beside it."""
+"""What mkdocs is told beside its configuration: pages in one directory, with one seed; links that leave the site; recordings beside it."""
 
 import os
 import random
@@ -8,6 +8,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import matplotlib
 import torch
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +41,7 @@ def on_page_markdown(markdown, page, config, files):
     torch.set_grad_enabled(True)
     torch.set_default_dtype(torch.float32)
     warnings.resetwarnings()
+    matplotlib.rcdefaults()
     return LINK.sub(lambda link: inside(link, page, Path(config.docs_dir)), markdown)
 
 

@@ -1,7 +1,7 @@
 """The guide's pictures: matplotlib figures as SVG inside a page or a notebook, readable on light and on dark ones.
 
-A block ends with `print(picture(figure, "what it shows"))`. Grey is the page's own text colour, and what has no colour is the page
-itself. `result` reads a measured result from docs/results, `recorded` puts a recording's page beside the site's.
+A block ends with `print(picture(figure, "what it shows"))`; in a notebook, with `draw(…)`. Grey is the page's own text colour, and what
+has no colour is the page itself. `result` reads a measured result from docs/results, `recorded` puts a recording's page beside the site's.
 """
 
 import hashlib
@@ -59,28 +59,26 @@ _STYLE = {
     "xtick.color": GREY,
     "ytick.color": GREY,
 }
-matplotlib.rcParams.update(_STYLE)
-
-
-class Picture(str):
-    """An SVG as text: printed into a page it is drawn there, as the last line of a notebook's cell too."""
-
-    def _repr_html_(self) -> str:
-        return str(self)
 
 
 def sheet(width: float = 6.0, height: float = 3.0, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
-    """A figure of this size in inches and its axes; options are those of matplotlib's `subplots`."""
+    """A figure of this size in inches and its axes, and the guide's style from now on; options are those of matplotlib's `subplots`."""
+    matplotlib.rcParams.update(_STYLE)
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(rows, columns, **options)
 
 
-def picture(figure: Figure, told: str) -> Picture:
+def picture(figure: Figure, told: str) -> str:
     """The figure as SVG that is as wide as the page lets it be; `told` says what it shows to whom cannot see it."""
     written = StringIO()
     with matplotlib.rc_context({"svg.fonttype": "path", "svg.hashsalt": "overt"}):
         figure.savefig(
-            written, format="svg", transparent=True, bbox_inches="tight", pad_inches=0.04, metadata={"Date": None, "Creator": None}
+            written,
+            format="svg",
+            transparent=True,
+            bbox_inches="tight",
+            pad_inches=0.04,
+            metadata={"Date": None, "Creator": None},
         )
     drawn = written.getvalue()
     drawn = drawn[drawn.index("<svg") :]
@@ -92,7 +90,22 @@ def picture(figure: Figure, told: str) -> Picture:
     size = re.search(r'width="([\d.]+)pt" height="([\d.]+)pt"', drawn)
     assert size is not None
     drawn = drawn.replace(size[0], f'role="img" aria-label="{html.escape(told)}" style="{_shown(float(size[1]) * 1.5)}"', 1)
-    return Picture(f'<div style="overflow-x: auto">{re.sub(r"\s*\n\s*", " ", _own_names(drawn))}</div>')
+    drawn = re.sub(r"\s*\n\s*", " ", _own_names(drawn))
+    return f'<div style="overflow-x: auto">{drawn}</div>'
+
+
+def draw(*texts: Any) -> None:
+    """In a notebook, what `print` does where a page is HTML."""
+    from IPython.display import HTML, display
+
+    display(HTML(" ".join(map(str, texts))))
+
+
+def say(*texts: Any, end: str = "") -> None:
+    """In a notebook, what `print` does where a page is Markdown."""
+    from IPython.display import Markdown, display
+
+    display(Markdown(" ".join(map(str, texts)) + end))
 
 
 def _shown(width: float) -> str:
@@ -110,7 +123,15 @@ def _own_names(drawn: str) -> str:
 
 
 def heat(
-    axes: Any, weights: Any, rows: Any = None, columns: Any = None, *, title: str = "", numbers: bool | None = None, most: float = 0.0, colour: str = BLUE
+    axes: Any,
+    weights: Any,
+    rows: Any = None,
+    columns: Any = None,
+    *,
+    title: str = "",
+    numbers: bool | None = None,
+    most: float = 0.0,
+    colour: str = BLUE,
 ) -> None:
     """Weights as cells, from the page's own colour for 0 to the full one for the largest, or for `most`; below 0 they are orange.
 
@@ -130,7 +151,13 @@ def heat(
 
 
 def heats(
-    maps: dict[str, Any], rows: Any = None, columns: Any = None, *, width: float = 6.6, numbers: bool | None = None, most: float = 0.0
+    maps: dict[str, Any],
+    rows: Any = None,
+    columns: Any = None,
+    *,
+    width: float = 6.6,
+    numbers: bool | None = None,
+    most: float = 0.0,
 ) -> Figure:
     """Maps beside each other, each with its title; the words of the rows stand beside the first."""
     figure, axes = sheet(width, width / len(maps) + 0.45, columns=len(maps), squeeze=False)
@@ -183,12 +210,14 @@ def arcs(tokens: Any, weights: Any, asks: int, *, width: float = 6.8, colour: st
         start, end = places[asks], places[place]
         height = 0.12 + 1.1 * abs(end - start)
         line = Line([(start, 0), (start, height), (end, height), (end, 0)], [Line.MOVETO, *[Line.CURVE4] * 3])
-        axes.add_patch(PathPatch(line, fill=False, edgecolor=colour, linewidth=0.6 + 9 * share, alpha=0.25 + 0.75 * min(1.0, 1.5 * share)))
+        axes.add_patch(
+            PathPatch(line, fill=False, edgecolor=colour, linewidth=0.6 + 9 * share, alpha=0.25 + 0.75 * min(1.0, 1.5 * share))
+        )
         if share >= 0.05:
             axes.text((start + end) / 2, 0.75 * height + 0.045, f"{share:.2f}", ha="center", fontsize=7.5)
     for place, token in enumerate(tokens):
-        strong = place == asks or shares[place] >= 0.1
-        axes.text(places[place], -0.05, token, ha="center", va="top", color=INK if strong else GREY, weight="bold" if place == asks else "normal")
+        ink, weight = INK if shares[place] >= 0.1 or place == asks else GREY, "bold" if place == asks else "normal"
+        axes.text(places[place], -0.05, token, ha="center", va="top", color=ink, weight=weight)
     axes.set(xlim=(0, 1), ylim=(-0.15, 0.2 + 0.85 * np.abs(places - places[asks]).max()))
     axes.set_axis_off()
     return figure
