@@ -2,8 +2,6 @@
 
 import importlib.util
 import json
-import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -58,7 +56,6 @@ def test_blocks_commands_and_comments_become_cells():
 def test_every_cell_runs_and_widgets_are_widgets(chapter, monkeypatch):
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")
-    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
     read = nbformat.reads(json.dumps(notebooks.notebook(chapter.read_text(encoding="utf-8"))), as_version=4)
     nbformat.validate(read)

@@ -12,6 +12,7 @@ import matplotlib
 import torch
 
 ROOT = Path(__file__).parents[2]
+RECORDINGS = ROOT / "build" / "recordings"
 LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\((\.\./[^)\s]+)\)")
 
 
@@ -19,6 +20,7 @@ def on_config(config):
     """Leave out of the navigation what has no page; let blocks find pictures.py and the command."""
     sys.path.append(str(Path(__file__).parent))
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    shutil.rmtree(RECORDINGS, ignore_errors=True)
     config.nav = present(config.nav, Path(config.docs_dir))
     return config
 
@@ -59,7 +61,5 @@ def inside(link: re.Match, page, docs: Path) -> str:
 
 def on_post_build(config):
     """Recordings that pages wrote while they were built come with the site."""
-    from pictures import RECORDINGS
-
     if RECORDINGS.is_dir():
         shutil.copytree(RECORDINGS, Path(config.site_dir) / RECORDINGS.name, dirs_exist_ok=True)

@@ -18,9 +18,11 @@ CHAPTERS = sorted((ROOT / "docs" / "chapters").glob("*.md"))
 PART = re.compile(r"^```(?P<told>\w+[^\n]*)\n(?P<code>.*?)^```$|^<!-- notebook\n(?P<only>.*?)^-->$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^):#\s]+)(#[^)\s]*)?\)")
 FIRST = """\
+import os
 import sys
 
 sys.path.append("../docs/making")  # pictures.py, which reads measured results from docs/results
+os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]  # the command overt
 from pictures import draw, say"""
 
 
