@@ -139,7 +139,8 @@ def heat(
     """
     shown = np.asarray(weights.detach() if hasattr(weights, "detach") else weights, dtype=float)
     most = most or float(np.abs(shown).max()) or 1.0
-    (_small if shown.size <= 300 else _large)(axes, shown / most, colour)
+    few = shown.size <= 300 and len(axes.figure.axes) <= 12
+    (_small if few else _large)(axes, shown / most, colour)
     for (i, j), weight in np.ndenumerate(shown) if numbers or (numbers is None and shown.size <= 100) else ():
         if abs(weight) >= 0.005:
             strong = abs(weight) > 0.55 * most
