@@ -1,5 +1,7 @@
 """What mkdocs is told beside its configuration: pages in one directory, with one seed; links that leave the site; recordings beside it."""
 
+import json
+import logging
 import os
 import random
 import re
@@ -10,16 +12,18 @@ from pathlib import Path
 
 import matplotlib
 import torch
+from links import faults
 
 ROOT = Path(__file__).parents[2]
 RECORDINGS = ROOT / "build" / "recordings"
+LOG = logging.getLogger("mkdocs.overt")
 LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\((\.\./[^)\s]+)\)")
 
 
 def on_config(config):
-    """Leave out of the navigation what has no page; let blocks find pictures.py and the command."""
+    """Leave out of the navigation what has no page; let blocks find pictures.py, and the commands of the Python that builds the site."""
     sys.path.append(str(Path(__file__).parent))
-    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     shutil.rmtree(RECORDINGS, ignore_errors=True)
     config.nav = present(config.nav, Path(config.docs_dir))
     return config
@@ -60,6 +64,12 @@ def inside(link: re.Match, page, docs: Path) -> str:
 
 
 def on_post_build(config):
-    """Recordings that pages wrote while they were built come with the site."""
+    """Add the recordings that pages wrote, give the search's worker as text (assets/iframe-worker.js says why), warn of wrong links."""
+    site = Path(config.site_dir)
     if RECORDINGS.is_dir():
-        shutil.copytree(RECORDINGS, Path(config.site_dir) / RECORDINGS.name, dirs_exist_ok=True)
+        shutil.copytree(RECORDINGS, site / RECORDINGS.name, dirs_exist_ok=True)
+    [worker] = site.glob("assets/javascripts/workers/search.*.js")
+    text = re.sub(r"//# sourceMappingURL=.*", "", worker.read_text(encoding="utf-8"))
+    (site / "assets" / "worker-text.js").write_text(f"window.searchWorker = {json.dumps(text)}\n", encoding="utf-8")
+    for fault in faults(site):
+        LOG.warning(fault)

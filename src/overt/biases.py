@@ -16,7 +16,12 @@ from overt.pieces import piece
 
 
 class Bias:
-    """What biases from positions share."""
+    """What biases from positions share: told the sizes of a call, they say block by block what is added.
+
+    >>> block = ALiBi(torch.tensor([1.0])).bind(3, 2, 2).block(torch.arange(2), torch.arange(2))
+    >>> isinstance(ALiBi(torch.tensor([1.0])), Bias), block.tolist()
+    (True, [[[-0.0, -1.0], [-1.0, -0.0]]])
+    """
 
     offset: int | Tensor | None = None
 

@@ -2,7 +2,11 @@
 
 
 class OvertError(Exception):
-    """The base of every error that overt raises on purpose; the command prints it and exits with 2."""
+    """The base of every error that overt raises on purpose; the command prints it and exits with 2.
+
+    >>> isinstance(InputError("dropout is a probability"), OvertError)
+    True
+    """
 
 
 class InputError(OvertError, ValueError):
@@ -21,7 +25,11 @@ class InputError(OvertError, ValueError):
 
 
 class KindError(OvertError, TypeError):
-    """A value of the wrong kind: a dtype, a device, a type."""
+    """A value of the wrong kind: a dtype, a device, a type.
+
+    >>> print(KindError("a mask is bool", got="a float tensor", cure="pass it as bias="))
+    a mask is bool; got a float tensor. To mend it, pass it as bias=.
+    """
 
     def __init__(self, rule: str, got: str = "", cure: str = ""):
         self.rule, self.got, self.cure = rule, got, cure

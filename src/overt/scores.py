@@ -25,7 +25,14 @@ ACTIVATIONS = {
 
 
 class Score:
-    """What the library's own scores share: they say what they need, and compare one pair at a time."""
+    """What the library's own scores share: they say what they need, and compare one pair at a time.
+
+    >>> class Nearness(Score):
+    ...     def __call__(self, query, key):
+    ...         return -torch.cdist(query, key)
+    >>> Nearness()(torch.zeros(1, 2), torch.tensor([[3.0, 4.0]]))
+    tensor([[-5.]])
+    """
 
     pairwise: ClassVar[bool] = True  # f(query_i, key_j) depends on no other query or key, so any block can be asked for
 

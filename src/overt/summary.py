@@ -44,6 +44,12 @@ class Summary:
         and key_edges (C + 1); None without `map_size`.
     sink (..., Q): what a sink takes; None without one.
     output (..., Q, E): the attention output; None without `value`.
+
+    >>> import torch, overt
+    >>> x = torch.randn(1, 2, 9, 4)
+    >>> found = overt.summarize(x, x, mask=overt.Causal(), top=3, map_size=2)
+    >>> found.entropy.shape, found.top_keys.shape, found.map_mean.shape, found.row_edges.tolist()
+    (torch.Size([1, 2, 9]), torch.Size([1, 2, 9, 3]), torch.Size([1, 2, 2, 2]), [0, 4, 9])
     """
 
     lse: Tensor | None

@@ -21,6 +21,11 @@ class Steps(NamedTuple):
 
     `scores` (..., Q, K): f(query, key), scale and softcap included. `masked` (..., Q, K): scores + bias, −inf where barred.
     `weights` (..., Q, K): normalised, before dropout. `output` (..., Q, E): Σ weights · value.
+
+    >>> import torch, overt
+    >>> found = overt.steps(torch.eye(2), torch.eye(2), torch.eye(2), mask=overt.Causal())
+    >>> found.masked[0], found.weights[0]
+    (tensor([0.7071,   -inf]), tensor([1., 0.]))
     """
 
     scores: Tensor

@@ -38,7 +38,13 @@ def _quicker(call: Call) -> str | None:
 
 @dataclass(frozen=True)
 class Plan:
-    """The path that a call takes (`path`), why (`reason`), and what each path before it lacks (`refused`)."""
+    """The path that a call takes (`path`), why (`reason`), and what each path before it lacks (`refused`).
+
+    >>> import torch, overt
+    >>> x = torch.randn(1, 4, 16, 8)
+    >>> overt.plan(x, x, x, normalizer=overt.Sparsemax()).refused["native"]
+    'the normalizer is not a softmax'
+    """
 
     path: str
     reason: str

@@ -16,7 +16,13 @@ from overt.trace import Steps, steps
 
 
 class Prepared(NamedTuple):
-    """An encoder's states, projected once for many steps of a decoder: key (..., K, A), value (..., K, E), lengths (B,) or None."""
+    """An encoder's states, projected once for many steps of a decoder: key (..., K, A), value (..., K, E), lengths (B,) or None.
+
+    >>> import torch
+    >>> prepared = CrossAttention(16, 8).prepare(torch.randn(2, 5, 8))
+    >>> prepared.key.shape, prepared.value.shape, prepared.lengths
+    (torch.Size([2, 5, 8]), torch.Size([2, 5, 8]), None)
+    """
 
     key: Tensor
     value: Tensor

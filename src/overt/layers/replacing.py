@@ -68,6 +68,11 @@ class ReplacedAttention(nn.MultiheadAttention):
     Call, return and masks are torch's: True in a bool mask bars, numbers are added. What differs: for a query that may attend to
     nothing, where torch gives NaN, heads and weights are zeros; what a barred key holds reaches no output; weights that are asked
     for are those before dropout; and the keys of add_bias_kv and add_zero_attn are seen by every query under `is_causal` too.
+
+    >>> import torch
+    >>> layer, x = replace(nn.MultiheadAttention(8, 2, batch_first=True)), torch.randn(1, 3, 8)
+    >>> type(layer).__name__, layer(x, x, x, key_padding_mask=torch.ones(1, 3, dtype=torch.bool))[1].abs().max().item()
+    ('ReplacedAttention', 0.0)
     """
 
     # torch's Transformer layers ask for it before they compute the attention themselves, on their fast path.

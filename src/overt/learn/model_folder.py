@@ -22,6 +22,13 @@ def save_model(
     """Write a model so that `load_model` builds it again; with `half`, its weights in float16, in half the bytes.
 
     config.json is {"kind": the model's class, "config": its arguments, **extra}. Raises InputError for a disk that is full.
+
+    >>> import tempfile
+    >>> from overt.models import Tagger
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> save_model(folder, Tagger(words=20, tags=3, width=8), half=True)
+    >>> sorted(path.name for path in folder.iterdir()), type(load_model(folder)[0]).__name__
+    (['config.json', 'model.safetensors'], 'Tagger')
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -62,7 +62,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended."""
+    """How a run ended; `train` returns it, and its example has one."""
 
     standing: Standing
     measures: dict[str, float]  # of the finished model, on validation data

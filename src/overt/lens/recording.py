@@ -249,6 +249,13 @@ class Recording(Calls):
 
     `layers`, `passes`, `recording[layer, head]` (a `Head`), `verify()`, `roles()`, `missing` (attention that could not be
     recorded, with the reason), `bytes`; printed, it is a table. `recording.tokens = [...]` attaches the tokens' strings.
+
+    >>> import torch, overt
+    >>> layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
+    >>> with overt.lens.record(layer) as recording:
+    ...     _ = layer(torch.randn(1, 5, 8))
+    >>> recording, recording.verify().difference < 1e-6
+    (<recording of TransformerEncoderLayer: 1 call of attention, 1 pass>, True)
     """
 
     @property

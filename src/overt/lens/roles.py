@@ -21,7 +21,16 @@ BARRED = 3e4
 
 @dataclass(frozen=True)
 class Role:
-    """What one head does. `scores` has every pattern's mean share of the weight, `score` that of the one that decides."""
+    """What one head does. `scores` has every pattern's mean share of the weight, `score` that of the one that decides.
+
+    >>> import torch, overt
+    >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
+    >>> with overt.lens.record(attention) as recording:
+    ...     _ = attention(x, x, x)
+    >>> role = recording.roles()[1]
+    >>> role.number, role.head, 0 <= role.score <= 1
+    (0, 1, True)
+    """
 
     layer: str
     number: int

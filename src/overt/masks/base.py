@@ -11,7 +11,17 @@ from overt.pieces import piece
 
 
 class Mask:
-    """What masks share: they combine, and learn the sizes of the call before they are asked for blocks."""
+    """What masks share: they combine, and learn the sizes of the call before they are asked for blocks.
+
+    A mask of your own says `block` at least; `span` makes it cheaper where it can tell keys that no row of a run may see.
+
+    >>> class Even(Mask):
+    ...     def block(self, rows, keys):
+    ...         return (rows[:, None] + keys) % 2 == 0
+    >>> Even().block(torch.arange(2), torch.arange(4)).int()
+    tensor([[1, 0, 1, 0],
+            [0, 1, 0, 1]], dtype=torch.int32)
+    """
 
     def bind(self, leading: int, queries: int, keys: int) -> "Mask":
         """The same mask, told the number of leading dimensions and the lengths Q and K of the call."""
@@ -47,7 +57,15 @@ class Mask:
 
 @piece
 class Both(Mask):
-    """What both masks allow: `a & b`."""
+    """What both masks allow: `a & b`.
+
+    >>> from overt import Causal, Window
+    >>> both = Causal(offset=0) & Window(1, 1, offset=0)
+    >>> both.block(torch.arange(3), torch.arange(3)).int()
+    tensor([[1, 0, 0],
+            [1, 1, 0],
+            [0, 1, 1]], dtype=torch.int32)
+    """
 
     left: Any
     right: Any
@@ -73,7 +91,15 @@ class Both(Mask):
 
 @piece
 class Either(Mask):
-    """What either mask allows: `a | b`."""
+    """What either mask allows: `a | b`.
+
+    >>> from overt import Causal
+    >>> either = Causal(offset=0) | torch.tensor([False, False, True])
+    >>> either.block(torch.arange(3), torch.arange(3)).int()
+    tensor([[1, 0, 1],
+            [1, 1, 1],
+            [1, 1, 1]], dtype=torch.int32)
+    """
 
     left: Any
     right: Any
@@ -99,7 +125,13 @@ class Either(Mask):
 
 @piece
 class Not(Mask):
-    """What the mask bars: `~a`."""
+    """What the mask bars: `~a`.
+
+    >>> from overt import Causal
+    >>> (~Causal(offset=0)).block(torch.arange(2), torch.arange(2)).int()
+    tensor([[0, 1],
+            [0, 0]], dtype=torch.int32)
+    """
 
     inner: Any
 
@@ -163,7 +195,13 @@ class Dense(Mask):
 
 
 def as_mask(mask: Any) -> Any:
-    """A mask from what a caller passes: a mask, a bool tensor, or any object with `block(rows, keys)`."""
+    """A mask from what a caller passes: a mask, a bool tensor, or any object with `block(rows, keys)`.
+
+    Raises KindError for anything else, such as a float tensor, which is a bias.
+
+    >>> type(as_mask(torch.ones(2, 2, dtype=torch.bool))).__name__
+    'Dense'
+    """
     if isinstance(mask, Tensor):
         return Dense(mask)
     if not callable(getattr(mask, "block", None)):

@@ -25,6 +25,9 @@ class Hypothesis(NamedTuple):
     """A text that a model wrote: its tokens, without start and end, and its score.
 
     The score is Σ_t log p(y_t | …), the end token's included, in nats; `beam` divides it by a power of the text's length.
+
+    >>> Hypothesis([7, 5], -1.5).tokens
+    [7, 5]
     """
 
     tokens: list[int]

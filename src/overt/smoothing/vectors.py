@@ -13,7 +13,12 @@ from overt.smoothing.series import Floats, read_values
 
 @dataclass(frozen=True)
 class Reweighted:
-    """Every intermediate: scores s_ij (n, n), weights W_ij (n, n), output y_i = Σ_j W_ij x_j (n, d)."""
+    """Every intermediate: scores s_ij (n, n), weights W_ij (n, n), output y_i = Σ_j W_ij x_j (n, d).
+
+    >>> found = reweight([[1.0, 0.0], [0.0, 1.0]])
+    >>> found.scores.tolist(), found.weights.sum(axis=1).tolist()
+    ([[1.0, 0.0], [0.0, 1.0]], [1.0, 1.0])
+    """
 
     scores: Floats
     weights: Floats
