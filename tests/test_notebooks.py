@@ -44,7 +44,7 @@ def test_blocks_commands_and_comments_become_cells():
     chapter = (
         '# T\n\n```python exec="1" source="above" html="1" session="s"\nprint(1)\n```\n\n<!-- notebook\nwidget()\n-->\n\n'
         '```python exec="1" html="1" session="s"\nprint(2)\n```\n\n```python exec="1" session="s"\nprint(3)\n```\n\n'
-        '```console exec="1" source="console"\n$ overt doctor\n```\n'
+        '```bash exec="1" source="above" result="text"\novert doctor\n```\n'
     )
     cells = ["".join(cell["source"]) for cell in notebooks.notebook(chapter)["cells"]]
     assert cells == ["# T", notebooks.FIRST, "draw(1)", "widget()", "say(3)", "!overt doctor"]

@@ -60,8 +60,8 @@ def _block(part: re.Match[str]) -> dict[str, Any] | None:
     if part["only"]:
         return _code(part["only"])
     told, code = part["told"], part["code"]
-    if told.startswith("console"):
-        return _code(re.sub(r"^\$ ", "!", code))
+    if told.startswith("bash"):
+        return _code(f"!{code}")
     drawn, shown = 'html="1"' in told, "source=" in told
     if drawn:
         return _code(code.replace("print(", "draw(")) if shown else None
