@@ -2,6 +2,7 @@
 # make test      install with the tools, run the everyday tests
 # make test-all  all tests;  make lint, make types  the checks;  make clean  remove what these made
 # make docs      the documentation site, into build/site; every code block on it runs while it is made
+# make notebooks the chapters as notebooks, into notebooks/, and run them
 # make test-gpu  the tests of the kernels for GPUs on an NVIDIA GPU, where torch is built for CUDA
 # make sanitize  the native core's own tests, with every address and every undefined operation watched
 #
@@ -26,7 +27,7 @@ export OMP_WAIT_POLICY = passive
 # Where the tests leave pictures of the page, for people to look at.
 export OVERT_PICTURES = $(CURDIR)/build/pictures
 
-.PHONY: demo test test-slow test-all test-gpu sanitize lint types docs clean
+.PHONY: demo test test-slow test-all test-gpu sanitize lint types docs notebooks clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.has-all
@@ -71,6 +72,10 @@ types: $(VENV)/.has-dev
 docs: $(VENV)/.has-docs
 	$(BIN)/codespell
 	NO_MKDOCS_2_WARNING=1 OMP_NUM_THREADS=1 $(BIN)/mkdocs build --strict --clean
+
+notebooks: $(VENV)/.has-dev
+	$(BIN)/python docs/making/notebooks.py
+	$(PYTEST) tests/test_notebooks.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis overt-demo.html overt-demo.png

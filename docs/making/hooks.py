@@ -1,37 +1,31 @@
-"""What mkdocs is told beside its configuration: pages in one directory and with one seed, links that leave the site, the final check."""
+"""What mkdocs is told beside its configuration: pages in one directory, with one seed; links that leave the site; recordings beside it."""
 
 import json
 import logging
 import os
 import random
 import re
+import shutil
 import sys
 import warnings
 from pathlib import Path
 
+import matplotlib
 import torch
 from links import faults
 
 ROOT = Path(__file__).parents[2]
 LOG = logging.getLogger("mkdocs.overt")
+RECORDINGS = ROOT / "build" / "recordings"
 LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\((\.\./[^)\s]+)\)")
 
 
 def on_config(config):
-    """Leave out of the navigation what has no page; let the shell's blocks find the commands of the Python that builds the site."""
+    """Let blocks find pictures.py, and the commands of the Python that builds the site."""
+    sys.path.append(str(Path(__file__).parent))
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    config.nav = present(config.nav, Path(config.docs_dir))
+    shutil.rmtree(RECORDINGS, ignore_errors=True)
     return config
-
-
-def present(entry, docs: Path):
-    """An entry of the navigation without the pages that are not there; None if nothing is left of it."""
-    if isinstance(entry, str):
-        return entry if (docs / entry).exists() else None
-    if isinstance(entry, dict):
-        left = {title: present(inside, docs) for title, inside in entry.items()}
-        return {title: inside for title, inside in left.items() if inside} or None
-    return [inside for inside in (present(inside, docs) for inside in entry) if inside]
 
 
 def on_page_markdown(markdown, page, config, files):
@@ -42,6 +36,7 @@ def on_page_markdown(markdown, page, config, files):
     torch.set_grad_enabled(True)
     torch.set_default_dtype(torch.float32)
     warnings.resetwarnings()
+    matplotlib.rcdefaults()
     return LINK.sub(lambda link: inside(link, page, Path(config.docs_dir)), markdown)
 
 
@@ -58,8 +53,10 @@ def inside(link: re.Match, page, docs: Path) -> str:
 
 
 def on_post_build(config):
-    """Give the search's worker as text (assets/iframe-worker.js says why), and warn of every link that leads nowhere."""
+    """Recordings that pages wrote come with the site, the search's worker as text (assets/iframe-worker.js says why); links are checked."""
     site = Path(config.site_dir)
+    if RECORDINGS.is_dir():
+        shutil.copytree(RECORDINGS, site / RECORDINGS.name, dirs_exist_ok=True)
     [worker] = site.glob("assets/javascripts/workers/search.*.js")
     text = re.sub(r"//# sourceMappingURL=.*", "", worker.read_text(encoding="utf-8"))
     (site / "assets" / "worker-text.js").write_text(f"window.searchWorker = {json.dumps(text)}\n", encoding="utf-8")

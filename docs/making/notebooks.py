@@ -1,0 +1,100 @@
+"""The chapters as notebooks: written from the same Markdown, with no outputs.
+
+    python docs/making/notebooks.py        # writes notebooks/*.ipynb
+
+A block that the page shows becomes a cell; what a page prints as SVG or Markdown is displayed by `draw` or `say` of pictures.py instead. A
+block that the page hides becomes a folded cell if it prints sentences, and is left out if it draws, since it is about the site then; what
+a comment `<!-- notebook … -->` holds becomes a cell. Commands become `!` cells.
+"""
+
+import json
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+CHAPTERS = sorted((ROOT / "docs" / "chapters").glob("*.md"))
+PART = re.compile(r"^```(?P<told>\w+[^\n]*)\n(?P<code>.*?)^```$|^<!-- notebook\n(?P<only>.*?)^-->$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\(([^):#\s]+)(#[^)\s]*)?\)")
+FIRST = """\
+import os
+import sys
+
+sys.path.append("../docs/making")  # pictures.py, which reads measured results from docs/results
+os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]  # the command overt
+from pictures import draw, say"""
+
+
+def notebook(markdown: str) -> dict[str, Any]:
+    """A chapter's Markdown as a notebook, in nbformat's words."""
+    cells, end = [], 0
+    for part in PART.finditer(markdown):
+        cells += [_text(markdown[end : part.start()]), _block(part)]
+        end = part.end()
+    cells.append(_text(markdown[end:]))
+    kept = [cell for cell in cells if cell is not None]
+    kept.insert(1, _code(FIRST))
+    for number, cell in enumerate(kept):
+        cell["id"] = f"cell-{number:02}"
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    return {
+        "cells": kept,
+        "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+
+
+def written(markdown: str) -> str:
+    """The notebook's file."""
+    return json.dumps(notebook(markdown), indent=1, ensure_ascii=False) + "\n"
+
+
+def place(chapter: Path) -> Path:
+    """Where a chapter's notebook is."""
+    return ROOT / "notebooks" / f"{chapter.stem}.ipynb"
+
+
+def _block(part: re.Match[str]) -> dict[str, Any] | None:
+    if part["only"]:
+        return _code(part["only"])
+    told, code = part["told"], part["code"]
+    if told.startswith("console"):
+        return _code(re.sub(r"^\$ ", "!", code))
+    drawn, shown = 'html="1"' in told, "source=" in told
+    if drawn:
+        return _code(code.replace("print(", "draw(")) if shown else None
+    if 'result="text"' not in told:
+        code = code.replace("print(", "say(")
+    return _code(code, folded=not shown)
+
+
+def _text(markdown: str) -> dict[str, Any] | None:
+    text = LINK.sub(_linked, markdown.strip())
+    return {"cell_type": "markdown", "metadata": {}, "source": _lines(text)} if text else None
+
+
+def _code(code: str, *, folded: bool = False) -> dict[str, Any]:
+    metadata = {"jupyter": {"source_hidden": True}} if folded else {}
+    return {"cell_type": "code", "execution_count": None, "metadata": metadata, "outputs": [], "source": _lines(code.strip())}
+
+
+def _lines(text: str) -> list[str]:
+    return text.splitlines(keepends=True)
+
+
+def _linked(link: re.Match[str]) -> str:
+    """A chapter's link as one from the folder of notebooks: to another notebook, or to the page's file."""
+    target = posixpath.normpath(posixpath.join("docs/chapters", link[1]))
+    folder, name = posixpath.split(target)
+    if folder == "docs/chapters":
+        return f"]({posixpath.splitext(name)[0]}.ipynb)"
+    return f"]({posixpath.relpath(target, 'notebooks')}{link[2] or ''})"
+
+
+if __name__ == "__main__":
+    for chapter in CHAPTERS:
+        place(chapter).parent.mkdir(exist_ok=True)
+        place(chapter).write_text(written(chapter.read_text(encoding="utf-8")), encoding="utf-8")
+        print(place(chapter).relative_to(ROOT))

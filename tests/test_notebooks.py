@@ -1,0 +1,68 @@
+"""The notebooks are the chapters, written from the same Markdown, and every cell of them runs."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MAKING = ROOT / "docs" / "making"
+
+
+def module(name: str):
+    spec = importlib.util.spec_from_file_location(f"making_{name}", MAKING / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+notebooks = module("notebooks")
+CHAPTERS = [pytest.param(chapter, id=chapter.stem) for chapter in notebooks.CHAPTERS]
+
+
+def test_there_are_four_chapters():
+    assert [chapter.stem[0] for chapter in notebooks.CHAPTERS] == ["1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_a_notebook_is_its_chapter(chapter):
+    there = notebooks.place(chapter).read_text(encoding="utf-8")
+    assert there == notebooks.written(chapter.read_text(encoding="utf-8")), "write it again: python docs/making/notebooks.py"
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_a_notebook_links_only_to_what_is_there(chapter):
+    for cell in notebooks.notebook(chapter.read_text(encoding="utf-8"))["cells"]:
+        for link in notebooks.LINK.finditer("".join(cell["source"]) if cell["cell_type"] == "markdown" else ""):
+            assert (ROOT / "notebooks" / link[1]).exists(), link[0]
+
+
+def test_blocks_commands_and_comments_become_cells():
+    chapter = (
+        '# T\n\n```python exec="1" source="above" html="1" session="s"\nprint(1)\n```\n\n<!-- notebook\nwidget()\n-->\n\n'
+        '```python exec="1" html="1" session="s"\nprint(2)\n```\n\n```python exec="1" session="s"\nprint(3)\n```\n\n'
+        '```console exec="1" source="console"\n$ overt doctor\n```\n'
+    )
+    cells = ["".join(cell["source"]) for cell in notebooks.notebook(chapter)["cells"]]
+    assert cells == ["# T", notebooks.FIRST, "draw(1)", "widget()", "say(3)", "!overt doctor"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_every_cell_runs_and_widgets_are_widgets(chapter, monkeypatch):
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    read = nbformat.reads(json.dumps(notebooks.notebook(chapter.read_text(encoding="utf-8"))), as_version=4)
+    nbformat.validate(read)
+    nbclient.NotebookClient(read, timeout=300, resources={"metadata": {"path": str(ROOT / "notebooks")}}).execute()
+    for cell in read.cells:
+        kinds = {kind for output in cell.get("outputs", []) for kind in output.get("data", {})}
+        if "draw(" in cell.source:
+            assert "text/html" in kinds, cell.source
+        if ".widget(" in cell.source:
+            assert "application/vnd.jupyter.widget-view+json" in kinds, cell.source
