@@ -21,22 +21,11 @@ LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\((\.\./[^)\s]+)\)")
 
 
 def on_config(config):
-    """Leave out of the navigation what has no page; let blocks find pictures.py, and the commands of the Python that builds the site."""
+    """Let blocks find pictures.py, and the commands of the Python that builds the site."""
     sys.path.append(str(Path(__file__).parent))
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     shutil.rmtree(RECORDINGS, ignore_errors=True)
-    config.nav = present(config.nav, Path(config.docs_dir))
     return config
-
-
-def present(entry, docs: Path):
-    """An entry of the navigation without the pages that are not there; None if nothing is left of it."""
-    if isinstance(entry, str):
-        return entry if (docs / entry).exists() else None
-    if isinstance(entry, dict):
-        left = {title: present(inside, docs) for title, inside in entry.items()}
-        return {title: inside for title, inside in left.items() if inside} or None
-    return [inside for inside in (present(inside, docs) for inside in entry) if inside]
 
 
 def on_page_markdown(markdown, page, config, files):
