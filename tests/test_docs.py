@@ -15,11 +15,10 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 
-# Plain data that a function returns, whose example is that function's, and what transformers calls and nobody else does.
+# Plain data that a function returns, whose example is that function's.
 SHOWN_ELSEWHERE = {
-    "overt.backends.attention",
-    "overt.backends.runs",
     "overt.learn.Result",
+    "overt.learn.Translation",
     "overt.lens.Explanation",
     "overt.lens.Link",
     "overt.lens.Looks",

@@ -148,7 +148,8 @@ def runs(
 def _refuse_own_attention(config: Any) -> None:
     """Refuse a model whose source knows no registry: it takes the name, and would read our runs as its own kind of mask."""
     source = sys.modules.get(type(config).__module__.replace("configuration_", "modeling_"))
-    if source is None or hasattr(source, "ALL_ATTENTION_FUNCTIONS") or getattr(config, "sub_configs", None):
+    known = config is None or source is None or hasattr(source, "ALL_ATTENTION_FUNCTIONS")
+    if known or getattr(config, "sub_configs", None):
         return
     raise InputError(
         "overt serves models whose attention goes through transformers' registry",

@@ -176,9 +176,9 @@ def test_it_goes_on_as_an_analysis_of_history_did():
         ({"keys": "patch"}, r'Online is told its bandwidth; got "auto"'),
         (
             {"keys": "value", "bandwidth": 1.0},
-            r'keys="value" look back without end, which takes endless memory; got no window\. To mend it, pass window=',
+            r'keys="value" looks back without end, which takes endless memory; got no window\. To mend it, pass window=',
         ),
-        ({"keys": "value", "score": "dot"}, r"look back without end, which takes endless memory; got no window"),
+        ({"keys": "value", "score": "dot"}, r"looks back without end, which takes endless memory; got no window"),
         ({"bandwidth": 0.0}, r"a bandwidth is a number above 0; got 0\.0"),
         ({"bandwidth": NAN}, r"a bandwidth is a number above 0; got nan"),
         ({"bandwidth": 1.0, "window": -1.0}, r"a window is a distance in time, 0 or more; got -1\.0"),

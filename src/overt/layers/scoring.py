@@ -161,7 +161,11 @@ def scoring(
     """
     if isinstance(score, str):
         if score not in LEARNED:
-            raise InputError("a score has one of the names " + ", ".join(LEARNED), got=repr(score), cure="or pass a score")
+            raise InputError(
+                "a score has one of the names " + ", ".join(LEARNED),
+                got=repr(score),
+                cure="choose one of them, or pass a score",
+            )
         if projections is not False:
             return LEARNED[score](query_features, key_features, width or key_features)
         if score not in PLAIN:

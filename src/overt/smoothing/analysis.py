@@ -183,7 +183,7 @@ def smooth(
 ) -> Any:
     """Smooth a series by parameter-free self-attention: y_i = Σ_j W_ij x_j, W = softmax_j of how similar j is to i.
 
-    **keys** say what similar means. "auto": some eighty heads of all kinds, mixed point by point by their estimated risk; it needs
+    **keys** say what similar means. "auto": nearly ninety heads of all kinds, mixed point by point by their estimated risk; it needs
     no choice and serves smooth, jumpy and spiky series (`bank`, `mixture`). "time": s_ij = −(t_i − t_j)²/2h²: kernel
     regression (Nadaraya 1964, Watson 1964), with a line (**degree** 1) or a parabola (2) through the weighted points instead of their
     mean (0). "value": s_ij = −(x_i − x_j)²/2h², one mean-shift step, which is blind to order. "both": their sum, the

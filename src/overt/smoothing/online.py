@@ -120,7 +120,7 @@ def _check(keys: str, bandwidth: Bandwidth, score: str, window: float | None) ->
         raise InputError("Online is told its bandwidth", got='"auto"', cure=cure)
     if keys == "value" and window is None:
         cure = "pass window=, the longest distance in time to look back"
-        raise InputError('keys="value" look back without end, which takes endless memory', got="no window", cure=cure)
+        raise InputError('keys="value" looks back without end, which takes endless memory', got="no window", cure=cure)
 
 
 class _Clock:
