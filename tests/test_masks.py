@@ -186,7 +186,7 @@ def test_what_is_no_mask_is_refused(make, text):
         (lambda: dense(overt.Documents(torch.tensor([0, 1]))), "overt.Documents needs key_ids of length K = 5; got shape (2,)"),
         (
             lambda: dense(overt.Lengths(torch.tensor([1, 2, 3])), batch=(2,)),
-            "a block of the mask broadcasts, aligned right, against",
+            "a block of the mask Lengths broadcasts, aligned right, against",
         ),
         (
             lambda: overt.Causal().block(torch.arange(2), torch.arange(2)),

@@ -201,7 +201,7 @@ def _bound_mask(given: Any, to: Bounds) -> Any:
         kind = probe.dtype if isinstance(probe, Tensor) else type(probe).__name__
         raise KindError("a mask's block(rows, keys) returns a bool tensor", got=str(kind), cure="compare, do not subtract")
     check.same_device("the mask", probe, to.query)
-    check.fits("a block of the mask", probe.shape, (*to.batch, *first), to.query, to.key)
+    check.fits(f"a block of the mask {type(bound).__name__}", probe.shape, (*to.batch, *first), to.query, to.key)
     return bound
 
 
