@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from overt.learn.loss import smoothed
+from overt.learn.loss import cross_entropy
 from overt.measuring.turns import in_turns, use_threads
 from overt.models import Transformer, greedy
 from overt.models.memory import Memory
@@ -150,7 +150,7 @@ def training() -> tuple[dict[str, Callable[[], object]], int]:
         return functional.cross_entropy(scores, labels[real], label_smoothing=SMOOTHING)
 
     def ours(model: Transformer) -> Tensor:
-        return smoothed(model.states(source, target, **lengths)[real], model.output, labels[real], SMOOTHING) / real.sum()
+        return cross_entropy(model.states(source, target, **lengths)[real], model.output, labels[real], SMOOTHING) / real.sum()
 
     model = transformer(Transformer, "pre", DROPOUT)
     everywhere, as_here = Torch(model, everywhere=True), Torch(model, everywhere=False)
