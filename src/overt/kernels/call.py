@@ -42,7 +42,7 @@ class Rows(NamedTuple):
     bias: Any
 
 
-class Bounds(NamedTuple):
+class Frame(NamedTuple):
     """What a call's mask and bias are bound to."""
 
     query: Tensor
@@ -82,9 +82,9 @@ class Call:
         if isinstance(score, Score):
             score.check(query, key)
         normalizer = _SOFTMAX if normalizer is None else _callable("normalizer", normalizer, "(scores, allowed) -> weights")
-        bounds = Bounds(query, key, batch, query.shape[-2], key.shape[-2])
-        mask = None if mask is None else _bound_mask(mask, bounds)
-        bias = None if bias is None else _bound_bias(bias, bounds)
+        frame = Frame(query, key, batch, query.shape[-2], key.shape[-2])
+        mask = None if mask is None else _bound_mask(mask, frame)
+        bias = None if bias is None else _bound_bias(bias, frame)
         return cls(query, key, value, score, mask, bias, normalizer, float(dropout), batch)
 
     @property
@@ -187,7 +187,7 @@ def _autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor
     return query.to(dtype), key.to(dtype), value.to(dtype)
 
 
-def _bound_mask(given: Any, to: Bounds) -> Any:
+def _bound_mask(given: Any, to: Frame) -> Any:
     mask = as_mask(given)
     if isinstance(given, Tensor):
         check.same_device("the mask", given, to.query)
@@ -205,7 +205,7 @@ def _bound_mask(given: Any, to: Bounds) -> Any:
     return bound
 
 
-def _bound_bias(bias: Any, to: Bounds) -> Any:
+def _bound_bias(bias: Any, to: Frame) -> Any:
     if isinstance(bias, Bias):
         name = f"overt.{type(bias).__name__}"
         check.same_device(name, bias.held, to.query)
