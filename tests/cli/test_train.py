@@ -50,7 +50,7 @@ def place(tmp_path_factory):
     (folder / "plain.toml").write_text(RECIPE.replace("[training]", "dropout = 0.0\n[training]"))
     (folder / "en.txt").write_text("\n".join(ENGLISH) + "\n")
     (folder / "fr.txt").write_text("\n".join(FRENCH) + "\n")
-    save_model(folder / "by_heart", by_heart().model, by_heart().tokenizer)
+    save_model(by_heart().model, folder / "by_heart", by_heart().tokenizer)
     return folder
 
 

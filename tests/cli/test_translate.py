@@ -15,7 +15,7 @@ from translators import ENGLISH, FRENCH, by_heart
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("translator")
-    save_model(folder, by_heart().model, by_heart().tokenizer)
+    save_model(by_heart().model, folder, by_heart().tokenizer)
     return folder
 
 
@@ -93,7 +93,7 @@ def recurrent(folder, **options):
     """The folder of an untrained recurrent translator."""
     words = by_heart().tokenizer.words
     torch.manual_seed(0)
-    save_model(folder, Seq2Seq(words, words, 16, **options), by_heart().tokenizer)
+    save_model(Seq2Seq(words, words, 16, **options), folder, by_heart().tokenizer)
     return folder
 
 

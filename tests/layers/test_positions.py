@@ -11,7 +11,7 @@ from torch import nn
 import overt
 from overt.errors import InputError, KindError
 from overt.layers.order import Positions
-from overt.layers.positions import AlibiPositions, LearnedPositions, RelativePositions, Sinusoidal, named
+from overt.layers.positions import ALiBiPositions, LearnedPositions, RelativePositions, Sinusoidal, named
 from overt.layers.rotary import Rotary
 
 WIDTH = 6
@@ -144,18 +144,18 @@ def test_a_new_table_adds_nothing_and_learns():
 
 
 def test_alibi_positions_are_the_papers_slopes_by_distance():
-    found = biased(AlibiPositions(4).bias(3), 2, 5, heads=4)
+    found = biased(ALiBiPositions(4).bias(3), 2, 5, heads=4)
     wanted = [[[-abs(j - (i + 3)) / 4**h for j in range(5)] for i in range(2)] for h in range(1, 5)]
     torch.testing.assert_close(found, torch.tensor(wanted))
 
 
 def test_slopes_move_and_are_saved_with_the_layer():
-    alibi = AlibiPositions(2)
+    alibi = ALiBiPositions(2)
     assert set(alibi.state_dict()) == {"slopes"}
     assert alibi.double().bias(None).slopes.dtype == torch.float64
 
 
-@pytest.mark.parametrize("positions", [AlibiPositions(2), RelativePositions(2)], ids=name_of)
+@pytest.mark.parametrize("positions", [ALiBiPositions(2), RelativePositions(2)], ids=name_of)
 def test_positions_in_the_scores_leave_inputs_and_heads_alone(positions):
     x, places = normal(2, 5, 4), torch.arange(5)
     assert positions.inputs(x, places) is x
@@ -168,7 +168,7 @@ def test_positions_in_the_scores_leave_inputs_and_heads_alone(positions):
         ("sinusoidal", "Sinusoidal(32, base=10000.0)"),
         ("rotary", "Rotary(8, base=10000.0)"),
         ("relative", "RelativePositions(heads=4, buckets=32, kind='log', bidirectional=True)"),
-        ("alibi", "AlibiPositions(heads=4)"),
+        ("alibi", "ALiBiPositions(heads=4)"),
     ],
 )
 def test_a_name_makes_positions_for_the_layers_widths(name, made):
@@ -208,7 +208,7 @@ def test_a_bias_with_an_offset_of_its_own_keeps_it():
         (lambda: LearnedPositions(0, 8), InputError, "LearnedPositions has maximum of at least 1; got 0"),
         (lambda: RelativePositions(2, 6, "clip"), InputError, "clipped distances needs an odd number of buckets"),
         (lambda: RelativePositions(2, 32, "t5"), InputError, 'buckets "clip" and "log"; got \'t5\''),
-        (lambda: AlibiPositions(0), InputError, "AlibiPositions has heads of at least 1; got 0"),
+        (lambda: ALiBiPositions(0), InputError, "ALiBiPositions has heads of at least 1; got 0"),
         (
             lambda: named("learned", 4, 8, 32),
             InputError,

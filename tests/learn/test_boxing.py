@@ -27,7 +27,7 @@ RESULTS = {
 @pytest.fixture
 def run(tmp_path):
     folder = tmp_path / "run"
-    save_model(folder / "model", by_heart().model, by_heart().tokenizer)
+    save_model(by_heart().model, folder / "model", by_heart().tokenizer)
     (folder / "results.json").write_text(json.dumps(RESULTS))
     return folder
 

@@ -32,7 +32,7 @@ def tokens():
 
 
 def test_the_model_that_comes_back_computes_the_same_to_the_bit(tmp_path, tokens):
-    save_model(tmp_path, model := encoder().eval())
+    save_model(model := encoder().eval(), tmp_path)
     found, tokenizer, config = load_model(tmp_path)
     assert isinstance(found, TransformerEncoder)
     assert not found.training
@@ -42,7 +42,7 @@ def test_the_model_that_comes_back_computes_the_same_to_the_bit(tmp_path, tokens
 
 
 def test_a_tied_matrix_is_written_once_and_is_one_matrix_again(tmp_path, tokens):
-    save_model(tmp_path, model := translator(30).eval())
+    save_model(model := translator(30).eval(), tmp_path)
     found, _, _ = load_model(tmp_path)
     assert sum(each.numel() for each in weights_of(model).values()) == sum(each.numel() for each in model.parameters())
     assert torch.equal(found(tokens, tokens), model(tokens, tokens))
@@ -51,15 +51,15 @@ def test_a_tied_matrix_is_written_once_and_is_one_matrix_again(tmp_path, tokens)
 
 def test_the_tokenizer_comes_back_beside_the_model(tmp_path):
     tokenizer = Tokenizer.learn(SENTENCES, merges=10)
-    save_model(tmp_path, translator(tokenizer.words), tokenizer)
+    save_model(translator(tokenizer.words), tmp_path, tokenizer)
     _, found, _ = load_model(tmp_path)
     assert found.encode(SENTENCES[0]) == tokenizer.encode(SENTENCES[0])
 
 
 def test_half_precision_takes_half_the_bytes_and_is_float32_in_memory(tmp_path):
     model = encoder()
-    save_model(tmp_path / "whole", model)
-    save_model(tmp_path / "half", model, half=True)
+    save_model(model, tmp_path / "whole")
+    save_model(model, tmp_path / "half", half=True)
     sizes = [sum(each.nbytes for each in weights_of(load_model(tmp_path / name)[0]).values()) for name in ("whole", "half")]
     assert sizes[0] == sizes[1]
     files = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "half")]
@@ -71,13 +71,13 @@ def test_half_precision_takes_half_the_bytes_and_is_float32_in_memory(tmp_path):
 
 
 def test_what_is_said_besides_is_kept_in_the_config(tmp_path):
-    save_model(tmp_path, encoder(), extra={"languages": ["en", "fr"]})
+    save_model(encoder(), tmp_path, extra={"languages": ["en", "fr"]})
     assert load_model(tmp_path)[2]["languages"] == ["en", "fr"]
 
 
 def test_a_vocabulary_of_another_size_is_refused(tmp_path):
     tokenizer = Tokenizer.learn(SENTENCES, merges=10)
-    save_model(tmp_path, translator(40), tokenizer)
+    save_model(translator(40), tmp_path, tokenizer)
     words = tokenizer.words
     message = rf"have one vocabulary; got {words} tokens in tokenizer.json, source_words = 40, target_words = 40 in config.json"
     with pytest.raises(InputError, match=message):
@@ -85,7 +85,7 @@ def test_a_vocabulary_of_another_size_is_refused(tmp_path):
 
 
 def test_weights_of_other_shapes_are_refused_with_the_first_that_differs(tmp_path):
-    save_model(tmp_path, encoder(30))
+    save_model(encoder(30), tmp_path)
     held = json.loads((tmp_path / "config.json").read_text())
     held["config"]["words"] = 31
     (tmp_path / "config.json").write_text(json.dumps(held))
@@ -116,14 +116,14 @@ def test_weights_that_are_missing_or_left_over_are_named_and_nothing_is_changed(
     "harm", [lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:-9])], ids=["gone", "cut"]
 )
 def test_a_file_that_is_missing_or_cut_short_is_named(tmp_path, name, harm):
-    save_model(tmp_path, encoder())
+    save_model(encoder(), tmp_path)
     harm(tmp_path / name)
     with pytest.raises(InputError, match=rf"{name} is part of a finished model; got .*\. To mend it, copy the folder again"):
         load_model(tmp_path)
 
 
 def test_a_model_of_the_callers_own_is_saved_and_not_built(tmp_path):
-    save_model(tmp_path, nn.Linear(2, 1))
+    save_model(nn.Linear(2, 1), tmp_path)
     with pytest.raises(
         InputError, match=r"load_model builds overt's own models; got a Linear in .*\. To mend it, build it yourself"
     ):

@@ -88,7 +88,7 @@ def test_source_and_target_are_split_by_their_own_languages_rules(spaced):
 def test_a_tokenizer_that_is_saved_and_read_gives_the_same(kind, tmp_path, request):
     tokenizer = request.getfixturevalue(kind)
     tokenizer.save(tmp_path / "tokenizer.json")
-    again = Tokenizer.read(tmp_path / "tokenizer.json")
+    again = Tokenizer.load(tmp_path / "tokenizer.json")
     assert again.encode_all(FRENCH, target=True) == tokenizer.encode_all(FRENCH, target=True)
     assert [again.decode(ids) for ids in again.encode_all(FRENCH, target=True)] == [
         tokenizer.decode(ids) for ids in tokenizer.encode_all(FRENCH, target=True)
@@ -114,7 +114,7 @@ def test_lower_case_is_asked_for():
 def test_what_is_no_tokenizer_is_refused(tmp_path, content):
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(InputError, match=r"tokenizer\.json is a tokenizer"):
-        Tokenizer.read(tmp_path / "tokenizer.json")
+        Tokenizer.load(tmp_path / "tokenizer.json")
 
 
 def test_merges_as_subword_nmt_writes_them_are_used(tmp_path):

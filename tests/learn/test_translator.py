@@ -58,7 +58,7 @@ def test_tokens_are_those_that_were_read_and_written():
 
 
 def test_a_saved_translator_is_loaded_from_its_folder_or_its_runs(tmp_path):
-    save_model(tmp_path / "run" / "model", by_heart().model, by_heart().tokenizer)
+    save_model(by_heart().model, tmp_path / "run" / "model", by_heart().tokenizer)
     for folder in (tmp_path / "run", tmp_path / "run" / "model"):
         loaded = Translator.load(folder)
         assert loaded.name == folder.name
@@ -72,7 +72,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
 
 
 def test_a_model_that_does_not_translate_is_refused(tmp_path):
-    save_model(tmp_path, TransformerEncoder(10, 8, heads=2, layers=1, feed_forward=8))
+    save_model(TransformerEncoder(10, 8, heads=2, layers=1, feed_forward=8), tmp_path)
     with pytest.raises(InputError, match="a translator is a Transformer or a Seq2Seq.*got a TransformerEncoder without one in"):
         Translator.load(tmp_path)
 

@@ -15,13 +15,13 @@ from overt.layers.cross_attention import CrossAttention, Prepared
 from overt.layers.multi_head import MultiHeadAttention, torch_state_dict
 from overt.layers.order import Positions
 from overt.layers.pooling import AttentionPool
-from overt.layers.positions import AlibiPositions, LearnedPositions, RelativePositions, Sinusoidal
+from overt.layers.positions import ALiBiPositions, LearnedPositions, RelativePositions, Sinusoidal
 from overt.layers.replacing import ReplacedAttention, replace
 from overt.layers.rotary import Rotary
 from overt.layers.self_attention import SelfAttention
 
 __all__ = [
-    "AlibiPositions",
+    "ALiBiPositions",
     "AttentionPool",
     "Contextual",
     "CrossAttention",

@@ -6,7 +6,7 @@
 |              | `LearnedPositions`  | inputs             | a vector a place | Gehring et al. 2017, section 3.1              |
 | "rotary"     | `Rotary`            | queries and keys   | nothing          | Su et al. 2021, section 3.2.2                 |
 | "relative"   | `RelativePositions` | scores             | a table a head   | Shaw et al. 2018; Raffel et al. 2020          |
-| "alibi"      | `AlibiPositions`    | scores             | nothing          | Press et al. 2022, section 3                  |
+| "alibi"      | `ALiBiPositions`    | scores             | nothing          | Press et al. 2022, section 3                  |
 """
 
 from collections.abc import Callable
@@ -146,10 +146,10 @@ class RelativePositions(Positions):
         return f"heads={heads}, buckets={buckets}, kind={self.kind!r}, bidirectional={self.bidirectional}"
 
 
-class AlibiPositions(Positions):
+class ALiBiPositions(Positions):
     """A penalty that grows with distance, −slope_h · |j − i|, added to the scores: `overt.ALiBi` with the paper's slopes.
 
-    >>> AlibiPositions(heads=2).bias(0).block(torch.arange(2), torch.arange(2))[0]
+    >>> ALiBiPositions(heads=2).bias(0).block(torch.arange(2), torch.arange(2))[0]
     tensor([[-0.0000, -0.0625],
             [-0.0625, -0.0000]])
     """
@@ -158,7 +158,7 @@ class AlibiPositions(Positions):
 
     def __init__(self, heads: int):
         super().__init__()
-        widths("AlibiPositions", heads=heads)
+        widths("ALiBiPositions", heads=heads)
         self.register_buffer("slopes", alibi_slopes(heads))
 
     def bias(self, offset: int | Tensor | None) -> ALiBi:
@@ -199,7 +199,7 @@ def named(positions: Any, heads: int, head_width: int, width: int, causal: bool 
         "sinusoidal": lambda: Sinusoidal(width),
         "rotary": lambda: Rotary(head_width),
         "relative": lambda: RelativePositions(heads, bidirectional=not causal),
-        "alibi": lambda: AlibiPositions(heads),
+        "alibi": lambda: ALiBiPositions(heads),
     }
     if not isinstance(positions, str):
         raise KindError(

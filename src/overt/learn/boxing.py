@@ -33,7 +33,7 @@ def box(run: str | Path, target: str | Path, *, title: str, attribution: str) ->
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
         made = Path(temporary)
-        save_model(made, translator.model, translator.tokenizer, half=True)
+        save_model(translator.model, made, translator.tokenizer, half=True)
         (made / "CARD.md").write_text(card(results, title, attribution), encoding="utf-8")
         size = sum(path.stat().st_size for path in made.iterdir())
         if size > LARGEST:

@@ -17,7 +17,7 @@ from overt.models import build
 
 
 def save_model(
-    folder: Path, model: nn.Module, tokenizer: Any = None, extra: dict[str, Any] | None = None, *, half: bool = False
+    model: nn.Module, folder: str | Path, tokenizer: Any = None, extra: dict[str, Any] | None = None, *, half: bool = False
 ) -> None:
     """Write a model so that `load_model` builds it again; with `half`, its weights in float16, in half the bytes.
 
@@ -26,7 +26,7 @@ def save_model(
     >>> import tempfile
     >>> from overt.models import Tagger
     >>> folder = Path(tempfile.mkdtemp())
-    >>> save_model(folder, Tagger(words=20, tags=3, width=8), half=True)
+    >>> save_model(Tagger(words=20, tags=3, width=8), folder, half=True)
     >>> sorted(path.name for path in folder.iterdir()), type(load_model(folder)[0]).__name__
     (['config.json', 'model.safetensors'], 'Tagger')
     """
@@ -44,14 +44,14 @@ def save_model(
         tokenizer.save(folder / "tokenizer.json")
 
 
-def load_model(folder: Path) -> tuple[nn.Module, Any, dict[str, Any]]:
+def load_model(folder: str | Path) -> tuple[nn.Module, Any, dict[str, Any]]:
     """The model of a folder that `save_model` wrote, in float32 and ready to use, its tokenizer (None without one), and config.json.
 
     Raises InputError for a folder or a file that is none, is damaged, or does not fit the others.
 
     >>> import tempfile
     >>> sizes = {"words": 20, "width": 8, "heads": 2, "layers": 1, "feed_forward": 16}
-    >>> save_model(folder := Path(tempfile.mkdtemp()), build({"kind": "TransformerEncoder", **sizes}))
+    >>> save_model(build({"kind": "TransformerEncoder", **sizes}), folder := tempfile.mkdtemp())
     >>> model, tokenizer, config = load_model(folder)
     >>> type(model).__name__, config["config"]["words"]
     ('TransformerEncoder', 20)

@@ -144,8 +144,8 @@ class Tokenizer:
             temporary.write_text(json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8")
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> "Tokenizer":
-        """Read what `save` wrote."""
+    def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
+        """The tokenizer that `save` wrote."""
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             moses = content.pop("moses", None)

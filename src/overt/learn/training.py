@@ -74,7 +74,7 @@ def train(
     model: nn.Module,
     task: Task,
     settings: Training,
-    folder: Path,
+    folder: str | Path,
     *,
     recipe: Mapping[str, Any] | None = None,
     console: Any = None,
@@ -98,7 +98,7 @@ def train(
     ...     def evaluate(self, model): return {"closeness": -abs(model.weight.item() - 2)}
     >>> import tempfile
     >>> settings = Training(updates=200, learning_rate=0.1, warmup=5, schedule="linear")
-    >>> result = train(nn.Linear(1, 1, bias=False), Doubling(), settings, Path(tempfile.mkdtemp()))
+    >>> result = train(nn.Linear(1, 1, bias=False), Doubling(), settings, tempfile.mkdtemp())
     >>> result.standing.update, result.measures["closeness"] > -0.1
     (200, True)
     """
@@ -236,7 +236,7 @@ class _Run:
         self.model.eval()
         target = self.folder / "model"
         if self.processes.first:
-            save_model(target, self.model, getattr(self.task, "tokenizer", None))
+            save_model(self.model, target, getattr(self.task, "tokenizer", None))
             self.log.add(update=self.standing.update, finished=measures, checkpoints=[int(path.name) for path in paths])
         shown.finished([int(path.name) for path in paths], measures)
         self.processes.wait()

@@ -93,4 +93,4 @@ def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer | WordVocabulary:
         raise InputError(f"{path} is a tokenizer", got=str(error), cure="copy it again from the folder of its run") from error
     if isinstance(content, dict) and "labels" in content:
         return WordVocabulary(**content)
-    return Tokenizer.read(path)
+    return Tokenizer.load(path)
