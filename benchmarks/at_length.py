@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import results
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -36,16 +37,17 @@ def main(given: argparse.Namespace) -> None:
     torch.set_num_threads(given.threads)
     if given.contender:
         print(json.dumps(CONTENDERS[given.part][given.contender](given)))
-    elif given.part == "length":
-        for length in (1024, 2048, 4096, 8192):
-            given.length = length
-            _side_by_side(given, "gpt2")
-    else:
-        given.length = given.length or {"gpt2": 8192, "layer": 32768}[given.part]
-        _side_by_side(given, given.part)
+        return
+    part = "gpt2" if given.part == "length" else given.part
+    lengths = {"gpt2": [8192], "layer": [32768], "length": [1024, 2048, 4096, 8192]}[given.part]
+    found = {}
+    for length in [given.length] if given.length else lengths:
+        given.length = length
+        found[length] = _side_by_side(given, part)
+    results.write(given.out, threads=given.threads, lengths=found)
 
 
-def _side_by_side(given: argparse.Namespace, part: str) -> None:
+def _side_by_side(given: argparse.Namespace, part: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         found = {name: _apart(given, part, name, folder) for name in CONTENDERS[part]}
         held = [torch.load(Path(folder) / f"{name}.pt") for name in CONTENDERS[part]]
@@ -59,6 +61,7 @@ def _side_by_side(given: argparse.Namespace, part: str) -> None:
     print(f"  {name} / {base}: time {ratios[0]:.2f}, CPU {ratios[1]:.2f}, memory {ratios[2]:.2f}")
     for each, told in other["told"].items():
         print(f"  {each}: {told}")
+    return found
 
 
 def _apart(given: argparse.Namespace, part: str, name: str, folder: str) -> dict[str, Any]:

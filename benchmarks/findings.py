@@ -1,6 +1,6 @@
 """Three published kinds of finding about attention, measured on all-MiniLM-L6-v2 with baselines beside them.
 
-    OVERT_DATA=folder python benchmarks/findings.py [--part syntax|pronouns|rollout] [--train 2000] [--erased 400] [--threads 1]
+    OVERT_DATA=folder python benchmarks/findings.py [--part syntax|pronouns|rollout] [--threads 1] [--out docs/results/findings.json]
 
 syntax: for each dependency relation of English EWT, how often the best of 72 heads points from a word to its head (or from the head
 to the word), against the best fixed offset; both chosen on training sentences and counted on the test set. pronouns: how often the
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import results
 import torch
 
 from overt.errors import InputError
@@ -58,13 +59,13 @@ def main() -> None:
     options.add_argument("--train", type=int, default=2000, help="training sentences that heads and offsets are chosen on")
     options.add_argument("--erased", type=int, default=400, help="sentences whose tokens are erased")
     options.add_argument("--threads", type=int, default=1)
+    results.takes_out(options)
     given = options.parse_args()
     torch.set_num_threads(given.threads)
-    for part in [given.part] if given.part else PARTS:
-        PARTS[part](given)
+    results.write(given.out, **{part: PARTS[part](given) for part in ([given.part] if given.part else PARTS)})
 
 
-def syntax(given: Any) -> None:
+def syntax(given: Any) -> dict[str, Any]:
     """The best head for each dependency relation against the best fixed offset, and against an untrained model's best head."""
     train, test = random.Random(0).sample(list(treebank("train")), given.train), list(treebank("test"))
     model, blank = text_model.find(), text_model.find()
@@ -76,25 +77,50 @@ def syntax(given: Any) -> None:
     listed.sort(key=lambda relation: -counts[relation][:, 1].sum())
     fixed = of_offsets(test, offsets)
     whole = {relation: np.column_stack([counts[relation], fixed[relation], of_blank[relation][:, 0]]) for relation in listed}
+    rows = [compared(relation, *heads[relation], offsets[relation], whole[relation]) for relation in listed]
+    rows.append(compared("all of these", None, 0, None, np.sum(list(whole.values()), axis=0)))
     print("relation        arcs head               right  offset right  difference          untrained")
-    for relation in listed:
-        place, way = heads[relation]
-        told = f"L{place // HEADS}H{place % HEADS} {('word→head', 'head→word')[way]}"
-        print(f"{relation:14} {told:18} {compared(whole[relation], f'{offsets[relation]:+d}')}")
-    print(f"{'all of these':14} {'':18} {compared(np.sum(list(whole.values()), axis=0), '')}")
-    won = sum(each[:, 0].sum() > each[:, 2].sum() for each in whole.values())
+    for row in rows:
+        difference, offset = "{right:+.3f} [{interval[0]:+.3f}, {interval[1]:+.3f}]".format(**row["difference"]), row["offset"]
+        told = f"{row['arcs']:6} {row['right']:6.3f} {f'{offset:+d}' if offset else '':>4} {row['right_by_offset']:6.3f}"
+        print(f"{row['relation']:14} {row['head']:18} {told}  {difference}  {row['untrained']:6.3f}")
+    won = sum(row["right"] > row["right_by_offset"] for row in rows[:-1])
     print(f"the head is right more often than the offset for {won} of {len(listed)} relations\n", flush=True)
+    return {"train": len(train), "test": len(test), "rows": rows}
 
 
-def compared(counts: Array, offset: str) -> str:
-    """Arcs, the head's share of right ones, the offset's, their difference with its interval, and the untrained model's.
+def compared(relation: str, place: int | None, way: int, offset: int | None, counts: Array) -> dict[str, Any]:
+    """A relation's row: arcs, the head's share of right ones, the offset's, their difference, and the untrained model's.
 
     `counts` has a row for each sentence: right by the head, arcs, right by the offset, right by the untrained model's head.
     """
     head, arcs, fixed, blank = counts.sum(0)
-    low, high = interval(counts, lambda drawn: (drawn[:, 0].sum() - drawn[:, 2].sum()) / max(drawn[:, 1].sum(), 1))
-    difference = f"{(head - fixed) / arcs:+.3f} [{low:+.3f}, {high:+.3f}]"
-    return f"{int(arcs):6} {head / arcs:6.3f} {offset:>4} {fixed / arcs:6.3f}  {difference}  {blank / arcs:6.3f}"
+    named = "" if place is None else f"L{place // HEADS}H{place % HEADS} {('word→head', 'head→word')[way]}"
+    return {
+        "relation": relation,
+        "arcs": int(arcs),
+        "head": named,
+        "right": rounded(head / arcs),
+        "offset": offset,
+        "right_by_offset": rounded(fixed / arcs),
+        "difference": share(counts, lambda drawn: (drawn[:, 0].sum() - drawn[:, 2].sum()) / max(drawn[:, 1].sum(), 1)),
+        "untrained": rounded(blank / arcs),
+    }
+
+
+def share(rows: Array, measure: Callable[[Array], float]) -> dict[str, Any]:
+    """What is measured on the rows, and its interval."""
+    return {"right": rounded(measure(rows)), "interval": [rounded(end) for end in interval(rows, measure)]}
+
+
+def mean(column: int, less: int | None = None) -> Callable[[Array], float]:
+    """The mean of a column of the rows that are drawn, or of what it has over another one."""
+    return lambda drawn: (drawn[:, column] - (0 if less is None else drawn[:, less])).mean()
+
+
+def rounded(number: float) -> float:
+    """Four digits: more than any interval here leaves."""
+    return round(float(number), 4)
 
 
 def interval(rows: Array, measure: Callable[[Array], float]) -> tuple[float, float]:
@@ -196,7 +222,7 @@ class Case(NamedTuple):
     occupation: str
 
 
-def pronouns(given: Any) -> None:
+def pronouns(given: Any) -> dict[str, Any]:
     """The best head on half of the templates, tested on the other half, against the nearest candidate."""
     model, cases = text_model.find(), list(winogender())
     names = sorted({case.occupation for case in cases})
@@ -206,21 +232,22 @@ def pronouns(given: Any) -> None:
     near = np.array([nearest(case) for case in cases])
     first = np.array([float(case.right < case.wrong) for case in cases])
     print(f"pronouns: {len(cases)} sentences, {len(names)} occupations, of each half the other half's best head", flush=True)
-    picked = np.zeros(len(cases))
+    picked, chosen = np.zeros(len(cases)), []
     for told, own in (("first", half), ("second", set(names) - half)):
         inside = np.array([case.occupation in own for case in cases])
         place = int(found[inside].mean(0).argmax())
         name, there = f"L{place // HEADS}H{place % HEADS}", found[~inside, place].mean()
         print(f"  chosen on the {told} half: {name}, {found[inside, place].mean():.3f} there, {there:.3f} on the other")
         picked[~inside] = found[~inside, place]
+        chosen.append({"head": name, "right": rounded(there)})
     groups = np.array([[scores[np.array([case.occupation == name for case in cases])].mean() for scores in (picked, near, first)]
                        for name in names])  # fmt: skip
-    for told, column in (("best head", 0), ("nearest candidate", 1), ("first candidate", 2)):
-        low, high = interval(groups, lambda drawn, column=column: drawn[:, column].mean())
-        print(f"  {told:18} {groups[:, column].mean():.3f} [{low:.3f}, {high:.3f}]")
-    low, high = interval(groups, lambda drawn: (drawn[:, 0] - drawn[:, 1]).mean())
-    print(f"  head − nearest     {(groups[:, 0] - groups[:, 1]).mean():+.3f} [{low:+.3f}, {high:+.3f}]")
+    measures = {"best head": mean(0), "nearest candidate": mean(1), "first candidate": mean(2), "head − nearest": mean(0, 1)}
+    shares = {told: share(groups, measure) for told, measure in measures.items()}
+    for told, row in shares.items():
+        print(f"  {told:18} {{right:.3f}} [{{interval[0]:.3f}}, {{interval[1]:.3f}}]".format(**row))
     print(f"  best of 72 with all sentences in view: {found.mean(0).max():.3f}\n", flush=True)
+    return {"sentences": len(cases), "occupations": len(names), "chosen": chosen, "shares": shares}
 
 
 def winogender() -> Iterator[Case]:
@@ -251,7 +278,7 @@ def nearest(case: Case) -> float:
     return float(right < wrong) + 0.5 * (right == wrong)
 
 
-def erasing(given: Any) -> None:
+def erasing(given: Any) -> dict[str, Any]:
     """Raw attention and rollout from the sentence vector, ranked beside what erasing each token does to that vector."""
     model = text_model.find()
     sentences = [each for each in treebank("test") if SHORTEST <= len(each.words) <= LONGEST]
@@ -262,14 +289,13 @@ def erasing(given: Any) -> None:
     print(
         f"rollout: {len(rows)} sentences of {SHORTEST} to {LONGEST} words; mean Spearman correlation with erasing", flush=True
     )
-    for column, name in enumerate(names):
-        low, high = interval(rows, lambda drawn, column=column: drawn[:, column].mean())
-        print(f"  {name:14} {rows[:, column].mean():+.3f} [{low:+.3f}, {high:+.3f}]")
+    found = {name: share(rows, mean(column)) for column, name in enumerate(names)}
     for layer in range(LAYERS):
-        raw, rolled = names.index(f"raw {layer}"), names.index(f"rollout {layer}")
-        low, high = interval(rows, lambda drawn, raw=raw, rolled=rolled: (drawn[:, rolled] - drawn[:, raw]).mean())
-        difference = (rows[:, rolled] - rows[:, raw]).mean()
-        print(f"  layer {layer}: rollout − raw {difference:+.3f} [{low:+.3f}, {high:+.3f}]", flush=True)
+        rolled, raw = names.index(f"rollout {layer}"), names.index(f"raw {layer}")
+        found[f"rollout − raw {layer}"] = share(rows, mean(rolled, raw))
+    for name, row in found.items():
+        print(f"  {name:16} {{right:+.3f}} [{{interval[0]:+.3f}}, {{interval[1]:+.3f}}]".format(**row), flush=True)
+    return {"sentences": len(rows), "correlations": found}
 
 
 def correlations(model: Any, text: str) -> dict[str, float]:

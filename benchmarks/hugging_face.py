@@ -1,6 +1,6 @@
 """Hugging Face models on overt's kernels beside torch's: one pass over a prompt, and generation after a long one.
 
-    HF_HUB_OFFLINE=1 python benchmarks/hugging_face.py [--threads 2] [--runs 5]
+    HF_HUB_OFFLINE=1 python benchmarks/hugging_face.py [--threads 2] [--runs 5] [--out docs/results/hugging-face.json]
 
 Weights are random, the same on both paths. Logits, and every written token, are compared first; then both run in turns.
 """
@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable
 
+import results
 import torch
 import transformers
 
@@ -52,20 +53,22 @@ def in_turns(runs: dict[str, Callable[[], object]], count: int) -> dict[str, flo
     return {name: statistics.median(seconds) for name, seconds in taken.items()}
 
 
-def tell(what: str, times: dict[str, float]) -> None:
-    """One line: what was run, seconds of both, and how many times as fast overt is."""
+def tell(what: str, times: dict[str, float]) -> dict[str, dict[str, float]]:
+    """One line, also returned: what was run, seconds of both, and how many times as fast overt is."""
     told = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in times.items())
     print(f"{what}: {told}; overt {times['sdpa'] / times['overt']:.2f} times as fast", flush=True)
+    return {what: times}
 
 
 @torch.inference_mode()
-def pass_over_a_prompt(runs: int) -> None:
+def pass_over_a_prompt(runs: int) -> dict[str, dict[str, float]]:
     """GPT-2's shape, 1 × 2,048 tokens."""
     both = models(transformers.GPT2Config(**GPT2))
     words = torch.randint(0, GPT2["vocab_size"], (1, GPT2["n_positions"]))
     logits = {name: model(words).logits for name, model in both.items()}
     torch.testing.assert_close(logits["overt"], logits["sdpa"], atol=1e-4, rtol=1e-4)
-    tell("GPT-2, 1 × 2,048 tokens", in_turns({name: lambda model=model: model(words) for name, model in both.items()}, runs))
+    times = in_turns({name: lambda model=model: model(words) for name, model in both.items()}, runs)
+    return tell("GPT-2, a pass over 1 × 2,048 tokens", times)
 
 
 def remembered(config: transformers.LlamaConfig) -> transformers.StaticCache:
@@ -79,7 +82,7 @@ def remembered(config: transformers.LlamaConfig) -> transformers.StaticCache:
 
 
 @torch.inference_mode()
-def generation(runs: int) -> None:
+def generation(runs: int) -> dict[str, dict[str, float]]:
     """128 tokens after 4,096, past the prompt: the time of the steps alone."""
     both = models(transformers.LlamaConfig(**LLAMA))
     words = torch.randint(0, LLAMA["vocab_size"], (1, 1))
@@ -97,7 +100,8 @@ def generation(runs: int) -> None:
     for number in range(runs):
         for name in list(both) if number % 2 == 0 else reversed(both):
             taken[name].append(write(name, WRITTEN)[0])
-    tell(f"Llama, {WRITTEN} tokens after {PROMPT:,}", {name: statistics.median(seconds) for name, seconds in taken.items()})
+    medians = {name: statistics.median(seconds) for name, seconds in taken.items()}
+    return tell(f"four layers of Llama 3.2 1B, {WRITTEN} tokens after {PROMPT:,}", medians)
 
 
 def main() -> None:
@@ -105,10 +109,10 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--threads", type=int, default=2)
     asked.add_argument("--runs", type=int, default=5)
+    results.takes_out(asked)
     given = asked.parse_args()
     torch.set_num_threads(given.threads)
-    pass_over_a_prompt(given.runs)
-    generation(given.runs)
+    results.write(given.out, seconds=pass_over_a_prompt(given.runs) | generation(given.runs))
 
 
 if __name__ == "__main__":

@@ -8,9 +8,10 @@ finished, is left out; "joined", the length curve over one to four captions join
 
 import argparse
 import json
-import re
 from pathlib import Path
 from typing import Any
+
+from results import lines
 
 LADDER = {
     "one context vector": "multi30k-gru",
@@ -27,10 +28,10 @@ JOINED = {
 
 def measured(folder: Path, recipe: str) -> dict[str, Any] | None:
     """What one run came to, None where it has no results."""
-    results = folder / recipe / "results.json"
-    if not results.is_file():
+    told = folder / recipe / "results.json"
+    if not told.is_file():
         return None
-    found = json.loads(results.read_text())
+    found = json.loads(told.read_text())
     log = [json.loads(line) for line in (folder / recipe / "log.jsonl").read_text().splitlines()]
     test = found["test"]
     return {
@@ -66,5 +67,4 @@ if __name__ == "__main__":
         "single": collected(runs, LADDER),
         "joined": collected(runs, JOINED),
     }
-    written = json.dumps(told, indent=1, ensure_ascii=False)
-    print(re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda row: "[" + " ".join(row[1].split()) + "]", written))
+    print(lines(told))

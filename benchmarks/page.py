@@ -1,6 +1,6 @@
 """The page of one head over 32,768 tokens in a real browser: its size, the first picture, frames a second while it moves.
 
-    python benchmarks/page.py [--length 32768] [--runs 3]
+    python benchmarks/page.py [--length 32768] [--runs 3] [--out docs/results/page.json]
 
 A recording of random queries, keys and values (64 wide, causal) is made into a page and opened in headless Chromium at 1280 × 800. Each
 frame gets one event, a turn of the wheel or a move of a dragging pointer; a run is 120 frames. MiniLM's pages, all 72 heads of 128 and
@@ -13,7 +13,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
+import results
 import torch
 from torch import Tensor, nn
 
@@ -57,19 +59,18 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--length", type=int, default=32_768)
     options.add_argument("--runs", type=int, default=3)
+    results.takes_out(options)
     given = options.parse_args()
     if browser.find() is None:
         sys.exit(browser.MISSING)
-    for length in (128, 512):
-        recording = minilm(length)
-        seconds, html = made(recording)
-        print(f"MiniLM, 72 heads, {length} tokens: {len(html) / 1e6:.2f} MB, made in {seconds:.2f} s")
+    pages = [made(f"MiniLM, 72 heads, {length} tokens", minilm(length)) for length in (128, 512)]
+    pages.append(made(f"one head, {given.length:,} tokens", one_head(given.length)))
     with tempfile.TemporaryDirectory() as folder:
-        seconds, html = made(one_head(given.length))
-        print(f"one head, {given.length:,} tokens: {len(html) / 1e6:.2f} MB, made in {seconds:.2f} s")
         path = Path(folder) / "page.html"
-        path.write_text(html, encoding="utf-8")
-        look(path, given.runs)
+        path.write_text(pages[-1].html, encoding="utf-8")
+        first, moved = look(path, given.runs)
+    made_of = {page.told: {"bytes": len(page.html.encode()), "seconds": page.seconds} for page in pages}
+    results.write(given.out, pages=made_of, first_picture=first, frames_a_second=moved)
 
 
 def minilm(length: int):
@@ -89,15 +90,25 @@ def one_head(length: int):
     return recording
 
 
-def made(recording) -> tuple[float, str]:
-    """Seconds, and the page."""
+class Page(NamedTuple):
+    """A page: of what, how long it took to make, and itself."""
+
+    told: str
+    seconds: float
+    html: str
+
+
+def made(told: str, recording) -> Page:
+    """The page of a recording."""
     start = time.perf_counter()
     html = recording.page()
-    return time.perf_counter() - start, html
+    page = Page(told, time.perf_counter() - start, html)
+    print(f"{told}: {len(html.encode()) / 1e6:.2f} MB, made in {page.seconds:.2f} s")
+    return page
 
 
-def look(path: Path, runs: int) -> None:
-    """Open the page and move in it."""
+def look(path: Path, runs: int) -> tuple[float, dict[str, float]]:
+    """Open the page and move in it: seconds to the first picture, and frames a second of each way to move, medians."""
     first: list[float] = []
     moved: dict[str, list[float]] = {"wheel": [], "drag far out": [], "drag half way": [], "drag among cells": []}
     for _ in range(runs):
@@ -118,6 +129,7 @@ def look(path: Path, runs: int) -> None:
     print(f"first picture after {statistics.median(first):.2f} s")
     for name, found in moved.items():
         print(f"{name:20}{statistics.median(found):.0f} frames a second (least {min(found):.0f})")
+    return statistics.median(first), {name: statistics.median(found) for name, found in moved.items()}
 
 
 def frames(page, how: str) -> float:

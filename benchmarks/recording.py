@@ -1,7 +1,7 @@
 """What recording costs: all-MiniLM-L6-v2 over 512 tokens, recorded in every way, beside the plain forward pass.
 
     OMP_NUM_THREADS=2 HF_HUB_OFFLINE=1 python benchmarks/recording.py [--runs 30] [--hugging-face]
-    OMP_NUM_THREADS=2 python benchmarks/recording.py --part gpt2 | layer | length
+    OMP_NUM_THREADS=2 python benchmarks/recording.py --part gpt2 | layer | length [--out docs/results/recording-gpt2.json]
 
 The second line measures recording at length, as `at_length.py` says.
 
@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 
 import at_length
+import results
 import torch
 from torch import Tensor
 
@@ -37,6 +38,7 @@ def main() -> None:
     options.add_argument("--hugging-face", action="store_true")
     options.add_argument("--threads", type=int, default=2, help="of the parts at length")
     options.add_argument("--map", type=int, help="cells of the map, of the parts at length")
+    results.takes_out(options)
     options.add_argument("--contender", help=argparse.SUPPRESS)
     options.add_argument("--folder", help=argparse.SUPPRESS)
     given = options.parse_args()
@@ -56,6 +58,7 @@ def every_way(given: argparse.Namespace) -> None:
     print(f"{name}, {given.length} tokens, {given.runs} alternating runs, {torch.get_num_threads()} threads")
     print(f"{'':16}{'median':>10}{'least':>10}{'ratio of medians':>19}{'of least':>10}{'kept':>10}")
     plain = times["plain"]
+    results.write(given.out, length=given.length, seconds={way: statistics.median(taken) for way, taken in times.items()})
     for way, taken in times.items():
         median, least = statistics.median(taken), min(taken)
         ratios = f"{median / statistics.median(plain):>19.2f}{least / min(plain):>10.2f}"

@@ -1,6 +1,6 @@
 """A Transformer of Multi30k's size beside others of the same weights: training steps, and greedy translation.
 
-    OMP_NUM_THREADS=2 python benchmarks/translation.py [--runs 7] [--seconds 120]
+    OMP_NUM_THREADS=2 python benchmarks/translation.py [--runs 7] [--seconds 120] [--out docs/results/translation.json]
 
 4 + 4 layers, width 128, feed-forward 256, 4 heads, 10,000 joint words. Training: a batch of about 150 × 25 tokens, forward, backward
 and AdamW, beside torch's nn.Transformer as it comes (dropout also of weights and inside the feed-forward) and with dropout where
@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import results
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -62,7 +63,9 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--runs", type=int, default=7)
     options.add_argument("--seconds", type=float, default=120.0)
+    results.takes_out(options)
     given = options.parse_args()
+    found = {}
     use_threads(torch.get_num_threads())
     torch.manual_seed(0)
     print(f"{torch.get_num_threads()} threads, at most {given.runs} runs in turns, medians with quartiles")
@@ -77,6 +80,8 @@ def main() -> None:
             seconds = f"{taken.median:.3f} ({low:.3f}–{high:.3f})"
             ratios = (f"{times[other].median / taken.median:>{len(other) + 9}.2f}" for other in others)
             print(f"{name:40}{seconds:>24}{amount / taken.median:>18,.0f}", *ratios, sep="")
+        found[title] = {name: amount / taken.median for name, taken in times.items()}
+    results.write(given.out, threads=torch.get_num_threads(), a_second=found)
 
 
 def transformer(kind: type, norm: str, dropout: float = 0.0) -> Any:

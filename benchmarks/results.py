@@ -1,0 +1,38 @@
+"""What a benchmark measured, as a file that the pages read: docs/results has one for each page that states numbers."""
+
+import argparse
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from overt.files import whole
+from overt.measuring.machine import machine
+
+
+def takes_out(options: argparse.ArgumentParser) -> None:
+    """Add the option that names the file."""
+    options.add_argument("--out", type=Path, help="write what is measured into this JSON file too")
+
+
+def write(out: Path | None, **found: Any) -> None:
+    """Write it whole, with the command and the machine; nothing where no file is asked for."""
+    if out is None:
+        return
+    told = {"command": command(sys.argv), "machine": machine()} | found
+    with whole(out) as place:
+        place.write_text(lines(told) + "\n", encoding="utf-8")
+
+
+def command(given: list[str]) -> str:
+    """How the benchmark was called, from the repository's root and without its file."""
+    called = " ".join(["python", f"benchmarks/{Path(given[0]).name}", shlex.join(given[1:])])
+    return re.sub(r" --out[ =]\S+", "", called).rstrip()
+
+
+def lines(told: Any) -> str:
+    """JSON in which a list of plain values stands on one line."""
+    written = json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False)
+    return re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda row: "[" + " ".join(row[1].split()) + "]", written)
