@@ -1,6 +1,5 @@
 """`overt bench`: overt beside other libraries on this machine, results compared first, then timed in turns."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
@@ -25,6 +24,7 @@ from overt.measuring.gpu_ceilings import GpuCeilings
 from overt.measuring.machine import machine
 from overt.measuring.side_by_side import Options, Result, measure
 from overt.measuring.turns import use_threads
+from overt.measuring.written import lines
 
 _QUICK_RUNS, _QUICK_SECONDS = 5, 5.0
 _DTYPES = {"cpu": ("float32", "float64"), "cuda": ("float32", "bfloat16", "float64")}
@@ -228,7 +228,7 @@ def _numbers(options: Options, limits: Ceilings | GpuCeilings, found: list[tuple
         "ceilings": asdict(limits),
         "cases": [_of_case(result, limit) | {"dtype": _named(options.dtype_of(result.case))} for result, limit in found],
     }
-    return json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False)
+    return lines(told)
 
 
 def _named(dtype: torch.dtype) -> str:

@@ -1,6 +1,5 @@
 """`overt bench smooth`: the error that smoothers leave, the time they take, and what ours does on real series."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -23,6 +22,7 @@ from overt.measuring.smoothing.peers import OURS, Smoother, smoother
 from overt.measuring.smoothing.published import best_published
 from overt.measuring.smoothing.real import LINE, Found
 from overt.measuring.smoothing.speed import Speed
+from overt.measuring.written import lines
 
 PARTS = ("accuracy", "speed", "heads", "real")
 
@@ -256,4 +256,4 @@ def _numbers(results: _Results) -> str:
     if found:
         scores = {name: {case.name: of[case] for case in found.cases} for name, of in found.scores.items()}
         told["accuracy"] = {"scores": scores, "unable": found.unable}
-    return json.dumps(told | {"real": [asdict(one) for one in results.real]}, indent=1, ensure_ascii=False, allow_nan=False)
+    return lines(told | {"real": [asdict(one) for one in results.real]})

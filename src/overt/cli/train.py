@@ -58,12 +58,11 @@ def train(
 
 def told(results: dict[str, Any]) -> list[str]:
     """The scores of a run on its test set, a line each, and what they were made with."""
-    from overt.learn.boxing import spent
+    from overt.learn.boxing import hardware, spent
 
     return [
         *(f"test {line}" for line in score_lines(results["test"] or {})),
-        f"{results['updates']:,} updates in {spent(results['seconds'])} on {results['hardware']}, {results['processes']} × "
-        f"{results['threads']} threads, seed {results['seed']}",
+        f"{results['updates']:,} updates in {spent(results['seconds'])} on {hardware(results)}, seed {results['seed']}",
     ]
 
 

@@ -61,6 +61,17 @@ def spent(seconds: float) -> str:
     return " ".join(f"{number} {unit}{'' if number == 1 else 's'}" for number, unit in parts)
 
 
+def hardware(results: dict[str, Any]) -> str:
+    """What a run had to itself.
+
+    >>> hardware({"hardware": "A Processor", "processes": 2, "threads": 1})
+    'A Processor, 2 processes of 1 thread'
+    """
+    processes, threads = results["processes"], results["threads"]
+    told = f"{processes} process{'' if processes == 1 else 'es'} of {threads} thread{'' if threads == 1 else 's'}"
+    return f"{results['hardware']}, {told}"
+
+
 def _data(results: dict[str, Any], attribution: str) -> list[str]:
     data, examples = results["data"], results["examples"]
     valid, test = data["held_out"]
@@ -81,8 +92,8 @@ def _training(results: dict[str, Any]) -> list[str]:
     early = ", ended early since validation got no better" if results["stopped_early"] else ""
     return [
         "## Training",
-        f"- command: `{results['command']}`\n- seed: {results['seed']}\n- hardware: {results['hardware']}, "
-        f"{results['processes']} × {results['threads']} threads\n- time: {spent(results['seconds'])}, evaluations included\n"
+        f"- command: `{results['command']}`\n- seed: {results['seed']}\n- hardware: {hardware(results)}\n"
+        f"- time: {spent(results['seconds'])}, evaluations included\n"
         f"- updates: {results['updates']:,}{early}, {results['tokens']:,} target tokens\n- parameters: {results['parameters']:,}, "
         f"float16 on disk\n- software: {software}",
         f"The recipe, {results['recipe']}:",
