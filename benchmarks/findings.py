@@ -119,8 +119,8 @@ def mean(column: int, less: int | None = None) -> Callable[[Array], float]:
 
 
 def rounded(number: float) -> float:
-    """Four digits: more than any interval here leaves."""
-    return round(float(number), 4)
+    """Six digits: more than any interval here leaves, and enough to be rounded again."""
+    return round(float(number), 6)
 
 
 def interval(rows: Array, measure: Callable[[Array], float]) -> tuple[float, float]:

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from results import lines
+from overt.measuring.written import lines
 
 LADDER = {
     "one context vector": "multi30k-gru",

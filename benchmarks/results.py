@@ -1,7 +1,6 @@
 """What a benchmark measured, as a file that the pages read: docs/results has one for each page that states numbers."""
 
 import argparse
-import json
 import re
 import shlex
 import sys
@@ -10,6 +9,7 @@ from typing import Any
 
 from overt.files import whole
 from overt.measuring.machine import machine
+from overt.measuring.written import lines
 
 
 def takes_out(options: argparse.ArgumentParser) -> None:
@@ -30,9 +30,3 @@ def command(given: list[str]) -> str:
     """How the benchmark was called, from the repository's root and without its file."""
     called = " ".join(["python", f"benchmarks/{Path(given[0]).name}", shlex.join(given[1:])])
     return re.sub(r" --out[ =]\S+", "", called).rstrip()
-
-
-def lines(told: Any) -> str:
-    """JSON in which a list of plain values stands on one line."""
-    written = json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False)
-    return re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda row: "[" + " ".join(row[1].split()) + "]", written)

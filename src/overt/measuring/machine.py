@@ -15,7 +15,7 @@ def machine() -> dict[str, str | int | None]:
     facts: dict[str, str | int | None] = {
         "processor": _processor(),
         "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "overt": overt.__version__,
     }

@@ -1,0 +1,27 @@
+"""The tables of measured results, for every page that shows them: read from docs/results, never typed.
+
+A module for each page that states results; others show some of its tables too. Each function returns Markdown. What `result(name)`
+gives is results/NAME.json, which a benchmark wrote with its command and its machine.
+"""
+
+from typing import Any
+
+
+def machine(measured: dict[str, Any]) -> str:
+    """What it was measured on."""
+    facts = measured["machine"]
+    threads = measured.get("threads") or facts.get("threads") or facts["processors"]
+    told = [facts["processor"].replace("(R)", ""), f"{threads} threads", f"Python {facts['python']}"]
+    packages = {"torch": facts["torch"].partition("+")[0], "KeOps": facts.get("pykeops"), "Keras": facts.get("keras")}
+    return ", ".join([*told, *(f"{name} {version}" for name, version in packages.items() if version)])
+
+
+def seconds(taken: float) -> str:
+    """A time in the unit that suits it, with three digits."""
+    return f"{taken:.3g} s" if taken >= 1 else f"{taken * 1e3:.3g} ms"
+
+
+def interval(found: dict[str, Any], sign: str = "") -> str:
+    """A share with its interval."""
+    low, high = found["interval"]
+    return f"{found['right']:{sign}.3f} [{low:{sign}.3f}, {high:{sign}.3f}]".replace("-", "−")

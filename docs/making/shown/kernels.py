@@ -1,0 +1,136 @@
+"""Dot products and additive attention, as `overt bench --out` measured them, and whole models of other people's."""
+
+from math import prod
+from statistics import geometric_mean
+from typing import Any
+
+from pictures import result, table
+
+from shown import seconds
+
+OURS = "overt native"
+
+
+def cases(name: str) -> dict[str, dict[str, Any]]:
+    """The cases of a result by their names."""
+    return {case["name"]: case for case in result(name)["cases"]}
+
+
+def speed(case: dict[str, Any]) -> float:
+    """How many times as fast overt is as the fastest other."""
+    return case["contenders"][OURS]["times_best_other"]
+
+
+DOTS = {"forward": "dot", "causal": "causal", "forward + backward": "dotgradients", "causal, both": "causalgradients"}
+
+
+def dot_speeds() -> dict[str, list[float]]:
+    """Times as fast as torch for each shape (B, H, N, D), in the columns of DOTS."""
+    found: dict[str, list[float]] = {}
+    for work in DOTS.values():
+        for name, case in cases("dot").items():
+            if name.startswith(f"{work}-"):
+                batch, heads, length, _, features = case["shape"]
+                found.setdefault(f"{batch}, {heads}, {length}, {features}", []).append(speed(case))
+    return found
+
+
+def dot_products() -> str:
+    """Times as fast as torch, by shape."""
+    rows = [(shape, *(f"{each:.2f}" for each in speeds)) for shape, speeds in dot_speeds().items()]
+    return table(rows, ["(B, H, N, D)", *DOTS], "lrrrr")
+
+
+def dot_means() -> str:
+    """The geometric means, over all shapes and without the two smallest."""
+    every = dot_speeds()
+    large = {shape: speeds for shape, speeds in every.items() if prod(map(int, shape.split(", "))) > 2**18}
+    (forward, both), (of_large, both_of_large) = (
+        [geometric_mean(speed for speeds in of.values() for speed in speeds[columns]) for columns in (slice(2), slice(2, 4))]
+        for of in (every, large)
+    )
+    left = " and ".join(f"({shape})" for shape in every if shape not in large)
+    return (
+        f"The geometric mean is **{forward:.2f}** forward and **{both:.2f}** with the backward pass; {of_large:.2f} and "
+        f"{both_of_large:.2f} without the two smallest shapes, {left}."
+    )
+
+
+def dot_ceiling() -> str:
+    """How near long forward passes come to a matrix product."""
+    limit = result("dot")["ceilings"]["matmul"]
+    long = [case for name, case in cases("dot").items() if name.startswith("dot-") and case["shape"][-2] >= 1024]
+    rates = sorted(4 * case["terms"] / case["contenders"][OURS]["median"] for case in long)
+    return (
+        f"At N ≥ 1024 a forward pass runs at {rates[0] / 1e9:.0f} to {rates[-1] / 1e9:.0f} GFLOP/s, "
+        f"{100 * rates[0] / limit:.0f} to {100 * rates[-1] / limit:.0f} % of the {limit / 1e9:.0f} of a matrix product of 2,048²."
+    )
+
+
+def dot_others() -> str:
+    """What torch has no fused kernel for."""
+    told = {"dropout": "dropout 0.1", "bias": "a learned bias (8, 1024, 1024)", "wide": "values of 128 features"}
+    rows = [(told[case["work"]], f"{speed(case):.1f}") for case in cases("dot").values() if case["work"] in told]
+    return table(rows, ["(1, 8, 1024, 64), forward + backward", "× torch"], "lr")
+
+
+def dot_step() -> str:
+    """One query against a long cache."""
+    [case] = [case for case in cases("dot").values() if case["work"] == "step"]
+    copy, of_eight_heads = result("dot")["ceilings"]["copy"], 2 * 4 * 8 * prod(case["shape"][-2:])
+    rate = of_eight_heads / case["contenders"][OURS]["median"]
+    return (
+        f"One query for each of 32 heads over 8 of keys and values, 16,384 of them cached: **{speed(case):.1f}** times as fast as torch "
+        f"with `enable_gqa`, reading {rate / 1e9:.1f} GB/s, {100 * rate / copy:.0f} % of what copying runs at ({copy / 1e9:.1f} GB/s)."
+    )
+
+
+def hugging_face() -> str:
+    """Whole models of other people's."""
+    rows = [
+        (told, seconds(times["sdpa"]), seconds(times["overt"]), f"{times['sdpa'] / times['overt']:.2f}")
+        for told, times in result("hugging-face")["seconds"].items()
+    ]
+    return table(rows, ["Hugging Face models", "`sdpa`", "`overt`", "times as fast"], "lrrr")
+
+
+def additive(*, bounds: bool = True) -> str:
+    """Additive attention beside the fastest other, and with `bounds` what share of the machine's limit it reaches."""
+    found, rows = cases("additive"), []
+    for name in [name for name in found if name.startswith("additive-")]:
+        cells = [f"({', '.join(map(str, found[name]['shape']))})"]
+        for case in (found[name], found[name.replace("additive-", "gradients-")]):
+            ours = case["contenders"][OURS]
+            cells += [seconds(ours["median"]), f"{speed(case):.1f} ({best_other(case)})"]
+            cells += [f"{100 * ours['share_of_bound']:.0f} %"] if bounds else []
+        rows.append(cells)
+    heads = [head for both in ("forward", "forward and backward") for head in (both, "× best other", "of bound")[: 2 + bounds]]
+    return table(rows, ["additive attention (B, Q, K, D = E)", *heads], "l" + "r" * len(heads))
+
+
+def best_other(case: dict[str, Any]) -> str:
+    """The fastest that is not overt's."""
+    others = {name: each["median"] for name, each in case["contenders"].items() if not name.startswith("overt")}
+    return min(others, key=others.__getitem__)
+
+
+def divider() -> str:
+    """How long the divisions of the first case take by themselves, beside its products."""
+    bound = next(iter(cases("additive").values()))["bound"]
+    share = bound["division"] / max(bound["arithmetic"], bound["memory"])
+    return f"At the rates of this machine the divisions of the first row take {100 * share:.0f} % of what its products do, beside them."
+
+
+def additive_long() -> str:
+    """A long sequence's memory, and a summary."""
+    by_work = {case["work"]: case for case in cases("additive").values()}
+    memory, summary = by_work["memory"], by_work["summary"]
+    ours, fused = memory["contenders"][OURS], summary["contenders"]["torch SDPA"]
+    own = 4 * 4 * prod(memory["shape"][-2:])  # output, and gradients of queries, keys and values
+    used = f"{ours['bytes_above_inputs'] / 1e6:.1f} MB above the inputs, of which {own / 1e6:.1f} MB are output and gradients"
+    beside = f"{seconds(summary['contenders'][OURS]['median'])}; one forward pass of torch SDPA {seconds(fused['median'])}"
+    rows = [
+        ("(1, 16384, 16384, 128), forward and backward", f"{seconds(ours['median'])}, {used}"),
+        ("summary (top 8, entropy, received, 512 × 512 map) of (1, 8, 8192, 64), dot", beside),
+    ]
+    return table(rows, ["", ""])

@@ -1,0 +1,89 @@
+"""What heads were found to do, and what recording and a page cost."""
+
+from pictures import result, table
+
+from shown import interval, seconds
+
+LAYERS = range(6)
+
+
+def syntax() -> str:
+    """The best head of each relation beside the best offset."""
+    rows = [
+        (
+            f"**{row['relation']}**" if row["offset"] is None else row["relation"],
+            f"{row['arcs']:,}",
+            row["head"],
+            f"{row['right']:.3f}",
+            "" if row["offset"] is None else f"{row['offset']:+d}".replace("-", "−"),
+            f"{row['right_by_offset']:.3f}",
+            interval(row["difference"], "+"),
+            f"{row['untrained']:.3f}",
+        )
+        for row in result("findings")["syntax"]["rows"]
+    ]
+    heads = ["relation", "arcs", "head", "right", "best offset", "right", "difference", "untrained"]
+    return table(rows, heads, "lrlrrrrr")
+
+
+def pronouns() -> str:
+    """The best head beside places."""
+    found = result("findings")["pronouns"]
+    chosen = " and ".join(dict.fromkeys(each["head"] for each in found["chosen"]))
+    told = {"best head": f"best head ({chosen}, chosen on either half)"}
+    rows = [(told.get(name, name), interval(row, "+" if "−" in name else "")) for name, row in found["shares"].items()]
+    return table(rows, ["", "right"], "lr")
+
+
+def rollout() -> str:
+    """Correlations with erasing, layer by layer."""
+    found = result("findings")["rollout"]["correlations"]
+    rows = [
+        (
+            str(layer),
+            interval(found[f"raw {layer}"]),
+            interval(found[f"rollout {layer}"]),
+            interval(found[f"rollout − raw {layer}"], "+") if layer else "0",
+            interval(found[f"norms {layer}"]),
+        )
+        for layer in LAYERS
+    ]
+    return table(rows, ["layer", "raw attention", "rollout", "rollout − raw", "norms"], "lrrrr")
+
+
+def at_length() -> str:
+    """What recording a model and summarizing a layer cost at length, beside what they are recorded of."""
+    told = {
+        "plain": "GPT-2's shape (12 layers of 12 heads, 768 wide, random weights), {length:,} tokens: the forward pass",
+        "recorded": '`record(model, keep="summary", map_size=256)`: maps, entropy, received, top 8, roles, residuals',
+        "fused attention": "{length:,} tokens, 8 heads of 64: torch's fused attention alone",
+        "summarize": "`overt.summarize` with maps of 1,024 × 1,024 cells, entropy, received, top 8",
+    }
+    rows = []
+    for name in ("recording-gpt2", "recording-layer"):
+        for length, contenders in result(name)["lengths"].items():
+            (_, plain), *_ = contenders.items()
+            for contender, each in contenders.items():
+                times = [f" ({each[kind] / plain[kind]:.2f} times)" if each is not plain else "" for kind in ("wall", "peak")]
+                taken, memory = f"{seconds(each['wall'])}{times[0]}", f"{each['peak'] / 1e9:.2f} GB{times[1]}"
+                rows.append((told[contender].format(length=int(length)), taken, memory))
+    return table(rows, ["", "time", "memory"])
+
+
+def baselines() -> str:
+    """What knows no attention."""
+    found = result("findings")["rollout"]["correlations"]
+    return f"Vocabulary number: {interval(found['vocabulary'])}. Place: {interval(found['position'])}."
+
+
+def pages() -> str:
+    """The size and the time of a page, and how it moves."""
+    found = result("page")
+    (_, short), (_, long), (_, head) = found["pages"].items()
+    slowest = min(found["frames_a_second"].values())
+    return (
+        f"A page (`recording.page()`) of one causal head over 32,768 tokens takes {head['bytes'] / 1e6:.1f} MB and {head['seconds']:.1f} s "
+        f"to make; in headless Chromium at 1280 × 800 the first picture comes after {found['first_picture']:.2f} s, and zooming and "
+        f"dragging keep {slowest:.0f} frames a second or more, whole map or single cells. All 72 heads of MiniLM take "
+        f"{short['bytes'] / 1e6:.1f} MB at 128 tokens and {long['bytes'] / 1e6:.1f} MB at 512, made in {long['seconds']:.1f} s."
+    )

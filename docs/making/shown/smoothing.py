@@ -1,0 +1,121 @@
+"""Smoothing, as `overt bench smooth --out` measured it: errors, times, real series."""
+
+from statistics import geometric_mean, mean
+
+from pictures import result, table
+
+from overt.measuring.smoothing.peers import PEERS
+from overt.measuring.smoothing.published import best_published
+
+OURS = "overt"
+WINDOWED = ("both", "patch")
+SERIES = {
+    "taxi": "taxi rides, New York",
+    "machine": "a machine's temperature",
+    "tweets": "tweets that name a company",
+    "oil": "a transformer's oil",
+}
+
+
+def scores() -> dict[str, dict[str, float]]:
+    """The mean score of each smoother, by case."""
+    found = result("smoothing")["accuracy"]["scores"]
+    return {name: {case: mean(each) for case, each in of.items()} for name, of in found.items()}
+
+
+def draws() -> int:
+    """How many draws of the noise a score is the mean of."""
+    return len(result("smoothing")["accuracy"]["scores"][OURS]["spikes 1"])
+
+
+def best_other(case: str) -> tuple[str, float]:
+    """The peer that leaves the least error."""
+    return min(((name, of[case]) for name, of in scores().items() if name != OURS), key=lambda item: item[1])
+
+
+def beside_the_best() -> str:
+    """Ours, the best of the others chosen for each case afterwards, and the best published."""
+    own, rows = scores()[OURS], []
+    for signal in dict.fromkeys(case.rpartition(" ")[0] for case in own):
+        pair = [f"{signal} {snr}" for snr in (1, 3)]
+        others = [best_other(case) for case in pair]
+        published = [best_published(signal, snr) for snr in (1, 3)]
+        names = ", ".join(dict.fromkeys(name for name, _ in others))
+        rows.append(
+            (
+                signal,
+                " · ".join(f"{own[case]:.1f}" for case in pair),
+                " · ".join(f"{score:.1f}" for _, score in others) + f" ({names})",
+                " · ".join(f"{each[1]:.1f}" for each in published if each),
+            )
+        )
+    return table(rows, ["signal, SNR 1 · 3", "overt", "best of nine others", "best published"], "lrrr")
+
+
+def others() -> str:
+    """Whose each of the others is, and how it chooses."""
+    return "; ".join(f"{each.name}: {each.told}" for each in PEERS) + "."
+
+
+def ratios(name: str) -> list[float]:
+    """A smoother's scores over those of the best peer in each case."""
+    return [score / best_other(case)[1] for case, score in scores()[name].items()]
+
+
+def overall() -> str:
+    """The geometric mean of all scores of each smoother, and its worst ratio to the best peer."""
+    means = {name: geometric_mean(of.values()) for name, of in scores().items()}
+    names = sorted(means, key=lambda name: means[name])
+    rows = [
+        ("geometric mean of all", *(f"{means[name]:.1f}" for name in names)),
+        ("worst ratio to the best other", *(f"{max(ratios(name)):.2f}" for name in names)),
+    ]
+    return table(rows, ["", *names], "l" + "r" * len(names))
+
+
+def over_published() -> str:
+    """How the scores compare with the best published ones."""
+    found = []
+    for case, score in scores()[OURS].items():
+        signal, _, snr = case.rpartition(" ")
+        published = best_published(signal, int(snr))
+        found += [score / published[1]] if published else []
+    return (
+        f"Over the best published scores, of four of the signals, it comes to {geometric_mean(found):.2f} in geometric mean and "
+        f"{max(found):.2f} at worst."
+    )
+
+
+def real() -> str:
+    """Points left out of real series, and how near each smoother comes to them; the best of a row is bold."""
+    found = result("smoothing")["real"]
+    names = [OURS, *(name for name in found[0]["errors"] if name != OURS)]
+    rows = []
+    for one in found:
+        least = min(one["errors"].values())
+        cells = [f"{one['errors'][name]:.4f}" for name in names]
+        rows.append((SERIES[one["name"]], *(f"**{cell}**" if cell == f"{least:.4f}" else cell for cell in cells)))
+    heads = [{"line": "a line through the neighbours"}.get(name, name) for name in names]
+    return table(rows, ["", *heads], "l" + "r" * len(heads))
+
+
+def taken() -> str:
+    """Seconds by length: single heads with their bandwidths given, and the default."""
+    found = result("smoothing-speed")
+    columns = {
+        "value": found["heads"]["value"],
+        "time, local lines": found["heads"]["time"],
+        "fastlowess": found["heads"]["fastlowess"],
+        "bilateral, ±200": found["heads"]["both"],
+        "patches, ±200": found["heads"]["patch"],
+        "the default": found["speed"][OURS],
+    }
+    sizes = list(columns["value"]["seconds"])
+    rows = [
+        (
+            f"{int(size):,}",
+            *(f"{each['seconds'][size]:.2g}" if size in each["seconds"] else "over 60" for each in columns.values()),
+        )
+        for size in sizes
+    ]
+    return table(rows, ["points", *columns], "r" * (len(columns) + 1))
