@@ -9,6 +9,7 @@ from pictures import result, table
 from shown import seconds
 
 OURS = "overt native"
+DOTS = {"forward": "dot", "causal": "causal", "forward + backward": "dotgradients", "causal, both": "causalgradients"}
 
 
 def cases(name: str) -> dict[str, dict[str, Any]]:
@@ -19,9 +20,6 @@ def cases(name: str) -> dict[str, dict[str, Any]]:
 def speed(case: dict[str, Any]) -> float:
     """How many times as fast overt is as the fastest other."""
     return case["contenders"][OURS]["times_best_other"]
-
-
-DOTS = {"forward": "dot", "causal": "causal", "forward + backward": "dotgradients", "causal, both": "causalgradients"}
 
 
 def dot_speeds() -> dict[str, list[float]]:

@@ -4,12 +4,9 @@ from typing import Any
 
 from pictures import result, table
 
+from overt.learn.boxing import spent
+
 LETTERS = {"one context vector": "(a)", "additive attention": "(b)", "and self-attention [h, c]": "(c)", "Transformer": "(d)"}
-
-
-def hours(taken: float) -> str:
-    """A time of training."""
-    return f"{int(taken // 3600)} h {round(taken % 3600 / 60):02} min"
 
 
 def ladder() -> str:
@@ -22,7 +19,7 @@ def ladder() -> str:
             f"{run['validation']:.1f}",
             f"{run['parameters'] / 1e6:.1f} million",
             f"{run['updates']:,}",
-            hours(run["seconds"]),
+            spent(run["seconds"]),
         )
         for name, run in result("ladder")["single"].items()
     ]
