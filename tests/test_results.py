@@ -1,6 +1,6 @@
 """What benchmarks write for the pages: each file says where it was measured and is read by a page."""
 
-import importlib.util
+import importlib
 import json
 import re
 from pathlib import Path
@@ -11,12 +11,10 @@ ROOT = Path(__file__).parents[1]
 RESULTS = sorted((ROOT / "docs" / "results").glob("*.json"))
 
 
-@pytest.fixture(scope="module")
-def results():
-    spec = importlib.util.spec_from_file_location("results", ROOT / "benchmarks" / "results.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def results(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return importlib.import_module("results")
 
 
 @pytest.mark.parametrize("file", RESULTS, ids=lambda file: file.stem)
