@@ -1,6 +1,6 @@
 """What the kernels for GPUs take of one, without one: each is compiled for it here, and its machine code is read.
 
-    python benchmarks/gpu_resources.py [--capability 90] [--all]
+    python benchmarks/gpu_resources.py [--capability 90] [--all] [--out docs/results/gpu-resources.json]
 
 For each kernel of a forward and a backward pass and of a summary, with 128 features in float32 (summaries in bfloat16): registers a
 thread, bytes a thread that did not fit into registers, shared memory a program, and how many programs a multiprocessor holds.
@@ -15,7 +15,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import results
 import torch
 import triton
 from rich.console import Console
@@ -158,33 +160,38 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--capability", type=int, default=90, help="the GPU's compute capability, 80 or 90")
     parser.add_argument("--all", action="store_true", help="kernels of every kind of call, not only those that are timed")
+    results.takes_out(parser)
     asked = parser.parse_args()
-    capability = asked.capability
+    kernels = [described(*kernel) for kernel in compiled(asked.capability, asked.all)]
     console = Console(width=132)
-    table = Table(box=None, title=f"compute capability {capability}, Triton {triton.__version__}")
+    table = Table(box=None, title=f"compute capability {asked.capability}, Triton {triton.__version__}")
     for head in ("kernel", "registers", "spilled", "shared", "programs", "instructions a term", "of them"):
         table.add_column(head, justify="left" if head in ("kernel", "of them") else "right")
-    warps = {"forward": triton_ops.FORWARD, "gradients": triton_ops.BACKWARD, "of_queries": triton_summarize.QUERIES}
-    warps |= {"of_keys": triton_summarize.KEYS} | dict.fromkeys(("bias_gradient", "distance_gradient"), triton_ops.BACKWARD)
-    for name, binary, shared in compiled(capability, asked.all):
-        registers, spilled, code = read(binary)
-        threads = 32 * warps.get(name, {"warps": 4})["warps"]
-        programs = min(REGISTERS // (registers * threads), SHARED // max(shared + 1024, 1), 2048 // threads)
-        rows = [("", "")]
-        if name in ("forward", "gradients"):
-            ways = [way for way in map(usual_way, loops(code)) if way["MUFU.RCP"]]
-            rows = [_per_term(way) for way in ways] or rows
-        numbers = f"{registers}", f"{spilled} B", f"{shared / 1024:.0f} KiB", f"{programs}"
-        for place, (rate, operations) in enumerate(rows):
-            table.add_row(*((name, *numbers) if place == 0 else ("",) * 5), rate, operations)
+    for kernel in kernels:
+        used = kernel["kernel"], f"{kernel['registers']}", f"{kernel['spilled']} B", f"{kernel['shared'] / 1024:.0f} KiB"
+        for place, loop in enumerate(kernel["a_term"] or [{}]):
+            told = " · ".join(f"{name} {count:.2f}" for name, count in list(loop.items())[:5])
+            first = (*used, f"{kernel['programs']}") if place == 0 else ("",) * 5
+            table.add_row(*first, f"{sum(loop.values()):.2f}" if loop else "", told)
     console.print(table)
+    results.write(asked.out, capability=asked.capability, triton=triton.__version__, features=FEATURES, kernels=kernels)
 
 
-def _per_term(way: collections.Counter) -> tuple[str, str]:
-    """A reciprocal serves four terms: instructions for each, and which."""
-    terms = 4 * way["MUFU.RCP"]
-    told = [f"{name} {count / terms:.2f}" for name, count in way.most_common(5)]
-    return f"{sum(way.values()) / terms:.2f}", " · ".join(told)
+def described(name: str, binary: bytes, shared: int) -> dict[str, Any]:
+    """What a kernel takes of a multiprocessor; for each of its loops over features, the instructions a term by their names."""
+    sizes = {"forward": triton_ops.FORWARD, "gradients": triton_ops.BACKWARD, "of_queries": triton_summarize.QUERIES}
+    sizes |= {"of_keys": triton_summarize.KEYS} | dict.fromkeys(("bias_gradient", "distance_gradient"), triton_ops.BACKWARD)
+    registers, spilled, code = read(binary)
+    warps = sizes.get(name, {"warps": 4})["warps"]
+    programs = min(REGISTERS // (registers * 32 * warps), SHARED // max(shared + 1024, 1), 2048 // (32 * warps))
+    ways = [way for way in map(usual_way, loops(code)) if way["MUFU.RCP"]] if name in ("forward", "gradients") else []
+    used = {"kernel": name, "registers": registers, "spilled": spilled, "shared": shared, "programs": programs, "warps": warps}
+    return used | {"a_term": [per_term(way) for way in ways]}
+
+
+def per_term(way: collections.Counter) -> dict[str, float]:
+    """Instructions for each term, the most frequent first: a reciprocal serves four."""
+    return {name: round(count / (4 * way["MUFU.RCP"]), 4) for name, count in way.most_common() if count}
 
 
 if __name__ == "__main__":
