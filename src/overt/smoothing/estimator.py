@@ -59,6 +59,9 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
         """
         X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not weights.any():  # which scikit-learn 1.8 lets through
+            cure = "give a weight to the points that count, or leave sample_weight out"
+            raise InputError("sample_weight has a non-zero weight", got=f"{weights.size} zeros", cure=cure)
         self._sample = _joined(X, np.asarray(y, dtype=np.float64), weights)
         if self.n_features_in_ == 1:
             self.smoothing_ = analyze(self._sample.values, **self._options())
