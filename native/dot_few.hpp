@@ -19,20 +19,23 @@ class DotFew {
     Index together, groups, wide, spans, sums_room, desk_room;
     int rows;  // of a group: the queries of its heads
     int threads;
-    Scratch<T> desks, items;
+    Scratch<T> desks, partial;
 
    public:
     DotFew(const Inputs& inputs, const Score& score, T* output, T* kept)
         : inputs(inputs), score(score), output(output), kept(kept), together(heads_together()),
           groups(together ? inputs.batch / together : 0), wide(padded<T>(inputs.features)), spans(spans_of()),
           sums_room(Running<T>::room(inputs.width)), desk_room(room_of_desk()), rows(static_cast<int>(together * inputs.queries)),
-          threads(Team(inputs, true).threads), desks(threads * desk_room), items(groups * spans * sums_room) {}
+          threads(Team(inputs, true).threads), desks(threads * desk_room), partial(spans > 1 ? groups * spans * sums_room : 0) {}
 
     void run() {
-#pragma omp parallel for schedule(dynamic) num_threads(threads)
-        for (Index item = 0; item < groups * spans; item++) attend(item, desks.data + omp_get_thread_num() * desk_room);
+        // Handed out several at a time where they are many: each may be short.
+        Index items = groups * spans, chunk = most<Index>(1, items / (16 * threads));
+#pragma omp parallel for schedule(dynamic, chunk) num_threads(threads)
+        for (Index item = 0; item < items; item++) attend(item, desks.data + omp_get_thread_num() * desk_room);
+        if (spans == 1) return;
 #pragma omp parallel for num_threads(threads)
-        for (Index group = 0; group < groups; group++) finish(group);
+        for (Index group = 0; group < groups; group++) join(group);
     }
 
    private:
@@ -57,23 +60,27 @@ class DotFew {
         return inputs.threads == 1 ? 1 : most<Index>(1, least(wanted, inputs.keys / LEAST));
     }
 
-    // One thread's working memory: queries, a tile of scores, rows of keys and values, the mask of each head's tile.
+    // One thread's working memory: queries, a tile of scores, rows of keys and values, sums, the mask of each head's tile.
     Index room_of_desk() const {
         Index tiles_room = KEYS * (wide + padded<T>(inputs.width)), masks = masks_room() / static_cast<Index>(sizeof(T));
-        return padded<T>(ROWS * wide + ROWS * KEYS + tiles_room + masks) + 64;
+        return padded<T>(ROWS * wide + ROWS * KEYS + tiles_room + sums_room + masks) + 64;
     }
     static Index masks_room() { return 2 * ROWS * KEYS; }
 
     void attend(Index item, T* desk) {
         Index group = item / spans, span = item % spans, tiles = count(inputs.keys, KEYS);
         T *queries = desk, *scores = queries + ROWS * wide, *spare = scores + ROWS * KEYS;
+        T* own = spare + KEYS * (wide + padded<T>(inputs.width));
         std::uint8_t* allowed = reinterpret_cast<std::uint8_t*>(desk + desk_room) - masks_room();
-        Running<T> running(items.data + item * sums_room, inputs.width);
+        Running<T> running(spans > 1 ? partial.data + item * sums_room : own, inputs.width);
         running.clear(rows);
+        Reach reach = reach_of(group);
         for (Index head = 0; head < together; head++) pack(group * together + head, queries + head * inputs.queries * wide);
-        for (Index tile = span * tiles / spans; tile < (span + 1) * tiles / spans; tile++) {
-            Place at{group * together, 0, tile * KEYS, rows, size_of(tile, KEYS, inputs.keys)};
-            Seen seen = look(at, allowed);
+        Index end = least(reach.high, (span + 1) * tiles / spans * KEYS);
+        Place at{group * together, 0, most(reach.low, span * tiles / spans * KEYS), rows, 0};
+        for (; at.key < end; at.key += at.keys) {
+            at.keys = static_cast<int>(least<Index>(KEYS, end - at.key));
+            Seen seen = reach.sure_low <= at.key && at.key + at.keys <= reach.sure_high ? Seen::all : look(at, allowed);
             if (seen == Seen::none) continue;
             dots(queries, wide, WholeRows<T>(inputs.key, inputs.features, at, spare), rows, at.keys, scores);
             if (score.softcap > 0) soften(static_cast<T>(score.softcap), at.rows, at.keys, scores);
@@ -86,11 +93,27 @@ class DotFew {
                 drop(inputs, at.entry + r / inputs.queries, r % inputs.queries, at.key, at.keys, scores + r * KEYS);
             mix(scores, at, seen, allowed, Values<T>(inputs, at, spare + KEYS * wide), running.wide, running.output);
         }
+        if (spans == 1) finish(group, running);
+    }
+
+    // Outside of low to high none of the group's queries sees anything, within sure_low to sure_high all see everything.
+    struct Reach {
+        Index low, high, sure_low, sure_high;
+    };
+    Reach reach_of(Index group) const {
+        Reach found{inputs.keys, 0, 0, inputs.keys};
+        for (Index head = 0; head < together; head++) {
+            Index entry = group * together + head, low, high;
+            mask_span(inputs.mask, entry, 0, inputs.queries, inputs.keys, &low, &high);
+            found.low = least(found.low, low), found.high = most(found.high, high);
+            mask_core(inputs.mask, entry, 0, inputs.queries, inputs.keys, &low, &high);
+            found.sure_low = most(found.sure_low, low), found.sure_high = least(found.sure_high, high);
+        }
+        return found;
     }
 
     // What the group's heads see of a tile: all of it, none, or what `allowed` says of each row.
     Seen look(const Place& at, std::uint8_t* allowed) const {
-        if (inputs.mask.count == 0) return Seen::all;
         bool every = true, any = false;
         for (Index head = 0; head < together; head++) {
             std::uint8_t* own = allowed + head * inputs.queries * KEYS;
@@ -111,13 +134,17 @@ class DotFew {
     }
 
     // The sums of all spans, in their order.
-    void finish(Index group) {
-        Running<T> all(items.data + group * spans * sums_room, inputs.width);
+    void join(Index group) {
+        Running<T> all(partial.data + group * spans * sums_room, inputs.width);
+        for (Index span = 1; span < spans; span++) {
+            Running<T> next(partial.data + (group * spans + span) * sums_room, inputs.width);
+            for (int r = 0; r < rows; r++) all.join(r, next);
+        }
+        finish(group, all);
+    }
+
+    void finish(Index group, Running<T>& all) {
         for (int r = 0; r < rows; r++) {
-            for (Index span = 1; span < spans; span++) {
-                Running<T> next(items.data + (group * spans + span) * sums_room, inputs.width);
-                all.join(r, next);
-            }
             Index entry = group * together + r / inputs.queries, row = r % inputs.queries;
             if (inputs.sink) all.add_sink(r, static_cast<T>(inputs.sink[entry]));
             T total = all.total[r], over = total == 0 ? T(0) : 1 / total;

@@ -149,6 +149,11 @@ template <class T, int ROWS_HELD>
 static inline void dots_of_rows(const T* rows, Index wide, const WholeRows<T>& others, int keys, T* found) {
     int c = 0;
     for (; c + 4 <= keys; c += 4) dots_of<T, ROWS_HELD, 4>(rows, wide, others.data + c * others.row, others.row, found + c);
+    if (c < keys && keys >= 4) {  // the last four, some of them once more: quicker than one by one
+        c = keys - 4;
+        dots_of<T, ROWS_HELD, 4>(rows, wide, others.data + c * others.row, others.row, found + c);
+        return;
+    }
     for (; c < keys; c++) dots_of<T, ROWS_HELD, 1>(rows, wide, others.data + c * others.row, others.row, found + c);
 }
 

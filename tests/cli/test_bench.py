@@ -387,8 +387,10 @@ def test_without_native_kernels_there_is_no_bound():
     assert bounds.bound(TINY, 4, dataclasses.replace(LIMITS, multiply_adds=None)) is None
 
 
-def test_a_processor_multiplies_faster_than_it_divides():
-    assert native.module().multiply_add_rate(1, 0.01) > native.module().divide_rate(1, 0.01) > 0
+@pytest.mark.parametrize("operation", ["multiply_add", "divide"])
+def test_a_processors_rate_is_counted_while_it_computes(operation):
+    rate = getattr(native.module(), f"{operation}_rate")(1, 0.01)
+    assert 1e5 < rate < 1e13  # what any processor does in a second, even one that computes other things meanwhile
 
 
 @pytest.mark.parametrize(("threads", "seconds"), [(0, 0.01), (1, 0.0)])
@@ -506,7 +508,7 @@ def test_what_runs_on_a_gpu_is_timed_by_its_clock_and_its_memory(monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_kind_of_dot_products_is_compared_and_timed(monkeypatch, work, dtype):
     monkeypatch.setattr(side_by_side, "CONTENDERS", {work: dots.contenders(work)})
-    case = Case(work, (2, 4), 1 if work == "step" else 9, 9, 8)
+    case = Case(work, (2, 4), 1 if work in ("step", "batch") else 9, 9, 8)
     result = side_by_side.measure(case, Options(dtype, 1, 1, 5.0))
     assert (result.wrong, result.unable) == ({}, {})
     assert set(result.times) == {"overt native", "torch SDPA"}

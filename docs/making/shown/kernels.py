@@ -83,6 +83,16 @@ def dot_step() -> str:
     )
 
 
+def dot_batch() -> str:
+    """One query for each of many short texts."""
+    [case] = [case for case in cases("dot").values() if case["work"] == "batch"]
+    texts, heads, _, keys, features = case["shape"]
+    return (
+        f"One query for each of {heads} heads of {texts} texts, {keys} keys of {features} features each, as translating a batch asks at "
+        f"every word: **{speed(case):.1f}** times as fast as torch."
+    )
+
+
 def hugging_face() -> str:
     """Whole models of other people's."""
     rows = [

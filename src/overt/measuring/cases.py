@@ -31,6 +31,7 @@ DOTS = {
     "bias": DotKind("dot products with a learned bias, forward and backward", backward=True, biased=True),
     "wide": DotKind("dot products, values twice as wide as keys, forward and backward", backward=True, wide=2),
     "step": DotKind("one query a head against cached keys, each shared by four heads", group=4),
+    "batch": DotKind("one query a head of many short texts, as a batch is translated"),
 }
 
 WORKS = {
@@ -121,6 +122,7 @@ CASES = [
     ),
     *(Case(work, (1, 8), 1024, 1024, 64) for work in ("dropout", "bias", "wide")),
     Case("step", (1, 32), 1, 16384, 64),
+    Case("batch", (256, 4), 1, 24, 32),
 ]
 GPU_CASES = [
     *(
