@@ -19,6 +19,8 @@ LADDER = {
     "and self-attention [h, c]": "multi30k-gru-attention-context",
     "Transformer": "multi30k-transformer-tiny",
 }
+# (b) as (a) and (c) are trained, and asked by the previous state.
+ALIKE = {"additive attention": "multi30k-gru-attention-previous"}
 JOINED = {
     "one context vector": "multi30k-length-gru",
     "additive attention": "multi30k-length-gru-attention",
@@ -38,6 +40,7 @@ def measured(folder: Path, recipe: str) -> dict[str, Any] | None:
         "command": f"overt train recipes/{recipe}.toml --out {recipe}",
         "parameters": found["parameters"],
         "updates": found["updates"],
+        "tokens": found["tokens"],
         "seconds": round(found["seconds"]),
         "seed": found["seed"],
         "bleu": round(test["bleu"], 2),
@@ -65,6 +68,7 @@ if __name__ == "__main__":
         "machine": "one thread of an Intel Xeon at 2.3 GHz a run",
         "data": "Multi30k, English to German, 29,000 captions; test 2016",
         "single": collected(runs, LADDER),
+        "alike": collected(runs, ALIKE),
         "joined": collected(runs, JOINED),
     }
     print(lines(told))
