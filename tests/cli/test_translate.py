@@ -97,7 +97,10 @@ def recurrent(folder, **options):
     return folder
 
 
-@pytest.mark.parametrize(("score_with", "who"), [("previous", "the state before it asks"), ("current", "its own state asks")])
+@pytest.mark.parametrize(
+    ("score_with", "who"),
+    [("previous", "the state before it asks"), ("current", "its own state asks"), ("both", "its own state asks")],
+)
 def test_the_map_of_a_recurrent_decoder_shows_the_weights_of_its_attention(tmp_path, score_with, who):
     folder = recurrent(tmp_path, score_with=score_with)
     told = shown(folder, "--map", "--beam", "1", ENGLISH[3])

@@ -11,6 +11,7 @@ WAYS = {
     "bottleneck": {"attention": None},
     "previous": {},
     "current": {"score_with": "current"},
+    "both": {"score_with": "both"},
     "lstm": {"layer": "lstm", "layers": 2},
     "lstm bottleneck": {"layer": "lstm", "layers": 2, "attention": None},
     "one way": {"bidirectional": False, "score_with": "current", "layer": "lstm"},
@@ -39,24 +40,31 @@ def close(found, expected):
 
 
 def written_out(translator, source, target):
-    """The formula of the class, for one sentence, with torch's own cells: GRU, additive, previous state."""
+    """The formula of the class, for one sentence, with torch's own cells: GRU, additive."""
     embed = lambda embedding, word: embedding.table.weight[word] * embedding.table.embedding_dim**0.5  # noqa: E731
     states, last = translator.encoder(torch.stack([embed(translator.source_embedding, word) for word in source])[None])
     h, cell = states[0], torch.nn.GRUCell(translator.decoder.input_size, 8).double()
     cell.load_state_dict({name.removesuffix("_l0"): value for name, value in translator.decoder.state_dict().items()})
     scoring = translator.attention.scoring
     s, rows = torch.tanh(translator.first_state(torch.cat([last[0, 0], last[1, 0]]))), []
+
+    def attended(s):
+        e = torch.stack([scoring.weight @ torch.tanh(scoring.query.weight @ s + scoring.key.weight @ state) for state in h])
+        return e.softmax(0) @ h
+
+    c = torch.zeros(16).double()
     for word in target:
         y = embed(translator.target_embedding, word)
-        e = torch.stack([scoring.weight @ torch.tanh(scoring.query.weight @ s + scoring.key.weight @ state) for state in h])
-        c = e.softmax(0) @ h
-        s = cell(torch.cat([y, c])[None], s[None])[0]
+        c = attended(s) if translator.score_with == "previous" else c
+        s = cell((y if translator.score_with == "current" else torch.cat([y, c]))[None], s[None])[0]
+        c = c if translator.score_with == "previous" else attended(s)
         rows.append(translator.output(torch.tanh(translator.readout(torch.cat([y, s, c])))))
     return torch.stack(rows)
 
 
-def test_it_is_the_formula_written_out():
-    translator, source, target = model(), ids(6), ids(5, words=TARGET)
+@pytest.mark.parametrize("asks", ["previous", "current", "both"])
+def test_it_is_the_formula_written_out(asks):
+    translator, source, target = model(score_with=asks), ids(6), ids(5, words=TARGET)
     close(translator(source[None], target[None])[0], written_out(translator, source, target))
 
 
@@ -165,7 +173,7 @@ def test_the_lens_records_each_step_of_the_decoder():
 
 
 def test_the_weights_are_those_that_the_decoder_used():
-    for way in ({}, {"score_with": "current"}):
+    for way in ({}, {"score_with": "current"}, {"score_with": "both"}):
         translator, source, target = model(**way), ids(2, 6), ids(2, 5, words=TARGET)
         read, _, _ = translator._read(source, None)
         _, contexts = translator._decoded(translator.target_embedding(target), translator.start(source))
@@ -220,7 +228,7 @@ def test_dropout_is_for_training_only():
     ("options", "said"),
     [
         ({"layer": "rnn"}, "layer is one of 'gru', 'lstm'; got 'rnn'"),
-        ({"score_with": "next"}, "score_with is one of 'previous', 'current'; got 'next'"),
+        ({"score_with": "next"}, "score_with is one of 'previous', 'current', 'both'; got 'next'"),
         ({"tied": "both"}, "tied is one of 'all', 'target', None; got 'both'"),
         (
             {"tied": "all"},

@@ -33,7 +33,10 @@ class Seq2Seq(nn.Module):
     - `score_with="previous"`, Σ_j a_ij h_j with a_ij = softmax_j f(s_(i−1), h_j): every word has its own context (Bahdanau et al. 2015,
       sections 3.1 and A.1.2). A position waits for the one before it, so the decoder is a loop;
     - `score_with="current"`, the same with f(s_i, h_j): the state comes first, s_i = GRU(y_(i−1), s_(i−1)), then its context (Luong et
-      al. 2015, section 3, without input feeding). All positions of a known target are computed in one pass.
+      al. 2015, section 3, without input feeding). All positions of a known target are computed in one pass;
+    - `score_with="both"`, c_i is asked for by s_i, and the next state reads it besides, s_i = GRU([y_(i−1), c_(i−1)], s_(i−1)), c_0 = 0: a
+      state that asks knows what was attended to before (Chan et al. 2016, section 3.2; "input feeding" in Luong et al. 2015, section
+      3.3, where the readout of c_(i−1) and s_(i−1) is read). A loop again.
 
     `attention` is a name that `overt.layers.CrossAttention` takes, f; with "dot" the values are projected besides. `self_attention`,
     such a name too, lets the encoder's states look at each other first, so that h_j becomes [h_j, c_j] (`overt.layers.Contextual`).
@@ -69,7 +72,7 @@ class Seq2Seq(nn.Module):
         super().__init__()
         widths(NAME, source_words=source_words, target_words=target_words, width=width, layers=layers)
         check.one_of("layer", layer, RECURRENT)
-        check.one_of("score_with", score_with, ("previous", "current"))
+        check.one_of("score_with", score_with, ("previous", "current", "both"))
         check.probability("dropout", dropout)
         self.source_words, self.target_words, self.score_with = source_words, target_words, score_with
         between = dropout if layers > 1 else 0.0
@@ -85,8 +88,8 @@ class Seq2Seq(nn.Module):
                 got=f"attention=None and self_attention={self_attention!r}",
                 cure="leave self_attention out, or give the decoder an attention",
             )
-        context_first = self.attention is None or score_with == "previous"
-        self.decoder = recurrent(width + (states if context_first else 0), width, layers, dropout=between, batch_first=True)
+        reads_contexts = self.attention is None or score_with != "current"
+        self.decoder = recurrent(width + (states if reads_contexts else 0), width, layers, dropout=between, batch_first=True)
         self.first_state = nn.Linear(ends, layers * width * (2 if layer == "lstm" else 1))
         self.readout = nn.Linear(2 * width + states, width)
         self.output = nn.Linear(width, target_words)
@@ -109,7 +112,8 @@ class Seq2Seq(nn.Module):
         """Read the source (B, S): what `step` goes on from."""
         states, end, lengths = self._read(source, source_lengths)
         heard = end if self.attention is None else self.attention.prepare(states, lengths=lengths)
-        return Memory(heard, self._first_state(end), torch.arange(len(source), device=source.device))
+        context = torch.zeros_like(states[:, 0]) if self.score_with == "both" else None
+        return Memory(heard, self._first_state(end), torch.arange(len(source), device=source.device), context)
 
     def step(self, tokens: Tensor, memory: "Memory") -> Tensor:
         """The scores of the word after these, one a row, (R,): (R, target_words). The memory goes on."""
@@ -129,7 +133,7 @@ class Seq2Seq(nn.Module):
             words = self.target_embedding(checked_tokens("target", target, self.target_words, "(B, T)"))
             first = _top(memory.state)[:, None]
             states, _ = self._decoded(words, memory)
-            asking = states if self.score_with == "current" else torch.cat([first, states[:, :-1]], dim=1)
+            asking = torch.cat([first, states[:, :-1]], dim=1) if self.score_with == "previous" else states
             weights = self.attention.weights(asking, memory.source)
             lengths = None if target_lengths is None else checked_lengths(target_lengths, weights)
             found["cross"] = [blanked(weights, lengths)[:, None]]
@@ -168,10 +172,12 @@ class Seq2Seq(nn.Module):
             return states, self.attention(states, memory.source)
         states, contexts = [], []
         for word in words.unbind(1):  # (B, width)
-            context = self.attention(_top(memory.state), memory.source)  # (B, features)
+            context = memory.context if self.score_with == "both" else self.attention(_top(memory.state), memory.source)
             state, memory.state = self.decoder(torch.cat([word, context], dim=-1)[:, None], memory.state)
+            if self.score_with == "both":
+                context = memory.context = self.attention(_top(memory.state), memory.source)
             states.append(state)
-            contexts.append(context)
+            contexts.append(context)  # (B, features)
         return torch.cat(states, dim=1), torch.stack(contexts, dim=1)
 
 
@@ -182,11 +188,13 @@ class Memory:
     source: Any  # `Prepared`: the encoder's states, projected once; without attention h_end (R, ends)
     state: Any  # (layers, R, width); of an LSTM a pair of them
     rows: Tensor  # (R,)
+    context: Any = None  # where the next state reads the last context, (R, features)
 
     def reorder(self, indices: Any) -> None:
         """Let row i go on from what is now row indices[i], as beam search asks; there may be more rows than before, or fewer."""
         picked = torch.as_tensor(indices, device=self.rows.device)
         self.state = tuple(part[:, picked] for part in self.state) if isinstance(self.state, tuple) else self.state[:, picked]
+        self.context = None if self.context is None else self.context[picked]
         rows = self.rows[picked]
         if torch.equal(rows, self.rows):  # each row stays with its source, as a beam's do: nothing of that has to be moved
             return

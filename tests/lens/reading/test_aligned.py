@@ -48,7 +48,7 @@ def test_heads_are_chosen_by_the_models_numbers():
         alignment(recording, name, heads=[0])
 
 
-@pytest.mark.parametrize(("asks", "later"), [("previous", 2), ("current", 1)])
+@pytest.mark.parametrize(("asks", "later"), [("previous", 2), ("current", 1), ("both", 1)])
 def test_a_recurrent_decoders_steps_are_put_together(asks, later):
     torch.manual_seed(0)
     model = Seq2Seq(30, 30, width=16, score_with=asks).eval()
