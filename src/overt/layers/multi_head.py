@@ -41,7 +41,8 @@ class MultiHeadAttention(nn.Module):
     `causal` and `window` are `SelfAttention`'s; `score`, `normalizer` objects of overt, for every head; the tensors they hold are
     learned with the layer. `extra_key` and `zero_key` add a learned key and a key of zeros that every query may attend to (torch's
     add_bias_kv and add_zero_attn; `overt.layers.extra_keys`). `dropout` zeroes weights, in training only. `bias` gives the four
-    projections a bias, zero at first; their matrices start as those of `overt.layers.scoring`.
+    projections a bias, zero at first. Their matrices start as `nn.Transformer`'s: uniform as Glorot and Bengio 2010 have it
+    (equation 16), and 1/√2 of that for query, key and value of one width. Larger ones hold back norms behind the sublayers.
 
     Shapes: query (..., Q, width), key (..., K, key_width), value (..., K, value_width) → (..., Q, width), batch first, or
     without a batch. Without a key the query asks itself; without a value the key is it. `mask` and `bias` broadcast against
@@ -88,9 +89,10 @@ class MultiHeadAttention(nn.Module):
         self.value_width = self.key_width if value_width is None else value_width
         self.causal, self.window, self.zero_key, self.dropout = causal, window, zero_key, dropout
         keys = self.kv_heads * self.head_width
-        self.query = _projection(width, heads * self.head_width, bias)
-        self.key = _projection(self.key_width, keys, bias)
-        self.value = _projection(self.value_width, keys, bias)
+        gain = 2**-0.5 if width == self.key_width == self.value_width else 1.0  # as if they were one matrix of three outputs
+        self.query = _projection(width, heads * self.head_width, bias, gain)
+        self.key = _projection(self.key_width, keys, bias, gain)
+        self.value = _projection(self.value_width, keys, bias, gain)
         self.output = _projection(heads * self.head_width, width, bias)
         self.extra_key = nn.Parameter(torch.randn(keys) * keys**-0.5) if extra_key else None
         self.extra_value = nn.Parameter(torch.randn(keys) * keys**-0.5) if extra_key else None
@@ -350,9 +352,9 @@ def _kv_heads(kv_heads: int | None, heads: int) -> int:
     return heads if kv_heads is None else kv_heads
 
 
-def _projection(features: int, width: int, bias: bool) -> nn.Linear:
+def _projection(features: int, width: int, bias: bool, gain: float = 1.0) -> nn.Linear:
     linear = nn.Linear(features, width, bias=bias)
-    nn.init.xavier_uniform_(linear.weight)
+    nn.init.xavier_uniform_(linear.weight, gain)
     if bias:
         nn.init.zeros_(linear.bias)
     return linear
