@@ -122,8 +122,8 @@ def estimated(wanted: Sequence[tuple[Captured, tuple[int, ...]]], calls: Calls, 
 
 def _held(captured: Captured, heads: int, side: int, whole: bool, exact: bool) -> int:
     queries, keys = captured.queries, captured.keys
-    # Maps shrink: of the most restless ones about three quarters are left.
-    told = captured.batch * heads * (8 * queries + 4 * keys + 3 * min(side, queries) * min(side, keys) // 2 + 2000)
+    # Two maps, a byte a cell: most shrink, those of restless weights hardly.
+    told = captured.batch * heads * (8 * queries + 4 * keys + 2 * min(side, queries) * min(side, keys) + 2000)
     if not isinstance(captured, Kept) or not exact:
         return told + captured.batch * heads * 64 * queries
     return told + _vectors(captured, heads, 4 if whole or needs_floats(captured) else 2)
