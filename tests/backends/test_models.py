@@ -10,6 +10,7 @@ from transformers import masking_utils
 import overt
 from families import FAMILIES, LENGTH, Family, attentions, written
 from overt import backends
+from overt.backends.lazy_mask import LazyMask
 from overt.errors import InputError, MissingExtra
 from overt.lens import record
 
@@ -21,6 +22,7 @@ def asks_the_registry(family: Family) -> bool:
     return hasattr(sys.modules[getattr(transformers, family.model).__module__], "ALL_ATTENTION_FUNCTIONS")
 
 
+NAMED = {family.name: family for family in FAMILIES}
 SERVED = [family for family in FAMILIES if asks_the_registry(family)]
 
 
@@ -89,110 +91,49 @@ def test_weights_are_returned_where_they_are_asked_for(family: Family):
         close(one, other)
 
 
-def test_nearly_all_families_are_served():
-    assert {family.name for family in FAMILIES} - {family.name for family in SERVED} <= {"Bloom", "T5"}
-
-
-def test_a_model_that_writes_its_attention_out_is_refused():
-    bloom = next(family for family in FAMILIES if family.name == "Bloom")
-    with pytest.raises(InputError, match='got one of BloomConfig, which writes its attention out itself.*choose .*"eager"'):
-        bloom.build(NAME)(**bloom.inputs())
-
-
 @each(SERVED)
 def test_models_are_built_on_the_path_that_they_are_asked_for(family: Family):
     assert [family.build(path).config._attn_implementation for path in (NAME, "eager")] == [NAME, "eager"]
 
 
-def shapes_of_masks(monkeypatch, model, given):
+def masks_of_calls(monkeypatch, model, given):
     """The mask of every call of attention."""
-    seen = []
-    plain = backends.attention
+    masks = []
 
-    def watched(module, query, key, value, attention_mask, **asked):
-        seen.append(attention_mask)
-        return plain(module, query, key, value, attention_mask, **asked)
+    def watched(module, query, key, value, attention_mask, **others):
+        masks.append(attention_mask)
+        return backends.attention(module, query, key, value, attention_mask, **others)
 
     monkeypatch.setitem(transformers.AttentionInterface._global_mapping, NAME, watched)
     with torch.no_grad():
         model(**given)
-    return seen
+    return masks
 
 
 @each([family for family in SERVED if family.kind in ("decoder", "encoder")])
-def test_masks_are_two_numbers_a_query(monkeypatch, family: Family):
+def test_masks_that_models_hand_on_are_never_made_whole(monkeypatch, family: Family):
     model = family.build(NAME)
     for side in family.sides:
-        for mask in shapes_of_masks(monkeypatch, model, family.inputs(side)):
-            assert mask is None or (tuple(mask.shape[1:]) == (2, LENGTH, 1) and not mask.is_floating_point())
+        for mask in masks_of_calls(monkeypatch, model, family.inputs(side)):
+            assert mask is None or (type(mask) is LazyMask and mask.ranges() is not None and mask._whole is None)
 
 
-def test_padding_with_holes_is_a_mask_of_pairs(monkeypatch):
-    family = next(each for each in FAMILIES if each.name == "Llama")
+def test_padding_with_holes_is_an_ordinary_mask(monkeypatch):
+    family = NAMED["Llama"]
     given = family.inputs()
     given["attention_mask"] = torch.ones(2, LENGTH, dtype=torch.long)
     given["attention_mask"][0, 3] = 0
-    masks = shapes_of_masks(monkeypatch, family.build(NAME), given)
-    assert {(tuple(mask.shape), mask.dtype) for mask in masks} == {((2, 1, LENGTH, LENGTH), torch.bool)}
+    masks = masks_of_calls(monkeypatch, family.build(NAME), given)
+    assert {(type(mask), tuple(mask.shape), mask.dtype) for mask in masks} == {
+        (torch.Tensor, (2, 1, LENGTH, LENGTH), torch.bool)
+    }
     with torch.no_grad():
         close(first(family.build(NAME)(**given)), first(family.build("eager")(**given)))
 
 
-def pairs(mask, queries, keys):
-    """A mask of runs as pairs."""
-    found, _ = backends._read(mask, keys)
-    return (
-        torch.ones(1, 1, queries, keys, dtype=torch.bool)
-        if found is None
-        else found.block(torch.arange(queries), torch.arange(keys))
-    )
-
-
-PACKED = torch.tensor([[0, 0, 0, 1, 1, 2, 2, 2, 2]])
-FUNCTIONS = {
-    "causal": masking_utils.causal_mask_function,
-    "both ways": masking_utils.bidirectional_mask_function,
-    "window": masking_utils.sliding_window_causal_mask_function(3),
-    "window both ways": masking_utils.sliding_window_bidirectional_mask_function(2),
-    "chunks": masking_utils.chunked_causal_mask_function(4, torch.zeros(2, dtype=torch.long)),
-    "documents": masking_utils.and_masks(masking_utils.causal_mask_function, masking_utils.packed_sequence_mask_function(PACKED)),
-    "either": masking_utils.or_masks(masking_utils.causal_mask_function, masking_utils.sliding_window_overlay(2)),
-}  # fmt: skip
-PADDINGS = {
-    "none": None,
-    "left": torch.tensor([[0] * 3 + [1] * 6, [1] * 9]).bool(),
-    "right": torch.tensor([[1] * 5 + [0] * 4, [1] * 9]).bool(),
-    "all of one": torch.tensor([[0] * 9, [1] * 9]).bool(),
-}
-
-
-TOLD = [
-    (name, padding, queries)
-    for name in FUNCTIONS
-    for padding in PADDINGS
-    for queries in (9, 2)
-    if name != "documents" or (padding == "none" and queries == 9)  # transformers packs without padding and without a cache
-]
-
-
-@pytest.mark.parametrize(("name", "padding", "queries"), TOLD)
-def test_runs_say_what_the_mask_of_pairs_says(name, padding, queries):
-    batch = 1 if name == "documents" else 2
-    told = {"q_offset": 9 - queries, "mask_function": FUNCTIONS[name], "attention_mask": PADDINGS[padding]}
-    wanted = masking_utils.sdpa_mask(batch, queries, 9, **told, allow_is_causal_skip=False)
-    assert torch.equal(pairs(backends.runs(batch, queries, 9, **told), queries, 9).expand(wanted.shape), wanted)
-
-
-def test_a_mask_is_looked_at_some_rows_at_a_time(monkeypatch):
-    monkeypatch.setattr(backends, "_AT_ONCE", 20)
-    function = masking_utils.chunked_causal_mask_function(4, torch.zeros(2, dtype=torch.long))
-    found = backends.runs(2, 9, 9, mask_function=function)
-    assert torch.equal(pairs(found, 9, 9), masking_utils.sdpa_mask(2, 9, 9, mask_function=function, allow_is_causal_skip=False))
-
-
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
 def test_a_mask_that_the_caller_made_is_followed(dtype):
-    family = next(each for each in FAMILIES if each.name == "Llama")
+    family = NAMED["Llama"]
     allowed = torch.rand(2, 1, LENGTH, LENGTH, generator=torch.Generator().manual_seed(3)) < 0.7
     allowed |= torch.eye(LENGTH, dtype=torch.bool)
     mask = torch.where(allowed, 0.0, torch.finfo(torch.float32).min)
@@ -203,7 +144,7 @@ def test_a_mask_that_the_caller_made_is_followed(dtype):
 
 
 def test_a_model_that_is_there_changes_over():
-    family = next(each for each in FAMILIES if each.name == "Llama")
+    family = NAMED["Llama"]
     model, given = family.build("sdpa"), family.inputs("left")
     with torch.no_grad():
         wanted = first(model(**given))
@@ -224,7 +165,7 @@ def test_a_recording_sees_such_a_model_whole(family: Family):
 
 
 def test_dropout_is_at_work_in_training_alone():
-    family = next(each for each in FAMILIES if each.name == "GPT2")
+    family = NAMED["GPT2"]
     model = family.build(NAME)
     for block in model.transformer.h:
         block.attn.attn_dropout.p = 0.5
@@ -236,7 +177,7 @@ def test_dropout_is_at_work_in_training_alone():
 
 
 def test_a_compiled_model_gives_the_same_numbers():
-    family = next(each for each in FAMILIES if each.name == "Llama")
+    family = NAMED["Llama"]
     model, given = family.build(NAME), family.inputs("left")
     torch._dynamo.reset()
     with torch.no_grad():
