@@ -63,9 +63,9 @@ def _enter(model: nn.Module, args: tuple) -> None:
 
 
 def _leave(name: str, model: Any, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
-    running = _running.get()
-    if torch.compiler.is_compiling() or all(each.model is not model for each in running):
+    if torch.compiler.is_compiling() or all(each.model is not model for each in _running.get()):
         return
+    running = _running.get()
     while running[-1].model is not model:  # models that failed inside it
         running = running[:-1]
     *outer, ended = running
