@@ -2,12 +2,17 @@
 
 import os
 import resource
+import socket
 import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
 
 import pytest
 
 from overt.errors import InputError
-from overt.files import whole
+from overt.files import is_standard_output, make_folder, read_json, separate, whole
 
 
 def write_half(temporary, error):
@@ -75,7 +80,7 @@ def test_a_folder_that_takes_no_file_is_an_error_that_says_why(tmp_path, monkeyp
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("tempfile.mkstemp", full)
-    message = r"out.txt cannot be written; got No space left on device\. To mend it, choose another folder"
+    message = r"out.txt cannot be written; got No space left on device\. To mend it, make room, or choose another folder"
     with pytest.raises(InputError, match=message), whole(tmp_path / "out.txt"):
         raise AssertionError("the block must not run")
 
@@ -92,8 +97,267 @@ def little_room():
 def test_a_disk_that_is_full_is_an_error_that_says_so_and_leaves_the_old_file(tmp_path, little_room):
     target = tmp_path / "out.txt"
     target.write_text("old")
-    message = r"out.txt cannot be written whole; got File too large\. To mend it, make room, or choose another folder\."
+    message = r"out.txt cannot be written; got File too large\. To mend it, choose another folder, or raise the limit"
     with pytest.raises(InputError, match=message), whole(target) as temporary:
         temporary.write_text("x" * 10_000)
     assert target.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+
+
+def write(path, text="new"):
+    with whole(path) as temporary:
+        temporary.write_text(text)
+
+
+def test_a_writer_that_covers_the_error_of_a_full_disk_is_seen_through(tmp_path):
+    def covered(path):
+        try:
+            raise OSError(28, "No space left on device")
+        except OSError:
+            raise ValueError("inconsistent stream state")
+
+    with (
+        pytest.raises(InputError, match=r"out.pdf cannot be written; got No space left on device\."),
+        whole(tmp_path / "out.pdf"),
+    ):
+        covered(tmp_path)
+
+
+def test_a_full_disk_of_another_file_is_not_said_of_this_one(tmp_path):
+    with pytest.raises(OSError, match="No space left"), whole(tmp_path / "out.txt"):
+        raise OSError(28, "No space left on device", "/cache/weights")
+    with pytest.raises(InputError, match="other.txt cannot be written"), whole(tmp_path / "out.txt"):
+        raise InputError("other.txt cannot be written") from OSError(28, "No space left on device")
+
+
+def test_a_link_is_followed_and_the_file_at_its_end_is_replaced_whole(tmp_path):
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "real.txt").write_text("old")
+    (tmp_path / "middle").symlink_to(Path("far", "real.txt"))
+    (tmp_path / "link.txt").symlink_to("middle")
+    with whole(tmp_path / "link.txt") as temporary:
+        assert temporary.parent == (tmp_path / "far").resolve()
+        temporary.write_text("new")
+        assert (tmp_path / "far" / "real.txt").read_text() == "old"
+    assert (tmp_path / "link.txt").is_symlink()
+    assert (tmp_path / "middle").is_symlink()
+    assert (tmp_path / "far" / "real.txt").read_text() == "new"
+    assert [path.name for path in (tmp_path / "far").iterdir()] == ["real.txt"]
+
+
+def test_a_link_to_nothing_makes_its_file(tmp_path):
+    (tmp_path / "link.txt").symlink_to("real.txt")
+    write(tmp_path / "link.txt")
+    assert (tmp_path / "link.txt").is_symlink()
+    assert (tmp_path / "real.txt").read_text() == "new"
+
+
+def test_a_link_into_a_folder_that_is_not_there_names_it(tmp_path):
+    (tmp_path / "link.txt").symlink_to(Path("no", "real.txt"))
+    with pytest.raises(InputError, match=r"a folder that exists; got .*link.txt\. To mend it, make .*no first\."):
+        write(tmp_path / "link.txt")
+
+
+def test_links_that_lead_to_each_other_are_refused(tmp_path):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(
+        InputError, match=r"a cannot be written; got Too many levels of symbolic links\. To mend it, remove the links"
+    ):
+        write(tmp_path / "a")
+
+
+def test_the_permissions_and_the_owner_of_a_file_stay(tmp_path):
+    target = tmp_path / "out.txt"
+    target.write_text("old")
+    target.chmod(0o640)
+    if os.getuid() == 0:
+        os.chown(target, 65534, 65534)
+    owner = target.stat().st_uid
+    write(target)
+    assert (stat.S_IMODE(target.stat().st_mode), target.stat().st_uid) == (0o640, owner)
+
+
+def test_a_file_that_may_not_be_written_is_refused_and_stays(tmp_path, monkeypatch):
+    (tmp_path / "out.txt").write_text("old")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may do everything
+    with pytest.raises(
+        InputError, match=r"out.txt cannot be written; got Permission denied\. To mend it, change its permissions"
+    ):
+        write(tmp_path / "out.txt")
+    assert (tmp_path / "out.txt").read_text() == "old"
+
+
+def test_another_hard_link_keeps_the_old_content(tmp_path):
+    (tmp_path / "out.txt").write_text("old")
+    os.link(tmp_path / "out.txt", tmp_path / "other.txt")
+    write(tmp_path / "out.txt")
+    assert ((tmp_path / "out.txt").read_text(), (tmp_path / "other.txt").read_text()) == ("new", "old")
+
+
+def test_a_fifo_is_written_into_and_stays(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    write(tmp_path / "pipe", "all of it" * 100_000)
+    reader.join()
+    assert read == [b"all of it" * 100_000]
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_after_an_error_the_reader_of_a_fifo_gets_nothing_and_its_end(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    with pytest.raises(ZeroDivisionError), whole(tmp_path / "pipe") as temporary:
+        write_half(temporary, ZeroDivisionError)
+    reader.join()
+    assert read == [b""]
+
+
+def test_a_character_device_is_written_into_and_stays(tmp_path):
+    before = os.stat("/dev/null")
+    write("/dev/null")
+    (tmp_path / "link").symlink_to("/dev/null")
+    write(tmp_path / "link")
+    after = os.stat("/dev/null")
+    assert stat.S_ISCHR(after.st_mode)
+    assert (after.st_ino, after.st_rdev, after.st_mode) == (before.st_ino, before.st_rdev, before.st_mode)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_device_that_is_full_is_an_error_that_names_it():
+    with pytest.raises(InputError, match=r"/dev/full cannot be written; got No space left on device\."):
+        write("/dev/full")
+
+
+def test_a_socket_and_a_folder_are_refused_before_anything_is_done(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a socket's name is short
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+        with pytest.raises(InputError, match=r"a file, a pipe or a character device; got the socket socket\."), whole("socket"):
+            raise AssertionError("the block must not run")
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(InputError, match="got the folder link"), whole("link"):
+        raise AssertionError("the block must not run")
+
+
+TO_STDOUT = "import sys\nfrom overt.files import whole\nprint('before')\nwith whole(sys.argv[1]) as path: path.write_text('new')\nprint('after')"
+
+
+@pytest.mark.parametrize("way", ["pipe", "file"])
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_standard_output_is_written_into_at_its_place(name, way, tmp_path):
+    command = [sys.executable, "-c", TO_STDOUT, name]
+    if way == "pipe":
+        assert subprocess.run(command, capture_output=True, check=True, text=True).stdout == "before\nnewafter\n"
+        return
+    with (tmp_path / "out").open("w") as file:
+        subprocess.run(command, stdout=file, check=True)
+    assert (tmp_path / "out").read_text() == "before\nnewafter\n"
+
+
+def test_standard_output_is_known_by_its_names(tmp_path):
+    (tmp_path / "link").symlink_to("/dev/stdout")
+    assert [is_standard_output(path) for path in ("/dev/stdout", tmp_path / "link", "/dev/stderr", tmp_path, None)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_an_open_file_that_can_only_be_read_is_refused(tmp_path):
+    (tmp_path / "in.txt").write_text("old")
+    with (tmp_path / "in.txt").open() as file, pytest.raises(InputError, match="cannot be written; got Bad file descriptor"):
+        write(f"/dev/fd/{file.fileno()}")
+
+
+@pytest.mark.parametrize("name", ["a" * 255, "é" * 127, "a." + "b" * 250, "a" * 251 + ".txt"])
+def test_a_name_as_long_as_a_name_may_be_can_be_written(name, tmp_path):
+    write(tmp_path / name)
+    assert (tmp_path / name).read_text() == "new"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a" * 256, r"cannot be written; got File name too long\. To mend it, shorten the name\."),
+        ("a/" * 3000 + "b", r"cannot be written; got File name too long\. To mend it, shorten the name\."),
+        (
+            "in.txt/out.txt",
+            r"cannot be written; got Not a directory\. To mend it, choose a folder: a part of the path is a file\.",
+        ),
+        ("out\0.txt", r"cannot be written; got ValueError: embedded null byte\."),
+    ],
+    ids=["name", "path", "file as folder", "zero"],
+)
+def test_a_name_that_no_file_can_have_is_refused_in_a_sentence(name, message, tmp_path):
+    (tmp_path / "in.txt").write_text("old")
+    with pytest.raises(InputError, match=message), whole(tmp_path / name):
+        raise AssertionError("the block must not run")
+
+
+def test_a_temporary_that_is_being_written_is_not_written_beside_itself(tmp_path):
+    with whole(tmp_path / "out.txt") as temporary:
+        write(temporary)
+        assert temporary.read_text() == "new"
+        assert [path.name for path in tmp_path.iterdir()] == [temporary.name]
+    assert (tmp_path / "out.txt").read_text() == "new"
+
+
+def test_a_full_disk_within_names_the_file_that_was_asked_for(tmp_path, little_room):
+    with (
+        pytest.raises(InputError, match=r"/out.txt cannot be written; got File too large"),
+        whole(tmp_path / "out.txt") as temporary,
+    ):
+        write(temporary, "x" * 10_000)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_devices_may_be_read_and_written_at_once():
+    separate({"--out": "/dev/null", "--plot": "/dev/null"}, {"FILE": "/dev/null"})
+
+
+def test_files_that_are_not_there_are_told_apart_by_their_place(tmp_path):
+    (tmp_path / "link").symlink_to("new.txt")
+    separate({"--out": tmp_path / "new.txt", "--plot": tmp_path / "other.txt"}, {"FILE": tmp_path / "in.txt"})
+    with pytest.raises(InputError, match=r"each output is a file of its own; got --out and --plot, both .*new.txt"):
+        separate({"--out": tmp_path / "link", "--plot": tmp_path / "new.txt"})
+
+
+def test_a_folder_is_made_or_refused_in_a_sentence(tmp_path):
+    assert make_folder(tmp_path / "a" / "b").is_dir()
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(
+        InputError, match=r"file cannot be written; got File exists\. To mend it, choose another name: a file stands"
+    ):
+        make_folder(tmp_path / "file")
+    with pytest.raises(InputError, match=r"got Not a directory"):
+        make_folder(tmp_path / "file" / "b")
+
+
+@pytest.mark.parametrize(
+    ("content", "got"),
+    [
+        (b"{", "got JSONDecodeError: Expecting property name"),
+        (b"[1]", "a JSON object; got a list"),
+        (b"\xff\xfe", "got UnicodeDecodeError: "),
+        (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "got content that is nested too deeply"),
+        (b'{"a": ' + b"1" * 5001 + b"}", "got ValueError: Exceeds the limit"),
+        (b'{"a": NaN}', "got ValueError: NaN is no number of JSON"),
+        (b'{"a": 1, "a": 2}', "got ValueError: 'a' stands there twice"),
+    ],
+)
+def test_json_that_is_none_is_refused_in_a_sentence(content, got, tmp_path):
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read_json(tmp_path / "a.json", "a configuration", "copy it again")
+    assert f"{tmp_path / 'a.json'} is a configuration" in str(caught.value)
+    assert got in str(caught.value)
+    with pytest.raises(InputError, match=r"got Is a directory\. To mend it, copy it again\."):
+        read_json(tmp_path, "a configuration", "copy it again")

@@ -292,7 +292,7 @@ def test_a_full_disk_is_said_and_leaves_no_half_file(tmp_path, monkeypatch):
         text = message(tmp_path / "a.csv", "-c", "x", "--keys", "time", "--bandwidth", 1, "--out", tmp_path / "b.csv")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert "b.csv cannot be written whole; got File too large. To mend it, make room, or choose another folder." in text
+    assert "b.csv cannot be written; got File too large. To mend it, choose another folder, or raise the limit" in text
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
 
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from overt.cli.report import report
 from overt.errors import InputError
 from overt.files import whole
 from overt.lens.letters import Ink, Piece
@@ -55,7 +56,7 @@ def bench(
     kind = gpu.kind(device)
     asked = _dtype(dtype, kind)
     cases = chosen(case or [], quick, kind, asked)
-    console = Console(highlight=False)
+    console = report(out)
     if listed:
         console.print(Piece(lambda ink: _list(ink, cases)))
         return

@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from overt.cli.report import report
 from overt.errors import InputError
-from overt.files import whole
+from overt.files import separate, whole
 from overt.lens.letters import Ink, Piece
 from overt.measuring.machine import machine
 from overt.measuring.smoothing import accuracy, heads, peers, real, speed
@@ -63,7 +64,8 @@ def bench_smooth(
     parts, cases = _parts(part, data), _cases(case or [])
     place = real.folder(data) if "real" in parts and data else None
     taking = [each for each in _peers(peer or []) if not each.missing]
-    console, names, results = Console(highlight=False), [OURS.name, *(each.name for each in taking)], _Results()
+    separate({"--out": out}, real.files(place) if place else {})
+    console, names, results = report(out), [OURS.name, *(each.name for each in taking)], _Results()
     # A file that cannot be written is refused before the work.
     with whole(out) if out else nullcontext() as file:
         if "accuracy" in parts:

@@ -12,8 +12,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from overt.cli.model_files import model_files
+from overt.cli.report import report
+from overt.cli.text_argument import file_of, input_of, read_text
 from overt.errors import InputError
-from overt.files import whole
+from overt.files import separate, whole
 from overt.lens import terminal
 from overt.lens.explanation import Explanation
 from overt.lens.letters import Piece
@@ -65,7 +68,9 @@ class Request:
 
 
 def explain(
-    text: Annotated[str | None, typer.Argument(help="The sentence; with --vectors, the words that name the rows.")] = None,
+    text: Annotated[
+        str | None, typer.Argument(help="The sentence, or a file of it; with --vectors, the words that name the rows.")
+    ] = None,
     word: Annotated[
         str | None, typer.Option(help="The word that asks: it, or it:2 for the second one. (default: the last word)")
     ] = None,
@@ -91,15 +96,20 @@ def explain(
     png: Annotated[Path | None, typer.Option(help="Write a picture.")] = None,
     gif: Annotated[Path | None, typer.Option(help="Write the steps as an animation.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write every number.")] = None,
+    as_text: Annotated[bool, typer.Option("--text", help="TEXT is the text itself, though a file has that name.")] = False,
 ) -> None:
     """Explain how a word attends: every step of it, with its numbers, in a trained model, a recurrent layer or plain vectors."""
+    wanted = {kind: path for kind, path in {"html": html, "png": png, "gif": gif, "json": json}.items() if path is not None}
+    texts = [each for each in (text, other, compare) if each is not None]
+    read = [path for each in texts for path in input_of(each, as_text).values()]
+    inputs = {f"the text {path}": path for path in read} | {"--vectors": vectors} | model_files(model)
+    separate({_flag(kind): path for kind, path in wanted.items()}, inputs)
+    text, other, compare = (None if each is None else _text(each, as_text) for each in (text, other, compare))
     request = Request(
         text, word, recipe, other, compare, model, vectors, layer, head, layer_type, score, normalizer, seed, h0, loop, truncate
     )
     _check(request, gif)
-    paths = {"html": html, "png": png, "gif": gif, "json": json}
-    wanted = {kind: path for kind, path in paths.items() if path is not None}
-    console = Console(highlight=False)
+    console = report(*wanted.values())
     with ExitStack() as files:
         # A file that cannot be written is refused before the work, and all of them appear together after it.
         places = {kind: files.enter_context(whole(path)) for kind, path in wanted.items()}
@@ -107,9 +117,17 @@ def explain(
             found = explanations(request)
         terminal.render(found, console)
         with busy("writing …"):
-            write(found, places, _recording_page(request, found))
+            write(found, places, _recording_page(request, found, console))
     if wanted:
         console.print(Piece(lambda ink: ink.prose("→ " + ", ".join(map(str, wanted.values())), lead="")))
+
+
+def _text(text: str, as_text: bool) -> str:
+    """The text of an argument: itself, or what stands in the file that it names."""
+    if file_of(text, as_text) is None:
+        return text
+    needs_torch()
+    return "\n".join(read_text(text, as_text))
 
 
 def explanations(request: Request) -> list[Explanation]:
@@ -158,7 +176,7 @@ def _trained(request: Request) -> list[Explanation]:
     return [qkv.qkv(model, request.text, request.word, other=request.other, **options)]
 
 
-def _recording_page(request: Request, found: list[Explanation]) -> Callable[[Path], Any] | None:
+def _recording_page(request: Request, found: list[Explanation], console: Console) -> Callable[[Path], Any] | None:
     """What writes the page of one text that a trained model read: all of its heads, opened at the word and the head explained."""
     if request.recipe != "qkv" or request.vectors is not None or request.other is not None or request.compare is not None:
         return None
@@ -175,7 +193,7 @@ def _recording_page(request: Request, found: list[Explanation]) -> Callable[[Pat
         except InputError:  # all heads of a large model make too large a page
             told.recording.page(path, heads=own, **options)
             said = f"The page holds the {len(own)} heads of layer {layer}: with those of all layers it would be too large."
-            Console(highlight=False).print(Piece(lambda ink: ink.prose(said, "dim", "· ")))
+            console.print(Piece(lambda ink: ink.prose(said, "dim", "· ")))
 
     return page
 

@@ -1,7 +1,7 @@
 """`overt smooth`: columns of a file, smoothed by attention to themselves, each group of rows by itself."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.text import Text
 
+from overt.cli.report import report
 from overt.errors import InputError
+from overt.files import is_stream, make_folder, separate, whole
 from overt.lens.letters import Ink, Piece, sparkline
 from overt.smoothing.curve import Curve
 from overt.smoothing.many import Task, processors, smooth_many
@@ -69,6 +71,7 @@ def smooth(
     is filled from its neighbours. A job of many series that was stopped and is
     started again goes on where it was.
     """
+    separate({"--out": out, "--plot": plot}, {"FILE": file})
     table = read_table(file)
     if not column:
         raise InputError("a column is named", got="no --column", cure="pass one of: " + ", ".join(table.header))
@@ -81,21 +84,24 @@ def smooth(
     tasks, rows = _tasks(table, list(dict.fromkeys(column)), times, group, options)
     if plot:
         check_picture(plot, len(tasks))
-    parts = out.with_name(f"{out.name}.parts") if out and len(tasks) > 1 else None
-    curves = _curves(tasks, jobs or _worth(tasks), dask, parts)
-    places = np.arange(1, table.length + 1) if times is None else times
-    chosen = [
-        Chosen(task.name, name, at, task.values, places[at], curve)
-        for task, (name, at), curve in zip(tasks, rows, curves, strict=True)
-    ]
-    if out:
-        table.write(out, _columns(chosen, table.length))
-        _sweep(parts)
-    if plot:
-        draw(plot, [Panel(one.name, one.times, one.given, one.curve) for one in chosen], x=time or "row")
+    parts = out.with_name(f"{out.name}.parts") if out and len(tasks) > 1 and not is_stream(out) else None
+    with ExitStack() as files:
+        # A file that cannot be written is refused before the work, and all of them appear together after it.
+        table_file, picture = (files.enter_context(whole(path)) if path else None for path in (out, plot))
+        curves = _curves(tasks, jobs or _worth(tasks), dask, parts)
+        places = np.arange(1, table.length + 1) if times is None else times
+        chosen = [
+            Chosen(task.name, name, at, task.values, places[at], curve)
+            for task, (name, at), curve in zip(tasks, rows, curves, strict=True)
+        ]
+        if table_file:
+            table.write(table_file, _columns(chosen, table.length))
+        if picture:
+            draw(picture, [Panel(one.name, one.times, one.given, one.curve) for one in chosen], x=time or "row")
+    _sweep(parts)
     title = f"{file.name} · {', '.join(dict.fromkeys(column))}" + (f" by {time}" if time else "")
     written = [str(path) for path in (out, plot) if path]
-    Console(highlight=False).print(Piece(lambda ink: _page(ink, title, chosen, written)))
+    report(out, plot).print(Piece(lambda ink: _page(ink, title, chosen, written)))
 
 
 def _options(**asked: Any) -> dict[str, Any]:
@@ -147,23 +153,13 @@ def _worth(tasks: list[Task]) -> int:
 
 def _curves(tasks: list[Task], jobs: int, dask: str | None, parts: Path | None) -> list[Curve]:
     if parts:
-        with _told(parts):
-            parts.mkdir(exist_ok=True)
+        make_folder(parts)
     curves: dict[int, Curve] = {}
     with _progress(len(tasks)) as advance:
         for place, curve in smooth_many(tasks, jobs=jobs, dask=dask, parts=parts):
             curves[place] = curve
             advance()
     return [curves[place] for place in range(len(tasks))]
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        got = error.strerror or str(error)
-        raise InputError(f"{path} can be written", got=got, cure="choose another place for --out") from error
 
 
 @contextmanager

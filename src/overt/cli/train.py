@@ -11,9 +11,13 @@ import typer
 from rich.console import Console
 
 from overt.cli.explain import needs_torch
-from overt.errors import MissingExtra
-from overt.files import whole
+from overt.errors import InputError, MissingExtra
+from overt.files import separate, whole
 from overt.lens.letters import Piece
+
+# The files of a run's folder beside its checkpoints.
+_WRITTEN = ("run.json", "log.jsonl", "results.json", "tokenizer.json", "curve.png")
+_WRITTEN += tuple(f"model/{name}" for name in ("config.json", "model.safetensors", "tokenizer.json"))
 
 
 def train(
@@ -38,6 +42,7 @@ def train(
     if data is not None:
         os.environ["OVERT_DATA"] = str(data)
     read, folder = read_recipe(recipe), out or Path("runs") / recipe.stem
+    _separate(recipe, read, folder)
     processes = Processes()
     console = Console(highlight=False) if processes.first else Console(quiet=True)
     if not processes.first:
@@ -54,6 +59,17 @@ def train(
     with whole(folder / "results.json") as temporary:
         temporary.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     _say(console, *told(found), f"→ {', '.join([f'{folder}/model', f'{folder}/results.json', *_curve(folder, task.measure)])}")
+
+
+def _separate(path: Path, recipe: Any, folder: Path) -> None:
+    """Refuse a run's folder in which a file of the run would replace the recipe or its data."""
+    from overt.learn.corpora import paths_of
+
+    named = [*recipe.data.train, *recipe.data.valid, *recipe.data.test, *filter(None, [recipe.tokens.merges_file])]
+    inputs = {"the recipe": path} | {f"{each} of the data": each for each in paths_of(recipe.data, named)}
+    separate({f"{name} of --out": folder / name for name in _WRITTEN}, inputs)
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise InputError("--out is a run's folder", got=f"{folder}, which is a file", cure="name a folder, or leave it out")
 
 
 def told(results: dict[str, Any]) -> list[str]:

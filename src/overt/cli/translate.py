@@ -12,14 +12,20 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from overt.cli.explain import busy, needs_torch
+from overt.cli.model_files import model_files
+from overt.cli.report import report
+from overt.cli.text_argument import input_of, read_text
 from overt.errors import InputError
-from overt.files import whole
+from overt.files import separate, whole
 from overt.lens.letters import Piece, writable
 from overt.lens.weight_map import weight_map
 
 
 def translate(
-    text: Annotated[str | None, typer.Argument(help="The text; without one, standard input is read, line by line.")] = None,
+    text: Annotated[
+        str | None,
+        typer.Argument(help="The text, or a file whose lines are texts; without one, or as -, standard input is read."),
+    ] = None,
     model: Annotated[
         Path | None, typer.Option(help="The folder that overt train left. (default: the English-French one in the box)")
     ] = None,
@@ -33,43 +39,40 @@ def translate(
         Path | None, typer.Option(help="Write a page of what each word attended to; it works offline.")
     ] = None,
     heat_map: Annotated[bool, typer.Option("--map", help="Show what each word attended to as a map in the terminal.")] = False,
+    as_text: Annotated[bool, typer.Option("--text", help="TEXT is the text itself, though a file has that name.")] = False,
 ) -> None:
-    """Translate a text, or each line of a file: overt translate < english.txt > french.txt.
+    """Translate a text, or each line of a file: overt translate english.txt > french.txt.
 
     Lines keep their order, and empty ones stay empty.
     """
+    paths = {"--out": out, "--attention": attention}
+    separate(paths, input_of(text, as_text) | model_files(model))
     with busy("loading torch …"):
-        lines = _lines(text)
+        lines = _lines(text, as_text)
     _check(lines, nbest, beam, attention or heat_map)
     with busy("loading the translator …"):
         translator = _translator(model)
     with ExitStack() as files:
         # A file that cannot be written is refused before the work.
-        paths = {"out": out, "attention": attention}
         places = {name: files.enter_context(whole(path)) for name, path in paths.items() if path is not None}
         found = _translated(translator, lines, beam, nbest or 1)
         told = "".join(f"{line}\n" for line in _written(found, nbest))
         if out is None:
             _print(told)
         else:
-            places["out"].write_text(told, encoding="utf-8")
+            places["--out"].write_text(told, encoding="utf-8")
         if attention or heat_map:
-            _show(translator, lines[0], found[0][0], places.get("attention"), heat_map)
+            _show(translator, lines[0], found[0][0], places.get("--attention"), report(*paths.values()) if heat_map else None)
     for path in filter(None, paths.values()):
         Console(stderr=True, highlight=False).print(Piece(lambda ink, path=path: ink.prose(f"→ {path}", lead="")))
 
 
-def _lines(text: str | None) -> list[str]:
-    """The lines of the text, or of standard input."""
+def _lines(text: str | None, as_text: bool) -> list[str]:
+    """The lines of the text, of the file that it names, or of standard input."""
     if text is None and sys.stdin.isatty():
-        raise InputError("translate needs a text", cure='pass one, overt translate "Hello.", or a file, overt translate < FILE')
+        raise InputError("translate needs a text", cure='pass one, overt translate "Hello.", or a file, overt translate FILE')
     needs_torch()
-    from overt.learn.lines import lines_of
-
-    if text is None:
-        return lines_of("standard input", sys.stdin.buffer.read())
-    # What the shell passes that is not UTF-8 comes as lone surrogates.
-    return lines_of("the text", text.encode("utf-8", "surrogateescape"))
+    return read_text(text, as_text)
 
 
 def _check(lines: list[str], nbest: int | None, beam: int, shown: Any) -> None:
@@ -130,7 +133,7 @@ def _print(told: str) -> None:
         raise typer.Exit from None
 
 
-def _show(translator: Any, text: str, translation: Any, page: Path | None, heat_map: bool) -> None:
+def _show(translator: Any, text: str, translation: Any, page: Path | None, console: Console | None) -> None:
     """What each written word attended to: as a page, and as a map of the head that reaches the source best."""
     from overt.cli import seen
     from overt.lens.page import html
@@ -138,9 +141,8 @@ def _show(translator: Any, text: str, translation: Any, page: Path | None, heat_
     with busy("looking at its attention …"):
         if page is not None:
             page.write_text(html(seen.explained(translator, text, translation)), encoding="utf-8")
-        looked = seen.looked(translator, text, translation) if heat_map else None
-    if looked is not None:
-        console = Console(highlight=False)
+        looked = seen.looked(translator, text, translation) if console is not None else None
+    if looked is not None and console is not None:
         console.print()
         console.print(Piece(lambda ink: ink.prose(looked.told, "dim", "")))
         console.print(weight_map(looked.asking, looked.asked, looked.weights))

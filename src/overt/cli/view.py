@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from overt.cli.explain import busy, needs_torch
+from overt.cli.report import report
 from overt.errors import InputError
-from overt.files import whole
+from overt.files import separate, whole
 from overt.lens.letters import Piece
+
+_LARGEST = 1e12  # MB: more than any page, and still a number of bytes
 
 
 def view(
@@ -36,14 +38,13 @@ def view(
     if not limit > 0:
         raise InputError("a page's limit is a number of MB above 0", got=f"--limit {limit:g}", cure="leave it out for 24")
     target = out or recording.with_suffix(".html")
-    if target == recording:
-        raise InputError("the page is a file of its own", got=f"{target} for both", cure="name another with --out")
+    separate({"--out": target}, {"RECORDING": recording})
     with busy("reading the recording …"):
         found = load(recording)
     with busy("writing …"), whole(target) as temporary:
-        found.page(temporary, heads=wanted, title=title, exact=not summary, limit=int(limit * 10**6))
-    size = f"{target.stat().st_size / 10**6:.1f} MB"
-    Console(highlight=False).print(Piece(lambda ink: ink.prose(f"→ {os.fspath(target)}, {size}", lead="")))
+        found.page(temporary, heads=wanted, title=title, exact=not summary, limit=int(min(limit, _LARGEST) * 10**6))
+        size = f"{temporary.stat().st_size / 10**6:.1f} MB"
+    report(target).print(Piece(lambda ink: ink.prose(f"→ {os.fspath(target)}, {size}", lead="")))
     if open_page:
         webbrowser.open(target.resolve().as_uri())
 

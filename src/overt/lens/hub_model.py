@@ -101,7 +101,7 @@ class HubModel:
     def _loaded(self, kind: Any, **options: Any) -> Any:
         try:
             return kind.from_pretrained(self.place, trust_remote_code=False, **options)
-        except (OSError, ValueError, ImportError, KeyError) as error:
+        except Exception as error:  # whatever another library raises for a folder that is damaged
             reason = " ".join(str(error).split("\n")[0].split()).rstrip(".")
             raise InputError(
                 f"{self.name} cannot be read as a text model",

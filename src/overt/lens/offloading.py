@@ -1,5 +1,7 @@
 """Where the copies of a recorded call go: they stay where the model runs, move to the CPU, or into files."""
 
+import os
+import re
 import shutil
 import tempfile
 import weakref
@@ -11,8 +13,11 @@ from typing import Any
 from torch import Tensor
 
 from overt.errors import MissingExtra
+from overt.files import unwritable
 from overt.lens.captured import Captured, Once
 from overt.lens.plain_data import plain, restored
+
+_CURE = 'make room there, name a larger disk with TMPDIR, or record with offload="cpu"'
 
 
 class OnCpu:
@@ -41,7 +46,10 @@ class OnDisk:
 
     def __init__(self):
         tensor_files('offload="disk"')
-        self.folder = Path(tempfile.mkdtemp(prefix="overt-recording-"))
+        try:
+            self.folder = Path(tempfile.mkdtemp(prefix="overt-recording-"))
+        except OSError as error:
+            raise unwritable(tempfile.gettempdir(), error, _CURE) from error
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self._once, self._numbers, self._objects = Once(), count(), {}
 
@@ -71,7 +79,10 @@ class OnDisk:
 
     def _write(self, tensor: Tensor) -> tuple[str, list[int]]:
         file = f"{next(self._numbers)}.safetensors"
-        tensor_files().torch.save_file({"tensor": unexpanded(tensor).cpu().contiguous()}, self.folder / file)
+        try:
+            write_tensors({"tensor": unexpanded(tensor).cpu().contiguous()}, self.folder / file)
+        except OSError as error:
+            raise unwritable(self.folder, error, _CURE) from error
         return file, list(tensor.shape)
 
 
@@ -91,6 +102,18 @@ class Offloaded(Captured):
     def opened(self):
         """The call, its tensors as views of their files."""
         return restored(self.data, self.store.get)
+
+
+def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file. Raises OSError where the system refuses, such as for a full disk, as any other writer does."""
+    files = tensor_files()
+    try:
+        files.torch.save_file(tensors, path, metadata=metadata)
+    except files.SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
 
 
 def tensor_files(what: str = "a recording in files") -> Any:

@@ -15,7 +15,7 @@ from overt.errors import InputError
 from overt.files import whole
 from overt.lens.captured import Captured, HeadsOfMask, Kept, Once
 from overt.lens.fitting import fitting
-from overt.lens.offloading import tensor_files, unexpanded
+from overt.lens.offloading import tensor_files, unexpanded, write_tensors
 from overt.lens.plain_data import known, plain, restored
 from overt.lens.recording import Recording
 from overt.lens.tokens import Tokens
@@ -46,7 +46,7 @@ def save(recording: Recording, path: str | os.PathLike[str]) -> None:
             cure="record fewer with layers=[…], or fewer passes",
         )
     with whole(path) as temporary:
-        tensor_files().torch.save_file(writer.tensors, temporary, metadata={_KEY: metadata})
+        write_tensors(writer.tensors, temporary, {_KEY: metadata})
 
 
 def load(path: str | os.PathLike[str]) -> Recording:

@@ -3,7 +3,9 @@
 import csv
 import math
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +13,9 @@ from overt.errors import InputError
 from overt.files import whole
 from overt.smoothing.series import Floats
 from overt.smoothing.table import Table
+
+_LARGEST_CELL = 2**31 - 1  # as large as `csv` takes everywhere
+_limit = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -54,8 +59,9 @@ def read_comma_separated(path: Path) -> CommaSeparated:
             first = file.readline()
             delimiter = max(",;\t|", key=first.count)
             file.seek(0)
-            reader = csv.reader(file, delimiter=delimiter)
-            numbered = [(row, reader.line_num) for row in reader if row]
+            with _cells_of_any_size():
+                reader = csv.reader(file, delimiter=delimiter)
+                numbered = [(row, reader.line_num) for row in reader if row]
     except OSError as error:
         cure = "check the path"
         raise InputError("the file to smooth can be read", got=f"{path}: {error.strerror}", cure=cure) from error
@@ -74,3 +80,14 @@ def read_comma_separated(path: Path) -> CommaSeparated:
     return CommaSeparated(
         path, delimiter, [name.strip() for name in header], [row for row, _ in body], [line for _, line in body]
     )
+
+
+@contextmanager
+def _cells_of_any_size() -> Iterator[None]:
+    """Lift the limit of a cell, 131,072 characters, which is one number for the whole process, and put it back."""
+    with _limit:
+        before = csv.field_size_limit(_LARGEST_CELL)
+        try:
+            yield
+        finally:
+            csv.field_size_limit(before)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overt.errors import InputError
+from overt.files import check_target, is_stream
 from overt.smoothing.series import Floats
 
 MISSING = {"", "na", "n/a", "nan", "null", "none"}
@@ -93,12 +94,10 @@ class Table(ABC):
             if column in self.header:
                 cure = "rename that column, or smooth the file without it"
                 raise InputError(f"{self.path} already has a column {column}", got=", ".join(self.header), cure=cure)
-        if is_parquet(target) != is_parquet(self.path):
+        if is_parquet(target) != is_parquet(self.path) and not is_stream(target):
             cure = f"end its name in {self.path.suffix}" if self.path.suffix else "leave its ending out"
             raise InputError("the file comes out as what it went in", got=f"{self.path.name} to {target.name}", cure=cure)
-        if not target.parent.is_dir():
-            cure = f"make {target.parent} first"
-            raise InputError("an output file goes into a folder that exists", got=str(target), cure=cure)
+        check_target(target)
 
     def _refuse_missing(self, cells: list[str], column: str, rule: str, cure: str) -> None:
         for row, cell in enumerate(cells):

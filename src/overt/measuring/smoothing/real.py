@@ -44,6 +44,11 @@ def folder(data: Path) -> Path:
     return place
 
 
+def files(place: Path) -> dict[str, Path]:
+    """The file of each series, by the name that an error says."""
+    return {f"the series {name}": place / file for name, (file, _) in SERIES.items()}
+
+
 def measure(place: Path, name: str, names: list[str], tell: Callable[[str], None] = lambda doing: None) -> Found:
     """Leave a tenth of the points out, drawn once and for all, and see how near each smoother comes to them.
 
