@@ -98,6 +98,7 @@ def _results(path: Path, recipe: Any, task: Any, model: Any, result: Any) -> dic
 
     from overt.learn.processes import Processes
     from overt.measuring.machine import machine
+    from overt.measuring.provenance import provenance
 
     processes, corpus = Processes(), task.corpus
     facts = machine()
@@ -106,6 +107,7 @@ def _results(path: Path, recipe: Any, task: Any, model: Any, result: Any) -> dic
         "recipe": path.name,
         "recipe_text": path.read_text(encoding="utf-8"),
         "command": shlex.join(["overt", "train", path.name if path.is_absolute() else str(path)]),
+        **provenance(),
         "seed": recipe.training.seed,
         "updates": result.standing.update,
         "tokens": result.standing.tokens,

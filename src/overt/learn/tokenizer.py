@@ -81,22 +81,29 @@ class Tokenizer:
             raise InputError("merges mark where words end or begin", got=f"{path}, which does not", cure=cure)
         tokenizer = cls(_spaced(lower and not moses) if spaced else _plain(lower), moses)
         tokenizer._train([*tokenizer.prepare(texts), *tokenizer.prepare(targets, target=True)], 0)
-        letters = tokenizer.pieces.get_vocab()
-        known = dict.fromkeys(
-            sorted(letters, key=letters.__getitem__) + [piece for pair in merges for piece in (*pair, "".join(pair))]
-        )
+        known = dict.fromkeys([*tokenizer._first(), *(piece for pair in merges for piece in (*pair, "".join(pair)))])
         ids = {piece: number for number, piece in enumerate(known)}
         tokenizer.pieces.model = BPE(ids, merges, **_options(spaced))
         return tokenizer
 
     def _train(self, prepared: list[str], merges: int) -> None:
-        # A trainer is told the vocabulary's size. A first one, of size 0, merges nothing and says how many letters there are.
-        self.pieces.train_from_iterator(prepared, self._trainer(0))
-        if merges:
-            self.pieces.train_from_iterator(prepared, self._trainer(self.words + merges))
+        """Learn the letters, and `merges` merges of them, in an order that follows from the texts alone."""
+        # A trainer numbers the letters that end words in the order of a hash map, which every run has anew, and takes
+        # pairs of equal count in the order of their numbers. So a first one, of size 0, only finds the letters, and the
+        # second begins with them, sorted. It counts them as special tokens: its model is kept, and its tokenizer is not.
+        self.pieces.train_from_iterator(prepared, self._trainer(0, SPECIAL))
+        first = self._first()
+        trained = tokenizers.Tokenizer.from_str(self.pieces.to_str())
+        trained.train_from_iterator(prepared, self._trainer(len(first) + merges, first))
+        self.pieces.model = trained.model
 
-    def _trainer(self, size: int) -> BpeTrainer:
-        trainer = BpeTrainer(vocab_size=size, special_tokens=SPECIAL, show_progress=False)
+    def _first(self) -> list[str]:
+        """The special tokens and the letters, those that end a word last."""
+        letters = self.pieces.get_vocab().keys() - set(SPECIAL)
+        return [*SPECIAL, *sorted(letters, key=lambda letter: (letter.endswith(_WORD_END), letter))]
+
+    def _trainer(self, size: int, first: list[str]) -> BpeTrainer:
+        trainer = BpeTrainer(vocab_size=size, special_tokens=first, show_progress=False)
         if isinstance(self.pieces.pre_tokenizer, pre_tokenizers.WhitespaceSplit):
             trainer.end_of_word_suffix = _WORD_END
         return trainer
