@@ -79,6 +79,30 @@ def test_a_recipe_becomes_a_model_with_its_scores_and_its_curve(trained, place):
     assert {"model", "results.json", "log.jsonl", "checkpoints"} <= {path.name for path in (place / "run").iterdir()}
 
 
+def test_two_fresh_runs_of_one_recipe_end_with_the_same_bytes(place):
+    recipe = RECIPE.replace("[model]", "lower = true\nmoses = true\n[model]").replace(
+        "origin", 'languages = ["en", "fr"]\norigin'
+    )
+    (place / "moses.toml").write_text(recipe.replace("[training]", "dropout = 0.3\n[training]"))
+    runs = []
+    for seed in ("1", "2"):
+        asked = [sys.executable, "-m", "overt", "train", place / "moses.toml", "--data", place, "--out", place / f"hash{seed}"]
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "ACCELERATE_USE_CPU": "1"}
+        runs.append(subprocess.Popen(asked, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    for run_of_seed in runs:
+        _, told = run_of_seed.communicate()
+        assert run_of_seed.returncode == 0, told[-2000:]
+    files = [kept_in(place / f"hash{seed}") for seed in (1, 2)]
+    assert {"tokenizer.json", "model/model.safetensors", "checkpoints/000004/optimizer.safetensors"} <= files[0].keys()
+    assert files[0] == files[1]
+
+
+def kept_in(folder):
+    """A run's files by their names, without those that hold times."""
+    timed = {"results.json", "log.jsonl", "curve.png", "state.json"}
+    return {str(each.relative_to(folder)): each.read_bytes() for each in folder.rglob("*.*") if each.name not in timed}
+
+
 @pytest.mark.slow
 def test_two_processes_train_from_a_recipe_as_one_does(place):
     for folder, start in (

@@ -2,6 +2,9 @@
 
 import json
 import os
+import random
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -13,11 +16,14 @@ from tokenizers import Tokenizer as Pieces
 from overt.errors import InputError
 from overt.learn.lines import read_lines
 from overt.learn.moses import Moses
-from overt.learn.tokenizer import END, PADDING, START, UNKNOWN, Tokenizer
+from overt.learn.recipe import read_recipe
+from overt.learn.tasks import task_of
+from overt.learn.tokenizer import END, PADDING, SPECIAL, START, UNKNOWN, Tokenizer
 
 DATA = Path(os.environ.get("OVERT_DATA", Path(__file__).parents[3] / "shared" / "data"))
 ENGLISH = ["Go on, I can't wait!", "The old man's hat is on the table.", "12.5 men? No: 13 women…"]
 FRENCH = ["Vas-y, l’homme n'attend pas !", "Le chapeau du vieil homme est « sur » la table.", "Où es-tu ? À Paris, peut-être."]
+ROOT = Path(__file__).parents[2]
 LETTERS = "abcdefghijklmnopqrstuvwxyzàéABC.,!?'’- 0123456789"
 
 
@@ -154,6 +160,58 @@ def test_merges_that_do_not_mark_words_are_refused(tmp_path):
 def test_moses_needs_two_languages():
     with pytest.raises(InputError, match="Moses's words need the languages of source and target; got 'en'"):
         Moses(("en",))
+
+
+def corpora():
+    """Texts where many pairs of neighbours are equally common, of few letters and of many."""
+    draw = random.Random(0)
+    for letters, words in (("ab", 20), ("abcd", 60), (LETTERS.replace(" ", ""), 40), (LETTERS.replace(" ", ""), 400)):
+        yield [" ".join("".join(draw.choices(letters, k=draw.randint(1, 9))) for _ in range(words))]
+
+
+def learned():
+    """What `Tokenizer.learn` makes of the corpora: with and without Moses's words, in all their letters and in lower case."""
+    forms: list[dict] = [{}, {"lower": True}, {"moses": Moses(("en", "de"))}, {"moses": Moses(("en", "de"), lower=True)}]
+    return [Tokenizer.learn(texts, merges=merges, **form) for texts in corpora() for merges in (0, 30, 300) for form in forms]
+
+
+def test_what_is_learned_is_the_same_in_every_process():
+    program = "from test_tokenizer import learned\nfor each in learned(): print(each.pieces.to_str())"
+    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    written = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(written) == 1
+
+
+def test_ids_are_the_special_tokens_the_letters_those_that_end_words_and_the_merges_in_their_order():
+    for tokenizer in learned():
+        model = json.loads(tokenizer.pieces.to_str())["model"]
+        ends = "</w>" if tokenizer.moses else "\0"
+        merged = list(dict.fromkeys("".join(pair) for pair in model["merges"]))
+        letters = sorted(set(model["vocab"]) - set(SPECIAL) - set(merged), key=lambda piece: (piece.endswith(ends), piece))
+        assert {len(letter.removesuffix(ends)) for letter in letters} == {1}
+        assert model["vocab"] == {piece: number for number, piece in enumerate([*SPECIAL, *letters, *merged])}
+
+
+def test_no_letter_is_a_special_token_of_what_is_learned(spaced):
+    special = [each["content"] for each in json.loads(spaced.pieces.to_str())["added_tokens"]]
+    assert special == SPECIAL
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (DATA / "tatoeba").is_dir(), reason="needs tatoeba/fra-eng.zip in the folder that OVERT_DATA names")
+def test_the_boxs_recipe_learns_the_boxs_pieces_and_ids(tmp_path, monkeypatch):
+    monkeypatch.setenv("OVERT_DATA", str(DATA))
+    task, _ = task_of(read_recipe(ROOT / "recipes" / "tatoeba-en-fr.toml"), tmp_path)
+    box = Tokenizer.load(ROOT / "src" / "overt" / "learn" / "boxed" / "tokenizer.json")
+    assert task.tokenizer.pieces.to_str() == box.pieces.to_str()
 
 
 @pytest.mark.skipif(not (DATA / "multi30k").is_dir(), reason=f"needs Multi30k, which is not in {DATA}")
