@@ -44,7 +44,7 @@ def main(given: argparse.Namespace) -> None:
     for length in [given.length] if given.length else lengths:
         given.length = length
         found[length] = _side_by_side(given, part)
-    results.write(given.out, threads=given.threads, lengths=found)
+    results.write(given.out, threads=given.threads, runs=given.runs or 2, lengths=found)
 
 
 def _side_by_side(given: argparse.Namespace, part: str) -> dict[str, Any]:

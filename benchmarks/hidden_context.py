@@ -20,9 +20,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import torch
+
 from overt.learn import Training, train
 from overt.learn.settings import Data, Recipe, Tokens
 from overt.learn.tasks import task_of
+from overt.measuring.provenance import provenance
 
 WORDS = Tokens(lower=True, parts=True, minimum_count=2)
 EWT = Recipe(
@@ -119,7 +122,7 @@ def run(runs: Path, task: str, variant: str, seed: int) -> None:
     folder = runs.with_suffix(".under-way") / f"{task} {variant} {seed}"
     labelling, model = task_of(recipe, folder)
     result = train(model, labelling, recipe.training, folder, recipe=plain(recipe))
-    line = {
+    line = provenance(threads=torch.get_num_threads()) | {
         "task": task,
         "variant": variant,
         "seed": seed,

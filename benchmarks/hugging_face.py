@@ -112,7 +112,9 @@ def main() -> None:
     results.takes_out(asked)
     given = asked.parse_args()
     torch.set_num_threads(given.threads)
-    results.write(given.out, seconds=pass_over_a_prompt(given.runs) | generation(given.runs))
+    results.write(
+        given.out, threads=given.threads, runs=given.runs, seconds=pass_over_a_prompt(given.runs) | generation(given.runs)
+    )
 
 
 if __name__ == "__main__":

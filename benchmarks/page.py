@@ -70,7 +70,7 @@ def main() -> None:
         path.write_text(pages[-1].html, encoding="utf-8")
         first, moved = look(path, given.runs)
     made_of = {page.told: {"bytes": len(page.html.encode()), "seconds": page.seconds} for page in pages}
-    results.write(given.out, pages=made_of, first_picture=first, frames_a_second=moved)
+    results.write(given.out, runs=given.runs, pages=made_of, first_picture=first, frames_a_second=moved)
 
 
 def minilm(length: int):

@@ -58,7 +58,8 @@ def every_way(given: argparse.Namespace) -> None:
     print(f"{name}, {given.length} tokens, {given.runs} alternating runs, {torch.get_num_threads()} threads")
     print(f"{'':16}{'median':>10}{'least':>10}{'ratio of medians':>19}{'of least':>10}{'kept':>10}")
     plain = times["plain"]
-    results.write(given.out, length=given.length, seconds={way: statistics.median(taken) for way, taken in times.items()})
+    medians = {way: statistics.median(taken) for way, taken in times.items()}
+    results.write(given.out, length=given.length, runs=given.runs, seconds=medians)
     for way, taken in times.items():
         median, least = statistics.median(taken), min(taken)
         ratios = f"{median / statistics.median(plain):>19.2f}{least / min(plain):>10.2f}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from overt.files import whole
-from overt.measuring.machine import machine
+from overt.measuring.provenance import provenance
 from overt.measuring.written import lines
 
 
@@ -18,10 +18,10 @@ def takes_out(options: argparse.ArgumentParser) -> None:
 
 
 def write(out: Path | None, **found: Any) -> None:
-    """Write it whole, with the command and the machine; nothing where no file is asked for."""
+    """Write it whole, with the command, the commit, the date and the machine; nothing where no file is asked for."""
     if out is None:
         return
-    told = {"command": command(sys.argv), "machine": machine()} | found
+    told = {"command": command(sys.argv)} | provenance() | found
     with whole(out) as place:
         place.write_text(lines(told) + "\n", encoding="utf-8")
 

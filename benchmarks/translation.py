@@ -65,7 +65,7 @@ def main() -> None:
     options.add_argument("--seconds", type=float, default=120.0)
     results.takes_out(options)
     given = options.parse_args()
-    found = {}
+    found, rounds = {}, {}
     use_threads(torch.get_num_threads())
     torch.manual_seed(0)
     print(f"{torch.get_num_threads()} threads, at most {given.runs} runs in turns, medians with quartiles")
@@ -80,8 +80,9 @@ def main() -> None:
             seconds = f"{taken.median:.3f} ({low:.3f}–{high:.3f})"
             ratios = (f"{times[other].median / taken.median:>{len(other) + 9}.2f}" for other in others)
             print(f"{name:40}{seconds:>24}{amount / taken.median:>18,.0f}", *ratios, sep="")
+        rounds[title] = len(next(iter(times.values())).seconds)
         found[title] = {name: amount / taken.median for name, taken in times.items()}
-    results.write(given.out, threads=torch.get_num_threads(), a_second=found)
+    results.write(given.out, threads=torch.get_num_threads(), runs=rounds, a_second=found)
 
 
 def transformer(kind: type, norm: str, dropout: float = 0.0) -> Any:

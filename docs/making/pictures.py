@@ -239,6 +239,16 @@ def recorded(page: str, name: str, told: str, *, up: str = "", height: int = 0) 
     return frame + link if height else link
 
 
+def ladder(part: str) -> dict[str, dict[str, Any]]:
+    """The run of each recipe that is shown, by its model: of all its seeds the one of highest BLEU on validation data."""
+    shown: dict[str, dict[str, Any]] = {}
+    for run in result("ladder")["runs"]:
+        best = shown.get(run["model"])
+        if run["part"] == part and (best is None or run["validation"] > best["validation"]):
+            shown[run["model"]] = run
+    return shown
+
+
 def table(rows: Any, headings: Any, align: str = "") -> str:
     """A table in Markdown; `align` has one letter a column, l or r."""
     cells = [[str(cell) for cell in row] for row in rows]

@@ -256,11 +256,12 @@ def test_a_short_run_is_the_mean_of_several_and_a_long_one_is_run_once(monkeypat
     assert len(calls) == 1
 
 
-def test_who_uses_up_his_share_leaves_the_rounds_to_the_others(monkeypatch):
-    costs = {"slow": 100.0, "middle": 4.0, "fast": 0.5}
+@pytest.mark.parametrize(("slow", "rounds"), [(0.5, 10), (2.0, 6), (6.0, 3), (14.0, 3), (14.5, 1), (100.0, 1)])
+def test_all_have_as_many_runs_and_a_slow_one_makes_them_few(monkeypatch, slow, rounds):
+    costs = {"slow": slow, "fast": 0.5}
     monkeypatch.setattr(turns, "_timed", lambda run: run())
     found = turns.in_turns({name: lambda cost=cost: cost for name, cost in costs.items()}, 10, 15.0)
-    assert {name: len(times.seconds) for name, times in found.items()} == {"slow": 1, "middle": 3, "fast": 10}
+    assert {name: len(times.seconds) for name, times in found.items()} == {"slow": rounds, "fast": rounds}
 
 
 def test_the_textbook_runs_in_blocks_where_memory_does_not_do(monkeypatch):

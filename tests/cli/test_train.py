@@ -4,11 +4,13 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from overt.cli.main import app
 from overt.learn.log import read_log
 from overt.learn.model_folder import save_model
+from overt.measuring import provenance
 from translators import ENGLISH, FRENCH, by_heart
 
 RECIPE = """
@@ -76,6 +78,9 @@ def test_a_recipe_becomes_a_model_with_its_scores_and_its_curve(trained, place):
     ):
         assert told in trained.stdout
     assert (results["updates"], results["seed"], results["examples"]) == (4, 3, {"train": 7, "valid": 1, "test": 2})
+    assert (results["commit"], results["threads"]) == (provenance.commit(), torch.get_num_threads())
+    assert results["date"].startswith("20")
+    assert results["machine"]["processor"]
     assert {"model", "results.json", "log.jsonl", "checkpoints"} <= {path.name for path in (place / "run").iterdir()}
 
 

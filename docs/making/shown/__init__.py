@@ -13,7 +13,20 @@ def machine(measured: dict[str, Any]) -> str:
     threads = measured.get("threads") or facts.get("threads") or facts["processors"]
     told = [facts["processor"].replace("(R)", ""), f"{threads} threads", f"Python {facts['python']}"]
     packages = {"torch": facts["torch"].partition("+")[0], "KeOps": facts.get("pykeops"), "Keras": facts.get("keras")}
-    return ", ".join([*told, *(f"{name} {version}" for name, version in packages.items() if version)])
+    return ", ".join([*told, *(f"{name} {version}" for name, version in packages.items() if version), made(measured)])
+
+
+def made(measured: dict[str, Any]) -> str:
+    """Which code measured, and when."""
+    commit, date = measured["commit"], measured["date"]
+    return (
+        f"commit {commit} of {date}" if commit and date else f"commit {commit or 'not recorded'}, date {date or 'not recorded'}"
+    )
+
+
+def runs(count: int | None) -> str:
+    """How many runs each figure rests on, where its file says so."""
+    return "the number of runs is not recorded" if count is None else f"{count} run{'' if count == 1 else 's'} each"
 
 
 def seconds(taken: float) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pictures import result, table
 
+from shown import runs as told_runs
 from shown import seconds
 
 OURS = "overt native"
@@ -20,6 +21,25 @@ def cases(name: str) -> dict[str, dict[str, Any]]:
 def speed(case: dict[str, Any]) -> float:
     """How many times as fast overt is as the fastest other."""
     return case["contenders"][OURS]["times_best_other"]
+
+
+def counts(case: dict[str, Any]) -> dict[str, int]:
+    """How many runs each contender of a case has."""
+    return {name: len(each["runs"]) for name, each in case["contenders"].items()}
+
+
+def runs(name: str) -> str:
+    """How many runs the medians are of: the number that most cases have, and every case that has fewer."""
+    every = {case: counts(found) for case, found in cases(name).items()}
+    most = max(max(each.values()) for each in every.values())
+    fewer = {case: each for case, each in every.items() if set(each.values()) != {most}}
+    told = f"Medians are of {most} runs, in turns" + ("" if fewer else ".")
+    if not fewer:
+        return told
+    rows = [(f"`{case}`", ", ".join(f"{who} {count}" for who, count in each.items())) for case, each in fewer.items()]
+    return (
+        f"{told}, in {len(every) - len(fewer)} of {len(every)} cases, and of fewer in these:\n\n{table(rows, ['case', 'runs'])}"
+    )
 
 
 def dot_speeds() -> dict[str, list[float]]:
@@ -99,7 +119,8 @@ def hugging_face() -> str:
         (told, seconds(times["sdpa"]), seconds(times["overt"]), f"{times['sdpa'] / times['overt']:.2f}")
         for told, times in result("hugging-face")["seconds"].items()
     ]
-    return table(rows, ["Hugging Face models", "`sdpa`", "`overt`", "times as fast"], "lrrr")
+    found = table(rows, ["Hugging Face models", "`sdpa`", "`overt`", "times as fast"], "lrrr")
+    return f"{found}\n\nMedians; {told_runs(result('hugging-face')['runs'])}."
 
 
 def additive(*, bounds: bool = True) -> str:

@@ -1,19 +1,25 @@
 """Training: the ladder on Multi30k, hidden states with their context, and speed beside other libraries."""
 
+from statistics import mean
 from typing import Any
 
+import pictures
 from pictures import result, table
 
+from shown import runs
+
 LETTERS = {"one context vector": "(a)", "additive attention": "(b)", "and self-attention [h, c]": "(c)", "Transformer": "(d)"}
+_SCORES = {"perplexity": 2, "validation": 1, "bleu": 2}  # digits
 
 
 def ladder() -> str:
     """What each translator came to."""
-    runs = {f"{LETTERS[name]} {name}": run for name, run in result("ladder")["single"].items()}
-    runs["(b) trained as (a) and (c)"] = result("ladder")["alike"]["additive attention"]
+    runs = {f"{LETTERS[name]} {name}": run for name, run in pictures.ladder("single").items()}
+    runs["(b) trained as (a) and (c)"] = pictures.ladder("alike")["additive attention"]
     rows = [
         (
             name,
+            f"{run['seed']} of {len(seeds(run['recipe']))}",
             f"{run['bleu']:.2f}",
             f"{run['chrf']:.2f}",
             f"{run['validation']:.1f}",
@@ -24,13 +30,64 @@ def ladder() -> str:
         )
         for name, run in runs.items()
     ]
-    heads = ["", "BLEU, test", "chrF", "BLEU, validation", "parameters, 10⁶", "updates", "target tokens, 10⁶", "minutes"]
-    return table(rows, heads, "l" + "r" * 7)
+    heads = [
+        "",
+        "seed, of runs",
+        "BLEU, test",
+        "chrF",
+        "BLEU, validation",
+        "parameters, 10⁶",
+        "updates",
+        "target tokens, 10⁶",
+        "minutes",
+    ]
+    return table(rows, heads, "l" + "r" * 8)
+
+
+def seeds(recipe: str) -> list[dict[str, Any]]:
+    """Every run of a recipe, by its seed."""
+    return sorted((run for run in result("ladder")["runs"] if run["recipe"] == recipe), key=lambda run: run["seed"])
+
+
+def spread() -> str:
+    """What every seed of (b) and of (d) came to, and how far apart they are."""
+    rows = []
+    for model in ("additive attention", "Transformer"):
+        shown = pictures.ladder("single")[model]
+        runs = seeds(shown["recipe"])
+        scores = [run["bleu"] for run in runs]
+        apart = f"{mean(scores):.2f}; {max(scores) - min(scores):.2f}" if len(scores) > 1 else "one run tells no spread"
+        cells = (
+            ", ".join(str(run["seed"]) for run in runs),
+            ", ".join(f"{run['validation']:.1f}" for run in runs),
+            ", ".join(f"{score:.2f}" for score in scores),
+            apart,
+        )
+        rows.append((f"{LETTERS[model]} `{shown['recipe']}`", *cells))
+    return table(rows, ["", "seeds", "BLEU, validation", "BLEU, test", "mean on the test; largest less smallest"])
+
+
+def tried() -> str:
+    """What was tried on the way, and the recipes that came of it."""
+    runs, rows = result("ladder")["runs"], []
+    kept = {"multi30k-gru-attention-previous": "asked by s_{t−1}, the last row of the first table"}
+    kept |= {"multi30k-gru-attention": "asked by s_t, which has read c_{t−1}"}
+    kept |= {"multi30k-transformer-tiny": "norms behind the sublayers, as published"}
+    for model in ("additive attention", "Transformer"):
+        for run in sorted(runs, key=lambda run: run["part"] == "single"):
+            told = run.get("tried") or kept.get(run["recipe"])
+            if run["model"] == model and told:
+                cells = (run["seed"], f"{run['tokens_per_batch']:,}", run["learning_rate"], run["dropout"])
+                cells += (run.get("stopped") or f"{run['updates']:,}",)
+                scores = (f"{run[name]:.{digits}f}" if run[name] is not None else "" for name, digits in _SCORES.items())
+                rows.append((f"{LETTERS[model]} {told}", *cells, *scores))
+    heads = ["", "seed", "target tokens a batch", "learning rate", "dropout", "updates"]
+    return table(rows, [*heads, "perplexity, validation", "BLEU, validation", "BLEU, test"], "l" + "r" * 8)
 
 
 def by_length(part: str) -> str:
     """BLEU by the words of the source, of single captions or of joined ones."""
-    runs = result("ladder")[part]
+    runs = pictures.ladder(part)
     lengths = [f"{shortest}–{longest}" for shortest, longest, *_ in next(iter(runs.values()))["by_length"]]
     rows = [(f"BLEU of {LETTERS[name]}", *(f"{row[-1]:.1f}" for row in run["by_length"])) for name, run in runs.items()]
     return table(rows, ["words of the source", *lengths], "l" + "r" * len(lengths))
@@ -38,8 +95,8 @@ def by_length(part: str) -> str:
 
 def bottleneck() -> str:
     """How far one vector is behind additive attention that was trained alike, on single captions, short ones and long ones."""
-    one = result("ladder")["single"]["one context vector"]["by_length"]
-    other = result("ladder")["alike"]["additive attention"]["by_length"]
+    one = pictures.ladder("single")["one context vector"]["by_length"]
+    other = pictures.ladder("alike")["additive attention"]["by_length"]
     lost = [(longest, more - less) for (_, longest, _, less), (*_, more) in zip(one, other, strict=True)]
     middle = lost[len(lost) // 2][0]
     short, long = ([by for longest, by in lost if (longest <= middle) is which] for which in (True, False))
@@ -51,8 +108,8 @@ def bottleneck() -> str:
 
 def level(told: str) -> str:
     """What self-attention in the encoder adds to additive attention that was trained alike."""
-    alike = result("ladder")["alike"]["additive attention"]["bleu"]
-    context = result("ladder")["single"]["and self-attention [h, c]"]["bleu"]
+    alike = pictures.ladder("alike")["additive attention"]["bleu"]
+    context = pictures.ladder("single")["and self-attention [h, c]"]["bleu"]
     return (
         f"States of the encoder that attend to each other as well, {told}, come to {context:.2f}, and plain attention that was "
         f"trained like them, in larger batches and asked by the previous state, to {alike:.2f}: with one seed, no difference that counts."
@@ -61,7 +118,7 @@ def level(told: str) -> str:
 
 def falls() -> str:
     """How BLEU falls from the shortest to the longest eighth of the joined captions."""
-    runs = result("ladder")["joined"]
+    runs = pictures.ladder("joined")
     named = {("the Transformer" if name == "Transformer" else name): run for name, run in runs.items()}
     ends = {name: (run["by_length"][0][-1], run["by_length"][-1][-1]) for name, run in named.items()}
     told = [f"from {first:.1f} to {last:.1f} with {name}" for name, (first, last) in ends.items()]
@@ -94,7 +151,8 @@ def beside(part: str, unit: str, first: str) -> str:
     """How much each does a second, and times the first."""
     found: dict[str, Any] = result("translation")["a_second"][part]
     rows = [(name, f"{rate:,.0f}", f"{rate / found[first]:.2f}") for name, rate in found.items()]
-    return table(rows, [part, unit, f"× {first}"], "lrr")
+    count = result("translation")["runs"]
+    return f"{table(rows, [part, unit, f'× {first}'], 'lrr')}\n\n({runs(count and count[part])})"
 
 
 def caches() -> str:

@@ -2,7 +2,7 @@
 
 from pictures import result, table
 
-from shown import interval, seconds
+from shown import interval, runs, seconds
 
 LAYERS = range(6)
 
@@ -67,7 +67,7 @@ def at_length() -> str:
                 times = [f" ({each[kind] / plain[kind]:.2f} times)" if each is not plain else "" for kind in ("wall", "peak")]
                 taken, memory = f"{seconds(each['wall'])}{times[0]}", f"{each['peak'] / 1e9:.2f} GB{times[1]}"
                 rows.append((told[contender].format(length=int(length)), taken, memory))
-    return table(rows, ["", "time", "memory"])
+    return f"{table(rows, ['', 'time', 'memory'])}\n\n({runs(result('recording-layer')['runs'])})"
 
 
 def baselines() -> str:

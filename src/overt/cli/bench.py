@@ -23,6 +23,7 @@ from overt.measuring.ceilings import Ceilings
 from overt.measuring.gpu_bounds import GpuBound
 from overt.measuring.gpu_ceilings import GpuCeilings
 from overt.measuring.machine import machine
+from overt.measuring.provenance import provenance
 from overt.measuring.side_by_side import Options, Result, measure
 from overt.measuring.turns import use_threads
 from overt.measuring.written import lines
@@ -36,8 +37,8 @@ def bench(
         list[str] | None, typer.Option(help="A case, or how the names of several begin; may be given again. (default: all)")
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the cases and end.")] = False,
-    runs: Annotated[int, typer.Option(help="Runs of each contender, at most.", min=1)] = 21,
-    seconds: Annotated[float, typer.Option(help="Time for the runs of one case, shared evenly.", min=0.001)] = 60.0,
+    runs: Annotated[int, typer.Option(help="Runs of each contender, at most; all have as many.", min=1)] = 21,
+    seconds: Annotated[float, typer.Option(help="Time for the runs of one case.", min=0.001)] = 60.0,
     threads: Annotated[int | None, typer.Option(help="Threads for everybody. (default: torch's)", min=1)] = None,
     dtype: Annotated[
         str | None,
@@ -223,7 +224,7 @@ def _told_of_gpu(ink: Ink, limit: GpuBound, ours: tuple[str, float] | None) -> I
 def _numbers(options: Options, limits: Ceilings | GpuCeilings, found: list[tuple[Result, Bound | GpuBound | None]]) -> str:
     """Everything as JSON: seconds, bytes, operations a second."""
     told = {
-        "machine": machine() | {"threads": options.threads} | (gpu.facts() if isinstance(limits, GpuCeilings) else {}),
+        **provenance(threads=options.threads, **(gpu.facts() if isinstance(limits, GpuCeilings) else {})),
         "device": str(options.device),
         "dtype": ", ".join(dict.fromkeys(_named(options.dtype_of(result.case)) for result, _ in found)),
         "ceilings": asdict(limits),

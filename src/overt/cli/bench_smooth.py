@@ -16,7 +16,7 @@ from overt.cli.report import report
 from overt.errors import InputError
 from overt.files import separate, whole
 from overt.lens.letters import Ink, Piece
-from overt.measuring.machine import machine
+from overt.measuring.provenance import provenance
 from overt.measuring.smoothing import accuracy, heads, peers, real, speed
 from overt.measuring.smoothing.accuracy import CASES, Accuracy, Case, geometric_mean
 from overt.measuring.smoothing.peers import OURS, Smoother, smoother
@@ -215,7 +215,7 @@ def _everybody(ink: Ink, found: Accuracy) -> Iterable[Text]:
 
 def _speed(ink: Ink, how: str, found: dict[str, Speed]) -> Iterable[Text]:
     """Seconds by length."""
-    yield from ink.prose(f"Seconds, the least of some runs: {how}", "bold", "")
+    yield from ink.prose(f"Seconds, the least of {speed.RUNS} runs: {how}", "bold", "")
     rows = [_heads(ink, "", *(f"{size:,} points" for size in speed.SIZES))]
     for name, one in found.items():
         rows.append(
@@ -252,7 +252,8 @@ def _numbers(results: _Results) -> str:
     """Everything as JSON: each score, seconds by length, errors on real series."""
     found = results.accuracy
     versions = {package: version for each in peers.PEERS for package, version in each.versions.items()}
-    told: dict[str, Any] = {"machine": machine() | versions}
+    told: dict[str, Any] = provenance(**versions)
+    told["runs"] = speed.RUNS
     told["speed"] = {name: asdict(one) for name, one in results.speed.items()}
     told["heads"] = {name: asdict(one) for name, one in results.heads.items()}
     if found:

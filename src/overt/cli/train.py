@@ -97,26 +97,25 @@ def _results(path: Path, recipe: Any, task: Any, model: Any, result: Any) -> dic
     import torch
 
     from overt.learn.processes import Processes
-    from overt.measuring.machine import machine
     from overt.measuring.provenance import provenance
 
     processes, corpus = Processes(), task.corpus
-    facts = machine()
+    head = provenance()
     on_gpu = processes.device.type == "cuda"
     return {
         "recipe": path.name,
         "recipe_text": path.read_text(encoding="utf-8"),
         "command": shlex.join(["overt", "train", path.name if path.is_absolute() else str(path)]),
-        **provenance(),
+        **head,
         "seed": recipe.training.seed,
         "updates": result.standing.update,
         "tokens": result.standing.tokens,
         "seconds": round(result.standing.seconds, 1),
         "stopped_early": result.stopped_early,
-        "hardware": torch.cuda.get_device_name() if on_gpu else facts["processor"],
+        "hardware": torch.cuda.get_device_name() if on_gpu else head["machine"]["processor"],
         "processes": processes.count,
         "threads": torch.get_num_threads(),
-        "software": {name: facts[name] for name in ("python", "overt", "torch")},
+        "software": {name: head["machine"][name] for name in ("python", "overt", "torch")},
         "parameters": sum(each.numel() for each in model.parameters()),
         "examples": {split: len(getattr(corpus, split)) for split in ("train", "valid", "test")},
         "data": asdict(recipe.data),

@@ -1,17 +1,19 @@
-"""Which code measured, and when: a number without them cannot be measured a second time."""
+"""Which code measured, when and on what: a number without them cannot be measured a second time."""
 
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import overt
+from overt.measuring.machine import machine
 
 _PACKAGE = Path(overt.__file__).resolve().parent
 
 
-def provenance() -> dict[str, str | None]:
-    """The commit that runs and today's date in UTC, for the head of a file of results."""
-    return {"commit": commit(), "date": datetime.now(UTC).date().isoformat()}
+def provenance(**facts: Any) -> dict[str, Any]:
+    """The head of every file of results: the commit that runs, the date in UTC, and the machine with more facts of it."""
+    return {"commit": commit(), "date": datetime.now(UTC).date().isoformat(), "machine": machine() | facts}
 
 
 def commit(package: Path = _PACKAGE) -> str | None:

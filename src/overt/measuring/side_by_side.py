@@ -35,7 +35,7 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Options:
-    """How every case is measured: at most so many runs of each contender, in about so many seconds a case.
+    """How every case is measured: at most so many runs, as many of each contender, in about so many seconds a case.
 
     `dtype` is that of cases without one of their own.
     """

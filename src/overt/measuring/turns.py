@@ -11,7 +11,7 @@ import torch
 
 from overt.measuring import gpu
 
-_FEWEST = 3  # runs, unless one takes all the time that there is
+_FEWEST = 3  # rounds, unless one takes all the time that there is
 _PAUSE = 0.01  # seconds in which the threads of the last run stop spinning
 _SHORT = 0.01  # seconds: what takes less is run so often in one go
 
@@ -42,18 +42,19 @@ class Times:
 
 
 def in_turns(runs: dict[str, Callable[[], object]], count: int, seconds: float, kind: str = "cpu") -> dict[str, Times]:
-    """Time `count` runs of each, one of each in a round, every other round the other way about.
+    """Time at most `count` runs of each, one of each in a round, every other round the other way about.
 
-    The time of a case is shared evenly: who has used up his part after three runs sits the other rounds out, and who uses it
-    up in one has only that one.
+    All have as many runs: after the round in which the time of the case is used up none begins, except that there are three
+    rounds, unless one takes all the time.
     """
     taken: dict[str, list[float]] = {name: [] for name in runs}
-    share, timed = seconds / max(len(runs), 1), _timed if kind == "cpu" else gpu.timed
+    timed = _timed if kind == "cpu" else gpu.timed
     for number in range(count):
+        used = sum(map(sum, taken.values()))
+        if used >= seconds and (number >= _FEWEST or used >= number * seconds):
+            break
         for name in list(runs) if number % 2 == 0 else reversed(runs):
-            used, done = sum(taken[name]), len(taken[name])
-            if used < share or (0 < done < _FEWEST and used < done * share):
-                taken[name].append(timed(runs[name]))
+            taken[name].append(timed(runs[name]))
     return {name: Times(tuple(found)) for name, found in taken.items()}
 
 
