@@ -69,6 +69,47 @@ def test_heads_that_do_not_divide_are_refused():
     assert text.startswith("the number of query heads is a multiple of the number of key and value heads (dimension -3)")
 
 
+def heads(count, length=5):
+    return torch.randn(2, count, length, 8)
+
+
+ENTRANCES = {
+    "attend": overt.attend,
+    "steps": overt.steps,
+    "plan": overt.plan,
+    "summarize": lambda query, key, value: overt.summarize(query, key, value=value),
+    "blocked": lambda *inputs: overt.attend(*inputs, normalizer=overt.Sigmoid()),
+    "additive": lambda *inputs: overt.attend(*inputs, score=overt.Additive(torch.ones(8))),
+    "half": lambda *inputs: overt.attend(*(tensor.half() for tensor in inputs)),
+    "meta": lambda *inputs: overt.attend(*(tensor.to("meta") for tensor in inputs)),
+    "compiled": lambda *inputs: torch.compile(overt.attend, backend="eager")(*inputs),
+    "vmap": lambda *inputs: torch.vmap(overt.attend)(*(tensor[None] for tensor in inputs)),
+}
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+@pytest.mark.parametrize(("query", "key", "value"), [(8, 4, 8), (8, 8, 4), (8, 4, 2), (1, 4, 8)])
+def test_keys_and_values_of_different_numbers_of_heads_are_refused(entrance, query, key, value):
+    with pytest.raises(Exception) as caught:  # torch.compile wraps what is raised while it traces
+        ENTRANCES[entrance](heads(query), heads(key), heads(value))
+    assert "key and value have the same number of heads (dimension -3), or one of them a single head, shared by all" in str(
+        caught.value
+    )
+    assert f"key (2, {key}, 5, 8), value (2, {value}, 5, 8). To mend it, pass one value head for each key head" in str(
+        caught.value
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "key", "value"), [(8, 1, 8), (8, 8, 1), (8, 1, 4), (8, 4, 1), (8, 1, 1), (1, 4, 4), (8, 2, 2)]
+)
+def test_a_single_head_is_shared_by_all(query, key, value):
+    query, key, value = heads(query), heads(key), heads(value)
+    whole = max(query.shape[1], key.shape[1], value.shape[1])
+    repeated = [tensor.repeat_interleave(whole // tensor.shape[1], dim=1) for tensor in (query, key, value)]
+    torch.testing.assert_close(overt.attend(query, key, value), overt.attend(*repeated))
+
+
 def test_a_float_mask_points_to_bias():
     text = message(KindError, X, X, X, mask=torch.zeros(5, 5))
     assert (

@@ -76,8 +76,9 @@ def same_features(query: Tensor, key: Tensor, who: str) -> None:
 def broadcast_leading(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
     """The leading dimensions (..., without length and features) that the call runs over, query heads included.
 
-    They are equal or 1. Only dimension -3 of inputs with four or more dimensions may have fewer key and value heads than
-    query heads, if the number divides: grouped-query attention.
+    They are equal or 1, which is shared by all. Only dimension -3 of inputs with four or more dimensions may have fewer key and
+    value heads than query heads, if the number divides: grouped-query attention. Key and value then have the same number, since
+    one key head belongs to one value head; torch's documentation asks for the same, and its kernels do not check it.
     """
     if query.shape[:-2] == key.shape[:-2] == value.shape[:-2]:
         return tuple(query.shape[:-2])
@@ -87,6 +88,12 @@ def broadcast_leading(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, .
         q, k, v = (tensor.shape[position] if tensor.ndim >= -position else 1 for tensor in (query, key, value))
         heads = grouped and position == -3
         size = q if q != 1 else max(k, v) if 0 not in (k, v) else 0
+        if heads and k != v and 1 not in (k, v):
+            raise InputError(
+                "key and value have the same number of heads (dimension -3), or one of them a single head, shared by all",
+                got=shapes(query=query, key=key, value=value),
+                cure="pass one value head for each key head",
+            )
         for other in (k, v):
             # Compared one by one: `in` does not see that two symbolic sizes are equal under torch.compile.
             if other != 1 and other != size and not (heads and other != 0 and size % other == 0):

@@ -33,8 +33,8 @@ def attend(
 
     Vaswani et al. 2017, section 3.2, with any score f (`overt.scores`; None: the scaled dot product), mask (`overt.masks` or a bool
     tensor; True: may attend), bias (`overt.biases` or a tensor) and normalizer (`overt.normalizers`; None: softmax). Heads are a
-    batch dimension; fewer key and value heads than query heads, at dimension −3, is grouped-query attention. `dropout` zeroes
-    weights with this probability and scales the rest. A query that may attend to nothing gets zeros.
+    batch dimension; fewer heads of key and value, as many of both, than of query, at dimension −3, is grouped-query attention.
+    `dropout` zeroes weights with this probability and scales the rest. A query that may attend to nothing gets zeros.
 
     Shapes: query (..., Q, D), key (..., K, D), value (..., K, E) → (..., Q, E). Memory is linear in the inputs on every path.
     Raises InputError for shapes that do not fit, KindError for wrong dtypes, devices and types.

@@ -207,10 +207,12 @@ class _Bands:
 def _pooled(weights: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
     """Sum and maximum of each row's weights (..., rows, K) in each cell of keys: (..., rows, C) both."""
     widths = edges.diff()
-    if len(widths) and bool((widths == widths[0]).all()):
+    if not len(widths):
+        return weights, weights  # no keys, so no cells of keys
+    if bool((widths == widths[0]).all()):
         cells = weights.unflatten(-1, (len(widths), -1))  # (..., rows, C, K / C)
         return cells.sum(-1), cells.amax(-1)
-    offsets = torch.arange(int(widths.max()) if len(widths) else 0, device=edges.device)
+    offsets = torch.arange(int(widths.max()), device=edges.device)
     inside = offsets < widths[:, None]  # (C, widest)
     cells = weights[..., torch.where(inside, edges[:-1, None] + offsets, edges[:-1, None])]  # (..., rows, C, widest)
     return torch.where(inside, cells, 0).sum(-1), cells.amax(-1)

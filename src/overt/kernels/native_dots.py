@@ -75,7 +75,9 @@ def _other_gaussian(call: Call) -> str | None:
         return "the bandwidth differs between queries or keys, or heads are grouped"
     if not call.inspectable:
         return "a Gaussian score is a dot product where queries and keys are near each other, and values are not inspected here"
-    if not call.finite or 0 in (call.queries, call.keys):
+    if not (call.query.numel() and call.key.numel()):
+        return "without queries, keys or features there are no distances to measure"
+    if not call.finite:
         return "a Gaussian score of numbers that are not finite is no dot product"
     with torch.no_grad():
         around = _around(call.query.to(call.dtype), call.key.to(call.dtype), bandwidth)

@@ -4,7 +4,9 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+
+_LEAST_BAR = 8  # columns under which a bar says nothing
 
 
 class Shown:
@@ -19,11 +21,11 @@ class Shown:
 
     def __init__(self, console: Console | None, updates: int, done: int):
         self._console = console
-        loss, speed = TextColumn("loss {task.fields[loss]:.3f}"), TextColumn("{task.fields[speed]:,.0f} tokens/s")
-        columns = (TextColumn("update"), BarColumn(), MofNCompleteColumn(), loss, speed, TimeRemainingColumn())
         hidden = console is None or not console.is_terminal
+        columns = _columns(80 if console is None else console.width, updates)
         self._bar = Progress(*columns, console=console, disable=hidden, transient=True)
-        self._task = self._bar.add_task("", total=updates, completed=done, loss=float("nan"), speed=0.0)
+        # Before the first update there is no loss and no speed to tell.
+        self._task = self._bar.add_task("", total=updates, completed=done, loss="", speed="")
 
     def __enter__(self) -> "Shown":
         self._bar.start()
@@ -34,7 +36,7 @@ class Shown:
 
     def updated(self, update: int, loss: float, speed: float) -> None:
         """Move the bar."""
-        self._bar.update(self._task, completed=update, loss=loss, speed=speed)
+        self._bar.update(self._task, completed=update, loss=f"loss {loss:.3f}", speed=f"{speed:,.0f} tokens/s")
 
     def evaluated(self, update: int, measures: dict[str, Any], best: bool) -> None:
         """Print one line, which stays."""
@@ -48,6 +50,27 @@ class Shown:
     def _say(self, sentence: str) -> None:
         if self._console is not None:
             self._console.print(sentence, highlight=False)
+
+
+def _columns(width: int, updates: int) -> list[ProgressColumn]:
+    """What a terminal of this width has room for, the most telling first: a line that is too wide would have its numbers cut."""
+    count = 2 * len(str(updates)) + 1
+    parts: list[tuple[int, ProgressColumn]] = [  # in the order of the line, with the columns that each needs at most
+        (6, TextColumn("update")),
+        (count, MofNCompleteColumn()),
+        (15, TextColumn("{task.fields[loss]}")),
+        (19, TextColumn("{task.fields[speed]}")),
+        (8, TimeRemainingColumn()),
+    ]
+    room, kept = width, set[int]()
+    for place in (1, 2, 0, 3, 4):
+        if parts[place][0] < room:
+            kept.add(place)
+            room -= parts[place][0] + 1
+    shown = [column for place, (_, column) in enumerate(parts) if place in kept]
+    if room >= _LEAST_BAR:
+        shown.insert(1 if 0 in kept else 0, BarColumn(bar_width=min(room - 1, 40)))
+    return shown
 
 
 def _words(measures: dict[str, Any]) -> str:
