@@ -1,28 +1,31 @@
-"""Where attention is caught: torch's fused function, its `nn.MultiheadAttention`, and attention that a model writes out.
+"""Where attention is caught: torch's fused function, its multi-head layers, and attention that a model writes out.
 
 A `TorchFunctionMode` sees every torch function that the model calls and passes each one on unchanged; so outputs are the
-model's own to the bit. What it catches it hands to a sink, `keep(call, output, source, score_dtype, notes)`.
+model's own to the bit. Before a function the catcher decides what to look at, behind it it looks; the function itself runs between
+the two, out of reach of both. What is caught goes to the sinks.
 """
 
 import sys
-import threading
-import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
+from overt import mechanism
 from overt.errors import OvertError
 from overt.kernels.call import Call
-from overt.lens.hugging_face import Entry, watching_registry
+from overt.lens.barrier import beside, unseen
+from overt.lens.fast_path import FastPath
+from overt.lens.hugging_face import Entry, registry_patches
+from overt.lens.multi_head import SEEN_INSIDE, ByHand, overridden
 from overt.lens.ranges import MasksSeen
 from overt.lens.recordable import unreadable
+from overt.lens.watching import Watching, at_work
 from overt.lens.written_out import KEPT, Mixed, WrittenOut, arguments, plain
 from overt.masks import Causal
 from overt.scores import Dot
@@ -33,90 +36,185 @@ LOOKED_FOR = (
     "torch.nn.functional.scaled_dot_product_attention, torch.nn.MultiheadAttention, overt.attend, transformers' registry of "
     "attention functions, and softmax followed by a matrix product"
 )
+COMPILED = (
+    "code that torch compiled ran in it, where attention cannot be seen. To see it, run the model inside "
+    'torch.compiler.set_stance("force_eager")'
+)
 _HEADS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead", "heads")
+_OWN = ("overt.kernels", "overt.mechanism", "overt.normalizers")
 
 
-class Sink(NamedTuple):
-    """What the catcher calls: `keep` for a call that it caught, `miss` for attention that it could not, `module` for where it is.
+class Sink(Protocol):
+    """What the catcher tells. One that `writes` may write into the output that it is handed, with which the model then goes on."""
 
-    `writes` says that `keep` may write into the output, with which the model then goes on.
-    """
+    writes: bool
 
-    keep: Callable[[Call, Tensor, str, torch.dtype, tuple[str, ...]], None]
-    miss: Callable[[str], None]
-    module: Callable[[], nn.Module | None] = lambda: None
-    writes: bool = False
+    @property
+    def inside(self) -> bool:
+        """Whether a module of its model runs."""
+        ...
+
+    @property
+    def module(self) -> nn.Module | None:
+        """The innermost one."""
+        ...
+
+    def entered(self, module: nn.Module) -> None:
+        """A module of any model begins."""
+        ...
+
+    def left(self, module: nn.Module) -> None:
+        """It ended."""
+        ...
+
+    def keep(
+        self,
+        call: Call,
+        output: Tensor,
+        source: str,
+        score_dtype: torch.dtype,
+        notes: tuple[str, ...],
+        weight: Tensor | None = None,
+    ) -> None:
+        """A call was caught; `weight` is a parameter of the module that made it, where that is not the innermost one that runs."""
+        ...
+
+    def miss(self, reason: str) -> None:
+        """Attention happened that could not be caught."""
+        ...
+
+    def failed(self, error: Exception) -> None:
+        """Something of overt's own went wrong beside the model."""
+        ...
 
 
-class Catcher(TorchFunctionMode):
+class Watch(NamedTuple):
+    """How a function of the model is watched: what runs in its place, the same to the bit, and what looks at its output."""
+
+    run: Callable[..., Any]
+    look: Callable[[Any], None]
+
+
+class Catcher(Watching):
     """Sees the torch functions that a model calls, and keeps those that are attention."""
 
     def __init__(self):
-        super().__init__()
+        super().__init__(registry_patches())
         self.sinks: list[Sink] = []
-        self.inside: _ByHand | None = None
-        self.entries: list[Entry] = []
+        self.inside: ByHand | None = None
+        self.entries: list[tuple[Entry, int]] = []
         self.caught = 0
-        self.masks, self.written = MasksSeen(), WrittenOut()
+        self.masks, self.written, self.fast = MasksSeen(), WrittenOut(), FastPath()
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """Run the function as it is, and keep it where it is attention."""
         kwargs = kwargs or {}
-        if func is functional.multi_head_attention_forward:
-            return self._multi_head(args, kwargs)
-        name = getattr(func, "__name__", "")
-        if _overt_itself():
-            return func(*args, **kwargs)
-        if self.inside is None and func is not functional.scaled_dot_product_attention:
-            return self._follow(func, name, args, kwargs)
-        output = func(*args, **kwargs)
-        if func is functional.scaled_dot_product_attention:
-            self._fused(_fused_arguments(*args, **kwargs), output)
-        elif self.inside is not None and self.inside.see(name, args, output):
-            self._by_hand(self.inside)
+        watch = self._beside(self._watch, func, args, kwargs, sys._getframe(1).f_globals)
+        output = (func if watch is None else watch.run)(*args, **kwargs)
+        if watch is not None:
+            self._beside(watch.look, output)
         return output
 
-    @contextmanager
-    def entered(self, entry: Entry) -> Iterator[None]:
-        """A function of transformers' registry runs."""
-        self.entries.append(entry)
-        before = self.caught
-        try:
-            yield
-        finally:
-            self.entries.pop()
-        if self.caught == before:
+    def observe(self, call: Call, output: Tensor) -> None:
+        """Keep a call of `overt.attend`."""
+        self._beside(self._keep, call, output, OVERT, call.dtype)
+
+    def entered(self, module: nn.Module) -> None:
+        """Tell the sinks."""
+        for sink in self.sinks:
+            beside(sink.failed, sink.entered, module)
+
+    def left(self, module: nn.Module) -> None:
+        """Tell the sinks."""
+        for sink in self.sinks:
+            beside(sink.failed, sink.left, module)
+
+    def stepped_aside(self) -> None:
+        """Compiled code is not seen; a function of transformers' registry says so itself."""
+        if not self.entries:
+            self._miss(COMPILED)
+
+    def failed(self, error: Exception) -> None:
+        """Tell the sinks whose models run; where one of them writes, a head may be left in, so the error is the caller's."""
+        if self._written_over:
+            raise error
+        for sink in self.sinks:
+            with suppress(Exception):
+                if sink.inside:
+                    sink.failed(error)
+
+    def enter(self, name: str, args: tuple, kwargs: dict[str, Any]) -> Entry | None:
+        """A function of transformers' registry begins; None where it is not given query, key and value."""
+        entry = Entry.of(name, args, kwargs)
+        if entry is not None:
+            self.entries.append((entry, self.caught))
+        return entry
+
+    def leave(self, entry: Entry, done: bool) -> None:
+        """It ended, `done` or with an error."""
+        *_, (index, before) = ((index, caught) for index, (each, caught) in enumerate(self.entries) if each is entry)
+        del self.entries[index:]
+        if done and self.caught == before:
             self._miss(
                 f"the function \"{entry.name}\" of transformers' registry attends where torch's functions cannot be seen; "
                 'load the model with attn_implementation="sdpa" or "eager"'
             )
 
+    def _beside(self, work: Callable[..., Any], *args: Any) -> Any:
+        return beside(self.failed, _unseen, work, *args)
+
     @property
     def _written_over(self) -> bool:
         return any(sink.writes for sink in self.sinks)
 
-    def _keep(self, call: Call, output: Tensor, source: str, score_dtype: torch.dtype, notes: tuple[str, ...] = ()) -> None:
+    def _keep(
+        self,
+        call: Call,
+        output: Tensor,
+        source: str,
+        score_dtype: torch.dtype,
+        notes: tuple[str, ...] = (),
+        weight: Tensor | None = None,
+    ) -> None:
         self.caught += 1
         for sink in self.sinks:
-            sink.keep(call, output, source, score_dtype, notes)
+            beside(sink.failed, sink.keep, call, output, source, score_dtype, notes, weight)
 
     def _miss(self, reason: str) -> None:
         self.caught += 1
         for sink in self.sinks:
-            sink.miss(reason)
+            beside(sink.failed, sink.miss, reason)
 
-    def _follow(self, func: Any, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """Run a function, and keep the attention that it completes, if it does."""
+    def _watch(self, func: Any, args: tuple, kwargs: dict[str, Any], caller: dict[str, Any]) -> Watch | None:
+        """How to watch a function, if it can have to do with attention."""
+        if not any(sink.inside for sink in self.sinks):
+            return None
+        if func is functional.multi_head_attention_forward:
+            return self._multi_head(args, kwargs)
+        if caller.get("__name__", "").startswith(_OWN):  # a call of overt's own kernels is observed as a whole
+            return None
+        if func is functional.scaled_dot_product_attention:
+            return Watch(func, lambda output: self._fused(_fused_arguments(*args, **kwargs), output))
+        if func in self.fast.functions:
+            return Watch(func, partial(self._fast, func, args, kwargs))
+        name = getattr(func, "__name__", "")
+        if self.inside is not None:
+            return Watch(func, partial(self._by_hand, self.inside, name, args))
+        return self._follow(func, name, args, kwargs)
+
+    def _follow(self, func: Any, name: str, args: tuple, kwargs: dict[str, Any]) -> Watch | None:
+        """Follow a function, to keep the attention that it completes, if it does."""
         if not self.written.relevant(name):
-            return func(*args, **kwargs)
+            return None
         given = arguments(name, args, kwargs)
         reasons = [reason for each in given if isinstance(each, Tensor) and (reason := unreadable(each)) is not None]
         if reasons:
             if plain(name) == "softmax":
                 self._miss(reasons[0])
-            return func(*args, **kwargs)
-        before = self.written.before(name, given)
-        output = func(*args, **kwargs)
+            return None
+        return Watch(func, partial(self._followed, func, name, given, self.written.before(name, given)))
+
+    def _followed(self, func: Any, name: str, given: list[Any], before: Tensor | None, output: Any) -> None:
         found = self.written.see(name, func, given, before, output, self._head_count)
         if isinstance(found, str):
             self._miss(found)
@@ -124,10 +222,9 @@ class Catcher(TorchFunctionMode):
             self._miss("its output is laid out anew behind the product, so that it cannot be written over")
         elif found is not None:
             self._written(found)
-        return output
 
     def _written(self, mixed: Mixed) -> None:
-        entry = self.entries[-1] if self.entries else None
+        entry = self._entry
         call = None if entry is None else entry.written(mixed, self.masks)
         notes: tuple[str, ...] = ()
         if call is None:
@@ -141,9 +238,13 @@ class Catcher(TorchFunctionMode):
         source = WRITTEN if entry is None else entry.source
         return self._keep(replace(call, dropout=mixed.dropout), mixed.output, source, mixed.value.dtype, notes)
 
+    @property
+    def _entry(self) -> Entry | None:
+        return self.entries[-1][0] if self.entries else None
+
     def _head_count(self) -> int | None:
         """How many heads the module that runs says it has."""
-        modules = [module for sink in self.sinks if (module := sink.module()) is not None]
+        modules = [module for sink in self.sinks if (module := sink.module) is not None]
         counts = [getattr(module, name, None) for module in modules[:1] for name in _HEADS]
         return next((count for count in counts if isinstance(count, int) and count > 1), None)
 
@@ -151,7 +252,7 @@ class Catcher(TorchFunctionMode):
         if (reason := unreadable(given["query"])) is not None:
             self._miss(reason)
             return
-        entry, own = self.entries[-1] if self.entries else None, output
+        entry, own = self._entry, output
         apart = None
         if entry is not None:
             given, output = entry.fused(given, output)
@@ -171,19 +272,45 @@ class Catcher(TorchFunctionMode):
         if self._written_over and output is not own:
             own.copy_(output.reshape(own.shape))  # laid out by head for the sinks, it may be a copy
 
-    def _multi_head(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """Run torch's multi-head attention so that the functions inside it are seen too."""
-        heads = kwargs["num_heads"] if "num_heads" in kwargs else args[4]
-        outer, self.inside = self.inside, _ByHand(heads, _dropout(args, kwargs))
-        try:
-            with self:
-                return _SEEN_INSIDE(*args, **kwargs)
-        finally:
-            self.inside = outer
+    def _fast(self, func: Any, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
+        """Keep what a kernel of torch's fast path computed as a whole."""
+        found = self.fast.see(func, args, kwargs, output)
+        if found is None:
+            return
+        if self._written_over:
+            self._miss("torch's fast path ran the whole layer as one kernel, so that its attention cannot be written over")
+        elif not found.agrees:
+            self._miss(
+                "torch's fast path ran the whole layer as one kernel, and what is computed beside it comes to another output: "
+                f"{found.apart:.0e} of its largest number apart"
+            )
+        else:
+            call = self._checked(found.query, found.key, found.value, mask=found.mask, bias=found.bias)
+            if call is not None:
+                self._keep(call, found.output, MULTI_HEAD, found.query.dtype, (found.note,), found.weight)
 
-    def _by_hand(self, inside: "_ByHand") -> None:
+    def _multi_head(self, args: tuple, kwargs: dict[str, Any]) -> Watch | None:
+        """Watch torch's multi-head attention so that the functions inside it are seen too."""
+        if self.inside is not None:
+            return None
+        if (other := overridden(args, kwargs)) is not None:
+            self._miss(f"torch hands its multi-head attention over to {other} as a whole, where it cannot be seen")
+            return None
+        inside = ByHand(args, kwargs)
+
+        def run(*args, **kwargs):
+            self.inside = inside
+            try:
+                with self:
+                    return SEEN_INSIDE(*args, **kwargs)
+            finally:
+                self.inside = None
+
+        return Watch(run, lambda output: None)
+
+    def _by_hand(self, inside: ByHand, name: str, args: tuple, output: Any) -> None:
         """Keep what torch's multi-head attention computed itself, before it goes on with it."""
-        found = inside.found()
+        found = inside.found() if inside.see(name, args, output) else None
         if found is None:
             return
         query, key, value, scale, bias, output = found
@@ -203,87 +330,27 @@ class Catcher(TorchFunctionMode):
             return None
 
 
-_lock = threading.Lock()
-_slowed = 0
-_fast = True
-
-
-@contextmanager
-def fast_path_off() -> Iterator[None]:
-    """torch's fast path for `nn.TransformerEncoderLayer` off until the last recording ends: it is one switch for all threads."""
-    global _slowed, _fast
-    with _lock:
-        if not _slowed:
-            _fast = torch.backends.mha.get_fastpath_enabled()
-            torch.backends.mha.set_fastpath_enabled(False)
-        _slowed += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _slowed -= 1
-            if not _slowed:
-                torch.backends.mha.set_fastpath_enabled(_fast)
-
-
-_at_work: ContextVar[Catcher | None] = ContextVar("at_work", default=None)
-
-
 @contextmanager
 def catching(sink: Sink) -> Iterator[None]:
     """Catch attention for as long as the block runs; recordings inside each other share one mode, so that each sees all of it."""
-    catcher = _at_work.get()
-    if catcher is not None:
-        catcher.sinks.append(sink)
-        try:
-            yield
-        finally:
-            catcher.sinks = [each for each in catcher.sinks if each is not sink]
-        return
-    catcher = Catcher()
+    catcher = at_work()
+    if not isinstance(catcher, Catcher):
+        catcher = Catcher()
+        catcher.begin()
+        mechanism.observers.set((*mechanism.observers.get(), catcher.observe))
     catcher.sinks.append(sink)
-    token = _at_work.set(catcher)
     try:
-        with watching_registry(_at_work.get), catcher:
-            yield
+        yield
     finally:
-        _at_work.reset(token)
+        catcher.sinks = [each for each in catcher.sinks if each is not sink]
+        if not catcher.sinks:
+            mechanism.observers.set(tuple(each for each in mechanism.observers.get() if each != catcher.observe))
+            catcher.end()
 
 
-class _ByHand:
-    """What `nn.MultiheadAttention` does itself where weights are asked for: scale, product, softmax, product."""
-
-    def __init__(self, heads: int, dropout: float):
-        self.heads, self.dropout = heads, dropout
-        self.scaled: tuple[Tensor, Tensor, float] | None = None
-        self.scores: tuple[Tensor, Tensor | None] | None = None
-        self.output: tuple[Tensor, Tensor] | None = None
-
-    def see(self, name: str, args: tuple, output: Any) -> bool:
-        """Notice one function; whether it was the last one, which gives the output."""
-        if name == "mul" and self.scores is None and isinstance(args[1], float):
-            self.scaled = (output, args[0], args[1])
-        elif name in ("bmm", "baddbmm") and self.scores is None:
-            bias, product = (args[0], args[1:]) if name == "baddbmm" else (None, args)
-            if self.scaled is not None and product[0] is self.scaled[0]:
-                self.scores = (product[1].mT, bias)
-        elif name == "bmm" and self.scores is not None:
-            self.output = (args[1], output)
-            return True
-        return False
-
-    def found(self) -> tuple[Tensor, Tensor, Tensor, float, Tensor | None, Tensor] | None:
-        """Query, key, value, scale, bias and output with the heads in their own dimension; None where torch's kernel ran."""
-        if self.scaled is None or self.scores is None or self.output is None:
-            return None
-        query, key, value, output = (self._by_head(t) for t in (self.scaled[1], self.scores[0], *self.output))
-        bias = self.scores[1]
-        if bias is not None:
-            bias = bias[None] if bias.shape[0] == 1 else self._by_head(bias)
-        return query, key, value, self.scaled[2], bias, output
-
-    def _by_head(self, tensor: Tensor) -> Tensor:
-        return tensor.unflatten(0, (-1, self.heads))  # (B·H, …) -> (B, H, …)
+def _unseen(work: Callable[..., Any], *args: Any) -> Any:
+    with unseen():
+        return work(*args)
 
 
 def _memory(tensor: Tensor) -> int:
@@ -292,28 +359,3 @@ def _memory(tensor: Tensor) -> int:
 
 def _fused_arguments(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     return locals()
-
-
-def _dropout(args: tuple, kwargs: dict[str, Any]) -> float:
-    given = dict(zip(_MULTI_HEAD_NAMES, args, strict=False)) | kwargs
-    return given["dropout_p"] if given.get("training", True) else 0.0
-
-
-def _overt_itself() -> bool:
-    """Whether the function was called by overt's own kernels, whose call the observer reports as a whole."""
-    return sys._getframe(2).f_globals.get("__name__", "").startswith(("overt.kernels", "overt.mechanism", "overt.normalizers"))
-
-
-def _seen_inside(function: types.FunctionType) -> types.FunctionType:
-    """The same code, told that no argument overrides torch functions, so that the functions it calls reach the mode.
-
-    With a mode at work, torch's own Python functions hand themselves to it whole, and run where it sees nothing.
-    """
-    names = {**function.__globals__, "has_torch_function": lambda tensors: False}
-    seen = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
-    seen.__kwdefaults__ = function.__kwdefaults__
-    return seen
-
-
-_SEEN_INSIDE = _seen_inside(functional.multi_head_attention_forward)
-_MULTI_HEAD_NAMES = functional.multi_head_attention_forward.__code__.co_varnames

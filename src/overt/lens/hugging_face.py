@@ -8,9 +8,8 @@ that left out.
 
 import functools
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Protocol
@@ -21,14 +20,14 @@ from torch import Tensor
 from overt.errors import OvertError
 from overt.kernels.call import Call
 from overt.layers.bias_sum import sum_of
+from overt.lens.barrier import beside
 from overt.lens.ranges import MasksSeen, Ranges
+from overt.lens.watching import Patch, at_work, patch
 from overt.lens.written_out import Mixed, agrees, disagreement
 from overt.masks import Causal, as_mask
 from overt.normalizers import Softmax
 from overt.scores import Dot
 
-_COMPILED = {"flex_attention"}  # torch.compile cannot trace what follows the functions, so it runs alone
-_unseen = torch._C.DisableTorchFunction
 _ORDER = ("module", "query", "key", "value", "attention_mask")
 
 
@@ -84,12 +83,14 @@ class Entry:
         if value is None or mixed.weights.shape[:-1] != self.query.shape[:-1]:
             return None
         softcaps, sinks = ([each] if each is None else [each, None] for each in (self.softcap, self.sinks))
-        try:
-            calls = [self._call(value, *parts, masks) for parts in product(softcaps, sinks)]
-        except (OvertError, RuntimeError):  # shapes that do not come together: something else was scored
-            return None
-        nearest = min(calls, key=lambda call: disagreement(call, mixed.weights))
-        return nearest if agrees(nearest, mixed.weights) else None
+        calls = []
+        for parts in product(softcaps, sinks):
+            # Shapes that do not come together mean that something else was scored, or that a sink is no number for each head.
+            with suppress(OvertError, RuntimeError):
+                call = self._call(value, *parts, masks)
+                calls.append((disagreement(call, mixed.weights), len(calls), call))
+        nearest = min(calls)[2] if calls else None
+        return nearest if nearest is not None and agrees(nearest, mixed.weights) else None
 
     def _call(self, value: Tensor, softcap: float | None, sinks: Tensor | None, masks: MasksSeen) -> Call:
         mask, bias = self.mask, self.position_bias
@@ -161,67 +162,53 @@ class Entry:
 
 
 class Following(Protocol):
-    """What an entry is told to: a catcher of attention."""
+    """What is told of the entries: a catcher of attention."""
 
-    def entered(self, entry: Entry) -> AbstractContextManager[None]:
-        """An entry begins, and ends with the block."""
+    def enter(self, name: str, args: tuple, kwargs: dict[str, Any]) -> Entry | None:
+        """A function of the registry begins."""
+        ...
+
+    def leave(self, entry: Entry, done: bool) -> None:
+        """It ended, `done` or with an error."""
+        ...
+
+    def failed(self, error: Exception) -> None:
+        """This went wrong."""
         ...
 
 
-_lock = threading.Lock()
-_watchers = 0
-_original: Any = None
-
-
-@contextmanager
-def watching_registry(at_work: Callable[[], Following | None]) -> Iterator[None]:
-    """Note the entries of transformers' registry for as long as the block runs, where it is imported; others pass through."""
+def registry_patches() -> list[Patch]:
+    """What notes the entries of transformers' registry, where it is imported; others pass through."""
     registry = getattr(sys.modules.get("transformers.modeling_utils"), "AttentionInterface", None)
-    if not hasattr(registry, "get_interface"):
-        yield
-        return
-    _watch(registry, at_work)
-    try:
-        yield
-    finally:
-        _unwatch(registry)
+    return [patch(registry, "get_interface", _noting)] if hasattr(registry, "get_interface") else []
 
 
-def _watch(registry: Any, at_work: Callable[[], Following | None]) -> None:
-    global _watchers, _original
-    with _lock:
-        _watchers += 1
-        if _watchers > 1:
-            return
-        _original = original = registry.get_interface
+def _noting(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def get_interface(self, attn_implementation, default):
+        function, catcher = original(self, attn_implementation, default), at_work()
+        noted = None if catcher is None else beside(catcher.failed, _noted, function, attn_implementation, catcher)
+        return function if noted is None else noted
 
-        @functools.wraps(original)
-        def get_interface(self, attn_implementation, default):
-            function = original(self, attn_implementation, default)
-            catcher = at_work()
-            if catcher is None or function.__module__.startswith("overt.backends."):  # overt tells of its own calls
-                return function
-            return _noted(function, str(attn_implementation), catcher)
-
-        registry.get_interface = get_interface
+    return get_interface
 
 
-def _unwatch(registry: Any) -> None:
-    global _watchers, _original
-    with _lock:
-        _watchers -= 1
-        if not _watchers:
-            registry.get_interface, _original = _original, None
+def _noted(function: Callable, name: Any, catcher: Following) -> Callable | None:
+    """The same function, which notes when it begins and ends; overt tells of its own calls."""
+    if getattr(function, "__module__", "") == "overt.backends":
+        return None
 
-
-def _noted(function: Callable, name: str, catcher: Following) -> Callable:
     @functools.wraps(function)
     def noted(*args, **kwargs):
-        entry = Entry.of(name, args, kwargs)
-        if entry is None:
-            return function(*args, **kwargs)
-        with catcher.entered(entry), _unseen() if name in _COMPILED else nullcontext():
-            return function(*args, **kwargs)
+        entry = beside(catcher.failed, catcher.enter, str(name), args, kwargs)
+        done = False
+        try:
+            output = function(*args, **kwargs)
+            done = True
+            return output
+        finally:
+            if entry is not None:
+                beside(catcher.failed, catcher.leave, entry, done)
 
     return noted
 

@@ -5,63 +5,86 @@ import threading
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from overt.errors import InputError
 from overt.kernels.call import Call
-from overt.lens.adapters import OVERT
+from overt.lens.barrier import sentence
 from overt.lens.captured import Captured, Kept, Once, copied, head_count, kept_heads, lent, sliceable, versions
 from overt.lens.keeping import Wanted, in_bytes
 from overt.lens.recordable import unreadable
 
 
 class Keeper:
-    """Follows the modules of a model as they run, and keeps the attention that happens inside."""
+    """Follows the modules of a model as they run, and keeps the attention that happens inside: a sink of what is caught."""
+
+    writes = False
 
     def __init__(self, model: nn.Module, calls: list[Captured], missing: list[tuple[str, str]], wanted: Wanted):
         self.model, self.calls, self.missing, self.wanted = model, calls, missing, wanted
+        self.names = {id(module): (name or type(model).__name__, module) for name, module in model.named_modules()}
         self.running: list[tuple[str, nn.Module]] = []
-        self.handles: list[RemovableHandle] = []
         self.turns = self.number = self.place = self.held = 0
         self.seen: set[int | str] = set()
+        self.too_large: set[str] = set()
         self.once = Once()
-        self.alike: dict[type, int] = {}
         self.thread = threading.get_ident()
 
-    def watch(self) -> None:
-        """Follow every module of the model."""
-        for name, module in self.model.named_modules():
-            named = name or type(self.model).__name__
-            self.alike[type(module)] = self.alike.get(type(module), 0) + 1
-            self.handles.append(module.register_forward_pre_hook(self._entering(named)))
-            self.handles.append(module.register_forward_hook(self._leaving, always_call=True))
+    @property
+    def inside(self) -> bool:
+        """Whether a module of the model runs."""
+        # Gradient checkpointing runs modules again in the backward pass: what they do there is recorded already.
+        return bool(self.running) and torch._C._current_graph_task_id() == -1
 
-    def leave(self) -> None:
-        """Take every hook off again."""
-        for handle in self.handles:
-            handle.remove()
-        self.handles.clear()
-        self.running.clear()
+    @property
+    def module(self) -> nn.Module | None:
+        """The innermost module that runs."""
+        return self.running[-1][1] if self.running else None
 
-    def observe(self, call: Call, output: Tensor) -> None:
-        """Keep a call of `overt.attend`."""
-        self.keep(call, output, OVERT, call.dtype, ())
+    def entered(self, module: nn.Module) -> None:
+        """Follow a module of the model that begins."""
+        name, found = self.names.get(id(module), ("", None))
+        if found is not module:
+            return
+        if threading.get_ident() != self.thread:
+            self._note(
+                type(self.model).__name__, "it ran in another thread too, and a recording sees the one that it is made in"
+            )
+            return
+        if not self.running and torch._C._current_graph_task_id() == -1:
+            self.turns, self.place = self.turns + 1, 0
+        self.running.append((name, module))
 
-    def keep(self, call: Call, output: Tensor, source: str, score_dtype: torch.dtype, notes: tuple[str, ...]) -> None:
+    def left(self, module: nn.Module) -> None:
+        """A module ended, and with it those inside that failed before they could say so."""
+        if threading.get_ident() == self.thread and any(each is module for _, each in self.running):
+            while self.running.pop()[1] is not module:
+                pass
+
+    def keep(
+        self,
+        call: Call,
+        output: Tensor,
+        source: str,
+        score_dtype: torch.dtype,
+        notes: tuple[str, ...],
+        weight: Tensor | None = None,
+    ) -> None:
         """Keep a call, if it is the model's and wanted."""
-        if not self._inside():
+        if not self.inside:
             return
         if (reason := unreadable(call.query)) is not None:
             self.miss(reason)
             return
-        layer, number, place = self.running[-1][0], self.number, self.place
+        layer, number, place = self._owner(weight), self.number, self.place
         self.number, self.place = number + 1, place + 1
         if not self._wanted(layer, place):
             return
         total = head_count(call)
         heads = kept_heads(self.wanted.heads, total, layer)
         copies = heads if sliceable(call) else tuple(range(total))
-        self._affordable(self.wanted.needed(call, output, len(copies), total))
+        needed = self.wanted.needed(call, output, len(copies), total)
+        if not self._affordable(needed, layer):
+            return
         # What is copied and computed here is no function of the model's: no recording is to see it.
         with torch._C.DisableTorchFunction():
             written = versions(call)
@@ -69,15 +92,16 @@ class Keeper:
             batch = math.prod(kept.batch) // head_count(kept) if 0 not in kept.batch else 0
             which = (number, place, self.turns - 1, layer, source, heads, total, batch, call.queries, call.keys)
             self.calls.append(self.wanted.take(Kept(*which, score_dtype, notes, kept, output, copies, written)))
+        self.held += needed
 
     def miss(self, reason: str) -> None:
         """Say that attention happened here which cannot be recorded."""
-        if self._inside():
+        if self.inside:
             self._note(self.running[-1][0], reason)
 
-    def module(self) -> nn.Module | None:
-        """The innermost module that runs."""
-        return self.running[-1][1] if self.running else None
+    def failed(self, error: Exception) -> None:
+        """Say that something went wrong here, beside the model."""
+        self._note(self.running[-1][0] if self.running else type(self.model).__name__, sentence(error))
 
     def note_unseen(self) -> None:
         """Say which of the layers asked for never came."""
@@ -89,27 +113,13 @@ class Keeper:
         if (name, reason) not in self.missing:
             self.missing.append((name, reason))
 
-    def _inside(self) -> bool:
-        # Gradient checkpointing runs modules again in the backward pass: what they do there is recorded already.
-        return bool(self.running) and torch._C._current_graph_task_id() == -1
-
-    def _entering(self, name: str):
-        def enter(module: nn.Module, args: object) -> None:
-            if threading.get_ident() != self.thread:
-                self._note(
-                    type(self.model).__name__, "it ran in another thread too, and a recording sees the one that it is made in"
-                )
-                return
-            if not self.running and torch._C._current_graph_task_id() == -1:
-                self.turns, self.place = self.turns + 1, 0
-            self.running.append((name, module))
-
-        return enter
-
-    def _leaving(self, module: nn.Module, args: object, output: object) -> None:
-        # A module that failed before its own hook ran leaves its callees behind it: all of them end here.
-        while threading.get_ident() == self.thread and self.running and self.running.pop()[1] is not module:
-            pass
+    def _owner(self, weight: Tensor | None) -> str:
+        """The name of the module whose projection this is, or of the innermost one that runs."""
+        name, running = self.running[-1]
+        inner = (
+            [] if weight is None else [each for each in running.modules() if getattr(each, "in_proj_weight", None) is weight]
+        )
+        return self.names.get(id(inner[0]), (name, None))[0] if inner else name
 
     def _wanted(self, layer: str, place: int) -> bool:
         layers = self.wanted.layers
@@ -123,15 +133,17 @@ class Keeper:
         self.seen |= hits
         return bool(hits)
 
-    def _affordable(self, needed: int) -> None:
-        """Refuse before anything large is kept: what one layer takes, times the layers of its kind, or what has come so far."""
-        alike, layers = self.alike.get(type(self.running[-1][1]), 1), self.wanted.layers
-        expected = max(needed * (alike if layers is None else min(alike, len(layers))), self.held + needed)
+    def _affordable(self, needed: int, layer: str) -> bool:
+        """Whether a call fits beside what is held; what does not is missing, said once for a layer."""
         room = self.wanted.room(self.held)
-        if expected > room:
-            raise InputError(
+        if self.held + needed <= room:
+            return True
+        if layer not in self.too_large:
+            self.too_large.add(layer)
+            refusal = InputError(
                 f"a recording keeps at most {in_bytes(room)}",
-                got=f"about {in_bytes(expected)}, {in_bytes(needed)} for {self.running[-1][0]} alone",
+                got=f"{in_bytes(needed)} for this call beside {in_bytes(self.held)} of others",
                 cure='keep less with layers=[…], heads=[…] or keep="summary", write it to files with offload="disk", or raise limit=',
             )
-        self.held += needed
+            self._note(layer, str(refusal))
+        return False

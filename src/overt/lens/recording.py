@@ -8,9 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from overt import mechanism
 from overt.errors import InputError, KindError
-from overt.lens.adapters import LOOKED_FOR, Sink, catching, fast_path_off
+from overt.lens.adapters import LOOKED_FOR, catching
 from overt.lens.captured import Captured, Kept
 from overt.lens.head import Head
 from overt.lens.keeper import Keeper
@@ -42,9 +41,10 @@ def record(
     """Record every attention inside `model` for as long as the block runs: `with record(model) as recording: model(x)`.
 
     Caught are torch's `scaled_dot_product_attention`, `nn.MultiheadAttention`, `overt.attend`, Hugging Face's registry and
-    attention that is written out. The model runs as it is, in training or evaluation, and its outputs are the same to the bit,
-    except that torch's fast path for `nn.TransformerEncoderLayer`, which hides its attention, is off meanwhile: the outputs are
-    those of a run with it off.
+    attention that is written out. The model runs as it is, in training or evaluation, and its outputs are the same to the bit.
+    Where torch runs a layer on its fast path, as one kernel, query, key and value are computed beside it from the layer's parameters,
+    and a note of the call says so. What fails beside the model never reaches it: the call stands in `recording.missing`, a list of
+    (module, reason), with the error's text.
 
     `layers` keeps only these calls, by their number within a pass (from 0) or by the name of a module that they are in;
     `heads` only these heads. Numbers of layers and heads stay the model's own whatever is left out.
@@ -54,7 +54,7 @@ def record(
     tenth of that, at any length: entropy, received, the `top` largest weights of each query, a map of `map_size` cells, a number
     for both sides or (rows, keys), the residual and the roles. Nothing of it grows with Q × K.
     `offload="cpu"` moves what is kept to the CPU call by call, `"disk"` into files of a private folder that is removed with the
-    recording. More than `limit` bytes, or than the disk has, are refused before they are kept.
+    recording. A call that goes beyond `limit` bytes, or what the disk has left, is not kept and stands in `missing` with the sizes.
 
     `query_tokens` and `key_tokens` are one string for each position, or a list of them for each batch element; one of them is
     enough where queries and keys are of one sequence, and an encoder–decoder has its decoder's and its encoder's.
@@ -72,14 +72,10 @@ def record(
     keeper = Keeper(
         model, recording.calls, recording.missing, wanted(layers, heads, keep, offload, tokens, limit, top, map_size)
     )
-    mechanism.observers.set((*mechanism.observers.get(), keeper.observe))
-    keeper.watch()
     try:
-        with fast_path_off(), catching(Sink(keeper.keep, keeper.miss, keeper.module)):
+        with catching(keeper):
             yield recording
     finally:
-        keeper.leave()
-        mechanism.observers.set(tuple(each for each in mechanism.observers.get() if each != keeper.observe))
         recording.turns = keeper.turns
     keeper.note_unseen()
 

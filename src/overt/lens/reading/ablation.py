@@ -1,6 +1,7 @@
 """Heads taken out of a model while it runs, and what its output makes of that."""
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from overt import mechanism
 from overt.errors import InputError, KindError
 from overt.kernels.call import Call
-from overt.lens.adapters import Sink, catching, fast_path_off
+from overt.lens.adapters import catching
 from overt.lens.captured import fresh, head_count, kept_heads
 from overt.lens.keeper import Keeper
 from overt.lens.keeping import wanted
@@ -63,11 +64,34 @@ def ablate(
     (True, torch.Size([1, 5, 8]))
     """
     with torch.no_grad():
-        with torch.random.fork_rng(), fast_path_off():
+        with torch.random.fork_rng(), _fast_path_off():
             before = run()
         with ablated(model, heads, instead=instead):
             after = run()
     return Ablation((measure or moved)(before, after), before, after)
+
+
+_lock = threading.Lock()
+_slowed = 0
+_fast = True
+
+
+@contextmanager
+def _fast_path_off() -> Iterator[None]:
+    """torch's fast path for its Transformer layers off: no head can be taken out of one kernel. It is one switch for all threads."""
+    global _slowed, _fast
+    with _lock:
+        if not _slowed:
+            _fast = torch.backends.mha.get_fastpath_enabled()
+            torch.backends.mha.set_fastpath_enabled(False)
+        _slowed += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _slowed -= 1
+            if not _slowed:
+                torch.backends.mha.set_fastpath_enabled(_fast)
 
 
 @contextmanager
@@ -87,14 +111,8 @@ def ablated(model: nn.Module, heads: Sequence[Place], *, instead: str = "zero") 
     """
     model = recordable(model)
     remover = _Remover(model, _checked(heads), instead)
-    mechanism.observers.set((*mechanism.observers.get(), remover.observe))
-    remover.watch()
-    try:
-        with fast_path_off(), catching(Sink(remover.keep, remover.miss, remover.module, writes=True)):
-            yield
-    finally:
-        remover.leave()
-        mechanism.observers.set(tuple(each for each in mechanism.observers.get() if each != remover.observe))
+    with _fast_path_off(), catching(remover):
+        yield
     remover.refuse_unmet()
 
 
@@ -132,6 +150,8 @@ def _checked(heads: Any) -> list[Place]:
 class _Remover(Keeper):
     """Follows a model as a recording does, and writes over the outputs of some heads instead of keeping them."""
 
+    writes = True
+
     def __init__(self, model: nn.Module, heads: list[Place], instead: str):
         super().__init__(model, [], [], wanted(None, None, "qkv", None, Tokens(), 1))
         if instead not in _INSTEAD:
@@ -140,9 +160,17 @@ class _Remover(Keeper):
             )
         self.named, self.instead, self.met = heads, _INSTEAD[instead], set[Place]()
 
-    def keep(self, call: Call, output: Tensor, source: str, score_dtype: torch.dtype, notes: tuple[str, ...]) -> None:
+    def keep(
+        self,
+        call: Call,
+        output: Tensor,
+        source: str,
+        score_dtype: torch.dtype,
+        notes: tuple[str, ...],
+        weight: Tensor | None = None,
+    ) -> None:
         """Write over the outputs of the heads that are named, if this call has any."""
-        if not self._inside():
+        if not self.inside:
             return
         layer, place = self.running[-1][0], self.place
         self.place += 1
@@ -159,6 +187,10 @@ class _Remover(Keeper):
                 else:
                     output.copy_(other)
         self.met.update(found)
+
+    def failed(self, error: Exception) -> None:
+        """Stop the run: a head that was left in would make it another ablation."""
+        raise error
 
     def refuse_unmet(self) -> None:
         """Refuse heads that were named and never came."""

@@ -1,0 +1,73 @@
+"""What torch's `multi_head_attention_forward` does inside, seen function by function: its slow path, which `nn.MultiheadAttention` runs."""
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Parameter, functional
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
+
+_NAMES = functional.multi_head_attention_forward.__code__.co_varnames
+
+
+def seen_inside(function: types.FunctionType) -> Callable[..., Any]:
+    """The same code, told that no argument overrides torch functions, so that the functions it calls reach the mode.
+
+    With a mode at work, torch's own Python functions hand themselves to it whole, and run where it sees nothing.
+    """
+    names = {**function.__globals__, "has_torch_function": lambda tensors: False}
+    seen = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+    seen.__kwdefaults__ = function.__kwdefaults__
+    return seen
+
+
+SEEN_INSIDE = seen_inside(functional.multi_head_attention_forward)
+
+
+def overridden(args: tuple, kwargs: dict[str, Any]) -> str | None:
+    """Whose torch functions the arguments or other modes bring along, which have to get the call as a whole; None: nobody's."""
+    tensors = [type(each) for each in (*args, *kwargs.values()) if isinstance(each, Tensor)]
+    modes = [type(mode) for mode in _get_current_function_mode_stack()]
+    others = [each for each in tensors if each not in (Tensor, Parameter)]
+    others += [each for each in modes if each is not DeviceContext]  # it looks at functions that make tensors
+    return others[0].__name__ if others else None
+
+
+class ByHand:
+    """What `nn.MultiheadAttention` does itself where weights are wanted: scale, product, softmax, product."""
+
+    def __init__(self, args: tuple, kwargs: dict[str, Any]):
+        arguments = dict(zip(_NAMES, args, strict=False)) | kwargs
+        self.heads: int = arguments["num_heads"]
+        self.dropout: float = arguments["dropout_p"] if arguments.get("training", True) else 0.0
+        self.scaled: tuple[Tensor, Tensor, float] | None = None
+        self.scores: tuple[Tensor, Tensor | None] | None = None
+        self.output: tuple[Tensor, Tensor] | None = None
+
+    def see(self, name: str, args: tuple, output: Any) -> bool:
+        """Notice one function; whether it was the last one, which gives the output."""
+        if name == "mul" and self.scores is None and isinstance(args[1], float):
+            self.scaled = (output, args[0], args[1])
+        elif name in ("bmm", "baddbmm") and self.scores is None:
+            bias, product = (args[0], args[1:]) if name == "baddbmm" else (None, args)
+            if self.scaled is not None and product[0] is self.scaled[0]:
+                self.scores = (product[1].mT, bias)
+        elif name == "bmm" and self.scores is not None:
+            self.output = (args[1], output)
+            return True
+        return False
+
+    def found(self) -> tuple[Tensor, Tensor, Tensor, float, Tensor | None, Tensor] | None:
+        """Query, key, value, scale, bias and output with the heads in their own dimension; None where torch's kernel ran."""
+        if self.scaled is None or self.scores is None or self.output is None:
+            return None
+        query, key, value, output = (self._by_head(t) for t in (self.scaled[1], self.scores[0], *self.output))
+        bias = self.scores[1]
+        if bias is not None:
+            bias = bias[None] if bias.shape[0] == 1 else self._by_head(bias)
+        return query, key, value, self.scaled[2], bias, output
+
+    def _by_head(self, tensor: Tensor) -> Tensor:
+        return tensor.unflatten(0, (-1, self.heads))  # (B·H, …) -> (B, H, …)
