@@ -34,10 +34,10 @@ _warned: WeakSet[nn.Module] = WeakSet()
 def watch_models(base: Any, name: str) -> None:
     """Watch every model of the class `base`, transformers' PreTrainedModel, that is given this name from now on."""
     choose = base.get_correct_attn_implementation
-    if hasattr(choose, "__wrapped__"):
+    if getattr(choose, "__module__", "") == __name__:
         return
 
-    @functools.wraps(choose)
+    @functools.wraps(choose, assigned=("__name__", "__qualname__", "__doc__"))
     def get_correct_attn_implementation(self, requested_attention, *args, **kwargs):
         chosen = choose(self, requested_attention, *args, **kwargs)
         if chosen == name:
