@@ -40,6 +40,7 @@ COMPILED = (
     "code that torch compiled ran in it, where attention cannot be seen. To see it, run the model inside "
     'torch.compiler.set_stance("force_eager")'
 )
+FLEX = "flex_attention scores by a function of the model's own, which is not recorded"
 _HEADS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead", "heads")
 _OWN = ("overt.kernels", "overt.mechanism", "overt.normalizers")
 
@@ -83,7 +84,7 @@ class Sink(Protocol):
         """Attention happened that could not be caught."""
         ...
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: Exception, weight: Tensor | None = None) -> None:
         """Something of overt's own went wrong beside the model."""
         ...
 
@@ -117,7 +118,7 @@ class Catcher(Watching):
 
     def observe(self, call: Call, output: Tensor) -> None:
         """Keep a call of `overt.attend`."""
-        self._beside(self._keep, call, output, OVERT, call.dtype)
+        self._beside(self._observed, call, output)
 
     def entered(self, module: nn.Module) -> None:
         """Tell the sinks."""
@@ -135,13 +136,12 @@ class Catcher(Watching):
             self._miss(COMPILED)
 
     def failed(self, error: Exception) -> None:
-        """Tell the sinks whose models run; where one of them writes, a head may be left in, so the error is the caller's."""
+        """Tell the sinks; where one of them writes, a head may be left in, so the error is the caller's."""
         if self._written_over:
             raise error
         for sink in self.sinks:
             with suppress(Exception):
-                if sink.inside:
-                    sink.failed(error)
+                sink.failed(error)
 
     def enter(self, name: str, args: tuple, kwargs: dict[str, Any]) -> Entry | None:
         """A function of transformers' registry begins; None where it is not given query, key and value."""
@@ -159,6 +159,9 @@ class Catcher(Watching):
                 f"the function \"{entry.name}\" of transformers' registry attends where torch's functions cannot be seen; "
                 'load the model with attn_implementation="sdpa" or "eager"'
             )
+
+    def _observed(self, call: Call, output: Tensor) -> None:
+        self._keep(call, output, OVERT, call.dtype)
 
     def _beside(self, work: Callable[..., Any], *args: Any) -> Any:
         return beside(self.failed, _unseen, work, *args)
@@ -178,7 +181,7 @@ class Catcher(Watching):
     ) -> None:
         self.caught += 1
         for sink in self.sinks:
-            beside(sink.failed, sink.keep, call, output, source, score_dtype, notes, weight)
+            beside(partial(sink.failed, weight=weight), sink.keep, call, output, source, score_dtype, notes, weight)
 
     def _miss(self, reason: str) -> None:
         self.caught += 1
@@ -198,6 +201,8 @@ class Catcher(Watching):
         if func in self.fast.functions:
             return Watch(func, partial(self._fast, func, args, kwargs))
         name = getattr(func, "__name__", "")
+        if name == "flex_attention":
+            return Watch(func, lambda output: self._miss(FLEX))
         if self.inside is not None:
             return Watch(func, partial(self._by_hand, self.inside, name, args))
         return self._follow(func, name, args, kwargs)

@@ -2,6 +2,7 @@
 
 import math
 import threading
+from contextlib import suppress
 
 import torch
 from torch import Tensor, nn
@@ -99,9 +100,12 @@ class Keeper:
         if self.inside:
             self._note(self.running[-1][0], reason)
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: Exception, weight: Tensor | None = None) -> None:
         """Say that something went wrong here, beside the model."""
-        self._note(self.running[-1][0] if self.running else type(self.model).__name__, sentence(error))
+        name = type(self.model).__name__
+        with suppress(Exception):
+            name = self._owner(weight)
+        self._note(name, sentence(error))
 
     def note_unseen(self) -> None:
         """Say which of the layers asked for never came."""

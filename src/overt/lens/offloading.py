@@ -82,6 +82,7 @@ class OnDisk:
         try:
             write_tensors({"tensor": unexpanded(tensor).cpu().contiguous()}, self.folder / file)
         except OSError as error:
+            (self.folder / file).unlink(missing_ok=True)  # half a file on a full disk
             raise unwritable(self.folder, error, _CURE) from error
         return file, list(tensor.shape)
 

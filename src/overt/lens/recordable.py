@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses import FakeTensor
 from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from overt.errors import KindError
 
@@ -34,9 +35,19 @@ def unreadable(tensor: Tensor) -> str | None:
     """Why a tensor's numbers cannot be looked at, if they cannot."""
     if tensor.is_meta or isinstance(tensor, FakeTensor):
         return "it ran on tensors without data, so there are no numbers to keep"
+    if is_traceable_wrapper_subclass(tensor) or tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized:
+        return f"it ran on tensors of another kind ({_kind(tensor)}), which a recording does not look into"
+    if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+        return "it ran while a CUDA graph was captured, where nothing can be looked at"
     if torch._C._are_functorch_transforms_active():
         return "it ran under a transform of torch.func (vmap, grad, …), whose tensors end with it"
     return None
+
+
+def _kind(tensor: Tensor) -> str:
+    if tensor.is_nested:
+        return "nested"
+    return "quantized" if tensor.is_quantized else type(tensor).__name__ if type(tensor) is not Tensor else str(tensor.layout)
 
 
 def _visible(name: str, module: nn.Module) -> None:

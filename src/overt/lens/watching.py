@@ -22,6 +22,7 @@ from torch.utils.hooks import RemovableHandle
 
 from overt.lens.barrier import beside
 
+_WITH_FAST_PATH = ("torch.nn.modules.activation", "torch.nn.modules.transformer")
 _lock = threading.Lock()
 _thread = threading.local()  # as torch's modes are
 
@@ -155,12 +156,12 @@ class Watching(TorchFunctionMode):
 
 
 def _of_tensors_alone(original: Callable) -> Callable:
-    """`torch.overrides.has_torch_function` without the recorder: torch's layers ask it before they take their fast path."""
+    """`torch.overrides.has_torch_function` without the recorder where torch's layers ask it, before they take their fast path."""
 
     @functools.wraps(original)
     def has_torch_function(relevant_args):
         mode = at_work()
-        if mode is None:
+        if mode is None or sys._getframe(1).f_globals.get("__name__") not in _WITH_FAST_PATH:
             return original(relevant_args)
         with _off(mode):
             return original(relevant_args)

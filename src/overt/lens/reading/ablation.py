@@ -188,13 +188,14 @@ class _Remover(Keeper):
                     output.copy_(other)
         self.met.update(found)
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: Exception, weight: Tensor | None = None) -> None:
         """Stop the run: a head that was left in would make it another ablation."""
         raise error
 
     def refuse_unmet(self) -> None:
         """Refuse heads that were named and never came."""
-        unmet = [each for each in self.named if each not in self.met]
+        missed = {name for name, _ in self.missing}
+        unmet = [each for each in self.named if each not in self.met or any(_is_in(name, each[0]) for name in missed)]
         if not unmet:
             return
         reasons = "; ".join(dict.fromkeys(f"{name}: {reason}" for name, reason in self.missing))
