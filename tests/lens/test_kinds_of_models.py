@@ -269,12 +269,15 @@ def test_recordings_that_end_in_another_order_leave_nothing_behind():
     first.__enter__()
     recording = second.__enter__()
     first.__exit__(None, None, None)
-    assert not torch.backends.mha.get_fastpath_enabled()
+    model(x, x, x)
+    Runs.forward(model, x, x, x)  # no module runs
+    Runs.__call__(Runs(functional.scaled_dot_product_attention), x, x, x)  # another one does
+    model.function = functional.scaled_dot_product_attention
     model(x, x, x)
     second.__exit__(None, None, None)
-    assert len(recording) == 1
+    assert [call.source for call in recording.calls] == ["overt.attend", "scaled_dot_product_attention"]
     assert mechanism.observers.get() == ()
-    assert torch.backends.mha.get_fastpath_enabled()
+    assert torch._C._len_torch_function_stack() == 0
 
 
 def test_parameters_from_outside_are_recorded():
