@@ -1,6 +1,7 @@
 """`overt smooth`: from a file to a curve, and what it says when the file will not do."""
 
 import csv
+import re
 
 import numpy as np
 import pandas as pd
@@ -77,12 +78,33 @@ def test_what_stays_missing_is_an_empty_cell(tmp_path):
 def test_the_screen_shows_the_facts_the_series_before_and_after_and_the_sentence(days):
     shown = run(days, "--column", "temp", "--time", "date", "--keys", "time", "--bandwidth", 86400).stdout
     assert "days.csv · temp by date" in shown
-    assert "points      5       1 missing, 1 filled" in shown
-    assert "bandwidth   1 days  given" in shown
+    assert re.search(r"^points +5 +1 missing, 1 filled$", shown, flags=re.MULTILINE)
+    assert re.search(r"^bandwidth +1 days +given$", shown, flags=re.MULTILINE)
+    assert re.search(r"^error left +unknown +too few points to estimate it$", shown, flags=re.MULTILINE)
     assert "before  ▁▄ █▇" in shown
     smooth = overt.smooth([1.5, 2.5, float("nan"), 4.0, 3.5], times=[0, 1, 2, 4, 5], keys="time", bandwidth=1.0)
     assert f"after   {sparkline(smooth, 1.5, 4.0)}" in shown
     assert "saw its future too" in " ".join(shown.split())
+
+
+def series(path, **columns):
+    path.write_text(
+        ",".join(columns) + "\n" + "\n".join(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))
+    )
+    return path
+
+
+def test_an_error_too_small_to_estimate_is_a_bound_and_not_a_number(tmp_path):
+    noise = 0.3 * np.random.default_rng(1).normal(size=400)
+    smooth, waves = np.sin(np.arange(400) / 60) + noise, 2 * np.sin(np.arange(400) / 9) + noise
+    walk = noise.cumsum()
+    table = series(tmp_path / "a.csv", smooth=smooth, waves=waves, walk=walk)
+    shown = run(table, "-c", "smooth").stdout
+    most = f"{overt.smoothing.analyze(smooth).most_risk ** 0.5:.3g}"
+    assert re.search(rf"^error left +< {most} +root mean square, too small to estimate$", shown, flags=re.MULTILINE)
+    shown = run(table, "-c", "smooth", "-c", "walk").stdout
+    assert re.search(rf"^smooth +400 +[\d.]+ +< {most} ", shown, flags=re.MULTILINE)
+    assert re.search(r"^walk +400 +[\d.]+ +unknown +\d+ +withheld", shown, flags=re.MULTILINE)
 
 
 def test_the_picture_is_written_whole_and_named(days, tmp_path):

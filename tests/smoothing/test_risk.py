@@ -76,6 +76,33 @@ def test_the_estimated_risk_is_the_true_one_on_average(way):
     assert difference.std() / np.sqrt(seeds) < 0.1 * true.mean()
 
 
+@pytest.mark.parametrize("noise", [0.3, None], ids=["known", "estimated"])
+@pytest.mark.parametrize("points", [60, 300])
+def test_the_standard_error_of_the_risk_is_the_spread_of_its_estimate(points, noise):
+    truth, seeds = np.sin(np.linspace(0, 6, points)), 200
+    off, stated = np.empty(seeds), np.empty(seeds)
+    for seed in range(seeds):
+        x = truth + np.random.default_rng(seed).normal(scale=0.3, size=points)
+        found = analyze(x, keys="time", bandwidth=points / 30, noise=noise)
+        off[seed], stated[seed] = found.risk - np.mean((found.values - truth) ** 2), found.risk_error
+    # Where a curve of many degrees of freedom follows the noise, an estimated level has a part in both terms, and less is left.
+    assert (0.8 if noise else 0.5) * stated.mean() < off.std() < 1.2 * stated.mean()
+
+
+@pytest.mark.parametrize("way", [{}, {"causal": True}, {"keys": "time"}], ids=str)
+def test_the_true_error_hardly_ever_exceeds_what_is_told_of_it(way):
+    t = np.linspace(0, 1, 200)
+    truths = [np.sin(6 * np.pi * t), np.where(t > 0.5, 2.0, 0.0), 0 * t, np.exp(-(((t - 0.5) / 0.02) ** 2))]
+    inside, small = [], []
+    for seed, truth in itertools.product(range(12), truths):
+        found = analyze(truth + np.random.default_rng(seed).normal(scale=0.3, size=200), **way)
+        there = ~np.isnan(found.values)
+        inside.append(np.mean((found.values - truth)[there] ** 2) <= found.most_risk)
+        small.append(not found.estimable)
+    assert np.mean(inside) >= 0.95
+    assert np.mean(small) >= 0.3, "the rule is put to the test"
+
+
 def test_leave_one_out_is_the_error_in_predicting_each_value_from_the_others():
     generator = np.random.default_rng(0)
     times = np.sort(generator.uniform(0, 40, 40))

@@ -48,7 +48,7 @@ def test_it_says_whether_the_curve_has_seen_the_future():
 
 def test_it_says_what_it_takes_for_granted_about_the_noise():
     assert (
-        "If the noise is independent from point to point, with a standard deviation of 0.3 (given)"
+        "If the noise is independent from point to point and close to normal, with a standard deviation of 0.3 (given)"
         in analyze(X, noise=0.3).sentence
     )
     assert "No noise shows in its second differences" in analyze([1.0, 1.0, 1.0]).sentence
@@ -63,6 +63,28 @@ def test_it_says_why_there_is_no_band():
     found = analyze(np.random.default_rng(0).normal(size=600).cumsum())
     assert found.withheld in found.sentence
     assert "So what is said of the error is not to be relied on, and there is no band." in found.sentence
+
+
+def test_an_error_that_the_estimate_cannot_tell_from_none_is_no_number():
+    found = analyze(np.sin(np.arange(400) / 60) + np.random.default_rng(1).normal(scale=0.3, size=400))
+    assert not found.estimable
+    most = f"{found.most_risk**0.5:.3g}"
+    assert f"the error that is left is too small to estimate from 400 points: under some {most}." in found.sentence
+    assert "nearly nothing" not in found.sentence
+    assert "lowers the error" not in found.sentence
+
+
+def test_of_a_few_points_no_error_is_told_at_all():
+    found = analyze([1.0, 2.5, 2.0, 1.2, 3.1, 2.2])
+    assert "the error that is left cannot be told from 6 points" in found.sentence
+
+
+def test_an_error_that_can_be_estimated_is_a_number():
+    found = analyze(
+        2 * np.sin(np.arange(400) / 2) + np.random.default_rng(1).normal(scale=0.3, size=400), keys="time", bandwidth=1.5
+    )
+    assert found.estimable
+    assert f"to about {found.risk**0.5:.3g}." in found.sentence
 
 
 def test_it_says_when_the_error_rises():

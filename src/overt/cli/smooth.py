@@ -245,14 +245,28 @@ def _facts(one: Chosen) -> list[tuple[str, str, str]]:
             f"{facts['noise']:.3g}",
             "standard deviation, given" if facts["noise_given"] else "standard deviation, estimated",
         ),
-        ("error left", _error(facts), "root mean square, estimated"),
+        ("error left", _error(facts), _remark(facts)),
         ("freedom", f"{facts['freedom']:.3g}", "degrees"),
     ]
     return [row for row in rows if row[1]]
 
 
 def _error(facts: dict[str, Any]) -> str:
-    return f"{np.sqrt(facts['risk']):.3g}" if facts["risk"] > 0 else "about 0"
+    """The error that is left: a number where it can be estimated, else what it hardly exceeds; nothing where the noise is not white."""
+    if facts["withheld"]:
+        return "unknown"
+    if facts["estimable"]:
+        return f"{np.sqrt(facts['risk']):.3g}"
+    most = np.sqrt(facts["most_risk"])
+    return f"< {most:.3g}" if most < facts["noise"] else "unknown"
+
+
+def _remark(facts: dict[str, Any]) -> str:
+    if facts["withheld"]:
+        return "the noise is not independent"
+    if facts["estimable"]:
+        return "root mean square, estimated"
+    return "root mean square, too small to estimate" if _error(facts) != "unknown" else "too few points to estimate it"
 
 
 def _width(facts: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from overt.smoothing.noise import Noise, estimate
 from overt.smoothing.one_row import row_of
 from overt.smoothing.options import Bandwidth, Options
 from overt.smoothing.outliers import less_outliers
-from overt.smoothing.risk import best_head, dot_keys, keys_of, leave_one_out, pointwise_risk
+from overt.smoothing.risk import TELLING, best_head, dot_keys, keys_of, leave_one_out, pointwise_risk, risk_error
 from overt.smoothing.series import (
     Floats,
     Series,
@@ -42,9 +42,11 @@ NOISELESS = 1e-9
 class Smoothing:
     """A smoothed series and what it rests on; times and values are in the caller's units and order.
 
-    `risk` is the estimated mean squared error against the truth (it may come out slightly negative where that is near 0),
-    `degrees_of_freedom` the sum of ∂y_i/∂x_i: n for a curve that follows every point, 1 for the mean. `mixture` holds the weights of
-    the `heads`, averaged over equal runs of points in time.
+    `risk` is the estimated mean squared error against the truth, and `risk_error` the standard error of that estimate, σ²√(2/n): a
+    risk under two of these, negative ones too, is too small to be estimated, and nothing but `most_risk` is to be said of it. Both
+    hold for noise that is independent from point to point and close to normal. `degrees_of_freedom` is the sum of ∂y_i/∂x_i: n for a
+    curve that follows every point, 1 for the mean. `mixture` holds the weights of the `heads`, averaged over equal runs of points in
+    time.
     """
 
     values: Floats  # (n,)
@@ -53,6 +55,7 @@ class Smoothing:
     )  # of time or of value; of both, in this order; None for the dot score and the bank
     noise: float  # standard deviation of a value of weight 1, given or estimated; the root of its mean square where it varies
     risk: float
+    risk_error: float
     degrees_of_freedom: float
     leave_one_out: float | None  # mean squared error in predicting each value from the others; None but for time keys
     points: int
@@ -67,6 +70,16 @@ class Smoothing:
     found: Noise = field(repr=False)  # what the noise looks like, in the series' own units
     levels: Floats = field(repr=False)  # (n,) standard deviations at weight 1, sorted, in the series' own units
     _variances: Floats | None = field(repr=False)  # of the bank, and of time keys of a given bandwidth
+
+    @property
+    def estimable(self) -> bool:
+        """Whether the risk can be told from 0: it is two standard errors or more."""
+        return self.risk >= TELLING * self.risk_error
+
+    @property
+    def most_risk(self) -> float:
+        """What the risk hardly exceeds: two standard errors above its estimate, or above 0 where that is negative."""
+        return max(self.risk, 0.0) + TELLING * self.risk_error
 
     @cached_property
     def deviation(self) -> Floats | None:
@@ -314,12 +327,14 @@ def _analyze(values: Floats, times: Times, weights: Floats | None, options: Opti
         outputs, variances = _one_head(series, head, levels, options)
     restored = _restored(series, options, outputs.values, missing)
     here = Outputs(outputs.values[series.present], outputs.slopes[series.present])
-    risk = float(pointwise_risk(series.key_values, here, _key_noise(series, levels)).mean())
+    noise = _key_noise(series, levels)
+    risk = float(pointwise_risk(series.key_values, here, noise).mean())
     return Smoothing(
         values=restored,
         bandwidth=None if head is None else options.given or head.keys.in_units(series.step, series.spread),
         noise=float(np.sqrt(np.mean(levels**2))) * series.noise_unit,
         risk=risk * series.spread**2,
+        risk_error=risk_error(noise) * series.spread**2,
         degrees_of_freedom=float(here.slopes.sum()),
         leave_one_out=_predicted(series, head, outputs),
         points=values.size,

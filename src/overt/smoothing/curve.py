@@ -71,6 +71,8 @@ def curve_of(found: Smoothing) -> Curve:
         "noise": found.noise,
         "noise_given": found.options.noise is not None,
         "risk": found.risk,
+        "estimable": found.estimable,
+        "most_risk": found.most_risk,
         "freedom": found.degrees_of_freedom,
         "filled": found.filled,
         "unit": found.unit,

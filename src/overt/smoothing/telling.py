@@ -109,13 +109,22 @@ def _error(found: "Smoothing") -> str:
         return f"{zero}, so there is nothing to take away."
     source = "given" if found.options.noise is not None else "estimated"
     varies = ", on the whole: it varies with time" if np.ptp(found.levels) > 1e-12 * found.levels.max() else ""
-    error = float(np.sqrt(max(found.risk, 0.0)))
-    fate = f"to about {error:.3g}" if found.risk > 0 else "to nearly nothing"
-    change = "lowers" if error < found.noise else "raises"
     return (
-        f"If the noise is independent from point to point, with a standard deviation of {found.noise:.3g} ({source}{varies}), this "
-        f"{change} the error {fate}. The curve has {found.degrees_of_freedom:.3g} degrees of freedom for {found.points} points."
+        f"If the noise is independent from point to point and close to normal, with a standard deviation of {found.noise:.3g} "
+        f"({source}{varies}), {_left(found)}. "
+        f"The curve has {found.degrees_of_freedom:.3g} degrees of freedom for {found.points} points."
     )
+
+
+def _left(found: "Smoothing") -> str:
+    """What is said of the error that is left: a number where the estimate can tell it from none, else what it hardly exceeds."""
+    if found.estimable:
+        error = float(np.sqrt(found.risk))
+        return f"this {'lowers' if error < found.noise else 'raises'} the error to about {error:.3g}"
+    most, points = float(np.sqrt(found.most_risk)), found.series.present.size
+    if most >= found.noise:
+        return f"the error that is left cannot be told from {points} points"
+    return f"the error that is left is too small to estimate from {points} points: under some {most:.3g}"
 
 
 def _band(found: "Smoothing") -> str:
