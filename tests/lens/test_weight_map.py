@@ -23,14 +23,23 @@ def test_a_weight_of_nearly_nothing_stays_blank_and_a_whole_one_is_whole():
 
 def test_names_stand_upright_where_they_do_not_fit_side_by_side():
     lines = drawn(["a"], ["one", "two", "three"], [[0.2, 0.3, 0.5]], 14)
-    assert ["".join(line[place] for line in lines[:5]).strip() for place in (3, 6, 9)] == ["one", "two", "three"]
-    assert lines[5].split() == ["a", ".2", ".3", ".5"]
+    assert ["".join(line[place] for line in lines[:5]).strip() for place in (3, 7, 11)] == ["one", "two", "three"]
+    assert lines[5].split() == ["a", ".20", ".30", ".50"]
 
 
-def test_columns_that_do_not_fit_are_left_out_and_that_is_said():
-    lines = drawn(["a"], ["b"] * 30, [[1 / 30] * 30], 40)
+def test_columns_that_do_not_fit_stand_below_beside_the_names_of_the_rows():
+    weights = [[place / 100 for place in range(10, 40)]] * 2
+    lines = drawn(["a", "bc"], [f"w{place}" for place in range(30)], weights, 40)
     assert all(len(line) <= 40 for line in lines)
-    assert "(the first 12 of 30 columns; all need" in " ".join(lines)
+    for name in ("a", "bc"):
+        rows = [line.split()[1:] for line in lines if line.split()[:1] == [name] and "." in line]
+        assert [len(row) for row in rows] == [8, 8, 8, 6]
+        assert [cell for row in rows for cell in row] == [f".{place}" for place in range(10, 40)]
+
+
+def test_neighbouring_numbers_never_touch():
+    [*_, row] = drawn(["a"], ["first", "second", "third"], [[1.0, 1.0, 1.0]], 18)
+    assert row.split() == ["a", "1.00", "1.00", "1.00"]
 
 
 def test_what_a_token_holds_is_no_markup_and_no_command():

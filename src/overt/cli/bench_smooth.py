@@ -15,7 +15,7 @@ from rich.text import Text
 from overt.cli.report import report
 from overt.errors import InputError
 from overt.files import separate, whole
-from overt.lens.letters import Ink, Piece
+from overt.lens.letters import ROOM_FOR_A_BAR, Ink, Piece
 from overt.measuring.provenance import provenance
 from overt.measuring.smoothing import accuracy, heads, peers, real, speed
 from overt.measuring.smoothing.accuracy import CASES, Accuracy, Case, geometric_mean
@@ -122,7 +122,8 @@ def _peers(asked: list[str]) -> list[Smoother]:
 def _telling() -> Iterator[Tell]:
     """A bar on a terminal; nothing in a pipe."""
     console = Console(stderr=True, highlight=False)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bars = [BarColumn(), TimeRemainingColumn()] if console.width >= ROOM_FOR_A_BAR else []
+    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), *bars)
     # It moves only when told: a bar that moves by itself takes time from what is measured.
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True, auto_refresh=False) as bar:
         task = bar.add_task("", total=None)

@@ -55,7 +55,7 @@ def demo() -> None:
 def _heading(ink: Ink, place: int, name: str, source: str, remark: str = "") -> Text:
     told = ink.line(ink.text(f"{place}  ", "bold cyan"), ink.text(name.ljust(23), "bold"), ink.text(source, "dim"))
     space = ink.width - told.cell_len - len(remark)
-    return ink.line(told, " " * space, ink.text(remark, "bold")) if remark and space > 0 else told
+    return ink.line(told, " " * max(space, 3), ink.text(remark, "bold")) if remark else told
 
 
 def _apart(ink: Ink, left: str, right: str, style: str = "") -> Text:
@@ -95,8 +95,9 @@ def _pairs(ink: Ink, explanation: Explanation, score: str, result: str) -> list[
         [ink.text(f"   {score}"), *scores, ink.text("")],
         [ink.text(f"   {explanation.normalizer}"), *weights, ink.text(result)],
     ]
-    found = [ink.table(rows, [False, *[True] * len(scores), False], gap) for gap in (3, 2)]
-    return next((table for table in found if max(line.cell_len for line in table) <= ink.width), found[-1])
+    right = [False, *[True] * len(scores), False]
+    wide = ink.grid(rows, right, gap=3)
+    return wide if max(line.cell_len for line in wide) <= ink.width else ink.table(rows, right)
 
 
 def _trained(explanation: Explanation) -> Iterable[Piece]:

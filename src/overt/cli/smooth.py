@@ -14,7 +14,7 @@ from rich.text import Text
 from overt.cli.report import report
 from overt.errors import InputError
 from overt.files import is_stream, make_folder, separate, whole
-from overt.lens.letters import Ink, Piece, sparkline
+from overt.lens.letters import ROOM_FOR_A_BAR, Ink, Piece, sparkline
 from overt.smoothing.curve import Curve
 from overt.smoothing.many import Task, processors, smooth_many
 from overt.smoothing.options import Bandwidth
@@ -168,7 +168,8 @@ def _progress(total: int) -> Iterator[Any]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
-    parts = (SpinnerColumn(), TextColumn("smoothing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bars = [BarColumn(), TimeElapsedColumn()] if console.width >= ROOM_FOR_A_BAR else []
+    parts = (SpinnerColumn(), TextColumn("smoothing"), MofNCompleteColumn(), *bars)
     with Progress(*parts, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=total)
         yield lambda: bar.advance(task)

@@ -17,7 +17,7 @@ from overt.cli.report import report
 from overt.cli.text_argument import input_of, read_text
 from overt.errors import InputError
 from overt.files import separate, whole
-from overt.lens.letters import Piece, writable
+from overt.lens.letters import ROOM_FOR_A_BAR, Piece, writable
 from overt.lens.weight_map import weight_map
 
 
@@ -152,7 +152,9 @@ def _show(translator: Any, text: str, translation: Any, page: Path | None, conso
 def _progress(total: int) -> Iterator[Any]:
     """A bar on a terminal, where there is more than one line."""
     console = Console(stderr=True)
-    parts = (TextColumn("translating"), BarColumn(), MofNCompleteColumn(), TextColumn("lines"), TimeRemainingColumn())
+    bars = [BarColumn()] if console.width >= ROOM_FOR_A_BAR else []
+    time = [TimeRemainingColumn()] if bars else []
+    parts = (TextColumn("translating"), *bars, MofNCompleteColumn(), *time)
     with Progress(*parts, console=console, transient=True, disable=not console.is_terminal or total < 2) as bar:
         task = bar.add_task("", total=total)
         yield lambda: bar.advance(task)

@@ -1,6 +1,7 @@
 """Letters that a terminal can show: bars, sparklines, and what stands in for a letter that its encoding lacks."""
 
 import math
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 
@@ -19,6 +20,9 @@ _STAND_INS = {
     "▏": " ", "▎": " ", "▍": " ", "▌": "#", "▋": "#", "▊": "#", "▉": "#", "▒": "=", "’": "'", "│": "|",
     "▁": "_", "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%",
 }  # fmt: skip
+# Columns from which a terminal has room for a bar beside the count of what is done: none of its numbers may be pushed out.
+ROOM_FOR_A_BAR = 80
+_TELLING = 16  # columns that a column of words needs
 # Cividis from its dark end up, each with the letters that can be read on it, on light and dark terminals alike.
 _SHADES = (
     "white on #35446c",
@@ -89,6 +93,43 @@ def _writable_letter(letter: str, encoding: str) -> str:
     return letter
 
 
+def broken(line: Text, width: int, indent: int | None = None) -> list[Text]:
+    """A line as lines of at most `width` columns, broken between words, so that no number is cut; a longer word is cut where it must.
+
+    What follows stands under the line's own beginning, two columns farther in, or `indent` columns.
+
+    >>> [part.plain for part in broken(Text("  one of 0.647 and 0.12"), 12)]
+    ['  one of', '    0.647', '    and 0.12']
+    """
+    if line.cell_len <= width:
+        return [line]
+    own = len(line.plain) - len(line.plain.lstrip())
+    indent = min(own + 2, width // 3) if indent is None else indent
+    parts: list[Text] = []
+    for start, end in _runs(line.plain, width, indent):
+        part = line[start:end]
+        part.no_wrap, part.overflow, part.end = line.no_wrap, line.overflow, line.end
+        parts.append(part if not parts else Text(" " * indent, no_wrap=True, overflow="crop", end=line.end).append_text(part))
+    return parts
+
+
+def _runs(text: str, width: int, indent: int) -> Iterable[tuple[int, int]]:
+    """Where the lines of a text begin and end that is broken between words."""
+    start = end = 0
+    for word in re.finditer(r"\S+", text):
+        room = width - (indent if start else 0)
+        if end > start and cell_len(text[start : word.end()]) > room:
+            yield start, end
+            start, room = word.start(), width - indent
+        while cell_len(text[start : word.end()]) > room:
+            cut = start + max(1, len(set_cell_size(text[start : word.end()], room).rstrip()))
+            yield start, cut
+            start, room = cut, width - indent
+        end = word.end()
+    if end > start:
+        yield start, end
+
+
 class Ink:
     """Makes text for a place of so many columns, in the letters that its encoding has."""
 
@@ -107,7 +148,7 @@ class Ink:
         return self.text(told, style)
 
     def line(self, *parts: Text | str) -> Text:
-        """Parts beside each other, on a line that is cropped rather than broken."""
+        """Parts beside each other; a `Piece` breaks the line between words where it is too long."""
         whole = Text(no_wrap=True, overflow="crop")
         for part in parts:
             whole.append_text(part if isinstance(part, Text) else self.text(part))
@@ -116,19 +157,58 @@ class Ink:
     def prose(self, told: str, style: str = "", lead: str = "  ") -> list[Text]:
         """Sentences broken between words; the first line starts with `lead`, the rest stand under it."""
         room = max(self.width - len(lead), 8)
-        broken = textwrap.wrap(writable(told, self.encoding), room, break_long_words=True) or [""]
+        broken = textwrap.wrap(writable(told, self.encoding), room, break_on_hyphens=False) or [""]
         return [
             self.line(self.text((lead if not place else " " * len(lead)) + part, style)) for place, part in enumerate(broken)
         ]
 
     def table(self, rows: Iterable[Sequence[Text]], right: Sequence[bool], gap: int = 2) -> list[Text]:
-        """Lines in which the cells of a column stand under each other; `right` says which columns are set to the right."""
+        """The lines of `grid`; where they are too long, of several: each has the first column again and the next that fit."""
+        rows = [list(row) for row in rows]
+        lines = self.grid(rows, right, gap)
+        if not lines or max(line.cell_len for line in lines) <= self.width:
+            return lines
+        return self._in_parts(rows, right, gap)
+
+    def grid(self, rows: Iterable[Sequence[Text]], right: Sequence[bool], gap: int = 2) -> list[Text]:
+        """Lines of any length in which the cells of a column stand under each other, set to the right where `right` says so."""
         rows = [list(row) for row in rows]
         widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
         lines = [self.line(*self._spaced(row, widths, right, gap)) for row in rows]
         for line in lines:
             line.rstrip()
         return lines
+
+    def _in_parts(self, rows: list[list[Text]], right: Sequence[bool], gap: int) -> list[Text]:
+        widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
+        others = sum(widths[:-1]) + gap * len(widths[:-1])
+        if not right[-1] and self.width - others >= _TELLING:  # room for words in the last column, broken between them
+            widths[-1] = self.width - others
+            return self._folded(rows, range(len(widths)), widths, right, gap)
+        widths[0] = min(widths[0], self.width // 2)
+        room = self.width - widths[0] - gap
+        parts: list[list[int]] = [[]]
+        for column in range(1, len(widths)):
+            widths[column] = min(widths[column], room)
+            if parts[-1] and sum(widths[each] + gap for each in parts[-1]) + widths[column] > room:
+                parts.append([])
+            parts[-1].append(column)
+        lines: list[Text] = []
+        for part in parts:
+            telling = [row for row in rows if any(row[column].plain.strip() for column in part)]
+            lines += [*([self.line()] if lines else []), *self._folded(telling, [0, *part], widths, right, gap)]
+        return lines
+
+    def _folded(
+        self, rows: list[list[Text]], columns: Sequence[int], widths: Sequence[int], right: Sequence[bool], gap: int
+    ) -> list[Text]:
+        """Some columns of a table, cells wider than their column broken between words."""
+        folded: list[list[Text]] = []
+        for row in rows:
+            cells = [broken(row[column], widths[column], 0) for column in columns]
+            deep = max(map(len, cells))
+            folded += [[cell[place] if place < len(cell) else Text() for cell in cells] for place in range(deep)]
+        return self.grid(folded, [right[column] for column in columns], gap)
 
     def _spaced(self, row: list[Text], widths: list[int], right: Sequence[bool], gap: int) -> Iterable[Text]:
         for place, (cell, width, to_right) in enumerate(zip(row, widths, right, strict=True)):
@@ -145,7 +225,8 @@ class Piece:
         self.lay_out = lay_out
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from self.lay_out(Ink(options.max_width, options.encoding))
+        for line in self.lay_out(Ink(options.max_width, options.encoding)):
+            yield from broken(line, options.max_width)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         return Measurement(min(40, options.max_width), options.max_width)

@@ -67,7 +67,9 @@ class StepTable:
             table = self._fitted(ink, shown, with_vectors=False)
             if _width(table) <= ink.width:
                 return [*apart, *table]
-        return [*apart, *table, *ink.prose(f"(cropped: the table needs {_width(table)} columns)", QUIET)]
+        narrower = Ink(ink.width - 2, ink.encoding)
+        rows, right = self._rows(ink, 1, False, 4)
+        return [*apart, *(ink.line("  " if line else "", line) for line in narrower.table(rows, right))]
 
     def _heading(self, ink: Ink) -> Text:
         told = f"{count_word(len(self.stages))} steps"
@@ -78,11 +80,16 @@ class StepTable:
 
     def _sequence(self, ink: Ink) -> list[Text]:
         """The vectors of step 1 on lines of their own, where the table has no room for them beside the rest."""
-        shown = sorted(self.choice.rows, key=lambda row: row.index)
-        write = self._aligned([row.value for row in shown], 3)
-        rows = [[ink.text("  1"), self._token(row, ink), ink.text(write(row.value))] for row in shown]
+        ordered = sorted(self.choice.rows, key=lambda row: row.index)
         more = ink.prose(f"and {len(self.choice.others)} more", QUIET) if self.choice.others else []
-        return [*ink.table(rows, [False] * 3), *more, Text()]
+        table: list[Text] = []
+        for shown in (3, 2, 1):
+            write = self._aligned([row.value for row in ordered], shown)
+            rows = [[ink.text("  1"), self._token(row, ink), ink.text(write(row.value))] for row in ordered]
+            table = ink.grid(rows, [False] * 3)
+            if _width(table) <= ink.width:
+                break
+        return [*table, *more, Text()]
 
     def _joined(self, ink: Ink) -> list[Text]:
         stage = self.stages["join"]
@@ -98,6 +105,11 @@ class StepTable:
         return self._table(ink, shown, with_vectors, max(8 if with_vectors else 4, min(LONGEST_BAR, room)))
 
     def _table(self, ink: Ink, shown: int, with_vectors: bool, width: int) -> list[Text]:
+        rows, right = self._rows(ink, shown, with_vectors, width)
+        return [ink.line("  ", line) for line in ink.grid(rows, right)]
+
+    def _rows(self, ink: Ink, shown: int, with_vectors: bool, width: int) -> tuple[list[list[Text]], list[bool]]:
+        """The cells of the table, and which columns are set to the right."""
         columns = [self._tokens(ink)]
         columns += [self._vectors(ink, shown)] if with_vectors else []
         columns += [self._scores(ink, key, [getattr(row, field) for row in self.choice.rows])
@@ -107,8 +119,7 @@ class StepTable:
         rows += [list(row) for row in zip(*(column.cells for column in columns), strict=True)]
         rows += [[column.others for column in columns]] if self.choice.others else []
         rows += [[column.foot for column in columns]]
-        lines = ink.table(rows, [column.right for column in columns])
-        return [ink.line("  ", line) for line in lines]
+        return rows, [column.right for column in columns]
 
     def _tokens(self, ink: Ink) -> Column:
         foot = ink.text(f"{self.stages['sum'].number}  {sum_formula(self.explanation)}", "bold")

@@ -29,6 +29,7 @@ __all__ = [
     "title",
 ]
 
+_LEAST_BESIDE = 36  # columns that each of two compared rows of bars needs
 SIDE_BY_SIDE = 150  # columns from which two explanations stand beside each other
 
 
@@ -59,7 +60,7 @@ def explained(explanation: Explanation, rows: int | None = 8) -> Group:
 def title(explanation: Explanation) -> Piece:
     """The recipe's name and where the vectors come from."""
     name, source = heading(explanation), visible(explanation.source)
-    return Piece(lambda ink: [ink.line(ink.text(name, "bold"), "   ", ink.token(source, ink.width - len(name) - 3, QUIET))])
+    return Piece(lambda ink: [ink.line(ink.text(name, "bold"), "   ", ink.text(source, QUIET))])
 
 
 def sentence(explanation: Explanation) -> Piece:
@@ -97,7 +98,7 @@ def _links(explanation: Explanation, ink: Ink) -> Iterable[Text]:
         yield ink.line(ink.text("Strongest link from “", "bold"), ink.token(word(explanation), 24, WORD),
                        ink.text("” to another word, by layer", "bold"))  # fmt: skip
         lines, told = _fitted_links(explanation, ink)
-        yield from (ink.line("  ", line) for line in lines)
+        yield from (ink.line("  " if line else "", line) for line in lines)
         if not told:
             yield from ink.prose(f"{explanation.name} is shown: {visible(explanation.why)}", WORD)
     if explanation.looks:
@@ -110,10 +111,10 @@ def _fitted_links(explanation: Explanation, ink: Ink) -> tuple[list[Text], bool]
     for with_why in (True, False):
         for width in (24, 18, 12, 8):
             rows = [_link(link, explanation, ink, width, with_why) for link in explanation.links]
-            lines = ink.table(rows, [False, False, False, True, False])
+            lines = ink.grid(rows, [False, False, False, True, False])
             if max(line.cell_len for line in lines) + 2 <= ink.width:
                 return lines, with_why and shown
-    return lines, False
+    return Ink(ink.width - 2, ink.encoding).table(rows, [False, False, False, True, False]), False
 
 
 def _link(link: Link, explanation: Explanation, ink: Ink, width: int, with_why: bool) -> list[Text]:
@@ -167,9 +168,13 @@ def comparison(explanations: Sequence[Explanation], rows: int = 5) -> Piece:
 def _comparison(explanations: Sequence[Explanation], rows: int, ink: Ink) -> Iterable[Text]:
     name = explanations[0].name
     yield ink.line(ink.text(f"The same head, {name}, in {len(explanations)} sentences" if name else "Side by side", "bold"))
-    room = (ink.width - 4) // len(explanations)
+    beside = ink.width >= _LEAST_BESIDE * len(explanations)
+    room = (ink.width - 4) // len(explanations) if beside else ink.width - 2
     texts = _apart([visible(explanation.text) for explanation in explanations], room - 3)
     blocks = [_block(explanation, text, rows, ink, room) for explanation, text in zip(explanations, texts, strict=True)]
+    if not beside:
+        yield from (ink.line("  ", line) for block in blocks for line in block)
+        return
     for place in range(max(map(len, blocks))):
         row = [block[place] if place < len(block) else Text() for block in blocks]
         yield ink.line("  ", *(part for cell in row for part in (cell, " " * max(1, room - cell.cell_len))))
@@ -185,10 +190,10 @@ def _apart(texts: Sequence[str], room: int) -> list[str]:
 def _block(explanation: Explanation, text: str, rows: int, ink: Ink, room: int) -> list[Text]:
     own, strongest = own_index(explanation), choose(explanation, None).rows[:rows]
     most = max((abs(row.weight) for row in strongest), default=0.0)
-    width = max(4, min(20, room - 28))
+    width = max(2, min(20, room - 28))
     table = [[ink.token(row.token, 14, WORD if row.index == own else ""), ink.text(number(row.weight)),
               ink.text(bar(row.weight, max(most, 1.0), width), BAR)] for row in strongest]  # fmt: skip
-    return [ink.token(text, room - 3, QUIET), *ink.table(table, [False, True, False])]
+    return [ink.token(text, room - 3, QUIET), *ink.grid(table, [False, True, False])]
 
 
 def _beside(parts: Sequence[RenderableType], gap: int = 4) -> Table:

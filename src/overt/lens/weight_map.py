@@ -11,13 +11,12 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.style import Style
 from rich.text import Text
 
-from overt.lens.letters import Ink, Piece, shade, writable
+from overt.lens.letters import Ink, Piece, broken, shade, writable
 from overt.lens.steps_text import QUIET, WORD
 from overt.lens.wording import number
 
 _LABEL = 14  # columns of a row's name at most
 _DEEP = 12  # letters of a name that stands upright
-_NARROW = 3  # columns of a cell under an upright name
 _SEEN = 0.005  # what would read .00 stays blank
 _HALF = "▀"  # its upper half in the letter's colour, its lower half in the background's
 _MOST = 96  # cells of a picture along each side: 48 lines
@@ -29,38 +28,51 @@ _NOT_A_NUMBER = Color.parse("red")
 
 
 def weight_map(asking: Sequence[str], asked: Sequence[str], weights: Sequence[Sequence[float]]) -> Piece:
-    """Draw `weights[i][j]`, of the token `asking[i]` on `asked[j]`, each as a shaded cell with its number.
+    """Draw `weights[i][j]`, of the token `asking[i]` on `asked[j]`, each as a shaded cell with its number to two decimals.
 
-    The names of the columns stand upright where they would not fit side by side; columns that still do not fit are left out, and
-    that is said.
+    The names of the columns stand upright where they would not fit side by side; columns that still do not fit stand below, beside
+    the names of the rows once more.
     """
     return Piece(lambda ink: _map(asking, asked, weights, ink))
 
 
 def _map(asking: Sequence[str], asked: Sequence[str], weights: Sequence[Sequence[float]], ink: Ink) -> Iterable[Text]:
     names = [ink.token(token, _DEEP, QUIET) for token in asked]
-    rows = [ink.token(token, _LABEL) for token in asking]
+    rows = [ink.token(token, min(_LABEL, ink.width // 2)) for token in asking]
     label = max((row.cell_len for row in rows), default=0) + 1
     room = ink.width - label
     wide = [max(5, name.cell_len + 1) for name in names]
+    upright = sum(wide) > room
+    if upright:
+        wide = [max((len(_number(weight)) for row in weights for weight in row), default=0) + 1] * len(names)
+    for place, part in enumerate(_parts(wide, room)):
+        if place:
+            yield ink.line()
+        if upright:
+            yield from _upright(ink, [name.plain for name in names[part]], wide[part], label)
+        else:
+            yield ink.line(" " * label, *(_centred(name, width) for name, width in zip(names, wide, strict=True)))
+        for row, own in zip(rows, weights, strict=True):
+            cells = (_cell(ink, weight, width) for weight, width in zip(own[part], wide[part], strict=True))
+            yield ink.line(" " * (label - row.cell_len - 1), row, " ", *cells)
+
+
+def _parts(wide: Sequence[int], room: int) -> list[slice]:
+    """Columns that fit beside each other, as many in each part as nearly can be."""
     if sum(wide) <= room:
-        yield ink.line(" " * label, *(_centred(name, width) for name, width in zip(names, wide, strict=True)))
-    else:
-        wide = [_NARROW] * min(len(names), room // _NARROW)
-        yield from _upright(ink, [name.plain for name in names[: len(wide)]], label)
-    for row, own in zip(rows, weights, strict=True):
-        cells = (_cell(ink, weight, width) for weight, width in zip(own, wide, strict=False))
-        yield ink.line(" " * (label - row.cell_len - 1), row, " ", *cells)
-    if len(wide) < len(names):
-        told = f"(the first {len(wide)} of {len(names)} columns; all need a width of {label + _NARROW * len(names)})"
-        yield from ink.prose(told, QUIET)
+        return [slice(0, len(wide))]
+    most = max(room // max(wide), 1)
+    size = math.ceil(len(wide) / math.ceil(len(wide) / most))
+    return [slice(first, first + size) for first in range(0, len(wide), size)]
+
+
+def _number(weight: float) -> str:
+    """A weight to two decimals; nothing where that is .00."""
+    return f"{weight:.2f}".removeprefix("0") if weight >= _SEEN else ""
 
 
 def _cell(ink: Ink, weight: float, width: int) -> Text:
-    """A weight to two decimals, or to one in a narrow cell."""
-    told = f"{weight:.1f}" if width == _NARROW else f"{weight:.2f}"
-    told = told.removeprefix("0") if weight >= (0.05 if width == _NARROW else _SEEN) else ""
-    return _centred(ink.text(told), width, shade(weight))
+    return _centred(ink.text(_number(weight)), width, shade(weight))
 
 
 def _centred(text: Text, width: int, style: str = "") -> Text:
@@ -69,12 +81,13 @@ def _centred(text: Text, width: int, style: str = "") -> Text:
     return Text(" " * left, style=style, end="").append_text(text).append(" " * (width - text.cell_len - left))
 
 
-def _upright(ink: Ink, names: Sequence[str], indent: int) -> Iterable[Text]:
+def _upright(ink: Ink, names: Sequence[str], wide: Sequence[int], indent: int) -> Iterable[Text]:
     """The names from top to bottom, ending just above their columns."""
     deep = max(map(len, names), default=0)
     for place in range(deep):
-        letters = (name.rjust(deep)[place] for name in names)
-        yield ink.line(" " * indent, *(_centred(ink.text(letter, QUIET), _NARROW) for letter in letters))
+        letters = [name.rjust(deep)[place] for name in names]
+        cells = (_centred(ink.text(letter, QUIET), width) for letter, width in zip(letters, wide, strict=True))
+        yield ink.line(" " * indent, *cells)
 
 
 Rows = Sequence[Sequence[float]]
@@ -108,7 +121,8 @@ class BlockMap:
         if names and label + 2 * columns > ink.width:
             names, label = [], 2
         joined = 1 if names else max(1, math.ceil(max(columns / max(1, min(_MOST, ink.width - label)), rows / _MOST)))
-        yield ink.line(ink.text(f"Every weight of {self.name}" if self.name else "Every weight", "bold"))
+        title = ink.line(ink.text(f"Every weight of {self.name}" if self.name else "Every weight", "bold"))
+        yield from broken(title, ink.width)
         yield from ink.prose(_told(rows, columns, most, joined), QUIET)
         wide = 2 if names else 1
         colours = [[_tint(weight, most, few) for weight in row] for row in pooled(self.weights, joined)]
