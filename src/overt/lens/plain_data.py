@@ -22,10 +22,10 @@ from overt.lens.written_out import AsKept
 from overt.masks.base import Both, Either, Not
 from overt.summary import Summary
 
-_SCORES = (scores.Dot, scores.Bilinear, scores.Additive, scores.Cosine, scores.Gaussian)
+SCORES = (scores.Dot, scores.Bilinear, scores.Additive, scores.Cosine, scores.Gaussian)
 _MASKS = (masks.Causal, masks.Window, masks.Lengths, masks.Documents, masks.Dense, masks.Keys, Both, Either, Not, Ranges)
 _BIASES = (biases.ALiBi, biases.RelativePosition, TensorBias, SumOfBiases)
-_NORMALIZERS = (
+NORMALIZERS = (
     normalizers.Softmax,
     normalizers.Sparsemax,
     normalizers.Entmax,
@@ -35,7 +35,9 @@ _NORMALIZERS = (
 )
 _PARTS = (HeadsOfMask, HeadsOfBias, MaskWithExtra, BiasWithExtra)
 _CALLS = (Call, Kept, Summarized, Summary, Comparison)
-KNOWN = {kind.__name__: kind for kind in (*_SCORES, *_MASKS, *_BIASES, *_NORMALIZERS, *_PARTS, *_CALLS)}
+KNOWN = {kind.__name__: kind for kind in (*SCORES, *_MASKS, *_BIASES, *NORMALIZERS, *_PARTS, *_CALLS)}
+
+Check = Callable[[type, dict[str, Any]], dict[str, Any]]
 
 
 def plain(value: Any, put: Callable[[Any], Any]) -> Any:
@@ -61,23 +63,24 @@ def plain(value: Any, put: Callable[[Any], Any]) -> Any:
     return {"put": put(value)}
 
 
-def restored(data: Any, get: Callable[[Any], Any]) -> Any:
-    """The value that `plain` was given; `get` finds what `put` stored.
+def restored(data: Any, get: Callable[[Any], Any], check: Check = lambda kind, values: values) -> Any:
+    """The value that `plain` was given; `get` finds what `put` stored, and `check` sees what each class is made with.
 
     >>> restored({"is": "Window", "with": {"before": 3, "after": 0, "offset": None}}, get=str)
     Window(before=3, after=0, offset=None)
     """
     if isinstance(data, list):
-        return [restored(each, get) for each in data]
+        return [restored(each, get, check) for each in data]
     if not isinstance(data, dict):
         return data
     if "is" in data:
-        return KNOWN[data["is"]](**{name: restored(each, get) for name, each in data["with"].items()})
+        kind = KNOWN[data["is"]]
+        return kind(**check(kind, {name: restored(each, get, check) for name, each in data["with"].items()}))
     ((kind, held),) = data.items()
     if kind == "dict":
-        return {key: restored(each, get) for key, each in held.items()}
+        return {key: restored(each, get, check) for key, each in held.items()}
     if kind == "tuple":
-        return tuple(restored(each, get) for each in held)
+        return tuple([restored(each, get, check) for each in held])
     if kind == "dtype":
         return _dtype(held)
     return {"float": float, "put": get}[kind](held)

@@ -4,17 +4,17 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from overt.errors import InputError
-from overt.files import whole
+from overt.files import parse_json, reason, whole
 from overt.lens.captured import Captured, HeadsOfMask, Kept, Once
-from overt.lens.fitting import fitting
+from overt.lens.declared_sizes import tensors_of
+from overt.lens.field_kinds import checked
+from overt.lens.fitting import DEEPEST, depth, fitting
 from overt.lens.offloading import tensor_files, unexpanded, write_tensors
 from overt.lens.plain_data import known, plain, restored
 from overt.lens.recording import Recording
@@ -24,6 +24,19 @@ from overt.masks import Dense
 FORMAT = 1
 _KEY = "overt.recording"
 _LONGEST = 90 * 10**6  # bytes of a header that readers of safetensors accept, with room for the tensors' own
+
+_NO_FORMAT = 1000
+_UNSEEN_PASSES = 2**16  # in which no call was kept
+_OF_WHAT_DOES_NOT_FIT = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RuntimeError,
+    MemoryError,
+    OSError,
+)
 
 
 def save(recording: Recording, path: str | os.PathLike[str]) -> None:
@@ -67,19 +80,17 @@ def load(path: str | os.PathLike[str]) -> Recording:
     True
     """
     files = tensor_files("overt.lens.load")
-    if not Path(path).is_file():
+    if not os.path.isfile(path):
         raise InputError("overt.lens.load reads a file", got=f"{path}, which is none", cure="check the path")
     held, found = None, None
     try:
         with files.safe_open(path, "pt") as opened:
-            held = json.loads((opened.metadata() or {}).get(_KEY, "null"))
-            if held is not None and held["format"] <= FORMAT:
+            held = parse_json((opened.metadata() or {}).get(_KEY, "null"))
+            if held is not None and _format(held) <= FORMAT:
                 found = _recording(held, opened.get_tensor)
-    except (files.SafetensorError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, OSError) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
-        raise InputError(
-            f"{path} cannot be read as a recording", got=reason, cure="save it again: the file is damaged"
-        ) from error
+    except (files.SafetensorError, *_OF_WHAT_DOES_NOT_FIT) as error:
+        cure = "save it again: the file is damaged"
+        raise InputError(f"{path} cannot be read as a recording", got=reason(error), cure=cure) from error
     if held is None:
         raise InputError(
             f"{path} holds no recording", got="a safetensors file from elsewhere", cure="pass a file that recording.save wrote"
@@ -93,21 +104,24 @@ def load(path: str | os.PathLike[str]) -> Recording:
     return found
 
 
+def _format(held: dict[str, Any]) -> int:
+    if type(held["format"]) is not int or not 1 <= held["format"] < _NO_FORMAT:
+        raise ValueError("its format is no number of one")
+    return held["format"]
+
+
 def _recording(held: dict[str, Any], tensor: Callable[[str], Tensor]) -> Recording:
-    read = cache(tensor)  # what layers share is one tensor again
-
-    def get(place: Any) -> Tensor:
-        name, shape = place
-        return read(name).expand(shape)
-
+    get = tensors_of(tensor)
     model, turns, missing = held["model"], held["turns"], restored(held["missing"], get)
-    named = all(isinstance(each, str) for each in (model, *(part for name, reason in missing for part in (name, reason))))
-    if not named or type(turns) is not int or turns < 0:
+    named = all(isinstance(each, str) for each in (model, *(part for name, why in missing for part in (name, why))))
+    if not named or type(turns) is not int:
         raise TypeError("something else stands where names and passes were saved")
     strings = Tokens.of(held["query_tokens"], held["key_tokens"])
-    recording = Recording(model, missing=missing, strings=strings, turns=turns)
-    recording.calls += [fitting(restored(call, get), turns) for call in held["calls"]]
-    return recording
+    calls = [fitting(restored(call, get, checked)) for call in held["calls"]]
+    last = max((call.turn for call in calls), default=-1)
+    if not last < turns <= last + _UNSEEN_PASSES:
+        raise ValueError(f"{turns} passes cannot be those of a recording whose last call is of pass {last}")
+    return Recording(model, calls=calls, missing=missing, strings=strings, turns=turns)
 
 
 class _Writer:
@@ -143,6 +157,9 @@ def _portable(call: Captured) -> Captured:
 
     So what is computed of it takes the same path as before, and is the same to the bit.
     """
+    if isinstance(call, Kept) and max(depth(call.call.mask), depth(call.call.bias)) > DEEPEST:
+        got, cure = f"more of them in {call.layer}", "pass them as one tensor"
+        raise InputError(f"a saved mask or bias is made of at most {DEEPEST}, one within another", got=got, cure=cure)
     if not isinstance(call, Kept) or call.call.mask is None or known(call.call.mask):
         return call
     rows, keys = (torch.arange(length, device=call.call.query.device) for length in (call.queries, call.keys))

@@ -1,6 +1,7 @@
 """A picture of smoothed series, made to be put into a report: data, curve, band, and which heads made the curve."""
 
 import itertools
+import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -65,7 +66,10 @@ def draw(path: str | os.PathLike[str], panels: Sequence[Panel], *, x: str) -> No
     """Draw each series, one under the other, against its times, labelled `x`; the file's ending is the format."""
     check_picture(path, len(panels))
     with whole(path) as temporary:
-        figure_of(panels, x=x).savefig(temporary)
+        # In memory first: a PDF's writer does not close its file where the disk is full.
+        drawn = io.BytesIO()
+        figure_of(panels, x=x).savefig(drawn, format=temporary.suffix.lstrip(".").lower())
+        temporary.write_bytes(drawn.getbuffer())
 
 
 def figure_of(panels: Sequence[Panel], *, x: str) -> Any:

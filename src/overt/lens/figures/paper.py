@@ -1,6 +1,7 @@
 """What the figures share: a sheet of print's size, its texts, a map, and how a figure is written."""
 
 import functools
+import io
 import os
 from collections.abc import Callable
 from functools import cache
@@ -54,7 +55,10 @@ def save(figure: Any, path: str | os.PathLike[str]) -> None:
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}[kind]
     with plain_settings(matplotlib), whole(path) as temporary:
         matplotlib.rcParams.update({"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "overt"})
-        figure.savefig(temporary, format=kind, dpi=DPI, metadata=undated)
+        # In memory first: a PDF's writer does not close its file where the disk is full.
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format=kind, dpi=DPI, metadata=undated)
+        temporary.write_bytes(drawn.getbuffer())
 
 
 def sheet(width: float, height: float) -> Sheet:

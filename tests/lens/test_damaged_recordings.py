@@ -1,0 +1,313 @@
+"""Whatever is changed in a recording's file, it is refused in a sentence or it can be used, and it costs little memory."""
+
+import copy
+import json
+import random as draws
+import struct
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import overt
+from overt.errors import InputError, OvertError
+from overt.lens import load, record
+
+RANDOM = torch.Generator().manual_seed(2)
+
+
+def random(*shape):
+    return torch.randn(*shape, generator=RANDOM)
+
+
+class Attends(nn.Module):
+    def __init__(self, **options):
+        super().__init__()
+        self.options = options
+
+    def forward(self, x):
+        return overt.attend(x, x, x, **self.options)
+
+
+class Grouped(nn.Module):
+    """Two query heads a key head, and a mask that repeats."""
+
+    def forward(self, x):
+        mask = torch.ones(1, 1, 7, 7).bool().tril().expand(2, 4, 7, 7)
+        return functional.scaled_dot_product_attention(x, x[:, :2], x[:, :2], attn_mask=mask, enable_gqa=True)
+
+
+class WrittenOut(nn.Module):
+    """Attention of which the weights themselves are kept."""
+
+    def forward(self, x):
+        return torch.softmax((x @ x.mT).clamp(max=3), -1) @ x
+
+
+MASKS = overt.Lengths(torch.tensor([5, 7])) & overt.Documents(torch.arange(7) // 4) & overt.masks.Keys(random(2, 7) > -2)
+RECORDED = {
+    "plain": (Attends(), {}),
+    "window": (Attends(score=overt.Dot(0.3, softcap=2.0), mask=overt.Window(2, 1)), {}),
+    "additive": (Attends(score=overt.Additive(random(4, 8)), normalizer=overt.Softmax(torch.ones(4, 1, 1))), {}),
+    "gaussian": (Attends(score=overt.Gaussian(0.7), normalizer=overt.Entmax(1.3)), {}),
+    "bilinear": (Attends(score=overt.Bilinear(random(8, 8)), normalizer=overt.Softmax(2.0, sink=random(4))), {}),
+    "masks": (Attends(mask=MASKS | ~overt.Causal()), {}),
+    "alibi": (Attends(bias=overt.ALiBi(random(4).abs()), mask=random(4, 7, 7) > -1), {"heads": [3, 1]}),
+    "relative": (Attends(bias=overt.RelativePosition(random(4, 8), "log", True, 16)), {}),
+    "bias": (Attends(bias=random(2, 1, 7, 7)), {"heads": [2]}),
+    "grouped": (Grouped(), {"heads": [0, 3]}),
+    "written out": (WrittenOut(), {}),
+    "summary": (Attends(mask=overt.Causal()), {"keep": "summary"}),
+}
+VALUES = [
+    *("x", "", None, True, [], [1], ["a"], [[1, 2]], {}, {"tuple": []}, {"tuple": [0]}),
+    *(-1, 0, 1, 3, 10**6, 2**31, 2**40, 2**63 - 1, 2**63, -(2**63), 10**12, 10**30, 10**400, 1.5, -0.5, 1e300),
+    *({"float": "nan"}, {"float": "inf"}, {"float": "x"}, {"dtype": "int64"}, {"dtype": "float8_e4m3fn"}),
+    *({"put": ["0", [1]]}, {"put": ["0", [10**9]]}, {"put": ["1", [2, 4, 7, 8]]}, {"put": ["9", [7, 7]]}),
+    *(
+        {"is": "Dot", "with": {"scale": None, "softcap": None}},
+        {"is": "Causal", "with": {"offset": 0}},
+        {"is": "x", "with": {}},
+    ),
+]
+
+
+def recorded(name, tmp_path):
+    """The file's name, its header, what it says of the recording, and the bytes of its tensors."""
+    path = tmp_path / "recording.safetensors"
+    model, options = RECORDED[name]
+    with record(model, key_tokens=[[*"abcdefg"]] * 2, **options) as recording:
+        model(random(2, 4, 7, 8))
+    recording.save(path)
+    content = path.read_bytes()
+    length = struct.unpack("<Q", content[:8])[0]
+    header = json.loads(content[8 : 8 + length])
+    return path, header, json.loads(header["__metadata__"]["overt.recording"]), content[8 + length :]
+
+
+def written(path, header, held, tensors):
+    text = held if isinstance(held, str) else json.dumps(held)
+    raw = json.dumps({**header, "__metadata__": {"overt.recording": text}}).encode()
+    path.write_bytes(struct.pack("<Q", len(raw)) + raw + tensors)
+    return path
+
+
+def parts(held, place=()):
+    """Every place in it, that of lists and dictionaries too."""
+    if place:
+        yield place
+    for key, each in held.items() if isinstance(held, dict) else enumerate(held) if isinstance(held, list) else ():
+        yield from parts(each, (*place, key))
+
+
+def changed(held, place, value):
+    held = copy.deepcopy(held)
+    part = held
+    for step in place[:-1]:
+        part = part[step]
+    part[place[-1]] = value
+    return held
+
+
+def use(path):
+    """Load it and look at all of it; only overt's own errors may come of that."""
+    try:
+        recording = load(path)
+    except InputError:
+        return False
+    looks = [
+        recording.page,
+        lambda: str(recording.verify()),
+        lambda: f"{recording!r} {recording} {recording.bytes} {recording.passes[:3]}",
+        recording.roles,
+        lambda: [(head.entropy(), head.received(), head.top(0, 2), head.map(3)) for head in recording.heads()],
+    ]
+    for look in looks:
+        try:
+            look()
+        except OvertError:
+            continue
+    return True
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_recording_with_anything_changed_is_refused_or_can_be_used(name, tmp_path):
+    path, header, held, tensors = recorded(name, tmp_path)
+    assert use(path)
+    drawn = draws.Random(name)
+    places = [place for place in parts(held) if place[0] not in ("query_tokens", "key_tokens") or len(place) < 4]
+    for place in places:
+        for value in drawn.sample(VALUES, 2):
+            use(written(path, header, changed(held, place, value), tensors))
+
+
+BOMB = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+import torch
+torch.set_num_threads(1)
+from overt.errors import InputError
+from overt.lens import load
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for path in sys.argv[1:]:
+    try:
+        load(path).page()
+        print("used")
+    except InputError as error:
+        print("refused", error.rule)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+HUGE = 10**9
+
+
+def repeated(held, place, index, size):
+    """The shape of the tensor at a place, one of its sizes made huge."""
+    part = held
+    for step in place:
+        part = part[step]
+    shape = list(part["put"][1])
+    shape[index] = size
+    return {"put": [part["put"][0], shape]}
+
+
+def bombs(tmp_path):
+    call = ("calls", 0, "with", "call", "with")
+    for number, name in enumerate(["masks", "relative", "bias", "grouped", "alibi", "summary"]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        _, header, held, tensors = recorded(name, folder)
+        places = [place for place in parts(held) if place[-1] == "put"]
+        for count, place in enumerate(places):
+            for index in range(-len(_at(held, place)[1]), 0):
+                tampered = changed(held, place[:-1], repeated(held, place[:-1], index, HUGE))
+                yield written(folder / f"{count} {index}", header, tampered, tensors)
+        yield written(folder / "turns", header, {**held, "turns": HUGE}, tensors)
+        for field in ("total", "batch", "queries", "keys"):
+            yield written(folder / field, header, changed(held, ("calls", 0, "with", field), HUGE), tensors)
+        if name == "masks":
+            yield written(folder / "low", header, changed(held, (*call, "mask"), MANY_ROWS), tensors)
+
+
+def _at(held, place):
+    for step in place:
+        held = held[step]
+    return held
+
+
+# Two short tensors that would make a long one together.
+MANY_ROWS = {"is": "Ranges", "with": {"low": {"put": ["3", [HUGE, 1]]}, "high": {"put": ["3", [1, HUGE]]}}}
+
+
+def test_sizes_that_a_file_only_names_take_no_memory(tmp_path):
+    paths = list(bombs(tmp_path))
+    found = subprocess.run([sys.executable, "-c", BOMB, *paths], capture_output=True, text=True, check=True).stdout.split("\n")
+    assert len(paths) > 60
+    assert all(line.startswith("refused") for line in found[: len(paths)])
+    assert int(found[len(paths)]) < 100  # MB, of files of less than 20 kB each
+
+
+def test_a_tensor_without_numbers_names_no_sizes(tmp_path):
+    path, header, held, tensors = recorded("plain", tmp_path)
+    header = {**header, "empty": {"dtype": "F32", "shape": [HUGE, HUGE, 0], "data_offsets": [len(tensors), len(tensors)]}}
+    held = changed(held, ("calls", 0, "with", "output"), {"put": ["empty", [HUGE, HUGE, 0]]})
+    with pytest.raises(InputError, match="a tensor without numbers has no sizes such as"):
+        load(written(path, header, held, tensors))
+
+
+@pytest.mark.parametrize(
+    ("text", "got"),
+    [
+        ("[" * 100_000, "nested too deeply"),
+        ('{"format": 1, "format": 1}', "'format' stands there twice"),
+        ('{"format": NaN}', "NaN is no number of JSON"),
+        ('{"format": ' + "1" * 5001 + "}", "Exceeds the limit"),
+        ('{"format": {}}', "its format is no number of one"),
+        ('{"format": 1', "JSONDecodeError"),
+    ],
+)
+def test_metadata_that_is_no_json_of_ours_is_refused(text, got, tmp_path):
+    path, header, _, tensors = recorded("plain", tmp_path)
+    with pytest.raises(InputError, match="cannot be read as a recording; got") as caught:
+        load(written(path, header, text, tensors))
+    assert got in str(caught.value)
+
+
+def nested(held, depth):
+    mask = {"is": "Causal", "with": {"offset": 0}}
+    for _ in range(depth):
+        mask = {"is": "Not", "with": {"inner": mask}}
+    return changed(held, ("calls", 0, "with", "call", "with", "mask"), mask)
+
+
+def test_masks_within_masks_have_an_end(tmp_path):
+    path, header, held, tensors = recorded("plain", tmp_path)
+    assert use(written(path, header, nested(held, 60), tensors))
+    for depth in (65, 150):
+        with pytest.raises(InputError, match="cannot be read as a recording"):
+            load(written(path, header, nested(held, depth), tensors))
+    mask = overt.Causal()
+    for _ in range(70):
+        mask = ~mask
+    with record(model := Attends(mask=mask)) as recording:
+        model(random(1, 1, 3, 4))
+    with pytest.raises(
+        InputError, match=r"a saved mask or bias is made of at most 64, one within another; got more of them in"
+    ):
+        recording.save(tmp_path / "deep.safetensors")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"0": {"dtype": "F32", "shape": [4], "data_offsets": [0, 8]}},
+        {
+            "0": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
+            "1": {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]},
+        },
+        {"0": {"dtype": "F32", "shape": [2], "data_offsets": [8, 0]}},
+        {"0": {"dtype": "F32", "shape": [2**62, 2**62], "data_offsets": [0, 8]}},
+        {"0": {"dtype": "F32", "shape": [-2], "data_offsets": [0, 8]}},
+        {"0": {"dtype": "Q7", "shape": [2], "data_offsets": [0, 8]}},
+        {"0": {"dtype": "F32", "shape": [2], "data_offsets": [0, 10**12]}},
+        {"0": 5},
+        [],
+    ],
+    ids=["short", "overlapping", "backwards", "overflow", "negative", "dtype", "beyond the file", "no tensor", "a list"],
+)
+def test_a_header_that_lies_is_refused(header, tmp_path):
+    raw = json.dumps(header).encode()
+    (tmp_path / "x").write_bytes(struct.pack("<Q", len(raw)) + raw + bytes(12))
+    with pytest.raises(InputError, match="cannot be read as a recording"):
+        load(tmp_path / "x")
+
+
+@pytest.mark.parametrize("length", [0, 10**6, 2**40, 2**64 - 1])
+def test_a_header_whose_length_is_not_so_is_refused(length, tmp_path):
+    (tmp_path / "x").write_bytes(struct.pack("<Q", length) + b"{}")
+    with pytest.raises(InputError, match="cannot be read as a recording|holds no recording"):
+        load(tmp_path / "x")
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x/" * 3000, "a\0b", ""])
+def test_a_name_that_no_file_has_is_refused(name):
+    with pytest.raises(InputError, match="overt.lens.load reads a file; got"):
+        load(name)
+
+
+def test_a_full_disk_is_said_of_the_file_that_was_asked_for(tmp_path):
+    resource = pytest.importorskip("resource")
+    with record(model := Attends()) as recording:
+        model(random(2, 4, 7, 8))
+    outputs = [recording.save, recording.page, recording.plot, recording.plot]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for output, name in zip(outputs, ["a.safetensors", "a.html", "a.pdf", "a.png"], strict=True):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
+        try:
+            with pytest.raises(InputError, match=rf"/{name} cannot be written; got File too large\."):
+                output(tmp_path / name)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
