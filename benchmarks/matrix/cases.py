@@ -1,0 +1,76 @@
+"""All models of the matrix, and what loads their libraries once."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+LIBRARIES = ("torch", "transformers", "timm", "x-transformers", "numpy")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of the matrix: its name, the library that it is of, and what judges it, giving its line of the results."""
+
+    name: str
+    library: str
+    run: Callable[[], dict[str, Any]]
+
+
+def prepare() -> None:
+    """Load in the parent what every child needs, so that each begins in a moment."""
+    warnings.filterwarnings("ignore")
+    import torch
+    import transformers
+    from transformers import generation, masking_utils, modeling_layers, modeling_rope_utils, modeling_utils  # noqa: F401
+    from transformers.generation import candidate_generator, utils  # noqa: F401
+
+    import overt
+    from matrix import hugging_face, judge  # noqa: F401
+
+    _ = overt.lens.record, overt.backends.huggingface, transformers.LlamaForCausalLM
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    transformers.logging.set_verbosity_error()
+
+
+def chosen(only: list[str] | None) -> list[Case]:
+    """All cases, or those of these names or libraries."""
+    every = all_cases()
+    if only is None:
+        return every
+    unknown = set(only) - {case.name for case in every} - {case.library for case in every}
+    if unknown:
+        raise SystemExit(f"no model or library is called {', '.join(sorted(unknown))}")
+    return [case for case in every if case.name in only or case.library in only]
+
+
+def all_cases() -> list[Case]:
+    """Every model of every library, in a fixed order."""
+    from matrix import hugging_face
+
+    return [Case(name, "transformers", _hugging_face(name)) for name in hugging_face.names()]
+
+
+def _hugging_face(name: str) -> Callable[[], dict[str, Any]]:
+    from matrix import hugging_face
+
+    def run() -> dict[str, Any]:
+        try:
+            return hugging_face.run_all(name)
+        except hugging_face.NotBuilt as error:
+            return {"not built": str(error)}
+
+    return run
+
+
+def versions() -> dict[str, str | None]:
+    """Of the libraries that the models come from."""
+    found: dict[str, str | None] = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
+    return found

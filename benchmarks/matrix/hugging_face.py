@@ -1,0 +1,227 @@
+"""Every model type of the installed transformers: which class stands for it, and how one is built small with random weights."""
+
+import copy
+import importlib
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from matrix import inputs as feeding
+from matrix.small import small
+from matrix.verdicts import Verdict, error_line, generated, gradients, of_backend, of_recording, worst
+
+PARAMETERS = 60_000_000
+# The first of these that knows a configuration says which class stands for it: one that writes text before its bare base.
+WRITERS = (
+    "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+    "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+    "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
+    "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+    "MODEL_MAPPING_NAMES",
+)
+
+
+class NotBuilt(Exception):
+    """Why a model cannot be made small and run."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """How to build a model again: its class and configuration, and what it is fed."""
+
+    kind: type
+    config: Any
+    what: str
+    inputs: dict[str, Any]
+
+    def model(self, path: str) -> nn.Module:
+        """The model on one path of attention, always with the same weights."""
+        torch.manual_seed(0)
+        model = self.kind._from_config(copy.deepcopy(self.config), attn_implementation=path)
+        return randomized(model).eval()
+
+
+def names() -> list[str]:
+    """Every `model_type`."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    return list(CONFIG_MAPPING_NAMES)
+
+
+def built(name: str) -> Built:
+    """The model type, small and fed with something that it runs on. Raises NotBuilt with the reason."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    reasons = []
+    for narrow in (True, False):
+        try:
+            config = small(CONFIG_MAPPING[name](), narrow)
+            kind = model_class(config)
+            return fed(kind, config)
+        except NotBuilt as error:
+            reasons.append(str(error))
+        except Exception as error:  # whatever a class of someone else's raises
+            reasons.append(error_line(error))
+    raise NotBuilt(reasons[0] if len(set(reasons)) == 1 else f"{reasons[0]}; with the widths of its default: {reasons[1]}")
+
+
+def fed(kind: type, config: Any) -> Built:
+    """With the first inputs that run and give finite numbers."""
+    with torch.device("meta"):
+        size = sum(parameter.numel() for parameter in kind._from_config(copy.deepcopy(config)).parameters())
+    if size > PARAMETERS:
+        raise NotBuilt(f"its smallest form has {size:,} parameters")
+    model = Built(kind, config, "", {}).model("eager")
+    reasons = []
+    for what, inputs in feeding.candidates(model):
+        try:
+            output = outputs(model, inputs)
+        except Exception as error:  # whatever a model of someone else's raises
+            reasons.append(f"{what}: {error_line(error)}")
+            continue
+        if all(bool(leaf.isfinite().all()) for leaf in output.values()):
+            return Built(kind, config, what, inputs)
+        reasons.append(f"{what}: its output is not finite")
+    raise NotBuilt("; ".join(dict.fromkeys(reasons)) or f"no inputs for {list(inspect.signature(model.forward).parameters)}")
+
+
+def outputs(model: nn.Module, inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """What the model gives, by name, in numbers with a fraction, without caches."""
+    torch.manual_seed(1)
+    return leaves(model(**copied(inputs)))
+
+
+def copied(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Inputs that the model may write over."""
+    return {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in inputs.items()}
+
+
+def leaves(output: Any) -> dict[str, torch.Tensor]:
+    """The tensors of an output by name."""
+    if isinstance(output, torch.Tensor):
+        output = {"output": output}
+    if isinstance(output, list | tuple):
+        output = {str(place): each for place, each in enumerate(output)}
+    tensors = {}
+    for name, value in dict(output).items():
+        if name in ("past_key_values", "attentions", "loss"):
+            continue
+        for place, leaf in enumerate(torch.utils._pytree.tree_leaves(dict(value) if hasattr(value, "to_tuple") else value)):
+            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.numel():
+                tensors[f"{name}.{place}" if place else name] = leaf
+    if not tensors:
+        raise NotBuilt("it gives no numbers")
+    return tensors
+
+
+def model_class(config: Any) -> type:
+    """The class that stands for a configuration: with a head that writes text where there is one, else its base."""
+    import transformers
+    from transformers.models.auto import modeling_auto
+
+    module = importlib.import_module(type(config).__module__.replace("configuration_", "modeling_"))
+    for mapping in WRITERS:
+        name = getattr(modeling_auto, mapping).get(config.model_type)
+        name = name[0] if isinstance(name, list | tuple) else name
+        if name is not None and inspect.isclass(kind := getattr(module, name, None)) and kind.config_class is type(config):
+            return kind
+    base = transformers.PreTrainedModel
+    kinds = [each for each in vars(module).values() if inspect.isclass(each) and issubclass(each, base) and each.__module__ == module.__name__]
+    fitting = [each for each in kinds if each.config_class is type(config) and "forward" in vars(each)]
+    if not fitting:
+        raise NotBuilt(f"{module.__name__.split('.')[-1]} has no model for {type(config).__name__}")
+    return min(fitting, key=lambda each: (not each.__name__.endswith("Model"), len(each.__name__)))
+
+
+@torch.no_grad()
+def randomized(model: nn.Module) -> nn.Module:
+    """Weights so large that attention is far from uniform, the same at every call."""
+    draw = torch.Generator().manual_seed(7)
+    for _, parameter in sorted(model.named_parameters(), key=lambda each: each[0]):
+        if not parameter.is_floating_point():
+            continue
+        noise = torch.randn(parameter.shape, generator=draw, dtype=torch.float32).to(parameter.dtype)
+        if parameter.ndim > 1:
+            parameter.copy_(noise * min(0.15, 1.2 / max(parameter[0].numel(), 1) ** 0.5))
+        else:
+            parameter.add_(0.05 * noise)
+    return model
+
+
+def run_all(name: str) -> dict[str, Any]:
+    """What is said of a model type: of recording it on "eager" and on "sdpa", and of overt's backend. Raises NotBuilt."""
+    start = built(name)
+    facts = {"class": start.kind.__name__, "kind": start.what, "parameters": 0}
+    sides = ["", *(("left", "right") if feeding.can_be_padded(start.model("eager"), start.inputs) else ())]
+    models: dict[str, nn.Module] = {}
+
+    def model(path: str) -> nn.Module:
+        if path not in models:
+            models[path] = start.model(path)
+        return models[path]
+
+    sides = [side for side in sides if not side or runs_alone(model("eager"), feeding.padded(start.inputs, side))]
+    facts["parameters"] = sum(each.numel() for each in model("eager").parameters())
+    return facts | {
+        "recording eager": recorded(start, model, "eager", sides).plain(),
+        "recording sdpa": recorded(start, model, "sdpa", sides).plain(),
+        "backend": on_backend(start, model, sides).plain(),
+    }
+
+
+def recorded(start: Built, model: Any, path: str, sides: list[str]) -> Verdict:
+    """Of recording on one of the model's own paths, with each kind of padding."""
+    try:
+        there = model(path)
+    except (ValueError, ImportError) as error:
+        return Verdict("refused", f"transformers: {error_line(error, 120)}")
+    if not runs_alone(there, start.inputs):
+        return Verdict("refused", f'transformers: the model does not run on "{path}" by itself')
+    verdicts = []
+    for side in sides:
+        fed_with = feeding.padded(start.inputs, side) if side else start.inputs
+        verdicts.append(of_recording(there, lambda each, fed_with=fed_with: outputs(each, fed_with), f" with {side} padding" if side else ""))
+    return worst(verdicts)
+
+
+def runs_alone(model: nn.Module, inputs: dict[str, Any]) -> bool:
+    """Whether the model runs on these inputs, with no overt near it."""
+    try:
+        outputs(model, inputs)
+    except Exception:  # whatever a model of someone else's raises
+        return False
+    return True
+
+
+def on_backend(start: Built, model: Any, sides: list[str]) -> Verdict:
+    """Of overt's backend beside "eager": one pass with each kind of padding, generation with both kinds of cache, and gradients."""
+    runs = []
+    for side in sides:
+        fed_with = feeding.padded(start.inputs, side) if side else start.inputs
+        padding = fed_with["attention_mask"].bool() if side else None
+        runs.append((f"{side} padding" if side else "a pass", lambda path, i=fed_with, p=padding: (outputs(model(path), i), p)))
+    eager = model("eager")
+    if writes(eager, start.inputs):
+        for cache in (None, "static"):
+            written = feeding.padded(start.inputs, "left") if len(sides) > 1 else start.inputs
+            written = {key: value for key, value in written.items() if not key.startswith("decoder_")}
+            try:
+                generated(eager, written, cache)
+            except Exception:  # the model does not write by itself, with overt or without
+                continue
+            runs.append((f"generate with a {cache or 'dynamic'} cache", lambda path, i=written, c=cache: (generated(model(path), copied(i), c), None)))
+    if len(sides) > 1:
+        try:
+            gradients(eager, lambda each: outputs(each, start.inputs))
+        except Exception:  # the model does not train by itself
+            return of_backend(runs)
+        runs.append(("a step of training", lambda path: (gradients(model(path), lambda each: outputs(each, start.inputs)), None)))
+    return of_backend(runs)
+
+
+def writes(model: nn.Module, inputs: dict[str, Any]) -> bool:
+    """Whether the model writes text after text."""
+    return "input_ids" in inputs and callable(getattr(model, "generate", None)) and getattr(model, "can_generate", lambda: False)()

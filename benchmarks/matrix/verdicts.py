@@ -1,0 +1,189 @@
+"""One model in every way: alone, recorded under each of its own paths, and on overt's backend; and what is to be said of each."""
+
+import copy
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import overt
+from matrix.judge import Judge, judged
+
+# The verdicts, the best first.
+VERDICTS = ("exact", "missing", "refused", "wrong", "crashed")
+OUTPUT, GRADIENT = 1e-5, 1e-4
+
+
+@dataclass
+class Verdict:
+    """What is said of one way: the verdict, why, and what was measured."""
+
+    verdict: str
+    why: str = ""
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+    def plain(self) -> dict[str, Any]:
+        """As it is written."""
+        return {"verdict": self.verdict} | ({"why": self.why} if self.why else {}) | self.numbers
+
+
+def worst(verdicts: list[Verdict]) -> Verdict:
+    """The verdict that stands for several runs: the worst of them, with the numbers of all."""
+    verdict = max(verdicts, key=lambda each: VERDICTS.index(each.verdict))
+    numbers: dict[str, Any] = {}
+    for each in verdicts:
+        for name, value in each.numbers.items():
+            numbers[name] = max(numbers.get(name, value), value) if isinstance(value, float) else numbers.get(name, 0) + value
+    return Verdict(verdict.verdict, verdict.why, numbers)
+
+
+def error_line(error: BaseException, limit: int = 240) -> str:
+    """An error in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:limit]}"
+
+
+def of_recording(model: nn.Module, run: Callable[[nn.Module], dict[str, Tensor]], what: str = "") -> Verdict:
+    """Run a model alone, under the judge and recorded, and hold the recording against what the judge saw."""
+    alone = run(model)
+    with Judge(model) as judge:
+        watched = run(model)
+    try:
+        with overt.lens.record(model) as recording:
+            output = run(model)
+    except Exception as error:  # a recorder never breaks the model: whatever it raises is the verdict
+        return Verdict("crashed", f"recording{what} raises {error_line(error)}")
+    changed = difference_in_bits(alone, output)
+    if changed and not difference_in_bits(alone, watched):
+        return Verdict("wrong", f"recording{what} changes {changed}")
+    try:
+        recorded = [(recording.layers[place], weights_of(recording, place)) for place in range(len(recording))]
+    except Exception as error:  # weights that cannot be looked at are a fault of the recording too
+        return Verdict("crashed", f"looking at the weights{what} raises {error_line(error)}")
+    missing = [(str(name), str(reason)) for name, reason, *_ in recording.missing]
+    result = judged(judge.events, recorded, missing)
+    numbers = {"attended": result.events, "recorded": len(recorded), "matched": result.matched}
+    if result.wrong:
+        return Verdict("wrong", result.wrong + what, numbers)
+    if result.unseen:
+        return Verdict("wrong", f"silent miss{what}: {len(result.unseen)} of {result.events} calls, in {', '.join(result.unseen[:3])}", numbers)
+    if missing:
+        return Verdict("missing", "; ".join(dict.fromkeys(f"{name}: {reason}" for name, reason in missing[:4])), numbers)
+    return Verdict("exact", "" if result.events else "no attention in it", numbers)
+
+
+def weights_of(recording: Any, place: int) -> Tensor:
+    """The weights of all heads of a recorded call, (B, H, Q, K)."""
+    captured = recording.calls[place]
+    return torch.stack([recording[place, head].weights() for head in captured.heads], dim=1)
+
+
+def difference_in_bits(first: dict[str, Tensor], second: dict[str, Tensor]) -> str:
+    """Which output differs, and by how much; nothing where all are equal to the bit, NaN where the other is NaN."""
+    for name, tensor in first.items():
+        other = second.get(name)
+        if other is None or other.shape != tensor.shape:
+            return f"what {name} is"
+        if not torch.equal(tensor.nan_to_num(nan=7e7), other.nan_to_num(nan=7e7)):
+            return f"{name} by {float((tensor - other).abs().nan_to_num().max()):.1e}"
+    return ""
+
+
+def relative(expected: dict[str, Tensor], output: dict[str, Tensor], padding: Tensor | None = None) -> float:
+    """The largest difference of any output, relative to the largest number in it; rows of padding are left out."""
+    largest = 0.0
+    for name, tensor in expected.items():
+        other = output.get(name)
+        if other is None or other.shape != tensor.shape:
+            return math.inf
+        if padding is not None and tensor.shape[:2] == padding.shape:
+            tensor, other = tensor[padding], other[padding]
+        finite = tensor.isfinite()
+        if not torch.equal(finite, other.isfinite()):
+            return math.inf
+        tensor, other = tensor[finite].double(), other[finite].double()
+        if tensor.numel():
+            largest = max(largest, float((tensor - other).abs().max() / tensor.abs().max().clamp(min=1e-6)))
+    return largest
+
+
+def allowed(fused: float) -> float:
+    """How far the backend may be from "eager": the table's tolerance, or where "sdpa" is as far because of the model's depth, twice that."""
+    return max(OUTPUT, min(2 * fused, 1e-3))
+
+
+@dataclass
+class Calls:
+    """How many calls of attention overt computed."""
+
+    count: int = 0
+
+    def __enter__(self):
+        overt.mechanism.observers.set((*overt.mechanism.observers.get(), self._one))
+        return self
+
+    def __exit__(self, *error):
+        overt.mechanism.observers.set(tuple(each for each in overt.mechanism.observers.get() if each != self._one))
+
+    def _one(self, *_: Any) -> None:
+        self.count += 1
+
+
+def of_backend(runs: list[tuple[str, Callable[[str], tuple[dict[str, Tensor], Tensor | None]]]]) -> Verdict:
+    """Each run, by name, on "eager", "sdpa" and overt's backend, the outputs compared."""
+    path, verdicts = overt.backends.huggingface(), []
+    for what, run in runs:
+        expected, padding = run("eager")
+        try:
+            fused = relative(expected, run("sdpa")[0], padding)
+        except Exception:  # a path that the model does not have: nothing to loosen the tolerance by
+            fused = 0.0
+        verdicts.append(_backend_run(what, lambda run=run: run(path)[0], expected, padding, fused))
+        if verdicts[-1].verdict in ("refused", "crashed"):
+            break
+    return worst(verdicts)
+
+
+def _backend_run(what: str, run: Callable[[], dict[str, Tensor]], expected: dict[str, Tensor], padding: Tensor | None, fused: float) -> Verdict:
+    with warnings.catch_warnings(record=True) as warned, Calls() as calls:
+        warnings.simplefilter("always")
+        try:
+            output = run()
+        except overt.errors.OvertError as error:
+            return Verdict("refused", error_line(error))
+        except Exception as error:  # whatever else reaches the caller is a crash
+            return Verdict("crashed", f"{what}: {error_line(error)}")
+    off = relative(expected, output, padding)
+    said = next((" ".join(str(each.message).split()) for each in warned if "overt" in str(each.message)), "")
+    numbers = {"off": off, "sdpa_off": fused, "calls": calls.count}
+    limit = allowed(fused) if "gradients" not in expected else max(GRADIENT, allowed(fused))
+    if not off <= limit:
+        return Verdict("wrong", f"{what}: off by {off:.1e} (sdpa {fused:.1e})", numbers)
+    if not calls.count and not said:
+        return Verdict("wrong", f"{what}: it never called overt, and nothing said so", numbers)
+    return Verdict("missing", said, numbers) if said else Verdict("exact", "", numbers)
+
+
+def generated(model: nn.Module, inputs: dict[str, Any], cache: str | None, tokens: int = 4) -> dict[str, Tensor]:
+    """The scores of greedily written tokens, and the tokens, as numbers to compare."""
+    torch.manual_seed(1)
+    options = {"cache_implementation": cache} if cache else {}
+    written = model.generate(
+        **inputs, max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False, return_dict_in_generate=True, output_scores=True, **options
+    )
+    return {"tokens": written.sequences.double(), "scores": torch.stack(written.scores).float()}
+
+
+def gradients(model: nn.Module, run: Callable[[nn.Module], dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The gradient of every parameter after one step of training towards nothing in particular."""
+    model = copy.deepcopy(model).train()
+    with torch.enable_grad():
+        outputs = run(model)
+        loss = sum((each * torch.linspace(-1, 1, each.numel()).view_as(each)).mean() for each in outputs.values() if each.requires_grad)
+        loss.backward()  # type: ignore[union-attr]
+    named = [(name, each.grad) for name, each in sorted(model.named_parameters()) if each.grad is not None]
+    return {"gradients": torch.cat([each.flatten() for _, each in named])}

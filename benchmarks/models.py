@@ -1,0 +1,96 @@
+"""The matrix of models: every model type of transformers that can be made small, timm, x-transformers and torch's own, judged.
+
+    HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 python benchmarks/models.py [--only NAME …] [--out docs/results/models.json]
+
+Each is built with random weights and run alone, recorded by overt.lens under "eager" and "sdpa", and on overt's backend; a judge that is
+not overt (matrix/judge.py) sees what attention ran. `--log FILE` keeps each line as it comes, and a run that is started again with it
+goes on where it ended. The verdicts: exact, missing (why), refused (why), wrong, crashed; what cannot be built is listed with its reason.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import results
+from matrix import cases
+from matrix.isolation import apart
+
+SECONDS = 60
+WAYS = ("recording eager", "recording sdpa", "backend")
+
+
+def main() -> None:
+    """Run all, or some, and write what came of it."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--only", nargs="+", metavar="NAME", help="these models, or libraries (transformers, timm, …)")
+    options.add_argument("--log", type=Path, help="keep each line here as it comes, and leave out those that are there already")
+    options.add_argument("--seconds", type=float, default=SECONDS, help="the time that one model gets")
+    results.takes_out(options)
+    asked = options.parse_args()
+    cases.prepare()
+    start, lines = time.perf_counter(), _logged(asked.log)
+    for case in cases.chosen(asked.only):
+        if case.name not in lines:
+            lines[case.name] = line = one(case, asked.seconds)
+            _log(asked.log, line)
+            print(_sentence(line), flush=True)
+    counts = counted(list(lines.values()))
+    print(json.dumps(counts))
+    results.write(asked.out, seconds=round(time.perf_counter() - start), versions=cases.versions(), counts=counts, models=list(lines.values()))
+    sys.exit(bool(sum(each.get("wrong", 0) + each.get("crashed", 0) for each in counts["ways"].values())))
+
+
+def one(case: cases.Case, seconds: float) -> dict[str, Any]:
+    """One model in a process of its own: its line of the results."""
+    start = time.perf_counter()
+    line = {"name": case.name, "library": case.library} | apart(case.run, seconds)
+    died = line.pop("died", None)
+    if died is not None:
+        line |= {way: {"verdict": "crashed", "why": died} for way in WAYS}
+    return line | {"seconds": round(time.perf_counter() - start, 2)}
+
+
+def counted(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """How many models there are of each verdict in each way, and how many could not be built."""
+    built = [line for line in lines if "not built" not in line]
+    ways = {way: dict(Counter(line[way]["verdict"] for line in built if way in line)) for way in WAYS}
+    return {"models": len(lines), "built": len(built), "ways": ways}
+
+
+def _sentence(line: dict[str, Any]) -> str:
+    if "not built" in line:
+        return f"{line['name']:32} not built: {line['not built'][:150]}"
+    said = []
+    for way in WAYS:
+        verdict = line.get(way)
+        if verdict is not None:
+            why = f" ({verdict['why'][:160]})" if verdict["verdict"] in ("wrong", "crashed") else ""
+            said.append(f"{way} {verdict['verdict']}{why}")
+    return f"{line['name']:32} {'; '.join(said)}"
+
+
+def _logged(log: Path | None) -> dict[str, Any]:
+    if log is None or not log.exists():
+        return {}
+    lines = [json.loads(each) for each in log.read_text(encoding="utf-8").splitlines()]
+    return {line["name"]: line for line in lines}
+
+
+def _log(log: Path | None, line: dict[str, Any]) -> None:
+    if log is not None:
+        with log.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    warnings.filterwarnings("ignore")
+    main()
