@@ -23,12 +23,16 @@ def prepare() -> None:
     warnings.filterwarnings("ignore")
     import torch
     import transformers
+
+    from matrix.without_torchvision import import_timm, tell_transformers
     from transformers import generation, masking_utils, modeling_layers, modeling_rope_utils, modeling_utils  # noqa: F401
     from transformers.generation import candidate_generator, utils  # noqa: F401
 
     import overt
     from matrix import hugging_face, judge  # noqa: F401
 
+    if import_timm():
+        tell_transformers()
     _ = overt.lens.record, overt.backends.huggingface, transformers.LlamaForCausalLM
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)

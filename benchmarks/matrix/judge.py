@@ -56,21 +56,34 @@ class Judge(TorchDispatchMode):
     def __init__(self, model: nn.Module):
         super().__init__()
         self.events: list[Event] = []
-        self.model, self.running, self.hooks = model, [], []
+        self.model = model
+        self.running: list[str] = []
         self.followed: dict[int, tuple[Tensor, _Followed]] = {}
         self.widths: dict[int, int] = {}
         self.rows = 0
         self.fixed = {each.untyped_storage().data_ptr() for each in (*model.parameters(), *model.buffers()) if each.numel()}
 
     def __enter__(self):
-        for name, module in self.model.named_modules():
-            self.hooks.append(module.register_forward_pre_hook(lambda *_, name=name: self.running.append(name)))
-            self.hooks.append(module.register_forward_hook(lambda *_: self._left(), always_call=True))
+        # Hooks would switch off torch's fast paths: modules are followed by the call of every module instead.
+        names = {id(module): name for name, module in self.model.named_modules()}
+        self.call, running = nn.Module.__call__, self.running
+        call = self.call
+
+        def named(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            name = names.get(id(module))
+            if name is None:
+                return call(module, *args, **kwargs)
+            running.append(name)
+            try:
+                return call(module, *args, **kwargs)
+            finally:
+                running.pop()
+
+        nn.Module.__call__ = named  # type: ignore[method-assign]
         return super().__enter__()
 
     def __exit__(self, *error):
-        for hook in self.hooks:
-            hook.remove()
+        nn.Module.__call__ = self.call  # type: ignore[method-assign]
         self.followed.clear()
         return super().__exit__(*error)
 
@@ -88,10 +101,6 @@ class Judge(TorchDispatchMode):
         elif self.followed:
             self._follow(func, name.removesuffix("_"), args, kwargs, output)
         return output
-
-    def _left(self) -> None:
-        if self.running:
-            self.running.pop()
 
     def _event(self, operator: str, weights: tuple[Tensor, float] | None) -> None:
         if weights is not None:

@@ -6,6 +6,7 @@ key heads where the default groups them, one layer of each kind that the default
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ EXCEPTIONS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "sma
 LAYERS = re.compile(
     r"(num_)?(\w+_)?(hidden_)?layers|n_layers?|(\w+_)?depth|num_blocks|(encoder|decoder|num)_(\w+_)?layers|n_layer|num_layers_\w+|(l|x|r)_layers"
 )
+KEYS = re.compile(r"(num_|n_)?(\w+_)?(key_value|kv)_(attention_)?heads")
 # Names of whole numbers, the value that each gets where the default is larger. The first rule that matches decides.
 NARROW: list[tuple[str, int]] = [
     (r"(num_|n_)?(\w+_)?(key_value|kv)_(attention_)?heads|num_key_value_groups|num_kv_heads", KEY_HEADS),
@@ -37,7 +39,8 @@ NARROW: list[tuple[str, int]] = [
     (r"embedding_multiplier|rel_extent", 64),
 ]  # fmt: skip
 ALWAYS: list[tuple[str, int]] = [
-    (r"(\w+_)?vocab(ulary)?_size(_\w+)?|num_embeddings|codebook_size|n_token|n_words", WORDS),
+    (r"(\w+_)?vocab(ulary)?_size(_\w+)?|num_embeddings|n_token|n_words", WORDS),
+    (r"codebook_size", 64),
     (r"(\w+_)?(max_position_embeddings|n_positions|max_(source|target|text|speech)_positions|max_seq(uence)?_len(gth)?|n_ctx|context_length|model_max_length|max_2d_position_embeddings)", POSITIONS),
     (r"(sliding|attention|local)_window(_size)?|sliding_window_size|swa_window|attention_chunk_size", 4),
     (r"(pretrain_)?(image|img|input|input_image)_(size|resolution)", IMAGE),
@@ -64,12 +67,22 @@ def arguments(config: Any, narrow: bool = True, exceptions: bool = True) -> dict
     """What to pass to make it small: only what differs from its default."""
     fields = {name: value for name, value in vars(config).items() if not name.startswith("_") and name != "id2label"}
     layers = _layers(fields)
-    changed: dict[str, Any] = {}
+    plain = _defaults(config)
+    changed = {name: value for name, value in fields.items() if name in plain and value != plain[name]}
+    joined = fields.get("qk_rope_head_dim") is not None  # keys in two parts, as DeepSeek has them
     special = _SpecialTokens()
     for name, value in fields.items():
         new = _one(name, value, narrow, layers, special, fields)
+        if joined and name in ("head_dim", "qk_head_dim"):
+            new = {fields["qk_rope_head_dim"]: 8}.get(value, HEAD + 8) if value else None
+        if narrow and KEYS.fullmatch(name) and value == fields.get("num_attention_heads"):
+            new = HEADS  # no groups
         if new is not None and new is not value and new != value:
             changed[name] = new
+    if "window_size" in fields and "depths" in fields:
+        changed |= {"image_size": 128, "window_size": 4} if isinstance(fields["window_size"], int) else {}
+    if _reads(config, "mrope_section") and isinstance(fields.get("rope_parameters"), dict):
+        changed["rope_parameters"] = _rotary({"mrope_section": [2, 3, 3]} | fields["rope_parameters"])
     if exceptions:
         for name, value in EXCEPTIONS.get(config.model_type, {}).items():
             if value == "default":
@@ -77,6 +90,22 @@ def arguments(config: Any, narrow: bool = True, exceptions: bool = True) -> dict
             else:
                 changed[name] = value
     return {name: value for name, value in changed.items() if _settable(config, name)}
+
+
+def _reads(config: Any, name: str) -> bool:
+    """Whether the model's code names something that its configuration may leave out."""
+    source = Path(sys.modules[type(config).__module__].__file__ or "").with_name(
+        type(config).__module__.rpartition(".")[2].replace("configuration_", "modeling_") + ".py"
+    )
+    return source.exists() and name in source.read_text(encoding="utf-8")
+
+
+def _defaults(config: Any) -> dict[str, Any]:
+    """What the fields are by default; a configuration inside another may stray from that."""
+    try:
+        return vars(type(config)())
+    except Exception:  # one that has no default
+        return {}
 
 
 def _settable(config: Any, name: str) -> bool:
@@ -99,7 +128,8 @@ class _SpecialTokens:
 
 def _layers(fields: dict[str, Any]) -> dict[int, list[int]]:
     """For each default number of layers the layers that stay: one of each kind, two at least."""
-    counts = {value for name, value in fields.items() if LAYERS.fullmatch(name) and type(value) is int and value > 2}
+    stages = {len(value) for name, value in fields.items() if isinstance(value, list | tuple) and re.search(r"depths|hidden_sizes|conv_dim|conv_kernel", name)}
+    counts = {value for name, value in fields.items() if LAYERS.fullmatch(name) and type(value) is int and value > 2} - stages
     picks = {}
     for count in counts:
         lists = [value for name, value in fields.items() if isinstance(value, list | tuple) and len(value) == count and "type" in name]
@@ -115,7 +145,9 @@ def _one(name: str, value: Any, narrow: bool, layers: dict[int, list[int]], spec
     if hasattr(value, "model_type"):
         return small(value, narrow)
     if isinstance(value, bool) or value is None:
-        return None
+        return False if name == "use_pretrained_backbone" and value else None
+    if isinstance(value, dict):
+        return _rotary(value) if name.startswith("rope") else None
     if isinstance(value, float):
         return 0.0 if DROPS.fullmatch(name) and value > 0 else None
     if isinstance(value, int):
@@ -123,6 +155,16 @@ def _one(name: str, value: Any, narrow: bool, layers: dict[int, list[int]], spec
     if isinstance(value, list | tuple) and value:
         return _list(name, value, narrow, layers)
     return None
+
+
+def _rotary(value: dict) -> dict:
+    """Rotary positions whose sections, of time, height and width, come to half a head."""
+    new = {key: _rotary(each) if isinstance(each, dict) else each for key, each in value.items()}
+    for key in ("mrope_section", "xdrope_section"):
+        if key in new:
+            sections = len(new[key])
+            new[key] = type(new[key])([2, 3, 3] if sections == 3 else [HEAD // 2 // sections] * sections)
+    return new
 
 
 def _number(name: str, value: int, narrow: bool, layers: dict[int, list[int]], special: _SpecialTokens) -> int | None:
@@ -144,8 +186,12 @@ def _list(name: str, value: list | tuple, narrow: bool, layers: dict[int, list[i
         return None
     if re.fullmatch(r"\w*depths?|num_blocks|blocks_per_stage|num_encoder_blocks|stage_num_blocks|layer_depths", name):
         return kind(1 for _ in value)
+    if re.fullmatch(r"\w*heads?(_per_stage)?", name) and narrow:
+        return kind(min(1 << place + 1, each) if max(value) > HEADS else each for place, each in enumerate(value))
     if re.fullmatch(r"(pretrain_)?(image|img|input|input_image)_size", name):
         return kind(min(each, IMAGE) for each in value)
+    if name == "conv_dim" and narrow:
+        return kind(min(each, WIDTH) for each in value)
     if re.fullmatch(r"patch_size|patch_stride", name) and max(value) > PATCH:
         return kind(min(each, PATCH) for each in value)
     if name in ("fullatt_block_indexes", "deepstack_visual_indexes", "global_attn_indexes", "intermediate_layers_indices"):

@@ -52,13 +52,16 @@ def of_recording(model: nn.Module, run: Callable[[nn.Module], dict[str, Tensor]]
     alone = run(model)
     with Judge(model) as judge:
         watched = run(model)
+    if changed := difference_in_bits(alone, watched):
+        random = difference_in_bits(alone, run(model))
+        raise RuntimeError(f"the model draws {random} at random" if random else f"the judge changes {changed}")
     try:
         with overt.lens.record(model) as recording:
             output = run(model)
     except Exception as error:  # a recorder never breaks the model: whatever it raises is the verdict
         return Verdict("crashed", f"recording{what} raises {error_line(error)}")
     changed = difference_in_bits(alone, output)
-    if changed and not difference_in_bits(alone, watched):
+    if changed:
         return Verdict("wrong", f"recording{what} changes {changed}")
     try:
         recorded = [(recording.layers[place], weights_of(recording, place)) for place in range(len(recording))]
