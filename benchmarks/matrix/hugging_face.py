@@ -165,10 +165,12 @@ def run_all(name: str) -> dict[str, Any]:
 
     sides = [side for side in sides if not side or runs_alone(model("eager"), feeding.padded(start.inputs, side))]
     facts["parameters"] = sum(each.numel() for each in model("eager").parameters())
+    first = recorded(start, model, "eager", sides).plain()
+    attends = first.get("attended", 1) > 0
     return facts | {
-        "recording eager": recorded(start, model, "eager", sides).plain(),
+        "recording eager": first,
         "recording sdpa": recorded(start, model, "sdpa", sides).plain(),
-        "backend": on_backend(start, model, sides).plain(),
+        "backend": on_backend(start, model, sides, attends).plain(),
     }
 
 
@@ -196,7 +198,7 @@ def runs_alone(model: nn.Module, inputs: dict[str, Any]) -> bool:
     return True
 
 
-def on_backend(start: Built, model: Any, sides: list[str]) -> Verdict:
+def on_backend(start: Built, model: Any, sides: list[str], attends: bool) -> Verdict:
     """Of overt's backend beside "eager": one pass with each kind of padding, generation with both kinds of cache, and gradients."""
     runs = []
     for side in sides:
@@ -217,9 +219,9 @@ def on_backend(start: Built, model: Any, sides: list[str]) -> Verdict:
         try:
             gradients(eager, lambda each: outputs(each, start.inputs))
         except Exception:  # the model does not train by itself
-            return of_backend(runs)
+            return of_backend(runs, attends)
         runs.append(("a step of training", lambda path: (gradients(model(path), lambda each: outputs(each, start.inputs)), None)))
-    return of_backend(runs)
+    return of_backend(runs, attends)
 
 
 def writes(model: nn.Module, inputs: dict[str, Any]) -> bool:

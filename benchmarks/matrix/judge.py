@@ -47,7 +47,6 @@ class _Followed:
     largest: float
     normalized: bool
     curved: bool = False
-    wide: bool = False
 
 
 class Judge(TorchDispatchMode):
@@ -103,7 +102,7 @@ class Judge(TorchDispatchMode):
         return output
 
     def _event(self, operator: str, weights: tuple[Tensor, float] | None) -> None:
-        if weights is not None:
+        if weights is not None and weights[0].numel():
             self.events.append(Event(self.running[-1] if self.running else "", operator, *weights))
 
     def _number(self, output: Tensor, dim: int, largest: float, normalized: bool) -> None:
@@ -149,6 +148,8 @@ class Judge(TorchDispatchMode):
 
     def _sums_a_row(self, places: Tensor, dim: int) -> bool:
         """Whether each sum along this dimension is over different columns of one row."""
+        if not places.numel():
+            return False
         lines = places.movedim(dim, -1)
         lines = lines.reshape(-1, lines.shape[-1])
         known = lines >= 0
@@ -173,8 +174,6 @@ class Judge(TorchDispatchMode):
         source = max(sources, key=lambda each: each.normalized)
         if name in LAYOUT or name in ("cat", "stack", "constant_pad_nd", "_to_copy", "topk", "sort"):
             self._laid_out(func, name, args, kwargs, output, source)
-        elif name == "sum" and source.wide and isinstance(output, Tensor) and len(args) > 1:
-            self._weighted_sum(leaves[0], args[1], source)
         elif isinstance(output, Tensor):
             self._by_element(name, leaves, output, source)
         elif name == "native_dropout":
@@ -204,7 +203,7 @@ class Judge(TorchDispatchMode):
         except (RuntimeError, IndexError, TypeError):
             return
         for tensor, each in zip(tree_leaves(output), tree_leaves(laid), strict=False):
-            self._keep(tensor, _Followed(each, source.largest, source.normalized, source.curved, source.wide))
+            self._keep(tensor, _Followed(each, source.largest, source.normalized, source.curved))
 
     def _by_element(self, name: str, leaves: list[Tensor], output: Tensor, source: _Followed) -> None:
         try:
@@ -218,14 +217,8 @@ class Judge(TorchDispatchMode):
             source.largest,
             source.normalized,
             source.curved or name in CURVED,
-            source.wide or (name == "mul" and output.numel() > source.places.numel()),
         )  # fmt: skip
         self._keep(output, followed)
-
-    def _weighted_sum(self, product: Tensor, dims: Any, source: _Followed) -> None:
-        dims = [dims] if isinstance(dims, int) else list(dims or [])
-        if len(dims) == 1 and source.normalized and product.shape[dims[0]] > 1 and self._sums_a_row(source.places, dims[0]):
-            self.events.append(Event(self.running[-1] if self.running else "", "weighted sum", torch.empty(0, 0, 0).double()))
 
 
 def _largest(scores: Tensor) -> float:
