@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import Any
 
 LIBRARIES = ("torch", "transformers", "timm", "x-transformers", "numpy")
@@ -51,19 +52,28 @@ def chosen(only: list[str] | None) -> list[Case]:
 
 
 def all_cases() -> list[Case]:
-    """Every model of every library, in a fixed order."""
-    from matrix import hugging_face
+    """Every model of every library that is installed, in a fixed order."""
+    from matrix import hugging_face, timm_models, torch_models, x_transformers_models
 
-    return [Case(name, "transformers", _hugging_face(name)) for name in hugging_face.names()]
+    libraries: dict[str, Any] = {"torch": (torch_models, list(torch_models.CASES)), "transformers": (hugging_face, hugging_face.names())}
+    if find_spec("timm") is not None:
+        libraries["timm"] = timm_models, timm_models.names()
+    if find_spec("x_transformers") is not None:
+        libraries["x-transformers"] = x_transformers_models, x_transformers_models.names()
+    cases = []
+    for library, (module, names) in libraries.items():
+        prefix = "" if library == "transformers" else f"{library}/"
+        cases += [Case(f"{prefix}{name}", library, _judging(module.run_all, name)) for name in names]
+    return cases
 
 
-def _hugging_face(name: str) -> Callable[[], dict[str, Any]]:
-    from matrix import hugging_face
+def _judging(run_all: Callable[[str], dict[str, Any]], name: str) -> Callable[[], dict[str, Any]]:
+    from matrix.hugging_face import NotBuilt
 
     def run() -> dict[str, Any]:
         try:
-            return hugging_face.run_all(name)
-        except hugging_face.NotBuilt as error:
+            return run_all(name)
+        except NotBuilt as error:
             return {"not built": str(error)}
 
     return run

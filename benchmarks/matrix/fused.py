@@ -63,8 +63,8 @@ def projected(src: Tensor, heads: int, weight: Tensor, bias: Tensor, mask: Tenso
         src = src.nan_to_num(nan=0.0)
     query, key, _ = torch.nn.functional.linear(src.double(), weight.double(), bias.double()).chunk(3, dim=-1)
     query, key = (each.unflatten(-1, (heads, -1)).transpose(1, 2) for each in (query, key))
-    if mask is not None and mask.dtype == torch.bool:
-        mask = ~(mask[:, None, None] if mask.ndim == 2 and mask.shape == src.shape[:2] else mask)
+    if mask is not None:  # torch makes it bool, whatever its numbers are
+        mask = ~(mask[:, None, None] if mask.ndim == 2 and mask.shape == src.shape[:2] else mask).bool()
     return weights(query, key, mask, False, None)
 
 

@@ -64,7 +64,7 @@ class Judge(TorchDispatchMode):
 
     def __enter__(self):
         # Hooks would switch off torch's fast paths: modules are followed by the call of every module instead.
-        names = {id(module): name for name, module in self.model.named_modules()}
+        names = {id(module): name or type(module).__name__ for name, module in self.model.named_modules()}
         self.call, running = nn.Module.__call__, self.running
         call = self.call
 
@@ -136,6 +136,9 @@ class Judge(TorchDispatchMode):
             if followed is not None and self._computed(other) and self._sums_a_row(followed.places, dim):
                 if followed.normalized or followed.curved:
                     return self._met(name, operand.movedim(dim, -1), followed)
+        followed = self._of(left)
+        if followed is not None and followed.normalized and not self._computed(right) and output.shape == left.shape:
+            return self._keep(output, followed)  # heads mixed with each other by a matrix of the model's
         if output.ndim > 1 and self._computed(left) and self._computed(right):
             self._number(output, -1, _largest(output), False)
         return None
@@ -206,11 +209,13 @@ class Judge(TorchDispatchMode):
             self._keep(tensor, _Followed(each, source.largest, source.normalized, source.curved))
 
     def _by_element(self, name: str, leaves: list[Tensor], output: Tensor, source: _Followed) -> None:
+        if name == "convolution" and leaves[1].shape[2:].numel() == 1:
+            leaves = leaves[:1]  # heads mixed with each other, as talking heads are
         try:
             places = source.places.expand(output.shape)
+            if torch.broadcast_shapes(*(leaf.shape for leaf in leaves)) != output.shape:
+                return
         except RuntimeError:
-            return
-        if torch.broadcast_shapes(*(leaf.shape for leaf in leaves)) != output.shape:
             return
         followed = _Followed(
             places if places.stride() == output.stride() else torch.empty_strided(output.shape, output.stride(), dtype=torch.long).copy_(places),

@@ -201,6 +201,12 @@ def _backend_run(
     return Verdict("missing", said, numbers) if said else Verdict("exact", "" if attends else "no attention in it", numbers)
 
 
+def of_replaced(build: Callable[[], nn.Module], run: Callable[[nn.Module], dict[str, Tensor]], real: Tensor | None = None) -> Verdict:
+    """torch's own layers replaced by overt's: the outputs beside torch's, of the `real` queries (B, Q) where some are padding."""
+    expected = run(build())
+    return _backend_run("a pass", lambda: run(overt.layers.replace(build())), expected, {}, real, True)
+
+
 def generated(model: nn.Module, inputs: dict[str, Any], cache: str | None, tokens: int = 4) -> dict[str, Tensor]:
     """The scores of greedily written tokens, and the tokens, as numbers to compare."""
     torch.manual_seed(1)

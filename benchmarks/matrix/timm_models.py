@@ -1,0 +1,75 @@
+"""One model of each of timm's modules, the smallest: "eager" with its fused attention off, "sdpa" with it on."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from matrix.hugging_face import PARAMETERS, NotBuilt, randomized
+from matrix.verdicts import Verdict, error_line, of_recording
+
+LITTLE = ("atto", "femto", "pico", "nano", "xxs", "tiny", "_t0", "_s0", "_b0", "_m0", "xs", "_small", "_s", "18")
+TRIED = 6
+
+
+def names() -> list[str]:
+    """Every module of models."""
+    import timm
+
+    return timm.list_modules()
+
+
+def smallest(module: str) -> str:
+    """The model of a module with the fewest parameters, among those whose names say that they are little."""
+    import timm
+
+    models = timm.list_models(module=module)
+    if not models:
+        raise NotBuilt("it has no models")
+    models.sort(key=lambda name: (next((place for place, word in enumerate(LITTLE) if word in name), len(LITTLE)), len(name)))
+    sizes: dict[str, int] = {}
+    for name in models[:TRIED]:
+        try:
+            with torch.device("meta"):
+                sizes[name] = sum(each.numel() for each in timm.create_model(name).parameters())
+        except Exception:  # a model that cannot be made without memory: it is looked at with some
+            sizes[name] = sum(each.numel() for each in timm.create_model(name).parameters())
+    name = min(sizes, key=lambda each: sizes[each])
+    if sizes[name] > PARAMETERS:
+        raise NotBuilt(f"its smallest model has {sizes[name]:,} parameters")
+    return name
+
+
+def run_all(module: str) -> dict[str, Any]:
+    """What is said of recording it on both paths."""
+    from timm.layers import set_fused_attn
+
+    name = smallest(module)
+    ways: dict[str, Verdict] = {}
+    for way, fused in (("recording eager", False), ("recording sdpa", True)):
+        set_fused_attn(fused)
+        model, picture = build(name)
+        ways[way] = of_recording(model, lambda each, picture=picture: run(each, picture))
+    return {"class": name, "kind": "pictures", "parameters": sum(each.numel() for each in model.parameters())} | {
+        way: verdict.plain() for way, verdict in ways.items()
+    }
+
+
+def build(name: str) -> tuple[nn.Module, Tensor]:
+    """The model and a picture of its size. Raises NotBuilt where it does not run."""
+    import timm
+
+    torch.manual_seed(0)
+    try:
+        model = randomized(timm.create_model(name)).eval()
+        picture = torch.randn(1, *model.default_cfg["input_size"], generator=torch.Generator().manual_seed(0))
+        run(model, picture)
+    except Exception as error:  # whatever the library raises
+        raise NotBuilt(f"{name}: {error_line(error)}") from error
+    return model, picture
+
+
+def run(model: nn.Module, picture: Tensor) -> dict[str, Tensor]:
+    """Its scores."""
+    torch.manual_seed(1)
+    return {"output": model(picture.clone())}
