@@ -13,7 +13,7 @@ from matrix import inputs as feeding
 from matrix.small import small
 from matrix.verdicts import Verdict, error_line, generated, gradients, of_backend, of_recording, worst
 
-PARAMETERS = 60_000_000
+PARAMETERS = 80_000_000
 # The first of these that knows a configuration says which class stands for it: one that writes text before its bare base.
 WRITERS = (
     "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",

@@ -32,6 +32,8 @@ def candidates(model: Any) -> Iterator[tuple[str, Inputs]]:
         yield "words", words | extra
     if pictures:
         yield "pictures", pictures | extra
+        if "grid_thw" in pictures and "pixel_values" in pictures:
+            yield "pictures", pictures | {"pixel_values": _squares(pictures["pixel_values"], model.config)} | extra
         if "decoder_input_ids" in names:
             yield "pictures", pictures | _targets(names) | extra
     for sound in sounds:
@@ -61,8 +63,8 @@ def _draw(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def _ids(length: int, seed: int = 3) -> Tensor:
-    return torch.randint(5, WORDS, (BATCH, length), generator=_draw(seed))
+def _ids(length: int, seed: int = 3, words: int = WORDS) -> Tensor:
+    return torch.randint(5, words, (BATCH, length), generator=_draw(seed))
 
 
 def _noise(*shape: int, seed: int = 4) -> Tensor:
@@ -76,7 +78,8 @@ def _targets(names: dict[str, Any]) -> Inputs:
 def _words(model: Any, names: dict[str, Any]) -> Inputs:
     if "input_ids" not in names:
         return {}
-    inputs: Inputs = {"input_ids": _ids(LENGTH)} | _targets(names)
+    words = field(model.config, "vocab_size", default=WORDS)
+    inputs: Inputs = {"input_ids": _ids(LENGTH, words=min(words, WORDS) if isinstance(words, int) else WORDS)} | _targets(names)
     if "bbox" in names:
         low = torch.randint(0, 50, (BATCH, LENGTH, 2), generator=_draw(6))
         inputs["bbox"] = torch.cat([low, low + 20], dim=-1)
@@ -85,13 +88,14 @@ def _words(model: Any, names: dict[str, Any]) -> Inputs:
 
 def field(config: Any, *names: str, default: Any = None) -> Any:
     """The first of these fields that the configuration, or one inside it, has."""
-    inside = [config, *(value for value in vars(config).values() if hasattr(value, "model_type"))]
+    inside = [config, *(value for value in vars(config).values() if hasattr(type(value), "model_type"))]
     for each in inside:
         for name in names:
-            value = getattr(each, name, None)
-            if value is not None and not hasattr(value, "model_type"):
+            value = vars(each).get(name, getattr(type(each), "attribute_map", {}).get(name))
+            value = vars(each).get(value) if isinstance(value, str) else value
+            if value is not None and not hasattr(type(value), "model_type"):
                 return value
-    deeper = [value for each in inside[1:] for value in vars(each).values() if hasattr(value, "model_type")]
+    deeper = [value for each in inside[1:] for value in vars(each).values() if hasattr(type(value), "model_type")]
     return next((value for each in deeper if (value := field(each, *names)) is not None), default)
 
 
@@ -115,6 +119,10 @@ def _pictures(model: Any, names: dict[str, Any]) -> Inputs:
     config = model.config
     channels = field(vision(config), "num_channels", "in_channels", "in_chans", default=3)
     channels = channels if isinstance(channels, int) else 3
+    if {"pixel_values", "grid_thw"} <= set(names):
+        patches = _patches(config, names, channels)
+        inputs = {"pixel_values": patches["hidden_states"], "grid_thw": patches["grid_thw"]}
+        return inputs | ({"merge_sizes": torch.ones(BATCH, dtype=torch.long)} if "merge_sizes" in names else {})
     if {"pixel_values", "image_grid_thw"} <= set(names) or {"hidden_states", "grid_thw"} <= set(names):
         return _patches(config, names, channels)
     height, width = _size(config)
@@ -136,7 +144,7 @@ def _pictures(model: Any, names: dict[str, Any]) -> Inputs:
 def _takes_frames(model: Any, names: dict[str, Any]) -> bool:
     """Whether a clip is expected where others take a picture."""
     kind = model.config.model_type
-    return any(part in kind for part in ("timesformer", "vivit", "videomae", "xclip", "tvp", "videoprism", "idefics", "smolvlm", "llava_next_video"))
+    return not kind.endswith("_vision") and any(part in kind for part in ("timesformer", "vivit", "videomae", "xclip", "tvp", "videoprism", "idefics", "smolvlm", "llava_next_video"))
 
 
 def _patches(config: Any, names: dict[str, Any], channels: int) -> Inputs:
@@ -150,9 +158,19 @@ def _patches(config: Any, names: dict[str, Any], channels: int) -> Inputs:
     return {"pixel_values": rows, "image_grid_thw": grid}
 
 
+def _squares(rows: Tensor, config: Any) -> Tensor:
+    """Patches as pictures (N, C, P, P), as some take them."""
+    size = field(vision(config), "patch_size", default=PATCH)
+    return rows.reshape(len(rows), -1, size, size)
+
+
+# Where the number of features is written in the code alone.
+BINS = {"gemma4_audio": 128, "gemma3n_audio": 128}
+
+
 def _sounds(model: Any, names: dict[str, Any]) -> list[Inputs]:
     bins = field(model.config, "num_mel_bins", "n_mels", "input_feat_per_channel", "feature_size", "num_mel_channels", "input_dim", "feature_projection_input_dim", default=16)
-    bins = bins if isinstance(bins, int) else 16
+    bins = BINS.get(model.config.model_type, bins if isinstance(bins, int) else 16)
     tries: list[Inputs] = []
     if "input_features" in names:
         frames = field(model.config, "max_source_positions", default=0)
@@ -200,6 +218,7 @@ MORE: dict[str, Callable[[Any, int], Any]] = {
     "past_values": lambda config, width: _series(config),
     "past_time_features": lambda config, width: _noise(BATCH, _past(config), field(config, "num_time_features", default=1)),
     "past_observed_mask": lambda config, width: torch.ones(BATCH, _past(config), dtype=torch.bool),
+    "qformer_input_ids": lambda config, width: _ids(LENGTH),
     "inputs": lambda config, width: _ids(LENGTH) if config.model_type != "perceiver" else _noise(BATCH, LENGTH, config.d_model),
 }  # fmt: skip
 

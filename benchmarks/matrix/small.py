@@ -20,11 +20,11 @@ LAYERS = re.compile(
 KEYS = re.compile(r"(num_|n_)?(\w+_)?(key_value|kv)_(attention_)?heads")
 # Names of whole numbers, the value that each gets where the default is larger. The first rule that matches decides.
 NARROW: list[tuple[str, int]] = [
-    (r"(num_|n_)?(\w+_)?(key_value|kv)_(attention_)?heads|num_key_value_groups|num_kv_heads", KEY_HEADS),
-    (r"mamba_n_heads|mamba_num_heads|n_mamba_heads", HEADS),
-    (r"(\w+_)?(num_|n_)?(\w+_)?heads?|attention_heads|linear_num_\w+_heads", HEADS),
-    (r"(\w+_)?(qk_|v_|k_|index_|linear_(key|value)_)?(nope_)?head_(dim|size)|dim_head|d_kv|d_head|mamba_d_head|mamba_headdim|linear_head_dim|(\w+_)?dim_head", HEAD),
     (r"qk_rope_head_dim|rotary_dim", 8),
+    (r"(num_|n_)?(\w+_)?(key_value|kv)_(attention_)?heads|num_key_value_groups|num_kv_heads", KEY_HEADS),
+    (r"mamba_n_heads|mamba_num_heads|n_mamba_heads", 8),
+    (r"\w*heads|n_head|num_head|nhead", HEADS),
+    (r"(\w+_)?(qk_|v_|k_|index_|linear_(key|value)_)?(nope_)?head_(dim|size)|dim_head|d_kv|d_head|mamba_d_head|mamba_headdim|linear_head_dim|(\w+_)?dim_head", HEAD),
     (r"(q|kv|o|hc)_?lora_rank|adapter_rank|hc_lowrank", 16),
     (r"(\w+_)?(intermediate_size|ffn_dim|mlp_dim|inner|ffn_size|feedforward|feed_forward_size|ffn_hidden_size|d_ff|intermediate_dim)(_mlp)?|n_inner|mlp_hidden_size", INNER),
     (r"(\w+_)?(num_experts|n_routed_experts|num_local_experts|moe_num_experts|n_experts)", 4),
@@ -36,7 +36,7 @@ NARROW: list[tuple[str, int]] = [
     (r"(\w+_)?chunk_size|mamba_chunk_size", 4),
     (r"(\w+_)?(hidden_size|hidden_dim|d_model|embed_dim|n_embd|emb_dim|embedding_size|embed_size|projection_dim|embedding_dim|d_latents|true_hidden_size|hidden_channels|projection_size)(_\w+)?", WIDTH),
     (r"out_hidden_size|text_hidden_size|output_dim|pooler_output_size|dim|word_embed_proj_dim|conv_dim|lru_width|entity_emb_size", WIDTH),
-    (r"embedding_multiplier|rel_extent", 64),
+    (r"upsample_groups|rel_extent", WIDTH),
 ]  # fmt: skip
 ALWAYS: list[tuple[str, int]] = [
     (r"(\w+_)?vocab(ulary)?_size(_\w+)?|num_embeddings|n_token|n_words", WORDS),
@@ -68,7 +68,7 @@ def arguments(config: Any, narrow: bool = True, exceptions: bool = True) -> dict
     fields = {name: value for name, value in vars(config).items() if not name.startswith("_") and name != "id2label"}
     layers = _layers(fields)
     plain = _defaults(config)
-    changed = {name: value for name, value in fields.items() if name in plain and value != plain[name]}
+    changed = {name: value for name, value in fields.items() if not _inside(value) and (name not in plain or value != plain[name])}
     joined = fields.get("qk_rope_head_dim") is not None  # keys in two parts, as DeepSeek has them
     special = _SpecialTokens()
     for name, value in fields.items():
@@ -77,12 +77,15 @@ def arguments(config: Any, narrow: bool = True, exceptions: bool = True) -> dict
             new = {fields["qk_rope_head_dim"]: 8}.get(value, HEAD + 8) if value else None
         if narrow and KEYS.fullmatch(name) and value == fields.get("num_attention_heads"):
             new = HEADS  # no groups
-        if new is not None and new is not value and new != value:
+        if new is not None and new is not value and (_inside(new) or new != value):
             changed[name] = new
     if "window_size" in fields and "depths" in fields:
         changed |= {"image_size": 128, "window_size": 4} if isinstance(fields["window_size"], int) else {}
     if _reads(config, "mrope_section") and isinstance(fields.get("rope_parameters"), dict):
-        changed["rope_parameters"] = _rotary({"mrope_section": [2, 3, 3]} | fields["rope_parameters"])
+        by_kind = all(isinstance(each, dict) for each in fields["rope_parameters"].values())
+        section = {"mrope_section": [2, 3, 3]}
+        more = {key: section | each for key, each in fields["rope_parameters"].items()} if by_kind else section | fields["rope_parameters"]
+        changed["rope_parameters"] = _rotary(more)
     if exceptions:
         for name, value in EXCEPTIONS.get(config.model_type, {}).items():
             if value == "default":
@@ -90,6 +93,11 @@ def arguments(config: Any, narrow: bool = True, exceptions: bool = True) -> dict
             else:
                 changed[name] = value
     return {name: value for name, value in changed.items() if _settable(config, name)}
+
+
+def _inside(value: Any) -> bool:
+    """Whether it is a configuration, of a part of the model."""
+    return hasattr(type(value), "model_type")
 
 
 def _reads(config: Any, name: str) -> bool:
@@ -142,7 +150,7 @@ def _layers(fields: dict[str, Any]) -> dict[int, list[int]]:
 
 
 def _one(name: str, value: Any, narrow: bool, layers: dict[int, list[int]], special: _SpecialTokens, fields: dict[str, Any]) -> Any:
-    if hasattr(value, "model_type"):
+    if _inside(value):
         return small(value, narrow)
     if isinstance(value, bool) or value is None:
         return False if name == "use_pretrained_backbone" and value else None
