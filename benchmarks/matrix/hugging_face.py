@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from matrix import inputs as feeding
+from matrix.mixing import mixers
 from matrix.small import small
 from matrix.verdicts import Verdict, error_line, generated, gradients, of_backend, of_recording, worst
 
@@ -184,8 +185,11 @@ def recorded(start: Built, model: Any, path: str, sides: list[str]) -> Verdict:
         return Verdict("refused", f'transformers: the model does not run on "{path}" by itself')
     verdicts = []
     for side in sides:
+        alone = not side and start.what == "words" and start.inputs["input_ids"].shape[1] == feeding.LENGTH
         fed_with = feeding.padded(start.inputs, side) if side else start.inputs
-        verdicts.append(of_recording(there, lambda each, fed_with=fed_with: outputs(each, fed_with), f" with {side} padding" if side else ""))
+        with_padding = f" with {side} padding" if side else ""
+        mixing = (lambda: mixers(there, lambda each: each(**copied(start.inputs), use_cache=False), feeding.LENGTH)) if alone else list
+        verdicts.append(of_recording(there, lambda each, fed_with=fed_with: outputs(each, fed_with), with_padding, mixing))
     return worst(verdicts)
 
 

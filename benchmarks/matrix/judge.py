@@ -281,10 +281,15 @@ def judged(events: list[Event], weights: list[tuple[str, Tensor]], missing: list
             what = f"off by {nearest:.1e}" if nearest < math.inf else "of a shape that never ran"
             return Judgement(len(events), len(events) - len(left), f"the weights recorded for {layer} are {what}")
         left.remove(event)
-    unseen = [f"{event.module} ({event.operator})" for event in left if not _listed(event.module, missing)]
+    unseen = [f"{event.module} ({event.operator})" for event in left if not listed(event.module, missing)]
     return Judgement(len(events), len(events) - len(left), "", tuple(dict.fromkeys(unseen)))
 
 
-def _listed(module: str, missing: list[tuple[str, str]]) -> bool:
+def listed(module: str, missing: list[tuple[str, str]]) -> bool:
     """Whether a module, one that it is in, or one inside it is named among the missing."""
-    return any(name == module or module.startswith(f"{name}.") or name.startswith(f"{module}.") for name, _ in missing)
+    return any(near(name, module) for name, _ in missing)
+
+
+def near(name: str, other: str) -> bool:
+    """Whether both names are of one module, or one is inside the other."""
+    return name == other or other.startswith(f"{name}.") or name.startswith(f"{other}.")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import overt
-from matrix.judge import Judge, judged
+from matrix.judge import Judge, judged, listed, near
 
 # The verdicts, the best first.
 VERDICTS = ("exact", "missing", "refused", "wrong", "crashed")
@@ -47,8 +47,13 @@ def error_line(error: BaseException, limit: int = 240) -> str:
     return f"{type(error).__name__}: {text[:limit]}"
 
 
-def of_recording(model: nn.Module, run: Callable[[nn.Module], dict[str, Tensor]], what: str = "") -> Verdict:
-    """Run a model alone, under the judge and recorded, and hold the recording against what the judge saw."""
+def of_recording(
+    model: nn.Module, run: Callable[[nn.Module], dict[str, Tensor]], what: str = "", mixing: Callable[[], list[str]] = list
+) -> Verdict:
+    """Run a model alone, under the judge and recorded, and hold the recording against what the judge saw.
+
+    `mixing` names the modules that mix tokens: each must have attention in it that was seen, or be listed as missing.
+    """
     alone = run(model)
     with Judge(model) as judge:
         watched = run(model)
@@ -74,6 +79,10 @@ def of_recording(model: nn.Module, run: Callable[[nn.Module], dict[str, Tensor]]
         return Verdict("wrong", result.wrong + what, numbers)
     if result.unseen:
         return Verdict("wrong", f"silent miss{what}: {len(result.unseen)} of {result.events} calls, in {', '.join(result.unseen[:3])}", numbers)
+    attending = [event.module for event in judge.events]
+    other = [name for name in mixing() if not any(near(name, each) for each in attending) and not listed(name, missing)]
+    if other:
+        return Verdict("wrong", f"silent{what}: tokens are mixed by {', '.join(other[:3])}, {len(other)} modules in all, not listed", numbers)
     if missing:
         return Verdict("missing", "; ".join(dict.fromkeys(f"{name}: {reason}" for name, reason in missing[:4])), numbers)
     return Verdict("exact", "" if result.events else "no attention in it", numbers)
@@ -162,14 +171,15 @@ class Calls:
 
 def of_backend(runs: list[tuple[str, Callable[[str], tuple[dict[str, Tensor], Tensor | None]]]], attends: bool) -> Verdict:
     """Each run, by name, on "eager", "sdpa" and overt's backend, the outputs compared; `attends`: whether attention was seen in it."""
-    path, verdicts = overt.backends.huggingface(), []
+    path, verdicts, said = overt.backends.huggingface(), [], ""
     for what, run in runs:
         expected, padding = run("eager")
         try:
             fused = run("sdpa")[0]
         except Exception:  # a path that the model does not have: nothing to loosen the tolerance by
             fused = {}
-        verdicts.append(_backend_run(what, lambda run=run: run(path)[0], expected, fused, padding, attends))
+        verdicts.append(_backend_run(what, lambda run=run: run(path)[0], expected, fused, padding, attends, said))
+        said = verdicts[-1].why if verdicts[-1].verdict == "missing" else ""  # a model that is not served is told of once
         if verdicts[-1].verdict in ("refused", "crashed"):
             break
     return worst(verdicts)
@@ -182,6 +192,7 @@ def _backend_run(
     sdpa: dict[str, Tensor],
     padding: Tensor | None,
     attends: bool,
+    said: str = "",
 ) -> Verdict:
     with warnings.catch_warnings(record=True) as warned, Calls() as calls:
         warnings.simplefilter("always")
@@ -192,7 +203,7 @@ def _backend_run(
         except Exception as error:  # whatever else reaches the caller is a crash
             return Verdict("crashed", f"{what}: {error_line(error)}")
     off = compare(eager, sdpa, output, padding)
-    said = next((" ".join(str(each.message).split()) for each in warned if "overt" in str(each.message)), "")
+    said = said or next((" ".join(str(each.message).split()) for each in warned if "overt" in str(each.message)), "")
     numbers = {"off": off.off, "own paths": off.own, "calls": calls.count}
     if not off.off <= off.allowed:
         return Verdict("wrong", f"{what}: {off.name} off by {off.off:.1e}, its own paths by {off.own:.1e}", numbers)
