@@ -78,7 +78,7 @@ def checkout(tmp_path):
 
 
 def test_the_commit_is_that_of_the_packages_own_checkout(checkout):
-    commit = provenance.commit(checkout)
+    commit = provenance.commit(checkout) or ""
     assert re.fullmatch(r"[0-9a-f]{12}", commit)
     (checkout / "__init__.py").write_text("changed = True")
     assert provenance.commit(checkout) == f"{commit}-dirty"
