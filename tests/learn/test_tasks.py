@@ -1,6 +1,7 @@
 """A recipe's task: its loss is the cross-entropy of its real tokens, and its measures count what they say."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,23 +10,46 @@ import torch
 from torch import nn
 
 from overt.errors import InputError
+from overt.learn import translation
 from overt.learn.settings import Data, Decoding, Recipe, Tokens, Training
 from overt.learn.tasks import task_of
+from overt.learn.tokenizer import END, START
+from overt.learn.translator import Translator
 
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf"}
 TRANSFORMER = {"width": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "feed_forward": 32, "dropout": 0.0}
 TRAINING = Training(updates=10, tokens_per_batch=40, label_smoothing=0.1, seed=3)
 
 
+# Of each split: sentences whose words are tagged, and texts that have the class of their first word. The share of odd ones differs.
+SPLITS = {
+    "train": (["one two three four five", "two"], ["two four", "one three five", "five"]),
+    "valid": (["four two", "three two four"], ["four", "two two", "four four", "three one"]),
+    "test": (["five one", "three", "one four"], ["one one", "three five", "three three", "five five", "four two"]),
+}
+
+
 @pytest.fixture
 def numbers(tmp_path):
-    """Numbers in words, English and German; "five" has two translations in the test."""
+    """Numbers in words, English and German, no row in two splits; "five one" has two translations in the test."""
     names = list(WORDS)
-    sources = [" ".join(names[:count]) for count in range(1, 6)] + [" ".join(names[count:]) for count in range(1, 5)]
-    for split, rows in {"train": sources, "valid": sources[:4], "test": [*sources, "five"]}.items():
+    splits = {
+        "train": [" ".join(names[:count]) for count in range(1, 6)] + [" ".join(names[count:]) for count in range(1, 5)],
+        "valid": ["two one", "one three five two four", "four three five one", "five four"],
+        "test": [
+            "three one",
+            "one four",
+            "two five three one four",
+            "five two one four",
+            "one three two",
+            "five one",
+            "five one",
+        ],
+    }
+    for split, rows in splits.items():
         targets = [" ".join(WORDS[word] for word in row.split()) for row in rows]
         if split == "test":
-            targets[-1] = "die fünf"
+            targets[-1] = "die fünf und eins"
         (tmp_path / f"{split}.en").write_text("\n".join(rows) + "\n")
         (tmp_path / f"{split}.de").write_text("\n".join(targets) + "\n")
     files = {split: (f"{split}.en", f"{split}.de") for split in ("train", "valid", "test")}
@@ -40,16 +64,22 @@ def numbers(tmp_path):
 
 @pytest.fixture
 def labels(tmp_path):
-    """Words and their tags, or texts and their classes: even numbers and odd ones."""
+    """Words and their tags, or texts and their classes: even numbers and odd ones, no text in two splits."""
+    kind = {word: "ODD" if place % 2 else "EVEN" for place, word in enumerate(WORDS, 1)}
     rest = "\t_" * 6
-    sentence = "".join(f"{place}\t{word}\t_\t{'EVEN' if place % 2 else 'ODD'}{rest}\n" for place, word in enumerate(WORDS, 1))
-    (tmp_path / "tags").write_text(f"{sentence}\n1\ttwo\t_\tEVEN{rest}\n\n")
-    (tmp_path / "classes").write_text("EVEN two four\nODD one three five\nODD five\n")
+    for split, (tagged, classed) in SPLITS.items():
+        sentences = (
+            "".join(f"{place}\t{word}\t_\t{kind[word]}{rest}\n" for place, word in enumerate(text.split(), 1))
+            for text in tagged
+        )
+        (tmp_path / f"{split}.tags").write_text("\n".join(sentences) + "\n")
+        (tmp_path / f"{split}.classes").write_text("".join(f"{kind[text.split()[0]]} {text}\n" for text in classed))
 
     def recipe(task: str) -> Recipe:
         name, form = {"tag": ("tags", "conllu"), "classify": ("classes", "labels")}[task]
         kind = {"tag": "Tagger", "classify": "Classifier"}[task]
-        data = Data(format=form, folder=str(tmp_path), train=(name,), valid=(name,), test=(name,))
+        files = {split: (f"{split}.{name}",) for split in SPLITS}
+        data = Data(format=form, folder=str(tmp_path), **files)
         return Recipe(task=task, data=data, model={"kind": kind, "width": 8, "encoder": "gru"}, training=TRAINING)
 
     return recipe
@@ -93,29 +123,70 @@ def test_a_decoder_reads_the_start_and_what_came_before_each_label(numbers, tmp_
 
 def test_a_translator_learns_its_sentences(numbers, tmp_path):
     task, model = task_of(replace(numbers, training=replace(TRAINING, label_smoothing=0.0)), tmp_path / "run")
-    before = task.evaluate(model)
+    before = perplexity(task, model, task.corpus.train)
+    by_heart(task, model)
+    assert task.translated(model, task.corpus.train, beam=1) == [row.wanted for row in task.corpus.train]
+    assert perplexity(task, model, task.corpus.train) < 1.2 < before
+
+
+def by_heart(task, model):
+    """Train until the training rows are known by heart."""
     batch, optimizer = everything(task), torch.optim.Adam(model.parameters(), 0.01)
     for _ in range(60):
         loss, count = task.loss(model.train(), batch)
         optimizer.zero_grad()
         (loss / count).backward()
         optimizer.step()
-    after = task.evaluate(model)
-    assert after["bleu"] > 99 > before["bleu"]
-    assert after["perplexity"] < 1.2 < before["perplexity"]
+    model.eval()
+
+
+def perplexity(task, model, rows):
+    """That of some rows, one after the other, by torch's cross-entropy."""
+    total = count = 0
+    for row in rows:
+        source = torch.tensor([[*task.tokenizer.encode(row.given), END]])
+        ids = task.tokenizer.encode(row.wanted, target=True)
+        scores = model(source, torch.tensor([[START, *ids]]))[0]
+        total += nn.functional.cross_entropy(scores, torch.tensor([*ids, END]), reduction="sum").item()
+        count += len(ids) + 1
+    return math.exp(total / count)
+
+
+def test_validation_measures_are_those_of_the_validation_rows_translated_greedily(numbers, tmp_path):
+    task, model = task_of(numbers, tmp_path / "run")
+    by_heart(task, model)
+    found, rows = task.evaluate(model), task.corpus.valid
+    written = [each.text for each in Translator(model, task.tokenizer).translate([row.given for row in rows], beam=1)]
+    assert found["bleu"] == sacrebleu.corpus_bleu(written, [[row.wanted for row in rows]]).score < 99
+    assert found["perplexity"] == pytest.approx(perplexity(task, model, rows), rel=1e-5)
+    assert found["perplexity"] > 2 * perplexity(task, model, task.corpus.train)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 7])
+def test_so_many_validation_rows_spread_over_all_are_translated(numbers, tmp_path, monkeypatch, count):
+    task, model = task_of(numbers, tmp_path / "run")
+    by_heart(task, model)
+    monkeypatch.setattr(translation, "QUICK", count)
+    rows = [task.corpus.valid[number * 4 // min(count, 4)] for number in range(min(count, 4))]
+    written = task.translated(model, rows, beam=1)
+    assert task.evaluate(model)["bleu"] == sacrebleu.corpus_bleu(written, [[row.wanted for row in rows]]).score
+    assert task.evaluate(model)["perplexity"] == pytest.approx(perplexity(task, model, task.corpus.valid), rel=1e-5)
 
 
 def test_scores_of_a_test_are_sacrebleus_with_one_reference_a_row_and_with_all(numbers, tmp_path):
     task, model = task_of(numbers, tmp_path / "run")
+    by_heart(task, model)
     found = task.test(model)
     texts = task.translated(model, task.corpus.test, beam=2)
     references = [row.wanted for row in task.corpus.test]
-    assert (found["rows"], found["sources"]) == (10, 9)
+    assert (found["rows"], found["sources"]) == (7, 6)
     assert found["bleu"] == sacrebleu.corpus_bleu(texts, [references]).score
-    second = ["die fünf" if row.given == "five" else None for row in task.corpus.test[:9]]
-    assert found["bleu_all_references"] == sacrebleu.corpus_bleu(texts[:9], [references[:9], second]).score
+    assert found["chrf"] == sacrebleu.corpus_chrf(texts, [references]).score
+    second = ["die fünf und eins" if row.given == "five one" else None for row in task.corpus.test[:6]]
+    assert found["bleu_all_references"] == sacrebleu.corpus_bleu(texts[:6], [references[:6], second]).score
+    assert found["bleu"] != found["bleu_all_references"]
     assert "nrefs:1|" in found["bleu_signature"]
-    assert sum(part["rows"] for part in found["by_length"]) == 10
+    assert [(part["shortest"], part["longest"]) for part in found["by_length"]] == [(n, n) for n in (2, 2, 2, 2, 3, 4, 5)]
     json.dumps(found)
 
 
@@ -171,18 +242,20 @@ class Says(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("task", "label", "right"), [("tag", 0, 4 / 6), ("tag", 1, 2 / 6), ("classify", 0, 1 / 3), ("classify", 1, 2 / 3)]
+    ("task", "label", "valid", "test"),
+    [("tag", 0, 4 / 5, 1 / 5), ("tag", 1, 1 / 5, 4 / 5), ("classify", 0, 3 / 4, 1 / 5), ("classify", 1, 1 / 4, 4 / 5)],
 )
-def test_accuracy_counts_labels_and_no_padding(labels, tmp_path, task, label, right):
+def test_accuracy_counts_the_splits_labels_and_no_padding(labels, tmp_path, task, label, valid, test):
     says = Says(label, each_word=task == "tag")
     task, _ = task_of(labels(task), tmp_path / "run")
-    assert task.evaluate(says) == {"accuracy": pytest.approx(100 * right)}
+    assert task.evaluate(says) == {"accuracy": pytest.approx(100 * valid)}
+    assert task.test(says) == {"rows": len(task.corpus.test), "accuracy": pytest.approx(100 * test)}
 
 
 def test_a_label_that_training_has_not_counts_as_wrong(labels, tmp_path):
     task, _ = task_of(labels("classify"), tmp_path / "run")
     task.corpus.test.append(task.corpus.test[0]._replace(wanted="NEVER"))
-    assert task.test(Says(1, each_word=False)) == {"rows": 4, "accuracy": pytest.approx(50.0)}
+    assert task.test(Says(1, each_word=False)) == {"rows": 6, "accuracy": pytest.approx(100 * 4 / 6)}
 
 
 def test_words_may_be_told_by_their_parts(labels, tmp_path):
@@ -195,7 +268,8 @@ def test_words_may_be_told_by_their_parts(labels, tmp_path):
 @pytest.fixture
 def texts(tmp_path):
     (tmp_path / "texts").write_text("one two\none two three\n\nfour\n")
-    data = Data(format="text", folder=str(tmp_path), train=("texts",), valid=("texts",))
+    (tmp_path / "others").write_text("two two one\nfour\nthree four one two\n")
+    data = Data(format="text", folder=str(tmp_path), train=("texts",), valid=("others",))
     model = {"kind": "LanguageModel", "width": 16, "heads": 2, "layers": 1, "feed_forward": 32, "dropout": 0.0}
     return Recipe(task="language", data=data, tokens=Tokens(merges=0), model=model, training=TRAINING)
 
@@ -213,11 +287,13 @@ def test_the_loss_of_a_language_model_is_the_cross_entropy_of_letters_and_ends(t
 
 def test_perplexity_is_that_of_the_unsmoothed_loss(texts, tmp_path):
     task, model = task_of(texts, tmp_path / "run")
-    batch = everything(task)
-    expected = nn.functional.cross_entropy(model(batch.tokens).flatten(0, 1), batch.labels.flatten(), ignore_index=0)
-    found = task.evaluate(model)
-    assert found["log_probability"] == pytest.approx(-expected.item(), rel=1e-5)
-    assert found["perplexity"] == pytest.approx(expected.exp().item(), rel=1e-5)
+    by_heart(task, model)
+    for rows, found in ((task.corpus.valid, task.evaluate(model)), (task.corpus.train, task.test(model, "train"))):
+        ids = [task.tokenizer.encode(row.given) for row in rows]
+        scores = torch.cat([model(torch.tensor([[START, *each]]))[0] for each in ids])
+        expected = nn.functional.cross_entropy(scores, torch.tensor([label for each in ids for label in (*each, END)]))
+        assert found["log_probability"] == pytest.approx(-expected.item(), rel=1e-5)
+        assert found["perplexity"] == pytest.approx(expected.exp().item(), rel=1e-5)
 
 
 def test_empty_lines_are_told(texts, tmp_path):
