@@ -71,8 +71,8 @@ class Attention:
             return whole(self.gradients(given(*inputs[:-4]), inputs[-4:-2], *inputs[-2:]))
 
         def whole(found: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
-            """An operator gives tensors alone: a scalar where nothing was asked for."""
-            return tuple(numbers(found[0]) if tensor is None else tensor for tensor in found)  # pyright: ignore[reportArgumentType]
+            """An operator gives tensors alone: the scalar 0 where nothing was asked for."""
+            return tuple(numbers(found[0]).zero_() if tensor is None else tensor for tensor in found)  # pyright: ignore[reportArgumentType]
 
         register(
             self.name,

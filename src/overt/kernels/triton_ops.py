@@ -76,7 +76,7 @@ def additive_gradients(*inputs: Any) -> tuple[Tensor, ...]:
     return (
         *_gradients(call, lse, upstream, delta),
         delta,
-        lse.new_empty(()) if bias is None else _of_bias(call, lse, upstream, delta),
+        lse.new_zeros(()) if bias is None else _of_bias(call, lse, upstream, delta),
     )
 
 

@@ -1,0 +1,100 @@
+"""What an operator gives has the same bits at every run: nothing in it is memory that nobody wrote, and sums have one order."""
+
+import pytest
+import torch
+from torch import library
+
+import overt
+from overt.kernels import native, native_ops
+
+pytestmark = pytest.mark.skipif(not native.available(), reason="needs the native core")
+
+ATTENTION = {
+    "dot": {},
+    "dot, causal": {"mask": overt.Causal()},
+    "dot, sink": {"normalizer": overt.Softmax(sink=torch.zeros(()))},
+    "dot, bias": {"bias": torch.linspace(-1, 1, 9)},
+    "additive": {"score": overt.Additive(torch.linspace(-1, 1, 5))},
+    "additive, causal": {"score": overt.Additive(torch.linspace(-1, 1, 5)), "mask": overt.Causal()},
+    "additive, bias": {"score": overt.Additive(torch.linspace(-1, 1, 5)), "bias": torch.linspace(-1, 1, 9)},
+}
+
+
+@pytest.fixture(params=ATTENTION)
+def operator(request, monkeypatch):
+    """An operator's name, and its inputs as `attend` hands them over."""
+    calls = []
+    attend = native_ops.Attention.__call__
+    monkeypatch.setattr(
+        native_ops.Attention, "__call__", lambda self, given: calls.append((self.name, given)) or attend(self, given)
+    )
+    x = torch.randn(1, 2, 9, 5)
+    overt.attend(x, x, x, **ATTENTION[request.param])
+    [(name, given)] = calls
+    return name, given
+
+
+def poisoned(value):
+    """Let memory that is asked for next hold this number, as far as the allocator hands out what was freed last."""
+    freed = [torch.full((count,), value) for count in (1, 5, 9, 10, 18, 45, 90, 180) for _ in range(40)]
+    del freed
+
+
+def gradients_of(name, given, with_bias):
+    """The operator's gradients and their inputs."""
+    found = getattr(torch.ops.overt, name)(*given)
+    inputs = (*given, *found, torch.ones_like(found[0]), with_bias)
+    return getattr(torch.ops.overt, f"{name}_gradients"), inputs
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_what_was_not_asked_for_is_the_scalar_0(operator, with_bias):
+    gradients, inputs = gradients_of(*operator, with_bias)
+    for value in (1.0, -7.5e16, torch.nan):
+        poisoned(value)
+        assert [float(each) for each in gradients(*inputs) if each.ndim == 0] in ([], [0.0], [0.0, 0.0])
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_memory_that_was_used_before_leaves_nothing_in_what_comes_out(operator, with_bias):
+    gradients, inputs = gradients_of(*operator, with_bias)
+    name, given = operator
+    for run in (lambda: getattr(torch.ops.overt, name)(*given), lambda: gradients(*inputs)):
+        outputs = []
+        for value in (1.0, torch.nan):
+            poisoned(value)
+            outputs.append(run())
+        assert all(torch.equal(one, other) for one, other in zip(*outputs, strict=True))
+
+
+def test_torchs_own_check_of_operators_passes_every_time(operator):
+    name, given = operator
+    gradients, inputs = gradients_of(name, given, False)
+    checks = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
+    for value in range(6):
+        poisoned(float(value))
+        library.opcheck(getattr(torch.ops.overt, name).default, given, test_utils=checks)
+        poisoned(-float(value))
+        library.opcheck(gradients.default, inputs, test_utils=checks)
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("queries", [1, 64, 200])
+@pytest.mark.parametrize("options", [{}, {"mask": overt.Causal()}, {"score": overt.Additive(torch.linspace(-1, 1, 16))}])
+def test_on_as_many_threads_output_and_gradients_have_the_same_bits_at_every_run(threads, count, queries, options):
+    threads(count)
+    query = torch.randn(1, 2, queries, 16, requires_grad=True)
+    key, value = (torch.randn(1, 2, 600, 16, requires_grad=True) for _ in range(2))
+    with overt.path("native"):
+        runs = []
+        for _ in range(3):
+            output = overt.attend(query, key, value, **options)
+            runs.append((output, *torch.autograd.grad(output.square().sum(), (query, key, value))))
+    assert all(torch.equal(one, other) for run in runs[1:] for one, other in zip(runs[0], run, strict=True))
