@@ -8,7 +8,7 @@ from transformers import GPTJConfig, GPTJModel, GPTNeoConfig, GPTNeoModel
 
 from families import FAMILIES
 from overt.lens import record
-from overt.lens.written_out import AsKept
+from overt.lens.weighted import AsKept
 
 KEPT = ("query and key are not to be had here, so the model's own weights are kept",)
 BARRED = ~torch.ones(7, 7, dtype=torch.bool).tril()

@@ -23,10 +23,14 @@ from overt.lens.barrier import beside, unseen
 from overt.lens.fast_path import FastPath
 from overt.lens.hugging_face import Entry, registry_patches
 from overt.lens.multi_head import SEEN_INSIDE, ByHand, overridden
+from overt.lens.products import arguments, plain
 from overt.lens.ranges import MasksSeen
 from overt.lens.recordable import unreadable
-from overt.lens.watching import Watching, at_work
-from overt.lens.written_out import KEPT, Mixed, WrittenOut, arguments, plain
+from overt.lens.token_axes import TokenAxes
+from overt.lens.token_labels import Mixing
+from overt.lens.watching import Watching, at_work, caller
+from overt.lens.weighted import KEPT, Mixed
+from overt.lens.written_out import WrittenOut
 from overt.masks import Causal
 from overt.scores import Dot
 
@@ -42,7 +46,7 @@ COMPILED = (
 )
 FLEX = "flex_attention scores by a function of the model's own, which is not recorded"
 _HEADS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead", "heads")
-_OWN = ("overt.kernels", "overt.mechanism", "overt.normalizers")
+_OWN = ("overt.kernels", "overt.mechanism")
 
 
 class Sink(Protocol):
@@ -84,6 +88,10 @@ class Sink(Protocol):
         """Attention happened that could not be caught."""
         ...
 
+    def mixes(self, mixing: Mixing) -> None:
+        """A function mixed tokens otherwise than by attention."""
+        ...
+
     def failed(self, error: Exception, weight: Tensor | None = None) -> None:
         """Something of overt's own went wrong beside the model."""
         ...
@@ -93,7 +101,7 @@ class Watch(NamedTuple):
     """How a function of the model is watched: what runs in its place, the same to the bit, and what looks at its output."""
 
     run: Callable[..., Any]
-    look: Callable[[Any], None]
+    look: Callable[[Any], object]
 
 
 class Catcher(Watching):
@@ -105,12 +113,13 @@ class Catcher(Watching):
         self.inside: ByHand | None = None
         self.entries: list[tuple[Entry, int]] = []
         self.caught = 0
-        self.masks, self.written, self.fast = MasksSeen(), WrittenOut(), FastPath()
+        self.masks, self.tokens, self.fast = MasksSeen(), TokenAxes(), FastPath()
+        self.written = WrittenOut(self.tokens)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """Run the function as it is, and keep it where it is attention."""
         kwargs = kwargs or {}
-        watch = self._beside(self._watch, func, args, kwargs, sys._getframe(1).f_globals)
+        watch = self._beside(self._watch, func, args, kwargs, caller(sys._getframe(1)))
         output = (func if watch is None else watch.run)(*args, **kwargs)
         if watch is not None:
             self._beside(watch.look, output)
@@ -120,8 +129,10 @@ class Catcher(Watching):
         """Keep a call of `overt.attend`."""
         self._beside(self._observed, call, output)
 
-    def entered(self, module: nn.Module) -> None:
+    def entered(self, module: nn.Module, args: tuple) -> None:
         """Tell the sinks."""
+        if not any(sink.inside for sink in self.sinks):
+            self.tokens.begin(args)
         for sink in self.sinks:
             beside(sink.failed, sink.entered, module)
 
@@ -188,19 +199,19 @@ class Catcher(Watching):
         for sink in self.sinks:
             beside(sink.failed, sink.miss, reason)
 
-    def _watch(self, func: Any, args: tuple, kwargs: dict[str, Any], caller: dict[str, Any]) -> Watch | None:
+    def _watch(self, func: Any, args: tuple, kwargs: dict[str, Any], by: str) -> Watch | None:
         """How to watch a function, if it can have to do with attention."""
         if not any(sink.inside for sink in self.sinks):
             return None
         if func is functional.multi_head_attention_forward:
             return self._multi_head(args, kwargs)
-        if caller.get("__name__", "").startswith(_OWN):  # a call of overt's own kernels is observed as a whole
+        if by.startswith(_OWN):  # a call of overt's own kernels is observed as a whole
             return None
         if func is functional.scaled_dot_product_attention:
-            return Watch(func, lambda output: self._fused(_fused_arguments(*args, **kwargs), output))
+            return Watch(func, partial(self._fused_and_labelled, func, args, kwargs))
+        name = getattr(func, "__name__", "")
         if func in self.fast.functions:
             return Watch(func, partial(self._fast, func, args, kwargs))
-        name = getattr(func, "__name__", "")
         if name == "flex_attention":
             return Watch(func, lambda output: self._miss(FLEX))
         if self.inside is not None:
@@ -208,25 +219,32 @@ class Catcher(Watching):
         return self._follow(func, name, args, kwargs)
 
     def _follow(self, func: Any, name: str, args: tuple, kwargs: dict[str, Any]) -> Watch | None:
-        """Follow a function, to keep the attention that it completes, if it does."""
-        if not self.written.relevant(name):
-            return None
+        """Follow a function, to keep the attention that it completes, if it does, and to say how it mixes tokens otherwise."""
         given = arguments(name, args, kwargs)
         reasons = [reason for each in given if isinstance(each, Tensor) and (reason := unreadable(each)) is not None]
         if reasons:
             if plain(name) == "softmax":
                 self._miss(reasons[0])
             return None
-        return Watch(func, partial(self._followed, func, name, given, self.written.before(name, given)))
+        return Watch(func, partial(self._followed, func, name, (args, kwargs), self.written.before(name, given)))
 
-    def _followed(self, func: Any, name: str, given: list[Any], before: Tensor | None, output: Any) -> None:
-        found = self.written.see(name, func, given, before, output, self._head_count)
+    def _followed(self, func: Any, name: str, call: tuple[tuple, dict], before: Tensor | None, output: Any) -> None:
+        mixing = self._labelled(func, name, call, output)
+        found = self.written.see(name, func, call, before, output, self._head_count)
+        if mixing is not None and (found is None or not mixing.like_attention):
+            for sink in self.sinks:
+                sink.mixes(mixing)
         if isinstance(found, str):
             self._miss(found)
         elif found is not None and self._written_over and _memory(found.output) != _memory(output):
             self._miss("its output is laid out anew behind the product, so that it cannot be written over")
         elif found is not None:
             self._written(found)
+
+    def _labelled(self, func: Any, name: str, call: tuple[tuple, dict], output: Any) -> Mixing | None:
+        """Follow the tokens through a function; how it mixes them, attention included."""
+        module = self._module
+        return None if module is None else self.tokens.see(name, func, *call, output, module)
 
     def _written(self, mixed: Mixed) -> None:
         entry = self._entry
@@ -237,27 +255,36 @@ class Catcher(Watching):
             if found is None:
                 return self._miss("what follows the softmax turns weights negative")
             call, whole = found
-            notes = () if whole else (KEPT,)
+            notes = mixed.notes if whole else (KEPT, *mixed.notes)
         elif entry is not None:
             notes = entry.notes(call, self.masks)
         source = WRITTEN if entry is None else entry.source
-        return self._keep(replace(call, dropout=mixed.dropout), mixed.output, source, mixed.value.dtype, notes)
+        return self._keep(replace(call, dropout=mixed.dropout), mixed.output, source, mixed.value.dtype, (*notes, *mixed.parts))
 
     @property
     def _entry(self) -> Entry | None:
         return self.entries[-1][0] if self.entries else None
 
+    @property
+    def _module(self) -> nn.Module | None:
+        """The innermost module that runs."""
+        return next((module for sink in self.sinks if (module := sink.module) is not None), None)
+
     def _head_count(self) -> int | None:
         """How many heads the module that runs says it has."""
-        modules = [module for sink in self.sinks if (module := sink.module) is not None]
-        counts = [getattr(module, name, None) for module in modules[:1] for name in _HEADS]
+        counts = [getattr(self._module, name, None) for name in _HEADS]
         return next((count for count in counts if isinstance(count, int) and count > 1), None)
+
+    def _fused_and_labelled(self, func: Any, args: tuple, kwargs: dict[str, Any], output: Tensor) -> None:
+        self._labelled(func, "scaled_dot_product_attention", (args, kwargs), output)
+        self._fused(_fused_arguments(*args, **kwargs), output)
 
     def _fused(self, given: dict[str, Any], output: Tensor) -> None:
         if (reason := unreadable(given["query"])) is not None:
             self._miss(reason)
             return
         entry, own = self._entry, output
+        parts = self.tokens.parts_of_input(given["query"])
         apart = None
         if entry is not None:
             given, output = entry.fused(given, output)
@@ -273,13 +300,15 @@ class Catcher(Watching):
         if call is None:
             return
         source = MULTI_HEAD if self.inside is not None else SDPA if entry is None else entry.source
-        self._keep(call, output, source, call.dtype, () if entry is None else entry.notes(call, self.masks))
+        notes = (() if entry is None else entry.notes(call, self.masks)) + (() if parts is None else (parts,))
+        self._keep(call, output, source, call.dtype, notes)
         if self._written_over and output is not own:
             own.copy_(output.reshape(own.shape))  # laid out by head for the sinks, it may be a copy
 
     def _fast(self, func: Any, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
         """Keep what a kernel of torch's fast path computed as a whole."""
         found = self.fast.see(func, args, kwargs, output)
+        self._labelled(func, func.__name__, (args, kwargs), output)
         if found is None:
             return
         if self._written_over:
@@ -311,7 +340,8 @@ class Catcher(Watching):
             finally:
                 self.inside = None
 
-        return Watch(run, lambda output: None)
+        name = "multi_head_attention_forward"
+        return Watch(run, lambda output: self._labelled(functional.multi_head_attention_forward, name, (args, kwargs), output))
 
     def _by_hand(self, inside: ByHand, name: str, args: tuple, output: Any) -> None:
         """Keep what torch's multi-head attention computed itself, before it goes on with it."""

@@ -13,7 +13,7 @@ from overt.errors import InputError
 from overt.kernels.call import Call
 from overt.lens.by_head import bias_of_heads, mask_of_heads, some_heads
 from overt.lens.once import Once
-from overt.lens.written_out import AsKept
+from overt.lens.weighted import AsKept
 from overt.masks import Mask
 from overt.pieces import piece
 from overt.scores import Cosine, Dot, Gaussian

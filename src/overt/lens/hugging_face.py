@@ -23,7 +23,7 @@ from overt.layers.bias_sum import sum_of
 from overt.lens.barrier import beside
 from overt.lens.ranges import MasksSeen, Ranges
 from overt.lens.watching import Patch, at_work, patch
-from overt.lens.written_out import Mixed, agrees, disagreement
+from overt.lens.weighted import Mixed, agrees, disagreement
 from overt.masks import Causal, as_mask
 from overt.normalizers import Softmax
 from overt.scores import Dot

@@ -12,7 +12,9 @@ from overt.kernels.call import Call
 from overt.lens.barrier import sentence
 from overt.lens.captured import Captured, Kept, Once, copied, head_count, kept_heads, lent, sliceable, versions
 from overt.lens.keeping import Wanted, in_bytes
+from overt.lens.mixing_layers import MixingLayers
 from overt.lens.recordable import unreadable
+from overt.lens.token_labels import Mixing
 
 
 class Keeper:
@@ -28,6 +30,7 @@ class Keeper:
         self.seen: set[int | str] = set()
         self.too_large: set[str] = set()
         self.once = Once()
+        self.layers = MixingLayers(model)
         self.thread = threading.get_ident()
 
     @property
@@ -77,6 +80,7 @@ class Keeper:
             self.miss(reason)
             return
         layer, number, place = self._owner(weight), self.number, self.place
+        self.layers.attends(layer)
         self.number, self.place = number + 1, place + 1
         if not self._wanted(layer, place):
             return
@@ -98,13 +102,27 @@ class Keeper:
     def miss(self, reason: str) -> None:
         """Say that attention happened here which cannot be recorded."""
         if self.inside:
+            self.layers.attends(self.running[-1][0])
             self._note(self.running[-1][0], reason)
+
+    def mixes(self, mixing: Mixing) -> None:
+        """Notice a function that mixes tokens and is no attention."""
+        if self.inside:
+            self.layers.mixes(self.running[-1][0], mixing)
+
+    def note_mixing(self) -> list[str]:
+        """Say which layers mix tokens otherwise, and give the names of all that do, those that attend among them."""
+        others = self.layers.others()
+        for layer, reason in others:
+            self._note(layer, reason)
+        return [*self.layers.attending, *(layer for layer, _ in others)]
 
     def failed(self, error: Exception, weight: Tensor | None = None) -> None:
         """Say that something went wrong here, beside the model."""
         name = type(self.model).__name__
         with suppress(Exception):
             name = self._owner(weight)
+            self.layers.attends(name)
         self._note(name, sentence(error))
 
     def note_unseen(self) -> None:

@@ -18,7 +18,7 @@ from overt.lens.captured import HeadsOfBias, HeadsOfMask, Kept
 from overt.lens.ranges import Ranges
 from overt.lens.summarized import Summarized
 from overt.lens.verified import Comparison
-from overt.lens.written_out import AsKept
+from overt.lens.weighted import AsKept
 from overt.masks.base import Both, Either, Not
 from overt.summary import Summary
 

@@ -1,10 +1,31 @@
-"""Matrix products as models write them (@, bmm, baddbmm, einsum), with a letter for each dimension."""
+"""Products as models write them (@, bmm, baddbmm, einsum, linear, or multiplied and summed), with a letter for each dimension."""
 
+from string import ascii_letters
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 _ELLIPSIS = "ABCDEFGH"
+# The names of torch's arguments, for those functions whose arguments are told apart here.
+_ORDER = {
+    "softmax": ("input", "dim"),
+    "log_softmax": ("input", "dim"),
+    "dropout": ("input", "p", "training", "inplace"),
+    "matmul": ("input", "other"),
+    "bmm": ("input", "mat2"),
+    "mm": ("input", "mat2"),
+    "baddbmm": ("input", "batch1", "batch2", "beta", "alpha"),
+    "mul": ("input", "other"),
+    "div": ("input", "other", "rounding_mode"),
+    "add": ("input", "other", "alpha"),
+    "sub": ("input", "other", "alpha"),
+    "sum": ("input", "dim", "keepdim"),
+    "masked_fill": ("input", "mask", "value"),
+    "where": ("condition", "input", "other"),
+    "transpose": ("input", "dim0", "dim1"),
+    "permute": ("input", "dims"),
+    "linear": ("input", "weight", "bias"),
+}
 
 
 class Product(NamedTuple):
@@ -28,74 +49,144 @@ class Product(NamedTuple):
             _arranged(self.left, left, f"{batch}{query}{summed}"), _arranged(self.right, right, f"{batch}{key}{summed}")
         )
 
-    def weighted(self, weights: Tensor, turned: bool) -> tuple[Tensor, Tensor, Tensor] | None:
+    def summed_over(self, weights: Tensor, dim: int) -> tuple[Tensor, int] | None:
+        """The other operand and its dimension that is summed together with this one of the weights; None if that is not summed."""
+        mine, others, value = self._sides(weights)
+        letter = mine[dim]
+        return None if letter in self.letters[2] or letter not in others else (value, others.index(letter))
+
+    def weighted(self, weights: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor] | None:
         """Weights (..., Q, K), value (..., K, E) and output (..., Q, E), whichever operand the weights are.
 
-        `turned`: they are (..., K, Q) as the model multiplies them.
+        `dim` is the dimension of the weights that counts keys. Weights without queries are those of one.
         """
-        left, right, output = self.letters
-        mine, others, value = (left, right, self.right) if weights is self.left else (right, left, self.left)
-        if self.added is not None or self.alpha != 1 or len(mine) < 2:
+        mine, others, value = self._sides(weights)
+        output, key = self.letters[2], mine[dim]
+        if self.added is not None or self.alpha != 1:
             return None
-        query, key = (mine[-1], mine[-2]) if turned else (mine[-2], mine[-1])
         wide = _only(letter for letter in others if letter in output and letter not in mine)
-        if wide is None or key in output or key not in others or query in others or query not in output:
+        queries = [letter for letter in mine if letter in output and letter not in others]
+        beside = [mine[each] for each in (mine.index(key) - 1, mine.index(key) + 1) if 0 <= each < len(mine)]
+        query = next((letter for letter in (*beside, *reversed(queries)) if letter in queries), "")
+        if wide is None or key in output or key not in others:
             return None
         batch = "".join(letter for letter in output if letter not in (query, wide))
-        inputs = _both(
+        arranged = (
             _arranged(weights, mine, f"{batch}{query}{key}"),
             _arranged(value, others, f"{batch}{key}{wide}"),
+            _arranged(self.output, output, f"{batch}{query}{wide}"),
         )
-        mixed = _arranged(self.output, output, f"{batch}{query}{wide}")
-        return None if inputs is None or mixed is None else (*inputs, mixed)
+        if any(each is None for each in arranged):
+            return None
+        first, second, third = arranged
+        return (first, second, third) if query else (first.unsqueeze(-2), second, third.unsqueeze(-2))  # type: ignore[union-attr,return-value]
+
+    def _sides(self, weights: Tensor) -> tuple[str, str, Tensor]:
+        left, right, _ = self.letters
+        return (left, right, self.right) if weights is self.left else (right, left, self.left)
 
 
 def product(name: str, given: list[Any], output: Tensor) -> Product | None:
-    """What a call of one of these functions multiplies; None where it is no such call, or not of two matrices."""
-    if name == "einsum":
-        equation, *tensors = given
-        letters = _einsum_letters(equation, tensors, output) if isinstance(equation, str) and len(tensors) == 2 else None
-        return None if letters is None else Product(tensors[0], tensors[1], output, letters)
+    """What a call of one of these functions multiplies; None where it is no such call, or not of two operands."""
+    if name in ("linear", "addmm", "addbmm"):
+        return None
+    tensors, letters = operand_letters(name, given, output)
+    if len(tensors) != 2 or not all(letters[:2]):
+        return None
+    alpha, added = 1.0, None
     if name == "baddbmm":
-        added, left, right = given[:3]
         beta, alpha = (1.0 if number is None else number for number in (*given[3:], None, None)[:2])
         if beta not in (0, 1):
             return None
-        return Product(left, right, output, ("bij", "bjk", "bik"), alpha, added if beta else None)
-    if name not in ("matmul", "bmm", "mm"):
-        return None
+        added = given[0] if beta else None
+    return Product(tensors[0], tensors[1], output, (letters[0], letters[1], letters[2]), alpha, added)
+
+
+def multiplied_and_summed(left: Tensor, right: Tensor, dim: int, output: Tensor) -> Product:
+    """The product that `(left * right).sum(dim)` is, where `output` has that dimension no more."""
+    ndim = max(left.ndim, right.ndim)
+    names = ascii_letters[:ndim]
+    operands = []
+    for tensor, other in ((left, right), (right, left)):
+        sizes = [tensor.shape[each] if -each <= tensor.ndim else 0 for each in range(-ndim, 0)]
+        others = [other.shape[each] if -each <= other.ndim else 0 for each in range(-ndim, 0)]
+        # A dimension of one beside a longer one is repeated: the product knows it as missing.
+        repeated = [each for each in range(ndim) if sizes[each] == 1 and others[each] > 1]
+        letters = "".join(names[each] for each in range(ndim) if sizes[each] and each not in repeated)
+        operands.append((tensor.squeeze([each - ndim for each in repeated]) if repeated else tensor, letters))
+    (left, first), (right, second) = operands
+    return Product(left, right, output, (first, second, names[: dim % ndim] + names[dim % ndim + 1 :]))
+
+
+def operand_letters(name: str, given: list[Any], output: Tensor) -> tuple[list[Tensor], list[str]]:
+    """The tensors that a call multiplies, and the letters of each and of the output; nothing where these are not known."""
+    if name == "einsum":
+        equation, *tensors = given
+        letters = _einsum_letters(equation, tensors, output) if isinstance(equation, str) else None
+        return ([], []) if letters is None else (tensors, letters)
+    if name in ("baddbmm", "addmm", "addbmm"):
+        batch = {"baddbmm": ("b", "b"), "addmm": ("", ""), "addbmm": ("b", "")}[name]
+        return list(given[1:3]), [f"{batch[0]}ij", f"{batch[0]}jk", f"{batch[1]}ik"]
+    if name == "linear":
+        batch = _ELLIPSIS[: given[0].ndim - 1]
+        if given[1].ndim != 2 or len(batch) != given[0].ndim - 1:
+            return [], []
+        return list(given[:2]), [f"{batch}i", "oi", f"{batch}o"]
+    if name not in ("matmul", "bmm", "mm", "mv"):
+        return [], []
     left, right = given[:2]
-    if left.ndim < 2 or right.ndim < 2:
-        return None
-    batch = _ELLIPSIS[: output.ndim - 2]
-    letters = f"{_last(batch, left.ndim - 2)}ij", f"{_last(batch, right.ndim - 2)}jk", f"{batch}ik"
-    return Product(left, right, output, letters)
+    rows, columns = "i" if left.ndim > 1 else "", "k" if right.ndim > 1 else ""
+    batch = _ELLIPSIS[: output.ndim - len(rows) - len(columns)]
+    return [left, right], [
+        f"{_last(batch, left.ndim - 1 - len(rows))}{rows}j",
+        f"{_last(batch, right.ndim - 1 - len(columns))}j{columns}",
+        f"{batch}{rows}{columns}",
+    ]
 
 
-def _einsum_letters(equation: str, tensors: list[Tensor], output: Tensor) -> tuple[str, str, str] | None:
-    """The letters of both operands and the output, an ellipsis spelled out; None where no output is written."""
+def arguments(name: str, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
+    """What a function was given, in torch's order, None where nothing was; lists of operands opened."""
+    given = list(args)
+    if kwargs and plain(name) in _ORDER:
+        given += [kwargs.get(each) for each in _ORDER[plain(name)][len(args) :]]
+    elif kwargs:
+        given += kwargs.values()
+    return [each for one in given for each in (one if _operands(one) else [one])]
+
+
+def plain(name: str) -> str:
+    """The name of a function without the mark of writing in place: `mul_` is mul."""
+    return name if name.startswith("__") else name.rstrip("_")
+
+
+def _operands(given: Any) -> bool:
+    return isinstance(given, list | tuple) and bool(given) and isinstance(given[0], Tensor)
+
+
+def _einsum_letters(equation: str, tensors: list[Tensor], output: Tensor) -> list[str] | None:
+    """The letters of each operand and the output, an ellipsis spelled out; None where no output is written."""
     inputs, arrow, out = equation.replace(" ", "").partition("->")
-    if not arrow or inputs.count(",") != 1:
+    if not arrow or inputs.count(",") != len(tensors) - 1:
         return None
-    found = []
+    spelled = []
     for letters, tensor in zip((*inputs.split(","), out), (*tensors, output), strict=True):
         more = tensor.ndim - len(letters.replace("...", ""))
         letters = letters.replace("...", _last(_ELLIPSIS, more))
         if len(set(letters)) != len(letters) or len(letters) != tensor.ndim:
             return None
-        found.append(letters)
-    return found[0], found[1], found[2]
+        spelled.append(letters)
+    return spelled
 
 
 def _arranged(tensor: Tensor, letters: str, wanted: str) -> Tensor | None:
     """The tensor with its dimensions in this order, 1 for those that it lacks; None if it has others."""
     if set(letters) - set(wanted):
         return None
-    found = tensor.permute([letters.index(letter) for letter in wanted if letter in letters])
+    arranged = tensor.permute([letters.index(letter) for letter in wanted if letter in letters])
     for place, letter in enumerate(wanted):
         if letter not in letters:
-            found = found.unsqueeze(place)
-    return found
+            arranged = arranged.unsqueeze(place)
+    return arranged
 
 
 def _both(first: Tensor | None, second: Tensor | None) -> tuple[Tensor, Tensor] | None:
@@ -103,9 +194,9 @@ def _both(first: Tensor | None, second: Tensor | None) -> tuple[Tensor, Tensor] 
 
 
 def _only(letters: Any) -> str | None:
-    found = list(letters)
-    return found[0] if len(found) == 1 else None
+    several = list(letters)
+    return several[0] if len(several) == 1 else None
 
 
 def _last(letters: str, count: int) -> str:
-    return letters[len(letters) - count :]
+    return letters[len(letters) - count :] if count > 0 else ""

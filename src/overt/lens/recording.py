@@ -18,7 +18,7 @@ from overt.lens.recordable import recordable
 from overt.lens.roles import Role, measured, roles
 from overt.lens.summarized import CELLS, TOP, Summarized, SummarizedHead
 from overt.lens.tokens import Strings, Tokens
-from overt.lens.verified import Comparison, Verified, recomputed
+from overt.lens.verified import Comparison, Coverage, Verified, recomputed
 
 LIMIT = 4 * 2**30
 PAGE_LIMIT = 24 * 10**6
@@ -78,6 +78,7 @@ def record(
     finally:
         recording.turns = keeper.turns
     keeper.note_unseen()
+    recording.mixing = keeper.note_mixing()
 
 
 @dataclass(eq=False, repr=False)
@@ -90,6 +91,7 @@ class Calls:
     strings: Tokens = field(default_factory=Tokens)
     turns: int = 0
     in_pass: int | None = None
+    mixing: list[str] = field(default_factory=list)
 
     @property
     def tokens(self) -> Strings | None:
@@ -133,9 +135,12 @@ class Calls:
     def verify(self) -> Verified:
         """Recompute every call from its query, key and value, and compare with the model's own attention output.
 
-        Calls of which summaries are kept were compared when they were summarised.
+        Calls of which summaries are kept were compared when they were summarised. Printed, it says too how many of the model's
+        token-mixing layers these calls are, and of an empty recording why it is empty.
         """
-        return Verified(tuple(_compared(captured.opened()) for captured in self._present()))
+        if not self.calls:
+            return Verified((), self._coverage(), f"nothing was recorded, so nothing is verified: {self._why_empty()}")
+        return Verified(tuple(_compared(captured.opened()) for captured in self.calls), self._coverage())
 
     def roles(self) -> list[Role]:
         """What each head does in this recording, with the score that decides it; give `tokens` to tell words apart."""
@@ -223,20 +228,30 @@ class Calls:
         return found[0]
 
     def _present(self) -> list[Captured]:
-        if self.calls:
-            return self.calls
+        if not self.calls:
+            raise self._why_empty()
+        return self.calls
+
+    def _why_empty(self) -> InputError:
         if not self.turns and not self.missing:
-            raise InputError(
+            return InputError(
                 "a recording holds what the model did inside the block",
                 got="a model that did not run in it",
                 cure="run it there: with overt.lens.record(model) as recording: model(x)",
             )
         reasons = "; ".join(dict.fromkeys(f"{name}: {reason}" for name, reason in self.missing))
-        raise InputError(
+        return InputError(
             f"a recording needs attention to record; looked for were {LOOKED_FOR}",
             got=f"{self.model}, which called none of them" + (f" ({reasons})" if reasons else ""),
             cure='record a model that attends (a Hugging Face model with attn_implementation="sdpa")',
         )
+
+    def _coverage(self) -> Coverage | None:
+        """How many of the token-mixing layers are here; None for a file that does not say which there were."""
+        recorded = {captured.layer for captured in self.calls}
+        others = {*self.mixing} - recorded
+        listed = others & {name for name, _ in self.missing}
+        return Coverage(len(recorded), len(listed), len(recorded | others)) if self.mixing else None
 
 
 @dataclass(eq=False, repr=False)
@@ -258,7 +273,9 @@ class Recording(Calls):
     def passes(self) -> list[Calls]:
         """The same calls, one entry for each time that the model ran."""
         return [
-            Calls(self.model, [each for each in self.calls if each.turn == turn], self.missing, self.strings, 1, turn)
+            Calls(
+                self.model, [each for each in self.calls if each.turn == turn], self.missing, self.strings, 1, turn, self.mixing
+            )
             for turn in range(self.turns)
         ]
 
@@ -307,7 +324,7 @@ def _table(calls: Calls) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(6)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     header = f"{calls.model}: {_many(len(calls.calls), 'call')} of attention in {_many(calls.turns, 'pass')}"
-    missed = [f"not recorded: {name}: {reason}" for name, reason in calls.missing]
+    missed = [f"not recorded: {names}: {reason}" for reason, names in _reasons(calls).items()]
     return "\n".join([header, *lines, f"{in_bytes(calls.bytes)} are kept", *_notes(calls), *missed])
 
 
@@ -318,6 +335,17 @@ def _notes(calls: Calls) -> list[str]:
         for note in captured.notes:
             about.setdefault(note, []).append(str(calls._number(captured)))
     return [f"call {', '.join(numbers)}: {note}" for note, numbers in about.items()]
+
+
+def _reasons(calls: Calls) -> dict[str, str]:
+    """Each reason once, with the layers that it is about."""
+    about: dict[str, list[str]] = {}
+    for name, reason in calls.missing:
+        about.setdefault(reason, []).append(name)
+    return {
+        reason: ", ".join(names) if len(names) < 4 else f"{names[0]}, {names[1]}, … {names[-1]} ({len(names)} layers)"
+        for reason, names in about.items()
+    }
 
 
 def _many(count: int, what: str) -> str:

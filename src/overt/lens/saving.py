@@ -47,6 +47,7 @@ def save(recording: Recording, path: str | os.PathLike[str]) -> None:
         "model": recording.model,
         "turns": recording.turns,
         "missing": plain(recording.missing, writer.put),
+        "mixing": recording.mixing,
         "query_tokens": recording.strings.queries,
         "key_tokens": recording.strings.keys,
         "calls": [plain(_portable(call.opened().settled()), writer.put) for call in recording.calls],
@@ -113,7 +114,9 @@ def _format(held: dict[str, Any]) -> int:
 def _recording(held: dict[str, Any], tensor: Callable[[str], Tensor]) -> Recording:
     get = tensors_of(tensor)
     model, turns, missing = held["model"], held["turns"], restored(held["missing"], get)
-    named = all(isinstance(each, str) for each in (model, *(part for name, why in missing for part in (name, why))))
+    mixing = held.get("mixing", [])  # files from before it was kept have none
+    names = (model, *(part for name, why in missing for part in (name, why)), *mixing)
+    named = isinstance(mixing, list) and all(isinstance(each, str) for each in names)
     if not named or type(turns) is not int:
         raise TypeError("something else stands where names and passes were saved")
     strings = Tokens.of(held["query_tokens"], held["key_tokens"])
@@ -121,7 +124,7 @@ def _recording(held: dict[str, Any], tensor: Callable[[str], Tensor]) -> Recordi
     last = max((call.turn for call in calls), default=-1)
     if not last < turns <= last + _UNSEEN_PASSES:
         raise ValueError(f"{turns} passes cannot be those of a recording whose last call is of pass {last}")
-    return Recording(model, calls=calls, missing=missing, strings=strings, turns=turns)
+    return Recording(model, calls=calls, missing=missing, strings=strings, turns=turns, mixing=mixing)
 
 
 class _Writer:

@@ -32,13 +32,36 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class Coverage:
+    """How many of the layers that mix tokens a recording holds: those `recorded`, those `listed` in its `missing`, and `all` of them.
+
+    Layers that are neither were left out by `layers=`.
+    """
+
+    recorded: int
+    listed: int
+    all: int
+
+    def __str__(self) -> str:
+        if self.recorded == self.all:
+            return f"covers all token-mixing layers that ran: {self.all}"
+        left = self.all - self.recorded - self.listed
+        others = [f"{self.listed} {'is' if self.listed == 1 else 'are'} listed in missing"] if self.listed else []
+        others += [f"{left} {'was' if left == 1 else 'were'} left out by layers="] if left else []
+        return f"covers {self.recorded} of {self.all} token-mixing layers; {' and '.join(others)}"
+
+
+@dataclass(frozen=True)
 class Verified:
     """All calls together; `difference` and `bound` are the largest of those that can be compared.
 
-    `holds` says that each call's difference is within its own bound.
+    `holds` says that each call's difference is within its own bound. `coverage` says how many of the model's token-mixing layers
+    these calls are; `note` why there is none, where nothing was recorded.
     """
 
     calls: tuple[Comparison, ...]
+    coverage: Coverage | None = None
+    note: str = ""
 
     @property
     def difference(self) -> float:
@@ -52,11 +75,13 @@ class Verified:
 
     @property
     def holds(self) -> bool:
-        """Whether every call was compared and is within its rounding bound."""
-        return all(each.difference <= each.bound for each in self.calls)
+        """Whether there are calls, and every one was compared and is within its rounding bound."""
+        return bool(self.calls) and all(each.difference <= each.bound for each in self.calls)
 
     def __str__(self) -> str:
-        lines = [f"recomputed vs. model: {self.difference:.1e}, rounding bound {self.bound:.1e}"]
+        lines = [f"recomputed vs. model: {self.difference:.1e}, rounding bound {self.bound:.1e}"] if self.calls else [self.note]
+        if self.coverage is not None and self.coverage.all:
+            lines.append(str(self.coverage))
         for each in self.calls:
             mark = "holds" if each.difference <= each.bound else "DIFFERS" if each.difference > each.bound else "not compared"
             lines.append(f"{each.number:5}  {each.layer}  {each.difference:.1e}  bound {each.bound:.1e}  {mark}{each.note}")

@@ -118,8 +118,8 @@ class Watching(TorchFunctionMode):
             self.compiler.revert()
             self.compiler = compiler
 
-    def entered(self, module: nn.Module) -> None:
-        """A module begins, in any thread."""
+    def entered(self, module: nn.Module, args: tuple) -> None:
+        """A module begins, in any thread, with these arguments by position."""
         raise NotImplementedError
 
     def left(self, module: nn.Module) -> None:
@@ -148,11 +148,18 @@ class Watching(TorchFunctionMode):
         for each in self.patches:
             each.revert()
 
-    def _entering(self, module: nn.Module, args: object) -> None:
-        beside(self.failed, self.entered, module)
+    def _entering(self, module: nn.Module, args: tuple) -> None:
+        beside(self.failed, self.entered, module, args)
 
     def _leaving(self, module: nn.Module, args: object, output: object) -> None:
         beside(self.failed, self.left, module)
+
+
+def caller(frame: FrameType | None) -> str:
+    """The module of the code that called a function; of one that normalises, whoever called it: a model may do so by hand."""
+    while frame is not None and frame.f_globals.get("__name__", "") in ("overt.normalizers", "torch.nn.functional"):
+        frame = frame.f_back
+    return "" if frame is None else frame.f_globals.get("__name__", "")
 
 
 def _of_tensors_alone(original: Callable) -> Callable:

@@ -1,0 +1,177 @@
+"""What the dimensions of a tensor count, followed through the functions that lay a tensor out anew.
+
+Each dimension is a product of factors, as in (batch · tokens); a mark on a factor says what it counts. Splitting, joining, swapping,
+slicing and selecting dimensions keep the marks where they belong.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+RESHAPES = {"view", "reshape", "flatten", "unflatten", "view_as", "reshape_as", "unsqueeze", "squeeze", "ravel", "_unsafe_view"}
+SWAPS = {"transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis", "t", "adjoint", "rearrange"}
+# Properties of a tensor come as their getters, which share one name.
+_GETTERS = tuple(getattr(Tensor, name).__get__ for name in ("mT", "T", "mH", "H"))
+
+
+class Factor(NamedTuple):
+    """A part of a dimension: its size, what it counts, and how far it was shifted; None where that is not known.
+
+    It is `whole` unless a dimension was cut to make it.
+    """
+
+    size: int
+    mark: str = ""
+    shift: int | None = 0
+    whole: bool = True
+
+
+Axis = tuple[Factor, ...]
+Axes = tuple[Axis, ...]
+
+
+def unmarked(shape: Sequence[int]) -> Axes:
+    """The axes of a tensor of which nothing is known."""
+    return tuple((Factor(size),) for size in shape)
+
+
+def with_marks(shape: Sequence[int], marks: dict[int, str]) -> Axes:
+    """The axes of a tensor some of whose dimensions are marked; a dimension of one counts nothing.
+
+    >>> with_marks((2, 7, 1), {1: "tokens", 2: "tokens"})[1:]
+    ((Factor(size=7, mark='tokens', shift=0, whole=True),), (Factor(size=1, mark='', shift=0, whole=True),))
+    """
+    return tuple((Factor(size, marks.get(dim, "") if size > 1 else ""),) for dim, size in enumerate(shape))
+
+
+def marks_of(axis: Axis) -> set[str]:
+    """What a dimension counts."""
+    return {factor.mark for factor in axis if factor.mark and factor.size > 1}
+
+
+def marked_dims(axes: Axes) -> list[int]:
+    """The dimensions that count something."""
+    return [dim for dim, axis in enumerate(axes) if marks_of(axis)]
+
+
+def reshaped(axes: Axes, shape: Sequence[int]) -> Axes | None:
+    """The axes after a reshape, which keeps the order of numbers; None where factors would have to be cut in no whole number.
+
+    >>> merged = reshaped(with_marks((2, 6, 4), {1: "tokens"}), (12, 4))
+    >>> [factor.mark for factor in merged[0]], [len(marks_of(axis)) for axis in reshaped(merged, (2, 3, 2, 4))]
+    (['', 'tokens'], [0, 1, 1, 0])
+    """
+    left = [factor for axis in axes for factor in axis if factor.size != 1]
+    if math.prod(factor.size for factor in left) != math.prod(shape) or 0 in shape:
+        return None
+    left.reverse()
+    result: list[Axis] = []
+    for size in shape:
+        axis: list[Factor] = []
+        missing = size
+        while missing > 1:
+            factor = left.pop()
+            if missing % factor.size == 0:
+                axis.append(factor)
+                missing //= factor.size
+            elif factor.size % missing == 0:
+                axis.append(Factor(missing, factor.mark, factor.shift, whole=False))
+                left.append(Factor(factor.size // missing, factor.mark, None if factor.shift is None else 0, whole=False))
+                missing = 1
+            else:
+                return None
+        result.append(tuple(axis) or (Factor(1),))
+    return tuple(result)
+
+
+def swapped(axes: Axes, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Axes | None:
+    """The axes after a function that puts dimensions into another order."""
+    try:
+        order = _order(func, len(axes), _hashable(args[1:]), tuple(sorted(_hashable(kwargs).items())))
+    except (TypeError, RuntimeError, IndexError):
+        return None
+    return tuple(axes[dim] for dim in order)
+
+
+def swaps(name: str, func: Callable) -> bool:
+    """Whether a function puts dimensions into another order."""
+    return name in SWAPS or func in _GETTERS
+
+
+@lru_cache(maxsize=1024)
+def _order(func: Callable, ndim: int, args: tuple, kwargs: tuple) -> tuple[int, ...]:
+    """Which dimension stands where, read off a tensor without data whose sizes are all different."""
+    with torch._C.DisableTorchFunction():
+        sizes = func(torch.empty(tuple(range(2, 2 + ndim)), device="meta"), *args, **dict(kwargs)).shape
+    return tuple(size - 2 for size in sizes)
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _hashable(each) for name, each in value.items() if not isinstance(each, Tensor)}
+    return tuple(_hashable(each) for each in value) if isinstance(value, list | tuple) else value
+
+
+def without(axes: Axes, dims: set[int]) -> Axes:
+    """The axes but for some dimensions."""
+    return tuple(axis for dim, axis in enumerate(axes) if dim not in dims)
+
+
+def part(axis: Axis, start: int, stop: int, size: int) -> Axis:
+    """The numbers from `start` to `stop` of a dimension, `size` of them; the shift of what it counts follows."""
+    if len(axis) == 1:
+        [factor] = axis
+        shift = None if factor.shift is None else factor.shift + start
+        return (factor._replace(size=size, shift=shift if factor.mark else 0),)
+    if start == 0 and stop == math.prod(factor.size for factor in axis):
+        return axis
+    return (Factor(size, next(iter(marks_of(axis)), ""), None),)
+
+
+class Indexed(NamedTuple):
+    """The axes after an index, the number that was taken of a marked dimension, and the parts (start, stop) of sliced ones."""
+
+    axes: Axes
+    position: int | None
+    parts: dict[int, tuple[int, int]]
+
+
+def indexed(axes: Axes, index: Any, shape: Sequence[int]) -> Indexed | None:
+    """The axes after `tensor[index]`: numbers, slices, None and Ellipsis; None for an index of tensors."""
+    entries = list(index) if isinstance(index, tuple) else [index]
+    if any(not (each is None or each is Ellipsis or type(each) is int or isinstance(each, slice)) for each in entries):
+        return None
+    if Ellipsis not in entries:
+        entries.append(Ellipsis)
+    where = next(number for number, each in enumerate(entries) if each is Ellipsis)
+    rest = len(axes) - sum(each is not None and each is not Ellipsis for each in entries)
+    entries[where : where + 1] = [slice(None)] * rest
+    result: list[Axis] = []
+    dim, position, parts = 0, None, {}
+    for each in entries:
+        if each is None:
+            result.append((Factor(1),))
+            continue
+        size = math.prod(factor.size for factor in axes[dim])
+        if isinstance(each, slice):
+            start, stop, step = each.indices(size)
+            count = len(range(start, stop, step))
+            if count != size:
+                parts[dim] = (start, stop)
+            taken = axes[dim] if count == size else part(axes[dim], start, start + count, count)
+            result.append(tuple(factor._replace(shift=None) for factor in taken) if step != 1 else taken)
+        elif marks_of(axes[dim]):
+            position = each % size
+        dim += 1
+    return Indexed(tuple(result), position, parts) if len(result) == len(shape) else None
+
+
+def dims_of(value: Any, ndim: int) -> set[int]:
+    """Dimensions as a function was given them, a number or several; all where none is named."""
+    if value is None:
+        return set(range(ndim))
+    return {dim % ndim for dim in (value if isinstance(value, list | tuple) else [value])} if ndim else set()
