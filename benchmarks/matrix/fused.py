@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 Weights = tuple[Tensor, float]
+DROWNS = 1e4
 
 
 def dot_product(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> Weights:
@@ -31,8 +32,10 @@ def weights(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool, scale
     if causal:
         allowed = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
         scores = scores.masked_fill(~allowed, -math.inf)
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask.double()
+    if mask is not None and mask.dtype == torch.bool:
+        scores = scores.masked_fill(~mask, -math.inf)
+    elif mask is not None:  # a score drowns in a mask's lowest number in the operator's own precision
+        scores = torch.where(mask.abs() > DROWNS, (scores.to(mask.dtype) + mask).double(), scores + mask.double())
     return scores.softmax(-1).nan_to_num(nan=0.0).reshape(-1, *scores.shape[-2:]), largest
 
 

@@ -28,7 +28,9 @@ class Verdict:
 
     def plain(self) -> dict[str, Any]:
         """As it is written."""
-        return {"verdict": self.verdict} | ({"why": self.why} if self.why else {}) | self.numbers
+        numbers = {name: float(f"{value:.2g}") if isinstance(value, float) else value for name, value in self.numbers.items()}
+        numbers = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+        return {"verdict": self.verdict} | ({"why": self.why} if self.why else {}) | numbers
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
