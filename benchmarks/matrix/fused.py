@@ -59,16 +59,23 @@ def multi_head(
 
 
 def projected(src: Tensor, heads: int, weight: Tensor, bias: Tensor, mask: Tensor | None) -> Weights | None:
-    """Of self-attention of src (B, L, W), whose mask is True where a key is barred: (L, L), of padding (B, L), or (B, H, L, L)."""
+    """Of self-attention of src (B, L, W), whose mask is True where a key is barred: (L, L), of padding (B, L), or (B, H, L, L).
+
+    Queries that a nested tensor does not have are NaN: nothing ran for them.
+    """
+    absent = None
     if src.is_nested:
         src = torch.nested.to_padded_tensor(src, math.nan)
-        mask = src.isnan().all(-1)
+        mask = absent = src.isnan().all(-1)
         src = src.nan_to_num(nan=0.0)
     query, key, _ = torch.nn.functional.linear(src.double(), weight.double(), bias.double()).chunk(3, dim=-1)
     query, key = (each.unflatten(-1, (heads, -1)).transpose(1, 2) for each in (query, key))
     if mask is not None:  # torch makes it bool, whatever its numbers are
         mask = ~(mask[:, None, None] if mask.ndim == 2 and mask.shape == src.shape[:2] else mask).bool()
-    return weights(query, key, mask, False, None)
+    rows, largest = weights(query, key, mask, False, None)
+    if absent is not None:
+        rows = rows.masked_fill(absent.repeat_interleave(heads, 0)[..., None], math.nan)
+    return rows, largest
 
 
 OPERATORS = {

@@ -1,5 +1,6 @@
 """Each model in a process of its own, forked from one that has loaded the libraries: what crashes or hangs ends nothing else."""
 
+import faulthandler
 import json
 import os
 import resource
@@ -42,6 +43,7 @@ def apart(work: Callable[[], dict[str, Any]], seconds: float) -> dict[str, Any]:
 
 def _work(work: Callable[[], dict[str, Any]], writing: int) -> None:
     """In the child: no output but the result, no end but this one."""
+    faulthandler.disable()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     nothing = os.open(os.devnull, os.O_WRONLY)

@@ -242,8 +242,7 @@ ORDERS = ((0, 1, 2), (1, 0, 2), (0, 2, 1), (2, 0, 1), (1, 2, 0), (2, 1, 0))
 
 def apart(recorded: Tensor, event: Event) -> float:
     """The largest difference of any weight, recorded as (B, H, Q, K), whatever order the rows ran in; inf for another shape."""
-    weights = event.weights.nan_to_num(nan=0.0)
-    rows = weights.reshape(-1, weights.shape[-1])
+    rows = event.weights.reshape(-1, event.weights.shape[-1])
     recorded = recorded.double().nan_to_num(nan=0.0)
     if recorded.shape[-1] != rows.shape[-1] or recorded.numel() != rows.numel():
         return math.inf
@@ -251,12 +250,13 @@ def apart(recorded: Tensor, event: Event) -> float:
         return 0.0
     best = math.inf
     for order in ORDERS:
-        best = min(best, float((recorded.permute(*order, 3).reshape(rows.shape) - rows).abs().max()))
+        # Where the event is NaN, a row of nothing or one that never ran, there is nothing to be held against.
+        best = min(best, float((recorded.permute(*order, 3).reshape(rows.shape) - rows).nan_to_num(nan=0.0).abs().max()))
         if best <= tolerance(event):
             return best
     # Rows in any other order: sorted by one random number of each, equal rows come to stand beside each other.
     draw = torch.randn(rows.shape[-1], dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    mine = recorded.reshape(rows.shape)
+    mine, rows = recorded.reshape(rows.shape), rows.nan_to_num(nan=0.0)
     return min(best, float((mine[(mine @ draw).argsort()] - rows[(rows @ draw).argsort()]).abs().max()))
 
 
