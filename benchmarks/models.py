@@ -45,7 +45,13 @@ def main() -> None:
             print(_sentence(line), flush=True)
     counts = counted(list(lines.values()))
     print(json.dumps(counts))
-    results.write(asked.out, seconds=round(time.perf_counter() - start), versions=cases.versions(), counts=counts, models=list(lines.values()))
+    results.write(
+        asked.out,
+        seconds=round(time.perf_counter() - start),
+        versions=cases.versions(),
+        counts=counts,
+        models=list(lines.values()),
+    )
     sys.exit(bool(sum(each.get("wrong", 0) + each.get("crashed", 0) for each in counts["ways"].values())))
 
 

@@ -24,13 +24,12 @@ def prepare() -> None:
     warnings.filterwarnings("ignore")
     import torch
     import transformers
-
-    from matrix.without_torchvision import import_timm, tell_transformers
     from transformers import generation, masking_utils, modeling_layers, modeling_rope_utils, modeling_utils  # noqa: F401
     from transformers.generation import candidate_generator, utils  # noqa: F401
 
     import overt
     from matrix import hugging_face, judge  # noqa: F401
+    from matrix.without_torchvision import import_timm, tell_transformers
 
     if import_timm():
         tell_transformers()
@@ -55,7 +54,10 @@ def all_cases() -> list[Case]:
     """Every model of every library that is installed, in a fixed order."""
     from matrix import hugging_face, timm_models, torch_models, x_transformers_models
 
-    libraries: dict[str, Any] = {"torch": (torch_models, list(torch_models.CASES)), "transformers": (hugging_face, hugging_face.names())}
+    libraries: dict[str, Any] = {
+        "torch": (torch_models, list(torch_models.CASES)),
+        "transformers": (hugging_face, hugging_face.names()),
+    }
     if find_spec("timm") is not None:
         libraries["timm"] = timm_models, timm_models.names()
     if find_spec("x_transformers") is not None:

@@ -16,7 +16,9 @@ def dot_product(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options
     return weights(query, key, options.get("attn_mask"), causal, options.get("scale"))
 
 
-def dot_product_with_bias(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None, *rest: Any, **options: Any) -> Weights:
+def dot_product_with_bias(
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None, *rest: Any, **options: Any
+) -> Weights:
     """Of those that take (query, key, value, attn_bias, …, dropout_p, is_causal, *, scale)."""
     causal = next((each for each in reversed(rest) if isinstance(each, bool)), options.get("is_causal", False))
     return weights(query, key, bias if bias is not None else options.get("attn_bias"), causal, options.get("scale"))
@@ -51,7 +53,15 @@ def encoder_layer(
 
 
 def multi_head(
-    query: Tensor, key: Tensor, value: Tensor, embed_dim: int, num_head: int, qkv_weight: Tensor, qkv_bias: Tensor, *rest: Any, **options: Any
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim: int,
+    num_head: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    *rest: Any,
+    **options: Any,
 ) -> Weights | None:
     """Of the fast path of `nn.MultiheadAttention`, which is self-attention only."""
     mask = rest[2] if len(rest) > 2 else options.get("mask")

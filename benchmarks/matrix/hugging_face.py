@@ -130,7 +130,11 @@ def model_class(config: Any) -> type:
         if name is not None and inspect.isclass(kind := getattr(module, name, None)) and kind.config_class is type(config):
             return kind
     base = transformers.PreTrainedModel
-    kinds = [each for each in vars(module).values() if inspect.isclass(each) and issubclass(each, base) and each.__module__ == module.__name__]
+    kinds = [
+        each
+        for each in vars(module).values()
+        if inspect.isclass(each) and issubclass(each, base) and each.__module__ == module.__name__
+    ]
     fitting = [each for each in kinds if each.config_class is type(config) and "forward" in vars(each)]
     if not fitting:
         raise NotBuilt(f"{module.__name__.split('.')[-1]} has no model for {type(config).__name__}")
@@ -188,7 +192,11 @@ def recorded(start: Built, model: Any, path: str, sides: list[str]) -> Verdict:
         alone = not side and start.what == "words" and start.inputs["input_ids"].shape[1] == feeding.LENGTH
         fed_with = feeding.padded(start.inputs, side) if side else start.inputs
         with_padding = f" with {side} padding" if side else ""
-        mixing = (lambda: mixers(there, lambda each: each(**copied(start.inputs), use_cache=False), feeding.LENGTH)) if alone else list
+        mixing = (
+            (lambda: mixers(there, lambda each: each(**copied(start.inputs), use_cache=False), feeding.LENGTH))
+            if alone
+            else list
+        )
         verdicts.append(of_recording(there, lambda each, fed_with=fed_with: outputs(each, fed_with), with_padding, mixing))
     return worst(verdicts)
 
@@ -218,16 +226,25 @@ def on_backend(start: Built, model: Any, sides: list[str], attends: bool) -> Ver
                 generated(eager, written, cache)
             except Exception:  # the model does not write by itself, with overt or without
                 continue
-            runs.append((f"generate with a {cache or 'dynamic'} cache", lambda path, i=written, c=cache: (generated(model(path), copied(i), c), None)))
+            runs.append(
+                (
+                    f"generate with a {cache or 'dynamic'} cache",
+                    lambda path, i=written, c=cache: (generated(model(path), copied(i), c), None),
+                )
+            )
     if len(sides) > 1:
         try:
             gradients(eager, lambda each: outputs(each, start.inputs))
         except Exception:  # the model does not train by itself
             return of_backend(runs, attends)
-        runs.append(("a step of training", lambda path: (gradients(model(path), lambda each: outputs(each, start.inputs)), None)))
+        runs.append(
+            ("a step of training", lambda path: (gradients(model(path), lambda each: outputs(each, start.inputs)), None))
+        )
     return of_backend(runs, attends)
 
 
 def writes(model: nn.Module, inputs: dict[str, Any]) -> bool:
     """Whether the model writes text after text."""
-    return "input_ids" in inputs and callable(getattr(model, "generate", None)) and getattr(model, "can_generate", lambda: False)()
+    return (
+        "input_ids" in inputs and callable(getattr(model, "generate", None)) and getattr(model, "can_generate", lambda: False)()
+    )

@@ -16,7 +16,7 @@ Inputs = dict[str, Any]
 
 def candidates(model: Any) -> Iterator[tuple[str, Inputs]]:
     """Inputs to try, the richest first, with what they are."""
-    names = {name: each for name, each in inspect.signature(model.forward).parameters.items()}
+    names = dict(inspect.signature(model.forward).parameters)
     words, pictures, sounds = _words(model, names), _pictures(model, names), _sounds(model, names)
     extra = _required(model, names)
     if words and pictures:
@@ -144,7 +144,10 @@ def _pictures(model: Any, names: dict[str, Any]) -> Inputs:
 def _takes_frames(model: Any, names: dict[str, Any]) -> bool:
     """Whether a clip is expected where others take a picture."""
     kind = model.config.model_type
-    return not kind.endswith("_vision") and any(part in kind for part in ("timesformer", "vivit", "videomae", "xclip", "tvp", "videoprism", "idefics", "smolvlm", "llava_next_video"))
+    return not kind.endswith("_vision") and any(
+        part in kind
+        for part in ("timesformer", "vivit", "videomae", "xclip", "tvp", "videoprism", "idefics", "smolvlm", "llava_next_video")
+    )
 
 
 def _patches(config: Any, names: dict[str, Any], channels: int) -> Inputs:
@@ -169,7 +172,17 @@ BINS = {"gemma4_audio": 128, "gemma3n_audio": 128}
 
 
 def _sounds(model: Any, names: dict[str, Any]) -> list[Inputs]:
-    bins = field(model.config, "num_mel_bins", "n_mels", "input_feat_per_channel", "feature_size", "num_mel_channels", "input_dim", "feature_projection_input_dim", default=16)
+    bins = field(
+        model.config,
+        "num_mel_bins",
+        "n_mels",
+        "input_feat_per_channel",
+        "feature_size",
+        "num_mel_channels",
+        "input_dim",
+        "feature_projection_input_dim",
+        default=16,
+    )
     bins = BINS.get(model.config.model_type, bins if isinstance(bins, int) else 16)
     tries: list[Inputs] = []
     if "input_features" in names:
@@ -178,9 +191,13 @@ def _sounds(model: Any, names: dict[str, Any]) -> list[Inputs]:
         for length in lengths:
             tries += [{"input_features": _noise(BATCH, bins, length)}, {"input_features": _noise(BATCH, length, bins)}]
             if "feature_lens" in names:
-                tries.insert(0, {"input_features": _noise(bins, BATCH * length), "feature_lens": torch.tensor([length] * BATCH)})
+                tries.insert(
+                    0, {"input_features": _noise(bins, BATCH * length), "feature_lens": torch.tensor([length] * BATCH)}
+                )
             if "is_longer" in names:
-                tries.insert(0, {"input_features": _noise(BATCH, 1, length, bins), "is_longer": torch.tensor([[False]] * BATCH)})
+                tries.insert(
+                    0, {"input_features": _noise(BATCH, 1, length, bins), "is_longer": torch.tensor([[False]] * BATCH)}
+                )
             if "input_features_mask" in names:
                 tries += [each | {"input_features_mask": torch.ones(BATCH, length, dtype=torch.long)} for each in tries[-2:]]
     for name in ("input_values", "audio_values"):
@@ -197,7 +214,15 @@ def _required(model: Any, names: dict[str, Any]) -> Inputs:
     config, inputs = model.config, {}
     width = field(config, "hidden_size", "d_model", default=64)
     for name, each in names.items():
-        if name in ("self", "input_ids", "pixel_values", "input_features", "input_values", "grid_thw", "decoder_input_ids") or each.kind in (each.VAR_KEYWORD, each.VAR_POSITIONAL):
+        if name in (
+            "self",
+            "input_ids",
+            "pixel_values",
+            "input_features",
+            "input_values",
+            "grid_thw",
+            "decoder_input_ids",
+        ) or each.kind in (each.VAR_KEYWORD, each.VAR_POSITIONAL):
             continue
         if name == "hidden_states" and "grid_thw" in names:
             continue
@@ -237,8 +262,17 @@ def _series(config: Any) -> Tensor:
 @torch.no_grad()
 def _marked(model: Any, words: Inputs, more: Inputs, modality: str) -> Inputs | None:
     """Words with as many places for the picture as it has features; None where the model has no such places."""
-    token = next((value for name in (f"{modality}_token_id", f"{modality}_token_index", f"{modality}_patch_id") if (value := field(model.config, name)) is not None), None)
-    features = getattr(model, f"get_{modality}_features", None) or getattr(getattr(model, "model", None), f"get_{modality}_features", None)
+    token = next(
+        (
+            value
+            for name in (f"{modality}_token_id", f"{modality}_token_index", f"{modality}_patch_id")
+            if (value := field(model.config, name)) is not None
+        ),
+        None,
+    )
+    features = getattr(model, f"get_{modality}_features", None) or getattr(
+        getattr(model, "model", None), f"get_{modality}_features", None
+    )
     if not isinstance(token, int) or features is None:
         return None
     accepted = inspect.signature(features).parameters

@@ -20,7 +20,21 @@ from matrix import fused
 SOFTMAX = {"_softmax", "_safe_softmax"}
 PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "mv": 0}
 # Functions of a score that make a weight of it where no softmax does.
-CURVED = {"sigmoid", "relu", "gelu", "silu", "pow", "exp", "tanh", "softplus", "clamp", "clamp_min", "elu", "threshold", "hardtanh"}
+CURVED = {
+    "sigmoid",
+    "relu",
+    "gelu",
+    "silu",
+    "pow",
+    "exp",
+    "tanh",
+    "softplus",
+    "clamp",
+    "clamp_min",
+    "elu",
+    "threshold",
+    "hardtanh",
+}
 LAYOUT = {
     "view", "_unsafe_view", "permute", "transpose", "t", "expand", "squeeze", "unsqueeze", "slice", "select", "clone", "alias", "detach",
     "unbind", "split", "split_with_sizes", "repeat", "index_select", "gather", "flip", "roll", "unfold", "_reshape_alias", "narrow",
@@ -133,9 +147,9 @@ class Judge(TorchDispatchMode):
         left, right = args[PRODUCTS[name] : PRODUCTS[name] + 2]
         for operand, other, dim in ((left, right, -1), (right, left, -2 if right.ndim > 1 else -1)):
             followed = self._of(operand)
-            if followed is not None and self._computed(other) and self._sums_a_row(followed.places, dim):
-                if followed.normalized or followed.curved:
-                    return self._met(name, operand.movedim(dim, -1), followed)
+            weighs = followed is not None and (followed.normalized or followed.curved) and self._computed(other)
+            if weighs and self._sums_a_row(followed.places, dim):
+                return self._met(name, operand.movedim(dim, -1), followed)
         followed = self._of(left)
         if followed is not None and followed.normalized and not self._computed(right) and output.shape == left.shape:
             return self._keep(output, followed)  # heads mixed with each other by a matrix of the model's
@@ -217,12 +231,9 @@ class Judge(TorchDispatchMode):
                 return
         except RuntimeError:
             return
-        followed = _Followed(
-            places if places.stride() == output.stride() else torch.empty_strided(output.shape, output.stride(), dtype=torch.long).copy_(places),
-            source.largest,
-            source.normalized,
-            source.curved or name in CURVED,
-        )  # fmt: skip
+        if places.stride() != output.stride():  # what lays it out anew later needs it laid out alike
+            places = torch.empty_strided(output.shape, output.stride(), dtype=torch.long).copy_(places)
+        followed = _Followed(places, source.largest, source.normalized, source.curved or name in CURVED)
         self._keep(output, followed)
 
 

@@ -73,9 +73,7 @@ def _mixes(module: nn.Module, call: _Call, tokens: int) -> bool:
 
 def _output(module: nn.Module, call: _Call, vectors: Tensor) -> Tensor | None:
     torch.manual_seed(1)
-    if call.args:
-        output = module(vectors, *call.args[1:], **call.kwargs)
-    else:
-        output = module(**call.kwargs | {"hidden_states": vectors})
+    args, more = ((vectors, *call.args[1:]), {}) if call.args else ((), {"hidden_states": vectors})
+    output = module(*args, **call.kwargs | more)
     output = output[0] if isinstance(output, tuple | list) else output
     return output if isinstance(output, Tensor) else None

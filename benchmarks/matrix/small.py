@@ -15,18 +15,19 @@ IMAGE, PATCH = 32, 8
 EXCEPTIONS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "small.json").read_text(encoding="utf-8"))
 
 LAYERS = re.compile(
-    r"(num_)?(\w+_)?(hidden_)?layers|n_layers?|(\w+_)?depth|num_blocks|(encoder|decoder|num)_(\w+_)?layers|n_layer|num_layers_\w+|(l|x|r)_layers"
+    r"(num_)?(\w+_)?(hidden_)?layers|n_layers?|(\w+_)?depth|num_blocks|(encoder|decoder|num)_(\w+_)?layers|num_layers_\w+"
 )
 KEYS = re.compile(r"(num_|n_)?(\w+_)?(key_value|kv)_(attention_)?heads")
 # Names of whole numbers, the value that each gets where the default is larger. The first rule that matches decides.
 NARROW: list[tuple[str, int]] = [
     (r"qk_rope_head_dim|rotary_dim", 8),
-    (r"(num_|n_)?(\w+_)?(key_value|kv)_(attention_)?heads|num_key_value_groups|num_kv_heads", KEY_HEADS),
+    (rf"{KEYS.pattern}|num_key_value_groups", KEY_HEADS),
     (r"mamba_n_heads|mamba_num_heads|n_mamba_heads", 8),
     (r"\w*heads|n_head|num_head|nhead", HEADS),
-    (r"(\w+_)?(qk_|v_|k_|index_|linear_(key|value)_)?(nope_)?head_(dim|size)|dim_head|d_kv|d_head|mamba_d_head|mamba_headdim|linear_head_dim|(\w+_)?dim_head", HEAD),
+    (r"(\w+_)?head_(dim|size)|(\w+_)?dim_head|d_kv|d_head|mamba_d_head|mamba_headdim", HEAD),
     (r"(q|kv|o|hc)_?lora_rank|adapter_rank|hc_lowrank", 16),
-    (r"(\w+_)?(intermediate_size|ffn_dim|mlp_dim|inner|ffn_size|feedforward|feed_forward_size|ffn_hidden_size|d_ff|intermediate_dim)(_mlp)?|n_inner|mlp_hidden_size", INNER),
+    (r"(\w+_)?(intermediate_size|ffn_dim|mlp_dim|ffn_size|intermediate_dim|ffn_hidden_size)(_mlp)?", INNER),
+    (r"(\w+_)?(inner|feedforward|feed_forward_size|d_ff)|n_inner|mlp_hidden_size", INNER),
     (r"(\w+_)?(num_experts|n_routed_experts|num_local_experts|moe_num_experts|n_experts)", 4),
     (r"(\w+_)?(num_experts_per_tok(en)?|moe_topk|moe_k|experts_per_token|top_k_experts)", 2),
     (r"n_group|topk_group|num_expert_groups?", 1),
@@ -34,14 +35,16 @@ NARROW: list[tuple[str, int]] = [
     (r"mamba_d_state|state_size|ssm_state_size", 8),
     (r"time_step_rank", 4),
     (r"(\w+_)?chunk_size|mamba_chunk_size", 4),
-    (r"(\w+_)?(hidden_size|hidden_dim|d_model|embed_dim|n_embd|emb_dim|embedding_size|embed_size|projection_dim|embedding_dim|d_latents|true_hidden_size|hidden_channels|projection_size)(_\w+)?", WIDTH),
-    (r"out_hidden_size|text_hidden_size|output_dim|pooler_output_size|dim|word_embed_proj_dim|conv_dim|lru_width|entity_emb_size", WIDTH),
-    (r"upsample_groups|rel_extent", WIDTH),
-]  # fmt: skip
+    (r"(\w+_)?(hidden_size|hidden_dim|d_model|embed_dim|n_embd|emb_dim|embedding_size|embed_size)(_\w+)?", WIDTH),
+    (r"(\w+_)?(projection_dim|embedding_dim|d_latents|hidden_channels|projection_size)(_\w+)?", WIDTH),
+    (r"out_hidden_size|text_hidden_size|output_dim|pooler_output_size|dim|word_embed_proj_dim|conv_dim", WIDTH),
+    (r"lru_width|entity_emb_size|upsample_groups|rel_extent", WIDTH),
+]
 ALWAYS: list[tuple[str, int]] = [
     (r"(\w+_)?vocab(ulary)?_size(_\w+)?|num_embeddings|n_token|n_words", WORDS),
     (r"codebook_size", 64),
-    (r"(\w+_)?(max_position_embeddings|n_positions|max_(source|target|text|speech)_positions|max_seq(uence)?_len(gth)?|n_ctx|context_length|model_max_length|max_2d_position_embeddings)", POSITIONS),
+    (r"(\w+_)?(max_position_embeddings|n_positions|max_(source|target|text|speech)_positions)", POSITIONS),
+    (r"(\w+_)?(max_seq(uence)?_len(gth)?|n_ctx|context_length|model_max_length|max_2d_position_embeddings)", POSITIONS),
     (r"(sliding|attention|local)_window(_size)?|sliding_window_size|swa_window|attention_chunk_size", 4),
     (r"(pretrain_)?(image|img|input|input_image)_(size|resolution)", IMAGE),
     (r"(vision_|temporal_)?patch_(size|stride)", PATCH),
@@ -52,10 +55,9 @@ ALWAYS: list[tuple[str, int]] = [
     (r"block_size|local_radius|global_block_size|num_global_tokens|axial_attn_chunk_length|(lsh|local)_attn_chunk_length", 4),
     (r"first_k_dense_replace|max_window_layers|num_first_full_attention_layers|num_last_full_attention_layers", 1),
     (r"train_num_points|num_negatives|num_parallel_samples", 8),
-]  # fmt: skip
+]
 DROPS = re.compile(r"\w*(dropout|drop_path|layerdrop|drop)(_rate|_prob|_ratio)?\w*|\w*_pdrop|\w*_drop")
 TOKENS = re.compile(r"\w*token_(id|index)|\w+_token_ids?|image_patch_id|\w*_token_index")
-HIDDEN_LISTS = re.compile(r"hidden_sizes|embed_dims|encoder_hidden_sizes|neck_hidden_sizes|embed_dim(_per_stage)?|out_channels|encoder_in_channels|decoder_in_channels")
 
 
 def small(config: Any, narrow: bool = True, exceptions: bool = True) -> Any:
@@ -68,24 +70,20 @@ def arguments(config: Any, narrow: bool = True, exceptions: bool = True) -> dict
     fields = {name: value for name, value in vars(config).items() if not name.startswith("_") and name != "id2label"}
     layers = _layers(fields)
     plain = _defaults(config)
-    changed = {name: value for name, value in fields.items() if not _inside(value) and (name not in plain or value != plain[name])}
+    changed = {
+        name: value for name, value in fields.items() if not _inside(value) and (name not in plain or value != plain[name])
+    }
     joined = fields.get("qk_rope_head_dim") is not None  # keys in two parts, as DeepSeek has them
     special = _SpecialTokens()
     for name, value in fields.items():
-        new = _one(name, value, narrow, layers, special, fields)
+        new = _one(name, value, narrow, layers, special)
         if joined and name in ("head_dim", "qk_head_dim"):
             new = {fields["qk_rope_head_dim"]: 8}.get(value, HEAD + 8) if value else None
         if narrow and KEYS.fullmatch(name) and value == fields.get("num_attention_heads"):
             new = HEADS  # no groups
         if new is not None and new is not value and (_inside(new) or new != value):
             changed[name] = new
-    if "window_size" in fields and "depths" in fields:
-        changed |= {"image_size": 128, "window_size": 4} if isinstance(fields["window_size"], int) else {}
-    if _reads(config, "mrope_section") and isinstance(fields.get("rope_parameters"), dict):
-        by_kind = all(isinstance(each, dict) for each in fields["rope_parameters"].values())
-        section = {"mrope_section": [2, 3, 3]}
-        more = {key: section | each for key, each in fields["rope_parameters"].items()} if by_kind else section | fields["rope_parameters"]
-        changed["rope_parameters"] = _rotary(more)
+    changed |= _joint(config, fields)
     if exceptions:
         for name, value in EXCEPTIONS.get(config.model_type, {}).items():
             if value == "default":
@@ -93,6 +91,21 @@ def arguments(config: Any, narrow: bool = True, exceptions: bool = True) -> dict
             else:
                 changed[name] = value
     return {name: value for name, value in changed.items() if _settable(config, name)}
+
+
+def _joint(config: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields whose values depend on others': windows that divide a picture, rotary sections that come to half a head."""
+    changed: dict[str, Any] = {}
+    if "depths" in fields and isinstance(fields.get("window_size"), int):
+        changed |= {"image_size": 128, "window_size": 4}
+    rotary = fields.get("rope_parameters")
+    if isinstance(rotary, dict) and _reads(config, "mrope_section"):
+        section = {"mrope_section": [2, 3, 3]}
+        by_kind = all(isinstance(each, dict) for each in rotary.values())
+        changed["rope_parameters"] = _rotary(
+            {key: section | each for key, each in rotary.items()} if by_kind else section | rotary
+        )
+    return changed
 
 
 def _inside(value: Any) -> bool:
@@ -127,7 +140,14 @@ class _SpecialTokens:
         self.next = 130
 
     def take(self, name: str, old: int) -> int:
-        fixed = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1, "sep_token_id": 2, "mask_token_id": 4}
+        fixed = {
+            "pad_token_id": 0,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+            "decoder_start_token_id": 1,
+            "sep_token_id": 2,
+            "mask_token_id": 4,
+        }
         if name in fixed:
             return fixed[name]
         self.next += 1
@@ -136,11 +156,19 @@ class _SpecialTokens:
 
 def _layers(fields: dict[str, Any]) -> dict[int, list[int]]:
     """For each default number of layers the layers that stay: one of each kind, two at least."""
-    stages = {len(value) for name, value in fields.items() if isinstance(value, list | tuple) and re.search(r"depths|hidden_sizes|conv_dim|conv_kernel", name)}
+    stages = {
+        len(value)
+        for name, value in fields.items()
+        if isinstance(value, list | tuple) and re.search(r"depths|hidden_sizes|conv_dim|conv_kernel", name)
+    }
     counts = {value for name, value in fields.items() if LAYERS.fullmatch(name) and type(value) is int and value > 2} - stages
     picks = {}
     for count in counts:
-        lists = [value for name, value in fields.items() if isinstance(value, list | tuple) and len(value) == count and "type" in name]
+        lists = [
+            value
+            for name, value in fields.items()
+            if isinstance(value, list | tuple) and len(value) == count and "type" in name
+        ]
         kinds: dict[str, int] = {}
         for layer in range(count):
             kinds.setdefault(str([each[layer] for each in lists]), layer)
@@ -149,7 +177,7 @@ def _layers(fields: dict[str, Any]) -> dict[int, list[int]]:
     return picks
 
 
-def _one(name: str, value: Any, narrow: bool, layers: dict[int, list[int]], special: _SpecialTokens, fields: dict[str, Any]) -> Any:
+def _one(name: str, value: Any, narrow: bool, layers: dict[int, list[int]], special: _SpecialTokens) -> Any:
     if _inside(value):
         return small(value, narrow)
     if isinstance(value, bool) or value is None:

@@ -1,4 +1,4 @@
-"""torch's own attention in its modes, and attention that people write out themselves: "eager" is torch's plain path, "sdpa" its fused one."""
+"""torch's own attention in its modes, and attention that people write out: "eager" is torch's plain path, "sdpa" its fused one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -136,7 +136,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Forward]] = {
     "scaled_dot_product_attention, mask": (lambda: Fused(attn_mask=~LATER), lambda m: m(X)),
     "scaled_dot_product_attention, bias and scale": (lambda: Fused(attn_mask=BIAS, scale=0.3), lambda m: m(X)),
     "scaled_dot_product_attention, grouped": (lambda: Fused(enable_gqa=True), lambda m: m(X)),
-    "scaled_dot_product_attention, a row of nothing": (lambda: Fused(attn_mask=torch.arange(LENGTH)[:, None] > torch.arange(LENGTH)), lambda m: m(X)),
+    "scaled_dot_product_attention, a row of nothing": (lambda: Fused(attn_mask=LATER.T), lambda m: m(X)),
     "additive decoder step": (AdditiveStep, lambda m: m(X[:, 0], Y)),
     "attention pooling": (Pooling, lambda m: m(X)),
     "softmax by hand": (lambda: Weighted(lambda s: s.softmax(-1)), lambda m: m(X)),
@@ -173,7 +173,11 @@ def run_all(name: str) -> dict[str, Any]:
         with sdpa_kernel(SDPBackend.MATH):
             return run(module)
 
-    facts = {"class": type(model()).__name__, "kind": "vectors", "parameters": sum(each.numel() for each in model().parameters())}
+    facts = {
+        "class": type(model()).__name__,
+        "kind": "vectors",
+        "parameters": sum(each.numel() for each in model().parameters()),
+    }
     ways: dict[str, Verdict] = {"recording eager": of_recording(model(), plainly), "recording sdpa": of_recording(model(), run)}
     if any(isinstance(each, nn.MultiheadAttention) for each in model().modules()):
         ways["backend"] = of_replaced(model, run, ~PADDING if "padding" in name else None)

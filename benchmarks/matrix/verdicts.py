@@ -80,11 +80,19 @@ def of_recording(
     if result.wrong:
         return Verdict("wrong", result.wrong + what, numbers)
     if result.unseen:
-        return Verdict("wrong", f"silent miss{what}: {len(result.unseen)} of {result.events} calls, in {', '.join(result.unseen[:3])}", numbers)
+        return Verdict(
+            "wrong",
+            f"silent miss{what}: {len(result.unseen)} of {result.events} calls, in {', '.join(result.unseen[:3])}",
+            numbers,
+        )
     attending = [event.module for event in judge.events]
     other = [name for name in mixing() if not any(near(name, each) for each in attending) and not listed(name, missing)]
     if other:
-        return Verdict("wrong", f"silent{what}: tokens are mixed by {', '.join(other[:3])}, {len(other)} modules in all, not listed", numbers)
+        return Verdict(
+            "wrong",
+            f"silent{what}: tokens are mixed by {', '.join(other[:3])}, {len(other)} modules in all, not listed",
+            numbers,
+        )
     if missing:
         return Verdict("missing", "; ".join(dict.fromkeys(f"{name}: {reason}" for name, reason in missing[:4])), numbers)
     return Verdict("exact", "" if result.events else "no attention in it", numbers)
@@ -214,7 +222,9 @@ def _backend_run(
     return Verdict("missing", said, numbers) if said else Verdict("exact", "" if attends else "no attention in it", numbers)
 
 
-def of_replaced(build: Callable[[], nn.Module], run: Callable[[nn.Module], dict[str, Tensor]], real: Tensor | None = None) -> Verdict:
+def of_replaced(
+    build: Callable[[], nn.Module], run: Callable[[nn.Module], dict[str, Tensor]], real: Tensor | None = None
+) -> Verdict:
     """torch's own layers replaced by overt's: the outputs beside torch's, of the `real` queries (B, Q) where some are padding."""
     expected = run(build())
     return _backend_run("a pass", lambda: run(overt.layers.replace(build())), expected, {}, real, True)
@@ -225,7 +235,13 @@ def generated(model: nn.Module, inputs: dict[str, Any], cache: str | None, token
     torch.manual_seed(1)
     options = {"cache_implementation": cache} if cache else {}
     written = model.generate(
-        **inputs, max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False, return_dict_in_generate=True, output_scores=True, **options
+        **inputs,
+        max_new_tokens=tokens,
+        min_new_tokens=tokens,
+        do_sample=False,
+        return_dict_in_generate=True,
+        output_scores=True,
+        **options,
     )
     return {"tokens": written.sequences.double(), "scores": torch.stack(written.scores).float()}
 
@@ -235,7 +251,9 @@ def gradients(model: nn.Module, run: Callable[[nn.Module], dict[str, Tensor]]) -
     model = copy.deepcopy(model).train()
     with torch.enable_grad():
         outputs = run(model)
-        loss = sum((each * torch.linspace(-1, 1, each.numel()).view_as(each)).mean() for each in outputs.values() if each.requires_grad)
+        loss = sum(
+            (each * torch.linspace(-1, 1, each.numel()).view_as(each)).mean() for each in outputs.values() if each.requires_grad
+        )
         loss.backward()  # type: ignore[union-attr]
     named = [(name, each.grad) for name, each in sorted(model.named_parameters()) if each.grad is not None]
     return {"gradients": torch.cat([each.flatten() for _, each in named])}

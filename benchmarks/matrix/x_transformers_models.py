@@ -62,20 +62,33 @@ def build(name: str, flash: bool) -> tuple[nn.Module, dict[str, Any]]:
     if name in DECODERS:
         return TransformerWrapper(**words, attn_layers=Decoder(**small, **DECODERS[name])), {"x": ids}
     if name in ("encoder", "encoder with a mask"):
-        return TransformerWrapper(**words, attn_layers=Encoder(**small)), {"x": ids} | ({"mask": mask} if "mask" in name else {})
+        return TransformerWrapper(**words, attn_layers=Encoder(**small)), {"x": ids} | (
+            {"mask": mask} if "mask" in name else {}
+        )
     if name == "prefix":
         return TransformerWrapper(**words, attn_layers=Decoder(**small)), {"x": ids, "mask": mask}
     if name == "memory tokens":
         return TransformerWrapper(**words, num_memory_tokens=3, attn_layers=Decoder(**small)), {"x": ids}
     if name == "recurrence":
-        model = TransformerWrapper(**words, max_mem_len=8, attn_layers=Decoder(**small, rel_pos_bias=not flash, rotary_pos_emb=flash))
-        return model, {"x": ids, "mems": [torch.randn(2, 8, WIDTH, generator=torch.Generator().manual_seed(place)) for place in range(2)]}
+        model = TransformerWrapper(
+            **words, max_mem_len=8, attn_layers=Decoder(**small, rel_pos_bias=not flash, rotary_pos_emb=flash)
+        )
+        return model, {
+            "x": ids,
+            "mems": [torch.randn(2, 8, WIDTH, generator=torch.Generator().manual_seed(place)) for place in range(2)],
+        }
     if name == "picture":
         model = ViTransformerWrapper(image_size=32, patch_size=8, num_classes=5, attn_layers=Encoder(**small))
         return model, {"img": torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))}
     both: dict[str, Any] = {"dim": WIDTH}
     for side in ("enc", "dec"):
-        both |= {f"{side}_num_tokens": WORDS, f"{side}_depth": 2, f"{side}_heads": 4, f"{side}_max_seq_len": 32, f"{side}_attn_flash": flash}
+        both |= {
+            f"{side}_num_tokens": WORDS,
+            f"{side}_depth": 2,
+            f"{side}_heads": 4,
+            f"{side}_max_seq_len": 32,
+            f"{side}_attn_flash": flash,
+        }
     return XTransformer(**both), {"src": ids, "tgt": ids[:, :7], "mask": mask}
 
 
