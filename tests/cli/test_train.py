@@ -8,6 +8,7 @@ import torch
 from typer.testing import CliRunner
 
 from overt.cli.main import app
+from overt.learn import translator
 from overt.learn.log import read_log
 from overt.learn.model_folder import save_model
 from overt.measuring import provenance
@@ -154,6 +155,34 @@ def test_evaluate_gives_a_recipes_run_the_scores_that_training_ended_with(traine
     results = json.loads((place / "run" / "results.json").read_text())
     assert found.exit_code == 0, found.stderr
     assert f"bleu {results['test']['bleu']:.2f}   nrefs:1" in found.stdout
+
+
+@pytest.fixture
+def beams(monkeypatch):
+    """The size and the length penalty of every beam search."""
+    searched, search = [], translator.beam
+
+    def watched(*arguments, **options):
+        searched.append((options["size"], options["length_penalty"]))
+        return search(*arguments, **options)
+
+    monkeypatch.setattr(translator, "beam", watched)
+    return searched
+
+
+@pytest.mark.parametrize(("asked", "searched"), [((), (4, 0.5)), (("--beam", 3), (3, 0.5)), (("--beam", 1), None)])
+def test_evaluate_searches_with_the_recipes_beam_or_the_one_that_is_asked_for(trained, place, beams, asked, searched):
+    (place / "beam.toml").write_text(RECIPE + "[decoding]\nbeam = 4\nlength_penalty = 0.5\n")
+    found = run("evaluate", place / "beam.toml", "--data", place, "--model", place / "run", *asked)
+    assert found.exit_code == 0, found.stderr
+    assert set(beams) == ({searched} if searched else set())
+
+
+@pytest.mark.parametrize(("asked", "sizes"), [((), {5}), (("--beam", 3), {3}), (("--beam", 1), set())])
+def test_evaluate_searches_two_files_with_the_beam_that_is_asked_for(place, beams, asked, sizes):
+    files = ("--source", place / "en.txt", "--reference", place / "fr.txt")
+    assert run("evaluate", "--model", place / "by_heart", *files, *asked).exit_code == 0
+    assert {size for size, _ in beams} == sizes
 
 
 def test_evaluate_scores_two_files_and_tells_bleu_by_length(place):

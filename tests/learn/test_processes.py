@@ -13,6 +13,7 @@ from counting import Counting, Model
 from overt.learn import Training, train
 from overt.learn import checkpoint as checkpoints
 from overt.learn.log import read_log
+from overt.learn.updating import Updates
 
 # 40 sequences in batches of 13: the rows do not divide by two, and the last batch of an epoch has one row, for one process.
 SETTINGS = {"accumulate": 2, "learning_rate": 0.01, "warmup": 5, "evaluate_every": 10, "checkpoint_every": 10, "average": 2}
@@ -53,6 +54,38 @@ def runs(tmp_path_factory):
     one, two = (tmp_path_factory.mktemp(name) / "run" for name in ("one", "two"))
     on_one_process(one, 30)
     return one, two, on_two_processes(two)
+
+
+class Share:
+    """One of several processes, all of whose rows are its own, and whose sums are those of itself."""
+
+    device, count = torch.device("cpu"), 2
+
+    def __init__(self, number):
+        self.number = number
+
+    def share(self, rows):
+        return rows
+
+    def move(self, batch):
+        return batch
+
+    def sum(self, tensor):
+        return tensor
+
+
+def dropped(seed, update, number):
+    """The loss that a process sees of one batch under dropout."""
+    torch.manual_seed(0)
+    model = Model(dropout=0.5)
+    updates = Updates(model, Counting(), Training(seed=seed), Share(number))
+    return updates(update, [[0, 1, 2, 3]]).loss
+
+
+def test_dropout_differs_between_processes_updates_and_seeds_and_is_the_same_for_the_same():
+    names = [(seed, update, number) for seed in range(3) for update in (1, 2, 3) for number in range(3)]
+    assert len({dropped(*name) for name in names}) == len(names)
+    assert [dropped(*name) for name in names] == [dropped(*name) for name in names]
 
 
 def test_the_loss_curve_is_that_of_one_process(runs):
