@@ -5,6 +5,7 @@
 # make docs      the documentation site, into build/site; every code block on it runs while it is made
 # make notebooks the chapters as notebooks, into notebooks/, and run them
 # make test-gpu  the tests of the kernels for GPUs on an NVIDIA GPU, where torch is built for CUDA
+# make mutants MODULE=normalizers  change the module in every way, one at a time, and say which changes no test notices; SAMPLE=40 tries some
 # make sanitize  the native core's own tests, with every address and every undefined operation watched
 #
 # Another interpreter: make PYTHON=/path/to/python test
@@ -29,7 +30,7 @@ export OMP_WAIT_POLICY = passive
 # Where the tests leave pictures of the page, for people to look at.
 export OVERT_PICTURES = $(CURDIR)/build/pictures
 
-.PHONY: demo test test-slow test-all test-oldest test-gpu sanitize lint types docs notebooks clean
+.PHONY: demo test test-slow test-all test-oldest test-gpu mutants sanitize lint types docs notebooks clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.has-all
@@ -45,6 +46,10 @@ test: $(VENV)/.has-dev
 # 5 is pytest's word for "no tests", which is fine while none is slow.
 test-slow: $(VENV)/.has-dev
 	$(PYTEST) -m slow || [ $$? -eq 5 ]
+
+# One thread a process, since each mutant has a process of its own; tests/mutants.py says which tests a module has.
+mutants: $(VENV)/.has-mutants
+	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py $(MODULE) $(if $(SAMPLE),--sample $(SAMPLE))
 
 test-all: $(VENV)/.has-dev
 	$(PYTEST)
@@ -118,6 +123,10 @@ $(VENV)/.has-dev: pyproject.toml constraints.txt $(NATIVE) | $(BIN)/python
 	$(BIN)/python -m pip install --constraint constraints.txt --editable ".[dev]"
 	@$(BIN)/python -c "import sys; from overt.kernels import native; sys.exit(native.why_not())"
 	@touch $@ $(VENV)/.has-all
+
+$(VENV)/.has-mutants: $(VENV)/.has-dev
+	$(BIN)/python -m pip install --constraint constraints.txt --editable ".[mutants]"
+	@touch $@
 
 $(VENV)/.has-docs: pyproject.toml constraints.txt $(NATIVE) | $(BIN)/python
 	@echo "Installing overt with torch, text, plots, smoothing and the tools for the site: about 500 MB to download, 1.9 GB on disk"
