@@ -292,7 +292,7 @@ def test_a_name_as_long_as_a_name_may_be_can_be_written(name, tmp_path):
             "in.txt/out.txt",
             r"cannot be written; got Not a directory\. To mend it, choose a folder: a part of the path is a file\.",
         ),
-        ("out\0.txt", r"cannot be written; got ValueError: embedded null byte\."),
+        ("out\0.txt", r"cannot be written; got embedded null byte\."),
     ],
     ids=["name", "path", "file as folder", "zero"],
 )
@@ -344,13 +344,13 @@ def test_a_folder_is_made_or_refused_in_a_sentence(tmp_path):
 @pytest.mark.parametrize(
     ("content", "got"),
     [
-        (b"{", "got JSONDecodeError: Expecting property name"),
+        (b"{", "got Expecting property name"),
         (b"[1]", "a JSON object; got a list"),
-        (b"\xff\xfe", "got UnicodeDecodeError: "),
+        (b"\xff\xfe", "got 'utf-8' codec can't decode"),
         (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "got content that is nested too deeply"),
-        (b'{"a": ' + b"1" * 5001 + b"}", "got ValueError: Exceeds the limit"),
-        (b'{"a": NaN}', "got ValueError: NaN is no number of JSON"),
-        (b'{"a": 1, "a": 2}', "got ValueError: 'a' stands there twice"),
+        (b'{"a": ' + b"1" * 5001 + b"}", "got Exceeds the limit"),
+        (b'{"a": NaN}', "got NaN is no number of JSON"),
+        (b'{"a": 1, "a": 2}', "got 'a' stands there twice"),
     ],
 )
 def test_json_that_is_none_is_refused_in_a_sentence(content, got, tmp_path):

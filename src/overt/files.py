@@ -179,7 +179,8 @@ def reason(error: BaseException) -> str:
         return error.strerror
     if isinstance(error, RecursionError):
         return "content that is nested too deeply"
-    return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
+    kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+    return " ".join(f"{kind}{error}".split()).rstrip(".")
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

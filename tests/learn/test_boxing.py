@@ -70,7 +70,7 @@ def test_a_card_changes_with_the_results():
 
 def test_a_run_without_results_is_refused(run, tmp_path):
     (run / "results.json").unlink()
-    with pytest.raises(InputError, match=r"results.json holds the run's scores; got No such file"):
+    with pytest.raises(InputError, match=r"results.json is a file of the run's scores; got No such file"):
         box(run, tmp_path / "box", title="", attribution="")
 
 

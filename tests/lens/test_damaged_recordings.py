@@ -225,7 +225,7 @@ def test_a_tensor_without_numbers_names_no_sizes(tmp_path):
         ('{"format": NaN}', "NaN is no number of JSON"),
         ('{"format": ' + "1" * 5001 + "}", "Exceeds the limit"),
         ('{"format": {}}', "its format is no number of one"),
-        ('{"format": 1', "JSONDecodeError"),
+        ('{"format": 1', "Expecting"),
     ],
 )
 def test_metadata_that_is_no_json_of_ours_is_refused(text, got, tmp_path):

@@ -1,11 +1,11 @@
 """Putting a finished translator in a box: half its size on disk, and a card that says where it comes from."""
 
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from overt.errors import InputError
+from overt.files import make_folder, read_json
 from overt.learn.model_folder import save_model
 from overt.learn.translator import Translator, finished_folder
 
@@ -30,7 +30,7 @@ def box(run: str | Path, target: str | Path, *, title: str, attribution: str) ->
     if finished is None:
         raise InputError("a run is boxed when it has a model", got=f"none in {run}", cure="let overt train come to its end")
     translator = Translator.load(finished)
-    target.mkdir(parents=True, exist_ok=True)
+    make_folder(target)
     with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
         made = Path(temporary)
         save_model(translator.model, made, translator.tokenizer, half=True)
@@ -121,11 +121,7 @@ def _scores(results: dict[str, Any]) -> list[str]:
 
 def _results(run: Path) -> dict[str, Any]:
     path = run / "results.json"
-    try:
-        results = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InputError(f"{path} holds the run's scores", got=reason, cure="let overt train come to its end") from error
+    results = read_json(path, "a file of the run's scores", "let overt train come to its end")
     if not results.get("test"):
         raise InputError("a boxed translator has scores on a test set", got=f"none in {path}", cure="hold one out in [data]")
     return results

@@ -19,6 +19,7 @@ from safetensors.torch import save as bytes_of
 from torch import Tensor
 
 from overt.errors import InputError
+from overt.files import read_json
 
 FORMAT = 1
 _FILES = ("model.safetensors", "optimizer.safetensors")
@@ -64,6 +65,8 @@ def read(path: Path) -> Checkpoint:
     Raises InputError that names the file which is missing, cut short or changed, or which a newer overt wrote.
     """
     state = _opened(path / "state.json")
+    if type(state.get("format")) is not int or not isinstance(state.get("sha256"), dict):
+        raise _damaged(path / "state.json", "a state without its format and its sums")
     if state["format"] > FORMAT:
         raise InputError(
             f"this overt reads checkpoints of format {FORMAT}", got=f"format {state['format']} in {path}", cure="update overt"
@@ -118,11 +121,11 @@ def _seal(state: Mapping[str, Any]) -> str:
 
 def _opened(path: Path) -> dict[str, Any]:
     try:
-        state = json.loads(path.read_text())
-        if state.pop("seal") != _seal(state):
-            raise ValueError("its content was changed")
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise _damaged(path, error.strerror if isinstance(error, OSError) and error.strerror else str(error)) from error
+        state = read_json(path, "the state of a run", "")
+    except InputError as error:
+        raise _damaged(path, error.got) from error
+    if state.pop("seal", None) != _seal(state):
+        raise _damaged(path, "its content was changed")
     return state
 
 

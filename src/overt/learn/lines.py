@@ -6,6 +6,7 @@ import zlib
 from pathlib import Path
 
 from overt.errors import InputError
+from overt.files import reason
 
 
 def read_lines(path: str | Path, encoding: str = "utf-8") -> list[str]:
@@ -41,10 +42,10 @@ def _content(path: Path) -> bytes:
         return _zipped(path) if path.suffix == ".zip" else path.read_bytes()
     except (EOFError, zlib.error, zipfile.BadZipFile, gzip.BadGzipFile) as error:
         raise InputError(f"{path} is a whole {path.suffix} file", got=str(error), cure="fetch it again") from error
-    except OSError as error:
-        raise InputError(
-            f"{path} is a file that can be read", got=error.strerror or str(error), cure="check its name"
-        ) from error
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is a file that can be read", got=reason(error), cure="check its name") from error
 
 
 def _zipped(path: Path) -> bytes:
@@ -68,3 +69,5 @@ def _decoded(path: str | Path, content: bytes, encoding: str) -> str:
             got=f"the byte 0x{content[error.start]:02x} on line {line}, its byte {column}",
             cure='convert it, or name its encoding: encoding = "latin-1"',
         ) from error
+    except ValueError as error:  # a name with a zero in it, or an encoding of something else than text
+        raise InputError(f"{path} is {encoding!r} text", got=str(error), cure='say "utf-8" or "latin-1"') from error

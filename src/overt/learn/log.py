@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from overt.errors import InputError
-from overt.files import whole
+from overt.files import reason, whole
+
+_CURE = "remove the file, or choose another folder"
 
 
 class Log:
@@ -43,8 +45,14 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     """The lines of a log; a last line that was cut short by a kill is left out."""
     if not path.exists():
         return []
-    *lines, _ = path.read_text().split("\n")
-    return [json.loads(line) for line in lines]
+    try:
+        *lines, _ = path.read_text(encoding="utf-8").split("\n")
+        entries = [json.loads(line) for line in lines]
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} is the log of a run", got=reason(error), cure=_CURE) from error
+    if not all(isinstance(entry, dict) and type(entry.get("update")) is int for entry in entries):
+        raise InputError(f"{path} is the log of a run", got="a line without its update", cure=_CURE)
+    return entries
 
 
 def _rounded(value: Any) -> Any:

@@ -1,19 +1,23 @@
 """A finished model as a folder: model.safetensors, config.json, and the tokenizer's own files."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as tensors_in
 from safetensors.torch import save as bytes_of
-from torch import nn
+from torch import Tensor, nn
 
-from overt.errors import InputError
-from overt.files import whole
-from overt.learn.vocabulary import read_tokenizer
-from overt.learn.weights import take_weights, weights_of
+from overt.errors import InputError, KindError
+from overt.files import make_folder, read_json, reason, whole
+from overt.learn.vocabulary import WordVocabulary, read_tokenizer
+from overt.learn.weights import check_weights, take_weights, weights_of
 from overt.models import build
+
+_CURE = "copy the folder again, or finish the run with overt train"
 
 
 def save_model(
@@ -30,8 +34,7 @@ def save_model(
     >>> sorted(path.name for path in folder.iterdir()), type(load_model(folder)[0]).__name__
     (['config.json', 'model.safetensors'], 'Tagger')
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = make_folder(folder)
     weights = weights_of(model)
     if half:
         weights = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
@@ -61,13 +64,12 @@ def load_model(folder: str | Path) -> tuple[nn.Module, Any, dict[str, Any]]:
     if not isinstance(config["config"], dict):
         cure = "build it yourself, and pass it to overt.learn.weights.take_weights with the file's weights"
         raise InputError("load_model builds overt's own models", got=f"a {config['kind']} in {folder}", cure=cure)
-    model = build({"kind": config["kind"], **config["config"]})
     path = folder / "model.safetensors"
     try:
         weights = tensors_in(path.read_bytes())
-    except (OSError, SafetensorError) as error:
-        raise _unread(path, error) from error
-    take_weights(model, weights, str(path))
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise InputError(f"{path} is part of a finished model", got=reason(error), cure=_CURE) from error
+    model = _built({"kind": config["kind"], **config["config"]}, weights, path)
     path = folder / "tokenizer.json"
     tokenizer = read_tokenizer(path) if path.exists() else None
     _fits(config["config"], tokenizer, folder)
@@ -75,27 +77,38 @@ def load_model(folder: str | Path) -> tuple[nn.Module, Any, dict[str, Any]]:
 
 
 def _config(path: Path) -> dict[str, Any]:
+    config = read_json(path, "part of a finished model", _CURE)
+    if not {"kind", "config"} <= config.keys():
+        got = f"only {', '.join(config)}" if config else "neither"
+        raise InputError(f"{path} names a model's kind and its config", got=got, cure=_CURE)
+    return config
+
+
+def _built(config: dict[str, Any], weights: Mapping[str, Tensor], path: Path) -> nn.Module:
+    """The model with its weights; its sizes are held against the file's before memory is taken for them."""
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        return {"kind": config["kind"], "config": config["config"], **config}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _unread(path, error) from error
+        with torch.device("meta"):
+            check_weights(build(config), weights, str(path))
+        model = build(config)
+    except InputError as error:
+        raise InputError(f"{path.parent}: {error.rule}", got=error.got, cure=error.cure) from error
+    except KindError as error:
+        raise InputError(f"{path.parent}: {error.rule}", got=error.got, cure=error.cure or _CURE) from error
+    take_weights(model, weights, str(path))
+    return model
 
 
 def _fits(config: dict[str, Any], tokenizer: Any, folder: Path) -> None:
     """Refuse a tokenizer of another size than the model's vocabularies: its ids would mean other words."""
     sizes = {name: config[name] for name in ("words", "source_words", "target_words") if name in config}
     named = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+    labels = {name: config[name] for name in ("tags", "classes") if name in config}
+    if isinstance(tokenizer, WordVocabulary) and any(size != len(tokenizer.labels) for size in labels.values()):
+        got = f"{len(tokenizer.labels)} in tokenizer.json, {labels} in config.json"
+        raise InputError(f"the vocabulary and the model in {folder} have the same labels", got=got, cure=_CURE)
     if tokenizer is not None and any(size != tokenizer.words for size in sizes.values()):
         raise InputError(
             f"the tokenizer and the model in {folder} have one vocabulary",
             got=f"{tokenizer.words} tokens in tokenizer.json, {named} in config.json",
             cure="copy both from the same run",
         )
-
-
-def _unread(path: Path, error: Exception) -> InputError:
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
-    return InputError(
-        f"{path} is part of a finished model", got=reason, cure="copy the folder again, or finish the run with overt train"
-    )

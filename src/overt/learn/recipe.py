@@ -3,6 +3,7 @@
 import difflib
 import importlib
 import inspect
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import torch
 
 from overt.errors import InputError, KindError, OvertError
+from overt.files import reason
 from overt.learn.corpora import paths_of
 from overt.learn.settings import Data, Decoding, Recipe, Tokens, Training
 from overt.models.building import KINDS, build
@@ -32,6 +34,8 @@ SIZES = {
     "classify": {"words": 8, "classes": 8},
     "language": {"words": 8},
 }
+
+_LARGEST = 2**63 - 1
 
 
 def read_recipe(path: str | Path, *, files: bool = True) -> Recipe:
@@ -59,17 +63,24 @@ class _Reader:
         self.path = path
         try:
             self.text = path.read_bytes().decode()
-        except OSError as error:
-            raise InputError(f"{path} is a recipe", got=error.strerror or str(error), cure="check its name") from error
         except UnicodeDecodeError as error:
             line = error.object[: error.start].count(b"\n") + 1
             raise self._error(line, "a recipe is UTF-8 text", f"the byte 0x{error.object[error.start]:02x}") from error
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path} is a recipe", got=reason(error), cure="check its name") from error
         try:
             self.content = tomllib.loads(self.text)
         except tomllib.TOMLDecodeError as error:
             place = re.search(r"at line (\d+)", str(error))
             line = int(place[1]) if place else self.text.count("\n") + 1
             raise self._error(line, "a recipe is TOML", str(error), 'write key = value, and texts in "quotes"') from error
+        except RecursionError as error:
+            raise self._error(None, "a recipe is TOML", reason(error), "write lists of numbers and texts alone") from error
+        except ValueError as error:  # Python reads no number of so many digits
+            long = re.search(r"\d{1000}", self.text)
+            line = self.text[: long.start()].count("\n") + 1 if long else None
+            got = "one of more digits than can be read"
+            raise self._error(line, "a recipe's numbers are those of a machine", got, "write a smaller number") from error
         self.lines = _lines(self.text)
 
     def recipe(self, files: bool) -> Recipe:
@@ -126,7 +137,7 @@ class _Reader:
             raise self._at(("data", "train"), "train names the files to learn from", "none", "add it to [data]")
         for table, key, names in named:
             for path in paths_of(recipe.data, names):
-                if not path.is_file():
+                if not os.path.isfile(path):  # a Path raises where a name is too long
                     origin = f", from {recipe.data.origin}" if recipe.data.origin else ""
                     cure = f"set OVERT_DATA to the folder that holds {recipe.data.folder}/, or put the file there{origin}"
                     raise self._at((table, key), f"{key} names files that are there", f"{path}, which is not", cure)
@@ -144,6 +155,9 @@ class _Reader:
 
     def _value(self, table: str, key: str, value: Any, hint: Any) -> Any:
         """A value as the dataclass or the model takes it; a list becomes a tuple."""
+        if type(value) is int and abs(value) > _LARGEST:
+            rule = f"{key} is a number that a machine can count to"
+            raise self._at((table, key), rule, f"one of {len(str(value))} digits", "write a smaller number")
         choices = get_args(hint) if get_origin(hint) is not tuple and get_args(hint) else (hint,)
         if value == "none" and type(None) in choices:
             return None

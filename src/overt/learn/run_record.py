@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from overt.errors import InputError
-from overt.files import whole
+from overt.files import make_folder, read_json, whole
 from overt.learn.settings import Training
 
 # How long and how often, not what is learnt: these may change when a run goes on.
@@ -35,12 +35,7 @@ def claim(folder: Path, held: dict[str, Any]) -> None:
     """
     path = folder / "run.json"
     if path.exists():
-        try:
-            other = json.loads(path.read_text())
-        except ValueError as error:
-            raise InputError(
-                f"{path} says which run this folder holds", got=str(error), cure="choose another folder"
-            ) from error
+        other = read_json(path, "the record of the run that this folder holds", "choose another folder")
         differences = list(_differences(other, held))
         if differences:
             raise InputError(
@@ -48,7 +43,7 @@ def claim(folder: Path, held: dict[str, Any]) -> None:
                 got="; ".join(differences[:5]) + (f"; and {len(differences) - 5} more" if len(differences) > 5 else ""),
                 cure="choose another folder, or go on with that run's recipe",
             )
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with whole(path) as temporary:
         temporary.write_text(json.dumps(held, indent=1) + "\n")
 

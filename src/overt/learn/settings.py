@@ -1,5 +1,6 @@
 """What a training run is told: one frozen dataclass for each table of a recipe, every default here."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +9,7 @@ from overt.errors import InputError
 
 SCHEDULES = ("inverse_sqrt", "cosine", "linear", "constant")
 PRECISIONS = ("float32", "bfloat16", "float16")
+MOST_MERGES = 1_000_000  # for which memory is taken at once
 FORMATS = ("lines", "pairs", "conllu", "labels", "text")
 
 
@@ -50,7 +52,7 @@ class Training:
         check.probability("label_smoothing", self.label_smoothing)
         for value in self.betas:
             check.probability("each of betas", value)
-        if not self.weight_decay >= 0:
+        if not 0 <= self.weight_decay < math.inf:
             raise InputError("weight_decay is a number of at least 0", got=repr(self.weight_decay), cure="pass 0 for none")
         if self.clip is not None:
             check.positive("clip", self.clip)
@@ -116,6 +118,8 @@ class Tokens:
 
     def __post_init__(self):
         check.whole_number("merges", self.merges, least=0)
+        if self.merges > MOST_MERGES:
+            raise InputError(f"merges are at most {MOST_MERGES:,}", got=str(self.merges), cure="write a smaller number")
         check.whole_number("minimum_count", self.minimum_count)
 
 
@@ -133,7 +137,7 @@ class Decoding:
 
     def __post_init__(self):
         check.whole_number("beam", self.beam)
-        if not self.length_penalty >= 0:
+        if not 0 <= self.length_penalty < math.inf:
             raise InputError("length_penalty is a number of at least 0", got=repr(self.length_penalty), cure="pass 0 for none")
         if self.longest is not None:
             check.whole_number("longest", self.longest)

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from overt.errors import InputError
+from overt.files import make_folder
 from overt.learn.corpora import Corpus, paths_of, read_corpus
 from overt.learn.labelling import Labelling
 from overt.learn.language import Language
@@ -64,7 +65,7 @@ def _tokenizer(recipe: Recipe, corpus: Corpus, folder: Path) -> Tokenizer | Word
         tokenizer: Tokenizer | WordVocabulary = WordVocabulary.learn(corpus.train, **counted)
     else:
         tokenizer = _pieces(recipe, corpus)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     tokenizer.save(path)
     return tokenizer
 

@@ -11,7 +11,7 @@ from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
 from overt.errors import InputError
-from overt.files import whole
+from overt.files import read_json, whole
 from overt.learn.lines import read_lines
 from overt.learn.moses import Moses
 
@@ -153,13 +153,24 @@ class Tokenizer:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
         """The tokenizer that `save` wrote."""
+        cure = "point to a finished model's folder"
+        content = read_json(path, "a tokenizer", cure)
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
             moses = content.pop("moses", None)
-            pieces = tokenizers.Tokenizer.from_str(json.dumps(content))
-        except Exception as error:  # `tokenizers` raises a plain Exception for what is not its own
-            raise InputError(f"{path} is a tokenizer", got=str(error), cure="point to a finished model's folder") from error
-        return cls(pieces, Moses(**moses) if moses else None)
+            tokenizer = cls(tokenizers.Tokenizer.from_str(json.dumps(content)), Moses(**moses) if moses else None)
+            tokenizer._try()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # `tokenizers` raises a plain Exception for what is not its own, and panics beside it
+            raise InputError(f"{path} is a tokenizer", got=" ".join(str(error).split())[:200], cure=cure) from error
+        return tokenizer
+
+    def _try(self) -> None:
+        """See that it encodes and decodes, and that its ids are 0, 1, 2 … from the special four on, as a model's rows are."""
+        ids = self.pieces.get_vocab()
+        if sorted(ids.values()) != list(range(self.words)) or [ids.get(name) for name in SPECIAL] != list(range(len(SPECIAL))):
+            raise ValueError("its ids are not 0, 1, 2 … from padding, start, end and unknown on")
+        self.decode(self.encode("A b."))
 
 
 def _options(spaced: bool) -> dict[str, str]:

@@ -161,7 +161,7 @@ def finished_folder(folder: str | Path) -> Path | None:
     for place in (Path(folder) / "model", Path(folder)):
         try:
             config = json.loads((place / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             continue
         if isinstance(config, dict) and {"kind", "config"} <= config.keys():
             return place

@@ -5,11 +5,10 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from overt.errors import InputError
-from overt.files import whole
+from overt.files import read_json, whole
 from overt.learn.corpora import Example
 from overt.learn.tokenizer import SPECIAL, UNKNOWN, Tokenizer
 
@@ -87,10 +86,16 @@ def parts_of(word: str) -> list[str]:
 
 def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer | WordVocabulary:
     """Read a tokenizer.json, of pieces or of words."""
-    try:
-        content: Any = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is a tokenizer", got=str(error), cure="copy it again from the folder of its run") from error
-    if isinstance(content, dict) and "labels" in content:
-        return WordVocabulary(**content)
-    return Tokenizer.load(path)
+    cure = "copy it again from the folder of its run"
+    content = read_json(path, "a tokenizer", cure)
+    if "labels" not in content:
+        return Tokenizer.load(path)
+    lists, flags = ("words", "labels"), ("lower", "parts")
+    fits = content.keys() == {*lists, *flags} and all(type(content[name]) is bool for name in flags)
+    if not fits or not all(_are_words(content[name]) for name in lists):
+        raise InputError(f"{path} is a vocabulary of words and labels, each once", got="something else", cure=cure)
+    return WordVocabulary(**content)
+
+
+def _are_words(words: Any) -> bool:
+    return isinstance(words, list) and all(isinstance(word, str) for word in words) and len({*words}) == len(words)

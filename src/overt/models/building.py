@@ -23,6 +23,8 @@ KINDS = {
     "Classifier": "overt.models.classifier",
 }
 
+_LARGEST, _MOST_LAYERS = 2**31 - 1, 1000
+
 
 def build(config: Mapping[str, Any]) -> nn.Module:
     """The model of a config: its `kind`, one of `KINDS`, and what that class is built with, by name.
@@ -34,11 +36,16 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     (100, 'pre')
     """
     kind, given = config.get("kind"), {name: value for name, value in config.items() if name != "kind"}
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise InputError(f"kind is one of {', '.join(KINDS)}", got=repr(kind), cure=_nearest(str(kind), list(KINDS)))
     model = getattr(importlib.import_module(KINDS[kind]), kind)
     _check(kind, given, model.__init__)
-    return model(**given)
+    try:
+        return model(**given)
+    except (ArithmeticError, MemoryError, RuntimeError) as error:
+        sizes = ", ".join(f"{name} = {value}" for name, value in given.items() if type(value) is int)
+        got = f"{sizes}: {' '.join(str(error).split())[:200]}"
+        raise InputError(f"a {kind} has sizes that a machine can hold", got=got, cure="choose smaller sizes") from error
 
 
 def arguments(given: dict[str, Any]) -> dict[str, Any]:
@@ -68,8 +75,13 @@ def _check(kind: str, given: Mapping[str, Any], made_by: Any) -> None:
         )
     hints = get_type_hints(made_by)
     for name, value in given.items():
+        most = _MOST_LAYERS if "layers" in name else _LARGEST
+        if type(value) is int and abs(value) > most:
+            raise InputError(f"{name} of {kind} is at most {most:,}", got=_short(value), cure="choose a smaller number")
         if not _is_of(value, hints.get(name, Any)):
-            raise KindError(f"{name} of {kind} is {_in_words(hints[name])}", got=f"{value!r} of type {type(value).__name__}")
+            raise KindError(
+                f"{name} of {kind} is {_in_words(hints[name])}", got=f"{_short(value)} of type {type(value).__name__}"
+            )
 
 
 def _is_of(value: Any, hint: Any) -> bool:
@@ -85,6 +97,11 @@ def _is_of(value: Any, hint: Any) -> bool:
 
 def _in_words(hint: Any) -> str:
     return " or ".join("None" if each is type(None) else each.__name__ for each in get_args(hint) or (hint,))
+
+
+def _short(value: Any) -> str:
+    told = repr(value)
+    return told if len(told) <= 80 else f"{told[:60]}… ({len(told)} characters)"
 
 
 def _nearest(name: str, known: list[str]) -> str:

@@ -1,7 +1,7 @@
 """A picture of smoothed series, made to be put into a report: data, curve, band, and which heads made the curve."""
 
-import itertools
 import io
+import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
