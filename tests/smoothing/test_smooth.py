@@ -288,3 +288,37 @@ def test_a_mean_lies_between_the_least_and_the_largest_value(way, x):
     curve = overt.smooth(x, **way)
     assert x.min() - 1e-12 <= curve.min()
     assert curve.max() <= x.max() + 1e-12
+
+
+def appended(points, more, **options):
+    """By how much the causal curve of the first points moves when more arrive, and wild ones."""
+    x = np.sin(np.arange(points + more) / 20) + 0.3 * np.random.default_rng(0).normal(size=points + more)
+    wild = np.concatenate([x[:points], 50 * x[points:] + 7])
+    first = overt.smooth(x[:points], causal=True, **options)
+    return max(np.nanmax(np.abs(overt.smooth(longer, causal=True, **options)[:points] - first)) for longer in (x, wild))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"keys": "time", "bandwidth": 5.0},
+        {"keys": "time", "bandwidth": 5.0, "degree": 2, "window": 9.0},
+        {"keys": "value", "bandwidth": 0.5},
+        {"keys": "both", "bandwidth": (5.0, 0.5)},
+        {"keys": "patch", "bandwidth": 0.5},
+        {"keys": "value", "score": "dot", "scale": 0.1},
+    ],
+    ids=str,
+)
+def test_of_a_head_that_is_given_no_point_sees_its_future(options):
+    assert appended(120, 60, **options) < 1e-12
+
+
+def test_what_is_chosen_sees_the_whole_series_as_the_readme_says():
+    assert appended(120, 60) > 1e-6
+
+
+def test_a_causal_mixture_attends_to_nothing_that_comes_later():
+    found = analyze(np.sin(np.arange(80) / 9) + 0.3 * np.random.default_rng(0).normal(size=80), causal=True)
+    for point in (0, 7, 40, 79):
+        assert not found.weights(point)[point + 1 :].any()

@@ -43,7 +43,16 @@ def test_every_head_of_the_bank_has_a_name_in_plain_words():
 def test_it_says_whether_the_curve_has_seen_the_future():
     assert "saw its future too, so the curve is no forecast." in analyze(X).sentence
     narrow = analyze(X, keys="time", causal=True, window=4.0).sentence
-    assert "saw only its past and present; none saw farther than 4 steps." in narrow
+    assert (
+        "saw only its past and present, but for the bandwidth, chosen from the whole series; none saw farther than 4 steps."
+        in narrow
+    )
+    assert (
+        "saw only its past and present, but for the noise level and the heads, chosen from the whole series."
+        in analyze(X, causal=True).sentence
+    )
+    assert "Each saw only its past and present." in analyze(X, keys="time", bandwidth=3.0, causal=True).sentence
+    assert "but for the outliers, chosen" in analyze(X, keys="time", bandwidth=3.0, robust=True, causal=True).sentence
 
 
 def test_it_says_what_it_takes_for_granted_about_the_noise():

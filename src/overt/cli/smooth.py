@@ -49,7 +49,13 @@ def smooth(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the file here with the curves and bands as columns more.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw data, curve and band into this .png, .svg or .pdf.")] = None,
-    causal: Annotated[bool, typer.Option("--causal", help="Let no point see its future.")] = False,
+    causal: Annotated[
+        bool,
+        typer.Option(
+            "--causal",
+            help="Let each point attend to its present and past alone. (What is not given is still chosen from the whole series.)",
+        ),
+    ] = False,
     robust: Annotated[bool, typer.Option("--robust", help="Give outliers less weight.")] = False,
     keys: Annotated[str | None, typer.Option(help="What similar means: auto, time, value, both or patch.")] = None,
     bandwidth: Annotated[

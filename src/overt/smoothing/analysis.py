@@ -14,6 +14,7 @@ from overt.smoothing.bands import NORMAL, deviation_of
 from overt.smoothing.bank import Attended, Points, attend_bank, bank_row
 from overt.smoothing.head import Head, Outputs
 from overt.smoothing.keys import TimeKeys
+from overt.smoothing.levels import NOISELESS, key_noise, levels_of, whole_level
 from overt.smoothing.noise import Noise, estimate
 from overt.smoothing.one_row import row_of
 from overt.smoothing.options import Bandwidth, Options
@@ -33,9 +34,6 @@ from overt.smoothing.series import (
     read_weights,
 )
 from overt.smoothing.telling import tell
-
-# What stands for no noise, in units of a series' spread.
-NOISELESS = 1e-9
 
 
 @dataclass(frozen=True)
@@ -120,7 +118,7 @@ class Smoothing:
             given[self.series.order] = row_of(self.series, self.head, row)
         else:
             bank = _bank_points(self.series, self.levels, self.options.causal)
-            given[self.series.order] = bank_row(bank, _level(self.levels), row, causal=self.options.causal)
+            given[self.series.order] = bank_row(bank, whole_level(self.levels), row, causal=self.options.causal)
         return given
 
     def at(self, times: ArrayLike) -> Floats:
@@ -196,7 +194,7 @@ def smooth(
 ) -> Any:
     """Smooth a series by parameter-free self-attention: y_i = Σ_j W_ij x_j, W = softmax_j of how similar j is to i.
 
-    **keys** say what similar means. "auto": nearly ninety heads of all kinds, mixed point by point by their estimated risk; it needs
+    **keys** say what similar means. "auto": some ninety heads of all kinds, mixed point by point by their estimated risk; it needs
     no choice and serves smooth, jumpy and spiky series (`bank`, `mixture`). "time": s_ij = −(t_i − t_j)²/2h²: kernel
     regression (Nadaraya 1964, Watson 1964), with a line (**degree** 1) or a parabola (2) through the weighted points instead of their
     mean (0). "value": s_ij = −(x_i − x_j)²/2h², one mean-shift step, which is blind to order. "both": their sum, the
@@ -219,8 +217,10 @@ def smooth(
     Σ_j x_j² / Σ_k x_k.
 
     **window**: the largest distance in time, to either side, that a point attends over. **causal**: only to the present and
-    past; without it, every point has seen its future, and must not be called a forecast. What "auto" chooses once for
-    the whole series (a bandwidth, the noise) has seen all of it even so: give both where that matters.
+    past; without it, every point has seen its future, and must not be called a forecast. What is chosen once for the whole series
+    has seen all of it even so: the noise level, the heads of "auto", a bandwidth, the outliers of `robust`. So later data move the
+    past, by tenths of the noise where there are 60 points and less in longer series; with keys other than "auto", a bandwidth
+    given and no `robust` they move nothing.
 
     x (n,) or (n, columns), smoothed column by column; times (n,), in any order, equal ones allowed, numbers or dates (a pandas
     DatetimeIndex counts). NaN is a missing value: it is no key, and is filled, or stays NaN where the window or causality
@@ -317,7 +317,7 @@ def _restored(series: Series, options: Options, outputs: Floats, missing: NDArra
 def _analyze(values: Floats, times: Times, weights: Floats | None, options: Options, column: int = 0) -> Smoothing:
     series, missing = _arranged(values, times, weights, options, column)
     found = estimate(series.key_times, series.key_values, series.key_weights)
-    levels = _levels(series, options, found)
+    levels = levels_of(series, options, found)
     head, bank, variances = None, None, None
     if options.keys == "auto":
         bank = _bank(series, levels, options.causal)
@@ -327,7 +327,7 @@ def _analyze(values: Floats, times: Times, weights: Floats | None, options: Opti
         outputs, variances = _one_head(series, head, levels, options)
     restored = _restored(series, options, outputs.values, missing)
     here = Outputs(outputs.values[series.present], outputs.slopes[series.present])
-    noise = _key_noise(series, levels)
+    noise = key_noise(series, levels)
     risk = float(pointwise_risk(series.key_values, here, noise).mean())
     return Smoothing(
         values=restored,
@@ -360,21 +360,6 @@ def _one_head(series: Series, head: Head, levels: Floats, options: Options) -> t
     return Outputs(found.values, found.own), levels**2 * found.squares if options.bandwidths else None
 
 
-def _levels(series: Series, options: Options, found: Noise) -> Floats:
-    """The noise's standard deviation at weight 1, at each point, in the series' own units."""
-    if options.noise is not None:
-        return read_noise(options.noise, series.times.size)[series.order] / series.noise_unit
-    if found.levels is None:
-        return np.full(series.times.size, found.level)
-    return np.interp(series.times, series.key_times, found.levels)
-
-
-def _key_noise(series: Series, levels: Floats) -> Floats:
-    """σ_i of the present points."""
-    noise = levels[series.present]
-    return noise if series.key_weights is None else noise / np.sqrt(series.key_weights)
-
-
 def _head(series: Series, options: Options, levels: Floats | None = None) -> Head:
     """The head asked for; the noise's levels are for choosing a bandwidth."""
     window = np.inf if options.window is None else options.window / series.step
@@ -382,14 +367,14 @@ def _head(series: Series, options: Options, levels: Floats | None = None) -> Hea
         return Head(dot_keys(series, options.scale, options.normalizer == "sum"), window, options.causal)
     degree = options.degree if options.keys == "time" else 0
     if levels is not None and options.bandwidths is None:
-        return best_head(series, options.keys, _key_noise(series, levels), window, options.causal, degree)
+        return best_head(series, options.keys, key_noise(series, levels), window, options.causal, degree)
     units = {"time": (series.step,), "value": (series.spread,), "patch": (series.spread,), "both": (series.step, series.spread)}
     own = tuple(given / unit for given, unit in zip(options.bandwidths or (), units[options.keys], strict=True))
     return Head(keys_of(options.keys, own), window, options.causal, degree)
 
 
 def _bank(series: Series, levels: Floats, causal: bool) -> Attended:
-    found = attend_bank(_bank_points(series, levels, causal), _level(levels), causal=causal)
+    found = attend_bank(_bank_points(series, levels, causal), whole_level(levels), causal=causal)
     if causal:
         found.values[: series.present[0]] = np.nan  # before the first value there is nothing to attend to
     return found
@@ -400,10 +385,6 @@ def _bank_points(series: Series, levels: Floats, causal: bool) -> Points:
     weights = known.astype(np.float64) if series.weights is None else np.where(known, series.weights, 0.0)
     # Without noise a risk is that of missing the values themselves.
     return Points(series.times, filled_values(series, causal=causal), weights, np.maximum(levels, NOISELESS))
-
-
-def _level(levels: Floats) -> float:
-    return max(float(np.sqrt(np.mean(levels**2))), NOISELESS)
 
 
 def _predicted(series: Series, head: Head | None, outputs: Outputs) -> float | None:

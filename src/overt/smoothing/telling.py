@@ -98,9 +98,23 @@ def _where(shares: np.ndarray) -> str:
 
 
 def _sight(found: "Smoothing") -> str:
-    seen = "saw only its past and present" if found.options.causal else "saw its future too, so the curve is no forecast"
+    seen = "saw its future too, so the curve is no forecast"
+    if found.options.causal:
+        chosen = _chosen(found)
+        seen = "saw only its past and present" + (f", but for {chosen}, chosen from the whole series" if chosen else "")
     window = found.options.window
     return f"Each {seen}." if window is None else f"Each {seen}; none saw farther than {duration(window, found.unit)}."
+
+
+def _chosen(found: "Smoothing") -> str:
+    """What a causal curve still owes to the whole series."""
+    options = found.options
+    parts = ["the outliers"] if options.robust else []
+    if found.mixture is not None:
+        parts += ["the heads"] if options.noise is not None else ["the noise level", "the heads"]
+    elif options.score == "gaussian" and options.bandwidths is None:
+        parts += ["the bandwidth"]
+    return " and ".join(parts)
 
 
 def _error(found: "Smoothing") -> str:

@@ -1,0 +1,208 @@
+"""What the README claims is so: its code prints what it says, its commands run, its names, links, options and counts are there."""
+
+import ast
+import contextlib
+import importlib.util
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+import warnings
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import overt
+from overt.cli.main import COMMANDS, app
+from overt.lens import text_model
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+COMMENT = re.compile(r"\s#\s(.*)$")
+
+
+def statements(block):
+    """Each statement of a block, with what the comments behind it and under it say that it prints; None where it prints nothing."""
+    lines = block.splitlines()
+    for node in ast.parse(block).body:
+        calls = [each for each in ast.walk(node) if isinstance(each, ast.Call) and getattr(each.func, "id", "") == "print"]
+        yield node, [expected(lines, call) for call in calls]
+
+
+def expected(lines, call):
+    """A comment behind a print is what it prints; where it ends in a colon, the comment lines that follow are."""
+    told = COMMENT.search(lines[call.end_lineno - 1][call.end_col_offset :])
+    if told is None:
+        return ""
+    if not told[1].endswith(":"):
+        return told[1].partition(": ")[0]
+    following = []
+    for line in lines[call.end_lineno :]:
+        if not line.startswith("#"):
+            break
+        following.append(line.removeprefix("#").strip())
+    return "\n".join(following)
+
+
+def matches(printed, wanted):
+    """Line by line, blanks and all that … stands for aside."""
+    printed, wanted = ([" ".join(line.split()) for line in text.strip().splitlines()] for text in (printed, wanted))
+    pattern = [re.sub(r"([\[?*])", r"[\1]", line).replace("…", "*") for line in wanted]
+    return len(printed) == len(pattern) and all(map(fnmatchcase, printed, pattern))
+
+
+def run(blocks, namespace):
+    """Run blocks one after the other; what each print printed, and what it was said to print."""
+    pairs = []
+    for block in blocks:
+        for node, wanted in statements(block):
+            stdout = io.StringIO()
+            with contextlib.redirect_stdout(stdout):
+                exec(compile(ast.Module([node], []), "README.md", "exec"), namespace)
+            assert wanted or not stdout.getvalue()
+            if wanted:
+                pairs.append((stdout.getvalue(), "\n".join(wanted)))
+    return pairs
+
+
+def test_every_block_prints_what_the_comments_say(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch's own, of nested tensors and of flash attention
+        pairs = run(BLOCKS, {})
+    assert len(pairs) >= 15
+    assert not [(printed, wanted) for printed, wanted in pairs if not matches(printed, wanted)]
+
+
+def test_every_print_says_what_it_prints():
+    silent = [ast.unparse(node) for block in BLOCKS for node, told in statements(block) if not all(told)]
+    assert not silent
+
+
+def test_a_wrong_comment_is_found():
+    assert [matches(*pair) for pair in run(["print(1 + 1)  # 3\nprint('nan')  # 0.5"], {})] == [False, False]
+    assert [matches(*pair) for pair in run(["print([1, 2], 1e-7)  # [1, 2] …e-…"], {})] == [True]
+    assert not matches("[1, 2]", "[1]")
+
+
+def test_what_records_is_in_evaluation_and_no_number_is_nan():
+    [block] = [block for block in BLOCKS if "lens.record(model)" in block]
+    namespace = {"torch": torch, "nn": torch.nn}
+    with contextlib.chdir(os.environ.get("TMPDIR", "/tmp")):
+        torch.manual_seed(0)
+        run([block.replace('"recording.safetensors"', 'f"recording-{id(model)}.safetensors"')], namespace)
+        Path(f"recording-{id(namespace['model'])}.safetensors").unlink()
+    verified = namespace["recording"].verify()
+    assert "nan" not in str(verified)
+    assert "holds" in str(verified)
+    assert torch.isfinite(namespace["weights"]).all()
+
+
+def shell(command, folder, **environment):
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "COLUMNS": "100"} | environment
+    command = [sys.executable, "-m", *shlex.split(command, comments=True)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=True).stdout
+
+
+@pytest.mark.skipif(text_model.packaged_folder() is None, reason="needs all-MiniLM-L6-v2")
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="the picture needs matplotlib")
+def test_the_picture_is_what_its_command_makes_and_every_number_is_recomputed(tmp_path):
+    [command] = re.findall(r"The picture is `(overt explain [^`]+)`", README)
+    told = shell(command, tmp_path)
+    assert (tmp_path / "explain.png").read_bytes().startswith(b"\x89PNG")
+    assert re.search(r"recomputed vs\. model: \S+ ✓ within the rounding bound", told)
+
+
+def test_the_translation_is_the_one_that_is_told(tmp_path):
+    [(command, wanted)] = re.findall(r"^    (overt translate .*?) +# (.*)$", README, flags=re.MULTILINE)
+    first, *rest = shell(command, tmp_path).splitlines()
+    assert first == wanted
+    assert len(rest) > len(wanted.split()), "a map, a row for each word"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="the picture needs matplotlib")
+def test_the_command_that_smooths_draws(tmp_path):
+    [command] = re.findall(r"`(overt smooth FILE\.csv [^`]+)`", README)
+    (tmp_path / "FILE.csv").write_text("C\n" + "\n".join(str(place % 7) for place in range(50)))
+    assert "FILE.csv · C" in shell(command, tmp_path)
+    assert (tmp_path / "F.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_smoothing_loads_no_torch(tmp_path):
+    told = "import sys, overt; overt.smooth([1.0, 2.0, 4.0]); print('torch' in sys.modules)"
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    run = subprocess.run(
+        [sys.executable, "-c", told], capture_output=True, text=True, env=environment, cwd=tmp_path, check=True
+    )
+    assert run.stdout == "False\n"
+
+
+def test_every_command_and_option_that_is_named_is_there():
+    named = set(re.findall(r"\bovert ([a-z]+)\b(?= |`)", README)) & set(COMMANDS)
+    assert {"explain", "view", "smooth", "train", "evaluate", "translate", "bench", "doctor"} <= named
+    helped = {name: CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"}).stdout for name in named}
+    for option in set(re.findall(r"`(--[a-z]+)", README)) | {"--word", "--png", "--map", "--column", "--plot"}:
+        assert any(option in told for told in helped.values()), option
+
+
+def test_every_name_in_code_is_there():
+    for name in re.findall(r"`(overt(?:\.\w+)+)\b", README):
+        found = overt
+        for part in name.split(".")[1:]:
+            found = getattr(found, part)
+    for name in re.findall(r"`([A-Z]\w+)` ·|· `([A-Z]\w+)`", README):
+        assert hasattr(overt, "".join(name))
+
+
+def test_every_link_leads_to_a_file():
+    links = re.findall(r"\]\(([^)]+)\)", README)
+    assert links
+    assert not [link for link in links if not (ROOT / link).exists()]
+
+
+def test_the_targets_of_make_and_the_python_are_those_that_are_told():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    assert set(re.findall(r"^    make ([a-z-]+)", README, flags=re.MULTILINE)) <= targets
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["requires-python"].removeprefix(">=") == re.search(r"Python ([\d.]+) or later", README)[1]
+    assert "all" in project["optional-dependencies"]
+
+
+def test_the_counts_are_those_of_the_repository():
+    assert "the four chapters" in README
+    assert len(list((ROOT / "docs" / "chapters").glob("*.md"))) == len(list((ROOT / "notebooks").glob("*.ipynb"))) == 4
+    heads = [len(overt.smoothing.analyze([float(place % 5) for place in range(n)], noise=0.5).heads) for n in (50, 20_000)]
+    assert f"Some ninety heads, from {heads[0]} to {heads[1]} as the series grows" in README
+
+
+def test_without_torch_numpy_alone_is_120_megabytes():
+    """What the distributions of a bare installation hold; the rest is Python's own `pip`, and compiled bytecode."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    from packaging.requirements import Requirement
+
+    def closure(names, seen=frozenset()):
+        for name in names:
+            if name.lower() not in seen:
+                with contextlib.suppress(PackageNotFoundError):
+                    needed = [Requirement(each) for each in distribution(name).requires or []]
+                    needed = [each.name for each in needed if each.marker is None or each.marker.evaluate({"extra": ""})]
+                    seen = closure(needed, seen | {name.lower()})
+        return seen
+
+    files = [
+        found.locate_file(file)
+        for name in closure(["numpy", "typer", "rich"])
+        for found in [distribution(name)]
+        for file in found.files or []
+    ]
+    own = [path for path in Path(overt.__file__).parent.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert 80 < sum(os.path.getsize(path) for path in [*files, *own] if os.path.exists(path)) / 1e6 < 125
