@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 import overt
 from overt.cli.main import COMMANDS, app
+from overt.kernels import native
 from overt.lens import text_model
 
 ROOT = Path(__file__).parents[1]
@@ -160,6 +161,27 @@ def test_every_name_in_code_is_there():
             found = getattr(found, part)
     for name in re.findall(r"`([A-Z]\w+)` ·|· `([A-Z]\w+)`", README):
         assert hasattr(overt, "".join(name))
+
+
+@pytest.mark.skipif(not native.available(), reason="there is no native core here")
+def test_under_a_softmax_what_is_named_runs_in_the_native_core():
+    x, heads = torch.randn(2, 4, 6, 8), torch.rand(4)
+    scores = [overt.Dot(), overt.Bilinear(torch.eye(8)), overt.Additive(torch.ones(8)), overt.Cosine(), overt.Gaussian(4.0)]
+    kept = torch.rand(2, 1, 6, 6) > 0.5
+    masks = [
+        overt.Causal(),
+        overt.Window(2, 0),
+        overt.Lengths(torch.tensor([6, 3])),
+        overt.Documents(torch.arange(6) // 2),
+        kept,
+    ]
+    masks += [overt.Causal() & overt.Window(3, 1) | ~overt.Documents(torch.arange(6) // 3), None]
+    biases = [None, torch.zeros(6, 6), overt.ALiBi(heads), overt.RelativePosition(torch.zeros(4, 5))]
+    for score in scores:
+        for mask in masks:
+            for bias in biases:
+                options = {"score": score, "mask": mask, "bias": bias, "normalizer": overt.Softmax(sink=heads)}
+                assert overt.plan(x, x, x, **options, dropout=0.1).path == "native", options
 
 
 def test_every_link_leads_to_a_file():
