@@ -52,6 +52,11 @@ def attention(
     and query (B, H, Q, 1), that takes weight and gives nothing; `indices` (B, Q, n) the keys that a query may attend to, −1 for
     none; `cu_seq_lens_q` and `cu_seq_lens_k` where packed sequences begin. Raises InputError for any other argument that is not
     known to change nothing (`WITHOUT_EFFECT`).
+
+    >>> x = torch.randn(1, 2, 5, 8)
+    >>> output, weights = attention(None, x, x, x, None, scaling=0.5, output_attentions=True)
+    >>> output.shape, weights.shape
+    (torch.Size([1, 5, 2, 8]), torch.Size([1, 2, 5, 5]))
     """
     note_call()
     _refuse_others(others)

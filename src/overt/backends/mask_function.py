@@ -34,6 +34,11 @@ def attention_mask(
 
     Bool for a model that supports "sdpa", else 0 and the lowest number of `dtype`, as "eager" adds it to the scores. Where each
     query's keys are one range, it is a `LazyMask`, which has a size of Q × K only for a model that computes with it.
+
+    >>> mask = attention_mask(batch_size=1, q_length=2, kv_length=3, q_offset=1)
+    >>> mask.shape, mask[0, 0].int()
+    (torch.Size([1, 1, 2, 3]), tensor([[1, 1, 0],
+            [1, 1, 1]], dtype=torch.int32))
     """
     from transformers import masking_utils
 
