@@ -58,7 +58,7 @@ def packed(query: Tensor, key: Tensor, weight: Tensor, activation: str, bare: bo
 
 def _limits(tensor: Tensor) -> tuple[Tensor, Tensor]:
     """The least and the largest of each feature over all rows of all entries; NaN where one is."""
-    rows = tensor.detach().reshape(-1, tensor.shape[-1])
+    rows = tensor.detach().flatten(0, -2)
     return torch.aminmax(rows, dim=0) if len(rows) else (rows.new_zeros(rows.shape[-1]),) * 2
 
 
