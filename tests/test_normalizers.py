@@ -138,6 +138,8 @@ def test_entmax_comes_close_to_softmax_as_alpha_falls_to_one():
             KindError,
             "overt.Softmax takes a sink as a floating-point tensor, a scalar or (H,); got 0.5",
         ),
+        (lambda: overt.Entmax(0.5), InputError, "overt.Entmax has an alpha above 1; got 0.5"),
+        (lambda: overt.Entmax(float("nan")), InputError, "overt.Entmax has an alpha above 1; got nan"),
         (lambda: overt.Entmax(1.0), InputError, "overt.Entmax has an alpha above 1; got 1.0. To mend it, use overt.Softmax()"),
     ],
 )

@@ -106,7 +106,7 @@ class Bilinear(Score):
     def check(self, query, key):
         """The weight joins the query's features to the key's."""
         _held_tensor("Bilinear", self.weight, query)
-        if self.weight.ndim < 2 or tuple(self.weight.shape[-2:]) != (query.shape[-1], key.shape[-1]):
+        if tuple(self.weight.shape[-2:]) != (query.shape[-1], key.shape[-1]):
             raise InputError(
                 "overt.Bilinear needs a weight of shape (D_query, D_key), or (H, D_query, D_key)",
                 got=check.shapes(weight=self.weight, query=query, key=key),

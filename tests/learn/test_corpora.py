@@ -139,12 +139,19 @@ def test_holding_out_everything_is_refused():
 def test_joined_lines_hold_every_line_at_every_length():
     examples = [Example(f"s{number}", f"t{number}") for number in range(12)]
     found = joined(examples, 4, shuffle=True)
+    assert [len(example.given.split()) for example in found] == [1] * 12 + [2] * 6 + [3] * 4 + [4] * 3
     for count in range(1, 5):
         rows = [example for example in found if len(example.given.split()) == count]
         assert sorted(word for example in rows for word in example.given.split()) == sorted(
             example.given for example in examples
         )
         assert all(example.wanted == example.given.replace("s", "t") for example in rows)
+
+
+def test_texts_have_nothing_to_answer_and_empty_ones_are_left_out(tmp_path):
+    corpus = read_corpus(one_file(tmp_path, "one two\n\n three \n", format="text"))
+    assert corpus.train == [Example("one two", ""), Example("three", "")]
+    assert corpus.notes == ["train: 1 of 3 lines are left out, since one side is empty"]
 
 
 def test_join_is_for_training_and_test(tmp_path):

@@ -60,6 +60,24 @@ def test_bleu_by_length_parts_the_rows_by_their_sources_length():
     assert parts[2].bleu == pytest.approx(bleu(TEXTS[:1], REFERENCES[:1]).value)
 
 
+def test_bleu_by_length_has_eight_parts_of_like_many_rows_each_of_its_own_texts():
+    lengths = [17, 3, 5, 5, 8, 9, 12, 14, 1, 16, 6, 11, 2, 4, 7, 10, 13, 15]
+    texts = [f"a b c d e{length}" for length in lengths]
+    references = [[text if length % 2 else text.replace("c", "x")] for text, length in zip(texts, lengths, strict=True)]
+    parts = bleu_by_length(lengths, texts, references)
+    order = sorted(range(18), key=lambda index: lengths[index])
+    assert [part.rows for part in parts] == [2, 2, 2, 3, 2, 2, 2, 3]
+    for part in parts:
+        own, order = order[: part.rows], order[part.rows :]
+        assert (part.shortest, part.longest) == (lengths[own[0]], lengths[own[-1]])
+        assert part.bleu == bleu([texts[index] for index in own], [references[index] for index in own]).value
+
+
+def test_parts_without_rows_are_left_out_and_words_are_counted_as_asked():
+    [part] = bleu_by_length([3], ["don't stop here now"], [["don't stop here then"]], bins=5, tokenize="none")
+    assert part == (3, 3, 1, bleu(["don't stop here now"], [["don't stop here then"]], tokenize="none").value)
+
+
 def test_texts_without_references_are_refused():
     with pytest.raises(InputError, match="each text has its references; got 3 texts, 2 of references"):
         bleu(TEXTS, REFERENCES[:2])
