@@ -210,6 +210,28 @@ def test_a_mask_that_does_not_fit_is_refused(make, text):
     assert str(error.value).startswith(text)
 
 
+@pytest.mark.parametrize("shape", [(3, 5), (1, 5), (3, 1), (1, 1), (5,), (1,), (), (2, 1, 3, 5), (2, 1, 5)])
+def test_a_bool_tensor_fits_where_its_last_sizes_are_1_or_the_calls(shape):
+    dense = overt.Dense(torch.rand(shape) > 0.5)
+    rows, keys = torch.arange(3), torch.arange(5)
+    found = dense.bind((2, 1), 3, 5).block(rows, keys)
+    assert torch.equal(found.expand(*shape[:-2], 3, 5), dense.allowed.expand(*shape[:-2], 3, 5))
+
+
+@pytest.mark.parametrize("shape", [(2, 5), (4, 5), (3, 4), (3, 6), (4,), (6,), (2, 1), (4, 1), (2, 3)])
+def test_a_bool_tensor_of_other_sizes_is_refused_whether_smaller_or_larger(shape):
+    with pytest.raises(InputError, match=r"against the weights \(\.\.\., Q, K\) = \(\.\.\., 3, 5\); got a mask of shape"):
+        overt.Dense(torch.ones(shape, dtype=torch.bool)).bind((2,), 3, 5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "by_key"),
+    [((), True), ((5,), True), ((1, 5), True), ((3, 5), False), ((2, 1, 5), True), ((2, 3, 5), False), ((3, 1), False)],
+)
+def test_a_bool_tensor_bars_keys_alone_where_it_has_one_row(shape, by_key):
+    assert overt.Dense(torch.ones(shape, dtype=torch.bool)).by_key is by_key
+
+
 def test_masks_are_lazy_and_hold_nothing_of_size_n_by_n():
     mask = (overt.Causal() & overt.Window(100, 0)).bind(0, 10**9, 10**9)
     rows = torch.arange(10**9 - 2, 10**9)

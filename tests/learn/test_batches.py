@@ -28,6 +28,13 @@ def test_an_example_longer_than_the_budget_is_a_batch_of_its_own():
     assert sorted(sorted(batch) for batch in batches) == [[0, 2], [1]]
 
 
+@pytest.mark.parametrize(
+    ("budget", "sizes"), [(12, [1, 3, 3, 3]), (11, [2, 2, 2, 2, 2]), (40, [10]), (39, [1, 9]), (1, [1] * 10)]
+)
+def test_batches_are_as_full_as_their_budget_allows(budget, sizes):
+    assert sorted(map(len, Batches([4] * 10, tokens_per_batch=budget, seed=0).epoch(0))) == sizes
+
+
 @pytest.mark.parametrize("changed", [{"seed": 2}, {"epoch": 1}])
 def test_batches_follow_from_seed_and_epoch(changed):
     lengths = [1 + number % 7 for number in range(100)]

@@ -49,6 +49,12 @@ def test_texts_may_have_different_numbers_of_references():
     assert bleu(TEXTS, REFERENCES).value < bleu(TEXTS, mixed).value < 100
 
 
+def test_references_that_a_text_does_not_have_are_left_out_whichever_text_has_most():
+    three = [REFERENCES[0], [TEXTS[1], *REFERENCES[1], "a cat"], REFERENCES[2]]
+    ranks = [[group[0] for group in three], [None, REFERENCES[1][0], None], [None, "a cat", None]]
+    assert bleu(TEXTS, three).value == sacrebleu.corpus_bleu(TEXTS, ranks).score
+
+
 def test_chrf_is_sacrebleus():
     expected = sacrebleu.corpus_chrf(TEXTS, [[group[0] for group in REFERENCES]]).score
     assert chrf(TEXTS, REFERENCES).value == expected

@@ -21,6 +21,19 @@ def test_batches_change_no_translation():
         assert [each.ids for each in together] == [each.ids for each in alone]
 
 
+@pytest.mark.parametrize("beam", [1, 2])
+@pytest.mark.parametrize(("room", "sizes"), [(3, [3, 3, 1]), (7, [7]), (1, [1] * 7), (0.5, [1] * 7)])
+def test_as_many_texts_are_read_together_as_the_tokens_allow_times_the_beam(monkeypatch, beam, room, sizes):
+    translator, read = by_heart(), []
+    search = Translator._search
+    monkeypatch.setattr(
+        Translator, "_search", lambda self, source, *rest: read.append(source.shape) or search(self, source, *rest)
+    )
+    length = len(translator.read(ENGLISH[1]))
+    translator.translate([ENGLISH[1]] * 7, beam=beam, tokens_per_batch=int(room * length * beam))
+    assert read == [(size, length) for size in sizes]
+
+
 def test_texts_without_words_have_empty_translations_in_their_places():
     found = by_heart().translate(["", ENGLISH[1], "  \t", ENGLISH[2]])
     assert [each.text for each in found] == ["", FRENCH[1], "", FRENCH[2]]
