@@ -202,3 +202,42 @@ def test_word_vectors_are_the_rows_of_the_encoders_table(model):
     found = CliRunner().invoke(app, ["explain", "--model", str(model), "--recipe", "plain", ENGLISH[0]], env={"COLUMNS": "140"})
     assert found.exit_code == 0, found.stderr
     assert "No trained weights" in found.stdout
+
+
+def test_a_page_that_would_be_too_large_is_refused_before_it_is_made(model, tmp_path, monkeypatch):
+    from overt.lens import page
+
+    made = []
+    once = page._data
+    monkeypatch.setattr(page, "_data", lambda each: made.append(each) or once(each))
+    monkeypatch.setattr(page.check_size, "__defaults__", (1000,))
+    message = refused_late(model, ENGLISH[1], "--attention", tmp_path / "a.html")
+    assert "a page has at most 0.0 MB, which browsers open quickly; got about 0." in message
+    assert len(made) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_keeps_its_limit():
+    from overt.cli import seen
+    from overt.errors import InputError
+    from overt.lens import page
+    from overt.lens.recording import PAGE_LIMIT
+
+    assert page.PAGE_LIMIT == PAGE_LIMIT == 24_000_000
+    [translation] = by_heart().translate([ENGLISH[1]])
+    found = seen.explained(by_heart(), ENGLISH[1], translation)
+    with pytest.raises(
+        InputError, match=r"a page has at most 0\.0 MB, which browsers open quickly; got .* MB\. To mend it, pass a"
+    ):
+        page.html(found, limit=len(page.article(found[0], 0)))
+
+
+def test_a_file_that_is_named_is_translated_line_by_line(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text(f"{ENGLISH[1]}\n\n{ENGLISH[0]}\n", encoding="utf-8")
+    assert shown(model, "in.txt") == f"{FRENCH[1]}\n\n{FRENCH[0]}\n"
+    assert shown(model, "-", given=ENGLISH[0].encode()) == FRENCH[0] + "\n"
+    assert "got out.txt, which is not there. To mend it, check the name, or pass --text if it is a text." in refused(
+        model, "out.txt"
+    )
+    assert shown(model, "out.txt", "--text").count("\n") == 1

@@ -175,3 +175,16 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
     pq.write_table(pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], names=["x", "x"]), tmp_path / "a.parquet")
     with pytest.raises(InputError, match="a column is known by its name; got 2 columns called x"):
         read_table(tmp_path / "a.parquet").numbers("x")
+
+
+def test_a_cell_of_any_size_in_a_column_that_nobody_asked_for_is_no_error(tmp_path):
+    import csv
+
+    before = csv.field_size_limit()
+    long = "x" * 200_000
+    (tmp_path / "a.csv").write_text(f"note,v\n{long},1\n{long},2\n")
+    table = read_table(tmp_path / "a.csv")
+    assert table.numbers("v").tolist() == [1.0, 2.0]
+    assert csv.field_size_limit() == before
+    table.write(tmp_path / "b.csv", {"w": table.numbers("v")})
+    assert (tmp_path / "b.csv").read_text() == f"note,v,w\n{long},1,1.0\n{long},2,2.0\n"

@@ -10,6 +10,7 @@ from overt.errors import InputError
 from overt.learn.tokenizer import END
 from overt.learn.translator import Translation, Translator
 from overt.lens.explanation import Explanation
+from overt.lens.page import check_size
 from overt.lens.recipes.between import Written, between
 from overt.lens.recording import record
 from overt.lens.text_model import Encoded, fitting, readable
@@ -66,7 +67,7 @@ def looked(translator: Translator, text: str, translation: Translation) -> Looke
     """What each written token attended to: in a recurrent decoder's one head, or in the head that reaches the text best."""
     if isinstance(translator.model, Seq2Seq):
         return _looked_one_by_one(translator, text, translation)
-    first = explained(translator, text, translation)[0]
+    first = between(written(translator, text, translation))[0]
     return Looked(f"{first.name} of {first.source}: {first.why}", first.query_tokens, first.tokens, first.matrix)
 
 
@@ -78,7 +79,7 @@ def explained(translator: Translator, text: str, translation: Translation) -> li
             got=f"{translator.name}, whose recurrent decoder asks once a word",
             cure="show what each word attended to as a map: --map",
         )
-    return between(written(translator, text, translation))
+    return between(written(translator, text, translation), check_size)
 
 
 @torch.no_grad()

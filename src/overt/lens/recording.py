@@ -14,6 +14,7 @@ from overt.lens.captured import Captured, Kept
 from overt.lens.head import Head
 from overt.lens.keeper import Keeper
 from overt.lens.keeping import in_bytes, wanted
+from overt.lens.page import PAGE_LIMIT
 from overt.lens.recordable import recordable
 from overt.lens.roles import Role, measured, roles
 from overt.lens.summarized import CELLS, TOP, Summarized, SummarizedHead
@@ -21,7 +22,6 @@ from overt.lens.tokens import Strings, Tokens
 from overt.lens.verified import Comparison, Coverage, Verified, recomputed
 
 LIMIT = 4 * 2**30
-PAGE_LIMIT = 24 * 10**6
 
 
 @contextmanager

@@ -10,20 +10,28 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
+from overt.errors import InputError
 from overt.lens.explanation import Explanation
 from overt.lens.page.static import article, safe
 from overt.lens.wording import labels, own_index, query_name, stages, state_name, visible, word
 
+PAGE_LIMIT = 24 * 10**6  # bytes
 _SCRIPTS = ("colours.js", "words.js", "draw.js", "script.js", "live.js")
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
-def html(explanations: Sequence[Explanation]) -> str:
+def html(explanations: Sequence[Explanation], *, limit: int = PAGE_LIMIT) -> str:
     """Write one explanation, two side by side, or those of every word of one text, as a single page that loads nothing.
 
     The page's policy lets only its own style and script run, known by their hashes; the data is JSON that the script
-    puts on the page as text, never as markup.
+    puts on the page as text, never as markup. Raises InputError for a page of more than `limit` bytes.
     """
+    articles, data, size = [], [], 0
+    for place, each in enumerate(explanations):
+        articles.append(article(each, place))
+        data.append(embedded(_data(each)))
+        size += len(articles[-1].encode("utf-8", "replace")) + len(data[-1])
+        _fits(size, limit)
     style = f"{palette()}\n{_read('style.css')}"
     script = "\n".join(_read(name) for name in _SCRIPTS)
     parts = {
@@ -33,11 +41,25 @@ def html(explanations: Sequence[Explanation]) -> str:
         "script_hash": _hash(script),
         "title": safe(_title(explanations)),
         "layout": "askers" if _one_text(explanations) else "pair" if len(explanations) > 1 else "single",
-        "articles": "\n".join(article(each, place) for place, each in enumerate(explanations)),
-        "data": embedded([_data(each) for each in explanations]),
+        "articles": "\n".join(articles),
+        "data": f"[{','.join(data)}]",
     }
     # One pass: what is put in is not looked at again.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _read("template.html"))
+
+
+def check_size(first: Explanation, count: int, limit: int = PAGE_LIMIT) -> None:
+    """Refuse a page of so many explanations like the first one, before the others are made: each holds every weight."""
+    _fits(count * (len(article(first, 0)) + len(embedded(_data(first)))), limit, "about ")
+
+
+def _fits(size: int, limit: int, about: str = "") -> None:
+    if size > limit:
+        raise InputError(
+            f"a page has at most {limit / 1e6:.1f} MB, which browsers open quickly",
+            got=f"{about}{size / 1e6:.1f} MB",
+            cure="pass a shorter text",
+        )
 
 
 def palette() -> str:

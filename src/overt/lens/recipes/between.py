@@ -1,5 +1,6 @@
 """The attention between two texts: how each token that a decoder writes attends to the tokens that its encoder read."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -31,8 +32,8 @@ class Written(NamedTuple):
         return [[Head(captured, head) for head in captured.heads] for captured in calls]
 
 
-def between(written: Written) -> list[Explanation]:
-    """Explain each token that was written, in its order, all in the same head.
+def between(written: Written, check: Callable[[Explanation, int], None] = lambda first, count: None) -> list[Explanation]:
+    """Explain each token that was written, in its order, all in the same head; `check` sees the first one and how many come.
 
     The head shown is the one that reaches the read text best: the mean, over the tokens read, of the largest weight that any token
     written gives it, mean_j max_i w_ij. Special tokens do not count.
@@ -50,7 +51,11 @@ def between(written: Written) -> list[Explanation]:
     notes = [_ROWS, *closing_notes(written.read, verified)]
     tokens = [Word(place, (place,)) for place in range(len(written.text.ids))]
     options: dict[str, Any] = {"name": written.name, "layer": layer, "head": head, "verified": verified}
-    found = [explained(views, token, written.text, written.read, **options) for token in tokens]
+    found = []
+    for token in tokens:
+        found.append(explained(views, token, written.text, written.read, **options))
+        if len(found) == 1:
+            check(found[0], len(tokens))
     return [replace(each, why=why, notes=notes) for each in found]
 
 
