@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from types import FrameType
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -25,7 +26,7 @@ from overt.lens.hugging_face import Entry, registry_patches
 from overt.lens.multi_head import SEEN_INSIDE, ByHand, overridden
 from overt.lens.products import arguments, plain
 from overt.lens.ranges import MasksSeen
-from overt.lens.recordable import unreadable
+from overt.lens.recordable import out_of_reach, unreadable
 from overt.lens.token_axes import TokenAxes
 from overt.lens.token_labels import Mixing
 from overt.lens.watching import Watching, at_work, caller
@@ -119,7 +120,7 @@ class Catcher(Watching):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """Run the function as it is, and keep it where it is attention."""
         kwargs = kwargs or {}
-        watch = self._beside(self._watch, func, args, kwargs, caller(sys._getframe(1)))
+        watch = self._beside(self._watch, func, args, kwargs, sys._getframe(1))
         output = (func if watch is None else watch.run)(*args, **kwargs)
         if watch is not None:
             self._beside(watch.look, output)
@@ -141,10 +142,16 @@ class Catcher(Watching):
         for sink in self.sinks:
             beside(sink.failed, sink.left, module)
 
-    def stepped_aside(self) -> None:
+    def stepped_aside(self, owner: Any) -> None:
         """Compiled code is not seen; a function of transformers' registry says so itself."""
+        modules = [owner] if isinstance(owner, nn.Module) else []
+        for sink in self.sinks:
+            for module in modules:
+                beside(sink.failed, sink.entered, module)
         if not self.entries:
             self._miss(COMPILED)
+        for module in modules:
+            self.left(module)
 
     def failed(self, error: Exception) -> None:
         """Tell the sinks; where one of them writes, a head may be left in, so the error is the caller's."""
@@ -199,13 +206,13 @@ class Catcher(Watching):
         for sink in self.sinks:
             beside(sink.failed, sink.miss, reason)
 
-    def _watch(self, func: Any, args: tuple, kwargs: dict[str, Any], by: str) -> Watch | None:
+    def _watch(self, func: Any, args: tuple, kwargs: dict[str, Any], frame: FrameType) -> Watch | None:
         """How to watch a function, if it can have to do with attention."""
         if not any(sink.inside for sink in self.sinks):
             return None
         if func is functional.multi_head_attention_forward:
             return self._multi_head(args, kwargs)
-        if by.startswith(_OWN):  # a call of overt's own kernels is observed as a whole
+        if caller(frame).startswith(_OWN):  # a call of overt's own kernels is observed as a whole
             return None
         if func is functional.scaled_dot_product_attention:
             return Watch(func, partial(self._fused_and_labelled, func, args, kwargs))
@@ -307,6 +314,9 @@ class Catcher(Watching):
 
     def _fast(self, func: Any, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
         """Keep what a kernel of torch's fast path computed as a whole."""
+        if isinstance(args[0], Tensor) and (reason := out_of_reach(args[0])) is not None:
+            self._miss(reason)
+            return
         found = self.fast.see(func, args, kwargs, output)
         self._labelled(func, func.__name__, (args, kwargs), output)
         if found is None:

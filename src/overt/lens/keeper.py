@@ -29,6 +29,7 @@ class Keeper:
         self.turns = self.number = self.place = self.held = 0
         self.seen: set[int | str] = set()
         self.too_large: set[str] = set()
+        self.outside: str | None = None
         self.once = Once()
         self.layers = MixingLayers(model)
         self.thread = threading.get_ident()
@@ -104,6 +105,8 @@ class Keeper:
         if self.inside:
             self.layers.attends(self.running[-1][0])
             self._note(self.running[-1][0], reason)
+        else:
+            self.outside = reason
 
     def mixes(self, mixing: Mixing) -> None:
         """Notice a function that mixes tokens and is no attention."""
@@ -126,7 +129,9 @@ class Keeper:
         self._note(name, sentence(error))
 
     def note_unseen(self) -> None:
-        """Say which of the layers asked for never came."""
+        """Say which of the layers asked for never came, and of a model that did not run what else was not seen."""
+        if not self.turns and self.outside is not None:
+            self._note(type(self.model).__name__, self.outside)
         for layer in self.wanted.layers or []:
             if self.turns and layer not in self.seen:
                 self._note(str(layer), "layers= asks for it, but no call of attention has this number or name")

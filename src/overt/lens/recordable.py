@@ -33,14 +33,23 @@ def recordable(model: Any) -> nn.Module:
 
 def unreadable(tensor: Tensor) -> str | None:
     """Why a tensor's numbers cannot be looked at, if they cannot."""
-    if tensor.is_meta or isinstance(tensor, FakeTensor):
-        return "it ran on tensors without data, so there are no numbers to keep"
+    if (reason := out_of_reach(tensor)) is not None:
+        return reason
     if is_traceable_wrapper_subclass(tensor) or tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized:
         return f"it ran on tensors of another kind ({_kind(tensor)}), which a recording does not look into"
-    if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
-        return "it ran while a CUDA graph was captured, where nothing can be looked at"
+    return None
+
+
+def out_of_reach(tensor: Tensor) -> str | None:
+    """Why nothing can be computed of a tensor of any kind, if it cannot: here and now, its operators mean something else."""
+    if tensor.is_meta or isinstance(tensor, FakeTensor):
+        return "it ran on tensors without data, so there are no numbers to keep"
     if torch._C._are_functorch_transforms_active():
         return "it ran under a transform of torch.func (vmap, grad, …), whose tensors end with it"
+    if torch._C._is_tracing():
+        return "it ran under torch.jit.trace, which writes down whatever is computed"
+    if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+        return "it ran while a CUDA graph was captured, where nothing can be looked at"
     return None
 
 

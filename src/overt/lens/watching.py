@@ -74,7 +74,11 @@ class Watching(TorchFunctionMode):
 
     def __init__(self, patches: list[Patch]):
         super().__init__()
-        self.patches = [patch(torch.overrides, "has_torch_function", _of_tensors_alone), *patches]
+        hidden = [
+            patch(torch.overrides, "has_torch_function", _of_tensors_alone),
+            patch(torch.nn.modules.module, "_has_any_global_hook", _of_others),
+        ]
+        self.patches = [*hidden, *patches]
         self.compiler = _compiler()
         self.handles: list[RemovableHandle] = []
         self.wrapper: FrameType | None = None  # what runs compiled code, while the mode stands aside
@@ -100,7 +104,8 @@ class Watching(TorchFunctionMode):
         if self.wrapper is None:
             self.wrapper, self.index = wrapper, _take_off(self)
             self._disappear()
-            self.stepped_aside()
+            # A compiled module runs without its hooks: what torch's wrapper wraps is a method of it.
+            self.stepped_aside(getattr(wrapper.f_locals.get("fn"), "__self__", None))
 
     def come_back(self, wrapper: FrameType) -> None:
         """What this frame called has ended; inside, torch's compiler sets callbacks of its own."""
@@ -126,25 +131,33 @@ class Watching(TorchFunctionMode):
         """A module ended, with an output or an error."""
         raise NotImplementedError
 
-    def stepped_aside(self) -> None:
-        """What comes now is not seen."""
+    def stepped_aside(self, owner: Any) -> None:
+        """What comes now is not seen; `owner` is that of the compiled method, if it is one."""
         raise NotImplementedError
 
     def failed(self, error: Exception) -> None:
         """This work failed beside the model."""
         raise NotImplementedError
 
-    def _appear(self) -> None:
+    def hook(self) -> None:
+        """Hear of every module that begins or ends."""
         self.handles = [
             register_module_forward_pre_hook(self._entering),
             register_module_forward_hook(self._leaving, always_call=True),
         ]
+
+    def unhook(self) -> None:
+        """Hear of none."""
+        for handle in self.handles:
+            handle.remove()
+
+    def _appear(self) -> None:
+        self.hook()
         for each in self.patches:
             each.apply()
 
     def _disappear(self) -> None:
-        for handle in self.handles:
-            handle.remove()
+        self.unhook()
         for each in self.patches:
             each.revert()
 
@@ -174,6 +187,23 @@ def _of_tensors_alone(original: Callable) -> Callable:
             return original(relevant_args)
 
     return has_torch_function
+
+
+def _of_others(original: Callable) -> Callable:
+    """`_has_any_global_hook` without the recorder's: a compiled module warns of hooks for all modules."""
+
+    @functools.wraps(original)
+    def has_any_global_hook():
+        mode = at_work()
+        if mode is None:
+            return original()
+        mode.unhook()
+        try:
+            return original()
+        finally:
+            mode.hook()
+
+    return has_any_global_hook
 
 
 def _compiler() -> Patch:
