@@ -416,6 +416,47 @@ def test_a_compiler_that_is_imported_while_the_model_runs_is_heard_of():
 
 
 @compiled_here
+def test_a_compiled_model_that_is_run_in_place_of_the_recorded_one_is_missing():
+    model, x = nn.Sequential(Fused(), Fused()), sequence()
+    compiled = torch.compile(model, backend="aot_eager")
+    assert run(model, lambda: compiled(x)).missing == [("Sequential", COMPILED)]
+    inside = torch.compile(lambda x: model(x) + 1, backend="aot_eager")
+    assert run(model, lambda: inside(x)).missing == [("Sequential", COMPILED)]
+
+
+@pytest.mark.filterwarnings("error:.*global hooks on modules:UserWarning")
+def test_a_compiled_module_that_its_parent_hides_is_not_warned_of_hooks():
+    class Hiding(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.hidden = [torch.compile(Fused(), backend="aot_eager")]
+
+        def forward(self, x):
+            return self.hidden[0](x)
+
+    model, x = Hiding(), sequence()
+    assert run(model, lambda: model(x)).missing == [("Hiding", COMPILED)]
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, of its tracer
+@pytest.mark.parametrize("trace", ["jit", "fx", "make_fx", "export"])
+def test_what_is_traced_while_recorded_holds_the_model_alone(trace):
+    x, traced = sequence(), []
+    for watched in (False, True):
+        model = nn.Sequential(Written() if trace != "fx" else WithWeights(), nn.Linear(16, 16)).eval()
+        with record(model) if watched else torch.no_grad(), torch.no_grad():
+            if trace == "jit":
+                traced.append([node.kind() for node in torch.jit.trace(model, x).inlined_graph.nodes()])
+            elif trace == "fx":
+                traced.append(str(torch.fx.symbolic_trace(model).graph))
+            elif trace == "make_fx":
+                traced.append(str(torch.fx.experimental.proxy_tensor.make_fx(model)(x).graph))
+            else:
+                traced.append(str(torch.export.export(model, (x,)).graph))
+    assert traced[0] == traced[1]
+
+
+@compiled_here
 def test_scripted_functions_inside_a_model_run_as_alone():
     @torch.jit.script
     def scripted(x: torch.Tensor) -> torch.Tensor:

@@ -49,8 +49,8 @@ def ablate(
     Michel et al. 2019, section 2.3 (heads masked at test time). `run` runs the model and gives its output; `heads` names the heads
     to take out together, each `(layer, head)`, the layer by its number within a pass or by a module's name. `instead="zero"`
     makes a head's output zero; "uniform" gives every key that a query may attend to the same weight. The default measure takes all
-    floating-point tensors of the output together. Both runs draw the same dropout, if the model is in training, and neither keeps
-    gradients.
+    floating-point tensors of the output together. Both runs draw the same dropout, if the model is in training, neither keeps
+    gradients, and neither takes torch's fast path, in whose one kernel no head can be reached.
 
     What it leaves out: a model never saw its head missing, so part of the effect is that surprise ("uniform" is the milder one),
     and a head whose work another one can do has little effect alone.
