@@ -227,3 +227,34 @@ def test_masks_that_layers_share_are_read_once(monkeypatch):
     with torch.no_grad():
         run(lambda: encoder(sequence(), src_key_padding_mask=BEFORE), encoder)
     assert len(count) == 1
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 16), (1, 1, 16)])
+def test_empty_and_single_inputs_run_as_alone(shape):
+    attention, x = nn.MultiheadAttention(16, 4, batch_first=True).eval(), torch.randn(shape)
+    with torch.no_grad():
+        run(lambda: attention(x, x, x), attention)
+
+
+def test_nested_tensors_of_the_callers_own_are_padded_to_the_longest():
+    encoder = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
+    nested = torch.nested.nested_tensor([sequence()[0, :3], sequence()[1, :5]])
+    with torch.no_grad():
+        plain = encoder(nested).to_padded_tensor(0.0)
+        with record(encoder) as recording:
+            assert torch.equal(encoder(nested).to_padded_tensor(0.0), plain)
+        alone = [encoder(sequence()[0, :3][None]), encoder(sequence()[1, :5][None])]
+    assert (recording[0, 2].queries, recording[0, 2].keys) == (5, 5)
+    assert recording.verify().holds
+    assert recording[0, 2].weights()[0, 2, 3:].tolist() == [0.0, 0.0]
+    torch.testing.assert_close(plain[1], alone[1][0])
+
+
+def test_gradients_that_only_inputs_want_leave_the_fast_path_as_alone():
+    encoder = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval().requires_grad_(False)
+    recording, _ = run(lambda: encoder(sequence()), encoder)
+    assert taken(recording) == [True]
+    x = sequence().requires_grad_()
+    recording, output = run(lambda: encoder(x), encoder)
+    assert taken(recording) == [False]
+    assert output.requires_grad

@@ -23,7 +23,7 @@ from overt.kernels.call import Call
 from overt.lens.barrier import beside, unseen
 from overt.lens.fast_path import FastPath
 from overt.lens.hugging_face import Entry, registry_patches
-from overt.lens.multi_head import SEEN_INSIDE, ByHand, overridden
+from overt.lens.multi_head import VISIBLE_INSIDE, ByHand, overridden
 from overt.lens.products import arguments, plain
 from overt.lens.ranges import MasksSeen
 from overt.lens.recordable import out_of_reach, unreadable
@@ -346,7 +346,7 @@ class Catcher(Watching):
             self.inside = inside
             try:
                 with self:
-                    return SEEN_INSIDE(*args, **kwargs)
+                    return VISIBLE_INSIDE(*args, **kwargs)
             finally:
                 self.inside = None
 

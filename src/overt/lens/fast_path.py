@@ -17,6 +17,7 @@ from overt.lens.once import Once
 from overt.lens.ranges import Read, read
 from overt.masks import Lengths
 
+Arguments = dict[str, Any]
 _TORCH: Any = torch  # these three are torch's own, without a public name
 _NATIVE, _LAYER, _NESTED = (
     _TORCH._native_multi_head_attention,
@@ -81,33 +82,35 @@ class FastPath:
         if func is _NESTED:
             self.sizes[output] = args[0].shape[1]
             return None
-        given = dict(zip(_ARGUMENTS[func], args, strict=False)) | kwargs
-        size = self._size(given["query" if func is _NATIVE else "src"])
+        arguments = dict(zip(_ARGUMENTS[func], args, strict=False)) | kwargs
         if func is _NATIVE:
-            inputs, own, rest = tuple(given[each] for each in ("query", "key", "value")), output[0], _projected
-        else:
-            source = given["src"]
-            if source.is_nested:
-                self.sizes[output] = size
-            inputs, own, rest = (_normed(source, given, 1) if given["norm_first"] else source,) * 3, output, _finished
-        return self._call(given, inputs, own, rest, size)
+            inputs = tuple(arguments[each] for each in ("query", "key", "value"))
+            return self._call(arguments, inputs, output[0], _projected, self._size(inputs[0]))
+        source = arguments["src"]
+        size = self._size(source)
+        if source.is_nested:
+            self.sizes[output] = size
+        inputs = (_normed(source, arguments, 1) if arguments["norm_first"] else source,) * 3
+        return self._call(arguments, inputs, output, _finished, size)
 
-    def _call(self, given: dict[str, Any], inputs: tuple[Tensor, ...], own: Tensor, rest: Callable, size: int) -> FastCall:
-        heads = given.get("num_head") or given["num_heads"]
-        parts = zip((_padded(each, size) for each in inputs), *(given[each].chunk(3) for each in _PROJECTIONS[:2]), strict=True)
+    def _call(self, arguments: Arguments, inputs: tuple[Tensor, ...], actual: Tensor, rest: Callable, size: int) -> FastCall:
+        """The call: `rest` leads its output through the rest of the layer, which gave the `actual` one."""
+        heads = arguments.get("num_head") or arguments["num_heads"]
+        padded = [_padded(each, size) for each in inputs]
+        parts = zip(padded, arguments["qkv_weight"].chunk(3), arguments["qkv_bias"].chunk(3), strict=True)
         query, key, value = (_by_head(functional.linear(*part), heads) for part in parts)
-        output = _padded(_unprojected(given, inputs, heads), size)  # (B, N, E)
-        lengths = inputs[0]._nested_tensor_size()[:, 0].to(own.device) if inputs[0].is_nested else None
-        mask, bias = self._mask(given) if lengths is None else Read(Lengths(lengths, lengths), None)
-        apart = _apart(rest(output, given, size), _padded(own, size), lengths)
-        return FastCall(query, key, value, _by_head(output, heads), mask, bias, given["qkv_weight"], apart)
+        output = _padded(_unprojected(arguments, inputs, heads), size)  # (B, N, E)
+        lengths = inputs[0]._nested_tensor_size()[:, 0].to(actual.device) if inputs[0].is_nested else None
+        mask, bias = self._mask(arguments) if lengths is None else Read(Lengths(lengths, lengths), None)
+        apart = _apart(rest(output, arguments, size), _padded(actual, size), lengths)
+        return FastCall(query, key, value, _by_head(output, heads), mask, bias, arguments["qkv_weight"], apart)
 
-    def _mask(self, given: dict[str, Any]) -> Read:
+    def _mask(self, arguments: Arguments) -> Read:
         """Mask and bias; the kernels bar whatever is not zero in their mask, finite numbers of a float mask too."""
-        barred = given.get("mask")
+        barred = arguments.get("mask")
         if barred is None:
             return Read(None, None)
-        barred = barred[:, None, None] if given["mask_type"] == 1 else barred  # (B, K) -> (B, 1, 1, K)
+        barred = barred[:, None, None] if arguments["mask_type"] == 1 else barred  # (B, K) -> (B, 1, 1, K)
         if barred.is_inference():  # torch does not count how often these are written to
             return read(barred == 0)
         return self.masks(barred, lambda tensor: read(tensor == 0))
@@ -118,32 +121,32 @@ class FastPath:
         return self.sizes.get(tensor) or int(tensor._nested_tensor_size()[:, 0].max())
 
 
-def _unprojected(given: dict[str, Any], inputs: tuple[Tensor, ...], heads: int) -> Tensor:
+def _unprojected(arguments: Arguments, inputs: tuple[Tensor, ...], heads: int) -> Tensor:
     """What the kernel makes of the inputs, with the identity as its output projection."""
-    size, weight = given["embed_dim"], given["proj_weight"]
+    size, weight = arguments["embed_dim"], arguments["proj_weight"]
     identity = torch.eye(size, dtype=weight.dtype, device=weight.device), weight.new_zeros(size)
-    options = given.get("mask"), False, True, given.get("mask_type")  # no weights
-    return _NATIVE(*inputs, size, heads, given["qkv_weight"], given["qkv_bias"], *identity, *options)[0]
+    options = arguments.get("mask"), False, True, arguments.get("mask_type")  # no weights
+    return _NATIVE(*inputs, size, heads, arguments["qkv_weight"], arguments["qkv_bias"], *identity, *options)[0]
 
 
-def _projected(mixed: Tensor, given: dict[str, Any], size: int) -> Tensor:
-    return functional.linear(mixed, given["proj_weight"], given["proj_bias"])
+def _projected(mixed: Tensor, arguments: Arguments, size: int) -> Tensor:
+    return functional.linear(mixed, arguments["proj_weight"], arguments["proj_bias"])
 
 
-def _finished(mixed: Tensor, given: dict[str, Any], size: int) -> Tensor:
+def _finished(mixed: Tensor, arguments: Arguments, size: int) -> Tensor:
     """The rest of an encoder layer: projection, residuals, norms and the feed-forward network, by the kernels of the fast path."""
-    first = _padded(given["src"], size) + _projected(mixed, given, size)
-    first = first if given["norm_first"] else _normed(first, given, 1)
-    flat = (_normed(first, given, 2) if given["norm_first"] else first).flatten(0, -2)
-    (up, up_bias), (down, down_bias) = ((given[f"ffn_weight_{each}"], given[f"ffn_bias_{each}"]) for each in (1, 2))
-    inner = _TORCH._addmm_activation(up_bias, flat, up.t(), use_gelu=given["use_gelu"])
+    first = _padded(arguments["src"], size) + _projected(mixed, arguments, size)
+    first = first if arguments["norm_first"] else _normed(first, arguments, 1)
+    flat = (_normed(first, arguments, 2) if arguments["norm_first"] else first).flatten(0, -2)
+    (up, up_bias), (down, down_bias) = ((arguments[f"ffn_weight_{each}"], arguments[f"ffn_bias_{each}"]) for each in (1, 2))
+    inner = _TORCH._addmm_activation(up_bias, flat, up.t(), use_gelu=arguments["use_gelu"])
     second = first + functional.linear(inner, down, down_bias).view_as(first)
-    return second if given["norm_first"] else _normed(second, given, 2)
+    return second if arguments["norm_first"] else _normed(second, arguments, 2)
 
 
-def _normed(tensor: Tensor, given: dict[str, Any], number: int) -> Tensor:
-    weight, bias = given[f"norm_weight_{number}"], given[f"norm_bias_{number}"]
-    return functional.layer_norm(tensor, (given["embed_dim"],), weight, bias, given["eps"])
+def _normed(tensor: Tensor, arguments: Arguments, number: int) -> Tensor:
+    weight, bias = arguments[f"norm_weight_{number}"], arguments[f"norm_bias_{number}"]
+    return functional.layer_norm(tensor, (arguments["embed_dim"],), weight, bias, arguments["eps"])
 
 
 def _by_head(tensor: Tensor, heads: int) -> Tensor:
@@ -155,14 +158,14 @@ def _padded(tensor: Tensor, size: int) -> Tensor:
     return tensor.to_padded_tensor(0.0, (tensor.size(0), size, tensor.size(2))) if tensor.is_nested else tensor
 
 
-def _apart(ours: Tensor, own: Tensor, lengths: Tensor | None) -> float:
+def _apart(ours: Tensor, actual: Tensor, lengths: Tensor | None) -> float:
     """The largest difference, NaN beside NaN being none, relative to the largest number; of a nested tensor, what is in it."""
-    same = (ours == own) | (ours.isnan() & own.isnan())
-    difference = torch.where(same, 0, (ours - own).abs())
+    same = (ours == actual) | (ours.isnan() & actual.isnan())
+    difference = torch.where(same, 0, (ours - actual).abs())
     if lengths is not None:
-        inside = torch.arange(own.shape[1], device=own.device) < lengths[:, None]  # (B, N)
+        inside = torch.arange(actual.shape[1], device=actual.device) < lengths[:, None]  # (B, N)
         difference = torch.where(inside[..., None], difference, 0)
     if not difference.numel():
         return 0.0
-    largest = max(float(own.abs().nan_to_num(0.0, 0.0).max()), torch.finfo(own.dtype).tiny)
+    largest = max(float(actual.abs().nan_to_num(0.0, 0.0).max()), torch.finfo(actual.dtype).tiny)
     return float(difference.max().nan_to_num(torch.inf)) / largest

@@ -47,8 +47,8 @@ class Keeper:
 
     def entered(self, module: nn.Module) -> None:
         """Follow a module of the model that begins."""
-        name, found = self.names.get(id(module), ("", None))
-        if found is not module:
+        name, known = self.names.get(id(module), ("", None))
+        if known is not module:
             return
         if threading.get_ident() != self.thread:
             self._note(

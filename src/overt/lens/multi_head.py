@@ -12,18 +12,18 @@ from torch.utils._device import DeviceContext
 _NAMES = functional.multi_head_attention_forward.__code__.co_varnames
 
 
-def seen_inside(function: types.FunctionType) -> Callable[..., Any]:
+def visible_inside(function: types.FunctionType) -> Callable[..., Any]:
     """The same code, told that no argument overrides torch functions, so that the functions it calls reach the mode.
 
     With a mode at work, torch's own Python functions hand themselves to it whole, and run where it sees nothing.
     """
     names = {**function.__globals__, "has_torch_function": lambda tensors: False}
-    seen = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
-    seen.__kwdefaults__ = function.__kwdefaults__
-    return seen
+    visible = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+    visible.__kwdefaults__ = function.__kwdefaults__
+    return visible
 
 
-SEEN_INSIDE = seen_inside(functional.multi_head_attention_forward)
+VISIBLE_INSIDE = visible_inside(functional.multi_head_attention_forward)
 
 
 def overridden(args: tuple, kwargs: dict[str, Any]) -> str | None:
