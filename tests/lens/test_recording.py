@@ -416,33 +416,37 @@ def test_a_model_without_attention_is_an_error_on_use():
     with record(model) as recording:
         model(torch.ones(1, 4))
     message = "looked for were torch.nn.functional.scaled_dot_product_attention, torch.nn.MultiheadAttention, overt.attend"
-    for use in (lambda: recording.layers, lambda: recording[0, 0], recording.verify, recording.roles, lambda: str(recording)):
+    for use in (lambda: recording.layers, lambda: recording[0, 0], recording.roles, lambda: str(recording)):
         with pytest.raises(InputError, match=message):
             use()
+    assert message in str(recording.verify())
+    assert not recording.verify().holds
 
 
 def test_a_model_that_did_not_run_is_an_error_on_use():
     with record(Attending()) as recording:
         pass
     with pytest.raises(InputError, match="got a model that did not run in it"):
-        recording.verify()
+        recording.roles()
+    assert "got a model that did not run in it" in str(recording.verify())
 
 
 def test_attention_that_is_written_out_in_no_known_way_is_missing_with_the_reason():
     class Written(nn.Module):
         def forward(self, x):
             weights = torch.softmax(x @ x.mT, dim=-1)
-            return (weights.unsqueeze(-1) * x.unsqueeze(1)).sum(2)
+            return (weights.unsqueeze(-1) * x.unsqueeze(1)).mean(2)
 
     model = nn.Sequential(Attending(), Written())
     with record(model) as recording:
         model(sequence())
-    assert recording.missing == [("1", "weights and values are multiplied and summed, not a matrix product")]
-    assert "not recorded: 1: weights and values are multiplied and summed" in str(recording)
+    reason = "softmax and product with the values are written out in an order that is not understood"
+    assert recording.missing == [("1", reason)]
+    assert f"not recorded: 1: {reason}" in str(recording)
     with record(model[1]) as recording:
         model[1](sequence())
-    with pytest.raises(InputError, match="which called none of them .*are multiplied and summed"):
-        recording.verify()
+    with pytest.raises(InputError, match="which called none of them .*in an order that is not understood"):
+        recording.roles()
 
 
 def test_what_cannot_be_recorded_is_refused_in_a_sentence():

@@ -9,8 +9,10 @@ from transformers import GPTJConfig, GPTJModel, GPTNeoConfig, GPTNeoModel
 from families import FAMILIES
 from overt.lens import record
 from overt.lens.weighted import AsKept
+from overt.normalizers import Entmax, Sigmoid, Sparsemax, Sum
 
 KEPT = ("query and key are not to be had here, so the model's own weights are kept",)
+OF_EIGHT = "these are the weights of keys 0 to 6 of a softmax over 8: the others met other values, or none"
 BARRED = ~torch.ones(7, 7, dtype=torch.bool).tril()
 HEADS = (2, 4, 7, 8)  # B, H, Q, D
 
@@ -149,7 +151,17 @@ def one_head_over(self, q, k, v):
     return kept(self, weights) @ v
 
 
-BY_WEIGHTS = [capped, cut, turned, one_head_over]
+def summed(self, q, k, v):
+    return (kept(self, torch.softmax(torch.tanh(q @ k.mT), dim=-1)).unsqueeze(-1) * v.unsqueeze(-3)).sum(-2)
+
+
+def batch_last(self, q, k, v):
+    weights = torch.einsum("bhqd,bhkd->hqkb", q, k).softmax(2)
+    kept(self, weights.permute(3, 0, 1, 2))
+    return torch.einsum("hqkb,bhke->bhqe", weights, v)
+
+
+BY_WEIGHTS = [capped, cut, turned, one_head_over, summed, batch_last]
 
 
 @pytest.mark.parametrize("lines", [*WHOLE, *BY_WEIGHTS], ids=lambda lines: lines.__name__)
@@ -171,7 +183,7 @@ def test_the_weights_are_the_modules_own_and_its_output_is_the_same_to_the_bit(l
     total = model.weights.shape[1]
     weights = torch.stack([recording[0, head].weights() for head in range(total)], dim=1)
     torch.testing.assert_close(weights, model.weights.to(weights.dtype), rtol=0, atol=2e-2 if dtype is torch.bfloat16 else 1e-6)
-    assert recording.calls[0].notes == (() if lines in WHOLE else KEPT)
+    assert recording.calls[0].notes == (() if lines in WHOLE else (*KEPT, OF_EIGHT) if lines is cut else KEPT)
     assert recording.calls[0].source == "softmax and product"
     assert recording.verify().holds, str(recording.verify())
 
@@ -262,7 +274,7 @@ def test_scores_that_are_written_over_are_not_believed():
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
-        (lambda self, q, k, v: ((q @ k.mT).softmax(-1).unsqueeze(-1) * v.unsqueeze(-3)).sum(-2), "multiplied and summed"),
+        (lambda self, q, k, v: ((q @ k.mT).softmax(-1).unsqueeze(-1) * v.unsqueeze(-3)).mean(-2), "an order that is not"),
         (
             lambda self, q, k, v: functional.pad((q @ k.mT).softmax(-1), (0, 1)) @ functional.pad(v, (0, 0, 0, 1)),
             "weights are laid out anew by pad, and not followed from there",
@@ -277,10 +289,6 @@ def test_scores_that_are_written_over_are_not_believed():
             "an order that is not understood",
         ),
         (
-            lambda self, q, k, v: torch.einsum("hqkb,bhke->bhqe", torch.einsum("bhqd,bhkd->hqkb", q, k).softmax(2), v),
-            "an order that is not understood",
-        ),
-        (
             lambda self, q, k, v: ((raised := (q @ k.mT).exp()) @ v) / raised.sum(-1, keepdim=True),
             "before they are divided by their sum",
         ),
@@ -291,7 +299,7 @@ def test_scores_that_are_written_over_are_not_believed():
             "cut into blocks",
         ),
     ],
-    ids=["summed", "padded", "negative", "three at once", "added", "batch last", "divided at last", "blocks"],
+    ids=["averaged", "padded", "negative", "three at once", "added", "divided at last", "blocks"],
 )
 def test_what_cannot_be_matched_is_missing_with_the_reason(lines, reason):
     model = Written(lines)
@@ -308,9 +316,8 @@ def test_what_cannot_be_matched_is_missing_with_the_reason(lines, reason):
     [
         lambda self, q, k, v: q.softmax(-1),
         lambda self, q, k, v: q[0, 0].softmax(-1) @ torch.ones(8, 3),
-        lambda self, q, k, v: (q @ k.mT) @ v,
     ],
-    ids=["softmax alone", "a classifier's answer", "no softmax"],
+    ids=["softmax alone", "a classifier's answer"],
 )
 def test_what_is_not_attention_is_neither_recorded_nor_missing(lines):
     model = Written(lines)
@@ -381,3 +388,252 @@ def test_blooms_slopes_stay_linear_beside_rows_that_drown():
     held = sum(leaf.numel() for leaf in torch.utils._pytree.tree_leaves(bias))
     assert held == 2 * 4 * 9 + 2 * 9  # a slope times each key's place, and a number a row
     assert not isinstance(recording.calls[0].call.normalizer, AsKept)
+
+
+# One query's weights: scores squeezed to (B, K), as attention pooling and decoders of recurrent networks write them.
+
+
+class Pooling(nn.Module):
+    """Additive attention pooling: one query, whose scores a small network gives."""
+
+    def __init__(self, lines):
+        super().__init__()
+        self.lines, self.score, self.weights = lines, nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 1)), None
+
+    def forward(self, x):
+        return self.lines(self, self.score(x).squeeze(-1), x)
+
+
+def squeezed(self, e, x):
+    return torch.bmm(kept(self, functional.softmax(e, 1)).unsqueeze(1), x).squeeze(1)
+
+
+def summed_by_hand(self, e, x):
+    return (kept(self, e.softmax(1)).unsqueeze(-1) * x).sum(1)
+
+
+def summed_with_dimension_kept(self, e, x):
+    return torch.sum(x * kept(self, nn.Softmax(dim=1)(e))[:, :, None], dim=1, keepdim=True)
+
+
+def by_names(self, e, x):
+    return torch.einsum("bk,bkd->bd", kept(self, torch.softmax(e, dim=-1)), x)
+
+
+def values_first(self, e, x):
+    return (x.transpose(1, 2) @ kept(self, e.softmax(-1)).unsqueeze(2)).squeeze(2)
+
+
+def features_first(self, e, x):
+    return (x.transpose(1, 2) * kept(self, e.softmax(-1)).unsqueeze(1)).sum(-1)
+
+
+def one_score_a_key(self, e, x):
+    weights = functional.softmax(e.unsqueeze(-1), dim=1)  # (B, K, 1)
+    kept(self, weights.squeeze(-1))
+    return (weights * x).sum(dim=1)
+
+
+def barred_keys(self, e, x):
+    return kept(self, e.masked_fill(torch.arange(7) > 4, -1e9).softmax(1)).unsqueeze(1).matmul(x)
+
+
+def normalised_by_hand(self, e, x):
+    raised = torch.exp(e)
+    return (kept(self, raised / raised.sum(1, keepdim=True)).unsqueeze(2) * x).sum(1)
+
+
+def log_then_exp(self, e, x):
+    return torch.bmm(kept(self, functional.log_softmax(e, 1).exp()).unsqueeze(1), x)
+
+
+ONE_QUERY = [
+    squeezed,
+    summed_by_hand,
+    summed_with_dimension_kept,
+    by_names,
+    values_first,
+    features_first,
+    one_score_a_key,
+    barred_keys,
+    normalised_by_hand,
+    log_then_exp,
+]
+
+
+@pytest.mark.parametrize("lines", ONE_QUERY, ids=lambda lines: lines.__name__)
+def test_one_querys_weights_are_recorded_with_their_keys_and_values(lines):
+    model, x = Pooling(lines), torch.randn(2, 7, 8)
+    plain_output = model(x)
+    with record(model) as recording:
+        assert torch.equal(model(x), plain_output)
+    assert (recording.layers, recording.missing) == (["Pooling"], [])
+    call = recording.calls[0]
+    assert (call.batch, call.queries, call.keys, call.notes) == (2, 1, 7, KEPT)
+    torch.testing.assert_close(recording[0, 0].weights()[:, 0], model.weights)
+    assert torch.equal(recording[0, 0].value, x)
+    assert recording.verify().holds, str(recording.verify())
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        lambda self, e, x: (kept(self, e.softmax(0)).unsqueeze(2) * x).sum(0),
+        lambda self, e, x: kept(self, functional.softmax(e, dim=0)).t().unsqueeze(1).bmm(x.transpose(0, 1)),
+    ],
+    ids=["summed", "bmm"],
+)
+def test_one_querys_weights_are_recorded_where_the_batch_comes_second(lines):
+    model, x = Pooling(lines), torch.randn(7, 2, 8)
+    with record(model) as recording:
+        model(x)
+    assert (recording.calls[0].batch, recording.calls[0].keys, recording.missing) == (2, 7, [])
+    torch.testing.assert_close(recording[0, 0].weights()[:, 0], model.weights.T)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [lambda self, e, x: kept(self, e.softmax(0)) @ x, lambda self, e, x: kept(self, e[None].softmax(1))[0] @ x],
+    ids=["(K,)", "(1, K)"],
+)
+def test_one_querys_weights_are_recorded_without_a_batch(lines):
+    model, x = Pooling(lines), torch.randn(7, 8)
+    with record(model) as recording:
+        model(x)
+    torch.testing.assert_close(recording[0, 0].weights().flatten(), model.weights.flatten())
+    assert recording.missing == []
+
+
+def test_the_textbooks_decoder_is_recorded_at_every_step():
+    class Decoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell, self.a, self.b, self.v = nn.GRUCell(8, 8), nn.Linear(8, 6), nn.Linear(8, 6), nn.Linear(6, 1)
+
+        def forward(self, states):
+            h, weights = states[:, -1], []
+            for _ in range(3):
+                e = self.v(torch.tanh(self.a(h)[:, None] + self.b(states))).squeeze(-1)
+                weights.append(functional.softmax(e, dim=-1))
+                h = self.cell(torch.bmm(weights[-1].unsqueeze(1), states).squeeze(1), h)
+            return h, torch.stack(weights)
+
+    model = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), Decoder()).eval()
+    with record(model) as recording:
+        _, weights = model(torch.randn(2, 7, 8))
+    assert recording.layers == ["0.self_attn", "1", "1", "1"]
+    torch.testing.assert_close(torch.stack([recording[call, 0].weights()[:, 0] for call in (1, 2, 3)]), weights)
+    assert recording.missing == [("1.cell", "GRUCell mixes tokens by a recurrence from step to step: no attention weights are recorded")]
+
+
+EXPERTS = {
+    "a classifier": lambda self, x: self.c(x).softmax(-1),
+    "soft labels": lambda self, x: self.c(x).softmax(-1) @ self.e.weight,
+    "experts": lambda self, x: (self.c(x).softmax(-1).unsqueeze(2) * torch.stack([x * n for n in range(3)], -1)).sum(-1),
+    "experts by names": lambda self, x: torch.einsum("bte,btde->btd", self.c(x).softmax(-1), torch.stack([x, x, x], -1)),
+    "layers": lambda self, x: torch.einsum(
+        "lbt,lbtd->btd", torch.stack([self.c(each)[..., 0] for each in (x, 2 * x)]).softmax(0), torch.stack([x, 2 * x])
+    ),
+    "features": lambda self, x: (self.f(x).softmax(-1) * x).sum(-1),
+}
+
+
+@pytest.mark.parametrize("lines", EXPERTS.values(), ids=EXPERTS)
+def test_a_softmax_over_anything_but_tokens_is_neither_recorded_nor_missing(lines):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.c, self.f, self.e = nn.Linear(8, 3), nn.Linear(8, 8), nn.Embedding(3, 8)
+
+        def forward(self, x):
+            return lines(self, x)
+
+    model = Model()
+    with record(model) as recording:
+        model(torch.randn(2, 7, 8))
+    assert (recording.calls, recording.missing) == ([], [])
+
+
+# Weights that are cut along their keys are part of a row.
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        lambda w: (w[..., :3], w[..., 3:]),
+        lambda w: torch.split(w, [3, 4], dim=-1),
+        lambda w: (w.narrow(-1, 0, 3), w.narrow(-1, 3, 4)),
+        lambda w: w.tensor_split([3], dim=-1),
+    ],
+    ids=["slices", "split", "narrow", "tensor_split"],
+)
+def test_both_parts_of_one_softmax_are_recorded_with_the_keys_that_they_are_of(cut):
+    def in_parts(self, q, k, v):
+        first, second = cut(kept(self, torch.softmax(q @ k.mT, dim=-1)))
+        return first @ v[..., :3, :] + second @ v[..., 3:, :]
+
+    model, (q, k, v) = Written(in_parts), vectors()
+    with record(model) as recording:
+        model(q, k, v)
+    assert recording.missing == []
+    for call, (low, high) in enumerate([(0, 3), (3, 7)]):
+        said = f"these are the weights of keys {low} to {high - 1} of a softmax over 7: the others met other values, or none"
+        assert recording.calls[call].notes == (*KEPT, said)
+        torch.testing.assert_close(recording[call, 1].weights(), model.weights[:, 1, :, low:high])
+        assert torch.equal(recording[call, 1].value, v[:, 1, low:high])
+
+
+def test_keys_that_are_chosen_after_the_softmax_are_listed():
+    def chosen(self, q, k, v):
+        return torch.softmax(q @ k.mT, dim=-1).index_select(-1, torch.tensor([1, 4])) @ v[..., [1, 4], :]
+
+    with record(model := Written(chosen)) as recording:
+        model(*vectors())
+    assert recording.calls == []
+    assert recording.missing == [("Written", "weights are laid out anew by index_select, and not followed from there")]
+
+
+# Weights that no softmax makes.
+
+EVERY = torch.ones(7, 7, dtype=torch.bool)
+OTHERS = {
+    "sigmoid": (torch.sigmoid, "sigmoid"),
+    "relu squared": (lambda scores: (scores / 7).relu().square(), "relu and square"),
+    "relu to the power": (lambda scores: functional.relu(scores) ** 2, "relu and pow"),
+    "masked sigmoid": (lambda scores: (scores - math.log(7)).sigmoid().masked_fill(BARRED, 0), "sigmoid and masked_fill"),
+    "sparsemax": (lambda scores: Sparsemax()(scores, EVERY), "where"),
+    "entmax": (lambda scores: Entmax(1.5)(scores, EVERY), "where and square"),
+    "sigmoid of overt's": (lambda scores: Sigmoid()(scores, EVERY), "sigmoid"),
+}
+
+
+@pytest.mark.parametrize(("normalise", "says"), OTHERS.values(), ids=OTHERS)
+def test_weights_by_another_function_are_recorded_and_said(normalise, says):
+    def otherwise(self, q, k, v):
+        return kept(self, normalise(q @ k.mT / math.sqrt(8))) @ v
+
+    model, tensors = Written(otherwise), vectors()
+    plain_output = model(*tensors)
+    with record(model) as recording:
+        assert torch.equal(model(*tensors), plain_output)
+    assert recording.missing == []
+    torch.testing.assert_close(recording[0, 2].weights(), model.weights[:, 2], rtol=0, atol=1e-6)
+    assert recording.calls[0].notes[1].startswith(f"weights by {says}, not by a softmax: rows sum to ")
+    assert recording.verify().holds
+
+
+@pytest.mark.parametrize(
+    ("normalise", "reason"),
+    [
+        (functional.silu, "weights by silu are negative in places, and not recorded"),
+        (lambda scores: Sum()(scores, EVERY), "weights by division by a plain sum are negative in places, and not recorded"),
+        (lambda scores: scores * ~BARRED, "products that sum over tokens, not followed from a softmax"),
+    ],
+    ids=["silu", "plain sum", "linear attention"],
+)
+def test_weights_by_another_function_that_cannot_be_kept_are_listed(normalise, reason):
+    with record(model := Written(lambda self, q, k, v: normalise(q @ k.mT / 3) @ v)) as recording:
+        model(*vectors())
+    assert recording.calls == []
+    [(layer, said)] = recording.missing
+    assert (layer, reason in said) == ("Written", True)

@@ -85,10 +85,11 @@ def embedding(labels: Labels, step: Step) -> None:
 
 
 def attention(labels: Labels, step: Step) -> None:
-    """The output of fused attention stands where its queries stood."""
-    query = labels.axes(step.argument(0, "query"))
+    """The output of fused attention stands where its queries stood; what comes before them, its values have too."""
+    query, value = (labels.axes(step.argument(*each)) for each in ((0, "query"), (2, "value")))
     for output in step.outputs:
-        labels.give(output, (*query[:-1], (Factor(output.shape[-1]),)))
+        before = [_met([query, value], dim, output)[0] for dim in range(-output.ndim, -2)]
+        labels.give(output, (*before, *query[-2:-1], (Factor(output.shape[-1]),)))
 
 
 def reshape(labels: Labels, step: Step) -> None:
