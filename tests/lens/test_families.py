@@ -28,6 +28,9 @@ def weights(recording, call):
     return torch.stack([recording[call, head].weights() for head in recording.calls[call].heads], dim=1)
 
 
+CONVOLUTIONS = {"Whisper": ["model.encoder.conv1", "model.encoder.conv2"]}  # they mix tokens, without weights
+
+
 def largest_difference(recording, expected: list[torch.Tensor], idle: torch.Tensor) -> float:
     """Of the weights in all calls, the rows of idle queries (B, Q) left out."""
     assert len(recording) == len(expected)
@@ -45,7 +48,7 @@ def test_every_layer_is_recorded_by_name_and_outputs_are_equal_to_the_bit(family
         recording, output = recorded(model, given)
         assert same(output, plain)
         assert recording.layers == list(family.layers)
-        assert recording.missing == []
+        assert [name for name, _ in recording.missing] == CONVOLUTIONS.get(family.name, [])
         assert len(recording.passes) == 1
 
 

@@ -35,7 +35,7 @@ def test_what_is_written_is_the_same_and_each_forward_is_a_pass(family: Family, 
     assert len(forwards) == NEW
     assert len(recording.passes) == len(forwards) + len(counted) - 1
     assert [each.layers for each in recording.passes] == layers_by_pass(family)
-    assert recording.missing == []
+    assert all("mixes tokens by a convolution" in reason for _, reason in recording.missing)
     verified = recording.verify()
     assert verified.holds, str(verified)
     assert verified.difference < 1e-5
