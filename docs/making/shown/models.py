@@ -1,0 +1,103 @@
+"""The matrix of models: how many of each verdict, and one row a model in a table that can be searched."""
+
+import html
+from typing import Any
+
+from pictures import result, table
+
+WAYS = {"recording eager": "recorded, eager", "recording sdpa": "recorded, sdpa", "backend": "on overt's kernels"}
+VERDICTS = ("exact", "missing", "refused", "wrong", "crashed")
+LIBRARIES = ("transformers", "torch", "timm", "x-transformers")
+STYLE = """
+<style>
+.models-rows { overflow-x: auto; max-height: 44rem; overflow-y: auto; border: 1px solid var(--line); border-radius: 6px; }
+.models-rows table { border-collapse: collapse; width: 100%; font-size: .64rem; }
+.models-rows th { position: sticky; top: 0; background: var(--wash); text-align: left; z-index: 1; }
+.models-rows td, .models-rows th { padding: .3rem .5rem; vertical-align: top; border-bottom: 1px solid var(--line); min-width: 7rem; }
+.models-rows small { display: block; color: var(--quiet); overflow-wrap: anywhere; max-width: 22rem; }
+.models-rows b.wrong, .models-rows b.crashed { color: var(--fire-ink); }
+.models-rows b.exact { color: var(--blue-ink); }
+.models-find { display: flex; flex-wrap: wrap; gap: .5rem; margin: .6rem 0; align-items: center; }
+.models-find input, .models-find select { font: inherit; padding: .3rem .5rem; border: 1px solid var(--line); border-radius: 6px;
+  background: var(--card); color: var(--ink); min-width: 0; flex: 1 1 9rem; }
+</style>
+"""
+SCRIPT = """
+<script>
+(() => {
+  const box = document.querySelector(".models"), text = box.querySelector("input"), kind = box.querySelector("select");
+  const rows = [...box.querySelectorAll("tbody tr")].map(row => [row, row.textContent.toLowerCase()]), count = box.querySelector("output");
+  const filter = () => {
+    const words = text.value.toLowerCase().split(/\\s+/).filter(Boolean);
+    let shown = 0;
+    for (const [row, content] of rows) {
+      const fits = words.every(word => content.includes(word)) && (!kind.value || row.dataset.verdicts.split(" ").includes(kind.value));
+      row.hidden = !fits;
+      shown += fits;
+    }
+    count.textContent = `${shown} of ${rows.length} models`;
+  };
+  text.addEventListener("input", filter);
+  kind.addEventListener("change", filter);
+  filter();
+})();
+</script>
+"""
+
+
+def counts() -> str:
+    """How many models there are of each verdict, by way."""
+    ways = result("models")["counts"]["ways"]
+    rows = [(told, *(f"{ways[way].get(verdict, 0):,}" for verdict in VERDICTS)) for way, told in WAYS.items()]
+    return table(rows, ["", *VERDICTS], "lrrrrr")
+
+
+def built() -> str:
+    """How many models of each library were built, of how many, and what else was used."""
+    measured = result("models")
+    rows = []
+    for library in LIBRARIES:
+        lines = [line for line in measured["models"] if line["library"] == library]
+        there = [line for line in lines if "not built" not in line]
+        rows.append((f"{library} {measured['versions'].get(library) or ''}", f"{len(there):,}", f"{len(lines):,}"))
+    return table(rows, ["", "built", "of"], "lrr")
+
+
+def rows() -> str:
+    """One row a model, as HTML: its verdicts and their reasons, with a field that filters them."""
+    models = sorted(result("models")["models"], key=lambda line: (LIBRARIES.index(line["library"]), line["name"].lower()))
+    heads = "".join(f"<th>{html.escape(each)}</th>" for each in ("model", *WAYS.values()))
+    options = "".join(f"<option>{verdict}</option>" for verdict in (*VERDICTS, "not-built"))
+    return (
+        f'{STYLE}<div class="models" data-search-exclude><div class="models-find">'
+        '<input type="search" placeholder="name, kind or reason" aria-label="filter the models">'
+        f'<select aria-label="verdict"><option value="">every verdict</option>{options}</select><output></output></div>'
+        f'<div class="models-rows"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(map(row, models))}</tbody></table></div></div>{SCRIPT}'
+    )
+
+
+def row(line: dict[str, Any]) -> str:
+    """One model."""
+    name = f"<b>{html.escape(line['name'])}</b>{small(', '.join(filter(None, (line.get('kind', ''), line.get('class', '')))))}"
+    if "not built" in line:
+        return f'<tr data-verdicts="not-built"><td>{name}</td><td colspan="3">not built{small(line["not built"])}</td></tr>'
+    verdicts = [line[way] for way in WAYS if way in line]
+    cells = "".join(f"<td>{cell(line.get(way))}</td>" for way in WAYS)
+    return f'<tr data-verdicts="{" ".join(dict.fromkeys(each["verdict"] for each in verdicts))}"><td>{name}</td>{cells}</tr>'
+
+
+def cell(verdict: dict[str, Any] | None) -> str:
+    """One verdict, what was measured or why."""
+    if verdict is None:
+        return "–"
+    told = verdict.get("why", "")
+    if not told and "recorded" in verdict:
+        told = f"{verdict['recorded']:,} calls"
+    if not told and verdict.get("off") is not None:
+        told = f"off by {verdict['off']:.0e}"
+    return f'<b class="{html.escape(verdict["verdict"])}">{html.escape(verdict["verdict"])}</b>{small(told)}'
+
+
+def small(text: str) -> str:
+    """A line below, if there is one."""
+    return f"<small>{html.escape(text)}</small>" if text else ""
