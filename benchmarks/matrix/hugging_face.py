@@ -1,8 +1,10 @@
 """Every model type of the installed transformers: which class stands for it, and how one is built small with random weights."""
 
 import copy
+import functools
 import importlib
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +14,15 @@ from torch import nn
 from matrix import inputs as feeding
 from matrix.mixing import mixers
 from matrix.small import small
-from matrix.verdicts import Verdict, error_line, generated, gradients, of_backend, of_recording, worst
+from matrix.verdicts import Run, Verdict, error_line, generated, gradients, of_backend, of_recording, worst
 
 PARAMETERS = 80_000_000
 # The first of these that knows a configuration says which class stands for it: one that writes text before its bare base.
 WRITERS = (
-    "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
     "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
     "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+    "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "MODEL_MAPPING_NAMES",
 )
 
@@ -158,93 +160,98 @@ def randomized(model: nn.Module) -> nn.Module:
 
 def run_all(name: str) -> dict[str, Any]:
     """What is said of a model type: of recording it on "eager" and on "sdpa", and of overt's backend. Raises NotBuilt."""
-    start = built(name)
-    facts = {"class": start.kind.__name__, "kind": start.what, "parameters": 0}
-    sides = ["", *(("left", "right") if feeding.can_be_padded(start.model("eager"), start.inputs) else ())]
-    models: dict[str, nn.Module] = {}
-
-    def model(path: str) -> nn.Module:
-        if path not in models:
-            models[path] = start.model(path)
-        return models[path]
-
-    sides = [side for side in sides if not side or runs_alone(model("eager"), feeding.padded(start.inputs, side))]
-    facts["parameters"] = sum(each.numel() for each in model("eager").parameters())
-    first = recorded(start, model, "eager", sides).plain()
-    attends = first.get("attended", 1) > 0
-    return facts | {
-        "recording eager": first,
-        "recording sdpa": recorded(start, model, "sdpa", sides).plain(),
-        "backend": on_backend(start, model, sides, attends).plain(),
-    }
+    trial = Trial(built(name))
+    facts = {"class": trial.start.kind.__name__, "kind": trial.start.what}
+    facts["parameters"] = sum(each.numel() for each in trial.model("eager").parameters())
+    eager, sdpa = (trial.recorded(path) for path in ("eager", "sdpa"))
+    backend = trial.on_backend(attends=eager.numbers.get("attended", 1) > 0)
+    return facts | {"recording eager": eager.plain(), "recording sdpa": sdpa.plain(), "backend": backend.plain()}
 
 
-def recorded(start: Built, model: Any, path: str, sides: list[str]) -> Verdict:
-    """Of recording on one of the model's own paths, with each kind of padding."""
-    try:
-        there = model(path)
-    except (ValueError, ImportError) as error:
-        return Verdict("refused", f"transformers: {error_line(error, 120)}")
-    if not runs_alone(there, start.inputs):
-        return Verdict("refused", f'transformers: the model does not run on "{path}" by itself')
-    verdicts = []
-    for side in sides:
-        alone = not side and start.what == "words" and start.inputs["input_ids"].shape[1] == feeding.LENGTH
-        fed_with = feeding.padded(start.inputs, side) if side else start.inputs
-        with_padding = f" with {side} padding" if side else ""
-        mixing = (
-            (lambda: mixers(there, lambda each: each(**copied(start.inputs), use_cache=False), feeding.LENGTH))
-            if alone
-            else list
-        )
-        verdicts.append(of_recording(there, lambda each, fed_with=fed_with: outputs(each, fed_with), with_padding, mixing))
-    return worst(verdicts)
+class Trial:
+    """One model type on every path, each model built once."""
+
+    def __init__(self, start: Built):
+        self.start = start
+        self.models: dict[str, nn.Module] = {}
+        sides = ("left", "right") if feeding.can_be_padded(self.model("eager"), start.inputs) else ()
+        self.inputs = {"a pass": start.inputs}
+        for side in sides:
+            with_padding = feeding.padded(start.inputs, side)
+            if runs_alone(self.model("eager"), with_padding):
+                self.inputs[f"{side} padding"] = with_padding
+
+    def model(self, path: str) -> nn.Module:
+        """The model on this path."""
+        if path not in self.models:
+            self.models[path] = self.start.model(path)
+        return self.models[path]
+
+    def recorded(self, path: str) -> Verdict:
+        """Of recording on one of the model's own paths, with each kind of padding."""
+        try:
+            model = self.model(path)
+        except (ValueError, ImportError) as error:
+            return Verdict("refused", f"transformers: {error_line(error, 120)}")
+        if not runs_alone(model, self.start.inputs):
+            return Verdict("refused", f'transformers: the model does not run on "{path}" by itself')
+        verdicts = []
+        for what, inputs in self.inputs.items():
+            mixing = (lambda: self.mixing) if what == "a pass" else list
+            verdicts.append(of_recording(model, lambda each, inputs=inputs: outputs(each, inputs), f" in {what}", mixing))
+        return worst(verdicts)
+
+    @functools.cached_property
+    def mixing(self) -> list[str]:
+        """The modules of a text model that mix tokens."""
+        if self.start.what != "words" or self.start.inputs["input_ids"].shape[1] != feeding.LENGTH:
+            return []
+        return mixers(self.model("eager"), lambda each: each(**copied(self.start.inputs), use_cache=False), feeding.LENGTH)
+
+    def on_backend(self, attends: bool) -> Verdict:
+        """Of overt's backend beside "eager": passes with each kind of padding, generation with both kinds of cache, gradients."""
+        runs: list[Run] = []
+        for what, inputs in self.inputs.items():
+            real = inputs["attention_mask"].bool() if "padding" in what else None
+            runs.append((what, lambda path, inputs=inputs, real=real: (outputs(self.model(path), inputs), real)))
+        return of_backend([*runs, *self.writing(), *self.training()], attends)
+
+    def writing(self) -> list[Run]:
+        """Generation after the prompts, with padding on the left where the model takes it, with each kind of cache that it can use."""
+        if "input_ids" not in self.start.inputs or not getattr(self.model("eager"), "can_generate", lambda: False)():
+            return []
+        prompts = self.inputs.get("left padding", self.start.inputs)
+        prompts = {name: value for name, value in prompts.items() if not name.startswith("decoder_")}
+
+        def write(path: str, cache: str | None) -> dict[str, torch.Tensor]:
+            return generated(self.model(path), copied(prompts), cache)
+
+        runs: list[Run] = []
+        for cache in (None, "static"):
+            if succeeds(lambda cache=cache: write("eager", cache)):
+                what = f"generate with a {cache or 'dynamic'} cache"
+                runs.append((what, lambda path, cache=cache: (write(path, cache), None)))
+        return runs
+
+    def training(self) -> list[Run]:
+        """The gradients of one step, of text models."""
+
+        def train(path: str) -> dict[str, torch.Tensor]:
+            return gradients(self.model(path), lambda each: outputs(each, self.start.inputs))
+
+        trains = self.start.what == "words" and succeeds(lambda: train("eager"))
+        return [("a step of training", lambda path: (train(path), None))] if trains else []
 
 
 def runs_alone(model: nn.Module, inputs: dict[str, Any]) -> bool:
     """Whether the model runs on these inputs, with no overt near it."""
+    return succeeds(lambda: outputs(model, inputs))
+
+
+def succeeds(work: Callable[[], Any]) -> bool:
+    """Whether a model of someone else's does something without raising."""
     try:
-        outputs(model, inputs)
-    except Exception:  # whatever a model of someone else's raises
+        work()
+    except Exception:
         return False
     return True
-
-
-def on_backend(start: Built, model: Any, sides: list[str], attends: bool) -> Verdict:
-    """Of overt's backend beside "eager": one pass with each kind of padding, generation with both kinds of cache, and gradients."""
-    runs = []
-    for side in sides:
-        fed_with = feeding.padded(start.inputs, side) if side else start.inputs
-        padding = fed_with["attention_mask"].bool() if side else None
-        runs.append((f"{side} padding" if side else "a pass", lambda path, i=fed_with, p=padding: (outputs(model(path), i), p)))
-    eager = model("eager")
-    if writes(eager, start.inputs):
-        for cache in (None, "static"):
-            written = feeding.padded(start.inputs, "left") if len(sides) > 1 else start.inputs
-            written = {key: value for key, value in written.items() if not key.startswith("decoder_")}
-            try:
-                generated(eager, written, cache)
-            except Exception:  # the model does not write by itself, with overt or without
-                continue
-            runs.append(
-                (
-                    f"generate with a {cache or 'dynamic'} cache",
-                    lambda path, i=written, c=cache: (generated(model(path), copied(i), c), None),
-                )
-            )
-    if len(sides) > 1:
-        try:
-            gradients(eager, lambda each: outputs(each, start.inputs))
-        except Exception:  # the model does not train by itself
-            return of_backend(runs, attends)
-        runs.append(
-            ("a step of training", lambda path: (gradients(model(path), lambda each: outputs(each, start.inputs)), None))
-        )
-    return of_backend(runs, attends)
-
-
-def writes(model: nn.Module, inputs: dict[str, Any]) -> bool:
-    """Whether the model writes text after text."""
-    return (
-        "input_ids" in inputs and callable(getattr(model, "generate", None)) and getattr(model, "can_generate", lambda: False)()
-    )

@@ -15,6 +15,8 @@ from matrix.judge import Judge, judged, listed, near
 
 # The verdicts, the best first.
 VERDICTS = ("exact", "missing", "refused", "wrong", "crashed")
+# A run by its name: on a path it gives its outputs, and which queries (B, Q) are no padding.
+Run = tuple[str, Callable[[str], tuple[dict[str, Tensor], Tensor | None]]]
 OUTPUT, GRADIENT = 1e-5, 1e-4
 
 
@@ -179,7 +181,7 @@ class Calls:
         self.count += 1
 
 
-def of_backend(runs: list[tuple[str, Callable[[str], tuple[dict[str, Tensor], Tensor | None]]]], attends: bool) -> Verdict:
+def of_backend(runs: list[Run], attends: bool) -> Verdict:
     """Each run, by name, on "eager", "sdpa" and overt's backend, the outputs compared; `attends`: whether attention was seen in it."""
     path, verdicts, said = overt.backends.huggingface(), [], ""
     for what, run in runs:
