@@ -13,6 +13,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from overt.files import whole
+
 ROOT = Path(__file__).parents[2]
 CHAPTERS = sorted((ROOT / "docs" / "chapters").glob("*.md"))
 PART = re.compile(r"^```(?P<told>\w+[^\n]*)\n(?P<code>.*?)^```$|^<!-- notebook\n(?P<only>.*?)^-->$", re.DOTALL | re.MULTILINE)
@@ -96,5 +98,6 @@ def _linked(link: re.Match[str]) -> str:
 if __name__ == "__main__":
     for chapter in CHAPTERS:
         place(chapter).parent.mkdir(exist_ok=True)
-        place(chapter).write_text(written(chapter.read_text(encoding="utf-8")), encoding="utf-8")
+        with whole(place(chapter)) as temporary:
+            temporary.write_text(written(chapter.read_text(encoding="utf-8")), encoding="utf-8")
         print(place(chapter).relative_to(ROOT))

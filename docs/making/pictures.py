@@ -17,6 +17,8 @@ import numpy as np
 from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.figure import Figure
 
+from overt.files import whole
+
 DOCS = Path(__file__).parents[1]
 RECORDINGS = DOCS.parent / "build" / "recordings"
 
@@ -232,7 +234,8 @@ def result(name: str) -> Any:
 def recorded(page: str, name: str, told: str, *, up: str = "", height: int = 0) -> str:
     """Keep a recording's page for the site, and say the HTML that links to it, or with a `height` shows it; `up` leads to the site."""
     RECORDINGS.mkdir(parents=True, exist_ok=True)
-    (RECORDINGS / f"{name}.html").write_text(page, encoding="utf-8")
+    with whole(RECORDINGS / f"{name}.html") as temporary:
+        temporary.write_text(page, encoding="utf-8")
     place = f"{up}{RECORDINGS.name}/{name}.html"
     link = f'<p><a href="{place}" target="_blank">{html.escape(told)}</a></p>'
     frame = f'<iframe src="{place}" title="{html.escape(told)}" loading="lazy" style="width: 100%; height: {height}px; border: 0"></iframe>'

@@ -330,3 +330,18 @@ def test_without_safetensors_saving_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "safetensors.torch", None)
     with pytest.raises(overt.errors.MissingExtra, match=r'needs safetensors, which is not installed.*"overt\[text\]"'):
         recording.save(tmp_path / "x.safetensors")
+
+
+def test_a_page_and_a_figure_are_not_written_over_the_recording_they_show(tmp_path):
+    path = tmp_path / "recording.pdf"
+    recorded(Fused()).save(path)
+    content, loaded = path.read_bytes(), load(path)
+    (tmp_path / "link.pdf").symlink_to(path)
+    for write in (loaded.page, loaded.plot, loaded.passes[0].page):
+        with pytest.raises(InputError, match="never over them; got path .*, the same file as the recording"):
+            write(tmp_path / "link.pdf")
+    assert path.read_bytes() == content
+    loaded.tokens = [*"abcdefg"]
+    loaded.save(path)  # the same recording, and whole
+    assert load(path).tokens == [*"abcdefg"]
+    assert torch.equal(loaded[0, 1].weights(), load(path)[0, 1].weights())

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -92,6 +93,7 @@ class Calls:
     turns: int = 0
     in_pass: int | None = None
     mixing: list[str] = field(default_factory=list)
+    file: Path | None = None  # where it was loaded from
 
     @property
     def tokens(self) -> Strings | None:
@@ -274,7 +276,14 @@ class Recording(Calls):
         """The same calls, one entry for each time that the model ran."""
         return [
             Calls(
-                self.model, [each for each in self.calls if each.turn == turn], self.missing, self.strings, 1, turn, self.mixing
+                self.model,
+                [each for each in self.calls if each.turn == turn],
+                self.missing,
+                self.strings,
+                1,
+                turn,
+                self.mixing,
+                self.file,
             )
             for turn in range(self.turns)
         ]

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -102,6 +103,7 @@ def load(path: str | os.PathLike[str]) -> Recording:
             got=f"format {held['format']}, written by a newer one",
             cure="update it: pip install --upgrade overt",
         )
+    found.file = Path(path).absolute()
     return found
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from overt.errors import InputError
+from overt.files import separate
 from overt.lens.figures.links import arcs
 from overt.lens.figures.maps import heads_grid, one_head
 from overt.lens.figures.paper import save
@@ -17,6 +18,7 @@ _OF_ONE: dict[str, Callable[..., Any]] = {"head": one_head, "arcs": arcs}
 
 def plot(recording: Calls, path: str | os.PathLike[str] | None, figure: str, options: dict[str, Any]) -> Any:
     """Draw the figure of this name, and write it where there is a path."""
+    separate({"path": path}, {"the recording": recording.file})
     if figure not in {**_OF_ALL, **_OF_ONE}:
         names = ", ".join([*_OF_ALL, *_OF_ONE])
         raise InputError(f"the figures are {names}", got=f"figure={figure!r}", cure="choose one of them")

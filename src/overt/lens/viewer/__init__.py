@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from torch import nn
 
-from overt.files import whole
+from overt.files import separate, whole
 from overt.lens.keeping import in_bytes
 from overt.lens.page import embedded, palette
 from overt.lens.page.static import safe
@@ -34,6 +34,7 @@ def page(
     limit: int = PAGE_LIMIT,
 ) -> str:
     """Make the page of these calls; `Calls.page` says more. Returns the HTML, or the path where it was written."""
+    separate({"path": path}, {"the recording": calls.file})
     html = _html(packed(calls, chosen(calls, heads, exact, limit), title=title, exact=exact, model=model, opened=opened))
     if len(html) > limit:  # the page is ASCII but for its title
         refuse(f"a page of {in_bytes(len(html))}", max(1, len(calls) // 2), limit)
