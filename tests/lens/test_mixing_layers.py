@@ -62,10 +62,20 @@ FROZEN = {
     "qwen3_moe": ({"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "head_dim": 16}, 2, [], ""),
     "gpt_oss": ({"num_local_experts": 4, "head_dim": 16}, 2, [], ""),
     "dinov2": ({"image_size": 16, "patch_size": 4}, 2, [], ""),
-    "mamba2": ({"state_size": 16, "num_heads": 8, "head_dim": 16, "n_groups": 2, "chunk_size": 4}, 0, ["0.mixer", "1.mixer"], "sums"),
+    "mamba2": (
+        {"state_size": 16, "num_heads": 8, "head_dim": 16, "n_groups": 2, "chunk_size": 4},
+        0,
+        ["0.mixer", "1.mixer"],
+        "sums",
+    ),
     "bamba": ({**MAMBA, "attn_layer_indices": [1], "mamba_n_groups": 1}, 1, ["layers.0.mamba"], "running sums over tokens"),
     "minimax": ({**LINEAR_AND_FULL, "block_size": 4, "num_local_experts": 2}, 1, ["layers.0.self_attn"], "products that sum"),
-    "recurrent_gemma": ({"head_dim": 16, "lru_width": 64, "block_types": ["recurrent", "attention"]}, 1, ["0.temporal_block"], "recurrence"),
+    "recurrent_gemma": (
+        {"head_dim": 16, "lru_width": 64, "block_types": ["recurrent", "attention"]},
+        1,
+        ["0.temporal_block"],
+        "recurrence",
+    ),
     "wav2vec2-conformer": (
         {**SPEECH, "conv_depthwise_kernel_size": 7},
         2,
@@ -115,7 +125,11 @@ def test_a_family_lists_the_layers_that_mix_tokens_otherwise_and_no_others(kind)
     assert any(says in reason for _, reason in recording.missing) or not others
     text = str(recording.verify())
     total = attending + len(others)
-    said = f"covers all token-mixing layers that ran: {total}" if not others else f"covers {attending} of {total} token-mixing layers"
+    said = (
+        f"covers all token-mixing layers that ran: {total}"
+        if not others
+        else f"covers {attending} of {total} token-mixing layers"
+    )
     assert said in text
 
 
@@ -167,7 +181,11 @@ def shifted_by_hand(self, x):
 MIXERS = {
     "LSTM": (nn.Sequential(nn.Linear(32, 32), nn.LSTM(32, 32, batch_first=True)), "1", "an LSTM"),
     "GRU, time first": (nn.Sequential(nn.GRU(32, 32)), "0", "a GRU"),
-    "convolution": (Lines(lambda self, x: self.c(x.mT).mT, c=nn.Conv1d(32, 32, 3, padding=1)), "c", "a convolution over 3 positions"),
+    "convolution": (
+        Lines(lambda self, x: self.c(x.mT).mT, c=nn.Conv1d(32, 32, 3, padding=1)),
+        "c",
+        "a convolution over 3 positions",
+    ),
     "Mixer": (nn.Sequential(MixerBlock(), MixerBlock()), "0", "a matrix of parameters over tokens"),
     "scan by hand": (nn.Sequential(Lines(scanned)), "0", "a recurrence over tokens"),
     "running sum": (nn.Sequential(Lines(lambda self, x: x.cumsum(1))), "0", "running sums over tokens"),

@@ -523,7 +523,9 @@ def test_the_textbooks_decoder_is_recorded_at_every_step():
         _, weights = model(torch.randn(2, 7, 8))
     assert recording.layers == ["0.self_attn", "1", "1", "1"]
     torch.testing.assert_close(torch.stack([recording[call, 0].weights()[:, 0] for call in (1, 2, 3)]), weights)
-    assert recording.missing == [("1.cell", "GRUCell mixes tokens by a recurrence from step to step: no attention weights are recorded")]
+    assert recording.missing == [
+        ("1.cell", "GRUCell mixes tokens by a recurrence from step to step: no attention weights are recorded")
+    ]
 
 
 EXPERTS = {

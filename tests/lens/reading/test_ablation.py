@@ -167,13 +167,15 @@ def test_a_run_of_another_model_is_refused():
 
 
 def test_attention_that_cannot_be_followed_is_refused_with_its_reason():
-    class Summed(nn.Module):
+    class Averaged(nn.Module):
         def forward(self, x):
             weights = (x @ x.mT).softmax(-1)
-            return (weights[..., None] * x[:, None]).sum(-2)
+            return (weights[..., None] * x[:, None]).mean(-2)
 
-    model, x = Summed(), torch.randn(2, 5, 4)
-    with pytest.raises(InputError, match=r"Summed: weights and values are multiplied and summed, not a matrix product"):
+    model, x = Averaged(), torch.randn(2, 5, 4)
+    with pytest.raises(
+        InputError, match=r"Averaged: softmax and product with the values are written out in an order that is not"
+    ):
         ablate(model, lambda: model(x), [(0, 0)])
 
 
