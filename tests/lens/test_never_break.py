@@ -192,7 +192,6 @@ ENTRIES = [
     (ByHand, "see"),
     (ByHand, "found"),
     (MasksSeen, "read"),
-    (WrittenOut, "relevant"),
     (WrittenOut, "before"),
     (WrittenOut, "see"),
     (Mixed, "call"),
@@ -204,7 +203,6 @@ ENTRIES = [
     (keeper, "versions"),
     (keeper, "Kept"),
     (keeper, "head_count"),
-    (written_out, "formula"),
     (written_out, "product"),
     (captured, "own"),
 ]

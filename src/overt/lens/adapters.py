@@ -128,7 +128,7 @@ class Catcher(Watching):
 
     def observe(self, call: Call, output: Tensor) -> None:
         """Keep a call of `overt.attend`."""
-        self._beside(self._observed, call, output)
+        self._beside(lambda: self._keep(call, output, OVERT, call.dtype))
 
     def entered(self, module: nn.Module, args: tuple) -> None:
         """Tell the sinks."""
@@ -144,14 +144,11 @@ class Catcher(Watching):
 
     def stepped_aside(self, owner: Any) -> None:
         """Compiled code is not seen; a function of transformers' registry says so itself."""
-        modules = [owner] if isinstance(owner, nn.Module) else []
-        for sink in self.sinks:
-            for module in modules:
-                beside(sink.failed, sink.entered, module)
+        for sink in self.sinks if isinstance(owner, nn.Module) else []:
+            beside(sink.failed, sink.entered, owner)
         if not self.entries:
             self._miss(COMPILED)
-        for module in modules:
-            self.left(module)
+        self.left(owner)
 
     def failed(self, error: Exception) -> None:
         """Tell the sinks; where one of them writes, a head may be left in, so the error is the caller's."""
@@ -177,9 +174,6 @@ class Catcher(Watching):
                 f"the function \"{entry.name}\" of transformers' registry attends where torch's functions cannot be seen; "
                 'load the model with attn_implementation="sdpa" or "eager"'
             )
-
-    def _observed(self, call: Call, output: Tensor) -> None:
-        self._keep(call, output, OVERT, call.dtype)
 
     def _beside(self, work: Callable[..., Any], *args: Any) -> Any:
         return beside(self.failed, _unseen, work, *args)
