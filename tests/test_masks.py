@@ -232,6 +232,34 @@ def test_a_bool_tensor_bars_keys_alone_where_it_has_one_row(shape, by_key):
     assert overt.Dense(torch.ones(shape, dtype=torch.bool)).by_key is by_key
 
 
+@pytest.mark.parametrize("shape", [(3,), (1,), (2, 3), (2, 1), (2, 4, 3)])
+def test_a_run_of_keys_a_query_holds_the_keys_from_low_up_to_high(shape):
+    low = torch.randint(0, 5, shape)
+    high = low + torch.randint(0, 3, shape)
+    other = masks.Ranges(torch.full(shape, 1), torch.full(shape, 4))
+    mask = masks.Ranges(low, high).bind(shape[:-1], 3, 6)
+    rows, keys = torch.arange(3), torch.arange(6)
+    wanted = (low[..., None] <= keys) & (keys < high[..., None])
+    assert torch.equal(mask.block(rows, keys), wanted)
+    assert torch.equal((mask & other).block(rows, keys), wanted & (keys >= 1) & (keys < 4))
+    assert torch.equal((mask & overt.Causal(2)).block(rows, keys), wanted & (keys <= rows[:, None] + 2))
+    assert mask.by_key is (shape[-1] == 1)
+
+
+def test_runs_of_other_lengths_than_the_queries_are_refused():
+    with pytest.raises(
+        InputError, match="a mask of ranges has one run for each of Q = 3 queries, or one for all; got low of shape"
+    ):
+        masks.Ranges(torch.zeros(2, dtype=torch.int64), torch.ones(2, dtype=torch.int64)).bind((), 3, 6)
+
+
+def test_packed_texts_of_any_lengths_are_told_apart():
+    packed = masks.from_cu_seqlens(torch.tensor([0, 1, 3, 4, 6]))
+    assert packed.key_ids.tolist() == [0, 1, 1, 2, 3, 3]
+    with pytest.raises(InputError, match="cu_seqlens starts at 0 and does not fall; got"):
+        masks.from_cu_seqlens(torch.tensor([0]))
+
+
 def test_masks_are_lazy_and_hold_nothing_of_size_n_by_n():
     mask = (overt.Causal() & overt.Window(100, 0)).bind(0, 10**9, 10**9)
     rows = torch.arange(10**9 - 2, 10**9)
