@@ -189,7 +189,7 @@ def test_a_part_that_needs_another_package_says_which_extra_brings_it(missing, e
     assert found == f'overt.learn needs {missing}, which is not installed. To mend it, run: pip install "overt[{extra}]"\n'
 
 
-@pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda script: script.stem)
+@pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").rglob("*.py")), ids=lambda script: script.stem)
 def test_a_benchmark_finds_what_it_imports(script):
     for node in ast.walk(ast.parse(script.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("overt"):

@@ -1,5 +1,6 @@
 """The matrix of models: its judge is able to say that something is wrong, and a sample of the models is right."""
 
+import importlib
 import json
 import os
 import signal
@@ -277,3 +278,35 @@ def test_nothing_is_wrong_and_nothing_crashes_in_a_sample_of_40_models(tmp_path)
     assert sorted(line["name"] for line in lines) == sorted(names)
     assert not [line["name"] for line in lines if "not built" in line]
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(ROOT / "docs" / "making")
+    return importlib.import_module("shown.models")
+
+
+def test_the_table_of_models_escapes_all_that_models_say(shown, monkeypatch):
+    bad = "<script>alert('x')</script>&"
+    exact, wrong = {"verdict": "exact", "recorded": 2}, {"verdict": "wrong", "why": bad}
+    lines = [
+        {"name": f"a{bad}", "library": "torch", "kind": bad, "class": bad, "recording eager": exact, "backend": wrong},
+        {"name": "b", "library": "transformers", "not built": bad},
+    ]
+    monkeypatch.setattr(shown, "result", lambda name: {"models": lines})
+    text = shown.rows()
+    assert "<script>alert" not in text
+    assert text.count("<tr data-verdicts") == 2
+    assert 'data-verdicts="exact wrong"' in text
+    assert "<small>2 calls</small>" in text
+    assert "http" not in text
+
+
+def test_the_tables_counts_are_those_of_its_rows(shown):
+    models = shown.result("models")
+    lines = models["models"]
+    for way in shown.WAYS:
+        verdicts = [line[way]["verdict"] for line in lines if way in line]
+        assert models["counts"]["ways"][way] == {verdict: verdicts.count(verdict) for verdict in set(verdicts)}
+    assert shown.rows().count("<tr data-verdicts") == len(lines)

@@ -68,11 +68,12 @@ def rows() -> str:
     models = sorted(result("models")["models"], key=lambda line: (LIBRARIES.index(line["library"]), line["name"].lower()))
     heads = "".join(f"<th>{html.escape(each)}</th>" for each in ("model", *WAYS.values()))
     options = "".join(f"<option>{verdict}</option>" for verdict in (*VERDICTS, "not-built"))
+    body = "".join(map(row, models))
     return (
         f'{STYLE}<div class="models" data-search-exclude><div class="models-find">'
         '<input type="search" placeholder="name, kind or reason" aria-label="filter the models">'
         f'<select aria-label="verdict"><option value="">every verdict</option>{options}</select><output></output></div>'
-        f'<div class="models-rows"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(map(row, models))}</tbody></table></div></div>{SCRIPT}'
+        f'<div class="models-rows"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div></div>{SCRIPT}'
     )
 
 
