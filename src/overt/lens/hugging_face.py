@@ -130,7 +130,10 @@ class Entry:
         floor = torch.finfo(mask.dtype).min
         for each in [None, Causal(offset=0)] if own is None else [as_mask(own)]:
             places = [torch.arange(size, device=mask.device) for size in mask.shape[-2:]]
-            joined = bias if each is None else torch.where(each.block(*places), bias, floor)
+            allowed = None if each is None else each.block(*places)
+            if allowed is not None and not bool(allowed.any(-1).all()):
+                continue  # the lowest number drowns all scores of a query that may attend to nothing, and spreads it evenly
+            joined = bias if allowed is None else torch.where(allowed, bias, floor)
             if torch.equal(joined.expand(mask.shape), mask):
                 return each, bias
         return None
