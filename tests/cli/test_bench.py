@@ -325,10 +325,15 @@ def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(monkeypatch):
     assert told in found.stderr
 
 
+def names(listed):
+    """The cases of a list; what is wide goes on below, indented."""
+    return [line.split()[0] for line in listed.stdout.splitlines() if not line.startswith(" ")]
+
+
 def test_a_gpu_has_cases_of_its_own_which_can_be_listed_anywhere():
-    found = run("--list", "--device", "cuda")
-    assert found.exit_code == 0
-    assert [line.split()[0] for line in found.stdout.splitlines()] == [
+    listed = run("--list", "--device", "cuda")
+    assert listed.exit_code == 0
+    assert names(listed) == [
         "additive-8x2048x2048x128-float32",
         "additive-8x2048x2048x128-bfloat16",
         "gradients-8x2048x2048x128-float32",
@@ -340,8 +345,8 @@ def test_a_gpu_has_cases_of_its_own_which_can_be_listed_anywhere():
 
 
 def test_a_number_type_that_is_asked_for_is_that_of_every_case_on_a_gpu():
-    found = run("--list", "--device", "cuda:1", "--dtype", "float64", "--case", "additive", "--case", "summary")
-    assert [line.split()[0] for line in found.stdout.splitlines()] == [
+    listed = run("--list", "--device", "cuda:1", "--dtype", "float64", "--case", "additive", "--case", "summary")
+    assert names(listed) == [
         "additive-8x2048x2048x128-float64",
         "summary-1x16x32768x32768x128-float64",
     ]

@@ -79,13 +79,24 @@ class Verified:
         return bool(self.calls) and all(each.difference <= each.bound for each in self.calls)
 
     def __str__(self) -> str:
-        lines = [f"recomputed vs. model: {self.difference:.1e}, rounding bound {self.bound:.1e}"] if self.calls else [self.note]
+        lines = [self._headline if self.calls else self.note]
         if self.coverage is not None and self.coverage.all:
             lines.append(str(self.coverage))
         for each in self.calls:
-            mark = "holds" if each.difference <= each.bound else "DIFFERS" if each.difference > each.bound else "not compared"
-            lines.append(f"{each.number:5}  {each.layer}  {each.difference:.1e}  bound {each.bound:.1e}  {mark}{each.note}")
+            mark = "holds" if each.difference <= each.bound else "DIFFERS"
+            numbers = f"{each.difference:.1e}  bound {each.bound:.1e}  {mark}" if _compared(each) else "not compared"
+            lines.append(f"{each.number:5}  {each.layer}  {numbers}{each.note}")
         return "\n".join(lines)
+
+    @property
+    def _headline(self) -> str:
+        if not any(map(_compared, self.calls)):
+            return "recomputed vs. model: no call can be compared"
+        return f"recomputed vs. model: {self.difference:.1e}, rounding bound {self.bound:.1e}"
+
+
+def _compared(call: Comparison) -> bool:
+    return not (math.isnan(call.difference) or math.isnan(call.bound))
 
 
 @torch.no_grad()
