@@ -121,6 +121,11 @@ def relative(expected: Tensor, output: Tensor | None, padding: Tensor | None = N
     """The largest difference relative to the largest number; rows of padding (B, Q) are left out; inf for another shape."""
     if output is None or output.shape != expected.shape:
         return math.inf
+    if (
+        padding is not None and expected.ndim > 2 and expected.shape[1] == padding.shape[1] + 1
+    ):  # a summary before or behind the tokens
+        before, behind = (torch.nn.functional.pad(padding, side, value=True) for side in ((1, 0), (0, 1)))
+        padding = before & behind
     if padding is not None and expected.shape[:2] == padding.shape:
         expected, output = expected[padding], output[padding]
     finite = expected.isfinite()

@@ -214,7 +214,15 @@ def test_a_mask_that_is_ranges_may_be_written_over_afterwards():
 def test_a_query_that_may_attend_to_nothing_stays_spread_evenly_where_mask_and_position_bias_are_one_tensor():
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
-    small = {"d_model": 32, "d_kv": 8, "d_ff": 40, "num_layers": 1, "num_heads": 4, "vocab_size": 60, "decoder_start_token_id": 0}
+    small = {
+        "d_model": 32,
+        "d_kv": 8,
+        "d_ff": 40,
+        "num_layers": 1,
+        "num_heads": 4,
+        "vocab_size": 60,
+        "decoder_start_token_id": 0,
+    }
     model = transformers.T5Model._from_config(transformers.T5Config(**small), attn_implementation="sdpa").eval()
     ids, padding = torch.arange(3, 15).view(2, 6), torch.tensor([[1] * 6, [0, 0, 1, 1, 1, 1]])
     with torch.no_grad(), overt.lens.record(model, layers=["decoder.block.0.layer.0"]) as recording:
