@@ -147,6 +147,19 @@ def test_the_judge_sees_a_softmax_whose_batch_and_length_are_squeezed():
     torch.testing.assert_close(event.weights[:, 0].float(), X.mean(-1).softmax(-1))
 
 
+def test_weights_that_meet_values_element_by_element_may_be_recorded_and_are_held_against_what_ran():
+    class Deformable(nn.Module):
+        def forward(self, x):
+            return (x[:, :, None] * (x @ x.mT).softmax(-1)[..., None][:, :, :, :1].transpose(1, 2)).sum(1)
+
+    model = Deformable()
+    (event,) = [each for each in watched(model) if not each.required]
+    weights = (X @ X.mT).softmax(-1)
+    assert judge.apart(weights[:, None], event) < 1e-6
+    assert judge.judged([event], [], []).unseen == ()
+    assert judge.judged([event], [("", weights[:, None] * 1.01)], []).wrong
+
+
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 def test_the_judge_does_not_switch_torchs_fast_path_off():
     layer = nn.TransformerEncoderLayer(WIDTH, 2, 32, batch_first=True).eval()

@@ -45,12 +45,17 @@ STEP = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class Event:
-    """One call of attention as it ran: where, by which operator, its weights (N, Q, K) in float64, how large its scores were."""
+    """One call of attention as it ran: where, by which operator, its weights (N, Q, K) in float64, how large its scores were.
+
+    Weights that meet values in a product element by element, summed over afterwards, are attention in deformable layers and a choice of
+    experts in others: such an event may be recorded and is not required to be.
+    """
 
     module: str
     operator: str
     weights: Tensor
     largest_score: float = 0.0
+    required: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +66,7 @@ class _Followed:
     largest: float
     normalized: bool
     curved: bool = False
+    factor: Tensor | None = None
 
 
 class Judge(TorchDispatchMode):
@@ -115,9 +121,9 @@ class Judge(TorchDispatchMode):
             self._follow(func, name.removesuffix("_"), args, kwargs, output)
         return output
 
-    def _event(self, operator: str, weights: tuple[Tensor, float] | None) -> None:
+    def _event(self, operator: str, weights: tuple[Tensor, float] | None, required: bool = True) -> None:
         if weights is not None and weights[0].numel():
-            self.events.append(Event(self.running[-1] if self.running else "", operator, *weights))
+            self.events.append(Event(self.running[-1] if self.running else "", operator, *weights, required))
 
     def _number(self, output: Tensor, dim: int, largest: float, normalized: bool) -> None:
         """Number the rows of a softmax, or of a product of two computed tensors."""
@@ -191,6 +197,8 @@ class Judge(TorchDispatchMode):
         source = max(sources, key=lambda each: each.normalized)
         if name in LAYOUT or name in ("cat", "stack", "constant_pad_nd", "_to_copy", "topk", "sort"):
             self._laid_out(func, name, args, kwargs, output, source)
+        elif name == "sum" and source.factor is not None and len(args) > 1:
+            self._weighted_sum(args[1], source, source.factor)
         elif isinstance(output, Tensor):
             self._by_element(name, leaves, output, source)
         elif name == "native_dropout":
@@ -233,8 +241,22 @@ class Judge(TorchDispatchMode):
             return
         if places.stride() != output.stride():  # what lays it out anew later needs it laid out alike
             places = torch.empty_strided(output.shape, output.stride(), dtype=torch.long).copy_(places)
-        followed = _Followed(places, source.largest, source.normalized, source.curved or name in CURVED)
+        factor = source.factor
+        if name == "mul" and source.normalized and output.numel() > source.places.numel():
+            factor = next((leaf for leaf in leaves if self._of(leaf) is source), None)
+        followed = _Followed(places, source.largest, source.normalized, source.curved or name in CURVED, factor)
         self._keep(output, followed)
+
+    def _weighted_sum(self, dims: Any, source: _Followed, weights: Tensor) -> None:
+        """A sum over values that were weighted element by element."""
+        dims = [dims] if isinstance(dims, int) else list(dims or [])
+        if len(dims) != 1 or not self._sums_a_row(source.places, dims[0]):
+            return
+        dim = dims[0] if dims[0] < 0 else dims[0] - source.places.ndim
+        if -dim <= weights.ndim:
+            rows = weights.movedim(dim, -1)
+            rows = rows.reshape(1, -1, rows.shape[-1])
+            self._event("softmax, product of elements and sum", (rows.double(), source.largest), required=False)
 
 
 def _largest(scores: Tensor) -> float:
@@ -292,7 +314,7 @@ def judged(events: list[Event], weights: list[tuple[str, Tensor]], missing: list
             what = f"off by {nearest:.1e}" if nearest < math.inf else "of a shape that never ran"
             return Judgement(len(events), len(events) - len(left), f"the weights recorded for {layer} are {what}")
         left.remove(event)
-    unseen = [f"{event.module} ({event.operator})" for event in left if not listed(event.module, missing)]
+    unseen = [f"{event.module} ({event.operator})" for event in left if event.required and not listed(event.module, missing)]
     return Judgement(len(events), len(events) - len(left), "", tuple(dict.fromkeys(unseen)))
 
 
