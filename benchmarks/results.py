@@ -27,6 +27,6 @@ def write(out: Path | None, **found: Any) -> None:
 
 
 def command(given: list[str]) -> str:
-    """How the benchmark was called, from the repository's root and without its file."""
+    """How the benchmark was called, from the repository's root and without the files that it writes."""
     called = " ".join(["python", f"benchmarks/{Path(given[0]).name}", shlex.join(given[1:])])
-    return re.sub(r" --out[ =]\S+", "", called).rstrip()
+    return re.sub(r" --(out|log)[ =]\S+", "", called).rstrip()
