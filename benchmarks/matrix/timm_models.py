@@ -10,6 +10,7 @@ from matrix.verdicts import Verdict, error_line, of_recording
 
 LITTLE = ("atto", "femto", "pico", "nano", "xxs", "tiny", "_t0", "_s0", "_b0", "_m0", "xs", "_small", "_s", "18")
 TRIED = 6
+LARGE = 512
 
 
 def names() -> list[str]:
@@ -41,13 +42,16 @@ def smallest(module: str) -> str:
 
 
 def create(name: str) -> nn.Module:
-    """The model with two blocks, where it can be had with so many; else as it is."""
+    """The model with two blocks, or for a smaller picture where its own is large, where it can be had so; else as it is."""
     import timm
 
-    try:
-        return timm.create_model(name, depth=2)
-    except (TypeError, AssertionError, RuntimeError, IndexError, ValueError):
-        return timm.create_model(name)
+    large = max(timm.get_pretrained_cfg(name).input_size) > LARGE
+    for options in ({"depth": 2}, {"img_size": LARGE // 2} if large else {}, {}):
+        try:
+            return timm.create_model(name, **options)
+        except (TypeError, AssertionError, RuntimeError, IndexError, ValueError):
+            continue
+    raise NotBuilt(f"{name} cannot be made")
 
 
 def _size(model: nn.Module) -> int:
@@ -74,7 +78,10 @@ def build(name: str) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
     try:
         model = randomized(create(name)).eval()
-        picture = torch.randn(1, *model.default_cfg["input_size"], generator=torch.Generator().manual_seed(0))
+        channels, *size = model.default_cfg["input_size"]
+        if max(size) > LARGE:
+            size = [LARGE // 2, LARGE // 2]
+        picture = torch.randn(1, channels, *size, generator=torch.Generator().manual_seed(0))
         run(model, picture)
     except Exception as error:  # whatever the library raises
         raise NotBuilt(f"{name}: {error_line(error)}") from error
