@@ -11,6 +11,7 @@ import torch
 from overt.errors import InputError
 from overt.lens import record, text_model
 from overt.lens.recipes.qkv import qkv
+from overt.lens.scored import Scores
 from overt.lens.text_model import Packaged, check_sum, find, packaged_folder
 from text import TIRED, needs_minilm, saved
 
@@ -153,8 +154,14 @@ def test_a_model_that_does_not_attend_is_refused(tmp_path):
         qkv(model, TIRED, "it")
 
 
-def test_a_model_that_gives_no_query_and_key_is_refused(tmp_path):
+def test_a_model_that_adds_its_positions_to_the_scores_is_explained_too(tmp_path):
     model = find(saved(tmp_path, "XLNet", d_model=16, n_layer=1, n_head=2, d_inner=16))
+    assert qkv(model, TIRED, "it").residual == pytest.approx(0, abs=1e-6)
+
+
+def test_a_model_that_gives_no_query_and_key_is_refused(tmp_path, monkeypatch):
+    model = find(saved(tmp_path, "XLNet", d_model=16, n_layer=1, n_head=2, d_inner=16))
+    monkeypatch.setattr(Scores, "after", lambda self, *given: None)  # scores that something else is done to than is known
     with pytest.raises(
         InputError, match="layers attend over the text's tokens, with queries and keys to be had; got .*rel_attn"
     ):
