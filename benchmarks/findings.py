@@ -27,8 +27,9 @@ import results
 import torch
 
 from overt.errors import InputError
-from overt.lens import minilm, norm_weights, raw_attention, record, rollout, text_model
-from overt.lens.reading.weighed import Weighed
+from overt.explain import minilm, text_model
+from overt.lens import norm_weights, raw_attention, record, rollout
+from overt.lens.analysis.by_block import Weighed
 
 LAYERS, HEADS, RESAMPLED = 6, 12, 2000
 FEWEST = 100  # test arcs that a relation needs to be listed

@@ -27,8 +27,11 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 import overt
-from overt.kernels import native_additive, native_call, native_summary, triton_ops, triton_summarize
-from overt.kernels.call import Call
+from overt.attention.kernels.call import Call
+from overt.attention.kernels.flat import additive as flat_additive
+from overt.attention.kernels.flat import call as flat_call
+from overt.attention.kernels.flat import summary as flat_summary
+from overt.attention.kernels.triton import run_additive, run_summary
 
 TOOLS = Path(nvidia.__file__).parent / "bin"
 REGISTERS, SHARED = 65536, 227 * 1024  # of a multiprocessor
@@ -107,7 +110,7 @@ def passes(dtype: torch.dtype, activation: str, **options) -> None:
     """Ask for the kernels of a forward and a backward pass."""
     x = torch.zeros(1, 2, LENGTH, FEATURES, dtype=dtype)
     call = Call.of(x, x, x, overt.Additive(torch.ones(FEATURES, dtype=dtype), activation), **options)
-    bias, heat = native_call.heated(call, native_call.bias_of(call))
+    bias, heat = flat_call.heated(call, flat_call.bias_of(call))
     by_distance, seed = isinstance(call.bias, overt.ALiBi), torch.zeros((), dtype=torch.int64)
     inputs = (
         x,
@@ -116,15 +119,15 @@ def passes(dtype: torch.dtype, activation: str, **options) -> None:
         call.score.weight.to(call.dtype),
         activation,
         list(call.batch),
-        *native_call.mask_of(call),
+        *flat_call.mask_of(call),
         bias,
         by_distance,
         call.normalizer.sink,
         heat,
     )
-    given = native_additive.Given(*inputs, call.dropout, seed if call.dropout else None)
-    output, lse = triton_ops.additive(*given)
-    triton_ops.additive_gradients(*given, output, lse, output, bias is not None)
+    given = flat_additive.Given(*inputs, call.dropout, seed if call.dropout else None)
+    output, lse = run_additive.additive(*given)
+    run_additive.additive_gradients(*given, output, lse, output, bias is not None)
 
 
 def summaries(dtype: torch.dtype, score, **options) -> None:
@@ -132,9 +135,9 @@ def summaries(dtype: torch.dtype, score, **options) -> None:
     x = torch.zeros(1, 2, LENGTH, FEATURES, dtype=dtype)
     call = Call.of(x, x, x if options else x[..., :0], score, **options)
     edges = (torch.arange(0, LENGTH + 1, 32),) * 2
-    masks = native_call.mask_of(call)
-    inputs = (*native_summary._compared(call), list(call.batch), *masks, None, False, None, None, 8, *edges)
-    triton_summarize.summary(native_summary._outputs(*inputs), *inputs)
+    masks = flat_call.mask_of(call)
+    inputs = (*flat_summary._compared(call), list(call.batch), *masks, None, False, None, None, 8, *edges)
+    run_summary.summary(flat_summary._outputs(*inputs), *inputs)
 
 
 def compiled(capability: int, everything: bool) -> list[tuple[str, bytes, int]]:
@@ -179,8 +182,8 @@ def main() -> None:
 
 def described(name: str, binary: bytes, shared: int) -> dict[str, Any]:
     """What a kernel takes of a multiprocessor; for each of its loops over features, the instructions a term by their names."""
-    sizes = {"forward": triton_ops.FORWARD, "gradients": triton_ops.BACKWARD, "of_queries": triton_summarize.QUERIES}
-    sizes |= {"of_keys": triton_summarize.KEYS} | dict.fromkeys(("bias_gradient", "distance_gradient"), triton_ops.BACKWARD)
+    sizes = {"forward": run_additive.FORWARD, "gradients": run_additive.BACKWARD, "of_queries": run_summary.QUERIES}
+    sizes |= {"of_keys": run_summary.KEYS} | dict.fromkeys(("bias_gradient", "distance_gradient"), run_additive.BACKWARD)
     registers, spilled, code = read(binary)
     warps = sizes.get(name, {"warps": 4})["warps"]
     programs = min(REGISTERS // (registers * 32 * warps), SHARED // max(shared + 1024, 1), 2048 // (32 * warps))

@@ -22,10 +22,10 @@ from pathlib import Path
 
 import torch
 
+from overt.bench.provenance import provenance
 from overt.learn import Training, train
-from overt.learn.settings import Data, Recipe, Tokens
-from overt.learn.tasks import task_of
-from overt.measuring.provenance import provenance
+from overt.learn.config.settings import Data, Recipe, Tokens
+from overt.learn.tasks.base import task_of
 
 WORDS = Tokens(lower=True, parts=True, minimum_count=2)
 EWT = Recipe(

@@ -34,7 +34,7 @@ PROMPT, WRITTEN = 4096, 128
 def models(config: transformers.PretrainedConfig) -> dict[str, torch.nn.Module]:
     """The same model on both paths."""
     found = {}
-    for path in ("sdpa", overt.backends.huggingface()):
+    for path in ("sdpa", overt.integrations.huggingface()):
         torch.manual_seed(0)
         # A model keeps the very configuration that it is given, and the path stands there.
         found[path] = transformers.AutoModelForCausalLM.from_config(copy.deepcopy(config), attn_implementation=path).eval()

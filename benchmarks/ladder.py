@@ -13,9 +13,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from overt.bench.written import lines
 from overt.errors import InputError
 from overt.files import whole
-from overt.measuring.written import lines
 
 # Which part of the ladder a recipe is of, and its model.
 RECIPES = {

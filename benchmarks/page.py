@@ -20,8 +20,9 @@ import torch
 from torch import Tensor, nn
 
 import overt
-from overt.lens import record, text_model
-from overt.lens.recipes.qkv import read
+from overt.explain import text_model
+from overt.explain.recipes.qkv import read
+from overt.lens import record
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "lens"))
 import browser

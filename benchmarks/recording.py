@@ -20,7 +20,8 @@ import results
 import torch
 from torch import Tensor
 
-from overt.lens import record, text_model
+from overt.explain import text_model
+from overt.lens import record
 
 WAYS: dict[str, dict] = {
     'keep="qkv"': {},
@@ -73,7 +74,7 @@ def minilm() -> torch.nn.Module:
 
 def hugging_face() -> torch.nn.Module:
     """transformers' own model from the same files."""
-    from overt.lens.hub_model import HubModel
+    from overt.explain.hub_model import HubModel
 
     return HubModel(str(text_model.packaged_folder())).network
 

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from overt.bench.provenance import provenance
+from overt.bench.written import lines
 from overt.files import whole
-from overt.measuring.provenance import provenance
-from overt.measuring.written import lines
 
 
 def takes_out(options: argparse.ArgumentParser) -> None:

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from overt.learn.loss import cross_entropy
-from overt.measuring.turns import in_turns, use_threads
+from overt.bench.turns import in_turns, use_threads
+from overt.learn.loop.loss import cross_entropy
 from overt.models import Transformer, greedy
 from overt.models.memory import Memory
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from transformers import AutoTokenizer, BertModel
 
 from overt import lens
-from overt.lens import text_model
+from overt.explain import text_model
 
 sentence = "The animal did not cross the street because it was too tired."
 

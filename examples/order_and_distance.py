@@ -5,7 +5,7 @@ Run it: python examples/order_and_distance.py (half a minute on one core)
 
 import torch
 
-from overt.learn.order import recall, rewriting
+from overt.learn.examples.order import recall, rewriting
 from overt.models import Transformer
 
 LENGTH, SYMBOLS = 4, 6  # 24 orders of four symbols: guessing is right once in 24 times

@@ -307,7 +307,7 @@ void use(const std::string& name) {
 NB_MODULE(_native, module) {
     using namespace overt;
     using namespace nanobind::literals;
-    module.doc() = "Attention kernels for the CPU; overt.kernels.native checks what they are given.";
+    module.doc() = "Attention kernels for the CPU; overt.native checks what they are given.";
     bind_ceilings(module);
     bind_smoothing(module);
     module.def("levels", names_of_levels);

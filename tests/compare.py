@@ -5,7 +5,7 @@ import torch
 
 import oracle
 import overt
-from overt.kernels.native_ops import INTERPRETED
+from overt.attention.kernels.flat.operator import INTERPRETED
 
 # The path whose tests run: with TRITON_INTERPRET=1 the kernels for GPUs stand in for the native core.
 KERNELS = "triton" if INTERPRETED else "native"

@@ -25,33 +25,33 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "overt"
 RESULTS = ROOT / "tests" / "mutants.json"
 TESTS = {
-    "normalizers": ["test_normalizers.py", "test_meaning.py"],
-    "scores": ["test_attend.py", "test_laws.py", "test_bad_input.py"],
-    "masks/alignment": ["test_masks.py", "test_bad_input.py"],
-    "masks/base": ["test_masks.py", "test_bad_input.py"],
-    "masks/convert": ["test_masks.py", "test_bad_input.py"],
-    "masks/kinds": ["test_masks.py", "test_bad_input.py"],
-    "masks/ranges": ["test_masks.py", "test_bad_input.py"],
-    "kernels/call": ["test_attend.py", "test_bad_input.py", "test_plan.py"],
-    "learn/averaging": ["learn/test_checkpoint.py", "learn/test_training.py"],
-    "learn/batches": ["learn/test_batches.py"],
-    "learn/checkpoint": ["learn/test_checkpoint.py", "learn/test_training.py"],
-    "learn/corpora": ["learn/test_corpora.py"],
-    "learn/gradient": ["learn/test_training.py"],
-    "learn/labelling": ["learn/test_tasks.py"],
-    "learn/language": ["learn/test_tasks.py"],
-    "learn/loss": ["learn/test_loss.py"],
+    "attention/normalizers": ["test_normalizers.py", "test_meaning.py"],
+    "attention/scores": ["test_attend.py", "test_laws.py", "test_bad_input.py"],
+    "attention/masks/alignment": ["test_masks.py", "test_bad_input.py"],
+    "attention/masks/base": ["test_masks.py", "test_bad_input.py"],
+    "attention/masks/convert": ["test_masks.py", "test_bad_input.py"],
+    "attention/masks/kinds": ["test_masks.py", "test_bad_input.py"],
+    "attention/masks/ranges": ["test_masks.py", "test_bad_input.py"],
+    "attention/kernels/call": ["test_attend.py", "test_bad_input.py", "test_plan.py"],
+    "learn/loop/averaging": ["learn/test_checkpoint.py", "learn/test_training.py"],
+    "learn/data/batches": ["learn/test_batches.py"],
+    "learn/run/checkpoint": ["learn/test_checkpoint.py", "learn/test_training.py"],
+    "learn/data/corpora": ["learn/test_corpora.py"],
+    "learn/loop/gradient": ["learn/test_training.py"],
+    "learn/tasks/labelling": ["learn/test_tasks.py"],
+    "learn/tasks/language": ["learn/test_tasks.py"],
+    "learn/loop/loss": ["learn/test_loss.py"],
     "learn/metrics": ["learn/test_metrics.py"],
-    "learn/recipe": ["learn/test_recipe.py"],
-    "learn/run_record": ["learn/test_resuming.py", "learn/test_training.py"],
-    "learn/schedule": ["learn/test_schedule.py"],
-    "learn/tasks": ["learn/test_tasks.py"],
-    "learn/tokenizer": ["learn/test_tokenizer.py"],
-    "learn/training": ["learn/test_training.py", "learn/test_resuming.py"],
-    "learn/translation": ["learn/test_tasks.py"],
+    "learn/config/recipe": ["learn/test_recipe.py"],
+    "learn/run/run_record": ["learn/test_resuming.py", "learn/test_training.py"],
+    "learn/loop/schedule": ["learn/test_schedule.py"],
+    "learn/tasks/base": ["learn/test_tasks.py"],
+    "learn/data/tokenizer": ["learn/test_tokenizer.py"],
+    "learn/loop/training": ["learn/test_training.py", "learn/test_resuming.py"],
+    "learn/tasks/translation": ["learn/test_tasks.py"],
     "learn/translator": ["learn/test_translator.py"],
-    "learn/updating": ["learn/test_training.py", "learn/test_processes.py"],
-    "learn/vocabulary": ["learn/test_vocabulary.py"],
+    "learn/loop/optimizer_step": ["learn/test_training.py", "learn/test_processes.py"],
+    "learn/data/vocabulary": ["learn/test_vocabulary.py"],
     "cli/evaluate": ["cli/test_train.py"],
     "cli/smooth": ["cli/test_smooth.py"],
     "cli/train": ["cli/test_train.py"],
@@ -180,9 +180,9 @@ def main() -> None:
 
 def write(told: argparse.Namespace, found: dict[str, Any]) -> None:
     """Put a module's counts into the file, beside those of the others."""
+    from overt.bench.provenance import provenance
+    from overt.bench.written import lines
     from overt.files import whole
-    from overt.measuring.provenance import provenance
-    from overt.measuring.written import lines
 
     held = json.loads(told.out.read_text()) if told.out.is_file() else {"modules": {}}
     sample = "" if told.sample is None else f" SAMPLE={told.sample}"

@@ -6,7 +6,7 @@ import torch
 
 import overt
 from compare import check, inputs, parameters
-from overt.kernels import blocked
+from overt.attention.kernels import blocked
 
 SCORES = ["dot", "bilinear", "additive", "cosine", "gaussian"]
 NORMALIZERS = ["softmax", "sparsemax", "entmax", "sigmoid"]

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import overt
-from overt import trace
-from overt.kernels import blocked
+from overt.attention import trace
+from overt.attention.kernels import blocked
 
 sizes = some.integers(1, 9)
 seeds = some.integers(0, 2**31)

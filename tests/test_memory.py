@@ -10,7 +10,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import overt
-from overt.kernels import blocked, freed, native_plain
+from overt.attention.kernels import blocked, heap
+from overt.attention.kernels.flat import reference as flat_reference
 
 N, D, HEADS = 512, 16, 2
 
@@ -105,7 +106,7 @@ def test_nor_does_the_plain_formula_of_what_has_a_native_kernel(name):
 
 @pytest.mark.parametrize("create_graph", [False, True])
 def test_the_native_kernel_and_its_second_derivative_make_no_n_by_n(create_graph, monkeypatch):
-    monkeypatch.setattr(native_plain, "BLOCK", HEADS * N * D * 4)
+    monkeypatch.setattr(flat_reference, "BLOCK", HEADS * N * D * 4)
     x, options = torch.randn(HEADS, N, D, requires_grad=True), CALLS["additive, masked"]
     with overt.path("native"), Largest() as seen:
         output = overt.attend(x, x, x, **options)
@@ -191,5 +192,5 @@ def test_pages_go_back_once_the_process_has_grown_by_so_much(monkeypatch):
     monkeypatch.setattr(freed, "_trim", trimmed.append)
     monkeypatch.setattr(freed, "_resident", sys.maxsize)
     for grown in (0, 0, 0, 1, 1, 2):  # from 300 MB to 365, down to 310 when pages went, to 371, and to 375
-        freed.give_back()
+        heap.give_back()
         assert len(trimmed) == grown

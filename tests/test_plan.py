@@ -7,8 +7,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import overt
+from overt import native
 from overt.errors import InputError
-from overt.kernels import native
 
 X = torch.randn(2, 6, 9, 4, dtype=torch.float64)
 

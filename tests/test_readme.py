@@ -19,9 +19,9 @@ import torch
 from typer.testing import CliRunner
 
 import overt
+from overt import native
 from overt.cli.main import COMMANDS, app
-from overt.kernels import native
-from overt.lens import text_model
+from overt.explain import text_model
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from overt.bench import provenance
 from overt.errors import InputError
-from overt.measuring import provenance
 
 ROOT = Path(__file__).parents[1]
 RESULTS = sorted((ROOT / "docs" / "results").glob("*.json"))

@@ -9,8 +9,9 @@ import torch
 
 import overt
 from compare import KERNELS
+from overt.attention.kernels import blocked
+from overt.attention.kernels.flat import summary as flat_summary
 from overt.errors import InputError
-from overt.kernels import blocked, native_summary
 
 
 @pytest.fixture(autouse=True)
@@ -82,8 +83,8 @@ def test_the_native_kernel_and_the_blocks_say_the_same_where_nothing_may_be_atte
 )
 def test_dot_products_and_additive_scores_under_a_softmax_take_the_native_kernel_unless_it_is_forbidden(name, monkeypatch):
     query, key, _ = tensors()
-    calls, kernel = [], native_summary.summarized
-    monkeypatch.setattr(native_summary, "summarized", lambda *given: calls.append(given) or kernel(*given))
+    calls, kernel = [], flat_summary.summarized
+    monkeypatch.setattr(flat_summary, "summarized", lambda *given: calls.append(given) or kernel(*given))
     overt.summarize(query, key, **CALLS[name])
     assert len(calls) == 1
     with overt.path("torch", "blocked"):

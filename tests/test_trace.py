@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import overt
-from overt import trace
+from overt.attention import trace
 from overt.errors import InputError
 
 

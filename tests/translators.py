@@ -4,7 +4,7 @@ from functools import cache
 
 import torch
 
-from overt.learn.tokenizer import END, START, Tokenizer
+from overt.learn.data.tokenizer import END, START, Tokenizer
 from overt.learn.translator import Translator, padded
 from overt.models import Transformer
 

@@ -33,7 +33,7 @@ def prepare() -> None:
 
     if import_timm():
         tell_transformers()
-    _ = overt.lens.record, overt.backends.huggingface, transformers.LlamaForCausalLM
+    _ = overt.lens.record, overt.integrations.huggingface, transformers.LlamaForCausalLM
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     transformers.logging.set_verbosity_error()

@@ -176,11 +176,13 @@ class Calls:
     count: int = 0
 
     def __enter__(self):
-        overt.mechanism.observers.set((*overt.mechanism.observers.get(), self._one))
+        overt.attention.mechanism.observers.set((*overt.attention.mechanism.observers.get(), self._one))
         return self
 
     def __exit__(self, *error):
-        overt.mechanism.observers.set(tuple(each for each in overt.mechanism.observers.get() if each != self._one))
+        overt.attention.mechanism.observers.set(
+            tuple(each for each in overt.attention.mechanism.observers.get() if each != self._one)
+        )
 
     def _one(self, *_: Any) -> None:
         self.count += 1
@@ -188,7 +190,7 @@ class Calls:
 
 def of_backend(runs: list[Run], attends: bool) -> Verdict:
     """Each run, by name, on "eager", "sdpa" and overt's backend, the outputs compared; `attends`: whether attention was seen in it."""
-    path, verdicts, said = overt.backends.huggingface(), [], ""
+    path, verdicts, said = overt.integrations.huggingface(), [], ""
     for what, run in runs:
         expected, padding = run("eager")
         try:

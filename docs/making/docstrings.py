@@ -27,7 +27,7 @@ class Docstrings(griffe.Extension):
                 parameter.default = repr(getattr(importlib.import_module(func.module.path), str(parameter.default)))
 
     def on_class(self, *, cls, **kwargs):
-        """Called for each class: one made by `overt.pieces.piece` is a dataclass, which is not seen from outside."""
+        """Called for each class: one made by `overt.attention.pieces.piece` is a dataclass, which is not seen from outside."""
         if any(str(decorator.value) == "piece" for decorator in cls.decorators):
             fields = [each for each in cls.attributes.values() if "instance-attribute" in each.labels]
             given = [

@@ -11,30 +11,20 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from overt import native
+from overt.attention.kernels.flat import call as flat_call
+from overt.bench import bounds, cases, ceilings, compared, side_by_side, turns
+from overt.bench.cases import DOTS, Case, drawn
+from overt.bench.ceilings import Ceilings
+from overt.bench.contenders import additive, contender, dots, libraries, summaries
+from overt.bench.contenders.contender import Contender
+from overt.bench.gpu import bounds as gpu_bounds
+from overt.bench.gpu import ceilings as gpu_ceilings
+from overt.bench.gpu import device as gpu
+from overt.bench.gpu.ceilings import GpuCeilings
+from overt.bench.side_by_side import Options, Result
+from overt.bench.turns import Times
 from overt.cli.main import app
-from overt.kernels import native, native_call
-from overt.measuring import (
-    additive,
-    bounds,
-    cases,
-    ceilings,
-    compared,
-    contender,
-    dots,
-    gpu,
-    gpu_bounds,
-    gpu_ceilings,
-    libraries,
-    side_by_side,
-    summaries,
-    turns,
-)
-from overt.measuring.cases import DOTS, Case, drawn
-from overt.measuring.ceilings import Ceilings
-from overt.measuring.contender import Contender
-from overt.measuring.gpu_ceilings import GpuCeilings
-from overt.measuring.side_by_side import Options, Result
-from overt.measuring.turns import Times
 
 TINY = Case("additive", (2,), 5, 7, 8)
 TINY_GRADIENTS = Case("gradients", (2,), 5, 7, 8)
@@ -210,7 +200,7 @@ def test_a_library_that_is_not_installed_is_said(monkeypatch):
 
 def test_native_kernels_that_are_not_there_are_said_and_no_other_path_timed_in_their_name(monkeypatch):
     monkeypatch.setattr(native, "load", lambda: native.Loaded(None, "it was not compiled"))
-    monkeypatch.setattr(native_call, "MISSING", "it was not compiled")
+    monkeypatch.setattr(flat_call, "MISSING", "it was not compiled")
     join(monkeypatch, additive.native())
     monkeypatch.setitem(side_by_side.CONTENDERS, "summary", [summaries.native(), summaries.yardstick()])
     for case in (TINY, TINY_SUMMARY):

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from overt.bench.smoothing import accuracy, heads, peers, real, speed
+from overt.bench.smoothing.accuracy import CASES, Case, noisy, score
+from overt.bench.smoothing.peers import OURS, PEERS, Smoother
+from overt.bench.smoothing.published import best_published
+from overt.bench.smoothing.signals import SIGNALS, sampled
 from overt.cli.main import app
 from overt.errors import InputError
-from overt.measuring.smoothing import accuracy, heads, peers, real, speed
-from overt.measuring.smoothing.accuracy import CASES, Case, noisy, score
-from overt.measuring.smoothing.peers import OURS, PEERS, Smoother
-from overt.measuring.smoothing.published import best_published
-from overt.measuring.smoothing.signals import SIGNALS, sampled
 
 DATA = Path(os.environ.get("OVERT_DATA", Path(__file__).parents[3] / "shared" / "data"))
 BLOCKS_3 = Case("blocks", 3)

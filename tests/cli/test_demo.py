@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import overt
-from overt.lens import text_model
+from overt.explain import text_model
 
 pytestmark = [
     pytest.mark.skipif(

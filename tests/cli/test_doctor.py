@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from overt import native
 from overt.cli.doctor import EXTRAS
 from overt.cli.main import app
-from overt.kernels import native
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,7 +58,7 @@ def test_what_is_not_installed_is_named_with_its_cure_and_is_no_fault(monkeypatc
 
 
 def test_a_broken_model_file_is_told_whole_and_ends_with_1(monkeypatch, tmp_path):
-    from overt.lens import text_model
+    from overt.explain import text_model
 
     for name in text_model.SUMS:
         (tmp_path / name).write_text("damaged")

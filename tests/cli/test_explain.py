@@ -10,7 +10,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from overt.cli.main import app
-from overt.lens import text_model
+from overt.explain import text_model
 from overt.lens.recording import Recording
 
 TIRED = "The animal didn't cross the street because it was too tired"

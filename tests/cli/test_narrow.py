@@ -14,15 +14,16 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 import explanations
+from overt.bench.cases import Case
+from overt.bench.ceilings import Ceilings
+from overt.bench.side_by_side import Result
+from overt.bench.turns import Times
 from overt.cli import bench, bench_smooth, demo, doctor, evaluate, train
 from overt.cli.main import app
-from overt.lens import terminal, text_model
-from overt.lens.letters import Ink, Piece, broken
-from overt.lens.weight_map import weight_map
-from overt.measuring.cases import Case
-from overt.measuring.ceilings import Ceilings
-from overt.measuring.side_by_side import Result
-from overt.measuring.turns import Times
+from overt.drawing.letters import Ink, Piece, broken
+from overt.explain import text_model
+from overt.explain.terminal import render as terminal
+from overt.explain.terminal.weight_map import weight_map
 
 WIDTHS = [30, 40, 60, 80, 120]
 WIDE = 240

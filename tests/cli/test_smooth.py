@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import overt
 from overt.cli.main import app
-from overt.lens.letters import sparkline
-from overt.smoothing import many
+from overt.drawing.letters import sparkline
+from overt.smoothing import batch
 
 NAN = float("nan")
 
@@ -288,7 +288,7 @@ def test_a_picture_of_too_many_series_is_refused_before_anything_is_computed(tmp
 def test_a_stopped_job_goes_on_from_its_parts_and_sweeps_them_up(cities, tmp_path, monkeypatch):
     out = tmp_path / f"out{cities.suffix}"
     args = (cities, "-c", "warm", "--group", "city", *WAY, "--jobs", 1, "--out", out)
-    once, computed = many.smooth_task, []
+    once, computed = batch.smooth_task, []
 
     def stopped(task):
         if computed:

@@ -7,11 +7,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from overt.bench import provenance
 from overt.cli.main import app
 from overt.learn import translator
-from overt.learn.log import read_log
-from overt.learn.model_folder import save_model
-from overt.measuring import provenance
+from overt.learn.run.log import read_log
+from overt.learn.run.model_folder import save_model
 from translators import ENGLISH, FRENCH, by_heart
 
 RECIPE = """

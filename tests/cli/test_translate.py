@@ -6,7 +6,7 @@ import torch
 from typer.testing import CliRunner
 
 from overt.cli.main import app
-from overt.learn.model_folder import save_model
+from overt.learn.run.model_folder import save_model
 from overt.learn.translator import Translator
 from overt.models import Seq2Seq
 from translators import ENGLISH, FRENCH, by_heart
@@ -175,8 +175,8 @@ def test_explain_shows_the_encoder_of_a_runs_folder(model):
 
 
 def test_explain_falls_back_to_the_box_and_says_so(model, monkeypatch):
+    from overt.explain import text_model
     from overt.learn import translator as translators
-    from overt.lens import text_model
 
     monkeypatch.setattr(text_model, "packaged_folder", lambda: None)
     monkeypatch.setattr(translators, "boxed_folder", lambda: model)
@@ -188,11 +188,11 @@ def test_explain_falls_back_to_the_box_and_says_so(model, monkeypatch):
 
 
 def test_the_explained_head_is_the_encoders_own():
-    from overt.cli.seen import SeenTranslator
-    from overt.lens.recipes.qkv import qkv
+    from overt.cli.translator_as_text_model import SeenTranslator
+    from overt.explain.recipes.qkv import qkv
 
-    seen = SeenTranslator(by_heart())
-    explanation = qkv(seen, ENGLISH[0], "happy", layer=0, head=1)
+    translator_as_text_model = SeenTranslator(by_heart())
+    explanation = qkv(translator_as_text_model, ENGLISH[0], "happy", layer=0, head=1)
     source = torch.tensor([by_heart().read(ENGLISH[0])])
     weights = by_heart().model.weights(source, torch.tensor([[1]]))["encoder"][0][0, 1]
     torch.testing.assert_close(torch.tensor(explanation.matrix), weights)
@@ -205,7 +205,7 @@ def test_word_vectors_are_the_rows_of_the_encoders_table(model):
 
 
 def test_a_page_that_would_be_too_large_is_refused_before_it_is_made(model, tmp_path, monkeypatch):
-    from overt.lens import page
+    from overt.explain import page
 
     made = []
     once = page._data
@@ -218,14 +218,14 @@ def test_a_page_that_would_be_too_large_is_refused_before_it_is_made(model, tmp_
 
 
 def test_a_page_keeps_its_limit():
-    from overt.cli import seen
+    from overt.cli import translator_as_text_model
     from overt.errors import InputError
-    from overt.lens import page
+    from overt.explain import page
     from overt.lens.recording import PAGE_LIMIT
 
     assert page.PAGE_LIMIT == PAGE_LIMIT == 24_000_000
     [translation] = by_heart().translate([ENGLISH[1]])
-    found = seen.explained(by_heart(), ENGLISH[1], translation)
+    found = translator_as_text_model.explained(by_heart(), ENGLISH[1], translation)
     with pytest.raises(
         InputError, match=r"a page has at most 0\.0 MB, which browsers open quickly; got .* MB\. To mend it, pass a"
     ):

@@ -8,7 +8,7 @@ from importlib.machinery import PathFinder
 import pytest
 import torch
 
-from overt.kernels import native
+from overt import native
 
 if "OVERT_NATIVE" in os.environ:
     _found = PathFinder.find_spec("overt._native", [os.environ["OVERT_NATIVE"]])

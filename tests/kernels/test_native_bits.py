@@ -5,7 +5,8 @@ import torch
 from torch import library
 
 import overt
-from overt.kernels import native, native_ops
+from overt import native
+from overt.attention.kernels.flat import operator as flat_operator
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="needs the native core")
 
@@ -24,9 +25,9 @@ ATTENTION = {
 def operator(request, monkeypatch):
     """An operator's name, and its inputs as `attend` hands them over."""
     calls = []
-    attend = native_ops.Attention.__call__
+    attend = flat_operator.Attention.__call__
     monkeypatch.setattr(
-        native_ops.Attention, "__call__", lambda self, given: calls.append((self.name, given)) or attend(self, given)
+        flat_operator.Attention, "__call__", lambda self, given: calls.append((self.name, given)) or attend(self, given)
     )
     x = torch.randn(1, 2, 9, 5)
     overt.attend(x, x, x, **ATTENTION[request.param])

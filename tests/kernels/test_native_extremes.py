@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import oracle
-from overt.kernels import native
+from overt import native
 
 DENSE = 1
 FAR = 2**31 + 2**20  # elements from one row to the next

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from overt import native
 from overt.errors import InputError
-from overt.kernels import native
 
 CACHED = [native.load, native.module, native.warn_if_missing]
 MAPPED = "print(len({line.split()[-1] for line in open('/proc/self/maps') if 'libgomp' in line}))"

@@ -9,7 +9,8 @@ from hypothesis import strategies
 import overt
 from compare import KERNELS, check
 from many_masks import MASKS, K, Q
-from overt.kernels import native_masks, native_plain
+from overt.attention.kernels.flat import mask_program
+from overt.attention.kernels.flat import reference as flat_reference
 
 
 def blockwise(mask):
@@ -18,8 +19,8 @@ def blockwise(mask):
 
 
 def by_program(mask):
-    program, arrays = native_masks.lowered(mask.bind(2, Q, K), Q, K, torch.device("cpu"))
-    return native_plain.allowed(program, arrays, torch.arange(Q), K).expand(2, 3, Q, K)
+    program, arrays = mask_program.lowered(mask.bind(2, Q, K), Q, K, torch.device("cpu"))
+    return flat_reference.allowed(program, arrays, torch.arange(Q), K).expand(2, 3, Q, K)
 
 
 @pytest.mark.parametrize("name", MASKS)
@@ -38,13 +39,13 @@ def test_attention_under_each_mask_gives_the_oracles_numbers(name):
 
 @pytest.mark.parametrize("name", ["causal", "padded and causal", "lengths of queries", "window"])
 def test_a_conjunction_of_ranges_is_two_numbers_a_row(name):
-    program, arrays = native_masks.lowered(MASKS[name].bind(2, Q, K), Q, K, torch.device("cpu"))
-    assert program == [native_masks.RANGES]
+    program, arrays = mask_program.lowered(MASKS[name].bind(2, Q, K), Q, K, torch.device("cpu"))
+    assert program == [mask_program.RANGES]
     assert [array.shape[-1] for array in arrays] == [Q, Q]
 
 
 def test_a_tensor_of_pairs_is_not_copied():
-    _, (array,) = native_masks.lowered(MASKS["transposed pairs"].bind(2, Q, K), Q, K, torch.device("cpu"))
+    _, (array,) = mask_program.lowered(MASKS["transposed pairs"].bind(2, Q, K), Q, K, torch.device("cpu"))
     assert array.data_ptr() == MASKS["transposed pairs"].allowed.data_ptr()
 
 
@@ -80,7 +81,7 @@ def combined(masks):
 def test_any_combination_at_any_size_is_attended_under_as_the_oracle_does(data):
     batch, queries, keys = (data.draw(strategies.integers(1, most)) for most in (3, 40, 70))
     mask = data.draw(strategies.recursive(leaves(batch, queries, keys), combined, max_leaves=6))
-    hypothesis.assume(native_masks.refusal(mask) is None)
+    hypothesis.assume(mask_program.refusal(mask) is None)
     random = np.random.default_rng(0)
     arrays = [random.normal(size=(batch, *shape)) for shape in ((queries, 3), (keys, 3), (keys, 2))]
     allowed = mask.bind(1, queries, keys).block(torch.arange(queries), torch.arange(keys)).expand(batch, queries, keys)
@@ -104,7 +105,7 @@ def test_a_mask_of_ones_own_goes_to_the_blocks_with_the_reason():
 
 def test_a_mask_that_combines_too_many_goes_to_the_blocks_with_the_reason():
     deep = overt.Causal()
-    for _ in range(native_masks.MOST_PENDING - 1):
+    for _ in range(mask_program.MOST_PENDING - 1):
         deep = overt.Lengths(3) | deep
     assert refused(deep) is None
     assert refused(overt.Lengths(3) | deep) == "the mask combines more than 7 others at once"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import oracle
-from overt.kernels import native
+from overt import native
 
 ACTIVATIONS = native.ACTIVATIONS
 GRADIENT = {"float64": 1e-10, "float32": 1e-4}  # DESIGN section 5

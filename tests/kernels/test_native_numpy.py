@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle
+from overt import native
 from overt.errors import InputError, KindError
-from overt.kernels import native
 
 # DESIGN section 5: relative to the oracle, by dtype.
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3}

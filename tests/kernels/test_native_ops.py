@@ -14,9 +14,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import overt
 from compare import close
+from overt import native
+from overt.attention.kernels.call import Call
+from overt.attention.kernels.flat import call as flat_call
+from overt.attention.kernels.flat import reference as flat_reference
 from overt.errors import InputError
-from overt.kernels import native, native_call, native_plain
-from overt.kernels.call import Call
 
 OPERATORS = torch.ops.overt
 SUMMARIZE = overt.summarize  # loaded here: it brings the summary's operator
@@ -207,7 +209,7 @@ def test_dropout_is_the_same_in_both_passes_and_in_the_second_derivative():
 def test_the_plain_formula_keeps_the_weights_that_the_kernel_keeps(dropout):
     query, key, value, weight = (leaf.detach() for leaf in leaves(70, 130))
     given = (query, key, value, weight, "tanh", [2, 3], [], [], None, False, None, None, dropout, torch.tensor(2**61 + 12345))
-    close(native_plain.additive(*given), OPERATORS.additive(*given)[0], 1e-12, "output")
+    close(flat_reference.additive(*given), OPERATORS.additive(*given)[0], 1e-12, "output")
 
 
 @pytest.mark.parametrize("shape", [(70, 300), (1, 3000)], ids=str)
@@ -447,7 +449,7 @@ def test_a_traced_program_holds_the_plain_formula_and_not_its_answer():
 
 
 def test_without_the_native_core_the_blocks_serve_and_the_plan_says_why(monkeypatch):
-    monkeypatch.setattr(native_call, "MISSING", "it is on holiday")
+    monkeypatch.setattr(flat_call, "MISSING", "it is on holiday")
     plan = overt.plan(X, X, X, score=overt.Additive(W))
     assert plan.path == "blocked"
     assert plan.refused["native"] == "the native core is not available: it is on holiday"
@@ -456,7 +458,7 @@ def test_without_the_native_core_the_blocks_serve_and_the_plan_says_why(monkeypa
 
 
 def test_without_the_native_core_that_is_said_once(monkeypatch):
-    monkeypatch.setattr(native_call, "MISSING", "it is on holiday")
+    monkeypatch.setattr(flat_call, "MISSING", "it is on holiday")
     monkeypatch.setattr(native, "load", lambda: SimpleNamespace(module=None, why_not="it is on holiday"))
     native.warn_if_missing.cache_clear()
     with warnings.catch_warnings(record=True) as said:
@@ -491,6 +493,6 @@ def test_other_normalizers_get_their_scores_from_the_kernel(normalizer):
 
 def test_scores_of_the_kernel_are_whole_scores():
     query, key, value, weight = (leaf.detach() for leaf in leaves())
-    ready = native_call.scored(Call.of(query, key, value, overt.Additive(weight)).ready())
+    ready = flat_call.scored(Call.of(query, key, value, overt.Additive(weight)).ready())
     assert ready.score.width(4) == 1
     close(ready.score(query, key), overt.Additive(weight)(query, key), 1e-12, "scores")

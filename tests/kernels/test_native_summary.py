@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overt.kernels import native
+from overt import native
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
 RANGES, DENSE, DOCUMENTS, BOTH, EITHER, INVERSE = range(6)

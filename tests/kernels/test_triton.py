@@ -6,8 +6,9 @@ import torch
 
 import overt
 from compare import check, close
-from overt.kernels import triton_launch, triton_packing
-from overt.kernels.triton_additive_scores import CAPPED, PLAIN, SHARED
+from overt.attention.kernels.triton import launch as triton_launch
+from overt.attention.kernels.triton import packing as triton_packing
+from overt.attention.kernels.triton.additive_scores import CAPPED, PLAIN, SHARED
 
 assert triton_packing.triton.knobs.runtime.interpret, "these tests run with TRITON_INTERPRET=1"
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 
 import overt
 from overt.errors import InputError, KindError
-from overt.layers.cache import KVCache
+from overt.layers.kv_cache import KVCache
 
 ROWS, HEADS, SHARED, WIDTH, VALUE_WIDTH = 2, 4, 2, 6, 5
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}

@@ -9,9 +9,9 @@ from torch import nn
 from torch.nn import functional
 
 import overt
+from overt.attention.masks import Keys, from_padding
 from overt.errors import InputError, KindError
 from overt.layers import MultiHeadAttention, Prepared
-from overt.masks import Keys, from_padding
 
 WIDTH, HEADS, B, Q, K = 12, 4, 3, 5, 7
 

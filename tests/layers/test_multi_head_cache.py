@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import overt
+from overt.attention.masks import Keys
 from overt.errors import InputError, KindError
 from overt.layers import KVCache, LearnedPositions, MultiHeadAttention, RelativePositions
-from overt.masks import Keys
 
 WIDTH, HEADS = 16, 4
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}

@@ -10,9 +10,9 @@ from torch import nn
 
 import overt
 from overt.errors import InputError, KindError
-from overt.layers.order import Positions
-from overt.layers.positions import ALiBiPositions, LearnedPositions, RelativePositions, Sinusoidal, named
-from overt.layers.rotary import Rotary
+from overt.layers.positions.base import Positions
+from overt.layers.positions.named import ALiBiPositions, LearnedPositions, RelativePositions, Sinusoidal, named
+from overt.layers.positions.rotary import Rotary
 
 WIDTH = 6
 ADDED = [Sinusoidal(WIDTH), LearnedPositions(50, WIDTH)]

@@ -203,12 +203,14 @@ def test_nested_tensors_are_refused():
 def test_padding_and_the_causal_hint_take_the_path_of_linear_memory():
     _, ours = pair(torch.float32)
     plans = []
-    token = overt.mechanism.observers.set((lambda call, output: plans.append(overt.kernels.plan.choose(call).path),))
+    token = overt.attention.mechanism.observers.set(
+        (lambda call, output: plans.append(overt.attention.kernels.plan.choose(call).path),)
+    )
     x = normal(2, Q, WIDTH, dtype=torch.float32)
     later = torch.ones(Q, Q, dtype=torch.bool).triu(1)
     for call in ({}, {"key_padding_mask": bars(2, Q)}, {"attn_mask": later, "is_causal": True}):
         ours(x, x, x, need_weights=False, **call)
-    overt.mechanism.observers.reset(token)
+    overt.attention.mechanism.observers.reset(token)
     assert plans == ["native"] * 3
 
 
@@ -291,10 +293,10 @@ def test_torchs_fast_path_and_nested_tensors_are_off(name, monkeypatch):
     for fast in ("_transformer_encoder_layer_fwd", "_nested_tensor_from_mask", "_native_multi_head_attention"):
         monkeypatch.delattr(torch, fast)
     calls = []
-    token = overt.mechanism.observers.set((lambda call, output: calls.append(call),))
+    token = overt.attention.mechanism.observers.set((lambda call, output: calls.append(call),))
     with torch.no_grad():
         model(normal(B, Q, WIDTH), **masks)
-    overt.mechanism.observers.reset(token)
+    overt.attention.mechanism.observers.reset(token)
     assert len(calls) == (2 if name == "encoder, padded" else 1)
 
 

@@ -13,8 +13,8 @@ from transformers.models.gptj import modeling_gptj
 from transformers.models.llama import modeling_llama
 
 from overt.errors import InputError, KindError
-from overt.layers.rotary import Rotary
-from overt.layers.rotary_scaling import DynamicScaling, LinearScaling, LongScaling, YarnScaling
+from overt.layers.positions.rotary import Rotary
+from overt.layers.positions.rotary_scaling import DynamicScaling, LinearScaling, LongScaling, YarnScaling
 
 WIDTH = 32
 PAIRS = WIDTH // 2

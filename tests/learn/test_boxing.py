@@ -6,9 +6,8 @@ import pytest
 from safetensors.torch import load_file
 
 from overt.errors import InputError
-from overt.learn import boxing
-from overt.learn.boxing import box, card
-from overt.learn.model_folder import save_model
+from overt.learn.packaging import box, card
+from overt.learn.run.model_folder import save_model
 from overt.learn.translator import Translator
 from translators import ENGLISH, FRENCH, by_heart
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from overt.errors import InputError
-from overt.learn import checkpoint as checkpoints
-from overt.learn.averaging import averaged
-from overt.learn.checkpoint import Checkpoint
+from overt.learn.loop.averaging import averaged
+from overt.learn.run import checkpoint as checkpoints
+from overt.learn.run.checkpoint import Checkpoint
 
 
 def some(value=1.0, **state):

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from overt.errors import InputError
-from overt.learn.corpora import Example, hold_out, joined, read_corpus, spread
-from overt.learn.lines import read_lines
-from overt.learn.settings import Data
+from overt.learn.config.settings import Data
+from overt.learn.data.corpora import Example, hold_out, joined, read_corpus, spread
+from overt.learn.data.text_lines import read_lines
 
 DATA = Path(os.environ.get("OVERT_DATA", Path(__file__).parents[3] / "shared" / "data"))
 on_data = pytest.mark.skipif(not (DATA / "tatoeba").is_dir(), reason=f"needs the public data sets, which are not in {DATA}")

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from overt.errors import InputError
-from overt.learn.curve import draw_curve, means
+from overt.learn.run.curve import draw_curve, means
 
 pytest.importorskip("matplotlib")
 

@@ -12,11 +12,11 @@ from safetensors.torch import load_file, save_file
 
 from overt.errors import InputError, OvertError
 from overt.learn import Tokenizer, Translator, load_model, save_model
-from overt.learn.checkpoint import Checkpoint, read, write
-from overt.learn.log import read_log
-from overt.learn.recipe import read_recipe
-from overt.learn.run_record import claim
-from overt.learn.vocabulary import WordVocabulary
+from overt.learn.config.recipe import read_recipe
+from overt.learn.data.vocabulary import WordVocabulary
+from overt.learn.run.checkpoint import Checkpoint, read, write
+from overt.learn.run.log import read_log
+from overt.learn.run.run_record import claim
 from overt.models import build
 
 VALUES = [

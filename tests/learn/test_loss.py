@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from overt.errors import InputError
-from overt.learn import loss as loss_file
-from overt.learn.loss import cross_entropy
+from overt.learn.loop import loss as loss_file
+from overt.learn.loop.loss import cross_entropy
 
 
 def plain(states, output, labels, smoothing):

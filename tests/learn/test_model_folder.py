@@ -8,8 +8,8 @@ from torch import nn
 
 from overt.errors import InputError
 from overt.learn import load_model, save_model
-from overt.learn.tokenizer import Tokenizer
-from overt.learn.weights import take_weights, weights_of
+from overt.learn.data.tokenizer import Tokenizer
+from overt.learn.run.weights import take_weights, weights_of
 from overt.models import TransformerEncoder, build
 
 SENTENCES = ["a bird sings in the tree", "the tree is old", "a cat looks at the bird"]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from overt.errors import InputError
-from overt.learn.order import FIRST, Recall, recall, rewriting, sequences
+from overt.learn.examples.order import FIRST, Recall, recall, rewriting, sequences
 from overt.models import Seq2Seq, Transformer
 
 

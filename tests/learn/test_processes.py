@@ -11,9 +11,9 @@ import torch
 
 from counting import Counting, Model
 from overt.learn import Training, train
-from overt.learn import checkpoint as checkpoints
-from overt.learn.log import read_log
-from overt.learn.updating import Updates
+from overt.learn.loop.optimizer_step import Updates
+from overt.learn.run import checkpoint as checkpoints
+from overt.learn.run.log import read_log
 
 # 40 sequences in batches of 13: the rows do not divide by two, and the last batch of an epoch has one row, for one process.
 SETTINGS = {"accumulate": 2, "learning_rate": 0.01, "warmup": 5, "evaluate_every": 10, "checkpoint_every": 10, "average": 2}

@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from overt.learn.progress import Shown
+from overt.learn.run.progress import Shown
 
 WIDTHS = [30, 40, 60, 80, 120]
 

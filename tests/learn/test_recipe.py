@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from overt.errors import InputError
-from overt.learn.recipe import read_recipe
-from overt.learn.settings import Data, Decoding, Recipe, Tokens, Training
+from overt.learn.config.recipe import read_recipe
+from overt.learn.config.settings import Data, Decoding, Recipe, Tokens, Training
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
 SMALL = """

@@ -15,8 +15,8 @@ import torch
 from counting import Counting, Model
 from overt.errors import InputError
 from overt.learn import Training, train
-from overt.learn import checkpoint as checkpoints
-from overt.learn.log import read_log
+from overt.learn.run import checkpoint as checkpoints
+from overt.learn.run.log import read_log
 
 # Dropout, so that random numbers count; accumulation and 7 batches an epoch, so that updates cross the ends of epochs.
 SETTINGS = {

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from overt.learn import Training
-from overt.learn.schedule import learning_rate
-from overt.learn.settings import SCHEDULES
+from overt.learn.config.settings import SCHEDULES
+from overt.learn.loop.schedule import learning_rate
 
 
 def rates(schedule, updates=100, warmup=20):

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from overt.errors import InputError
-from overt.learn import translation
-from overt.learn.settings import Data, Decoding, Recipe, Tokens, Training
-from overt.learn.tasks import task_of
-from overt.learn.tokenizer import END, START
+from overt.learn.config.settings import Data, Decoding, Recipe, Tokens, Training
+from overt.learn.data.tokenizer import END, START
+from overt.learn.tasks import translation
+from overt.learn.tasks.base import task_of
 from overt.learn.translator import Translator
 
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf"}

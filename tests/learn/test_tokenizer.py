@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Pieces
 
 from overt.errors import InputError
-from overt.learn.lines import read_lines
-from overt.learn.moses import Moses
-from overt.learn.recipe import read_recipe
-from overt.learn.tasks import task_of
-from overt.learn.tokenizer import END, PADDING, SPECIAL, START, UNKNOWN, Tokenizer
+from overt.learn.config.recipe import read_recipe
+from overt.learn.data.moses import Moses
+from overt.learn.data.text_lines import read_lines
+from overt.learn.data.tokenizer import END, PADDING, SPECIAL, START, UNKNOWN, Tokenizer
+from overt.learn.tasks.base import task_of
 
 DATA = Path(os.environ.get("OVERT_DATA", Path(__file__).parents[3] / "shared" / "data"))
 ENGLISH = ["Go on, I can't wait!", "The old man's hat is on the table.", "12.5 men? No: 13 women…"]

@@ -13,8 +13,8 @@ from torch import nn
 from counting import Counting, Model
 from overt.errors import InputError
 from overt.learn import Training, train
-from overt.learn import checkpoint as checkpoints
-from overt.learn.log import Log, read_log
+from overt.learn.run import checkpoint as checkpoints
+from overt.learn.run.log import Log, read_log
 
 QUICK = {"updates": 12, "learning_rate": 0.01, "warmup": 4, "evaluate_every": 4, "checkpoint_every": 4}
 

@@ -3,7 +3,7 @@ import torch
 
 from overt.errors import InputError
 from overt.learn import translator as translators
-from overt.learn.model_folder import save_model
+from overt.learn.run.model_folder import save_model
 from overt.learn.translator import Translator
 from overt.models import TransformerEncoder, greedy
 from translators import ENGLISH, FRENCH, by_heart

@@ -3,9 +3,9 @@
 import pytest
 
 from overt.errors import InputError
-from overt.learn.corpora import Example
-from overt.learn.tokenizer import UNKNOWN, Tokenizer
-from overt.learn.vocabulary import WordVocabulary, parts_of, read_tokenizer
+from overt.learn.data.corpora import Example
+from overt.learn.data.tokenizer import UNKNOWN, Tokenizer
+from overt.learn.data.vocabulary import WordVocabulary, parts_of, read_tokenizer
 
 EXAMPLES = [Example(["The", "cat", "sat"], ["DET", "NOUN", "VERB"]), Example(["the", "cat"], ["DET", "NOUN"])]
 

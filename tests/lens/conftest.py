@@ -1,7 +1,7 @@
 import pytest
 
 import browser
-from overt.lens import text_model
+from overt.explain import text_model
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from overt.lens.explanation import Explanation, Link, Looks, StepRow, Timing
+from overt.explain.explanation import Explanation, Link, Looks, StepRow, Timing
 
 ANIMAL = ["[CLS]", "the", "animal", "didn", "'", "t", "cross", "the", "street", "because", "it", "was", "too", "tired", "[SEP]"]
 NASTY = [

@@ -11,7 +11,7 @@ from transformers.models.llama.modeling_llama import eager_attention_forward
 
 from families import FAMILIES, LENGTH, Family, attentions, same
 from overt.lens import record
-from overt.lens.ranges import Ranges, mask_kind
+from overt.lens.capture.ranges import Ranges, mask_kind
 
 CASES = [pytest.param(family, path, id=f"{family.name}-{path}") for family in FAMILIES for path in family.paths]
 NAMED = {family.name: family for family in FAMILIES}

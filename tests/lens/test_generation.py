@@ -4,7 +4,7 @@ from transformers import StaticCache
 
 from families import FAMILIES, Family, same, written
 from overt.lens import record
-from overt.lens.ranges import mask_kind
+from overt.lens.capture.ranges import mask_kind
 
 NEW = 4  # tokens that are written
 WRITERS = [family for family in FAMILIES if family.generates]

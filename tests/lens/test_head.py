@@ -131,7 +131,7 @@ def test_other_numbers_of_dimensions_give_one_batch(shape):
 def test_a_long_head_is_summarised_without_all_its_weights(monkeypatch):
     head = recorded(normal(1, 1, 600, 8))[0, 0]
     monkeypatch.setattr(Head, "weights", lambda *_: pytest.fail("all weights were asked for"))
-    monkeypatch.setattr("overt.kernels.blocked.BLOCK", 6000)
+    monkeypatch.setattr("overt.attention.kernels.blocked.BLOCK", 6000)
     assert head.entropy().shape == (1, 600)
     assert head.map(4).shape == (1, 4, 4)
 

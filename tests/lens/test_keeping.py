@@ -14,8 +14,9 @@ from torch.utils._pytree import tree_leaves
 
 import overt
 from overt.errors import InputError, KindError
-from overt.lens import offloading, record
+from overt.lens import record
 from overt.lens.captured import Kept
+from overt.lens.storage import offloading
 
 
 class Fused(nn.Module):
@@ -116,7 +117,7 @@ def test_a_summary_says_that_an_output_is_not_attentions(monkeypatch):
         def forward(self, x):
             return overt.attend(x, x, x)
 
-    monkeypatch.setattr(overt.mechanism, "compute", lambda call: overt.mechanism.in_blocks(call) + 0.5)
+    monkeypatch.setattr(overt.attention.mechanism, "compute", lambda call: overt.attention.mechanism.in_blocks(call) + 0.5)
     with record(model := Wrong(), keep="summary") as recording:
         model(torch.randn(1, 2, 5, 8))
     assert recording.verify().difference == pytest.approx(0.5, abs=1e-4)

@@ -14,10 +14,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from overt import attend, mechanism
+from overt import attend
+from overt.attention import mechanism
 from overt.errors import InputError, KindError
 from overt.lens import record
-from overt.lens.recordable import recordable
+from overt.lens.capture.recordable import recordable
 
 
 class Attending(nn.Module):

@@ -19,28 +19,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import overt
 from families import FAMILIES, same
 from overt.errors import InputError
-from overt.lens import (
-    ablate,
-    adapters,
-    captured,
-    hugging_face,
-    keeper,
-    keeping,
-    offloading,
-    record,
-    summarized,
-    watching,
-    written_out,
-)
-from overt.lens.adapters import COMPILED, Catcher
-from overt.lens.barrier import beside, sentence
-from overt.lens.fast_path import FastPath
-from overt.lens.hugging_face import Entry
-from overt.lens.keeper import Keeper
-from overt.lens.multi_head import ByHand
-from overt.lens.offloading import OnDisk
-from overt.lens.ranges import MasksSeen
-from overt.lens.written_out import Mixed, WrittenOut
+from overt.lens import ablate, captured, record
+from overt.lens.capture import adapters, hugging_face, watching
+from overt.lens.capture.adapters import COMPILED, Catcher
+from overt.lens.capture.barrier import beside, sentence
+from overt.lens.capture.fast_path import FastPath
+from overt.lens.capture.hugging_face import Entry
+from overt.lens.capture.multi_head import ByHand
+from overt.lens.capture.ranges import MasksSeen
+from overt.lens.capture.recorder import Keeper
+from overt.lens.capture.written_out.tracker import Mixed, WrittenOut
+from overt.lens.statistics import summarized
+from overt.lens.storage import offloading
+from overt.lens.storage.offloading import OnDisk
 
 
 class Fused(nn.Module):

@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 import pytest
 
 import explanations
-from overt.lens.page import embedded, html
-from overt.lens.page.static import formula, safe
-from overt.lens.wording import choose
+from overt.drawing.numbers import choose
+from overt.explain.page import embedded, html
+from overt.explain.page.static import formula, safe
 
 PAIR = [explanations.qkv(), explanations.qkv(seed=1)]
 

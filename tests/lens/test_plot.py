@@ -6,11 +6,11 @@ import pytest
 from PIL import Image
 
 import explanations
+from overt.drawing.canvas import Sheet, lowered, plain_settings, shade
+from overt.drawing.numbers import stages
 from overt.errors import InputError, MissingExtra
-from overt.lens.animation import frames
-from overt.lens.plot import gif, picture, png
-from overt.lens.sheet import Sheet, lowered, plain_settings, shade
-from overt.lens.wording import stages
+from overt.explain.picture.gif import frames
+from overt.explain.picture.png import gif, picture, png
 
 pytestmark = pytest.mark.filterwarnings("error")
 

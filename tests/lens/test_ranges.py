@@ -9,10 +9,10 @@ from torch import nn
 from torch.nn import functional
 
 import overt
+from overt.attention.kernels.call import Call
 from overt.errors import InputError
-from overt.kernels.call import Call
 from overt.lens import record
-from overt.lens.ranges import MasksSeen, Ranges, mask_kind, read
+from overt.lens.capture.ranges import MasksSeen, Ranges, mask_kind, read
 
 LOWEST = torch.finfo(torch.float32).min
 PLACES = torch.arange(6)
@@ -107,7 +107,7 @@ def test_what_is_expanded_is_looked_at_once():
 
 
 def test_a_large_mask_is_read_part_by_part(monkeypatch):
-    monkeypatch.setattr("overt.lens.ranges._AT_ONCE", 7)
+    monkeypatch.setattr("overt.lens.capture.ranges._AT_ONCE", 7)
     assert torch.equal(rows(read(CAUSAL).mask), CAUSAL)
 
 
@@ -132,7 +132,7 @@ def test_ranges_are_a_mask_like_any_other():
 
 def test_a_mask_is_read_once_and_again_where_it_was_written_over(monkeypatch):
     calls = []
-    monkeypatch.setattr("overt.lens.ranges.read", lambda mask: calls.append(mask) or read(mask))
+    monkeypatch.setattr("overt.lens.capture.ranges.read", lambda mask: calls.append(mask) or read(mask))
     masks, mask = MasksSeen(), CAUSAL.clone()
     first = masks.read(mask)
     assert masks.read(mask).mask is first.mask

@@ -392,7 +392,7 @@ def test_torch_is_left_as_it_was_after_an_error():
     assert not torch.nn.modules.module._has_any_global_hook()
     assert torch._C._len_torch_function_stack() == 0
     assert torch.overrides.has_torch_function is torch._C._has_torch_function
-    assert overt.mechanism.observers.get() == ()
+    assert overt.attention.mechanism.observers.get() == ()
     model.first(sequence())
     assert len(recording) == 1
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 import overt
 from overt.errors import InputError
 from overt.lens import load, record
-from overt.lens.plain_data import KNOWN
+from overt.lens.storage.plain_data import KNOWN
 
 WORDS = [["a", "b", ".", "d", "e", "f", "g"], ["g", "f", "e", "d", ".", "b", "a"]]
 INPUT = torch.randn(2, 4, 7, 8, generator=torch.Generator().manual_seed(1))

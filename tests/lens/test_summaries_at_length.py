@@ -11,11 +11,13 @@ from torch import nn
 
 import overt
 from families import FAMILIES, written
+from overt.attention.kernels.flat import summary as flat_summary
+from overt.attention.masks import Keys
 from overt.errors import InputError
-from overt.kernels import native_summary
-from overt.lens import load, ranges, record, summarized
-from overt.lens.runs import in_ranges
-from overt.masks import Keys
+from overt.lens import load, record
+from overt.lens.capture import ranges
+from overt.lens.capture.runs import in_ranges
+from overt.lens.statistics import summarized
 
 N = 70  # queries and keys: a tile of keys and some
 WORDS = [["the", ",", "cat", "saw", "the", "dog", "."][place % 7] if place % 5 else f"word {place}" for place in range(N)]
@@ -232,8 +234,8 @@ def test_a_head_of_copies_is_summarised_by_the_kernel(name, monkeypatch):
     with record(model, heads=[1, 3]) as recording:
         model(*inputs())
     calls = []
-    kernel = native_summary.summarized
-    monkeypatch.setattr(native_summary, "summarized", lambda *given: calls.append(1) or kernel(*given))
+    kernel = flat_summary.summarized
+    monkeypatch.setattr(flat_summary, "summarized", lambda *given: calls.append(1) or kernel(*given))
     for head in recording.heads():
         weights = head.weights()
         torch.testing.assert_close(head.entropy(), torch.special.entr(weights).sum(-1), atol=1e-5, rtol=1e-5)

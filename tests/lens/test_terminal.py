@@ -7,9 +7,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import explanations
-from overt.lens import terminal
-from overt.lens.letters import bar, sparkline, writable
-from overt.lens.wording import choose, labels, stages
+from overt.drawing.letters import bar, sparkline, writable
+from overt.drawing.numbers import choose, labels, stages
+from overt.explain.terminal import render as terminal
 
 
 def printed(*told, width=100, encoding="utf-8", color=False, **changes):
@@ -116,7 +116,7 @@ def test_why_a_head_is_shown_is_told_whole_at_every_width():
 
 
 def test_the_looks_line_counts_special_tokens_the_word_and_the_others():
-    from overt.lens.explanation import Looks
+    from overt.explain.explanation import Looks
 
     told = printed(explanations.qkv(looks=Looks(72, 53, 1, "[CLS]")))
     assert "53 of 72 heads look hardest at [CLS], 1 at “it” itself, 18 at another word" in told

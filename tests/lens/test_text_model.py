@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from overt.errors import InputError
-from overt.lens import record, text_model
-from overt.lens.recipes.qkv import qkv
-from overt.lens.scored import Scores
-from overt.lens.text_model import Packaged, check_sum, find, packaged_folder
+from overt.explain import text_model
+from overt.explain.recipes.qkv import qkv
+from overt.explain.text_model import Packaged, check_sum, find, packaged_folder
+from overt.lens import record
+from overt.lens.capture.written_out.scored import Scores
 from text import TIRED, needs_minilm, saved
 
 pytestmark = needs_minilm

@@ -2,7 +2,7 @@ import io
 
 from rich.console import Console
 
-from overt.lens.weight_map import block_map, weight_map
+from overt.explain.terminal.weight_map import block_map, weight_map
 
 
 def drawn(asking, asked, weights, width):

@@ -7,9 +7,9 @@ from torch.nn import functional
 from transformers import GPTJConfig, GPTJModel, GPTNeoConfig, GPTNeoModel
 
 from families import FAMILIES
+from overt.attention.normalizers import Entmax, Sigmoid, Sparsemax, Sum
 from overt.lens import record
-from overt.lens.weighted import AsKept
-from overt.normalizers import Entmax, Sigmoid, Sparsemax, Sum
+from overt.lens.capture.written_out.weighted import AsKept
 
 KEPT = ("query and key are not to be had here, so the model's own weights are kept",)
 OF_EIGHT = "these are the weights of keys 0 to 6 of a softmax over 8: the others met other values, or none"

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from overt.lens import text_model
+from overt.explain import text_model
 
 TIRED = "The animal didn't cross the street because it was too tired"
 WIDE = "The animal didn't cross the street because it was too wide"

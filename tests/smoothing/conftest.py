@@ -2,7 +2,7 @@
 
 import pytest
 
-from overt.kernels import native
+from overt import native
 
 
 @pytest.fixture(params=["numpy", *(native.module().levels() if native.available() else [])])

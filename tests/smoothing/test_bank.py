@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import overt
-import overt.smoothing.bank as bank
-import overt.smoothing.mixture as mixture
-from overt.kernels import native
+import overt.smoothing.selection.bank as bank
+import overt.smoothing.selection.mixture as mixture
+from overt import native
 from overt.smoothing import analyze
 
 NAN = float("nan")

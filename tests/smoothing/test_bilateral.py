@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from overt import native
 from overt.errors import InputError
-from overt.kernels import native
-from overt.smoothing.bilateral import attend_both
-from overt.smoothing.keys import Points
+from overt.smoothing.heads.bilateral import attend_both
+from overt.smoothing.heads.keys import Points
 
 pytestmark = pytest.mark.usefixtures("form")
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overt.kernels import native
+from overt import native
 from overt.smoothing import analyze, smooth
 
 KEYS = ["time", "value", "both", "patch"]

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from overt import native
 from overt.errors import InputError
-from overt.kernels import native
-from overt.smoothing.bilateral import attend_both
-from overt.smoothing.guided import attend_guided
+from overt.smoothing.heads.bilateral import attend_both
+from overt.smoothing.heads.guided import attend_guided
 
 LEVELS = native.module().levels()
 pytestmark = pytest.mark.usefixtures("form")

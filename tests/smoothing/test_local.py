@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from overt.kernels import native
-from overt.smoothing.local import attend_time
+from overt import native
+from overt.smoothing.heads.local.direct import attend_time
 from plain_smoother import time_rows as plain_rows
 
 pytestmark = pytest.mark.usefixtures("form")

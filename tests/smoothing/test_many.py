@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from overt.errors import InputError, MissingExtra
-from overt.smoothing import many
-from overt.smoothing.curve import Curve
-from overt.smoothing.many import Task, smooth_many
+from overt.smoothing import batch
+from overt.smoothing.batch import Task, smooth_many
+from overt.smoothing.data.curve import Curve
 
 OPTIONS = {"keys": "time", "bandwidth": 2.0}
 NAN = float("nan")
@@ -40,7 +40,7 @@ def assert_alike(found, expected):
 def counted(monkeypatch):
     """The names of the series that were computed rather than taken from their parts."""
     names = []
-    once = many.smooth_task
+    once = batch.smooth_task
 
     def smooth(task):
         names.append(task.name)
@@ -52,8 +52,8 @@ def counted(monkeypatch):
 
 def test_each_series_is_smoothed_as_if_alone():
     for task, curve in zip(tasks(), curves(tasks()), strict=True):
-        np.testing.assert_array_equal(curve.values, many.analyze(task.values, **OPTIONS).values)
-        assert curve.sentence == many.analyze(task.values, **OPTIONS).sentence
+        np.testing.assert_array_equal(curve.values, batch.analyze(task.values, **OPTIONS).values)
+        assert curve.sentence == batch.analyze(task.values, **OPTIONS).sentence
 
 
 def test_processes_give_the_same_curves_as_one():
@@ -162,16 +162,16 @@ def test_a_curve_comes_back_from_its_part_as_it_was(tmp_path):
 KILLED = """
 import pathlib, sys, time
 import numpy as np
-from overt.smoothing import many
+from overt.smoothing import batch
 
-once = many.smooth_task
+once = batch.smooth_task
 def slowly(task):
     time.sleep(0.05)
     return once(task)
-many.smooth_task = slowly
+batch.smooth_task = slowly
 random = np.random.default_rng(0)
-tasks = [many.Task(f"series {place}", random.normal(size=40 + place), None, {"keys": "time", "bandwidth": 2.0}) for place in range(100)]
-for place, curve in many.smooth_many(tasks, parts=pathlib.Path(sys.argv[1])):
+tasks = [batch.Task(f"series {place}", random.normal(size=40 + place), None, {"keys": "time", "bandwidth": 2.0}) for place in range(100)]
+for place, curve in batch.smooth_many(tasks, parts=pathlib.Path(sys.argv[1])):
     pass
 """
 
@@ -195,11 +195,11 @@ ORPHANED = """
 import time
 from multiprocessing import active_children
 import numpy as np
-from overt.smoothing import many
+from overt.smoothing import batch
 
 if __name__ == "__main__":
-    tasks = [many.Task(f"series {place}", np.arange(40.0) + place, None, {"keys": "time", "bandwidth": 2.0}) for place in range(9)]
-    for place, curve in many.smooth_many(tasks, jobs=2):
+    tasks = [batch.Task(f"series {place}", np.arange(40.0) + place, None, {"keys": "time", "bandwidth": 2.0}) for place in range(9)]
+    for place, curve in batch.smooth_many(tasks, jobs=2):
         print(*(child.pid for child in active_children()), flush=True)
         time.sleep(60)
 """

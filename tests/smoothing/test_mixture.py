@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-import overt.smoothing.mixture as mixture
-from overt.kernels import native
-from overt.smoothing.local import attend_time
-from overt.smoothing.mixture import Heads, Observed, mix
+import overt.smoothing.selection.mixture as mixture
+from overt import native
+from overt.smoothing.heads.local.direct import attend_time
+from overt.smoothing.selection.mixture import Heads, Observed, mix
 
 N, SIGMA = 400, 0.5
 TIMES = np.arange(float(N))

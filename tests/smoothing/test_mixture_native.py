@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from overt.kernels import native
-from overt.smoothing.mixture import Heads, Observed, mix
+from overt import native
+from overt.smoothing.selection.mixture import Heads, Observed, mix
 
 LEVELS = native.module().levels()
 

@@ -5,8 +5,8 @@ import csv
 import numpy as np
 import pytest
 
-from overt.smoothing.contrasts import contrasts, trimmed
-from overt.smoothing.noise import Noise, estimate
+from overt.smoothing.selection.contrasts import contrasts, trimmed
+from overt.smoothing.selection.noise import Noise, estimate
 
 # The signals of Donoho and Johnstone 1994, and two with kinks and waves.
 JUMPS = [0.1, 0.13, 0.15, 0.23, 0.25, 0.4, 0.44, 0.65, 0.76, 0.78, 0.81]

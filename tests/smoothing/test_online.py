@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import overt
 from overt.errors import InputError, KindError
 from overt.smoothing import analyze
-from overt.smoothing.online import Online
+from overt.smoothing.streaming.online import Online
 
 NAN, INF = float("nan"), float("inf")
 

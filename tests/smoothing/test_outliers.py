@@ -5,7 +5,7 @@ import pytest
 
 import overt
 from overt.smoothing import analyze
-from overt.smoothing.outliers import outlier_weights
+from overt.smoothing.selection.outliers import outlier_weights
 
 NAN = float("nan")
 TIMES = np.arange(200.0)

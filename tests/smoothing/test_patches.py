@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from overt import native
 from overt.errors import InputError
-from overt.kernels import native
-from overt.smoothing.patches import attend_patch
+from overt.smoothing.heads.patches import attend_patch
 
 pytestmark = pytest.mark.usefixtures("form")
 FLAT = np.ones(7)

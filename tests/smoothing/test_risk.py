@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from overt.smoothing import analyze, demonstration, smooth
-from overt.smoothing.attending import attend_head
-from overt.smoothing.head import Head
-from overt.smoothing.keys import BothKeys, DotKeys, PatchKeys, TimeKeys, ValueKeys
-from overt.smoothing.noise import estimate
-from overt.smoothing.series import arrange
+from overt.smoothing.data.series import arrange
+from overt.smoothing.heads.dispatch import attend_head
+from overt.smoothing.heads.head import Head
+from overt.smoothing.heads.keys import BothKeys, DotKeys, PatchKeys, TimeKeys, ValueKeys
+from overt.smoothing.selection.noise import estimate
 
 HEADS = {
     "mean in time": (TimeKeys(2.0), 0),

@@ -5,11 +5,11 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from overt.smoothing.attending import attend_head
-from overt.smoothing.head import Head
-from overt.smoothing.keys import BothKeys, DotKeys, TimeKeys, ValueKeys
-from overt.smoothing.rows import attend_directly, neighbours
-from overt.smoothing.series import arrange
+from overt.smoothing.data.series import arrange
+from overt.smoothing.heads.by_definition import attend_directly, neighbours
+from overt.smoothing.heads.dispatch import attend_head
+from overt.smoothing.heads.head import Head
+from overt.smoothing.heads.keys import BothKeys, DotKeys, TimeKeys, ValueKeys
 
 DOT = [DotKeys(1.5), DotKeys(1.0, plain_sum=True)]
 OTHERS = [TimeKeys(2.0), TimeKeys(1e6), ValueKeys(0.3), BothKeys(TimeKeys(4.0), ValueKeys(0.3))]

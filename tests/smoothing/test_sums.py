@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from overt.smoothing.sums import attend_dot, attend_scalar, gaussian_sums
+from overt.smoothing.heads.fast_sums import attend_dot, attend_scalar, gaussian_sums
 
 pytestmark = pytest.mark.usefixtures("form")
 

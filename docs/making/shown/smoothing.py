@@ -4,8 +4,8 @@ from statistics import geometric_mean, mean
 
 from pictures import result, table
 
-from overt.measuring.smoothing.peers import PEERS
-from overt.measuring.smoothing.published import best_published
+from overt.bench.smoothing.peers import PEERS
+from overt.bench.smoothing.published import best_published
 
 OURS = "overt"
 WINDOWED = ("both", "patch")

@@ -12,21 +12,24 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from overt.bench import ceilings
+from overt.bench.bounds import Bound, bound
+from overt.bench.cases import WORKS, Case, chosen
+from overt.bench.ceilings import Ceilings
+from overt.bench.gpu import bounds as gpu_bounds
+from overt.bench.gpu import ceilings as gpu_ceilings
+from overt.bench.gpu import device as gpu
+from overt.bench.gpu.bounds import GpuBound
+from overt.bench.gpu.ceilings import GpuCeilings
+from overt.bench.machine import machine
+from overt.bench.provenance import provenance
+from overt.bench.side_by_side import Options, Result, measure
+from overt.bench.turns import use_threads
+from overt.bench.written import lines
 from overt.cli.report import report
+from overt.drawing.letters import Ink, Piece
 from overt.errors import InputError
 from overt.files import whole
-from overt.lens.letters import Ink, Piece
-from overt.measuring import ceilings, gpu, gpu_bounds, gpu_ceilings
-from overt.measuring.bounds import Bound, bound
-from overt.measuring.cases import WORKS, Case, chosen
-from overt.measuring.ceilings import Ceilings
-from overt.measuring.gpu_bounds import GpuBound
-from overt.measuring.gpu_ceilings import GpuCeilings
-from overt.measuring.machine import machine
-from overt.measuring.provenance import provenance
-from overt.measuring.side_by_side import Options, Result, measure
-from overt.measuring.turns import use_threads
-from overt.measuring.written import lines
 
 _QUICK_RUNS, _QUICK_SECONDS = 5, 5.0
 _DTYPES = {"cpu": ("float32", "float64"), "cuda": ("float32", "bfloat16", "float64")}

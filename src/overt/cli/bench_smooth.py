@@ -12,18 +12,18 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from overt.bench.provenance import provenance
+from overt.bench.smoothing import accuracy, heads, peers, real, speed
+from overt.bench.smoothing.accuracy import CASES, Accuracy, Case, geometric_mean
+from overt.bench.smoothing.peers import OURS, Smoother, smoother
+from overt.bench.smoothing.published import best_published
+from overt.bench.smoothing.real import LINE, Found
+from overt.bench.smoothing.speed import Speed
+from overt.bench.written import lines
 from overt.cli.report import report
+from overt.drawing.letters import ROOM_FOR_A_BAR, Ink, Piece
 from overt.errors import InputError
 from overt.files import separate, whole
-from overt.lens.letters import ROOM_FOR_A_BAR, Ink, Piece
-from overt.measuring.provenance import provenance
-from overt.measuring.smoothing import accuracy, heads, peers, real, speed
-from overt.measuring.smoothing.accuracy import CASES, Accuracy, Case, geometric_mean
-from overt.measuring.smoothing.peers import OURS, Smoother, smoother
-from overt.measuring.smoothing.published import best_published
-from overt.measuring.smoothing.real import LINE, Found
-from overt.measuring.smoothing.speed import Speed
-from overt.measuring.written import lines
 
 PARTS = ("accuracy", "speed", "heads", "real")
 

@@ -8,15 +8,15 @@ from rich.console import Console
 from rich.text import Text
 
 from overt.cli.explain import busy, needs_torch, reading_model, write
+from overt.drawing.letters import Ink, Piece, sparkline
+from overt.drawing.numbers import number, vector
+from overt.explain.explanation import Explanation
+from overt.explain.hub_model import HubModel
+from overt.explain.recipes import vectors
+from overt.explain.recipes.find_word import choose
+from overt.explain.recipes.plain_vectors import plain
+from overt.explain.terminal import render as terminal
 from overt.files import whole
-from overt.lens import terminal
-from overt.lens.explanation import Explanation
-from overt.lens.hub_model import HubModel
-from overt.lens.letters import Ink, Piece, sparkline
-from overt.lens.recipes import vectors
-from overt.lens.recipes.plain import plain
-from overt.lens.recipes.words import choose
-from overt.lens.wording import number, vector
 from overt.smoothing import demonstration
 
 SENTENCE, WORD = "The animal didn't cross the street because it was too tired", "it"
@@ -39,8 +39,8 @@ def demo() -> None:
     with ExitStack() as files:
         places = {kind: files.enter_context(whole(path)) for kind, path in (("html", PAGE), ("png", PICTURE))}
         with busy("loading torch and the model …"):
-            from overt.lens.recipes.hidden import hidden
-            from overt.lens.recipes.qkv import qkv
+            from overt.explain.recipes.hidden_states import hidden
+            from overt.explain.recipes.qkv import qkv
 
             states, trained = hidden(words, choose(words.encoded, "sky")), qkv(model, SENTENCE, WORD)
         console.print(Piece(lambda ink: _states(ink, states)))

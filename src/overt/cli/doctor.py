@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.text import Text
 
 import overt
+from overt import native
+from overt.drawing.letters import Ink, Piece
 from overt.errors import OvertError
-from overt.kernels import native
-from overt.lens.letters import Ink, Piece
 
 # What each extra brings, by the names packages are installed under.
 EXTRAS = {
@@ -97,7 +97,7 @@ def _torch() -> Iterator[Finding]:
     try:
         import torch
 
-        from overt.kernels.plan import TABLE
+        from overt.attention.kernels.plan import TABLE
     except (ImportError, OSError) as error:
         yield Finding("attend", False, f"torch is installed but does not load: {error}", broken=True)
         return
@@ -110,7 +110,7 @@ def _torch() -> Iterator[Finding]:
 def _triton() -> Finding:
     import torch
 
-    from overt.kernels.triton_call import missing
+    from overt.attention.kernels.triton.support import missing
 
     if not torch.cuda.is_available():
         return Finding("triton", False, "no GPU that torch sees")
@@ -129,11 +129,11 @@ def _devices() -> Iterator[str]:
 
 
 def _model() -> Iterator[Finding]:
-    from overt.lens.text_model import HUB_NAME, SUMS, check_sum, packaged_folder
+    from overt.explain.text_model import HUB_NAME, SUMS, check_sum, packaged_folder
 
     folder = packaged_folder()
     if folder is None:
-        boxed = Path(overt.__file__).with_name("learn") / "boxed" / "config.json"
+        boxed = Path(overt.__file__).with_name("learn") / "bundled" / "config.json"
         told = "explain shows overt's own translator" if boxed.is_file() else f"explain will ask the hub for {HUB_NAME}"
         yield Finding("model", False, f"no files here: {told}")
         return

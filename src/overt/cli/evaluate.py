@@ -12,8 +12,8 @@ from rich.text import Text
 
 from overt.cli.explain import busy, needs_torch
 from overt.cli.train import score_lines
+from overt.drawing.letters import Ink, Piece, bar
 from overt.errors import InputError
-from overt.lens.letters import Ink, Piece, bar
 
 _LONGEST_BAR = 40
 
@@ -60,9 +60,9 @@ def _check(recipe: Path | None, model: Path | None, source: Path | None, referen
 
 def _of_recipe(path: Path, folder: Path | None, beam: int | None) -> tuple[Any, Any]:
     """The recipe's task, and its finished model."""
-    from overt.learn.model_folder import load_model
-    from overt.learn.recipe import read_recipe
-    from overt.learn.tasks import task_of
+    from overt.learn.config.recipe import read_recipe
+    from overt.learn.run.model_folder import load_model
+    from overt.learn.tasks.base import task_of
     from overt.learn.translator import finished_folder
 
     recipe, folder = read_recipe(path), folder or Path("runs") / path.stem
@@ -80,9 +80,9 @@ def _of_recipe(path: Path, folder: Path | None, beam: int | None) -> tuple[Any, 
 
 def _of_files(folder: Path | None, source: Path | None, reference: Path | None, beam: int | None) -> tuple[Any, Any]:
     """A task whose test set is two files, and the model."""
-    from overt.learn.corpora import read_corpus
-    from overt.learn.settings import Data, Decoding, Recipe
-    from overt.learn.translation import Translation
+    from overt.learn.config.settings import Data, Decoding, Recipe
+    from overt.learn.data.corpora import read_corpus
+    from overt.learn.tasks.translation import Translation
     from overt.learn.translator import Translator
 
     assert folder is not None

@@ -15,13 +15,13 @@ from rich.console import Console
 from overt.cli.model_files import model_files
 from overt.cli.report import report
 from overt.cli.text_argument import file_of, input_of, read_text
+from overt.drawing.letters import Piece
 from overt.errors import InputError
+from overt.explain.explanation import Explanation
+from overt.explain.recipes import vectors as sources
+from overt.explain.recipes.find_word import choose
+from overt.explain.terminal import render as terminal
 from overt.files import separate, whole
-from overt.lens import terminal
-from overt.lens.explanation import Explanation
-from overt.lens.letters import Piece
-from overt.lens.recipes import vectors as sources
-from overt.lens.recipes.words import choose
 
 _RECIPES = ("qkv", "hidden", "plain")
 # Which options speak to which recipes; given elsewhere they are refused, since they would change nothing.
@@ -166,7 +166,7 @@ def numbers(found: list[Explanation]) -> str:
 
 def _trained(request: Request) -> list[Explanation]:
     needs_torch()
-    from overt.lens.recipes import qkv
+    from overt.explain.recipes import qkv
 
     model = request.reader
     options = {"layer": request.layer, "head": request.head, "truncate": request.truncate, "loop": request.loop}
@@ -180,7 +180,7 @@ def _recording_page(request: Request, found: list[Explanation], console: Console
     """What writes the page of one text that a trained model read: all of its heads, opened at the word and the head explained."""
     if request.recipe != "qkv" or request.vectors is not None or request.other is not None or request.compare is not None:
         return None
-    from overt.lens.recipes.qkv import read
+    from overt.explain.recipes.qkv import read
 
     def page(path: Path) -> None:
         [explanation], text = found, request.text or ""
@@ -202,15 +202,15 @@ def _recipe(request: Request) -> Callable[..., Explanation]:
     """The recipe with its own options filled in."""
     normalizer, seed = request.normalizer or "softmax", request.seed or 0
     if request.recipe == "plain":
-        from overt.lens.recipes.plain import plain
+        from overt.explain.recipes.plain_vectors import plain
 
         return lambda *given, **options: plain(*given, normalizer=normalizer, **options)
     needs_torch()
     if request.recipe == "qkv":
-        from overt.lens.recipes.projected import projected
+        from overt.explain.recipes.random_projections import projected
 
         return lambda *given, **options: projected(*given, seed=seed, **options)
-    from overt.lens.recipes.hidden import hidden
+    from overt.explain.recipes.hidden_states import hidden
 
     own: dict[str, Any] = {
         "layer": request.layer_type or "gru",
@@ -232,7 +232,7 @@ def _reader(request: Request) -> Callable[[str | None], sources.Vectors]:
 
 def reading_model(name: str | None = None) -> Any:
     """The model that reads the text: the one named, or all-MiniLM-L6-v2, or where that is not installed overt's own translator."""
-    from overt.lens import text_model
+    from overt.explain import text_model
 
     if name is None and text_model.packaged_folder() is not None:
         return text_model.find()
@@ -240,11 +240,11 @@ def reading_model(name: str | None = None) -> Any:
     from overt.learn.translator import Translator, boxed_folder, finished_folder
 
     if name is not None and finished_folder(name) is not None:
-        from overt.cli.seen import SeenTranslator
+        from overt.cli.translator_as_text_model import SeenTranslator
 
         return SeenTranslator(Translator.load(name))
     if name is None and boxed_folder() is not None:
-        from overt.cli.seen import SeenTranslator
+        from overt.cli.translator_as_text_model import SeenTranslator
 
         return SeenTranslator(Translator.boxed(), _FALLBACK)
     return text_model.find(name)
@@ -298,13 +298,12 @@ def needs_torch() -> None:
 
 
 def _page(found: list[Explanation]) -> str:
-    from overt.lens import page
+    from overt.explain import page
 
     return page.html(found)
 
 
 def _plot() -> Any:
-    from overt.lens import plot
 
     return plot
 

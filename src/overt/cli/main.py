@@ -9,8 +9,8 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 import overt
+from overt.drawing.letters import writable
 from overt.errors import MissingExtra, OvertError
-from overt.lens.letters import writable
 
 # A command's function has the name of its file in this folder, with _ for the blank of a command of two words; the sentence is
 # what `overt --help` says of it.

@@ -12,16 +12,16 @@ from rich.console import Console
 from rich.text import Text
 
 from overt.cli.report import report
+from overt.drawing.letters import ROOM_FOR_A_BAR, Ink, Piece, sparkline
 from overt.errors import InputError
 from overt.files import is_stream, make_folder, separate, whole
-from overt.lens.letters import ROOM_FOR_A_BAR, Ink, Piece, sparkline
-from overt.smoothing.curve import Curve
-from overt.smoothing.many import Task, processors, smooth_many
-from overt.smoothing.options import Bandwidth
-from overt.smoothing.picture import Panel, check_picture, draw
-from overt.smoothing.series import Floats, Indices
-from overt.smoothing.table import Table, read_table
-from overt.smoothing.telling import duration
+from overt.smoothing.batch import Task, processors, smooth_many
+from overt.smoothing.data.curve import Curve
+from overt.smoothing.data.options import Bandwidth
+from overt.smoothing.data.series import Floats, Indices
+from overt.smoothing.data.table import Table, read_table
+from overt.smoothing.plot import Panel, check_picture, draw
+from overt.smoothing.report import duration
 
 # Series that a terminal shows one by one; of more, the others are counted.
 SHOWN = 20

@@ -63,7 +63,7 @@ def file_of(text: str | None, as_text: bool = False) -> Path | None:
 
 def read_text(text: str | None, as_text: bool = False) -> list[str]:
     """The lines of a TEXT argument: of the file that it names, of standard input, or its own."""
-    from overt.learn.lines import lines_of, read_lines
+    from overt.learn.data.text_lines import lines_of, read_lines
 
     path = file_of(text, as_text)
     if path is None:

@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 
 from overt.cli.explain import needs_torch
+from overt.drawing.letters import Piece
 from overt.errors import InputError, MissingExtra
 from overt.files import separate, whole
-from overt.lens.letters import Piece
 
 # The files of a run's folder beside its checkpoints.
 _WRITTEN = ("run.json", "log.jsonl", "results.json", "tokenizer.json", "curve.png")
@@ -33,11 +33,11 @@ def train(
     On several processes or machines: torchrun --nproc-per-node 2 -m overt train RECIPE.
     """
     needs_torch()
-    from overt.learn import checkpoint
-    from overt.learn.processes import Processes
-    from overt.learn.recipe import read_recipe
-    from overt.learn.tasks import task_of
-    from overt.learn.training import train as learn
+    from overt.learn.config.recipe import read_recipe
+    from overt.learn.loop.distributed import Processes
+    from overt.learn.loop.training import train as learn
+    from overt.learn.run import checkpoint
+    from overt.learn.tasks.base import task_of
 
     if data is not None:
         os.environ["OVERT_DATA"] = str(data)
@@ -63,7 +63,7 @@ def train(
 
 def _separate(path: Path, recipe: Any, folder: Path) -> None:
     """Refuse a run's folder in which a file of the run would replace the recipe or its data."""
-    from overt.learn.corpora import paths_of
+    from overt.learn.data.corpora import paths_of
 
     named = [*recipe.data.train, *recipe.data.valid, *recipe.data.test, *filter(None, [recipe.tokens.merges_file])]
     inputs = {"the recipe": path} | {f"{each} of the data": each for each in paths_of(recipe.data, named)}
@@ -74,7 +74,7 @@ def _separate(path: Path, recipe: Any, folder: Path) -> None:
 
 def told(results: dict[str, Any]) -> list[str]:
     """The scores of a run on its test set, a line each, and what they were made with."""
-    from overt.learn.boxing import hardware, spent
+    from overt.learn.packaging import hardware, spent
 
     return [
         *(f"test {line}" for line in score_lines(results["test"] or {})),
@@ -96,8 +96,8 @@ def _results(path: Path, recipe: Any, task: Any, model: Any, result: Any) -> dic
     """Everything that a card or a table says of a run."""
     import torch
 
-    from overt.learn.processes import Processes
-    from overt.measuring.provenance import provenance
+    from overt.bench.provenance import provenance
+    from overt.learn.loop.distributed import Processes
 
     processes, corpus = Processes(), task.corpus
     head = provenance()
@@ -135,7 +135,7 @@ def _standing(folder: Path, checkpoints: list[Path], updates: int) -> str:
 
 def _curve(folder: Path, measure: str) -> list[str]:
     """Draw the curve where matplotlib is there; the file, or nothing."""
-    from overt.learn.curve import draw_curve
+    from overt.learn.run.curve import draw_curve
 
     try:
         draw_curve(folder / "log.jsonl", folder / "curve.png", measure)

@@ -15,10 +15,10 @@ from overt.cli.explain import busy, needs_torch
 from overt.cli.model_files import model_files
 from overt.cli.report import report
 from overt.cli.text_argument import input_of, read_text
+from overt.drawing.letters import ROOM_FOR_A_BAR, Piece, writable
 from overt.errors import InputError
+from overt.explain.terminal.weight_map import weight_map
 from overt.files import separate, whole
-from overt.lens.letters import ROOM_FOR_A_BAR, Piece, writable
-from overt.lens.weight_map import weight_map
 
 
 def translate(
@@ -135,13 +135,13 @@ def _print(told: str) -> None:
 
 def _show(translator: Any, text: str, translation: Any, page: Path | None, console: Console | None) -> None:
     """What each written word attended to: as a page, and as a map of the head that reaches the source best."""
-    from overt.cli import seen
-    from overt.lens.page import html
+    from overt.cli import translator_as_text_model
+    from overt.explain.page import html
 
     with busy("looking at its attention …"):
         if page is not None:
-            page.write_text(html(seen.explained(translator, text, translation)), encoding="utf-8")
-        looked = seen.looked(translator, text, translation) if console is not None else None
+            page.write_text(html(translator_as_text_model.explained(translator, text, translation)), encoding="utf-8")
+        looked = translator_as_text_model.looked(translator, text, translation) if console is not None else None
     if looked is not None and console is not None:
         console.print()
         console.print(Piece(lambda ink: ink.prose(looked.told, "dim", "")))

@@ -10,9 +10,9 @@ import typer
 
 from overt.cli.explain import busy, needs_torch
 from overt.cli.report import report
+from overt.drawing.letters import Piece
 from overt.errors import InputError
 from overt.files import separate, whole
-from overt.lens.letters import Piece
 
 _LARGEST = 1e12  # MB: more than any page, and still a number of bytes
 

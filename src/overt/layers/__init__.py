@@ -2,23 +2,23 @@
 
 `SelfAttention` lets the positions of one sequence look at each other; `Contextual` puts it behind any layer that maps a
 sequence to a sequence, so that the next layer reads [h_i, c_i]; `CrossAttention` lets a decoder look at an encoder's states;
-`AttentionPool` makes one vector of a sequence. What a named score learns is a table in `overt.layers.scoring`.
+`AttentionPool` makes one vector of a sequence. What a named score learns is a table in `overt.layers.parts.learned_scores`.
 
 `MultiHeadAttention` is the Transformer's, in both places: with positions by name or as a module (the table of
-`overt.layers.positions`), and with a `KVCache` where tokens come one at a time. Its weights move to and from torch's own layer, and
+`overt.layers.positions.named`), and with a `KVCache` where tokens come one at a time. Its weights move to and from torch's own layer, and
 `replace` lets the torch layers inside any model compute by overt.
 """
 
-from overt.layers.cache import KVCache
 from overt.layers.contextual import Contextual
 from overt.layers.cross_attention import CrossAttention, Prepared
+from overt.layers.kv_cache import KVCache
 from overt.layers.multi_head import MultiHeadAttention, torch_state_dict
-from overt.layers.order import Positions
 from overt.layers.pooling import AttentionPool
-from overt.layers.positions import ALiBiPositions, LearnedPositions, RelativePositions, Sinusoidal
-from overt.layers.replacing import ReplacedAttention, replace
-from overt.layers.rotary import Rotary
+from overt.layers.positions.base import Positions
+from overt.layers.positions.named import ALiBiPositions, LearnedPositions, RelativePositions, Sinusoidal
+from overt.layers.positions.rotary import Rotary
 from overt.layers.self_attention import SelfAttention
+from overt.layers.torch_interop.replacing import ReplacedAttention, replace
 
 __all__ = [
     "ALiBiPositions",

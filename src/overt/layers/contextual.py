@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from overt.attention.masks import from_padding
 from overt.errors import InputError, KindError
-from overt.layers.forms import Form, back, form_of, known_form, name_of, rows
-from overt.layers.padding import Sizes, checked_lengths, combined
-from overt.layers.running import lengths_after, run
+from overt.layers.parts.padded_run import lengths_after, run
+from overt.layers.parts.padding import Sizes, checked_lengths, combined
+from overt.layers.parts.sequence_form import Form, back, form_of, known_form, name_of, rows
 from overt.layers.self_attention import SelfAttention
-from overt.masks import from_padding
 
 _TAKES_NO_PACKED = (nn.Linear, nn.Conv1d, nn.TransformerEncoderLayer, nn.TransformerEncoder)
 
@@ -22,10 +22,12 @@ class Contextual(nn.Module):
 
     The call and the return are the layer's own, twice as wide: an LSTM takes its (h_0, c_0) and returns its states unchanged beside the
     output, packed sequences come out packed, and a Conv1d keeps its order (B, C, L). So the next layer reads 2 × the width, and
-    `features` says it. Layers that are known, and where their positions are, are the table of `overt.layers.forms`; for any other
+    `features` says it. Layers that are known, and where their positions are, are the table of
+    `overt.layers.parts.sequence_form`; for any other
     module that maps a sequence to a sequence say `axis=` (0 for (L, B, D), 1 for (B, L, D), 2 for (B, C, L)) and `features=`.
 
-    `attention` is a name, "additive", "dot", "general", "concat", "cosine" or "gaussian" (what each learns: `overt.layers.scoring`,
+
+    `attention` is a name, "additive", "dot", "general", "concat", "cosine" or "gaussian" (what each learns: `overt.layers.parts.learned_scores`,
     without a value matrix, since c_i is a mixture of states), a score of your own, or a `SelfAttention`, taken as it is. For a decoder
     that must not look ahead: `causal=True`; `window` is `SelfAttention`'s.
 

@@ -4,15 +4,15 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from overt import check
+from overt.attention import check
+from overt.attention.mechanism import attend
+from overt.attention.normalizers import Softmax
+from overt.attention.trace import Steps, steps
 from overt.errors import InputError
-from overt.layers import inputs
-from overt.layers.held import Held
-from overt.layers.padding import blanked, blanked_keys, checked_lengths, combined, lengths_mask
-from overt.layers.scoring import has_value_matrix, matrix, scoring
-from overt.mechanism import attend
-from overt.normalizers import Softmax
-from overt.trace import Steps, steps
+from overt.layers.parts import checks
+from overt.layers.parts.learned_scores import has_value_matrix, matrix, scoring
+from overt.layers.parts.padding import blanked, blanked_keys, checked_lengths, combined, lengths_mask
+from overt.layers.parts.registered import Held
 
 
 class Prepared(NamedTuple):
@@ -33,7 +33,8 @@ class CrossAttention(nn.Module):
     """A decoder's state s_i asks the states h_j of an encoder: c_i = Σ_j a_ij h_j with a_ij = softmax_j f(s_i, h_j).
 
     Bahdanau et al. 2015, sections 3.1 and A.1.2, with the additive score, a small fully connected layer, v · tanh(W s_i + U h_j);
-    the other names, and what each learns, are in the table of `overt.layers.scoring`. The values are the encoder's states, except
+    the other names, and what each learns, are in the table of `overt.layers.parts.learned_scores`. The values are the
+    encoder's states, except
     with "dot", which has a value matrix as the Transformer's encoder–decoder attention does; `project_values` decides it for any score.
     The other options are `SelfAttention`'s.
 
@@ -63,7 +64,7 @@ class CrossAttention(nn.Module):
         dropout: float = 0.0,
     ):
         super().__init__()
-        inputs.widths("CrossAttention", query_features=query_features, key_features=key_features, width=width)
+        checks.widths("CrossAttention", query_features=query_features, key_features=key_features, width=width)
         check.probability("dropout", dropout)
         if isinstance(score, str) and projections is False and query_features != key_features:
             raise InputError(
@@ -102,7 +103,7 @@ class CrossAttention(nn.Module):
 
     def prepare(self, states: Tensor, *, lengths: Any = None) -> Prepared:
         """The states as keys and values, projected once; the lengths hold for every step that uses them."""
-        inputs.states("CrossAttention", "states", states, self.key_features)
+        checks.states("CrossAttention", "states", states, self.key_features)
         lengths = None if lengths is None else checked_lengths(lengths, states)
         return self._projected(blanked(states, lengths), lengths)
 
@@ -112,7 +113,7 @@ class CrossAttention(nn.Module):
     def _arguments(
         self, query: Tensor, states: Tensor | Prepared, mask: Any, bias: Any, lengths: Any
     ) -> tuple[dict[str, Any], bool]:
-        inputs.states("CrossAttention", "query", query, self.query_features, least=1)
+        checks.states("CrossAttention", "query", query, self.query_features, least=1)
         if isinstance(states, Prepared):
             if lengths is not None:
                 raise InputError(
@@ -122,7 +123,7 @@ class CrossAttention(nn.Module):
                 )
             prepared = states
         else:
-            inputs.states("CrossAttention", "states", states, self.key_features)
+            checks.states("CrossAttention", "states", states, self.key_features)
             lengths = None if lengths is None else checked_lengths(lengths, states)
             barred_blank = blanked_keys(blanked(states, lengths), mask, max(query.ndim, states.ndim) - 2)
             prepared = self._projected(barred_blank, lengths)

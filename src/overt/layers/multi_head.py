@@ -6,24 +6,25 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from overt import check
-from overt.biases import ALiBi, RelativePosition
+from overt.attention import check
+from overt.attention.biases import ALiBi, RelativePosition
+from overt.attention.masks import Lengths, aligned
+from overt.attention.mechanism import attend
+from overt.attention.normalizers import Softmax
+from overt.attention.scores import Dot
+from overt.attention.trace import Steps, steps
 from overt.errors import InputError, KindError
-from overt.layers import inputs, torch_weights
-from overt.layers.bias_sum import sum_of
-from overt.layers.cache import KVCache, step_of
 from overt.layers.cross_attention import Prepared
-from overt.layers.extra_keys import bias_with_extra, mask_with_extra, with_extra
-from overt.layers.heads import joined, lifted, split
-from overt.layers.held import Held
-from overt.layers.order import Positions
-from overt.layers.padding import Sizes, blanked, blanked_keys, checked_lengths, combined, lengths_mask, reach
-from overt.layers.positions import named
-from overt.masks import Lengths, aligned
-from overt.mechanism import attend
-from overt.normalizers import Softmax
-from overt.scores import Dot
-from overt.trace import Steps, steps
+from overt.layers.kv_cache import KVCache, step_of
+from overt.layers.parts import checks
+from overt.layers.parts.bias_sum import sum_of
+from overt.layers.parts.extra_keys import bias_with_extra, mask_with_extra, with_extra
+from overt.layers.parts.heads import joined, lifted, split
+from overt.layers.parts.padding import Sizes, blanked, blanked_keys, checked_lengths, combined, lengths_mask, reach
+from overt.layers.parts.registered import Held
+from overt.layers.positions.base import Positions
+from overt.layers.positions.named import named
+from overt.layers.torch_interop import weights
 
 NAME = "MultiHeadAttention"
 
@@ -40,7 +41,7 @@ class MultiHeadAttention(nn.Module):
     `positions` is "rotary", "alibi", "sinusoidal" or "relative", or a module of `overt.layers`. Without it order has no influence.
     `causal` and `window` are `SelfAttention`'s; `score`, `normalizer` objects of overt, for every head; the tensors they hold are
     learned with the layer. `extra_key` and `zero_key` add a learned key and a key of zeros that every query may attend to (torch's
-    add_bias_kv and add_zero_attn; `overt.layers.extra_keys`). `dropout` zeroes weights, in training only. `bias` gives the four
+    add_bias_kv and add_zero_attn; `overt.layers.parts.extra_keys`). `dropout` zeroes weights, in training only. `bias` gives the four
     projections a bias, zero at first. Their matrices start as `nn.Transformer`'s: uniform as Glorot and Bengio 2010 have it
     (equation 16), and 1/√2 of that for query, key and value of one width. Larger ones hold back norms behind the sublayers.
 
@@ -80,7 +81,7 @@ class MultiHeadAttention(nn.Module):
         dropout: float = 0.0,
     ):
         super().__init__()
-        inputs.widths(NAME, width=width, heads=heads, key_width=key_width, value_width=value_width, head_width=head_width)
+        checks.widths(NAME, width=width, heads=heads, key_width=key_width, value_width=value_width, head_width=head_width)
         check.probability("dropout", dropout)
         reach(causal, window)
         self.width, self.heads, self.kv_heads = width, heads, _kv_heads(kv_heads, heads)
@@ -162,27 +163,27 @@ class MultiHeadAttention(nn.Module):
         >>> torch.allclose(MultiHeadAttention.from_torch(theirs)(x), theirs(x, x, x)[0], atol=1e-6)
         True
         """
-        made = cls(**torch_weights.options(layer)).to(layer.out_proj.weight)
+        made = cls(**weights.options(layer)).to(layer.out_proj.weight)
         made.load_state_dict(layer.state_dict())
         return made.train(layer.training)
 
     def to_torch(self) -> nn.MultiheadAttention:
         """The same layer as torch has it, batch first, with copies of the weights; an InputError where torch has no such layer."""
-        return torch_weights.torch_layer(self)
+        return weights.torch_layer(self)
 
     def _load_from_state_dict(self, state_dict, prefix, *others):  # type: ignore[override]
-        torch_weights.rename_from_torch(state_dict, prefix)
+        weights.rename_from_torch(state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *others)
 
     def _asked(self, query, key=None, value=None, mask=None, bias=None, lengths=None, cache=None, **others) -> "_Asked":
         """The one call of attention that `forward` makes."""
-        inputs.refuse_torch_keywords(NAME, others)
-        inputs.states(NAME, "query", query, self.width, option="width")
+        checks.refuse_torch_keywords(NAME, others)
+        checks.states(NAME, "query", query, self.width, option="width")
         itself = key is None or key is query
         if isinstance(key, Prepared):
             _check_prepared(value, lengths, cache)
             dimensions = max(query.ndim, key.key.ndim - 1)
-            inputs.refuse_ambiguous(NAME, mask, bias, dimensions)
+            checks.refuse_ambiguous(NAME, mask, bias, dimensions)
             asking, prepared, offset = split(self.query(query), self.heads), key, None
         else:
             key = query if key is None else key
@@ -190,7 +191,7 @@ class MultiHeadAttention(nn.Module):
             self._check_keys(key, value)
             self._check_cache(cache, itself)
             dimensions = max(query.ndim, key.ndim, value.ndim)
-            inputs.refuse_ambiguous(NAME, mask, bias, dimensions)
+            checks.refuse_ambiguous(NAME, mask, bias, dimensions)
             lengths = None if lengths is None else checked_lengths(lengths, key)
             barring = None if cache is not None else mask  # with a cache the mask is for all that it holds
             query, key, value = _without_padding(query, key, value, barring, lengths, dimensions - 1, itself)
@@ -236,8 +237,8 @@ class MultiHeadAttention(nn.Module):
         }
 
     def _check_keys(self, key: Any, value: Any) -> None:
-        inputs.states(NAME, "key", key, self.key_width, option="key_width")
-        inputs.states(NAME, "value", value, self.value_width, option="value_width")
+        checks.states(NAME, "key", key, self.key_width, option="key_width")
+        checks.states(NAME, "value", value, self.value_width, option="value_width")
 
     def _check_cache(self, cache: KVCache | None, itself: bool) -> None:
         if cache is None:
@@ -295,7 +296,7 @@ def torch_state_dict(model: nn.Module) -> dict[str, Tensor]:
     state = model.state_dict()
     for name, module in model.named_modules(remove_duplicate=False):  # a shared layer is saved under each of its names
         if isinstance(module, MultiHeadAttention):
-            state = torch_weights.renamed_for_torch(state, module, f"{name}." if name else "")
+            state = weights.renamed_for_torch(state, module, f"{name}." if name else "")
     return state
 
 
@@ -342,7 +343,7 @@ def _head_width(width: int, heads: int) -> int:
 
 
 def _kv_heads(kv_heads: int | None, heads: int) -> int:
-    inputs.widths(NAME, kv_heads=kv_heads)
+    checks.widths(NAME, kv_heads=kv_heads)
     if kv_heads is not None and heads % kv_heads:
         raise InputError(
             "each key and value head serves as many query heads, so kv_heads divides heads",

@@ -4,21 +4,22 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from overt import check
-from overt.layers import inputs
-from overt.layers.held import Held
-from overt.layers.padding import blanked, blanked_keys, checked_lengths, combined, lengths_mask
-from overt.layers.scoring import scoring, vector
-from overt.mechanism import attend
-from overt.normalizers import Softmax
-from overt.trace import steps
+from overt.attention import check
+from overt.attention.mechanism import attend
+from overt.attention.normalizers import Softmax
+from overt.attention.trace import steps
+from overt.layers.parts import checks
+from overt.layers.parts.learned_scores import scoring, vector
+from overt.layers.parts.padding import blanked, blanked_keys, checked_lengths, combined, lengths_mask
+from overt.layers.parts.registered import Held
 
 
 class AttentionPool(nn.Module):
     """One learned query asks every position: c = Σ_j a_j x_j with a_j = softmax_j f(query, x_j).
 
     Yang et al. 2016 (hierarchical attention networks), section 2.2: with "additive", f is v · tanh(q + U x_j), where the paper calls
-    v the word context vector u_w and q the bias b. The other names are those of `overt.layers.scoring`, less the query's matrix; with
+    v the word context vector u_w and q the bias b. The other names are those of `overt.layers.parts.learned_scores`, less the
+    query's matrix; with
     `projections=False` the query is all that is learned. It starts as the vectors there do.
 
     Shapes: x (..., n, features) → (..., features). `lengths` (B,) excludes padding; a sequence of length 0 gives zeros. A mask
@@ -41,7 +42,7 @@ class AttentionPool(nn.Module):
         dropout: float = 0.0,
     ):
         super().__init__()
-        inputs.widths("AttentionPool", features=features, width=width)
+        checks.widths("AttentionPool", features=features, width=width)
         check.probability("dropout", dropout)
         self.features, self.dropout = features, dropout
         self.score_name = score if isinstance(score, str) else type(score).__name__
@@ -58,7 +59,7 @@ class AttentionPool(nn.Module):
         return steps(**self._arguments(x, mask, bias, lengths)).weights.squeeze(-2)
 
     def _arguments(self, x: Tensor, mask: Any, bias: Any, lengths: Any) -> dict[str, Any]:
-        inputs.states("AttentionPool", "x", x, self.features)
+        checks.states("AttentionPool", "x", x, self.features)
         lengths = None if lengths is None else checked_lengths(lengths, x)
         x = blanked_keys(blanked(x, lengths), mask, x.ndim - 2)
         return {

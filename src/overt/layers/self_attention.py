@@ -4,21 +4,22 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from overt import check
-from overt.layers import inputs
-from overt.layers.held import Held
-from overt.layers.padding import Sizes, blanked, checked_lengths, combined, lengths_mask, reach
-from overt.layers.scoring import has_value_matrix, matrix, scoring
-from overt.mechanism import attend
-from overt.normalizers import Softmax
-from overt.trace import Steps, steps
+from overt.attention import check
+from overt.attention.mechanism import attend
+from overt.attention.normalizers import Softmax
+from overt.attention.trace import Steps, steps
+from overt.layers.parts import checks
+from overt.layers.parts.learned_scores import has_value_matrix, matrix, scoring
+from overt.layers.parts.padding import Sizes, blanked, checked_lengths, combined, lengths_mask, reach
+from overt.layers.parts.registered import Held
 
 
 class SelfAttention(nn.Module):
     """Every position of a sequence looks at every other: c_i = Σ_j a_ij v_j with a_ij = softmax_j f(x_i, x_j).
 
     `score` is "additive" (v · tanh(W x_i + U x_j)), "dot", "general", "concat", "cosine" or "gaussian", or a score of your own,
-    (query, key) -> (..., Q, K). What each learns, with its source and how it starts, is the table of `overt.layers.scoring`. The
+    (query, key) -> (..., Q, K). What each learns, with its source and how it starts, is the table of
+    `overt.layers.parts.learned_scores`. The
     values are the vectors themselves, v_j = x_j, so that c_i is a mixture of them; only "dot" has a value matrix, as in the
     Transformer (Vaswani et al. 2017, section 3.2). `project_values` decides it for any score.
 
@@ -54,7 +55,7 @@ class SelfAttention(nn.Module):
         dropout: float = 0.0,
     ):
         super().__init__()
-        inputs.widths("SelfAttention", features=features, width=width)
+        checks.widths("SelfAttention", features=features, width=width)
         check.probability("dropout", dropout)
         reach(causal, window)
         self.features, self.causal, self.window, self.dropout = features, causal, window, dropout
@@ -66,13 +67,13 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, *, mask: Any = None, bias: Any = None, lengths: Any = None) -> Tensor:
         """The contexts of the positions of x: (..., n, features)."""
-        inputs.states("SelfAttention", "x", x, self.features)
+        checks.states("SelfAttention", "x", x, self.features)
         lengths = None if lengths is None else checked_lengths(lengths, x)
         return blanked(attend(**self._arguments(x, mask, bias, lengths)), lengths)
 
     def steps(self, x: Tensor, *, mask: Any = None, bias: Any = None, lengths: Any = None) -> Steps:
         """Scores, masked scores, weights and output, for people: they are n × n."""
-        inputs.states("SelfAttention", "x", x, self.features)
+        checks.states("SelfAttention", "x", x, self.features)
         lengths = None if lengths is None else checked_lengths(lengths, x)
         return steps(**self._arguments(x, combined(mask, lengths_mask(lengths, queries=True)), bias, lengths))
 

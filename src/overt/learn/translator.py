@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from overt.errors import InputError
-from overt.learn.model_folder import load_model
-from overt.learn.tokenizer import END, START, Tokenizer
+from overt.learn.data.tokenizer import END, START, Tokenizer
+from overt.learn.run.model_folder import load_model
 from overt.models.decoding import Hypothesis, beam, greedy
 from overt.models.seq2seq import Seq2Seq
 from overt.models.transformer import Transformer
@@ -153,7 +153,7 @@ class Translator:
 
 def boxed_folder() -> Path | None:
     """Where the translator is that comes with the package."""
-    return finished_folder(Path(__file__).with_name("boxed"))
+    return finished_folder(Path(__file__).with_name("bundled"))
 
 
 def finished_folder(folder: str | Path) -> Path | None:

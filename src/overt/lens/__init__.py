@@ -9,33 +9,33 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from overt.lens.explanation import Explanation, Link, Looks, StepRow, Timing
+    from overt.explain.explanation import Explanation, Link, Looks, StepRow, Timing
+    from overt.lens.analysis.ablation import ablate, ablated
+    from overt.lens.analysis.comparison import compare
+    from overt.lens.analysis.norms import norm_weights
+    from overt.lens.analysis.rollout import raw_attention, rollout
+    from overt.lens.analysis.word_alignment import alignment
     from overt.lens.head import Head
     from overt.lens.patches import on_picture
-    from overt.lens.reading.ablation import ablate, ablated
-    from overt.lens.reading.aligned import alignment
-    from overt.lens.reading.compared import compare
-    from overt.lens.reading.norms import norm_weights
-    from overt.lens.reading.rolled import raw_attention, rollout
     from overt.lens.recording import Recording, record
-    from overt.lens.roles import Role
-    from overt.lens.saving import load
+    from overt.lens.statistics.roles import Role
+    from overt.lens.storage.saving import load
 
 _HOMES = {
-    "overt.lens.explanation": ["Explanation", "Link", "Looks", "StepRow", "Timing"],
+    "overt.explain.explanation": ["Explanation", "Link", "Looks", "StepRow", "Timing"],
     "overt.lens.head": ["Head"],
     "overt.lens.patches": ["on_picture"],
-    "overt.lens.reading.ablation": ["ablate", "ablated"],
-    "overt.lens.reading.aligned": ["alignment"],
-    "overt.lens.reading.compared": ["compare"],
-    "overt.lens.reading.norms": ["norm_weights"],
-    "overt.lens.reading.rolled": ["raw_attention", "rollout"],
+    "overt.lens.analysis.ablation": ["ablate", "ablated"],
+    "overt.lens.analysis.word_alignment": ["alignment"],
+    "overt.lens.analysis.comparison": ["compare"],
+    "overt.lens.analysis.norms": ["norm_weights"],
+    "overt.lens.analysis.rollout": ["raw_attention", "rollout"],
     "overt.lens.recording": ["Recording", "record"],
-    "overt.lens.roles": ["Role"],
-    "overt.lens.saving": ["load"],
+    "overt.lens.statistics.roles": ["Role"],
+    "overt.lens.storage.saving": ["load"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_WITHOUT_TORCH = set(_HOMES["overt.lens.explanation"])
+_WITHOUT_TORCH = set(_HOMES["overt.explain.explanation"])
 
 __all__ = [
     "Explanation",

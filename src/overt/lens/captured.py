@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from overt.biases import Bias
+from overt.attention.biases import Bias
+from overt.attention.kernels.call import Call
+from overt.attention.masks import Mask
+from overt.attention.pieces import piece
+from overt.attention.scores import Cosine, Dot, Gaussian
 from overt.errors import InputError
-from overt.kernels.call import Call
-from overt.lens.by_head import bias_of_heads, mask_of_heads, some_heads
-from overt.lens.once import Once
-from overt.lens.weighted import AsKept
-from overt.masks import Mask
-from overt.pieces import piece
-from overt.scores import Cosine, Dot, Gaussian
+from overt.lens.capture.by_head import bias_of_heads, mask_of_heads, some_heads
+from overt.lens.capture.written_out.weighted import AsKept
+from overt.lens.storage.tensor_cache import Once
 
 
 @dataclass(frozen=True, eq=False, repr=False)

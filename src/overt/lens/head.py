@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from overt.biases import Bias
+from overt.attention.biases import Bias
+from overt.attention.kernels.blocked import block_of
+from overt.attention.kernels.call import Call, unrounded
+from overt.attention.masks import Mask
+from overt.attention.mechanism import formula
+from overt.attention.summary import Summary, gathered
+from overt.attention.trace import Steps
 from overt.errors import InputError
-from overt.kernels.blocked import block_of
-from overt.kernels.call import Call, unrounded
-from overt.lens.by_head import bias_of_head, mask_of_heads, one_head
+from overt.lens.capture.by_head import bias_of_head, mask_of_heads, one_head
 from overt.lens.captured import Captured, Kept, fresh, sliceable
 from overt.lens.patches import patch_grid
 from overt.lens.tokens import Tokens, Words
-from overt.masks import Mask
-from overt.mechanism import formula
-from overt.summary import Summary, gathered
-from overt.trace import Steps
 
 Rows = int | slice | Sequence[int] | None
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from overt.drawing.canvas import drawing
 from overt.errors import InputError, KindError
-from overt.lens.sheet import drawing
 
 LOST = (255, 0, 255)  # patches whose weight is NaN
 

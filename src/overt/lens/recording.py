@@ -10,17 +10,17 @@ from typing import Any
 from torch import nn
 
 from overt.errors import InputError, KindError
-from overt.lens.adapters import LOOKED_FOR, catching
+from overt.explain.page import PAGE_LIMIT
+from overt.lens.capture.adapters import LOOKED_FOR, catching
+from overt.lens.capture.options import in_bytes, wanted
+from overt.lens.capture.recordable import recordable
+from overt.lens.capture.recorder import Keeper
 from overt.lens.captured import Captured, Kept
 from overt.lens.head import Head
-from overt.lens.keeper import Keeper
-from overt.lens.keeping import in_bytes, wanted
-from overt.lens.page import PAGE_LIMIT
-from overt.lens.recordable import recordable
-from overt.lens.roles import Role, measured, roles
-from overt.lens.summarized import CELLS, TOP, Summarized, SummarizedHead
+from overt.lens.statistics.roles import Role, measured, roles
+from overt.lens.statistics.summarized import CELLS, TOP, Summarized, SummarizedHead
+from overt.lens.statistics.verified import Comparison, Coverage, Verified, recomputed
 from overt.lens.tokens import Strings, Tokens
-from overt.lens.verified import Comparison, Coverage, Verified, recomputed
 
 LIMIT = 4 * 2**30
 
@@ -305,7 +305,7 @@ class Recording(Calls):
         A mask of the caller's own is written as the bool tensor that it makes. A score or normalizer of the caller's own is code,
         which is not written: raises InputError.
         """
-        from overt.lens.saving import save
+        from overt.lens.storage.saving import save
 
         save(self, path)
 

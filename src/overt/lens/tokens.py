@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from overt.errors import InputError, KindError
-from overt.lens.adapters import MULTI_HEAD
+from overt.lens.capture.adapters import MULTI_HEAD
 from overt.lens.captured import Captured
 
 Strings = Sequence[str] | Sequence[Sequence[str]]

@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from overt import check
+from overt.attention import check
 from overt.layers import AttentionPool
-from overt.layers.inputs import widths
-from overt.layers.padding import checked_lengths, own
+from overt.layers.parts.checks import widths
+from overt.layers.parts.padding import checked_lengths, own
 from overt.models.building import arguments
 from overt.models.reader import Reader
 

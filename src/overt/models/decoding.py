@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from overt import check
+from overt.attention import check
 from overt.errors import InputError
 from overt.models.language_model import LanguageModel
 

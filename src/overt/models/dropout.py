@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from overt import check
+from overt.attention import check
 
 _CHANCES = 2**16  # what 16 random bits can tell apart
 

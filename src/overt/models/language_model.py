@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from overt.layers.padding import blanked
+from overt.layers.parts.padding import blanked
 from overt.models.attention_weights import weights_of
 from overt.models.building import arguments
 from overt.models.memory import Memory

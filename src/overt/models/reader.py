@@ -4,13 +4,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from overt import check
+from overt.attention import check
 from overt.errors import InputError
 from overt.layers import Contextual, SelfAttention, Sinusoidal
-from overt.layers.forms import back, rows
-from overt.layers.inputs import widths
-from overt.layers.padding import blanked, checked_lengths
-from overt.layers.running import run
+from overt.layers.parts.checks import widths
+from overt.layers.parts.padded_run import run
+from overt.layers.parts.padding import blanked, checked_lengths
+from overt.layers.parts.sequence_form import back, rows
 from overt.models.attention_weights import weights_of
 from overt.models.tokens import checked_tokens
 from overt.models.transformer_encoder import TransformerEncoder

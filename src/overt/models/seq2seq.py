@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from overt import check
+from overt.attention import check
 from overt.errors import InputError
 from overt.layers import Contextual, CrossAttention, Prepared
-from overt.layers.inputs import widths
-from overt.layers.padding import blanked, checked_lengths
-from overt.layers.running import run
+from overt.layers.parts.checks import widths
+from overt.layers.parts.padded_run import run
+from overt.layers.parts.padding import blanked, checked_lengths
 from overt.models.attention_weights import weights_of
 from overt.models.building import arguments
 from overt.models.tokens import checked_tokens

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from overt.layers.inputs import widths
+from overt.layers.parts.checks import widths
 from overt.models.building import arguments
 from overt.models.reader import Reader
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from overt.errors import InputError, KindError
-from overt.layers.padding import checked_lengths
+from overt.layers.parts.padding import checked_lengths
 
 
 def checked_tokens(name: str, given: Any, words: int, shape: str = "(B, n)") -> Tensor:

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from overt.layers import KVCache, Prepared
-from overt.layers.inputs import widths
-from overt.layers.padding import blanked
+from overt.layers.parts.checks import widths
+from overt.layers.parts.padding import blanked
 from overt.models.attention_weights import weights_of
 from overt.models.building import arguments
 from overt.models.memory import Memory

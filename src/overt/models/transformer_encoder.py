@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from overt.layers import KVCache
-from overt.layers.inputs import widths
+from overt.layers.parts.checks import widths
 from overt.models.building import arguments
 from overt.models.tokens import checked_tokens, needed_lengths
 from overt.models.transformer_layers import AT_THE_BOTTOM, EncoderLayer, TokenEmbedding

@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from overt import check
+from overt.attention import check
 from overt.errors import InputError
 from overt.layers import KVCache, LearnedPositions, MultiHeadAttention, Prepared, Sinusoidal
-from overt.layers.inputs import widths
+from overt.layers.parts.checks import widths
 from overt.models.dropout import Dropout
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}

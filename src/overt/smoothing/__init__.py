@@ -9,10 +9,10 @@ The sequence's own numbers are queries, keys and values; nothing is trained. The
 from typing import TYPE_CHECKING, Any
 
 from overt.errors import MissingExtra
-from overt.smoothing.analysis import Smoothing, analyze, smooth
-from overt.smoothing.online import Online
+from overt.smoothing.api import Smoothing, analyze, smooth
+from overt.smoothing.demo import Demonstration, demonstration
+from overt.smoothing.streaming.online import Online
 from overt.smoothing.vectors import Reweighted, reweight
-from overt.smoothing.worked import Demonstration, demonstration
 
 if TYPE_CHECKING:
     from overt.smoothing.estimator import AttentionSmoother

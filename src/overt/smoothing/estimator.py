@@ -8,10 +8,10 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from overt.errors import InputError
-from overt.smoothing.analysis import analyze
+from overt.smoothing.api import analyze
+from overt.smoothing.data.options import Bandwidth, is_number
+from overt.smoothing.data.series import Floats
 from overt.smoothing.features import Sample, attend_features, choose_bandwidth
-from overt.smoothing.options import Bandwidth, is_number
-from overt.smoothing.series import Floats
 
 
 class AttentionSmoother(RegressorMixin, BaseEstimator):

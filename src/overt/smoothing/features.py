@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from overt.smoothing.normalize import softmax
-from overt.smoothing.series import Floats
+from overt.smoothing.data.series import Floats
+from overt.smoothing.heads.normalize import softmax
 
 # Scores held at a time: 2 MB of float64.
 CELLS = 2**18

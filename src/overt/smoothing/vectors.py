@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from overt.errors import InputError
-from overt.smoothing.normalize import plain_sum, softmax
-from overt.smoothing.options import is_number, one_of
-from overt.smoothing.series import Floats, read_values
+from overt.smoothing.data.options import is_number, one_of
+from overt.smoothing.data.series import Floats, read_values
+from overt.smoothing.heads.normalize import plain_sum, softmax
 
 
 @dataclass(frozen=True)

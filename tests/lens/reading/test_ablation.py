@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 import overt
-from overt import mechanism
+from overt.attention import mechanism
 from overt.errors import InputError, KindError
 from overt.lens import ablate, ablated
-from overt.lens.reading.ablation import moved
+from overt.lens.analysis.ablation import moved
 from readable import HEADS, KINDS, WIDTH, Own, alike, output_matrix, recorded, sequence, stack
 
 SIZE = WIDTH // HEADS

@@ -7,7 +7,7 @@ import torch
 import overt
 from overt.errors import InputError
 from overt.lens import compare
-from overt.lens.reading.compared import jensen_shannon
+from overt.lens.analysis.comparison import jensen_shannon
 from readable import alike, all_weights_by_hand, recorded, sequence, stack
 
 

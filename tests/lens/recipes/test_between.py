@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from overt.cli.seen import spans_of, written
+from overt.cli.translator_as_text_model import spans_of, written
 from overt.errors import InputError
-from overt.lens.recipes.between import between
+from overt.explain.recipes.encoder_decoder import between
 from translators import ENGLISH, by_heart
 
 

@@ -4,9 +4,9 @@ import torch
 from torch import nn
 
 from overt.errors import InputError
-from overt.lens.recipes.hidden import FORMULAS, LAYERS, hidden
-from overt.lens.recipes.vectors import Vectors
-from overt.lens.recipes.words import choose, named
+from overt.explain.recipes.find_word import choose, named
+from overt.explain.recipes.hidden_states import FORMULAS, LAYERS, hidden
+from overt.explain.recipes.vectors import Vectors
 
 TOKENS = ["sky", "is", "clear", "today"]
 VALUES = np.random.default_rng(0).normal(size=(4, 6))

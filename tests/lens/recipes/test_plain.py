@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from overt.errors import InputError
-from overt.lens.recipes.plain import attend, attend_one_by_one, plain
-from overt.lens.recipes.vectors import Vectors, of_text
-from overt.lens.recipes.words import choose, named
+from overt.explain.recipes.find_word import choose, named
+from overt.explain.recipes.plain_vectors import attend, attend_one_by_one, plain
+from overt.explain.recipes.vectors import Vectors, of_text
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from overt.errors import InputError
-from overt.lens import text_model
-from overt.lens.recipes.qkv import compare, qkv
+from overt.explain import text_model
+from overt.explain.recipes.qkv import compare, qkv
 from text import TIRED, WIDE, saved
 
 

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from overt.errors import InputError
-from overt.lens.recipes.projected import projected
-from overt.lens.recipes.vectors import read_csv
-from overt.lens.recipes.words import choose
+from overt.explain.recipes.find_word import choose
+from overt.explain.recipes.random_projections import projected
+from overt.explain.recipes.vectors import read_csv
 
 
 @pytest.fixture

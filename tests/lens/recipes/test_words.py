@@ -1,9 +1,9 @@
 import pytest
 
 from overt.errors import InputError
-from overt.lens.recipes.patterns import pattern
-from overt.lens.recipes.words import choose, named
-from overt.lens.text_model import Encoded
+from overt.explain.recipes.find_word import choose, named
+from overt.explain.recipes.patterns import pattern
+from overt.explain.text_model import Encoded
 from text import TIRED
 
 

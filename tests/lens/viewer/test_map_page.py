@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import overt
+from overt.attention.masks import Causal, Dense, Lengths, Window
 from overt.errors import InputError
-from overt.masks import Causal, Dense, Lengths, Window
 from packed_models import Attends, attended
 from reading_pages import NASTY, between, multi_head, network, recorded, words
 

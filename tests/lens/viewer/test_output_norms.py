@@ -5,7 +5,7 @@ from torch import nn
 import families
 import overt
 from overt.errors import InputError
-from overt.lens.output_norms import output_matrix, output_norms
+from overt.lens.statistics.output_norms import output_matrix, output_norms
 
 
 def recorded(model, *args, **kwargs):

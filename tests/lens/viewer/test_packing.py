@@ -6,13 +6,13 @@ import torch
 from torch import nn
 
 import overt
+from overt.attention.masks import Causal, Dense, Lengths
 from overt.errors import InputError, KindError
 from overt.lens import viewer
 from overt.lens.viewer.blocks import Blocks, rounded
-from overt.lens.viewer.chosen import chosen, estimated
 from overt.lens.viewer.packing import packed
 from overt.lens.viewer.pyramids import coded
-from overt.masks import Causal, Dense, Lengths
+from overt.lens.viewer.select_heads import chosen, estimated
 from packed_models import Attends, attended
 from reading_pages import multi_head, recorded, words
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import overt
-from overt.lens.output_norms import output_norms
+from overt.lens.statistics.output_norms import output_norms
 from reading_pages import NASTY, between, multi_head, network, recorded, tab, words
 
 SHARES = "[...document.querySelectorAll('.part bdi')].map((each) => parseFloat(each.style.getPropertyValue('--share')))"

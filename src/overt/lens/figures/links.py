@@ -4,13 +4,13 @@ from typing import Any
 
 from torch import Tensor
 
-from overt import check
+from overt.attention import check
+from overt.drawing.canvas import BLUE, FIRE, QUIET, Sheet
+from overt.drawing.numbers import number
 from overt.errors import InputError
 from overt.lens.figures.paper import EDGE, SMALL, WIDE, entry, in_print, sheet, title, words
 from overt.lens.head import Head
-from overt.lens.sheet import BLUE, FIRE, QUIET, Sheet
 from overt.lens.tokens import between
-from overt.lens.wording import number
 
 Link = tuple[int, int, float]
 _GAP, _LEAST = 7.0, 4.5  # between tokens, in hundredths of an inch; points of the smallest letters

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from overt.drawing.canvas import QUIET, Sheet
 from overt.lens.figures.paper import COLUMN, EDGE, SMALL, WIDE, cells, entry, in_print, scale, sheet, title, weight_map, words
 from overt.lens.head import Head
 from overt.lens.recording import Calls
-from overt.lens.sheet import QUIET, Sheet
 
 _LARGEST = 52.0  # of a head's map in the grid, in hundredths of an inch
 _MOST_LABELS = 40  # tokens that are named beside a map

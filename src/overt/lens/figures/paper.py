@@ -10,12 +10,12 @@ from typing import Any
 
 from torch import Tensor
 
+from overt.drawing.canvas import FIRE, INK, QUIET, Sheet, drawing, plain_settings, signs
+from overt.drawing.numbers import labels, number
 from overt.errors import InputError
 from overt.files import whole
 from overt.lens.captured import Captured
-from overt.lens.sheet import FIRE, INK, QUIET, Sheet, drawing, plain_settings, signs
 from overt.lens.tokens import Words
-from overt.lens.wording import labels, number
 
 WIDE, COLUMN = 675.0, 335.0  # a page's text and one of its columns, in hundredths of an inch
 SMALL, PLAIN = 6.5, 8.0  # points

@@ -5,12 +5,12 @@ from typing import Any
 
 import torch
 
+from overt.drawing.canvas import BLUE, INK, LINE, QUIET
+from overt.lens.analysis.by_block import Weighed
 from overt.lens.captured import Captured
 from overt.lens.figures.paper import COLUMN, EDGE, SMALL, in_print, sheet, title
-from overt.lens.reading.weighed import Weighed
 from overt.lens.recording import Calls
-from overt.lens.sheet import BLUE, INK, LINE, QUIET
-from overt.lens.summarized import Summarized
+from overt.lens.statistics.summarized import Summarized
 
 _LEFT, _TOP, _HEIGHT = 34.0, 36.0, 138.0
 

@@ -8,16 +8,16 @@ from hashlib import sha256
 
 from torch import nn
 
+from overt.drawing.numbers import visible
+from overt.explain.page import embedded, palette
+from overt.explain.page.static import safe
 from overt.files import separate, whole
-from overt.lens.keeping import in_bytes
-from overt.lens.page import embedded, palette
-from overt.lens.page.static import safe
+from overt.lens.capture.options import in_bytes
 from overt.lens.recording import PAGE_LIMIT, Calls
-from overt.lens.viewer.chosen import chosen, refuse
 from overt.lens.viewer.joining import joined, read
 from overt.lens.viewer.packing import Opened, Packed, packed
+from overt.lens.viewer.select_heads import chosen, refuse
 from overt.lens.viewer.static import still
-from overt.lens.wording import visible
 
 _STYLES = ("style.css", "reading.css")
 

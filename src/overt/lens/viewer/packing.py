@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from overt.attention.summary import Summary
 from overt.errors import InputError
 from overt.lens.captured import Captured, Kept
 from overt.lens.head import Head
 from overt.lens.recording import Calls
-from overt.lens.roles import Role, roles
-from overt.lens.summarized import Summarized
+from overt.lens.statistics.roles import Role, roles
+from overt.lens.statistics.summarized import Summarized
 from overt.lens.tokens import Tokens
 from overt.lens.viewer.blocks import Blocks, plain
-from overt.lens.viewer.measured import measured
 from overt.lens.viewer.precision import needs_floats, settled
 from overt.lens.viewer.pyramids import cells, coded
+from overt.lens.viewer.statistics import measured
 from overt.lens.viewer.terms import Terms, terms_of
 from overt.lens.viewer.with_model import known_of
-from overt.summary import Summary
 
 FORMAT, LINKS = 1, 100
 Wanted = Sequence[tuple[Captured, tuple[int, ...]]]

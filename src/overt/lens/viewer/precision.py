@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from overt.attention.normalizers import Softmax
+from overt.attention.scores import Dot
 from overt.lens.captured import Kept
 from overt.lens.viewer.blocks import plain, rounded
 from overt.lens.viewer.terms import Terms, computable
-from overt.normalizers import Softmax
-from overt.scores import Dot
 
 # The largest vectors seldom meet: weights are off by a third of what is foreseen, or less, and a thousandth is promised.
 _MOST = 2.5e-3

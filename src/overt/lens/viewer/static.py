@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from overt.lens.page.static import safe
+from overt.drawing.numbers import number, scientific, shorten, visible
+from overt.explain.page.static import safe
 from overt.lens.viewer.packing import Packed
 from overt.lens.viewer.pyramids import MOST, NAN, OCTAVES
-from overt.lens.wording import number, scientific, shorten, visible
 
 HEADS, ROWS = 24, 20  # pictures and lines of the table: the page with scripts has them all
 CELLS = 128  # a side of a picture

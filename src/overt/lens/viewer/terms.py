@@ -7,15 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from overt.biases import ALiBi, Bias
-from overt.kernels.call import Call
+from overt.attention.biases import ALiBi, Bias
+from overt.attention.kernels.call import Call
+from overt.attention.masks import Causal
+from overt.attention.normalizers import Softmax
+from overt.attention.scores import Additive, Cosine, Dot, Gaussian, Score
+from overt.lens.capture.ranges import Ranges, read
+from overt.lens.capture.runs import in_ranges
 from overt.lens.captured import Kept
 from overt.lens.head import Head, one
-from overt.lens.ranges import Ranges, read
-from overt.lens.runs import in_ranges
-from overt.masks import Causal
-from overt.normalizers import Softmax
-from overt.scores import Additive, Cosine, Dot, Gaussian, Score
 
 _AT_ONCE = 2**22  # cells of a mask that are looked at together
 

@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any
 
-from overt import check
+from overt.attention import check
 from overt.errors import MissingExtra
 from overt.lens.recording import Calls
 from overt.lens.viewer import page

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from overt.layers import Contextual, CrossAttention, SelfAttention
 from overt.lens.head import Head
-from overt.lens.output_norms import output_norms
+from overt.lens.statistics.output_norms import output_norms
 
 WITHOUT = "the page was made without the model, which holds W_O: page(…, model=model)"
 

@@ -1,0 +1,196 @@
+"""Biases: numbers added to the scores before they are normalised. A tensor that broadcasts to (..., Q, K) is one.
+
+The classes here compute theirs from positions, a block at a time, so that nothing of size Q × K is built. The distance from
+query i to key j is j − (i + offset), with `offset=None` for K − Q, aligned at the end as `Causal` is; a tensor (B,) gives each
+batch entry its own, as rows of a cache need that differ in length.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from overt.attention.check import align_left, whole_numbers
+from overt.attention.pieces import piece
+from overt.errors import InputError, KindError
+
+
+class Bias:
+    """What biases from positions share: told the sizes of a call, they say block by block what is added.
+
+    >>> block = ALiBi(torch.tensor([1.0])).bind(3, 2, 2).block(torch.arange(2), torch.arange(2))
+    >>> isinstance(ALiBi(torch.tensor([1.0])), Bias), block.tolist()
+    (True, [[[-0.0, -1.0], [-1.0, -0.0]]])
+    """
+
+    offset: int | Tensor | None = None
+
+    def bind(self, leading: int, queries: int, keys: int) -> "Bias":
+        """The same bias, told the number of leading dimensions and the lengths Q and K of the call."""
+        raise NotImplementedError
+
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
+        """What is added for these rows and keys: broadcastable to (..., rows, keys)."""
+        raise NotImplementedError
+
+    @property
+    def leading(self) -> tuple[int, ...]:
+        """The dimensions before (rows, keys) that a block has."""
+        raise NotImplementedError
+
+    @property
+    def held(self) -> Tensor:
+        """The tensor that the bias is read from."""
+        raise NotImplementedError
+
+    def _distance(self, rows: Tensor, keys: Tensor) -> Tensor:
+        return keys - (rows[:, None] + (0 if self.offset is None else self.offset))  # (rows, keys), or (B, …, 1, rows, keys)
+
+    def _offset_of(self, leading: int, queries: int, keys: int) -> int | Tensor:
+        return keys - queries if self.offset is None else align_left(type(self).__name__, self.offset, leading)
+
+    def _check_offset(self) -> None:
+        if self.offset is not None:
+            whole_numbers(type(self).__name__, "offset", self.offset)
+
+
+@piece
+class ALiBi(Bias):
+    """Attention with linear biases: −slope_h · |j − i| for head h. Press et al. 2022, section 3.
+
+    `slopes` is (H,), one a head; `alibi_slopes(heads)` gives the paper's. Under a causal mask this is the paper's bias; without
+    one it is symmetric.
+
+    >>> ALiBi(torch.tensor([0.5]), offset=0).block(torch.arange(2), torch.arange(2))
+    tensor([[[-0.0000, -0.5000],
+             [-0.5000, -0.0000]]])
+    """
+
+    slopes: Tensor
+    offset: int | Tensor | None = None
+
+    def __post_init__(self):
+        _table("ALiBi", "slopes", self.slopes, 1, "(H,)")
+        self._check_offset()
+
+    def bind(self, leading, queries, keys):
+        """With the offset known."""
+        return ALiBi(self.slopes, self._offset_of(leading, queries, keys))
+
+    def block(self, rows, keys):
+        """The bias of these rows and keys: (H, rows, keys), after the batch where offsets differ."""
+        return -self.slopes[:, None, None] * self._distance(rows, keys).abs()  # (..., H, rows, keys)
+
+    @property
+    def held(self):
+        """The slopes."""
+        return self.slopes
+
+    @property
+    def leading(self):
+        """One bias a head."""
+        return tuple(self.slopes.shape)
+
+
+def alibi_slopes(heads: int) -> Tensor:
+    """The paper's slopes: 2^(−8/H), 2^(−16/H), … for a power of two, and every second of the next one's for the rest.
+
+    >>> alibi_slopes(4)
+    tensor([0.2500, 0.0625, 0.0156, 0.0039])
+    """
+    if heads < 1:
+        raise InputError("ALiBi has at least one head", got=str(heads), cure="pass the number of heads")
+    power = 2 ** math.floor(math.log2(heads))
+    slopes = [2 ** (-8 * (head + 1) / power) for head in range(power)]
+    between = [2 ** (-8 * (head + 1) / (2 * power)) for head in range(0, 2 * power, 2)]
+    return torch.tensor([*slopes, *between[: heads - power]])
+
+
+@piece
+class RelativePosition(Bias):
+    """A learned number for each distance and head, table[h, bucket(j − i)].
+
+    `table` is (H, R) or (R,). `buckets="clip"` has one bucket a distance from −m to m, R = 2m + 1, the ends taking all that is
+    farther (Shaw et al. 2018, section 3.2, as a scalar bias). `buckets="log"` is T5's (Raffel et al. 2020, section 2.1): half of
+    the R buckets a side where `bidirectional` (otherwise keys after the query share bucket 0), half of those exact, the rest
+    growing with the logarithm up to `max_distance`.
+
+    >>> table = torch.tensor([10.0, 20.0, 30.0])
+    >>> RelativePosition(table, offset=0).block(torch.arange(3), torch.arange(3))
+    tensor([[20., 30., 30.],
+            [10., 20., 30.],
+            [10., 10., 20.]])
+    """
+
+    table: Tensor
+    buckets: str = "clip"
+    bidirectional: bool = True
+    max_distance: int = 128
+    offset: int | Tensor | None = None
+
+    def __post_init__(self):
+        _table("RelativePosition", "table", self.table, 2, "(H, R) or (R,)")
+        self._check_offset()
+        size = self.table.shape[-1]
+        if self.buckets not in ("clip", "log"):
+            raise InputError('overt.RelativePosition has buckets "clip" and "log"', got=repr(self.buckets), cure="choose one")
+        if self.buckets == "clip" and size % 2 == 0:
+            raise InputError(
+                "overt.RelativePosition with clipped distances needs an odd number of buckets, R = 2m + 1",
+                got=f"table {tuple(self.table.shape)}",
+                cure="count the distances −m to m",
+            )
+        if self.buckets == "log" and size < 4:
+            raise InputError(
+                "overt.RelativePosition with logarithmic buckets needs 4 or more", got=str(size), cure="enlarge the table"
+            )
+
+    def bind(self, leading, queries, keys):
+        """With the offset known."""
+        offset = self._offset_of(leading, queries, keys)
+        return RelativePosition(self.table, self.buckets, self.bidirectional, self.max_distance, offset)
+
+    def block(self, rows, keys):
+        """The bias of these rows and keys: (H, rows, keys) or (rows, keys), after the batch where offsets differ."""
+        buckets = self.bucket(self._distance(rows, keys))
+        if self.table.ndim == 1 or buckets.ndim == 2:
+            return self.table[..., buckets]
+        heads = torch.arange(self.table.shape[0], device=self.table.device)[:, None, None]
+        return self.table[heads, buckets]  # (..., H, rows, keys)
+
+    def bucket(self, distance: Tensor) -> Tensor:
+        """The bucket of each distance j − i."""
+        size = self.table.shape[-1]
+        if self.buckets == "clip":
+            return distance.clamp(-(size // 2), size // 2) + size // 2
+        if not self.bidirectional:
+            return _log_bucket((-distance).clamp(min=0), size, self.max_distance)
+        half = size // 2
+        return _log_bucket(distance.abs(), half, self.max_distance) + half * (distance > 0)
+
+    @property
+    def held(self):
+        """The table."""
+        return self.table
+
+    @property
+    def leading(self):
+        """One table a head, or one for all."""
+        return tuple(self.table.shape[:-1])
+
+
+def _log_bucket(distance: Tensor, buckets: int, max_distance: int) -> Tensor:
+    exact = buckets // 2
+    share = torch.log(distance.clamp(min=1).float() / exact) / math.log(max_distance / exact)
+    far = (exact + (share * (buckets - exact)).long()).clamp(max=buckets - 1)
+    return torch.where(distance < exact, distance, far)
+
+
+def _table(who: str, name: str, tensor: object, most: int, shape: str) -> None:
+    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+        kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+        raise KindError(f"overt.{who} holds {name} as a floating-point tensor", got=str(kind), cure="pass a float tensor")
+    if not 1 <= tensor.ndim <= most:
+        raise InputError(
+            f"overt.{who} needs {name} of shape {shape}", got=str(tuple(tensor.shape)), cure="drop or add dimensions"
+        )

@@ -1,0 +1,247 @@
+"""One call of attention, checked and made explicit: every default filled in, every shape known."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from overt.attention import check
+from overt.attention.biases import Bias
+from overt.attention.masks import Causal, Mask, Window, as_mask
+from overt.attention.normalizers import Softmax
+from overt.attention.scores import Dot, Score
+from overt.errors import KindError
+
+# What a call that names neither is scored and normalised with.
+_DOT, _SOFTMAX = Dot(), Softmax()
+
+
+class Block(NamedTuple):
+    """Some rows of queries against the keys they can reach: all that the formula needs."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    score: Any
+    allowed: Tensor | None
+    bias: Tensor | None
+    normalizer: Any
+    dropout: float
+
+
+class Rows(NamedTuple):
+    """Some rows of queries, and their rows of a bias tensor."""
+
+    first: int
+    stop: int
+    query: Tensor
+    bias: Any
+
+
+class Frame(NamedTuple):
+    """What a call's mask and bias are bound to."""
+
+    query: Tensor
+    key: Tensor
+    batch: tuple[int, ...]
+    queries: int
+    keys: int
+
+    def fits(self, name: str, shape: Sequence[int]) -> None:
+        """Refuse a shape that does not broadcast against the weights."""
+        check.fits(name, shape, (*self.batch, self.queries, self.keys), self.query, self.key)
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """What `attend` was asked for. The mask and the bias know the call's lengths; `batch` are the leading dimensions."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    score: Any
+    mask: Any
+    bias: Any
+    normalizer: Any
+    dropout: float
+    batch: tuple[int, ...]
+
+    @classmethod
+    def of(cls, query, key, value, score=None, mask=None, bias=None, normalizer=None, dropout=0.0) -> "Call":
+        """Check everything that shapes and kinds can tell, and fill in the defaults."""
+        check.attention_inputs(query, key, value)
+        query, key, value = _autocast(query, key, value)
+        check.one_dtype(query, key, value)
+        batch = check.broadcast_leading(query, key, value)
+        check.probability("dropout", dropout)
+        score = _DOT if score is None else _callable("score", score, "(query, key) -> (..., Q, K)")
+        if isinstance(score, Score):
+            score.check(query, key)
+        normalizer = _SOFTMAX if normalizer is None else _callable("normalizer", normalizer, "(scores, allowed) -> weights")
+        frame = Frame(query, key, batch, query.shape[-2], key.shape[-2])
+        mask = None if mask is None else _bound_mask(mask, frame)
+        bias = None if bias is None else _bound_bias(bias, frame)
+        return cls(query, key, value, score, mask, bias, normalizer, float(dropout), batch)
+
+    @property
+    def queries(self) -> int:
+        """Q."""
+        return self.query.shape[-2]
+
+    @property
+    def keys(self) -> int:
+        """K."""
+        return self.key.shape[-2]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What scores, softmax and sums are computed in: at least float32."""
+        return torch.promote_types(self.query.dtype, torch.float32)
+
+    @property
+    def inspectable(self) -> bool:
+        """Whether values can be looked at: not while torch traces, transforms or captures, nor on tensors without data."""
+        if torch.compiler.is_compiling() or self.transformed or self.query.is_meta:
+            return False
+        return not (self.query.is_cuda and torch.cuda.is_current_stream_capturing())
+
+    @property
+    def transformed(self) -> bool:
+        """Whether a torch.func transform is at work."""
+        return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+
+    @cached_property
+    def finite(self) -> bool:
+        """Whether query, key and value hold no NaN and no infinity. Asked only where `inspectable`."""
+        return all(
+            not tensor.numel() or bool(torch.isfinite(torch.stack(tensor.detach().aminmax())).all()) for tensor in self._tensors
+        )
+
+    @property
+    def _tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.query, self.key, self.value
+
+    def ready(self) -> "Call":
+        """The same call with grouped heads repeated and half-precision inputs widened; linear in the inputs."""
+        query, key, value = self._tensors
+        if self.batch:
+            key, value = (_repeat_heads(tensor, self.batch[-1]) for tensor in (key, value))
+        if isinstance(self.score, Score):
+            # A score of the caller's own may hold parameters of the inputs' dtype, so it gets the inputs as they are.
+            query, key = query.to(self.dtype), key.to(self.dtype)
+        return replace(self, query=query, key=key, value=value.to(self.dtype))
+
+    def rows(self, first: int, stop: int) -> Rows:
+        """Queries first to stop."""
+        bias = self.bias[..., first:stop, :] if _has_rows(self.bias) else self.bias
+        return Rows(first, stop, self.query[..., first:stop, :], bias)
+
+    def parted(self, size: int) -> list[Rows]:
+        """All queries, `size` rows at a time; cut in one piece, so that their gradients are joined and not added up one by one."""
+        starts = range(0, max(self.queries, 1), size)
+        queries = self.query.split(size, dim=-2)
+        biases = self.bias.split(size, dim=-2) if _has_rows(self.bias) else [self.bias] * len(starts)
+        stops = (min(start + size, self.queries) for start in starts)
+        return [Rows(*parts) for parts in zip(starts, stops, queries, biases, strict=True)]
+
+    def block(self, rows: Rows, every_key: bool = False) -> Block:
+        """These rows with the keys that they can reach, or with every key."""
+        first, stop, query, bias = rows
+        low, high = (0, self.keys) if every_key or not getattr(self.score, "pairwise", False) else self.span(first, stop)
+        places = torch.arange(first, stop, device=query.device)
+        keys = torch.arange(low, high, device=query.device)
+        return Block(
+            query,
+            self.key[..., low:high, :],
+            self.value[..., low:high, :],
+            self.score if isinstance(self.score, Score) else lambda q, k: check.score_shape(self.score(q, k), q, k),
+            None if self.mask is None else self.mask.block(places, keys),
+            bias.block(places, keys) if isinstance(bias, Bias) else bias if bias is None else _columns(bias, low, high),
+            lambda scores, allowed: check.weight_shape(self.normalizer(scores, allowed), scores),
+            self.dropout,
+        )
+
+    def span(self, first: int, stop: int) -> tuple[int, int]:
+        """The keys outside of which queries first to stop may attend to nothing; at least one, so that no row is empty."""
+        low, high = self.mask.span(first, stop, self.keys) if isinstance(self.mask, Mask) else (0, self.keys)
+        low = min(max(low, 0), max(self.keys - 1, 0))
+        return low, max(min(high, self.keys), min(low + 1, self.keys))
+
+
+def unrounded(tensor: Tensor) -> AbstractContextManager[None]:
+    """Autocast off, so that scores, softmax and sums keep the dtype they are given; tensors without data know no autocast."""
+    there = not tensor.is_meta and torch.is_autocast_enabled(tensor.device.type)
+    return torch.autocast(tensor.device.type, enabled=False) if there else nullcontext()  # type: ignore[return-value]
+
+
+def _autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Under autocast the inputs are cast as torch casts those of its own attention; float64 stays."""
+    device = query.device.type
+    if device == "meta" or not torch.is_autocast_enabled(device) or torch.float64 in (query.dtype, key.dtype, value.dtype):
+        return query, key, value
+    dtype = torch.get_autocast_dtype(device)
+    return query.to(dtype), key.to(dtype), value.to(dtype)
+
+
+def _bound_mask(given: Any, to: Frame) -> Any:
+    mask = as_mask(given)
+    if isinstance(given, Tensor):
+        check.same_device("the mask", given, to.query)
+        to.fits("mask", given.shape)
+    bound = mask.bind(len(to.batch), to.queries, to.keys) if isinstance(mask, Mask) else mask
+    if isinstance(bound, Causal | Window) and isinstance(bound.offset, int):
+        return bound  # of positions alone: it fits any call, and a decoder's step need not wait for a probe
+    first = [min(size, 1) for size in (to.queries, to.keys)]
+    probe = bound.block(*(torch.arange(size, device=to.query.device) for size in first))
+    if not isinstance(probe, Tensor) or probe.dtype != torch.bool:
+        kind = probe.dtype if isinstance(probe, Tensor) else type(probe).__name__
+        raise KindError("a mask's block(rows, keys) returns a bool tensor", got=str(kind), cure="compare, do not subtract")
+    check.same_device("the mask", probe, to.query)
+    check.fits(f"a block of the mask {type(bound).__name__}", probe.shape, (*to.batch, *first), to.query, to.key)
+    return bound
+
+
+def _bound_bias(bias: Any, to: Frame) -> Any:
+    if isinstance(bias, Bias):
+        name = f"overt.{type(bias).__name__}"
+        check.same_device(name, bias.held, to.query)
+        to.fits(name, (*bias.leading, to.queries, to.keys))
+        bound = bias.bind(len(to.batch), to.queries, to.keys)
+        if isinstance(bound.offset, Tensor):
+            check.same_device(f"the offset of {name}", bound.offset, to.query)
+            to.fits(f"the offset of {name}", bound.offset.shape)
+        return bound
+    check.bias_tensor(bias)
+    check.same_device("the bias", bias, to.query)
+    to.fits("bias", bias.shape)
+    return bias
+
+
+def _has_rows(bias: Any) -> bool:
+    return isinstance(bias, Tensor) and bias.ndim > 1 and bias.shape[-2] != 1
+
+
+def _columns(bias: Tensor, low: int, high: int) -> Tensor:
+    return bias if bias.ndim == 0 or bias.shape[-1] == 1 else bias[..., low:high]
+
+
+def _callable(name: str, given: Any, signature: str) -> Any:
+    if not callable(given):
+        raise KindError(
+            f"a {name} is callable, {signature}",
+            got=f"{given!r} of type {type(given).__name__}",
+            cure=f"pass one of overt.{name}s, or a function",
+        )
+    if isinstance(given, type):
+        raise KindError(f"a {name} is an object, not a class", got=given.__name__, cure=f"make one: {given.__name__}()")
+    return given
+
+
+def _repeat_heads(tensor: Tensor, heads: int) -> Tensor:
+    if tensor.ndim < 4 or tensor.shape[-3] == 1 or tensor.shape[-3] == heads:
+        return tensor
+    return tensor.repeat_interleave(heads // tensor.shape[-3], dim=-3)

@@ -1,0 +1,164 @@
+"""Which path computes a call, and why: a fixed table, asked from the top; the first path that is able takes the call."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from overt.attention.kernels import torch_sdpa
+from overt.attention.kernels.call import Call
+from overt.attention.kernels.flat import call as flat_call
+from overt.attention.kernels.triton import support as triton_support
+from overt.attention.scores import Additive
+from overt.errors import InputError
+
+Table = dict[str, Callable[[Call], str | None]]
+
+# Each path's reason to refuse a call, None where it serves it. The order is the preference.
+TABLE: Table = {
+    "native": lambda call: flat_call.refusal(call) or _quicker(call),
+    "torch": torch_sdpa.refusal,
+    "triton": triton_support.refusal,
+    "blocked": lambda call: None,
+}
+
+# A context variable keeps threads apart; torch.compile cannot trace one, but guards a module's variable and compiles again when
+# it changes, so `path` sets both.
+_permitted: ContextVar[tuple[str, ...]] = ContextVar("permitted", default=tuple(TABLE))
+_permitted_compiled: tuple[str, ...] = tuple(TABLE)
+
+
+def _quicker(call: Call) -> str | None:
+    """Whether torch's kernel, which is able and permitted, is the quicker one by the benchmarks."""
+    slower = type(call.score) is not Additive and flat_call.slower_than_torch(call)
+    return slower if slower and permits("torch") and torch_sdpa.refusal(call) is None else None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The path that a call takes (`path`), why (`reason`), and what each path before it lacks (`refused`).
+
+    >>> import torch, overt
+    >>> x = torch.randn(1, 4, 16, 8)
+    >>> overt.plan(x, x, x, normalizer=overt.Sparsemax()).refused["native"]
+    'the normalizer is not a softmax'
+    """
+
+    path: str
+    reason: str
+    refused: dict[str, str]
+
+    def __str__(self) -> str:
+        lines = [f"{self.path}: {self.reason}", *(f"not {path}: {reason}" for path, reason in self.refused.items())]
+        return "\n".join(lines)
+
+
+def plan(
+    query: Float[Tensor, "... Q D"],
+    key: Float[Tensor, "... K D"],
+    value: Float[Tensor, "... K E"],
+    *,
+    score=None,
+    mask=None,
+    bias=None,
+    normalizer=None,
+    dropout: float = 0.0,
+) -> Plan:
+    """Say which path `attend` would take with these arguments, and why, without computing anything.
+
+    Shapes, arguments and errors are `attend`'s.
+
+    >>> import torch, overt
+    >>> x = torch.randn(1, 4, 16, 8)
+    >>> overt.plan(x, x, x).path
+    'native'
+    >>> print(overt.plan(x, x, x, bias=torch.zeros(16, 16), normalizer=overt.Sparsemax()))
+    blocked: any score, mask, bias and normalizer, in blocks of query rows, recomputed in the backward pass
+    not native: the normalizer is not a softmax
+    not torch: the normalizer is not a softmax of fixed temperature without a sink
+    not triton: the tensors are on no GPU
+    """
+    return choose(Call.of(query, key, value, score, mask, bias, normalizer, dropout))
+
+
+def path_of(call: Call) -> str:
+    """The path of a checked call."""
+    return first_able(TABLE, call)[0]
+
+
+def choose(call: Call) -> Plan:
+    """The plan of a checked call."""
+    name, refused = first_able(TABLE, call)
+    return Plan(name, _reason(name, call), refused)
+
+
+def first_able(table: Table, call: Call) -> tuple[str, dict[str, str]]:
+    """The first path of a table that is permitted here and serves the call, and what those before it lack."""
+    refused: dict[str, str] = {}
+    for name, refusal in table.items():
+        reason = refusal(call) if permits(name) else "forbidden here by overt.path"
+        if reason is None:
+            return name, refused
+        refused[name] = reason
+    raise InputError(
+        "a path that is forced can serve the call",
+        got="; ".join(f"{name}: {reason}" for name, reason in refused.items()),
+        cure='add "blocked", which serves every call, to overt.path(…), or leave it',
+    )
+
+
+def permits(name: str) -> bool:
+    """Whether `overt.path` lets this path be taken here."""
+    return name in (_permitted_compiled if torch.compiler.is_compiling() else _permitted.get())
+
+
+@contextmanager
+def path(*names: str) -> Iterator[None]:
+    """Within the block `attend` and `summarize` may take only these paths: one name forces a path, several forbid the others.
+
+    A call that none of them can serve is an error that says why. (`steps` is the plain formula whatever is said here, though the
+    scores that it starts from are native ones only where that path is permitted.)
+
+    >>> import torch, overt
+    >>> x = torch.randn(1, 4, 16, 8)
+    >>> with overt.path("blocked"):
+    ...     overt.plan(x, x, x).path
+    'blocked'
+    """
+    unknown = [name for name in names if name not in TABLE]
+    if unknown or not names:
+        raise InputError(
+            "overt.path takes one or more of the paths " + ", ".join(TABLE),
+            got=", ".join(map(repr, unknown)) or "none",
+            cure="run overt doctor to see which there are",
+        )
+    global _permitted_compiled
+    token = _permitted.set(names)
+    _permitted_compiled = names
+    try:
+        yield
+    finally:
+        _permitted.reset(token)
+        _permitted_compiled = _permitted.get()
+
+
+def _reason(name: str, call: Call) -> str:
+    if name == "torch":
+        return "a dot product under a softmax, which torch's fused kernels compute in linear memory" + torch_sdpa.caveat(call)
+    if name == "native":
+        kind = "additive attention" if type(call.score) is Additive else "a dot product"
+        return f"{kind} under a softmax, fused with it in the native core, in linear memory"
+    if name == "triton":
+        return "additive attention under a softmax, fused with it in Triton's kernels, in linear memory"
+    text = "any score, mask, bias and normalizer, in blocks of query rows, recomputed in the backward pass"
+    if permits("native") and flat_call.scores(call):
+        text += "; the scores come from the native core"
+    if call.transformed:
+        text += "; under torch.func nothing is recomputed, so the backward pass holds all Q × K weights"
+    if call.mask is not None and not call.inspectable:
+        text += "; values are not inspected here, so NaN in a key that only some rows of a block may see reaches the others"
+    return text

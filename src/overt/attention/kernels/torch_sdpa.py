@@ -1,0 +1,216 @@
+"""The path through torch's own fused kernels, `scaled_dot_product_attention`, where they compute the same thing in linear memory."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn import functional
+
+from overt.attention.kernels.call import Call
+from overt.attention.masks import Causal, Mask
+from overt.attention.normalizers import Softmax
+from overt.attention.scores import Dot, Score
+
+_LARGEST = torch.finfo(torch.float32).max  # what scores are added up in, at least
+
+
+def refusal(call: Call) -> str | None:
+    """Why torch's kernels cannot serve this call; None where they can."""
+    return _other_mathematics(call) or _other_mask(call) or _other_mode(call) or _other_shape(call)
+
+
+def caveat(call: Call) -> str:
+    """What cannot be promised of torch's kernels here, where values are not inspected; empty where all holds."""
+    if _torch_causal(call) and not _judges_values(call):
+        return "; NaN and infinity in a masked key or value would reach the queries near it, and values are not inspected here"
+    return ""
+
+
+def delegated(call: Call, again: Callable[[Call], Tensor]) -> Tensor:
+    """The output of torch's fused kernel; `again(call)` computes it differentiably where a second derivative is asked for."""
+    query, key, value = call.query, call.key, call.value
+    allowed, seen = _key_mask(call)
+    shielded = allowed is not None and not (_judges_values(call) and _harmless(call, seen))
+    if shielded:
+        # Barred keys become zeros, so that nothing they hold can leak; a batch entry without keys is dropped as a whole.
+        query = torch.where(seen[..., None, None], query, 0)
+        key, value = (torch.where(allowed.mT, tensor, 0) for tensor in (key, value))  # pyright: ignore[reportOptionalMemberAccess]
+    allowed = allowed if allowed is None else _four(allowed, call.batch)
+    query, key, scale = call.score.as_dot(query, key)
+    options = _Options(allowed, _torch_causal(call), scale / float(call.normalizer.temperature), _grouped(call))
+    query, key, value = (_four(tensor, call.batch) for tensor in (query, key, value))
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled() or not any(t.requires_grad for t in (query, key, value)):
+        output = _fused(query, key, value, options)
+    else:
+        output: Any = _Delegated.apply(query, key, value, options, again)
+    output = output.reshape(*call.batch, call.queries, value.shape[-1])
+    return torch.where(seen[..., None, None], output, 0) if shielded else output
+
+
+class _Options(NamedTuple):
+    """What torch's kernel is told beside its inputs."""
+
+    allowed: Tensor | None
+    causal: bool
+    scale: float
+    grouped: bool
+
+
+class _Delegated(torch.autograd.Function):
+    """torch's kernel and its own backward; torch's backward has no derivative, so under create_graph the call runs again blocked."""
+
+    @staticmethod
+    def forward(ctx, query, key, value, options, again):  # type: ignore[override]
+        inputs = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in (query, key, value)]
+        with torch.enable_grad():
+            output = _fused(inputs[0], inputs[1], inputs[2], options)
+        ctx.save_for_backward(query, key, value)
+        ctx.options, ctx.again, ctx.inner = options, again, (inputs, output)
+        return output.detach()
+
+    @staticmethod
+    def backward(ctx, gradient):  # type: ignore[override]
+        saved = ctx.saved_tensors  # raises torch's own error where the graph has been freed
+        twice = torch.is_grad_enabled()
+        inputs, output = (saved, ctx.again(_same_call(saved, ctx.options))) if twice else ctx.inner
+        if not torch._C._autograd._get_current_graph_task_keep_graph():  # type: ignore[attr-defined]
+            ctx.inner = None  # the kernel's saved tensors go when the caller's graph goes
+        wanted = [tensor for tensor in inputs if tensor.requires_grad]
+        found = torch.autograd.grad(output, wanted, gradient, create_graph=twice, retain_graph=True)
+        gradients = iter(found)
+        return *(next(gradients) if tensor.requires_grad else None for tensor in inputs), None, None
+
+
+def _fused(query: Tensor, key: Tensor, value: Tensor, options: _Options) -> Tensor:
+    return functional.scaled_dot_product_attention(
+        query, key, value, options.allowed, is_causal=options.causal, scale=options.scale, enable_gqa=options.grouped
+    )
+
+
+def _same_call(inputs: tuple[Tensor, Tensor, Tensor], options: _Options) -> Call:
+    mask = Causal(offset=0) if options.causal else options.allowed
+    return Call.of(*inputs, score=Dot(options.scale), mask=mask)
+
+
+def _key_mask(call: Call) -> tuple[Any, Any]:
+    """The keys that every query may see, (..., 1, K), and whether there are any, (...)."""
+    if call.mask is None or _all_seen(call) or _torch_causal(call):
+        return None, None
+    device = call.query.device
+    allowed = call.mask.block(torch.arange(1, device=device), torch.arange(call.keys, device=device))
+    allowed = allowed.reshape((1,) * (len(call.batch) + 2 - allowed.ndim) + tuple(allowed.shape))
+    return allowed, allowed.any(-1).squeeze(-1)
+
+
+def _harmless(call: Call, seen: Tensor) -> bool:
+    """Whether barred keys cannot leak as they are: each entry has a key to see, and no score overflows, so that their weights are 0.
+
+    A product of two vectors is at most that of their norms, and those are at most the norms of all queries and all keys. A norm takes
+    a fifth of the time of a largest magnitude, which counts at each step of a decoder.
+    """
+    if type(call.score) is not Dot or not bool(seen.all()):
+        return False
+    query, key, value = torch.stack([_norm(tensor) for tensor in (call.query, call.key, call.value)]).tolist()
+    scale = abs(float(call.score.factor(call.query))) / float(call.normalizer.temperature)
+    return value < math.inf and query * key * scale < _LARGEST
+
+
+def _norm(tensor: Tensor) -> Tensor:
+    """√Σx², infinite or NaN where one of the numbers is, infinite also where the sum overflows."""
+    return torch.linalg.vector_norm(tensor.detach(), dtype=torch.promote_types(tensor.dtype, torch.float32))
+
+
+def _four(tensor: Tensor, batch: tuple[int, ...]) -> Tensor:
+    """As (batch, heads, length, features), which the fused kernels ask for, with a dense last dimension."""
+    heads = tensor.shape[-3:-2] if tensor.ndim >= 4 and tensor.shape[-3] != 1 else batch[-1:]
+    leading = (*batch[:-1], *heads) if len(batch) > 1 else (*batch, 1)
+    if len(leading) != 2 or tuple(tensor.shape[:-2]) != leading:
+        tensor = tensor if len(batch) > 1 else tensor.unsqueeze(-3)
+        tensor = tensor.expand(*leading, *tensor.shape[-2:])
+        tensor = tensor.reshape(-1, *tensor.shape[-3:])  # (batch, heads, length, features)
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def _grouped(call: Call) -> bool:
+    return bool(call.batch) and call.key.ndim >= 4 and call.key.shape[-3] != 1 and call.key.shape[-3] != call.batch[-1]
+
+
+def _all_seen(call: Call) -> bool:
+    return isinstance(call.mask, Causal) and isinstance(call.mask.offset, int) and call.mask.offset >= call.keys - 1
+
+
+def _torch_causal(call: Call) -> bool:
+    """torch's is_causal aligns at the start: the same thing only where Q = K."""
+    causal = isinstance(call.mask, Causal) and isinstance(call.mask.offset, int) and call.mask.offset == 0
+    return causal and call.queries == call.keys and not _all_seen(call)
+
+
+def _judges_values(call: Call) -> bool:
+    return call.inspectable and call.query.device.type == "cpu"
+
+
+def _other_mathematics(call: Call) -> str | None:
+    if not isinstance(call.score, Score) or call.score.as_dot(call.query[..., :0, :], call.key[..., :0, :]) is None:
+        return "the score is not a dot product with a fixed scale"
+    if (
+        type(call.normalizer) is not Softmax
+        or isinstance(call.normalizer.temperature, Tensor)
+        or call.normalizer.sink is not None
+    ):
+        return "the normalizer is not a softmax of fixed temperature without a sink"
+    if call.bias is not None:
+        return "a bias would make torch hold all Q × K scores"
+    return "dropout would make torch hold all Q × K weights" if call.dropout > 0 else None
+
+
+def _other_mask(call: Call) -> str | None:
+    if call.mask is None or _all_seen(call):
+        return None
+    if _torch_causal(call):
+        if _judges_values(call) and not call.finite:
+            return "torch would leak NaN or infinity from masked keys"
+        return None
+    if not isinstance(call.mask, Mask) or not call.mask.by_key:
+        return "torch would hold this mask as Q × K numbers"
+    allowed, _ = _key_mask(call)
+    per_head = len(call.batch) > 1 and allowed.shape[-3] != 1
+    return (
+        "torch takes grouped heads and a mask a head apart"
+        if per_head or (len(call.batch) == 1 and call.key.ndim < 3)
+        else None
+    )
+
+
+def _other_mode(call: Call) -> str | None:
+    if call.transformed:
+        return "torch.func transforms do not pass through torch's fused kernels"
+    projected = call.score.as_dot(call.query[..., :0, :], call.key[..., :0, :])[
+        :2
+    ]  # the score may hold a tensor with a tangent
+    if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in (call.query, call.key, call.value, *projected)):
+        return "torch's fused kernels have no forward-mode derivative"
+    return None
+
+
+def _other_shape(call: Call) -> str | None:
+    if 0 in (*call.batch, call.queries, call.keys, call.query.shape[-1], call.value.shape[-1]):
+        return "an empty dimension"
+    kind = call.query.device.type
+    if kind == "cpu":
+        return "key and value of different widths make torch hold all weights" if _widths(call) else None
+    if kind != "cuda":
+        return f"torch's kernels on {kind} are not known to be linear in memory"
+    if _grouped(call) or _widths(call):
+        return "torch may hold all weights for grouped heads or different widths on this device"
+    four = [_four(tensor, call.batch) for tensor in (call.query, call.key, call.value)]
+    asked = torch.backends.cuda.SDPAParams(*four, None, 0.0, _torch_causal(call), False)  # type: ignore[call-arg]
+    able = torch.backends.cuda.can_use_flash_attention(asked) or torch.backends.cuda.can_use_efficient_attention(asked)
+    return None if able else "torch has no fused kernel for this dtype and shape on this GPU"
+
+
+def _widths(call: Call) -> bool:
+    projected, _, _ = call.score.as_dot(call.query[..., :0, :], call.key[..., :0, :])
+    return projected.shape[-1] != call.value.shape[-1]

@@ -1,0 +1,331 @@
+"""Additive attention on a GPU, forward and backward, fused with the softmax: memory is O(n·d), and no pair of tokens is kept.
+
+A program owns a block of queries, or of keys, and passes over what it can see; what it sums up it alone writes, in one order, so that
+results are the same in every run. Deterministic gradients cost two passes: one that owns queries, one that owns keys.
+"""
+
+import triton
+import triton.language as tl
+
+from overt.attention.kernels.triton.additive_scores import (
+    CAPPED,
+    INTERPRETED,
+    PLAIN,
+    additive_scores,
+    apart,
+    four,
+    grown,
+    held,
+    inverses,
+)
+from overt.attention.kernels.triton.tiles import (
+    BARE_KEY,
+    BARE_QUERY,
+    HEAT,
+    SINK,
+    VALUE,
+    added,
+    any_of,
+    kept,
+    keys_of,
+    place,
+    rows_of,
+    seen,
+)
+
+
+@triton.jit
+def forward(
+    score, value, mask, bias, sink, heat, seed, places, sizes, output, lse, width, value_strides,
+    RATE: tl.constexpr, LEAK: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, BOUNDS: tl.constexpr,
+    BY_DISTANCE: tl.constexpr, DROPOUT: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Output and log-sum-exp of a block of queries, for WIDTH of the value's features."""
+    entry, columns = tl.program_id(1), tl.program_id(2) * WIDTH + tl.arange(0, WIDTH)
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    number: tl.constexpr = lse.dtype.element_ty
+    largest = tl.full((ROWS,), -float("inf"), number)
+    total = tl.zeros((ROWS,), number)
+    mixed = tl.zeros((ROWS, WIDTH), number)
+    values = value + place(places, VALUE, entry)
+    low, high = keys_of(mask, BOUNDS, entry, rows, sizes)
+    for start in range(low, high, KEYS):
+        keys = start + tl.arange(0, KEYS)
+        some = seen(mask, STEPS, FIRSTS, entry, rows[:, None], keys[None, :], sizes)
+        if any_of(some):
+            scores = additive_scores(score, RATE, LEAK, places, entry, rows, keys, sizes, True)
+            scores, some = totals(scores, some, bias, heat, places, BY_DISTANCE, entry, rows[:, None], keys[None, :], sizes)
+            now = tl.maximum(largest, tl.max(scores, 1), propagate_nan=tl.PropagateNan.ALL)
+            base = tl.where(now == -float("inf"), 0, now)
+            weights = tl.where(some, tl.exp(scores - base[:, None]), 0)
+            shrunk = tl.exp(largest - base)
+            total = total * shrunk + tl.sum(weights, 1)
+            if DROPOUT > 0:
+                weights *= kept(seed, DROPOUT, entry, rows[:, None], keys[None, :], sizes).to(number)
+            given = tile_of(values, value_strides, keys, sizes[1], columns, width)
+            mixed = mixed * shrunk[:, None] + weighed(weights, some, given)
+            largest = now
+    if sink is not None:
+        largest, total, shrunk = with_sink(sink, places, entry, largest, total)
+        mixed = mixed * shrunk[:, None]
+    none = total == 0
+    first = entry.to(tl.int64) * sizes[0] + rows
+    found = mixed / tl.where(none, 1, total)[:, None]
+    tl.store(
+        output + first[:, None] * width + columns[None, :], found, mask=(rows < sizes[0])[:, None] & (columns < width)[None, :]
+    )
+    if tl.program_id(2) == 0:
+        sums = tl.where(none, -float("inf"), largest + tl.log(tl.where(none, 1, total)))
+        tl.store(lse + first, sums, mask=rows < sizes[0])
+
+
+@triton.jit
+def tile_of(tensor, strides, rows, count, columns, width):
+    """Some rows and columns of an entry's part of a tensor, 0 beyond its ends."""
+    at = rows.to(tl.int64)[:, None] * strides[0] + columns.to(tl.int64)[None, :] * strides[1]
+    return tl.load(tensor + at, mask=(rows < count)[:, None] & (columns < width)[None, :], other=0)
+
+
+@triton.jit
+def with_sink(sink, places, entry, largest, total):
+    """The largest logit and the sum with the sink among them, and what that makes of a weight."""
+    logit = tl.load(sink + place(places, SINK, entry)).to(total.dtype)
+    now = tl.maximum(largest, logit, propagate_nan=tl.PropagateNan.ALL)
+    base = tl.where(now == -float("inf"), 0, now)
+    shrunk = tl.exp(largest - base)
+    return now, total * shrunk + tl.exp(logit - base), shrunk
+
+
+@triton.jit
+def totals(scores, some, bias, heat, places, BY_DISTANCE: tl.constexpr, entry, rows, keys, sizes):
+    """Scores with bias and heat, -inf where barred, and which pairs are not: one whose bias is -inf is."""
+    if bias is not None:
+        scores += added(bias, places, BY_DISTANCE, entry, rows, keys, sizes).to(scores.dtype)
+    if heat is not None:
+        scores *= tl.load(heat + place(places, HEAT, entry)).to(scores.dtype)
+    some = some & (scores != -float("inf"))
+    return tl.where(some, scores, -float("inf")), some
+
+
+@triton.jit
+def weighed(weights, some, rows):
+    """weights (A, B) times rows (B, C). What a barred pair's row holds is not felt, NaN and infinity included: 0 · NaN is NaN."""
+    if INTERPRETED:  # its product knows no bfloat16
+        found = tl.dot(weights, rows.to(weights.dtype))
+    elif rows.dtype == tl.float16 or rows.dtype == tl.bfloat16:
+        found = tl.dot(weights.to(rows.dtype), rows)
+    else:
+        found = tl.dot(weights, rows, input_precision="tf32x3" if rows.dtype == tl.float32 else "ieee")
+    if any_of(rows - rows != 0):
+        found = tl.zeros_like(found)
+        first, last = tl.arange(0, rows.shape[0]), tl.arange(0, rows.shape[0])
+        for one in range(rows.shape[0]):
+            row = tl.sum(tl.where((first == one)[:, None], rows.to(weights.dtype), 0), 0)  # (C,)
+            weight = tl.sum(tl.where((last == one)[None, :], weights, 0), 1)  # (A,)
+            own = tl.max(tl.where((last == one)[None, :], some.to(tl.int32), 0), 1)
+            found += tl.where((own > 0)[:, None], weight[:, None] * row[None, :], 0)
+    return found
+
+
+@triton.jit
+def gradients(
+    score, value, upstream, mask, bias, heat, seed, lse, delta, places, sizes, width, value_strides,
+    d_own, d_shares, d_scores, d_value,
+    RATE: tl.constexpr, LEAK: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, BOUNDS: tl.constexpr,
+    BY_DISTANCE: tl.constexpr, DROPOUT: tl.constexpr, OWN: tl.constexpr, OTHERS: tl.constexpr, WIDTH: tl.constexpr,
+    OF_QUERIES: tl.constexpr,
+):  # fmt: skip
+    """The gradients of a block of queries, with those of weights and scores a query; or of a block of keys and their values.
+
+    The own ones are the tile's rows, which tensor cores lay out among the lanes of one warp: a sum over the others stays in it.
+    """
+    entry, columns = tl.program_id(1), tl.program_id(2) * WIDTH + tl.arange(0, WIDTH)
+    own = tl.program_id(0) * OWN + tl.arange(0, OWN)
+    number: tl.constexpr = lse.dtype.element_ty
+    if OF_QUERIES:
+        low, high = keys_of(mask, BOUNDS, entry, own, sizes)
+    else:
+        low, high = rows_of(mask, BOUNDS, entry, tl.program_id(0) * OWN, tl.program_id(0) * OWN + OWN, sizes)
+    found = tl.zeros((OWN, WIDTH), number)
+    summed = tl.zeros((OWN,), number)
+    first_row = entry.to(tl.int64) * sizes[0]
+    for start in range(low, high, OTHERS):
+        others = start + tl.arange(0, OTHERS)
+        rows, keys = (own, others) if OF_QUERIES else (others, own)
+        row, key = (rows[:, None], keys[None, :]) if OF_QUERIES else (rows[None, :], keys[:, None])
+        some = seen(mask, STEPS, FIRSTS, entry, row, key, sizes)
+        if any_of(some):
+            known = score, value, upstream, bias, heat, seed, lse, delta, places, width, value_strides
+            slopes, weights, some = pulled(
+                known, some, RATE, LEAK, BY_DISTANCE, DROPOUT, entry, rows, keys, sizes, WIDTH, OF_QUERIES
+            )
+            if tl.program_id(2) == 0:
+                summed += tl.sum(slopes, 1)
+                spread(score, d_own, d_shares, slopes, places, entry, own, others, sizes, RATE, LEAK, OF_QUERIES)
+            if not OF_QUERIES:
+                asked = tile_of(upstream + first_row * width, (width, 1), rows, sizes[0], columns, width)
+                found += weighed(weights, some, asked)
+    if OF_QUERIES:
+        tl.store(d_scores + first_row + own, summed, mask=own < sizes[0])
+    else:
+        at = (entry.to(tl.int64) * sizes[1] + own)[:, None] * width + columns[None, :]
+        tl.store(d_value + at, found, mask=(own < sizes[1])[:, None] & (columns < width)[None, :])
+
+
+@triton.jit
+def pulled(
+    known, some, RATE: tl.constexpr, LEAK: tl.constexpr, BY_DISTANCE: tl.constexpr, DROPOUT: tl.constexpr, entry, rows, keys, sizes,
+    WIDTH: tl.constexpr, KEYS_LAST: tl.constexpr,
+):  # fmt: skip
+    """The gradient of each score of a tile, its weight after dropout, and whether the pair is seen at all."""
+    score, value, upstream, bias, heat, seed, lse, delta, places, width, value_strides = known
+    row, key = (rows[:, None], keys[None, :]) if KEYS_LAST else (rows[None, :], keys[:, None])
+    before = entry.to(tl.int64) * sizes[0]
+    number: tl.constexpr = lse.dtype.element_ty
+    scores = additive_scores(score, RATE, LEAK, places, entry, rows, keys, sizes, KEYS_LAST)
+    scores, some = totals(scores, some, bias, heat, places, BY_DISTANCE, entry, row, key, sizes)
+    weights = tl.where(some, tl.exp(scores - tl.load(lse + before + row, mask=row < sizes[0], other=0)), 0)
+    asked = upstream + before * width
+    slopes = products(value + place(places, VALUE, entry), value_strides, asked, rows, keys, sizes, width, WIDTH, KEYS_LAST)
+    dropped = weights
+    if DROPOUT > 0:
+        share = kept(seed, DROPOUT, entry, row, key, sizes).to(number)
+        slopes, dropped = slopes * share, weights * share
+    slopes = weights * (slopes - tl.load(delta + before + row, mask=row < sizes[0], other=0))
+    if heat is not None:
+        slopes *= tl.load(heat + place(places, HEAT, entry)).to(number)
+    return tl.where(some, slopes, 0), dropped, some
+
+
+@triton.jit
+def products(value, strides, upstream, rows, keys, sizes, width, WIDTH: tl.constexpr, KEYS_LAST: tl.constexpr):
+    """The upstream gradient of each query times the value of each key: (rows, keys), or (keys, rows)."""
+    number: tl.constexpr = upstream.dtype.element_ty
+    total = tl.zeros((rows.shape[0], keys.shape[0]), number) if KEYS_LAST else tl.zeros((keys.shape[0], rows.shape[0]), number)
+    for start in range(0, width, WIDTH):
+        columns = start + tl.arange(0, WIDTH)
+        asked = tile_of(upstream, (width, 1), rows, sizes[0], columns, width)
+        given = tile_of(value, strides, keys, sizes[1], columns, width).to(number)
+        first, last = (asked, given) if KEYS_LAST else (given, asked)
+        total += tl.dot(first, tl.trans(last), input_precision="tf32x3" if number == tl.float32 else "ieee")
+    return total
+
+
+@triton.jit
+def spread(
+    score, d_own, d_shares, slopes, places, entry, own, others, sizes, RATE: tl.constexpr, LEAK: tl.constexpr, OF_QUERIES: tl.constexpr
+):  # fmt: skip
+    """Add what the slopes (own, others) of scores mean for each feature of the own ones, and for the weights."""
+    _, _, query, key, _, ways, groups = score
+    query, key = query + place(places, BARE_QUERY, entry), key + place(places, BARE_KEY, entry)
+    own_pack, other_pack = (query, key) if OF_QUERIES else (key, query)
+    own_count, other_count = (sizes[0], sizes[1]) if OF_QUERIES else (sizes[1], sizes[0])
+    first = entry.to(tl.int64) * groups * own_count
+    for group in range(groups):
+        a0, a1, a2, a3 = four(own_pack, group, own, own_count)
+        b0, b1, b2, b3 = four(other_pack, group, others, other_count)
+        if RATE == 0:
+            s0, t0 = bend(slopes, a0, b0, LEAK)
+            s1, t1 = bend(slopes, a1, b1, LEAK)
+            s2, t2 = bend(slopes, a2, b2, LEAK)
+            s3, t3 = bend(slopes, a3, b3, LEAK)
+        else:
+            # Each way sums up by itself: what leaves a branch is moved to the layout of what follows, a whole tile through shared memory.
+            way = tl.load(ways + group)
+            if way == PLAIN:
+                s0, s1, s2, s3, t0, t1, t2, t3 = curves(slopes, apart(a0, b0), apart(a1, b1), apart(a2, b2), apart(a3, b3))
+            elif way == CAPPED:
+                y0, y1, y2, y3 = grown(a0, b0), grown(a1, b1), grown(a2, b2), grown(a3, b3)
+                r0, r1, r2, r3 = inverses(held(y0), held(y1), held(y2), held(y3))
+                s0, s1, s2, s3, t0, t1, t2, t3 = curves(slopes, r0, r1, r2, r3)
+            else:
+                r0, r1, r2, r3 = inverses(grown(a0, b0), grown(a1, b1), grown(a2, b2), grown(a3, b3))
+                s0, s1, s2, s3, t0, t1, t2, t3 = curves(slopes, r0, r1, r2, r3)
+        add(d_own, first, group, own, own_count, s0, s1, s2, s3)
+        if OF_QUERIES:
+            add(d_shares, first, group, own, own_count, t0, t1, t2, t3)
+
+
+@triton.jit
+def add(to, first, group, own, count, s0, s1, s2, s3):
+    """Add four features of the own ones to sums that lie as packs do. Nobody else writes there, so the order is this program's."""
+    sums = tl.reshape(tl.join(tl.join(s0, s2), tl.join(s1, s3)), (own.shape[0], 4))
+    at = (first + tl.full((), group, tl.int64) * count + own)[:, None] * 4 + tl.arange(0, 4)[None, :]
+    tl.atomic_add(to + at, sums, mask=(own < count)[:, None], sem="relaxed")
+
+
+@triton.jit
+def curves(slopes, r0, r1, r2, r3):
+    """Of tanh and sigmoid, r = 1 / (1 + e^x), whose derivative is -r (1 - r): four sums with r (1 - r) over the others, four with r."""
+    s0, s1 = tl.sum(slopes * (r0 - r0 * r0), 1), tl.sum(slopes * (r1 - r1 * r1), 1)
+    s2, s3 = tl.sum(slopes * (r2 - r2 * r2), 1), tl.sum(slopes * (r3 - r3 * r3), 1)
+    return s0, s1, s2, s3, tl.sum(slopes * r0, 1), tl.sum(slopes * r1, 1), tl.sum(slopes * r2, 1), tl.sum(slopes * r3, 1)
+
+
+@triton.jit
+def bend(slopes, a, b, LEAK: tl.constexpr):
+    """Of max(x, LEAK · x): sums with the derivative and with itself, over the others."""
+    x = a[:, None] + b[None, :]
+    return tl.sum(tl.where(x > 0, slopes, LEAK * slopes), 1), tl.sum(slopes * tl.maximum(x, LEAK * x), 1)
+
+
+@triton.jit
+def bias_gradient(
+    score, value, upstream, mask, bias, heat, seed, lse, delta, places, sizes, width, value_strides, d_bias, sharing, sharers, shape,
+    RATE: tl.constexpr, LEAK: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, DROPOUT: tl.constexpr,
+    ROWS: tl.constexpr, KEYS: tl.constexpr, WIDTH: tl.constexpr, ROWWISE: tl.constexpr, KEYWISE: tl.constexpr,
+):  # fmt: skip
+    """The gradient of a tile of a bias tensor, from all entries that share it, and all queries or keys where one number is for them all."""
+    first_row, first_key = tl.program_id(0) * ROWS, tl.program_id(1) * KEYS
+    last_row, last_key = first_row + 1 if ROWWISE else sizes[0], first_key + 1 if KEYWISE else sizes[1]
+    number: tl.constexpr = lse.dtype.element_ty
+    total = tl.zeros((ROWS, KEYS), number)
+    for sharer in range(sharers):
+        entry = tl.load(sharing + tl.program_id(2) * sharers + sharer)
+        for row_start in range(first_row, last_row, ROWS):
+            for key_start in range(first_key, last_key, KEYS):
+                rows, keys = row_start + tl.arange(0, ROWS), key_start + tl.arange(0, KEYS)
+                some = seen(mask, STEPS, FIRSTS, entry, rows[:, None], keys[None, :], sizes)
+                if any_of(some):
+                    known = score, value, upstream, bias, heat, seed, lse, delta, places, width, value_strides
+                    slopes, _, _ = pulled(known, some, RATE, LEAK, False, DROPOUT, entry, rows, keys, sizes, WIDTH, True)
+                    total += slopes
+    rows, keys = first_row + tl.arange(0, ROWS), first_key + tl.arange(0, KEYS)
+    if not ROWWISE:
+        total, rows = tl.sum(total, 0)[None, :] + tl.zeros((ROWS, KEYS), number), tl.arange(0, ROWS)
+    if not KEYWISE:
+        total, keys = tl.sum(total, 1)[:, None] + tl.zeros((ROWS, KEYS), number), tl.arange(0, KEYS)
+    at = tl.program_id(2).to(tl.int64) * shape[0] * shape[1] + rows.to(tl.int64)[:, None] * shape[1] + keys[None, :]
+    tl.store(d_bias + at, total, mask=(rows < shape[0])[:, None] & (keys < shape[1])[None, :])
+
+
+@triton.jit
+def distance_gradient(
+    score, value, upstream, mask, bias, heat, seed, lse, delta, places, sizes, width, value_strides, d_bias, sharing, sharers,
+    RATE: tl.constexpr, LEAK: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, DROPOUT: tl.constexpr,
+    SIDE: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """The gradient of a bias that knows distances alone, for SIDE of them, from all entries that share it.
+
+    In SIDE rows these distances pass through 2 · SIDE keys, so two square tiles, whose diagonals are summed.
+    """
+    first = tl.program_id(0) * SIDE
+    side = tl.arange(0, SIDE)
+    number: tl.constexpr = lse.dtype.element_ty
+    total = tl.zeros((SIDE,), number)
+    for sharer in range(sharers):
+        entry = tl.load(sharing + tl.program_id(1) * sharers + sharer)
+        for row_start in range(0, sizes[0], SIDE):
+            low = first + row_start - (sizes[0] - 1)
+            for key_start in range(tl.maximum(low, 0), tl.minimum(low + 2 * SIDE, sizes[1]), SIDE):
+                rows, keys = row_start + side, key_start + side
+                some = seen(mask, STEPS, FIRSTS, entry, rows[:, None], keys[None, :], sizes)
+                if any_of(some):
+                    known = score, value, upstream, bias, heat, seed, lse, delta, places, width, value_strides
+                    slopes, _, _ = pulled(known, some, RATE, LEAK, True, DROPOUT, entry, rows, keys, sizes, WIDTH, True)
+                    column = low + side[:, None] + side[None, :] - key_start  # of each row (SIDE, 1) and distance (1, SIDE)
+                    along = tl.gather(slopes, tl.minimum(tl.maximum(column, 0), SIDE - 1), 1)
+                    total += tl.sum(tl.where((column >= 0) & (column < SIDE), along, 0), 0)
+    distances = sizes[0] + sizes[1] - 1
+    at = tl.program_id(1).to(tl.int64) * distances + first + side
+    tl.store(d_bias + at, total, mask=first + side < distances)

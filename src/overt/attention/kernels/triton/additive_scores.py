@@ -1,0 +1,144 @@
+"""Additive scores of a tile on a GPU, without one tanh: sum_d w_d tanh(q_d + k_d) = sum_d w_d - 2 sum_d w_d / (1 + e^2q_d e^2k_d).
+
+The exponentials are taken once a query and once a key (`triton_packing`). With y_d = (1 + e^2q_d e^2k_d) / w_d, one multiply-add each,
+four terms share one reciprocal, 1/a + 1/b = (a + b) / ab twice over: the special-function units are asked once where they would be
+four times. A sigmoid is the same with e^q e^k and without the 2. Features come in groups of four, which lie beside each other in memory:
+(groups, rows, 4). All of it holds for tiles of queries by keys and of keys by queries.
+"""
+
+import triton
+import triton.language as tl
+
+from overt.attention.kernels.flat import operator as flat_operator
+from overt.attention.kernels.triton.tiles import KEY, QUERY, WEIGHT, place
+
+# How a group of features is computed, by the range of its exponents over all queries and keys.
+#   shared  four terms share a reciprocal
+#   capped  so they do, each term held at CAP, so that the product of four is a number
+#   plain   each has an exponential of its own, since those of query or key leave the number type
+SHARED, CAPPED, PLAIN = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
+CAP, WIDE_CAP = tl.constexpr(2.0**29), tl.constexpr(2.0**240)  # 1 / CAP is nothing beside 1: of float32, of float64
+INTERPRETED = tl.constexpr(flat_operator.INTERPRETED)
+
+
+@triton.jit
+def additive_scores(score, RATE: tl.constexpr, LEAK: tl.constexpr, places, entry, rows, keys, sizes, KEYS_LAST: tl.constexpr):
+    """The scores of a tile, (rows, keys) or else (keys, rows). RATE is 2 for tanh, 1 for a sigmoid, 0 for max(x, LEAK · x)."""
+    query, key, weight, ways, groups = packs(score, places, entry)
+    if KEYS_LAST:
+        total = summed(query, rows, sizes[0], key, keys, sizes[1], weight, ways, groups, RATE, LEAK)
+    else:
+        total = summed(key, keys, sizes[1], query, rows, sizes[0], weight, ways, groups, RATE, LEAK)
+    return tl.load(weight + 8 * groups) + tl.load(weight + 8 * groups + 1) * total
+
+
+@triton.jit
+def packs(score, places, entry):
+    """An entry's own packs: of queries, of keys, and of weights, their shares, the inverses of those, the constant and the factor."""
+    query, key, _, _, weight, ways, groups = score
+    return (
+        query + place(places, QUERY, entry),
+        key + place(places, KEY, entry),
+        weight + place(places, WEIGHT, entry),
+        ways,
+        groups,
+    )
+
+
+@triton.jit
+def summed(first, firsts, first_count, last, lasts, last_count, weight, ways, groups, RATE: tl.constexpr, LEAK: tl.constexpr):
+    """Over all features, the sum of 1 / y_d, or of w_d · max(x_d, LEAK · x_d): (A, B)."""
+    total = tl.zeros((firsts.shape[0], lasts.shape[0]), weight.dtype.element_ty)
+    for group in range(groups):
+        a0, a1, a2, a3 = four(first, group, firsts, first_count)
+        b0, b1, b2, b3 = four(last, group, lasts, last_count)
+        own = weight + 4 * group
+        if RATE == 0:
+            total += tl.load(own) * bent(a0, b0, LEAK) + tl.load(own + 1) * bent(a1, b1, LEAK)
+            total += tl.load(own + 2) * bent(a2, b2, LEAK) + tl.load(own + 3) * bent(a3, b3, LEAK)
+        else:
+            way, over = tl.load(ways + group), own + 4 * groups
+            if way == PLAIN:
+                total += plain(a0, b0, own) + plain(a1, b1, own + 1) + plain(a2, b2, own + 2) + plain(a3, b3, own + 3)
+            else:
+                y0, y1, y2, y3 = terms(a0, a1, a2, a3, b0, b1, b2, b3, over, way)
+                y01, y23 = y0 * y1, y2 * y3
+                total = tl.fma(reciprocal(y01 * y23), (y0 + y1) * y23 + (y2 + y3) * y01, total)
+    return total
+
+
+@triton.jit
+def four(pack, group, index, count):
+    """The four features of a group, (A,) each."""
+    at = (group * count).to(tl.int64) * 4 + index.to(tl.int64)[:, None] * 4 + tl.arange(0, 4)[None, :]
+    features = tl.load(pack + at, mask=(index < count)[:, None], other=0)  # (A, 4)
+    even, odd = tl.split(tl.reshape(features, (index.shape[0], 2, 2)))  # (A, 2)
+    x0, x2 = tl.split(even)
+    x1, x3 = tl.split(odd)
+    return x0, x1, x2, x3
+
+
+@triton.jit
+def terms(a0, a1, a2, a3, b0, b1, b2, b3, over, way):
+    """y_d of four features, (A, B) each."""
+    y0 = a0[:, None] * b0[None, :] + tl.load(over)
+    y1 = a1[:, None] * b1[None, :] + tl.load(over + 1)
+    y2 = a2[:, None] * b2[None, :] + tl.load(over + 2)
+    y3 = a3[:, None] * b3[None, :] + tl.load(over + 3)
+    if way == CAPPED:
+        y0, y1, y2, y3 = held(y0), held(y1), held(y2), held(y3)
+    return y0, y1, y2, y3
+
+
+@triton.jit
+def held(y):
+    """y, no further from 0 than the cap; NaN stays."""
+    LIMIT: tl.constexpr = WIDE_CAP if y.dtype == tl.float64 else CAP
+    y = tl.minimum(y, LIMIT, propagate_nan=tl.PropagateNan.ALL)
+    return tl.maximum(y, -LIMIT, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def reciprocal(x):
+    """1 / x. The approximate instruction is right to one unit in the last place, and its subnormals are 0."""
+    # One return: Triton compiles what follows a branch that returns, too.
+    if INTERPRETED or x.dtype == tl.float64:
+        found = 1 / x
+    else:
+        found = tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
+    return found
+
+
+@triton.jit
+def plain(a, b, share):
+    """1 / y of exponents that are too far from 0 to be raised apart."""
+    return tl.load(share) / (1 + tl.exp(a[:, None] + b[None, :]))
+
+
+@triton.jit
+def bent(a, b, LEAK: tl.constexpr):
+    """max(x, LEAK · x)."""
+    x = a[:, None] + b[None, :]
+    return tl.maximum(x, LEAK * x, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def grown(a, b):
+    """1 + e^x from the exponentials of both: (A, B)."""
+    return a[:, None] * b[None, :] + 1
+
+
+@triton.jit
+def inverses(y0, y1, y2, y3):
+    """1 / y of each of four, by one reciprocal."""
+    y01, y23 = y0 * y1, y2 * y3
+    over = reciprocal(y01 * y23)
+    over01, over23 = over * y23, over * y01
+    return over01 * y1, over01 * y0, over23 * y3, over23 * y2
+
+
+@triton.jit
+def apart(a, b):
+    """The same of exponents that are too far from 0 to be raised apart; 0 where they are infinities that leave no number."""
+    found = 1 / (1 + tl.exp(a[:, None] + b[None, :]))
+    return tl.where(found == found, found, 0)

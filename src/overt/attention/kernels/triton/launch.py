@@ -1,0 +1,105 @@
+"""What launching a kernel on a GPU takes, whichever kernel: where each entry's part of a tensor begins, and the mask's program."""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import lru_cache, wraps
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from overt.attention.kernels.flat.mask_program import BOTH, INVERSE, OWN, RANGES
+from overt.attention.kernels.triton.tiles import COLUMNS
+
+Leading = tuple[tuple[int, ...], tuple[int, ...]]  # sizes and strides of the dimensions that are the batch's
+
+
+def on_its_device(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Run with the device of the first tensor as the current one, on which Triton launches."""
+
+    @wraps(run)
+    def there(*inputs: Any) -> Any:
+        device = next(each.device for each in inputs if isinstance(each, Tensor))
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            return run(*inputs)
+
+    return there
+
+
+def table(batch: Sequence[int], own: dict[str, tuple[Tensor | None, int]], arrays: Sequence[Tensor], program: Sequence[int]):
+    """`places` as the kernels take it: the table, a column a tensor, and its width. `own`: how many last dimensions are not the batch's."""
+    leading = [_leading(*own.get(name, (None, 0))) for name in COLUMNS]
+    leading += [_leading(*each) for each in zip(arrays, _own(program), strict=True)]
+    device = next(tensor.device for tensor, _ in own.values() if tensor is not None)
+    places = _table(tuple(batch), tuple(leading), device)
+    return places, places.shape[1]
+
+
+def steps(program: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """A mask's program; for each step the number of its first array; and the first arrays of ranges that no pair seen is outside of.
+
+    >>> from overt.attention.kernels.flat.mask_program import DENSE
+    >>> steps([RANGES, DENSE, BOTH])
+    ((0, 1, 3), (0, 2, -1), (0,))
+    """
+    firsts, held, pending = [], 0, []
+    for step in program:
+        firsts.append(held if step in OWN else -1)
+        if step in OWN:
+            pending.append({held} if step == RANGES else set())
+            held += len(OWN[step])
+        elif step == INVERSE:
+            pending[-1] = set()
+        else:
+            last, before = pending.pop(), pending.pop()
+            pending.append(before | last if step == BOTH else before & last)
+    return tuple(program), tuple(firsts), tuple(sorted(pending[0])) if pending else ()
+
+
+def mask_of(arrays: Sequence[Tensor], program: Sequence[int], places: tuple[Tensor, int]) -> tuple[Any, ...]:
+    """The mask as the kernels take it: arrays, the strides of their own dimensions, places."""
+    strides = tuple((*tensor.stride()[-own:], 0)[:2] for tensor, own in zip(arrays, _own(program), strict=True))
+    return tuple(arrays), strides, places
+
+
+def bias_of(bias: Tensor | None, by_distance: bool) -> tuple[Tensor, int, int] | None:
+    """The bias and its strides, 0 where one number is for all rows or all keys."""
+    if bias is None or by_distance:
+        return None if bias is None else (bias, 0, bias.stride(-1))
+    row, key = (stride if length > 1 else 0 for length, stride in zip(bias.shape[-2:], bias.stride()[-2:], strict=True))
+    return bias, row, key
+
+
+def size(length: int, most: int, least: int = 16) -> int:
+    """A power of two that a block of this many rows fills well."""
+    return max(least, min(most, 1 << (max(length, 1) - 1).bit_length()))
+
+
+def _own(program: Sequence[int]) -> list[int]:
+    """How many dimensions of each array of a mask are its own."""
+    return [own for step in program for own in OWN.get(step, [])]
+
+
+def _leading(tensor: Tensor | None, own: int) -> Leading | None:
+    if tensor is None:
+        return None
+    last = tensor.ndim - own
+    return tuple(tensor.shape[:last]), tuple(tensor.stride()[:last])
+
+
+@lru_cache(maxsize=256)
+def _table(batch: tuple[int, ...], leading: tuple[Leading | None, ...], device: torch.device) -> Tensor:
+    """A row a tensor, a column an entry: made once for calls of one shape."""
+    rows = [np.zeros(batch, np.int64) if each is None else _offsets(batch, *each) for each in leading]
+    return torch.from_numpy(np.stack([row.reshape(-1) for row in rows])).to(device)
+
+
+def _offsets(batch: tuple[int, ...], sizes: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """Dimensions are aligned at the last one; those of size 1 serve all, and of grouped heads each serves several that follow."""
+    found = np.zeros(batch, np.int64)
+    for dim, (length, stride) in enumerate(zip(sizes, strides, strict=True), len(batch) - len(sizes)):
+        if length > 1:
+            index = np.arange(batch[dim]) * length // batch[dim] * stride
+            found += index.reshape(-1, *(1,) * (len(batch) - 1 - dim))
+    return found

@@ -1,0 +1,232 @@
+"""Statistics of attention weights on a GPU: one pass that owns queries, one that owns keys, neither of which keeps a pair.
+
+The first gives what is said of each query: log-sum-exp, entropy, the largest weights, the output. The second knows the log-sum-exp,
+so that a weight is e^(score - lse), and gives what is said of keys: what each receives, and the cells of the map.
+"""
+
+import triton
+import triton.language as tl
+
+from overt.attention.kernels.triton.additive import tile_of, totals, weighed, with_sink
+from overt.attention.kernels.triton.additive_scores import INTERPRETED, additive_scores
+from overt.attention.kernels.triton.tiles import KEY, QUERY, SCALE, VALUE, any_of, keys_of, place, rows_of, seen
+
+NONE = tl.constexpr(2**31 - 1)  # later than any key
+
+
+@triton.jit
+def pair_scores(
+    score, RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr, places, entry, rows, keys, sizes,
+    KEYS_LAST: tl.constexpr,
+):  # fmt: skip
+    """The scores of a tile, (rows, keys) or else (keys, rows): additive, or with RATE = -1 dot products."""
+    # One return: Triton compiles what follows a branch that returns, too.
+    if RATE >= 0:
+        found = additive_scores(score, RATE, LEAK, places, entry, rows, keys, sizes, KEYS_LAST)
+    else:
+        found = dot_scores(score, SOFTCAP, FEATURES, places, entry, rows, keys, sizes, KEYS_LAST)
+    return found
+
+
+@triton.jit
+def dot_scores(
+    score, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr, places, entry, rows, keys, sizes, KEYS_LAST: tl.constexpr
+):  # fmt: skip
+    """scale · q · k, or softcap · tanh(scale · q · k / softcap); FEATURES of them at a time."""
+    query, key, query_strides, key_strides, features, scale = score
+    query, key = query + place(places, QUERY, entry), key + place(places, KEY, entry)
+    if KEYS_LAST:
+        found = products(query, query_strides, rows, sizes[0], key, key_strides, keys, sizes[1], features, FEATURES)
+    else:
+        found = products(key, key_strides, keys, sizes[1], query, query_strides, rows, sizes[0], features, FEATURES)
+    found *= tl.load(scale + place(places, SCALE, entry)).to(found.dtype)
+    if SOFTCAP > 0:
+        shrunk = tl.exp(-2 * tl.abs(found) / SOFTCAP)
+        size = SOFTCAP * (1 - shrunk) / (1 + shrunk)
+        found = tl.where(found < 0, -size, size)
+    return found
+
+
+@triton.jit
+def products(
+    first, first_strides, firsts, first_count, last, last_strides, lasts, last_count, features, FEATURES: tl.constexpr
+):
+    """Dot products of rows (A, D) and rows (B, D): (A, B)."""
+    number: tl.constexpr = tl.float64 if first.dtype.element_ty == tl.float64 else tl.float32
+    total = tl.zeros((firsts.shape[0], lasts.shape[0]), number)
+    for start in range(0, features, FEATURES):
+        columns = start + tl.arange(0, FEATURES)
+        a = tile_of(first, first_strides, firsts, first_count, columns, features)
+        b = tile_of(last, last_strides, lasts, last_count, columns, features)
+        if INTERPRETED:  # its product knows no bfloat16
+            a, b = a.to(number), b.to(number)
+        total += tl.dot(a, tl.trans(b), input_precision="tf32x3" if first.dtype.element_ty == tl.float32 else "ieee")
+    return total
+
+
+@triton.jit
+def of_queries(
+    score, value, mask, bias, sink, heat, places, sizes, lse, entropy, alive, top_weights, top_keys, top, output, width, value_strides,
+    RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr,
+    BOUNDS: tl.constexpr, BY_DISTANCE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, TOP: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """What is said of each query of a block. TOP is `top` or a little more, 0 for none; WIDTH likewise, of the values' features."""
+    entry, rows = tl.program_id(1), tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    number: tl.constexpr = lse.dtype.element_ty
+    largest = tl.full((ROWS,), -float("inf"), number)
+    total, slope = tl.zeros((ROWS,), number), tl.zeros((ROWS,), number)
+    slots = tl.arange(0, max(TOP, 1))[None, :]
+    best = tl.full((ROWS, max(TOP, 1)), -float("inf"), number)
+    names = tl.zeros((ROWS, max(TOP, 1)), tl.int32) - 1 - slots  # a name of its own for each slot that is empty
+    columns = tl.program_id(2) * max(WIDTH, 1) + tl.arange(0, max(WIDTH, 1))
+    mixed = tl.zeros((ROWS, max(WIDTH, 1)), number)
+    low, high = keys_of(mask, BOUNDS, entry, rows, sizes)
+    for start in range(low, high, KEYS):
+        keys = start + tl.arange(0, KEYS)
+        some = seen(mask, STEPS, FIRSTS, entry, rows[:, None], keys[None, :], sizes)
+        if any_of(some):
+            scores = pair_scores(score, RATE, LEAK, SOFTCAP, FEATURES, places, entry, rows, keys, sizes, True)
+            scores, some = totals(scores, some, bias, heat, places, BY_DISTANCE, entry, rows[:, None], keys[None, :], sizes)
+            weights, shrunk, now, total, slope = read(scores, some, largest, total, slope)
+            if TOP > 0:
+                best, names = chosen(best, names, scores, some, keys)
+            if WIDTH > 0:
+                given = tile_of(value + place(places, VALUE, entry), value_strides, keys, sizes[1], columns, width)
+                mixed = mixed * shrunk[:, None] + weighed(weights, some, given)
+            largest = now
+    own, peak, first, there = total, largest, entry.to(tl.int64) * sizes[0] + rows, rows < sizes[0]
+    if sink is not None:
+        peak, total, _ = with_sink(sink, places, entry, largest, total)
+    none = total == 0
+    sums = tl.where(none, -float("inf"), peak + tl.log(tl.where(none, 1, total)))
+    if WIDTH > 0:
+        # What the sink takes is taken from every weight.
+        share = tl.where(own == 0, 0, tl.exp(largest - sums))
+        at = first[:, None] * width + columns[None, :]
+        tl.store(output + at, mixed * share[:, None], mask=there[:, None] & (columns < width)[None, :])
+    if tl.program_id(2) == 0:
+        spread = tl.log(tl.where(own == 0, 1, own)) - tl.where(own == 0, 0, slope / own)
+        tl.store(lse + first, sums, mask=there)
+        tl.store(entropy + first, tl.maximum(spread, 0, propagate_nan=tl.PropagateNan.ALL), mask=there)
+        tl.store(alive + first, (own != 0).to(number), mask=there)
+        if TOP > 0:
+            ranked(best, names, sums, top_weights + first * top, top_keys + first * top, top, there)
+
+
+@triton.jit
+def read(scores, some, largest, total, slope):
+    """A tile's weights, what it makes of those before; then the largest score so far, and the sums of e^below and of e^below · below."""
+    now = tl.maximum(largest, tl.max(scores, 1), propagate_nan=tl.PropagateNan.ALL)
+    base = tl.where(now == -float("inf"), 0, now)
+    below = tl.where(some, scores - base[:, None], 0)
+    weights = tl.where(some, tl.exp(below), 0)
+    gap = tl.where(total == 0, 0, largest - base)
+    shrunk = tl.exp(gap)
+    slope = shrunk * (slope + gap * total) + tl.sum(weights * below, 1)
+    return weights, shrunk, now, total * shrunk + tl.sum(weights, 1), slope
+
+
+@triton.jit
+def chosen(best, names, scores, some, keys):
+    """The largest scores of each row so far, in no order, with those of a tile; of equal ones the earlier key stays. NaN is largest."""
+    left = tl.where(some, tl.where(scores == scores, scores, float("inf")), -float("inf"))
+    bar = tl.min(best, 1)
+    while any_of(left > bar[:, None]):
+        high = tl.max(left, 1)
+        key = tl.min(tl.where(left == high[:, None], keys[None, :], NONE), 1)
+        # The slot that is given up is the one whose key is latest among the least.
+        last = tl.max(tl.where(best == bar[:, None], names, -NONE), 1)
+        taken = (high > bar)[:, None] & (best == bar[:, None]) & (names == last[:, None])
+        best, names = tl.where(taken, high[:, None], best), tl.where(taken, key[:, None], names)
+        left = tl.where(keys[None, :] == key[:, None], -float("inf"), left)
+        bar = tl.min(best, 1)
+    return best, names
+
+
+@triton.jit
+def ranked(best, names, lse, weights, keys, top, there):
+    """Write a block's largest weights in falling order, and their keys: 0 and -1 where there are fewer."""
+    for rank in range(top):
+        high = tl.max(best, 1)
+        key = tl.min(tl.where((best == high[:, None]) & (names >= 0), names, NONE), 1)
+        none = key == NONE
+        tl.store(weights + rank, tl.where(none, 0, tl.exp(high - lse)), mask=there)
+        tl.store(keys + rank, tl.where(none, -1, key), mask=there)
+        taken = names == key[:, None]
+        best, names = tl.where(taken, -float("inf"), best), tl.where(taken, -1, names)
+
+
+@triton.jit
+def of_keys(
+    score, mask, bias, heat, places, sizes, lse, received, row_edges, key_edges, map_sum, map_max, cells, wide,
+    RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr,
+    BOUNDS: tl.constexpr, BY_DISTANCE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CELLS: tl.constexpr,
+):  # fmt: skip
+    """What the keys of some cells of the map receive, and these cells: this program's `wide` ones, all rows. Without a map, one cell."""
+    entry = tl.program_id(1)
+    first_cell = tl.program_id(0) * wide
+    if CELLS > 0:
+        first_key, last_key = (
+            tl.load(key_edges + first_cell).to(tl.int32),
+            tl.load(key_edges + tl.minimum(first_cell + wide, cells[1])).to(tl.int32),
+        )
+    else:
+        first_key, last_key = tl.program_id(0) * KEYS, tl.minimum(tl.program_id(0) * KEYS + KEYS, sizes[1])
+    low, high = rows_of(mask, BOUNDS, entry, first_key, last_key, sizes)
+    number: tl.constexpr = lse.dtype.element_ty
+    own = tl.arange(0, max(CELLS, 1))
+    for cell in range(cells[0]):
+        first_row, last_row = 0, sizes[0]
+        if CELLS > 0:
+            first_row, last_row = tl.load(row_edges + cell).to(tl.int32), tl.load(row_edges + cell + 1).to(tl.int32)
+        begin, end = tl.maximum(low, first_row), tl.minimum(high, last_row)
+        sums, tops = tl.zeros((max(CELLS, 1),), number), tl.zeros((max(CELLS, 1),), number)
+        for key_start in range(first_key, tl.where(begin < end, last_key, first_key), KEYS):
+            keys = key_start + tl.arange(0, KEYS)
+            known = score, mask, bias, heat, places, sizes, lse
+            total, most = gathered(
+                known, entry, begin, end, keys, last_key, RATE, LEAK, SOFTCAP, FEATURES, STEPS, FIRSTS, BY_DISTANCE, ROWS, KEYS
+            )
+            tl.atomic_add(received + entry.to(tl.int64) * sizes[1] + keys, total, mask=keys < last_key, sem="relaxed")
+            if CELLS > 0:
+                in_cell = pooled_in(key_edges, first_cell, own, wide, cells[1], keys)  # (KEYS, CELLS)
+                sums += tl.sum(tl.where(in_cell, total[:, None], 0), 0)
+                # A sum that is NaN says so of the largest too, which a maximum would pass over.
+                tops = tl.maximum(tops, tl.max(tl.where(in_cell, most[:, None], 0), 0))
+        if CELLS > 0:
+            at = (entry.to(tl.int64) * cells[0] + cell) * cells[1] + first_cell + own
+            there = (own < wide) & (first_cell + own < cells[1])
+            tl.store(map_sum + at, sums, mask=there)
+            tl.store(map_max + at, tl.where(sums == sums, tops, sums), mask=there)
+
+
+@triton.jit
+def gathered(
+    known, entry, begin, end, keys, last_key, RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr,
+    STEPS: tl.constexpr, FIRSTS: tl.constexpr, BY_DISTANCE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """The sum and the largest of the weights that each of these keys gets from some rows."""
+    score, mask, bias, heat, places, sizes, lse = known
+    number: tl.constexpr = lse.dtype.element_ty
+    total, most = tl.zeros((KEYS,), number), tl.zeros((KEYS,), number)
+    for row_start in range(begin, end, ROWS):
+        rows = row_start + tl.arange(0, ROWS)
+        some = seen(mask, STEPS, FIRSTS, entry, rows[None, :], keys[:, None], sizes)
+        some = some & (rows < end)[None, :] & (keys < last_key)[:, None]
+        if any_of(some):
+            scores = pair_scores(score, RATE, LEAK, SOFTCAP, FEATURES, places, entry, rows, keys, sizes, False)
+            scores, some = totals(scores, some, bias, heat, places, BY_DISTANCE, entry, rows[None, :], keys[:, None], sizes)
+            shift = tl.load(lse + entry.to(tl.int64) * sizes[0] + rows, mask=rows < sizes[0], other=0)
+            weights = tl.where(some, tl.exp(scores - shift[None, :]), 0)
+            total += tl.sum(weights, 1)
+            most = tl.maximum(most, tl.max(weights, 1), propagate_nan=tl.PropagateNan.ALL)
+    return total, most
+
+
+@triton.jit
+def pooled_in(key_edges, first_cell, own, wide, cells, keys):
+    """Which of a tile's keys lie in which of the program's cells."""
+    there = (own < wide) & (first_cell + own < cells)
+    first = tl.load(key_edges + first_cell + own, mask=there, other=0)
+    stop = tl.load(key_edges + first_cell + own + 1, mask=there, other=0)
+    return (first[None, :] <= keys[:, None]) & (keys[:, None] < stop[None, :])

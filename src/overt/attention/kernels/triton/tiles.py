@@ -1,0 +1,134 @@
+"""What the GPU's kernels know of a tile of pairs: which are seen, what is added to their scores, and which dropout keeps.
+
+`rows` (queries) and `keys` are numbers of places. Where a tile is meant they broadcast against each other: (R, 1) and (1, C) in a tile
+of queries by keys, (1, R) and (C, 1) in one of keys by queries.
+"""
+
+import triton
+import triton.language as tl
+
+from overt.attention.kernels.flat import mask_program
+
+RANGES, DENSE = tl.constexpr(mask_program.RANGES), tl.constexpr(mask_program.DENSE)
+DOCUMENTS, BOTH = tl.constexpr(mask_program.DOCUMENTS), tl.constexpr(mask_program.BOTH)
+EITHER = tl.constexpr(mask_program.EITHER)
+
+# The columns of `places`: where an entry's own part of each tensor begins. Those of the mask's arrays follow.
+COLUMNS = ("query", "key", "bare query", "bare key", "value", "weight", "bias", "sink", "heat", "scale")
+QUERY, KEY, BARE_QUERY, BARE_KEY, VALUE, WEIGHT = (tl.constexpr(column) for column in range(6))
+BIAS, SINK, HEAT, SCALE, ARRAYS = (tl.constexpr(column) for column in range(6, 11))
+
+CHUNK = tl.constexpr(1024)  # rows whose ranges are looked through at once
+
+
+@triton.jit
+def place(places, column, entry):
+    """Where this entry's part of a tensor begins; `places` is the table and its width."""
+    return tl.load(places[0] + column * places[1] + entry)
+
+
+@triton.jit
+def bound(mask, array, entry, rows, sizes, other):
+    """What one of the two arrays of a range says of these rows."""
+    arrays, strides, places = mask
+    own = arrays[array] + place(places, ARRAYS + array, entry)
+    return tl.load(own + rows.to(tl.int64) * strides[array][0], mask=rows < sizes[0], other=other).to(tl.int32)
+
+
+@triton.jit
+def seen(mask, STEPS: tl.constexpr, FIRSTS: tl.constexpr, entry, rows, keys, sizes):
+    """Which pairs may attend: the mask's program, whose pending results are the bits of a number, the last the lowest.
+
+    FIRSTS has the number of each leaf's first array.
+    """
+    arrays, strides, places = mask
+    inside = (rows < sizes[0]) & (keys < sizes[1])
+    bits = inside.to(tl.int32)
+    for step in tl.static_range(len(STEPS)):
+        if STEPS[step] == RANGES:
+            first = bound(mask, FIRSTS[step], entry, rows, sizes, 0)
+            stop = bound(mask, FIRSTS[step] + 1, entry, rows, sizes, 0)
+            bits = (bits << 1) | ((first <= keys) & (keys < stop)).to(tl.int32)
+        elif STEPS[step] == DENSE:
+            own = arrays[FIRSTS[step]] + place(places, ARRAYS + FIRSTS[step], entry)
+            at = rows.to(tl.int64) * strides[FIRSTS[step]][0] + keys.to(tl.int64) * strides[FIRSTS[step]][1]
+            bits = (bits << 1) | tl.load(own + at, mask=inside, other=0).to(tl.int32)
+        elif STEPS[step] == DOCUMENTS:
+            asking = arrays[FIRSTS[step]] + place(places, ARRAYS + FIRSTS[step], entry)
+            asked = arrays[FIRSTS[step] + 1] + place(places, ARRAYS + FIRSTS[step] + 1, entry)
+            own = tl.load(asking + rows.to(tl.int64) * strides[FIRSTS[step]][0], mask=rows < sizes[0], other=-1)
+            other = tl.load(asked + keys.to(tl.int64) * strides[FIRSTS[step] + 1][0], mask=keys < sizes[1], other=-1)
+            bits = (bits << 1) | ((own == other) & (own >= 0)).to(tl.int32)
+        elif STEPS[step] == BOTH:
+            bits = ((bits >> 2) << 1) | (bits & (bits >> 1) & 1)
+        elif STEPS[step] == EITHER:
+            bits = ((bits >> 2) << 1) | ((bits | (bits >> 1)) & 1)
+        else:  # INVERSE
+            bits = bits ^ 1
+    return ((bits & 1) > 0) & inside
+
+
+@triton.jit
+def any_of(some):
+    """Whether anything of a tile is true."""
+    return tl.max(tl.max(some.to(tl.int32), 1), 0) > 0
+
+
+@triton.jit
+def keys_of(mask, BOUNDS: tl.constexpr, entry, rows, sizes):
+    """The keys outside of which these rows (R,) see nothing: from the first on, before the other.
+
+    BOUNDS has the first array of each range that no pair outside of it may pass.
+    """
+    low, high = 0, sizes[1]
+    for leaf in tl.static_range(len(BOUNDS)):
+        low = tl.maximum(low, tl.min(bound(mask, BOUNDS[leaf], entry, rows, sizes, 2**31 - 1)))
+        high = tl.minimum(high, tl.max(bound(mask, BOUNDS[leaf] + 1, entry, rows, sizes, 0)))
+    return low, high
+
+
+@triton.jit
+def rows_of(mask, BOUNDS: tl.constexpr, entry, first, stop, sizes):
+    """The rows outside of which none sees a key from `first` on and before `stop`."""
+    low, high = 0, sizes[0]
+    for leaf in tl.static_range(len(BOUNDS)):
+        lowest, highest = sizes[0], 0
+        for start in range(0, sizes[0], CHUNK):
+            rows = start + tl.arange(0, CHUNK)
+            near = bound(mask, BOUNDS[leaf], entry, rows, sizes, 2**31 - 1) < stop
+            near = near & (bound(mask, BOUNDS[leaf] + 1, entry, rows, sizes, 0) > first)
+            lowest = tl.minimum(lowest, tl.min(tl.where(near, rows, 2**31 - 1)))
+            highest = tl.maximum(highest, tl.max(tl.where(near, rows + 1, 0)))
+        low, high = tl.maximum(low, lowest), tl.minimum(high, highest)
+    return low, high
+
+
+@triton.jit
+def added(bias, places, BY_DISTANCE: tl.constexpr, entry, rows, keys, sizes):
+    """The bias of these pairs. One that knows distances alone has that of j - i at j - i + Q - 1."""
+    held, row_stride, key_stride = bias
+    inside = (rows < sizes[0]) & (keys < sizes[1])
+    rows, keys = rows.to(tl.int64), keys.to(tl.int64)
+    at = (keys - rows + sizes[0] - 1) * key_stride if BY_DISTANCE else rows * row_stride + keys * key_stride
+    return tl.load(held + place(places, BIAS, entry) + at, mask=inside, other=0)
+
+
+@triton.jit
+def kept(seed, DROPOUT: tl.constexpr, entry, rows, keys, sizes):
+    """1 / (1 − p) where dropout keeps a pair's weight, else 0: decided anew from the seed and the place, as native/dropout.hpp does."""
+    own = mixed(mixed(tl.load(seed).to(tl.uint64) + 0x9E3779B97F4A7C15) + (entry.to(tl.int64) * sizes[0] + rows).to(tl.uint64))
+    x = keys.to(tl.uint32) * 0x9E3779B1 + own.to(tl.uint32)
+    x = (x ^ (x >> 16)) * 0x7FEB352D
+    x = ((x ^ (x >> 15)) + (own >> 32).to(tl.uint32)) * 0x846CA68B
+    x = x ^ (x >> 16)
+    LIMIT: tl.constexpr = min(int(DROPOUT * 2**32), 2**32 - 1)
+    SHARE: tl.constexpr = 1 / (1 - DROPOUT) if DROPOUT < 1 else 0.0
+    return tl.where(x >= LIMIT, SHARE, 0.0)
+
+
+@triton.jit
+def mixed(x):
+    """64 bits, each of which depends on every bit of x."""
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB
+    return x ^ (x >> 31)

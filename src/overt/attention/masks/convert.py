@@ -1,0 +1,62 @@
+"""Masks from what other libraries call a mask."""
+
+import torch
+from torch import Tensor
+
+from overt.attention.check import kind_of, whole_numbers
+from overt.attention.masks.base import Dense, Mask
+from overt.attention.masks.kinds import Documents, Keys
+from overt.errors import InputError, KindError
+
+
+def from_padding(key_padding_mask: Tensor) -> Keys:
+    """The mask that torch writes as `key_padding_mask` (B, K), where True means *ignore*.
+
+    >>> from_padding(torch.tensor([[False, True]])).visible
+    tensor([[ True, False]])
+    """
+    if not isinstance(key_padding_mask, Tensor) or key_padding_mask.dtype != torch.bool:
+        raise KindError(
+            "key_padding_mask is bool, True at padding", got=kind_of(key_padding_mask), cure="convert it: mask.bool()"
+        )
+    return Keys(~key_padding_mask)
+
+
+def from_attention_mask(attention_mask: Tensor) -> Mask:
+    """The mask that Hugging Face writes as `attention_mask`: (B, K), 1 for tokens and 0 for padding; or bool (B, H, Q, K).
+
+    >>> from_attention_mask(torch.tensor([[1, 0]])).visible
+    tensor([[ True, False]])
+    """
+    if isinstance(attention_mask, Tensor) and attention_mask.ndim == 4 and attention_mask.dtype == torch.bool:
+        return Dense(attention_mask)
+    if (
+        not isinstance(attention_mask, Tensor)
+        or attention_mask.ndim != 2
+        or not bool(((attention_mask == 0) | (attention_mask == 1)).all())
+    ):
+        raise InputError(
+            "attention_mask is (B, K) of ones and zeros, or a bool tensor (B, H, Q, K)",
+            got=f"{kind_of(attention_mask)} {tuple(getattr(attention_mask, 'shape', ()))}",
+            cure="pass the tokenizer's own attention_mask; numbers to add to the scores go to bias=",
+        )
+    return Keys(attention_mask.bool())
+
+
+def from_cu_seqlens(cu_seqlens: Tensor, total: int | None = None) -> Documents:
+    """Documents from the cumulative lengths that packed batches carry, (0, n_1, n_1 + n_2, …); tokens beyond belong to none.
+
+    >>> from_cu_seqlens(torch.tensor([0, 2, 3]), total=4).key_ids
+    tensor([ 0,  0,  1, -1])
+    """
+    whole_numbers("masks.from_cu_seqlens", "cu_seqlens", cu_seqlens, tensor=True)
+    if cu_seqlens.ndim != 1 or len(cu_seqlens) < 2 or int(cu_seqlens[0]) != 0 or bool((cu_seqlens.diff() < 0).any()):
+        raise InputError(
+            "cu_seqlens starts at 0 and does not fall",
+            got=str(cu_seqlens.tolist()),
+            cure="use lengths.cumsum(0) with a 0 before it",
+        )
+    total = int(cu_seqlens[-1]) if total is None else total
+    positions = torch.arange(total, device=cu_seqlens.device)
+    ids = torch.searchsorted(cu_seqlens.contiguous(), positions, right=True) - 1
+    return Documents(torch.where(positions < cu_seqlens[-1], ids, -1))

@@ -1,0 +1,223 @@
+"""The masks: each beside the line that says which query may attend to which key."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from overt.attention.check import align_left, kind_of, whole_numbers
+from overt.attention.masks.base import Mask
+from overt.attention.pieces import piece
+from overt.errors import InputError, KindError
+
+
+@piece
+class Causal(Mask):
+    """Query i may attend to keys j ≤ i + offset.
+
+    `offset=None` is K − Q: the last query sees every key, as queries that continue a cache need. An int shifts it (0 aligns at
+    the start, as torch's `is_causal` does), a tensor (B,) shifts each batch entry by its own.
+
+    >>> rows = keys = torch.arange(3)
+    >>> Causal(offset=0).block(rows, keys).int()
+    tensor([[1, 0, 0],
+            [1, 1, 0],
+            [1, 1, 1]], dtype=torch.int32)
+    """
+
+    offset: int | Tensor | None = None
+
+    def __post_init__(self):
+        _offset_kind("Causal", self.offset)
+
+    def bind(self, leading, queries, keys):
+        """With the offset known."""
+        return Causal(_bound_offset("Causal", self.offset, leading, queries, keys))
+
+    def block(self, rows, keys):
+        """Which rows may attend to which keys."""
+        return keys <= rows[:, None] + _known(self.offset, "Causal")
+
+    def span(self, first, stop, keys):
+        """No key after the last row's own."""
+        return (0, stop + self.offset) if isinstance(self.offset, int) else (0, keys)
+
+
+@piece
+class Window(Mask):
+    """Query i may attend to keys with −before ≤ j − (i + offset) ≤ after; `None` leaves a side unbounded.
+
+    Beltagy et al. 2020 (Longformer), section 3.1. `Window(255, 0)` is a causal window of 256 keys. The offset is Causal's.
+
+    >>> rows = keys = torch.arange(4)
+    >>> Window(1, 0, offset=0).block(rows, keys).int()
+    tensor([[1, 0, 0, 0],
+            [1, 1, 0, 0],
+            [0, 1, 1, 0],
+            [0, 0, 1, 1]], dtype=torch.int32)
+    """
+
+    before: int | None
+    after: int | None
+    offset: int | Tensor | None = None
+
+    def __post_init__(self):
+        _offset_kind("Window", self.offset)
+        for name, side in (("before", self.before), ("after", self.after)):
+            if side is not None and (isinstance(side, bool) or not isinstance(side, int)):
+                raise KindError(f"overt.Window counts {name} in whole positions", got=repr(side), cure="pass an int or None")
+
+    def bind(self, leading, queries, keys):
+        """With the offset known."""
+        return Window(self.before, self.after, _bound_offset("Window", self.offset, leading, queries, keys))
+
+    def block(self, rows, keys):
+        """Which rows may attend to which keys."""
+        distance = keys - (rows[:, None] + _known(self.offset, "Window"))  # (..., rows, keys)
+        allowed = torch.ones_like(distance, dtype=torch.bool)
+        if self.before is not None:
+            allowed = allowed & (distance >= -self.before)
+        if self.after is not None:
+            allowed = allowed & (distance <= self.after)
+        return allowed
+
+    def span(self, first, stop, keys):
+        """From the first row's window to the last row's."""
+        if not isinstance(self.offset, int):
+            return 0, keys
+        low = 0 if self.before is None else first + self.offset - self.before
+        high = keys if self.after is None else stop + self.offset + self.after
+        return low, high
+
+
+@piece
+class Lengths(Mask):
+    """Keys at or beyond their sequence's length are barred; with `queries`, queries beyond theirs attend to nothing.
+
+    Each is an int or a tensor (B,) of ints.
+
+    >>> Lengths(torch.tensor([1, 3])).bind(1, 1, 3).block(torch.arange(1), torch.arange(3)).int()
+    tensor([[[1, 0, 0]],
+    <BLANKLINE>
+            [[1, 1, 1]]], dtype=torch.int32)
+    """
+
+    keys: int | Tensor
+    queries: int | Tensor | None = None
+
+    def __post_init__(self):
+        for name in ("keys", "queries"):
+            if isinstance(getattr(self, name), list | tuple):
+                object.__setattr__(self, name, torch.tensor(getattr(self, name)))
+            whole_numbers("Lengths", name, getattr(self, name))
+
+    def bind(self, leading, queries, keys):
+        """With the lengths aligned left."""
+        return Lengths(align_left("Lengths", self.keys, leading), align_left("Lengths", self.queries, leading))
+
+    def block(self, rows, keys):
+        """Which rows may attend to which keys."""
+        allowed = keys[None, :] < self.keys
+        return allowed if self.queries is None else allowed & (rows[:, None] < self.queries)
+
+    @property
+    def by_key(self):
+        """Unless queries have lengths too."""
+        return self.queries is None
+
+
+@piece
+class Documents(Mask):
+    """Several sequences packed into one: a query attends to the keys of its own document.
+
+    `key_ids` is (K,) or (B, K), ints; `query_ids` likewise, and the same where it is not given. A negative id belongs to no
+    document: it attends to nothing, and nothing to it.
+
+    >>> ids = torch.tensor([0, 0, 1, -1])
+    >>> Documents(ids).bind(0, 4, 4).block(torch.arange(4), torch.arange(4)).int()
+    tensor([[1, 1, 0, 0],
+            [1, 1, 0, 0],
+            [0, 0, 1, 0],
+            [0, 0, 0, 0]], dtype=torch.int32)
+    """
+
+    key_ids: Tensor
+    query_ids: Tensor | None = None
+
+    def __post_init__(self):
+        whole_numbers("Documents", "key_ids", self.key_ids, tensor=True)
+        if self.query_ids is not None:
+            whole_numbers("Documents", "query_ids", self.query_ids, tensor=True)
+
+    def bind(self, leading, queries, keys):
+        """With both ids given and aligned left."""
+        query_ids = self.key_ids if self.query_ids is None else self.query_ids
+        _length("Documents", "key_ids", self.key_ids, keys, "K")
+        _length("Documents", "query_ids", query_ids, queries, "Q")
+        return Documents(
+            align_left("Documents", self.key_ids, leading, last=1), align_left("Documents", query_ids, leading, last=1)
+        )
+
+    def block(self, rows, keys):
+        """Which rows may attend to which keys."""
+        asking = (self.key_ids if self.query_ids is None else self.query_ids)[..., rows, None]
+        asked = self.key_ids[..., None, keys]
+        return (asking == asked) & (asked >= 0)
+
+
+@piece
+class Keys(Mask):
+    """The keys that may be attended to, the same for every query: bool, (K,) or (B, K).
+
+    >>> Keys(torch.tensor([True, False])).bind(0, 1, 2).block(torch.arange(1), torch.arange(2))
+    tensor([[ True, False]])
+    """
+
+    visible: Tensor
+
+    def __post_init__(self):
+        if not isinstance(self.visible, Tensor) or self.visible.dtype != torch.bool:
+            raise KindError(
+                "overt.masks.Keys holds a bool tensor", got=kind_of(self.visible), cure="compare: Keys(padding == 0)"
+            )
+
+    def bind(self, leading, queries, keys):
+        """With the batch aligned left."""
+        _length("masks.Keys", "visible", self.visible, keys, "K")
+        return Keys(align_left("masks.Keys", self.visible, leading, last=1))
+
+    def block(self, rows, keys):
+        """The same for every row."""
+        return self.visible[..., None, keys]
+
+    @property
+    def by_key(self):
+        """Always."""
+        return True
+
+
+def _known(offset: int | Tensor | None, who: str) -> int | Tensor:
+    if offset is None:
+        raise InputError(
+            f"overt.{who}() is aligned at the end, so its blocks are known only within a call, where Q and K are",
+            cure=f"give an offset, {who}(…, offset=K - Q), or call mask.bind(leading, Q, K) first",
+        )
+    return offset
+
+
+def _bound_offset(who: str, offset: int | Tensor | None, leading: int, queries: int, keys: int) -> int | Tensor:
+    return keys - queries if offset is None else align_left(who, offset, leading)
+
+
+def _length(who: str, name: str, tensor: Tensor, length: int, letter: str) -> None:
+    if tensor.ndim < 1 or tensor.shape[-1] != length:
+        raise InputError(
+            f"overt.{who} needs {name} of length {letter} = {length}",
+            got=f"shape {tuple(tensor.shape)}",
+            cure="pass one entry a position" + (", or query_ids where queries are not the keys" if who == "Documents" else ""),
+        )
+
+
+def _offset_kind(who: str, offset: Any) -> None:
+    if offset is not None:
+        whole_numbers(who, "offset", offset)

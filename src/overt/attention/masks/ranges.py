@@ -1,0 +1,64 @@
+"""A mask that is one run of keys a query: two numbers a row in the place of Q × K."""
+
+import torch
+from torch import Tensor
+
+from overt.attention.masks.base import Mask
+from overt.attention.pieces import piece
+from overt.errors import InputError
+
+
+@piece
+class Ranges(Mask):
+    """Query i may attend to keys low_i ≤ j < high_i; to nothing where low_i = high_i.
+
+    `low` and `high` are integer tensors (..., Q), aligned right against (..., Q) of the call; a last size of 1 is one run for
+    all queries.
+
+    >>> Ranges(torch.tensor([0, 1]), torch.tensor([1, 3])).block(torch.arange(2), torch.arange(3)).int()
+    tensor([[1, 0, 0],
+            [0, 1, 1]], dtype=torch.int32)
+    """
+
+    low: Tensor
+    high: Tensor
+
+    def bind(self, leading, queries, keys):
+        """Itself, if it has one run a query or one for all."""
+        if self.low.shape[-1] not in (1, queries):
+            raise InputError(
+                f"a mask of ranges has one run for each of Q = {queries} queries, or one for all",
+                got=f"low of shape {tuple(self.low.shape)}",
+                cure="pass one low and one high a query",
+            )
+        return self
+
+    def block(self, rows, keys):
+        """Which rows may attend to which keys."""
+        low, high = (edge if edge.shape[-1] == 1 else edge[..., rows] for edge in (self.low, self.high))
+        return (low[..., None] <= keys) & (keys < high[..., None])  # (..., rows, keys)
+
+    def span(self, first, stop, keys):
+        """From the lowest low to the highest high of these rows."""
+        low, high = (edge if edge.shape[-1] == 1 else edge[..., first:stop] for edge in (self.low, self.high))
+        return (int(low.min()), int(high.max())) if low.numel() else (0, keys)
+
+    def __and__(self, other):
+        """Two runs have one run in common."""
+        if not isinstance(other, Ranges):
+            return super().__and__(other)
+        return self.within(other)
+
+    def within(self, other: "Ranges") -> "Ranges":
+        """What both runs have in common."""
+        low = torch.maximum(self.low, other.low)
+        return Ranges(low, torch.maximum(low, torch.minimum(self.high, other.high)))
+
+    def bounds(self, sizes):
+        """What bounds each row's keys, as native kernels ask (`native_masks`)."""
+        return [self.low], [self.high]
+
+    @property
+    def by_key(self):
+        """Where one run serves all queries."""
+        return self.low.shape[-1] == 1

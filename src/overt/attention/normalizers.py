@@ -1,0 +1,224 @@
+"""Normalizers: from the scores of one query to its weights.
+
+Each maps scores (..., Q, K), −inf where barred, and `allowed`, a bool tensor of the same shape, to weights (..., Q, K); a row in
+which nothing is allowed may come out as anything finite, since the mechanism sets barred weights to zero. Any callable
+`(scores, allowed) -> weights` is a normalizer too.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from overt.attention.pieces import piece
+from overt.errors import InputError, KindError
+
+Scores = Float[Tensor, "... Q K"]
+Allowed = Bool[Tensor, "... Q K"]
+
+
+@piece
+class Softmax:
+    """The softmax, exp(s_j / T) / Σ exp(s / T), optionally with a sink: one more exponential in the sum that no key gets.
+
+    `temperature` T is a positive number or a tensor that broadcasts against (..., Q, K), such as (H, 1, 1). `sink` is a
+    learned logit, a scalar or (H,), one a head: a query that finds nothing worth attending to leaves its mass there (Xiao et al.
+    2024; GPT-OSS).
+
+    >>> everything = torch.ones(1, 2, dtype=torch.bool)
+    >>> Softmax()(torch.tensor([[0.0, 0.0]]), everything)
+    tensor([[0.5000, 0.5000]])
+    >>> Softmax(sink=torch.tensor(0.0))(torch.tensor([[0.0, 0.0]]), everything)
+    tensor([[0.3333, 0.3333]])
+    """
+
+    temperature: float | Tensor = 1.0
+    sink: Tensor | None = None
+
+    def __post_init__(self):
+        if not isinstance(self.temperature, Tensor) and not self.temperature > 0:
+            raise InputError(
+                "overt.Softmax has a temperature above 0", got=repr(self.temperature), cure="pass a positive number"
+            )
+        if self.sink is not None and (
+            not isinstance(self.sink, Tensor) or not self.sink.is_floating_point() or self.sink.ndim > 1
+        ):
+            raise KindError(
+                "overt.Softmax takes a sink as a floating-point tensor, a scalar or (H,)",
+                got=repr(self.sink),
+                cure="pass one logit a head",
+            )
+
+    def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
+        """Weights of each row, summing to 1, or to less where a sink takes its share."""
+        scores = self.heated(scores, allowed)
+        if self.sink is None:
+            return torch.softmax(scores, dim=-1)
+        return torch.softmax(torch.cat([scores, self._sink_column(scores)], dim=-1), dim=-1)[..., :-1]
+
+    def heated(self, scores: Tensor, allowed: Tensor) -> Tensor:
+        """The scores divided by the temperature."""
+        if isinstance(self.temperature, Tensor):
+            # −inf / T would turn the temperature's gradient to NaN: barred scores stay out of the division.
+            divided = torch.where(allowed, scores, 0) / self.temperature
+            return torch.where(allowed, divided, scores)
+        return scores if self.temperature == 1 else scores / self.temperature
+
+    def logsumexp(self, scores: Tensor, allowed: Tensor) -> Tensor:
+        """log Σ exp(s / T), the sink included: (..., Q)."""
+        scores = self.heated(scores, allowed)
+        return torch.logsumexp(scores if self.sink is None else torch.cat([scores, self._sink_column(scores)], dim=-1), dim=-1)
+
+    def _sink_column(self, scores: Tensor) -> Tensor:
+        sink = self.sink.to(scores.dtype)  # type: ignore[union-attr]
+        return (sink if sink.ndim == 0 else sink[:, None, None]).expand(*scores.shape[:-1], 1)
+
+
+@piece
+class Sparsemax:
+    """The projection of the scores onto the probability simplex: weights that are exactly zero off a few keys.
+
+    p_j = max(s_j − τ, 0) with τ such that Σ p = 1. Martins and Astudillo 2016, algorithm 1; its gradient is equation 13.
+
+    >>> Sparsemax()(torch.tensor([[1.0, 0.5, -1.0]]), torch.ones(1, 3, dtype=torch.bool))
+    tensor([[0.7500, 0.2500, 0.0000]])
+    """
+
+    def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
+        """Weights of each row, summing to 1."""
+        scores = _shifted(scores)
+        support = _support(scores, _sparsemax_threshold)
+        return torch.where(support, scores - _sparsemax_threshold(scores, support), 0)
+
+
+@piece
+class Entmax:
+    """α-entmax, between softmax (α → 1) and sparsemax (α = 2): p_j = max((α − 1) s_j − τ, 0)^(1/(α − 1)) with Σ p = 1.
+
+    Peters et al. 2019, equations 8 and 13. At α = 1.5 and 2 it is computed in closed form; elsewhere τ is bisected to the last
+    digit and carried through two Newton steps, which have its exact first and second derivatives, also in α, which may be a tensor
+    that broadcasts against (..., Q, K).
+
+    >>> Entmax(1.5)(torch.tensor([[1.0, 1.0, -2.0]]), torch.ones(1, 3, dtype=torch.bool))
+    tensor([[0.5000, 0.5000, 0.0000]])
+    """
+
+    alpha: float | Tensor = 1.5
+
+    def __post_init__(self):
+        if not isinstance(self.alpha, Tensor) and not self.alpha > 1:
+            raise InputError(
+                "overt.Entmax has an alpha above 1", got=repr(self.alpha), cure="use overt.Softmax() for alpha = 1"
+            )
+
+    def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
+        """Weights of each row, summing to 1."""
+        if not isinstance(self.alpha, Tensor) and self.alpha == 2:
+            return Sparsemax()(scores, allowed)
+        if not isinstance(self.alpha, Tensor) and self.alpha == 1.5:
+            half = _shifted(scores) / 2
+            support = _support(half, _entmax15_threshold)
+            return torch.where(support, half - _entmax15_threshold(half, support), 0).square()
+        # Barred scores are far below every threshold; as −inf they would turn alpha's gradient to NaN.
+        return _entmax(torch.where(allowed, _shifted(scores), torch.finfo(scores.dtype).min / 4), self.alpha)
+
+
+@piece
+class Sigmoid:
+    """Each weight on its own, 1 / (1 + exp(−s_j)): nothing competes and rows do not sum to 1. Ramapuram et al. 2025, section 2.
+
+    The paper adds a bias of −log K, which keeps the output's size: pass `bias=torch.tensor(-math.log(K))`.
+
+    >>> Sigmoid()(torch.tensor([[0.0]]), torch.ones(1, 1, dtype=torch.bool))
+    tensor([[0.5000]])
+    """
+
+    def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
+        """Weights between 0 and 1."""
+        return torch.sigmoid(scores)
+
+
+@piece
+class Sum:
+    """Divide by the plain sum, s_j / Σ s, as the simplest recipes do. Weights may be negative; where the sum is 0 they are infinite.
+
+    >>> Sum()(torch.tensor([[3.0, -1.0]]), torch.ones(1, 2, dtype=torch.bool))
+    tensor([[ 1.5000, -0.5000]])
+    """
+
+    def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
+        """Weights of each row, summing to 1."""
+        scores = torch.where(allowed, scores, 0)
+        total = scores.sum(-1, keepdim=True)
+        # A row that is barred as a whole has no sum; 1 keeps it, and its gradient, finite.
+        return scores / torch.where(allowed.any(-1, keepdim=True), total, 1)
+
+
+def _shifted(scores: Tensor) -> Tensor:
+    """Scores minus their row's largest: sparse normalizers do not see the difference, and huge scores keep their digits."""
+    return scores - scores.detach().amax(-1, keepdim=True) if scores.shape[-1] else scores
+
+
+def _support(scores: Tensor, threshold) -> Tensor:
+    """The keys with a weight above zero.
+
+    Of the sorted scores the first k form the support, for the largest k whose k-th score exceeds the threshold that the first k
+    alone would have. Computed cumulatively this loses digits in long rows, so the support is then refined to a fixed point.
+    """
+    with torch.no_grad():
+        support = scores > _cumulative_threshold(scores, threshold is _entmax15_threshold)
+        for _ in range(2):
+            support = scores > threshold(scores, support)
+    return support
+
+
+def _cumulative_threshold(scores: Tensor, squared: bool) -> Tensor:
+    if not scores.shape[-1]:
+        return scores.new_zeros(*scores.shape[:-1], 1)
+    ordered = scores.sort(dim=-1, descending=True).values
+    count = torch.arange(1, scores.shape[-1] + 1, device=scores.device, dtype=scores.dtype)
+    total = ordered.cumsum(-1)
+    if squared:
+        mean = total / count
+        spread = ordered.square().cumsum(-1) - total * mean
+        thresholds = mean - ((1 - spread) / count).clamp(min=0).sqrt()
+    else:
+        thresholds = (total - 1) / count
+    size = (ordered > thresholds).sum(-1, keepdim=True).clamp(min=1)
+    return thresholds.gather(-1, size - 1)
+
+
+def _sparsemax_threshold(scores: Tensor, support: Tensor) -> Tensor:
+    """τ with Σ_support (s − τ) = 1."""
+    return (torch.where(support, scores, 0).sum(-1, keepdim=True) - 1) / support.sum(-1, keepdim=True).clamp(min=1)
+
+
+def _entmax15_threshold(scores: Tensor, support: Tensor) -> Tensor:
+    """τ with Σ_support (s − τ)² = 1: the smaller root of the quadratic."""
+    count = support.sum(-1, keepdim=True).clamp(min=1)
+    mean = torch.where(support, scores, 0).sum(-1, keepdim=True) / count
+    spread = torch.where(support, scores - mean, 0).square().sum(-1, keepdim=True)
+    return mean - ((1 - spread) / count).clamp(min=0).sqrt()
+
+
+def _entmax(scores: Tensor, alpha: float | Tensor) -> Tensor:
+    scaled = scores * (alpha - 1)
+    power = 1 / (alpha - 1)
+
+    def weights(threshold: Tensor) -> Tensor:
+        above = scaled > threshold
+        return torch.where(above, torch.where(above, scaled - threshold, 1) ** power, 0)
+
+    with torch.no_grad():
+        high = scaled.amax(-1, keepdim=True) if scaled.shape[-1] else scaled.sum(-1, keepdim=True)
+        low = high - 1  # there the largest weight alone is 1
+        for _ in range(26 if scores.dtype == torch.float32 else 56):
+            middle = (low + high) / 2
+            enough = weights(middle).sum(-1, keepdim=True) >= 1
+            low, high = torch.where(enough, middle, low), torch.where(enough, high, middle)
+    threshold = low
+    for _ in range(2):
+        above = scaled > threshold
+        gap = torch.where(above, torch.where(above, scaled - threshold, 1), 0)
+        slope = torch.where(above, torch.where(above, gap, 1) ** (power - 1), 0).sum(-1, keepdim=True) * power
+        threshold = threshold + (weights(threshold).sum(-1, keepdim=True) - 1) / slope
+    return weights(threshold)

@@ -1,0 +1,234 @@
+"""Scores f(query, key): how well each key answers each query. The formula is the code.
+
+Every score maps query (..., Q, D) and key (..., K, D) to (..., Q, K) and is differentiable in its inputs and in the tensors
+it holds. Any other callable of the same signature is a score too.
+"""
+
+import math
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from overt.attention import check
+from overt.attention.pieces import piece
+from overt.errors import InputError, KindError
+
+ACTIVATIONS = {
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "relu": torch.relu,
+    "leaky_relu": lambda x: functional.leaky_relu(x, 0.2),
+}
+
+
+class Score:
+    """What the library's own scores share: they say what they need, and compare one pair at a time.
+
+    >>> class Nearness(Score):
+    ...     def __call__(self, query, key):
+    ...         return -torch.cdist(query, key)
+    >>> Nearness()(torch.zeros(1, 2), torch.tensor([[3.0, 4.0]]))
+    tensor([[-5.]])
+    """
+
+    pairwise: ClassVar[bool] = True  # f(query_i, key_j) depends on no other query or key, so any block can be asked for
+
+    def __call__(self, query: Float[Tensor, "... Q D"], key: Float[Tensor, "... K D2"]) -> Float[Tensor, "... Q K"]:
+        """Score each query against each key."""
+        raise NotImplementedError
+
+    def check(self, query: Tensor, key: Tensor) -> None:
+        """Refuse queries and keys that this score cannot compare."""
+        check.same_features(query, key, f"overt.{type(self).__name__}")
+
+    def width(self, features: int) -> int:
+        """How many numbers one pair of query and key holds at once while it is scored."""
+        return 1
+
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float] | None:
+        """Query, key and scale whose scaled dot product is this score, if there are such."""
+        return None
+
+
+@piece
+class Dot(Score):
+    """The scaled dot product, f(q, k) = softcap · tanh(scale · (q · k) / softcap), without the cap unless one is given.
+
+    `scale=None` is 1/√D, under which the scores of independent unit-variance features have variance 1 (Vaswani et al. 2017,
+    section 3.2.1); `scale=1.0` is the plain dot product. `softcap` bounds the scores smoothly (Gemma 2, section 2). Both may
+    be tensors that broadcast against (..., Q, K).
+
+    >>> query, key = torch.tensor([[3.0, 4.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> Dot(scale=1.0)(query, key)
+    tensor([[3., 4.]])
+    """
+
+    scale: float | Tensor | None = None
+    softcap: float | Tensor | None = None
+
+    def __call__(self, query, key):
+        """Score each query (..., Q, D) against each key (..., K, D): (..., Q, K)."""
+        scores = query @ key.mT * self.factor(query)  # (..., Q, K)
+        return scores if self.softcap is None else self.softcap * torch.tanh(scores / self.softcap)
+
+    def factor(self, query: Tensor) -> float | Tensor:
+        """The scale, 1/√D where none was given."""
+        if self.scale is not None:
+            return self.scale
+        return 1 / math.sqrt(query.shape[-1]) if query.shape[-1] else 1.0
+
+    def as_dot(self, query, key):
+        """Itself, where the scale is a number and nothing is capped."""
+        factor = self.factor(query)
+        return None if self.softcap is not None or isinstance(factor, Tensor) else (query, key, float(factor))
+
+
+@piece
+class Bilinear(Score):
+    """The bilinear score f(q, k) = q · W k, with a learned W of shape (D_query, D_key), or one a head (H, D_query, D_key).
+
+    Luong et al. 2015, section 3.1, "general".
+
+    >>> swap = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    >>> Bilinear(swap)(torch.tensor([[3.0, 4.0]]), torch.tensor([[1.0, 0.0]]))
+    tensor([[4.]])
+    """
+
+    weight: Tensor
+
+    def __call__(self, query, key):
+        """Score each query (..., Q, D_query) against each key (..., K, D_key): (..., Q, K)."""
+        return query @ self.weight.to(query.dtype) @ key.mT
+
+    def check(self, query, key):
+        """The weight joins the query's features to the key's."""
+        _held_tensor("Bilinear", self.weight, query)
+        if tuple(self.weight.shape[-2:]) != (query.shape[-1], key.shape[-1]):
+            raise InputError(
+                "overt.Bilinear needs a weight of shape (D_query, D_key), or (H, D_query, D_key)",
+                got=check.shapes(weight=self.weight, query=query, key=key),
+                cure=f"pass a weight of shape ({query.shape[-1]}, {key.shape[-1]})",
+            )
+
+    def as_dot(self, query, key):
+        """The query projected, then the plain dot product."""
+        return query @ self.weight.to(query.dtype), key, 1.0
+
+
+@piece
+class Additive(Score):
+    """Additive attention, f(q, k) = Σ_d w_d · act(q_d + k_d), with q and k already projected.
+
+    Bahdanau et al. 2015, appendix A.1.2; Luong's "concat" is the same with one matrix cut in two; `activation="leaky_relu"`
+    (slope 0.2) is GATv2 (Brody et al. 2022, equation 7). The weight is (D,), or (H, D) for one a head.
+
+    This is the plain formula: it holds (..., Q, K, D) at once. `overt.attend` calls it in blocks and never does.
+
+    >>> Additive(torch.tensor([1.0, 1.0]), activation="relu")(torch.tensor([[1.0, -5.0]]), torch.tensor([[2.0, 3.0]]))
+    tensor([[3.]])
+    """
+
+    weight: Tensor
+    activation: str = "tanh"
+
+    def __post_init__(self):
+        if self.activation not in ACTIVATIONS:
+            raise InputError(
+                "overt.Additive has these activations: " + ", ".join(ACTIVATIONS),
+                got=repr(self.activation),
+                cure="choose one of them, or pass any callable (query, key) -> (..., Q, K) as the score",
+            )
+
+    def __call__(self, query, key):
+        """Score each query (..., Q, D) against each key (..., K, D): (..., Q, K)."""
+        features = ACTIVATIONS[self.activation](query[..., :, None, :] + key[..., None, :, :])  # (..., Q, K, D)
+        return (features * self.weight.to(query.dtype)[..., None, None, :]).sum(-1)
+
+    def check(self, query, key):
+        """One weight for each feature."""
+        super().check(query, key)
+        _held_tensor("Additive", self.weight, query)
+        if self.weight.ndim < 1 or self.weight.shape[-1] != query.shape[-1]:
+            raise InputError(
+                "overt.Additive needs one weight for each feature, (D,) or (H, D)",
+                got=check.shapes(weight=self.weight, query=query, key=key),
+                cure=f"pass a weight of shape ({query.shape[-1]},)",
+            )
+
+    def width(self, features):
+        """All features of a pair are there at once."""
+        return max(features, 1)
+
+
+@piece
+class Cosine(Score):
+    """The cosine of the angle between query and key, f(q, k) = scale · (q · k) / (|q| |k|); a zero vector scores 0.
+
+    Graves et al. 2014 (Neural Turing Machines), section 3.3.1, where the scale is the key strength β. The scale may be a
+    tensor that broadcasts against (..., Q, K).
+
+    >>> Cosine(scale=2.0)(torch.tensor([[5.0, 0.0]]), torch.tensor([[0.1, 0.0], [0.0, 7.0]]))
+    tensor([[2., 0.]])
+    """
+
+    scale: float | Tensor = 1.0
+
+    def __call__(self, query, key):
+        """Score each query (..., Q, D) against each key (..., K, D): (..., Q, K)."""
+        return _unit(query) @ _unit(key).mT * self.scale
+
+    def as_dot(self, query, key):
+        """Both made unit vectors, then the dot product."""
+        if isinstance(self.scale, Tensor):
+            return None
+        return _unit(query), _unit(key), float(self.scale)
+
+
+@piece
+class Gaussian(Score):
+    """The Gaussian score f(q, k) = −|q − k|² / (2 · bandwidth²); under a softmax, attention is Nadaraya–Watson regression.
+
+    Tsai et al. 2019 (Transformer Dissection), section 3. Differences are taken before squaring, feature by feature, so vectors
+    that are close and far from the origin lose no digits. The bandwidth, in the units of query and key, may be a tensor that
+    broadcasts against (..., Q, K).
+
+    >>> Gaussian(bandwidth=1.0)(torch.tensor([[0.0]]), torch.tensor([[0.0], [2.0]]))
+    tensor([[-0., -2.]])
+    """
+
+    bandwidth: float | Tensor
+
+    def __post_init__(self):
+        if not isinstance(self.bandwidth, Tensor) and not self.bandwidth > 0:
+            raise InputError(
+                "overt.Gaussian needs a bandwidth above 0", got=repr(self.bandwidth), cure="pass a positive number"
+            )
+
+    def __call__(self, query, key):
+        """Score each query (..., Q, D) against each key (..., K, D): (..., Q, K)."""
+        squared = (query[..., :, None, :] - key[..., None, :, :]).square().sum(-1)  # (..., Q, K)
+        return squared / (-2 * self.bandwidth**2)
+
+    def width(self, features):
+        """All differences of a pair are there at once."""
+        return max(features, 1)
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    """Vectors of length 1; zero vectors stay. Divided by their largest entry first, so that no square over- or underflows."""
+    if not vectors.shape[-1]:
+        return vectors
+    largest = vectors.detach().abs().amax(-1, keepdim=True)
+    vectors = vectors / torch.where(largest == 0, 1, largest)
+    length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return vectors / torch.where(largest == 0, 1, length)
+
+
+def _held_tensor(name: str, tensor: Tensor, query: Tensor) -> None:
+    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+        kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+        raise KindError(f"overt.{name} holds a floating-point tensor as its weight", got=str(kind), cure="pass a float tensor")
+    check.same_device(f"overt.{name}'s weight", tensor, query)

@@ -1,0 +1,219 @@
+"""Statistics of the weights without the weights: what each query attends to, in memory linear in the inputs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from overt.attention import check
+from overt.attention.kernels.blocked import block_of, ready, row_blocks
+from overt.attention.kernels.call import Block, Call, unrounded
+from overt.attention.kernels.flat import summary as flat_summary
+from overt.attention.kernels.plan import Table, first_able, permits
+from overt.attention.kernels.triton import support as triton_support
+from overt.attention.mechanism import formula
+from overt.attention.normalizers import Softmax
+from overt.errors import InputError
+
+Stages = tuple[Tensor, Tensor, Tensor, Tensor]
+Seen = Callable[[int, Block, Stages], None]
+
+# As for `attend`: each path's reason to refuse a summary, in order of preference.
+TABLE: Table = {
+    "torch": lambda call: "torch has no kernel that summarises",
+    "native": flat_summary.refusal,
+    "triton": triton_support.summary_refusal,
+    "blocked": lambda call: None,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """What the weights are like. Everything is in the dtype of the computation, float32 or float64.
+
+    lse (..., Q): log Σ_j exp(score_ij), sink included, so that weight_ij = exp(score_ij − lse_i); None unless the normaliser is
+        a softmax. Scores are masked, biased and divided by the temperature.
+    entropy (..., Q): −Σ_j w_ij log w_ij in nats, of the weights scaled to sum to 1 where they do not; NaN where any is negative.
+    received (..., K): the mean weight that a key gets from the queries that may attend to anything.
+    top_weights, top_keys (..., Q, min(top, K)): the largest weights and their keys (int32); 0 and −1 beyond the keys that the
+        query may attend to.
+    map_mean, map_max (..., R, C): mean and largest weight in each of R × C near-equal cells, whose edges are row_edges (R + 1)
+        and key_edges (C + 1); None without `map_size`.
+    sink (..., Q): what a sink takes; None without one.
+    output (..., Q, E): the attention output; None without `value`.
+
+    >>> import torch, overt
+    >>> x = torch.randn(1, 2, 9, 4)
+    >>> found = overt.summarize(x, x, mask=overt.Causal(), top=3, map_size=2)
+    >>> found.entropy.shape, found.top_keys.shape, found.map_mean.shape, found.row_edges.tolist()
+    (torch.Size([1, 2, 9]), torch.Size([1, 2, 9, 3]), torch.Size([1, 2, 2, 2]), [0, 4, 9])
+    """
+
+    lse: Tensor | None
+    entropy: Tensor
+    received: Tensor
+    top_weights: Tensor
+    top_keys: Tensor
+    map_mean: Tensor | None = None
+    map_max: Tensor | None = None
+    row_edges: Tensor | None = None
+    key_edges: Tensor | None = None
+    sink: Tensor | None = None
+    output: Tensor | None = None
+
+
+@torch.no_grad()
+def summarize(
+    query: Float[Tensor, "... Q D"],
+    key: Float[Tensor, "... K D"],
+    *,
+    value: Float[Tensor, "... K E"] | None = None,
+    score=None,
+    mask=None,
+    bias=None,
+    normalizer=None,
+    top: int = 8,
+    map_size: int | tuple[int, int] | None = None,
+) -> Summary:
+    """Summarise the weights of `attend` with these arguments, never holding Q × K of them.
+
+    `top` is the number of largest weights kept a query; `map_size` the number of cells of the map, rows and keys alike or
+    (rows, keys). Shapes: query (..., Q, D), key (..., K, D). Nothing is differentiated.
+
+    >>> import torch, overt
+    >>> summary = overt.summarize(torch.eye(3), torch.eye(3), score=overt.Dot(scale=4.0), top=1, map_size=1)
+    >>> summary.top_keys.flatten().tolist(), [round(number, 3) for number in summary.entropy.tolist()]
+    ([0, 1, 2], [0.177, 0.177, 0.177])
+    >>> summary.map_mean
+    tensor([[0.3333]])
+    """
+    check.whole_number("top", top)
+    given = key[..., :0] if isinstance(key, Tensor) and value is None else value
+    call = Call.of(query, key, given, score, mask, bias, normalizer)
+    first_able(TABLE, call)  # an error where overt.path forces one that is not
+    found = gathered(call, top, map_size)
+    return found if value is not None else replace(found, output=None)
+
+
+@torch.no_grad()
+def gathered(call: Call, top: int, map_size: int | tuple[int, int] | None = None, see: Seen | None = None) -> Summary:
+    """Summarise a checked call, output included; `see` is shown each block: its first row, itself, and its stages."""
+    edges = _edges(map_size, call)
+    if see is None and any(permits(name) and TABLE[name](call) is None for name in ("native", "triton")):
+        return _by_kernel(call, top, edges)
+    dtype, call = call.query.dtype, ready(call)
+    parts, received, count, bands = [], torch.zeros(()), torch.zeros(()), _Bands(edges)
+    with unrounded(call.query):
+        for rows, careful in row_blocks(call):
+            block = block_of(call, rows, every_key=True, careful=careful)
+            _, masked, weights, output = stages = formula(block)
+            alive = (masked != -torch.inf).any(-1, keepdim=True)  # (..., rows, 1)
+            received, count = received + weights.sum(-2), count + alive.sum(-2)
+            bands.add(rows.first, weights)
+            parts.append((*_rows(call.normalizer, masked, weights, top), output))
+            if see is not None:
+                see(rows.first, block, stages)
+    columns = zip(zip(*parts, strict=True), (-1, -1, -1, -2, -2, -2), strict=True)
+    lse, entropy, sink, top_weights, top_keys, output = (_joined(column, dim) for column, dim in columns)
+    received = received / count.clamp(min=1)
+    return Summary(lse, entropy, received, top_weights, top_keys, *bands.maps(), sink, output.to(dtype))
+
+
+def _by_kernel(call: Call, top: int, edges: tuple[Tensor, Tensor] | None) -> Summary:
+    found = flat_summary.summarized(call, top, edges)
+    sink = call.normalizer.sink
+    sink = None if sink is None else torch.exp(sink.to(found.lse.dtype)[..., None] - found.lse)
+    entropy = found.entropy
+    if sink is not None and found.top_weights.shape[-1]:
+        # The kernel knows how weights share what the sink leaves, however little; of weights that are 0 nothing is said.
+        entropy = torch.where(found.top_weights[..., 0] == 0, 0, entropy)
+    maps = (None, None, None, None) if edges is None else (found.map_mean, found.map_max, *edges)
+    return Summary(found.lse, entropy, *found[2:5], *maps, sink, found.output.to(call.query.dtype))
+
+
+def _joined(column: Any, dim: int) -> Any:
+    return None if column[0] is None else torch.cat(column, dim=dim)
+
+
+def _rows(normalizer: Any, masked: Tensor, weights: Tensor, top: int) -> tuple[Tensor | None, ...]:
+    """What is said of each query on its own: lse, entropy, sink, top weights, top keys."""
+    barred = masked == -torch.inf
+    lse = normalizer.logsumexp(masked, ~barred) if isinstance(normalizer, Softmax) else None
+    sink = None
+    if lse is not None and normalizer.sink is not None:
+        logit = normalizer.sink.to(lse.dtype)
+        sink = torch.exp((logit if logit.ndim == 0 else logit[:, None]) - lse)
+    total = weights.sum(-1, keepdim=True)
+    entropy = torch.special.entr(weights / torch.where(total == 0, 1, total)).sum(-1)
+    entropy = torch.where((weights < 0).any(-1), torch.nan, entropy)
+    largest, keys = torch.where(barred, -torch.inf, weights).topk(min(top, weights.shape[-1]), dim=-1)
+    none = largest == -torch.inf
+    return lse, entropy, sink, largest.masked_fill(none, 0), keys.masked_fill(none, -1).int()
+
+
+def _edges(map_size: int | tuple[int, int] | None, call: Call) -> tuple[Tensor, Tensor] | None:
+    """Where the cells of the map begin and end, along queries and along keys."""
+    if map_size is None:
+        return None
+    sizes = (map_size, map_size) if isinstance(map_size, int) else map_size
+    if not isinstance(sizes, tuple) or len(sizes) != 2:
+        raise InputError("map_size is a number of cells or (rows, keys)", got=repr(map_size), cure="pass map_size=256")
+    for size in sizes:
+        check.whole_number("map_size", size)
+    lengths = (call.queries, call.keys)
+    rows, keys = (
+        torch.arange(min(size, length) + 1, device=call.query.device) * length // max(min(size, length), 1)
+        for size, length in zip(sizes, lengths, strict=True)
+    )
+    return rows, keys
+
+
+class _Bands:
+    """The map, gathered from blocks of rows as they pass."""
+
+    def __init__(self, edges: tuple[Tensor, Tensor] | None):
+        self.edges = edges
+        self.total: Tensor | None = None
+        self.largest: Tensor | None = None
+
+    def add(self, first: int, weights: Tensor) -> None:
+        """Pool a block's weights (..., rows, K) over the key cells, then into the row cells that its rows fall in."""
+        if self.edges is None:
+            return
+        row_edges, key_edges = self.edges
+        shape = (*weights.shape[:-2], len(row_edges) - 1, len(key_edges) - 1)
+        if self.total is None or self.largest is None:
+            self.total, self.largest = weights.new_zeros(shape), weights.new_full(shape, -torch.inf)
+        total, largest = _pooled(weights, key_edges)  # (..., rows, C)
+        edges = row_edges.tolist()
+        for cell, (start, stop) in enumerate(pairwise(edges)):
+            part = slice(max(start - first, 0), max(stop - first, 0))
+            if part.start < total.shape[-2] and part.stop > part.start:
+                self.total[..., cell, :] += total[..., part, :].sum(-2)
+                self.largest[..., cell, :] = self.largest[..., cell, :].maximum(largest[..., part, :].amax(-2))
+
+    def maps(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+        """Mean and largest weight of each cell, and the edges."""
+        if self.edges is None or self.total is None:
+            return None, None, None, None
+        row_edges, key_edges = self.edges
+        area = row_edges.diff()[:, None] * key_edges.diff()  # (R, C)
+        return self.total / area, self.largest, row_edges, key_edges
+
+
+def _pooled(weights: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum and maximum of each row's weights (..., rows, K) in each cell of keys: (..., rows, C) both."""
+    widths = edges.diff()
+    if not len(widths):
+        return weights, weights  # no keys, so no cells of keys
+    if bool((widths == widths[0]).all()):
+        cells = weights.unflatten(-1, (len(widths), -1))  # (..., rows, C, K / C)
+        return cells.sum(-1), cells.amax(-1)
+    offsets = torch.arange(int(widths.max()), device=edges.device)
+    inside = offsets < widths[:, None]  # (C, widest)
+    cells = weights[..., torch.where(inside, edges[:-1, None] + offsets, edges[:-1, None])]  # (..., rows, C, widest)
+    return torch.where(inside, cells, 0).sum(-1), cells.amax(-1)

@@ -1,0 +1,99 @@
+"""How fast a case can be done at all on this machine; docs/kernels.md derives the counts."""
+
+from dataclasses import dataclass
+from math import prod
+
+from overt.bench.cases import DOTS, Case
+from overt.bench.ceilings import Ceilings
+
+
+@dataclass(frozen=True)
+class Count:
+    """Operations on one number: products and multiply-adds; sums and comparisons; divisions."""
+
+    multiplies: float
+    sums: float = 0.0
+    divisions: float = 0.0
+
+    def __add__(self, other: "Count") -> "Count":
+        return Count(self.multiplies + other.multiplies, self.sums + other.sums, self.divisions + other.divisions)
+
+    def __mul__(self, times: float) -> "Count":
+        return Count(self.multiplies * times, self.sums * times, self.divisions * times)
+
+
+EXPONENTIAL = Count(multiplies=11, sums=4)
+# A weight of a dot product, 2^(t - base): the power, its distance from the largest score, and its part in their sum.
+POWER = Count(multiplies=8, sums=7)
+# A term of a score: four share a division.
+TERM = Count(multiplies=9 / 4, sums=3 / 4, divisions=1 / 4)
+# A term of the backward pass: its reciprocal, two of which share a division, the score once more, and the slope.
+TERM_BACKWARD = Count(multiplies=14 / 4 + 2, sums=3, divisions=2 / 4)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Seconds that a case takes at least: by its products, and by the bytes that it reads and writes.
+
+    Two more figures are no part of the bound, since not every processor has to wait for them: `with_sums`, where sums are made
+    by the units that multiply; `division`, what a divider needs that works beside them.
+    """
+
+    arithmetic: float
+    memory: float
+    with_sums: float
+    division: float
+
+    @property
+    def seconds(self) -> float:
+        """The longer of the two."""
+        return max(self.arithmetic, self.memory)
+
+    @property
+    def applies(self) -> str:
+        """Which one that is."""
+        return "multiply-adds" if self.arithmetic >= self.memory else "copying"
+
+
+def operations(case: Case) -> Count:
+    """The operations of the case's formula in the form that docs/kernels.md derives."""
+    width = case.features  # values have as many features as keys
+    pairs = prod((*case.batch, case.queries, case.keys))
+    if case.work in DOTS:
+        kind = DOTS[case.work]
+        width *= kind.wide
+        seen = pairs * (0.5 + 0.5 / case.queries if kind.causal else 1)
+        once = Count(case.features + width) + POWER
+        return (once + Count(3 * case.features + 2 * width + 2, 1) + POWER if kind.backward else once) * seen
+    if case.work == "summary":  # each score once: its exponential can wait until the row's sum is known
+        return (Count(width, 2) + EXPONENTIAL + Count(3, 3)) * pairs
+    packing = EXPONENTIAL * (prod(case.batch) * (case.queries + case.keys) * case.features)
+    count = packing + TERM * case.terms + (EXPONENTIAL + Count(width, 2)) * pairs
+    if case.backward:
+        count += packing + TERM_BACKWARD * case.terms + (EXPONENTIAL + Count(2 * width + 1, 2)) * pairs
+    return count
+
+
+def moved(case: Case, itemsize: int) -> int:
+    """The bytes that are read and written where everything is touched once in each pass."""
+    queries, keys = (prod(case.batch) * length * case.features for length in (case.queries, case.keys))
+    if case.work == "summary":
+        return (queries + keys) * itemsize
+    if case.work in DOTS:
+        keys = int(keys * (1 + DOTS[case.work].wide) / 2 / DOTS[case.work].group)
+    forward = 2 * queries + 2 * keys  # query and output; key and value
+    backward = 4 * queries + 4 * keys  # query, output, upstream, gradient; key, value, their gradients
+    return (forward + (backward if case.backward else 0)) * itemsize
+
+
+def bound(case: Case, itemsize: int, ceilings: Ceilings) -> Bound | None:
+    """The bound of the case on this machine; None where the native kernels, which measure it, are not there."""
+    if ceilings.multiply_adds is None or ceilings.divisions is None:
+        return None
+    count, larger = operations(case), itemsize / 4  # a vector has half as many numbers of twice the size
+    return Bound(
+        arithmetic=count.multiplies * larger / ceilings.multiply_adds,
+        memory=moved(case, itemsize) / ceilings.copy,
+        with_sums=(count.multiplies + count.sums) * larger / ceilings.multiply_adds,
+        division=count.divisions * larger / ceilings.divisions,
+    )

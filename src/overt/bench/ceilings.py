@@ -1,0 +1,53 @@
+"""What this machine can do at most: multiply, multiply-add, divide, copy. Each rate is that of the best of a few runs."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from overt import native
+
+_RUNS = 7
+_SIDE = 2048
+_COPIED = 1 << 28  # bytes
+_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """Rates a second, in float32: matmul in operations, of which a multiply-add is two, copying in bytes read and written.
+
+    Without the native kernels nobody measures multiply-adds and divisions: they are None.
+    """
+
+    matmul: float
+    multiply_adds: float | None
+    divisions: float | None
+    copy: float
+    level: str | None
+
+
+def measured(threads: int) -> Ceilings:
+    """Measure them, which takes about two seconds."""
+    square = torch.randn(_SIDE, _SIDE)
+    there = torch.empty_like(square)
+    matmul = _rate(2 * _SIDE**3, lambda: torch.matmul(square, square, out=there))
+    bytes_from = torch.ones(_COPIED // 4)
+    bytes_to = torch.ones(_COPIED // 4)
+    copy = _rate(2 * _COPIED, lambda: bytes_to.copy_(bytes_from))
+    if not native.available():
+        return Ceilings(matmul, None, None, copy, None)
+    loops = native.module().multiply_add_rate, native.module().divide_rate
+    multiply_adds, divisions = (max(loop(threads, _SECONDS) for _ in range(_RUNS)) for loop in loops)
+    return Ceilings(matmul, multiply_adds, divisions, copy, native.level())
+
+
+def _rate(amount: float, run: Callable[[], object]) -> float:
+    run()
+    times = []
+    for _ in range(_RUNS):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return amount / min(times)

@@ -1,0 +1,1 @@
+"""Who takes part: overt, PyTorch and other libraries."""

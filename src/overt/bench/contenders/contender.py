@@ -1,0 +1,67 @@
+"""Who takes part: a name, and how to make ready for a case."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from overt.bench.cases import Inputs
+from overt.bench.gpu import device as gpu
+
+# What a contender gives for an upstream gradient, or forward alone for None: its results by name.
+Results = dict[str, Tensor]
+Run = Callable[[Tensor | None], Results]
+Attention = Callable[..., Tensor]
+
+_OF_FREE = 0.6  # of the free memory may be taken
+GRADIENTS = ("query gradient", "key gradient", "value gradient", "weight gradient")
+
+
+class Unable(Exception):
+    """Why a contender cannot run a case here; it is told in the table, and no fault."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """`prepare` makes a run for some inputs, and says what there is to know of it; it may raise `Unable`."""
+
+    name: str
+    prepare: Callable[[Inputs], tuple[Run, str]]
+    ours: bool = False
+
+
+def differentiated(attention: Attention, tensors: tuple[Tensor, ...], names: tuple[str, ...] | None = None) -> Run:
+    """Run attention forward, and backward to each of its tensors where an upstream gradient is given."""
+    leaves = tuple(tensor.detach().requires_grad_() for tensor in tensors)
+    names = names or GRADIENTS[: len(tensors)]
+
+    def run(upstream: Tensor | None) -> Results:
+        if upstream is None:
+            with torch.no_grad():
+                return {"output": attention(*tensors)}
+        output = attention(*leaves)
+        gradients = torch.autograd.grad(output, leaves, upstream)
+        return {"output": output.detach(), **dict(zip(names, gradients, strict=True))}
+
+    return run
+
+
+def too_much(inputs: Inputs, tensors: int) -> str | None:
+    """Why so many tensors of B · Q · K · D numbers should not be held here, if they should not."""
+    needed = tensors * prod((*inputs.query.shape, inputs.key.shape[-2])) * inputs.query.itemsize
+    free = gpu.free_memory() if inputs.query.is_cuda else _free_memory()
+    if free is None or needed <= _OF_FREE * free:
+        return None
+    return f"at once it would hold {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
+
+
+def _free_memory() -> int | None:
+    """Bytes that can be had without swapping; None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)

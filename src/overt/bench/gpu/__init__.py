@@ -1,0 +1,1 @@
+"""What measuring on a GPU takes."""

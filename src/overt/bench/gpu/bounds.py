@@ -1,0 +1,72 @@
+"""How fast a case can be done at all on a GPU: what its kernels' formulas take, at the rates that were measured."""
+
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+from overt.bench.bounds import moved
+from overt.bench.cases import Case
+from overt.bench.gpu.ceilings import GpuCeilings
+
+# Float32 instructions of a term (one feature of a query and a key), in the form of attention/kernels/triton/additive_scores.py and
+# attention/kernels/triton/additive.py; a product that is added is one of them. Four terms share a reciprocal.
+# A score (`summed`): 4 multiply-adds for y; 2 products, 2 sums, 2 for the numerator, 1 for the denominator, 1 for the total.
+SCORE = 12 / 4
+# Each 1 / y of the four (`inverses`): 4 multiply-adds for y, 3 products before the reciprocal and 6 after it.
+INVERSES = 13 / 4
+# Of each r = 1 / y: r - r² is one, and times the score's gradient, added, another; of queries gradient · r is added too, for weights.
+SLOPE_QUERIES, SLOPE_KEYS = 3, 2
+# Gradients are deterministic, which takes two passes, each with the scores again: one owns queries, one owns keys.
+BACKWARD = 2 * (SCORE + INVERSES) + SLOPE_QUERIES + SLOPE_KEYS
+RECIPROCALS, RECIPROCALS_BACKWARD = 1 / 4, 2 * (1 / 4 + 1 / 4)
+# A summary's scores are computed twice: for each query, then, with its log-sum-exp known, for each key.
+SUMMARY_PASSES = 2
+
+
+@dataclass(frozen=True)
+class GpuBound:
+    """Seconds that a case takes at least: by its float32 instructions, by its matmuls, by the bytes that it reads and writes.
+
+    Two more figures are no part of the bound: `reciprocals`, of other units that work beside these; `tanhs`, what one tanh of the
+    hardware a term would take in a forward pass. None where there is nothing of the kind.
+    """
+
+    instructions: float
+    matmul: float
+    memory: float
+    reciprocals: float | None = None
+    tanhs: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The longest of the three."""
+        return max(self.instructions, self.matmul, self.memory)
+
+    @property
+    def applies(self) -> str:
+        """Which one that is."""
+        named = {"float32 instructions": self.instructions, "matmul": self.matmul, "copying": self.memory}
+        return max(named, key=lambda name: named[name])
+
+
+def bound(case: Case, dtype: torch.dtype, ceilings: GpuCeilings) -> GpuBound | None:
+    """The bound of the case on this GPU; None where its rates were not measured: in float64, or without Triton.
+
+    Only what every term takes is counted: not what a pair takes beside it, its exponential and its share of the values.
+    """
+    memory = moved(case, dtype.itemsize) / ceilings.copy
+    if case.work == "summary":
+        # Float32 scores may be made of several products of less precision, at a rate of their own.
+        if dtype != torch.bfloat16:
+            return None
+        return GpuBound(0.0, SUMMARY_PASSES * 2 * prod(case.shape) / ceilings.matmul_bfloat16, memory)
+    if ceilings.multiply_adds is None or ceilings.reciprocals is None or ceilings.tanhs is None or dtype == torch.float64:
+        return None
+    return GpuBound(
+        instructions=case.terms * (SCORE + (BACKWARD if case.backward else 0)) / ceilings.multiply_adds,
+        matmul=0.0,
+        memory=memory,
+        reciprocals=case.terms * (RECIPROCALS + (RECIPROCALS_BACKWARD if case.backward else 0)) / ceilings.reciprocals,
+        tanhs=None if case.backward else case.terms / ceilings.tanhs,
+    )

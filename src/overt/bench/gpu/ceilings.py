@@ -1,0 +1,51 @@
+"""What a GPU can do at most: multiply, multiply-add, take a special function, copy. Each rate is that of the best of a few runs."""
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from overt.bench.gpu import device as gpu
+
+_RUNS = 7
+_SIDE = 8192
+_COPIED = 1 << 30  # bytes
+
+
+@dataclass(frozen=True)
+class GpuCeilings:
+    """Rates a second: matmuls in operations, of which a multiply-add is two, copying in bytes read and written.
+
+    Multiply-adds and special functions are float32's. They are measured by Triton's kernels: without it they are None.
+    """
+
+    matmul: float
+    matmul_bfloat16: float
+    multiply_adds: float | None
+    reciprocals: float | None
+    tanhs: float | None
+    copy: float
+
+
+def measured() -> GpuCeilings:
+    """Measure them on the GPU that torch uses, which takes a few seconds."""
+    matmul, matmul_bfloat16 = (_matmul(dtype) for dtype in (torch.float32, torch.bfloat16))
+    bytes_from, bytes_to = (torch.ones(_COPIED, dtype=torch.uint8, device="cuda") for _ in range(2))
+    copy = _rate(2 * _COPIED, lambda: bytes_to.copy_(bytes_from))
+    if importlib.util.find_spec("triton") is None:
+        return GpuCeilings(matmul, matmul_bfloat16, None, None, None, copy)
+    from overt.bench.gpu.rates import rates
+
+    return GpuCeilings(matmul, matmul_bfloat16, **rates(), copy=copy)
+
+
+def _matmul(dtype: torch.dtype) -> float:
+    square = torch.randn(_SIDE, _SIDE, device="cuda", dtype=dtype)
+    there = torch.empty_like(square)
+    return _rate(2 * _SIDE**3, lambda: torch.matmul(square, square, out=there))
+
+
+def _rate(amount: float, run: Callable[[], object]) -> float:
+    run()
+    return amount / min(gpu.timed(run) for _ in range(_RUNS))

@@ -1,0 +1,36 @@
+"""Which code measured, when and on what: a number without them cannot be measured a second time."""
+
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import overt
+from overt.bench.machine import machine
+
+_PACKAGE = Path(overt.__file__).resolve().parent
+
+
+def provenance(**facts: Any) -> dict[str, Any]:
+    """The head of every file of results: the commit that runs, the date in UTC, and the machine with more facts of it."""
+    return {"commit": commit(), "date": datetime.now(UTC).date().isoformat(), "machine": machine() | facts}
+
+
+def commit(package: Path = _PACKAGE) -> str | None:
+    """The commit of the checkout that a package is run from, with "-dirty" where files differ from it.
+
+    None where the package is not run from a checkout of its own: one that is installed inside another project's folder
+    would be told that project's commit.
+    """
+    top = _git(package, "rev-parse", "--show-toplevel")
+    if top is None or Path(top).resolve() != package.parents[1]:
+        return None
+    return _git(package, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None

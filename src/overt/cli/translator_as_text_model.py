@@ -1,0 +1,132 @@
+"""A translator as the lens sees it: a text model for `overt explain`, and what its decoder attends to while it writes."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from overt.errors import InputError
+from overt.explain.explanation import Explanation
+from overt.explain.page import check_size
+from overt.explain.recipes.encoder_decoder import Written, between
+from overt.explain.text_model import Encoded, fitting, readable
+from overt.learn.data.tokenizer import END
+from overt.learn.translator import Translation, Translator
+from overt.lens.recording import record
+from overt.models import Seq2Seq, Transformer
+
+# What may lie between a token and the next one in the text: spaces, and a letter that the vocabulary lacks.
+_GAP = 4
+
+
+class SeenTranslator:
+    """The encoder of a translator, as a text model of the lens."""
+
+    def __init__(self, translator: Translator, *notes: str):
+        model = translator.model
+        if not isinstance(model, Transformer):
+            raise InputError(
+                "explain needs a model whose layers attend over the text's tokens",
+                got=f"{translator.name}, a {type(model).__name__}",
+                cure="choose a Transformer",
+            )
+        self.translator, self.network, self.name = translator, model.encoder, translator.name
+        self.notes = [*notes, f"{self.name} reads with an encoder and writes with a decoder; this is its encoder."]
+        self.limit = model.config["longest"] if model.config["positions"] == "learned" else None
+
+    def encode(self, text: str, truncate: bool = False) -> Encoded:
+        """Cut a text into the translator's tokens, the end's mark behind them; refuse an empty one."""
+        if not text.strip():
+            raise InputError("a text needs at least one word", got=repr(text), cure="pass a sentence")
+        ids = self.translator.read(text)
+        if truncate and self.limit is not None and len(ids) > self.limit:
+            ids = [*ids[: self.limit - 1], ids[-1]]
+        return fitting(_encoded(self.translator, text, ids), self.limit, self.name)
+
+    def run(self, encoded: Encoded) -> None:
+        """Let the encoder read the tokens."""
+        with torch.no_grad():
+            self.network(torch.tensor([encoded.ids]))
+
+    def word_vectors(self, ids: Sequence[int]) -> np.ndarray:
+        """The tokens' own vectors (N, width), before any layer."""
+        return self.network.embedding.table.weight.detach()[list(ids)].double().numpy()
+
+
+class Looked(NamedTuple):
+    """Which weights these are, the tokens written, the tokens read, and what each of the first takes from each of the second."""
+
+    told: str
+    asking: list[str]
+    asked: list[str]
+    weights: list[list[float]]
+
+
+def looked(translator: Translator, text: str, translation: Translation) -> Looked:
+    """What each written token attended to: in a recurrent decoder's one head, or in the head that reaches the text best."""
+    if isinstance(translator.model, Seq2Seq):
+        return _looked_one_by_one(translator, text, translation)
+    first = between(written(translator, text, translation))[0]
+    return Looked(f"{first.name} of {first.source}: {first.why}", first.query_tokens, first.tokens, first.matrix)
+
+
+def explained(translator: Translator, text: str, translation: Translation) -> list[Explanation]:
+    """Each written token explained, in the head that reaches the text best; refuse a model whose heads have no queries and keys."""
+    if isinstance(translator.model, Seq2Seq):
+        raise InputError(
+            "the page shows queries and keys side by side",
+            got=f"{translator.name}, whose recurrent decoder asks once a word",
+            cure="show what each word attended to as a map: --map",
+        )
+    return between(written(translator, text, translation), check_size)
+
+
+@torch.no_grad()
+def _looked_one_by_one(translator: Translator, text: str, translation: Translation) -> Looked:
+    found = translator.model.weights(*translator.forced(text, translation)).get("cross")
+    if found is None:
+        raise InputError(
+            "a map shows what a decoder attends to",
+            got=f"{translator.name}, whose decoder reads one context vector and attends to nothing",
+            cure="choose a model with attention",
+        )
+    read, wrote = _both(translator, text, translation)
+    asks = "the state before it asks" if translator.model.score_with == "previous" else "its own state asks"
+    told = f"{translator.name}: what each word took from the source as it was written; {asks}"
+    return Looked(told, wrote.tokens, read.tokens, found[0][0, 0].tolist())
+
+
+def written(translator: Translator, text: str, translation: Translation) -> Written:
+    """Let the model write this translation again, in one pass, and record what it attends to."""
+    source, target = translator.forced(text, translation)
+    with torch.no_grad(), record(translator.model) as recording:
+        translator.model(source, target)
+    return Written(f"{translator.name}, decoder", *_both(translator, text, translation), recording)
+
+
+def _both(translator: Translator, text: str, translation: Translation) -> tuple[Encoded, Encoded]:
+    """The text that was read and the one that was written, each with its end."""
+    return _encoded(translator, text, translator.read(text)), _encoded(translator, translation.text, [*translation.ids, END])
+
+
+def _encoded(translator: Translator, text: str, ids: list[int]) -> Encoded:
+    tokens = translator.tokenizer.tokens(ids)
+    spans = [*spans_of(text, tokens[:-1]), (0, 0)]
+    return Encoded(text, readable(text, tokens, spans), ids, spans, [len(ids) - 1])
+
+
+def spans_of(text: str, tokens: Sequence[str]) -> list[tuple[int, int]]:
+    """Where each token stands in the text; a token that is not found there has no letters of it.
+
+    >>> spans_of("I am happy", ["▁i", "▁am", "▁hap", "py"])
+    [(0, 1), (2, 4), (5, 8), (8, 10)]
+    """
+    lowered, start, spans = text.lower(), 0, []
+    for token in tokens:
+        letters = token.removeprefix("▁").removesuffix("</w>").lower()
+        place = lowered.find(letters, start, start + len(letters) + _GAP)
+        start, end = (start, start) if place < 0 else (place, place + len(letters))
+        spans.append((start, end))
+        start = end
+    return spans

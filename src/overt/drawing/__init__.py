@@ -1,0 +1,1 @@
+"""What every picture and page shares: a canvas, and how numbers and letters are written."""

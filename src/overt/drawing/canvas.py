@@ -1,0 +1,239 @@
+"""A sheet to draw on: text that is measured before it is set, boxes, strips of numbers. matplotlib without pyplot."""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, lru_cache
+from typing import Any
+
+from overt.drawing.numbers import INDEX, visible
+from overt.errors import MissingExtra
+
+# Okabe and Ito's blue and vermillion, which no common colour blindness confuses.
+BLUE, FIRE, INK, QUIET, LINE, WASH, PAPER = "#0072b2", "#d55e00", "#1b2027", "#5c6470", "#e0dcd2", "#f3f1ea", "#ffffff"
+# Both ramps grow darker all the way, so they read without their hue.
+_POSITIVE = ("#c4dceb", "#6aaed6", "#0072b2", "#00355c")
+_NEGATIVE = ("#f9d9bd", "#ee9a55", "#d55e00", "#6e2f00")
+SANS, MONO = "DejaVu Sans", "DejaVu Sans Mono"
+_MISSING = "□"
+_LOW = str.maketrans({**dict(zip("0123456789", "₀₁₂₃₄₅₆₇₈₉", strict=True)), "i": "ᵢ", "j": "ⱼ"})
+
+
+def drawing(what: str) -> Any:
+    """Give matplotlib, or say how to get it and Pillow."""
+    try:
+        import matplotlib
+        import PIL  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise MissingExtra(what, needs=error.name or "matplotlib", extra="plot") from error
+    return matplotlib
+
+
+@contextmanager
+def plain_settings(matplotlib: Any) -> Iterator[None]:
+    """Draw by matplotlib's own defaults, whatever the user's are, and read no text as mathematics."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update({"font.family": SANS, "text.parse_math": False, "text.usetex": False})
+        yield
+
+
+def lowered(formula: str) -> str:
+    """A formula with its indices as small letters.
+
+    >>> lowered("c_1 = Σ a_1j h_j")
+    'c₁ = Σ a₁ⱼ hⱼ'
+    """
+    return re.sub(INDEX, lambda match: match[1].translate(_LOW), formula)
+
+
+class Sheet:
+    """A figure in units of a hundredth of an inch, from the top left.
+
+    `cropped` and `strange` remember whether a text was cut and whether the font lacked a letter, so that it can be said.
+    """
+
+    def __init__(self, width: float, height: float, dpi: int):
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        self.width, self.height, self.dpi = width, height, dpi
+        self.figure = Figure(figsize=(width / 100, height / 100), dpi=dpi, facecolor=PAPER)
+        FigureCanvasAgg(self.figure)
+        self.axes = self.figure.add_axes((0, 0, 1, 1))
+        self.axes.set(xlim=(0, width), ylim=(height, 0))
+        self.axes.axis("off")
+        self.cropped = self.strange = False
+
+    def measure(self, text: str, size: float, bold: bool = False, mono: bool = False) -> float:
+        """How wide a text is."""
+        return _measured(text, size, bold, mono, self.dpi)
+
+    def fitted(self, text: str, room: float, size: float, bold: bool = False, mono: bool = False) -> str:
+        """The text as the font has it, cropped to the room there is."""
+        text = self.letters(visible(text))
+        if self.measure(text, size, bold, mono) <= room:
+            return text
+        self.cropped = True
+        low, high = 0, len(text)
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.measure(f"{text[:middle]}…", size, bold, mono) <= room else (low, middle - 1)
+        return f"{text[:low].rstrip()}…"
+
+    def letters(self, text: str) -> str:
+        """The text with a box in place of each letter that the font lacks."""
+        known = _known_letters()
+        told = "".join(letter if ord(letter) in known else _MISSING for letter in text)
+        self.strange |= told != text
+        return told
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        text: str,
+        size: float = 11,
+        colour: str = INK,
+        bold: bool = False,
+        mono: bool = False,
+        across: str = "left",
+        room: float = math.inf,
+        turned: bool = False,
+    ) -> float:
+        """Set a text, its middle line at y, cropped to the room; gives its width."""
+        if not text:
+            return 0.0
+        told = self.fitted(text, room, size, bold, mono)
+        self.axes.text(
+            x, y, told, color=colour, fontproperties=_font(size, bold, mono), ha=across, parse_math=False,
+            va="bottom" if turned else "center_baseline", rotation=90 if turned else 0,
+        )  # fmt: skip
+        return self.measure(told, size, bold, mono)
+
+    def wrapped(self, x: float, y: float, text: str, room: float, size: float, lines: int, colour: str = INK) -> float:
+        """Set sentences on at most so many lines, the last one cropped; gives the y of the line after."""
+        told = ""
+        step, words = size * 2.0, self.letters(visible(text)).split(" ")
+        for place, word in enumerate(words):
+            if told and self.measure(f"{told} {word}", size) > room:
+                if lines == 1:
+                    self.text(x, y, " ".join([told, *words[place:]]), size, colour, room=room)
+                    return y + step
+                self.text(x, y, told, size, colour, room=room)
+                told, y, lines = word, y + step, lines - 1
+            else:
+                told = f"{told} {word}" if told else word
+        self.text(x, y, told, size, colour, room=room)
+        return y + step
+
+    def box(self, x: float, y: float, width: float, height: float, colour: Any, edge: str = "none", hatch: str = "") -> None:
+        """Fill a box, its top left corner at x, y."""
+        from matplotlib.patches import Rectangle
+
+        inside = "none" if hatch else colour
+        self.axes.add_patch(
+            Rectangle((x, y), width, height, facecolor=inside, edgecolor=colour if hatch else edge, hatch=hatch, linewidth=1.2)
+        )
+
+    def chip(self, x: float, y: float, width: float, height: float, colour: Any, edge: str = "none") -> None:
+        """Fill a box with round corners."""
+        from matplotlib.patches import FancyBboxPatch
+
+        style = "round,pad=0,rounding_size=5"
+        self.axes.add_patch(
+            FancyBboxPatch((x, y), width, height, boxstyle=style, facecolor=colour, edgecolor=edge, linewidth=1.6)
+        )
+
+    def line(self, x: float, y: float, to_x: float, to_y: float, colour: str = LINE, width: float = 1.0) -> None:
+        """Draw a straight line."""
+        self.axes.plot([x, to_x], [y, to_y], color=colour, linewidth=width, solid_capstyle="round")
+
+    def arc(self, x: float, to_x: float, floor: float, height: float, colour: str, width: float, alpha: float) -> None:
+        """Draw an arc that stands on the floor."""
+        top = floor - height / 0.75
+        self._curve([(x, floor), (x, top), (to_x, top), (to_x, floor)], colour, width, alpha)
+
+    def link(self, x: float, y: float, to_x: float, to_y: float, colour: str, width: float, alpha: float) -> None:
+        """Draw a curve from one line of text down to another."""
+        middle = (y + to_y) / 2
+        self._curve([(x, y), (x, middle), (to_x, middle), (to_x, to_y)], colour, width, alpha)
+
+    def _curve(self, points: Sequence[tuple[float, float]], colour: str, width: float, alpha: float) -> None:
+        from matplotlib.patches import PathPatch
+        from matplotlib.path import Path
+
+        path = Path(points, [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4])
+        patch = PathPatch(path, facecolor="none", edgecolor=colour, linewidth=width, alpha=alpha, capstyle="round")
+        self.axes.add_patch(patch)
+
+    def strip(self, x: float, y: float, width: float, height: float, values: Sequence[float], most: float) -> None:
+        """Draw a vector as a strip of cells, blue above zero and vermillion below."""
+        finite = [value if math.isfinite(value) else 0.0 for value in values]
+        self.image([finite], x, y, width, height, signs(), -most, most)
+
+    def image(self, rows: Any, x: float, y: float, width: float, height: float, colours: Any, low: float, high: float) -> None:
+        """Draw numbers as coloured cells."""
+        shown = self.axes.imshow(
+            rows,
+            extent=(x, x + width, y + height, y),
+            cmap=colours,
+            vmin=low,
+            vmax=high,
+            aspect="auto",
+            interpolation="nearest",
+        )
+        shown.set_zorder(1)
+        self.axes.set(xlim=(0, self.width), ylim=(self.height, 0))
+
+    def remark(self) -> str:
+        """What must be said of the texts that were changed, or nothing."""
+        told = ["… cropped to fit"] if self.cropped else []
+        told += [f"{_MISSING} a letter that the font lacks"] if self.strange else []
+        return "; ".join(told)
+
+
+@cache
+def _known_letters() -> frozenset[int]:
+    """The letters that both fonts have."""
+    from matplotlib.font_manager import findfont, get_font
+
+    return frozenset(get_font(findfont(SANS)).get_charmap()) & frozenset(get_font(findfont(MONO)).get_charmap())
+
+
+@cache
+def _font(size: float, bold: bool, mono: bool) -> Any:
+    from matplotlib.font_manager import FontProperties
+
+    return FontProperties(family=MONO if mono else SANS, size=size, weight="bold" if bold else "normal")
+
+
+@lru_cache(maxsize=4096)
+def _measured(text: str, size: float, bold: bool, mono: bool, dpi: int) -> float:
+    width, _, _ = _renderer(dpi).get_text_width_height_descent(text, _font(size, bold, mono), ismath=False)
+    return width / dpi * 100
+
+
+@cache
+def _renderer(dpi: int) -> Any:
+    from matplotlib.backends.backend_agg import RendererAgg
+
+    return RendererAgg(8, 8, dpi)
+
+
+@cache
+def signs() -> Any:
+    """Colours for numbers of either sign: from vermillion over next to nothing to blue, darker the further from zero."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("signs", [*reversed(_NEGATIVE), WASH, *_POSITIVE])
+
+
+def shade(share: float) -> tuple[Any, str]:
+    """The colour of a share from −1 to 1, and the ink that reads on it."""
+    if not math.isfinite(share):
+        return LINE, INK
+    red, green, blue, _ = signs()(0.5 + 0.5 * max(-1.0, min(share, 1.0)))
+    bright = 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2 > 0.19
+    return (red, green, blue), INK if bright else "#ffffff"

@@ -1,0 +1,232 @@
+"""Letters that a terminal can show: bars, sparklines, and what stands in for a letter that its encoding lacks."""
+
+import math
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.text import Text
+
+from overt.drawing.numbers import visible
+
+_LEVELS = "▁▂▃▄▅▆▇█"
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_STAND_INS = {
+    "√": "sqrt", "α": "a", "·": ".", "Σ": "Sum", "█": "#", "−": "-", "…": "...", "✓": "ok", "✗": "NOT", "÷": "/", "×": "x",
+    "∞": "inf", "→": "->", "←": "<-", "“": '"', "”": '"', "»": ">>", "«": "<<", "µ": "u", "∅": "(empty)", "␣": "_", "─": "-",
+    "▏": " ", "▎": " ", "▍": " ", "▌": "#", "▋": "#", "▊": "#", "▉": "#", "▒": "=", "’": "'", "│": "|",
+    "▁": "_", "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%",
+}  # fmt: skip
+# Columns from which a terminal has room for a bar beside the count of what is done: none of its numbers may be pushed out.
+ROOM_FOR_A_BAR = 80
+_TELLING = 16  # columns that a column of words needs
+# Cividis from its dark end up, each with the letters that can be read on it, on light and dark terminals alike.
+_SHADES = (
+    "white on #35446c",
+    "white on #575d6d",
+    "white on #6f7073",
+    "black on #a69d75",
+    "black on #d3c164",
+    "black on #fee838",
+)
+
+
+def sparkline(values: Sequence[float], low: float, high: float) -> str:
+    """Draw a series in one line of text, a letter a value, between `low` and `high`; what is not finite leaves a gap.
+
+    >>> sparkline([0, 1, 2, 3], 0, 3)
+    '▁▃▆█'
+    """
+    return "".join(_level(value, low, high) for value in values)
+
+
+def _level(value: float, low: float, high: float) -> str:
+    if not math.isfinite(value):
+        return " "
+    place = (value - low) / (high - low) if high > low else 0.5
+    return _LEVELS[round(min(max(place, 0.0), 1.0) * (len(_LEVELS) - 1))]
+
+
+def bar(value: float, most: float, width: int) -> str:
+    """Draw a bar of at most `width` letters, to an eighth of a letter; a negative value is hatched.
+
+    >>> bar(1, 2, 4), bar(-1, 1, 3), bar(0.15625, 1, 4)
+    ('██', '▒▒▒', '▋')
+    """
+    if not math.isfinite(value) or most <= 0:
+        return ""
+    share = min(abs(value) / most, 1.0) * width
+    if value < 0:
+        return "▒" * round(share)
+    eighths = round(share * 8)
+    return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).rstrip()
+
+
+def shade(share: float) -> str:
+    """The style of a share from 0 to 1: a background that grows lighter with it, and letters that can be read on it.
+
+    >>> shade(0.01), shade(0.5), shade(1.0)
+    ('', 'black on #a69d75', 'black on #fee838')
+    """
+    return _SHADES[min(int(share * len(_SHADES)), len(_SHADES) - 1)] if share > 0.04 else ""
+
+
+def writable(text: str, encoding: str) -> str:
+    """Replace each letter that the encoding lacks by one that stands in for it.
+
+    >>> writable("÷ √32 → α·v", "ascii"), writable("α·v", "utf-8")
+    ('/ sqrt32 -> a.v', 'α·v')
+    """
+    if encoding.lower().startswith("utf"):
+        return text
+    return "".join(_writable_letter(letter, encoding) for letter in text)
+
+
+def _writable_letter(letter: str, encoding: str) -> str:
+    try:
+        letter.encode(encoding)
+    except UnicodeEncodeError:
+        return _STAND_INS.get(letter) or letter.encode("ascii", "backslashreplace").decode("ascii")
+    return letter
+
+
+def broken(line: Text, width: int, indent: int | None = None) -> list[Text]:
+    """A line as lines of at most `width` columns, broken between words, so that no number is cut; a longer word is cut where it must.
+
+    What follows stands under the line's own beginning, two columns farther in, or `indent` columns.
+
+    >>> [part.plain for part in broken(Text("  one of 0.647 and 0.12"), 12)]
+    ['  one of', '    0.647', '    and 0.12']
+    """
+    if line.cell_len <= width:
+        return [line]
+    own = len(line.plain) - len(line.plain.lstrip())
+    indent = min(own + 2, width // 3) if indent is None else indent
+    parts: list[Text] = []
+    for start, end in _runs(line.plain, width, indent):
+        part = line[start:end]
+        part.no_wrap, part.overflow, part.end = line.no_wrap, line.overflow, line.end
+        parts.append(part if not parts else Text(" " * indent, no_wrap=True, overflow="crop", end=line.end).append_text(part))
+    return parts
+
+
+def _runs(text: str, width: int, indent: int) -> Iterable[tuple[int, int]]:
+    """Where the lines of a text begin and end that is broken between words."""
+    start = end = 0
+    for word in re.finditer(r"\S+", text):
+        room = width - (indent if start else 0)
+        if end > start and cell_len(text[start : word.end()]) > room:
+            yield start, end
+            start, room = word.start(), width - indent
+        while cell_len(text[start : word.end()]) > room:
+            cut = start + max(1, len(set_cell_size(text[start : word.end()], room).rstrip()))
+            yield start, cut
+            start, room = cut, width - indent
+        end = word.end()
+    if end > start:
+        yield start, end
+
+
+class Ink:
+    """Makes text for a place of so many columns, in the letters that its encoding has."""
+
+    def __init__(self, width: int, encoding: str):
+        self.width, self.encoding = width, encoding
+
+    def text(self, told: str, style: str = "") -> Text:
+        """One run of text; nothing in it is markup."""
+        return Text(writable(told, self.encoding), style=style, no_wrap=True, overflow="crop", end="")
+
+    def token(self, told: str, most: int, style: str = "") -> Text:
+        """A token, its control characters made visible, cropped to `most` columns."""
+        told, dots = writable(visible(told), self.encoding), writable("…", self.encoding)
+        if cell_len(told) > most:
+            told = set_cell_size(told, most - len(dots)).rstrip() + dots
+        return self.text(told, style)
+
+    def line(self, *parts: Text | str) -> Text:
+        """Parts beside each other; a `Piece` breaks the line between words where it is too long."""
+        whole = Text(no_wrap=True, overflow="crop")
+        for part in parts:
+            whole.append_text(part if isinstance(part, Text) else self.text(part))
+        return whole
+
+    def prose(self, told: str, style: str = "", lead: str = "  ") -> list[Text]:
+        """Sentences broken between words; the first line starts with `lead`, the rest stand under it."""
+        room = max(self.width - len(lead), 8)
+        broken = textwrap.wrap(writable(told, self.encoding), room, break_on_hyphens=False) or [""]
+        return [
+            self.line(self.text((lead if not place else " " * len(lead)) + part, style)) for place, part in enumerate(broken)
+        ]
+
+    def table(self, rows: Iterable[Sequence[Text]], right: Sequence[bool], gap: int = 2) -> list[Text]:
+        """The lines of `grid`; where they are too long, of several: each has the first column again and the next that fit."""
+        rows = [list(row) for row in rows]
+        lines = self.grid(rows, right, gap)
+        if not lines or max(line.cell_len for line in lines) <= self.width:
+            return lines
+        return self._in_parts(rows, right, gap)
+
+    def grid(self, rows: Iterable[Sequence[Text]], right: Sequence[bool], gap: int = 2) -> list[Text]:
+        """Lines of any length in which the cells of a column stand under each other, set to the right where `right` says so."""
+        rows = [list(row) for row in rows]
+        widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
+        lines = [self.line(*self._spaced(row, widths, right, gap)) for row in rows]
+        for line in lines:
+            line.rstrip()
+        return lines
+
+    def _in_parts(self, rows: list[list[Text]], right: Sequence[bool], gap: int) -> list[Text]:
+        widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
+        others = sum(widths[:-1]) + gap * len(widths[:-1])
+        if not right[-1] and self.width - others >= _TELLING:  # room for words in the last column, broken between them
+            widths[-1] = self.width - others
+            return self._folded(rows, range(len(widths)), widths, right, gap)
+        widths[0] = min(widths[0], self.width // 2)
+        room = self.width - widths[0] - gap
+        parts: list[list[int]] = [[]]
+        for column in range(1, len(widths)):
+            widths[column] = min(widths[column], room)
+            if parts[-1] and sum(widths[each] + gap for each in parts[-1]) + widths[column] > room:
+                parts.append([])
+            parts[-1].append(column)
+        lines: list[Text] = []
+        for part in parts:
+            telling = [row for row in rows if any(row[column].plain.strip() for column in part)]
+            lines += [*([self.line()] if lines else []), *self._folded(telling, [0, *part], widths, right, gap)]
+        return lines
+
+    def _folded(
+        self, rows: list[list[Text]], columns: Sequence[int], widths: Sequence[int], right: Sequence[bool], gap: int
+    ) -> list[Text]:
+        """Some columns of a table, cells wider than their column broken between words."""
+        folded: list[list[Text]] = []
+        for row in rows:
+            cells = [broken(row[column], widths[column], 0) for column in columns]
+            deep = max(map(len, cells))
+            folded += [[cell[place] if place < len(cell) else Text() for cell in cells] for place in range(deep)]
+        return self.grid(folded, [right[column] for column in columns], gap)
+
+    def _spaced(self, row: list[Text], widths: list[int], right: Sequence[bool], gap: int) -> Iterable[Text]:
+        for place, (cell, width, to_right) in enumerate(zip(row, widths, right, strict=True)):
+            last, space = place + 1 == len(row), " " * (width - cell.cell_len)
+            yield Text(space).append_text(cell) if to_right else cell
+            if not last:
+                yield Text(" " * gap if to_right else space + " " * gap)
+
+
+class Piece:
+    """A part of a page of text, laid out once its width and its encoding are known."""
+
+    def __init__(self, lay_out: Callable[[Ink], Iterable[Text]]):
+        self.lay_out = lay_out
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self.lay_out(Ink(options.max_width, options.encoding)):
+            yield from broken(line, options.max_width)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(min(40, options.max_width), options.max_width)

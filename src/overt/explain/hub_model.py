@@ -1,0 +1,131 @@
+"""Any other text model: a folder or a Hugging Face name, read by transformers, without code or pickles of strangers."""
+
+import inspect
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from overt.errors import InputError, MissingExtra
+from overt.explain.text_model import Encoded, fitting, readable
+
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
+
+
+class HubModel:
+    """An encoder or decoder that transformers can load; of an encoder–decoder, the encoder."""
+
+    def __init__(self, name: str):
+        self.place = _checked_folder(name)
+        self.name = Path(name).name if self.place != name or Path(name).is_dir() else name
+        self.notes: list[str] = []
+
+    def encode(self, text: str, truncate: bool = False) -> Encoded:
+        """Cut a text into the model's tokens; refuse an empty one and one that is longer than the model takes."""
+        if not text.strip():
+            raise InputError("a text needs at least one word", got=repr(text), cure="pass a sentence")
+        found = self._tokenizer(
+            text,
+            return_offsets_mapping=True,
+            return_special_tokens_mask=True,
+            truncation=truncate and self.limit is not None,
+            max_length=self.limit if truncate else None,
+            verbose=False,
+        )
+        ids, spans = list(found["input_ids"]), [(int(start), int(end)) for start, end in found["offset_mapping"]]
+        tokens = readable(text, self._tokenizer.convert_ids_to_tokens(ids), spans)
+        special = [place for place, mark in enumerate(found["special_tokens_mask"]) if mark]
+        return fitting(Encoded(text, tokens, ids, spans, special), self.limit, self.name)
+
+    @cached_property
+    def limit(self) -> int | None:
+        """How many tokens the model takes, where it says so."""
+        said = [getattr(self._config, name, None) for name in ("max_position_embeddings", "n_positions")]
+        limits = [*said, self._tokenizer.model_max_length]
+        return min((int(limit) for limit in limits if limit and 0 < limit < 10**9), default=None)
+
+    @cached_property
+    def network(self) -> Any:
+        """The model, in evaluation mode, on the attention that it takes by itself."""
+        from transformers import AutoModel
+
+        model = self._loaded(AutoModel, config=self._config, use_safetensors=True).eval()
+        if self._config.is_encoder_decoder:
+            self.notes.append(f"{self.name} is an encoder–decoder; this is its encoder.")
+            model = model.get_encoder()
+        return model.requires_grad_(False)
+
+    def run(self, encoded: Encoded) -> None:
+        """Let the model read the tokens."""
+        import torch
+
+        extra = {"use_cache": False} if "use_cache" in inspect.signature(self.network.forward).parameters else {}
+        with torch.no_grad():
+            self.network(input_ids=torch.tensor([encoded.ids]), **extra)
+
+    def word_vectors(self, ids: Sequence[int]) -> np.ndarray:
+        """The tokens' own vectors (N, width), before any layer."""
+        import torch
+
+        with torch.no_grad():
+            return self.network.get_input_embeddings()(torch.tensor(ids)).double().numpy()
+
+    @cached_property
+    def _config(self) -> Any:
+        try:
+            from transformers import AutoConfig
+            from transformers.utils import logging
+        except ModuleNotFoundError as error:
+            raise MissingExtra(f"the model {self.name}", needs=str(error.name), extra="text") from error
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        return self._loaded(AutoConfig)
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        _ = self._config
+        from transformers import AutoTokenizer
+
+        tokenizer = self._loaded(AutoTokenizer)
+        if not tokenizer.is_fast:
+            raise InputError(
+                "explain needs a tokenizer that says where each token stands in the text",
+                got=f"{type(tokenizer).__name__} of {self.name}",
+                cure="choose a model with a tokenizer.json",
+            )
+        return tokenizer
+
+    def _loaded(self, kind: Any, **options: Any) -> Any:
+        try:
+            return kind.from_pretrained(self.place, trust_remote_code=False, **options)
+        except Exception as error:  # whatever another library raises for a folder that is damaged
+            reason = " ".join(str(error).split("\n")[0].split()).rstrip(".")
+            raise InputError(
+                f"{self.name} cannot be read as a text model",
+                got=reason,
+                cure="check its name and the network, or pass the folder of a transformers model with safetensors weights",
+            ) from error
+
+
+def _checked_folder(name: str) -> str:
+    """The name itself for the hub, or the folder, if it holds what a model's folder holds."""
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        if name.startswith((".", "/", "~")) or name.count("/") > 1 or folder.exists():
+            raise InputError("--model is a folder or a Hugging Face name", got=name, cure="check the path: no such folder")
+        return name
+    missing = [
+        " or ".join(choices)
+        for choices in (("config.json",), _WEIGHTS, _TOKENIZERS)
+        if not any((folder / choice).is_file() for choice in choices)
+    ]
+    if missing:
+        raise InputError(
+            "a model's folder holds its configuration, safetensors weights and a tokenizer",
+            got=f"{name} without {'; without '.join(missing)}",
+            cure="pass the folder that save_pretrained wrote, model and tokenizer both",
+        )
+    return str(folder)

@@ -1,0 +1,1 @@
+"""An explanation as a PNG, SVG, PDF or GIF."""

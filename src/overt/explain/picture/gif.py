@@ -1,0 +1,81 @@
+"""An explanation as an animation: the steps one after another, each held long enough to be read."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from overt.drawing.canvas import BLUE, FIRE, INK, LINE, QUIET, Sheet, drawing, lowered, plain_settings
+from overt.drawing.numbers import Stage, choose, heading, places, query_name, stages, vector
+from overt.explain.explanation import Explanation
+from overt.explain.picture.parts import StepColumns, sentence
+from overt.files import whole
+
+WIDTH, HEIGHT, EDGE = 1280, 720, 44
+MOVE, HOLD, LAST = 140, 2800, 5000  # milliseconds
+PARTS = 4  # frames in which a step's column fills
+
+
+def gif(explanation: Explanation, path: str | os.PathLike[str]) -> None:
+    """Write the steps as an animated GIF of 1024 by 576 points that repeats."""
+    matplotlib = drawing("the animation")
+    with plain_settings(matplotlib), whole(path) as temporary:
+        drawn = list(frames(explanation))
+        # One palette, of the last and fullest picture, so that no colour flickers from frame to frame.
+        palette = drawn[-1][0].quantize(256, dither=0)
+        pictures = [picture.quantize(palette=palette, dither=0) for picture, _ in drawn]
+        pictures[0].save(
+            temporary, format="GIF", save_all=True, append_images=pictures[1:], duration=[held for _, held in drawn], loop=0
+        )
+
+
+def frames(explanation: Explanation) -> Iterator[tuple[Any, int]]:
+    """Each picture of the animation, and for how many milliseconds it is held."""
+    known = stages(explanation)
+    count = len(choose(explanation, 7).rows)
+    for stage in known:
+        moving = stage.key not in {"join"}
+        for part in range(1, PARTS) if moving else []:
+            yield _frame(explanation, known, stage, count * part / PARTS), MOVE
+        yield _frame(explanation, known, stage, float("inf")), LAST if stage is known[-1] else HOLD
+
+
+def _frame(explanation: Explanation, known: list[Stage], stage: Stage, rows: float) -> Any:
+    from PIL import Image
+
+    sheet = Sheet(WIDTH, HEIGHT, dpi=80)
+    room = WIDTH - 2 * EDGE
+    told = sheet.text(EDGE, 34, heading(explanation), 15, bold=True, room=room / 2)
+    where = f"{explanation.name} · {explanation.source}" if explanation.name else explanation.source
+    sheet.text(EDGE + told + 14, 35, where, 11, QUIET, room=room - told - 20)
+    _progress(sheet, known, stage, room)
+    weighing = next(each.number for each in known if each.key == "normalize")
+    sentence(sheet, explanation, EDGE, 168, room, 116, weighed=stage.number >= weighing)
+    _query(sheet, explanation, room)
+    StepColumns(sheet, explanation, choose(explanation, 7), EDGE, 330, room, 370).draw(stage.number, rows)
+    remark = sheet.remark()
+    if remark:
+        sheet.text(WIDTH - EDGE, HEIGHT - 10, remark, 8, QUIET, across="right")
+    canvas: Any = sheet.figure.canvas
+    canvas.draw()
+    return Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba(), "raw", "RGBA", 0, 1).convert("RGB")
+
+
+def _progress(sheet: Sheet, known: list[Stage], stage: Stage, room: float) -> None:
+    """A line for each step, the present one marked, and what it does in a sentence."""
+    width = room / len(known)
+    for place, each in enumerate(known):
+        left, now = EDGE + place * width, each is stage
+        colour = FIRE if now else BLUE if each.number < stage.number else LINE
+        sheet.line(left, 62, left + width - 10, 62, colour, 3.2)
+        sheet.text(left, 80, f"{each.number}  {each.title}", 10.5, INK if now else QUIET, bold=now, room=width - 12)
+    sheet.text(EDGE, 116, lowered(stage.formula), 17, FIRE, bold=True, room=room / 3)
+    reach = sheet.measure(lowered(stage.formula), 17, bold=True) + 18
+    sheet.wrapped(EDGE + min(reach, room / 3), 116, lowered(stage.sentence), room - min(reach, room / 3), 12.5, 2)
+
+
+def _query(sheet: Sheet, explanation: Explanation, room: float) -> None:
+    """The word's own vector, from the first step on."""
+    name, query = lowered(query_name(explanation)), explanation.query
+    told = f"1   {name} = {vector(query, decimals=places(query))}"
+    width = sheet.text(EDGE, 314, told, 11, mono=True, room=room / 2)
+    sheet.strip(EDGE + width + 12, 306, 150, 16, query, max(map(abs, query), default=1.0) or 1.0)

@@ -1,0 +1,155 @@
+"""An explanation as a picture for a slide, and as an animation."""
+
+import math
+import os
+from collections.abc import Sequence
+
+from overt.drawing.canvas import BLUE, FIRE, INK, LINE, QUIET, Sheet, drawing, lowered, plain_settings, signs
+from overt.drawing.numbers import (
+    choose,
+    count_word,
+    heading,
+    labels,
+    looks_line,
+    loop_line,
+    number,
+    own_index,
+    places,
+    query_name,
+    residual_line,
+    stages,
+    vector,
+)
+from overt.errors import InputError
+from overt.explain.explanation import Explanation
+from overt.explain.picture.gif import gif
+from overt.explain.picture.parts import sentence, step_columns
+from overt.files import whole
+
+__all__ = ["gif", "picture", "png"]
+
+WIDTH, HEIGHT, EDGE = 1600, 900, 56
+MOST_LINKS, LEAST_LABEL = 24, 12.0
+
+
+def png(explanations: Sequence[Explanation], path: str | os.PathLike[str]) -> None:
+    """Write one explanation, or several one above the other, as a PNG of 1920 points across."""
+    matplotlib = drawing("the picture")
+    with plain_settings(matplotlib), whole(path) as temporary:
+        picture(explanations).figure.savefig(temporary, format="png")
+
+
+def picture(explanations: Sequence[Explanation]) -> Sheet:
+    """The picture itself, before it is written."""
+    if not explanations:
+        raise InputError("a picture shows at least one explanation", got="none", cure="pass one")
+    sheet = Sheet(WIDTH, HEIGHT * len(explanations), dpi=120)
+    for place, explanation in enumerate(explanations):
+        if place:
+            sheet.line(EDGE, place * HEIGHT, WIDTH - EDGE, place * HEIGHT, INK)
+        _slide(sheet, explanation, place * HEIGHT)
+    return sheet
+
+
+def _slide(sheet: Sheet, explanation: Explanation, top: float) -> None:
+    sheet.cropped = sheet.strange = False
+    room = WIDTH - 2 * EDGE
+    told = sheet.text(EDGE, top + 46, heading(explanation), 21, bold=True, room=room / 2)
+    sheet.text(EDGE + told + 18, top + 48, explanation.source, 13, QUIET, room=room - told - 120)
+    sheet.text(WIDTH - EDGE, top + 46, "overt", 13, QUIET, bold=True, across="right")
+    sentence(sheet, explanation, EDGE, top + 76, room, 190)
+    _steps(sheet, explanation, EDGE, top + 300, 830)
+    _matrix(sheet, explanation, 918, top + 300, 366 if explanation.links else 560)
+    if explanation.links:
+        _links(sheet, explanation, 1316, top + 300, WIDTH - EDGE - 1316)
+    _foot(sheet, explanation, top + HEIGHT - 92, room)
+
+
+def _steps(sheet: Sheet, explanation: Explanation, x: float, y: float, room: float) -> None:
+    known = stages(explanation)
+    where = f" in {explanation.name}" if explanation.name else ""
+    name, query = lowered(query_name(explanation)), explanation.query
+    sheet.text(x, y, f"{count_word(len(known))} steps{where}", 14, bold=True, room=250)
+    told = f"1   {name} = {vector(query, decimals=places(query))}"
+    width = sheet.text(x + 262, y, told, 11.5, mono=True, room=360)
+    sheet.strip(x + 262 + width + 14, y - 9, max(40.0, min(140.0, room - 262 - width - 14)), 18, query, _most([query]))
+    step_columns(sheet, explanation, choose(explanation), x, y + 32, room, 440)
+
+
+def _most(vectors: Sequence[Sequence[float]]) -> float:
+    return max((abs(value) for values in vectors for value in values if math.isfinite(value)), default=0.0) or 1.0
+
+
+def _matrix(sheet: Sheet, explanation: Explanation, x: float, y: float, room: float) -> None:
+    """The weights of every query, the word's row framed; labels where they have room, else the strongest only."""
+    matrix = [[value if math.isfinite(value) else 0.0 for value in row] for row in explanation.matrix]
+    most, least = max(map(max, matrix), default=1.0), min(0.0, min(map(min, matrix), default=0.0))
+    sheet.text(x, y, f"{explanation.name}: every weight" if explanation.name else "Every weight", 14, bold=True, room=room)
+    margin, top = 90.0, y + 108
+    cell = min(room - margin, 330.0) / max(len(matrix), len(matrix[0]), 5)
+    width, height = cell * len(matrix[0]), cell * len(matrix)
+    reach = max(most, -least) or 1.0
+    sheet.image(matrix, x + margin, top, width, height, signs(), -reach, reach)
+    sheet.box(x + margin, top + explanation.word * cell, width, cell, "none", edge=FIRE)
+    strong = [row.index for row in choose(explanation).rows]
+    names, own = labels(explanation.tokens), own_index(explanation)
+    askers = names if own is not None else labels(explanation.query_tokens)
+    size = min(10.0, max(7.0, cell * 0.5))
+    for i in _kept(len(matrix), cell, [explanation.word] if own is None else [explanation.word, *strong]):
+        colour = FIRE if i == explanation.word else QUIET
+        sheet.text(x + margin - 8, top + (i + 0.5) * cell, askers[i], size, colour, across="right", room=margin - 8)
+    for j in _kept(len(matrix[0]), cell, strong):
+        colour = FIRE if j == own else QUIET
+        sheet.text(x + margin + (j + 0.5) * cell, top - 6, names[j], size, colour, across="center", room=84, turned=True)
+    _scale(sheet, x + margin, top + height + 18, least, most)
+    if cell < LEAST_LABEL:
+        sheet.text(x + margin + 196, top + height + 18, "strongest labelled", 9, QUIET)
+
+
+def _kept(count: int, cell: float, wanted: Sequence[int]) -> list[int]:
+    """The places that are labelled: all where there is room, otherwise the wanted that keep clear of one another."""
+    kept: list[int] = []
+    for place in range(count) if cell >= LEAST_LABEL else wanted:
+        if all(abs(place - other) * cell >= LEAST_LABEL for other in kept):
+            kept.append(place)
+    return kept
+
+
+def _scale(sheet: Sheet, x: float, y: float, least: float, most: float) -> None:
+    reach = max(most, -least) or 1.0
+    steps = [least + (most - least) * step / 63 for step in range(64)]
+    sheet.text(x + 36, y, number(least), 9, QUIET, across="right")
+    sheet.image([steps], x + 42, y - 5, 100, 10, signs(), -reach, reach)
+    sheet.text(x + 148, y, number(most), 9, QUIET)
+
+
+def _links(sheet: Sheet, explanation: Explanation, x: float, y: float, room: float) -> None:
+    """The strongest link to another word, a bar a layer."""
+    sheet.text(x, y, "Strongest links", 14, bold=True, room=room)
+    shown = explanation.links
+    if len(shown) > MOST_LINKS:
+        shown = sorted(sorted(shown, key=lambda link: -link.weight)[:MOST_LINKS], key=lambda link: link.layer)
+        sheet.text(x, y + 24, f"the strongest {MOST_LINKS} of {len(explanation.links)} layers", 9.5, QUIET, room=room)
+    step = min(56.0, 420 / len(shown))
+    size = min(11.5, step * 0.42)
+    for place, link in enumerate(shown):
+        chosen, middle = (link.layer, link.head) == tuple(explanation.shown), y + 46 + (place + 0.4) * step
+        colour = FIRE if chosen else INK
+        sheet.text(x, middle, f"L{link.layer}H{link.head}", size, colour, bold=chosen, mono=True, room=62)
+        sheet.text(x + 66, middle, link.token, size, colour, bold=chosen, room=room - 66 - 48)
+        sheet.text(x + room, middle, number(link.weight), size, colour, mono=True, across="right")
+        if step >= 30:
+            sheet.box(x + 66, middle + step * 0.2, room - 66, 5, LINE)
+            sheet.box(
+                x + 66, middle + step * 0.2, max(1.0, (room - 66) * min(1.0, abs(link.weight))), 5, FIRE if chosen else BLUE
+            )
+
+
+def _foot(sheet: Sheet, explanation: Explanation, y: float, room: float) -> None:
+    """What is true of the picture: the checks on one line, the notes on the next, what was cropped at the end."""
+    sheet.line(EDGE, y - 16, WIDTH - EDGE, y - 16)
+    checks = [line for line in (looks_line(explanation), residual_line(explanation), loop_line(explanation)) if line]
+    y = sheet.wrapped(EDGE, y + 4, "; ".join(checks), room, 10, 2) if checks else y + 4
+    if explanation.notes:
+        sheet.wrapped(EDGE, y, lowered("  ".join(explanation.notes)), room, 10, 2, QUIET)
+    sheet.text(WIDTH - EDGE, y + 40, sheet.remark(), 9, QUIET, across="right")

@@ -1,0 +1,72 @@
+"""The attention between two texts: how each token that a decoder writes attends to the tokens that its encoder read."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from overt.errors import InputError
+from overt.explain.explanation import Explanation
+from overt.explain.recipes.find_word import Word
+from overt.explain.recipes.qkv import View, closing_notes, explained
+from overt.explain.text_model import Encoded
+from overt.lens.head import Head
+from overt.lens.recording import Recording
+from overt.lens.tokens import between as is_between
+
+_ROWS = "Each row is a token as it is written: its query knows the tokens before it, and not yet the token itself."
+
+
+class Written(NamedTuple):
+    """A text that was written while another was read, with the attention recorded in one pass: row t wrote token t."""
+
+    name: str
+    read: Encoded
+    text: Encoded
+    recording: Recording
+
+    @property
+    def layers(self) -> list[list[View]]:
+        """Every head of every layer that attends from the one text to the other."""
+        shape = (len(self.text.ids), len(self.read.ids))
+        calls = [each for each in self.recording.calls if is_between(each) and (each.queries, each.keys) == shape]
+        return [[Head(captured, head) for head in captured.heads] for captured in calls]
+
+
+def between(written: Written, check: Callable[[Explanation, int], None] = lambda first, count: None) -> list[Explanation]:
+    """Explain each token that was written, in its order, all in the same head; `check` sees the first one and how many come.
+
+    The head shown is the one that reaches the read text best: the mean, over the tokens read, of the largest weight that any token
+    written gives it, mean_j max_i w_ij. Special tokens do not count.
+    """
+    views = written.layers
+    if not views:
+        raise InputError(
+            "this needs a model whose decoder attends to its encoder, with queries and keys to be had",
+            got=f"{written.name}, whose attention has the layers {', '.join(dict.fromkeys(written.recording.layers)) or 'none'}",
+            cure="choose a model with cross-attention",
+        )
+    verified = written.recording.verify()
+    layer, head, reach = _farthest(views, written)
+    why = f"it reaches the text best: on average a token gets {reach:.2f} from the word that looks hardest at it"
+    notes = [_ROWS, *closing_notes(written.read, verified)]
+    tokens = [Word(place, (place,)) for place in range(len(written.text.ids))]
+    options: dict[str, Any] = {"name": written.name, "layer": layer, "head": head, "verified": verified}
+    found = []
+    for token in tokens:
+        found.append(explained(views, token, written.text, written.read, **options))
+        if len(found) == 1:
+            check(found[0], len(tokens))
+    return [replace(each, why=why, notes=notes) for each in found]
+
+
+def _farthest(views: list[list[View]], written: Written) -> tuple[int, int, float]:
+    """The head that reaches the read text best, and how well."""
+    rows = [place for place in range(len(written.text.ids)) if place not in written.text.special]
+    columns = [place for place in range(len(written.read.ids)) if place not in written.read.special]
+    reach = {
+        (layer, head): float(view.weights()[0][rows][:, columns].max(dim=0).values.mean())
+        for layer, heads in enumerate(views)
+        for head, view in enumerate(heads)
+    }
+    (layer, head), most = max(reach.items(), key=lambda entry: entry[1])
+    return layer, head, most

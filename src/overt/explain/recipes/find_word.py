@@ -1,0 +1,127 @@
+"""Finding the word that is meant: by what it says, by which occurrence, or by its token. No torch."""
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from overt.errors import InputError
+from overt.explain.text_model import Encoded
+
+
+@dataclass(frozen=True)
+class Word:
+    """The word that asks: its token, all tokens that it is made of, and what to say about that."""
+
+    index: int
+    pieces: tuple[int, ...]
+    note: str = ""
+
+
+def choose(encoded: Encoded, asked: str | None = None) -> Word:
+    """The word of that name, `it`, or of that name and occurrence, `it:2`; without a name, the last word.
+
+    Case does not matter. A word that the model reads as several pieces asks through its last one.
+
+    >>> from overt.explain.recipes.find_word import named
+    >>> choose(named(["the", "cat", "saw", "the", "dog"]), "the:2")
+    Word(index=3, pieces=(3,), note='')
+    """
+    if asked is None:
+        return _last(encoded)
+    found = _occurrences(encoded, asked)
+    name, _, count = asked.rpartition(":")
+    if not found and name and count.isdigit():
+        numbered = _occurrences(encoded, name)
+        if numbered and not 1 <= int(count) <= len(numbered):
+            raise InputError(f"“{name}” occurs {_times(len(numbered))}", got=asked, cure=_which(name, len(numbered)))
+        if numbered:
+            return _word(encoded, numbered[int(count) - 1])
+    if not found:
+        raise InputError(
+            "the word to explain stands in the text", got=repr(asked), cure=f"choose one of its words{_near(encoded, asked)}"
+        )
+    if len(found) > 1:
+        raise InputError(
+            "the word to explain is one word of the text",
+            got=f"“{asked}”, which occurs {_times(len(found))}",
+            cure=_which(asked, len(found)),
+        )
+    return _word(encoded, found[0])
+
+
+def named(tokens: Sequence[str]) -> Encoded:
+    """Tokens that are words already, as if a model had read them."""
+    spans, start = [], 0
+    for token in tokens:
+        spans.append((start, start + len(token)))
+        start += len(token) + 1
+    return Encoded(" ".join(tokens), list(tokens), list(range(len(tokens))), spans, [])
+
+
+def spelled(encoded: Encoded, pieces: Sequence[int]) -> str:
+    """The text that these neighbouring tokens stand for."""
+    return encoded.text[encoded.spans[pieces[0]][0] : encoded.spans[pieces[-1]][1]].strip() or encoded.tokens[pieces[-1]]
+
+
+def _last(encoded: Encoded) -> Word:
+    plain = [place for place in range(len(encoded.ids)) if place not in encoded.special]
+    lettered = [place for place in plain if any(letter.isalnum() for letter in encoded.tokens[place])]
+    index = (lettered or plain)[-1]
+    start, end = encoded.spans[index]
+    while start > 0 and not encoded.text[start - 1].isspace() and start < end and encoded.text[start - 1].isalnum():
+        start -= 1
+    return _word(encoded, _covering(encoded, start, end) or (index,))
+
+
+def _occurrences(encoded: Encoded, name: str) -> list[tuple[int, ...]]:
+    """The tokens of each occurrence: of the word in the text, else of a run of whole tokens, else of the token itself."""
+    name = name.strip()
+    if not name:
+        return []
+    bounded = rf"(?<!\w){re.escape(name)}(?!\w)"
+    for pattern, exact in ((bounded, False), (re.escape(name), True)):
+        matches = (match.span() for match in re.finditer(pattern, encoded.text, re.IGNORECASE))
+        found = [pieces for start, end in matches if (pieces := _covering(encoded, start, end, exact))]
+        if found:
+            return found
+    return [(place,) for place, token in enumerate(encoded.tokens) if token.casefold() == name.casefold()]
+
+
+def _covering(encoded: Encoded, start: int, end: int, exact: bool = False) -> tuple[int, ...]:
+    places = [
+        place
+        for place, (first, last) in enumerate(encoded.spans)
+        if place not in encoded.special and first < end and last > start and first < last
+    ]
+    if exact and places:
+        text, first, last = encoded.text, encoded.spans[places[0]][0], encoded.spans[places[-1]][1]
+        if text[first:last].strip() != text[start:end]:
+            return ()
+    return tuple(places)
+
+
+def _word(encoded: Encoded, pieces: tuple[int, ...]) -> Word:
+    if len(pieces) == 1:
+        return Word(pieces[0], pieces)
+    parts = " · ".join(encoded.tokens[place] for place in pieces)
+    note = f"The model reads “{spelled(encoded, pieces)}” as {len(pieces)} pieces, {parts}; the last one asks."
+    return Word(pieces[-1], pieces, note)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else "twice" if count == 2 else f"{count} times"
+
+
+def _which(name: str, count: int) -> str:
+    choices = [f"--word {name}:{place}" for place in range(1, count + 1)]
+    return f"say which: {', '.join(choices[:-1])} or {choices[-1]}" if count > 1 else f"pass --word {name}"
+
+
+def _near(encoded: Encoded, asked: str) -> str:
+    words = dict.fromkeys(re.findall(r"\w+(?:['’-]\w+)*", encoded.text))
+    by_case = {word.casefold(): word for word in reversed(words)}
+    near = difflib.get_close_matches(asked.casefold(), by_case, n=3, cutoff=0.5)
+    if near:
+        return "; near it are: " + ", ".join(by_case[word] for word in near)
+    return ": " + ", ".join(list(words)[:12]) + (", …" if len(words) > 12 else "")

@@ -1,0 +1,132 @@
+"""The recurrent form: a layer gives hidden states h_1 … h_n, each is scored against every other, and meets its context."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import overt
+from overt.errors import InputError
+from overt.explain.explanation import Explanation, Timing
+from overt.explain.recipes.find_word import Word
+from overt.explain.recipes.step_rows import step_rows
+from overt.explain.recipes.timing import timed
+from overt.explain.recipes.vectors import Vectors
+
+LAYERS = {"gru": "GRU", "lstm": "LSTM", "conv": "1-D CNN", "linear": "linear layer"}
+FORMULAS = {
+    "additive": "w · tanh(W h_i + U h_j)",
+    "dot": "h_i · h_j",
+    "general": "h_i · W h_j",
+    "cosine": "h_i · h_j / |h_i| |h_j|",
+}
+NORMALIZERS = {"softmax": overt.Softmax, "sum": overt.Sum}
+
+
+@torch.no_grad()
+def hidden(
+    vectors: Vectors,
+    word: Word,
+    *,
+    other: Vectors | None = None,
+    layer: str = "gru",
+    score: str = "additive",
+    normalizer: str = "softmax",
+    width: int = 8,
+    seed: int = 0,
+    initial: Sequence[float] | None = None,
+    loop: bool = False,
+) -> Explanation:
+    """Explain one word: e_ij = f(h_i, h_j), a_ij = softmax_j(e_ij), c_i = Σ_j a_ij h_j, [h_i, c_i].
+
+    The layer and the parameters of f are untrained, drawn from `seed`. `initial` is h_0, zero where it is not given; only a GRU
+    and an LSTM have one. With `other`, h_i comes from one sentence and h_j from the other, through the same layer.
+    """
+    for name, given, choices in (("layer", layer, LAYERS), ("score", score, FORMULAS), ("normalizer", normalizer, NORMALIZERS)):
+        if given not in choices:
+            raise InputError(f"the {name} is one of {', '.join(choices)}", got=repr(given), cure="choose one of them")
+    start = _initial(initial, layer, width)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        states_of = _layer(layer, vectors.values.shape[-1], width, start)
+        projections, f = _score(score, width)
+    states = states_of(torch.from_numpy(vectors.values).float())  # (N, width)
+    others = states if other is None else states_of(torch.from_numpy(other.values).float())
+    query, key = projections[0](states), projections[1](others)
+    found = overt.steps(query, key, others, score=f, normalizer=NORMALIZERS[normalizer]())
+    against = other or vectors
+    i = word.index
+    return Explanation(
+        recipe="hidden",
+        text=vectors.encoded.text,
+        other=other.encoded.text if other else None,
+        tokens=against.encoded.tokens,
+        query_tokens=vectors.encoded.tokens,
+        word=i,
+        special=[],
+        source=f"{LAYERS[layer]}, untrained, seed {seed}, over {vectors.source}",
+        rows=[[found.weights[i].tolist()]],
+        shown=(0, 0),
+        why="there is nothing to choose: one layer, one head",
+        score_name="f(h_i, h_j)",
+        scale_name="",
+        normalizer=normalizer,
+        query=states[i].tolist(),
+        steps=step_rows(against.encoded.tokens, found.scores[i], found.masked[i], found.weights[i], others, others),
+        output=found.output[i].tolist(),
+        matrix=found.weights.tolist(),
+        joined=torch.cat([states[i], found.output[i]]).tolist(),
+        loop=_timed(query, key, others, f, normalizer) if loop else None,
+        notes=[note for note in (word.note, *vectors.notes, *_true_of_it(layer, score, seed, initial)) if note],
+    )
+
+
+def _layer(kind: str, features: int, width: int, initial: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """From a sequence (N, features) to its hidden states (N, width)."""
+    if kind == "linear":
+        return nn.Linear(features, width)
+    if kind == "conv":
+        convolution = nn.Conv1d(features, width, kernel_size=3, padding=1)
+        return lambda x: convolution(x.mT).mT
+    recurrent = {"gru": nn.GRU, "lstm": nn.LSTM}[kind](features, width)
+    if initial is None:
+        return lambda x: recurrent(x)[0]
+    start = initial[None] if kind == "gru" else (initial[None], torch.zeros_like(initial[None]))
+    return lambda x: recurrent(x, start)[0]
+
+
+def _score(kind: str, width: int) -> tuple[tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]], Any]:
+    """What is done to h_i and to h_j before they meet, and f."""
+    same = (nn.Identity(), nn.Identity())
+    if kind == "additive":
+        projections = (nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False))
+        return projections, overt.Additive(torch.randn(width))
+    if kind == "general":
+        return same, overt.Bilinear(torch.randn(width, width) / width**0.5)
+    return same, overt.Cosine() if kind == "cosine" else overt.Dot(scale=1.0)
+
+
+def _initial(initial: Sequence[float] | None, layer: str, width: int) -> Tensor | None:
+    if initial is None:
+        return None
+    if layer not in ("gru", "lstm"):
+        raise InputError("only a GRU and an LSTM begin from a state h_0", got=f"h_0 for a {LAYERS[layer]}", cure="leave it out")
+    if len(initial) != width:
+        raise InputError(f"h_0 is as wide as the states, {width}", got=f"{len(initial)} numbers", cure=f"give {width}")
+    return torch.tensor(initial, dtype=torch.float32)
+
+
+def _timed(query: Tensor, key: Tensor, value: Tensor, f: Any, normalizer: str) -> Timing:
+    if normalizer != "softmax":
+        raise InputError("the loop form is written for the softmax", got=normalizer, cure="leave out --loop or --normalizer")
+    return timed(query, key, value, f)
+
+
+def _true_of_it(layer: str, score: str, seed: int, initial: Sequence[float] | None) -> list[str]:
+    drawn = " with weights from the same seed" if score in ("additive", "general") else ""
+    began = "" if layer not in ("gru", "lstm") else " h_0 is zero." if initial is None else " h_0 is given."
+    return [
+        f"f(h_i, h_j) = {FORMULAS[score]}{drawn}.{began}",
+        f"The {LAYERS[layer]} is untrained (seed {seed}): the steps are real, the weights mean nothing yet.",
+    ]

@@ -1,0 +1,121 @@
+"""Self-attention with no trained weights: every vector is its own query, key and value. NumPy only, never torch."""
+
+import math
+import time
+
+import numpy as np
+
+from overt.errors import InputError
+from overt.explain.explanation import Explanation, Timing
+from overt.explain.recipes.find_word import Word
+from overt.explain.recipes.step_rows import step_rows
+from overt.explain.recipes.vectors import Vectors
+
+NORMALIZERS = ("softmax", "sum")
+
+
+def attend(queries: np.ndarray, keys: np.ndarray, normalizer: str = "softmax") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """W before normalising, W after, and Y: three lines.
+
+    >>> x = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> attend(x, x, "sum")[2]
+    array([[1., 0.],
+           [0., 2.]])
+    """
+    scores = queries @ keys.T
+    weights = _softmax(scores) if normalizer == "softmax" else scores / _sums(scores)
+    return scores, weights, weights @ keys
+
+
+def plain(
+    vectors: Vectors, word: Word, *, other: Vectors | None = None, normalizer: str = "softmax", loop: bool = False
+) -> Explanation:
+    """Explain one word: W_ij = normalize_j(x_i · x_j), y_i = Σ_j W_ij x_j, over its own sentence or another one."""
+    if normalizer not in NORMALIZERS:
+        raise InputError("the normalizer is softmax or sum", got=repr(normalizer), cure="choose one of them")
+    against = other or vectors
+    scores, weights, output = attend(vectors.values, against.values, normalizer)
+    i = word.index
+    return Explanation(
+        recipe="plain",
+        text=vectors.encoded.text,
+        other=other.encoded.text if other else None,
+        tokens=against.encoded.tokens,
+        query_tokens=vectors.encoded.tokens,
+        word=i,
+        special=[],
+        source=vectors.source,
+        rows=[[weights[i].tolist()]],
+        shown=(0, 0),
+        why="there is nothing to choose: no layers and no heads",
+        score_name="x_i·x_j",
+        scale_name="",
+        normalizer=normalizer,
+        query=vectors.values[i].tolist(),
+        steps=step_rows(against.encoded.tokens, scores[i], scores[i], weights[i], against.values, against.values),
+        output=output[i].tolist(),
+        matrix=weights.tolist(),
+        loop=_timed(vectors.values, against.values, normalizer) if loop else None,
+        notes=[note for note in (word.note, *vectors.notes, *(other.notes if other else []), *_true_of_it(normalizer)) if note],
+    )
+
+
+def attend_one_by_one(queries: list[list[float]], keys: list[list[float]], normalizer: str = "softmax") -> list[list[float]]:
+    """The same as plain loops over plain numbers, to read.
+
+    >>> attend_one_by_one([[1.0, 0.0]], [[1.0, 0.0], [3.0, 5.0]], "sum")
+    [[2.5, 3.75]]
+    """
+    outputs = []
+    for query in queries:
+        scores = []
+        for key in keys:
+            score = 0.0
+            for q, k in zip(query, key, strict=True):
+                score += q * k
+            scores.append(score)
+        if normalizer == "softmax":
+            highest = max(scores)
+            scores = [math.exp(score - highest) for score in scores]
+        total = sum(scores)
+        output = [0.0] * len(keys[0])
+        for score, key in zip(scores, keys, strict=True):
+            for feature, k in enumerate(key):
+                output[feature] += score / total * k
+        outputs.append(output)
+    return outputs
+
+
+def _softmax(scores: np.ndarray) -> np.ndarray:
+    exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def _sums(scores: np.ndarray) -> np.ndarray:
+    sums = scores.sum(axis=-1, keepdims=True)
+    if bool((sums == 0).any()):
+        raise InputError(
+            "dividing by the plain sum needs scores that do not sum to 0",
+            got=f"a sum of 0 for row {int(np.flatnonzero(sums[:, 0] == 0)[0]) + 1}",
+            cure="use the softmax",
+        )
+    return sums
+
+
+def _timed(queries: np.ndarray, keys: np.ndarray, normalizer: str) -> Timing:
+    lists = queries.tolist(), keys.tolist()
+    start = time.perf_counter()
+    loops = attend_one_by_one(*lists, normalizer)
+    middle = time.perf_counter()
+    matrices = attend(queries, keys, normalizer)[2]
+    end = time.perf_counter()
+    return Timing(middle - start, end - middle, float(np.abs(np.array(loops) - matrices).max()))
+
+
+def _true_of_it(normalizer: str) -> list[str]:
+    notes = [
+        "Nothing here was trained to attend, and order has no influence: the weights say which vectors point the same way."
+    ]
+    if normalizer == "sum":
+        notes.append("Divided by their plain sum, weights may be negative or larger than 1.")
+    return notes

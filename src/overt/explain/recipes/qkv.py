@@ -1,0 +1,252 @@
+"""Query, key and value in a trained model: the word's attention in every layer and head, and the six steps in one of them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from overt.attention.scores import Dot
+from overt.errors import InputError
+from overt.explain.explanation import Explanation, Link, Looks, StepRow, Timing
+from overt.explain.recipes.compare import compared
+from overt.explain.recipes.find_word import Word, choose
+from overt.explain.recipes.patterns import pattern
+from overt.explain.recipes.step_rows import step_rows
+from overt.explain.recipes.timing import timed
+from overt.explain.recipes.two_texts import Crossed
+from overt.explain.recipes.vectors import cut
+from overt.explain.text_model import Encoded
+from overt.lens.head import Head
+from overt.lens.recording import Recording, record
+from overt.lens.statistics.verified import Verified
+
+View = Head | Crossed
+
+
+class Read(NamedTuple):
+    """A text as the model read it, with its attention recorded."""
+
+    encoded: Encoded
+    recording: Recording
+    notes: list[str]
+
+    @property
+    def layers(self) -> list[list[Head]]:
+        """Every head of every layer that attends over the text."""
+        length = len(self.encoded.ids)
+        calls = [each for each in self.recording.calls if (each.queries, each.keys) == (length, length)]
+        layers = [[Head(captured, head) for head in captured.heads] for captured in calls]
+        return [heads for heads in layers if heads[0].query.shape[-1]]  # without query and key there is nothing to explain
+
+
+def read(model: Any, text: str, truncate: bool = False) -> Read:
+    """Run the model over the text under `record`."""
+    encoded = model.encode(text, truncate)
+    with record(model.network) as recording:
+        model.run(encoded)
+    recording.tokens = encoded.tokens
+    found = Read(encoded, recording, cut(encoded, truncate))
+    _ = recording.layers  # a model without attention is an error here
+    if not found.layers:
+        raise InputError(
+            "explain needs a model whose layers attend over the text's tokens, with queries and keys to be had",
+            got=f"{model.name}, whose attention has the layers {', '.join(dict.fromkeys(recording.layers))}",
+            cure="choose another text model",
+        )
+    return found
+
+
+def qkv(
+    model: Any,
+    text: str,
+    word: str | None = None,
+    *,
+    other: str | None = None,
+    layer: int | None = None,
+    head: int | None = None,
+    truncate: bool = False,
+    loop: bool = False,
+) -> Explanation:
+    """Explain how one word of the text attends, to its own text or to another one.
+
+    The head shown is that of `layer` and `head`, counted from 0, or else the last layer's strongest link to another word.
+    With `other`, the queries of one text meet the keys and values of the other in the same head.
+    """
+    source = read(model, text, truncate)
+    target = source if other is None else read(model, other, truncate)
+    chosen, views = choose(source.encoded, word), _views(source, target)
+    verified = source.recording.verify() if other is None else None
+    found = explained(views, chosen, source.encoded, target.encoded, name=model.name, layer=layer, head=head, verified=verified)
+    shown_layer, shown_head = found.shown
+    return replace(
+        found,
+        loop=_timed(views[shown_layer][shown_head]) if loop else None,
+        notes=_notes(chosen, source, target, model, verified),
+    )
+
+
+def explained(
+    views: list[list[View]],
+    chosen: Word,
+    source: Encoded,
+    target: Encoded,
+    *,
+    name: str,
+    layer: int | None = None,
+    head: int | None = None,
+    verified: Verified | None = None,
+) -> Explanation:
+    """What the heads `views[layer][head]` make of the chosen word of `source`, which attends to `target`, perhaps another text."""
+    own = chosen.pieces if source is target else ()
+    links = _links(views, chosen, target, own)
+    (shown_layer, shown_head), why = _shown(views, links, layer, head)
+    view = views[shown_layer][shown_head]
+    rows = [[view.weights(chosen.index)[0, 0].tolist() for view in heads] for heads in views]
+    return Explanation(
+        recipe="qkv",
+        text=source.text,
+        other=None if source is target else target.text,
+        tokens=target.tokens,
+        query_tokens=source.tokens,
+        word=chosen.index,
+        special=target.special,
+        source=f"{name}, {len(views)} layers × {_head_count(views)} heads",
+        rows=rows,
+        shown=(shown_layer, shown_head),
+        why=why,
+        score_name="q·k",
+        scale_name=scale_name(view),
+        normalizer="softmax",
+        query=view.query[0, chosen.index].tolist(),
+        steps=_steps(view, chosen.index, target.tokens),
+        output=view.steps(chosen.index).output[0, 0].tolist(),
+        matrix=view.weights()[0].tolist(),
+        links=links,
+        looks=_looks(rows, target, own),
+        residual=verified and verified.difference,
+        bound=verified and verified.bound,
+    )
+
+
+def compare(model: Any, text: str, against: str, word: str | None = None, **options: Any) -> list[Explanation]:
+    """The same word and head in two sentences; the options are those of `qkv`, and the head is chosen in the first."""
+    first = qkv(model, text, word, **options)
+    layer, head = first.shown
+    same = {**options, "layer": layer, "head": head}
+    second = replace(qkv(model, against, word, **same), why="the same head as in the first sentence")
+    truncate = options.get("truncate", False)
+    pieces = choose(model.encode(text, truncate), word), choose(model.encode(against, truncate), word)
+    return compared(first, second, pieces)
+
+
+def scale_name(view: View) -> str:
+    """What the raw scores are divided by: √D, another number, or nothing."""
+    factor = _factor(view)
+    width = view.query.shape[-1]
+    if abs(factor * width**0.5 - 1) < 1e-6:
+        return f"√{width}"
+    return "" if factor == 1 else f"{1 / factor:g}"
+
+
+def _views(source: Read, target: Read) -> list[list[View]]:
+    """Every head of every layer: over one text, or with the queries of one and the keys and values of the other."""
+    if source is target:
+        return [list(heads) for heads in source.layers]
+    return [[Crossed(*pair) for pair in zip(*both, strict=True)] for both in zip(source.layers, target.layers, strict=True)]
+
+
+def _factor(view: View) -> float:
+    score = view.call.score
+    factor = score.factor(view.query) if isinstance(score, Dot) else 1.0
+    return float(factor) if not isinstance(factor, torch.Tensor) or factor.numel() == 1 else 1.0
+
+
+def _head_count(views: Sequence[Sequence[View]]) -> str:
+    counts = sorted({len(heads) for heads in views})
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
+def _links(views: list[list[View]], word: Word, target: Encoded, own: Sequence[int]) -> list[Link]:
+    """The strongest link of each layer to another word: special tokens and the word's own pieces do not count."""
+    barred = {*target.special, *own}
+    places = [place for place in range(len(target.ids)) if place not in barred]
+    plain = [place for place in range(len(target.ids)) if place not in target.special]
+    links = []
+    for layer, heads in enumerate(views):
+        weights = np.array([view.weights(word.index)[0, 0].numpy(force=True) for view in heads])  # (H, K)
+        if not places or not (weights[:, places] > 0).any():
+            continue
+        head, best = np.unravel_index(weights[:, places].argmax(), (len(heads), len(places)))
+        place = places[int(best)]
+        # The rule of position needs one sentence: the places of two have nothing to do with each other.
+        rule = pattern(heads[int(head)].weights()[0].numpy(force=True), plain) if own else ""
+        links.append(Link(layer, int(head), place, target.tokens[place], float(weights[int(head), place]), rule))
+    return links
+
+
+def _shown(views: list[list[View]], links: list[Link], layer: int | None, head: int | None) -> tuple[tuple[int, int], str]:
+    """Which head is shown, and why."""
+    if layer is not None and not 0 <= layer < len(views):
+        raise InputError(f"the model has layers 0 to {len(views) - 1}", got=f"--layer {layer}", cure="choose one of them")
+    place = len(views) - 1 if layer is None else layer
+    if head is not None:
+        if not 0 <= head < len(views[place]):
+            raise InputError(
+                f"layer {place} has heads 0 to {len(views[place]) - 1}", got=f"--head {head}", cure="choose one of them"
+            )
+        return (place, head), f"chosen: layer {place}, head {head}"
+    strongest = next((link for link in links if link.layer == place), None)
+    which = "the last layer's" if layer is None else f"layer {place}'s"
+    if strongest is None:
+        return (place, 0), f"{which} first head, since none has a link to another word"
+    return (place, strongest.head), f"{which} strongest link to another word"
+
+
+def _looks(rows: list[list[list[float]]], target: Encoded, own: Sequence[int]) -> Looks:
+    """Where each head looks hardest: at which special token, at the word itself, elsewhere."""
+    hardest = [int(np.argmax(row)) for heads in rows for row in heads]
+    at = {name: sum(target.tokens[place] == name for place in hardest if place in target.special) for name in _special(target)}
+    seen = sorted((name for name in at if at[name]), key=lambda name: -at[name])
+    names = " and ".join(f"{name} ({at[name]})" for name in seen) if len(seen) > 1 else "".join(seen)
+    return Looks(len(hardest), sum(at.values()), sum(place in own for place in hardest), names)
+
+
+def _special(target: Encoded) -> list[str]:
+    return list(dict.fromkeys(target.tokens[place] for place in target.special))
+
+
+def _steps(view: View, index: int, tokens: list[str]) -> list[StepRow]:
+    """The six steps for each token: q·k, divided, weight, value, weight · value."""
+    found = view.steps(index)
+    query, key, value = (tensor[0].float() for tensor in (view.query[:, index], view.key, view.value))
+    return step_rows(tokens, key @ query, found.masked[0, 0], found.weights[0, 0], key, value)
+
+
+def _timed(view: View) -> Timing:
+    if view.call.bias is not None:
+        raise InputError("the loop form takes no bias", got="a model that adds one to its scores", cure="leave out --loop")
+    return timed(view.query[0], view.key[0], view.value[0], view.call.score, view.mask())
+
+
+def _notes(word: Word, source: Read, target: Read, model: Any, verified: Verified | None) -> list[str]:
+    """What is true of this picture, a sentence each."""
+    crossed = source is not target
+    notes = [*filter(None, [word.note]), *source.notes, *(target.notes if crossed else []), *model.notes]
+    if crossed:
+        notes.append(
+            "The model read each text alone; then the queries of one met the keys and values of the other in the same head. "
+            "It was not trained for that."
+        )
+    return [*notes, *closing_notes(target.encoded, verified)]
+
+
+def closing_notes(target: Encoded, verified: Verified | None) -> list[str]:
+    """What is true of any picture of a trained model: its special tokens, whether it was recomputed, what weights are not."""
+    special = _special(target)
+    said = "is a special token" if len(special) == 1 else "are special tokens"
+    notes = [f"{' and '.join(special)} {said} and counted apart."] if special else []
+    if verified is not None and not verified.holds:
+        notes.append(f"Recomputed and the model's own output differ by {verified.difference:.1e}, more than rounding explains.")
+    return [*notes, "Weights show where this head looked, not why, and not what the model concluded."]

@@ -1,0 +1,69 @@
+"""The queries of one text before the keys and values of another, in the same head of the same model."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import overt
+from overt.attention.kernels.call import Call
+from overt.attention.trace import Steps
+from overt.errors import InputError
+from overt.lens.head import Head
+
+
+@dataclass(frozen=True, eq=False)
+class Crossed:
+    """One head with the queries of the text that asks and the keys and values of the text that is asked.
+
+    It answers as a `Head` does. The model's own masks and biases belong to one text and are left out; a score or normaliser with
+    parameters of its own is refused.
+    """
+
+    asking: Head
+    asked: Head
+
+    def __post_init__(self):
+        if self.call.bias is not None:
+            raise InputError(
+                "two texts can be joined in a head that adds no bias by position",
+                got=f"{self.asking.layer}, which adds one",
+                cure="choose another model, or leave out --with",
+            )
+
+    @property
+    def call(self) -> Call:
+        """The call that the queries come from."""
+        return self.asking.call
+
+    @property
+    def query(self) -> Tensor:
+        """Queries of the one text (1, Q, D)."""
+        return self.asking.query
+
+    @property
+    def key(self) -> Tensor:
+        """Keys of the other (1, K, D)."""
+        return self.asked.key
+
+    @property
+    def value(self) -> Tensor:
+        """Values of the other (1, K, E)."""
+        return self.asked.value
+
+    def mask(self) -> Any:
+        """None: every word of the other text may be attended to."""
+
+    def weights(self, rows: int | None = None) -> Tensor:
+        """The weights of one query, or of all: (1, rows, K)."""
+        return self._steps(slice(None) if rows is None else slice(rows, rows + 1)).weights
+
+    def steps(self, row: int) -> Steps:
+        """The steps of one query."""
+        return self._steps(slice(row, row + 1))
+
+    @torch.no_grad()
+    def _steps(self, rows: slice) -> Steps:
+        call = self.call
+        return overt.steps(self.query[:, rows], self.key, self.value, score=call.score, normalizer=call.normalizer)

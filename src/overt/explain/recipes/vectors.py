@@ -1,0 +1,129 @@
+"""Vectors for the recipes: the text model's word vectors, or a reader's own numbers from a CSV file. No torch."""
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from overt.errors import InputError
+from overt.explain.recipes.find_word import named
+from overt.explain.text_model import Encoded
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """A sequence of vectors (N, D), the tokens that they stand for, and where they come from."""
+
+    encoded: Encoded
+    values: np.ndarray
+    source: str
+    notes: list[str] = field(default_factory=list)
+
+
+def of_text(model: Any, text: str, truncate: bool = False) -> Vectors:
+    """The model's own vector of each token, before any layer; special tokens are left out."""
+    encoded = model.encode(text, truncate)
+    plain = encoded.plain
+    return Vectors(plain, model.word_vectors(plain.ids), f"word vectors of {model.name}", cut(encoded, truncate))
+
+
+def cut(encoded: Encoded, truncate: bool) -> list[str]:
+    """What to say where only the beginning of a text was read."""
+    end = max((last for _, last in encoded.spans), default=0)
+    if truncate and encoded.text[end:].strip():
+        return [f"Only the first {len(encoded.ids)} tokens of the text were read."]
+    return []
+
+
+@dataclass(frozen=True)
+class Table:
+    """A CSV file of numbers: one vector a row, and the rows' names, if it has any."""
+
+    path: Path
+    names: list[str] | None
+    values: np.ndarray
+
+    def sequence(self, text: str | None = None) -> Vectors:
+        """The rows in their order; with a text, the row of each of its words, or the rows named by them where names are absent."""
+        words = text.split() if text else None
+        if words is None:
+            names = self.names or [f"x{place}" for place in range(1, len(self.values) + 1)]
+            return Vectors(named(names), self.values, self.path.name)
+        if self.names is None:
+            if len(words) != len(self.values):
+                raise InputError(
+                    "a text names the rows of a file without names, one word each",
+                    got=f"{len(words)} words and {len(self.values)} rows",
+                    cure="give the file a first column of names, or leave the text out",
+                )
+            return Vectors(named(words), self.values, self.path.name)
+        places = {name.casefold(): place for place, name in reversed(list(enumerate(self.names)))}
+        unknown = [word for word in words if word.casefold() not in places]
+        if unknown:
+            raise InputError(
+                f"every word of the text has a row in {self.path.name}",
+                got=f"no row for {', '.join(repr(word) for word in unknown[:5])}",
+                cure="add the rows, or leave the text out to take the file's rows in their order",
+            )
+        return Vectors(named(words), self.values[[places[word.casefold()] for word in words]], self.path.name)
+
+
+def read_csv(path: str | Path) -> Table:
+    """Read one vector a row, an optional first column of names, an optional first row of headings.
+
+    A cell that is not a finite number is an error that names it by row and column, counted from 1.
+    """
+    path = Path(path)
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            lines = [(number, row) for number, row in enumerate(csv.reader(file), start=1) if any(cell.strip() for cell in row)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(
+            "--vectors is a CSV file of numbers", got=f"{path}: {error}", cure="check the path and the file"
+        ) from error
+    if len(lines) > 1 and not any(_number(cell) for cell in lines[0][1]) and any(_number(cell) for cell in lines[1][1]):
+        lines = lines[1:]
+    if not lines:
+        raise InputError("--vectors is a CSV file of numbers", got=f"{path}, which is empty", cure="write one vector a row")
+    first = 0 if all(_number(row[0]) for _, row in lines) else 1
+    width = len(lines[0][1])
+    values = [
+        [_cell(path, line, place, row[place]) for place in range(first, _width(path, line, row, width))] for line, row in lines
+    ]
+    if not values[0]:
+        raise InputError("each row holds at least one number", got=f"{path} with names only", cure="add columns of numbers")
+    names = [row[0].strip() for _, row in lines] if first else None
+    return Table(path, names, np.array(values, dtype=np.float64))
+
+
+def _number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _cell(path: Path, line: int, place: int, cell: str) -> float:
+    value = float(cell) if _number(cell) else math.nan
+    if not math.isfinite(value):
+        raise InputError(
+            f"{path.name} holds finite numbers",
+            got=f"{cell.strip()!r} in row {line}, column {place + 1}",
+            cure="write a number there, with a point before the decimals",
+        )
+    return value
+
+
+def _width(path: Path, line: int, row: Sequence[str], width: int) -> int:
+    if len(row) != width:
+        raise InputError(
+            f"the rows of {path.name} are equally long",
+            got=f"{len(row)} columns in row {line}, {width} before it",
+            cure="give every row the same columns",
+        )
+    return width

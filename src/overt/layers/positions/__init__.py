@@ -1,0 +1,1 @@
+"""Where tokens stand: positions that are added, rotated in, or scored."""

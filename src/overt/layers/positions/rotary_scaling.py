@@ -1,0 +1,286 @@
+"""Rotary positions beyond the length that a model was trained on: its frequencies θ_i, scaled.
+
+m features turn, so i = 0 … m/2 − 1. L is the length trained on, s the factor by which it is stretched, and a feature pair turns
+L θ_i / 2π times within L.
+
+| rope_type  | frequencies                                                     | source                                           |
+|------------|-----------------------------------------------------------------|--------------------------------------------------|
+| "default"  | θ_i                                                             | Su et al. 2021, section 3.2.2                    |
+| "linear"   | θ_i / s                                                         | Chen et al. 2023, section 2.3                    |
+| "dynamic"  | θ_i · g^(−2i / (m − 2)), g = s n / L − (s − 1), n the length    | Peng et al. 2023, section 3 ("Dynamic NTK")      |
+| "yarn"     | r θ_i + (1 − r) θ_i / s, r falling from 1 to 0 over i           | Peng et al. 2023, section 3 ("YaRN")             |
+| "llama3"   | r θ_i + (1 − r) θ_i / s, r rising from 0 to 1 over the turns    | Llama 3.1's own code, `apply_scaling`            |
+| "longrope" | θ_i / t_i, with one list of t within L and another beyond it    | Ding et al. 2024, section 3                      |
+
+"yarn" and "longrope" also multiply cosines and sines, and so queries and keys, by a strength. Fields are named as in Hugging
+Face's configurations, so that the two can be read side by side.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from overt.attention import check
+from overt.errors import InputError, KindError
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The frequencies as they are, "default"."""
+
+    def frequencies(self, plain: Tensor, base: float, places: Tensor) -> Tensor:
+        """The frequencies θ_i = base^(−2i / m), scaled for a call at these places: (m / 2,)."""
+        return plain
+
+    @property
+    def strength(self) -> float:
+        """What cosines and sines are multiplied by."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class LinearScaling(Scaling):
+    """Position interpolation: place p turns as p / factor did."""
+
+    factor: float
+
+    def __post_init__(self):
+        check.positive("factor", self.factor)
+
+    def frequencies(self, plain: Tensor, base: float, places: Tensor) -> Tensor:
+        """θ_i / s."""
+        return plain / self.factor
+
+
+@dataclass(frozen=True)
+class DynamicScaling(Scaling):
+    """A base that grows with the length of the call, one more than its greatest place, where that is over the original.
+
+    As in Hugging Face the longest row decides for a batch, and keys that a cache holds stay as they were turned when they came.
+    """
+
+    factor: float
+    original_max_position_embeddings: int
+
+    def __post_init__(self):
+        check.positive("factor", self.factor)
+        check.whole_number("original_max_position_embeddings", self.original_max_position_embeddings)
+
+    def frequencies(self, plain: Tensor, base: float, places: Tensor) -> Tensor:
+        """θ_i · g^(−2i / (m − 2)): the first as it was, the last divided by g."""
+        stretched = (_length(places).to(plain.dtype) / self.original_max_position_embeddings).clamp(min=1)
+        growth = self.factor * stretched - (self.factor - 1)
+        return plain * growth ** -torch.linspace(0, 1, len(plain), dtype=plain.dtype, device=plain.device)
+
+
+@dataclass(frozen=True)
+class YarnScaling(Scaling):
+    """Fast pairs as they were, slow ones interpolated, and a ramp over the index between; sharper attention for longer texts.
+
+    The ramp runs from the pair that turns `beta_fast` times within the original length to the one that turns `beta_slow` times,
+    `truncate` rounding both outwards. The strength is `attention_factor`, or 0.1 ln s + 1, or where both are given the quotient of
+    0.1 · mscale · ln s + 1 and the same with `mscale_all_dim`.
+    """
+
+    factor: float
+    original_max_position_embeddings: int
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention_factor: float | None = None
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
+    truncate: bool = True
+
+    def __post_init__(self):
+        check.whole_number("original_max_position_embeddings", self.original_max_position_embeddings)
+        for name in ("factor", "beta_fast", "beta_slow"):
+            check.positive(name, getattr(self, name))
+        if self.attention_factor is not None:
+            check.positive("attention_factor", self.attention_factor)
+        if self.beta_fast < self.beta_slow:
+            raise InputError(
+                "a fast pair turns more often than a slow one",
+                got=f"beta_fast={self.beta_fast}, beta_slow={self.beta_slow}",
+                cure="make beta_fast the larger",
+            )
+
+    def frequencies(self, plain: Tensor, base: float, places: Tensor) -> Tensor:
+        """r θ_i + (1 − r) θ_i / s."""
+        first, last = self._ramp(2 * len(plain), base)
+        index = torch.arange(len(plain), dtype=plain.dtype, device=plain.device)
+        return _mixed(plain, self.factor, 1 - ((index - first) / (last - first)).clamp(0, 1))
+
+    def _ramp(self, turned: int, base: float) -> tuple[float, float]:
+        """The index of the last pair that is kept and of the first that is interpolated."""
+
+        def index(turns: float) -> float:
+            return turned * math.log(self.original_max_position_embeddings / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+        first, last = index(self.beta_fast), index(self.beta_slow)
+        if self.truncate:
+            first, last = math.floor(first), math.ceil(last)
+        first, last = max(first, 0), min(last, turned - 1)
+        return first, last if last != first else last + 0.001
+
+    @property
+    def strength(self) -> float:
+        """The attention factor."""
+        if self.attention_factor is not None:
+            return self.attention_factor
+        if self.mscale and self.mscale_all_dim:
+            return self._mscale(self.mscale) / self._mscale(self.mscale_all_dim)
+        return self._mscale(1.0)
+
+    def _mscale(self, weight: float) -> float:
+        return 1.0 if self.factor <= 1 else 0.1 * weight * math.log(self.factor) + 1.0
+
+
+@dataclass(frozen=True)
+class Llama3Scaling(Scaling):
+    """Pairs that turn `high_freq_factor` times or more within the original length as they were, those under `low_freq_factor` / s."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_position_embeddings: int
+
+    def __post_init__(self):
+        check.whole_number("original_max_position_embeddings", self.original_max_position_embeddings)
+        for name in ("factor", "low_freq_factor", "high_freq_factor"):
+            check.positive(name, getattr(self, name))
+        if self.high_freq_factor <= self.low_freq_factor:
+            raise InputError(
+                "a high frequency turns more often than a low one",
+                got=f"low_freq_factor={self.low_freq_factor}, high_freq_factor={self.high_freq_factor}",
+                cure="make high_freq_factor the larger",
+            )
+
+    def frequencies(self, plain: Tensor, base: float, places: Tensor) -> Tensor:
+        """r θ_i + (1 − r) θ_i / s."""
+        turns = self.original_max_position_embeddings * plain / (2 * math.pi)
+        kept = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
+        return _mixed(plain, self.factor, kept.clamp(0, 1))
+
+
+@dataclass(frozen=True)
+class LongScaling(Scaling):
+    """A divisor for each pair, found by search: `short_factor` for calls within the original length, `long_factor` beyond it.
+
+    The strength is `attention_factor`, or √(1 + ln s / ln L). As in Hugging Face the longest row decides for a batch.
+    """
+
+    short_factor: Sequence[float]
+    long_factor: Sequence[float]
+    original_max_position_embeddings: int
+    factor: float | None = None
+    attention_factor: float | None = None
+
+    def __post_init__(self):
+        check.whole_number("original_max_position_embeddings", self.original_max_position_embeddings, least=2)
+        for name in ("factor", "attention_factor"):
+            if getattr(self, name) is not None:
+                check.positive(name, getattr(self, name))
+        if self.factor is None and self.attention_factor is None:
+            raise InputError(
+                'the scaling "longrope" has a factor or an attention_factor',
+                cure="pass factor = max_position_embeddings / original_max_position_embeddings",
+            )
+        for name in ("short_factor", "long_factor"):
+            for divisor in getattr(self, name):
+                check.positive(f"each number in {name}", divisor)
+
+    def frequencies(self, plain: Tensor, base: float, places: Tensor) -> Tensor:
+        """θ_i / t_i."""
+        for name in ("short_factor", "long_factor"):
+            if len(getattr(self, name)) != len(plain):
+                raise InputError(
+                    f"{name} has a number for each pair of features that turn, {len(plain)}",
+                    got=str(len(getattr(self, name))),
+                    cure="pass the width and fraction of the model that the numbers are from",
+                )
+        short = plain.new_tensor(self.short_factor)
+        long = plain.new_tensor(self.long_factor)
+        return plain / torch.where(_length(places) > self.original_max_position_embeddings, long, short)
+
+    @property
+    def strength(self) -> float:
+        """The attention factor."""
+        if self.attention_factor is not None:
+            return self.attention_factor
+        stretch = 1.0 if self.factor is None else max(self.factor, 1.0)
+        return math.sqrt(1 + math.log(stretch) / math.log(self.original_max_position_embeddings))
+
+
+SCALINGS: dict[str, type[Scaling]] = {
+    "default": Scaling,
+    "linear": LinearScaling,
+    "dynamic": DynamicScaling,
+    "yarn": YarnScaling,
+    "llama3": Llama3Scaling,
+    "longrope": LongScaling,
+}
+
+
+def scaling_of(given: Any, base: float, fraction: float) -> Scaling:
+    """The scaling of a Hugging Face `rope_scaling` or `rope_parameters`, of an object above, or "default" for None.
+
+    >>> scaling_of({"rope_type": "linear", "factor": 4.0}, base=10000.0, fraction=1.0)
+    LinearScaling(factor=4.0)
+    """
+    if given is None:
+        return Scaling()
+    if isinstance(given, Scaling):
+        return given
+    if not isinstance(given, Mapping):
+        raise KindError(
+            "a scaling is a mapping as in Hugging Face's configurations, or an object of overt.layers.positions.rotary_scaling",
+            got=repr(given),
+            cure='pass one such as {"rope_type": "linear", "factor": 4.0}',
+        )
+    settings = {name: value for name, value in given.items() if value is not None}
+    kind = _kind(settings)
+    for name, own, value in (("rope_theta", "base", base), ("partial_rotary_factor", "fraction", fraction)):
+        if settings.pop(name, value) != value:
+            raise InputError(
+                f"{name} is the {own} of Rotary", got=f"{given[name]} and {value}", cure=f"pass {own}={given[name]}"
+            )
+    return _built(kind, settings)
+
+
+def _kind(settings: dict[str, Any]) -> str:
+    """The name of the scaling, taken from its settings."""
+    names = {str(settings.pop(name)) for name in ("rope_type", "type") if name in settings}
+    if len(names) != 1 or not names <= SCALINGS.keys():
+        raise InputError(
+            "a scaling has one rope_type of " + ", ".join(SCALINGS),
+            got=" and ".join(sorted(names)) or "none",
+            cure="choose one, or build one from overt.layers.rotary_scaling.Scaling",
+        )
+    return names.pop()
+
+
+def _built(kind: str, settings: dict[str, Any]) -> Scaling:
+    own = {field.name: field.default is MISSING for field in fields(SCALINGS[kind])}
+    missing = [name for name, needed in own.items() if needed and name not in settings]
+    unknown = [name for name in settings if name not in own]
+    if missing or unknown:
+        cure = "leave out " + ", ".join(unknown) if unknown else "add " + ", ".join(missing)
+        if not unknown and "original_max_position_embeddings" in missing:
+            cure += "; where a configuration has no original length, it is its max_position_embeddings"
+        raise InputError(
+            f'the scaling "{kind}" has {", ".join(own) or "no settings"}', got=", ".join(settings) or "none", cure=cure
+        )
+    return SCALINGS[kind](**settings)
+
+
+def _mixed(plain: Tensor, factor: float, kept: Tensor) -> Tensor:
+    return kept * plain + (1 - kept) * plain / factor
+
+
+def _length(places: Tensor) -> Tensor:
+    """One more than the greatest place, 0 where there is none."""
+    return places.max() + 1 if places.numel() else places.new_zeros(())

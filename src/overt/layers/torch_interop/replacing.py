@@ -1,0 +1,147 @@
+"""torch's multi-head attention on overt's mechanism, inside a model that does not change: its calls, returns and parameters stay."""
+
+import warnings
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from overt.attention import check
+from overt.attention.kernels.blocked import blocked
+from overt.attention.kernels.call import Call
+from overt.attention.mechanism import attend, formula
+from overt.errors import InputError, KindError
+from overt.layers.parts import checks
+from overt.layers.parts.extra_keys import bias_with_extra, mask_with_extra, with_extra
+from overt.layers.parts.heads import joined, lifted, split
+from overt.layers.torch_interop.masks import Sizes, read_masks
+
+NAME = "torch.nn.MultiheadAttention"
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def replace(model: Model) -> Model:
+    """Let every `torch.nn.MultiheadAttention` in a model compute by `overt.attend`; the model is changed in place, and returned.
+
+    Parameters, their names, hooks and shared modules are the same objects as before, so state dicts and optimizers go on; every call,
+    return and mask keeps torch's meaning (`ReplacedAttention` says what differs). The fast path and the nested tensors of torch's
+    Transformer layers are off for them. Without weights asked for, and without an n × n mask, memory is linear in the length.
+
+    A subclass of `MultiheadAttention` may compute something else, so it stays as it is, and a warning names it. Raises InputError
+    where there is nothing to replace.
+
+    >>> import torch
+    >>> layer = nn.TransformerEncoderLayer(16, 4, batch_first=True).eval()
+    >>> x = torch.randn(2, 5, 16)
+    >>> before = layer(x)
+    >>> torch.allclose(replace(layer)(x), before, atol=1e-5)
+    True
+    """
+    if not isinstance(model, nn.Module):
+        raise KindError(
+            "replace takes a torch.nn.Module", got=type(model).__name__, cure="pass the model that holds the layers"
+        )
+    found = {name: module for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention)}
+    others = {name: module for name, module in found.items() if type(module) not in (nn.MultiheadAttention, ReplacedAttention)}
+    left = ", ".join(f"{name or 'the model'} ({type(module).__name__})" for name, module in others.items())
+    if len(found) == len(others):
+        raise InputError(
+            f"replace looks for {NAME} itself, of which this {type(model).__name__} has none",
+            got=f"subclasses: {left}" if left else "",
+            cure="pass a model that is built of it; layers of overt need no replacing",
+        )
+    if left:
+        warnings.warn(f"replace leaves {left} as it is: a subclass may compute something else", stacklevel=2)
+    for name in found.keys() - others.keys():
+        found[name].__class__ = ReplacedAttention
+    for encoder in model.modules():
+        if isinstance(encoder, nn.TransformerEncoder) and any(
+            isinstance(part, ReplacedAttention) for part in encoder.modules()
+        ):
+            encoder.use_nested_tensor = False
+    return model
+
+
+class ReplacedAttention(nn.MultiheadAttention):
+    """A `torch.nn.MultiheadAttention` that computes by `overt.attend`; `replace` makes them.
+
+    Call, return and masks are torch's: True in a bool mask bars, numbers are added. What differs: for a query that may attend to
+    nothing, where torch gives NaN, heads and weights are zeros; what a barred key holds reaches no output; weights that are asked
+    for are those before dropout; and the keys of add_bias_kv and add_zero_attn are seen by every query under `is_causal` too.
+
+    >>> import torch
+    >>> layer, x = replace(nn.MultiheadAttention(8, 2, batch_first=True)), torch.randn(1, 3, 8)
+    >>> type(layer).__name__, layer(x, x, x, key_padding_mask=torch.ones(1, 3, dtype=torch.bool))[1].abs().max().item()
+    ('ReplacedAttention', 0.0)
+    """
+
+    # torch's Transformer layers ask for it before they compute the attention themselves, on their fast path.
+    _qkv_same_embed_dim = property(lambda self: False)  # type: ignore[assignment]
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The attention output, and the weights if they are asked for: averaged over the heads, or one a head."""
+        _check(self, query, key, value)
+        alone, swapped = query.ndim == 2, query.ndim == 3 and not self.batch_first
+        projected = (x.transpose(0, 1) if swapped else x for x in self._projected(query, key, value))
+        asking, keys, values = (lifted(split(x, self.num_heads)) for x in projected)  # (B, H, n, D)
+        sizes = Sizes(asking.shape[0], self.num_heads, asking.shape[-2], keys.shape[-2])
+        mask, bias = read_masks(sizes, key_padding_mask, attn_mask, is_causal, need_weights)
+        extra = (self.bias_k is not None) + self.add_zero_attn
+        arguments = {
+            "query": asking,
+            "key": with_extra(keys, self.bias_k, self.add_zero_attn),
+            "value": with_extra(values, self.bias_v, self.add_zero_attn),
+            "mask": mask_with_extra(mask, extra),
+            "bias": bias_with_extra(bias, extra),
+            "dropout": self.dropout if self.training else 0.0,
+        }
+        heads = attend(**arguments)
+        weights = _weights(arguments, average_attn_weights).to(heads.dtype) if need_weights else None
+        output = functional.linear(joined(heads), self.out_proj.weight, self.out_proj.bias)  # (B, Q, E)
+        if alone:
+            return output.squeeze(0), None if weights is None else weights.squeeze(0)
+        return output.transpose(0, 1) if swapped else output, weights
+
+    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        packed, bias = self.in_proj_weight, self.in_proj_bias
+        if packed is not None and query is key and key is value:
+            return functional.linear(query, packed, bias).chunk(3, dim=-1)
+        matrices = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight) if packed is None else packed.chunk(3)
+        biases = (None, None, None) if bias is None else bias.chunk(3)
+        return tuple(functional.linear(*parts) for parts in zip((query, key, value), matrices, biases, strict=True))
+
+
+def _weights(arguments: dict[str, Any], averaged: bool) -> Tensor:
+    """The weights before dropout (B, H, Q, K), or their mean over the heads (B, Q, K)."""
+    narrow = arguments["value"][..., :1]  # no value is mixed here
+    call = Call.of(**arguments | {"value": narrow, "dropout": 0.0})
+    (weights,) = blocked(call, lambda block: formula(block)[2:3], every_key=True)
+    return weights.mean(dim=1) if averaged else weights
+
+
+def _check(layer: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor) -> None:
+    if any(isinstance(given, Tensor) and given.is_nested for given in (query, key, value)):
+        raise KindError(
+            "a replaced attention reads padded tensors",
+            got="a nested tensor",
+            cure="pass its padded tensor with key_padding_mask; a TransformerEncoder does where the whole of it was replaced",
+        )
+    checks.states(NAME, "query", query, layer.embed_dim, option="embed_dim")
+    checks.states(NAME, "key", key, layer.kdim, option="kdim")
+    checks.states(NAME, "value", value, layer.vdim, option="vdim")
+    if query.ndim > 3 or not query.ndim == key.ndim == value.ndim:
+        raise InputError(
+            f"{NAME} reads (L, E) or, in a batch, three dimensions, of query, key and value alike",
+            got=check.shapes(query=query, key=key, value=value),
+            cure="give all three a batch, or none",
+        )

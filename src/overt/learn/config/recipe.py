@@ -1,0 +1,234 @@
+"""Recipes: what to train, on what and how, in a TOML file, and errors that name its line."""
+
+import difflib
+import importlib
+import inspect
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+import torch
+
+from overt.errors import InputError, KindError, OvertError
+from overt.files import reason
+from overt.learn.config.settings import Data, Decoding, Recipe, Tokens, Training
+from overt.learn.data.corpora import paths_of
+from overt.models.building import KINDS, build
+
+TABLES = {"data": Data, "tokens": Tokens, "training": Training, "decoding": Decoding}
+# What a task trains; the first where the recipe does not say.
+MODELS = {
+    "translate": ("Transformer", "Seq2Seq"),
+    "tag": ("Tagger",),
+    "classify": ("Classifier",),
+    "language": ("LanguageModel",),
+}
+# What a model is told by the data, in the small sizes on which a recipe is tried.
+SIZES = {
+    "translate": {"source_words": 8, "target_words": 8},
+    "tag": {"words": 8, "tags": 8},
+    "classify": {"words": 8, "classes": 8},
+    "language": {"words": 8},
+}
+
+_LARGEST = 2**63 - 1
+
+
+def read_recipe(path: str | Path, *, files: bool = True) -> Recipe:
+    """Read a recipe; a key that is left out has the default of `overt.learn.config.settings` or of the model, and "none" is None.
+
+    Raises InputError, with the file and the line, for what is not TOML, an unknown key (and the known one it resembles), a value of
+    a wrong type or out of range, and, with `files`, a file of data that is not there.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "recipe.toml"
+    >>> _ = path.write_text('[model]\\nkind = "Transformer"\\n[training]\\nupdates = 10\\nwarmpu = 5\\n')
+    >>> try:
+    ...     read_recipe(path)
+    ... except InputError as error:
+    ...     print(str(error).replace(str(path), "recipe.toml"))
+    recipe.toml, line 5: [training] has no key 'warmpu'. To mend it, write 'warmup'.
+    """
+    return _Reader(Path(path)).recipe(files)
+
+
+class _Reader:
+    """A recipe's file, and where in it each key stands."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        try:
+            self.text = path.read_bytes().decode()
+        except UnicodeDecodeError as error:
+            line = error.object[: error.start].count(b"\n") + 1
+            raise self._error(line, "a recipe is UTF-8 text", f"the byte 0x{error.object[error.start]:02x}") from error
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path} is a recipe", got=reason(error), cure="check its name") from error
+        try:
+            self.content = tomllib.loads(self.text)
+        except tomllib.TOMLDecodeError as error:
+            place = re.search(r"at line (\d+)", str(error))
+            line = int(place[1]) if place else self.text.count("\n") + 1
+            raise self._error(line, "a recipe is TOML", str(error), 'write key = value, and texts in "quotes"') from error
+        except RecursionError as error:
+            raise self._error(None, "a recipe is TOML", reason(error), "write lists of numbers and texts alone") from error
+        except ValueError as error:  # Python reads no number of so many digits
+            long = re.search(r"\d{1000}", self.text)
+            line = self.text[: long.start()].count("\n") + 1 if long else None
+            got = "one of more digits than can be read"
+            raise self._error(line, "a recipe's numbers are those of a machine", got, "write a smaller number") from error
+        self.lines = _lines(self.text)
+
+    def recipe(self, files: bool) -> Recipe:
+        task = self.content.get("task", Recipe.task)
+        for key in self.content:
+            self._known("", key, ["task", *TABLES, "model"])
+        if task not in list(SIZES):
+            raise self._at(("", "task"), f"task is one of {', '.join(map(repr, SIZES))}", repr(task), _near(task, SIZES))
+        tables = {name: self._table(name, kind) for name, kind in TABLES.items()}
+        recipe = Recipe(task=task, model=self._model(task), **tables)
+        if files:
+            self._check_files(recipe)
+        return recipe
+
+    def _table(self, name: str, kind: type) -> Any:
+        """One table as its dataclass."""
+        given = self._mapping(name)
+        hints = get_type_hints(kind)
+        values = {}
+        for key, value in given.items():
+            self._known(name, key, [field.name for field in fields(kind)])
+            values[key] = self._value(name, key, value, hints[key])
+        try:
+            return kind(**values)
+        except OvertError as error:
+            raise self._located(name, error) from error
+
+    def _model(self, task: str) -> dict[str, Any]:
+        """The model's table, which is tried on a small vocabulary, without memory for its weights."""
+        given = self._mapping("model")
+        kind = given.get("kind", MODELS[task][0])
+        if kind not in MODELS[task]:
+            names = " or ".join(map(repr, MODELS[task]))
+            raise self._at(("model", "kind"), f"the task {task!r} trains a {names}", repr(kind), _near(kind, MODELS[task]))
+        made_by = getattr(importlib.import_module(KINDS[kind]), kind).__init__
+        hints = get_type_hints(made_by)
+        known = [name for name in inspect.signature(made_by).parameters if name not in {"self", *SIZES[task]}]
+        values = {"kind": kind}
+        for key, value in given.items():
+            self._known("model", key, ["kind", *known])
+            if key != "kind":
+                values[key] = self._value("model", key, value, hints[key])
+        try:
+            with torch.device("meta"):
+                build({**values, **SIZES[task]})
+        except OvertError as error:
+            raise self._located("model", error) from error
+        return values
+
+    def _check_files(self, recipe: Recipe) -> None:
+        named = [("data", key, list(getattr(recipe.data, key))) for key in ("train", "valid", "test")]
+        named.append(("tokens", "merges_file", [recipe.tokens.merges_file] if recipe.tokens.merges_file else []))
+        if not recipe.data.train:
+            raise self._at(("data", "train"), "train names the files to learn from", "none", "add it to [data]")
+        for table, key, names in named:
+            for path in paths_of(recipe.data, names):
+                if not os.path.isfile(path):  # a Path raises where a name is too long
+                    origin = f", from {recipe.data.origin}" if recipe.data.origin else ""
+                    cure = f"set OVERT_DATA to the folder that holds {recipe.data.folder}/, or put the file there{origin}"
+                    raise self._at((table, key), f"{key} names files that are there", f"{path}, which is not", cure)
+
+    def _mapping(self, name: str) -> Mapping[str, Any]:
+        found = self.content.get(name, {})
+        if not isinstance(found, Mapping):
+            raise self._at(("", name), f"{name} is a table", repr(found), f"write its keys below [{name}]")
+        return found
+
+    def _known(self, table: str, key: str, known: list[str]) -> None:
+        if key not in known:
+            owner = f"[{table}]" if table else "a recipe"
+            raise self._at((table, key), f"{owner} has no key {key!r}", "", _near(key, known))
+
+    def _value(self, table: str, key: str, value: Any, hint: Any) -> Any:
+        """A value as the dataclass or the model takes it; a list becomes a tuple."""
+        if type(value) is int and abs(value) > _LARGEST:
+            rule = f"{key} is a number that a machine can count to"
+            raise self._at((table, key), rule, f"one of {len(str(value))} digits", "write a smaller number")
+        choices = get_args(hint) if get_origin(hint) is not tuple and get_args(hint) else (hint,)
+        if value == "none" and type(None) in choices:
+            return None
+        for choice in choices:
+            if _is_of(value, choice):
+                return tuple(value) if isinstance(value, list) else float(value) if choice is float else value
+        wanted = " or ".join(_in_words(choice) for choice in choices)
+        raise self._at((table, key), f"{key} is {wanted}", f"{value!r}", f"write {_example(choices[0])}")
+
+    def _located(self, table: str, error: OvertError) -> InputError:
+        """An error of what a table makes, at the line of the key that it names first."""
+        named = [(place.start(), key) for key in self._mapping(table) if (place := re.search(rf"\b{key}\b", str(error)))]
+        place = (table, min(named)[1] if named else "")
+        if isinstance(error, InputError | KindError):
+            return self._at(place, error.rule, error.got, error.cure)
+        return self._at(place, str(error).rstrip("."))
+
+    def _at(self, place: tuple[str, str], rule: str, got: str = "", cure: str = "") -> InputError:
+        """An error at a key's line, or at its table's where the key is not in the file."""
+        table, key = place
+        found = [self.lines[each] for each in (place, (table or key, ""), ("", table)) if each in self.lines]
+        return self._error(found[0] if found else None, rule, got, cure)
+
+    def _error(self, line: int | None, rule: str, got: str = "", cure: str = "") -> InputError:
+        where = f"{self.path}, line {line}" if line else str(self.path)
+        return InputError(f"{where}: {rule}", got=got, cure=cure)
+
+
+def _lines(text: str) -> dict[tuple[str, str], int]:
+    """The line of each (table, key), and of each table's head as (table, "")."""
+    found: dict[tuple[str, str], int] = {}
+    table = ""
+    for number, line in enumerate(text.split("\n"), 1):
+        if head := re.match(r"\s*\[\s*\"?([\w-]+)\"?\s*\]", line):
+            table = head[1]
+            found.setdefault((table, ""), number)
+        elif key := re.match(r"\s*(?:([\w-]+)\s*\.\s*)?\"?([\w-]+)\"?\s*=", line):
+            found.setdefault((key[1] or table, key[2]), number)
+    return found
+
+
+def _near(name: Any, known: Any) -> str:
+    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+    return f"write {near[0]!r}" if near else f"choose one of {', '.join(known)}"
+
+
+def _is_of(value: Any, hint: Any) -> bool:
+    """Whether a value of TOML is of an annotated type; a whole number is a number too, and true is none."""
+    if get_origin(hint) is tuple:
+        inner = get_args(hint)
+        each = inner[0] if inner[-1] is Ellipsis else None
+        if not isinstance(value, list):
+            return False
+        if each is not None:
+            return all(_is_of(item, each) for item in value)
+        return len(value) == len(inner) and all(_is_of(item, kind) for item, kind in zip(value, inner, strict=True))
+    if isinstance(value, bool):
+        return hint is bool
+    return isinstance(value, (int, float) if hint is float else hint)
+
+
+_WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): '"none"'}
+_EXAMPLES = {int: "digits alone, as in 12", float: "a number, as in 0.1", str: 'it in "quotes"', bool: "true or false"}
+
+
+def _in_words(hint: Any) -> str:
+    if get_origin(hint) is not tuple:
+        return _WORDS[hint]
+    inner = get_args(hint)
+    return f"a list of {_WORDS[inner[0]].removeprefix('a ')}s" if inner[-1] is Ellipsis else f"a list of {len(inner)} numbers"
+
+
+def _example(hint: Any) -> str:
+    return _EXAMPLES.get(hint, "it in [brackets]")

@@ -1,0 +1,159 @@
+"""What a training run is told: one frozen dataclass for each table of a recipe, every default here."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from overt.attention import check
+from overt.errors import InputError
+
+SCHEDULES = ("inverse_sqrt", "cosine", "linear", "constant")
+PRECISIONS = ("float32", "bfloat16", "float16")
+MOST_MERGES = 1_000_000  # for which memory is taken at once
+FORMATS = ("lines", "pairs", "conllu", "labels", "text")
+
+
+@dataclass(frozen=True)
+class Training:
+    """The `[training]` table: how long, how fast, how often.
+
+    One update reads `accumulate` batches of at most `tokens_per_batch` tokens each. The defaults are those of a small Transformer.
+
+    >>> Training(updates=100, warmup=10).schedule
+    'inverse_sqrt'
+    """
+
+    updates: int = 10_000  # steps of the optimizer
+    tokens_per_batch: int = 4096  # of the larger side, padding counted
+    accumulate: int = 1  # batches whose gradients make one update
+    learning_rate: float = 1e-3  # the highest, reached after warmup
+    schedule: str = "inverse_sqrt"  # or "cosine", "linear", "constant"
+    warmup: int = 1000  # updates over which the learning rate rises from 0
+    betas: tuple[float, float] = (0.9, 0.98)  # AdamW's averages of the gradient and of its square
+    weight_decay: float = 0.0
+    clip: float | None = 1.0  # the gradient's largest length; None leaves it as it is
+    label_smoothing: float = 0.1  # the probability that is spread over all words
+    precision: str = "float32"  # or "bfloat16", "float16": what matrix products are computed in
+    evaluate_every: int = 500  # updates
+    checkpoint_every: int = 500  # updates
+    keep: int = 10  # checkpoints, the latest; the best is kept besides
+    average: int = 0  # of the latest checkpoints, averaged at the end; 0 takes the best by validation
+    patience: int | None = None  # evaluations without a better one before training ends; None: never
+    seed: int = 0
+
+    def __post_init__(self):
+        for name in ("updates", "tokens_per_batch", "accumulate", "evaluate_every", "checkpoint_every", "keep"):
+            check.whole_number(name, getattr(self, name))
+        for name in ("warmup", "average", "seed"):
+            check.whole_number(name, getattr(self, name), least=0)
+        check.positive("learning_rate", self.learning_rate)
+        check.one_of("schedule", self.schedule, SCHEDULES)
+        check.one_of("precision", self.precision, PRECISIONS)
+        check.probability("label_smoothing", self.label_smoothing)
+        for value in self.betas:
+            check.probability("each of betas", value)
+        if not 0 <= self.weight_decay < math.inf:
+            raise InputError("weight_decay is a number of at least 0", got=repr(self.weight_decay), cure="pass 0 for none")
+        if self.clip is not None:
+            check.positive("clip", self.clip)
+        if self.patience is not None:
+            check.whole_number("patience", self.patience)
+        if self.average > self.keep:
+            got = f"average = {self.average} and keep = {self.keep}"
+            raise InputError("the checkpoints that are averaged are kept till the end", got=got, cure="raise keep")
+
+
+@dataclass(frozen=True)
+class Data:
+    """The `[data]` table: which files are read, and how.
+
+    A format says what a file holds: "lines", two files that answer each other line by line; "pairs", source TAB target; "conllu",
+    words and their universal tags; "labels", one label and its words a line; "text", one text a line. Files may end in .gz or .zip.
+
+    >>> Data(format="pairs", train=("fra-eng.zip",), held_out=(1000, 2000)).join
+    1
+    """
+
+    format: str = "lines"  # or "pairs", "conllu", "labels", "text"
+    folder: str = "."  # where the files are, below the folder that OVERT_DATA names, where it names one
+    train: tuple[str, ...] = ()  # one file, or for "lines" two: source and target
+    valid: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    held_out: tuple[int, int] = (0, 0)  # sources taken from training for validation and test, where no files are named
+    languages: tuple[str, ...] = ()  # of source and target, as "en", "de"
+    encoding: str = "utf-8"
+    limit: int | None = None  # training examples, spread over the file; None: all
+    join: int = 1  # lines joined to one: each line is read alone, in a pair, and so on up to this many
+    origin: str = ""  # where a reader gets the files
+
+    def __post_init__(self):
+        check.one_of("format", self.format, FORMATS)
+        for count in self.held_out:
+            check.whole_number("each of held_out", count, least=0)
+        if self.limit is not None:
+            check.whole_number("limit", self.limit)
+        check.whole_number("join", self.join)
+        if self.join > 1 and self.format not in ("lines", "pairs"):
+            raise InputError(
+                "join puts sentences that are translated together", got=f"format {self.format!r}", cure="leave join out"
+            )
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The `[tokens]` table: what a model reads in place of letters.
+
+    Translation and language models read pieces of words (BPE, one vocabulary for both languages), taggers and classifiers words.
+
+    >>> Tokens(merges=6000).minimum_count
+    1
+    """
+
+    merges: int = 8000  # of byte-pair encoding; 0: single letters
+    merges_file: str | None = None  # merges learned elsewhere, as subword-nmt writes them
+    lower: bool = False  # lower-case everything
+    moses: bool = False  # split into Moses's words first, as published scores often do
+    minimum_count: int = 1  # words seen less often in training are unknown
+    parts: bool = False  # words are told by their endings and their shape too
+
+    def __post_init__(self):
+        check.whole_number("merges", self.merges, least=0)
+        if self.merges > MOST_MERGES:
+            raise InputError(f"merges are at most {MOST_MERGES:,}", got=str(self.merges), cure="write a smaller number")
+        check.whole_number("minimum_count", self.minimum_count)
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """The `[decoding]` table: how the finished model writes.
+
+    >>> Decoding().beam
+    5
+    """
+
+    beam: int = 5  # hypotheses kept at each step; 1: greedy
+    length_penalty: float = 1.0  # the exponent of the length that a hypothesis's score is divided by
+    longest: int | None = None  # tokens; None: twice the source's and ten more
+
+    def __post_init__(self):
+        check.whole_number("beam", self.beam)
+        if not 0 <= self.length_penalty < math.inf:
+            raise InputError("length_penalty is a number of at least 0", got=repr(self.length_penalty), cure="pass 0 for none")
+        if self.longest is not None:
+            check.whole_number("longest", self.longest)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A whole recipe: the task and its tables; `model` is `{"kind": …}` and what that model's constructor takes.
+
+    >>> Recipe(model={"kind": "Transformer", "width": 128}).training.schedule
+    'inverse_sqrt'
+    """
+
+    task: str = "translate"  # or "tag", "classify", "language"
+    data: Data = field(default_factory=Data)
+    tokens: Tokens = field(default_factory=Tokens)
+    model: dict[str, Any] = field(default_factory=dict)
+    training: Training = field(default_factory=Training)
+    decoding: Decoding = field(default_factory=Decoding)

@@ -1,0 +1,1 @@
+"""Small tasks that show one thing each."""

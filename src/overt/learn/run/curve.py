@@ -1,0 +1,63 @@
+"""The curve of a run as a picture: loss and validation measure against updates, from the run's log."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from overt.errors import InputError, MissingExtra
+from overt.files import whole
+from overt.learn.run.log import read_log
+
+# Okabe and Ito's blue and vermillion, told apart by every eye.
+_LOSS, _MEASURE, _FRAME = "#0072B2", "#D55E00", "#B8BDC2"
+
+
+def draw_curve(log: Path, picture: Path, measure: str) -> None:
+    """Draw the loss of each update, faint, its mean over stretches of updates, and `measure` at each evaluation.
+
+    Raises MissingExtra without matplotlib, and InputError for a log without updates.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise MissingExtra("a curve", needs="matplotlib", extra="plot") from error
+    entries = read_log(log)
+    updates = [(entry["update"], entry["loss"]) for entry in entries if "loss" in entry]
+    if not updates:
+        raise InputError("a curve is drawn of a run's log", got=f"{log} without an update", cure="let the run begin")
+    figure = Figure(figsize=(8, 4.2), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.plot(*zip(*updates, strict=True), color=_LOSS, alpha=0.2, linewidth=0.8)
+    axes.plot(*zip(*means(updates), strict=True), color=_LOSS, linewidth=1.6)
+    axes.set_xlabel("update")
+    axes.set_ylabel("training loss, nats", color=_LOSS)
+    _measured(axes, [(entry["update"], entry["validation"][measure]) for entry in entries if "validation" in entry], measure)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(_FRAME)
+    axes.grid(axis="y", color="#ECEEF0", linewidth=0.8)
+    with whole(picture) as temporary:
+        figure.savefig(temporary)
+
+
+def means(points: Sequence[tuple[float, float]], parts: int = 200) -> list[tuple[float, float]]:
+    """The mean place and the mean value of like long stretches of points; of few points each by itself.
+
+    >>> means([(1, 4.0), (2, 2.0), (3, 1.0), (4, 2.0)], parts=2)
+    [(1.5, 3.0), (3.5, 1.5)]
+    """
+    stretches = np.array_split(np.asarray(points, dtype=float), min(parts, len(points)))
+    return [tuple(stretch.mean(0).tolist()) for stretch in stretches]
+
+
+def _measured(axes: Any, points: list[tuple[int, float]], measure: str) -> None:
+    if not points:
+        return
+    right = axes.twinx()
+    right.plot(*zip(*points, strict=True), color=_MEASURE, marker="o", markersize=3, linewidth=1.2)
+    right.set_ylabel(f"{measure}, validation", color=_MEASURE)
+    right.spines[["top", "left"]].set_visible(False)
+    right.spines[["right", "bottom"]].set_color(_FRAME)

@@ -1,0 +1,114 @@
+"""A finished model as a folder: model.safetensors, config.json, and the tokenizer's own files."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_in
+from safetensors.torch import save as bytes_of
+from torch import Tensor, nn
+
+from overt.errors import InputError, KindError
+from overt.files import make_folder, read_json, reason, whole
+from overt.learn.data.vocabulary import WordVocabulary, read_tokenizer
+from overt.learn.run.weights import check_weights, take_weights, weights_of
+from overt.models import build
+
+_CURE = "copy the folder again, or finish the run with overt train"
+
+
+def save_model(
+    model: nn.Module, folder: str | Path, tokenizer: Any = None, extra: dict[str, Any] | None = None, *, half: bool = False
+) -> None:
+    """Write a model so that `load_model` builds it again; with `half`, its weights in float16, in half the bytes.
+
+    config.json is {"kind": the model's class, "config": its arguments, **extra}. Raises InputError for a disk that is full.
+
+    >>> import tempfile
+    >>> from overt.models import Tagger
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> save_model(Tagger(words=20, tags=3, width=8), folder, half=True)
+    >>> sorted(path.name for path in folder.iterdir()), type(load_model(folder)[0]).__name__
+    (['config.json', 'model.safetensors'], 'Tagger')
+    """
+    folder = make_folder(folder)
+    weights = weights_of(model)
+    if half:
+        weights = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
+    config = {"kind": type(model).__name__, "config": getattr(model, "config", None), **(extra or {})}
+    with whole(folder / "model.safetensors") as temporary:
+        temporary.write_bytes(bytes_of(weights))
+    with whole(folder / "config.json") as temporary:
+        temporary.write_text(json.dumps(config, indent=1, ensure_ascii=False) + "\n")
+    if tokenizer is not None:
+        tokenizer.save(folder / "tokenizer.json")
+
+
+def load_model(folder: str | Path) -> tuple[nn.Module, Any, dict[str, Any]]:
+    """The model of a folder that `save_model` wrote, in float32 and ready to use, its tokenizer (None without one), and config.json.
+
+    Raises InputError for a folder or a file that is none, is damaged, or does not fit the others.
+
+    >>> import tempfile
+    >>> sizes = {"words": 20, "width": 8, "heads": 2, "layers": 1, "feed_forward": 16}
+    >>> save_model(build({"kind": "TransformerEncoder", **sizes}), folder := tempfile.mkdtemp())
+    >>> model, tokenizer, config = load_model(folder)
+    >>> type(model).__name__, config["config"]["words"]
+    ('TransformerEncoder', 20)
+    """
+    folder = Path(folder)
+    config = _config(folder / "config.json")
+    if not isinstance(config["config"], dict):
+        cure = "build it yourself, and pass it to overt.learn.run.weights.take_weights with the file's weights"
+        raise InputError("load_model builds overt's own models", got=f"a {config['kind']} in {folder}", cure=cure)
+    path = folder / "model.safetensors"
+    try:
+        weights = tensors_in(path.read_bytes())
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise InputError(f"{path} is part of a finished model", got=reason(error), cure=_CURE) from error
+    model = _built({"kind": config["kind"], **config["config"]}, weights, path)
+    path = folder / "tokenizer.json"
+    tokenizer = read_tokenizer(path) if path.exists() else None
+    _fits(config["config"], tokenizer, folder)
+    return model.eval(), tokenizer, config
+
+
+def _config(path: Path) -> dict[str, Any]:
+    config = read_json(path, "part of a finished model", _CURE)
+    if not {"kind", "config"} <= config.keys():
+        got = f"only {', '.join(config)}" if config else "neither"
+        raise InputError(f"{path} names a model's kind and its config", got=got, cure=_CURE)
+    return config
+
+
+def _built(config: dict[str, Any], weights: Mapping[str, Tensor], path: Path) -> nn.Module:
+    """The model with its weights; its sizes are held against the file's before memory is taken for them."""
+    try:
+        with torch.device("meta"):
+            check_weights(build(config), weights, str(path))
+        model = build(config)
+    except InputError as error:
+        raise InputError(f"{path.parent}: {error.rule}", got=error.got, cure=error.cure) from error
+    except KindError as error:
+        raise InputError(f"{path.parent}: {error.rule}", got=error.got, cure=error.cure or _CURE) from error
+    take_weights(model, weights, str(path))
+    return model
+
+
+def _fits(config: dict[str, Any], tokenizer: Any, folder: Path) -> None:
+    """Refuse a tokenizer of another size than the model's vocabularies: its ids would mean other words."""
+    sizes = {name: config[name] for name in ("words", "source_words", "target_words") if name in config}
+    named = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+    labels = {name: config[name] for name in ("tags", "classes") if name in config}
+    if isinstance(tokenizer, WordVocabulary) and any(size != len(tokenizer.labels) for size in labels.values()):
+        got = f"{len(tokenizer.labels)} in tokenizer.json, {labels} in config.json"
+        raise InputError(f"the vocabulary and the model in {folder} have the same labels", got=got, cure=_CURE)
+    if tokenizer is not None and any(size != tokenizer.words for size in sizes.values()):
+        raise InputError(
+            f"the tokenizer and the model in {folder} have one vocabulary",
+            got=f"{tokenizer.words} tokens in tokenizer.json, {named} in config.json",
+            cure="copy both from the same run",
+        )

@@ -1,0 +1,1 @@
+"""What is learnt: translation, labels, language."""

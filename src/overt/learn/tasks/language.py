@@ -1,0 +1,81 @@
+"""Language modelling as a task: the loss of the next token, and perplexity."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from overt.learn.config.settings import Recipe
+from overt.learn.data.batches import Batches
+from overt.learn.data.corpora import Corpus, Example
+from overt.learn.data.tokenizer import END, PADDING, START, Tokenizer
+from overt.learn.loop.loss import cross_entropy
+from overt.learn.translator import padded
+
+
+class Texts(NamedTuple):
+    """A batch: the model reads START y_1 … y_n and is to say y_1 … y_n END."""
+
+    tokens: Tensor  # (B, T)
+    lengths: Tensor  # (B,)
+    labels: Tensor  # (B, T), padding 0
+
+
+class Language:
+    """Learn to go on with texts; what is after is the mean log probability of a validation token, in nats."""
+
+    measure = "log_probability"
+
+    def __init__(self, corpus: Corpus, tokenizer: Tokenizer, recipe: Recipe):
+        self.corpus, self.tokenizer, self.recipe = corpus, tokenizer, recipe
+        self._train = self._encoded(corpus.train)
+        lengths = [len(text) + 1 for text in self._train]
+        self._batches = Batches(lengths, recipe.training.tokens_per_batch, recipe.training.seed)
+
+    def batches(self, epoch: int) -> list[list[int]]:
+        """The batches of an epoch, each a list of training texts' indices."""
+        return self._batches.epoch(epoch)
+
+    def batch(self, indices: list[int]) -> Texts:
+        """Training texts as padded tensors."""
+        return _texts([self._train[index] for index in indices])
+
+    def loss(self, model: Any, batch: Texts) -> tuple[Tensor, int]:
+        """−Σ log p(token | tokens before it) over a batch, labels cross_entropy, and the number of tokens, ends included."""
+        return _loss(model, batch, self.recipe.training.label_smoothing)
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Mean log probability of a token of the validation texts, and perplexity."""
+        return self._measured(model, self.corpus.valid)
+
+    def test(self, model: nn.Module, split: str = "test") -> dict[str, Any]:
+        """The finished model's measures on a split."""
+        examples: list[Example] = getattr(self.corpus, split)
+        return {"rows": len(examples), **self._measured(model, examples)}
+
+    @torch.no_grad()
+    def _measured(self, model: nn.Module, examples: list[Example]) -> dict[str, float]:
+        device = next(model.parameters()).device
+        texts, total, count = self._encoded(examples), 0.0, 0
+        for start in range(0, len(texts), 64):
+            batch = _texts(texts[start : start + 64])
+            loss, tokens = _loss(model, Texts(*(tensor.to(device) for tensor in batch)), 0.0)
+            total, count = total + float(loss), count + tokens
+        return {"log_probability": -total / count, "perplexity": math.exp(min(total / count, 700))}
+
+    def _encoded(self, examples: list[Example]) -> list[list[int]]:
+        return self.tokenizer.encode_all([example.given for example in examples])
+
+
+def _texts(rows: list[list[int]]) -> Texts:
+    cpu = torch.device("cpu")
+    tokens, lengths = padded([[START, *row] for row in rows], cpu)
+    labels, _ = padded([[*row, END] for row in rows], cpu)
+    return Texts(tokens, lengths, labels)
+
+
+def _loss(model: Any, batch: Texts, smoothing: float) -> tuple[Tensor, int]:
+    states = model.states(batch.tokens, lengths=batch.lengths)  # (B, T, width)
+    real = batch.labels != PADDING
+    return cross_entropy(states[real], model.output, batch.labels[real], smoothing), int(real.sum())

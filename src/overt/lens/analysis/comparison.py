@@ -1,0 +1,149 @@
+"""Two recordings of the same tokens, head by head: two models, or one model before and after."""
+
+import math
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import torch
+from torch import Tensor
+
+from overt.errors import InputError
+from overt.lens.analysis.by_block import Weighed
+from overt.lens.captured import Captured
+from overt.lens.recording import Calls
+from overt.lens.tokens import Words
+
+
+@dataclass(frozen=True)
+class HeadDifference:
+    """How far one head's weights are apart in two recordings: the mean over its queries, in nats, from 0 to log 2 = 0.693."""
+
+    layer: str
+    number: int
+    head: int
+    distance: float
+
+    def __str__(self) -> str:
+        return f"{self.number:3}  {self.layer}  head {self.head:2}  {self.distance:.4f}"
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Every head's distance, call by call; printed, the largest ones. `known` says whether both recordings have their tokens."""
+
+    heads: tuple[HeadDifference, ...]
+    known: bool
+
+    def largest(self, count: int = 10) -> tuple[HeadDifference, ...]:
+        """The heads that are furthest apart, furthest first."""
+        return tuple(sorted(self.heads, key=lambda each: -each.distance)[:count])
+
+    def __str__(self) -> str:
+        mean = sum(each.distance for each in self.heads) / len(self.heads)
+        lines = [f"{len(self.heads)} heads, on average {mean:.4f} nats apart, of {math.log(2):.4f} at most; the furthest:"]
+        lines += [str(each) for each in self.largest()]
+        return "\n".join(lines if self.known else [*lines, "tokens were not given, so only the lengths were compared"])
+
+
+@torch.no_grad()
+def compare(first: Calls, second: Calls) -> Differences:
+    """How far apart the same heads are in two recordings of the same tokens: the Jensen–Shannon divergence, the mean over queries.
+
+        JS(p, q) = ½ KL(p ‖ m) + ½ KL(q ‖ m),   m = ½(p + q)        per query, in nats: 0 for equal weights, log 2 for no key in common
+
+    Lin 1991, section IV (with equal weights). For recordings of two models, of one model before and after training, pruning or
+    `ablated`, or of two inputs that are cut into the same tokens. Weights that do not sum to 1 are scaled to; queries that may attend
+    to nothing in either recording do not count.
+
+    What it leaves out: heads are paired by their numbers, and two models trained apart have no reason to number them alike.
+
+    Raises InputError where calls, heads, lengths or tokens differ, or weights are negative.
+
+    >>> import torch, overt
+    >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
+    >>> with overt.lens.record(attention, key_tokens=list("abcde")) as one:
+    ...     _ = attention(x, x, x)
+    >>> with overt.lens.record(attention, key_tokens=list("abcde")) as other:
+    ...     _ = attention(3 * x, 3 * x, x)
+    >>> found = overt.lens.compare(one, other)
+    >>> [0 < each.distance < 0.7 for each in found.heads], overt.lens.compare(one, one).heads[0].distance
+    ([True, True], 0.0)
+    """
+    known = first.strings.keys is not None and second.strings.keys is not None
+    found = []
+    for one, other in _pairs(first, second):
+        if known:
+            _same_words("keys", one.layer, first.strings.of_keys(one), second.strings.of_keys(other))
+            _same_words("queries", one.layer, first.strings.of_queries(one), second.strings.of_queries(other))
+        distances = _distances(one, other)
+        number = first._number(one)
+        found += [HeadDifference(one.layer, number, head, far) for head, far in zip(one.heads, distances, strict=True)]
+    return Differences(tuple(found), known)
+
+
+def _pairs(first: Calls, second: Calls) -> list[tuple[Captured, Captured]]:
+    """The calls of both recordings side by side, if they are of the same shapes."""
+    pairs = list(zip_longest(first._present(), second._present()))
+    for place, (one, other) in enumerate(pairs):
+        shapes = [None if each is None else (each.batch, each.heads, each.queries, each.keys) for each in (one, other)]
+        if shapes[0] != shapes[1]:
+            told = [_told(each) for each in (one, other)]
+            raise InputError(
+                "two recordings are compared call by call, over the same tokens and heads",
+                got=f"call {place}: {told[0]} and {told[1]}",
+                cure="record both with the same tokens, layers and heads",
+            )
+    return pairs
+
+
+def _told(captured: Captured | None) -> str:
+    if captured is None:
+        return "none"
+    return f"{captured.batch} × {len(captured.heads)} heads of {captured.queries} queries and {captured.keys} keys"
+
+
+def _same_words(side: str, layer: str, one: Words | None, other: Words | None) -> None:
+    if one == other or one is None or other is None:
+        return
+    for sentence, (left, right) in enumerate(zip_longest(one, other, fillvalue=[])):
+        for place, (mine, others) in enumerate(zip_longest(left, right)):
+            if mine != others:
+                raise InputError(
+                    f"two recordings are compared over the same tokens, and the {side} of {layer} are not",
+                    got=f"{mine!r} and {others!r} at token {place} of sequence {sentence}",
+                    cure="record both with the same text and the same tokenizer",
+                )
+
+
+def _distances(one: Captured, other: Captured) -> list[float]:
+    """Each head's mean distance over the queries that may attend to anything in both."""
+    left, right = Weighed(one), Weighed(other)
+    total = torch.zeros(len(left.places), dtype=torch.float64)
+    count = torch.zeros_like(total)
+    for first, stop, weights in left.blocks():
+        both = [_shares(each, one.layer) for each in (weights, right.rows(first, stop))]
+        alive = (both[0].sum(-1) > 0) & (both[1].sum(-1) > 0)  # (B, H, rows)
+        total += torch.where(alive, jensen_shannon(both[0], both[1]), 0).sum((0, 2)).cpu()
+        count += alive.sum((0, 2)).cpu()
+    return (total / count.clamp(min=1)).tolist()
+
+
+def jensen_shannon(first: Tensor, second: Tensor) -> Tensor:
+    """The Jensen–Shannon divergence of distributions along the last dimension, in nats: (..., K) to (...).
+
+    >>> jensen_shannon(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]))
+    tensor(0.6931)
+    """
+    middle = torch.special.entr((first + second) / 2).sum(-1)
+    return (middle - (torch.special.entr(first).sum(-1) + torch.special.entr(second).sum(-1)) / 2).clamp(min=0)
+
+
+def _shares(weights: Tensor, layer: str) -> Tensor:
+    """Weights that sum to 1 where there are any, in float64."""
+    if bool((weights < 0).any()):
+        raise InputError(
+            "the distance is one of shares", got=f"negative weights of {layer}", cure="compare heads under a softmax"
+        )
+    wide = weights.double()
+    total = wide.sum(-1, keepdim=True)
+    return wide / torch.where(total > 0, total, 1)

@@ -1,0 +1,92 @@
+"""Which source words a written word goes with, read from the step that reads it."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from overt.errors import InputError
+from overt.lens.analysis.by_block import Weighed
+from overt.lens.captured import Captured
+from overt.lens.recording import Calls
+from overt.lens.tokens import between
+
+
+@torch.no_grad()
+def alignment(
+    recording: Calls, layer: int | str | None = None, heads: Sequence[int] | None = None, *, later: int = 1
+) -> Tensor:
+    """How much each written word goes with each source word: a decoder's attention to its encoder, `later` steps after the word.
+
+        alignment_mj = mean over heads of w_(m−1+later, j)      for word m = 1, 2, … after the start token, written in step m − 1
+
+    A step's query knows the words before the one that it writes, not the word itself; one step later it has read it. Chen et al. 2020,
+    section 3 (the decoder's input against its output), found alignments of that row to be better. `later=0` is the step that
+    writes the word. A recurrent decoder that asks before it reads (`Seq2Seq(score_with="previous")`) knows the word two steps
+    later, `later=2`.
+
+    `layer` is a module's name or a call's number; None is the last but one that attends between two texts, as in Garg et al. 2019.
+    `heads` are those in the mean, by the model's numbers (None: all recorded). A recording of several passes, as of greedy writing,
+    is read as one; with beams, rows of a batch are not the same sentence from step to step.
+
+    What it leaves out: a weight is where the step looked, not why the word was written. Other weights may give the same word (Jain and
+    Wallace 2019), and much weight goes to the end mark when a word needs nothing of the source.
+
+    Shapes: (B, T − later, S), rows in shares of 1, for T steps; the last `later` words have no row. Raises InputError where no call
+    attends between two texts, or there are too few steps.
+
+    >>> import torch, overt
+    >>> model = torch.nn.Transformer(8, 2, 1, 1, 16, batch_first=True).eval()
+    >>> source, target = torch.randn(1, 6, 8), torch.randn(1, 4, 8)
+    >>> with overt.lens.record(model) as recording:
+    ...     _ = model(source, target)
+    >>> overt.lens.alignment(recording, "decoder.layers.0.multihead_attn").shape
+    torch.Size([1, 3, 6])
+    """
+    steps = _chosen(recording, layer)
+    if later < 0 or sum(captured.queries for captured in steps) <= later:
+        count = sum(captured.queries for captured in steps)
+        raise InputError(
+            "a word is read some steps after the one that writes it",
+            got=f"later={later} with {count} steps of {steps[0].layer}",
+            cure="pass 0 or 1, and record more steps than that",
+        )
+    rows = torch.cat([_mean(captured, heads) for captured in steps], dim=1)  # (B, T, S)
+    return rows[:, later:]
+
+
+def _mean(captured: Captured, heads: Sequence[int] | None) -> Tensor:
+    """The mean of a call's weights over heads: (B, rows, S)."""
+    wrong = [head for head in heads or () if head not in captured.heads]
+    if wrong:
+        got, there = f"heads={list(heads or ())}", ", ".join(map(str, captured.heads))
+        raise InputError(f"{captured.layer} has the recorded heads {there}", got=got, cure="name some of them")
+    places = [captured.heads.index(head) for head in (captured.heads if heads is None else heads)]
+    return torch.cat([weights[:, places].mean(1) for _, _, weights in Weighed(captured).blocks()], dim=1)
+
+
+def _chosen(recording: Calls, layer: int | str | None) -> list[Captured]:
+    """The calls of one layer that attends between two texts, in the order of the steps."""
+    calls = recording._present()
+    if isinstance(layer, int):
+        name = recording._numbered(layer).layer
+    elif layer is not None:
+        found = [captured.layer for captured in calls if captured.layer == layer or captured.layer.startswith(f"{layer}.")]
+        name = found[0] if len(set(found)) == 1 else recording._named(layer).layer
+    else:
+        names = list(dict.fromkeys(captured.layer for captured in calls if between(captured)))
+        if not names:
+            raise InputError(
+                "an alignment is read from attention between two texts",
+                got=f"the layers {', '.join(dict.fromkeys(recording.layers))}, none of them known to be one",
+                cure="record a decoder that attends to an encoder, and name its layer: alignment(recording, layer=…)",
+            )
+        name = names[max(len(names) - 2, 0)]
+    steps = [captured for captured in calls if captured.layer == name]
+    if len({(captured.keys, captured.batch) for captured in steps}) > 1:
+        raise InputError(
+            "all steps of an alignment read the same source",
+            got=f"{name} with {', '.join(str(captured.keys) for captured in steps)} keys",
+            cure="record the writing of one text",
+        )
+    return steps

@@ -1,0 +1,1 @@
+"""Where a model's attention is caught while the model runs."""

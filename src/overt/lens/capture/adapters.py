@@ -1,0 +1,400 @@
+"""Where attention is caught: torch's fused function, its multi-head layers, and attention that a model writes out.
+
+A `TorchFunctionMode` sees every torch function that the model calls and passes each one on unchanged; so outputs are the
+model's own to the bit. Before a function the catcher decides what to look at, behind it it looks; the function itself runs between
+the two, out of reach of both. What is caught goes to the sinks.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from types import FrameType
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from overt.attention import mechanism
+from overt.attention.kernels.call import Call
+from overt.attention.masks import Causal
+from overt.attention.scores import Dot
+from overt.errors import OvertError
+from overt.lens.capture.barrier import beside, unseen
+from overt.lens.capture.fast_path import FastPath
+from overt.lens.capture.hugging_face import Entry, registry_patches
+from overt.lens.capture.multi_head import VISIBLE_INSIDE, ByHand, overridden
+from overt.lens.capture.ranges import MasksSeen
+from overt.lens.capture.recordable import out_of_reach, unreadable
+from overt.lens.capture.token_axes.labels import Mixing
+from overt.lens.capture.token_axes.propagate import TokenAxes
+from overt.lens.capture.watching import Watching, at_work, caller
+from overt.lens.capture.written_out.products import arguments, plain
+from overt.lens.capture.written_out.tracker import WrittenOut
+from overt.lens.capture.written_out.weighted import KEPT, Mixed
+
+SDPA, MULTI_HEAD, OVERT = "scaled_dot_product_attention", "nn.MultiheadAttention", "overt.attend"
+WRITTEN = "softmax and product"
+LOOKED_FOR = (
+    "torch.nn.functional.scaled_dot_product_attention, torch.nn.MultiheadAttention, overt.attend, transformers' registry of "
+    "attention functions, and softmax followed by a matrix product"
+)
+COMPILED = (
+    "code that torch compiled ran in it, where attention cannot be seen. To see it, run the model inside "
+    'torch.compiler.set_stance("force_eager")'
+)
+FLEX = "flex_attention scores by a function of the model's own, which is not recorded"
+_HEADS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead", "heads")
+_OWN = ("overt.attention.kernels", "overt.attention.mechanism")
+
+
+class Sink(Protocol):
+    """What the catcher tells. One that `writes` may write into the output that it is handed, with which the model then goes on."""
+
+    writes: bool
+
+    @property
+    def inside(self) -> bool:
+        """Whether a module of its model runs."""
+        ...
+
+    @property
+    def module(self) -> nn.Module | None:
+        """The innermost one."""
+        ...
+
+    def entered(self, module: nn.Module) -> None:
+        """A module of any model begins."""
+        ...
+
+    def left(self, module: nn.Module) -> None:
+        """It ended."""
+        ...
+
+    def keep(
+        self,
+        call: Call,
+        output: Tensor,
+        source: str,
+        score_dtype: torch.dtype,
+        notes: tuple[str, ...],
+        weight: Tensor | None = None,
+    ) -> None:
+        """A call was caught; `weight` is a parameter of the module that made it, where that is not the innermost one that runs."""
+        ...
+
+    def miss(self, reason: str) -> None:
+        """Attention happened that could not be caught."""
+        ...
+
+    def mixes(self, mixing: Mixing) -> None:
+        """A function mixed tokens otherwise than by attention."""
+        ...
+
+    def failed(self, error: Exception, weight: Tensor | None = None) -> None:
+        """Something of overt's own went wrong beside the model."""
+        ...
+
+
+class Watch(NamedTuple):
+    """How a function of the model is watched: what runs in its place, the same to the bit, and what looks at its output."""
+
+    run: Callable[..., Any]
+    look: Callable[[Any], object]
+
+
+class Catcher(Watching):
+    """Sees the torch functions that a model calls, and keeps those that are attention."""
+
+    def __init__(self):
+        super().__init__(registry_patches())
+        self.sinks: list[Sink] = []
+        self.inside: ByHand | None = None
+        self.entries: list[tuple[Entry, int]] = []
+        self.caught = 0
+        self.masks, self.tokens, self.fast = MasksSeen(), TokenAxes(), FastPath()
+        self.written = WrittenOut(self.tokens)
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        """Run the function as it is, and keep it where it is attention."""
+        kwargs = kwargs or {}
+        watch = self._beside(self._watch, func, args, kwargs, sys._getframe(1))
+        output = (func if watch is None else watch.run)(*args, **kwargs)
+        if watch is not None:
+            self._beside(watch.look, output)
+        return output
+
+    def observe(self, call: Call, output: Tensor) -> None:
+        """Keep a call of `overt.attend`."""
+        self._beside(lambda: self._keep(call, output, OVERT, call.dtype))
+
+    def entered(self, module: nn.Module, args: tuple) -> None:
+        """Tell the sinks."""
+        if not any(sink.inside for sink in self.sinks):
+            self.tokens.begin(args)
+        for sink in self.sinks:
+            beside(sink.failed, sink.entered, module)
+
+    def left(self, module: nn.Module) -> None:
+        """Tell the sinks."""
+        for sink in self.sinks:
+            beside(sink.failed, sink.left, module)
+
+    def stepped_aside(self, owner: Any) -> None:
+        """Compiled code is not seen; a function of transformers' registry says so itself."""
+        for sink in self.sinks if isinstance(owner, nn.Module) else []:
+            beside(sink.failed, sink.entered, owner)
+        if not self.entries:
+            self._miss(COMPILED)
+        self.left(owner)
+
+    def failed(self, error: Exception) -> None:
+        """Tell the sinks; where one of them writes, a head may be left in, so the error is the caller's."""
+        if self._written_over:
+            raise error
+        for sink in self.sinks:
+            with suppress(Exception):
+                sink.failed(error)
+
+    def enter(self, name: str, args: tuple, kwargs: dict[str, Any]) -> Entry | None:
+        """A function of transformers' registry begins; None where it is not given query, key and value."""
+        entry = Entry.of(name, args, kwargs)
+        if entry is not None:
+            self.entries.append((entry, self.caught))
+        return entry
+
+    def leave(self, entry: Entry, done: bool) -> None:
+        """It ended, `done` or with an error."""
+        *_, (index, before) = ((index, caught) for index, (each, caught) in enumerate(self.entries) if each is entry)
+        del self.entries[index:]
+        if done and self.caught == before:
+            self._miss(
+                f"the function \"{entry.name}\" of transformers' registry attends where torch's functions cannot be seen; "
+                'load the model with attn_implementation="sdpa" or "eager"'
+            )
+
+    def _beside(self, work: Callable[..., Any], *args: Any) -> Any:
+        return beside(self.failed, _unseen, work, *args)
+
+    @property
+    def _written_over(self) -> bool:
+        return any(sink.writes for sink in self.sinks)
+
+    def _keep(
+        self,
+        call: Call,
+        output: Tensor,
+        source: str,
+        score_dtype: torch.dtype,
+        notes: tuple[str, ...] = (),
+        weight: Tensor | None = None,
+    ) -> None:
+        self.caught += 1
+        for sink in self.sinks:
+            beside(partial(sink.failed, weight=weight), sink.keep, call, output, source, score_dtype, notes, weight)
+
+    def _miss(self, reason: str) -> None:
+        self.caught += 1
+        for sink in self.sinks:
+            beside(sink.failed, sink.miss, reason)
+
+    def _watch(self, func: Any, args: tuple, kwargs: dict[str, Any], frame: FrameType) -> Watch | None:
+        """How to watch a function, if it can have to do with attention."""
+        if not any(sink.inside for sink in self.sinks):
+            return None
+        if func is functional.multi_head_attention_forward:
+            return self._multi_head(args, kwargs)
+        if caller(frame).startswith(_OWN):  # a call of overt's own kernels is observed as a whole
+            return None
+        if func is functional.scaled_dot_product_attention:
+            return Watch(func, partial(self._fused_and_labelled, func, args, kwargs))
+        name = getattr(func, "__name__", "")
+        if func in self.fast.functions:
+            return Watch(func, partial(self._fast, func, args, kwargs))
+        if name == "flex_attention":
+            return Watch(func, lambda output: self._miss(FLEX))
+        if self.inside is not None:
+            return Watch(func, partial(self._by_hand, self.inside, name, args))
+        return self._follow(func, name, args, kwargs)
+
+    def _follow(self, func: Any, name: str, args: tuple, kwargs: dict[str, Any]) -> Watch | None:
+        """Follow a function, to keep the attention that it completes, if it does, and to say how it mixes tokens otherwise."""
+        given = arguments(name, args, kwargs)
+        reasons = [reason for each in given if isinstance(each, Tensor) and (reason := unreadable(each)) is not None]
+        if reasons:
+            if plain(name) == "softmax":
+                self._miss(reasons[0])
+            return None
+        return Watch(func, partial(self._followed, func, name, (args, kwargs), self.written.before(name, given)))
+
+    def _followed(self, func: Any, name: str, call: tuple[tuple, dict], before: Tensor | None, output: Any) -> None:
+        mixing = self._labelled(func, name, call, output)
+        found = self.written.see(name, func, call, before, output, self._head_count)
+        if mixing is not None and (found is None or not mixing.like_attention):
+            for sink in self.sinks:
+                sink.mixes(mixing)
+        if isinstance(found, str):
+            self._miss(found)
+        elif found is not None and self._written_over and _memory(found.output) != _memory(output):
+            self._miss("its output is laid out anew behind the product, so that it cannot be written over")
+        elif found is not None:
+            self._written(found)
+
+    def _labelled(self, func: Any, name: str, call: tuple[tuple, dict], output: Any) -> Mixing | None:
+        """Follow the tokens through a function; how it mixes them, attention included."""
+        module = self._module
+        return None if module is None else self.tokens.see(name, func, *call, output, module)
+
+    def _written(self, mixed: Mixed) -> None:
+        entry = self._entry
+        call = None if entry is None else entry.written(mixed, self.masks)
+        notes: tuple[str, ...] = ()
+        if call is None:
+            found = mixed.call(self.masks)
+            if found is None:
+                return self._miss("what follows the softmax turns weights negative")
+            call, whole = found
+            notes = mixed.notes if whole else (KEPT, *mixed.notes)
+        elif entry is not None:
+            notes = entry.notes(call, self.masks)
+        source = WRITTEN if entry is None else entry.source
+        return self._keep(replace(call, dropout=mixed.dropout), mixed.output, source, mixed.value.dtype, (*notes, *mixed.parts))
+
+    @property
+    def _entry(self) -> Entry | None:
+        return self.entries[-1][0] if self.entries else None
+
+    @property
+    def _module(self) -> nn.Module | None:
+        """The innermost module that runs."""
+        return next((module for sink in self.sinks if (module := sink.module) is not None), None)
+
+    def _head_count(self) -> int | None:
+        """How many heads the module that runs says it has."""
+        counts = [getattr(self._module, name, None) for name in _HEADS]
+        return next((count for count in counts if isinstance(count, int) and count > 1), None)
+
+    def _fused_and_labelled(self, func: Any, args: tuple, kwargs: dict[str, Any], output: Tensor) -> None:
+        self._labelled(func, "scaled_dot_product_attention", (args, kwargs), output)
+        self._fused(_fused_arguments(*args, **kwargs), output)
+
+    def _fused(self, given: dict[str, Any], output: Tensor) -> None:
+        if (reason := unreadable(given["query"])) is not None:
+            self._miss(reason)
+            return
+        entry, own = self._entry, output
+        parts = self.tokens.parts_of_input(given["query"])
+        apart = None
+        if entry is not None:
+            given, output = entry.fused(given, output)
+            apart = entry.apart(given["attn_mask"], self.masks)
+        mask, bias = apart or ((None, None) if given["attn_mask"] is None else self.masks.read(given["attn_mask"]))
+        call = self._checked(
+            *(given[name] for name in ("query", "key", "value")),
+            score=Dot(given["scale"]),
+            mask=Causal(offset=0) if given["is_causal"] else mask,  # torch aligns is_causal at the start
+            bias=bias,
+            dropout=given["dropout_p"],
+        )
+        if call is None:
+            return
+        source = MULTI_HEAD if self.inside is not None else SDPA if entry is None else entry.source
+        notes = (() if entry is None else entry.notes(call, self.masks)) + (() if parts is None else (parts,))
+        self._keep(call, output, source, call.dtype, notes)
+        if self._written_over and output is not own:
+            own.copy_(output.reshape(own.shape))  # laid out by head for the sinks, it may be a copy
+
+    def _fast(self, func: Any, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
+        """Keep what a kernel of torch's fast path computed as a whole."""
+        if isinstance(args[0], Tensor) and (reason := out_of_reach(args[0])) is not None:
+            self._miss(reason)
+            return
+        found = self.fast.see(func, args, kwargs, output)
+        self._labelled(func, func.__name__, (args, kwargs), output)
+        if found is None:
+            return
+        if self._written_over:
+            self._miss("torch's fast path ran the whole layer as one kernel, so that its attention cannot be written over")
+        elif not found.agrees:
+            self._miss(
+                "torch's fast path ran the whole layer as one kernel, and what is computed beside it comes to another output: "
+                f"{found.apart:.0e} of its largest number apart"
+            )
+        else:
+            call = self._checked(found.query, found.key, found.value, mask=found.mask, bias=found.bias)
+            if call is not None:
+                self._keep(call, found.output, MULTI_HEAD, found.query.dtype, (found.note,), found.weight)
+
+    def _multi_head(self, args: tuple, kwargs: dict[str, Any]) -> Watch | None:
+        """Watch torch's multi-head attention so that the functions inside it are seen too."""
+        if self.inside is not None:
+            return None
+        if (other := overridden(args, kwargs)) is not None:
+            self._miss(f"torch hands its multi-head attention over to {other} as a whole, where it cannot be seen")
+            return None
+        inside = ByHand(args, kwargs)
+
+        def run(*args, **kwargs):
+            self.inside = inside
+            try:
+                with self:
+                    return VISIBLE_INSIDE(*args, **kwargs)
+            finally:
+                self.inside = None
+
+        name = "multi_head_attention_forward"
+        return Watch(run, lambda output: self._labelled(functional.multi_head_attention_forward, name, (args, kwargs), output))
+
+    def _by_hand(self, inside: ByHand, name: str, args: tuple, output: Any) -> None:
+        """Keep what torch's multi-head attention computed itself, before it goes on with it."""
+        found = inside.found() if inside.see(name, args, output) else None
+        if found is None:
+            return
+        query, key, value, scale, bias, output = found
+        if (reason := unreadable(query)) is not None:
+            self._miss(reason)
+            return
+        mask, bias = (None, None) if bias is None else self.masks.read(bias)
+        call = self._checked(query, key, value, score=Dot(scale), mask=mask, bias=bias, dropout=inside.dropout)
+        if call is not None:
+            self._keep(call, output, MULTI_HEAD, query.dtype)
+
+    def _checked(self, *args, **kwargs) -> Call | None:
+        try:
+            return Call.of(*args, **kwargs)
+        except OvertError as error:
+            self._miss(f"torch took arguments that overt.attend does not: {error}")
+            return None
+
+
+@contextmanager
+def catching(sink: Sink) -> Iterator[None]:
+    """Catch attention for as long as the block runs; recordings inside each other share one mode, so that each sees all of it."""
+    catcher = at_work()
+    if not isinstance(catcher, Catcher):
+        catcher = Catcher()
+        catcher.begin()
+        mechanism.observers.set((*mechanism.observers.get(), catcher.observe))
+    catcher.sinks.append(sink)
+    try:
+        yield
+    finally:
+        catcher.sinks = [each for each in catcher.sinks if each is not sink]
+        if not catcher.sinks:
+            mechanism.observers.set(tuple(each for each in mechanism.observers.get() if each != catcher.observe))
+            catcher.end()
+
+
+def _unseen(work: Callable[..., Any], *args: Any) -> Any:
+    with unseen():
+        return work(*args)
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _fused_arguments(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    return locals()

@@ -1,0 +1,171 @@
+"""torch's fast path, whose kernels run a whole attention or encoder layer at once: its query, key, value and output, computed beside it.
+
+`nn.MultiheadAttention` and `nn.TransformerEncoderLayer` take it in evaluation without gradients. The kernels are given the layer's
+parameters, so query, key and value are projected again here. The same kernel runs again with the identity in place of the output
+projection, which gives each head's output; led through the rest of the layer, that has to come to the layer's own output.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from overt.attention.masks import Lengths
+from overt.lens.capture.ranges import Read, read
+from overt.lens.storage.tensor_cache import Once
+
+Arguments = dict[str, Any]
+_TORCH: Any = torch  # these three are torch's own, without a public name
+_NATIVE, _LAYER, _NESTED = (
+    _TORCH._native_multi_head_attention,
+    _TORCH._transformer_encoder_layer_fwd,
+    _TORCH._nested_tensor_from_mask,
+)
+_PROJECTIONS = ("qkv_weight", "qkv_bias", "proj_weight", "proj_bias")
+_NORMS, _NETWORK = (
+    tuple(f"{kind}_{part}_{number}" for number in (1, 2) for part in ("weight", "bias")) for kind in ("norm", "ffn")
+)
+_RETURNED, _OPTIONS = ("need_weights", "average_attn_weights"), ("use_gelu", "norm_first", "eps")
+_ARGUMENTS = {
+    _NATIVE: ("query", "key", "value", "embed_dim", "num_head", *_PROJECTIONS, "mask", *_RETURNED, "mask_type"),
+    _LAYER: ("src", "embed_dim", "num_heads", *_PROJECTIONS, *_OPTIONS, *_NORMS, *_NETWORK, "mask", "mask_type"),
+}
+_TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}  # of the largest number
+
+
+class FastCall(NamedTuple):
+    """A call of attention on the fast path: query, key, value and output, (B, H, N, D) each, and what masks it.
+
+    `weight` is the parameter that projects into query, key and value, by which the layer is known. `apart` is how far the layer's
+    own output is from the one that this output comes to, relative to its largest number.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    output: Tensor
+    mask: Any
+    bias: Tensor | None
+    weight: Tensor
+    apart: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the layer's own output is this one's, up to rounding."""
+        return self.apart <= _TOLERANCE[self.output.dtype]
+
+    @property
+    def note(self) -> str:
+        """What a reader of the call has to know."""
+        within = "" if self.apart == 0 else f" within {_TOLERANCE[self.output.dtype]:.0e}"
+        return (
+            "torch ran the whole layer as one kernel, its fast path: query, key and value are computed beside it from the layer's "
+            "parameters, and the output by the same kernel without its output projection; the rest of the layer makes of that "
+            f"the layer's own output{within or ', to the bit'}"
+        )
+
+
+class FastPath:
+    """Recognises the kernels of the fast path, and the nested tensors in which an encoder hands padded sequences to them."""
+
+    functions = frozenset({_NATIVE, _LAYER, _NESTED})
+
+    def __init__(self):
+        self.masks = Once()
+        self.sizes = WeakTensorKeyDictionary()  # how long the sequences of a nested tensor are with their padding
+
+    def see(self, func: Any, args: tuple, kwargs: dict[str, Any], output: Any) -> FastCall | None:
+        """The call that a function computed, if it computes any."""
+        if func is _NESTED:
+            self.sizes[output] = args[0].shape[1]
+            return None
+        arguments = dict(zip(_ARGUMENTS[func], args, strict=False)) | kwargs
+        if func is _NATIVE:
+            inputs = tuple(arguments[each] for each in ("query", "key", "value"))
+            return self._call(arguments, inputs, output[0], _projected, self._size(inputs[0]))
+        source = arguments["src"]
+        size = self._size(source)
+        if source.is_nested:
+            self.sizes[output] = size
+        inputs = (_normed(source, arguments, 1) if arguments["norm_first"] else source,) * 3
+        return self._call(arguments, inputs, output, _finished, size)
+
+    def _call(self, arguments: Arguments, inputs: tuple[Tensor, ...], actual: Tensor, rest: Callable, size: int) -> FastCall:
+        """The call: `rest` leads its output through the rest of the layer, which gave the `actual` one."""
+        heads = arguments.get("num_head") or arguments["num_heads"]
+        padded = [_padded(each, size) for each in inputs]
+        parts = zip(padded, arguments["qkv_weight"].chunk(3), arguments["qkv_bias"].chunk(3), strict=True)
+        query, key, value = (_by_head(functional.linear(*part), heads) for part in parts)
+        output = _padded(_unprojected(arguments, inputs, heads), size)  # (B, N, E)
+        lengths = inputs[0]._nested_tensor_size()[:, 0].to(actual.device) if inputs[0].is_nested else None
+        mask, bias = self._mask(arguments) if lengths is None else Read(Lengths(lengths, lengths), None)
+        apart = _apart(rest(output, arguments, size), _padded(actual, size), lengths)
+        return FastCall(query, key, value, _by_head(output, heads), mask, bias, arguments["qkv_weight"], apart)
+
+    def _mask(self, arguments: Arguments) -> Read:
+        """Mask and bias; the kernels bar whatever is not zero in their mask, finite numbers of a float mask too."""
+        barred = arguments.get("mask")
+        if barred is None:
+            return Read(None, None)
+        barred = barred[:, None, None] if arguments["mask_type"] == 1 else barred  # (B, K) -> (B, 1, 1, K)
+        if barred.is_inference():  # torch does not count how often these are written to
+            return read(barred == 0)
+        return self.masks(barred, lambda tensor: read(tensor == 0))
+
+    def _size(self, tensor: Tensor) -> int:
+        if not tensor.is_nested:
+            return tensor.shape[1]
+        return self.sizes.get(tensor) or int(tensor._nested_tensor_size()[:, 0].max())
+
+
+def _unprojected(arguments: Arguments, inputs: tuple[Tensor, ...], heads: int) -> Tensor:
+    """What the kernel makes of the inputs, with the identity as its output projection."""
+    size, weight = arguments["embed_dim"], arguments["proj_weight"]
+    identity = torch.eye(size, dtype=weight.dtype, device=weight.device), weight.new_zeros(size)
+    options = arguments.get("mask"), False, True, arguments.get("mask_type")  # no weights
+    return _NATIVE(*inputs, size, heads, arguments["qkv_weight"], arguments["qkv_bias"], *identity, *options)[0]
+
+
+def _projected(mixed: Tensor, arguments: Arguments, size: int) -> Tensor:
+    return functional.linear(mixed, arguments["proj_weight"], arguments["proj_bias"])
+
+
+def _finished(mixed: Tensor, arguments: Arguments, size: int) -> Tensor:
+    """The rest of an encoder layer: projection, residuals, norms and the feed-forward network, by the kernels of the fast path."""
+    first = _padded(arguments["src"], size) + _projected(mixed, arguments, size)
+    first = first if arguments["norm_first"] else _normed(first, arguments, 1)
+    flat = (_normed(first, arguments, 2) if arguments["norm_first"] else first).flatten(0, -2)
+    (up, up_bias), (down, down_bias) = ((arguments[f"ffn_weight_{each}"], arguments[f"ffn_bias_{each}"]) for each in (1, 2))
+    inner = _TORCH._addmm_activation(up_bias, flat, up.t(), use_gelu=arguments["use_gelu"])
+    second = first + functional.linear(inner, down, down_bias).view_as(first)
+    return second if arguments["norm_first"] else _normed(second, arguments, 2)
+
+
+def _normed(tensor: Tensor, arguments: Arguments, number: int) -> Tensor:
+    weight, bias = arguments[f"norm_weight_{number}"], arguments[f"norm_bias_{number}"]
+    return functional.layer_norm(tensor, (arguments["embed_dim"],), weight, bias, arguments["eps"])
+
+
+def _by_head(tensor: Tensor, heads: int) -> Tensor:
+    return tensor.unflatten(-1, (heads, -1)).transpose(-3, -2)  # (B, N, E) -> (B, H, N, D)
+
+
+def _padded(tensor: Tensor, size: int) -> Tensor:
+    """A nested tensor with zeros behind its sequences: (B, N, E)."""
+    return tensor.to_padded_tensor(0.0, (tensor.size(0), size, tensor.size(2))) if tensor.is_nested else tensor
+
+
+def _apart(ours: Tensor, actual: Tensor, lengths: Tensor | None) -> float:
+    """The largest difference, NaN beside NaN being none, relative to the largest number; of a nested tensor, what is in it."""
+    same = (ours == actual) | (ours.isnan() & actual.isnan())
+    difference = torch.where(same, 0, (ours - actual).abs())
+    if lengths is not None:
+        inside = torch.arange(actual.shape[1], device=actual.device) < lengths[:, None]  # (B, N)
+        difference = torch.where(inside[..., None], difference, 0)
+    if not difference.numel():
+        return 0.0
+    largest = max(float(actual.abs().nan_to_num(0.0, 0.0).max()), torch.finfo(actual.dtype).tiny)
+    return float(difference.max().nan_to_num(torch.inf)) / largest

@@ -1,0 +1,127 @@
+"""Masks that are one run of keys a query: two numbers a row in the place of Q × K.
+
+Causal masks, windows, padding on either side and packed documents are all of this kind. A model builds such a mask as a tensor,
+bool or with −inf added to the scores, and hands the same tensor to every layer; here it is looked at once and kept as its edges.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from overt.attention.kernels.call import Call
+from overt.attention.masks import Causal, Dense, Ranges
+from overt.lens.storage.tensor_cache import Once
+
+_AT_ONCE = 2**22  # numbers of a mask that are looked at together
+
+
+class Read(NamedTuple):
+    """What a mask tensor says, in a call's terms: `mask` and `bias`, either of which may be None."""
+
+    mask: Any
+    bias: Tensor | None
+
+
+def read(mask: Tensor) -> Read:
+    """A mask tensor as ranges, where each row is one run of keys; otherwise as it is.
+
+    A float mask is added to the scores, so it bars where it holds −inf or its dtype's lowest number. A row that holds the lowest
+    number everywhere bars nothing: every score drowns in it, and the softmax spreads evenly. So it stays, as a bias of one
+    number a row.
+
+    >>> read(torch.ones(3, 3).tril().bool()).mask.high
+    tensor([1, 2, 3], dtype=torch.int32)
+    >>> read(torch.tensor([[0.0, -0.5]])).mask is None
+    True
+    """
+    shrunk = _without_repeats(mask.detach())
+    if shrunk.ndim < 2 or not shrunk.numel():
+        return _as_it_is(mask)
+    floating = mask.is_floating_point()
+    size = max(1, _AT_ONCE // (shrunk.numel() // shrunk.shape[-2]))
+    parts = [(_edges_of_float if floating else _edges)(part) for part in shrunk.split(size, dim=-2)]
+    if any(part is None for part in parts):
+        return _as_it_is(mask)
+    low, high, drowned = (torch.cat(edges, dim=-1) for edges in zip(*parts, strict=True))  # type: ignore[arg-type]
+    if not bool(drowned.any()):
+        return Read(Ranges(low, high), None)
+    lowest = torch.finfo(torch.promote_types(mask.dtype, torch.float32)).min
+    return Read(Ranges(low, high), torch.where(drowned, lowest, 0.0)[..., None])  # (..., Q, 1)
+
+
+def _as_it_is(mask: Tensor) -> Read:
+    return Read(None, mask) if mask.is_floating_point() else Read(mask, None)
+
+
+def _without_repeats(mask: Tensor) -> Tensor:
+    """The mask with size 1 where it was expanded: what is repeated is looked at once."""
+    for dim in range(mask.ndim - 1):
+        if mask.stride(dim) == 0 and mask.shape[dim] > 1:
+            mask = mask.narrow(dim, 0, 1)
+    return mask
+
+
+def _edges(allowed: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """First allowed key and the one after the last, for each row, and that no row drowns; None if a row is not one run."""
+    numbers = allowed.view(torch.uint8)
+    first = numbers.argmax(-1)
+    last = allowed.shape[-1] - numbers.flip(-1).argmax(-1)
+    count = allowed.sum(-1)
+    if bool(((last - first != count) & (count > 0)).any()):
+        return None
+    some = count > 0
+    low, high = (torch.where(some, edge, 0).int() for edge in (first, last))
+    return low, high, torch.zeros_like(some)
+
+
+def _edges_of_float(mask: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """The same of a mask that is added; a row of the lowest number throughout is whole, and drowns."""
+    allowed, lowest, barred = mask == 0, mask == torch.finfo(mask.dtype).min, mask == -math.inf
+    if not bool((allowed | lowest | barred).all()):
+        return None
+    drowned = lowest.all(-1)
+    if bool((~allowed.any(-1) & ~drowned & ~barred.all(-1)).any()):
+        return None
+    return None if (found := _edges(allowed | drowned[..., None])) is None else (*found[:2], drowned)
+
+
+class MasksSeen:
+    """Reads each mask tensor once, however many layers it is handed to, and again where it was written over."""
+
+    def __init__(self):
+        self._once = Once()
+
+    def read(self, mask: Tensor) -> Read:
+        """What `read` says of it."""
+        if mask.is_inference():  # torch does not count how often these are written to
+            return read(mask)
+        return self._once(mask, _in_ranges) or _as_it_is(mask)
+
+
+def _in_ranges(mask: Tensor) -> Read | None:
+    """What `read` says where that is ranges, which hold nothing of the mask itself."""
+    found = read(mask)
+    return found if isinstance(found.mask, Ranges) else None
+
+
+def mask_kind(call: Call) -> str:
+    """How a recorded call holds its mask: "none", "ranges", "computed" (another of overt's masks) or "tensor by reference".
+
+    A bias tensor of Q × K beside the mask is said too.
+
+    >>> x = torch.ones(3, 2)
+    >>> mask_kind(Call.of(x, x, x, mask=Causal())), mask_kind(Call.of(x, x, x, mask=torch.eye(3) > 0, bias=torch.eye(3)))
+    ('ranges', 'tensor by reference, bias by reference')
+    """
+    mask = call.mask
+    while hasattr(mask, "inner"):
+        mask = mask.inner
+    held = [leaf for leaf in tree_leaves(call.bias) if isinstance(leaf, Tensor)]
+    square = any(tuple(leaf.shape[-2:]) == (call.queries, call.keys) and min(leaf.shape[-2:]) > 1 for leaf in held)
+    if mask is None:
+        return "tensor by reference" if square else "none"
+    kind = "ranges" if isinstance(mask, Ranges | Causal) else "tensor by reference" if isinstance(mask, Dense) else "computed"
+    return f"{kind}, bias by reference" if square else kind

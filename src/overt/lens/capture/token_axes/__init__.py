@@ -1,0 +1,1 @@
+"""Which dimensions of a tensor count tokens, and which layers mix them."""

@@ -1,0 +1,325 @@
+"""Which dimensions of a result count tokens: a rule for each function that lays out, takes parts of or joins tensors."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from overt.lens.capture.token_axes.factors import (
+    RESHAPES,
+    Axes,
+    Axis,
+    Factor,
+    dims_of,
+    indexed,
+    marks_of,
+    part,
+    reshaped,
+    swapped,
+    with_marks,
+    without,
+)
+from overt.lens.capture.token_axes.labels import LOOP, SHIFT, Label, Labels, Mixing, Step, is_numbers, tensors_in
+
+_ARITHMETIC = {
+    "add",
+    "sub",
+    "mul",
+    "multiply",
+    "div",
+    "true_divide",
+    "lerp",
+    "addcmul",
+    "addcdiv",
+    "maximum",
+    "minimum",
+    "where",
+}
+_ARITHMETIC |= {"__add__", "__radd__", "__sub__", "__rsub__", "rsub", "__mul__", "__rmul__", "__iadd__", "__imul__", "__isub__"}
+_REDUCTIONS = {"sum", "nansum", "mean", "amax", "amin", "max", "min", "prod", "logsumexp", "var", "std", "median", "var_mean"}
+_NORMS = {"norm", "linalg_norm", "linalg_vector_norm"}
+_SPLITS = {"split", "chunk", "tensor_split", "split_with_sizes", "unsafe_chunk", "unsafe_split"}
+_RESIZING = {"interpolate", "repeat", "tile", "repeat_interleave"}
+_RESIZING |= {f"adaptive_{kind}_pool{dims}d" for kind in ("avg", "max") for dims in (1, 2, 3)}
+
+Rule = Callable[[Labels, Step], Mixing | None]
+
+
+def elementwise(labels: Labels, step: Step) -> Mixing | None:
+    """Whatever has no rule of its own: dimensions stand where they stood, counted from the last."""
+    operands = tensors_in((*step.args, *step.kwargs.values()))
+    position, met = labels.position(step)
+    shifted = False
+    for output in step.outputs:
+        fitting = [tensor for tensor in operands if _broadcasts(tensor.shape, output.shape)]
+        axes = [_met([labels.axes(tensor) for tensor in fitting], dim, output) for dim in range(-output.ndim, 0)]
+        shifted |= any(apart for _, apart in axes)
+        if not fitting and operands:
+            labels.give(output, None, position)
+        else:
+            labels.give(output, tuple(axis for axis, _ in axes), position)
+    if step.name in _ARITHMETIC and met:
+        return LOOP
+    return SHIFT if step.name in _ARITHMETIC and shifted else None
+
+
+def resize(labels: Labels, step: Step) -> None:
+    """The same dimensions, of other sizes perhaps."""
+    axes = labels.axes(step.args[0])
+    for output in step.outputs:
+        labels.give(output, _resized(axes, output.shape) if len(axes) == output.ndim else None)
+
+
+def same(labels: Labels, step: Step) -> None:
+    """The order along a dimension changes, so that shifts are no longer known."""
+    for output in step.outputs:
+        axes = labels.axes(step.args[0])
+        labels.give(output, tuple(tuple(factor._replace(shift=None) for factor in axis) for axis in axes))
+
+
+def embedding(labels: Labels, step: Step) -> None:
+    """A tensor that begins with tokens: all of its dimensions but the last count something."""
+    for output in step.outputs[:1]:
+        labels.give(output, with_marks(output.shape, {dim: str(dim) for dim in range(output.ndim - 1)}))
+
+
+def attention(labels: Labels, step: Step) -> None:
+    """The output of fused attention stands where its queries stood; what comes before them, its values have too."""
+    query, value = (labels.axes(step.argument(*each)) for each in ((0, "query"), (2, "value")))
+    for output in step.outputs:
+        before = [_met([query, value], dim, output)[0] for dim in range(-output.ndim, -2)]
+        labels.give(output, (*before, *query[-2:-1], (Factor(output.shape[-1]),)))
+
+
+def reshape(labels: Labels, step: Step) -> None:
+    """Dimensions are split and joined."""
+    label = labels.of(step.args[0]) if step.args else None
+    for output in step.outputs:
+        labels.give(
+            output, None if label is None else reshaped(label.axes, output.shape), None if label is None else label.position
+        )
+
+
+def swap(labels: Labels, step: Step) -> None:
+    """Dimensions change places."""
+    label = labels.of(step.args[0])
+    for output in step.outputs:
+        axes = None if label is None else swapped(label.axes, step.func, step.args, step.kwargs)
+        labels.give(output, axes, None if label is None else label.position)
+
+
+def index(labels: Labels, step: Step) -> None:
+    """Parts of a tensor, by numbers and slices or by a tensor of numbers."""
+    tensor, [output] = step.args[0], step.outputs
+    label = Label(labels.axes(tensor))
+    taken = indexed(label.axes, step.args[1], output.shape)
+    if taken is not None:
+        before = labels.of(tensor)
+        position = taken.position if taken.position is not None else None if before is None else before.position
+        return labels.give(output, taken.axes, position)
+    # By an index of tensors: what comes first was chosen, the dimensions behind stand as they stood.
+    counted = any(marks_of(axis) for axis in label.axes[:-1])
+    behind: list[Axis] = []
+    for axis, size, before in zip(reversed(label.axes), reversed(output.shape[1:]), reversed(tensor.shape), strict=False):
+        behind.insert(0, axis if size == before else (Factor(size),))
+    first = output.shape[: output.ndim - len(behind)]
+    return labels.give(output, (*((Factor(size, "0" if counted and size > 1 else "", None),) for size in first), *behind))
+
+
+def write(labels: Labels, step: Step) -> None:
+    """`target[index] = value`: the target counts tokens where the value did, or where one token after another is written."""
+    target, index, value = step.args[:3]
+    if not is_numbers(target) or not is_numbers(value):
+        return
+    label = labels.of(value)
+    entries = list(index) if isinstance(index, tuple) else [index]
+    if label is None or not label.sure or any(isinstance(each, Tensor | list) for each in entries):
+        labels.give(target, None)
+        return
+    if Ellipsis not in entries:
+        entries.append(Ellipsis)
+    where = entries.index(Ellipsis)
+    entries[where : where + 1] = [slice(None)] * (
+        target.ndim - sum(each is not None and each is not Ellipsis for each in entries)
+    )
+    axes, behind = list(labels.axes(target)), 0
+    for dim in reversed(range(target.ndim)):
+        if not isinstance(entries[dim] if dim < len(entries) else slice(None), slice):
+            alone = label.position is not None and not marks_of(axes[dim])
+            axes[dim] = (Factor(target.shape[dim], "1", None),) if alone else axes[dim]
+            continue
+        behind += 1
+        if behind <= len(label.axes) and marks_of(label.axes[-behind]) and not marks_of(axes[dim]):
+            axes[dim] = (Factor(target.shape[dim], next(iter(marks_of(label.axes[-behind]))), None),)
+    labels.give(target, tuple(axes))
+
+
+def select(labels: Labels, step: Step) -> None:
+    """One number of a dimension, which then is a token alone."""
+    axes = labels.axes(step.args[0])
+    dim, number = step.argument(1, "dim") % len(axes), step.argument(2, "index")
+    labels.give(step.outputs[0], without(axes, {dim}), int(number) if marks_of(axes[dim]) else None)
+
+
+def unbind(labels: Labels, step: Step) -> None:
+    """Every number of a dimension apart."""
+    axes = labels.axes(step.args[0])
+    dim = step.argument(1, "dim", 0) % len(axes)
+    for number, output in enumerate(step.outputs):
+        labels.give(output, without(axes, {dim}), number if marks_of(axes[dim]) else None)
+
+
+def narrow(labels: Labels, step: Step) -> None:
+    """A part of one dimension."""
+    axes = labels.axes(step.args[0])
+    dim, start = step.argument(1, "dim") % len(axes), int(step.argument(2, "start"))
+    parts(labels, step, axes, dim, start)
+
+
+def split(labels: Labels, step: Step) -> None:
+    """Parts of one dimension that follow each other."""
+    axes = labels.axes(step.args[0])
+    parts(labels, step, axes, step.argument(2, "dim", 0) % len(axes), 0)
+
+
+def parts(labels: Labels, step: Step, axes: Axes, dim: int, start: int) -> None:
+    """Outputs that follow each other along one dimension."""
+    for output in step.outputs:
+        size = output.shape[dim]
+        alone = start if size == 1 and marks_of(axes[dim]) else None
+        labels.give(output, (*axes[:dim], part(axes[dim], start, start + size, size), *axes[dim + 1 :]), alone)
+        start += size
+
+
+def stack(labels: Labels, step: Step) -> None:
+    """A new dimension, which counts tokens where the tensors were of different ones."""
+    tensors, [output] = tensors_in(step.args[:1] or step.kwargs.values()), step.outputs
+    positions = {label.position for tensor in tensors if (label := labels.of(tensor)) is not None}
+    dim = step.argument(1, "dim", 0) % output.ndim
+    axes = list(labels.axes(tensors[0]))
+    axes.insert(dim, (Factor(len(tensors), "1" if len(positions - {None}) > 1 else "", None),))
+    labels.give(output, tuple(axes))
+
+
+def cat(labels: Labels, step: Step) -> Mixing | None:
+    """Tensors one behind the other; beside each other, along another dimension, shifted tokens come together."""
+    tensors, [output] = tensors_in(step.args[:1] or step.kwargs.values()), step.outputs
+    dim = step.argument(1, "dim", 0) % output.ndim
+    alike = [labels.axes(tensor) for tensor in tensors if tensor.ndim == output.ndim]
+    met = [_met(alike, each - output.ndim, output) for each in range(output.ndim)]
+    axes = [axis for axis, _ in met]
+    positions = {label.position for tensor in tensors if (label := labels.of(tensor)) is not None} - {None}
+    start, marked = 0, []
+    for each in alike:
+        if marks_of(each[dim]):
+            marked.append((each[dim], start))
+        start += math.prod(factor.size for factor in each[dim])
+    mark = next(iter(marks_of(marked[0][0])), "") if marked else "1" if len(positions) > 1 else ""
+    shift = marked[0][0][0].shift - marked[0][1] if len(marked) == 1 and marked[0][0][0].shift is not None else None
+    axes[dim] = (Factor(output.shape[dim], mark, shift),)
+    labels.give(output, tuple(axes))
+    return SHIFT if any(apart for _, apart in met) else None
+
+
+def pad(labels: Labels, step: Step) -> None:
+    """Padding in front shifts what a dimension counts."""
+    axes, pads = list(labels.axes(step.args[0])), list(step.argument(1, "pad"))
+    for number in range(len(pads) // 2):
+        dim = len(axes) - 1 - number
+        size = step.outputs[0].shape[dim]
+        axes[dim] = (
+            part(axes[dim], -pads[2 * number], size - pads[2 * number], size) if marks_of(axes[dim]) else (Factor(size),)
+        )
+    labels.give(step.outputs[0], tuple(axes))
+
+
+def roll(labels: Labels, step: Step) -> None:
+    """A dimension is shifted, its end put in front."""
+    axes = list(labels.axes(step.args[0]))
+    shifts, dims = step.argument(1, "shifts"), step.argument(2, "dims")
+    pairs = zip(*(each if isinstance(each, list | tuple) else [each] for each in (shifts, dims)), strict=False)
+    for shift, dim in pairs if dims is not None else []:
+        axes[dim] = tuple(
+            f._replace(shift=None if f.shift is None or len(axes[dim]) > 1 else f.shift - int(shift)) for f in axes[dim]
+        )
+    labels.give(step.outputs[0], tuple(axes))
+
+
+def unfold(labels: Labels, step: Step) -> None:
+    """Windows along a dimension; what is summed over a window mixes its tokens."""
+    axes, output = labels.axes(step.args[0]), step.outputs[0]
+    if output.ndim != len(axes) + 1:  # of images: channels · window, windows
+        channels = step.args[0].shape[-3]
+        window = Factor(output.shape[-2] // channels, "window 1", None)
+        return labels.give(output, (*axes[:-3], (Factor(channels), window), (Factor(output.shape[-1], "1"),)))
+    dim = step.argument(1, "dimension") % len(axes)
+    overlap = step.argument(2, "size") > step.argument(3, "step")
+    mark = next(iter(marks_of(axes[dim])), "")
+    windows = (*axes[:dim], (Factor(output.shape[dim], mark, None),), *axes[dim + 1 :])
+    return labels.give(output, (*windows, (Factor(output.shape[-1], f"window {mark}" if mark and overlap else "", None),)))
+
+
+def reduce(labels: Labels, step: Step) -> Mixing | None:
+    """Dimensions are summed or averaged away; only over windows does that mix tokens."""
+    axes = labels.axes(step.args[0]) if step.args and is_numbers(step.args[0]) else None
+    default = step.argument(2 if step.name in _NORMS else 1, "dim")
+    if axes is None or isinstance(default, Tensor | bool):
+        return elementwise(labels, step)
+    dims, label = dims_of(default, len(axes)), labels.of(step.args[0])
+    for output in step.outputs:
+        left = tuple((Factor(1),) if dim in dims else axis for dim, axis in enumerate(axes))
+        labels.give(
+            output, left if output.ndim == len(axes) else without(axes, dims), None if label is None else label.position
+        )
+    return SHIFT if any(mark.startswith("window") for dim in dims for mark in marks_of(axes[dim])) else None
+
+
+def _met(operands: list[Axes], dim: int, output: Tensor) -> tuple[Axis, bool]:
+    """One dimension, counted from the last, of what several operands come to, and whether they were shifted against each other."""
+    size = output.shape[dim]
+    some = [axes[dim] for axes in operands if len(axes) >= -dim and math.prod(f.size for f in axes[dim]) == size]
+    some = [axis for axis in some if marks_of(axis)]
+    if not some:
+        return (Factor(size),), False
+    shifts = {axis[0].shift for axis in some if len(axis) == 1 and axis[0].shift is not None}
+    best = next((axis for axis in some if len(axis) == 1 and axis[0].shift is not None), some[0])
+    return best, len(shifts) > 1
+
+
+def _resized(axes: Axes, shape: Any) -> Axes:
+    """The same dimensions with other sizes."""
+    return tuple(
+        axis
+        if math.prod(factor.size for factor in axis) == size
+        else (Factor(size, next(iter(marks_of(axis)), "") if size > 1 else "", None),)
+        for axis, size in zip(axes, shape, strict=True)
+    )
+
+
+def _broadcasts(shape: Any, output: Any) -> bool:
+    """Whether a tensor of this shape is spread over one of that shape."""
+    return len(shape) <= len(output) and all(a in (1, b) for a, b in zip(reversed(shape), reversed(output), strict=False))
+
+
+LAYOUT: dict[str, Rule] = {
+    "embedding": embedding,
+    "stack": stack,
+    "cat": cat,
+    "concat": cat,
+    "pad": pad,
+    "roll": roll,
+    "flip": same,
+    "__getitem__": index,
+    "__setitem__": write,
+    "select": select,
+    "unbind": unbind,
+    "narrow": narrow,
+    "unfold": unfold,
+    "_pad_packed_sequence": embedding,
+    "scaled_dot_product_attention": attention,
+    **dict.fromkeys(_RESIZING, resize),
+    **dict.fromkeys(_REDUCTIONS | _NORMS, reduce),
+    **dict.fromkeys(_SPLITS, split),
+    **dict.fromkeys(RESHAPES, reshape),
+}

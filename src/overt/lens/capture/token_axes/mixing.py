@@ -1,0 +1,133 @@
+"""Functions that mix tokens otherwise than by attention: a rule for each kind."""
+
+from typing import Any
+
+from torch import nn
+
+from overt.lens.capture.token_axes.factors import Axis, Factor, dims_of, marks_of, with_marks
+from overt.lens.capture.token_axes.labels import CELL, FOURIER, LINEAR, LOOP, PRODUCT, SCAN, Labels, Mixing, Step
+from overt.lens.capture.token_axes.layout import Rule, elementwise, embedding, resize
+from overt.lens.capture.written_out.products import arguments, operand_letters
+
+_RECURRENT = {"lstm": "an LSTM", "gru": "a GRU", "rnn_tanh": "an RNN", "rnn_relu": "an RNN"}
+_CELLS = {"lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"}
+_CONVOLUTIONS = {f"conv{kind}{dims}d" for kind in ("", "_transpose") for dims in (1, 2, 3)}
+_POOLS = {f"{kind}_pool{dims}d" for kind in ("avg", "max", "lp") for dims in (1, 2, 3)}
+_SCANS = {"cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"}
+_PRODUCTS = {"matmul", "bmm", "mm", "mv", "baddbmm", "einsum", "linear", "addmm", "addbmm"}
+
+# After these it is known what counts tokens, whatever went in.
+BEGIN = {"embedding", "_pad_packed_sequence", *_RECURRENT, *_CONVOLUTIONS}
+
+
+def recurrent(labels: Labels, step: Step) -> Mixing:
+    """torch's recurrent kernels."""
+    embedding(labels, step)
+    return Mixing("recurrent", _RECURRENT[step.name])
+
+
+def cell(labels: Labels, step: Step) -> Mixing:
+    """One step of a recurrent layer; a second one goes on with its state."""
+    elementwise(labels, step)
+    return CELL
+
+
+def convolution(labels: Labels, step: Step) -> Mixing | None:
+    """Windows that overlap mix their positions; what was not known to count positions does behind a convolution."""
+    tensor, weight, output = step.argument(0, "input"), step.argument(1, "weight"), step.outputs[0]
+    sizes = tuple(weight.shape[2:])
+    before = labels.axes(tensor)[-len(sizes) :]
+    marks = {dim: next(iter(marks_of(before[dim])), "1" if sizes[dim] > 1 else "") for dim in range(-len(sizes), 0)}
+    if not any(marks.values()):
+        marks = dict.fromkeys(marks, "1")
+    axes = with_marks(output.shape, {dim % output.ndim: mark for dim, mark in marks.items()})
+    labels.give(output, (*labels.axes(tensor)[:1], *axes[1:]) if output.ndim == weight.ndim else axes)
+    return _windows("a convolution", sizes, step.argument(3, "stride", 1), tensor.shape[-len(sizes) :])
+
+
+def pool(labels: Labels, step: Step) -> Mixing | None:
+    """Pooling over windows that overlap."""
+    tensor, size = step.argument(0, "input"), step.argument(1, "kernel_size")
+    resize(labels, step)
+    count = int(step.name[-2])
+    sizes = tuple(size) if isinstance(size, list | tuple) else (size,) * count
+    stride = step.argument(2, "stride")
+    return _windows("pooling", sizes, sizes if stride is None or stride == [] else stride, tensor.shape[-count:])
+
+
+def scan(labels: Labels, step: Step) -> Mixing | None:
+    """A running sum along a dimension."""
+    axes = labels.axes(step.args[0])
+    elementwise(labels, step)
+    dim = step.argument(1, "dim")
+    if not isinstance(dim, int) or not axes or not marks_of(axes[dim]):
+        return None
+    # Of scores, tokens against tokens, a running sum is a way to count positions; it brings no token's features to another.
+    others = [axis for number, axis in enumerate(axes) if number != dim % len(axes)]
+    return (
+        None if _whole(axes[dim]) and any(_whole(axis) and marks_of(axis) == marks_of(axes[dim]) for axis in others) else SCAN
+    )
+
+
+def fourier(labels: Labels, step: Step) -> Mixing | None:
+    """A Fourier transform along a dimension."""
+    axes, kind = labels.axes(step.args[0]), step.name.removeprefix("fft_")
+    resize(labels, step)
+    several = kind.endswith(("n", "2"))
+    dims = step.argument(2, "dim", None if kind.endswith("n") else (-2, -1) if several else -1)
+    transforms = (
+        kind.startswith(("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")) and "shift" not in kind and "freq" not in kind
+    )
+    return FOURIER if transforms and any(marks_of(axes[dim]) for dim in dims_of(dims, len(axes))) else None
+
+
+def product(labels: Labels, step: Step) -> Mixing | None:
+    """A product that sums over tokens, or brings single ones together."""
+    output = step.outputs[0]
+    tensors, letters = operand_letters(step.name, arguments(step.name, step.args, step.kwargs), output)
+    if not tensors:
+        labels.give(output, None)
+        return None
+    counted: dict[str, Axis] = {}
+    for tensor, names in zip(tensors, letters, strict=False):
+        if step.name == "linear" and tensor is tensors[1]:
+            continue
+        for letter, axis in zip(names, labels.axes(tensor), strict=True):
+            if marks_of(axis):
+                counted.setdefault(letter, axis)
+    position, met = labels.position(step)
+    labels.give(
+        output,
+        tuple(counted.get(letter, (Factor(size),)) for letter, size in zip(letters[-1], output.shape, strict=True)),
+        position,
+    )
+    summed = [axis for letter, axis in counted.items() if letter not in letters[-1]]
+    if any(isinstance(tensor, nn.Parameter) for tensor in tensors):
+        # Tokens joined with their features are patches that one token is made of, or a head that reads all of them.
+        over_tokens = any(all(factor.mark for factor in axis) for axis in summed)
+        return LINEAR if over_tokens or any(f.mark.startswith("window") for axis in summed for f in axis) else None
+    return PRODUCT if summed else LOOP if met else None
+
+
+def _windows(what: str, sizes: tuple[int, ...], stride: Any, lengths: Any) -> Mixing | None:
+    """How windows mix tokens: only where they overlap; those side by side make tokens of patches."""
+    strides = tuple(stride) if isinstance(stride, list | tuple) else (stride,) * len(sizes)
+    strides = strides * len(sizes) if len(strides) == 1 else strides
+    if not any(size > step and length > 1 for size, step, length in zip(sizes, strides, lengths, strict=False)):
+        return None
+    return Mixing(what, f"{what} over {' × '.join(map(str, sizes))} positions")
+
+
+def _whole(axis: Axis) -> bool:
+    """Whether a dimension counts tokens from the first to the last, as none does that is cut into chunks."""
+    return len(axis) == 1 and axis[0].whole
+
+
+MIXING: dict[str, Rule] = {
+    **dict.fromkeys(_RECURRENT, recurrent),
+    **dict.fromkeys(_CELLS, cell),
+    **dict.fromkeys(_CONVOLUTIONS, convolution),
+    **dict.fromkeys(_POOLS, pool),
+    **dict.fromkeys(_SCANS, scan),
+    **dict.fromkeys(_PRODUCTS, product),
+}

@@ -1,0 +1,57 @@
+"""The layers of a model that mix tokens otherwise than by attention, as a reader of the model would name them."""
+
+from collections import Counter
+
+from torch import nn
+
+from overt.lens.capture.token_axes.labels import Mixing
+
+
+class MixingLayers:
+    """Which modules attended, and which mixed tokens in another way."""
+
+    def __init__(self, model: nn.Module):
+        self.model = model
+        self.modules = {name or type(model).__name__: module for name, module in model.named_modules()}
+        self.attending: dict[str, None] = {}
+        self.ways: dict[str, Counter[Mixing]] = {}
+
+    def attends(self, name: str) -> None:
+        """Attention happened in this module, recorded or not."""
+        self.attending.setdefault(name)
+
+    def mixes(self, name: str, way: Mixing) -> None:
+        """A function mixed tokens in this module."""
+        self.ways.setdefault(name, Counter())[way] += 1
+
+    def others(self) -> list[tuple[str, str]]:
+        """Every layer that mixes tokens otherwise, once, with a sentence that says how.
+
+        In a module that attends, what attention's own steps look like is part of it.
+        """
+        layers: dict[str, dict[str, None]] = {}
+        for name, ways in self.ways.items():
+            for way, count in ways.items():
+                if (way.like_attention and name in self.attending) or (way.repeat and count < 2):
+                    continue
+                layers.setdefault(self._layer(name), {}).setdefault(way.says)
+        outer = [name for name in layers if not any(name.startswith(f"{other}.") for other in layers)]
+        inside = {name: [each for each in layers if each == name or each.startswith(f"{name}.")] for name in outer}
+        return [(name, self._sentence(name, [says for each in inside[name] for says in layers[each]])) for name in outer]
+
+    def _layer(self, name: str) -> str:
+        """The module of the model's own code that a torch layer is part of, if that is no attention and not all of the model."""
+        above = name
+        while _of_torch(self.modules[above]) and "." in above:
+            above = above.rpartition(".")[0]
+        attends = any(each == above or each.startswith(f"{above}.") for each in self.attending)
+        return name if attends or _of_torch(self.modules[above]) else above
+
+    def _sentence(self, name: str, ways: list[str]) -> str:
+        said = list(dict.fromkeys(ways))
+        several = said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
+        return f"{type(self.modules[name]).__name__} mixes tokens by {several}: no attention weights are recorded"
+
+
+def _of_torch(module: nn.Module) -> bool:
+    return type(module).__module__.startswith("torch.")

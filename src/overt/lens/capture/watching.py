@@ -1,0 +1,274 @@
+"""How a recorder stands in torch while a model runs, so that torch decides and computes as it does alone.
+
+A mode sees the functions that the model calls, and two hooks for all modules tell which of them runs: hooks on the modules
+themselves would be copied with them, and would keep torch from its fast path. For the same reason the mode hides when torch's own
+layers ask whether anything overrides their tensors. Code that torch compiled is another program where a mode or a hook is there, so
+both step aside for as long as it runs.
+"""
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
+from torch.utils.hooks import RemovableHandle
+
+from overt.lens.capture.barrier import beside
+
+_WITH_FAST_PATH = ("torch.nn.modules.activation", "torch.nn.modules.transformer")
+_lock = threading.Lock()
+_thread = threading.local()  # as torch's modes are
+
+
+def at_work() -> "Watching | None":
+    """The mode that watches this thread."""
+    return getattr(_thread, "mode", None)
+
+
+class Patch:
+    """An attribute of another library, replaced for as long as any thread needs it: `make` gives the new one for the old one."""
+
+    def __init__(self, owner: Any, name: str, make: Callable[[Any], Any]):
+        self.owner, self.name, self.make = owner, name, make
+        self.original = self.replacement = None
+        self.users = 0
+
+    def apply(self) -> None:
+        """Replace it, if it is not replaced yet."""
+        with _lock:
+            self.users += 1
+            if self.users == 1:
+                self.original = getattr(self.owner, self.name)
+                self.replacement = self.make(self.original)
+                setattr(self.owner, self.name, self.replacement)
+
+    def revert(self) -> None:
+        """Put the old one back with the last user, unless somebody else has replaced it since."""
+        with _lock:
+            self.users -= 1
+            if not self.users and getattr(self.owner, self.name) is self.replacement:
+                setattr(self.owner, self.name, self.original)
+
+
+_patches: dict[tuple[int, str], Patch] = {}
+
+
+def patch(owner: Any, name: str, make: Callable[[Any], Any]) -> Patch:
+    """The patch of an attribute of a module or class, one for all threads."""
+    return _patches.setdefault((id(owner), name), Patch(owner, name, make))
+
+
+class Watching(TorchFunctionMode):
+    """A mode that watches one thread, with hooks for all modules, and steps aside for compiled code.
+
+    A subclass says what a module means that is `entered` and `left`, what compiled code (`stepped_aside`), and where an error in
+    this work is told (`failed`).
+    """
+
+    def __init__(self, patches: list[Patch]):
+        super().__init__()
+        hidden = [
+            patch(torch.overrides, "has_torch_function", _of_tensors_alone),
+            patch(torch.nn.modules.module, "_has_any_global_hook", _of_others),
+        ]
+        self.patches = [*hidden, *patches]
+        self.compiler = _compiler()
+        self.handles: list[RemovableHandle] = []
+        self.wrapper: FrameType | None = None  # what runs compiled code, while the mode stands aside
+        self.index: int | None = None
+
+    def begin(self) -> None:
+        """Watch from here on."""
+        _thread.mode = self
+        self.compiler.apply()
+        _push_mode(self)
+        self._appear()
+
+    def end(self) -> None:
+        """Leave torch as it was."""
+        if self.wrapper is None:
+            self._disappear()
+            _take_off(self)
+        self.compiler.revert()
+        _thread.mode = None
+
+    def step_aside(self, wrapper: FrameType) -> None:
+        """Compiled code begins, called by this frame."""
+        if self.wrapper is None:
+            self.wrapper, self.index = wrapper, _take_off(self)
+            self._disappear()
+            # A compiled module runs without its hooks: what torch's wrapper wraps is a method of it.
+            self.stepped_aside(getattr(wrapper.f_locals.get("fn"), "__self__", None))
+
+    def come_back(self, wrapper: FrameType) -> None:
+        """What this frame called has ended; inside, torch's compiler sets callbacks of its own."""
+        if self.wrapper is wrapper:
+            self.wrapper = None
+            if self.index is not None:
+                _put_on(self, self.index)
+            self._appear()
+
+    def watch_compiler(self) -> None:
+        """Hear of compiled code, now that torch's compiler is imported."""
+        compiler = _compiler()
+        if compiler is not self.compiler:
+            compiler.apply()
+            self.compiler.revert()
+            self.compiler = compiler
+
+    def entered(self, module: nn.Module, args: tuple) -> None:
+        """A module begins, in any thread, with these arguments by position."""
+        raise NotImplementedError
+
+    def left(self, module: nn.Module) -> None:
+        """A module ended, with an output or an error."""
+        raise NotImplementedError
+
+    def stepped_aside(self, owner: Any) -> None:
+        """What comes now is not seen; `owner` is that of the compiled method, if it is one."""
+        raise NotImplementedError
+
+    def failed(self, error: Exception) -> None:
+        """This work failed beside the model."""
+        raise NotImplementedError
+
+    def hook(self) -> None:
+        """Hear of every module that begins or ends."""
+        self.handles = [
+            register_module_forward_pre_hook(self._entering),
+            register_module_forward_hook(self._leaving, always_call=True),
+        ]
+
+    def unhook(self) -> None:
+        """Hear of none."""
+        for handle in self.handles:
+            handle.remove()
+
+    def _appear(self) -> None:
+        self.hook()
+        for each in self.patches:
+            each.apply()
+
+    def _disappear(self) -> None:
+        self.unhook()
+        for each in self.patches:
+            each.revert()
+
+    def _entering(self, module: nn.Module, args: tuple) -> None:
+        beside(self.failed, self.entered, module, args)
+
+    def _leaving(self, module: nn.Module, args: object, output: object) -> None:
+        beside(self.failed, self.left, module)
+
+
+def caller(frame: FrameType | None) -> str:
+    """The module of the code that called a function; of one that normalises, whoever called it: a model may do so by hand."""
+    while frame is not None and frame.f_globals.get("__name__", "") in ("overt.normalizers", "torch.nn.functional"):
+        frame = frame.f_back
+    return "" if frame is None else frame.f_globals.get("__name__", "")
+
+
+def _of_tensors_alone(original: Callable) -> Callable:
+    """`torch.overrides.has_torch_function` without the recorder where torch's layers ask it, before they take their fast path."""
+
+    @functools.wraps(original)
+    def has_torch_function(relevant_args):
+        mode = at_work()
+        if mode is None or sys._getframe(1).f_globals.get("__name__") not in _WITH_FAST_PATH:
+            return original(relevant_args)
+        with _off(mode):
+            return original(relevant_args)
+
+    return has_torch_function
+
+
+def _of_others(original: Callable) -> Callable:
+    """`_has_any_global_hook` without the recorder's: a compiled module warns of hooks for all modules."""
+
+    @functools.wraps(original)
+    def has_any_global_hook():
+        mode = at_work()
+        if mode is None:
+            return original()
+        mode.unhook()
+        try:
+            return original()
+        finally:
+            mode.hook()
+
+    return has_any_global_hook
+
+
+def _compiler() -> Patch:
+    """Where compiled code is heard of: at the function by which it begins and ends or, before there is any, where it is made."""
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    if hasattr(frames, "_maybe_set_eval_frame"):
+        return patch(frames, "_maybe_set_eval_frame", _compiled_code)
+    return patch(torch, "compile", _compiling)
+
+
+def _compiled_code(original: Callable) -> Callable:
+    """torch's wrapper of a compiled function sets a callback before the function and the one before that behind it."""
+
+    @functools.wraps(original)
+    def set_eval_frame(callback):
+        mode, wrapper = at_work(), sys._getframe(1)
+        if mode is not None and callback is not None:
+            beside(mode.failed, mode.step_aside, wrapper)
+        before = original(callback)
+        if mode is not None and callback is None:
+            beside(mode.failed, mode.come_back, wrapper)
+        return before
+
+    return set_eval_frame
+
+
+def _compiling(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def compile(*args, **kwargs):
+        compiled, mode = original(*args, **kwargs), at_work()
+        if mode is not None:
+            beside(mode.failed, mode.watch_compiler)
+        return compiled
+
+    return compile
+
+
+@contextmanager
+def _off(mode: TorchFunctionMode) -> Iterator[None]:
+    """The mode is off the stack in here."""
+    index = _take_off(mode)
+    try:
+        yield
+    finally:
+        if index is not None:
+            _put_on(mode, index)
+
+
+def _take_off(mode: TorchFunctionMode) -> int | None:
+    """Take a mode off the stack, whatever stands above it; its index there, None where it is not (its own function runs)."""
+    above = []
+    index = None
+    while index is None and (size := torch._C._len_torch_function_stack()):
+        top = _pop_mode()
+        if top is mode:
+            index = size - 1
+        else:
+            above.append(top)
+    for each in reversed(above):
+        _push_mode(each)
+    return index
+
+
+def _put_on(mode: TorchFunctionMode, index: int) -> None:
+    """Put a mode back on the stack, with so many below it."""
+    above = [_pop_mode() for _ in range(torch._C._len_torch_function_stack() - index)]
+    for each in (mode, *reversed(above)):
+        _push_mode(each)

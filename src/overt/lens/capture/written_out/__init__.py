@@ -1,0 +1,1 @@
+"""Attention that a model writes out itself: product, softmax, product."""

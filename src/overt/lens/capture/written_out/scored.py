@@ -1,0 +1,87 @@
+"""Scores that a model writes out, from the product of query and key to where they become weights."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from overt.attention.kernels.call import Call
+from overt.attention.scores import Dot
+from overt.layers.parts.bias_sum import sum_of
+from overt.lens.capture.ranges import MasksSeen
+
+SAME = {"to", "type", "type_as", "float", "double", "half", "bfloat16", "contiguous", "clone", "detach"}
+SHAPED = {"view", "reshape", "unflatten", "flatten", "unsqueeze", "squeeze", "__getitem__"}
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Scores on their way to a softmax: scale · query · key + what was added; all as the model multiplied them.
+
+    `among_tokens` says that both their queries and their keys are tokens, as far as is known: a layer's product with its own
+    parameters is none of these.
+    """
+
+    query: Tensor
+    key: Tensor
+    scale: float = 1.0
+    added: tuple[Tensor, ...] = ()
+    among_tokens: bool = False
+
+    def after(self, name: str, given: list[Any], own: int, output: Tensor) -> "Scores | None":
+        """What they are after one more function, of which they are argument number `own`; None if that cannot be told."""
+        if (
+            name in SAME
+            or (name == "log_softmax" and given[1] in (-1, output.ndim - 1))
+            or (name in SHAPED and output.shape[-2:] == (self.query.shape[-2], self.key.shape[-2]))
+        ):
+            return self
+        simple = len([each for each in given if each is not None]) == 2 and (own == 0 or name in ("mul", "add"))
+        other = given[1 - own] if simple else None
+        if name in ("mul", "div") and simple and (number := _number(other)):
+            factor = number if name == "mul" else 1 / number
+            scaled = tuple(tensor * factor for tensor in self.added)
+            return replace(self, scale=self.scale * factor, added=scaled)
+        if name in ("add", "sub") and simple and isinstance(other, Tensor):
+            return replace(self, added=(*self.added, other.detach() if name == "add" else -other.detach()))
+        if name in ("add", "sub") and own == 0 and simple and _number(other) is not None:
+            return self  # no softmax feels one number added to all scores
+        if name == "masked_fill" and own == 0:
+            return self._filled(given[1], given[2])
+        if name == "where" and own == 1 and len(given) == 3:
+            return self._filled(~given[0], given[2])
+        return None
+
+    def _filled(self, barred: Tensor, value: Any) -> "Scores | None":
+        number = _number(value)
+        lowest = torch.finfo(self.query.dtype).min
+        if number is None or number > -1e4 or (number > lowest and bool(barred.all(-1).any())):
+            return None
+        floor = torch.full((), -math.inf if number == -math.inf else lowest, dtype=self.query.dtype, device=barred.device)
+        return replace(self, added=(*self.added, torch.where(barred, floor, torch.zeros_like(floor))))
+
+    def call(self, like: Tensor, value: Tensor, masks: MasksSeen) -> Call:
+        """The call of attention that they are part of, where `like` are its weights (..., Q, K)."""
+        query, key, *added = (_shaped(tensor, like) for tensor in (self.query, self.key, *self.added))
+        mask, bias = None, None
+        for tensor in added:
+            read = masks.read(tensor)
+            mask = read.mask if mask is None else mask if read.mask is None else mask & read.mask
+            bias = sum_of(bias, read.bias)
+        return Call.of(query, key, value, score=Dot(self.scale), mask=mask, bias=bias)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, Tensor):
+        return float(value) if value.numel() == 1 else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _shaped(tensor: Tensor, like: Tensor) -> Tensor:
+    """The tensor with its leading dimensions as `like` has them: B·H in two, the heads of groups in one."""
+    if tensor.ndim > like.ndim == 4:
+        return tensor.flatten(1, -3)
+    merged = tensor.ndim == 3 and like.ndim == 4 and tensor.shape[0] == like.shape[0] * like.shape[1]
+    return tensor.unflatten(0, like.shape[:2]) if merged else tensor

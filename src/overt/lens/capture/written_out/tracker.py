@@ -1,0 +1,302 @@
+"""Attention that a model writes out itself, scores → softmax → product with the values, followed from function to function.
+
+A result of softmax is followed until it meets the values, in a matrix product or multiplied and summed: that is attention, and the weights
+are what was multiplied. Where no scores of query and key are known, it is attention only if what is summed over are tokens: a router's
+choice among experts, or a mixture of layers, is none.
+
+Scores of tokens against tokens that another function makes weights of (a sigmoid, a squared relu, sparsemax) are followed the same
+way. A gate is none of these: its scores are a product with parameters, and it meets its values element by element.
+
+The scores are followed too, from the product of query and key on. Where nothing but scales, masks and biases came between, they
+say the call in full; otherwise the weights themselves are kept.
+"""
+
+import math
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from overt.lens.capture.token_axes.factors import dims_of
+from overt.lens.capture.token_axes.propagate import TokenAxes
+from overt.lens.capture.written_out.products import Product, arguments, multiplied_and_summed, plain, product
+from overt.lens.capture.written_out.scored import SAME, Scores
+from overt.lens.capture.written_out.weighted import NONLINEAR, Mixed, Weights
+
+Heads = Callable[[], int | None]
+
+_REMEMBERED = 64  # tensors that are followed at once; what comes to nothing is let go
+_OTHER_PRODUCTS = {"einsum", "tensordot", "addmm", "addbmm"}
+_REARRANGED = {"pad", "as_strided", "cat", "stack", "roll", "index_select", "gather", "take_along_dim"}
+_SPLITS = {"split", "chunk", "tensor_split", "split_with_sizes"}
+
+
+_LINEAR = {"where", "masked_fill", "div"}  # of these a product of query and key may still be no weights
+_IN_ANOTHER_ORDER = "softmax and product with the values are written out in an order that is not understood"
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """Weights multiplied with values element by element, which a sum over the keys makes attention of."""
+
+    weights: Tensor
+    value: Tensor
+    known: Weights
+    dim: int  # of the keys, counted from the last
+
+
+@dataclass(frozen=True)
+class Raised:
+    """Exponentials of scores that nothing is known of, which become weights where they are divided by their sum.
+
+    With a dimension they are logarithms of weights along it instead, which become weights by another exponential.
+    """
+
+    dim: int | None = None
+
+    def after(self, name: str, given: list[Any], followed: Tensor, output: Tensor) -> "Weights | Raised | None":
+        """What they are after one more function."""
+        if name in SAME or (name in ("mul", "masked_fill", "where") and output.shape == followed.shape):
+            return self
+        if name == "exp" and self.dim is not None:
+            return Weights.along(output, self.dim, None)
+        if name not in ("div", "true_divide") or given[0] is not followed or not isinstance(given[1], Tensor):
+            return None
+        total = given[1].shape
+        dims = [dim for dim in range(-followed.ndim, 0) if followed.shape[dim] > 1 and (-dim > len(total) or total[dim] == 1)]
+        return Weights.along(output, dims[0], None, by_hand=True) if len(dims) == 1 else None
+
+
+class WrittenOut:
+    """Follows scores and weights through the functions that a model calls."""
+
+    def __init__(self, tokens: TokenAxes):
+        self.known: dict[int, tuple[weakref.ref[Tensor], Scores | Weights | Spread | Raised]] = {}
+        self.tokens = tokens
+
+    def before(self, name: str, given: list[Any]) -> Tensor | None:
+        """The followed tensor that a function is about to take; a copy, if dropout is going to write over it."""
+        followed = next((each for each in given if isinstance(each, Tensor) and self._of(each) is not None), None)
+        if followed is not None and plain(name) == "dropout" and (name.endswith("_") or (len(given) > 3 and given[3])):
+            return followed.detach().clone()
+        return followed
+
+    def see(
+        self, name: str, func: Any, call: tuple[tuple, dict], before: Tensor | None, output: Any, heads: Heads
+    ) -> Mixed | str | None:
+        """Follow one function, called with (args, kwargs): the attention that it completed, why that cannot be recorded, or None.
+
+        `before` is what the method of that name said, `heads` how many heads the module that runs has.
+        """
+        name, given = plain(name), arguments(name, *call)
+        if before is not None and name in _SPLITS and isinstance(output, list | tuple):
+            return self._split(given, call, output)
+        if not isinstance(output, Tensor) or not output.is_floating_point():
+            return None
+        if name == "softmax":
+            self._softmax(given, output)
+        elif (multiplied := product(name, given, output)) is not None:
+            return self._product(multiplied, output, heads)
+        elif before is not None:
+            return self._follow(name, func, call, before, output, heads)
+        elif name in ("exp", "log_softmax"):
+            self._know(output, Raised(None if name == "exp" else _softmax_dim(given, output)))
+        return None
+
+    def _softmax(self, given: list[Any], output: Tensor) -> None:
+        scores = self._of(given[0])
+        if not output.ndim:
+            return
+        dim = _softmax_dim(given, output)
+        last = dim % output.ndim == output.ndim - 1
+        self._know(output, Weights.along(output, dim, scores if isinstance(scores, Scores) and last else None))
+
+    def _split(self, given: list[Any], call: tuple[tuple, dict], outputs: Any) -> None:
+        """The parts of weights, each with the keys that it has."""
+        known = self._of(given[0])
+        args, kwargs = call
+        dim = args[2] if len(args) > 2 else kwargs.get("dim", 0)
+        start = 0
+        for output in outputs:
+            dim, size = dim % output.ndim, output.shape[dim]
+            if isinstance(known, Weights):
+                index = (slice(None),) * dim + (slice(start, start + size),)
+                after = known.after("__getitem__", Tensor.__getitem__, ((given[0], index), {}), given[0], output)
+                if after is not None:
+                    self._know(output, after)
+            start += size
+
+    def _product(self, multiplied: Product, output: Tensor, heads: Heads) -> Mixed | str | None:
+        for tensor in (multiplied.left, multiplied.right):
+            if not isinstance(known := self._of(tensor), Weights):
+                continue
+            sides = {dim: multiplied.summed_over(tensor, dim) for dim in known.dims(tensor)}
+            dim = next((dim for dim, side in sides.items() if side is not None), None)
+            side = None if dim is None else sides[dim]
+            if not self._attends(known, tensor, None if dim is None or side is None else (dim, *side)):
+                return None
+            return self._mixed(multiplied, tensor, dim, known, None if dim is None else known.part(tensor, dim), heads)
+        if (pair := multiplied.scores()) is not None:
+            query, key = (tensor.detach() for tensor in pair)
+            added = () if multiplied.added is None else (multiplied.added.detach(),)
+            among_tokens = all(self.tokens.counts_tokens(output, dim) for dim in (-1, -2))
+            self._know(output, Scores(query, key, multiplied.alpha, added, among_tokens))
+        return None
+
+    def _mixed(
+        self, multiplied: Product, tensor: Tensor, dim: int | None, known: Weights, part: str | None, heads: Heads
+    ) -> Mixed | str | None:
+        entries = self.tokens.parts_of_input(tensor)
+        if known.undropped is not None:
+            undropped = known.undropped.detach().reshape(tensor.shape)
+            multiplied = multiplied._replace(**{"left" if tensor is multiplied.left else "right": undropped})
+            tensor = undropped
+        parts = None if dim is None else multiplied.weighted(tensor, dim)
+        if parts is None:
+            return _IN_ANOTHER_ORDER
+        if (why := _no_weights(known, parts[0])) is not None:
+            return why or None
+        if (arranged := _by_head(known, *parts, heads)) is None:
+            return "queries and keys are cut into blocks, whose places are not those of the sequence"
+        weights, value, output = arranged
+        made = () if known.made_by[0] == "softmax" else (_how_made(known, weights),)
+        notes = made if part is None else (*made, part)
+        return Mixed(
+            weights, value.to(output.dtype), output, known.dropout, known.scores, notes, () if entries is None else (entries,)
+        )
+
+    def _attends(self, known: Weights, tensor: Tensor, summed: tuple[int, Tensor, int] | None) -> bool:
+        """Whether weights that meet values are attention: by their scores, or because what they are summed over are tokens.
+
+        `summed` is the dimension of the weights, the values, and their dimension; None where no such sum is known.
+        """
+        by_softmax = known.made_by[0] == "softmax"
+        if by_softmax and known.scores is not None and (known.scores.among_tokens or tensor.ndim > 2):
+            return True
+        # Two dimensions may be a classifier's answer as well: there it has to be known that tokens are summed over.
+        counted = self.tokens.counts_tokens if len(known.leading) < 1 else self.tokens.may_count_tokens
+        if summed is None:
+            return by_softmax and tensor.ndim > 2 and any(counted(tensor, dim) for dim in range(tensor.ndim))
+        dim, value, over = summed
+        return counted(tensor, dim) or counted(value, over)
+
+    def _of_tokens(self, known: Weights, tensor: Tensor) -> bool:
+        """Whether weights are those of tokens, as their scores or their dimension of keys tell."""
+        dims = known.dims(tensor) or (range(tensor.ndim) if known.total > 1 else [])
+        return known.scores is not None or any(self.tokens.may_count_tokens(tensor, dim) for dim in dims)
+
+    def _follow(
+        self, name: str, func: Any, call: tuple[tuple, dict], before: Tensor, output: Tensor, heads: Heads
+    ) -> Mixed | str | None:
+        given = arguments(name, *call)
+        followed = next(each for each in given if isinstance(each, Tensor) and self._of(each) is not None)
+        known, after = self._of(followed), None
+        if isinstance(known, Spread):
+            return self._summed(name, call, known, followed, output, heads)
+        if isinstance(known, Scores):
+            after = self._scored(name, known, given, followed, output)
+        elif isinstance(known, Raised):
+            after = known.after(name, given, followed, output)
+        elif known is not None:
+            others = [each for each in given if isinstance(each, Tensor) and each is not followed]
+            if name == "mul" and len(others) == 1 and output.numel() > followed.numel() and known.dims(followed):
+                after = Spread(followed, others[0], known, known.dims(followed)[0] - followed.ndim)
+            elif name in _OTHER_PRODUCTS and self._attends(known, followed, None):
+                return f"weights meet their values in {name}, which is not followed"
+            elif name in _REARRANGED and len(known.leading) > 1 and self._of_tokens(known, followed):
+                return f"weights are laid out anew by {name}, and not followed from there"
+            else:
+                after = known.after(name, func, call, before, output)
+        self.known.pop(id(output), None)
+        if after is not None:
+            self._know(output, after)
+        return None
+
+    def _scored(self, name: str, known: Scores, given: list[Any], followed: Tensor, output: Tensor) -> Scores | Weights | None:
+        """Scores after one more function: scores still, or weights, if that is what it made of them."""
+        numbers = [number for number, each in enumerate(given) if each is followed]
+        if name == "exp":
+            return Weights.along(output, -1, known, by_hand=True)
+        after = known.after(name, given, numbers[0], output) if len(numbers) == 1 else None
+        if after is None and known.among_tokens and name in NONLINEAR and output.shape == followed.shape:
+            return Weights.along(output, -1, None, made_by=(name,))
+        return after
+
+    def _summed(
+        self, name: str, call: tuple[tuple, dict], known: Spread, followed: Tensor, output: Tensor, heads: Heads
+    ) -> Mixed | str | None:
+        """Follow weights times values to the sum over their keys."""
+        args, kwargs = call
+        if name in SAME:
+            self._know(output, known)
+        if name not in ("sum", "mean"):
+            return None
+        dims, key = dims_of(args[1] if len(args) > 1 else kwargs.get("dim"), followed.ndim), known.dim % followed.ndim
+        weights, value = known.weights, known.value
+        over = known.dim if -known.dim <= value.ndim else 0
+        if key not in dims or not self._attends(known.known, weights, (known.dim, value, over)):
+            return None
+        if dims != {key} or name == "mean":
+            return _IN_ANOTHER_ORDER
+        summed = output.squeeze(key) if output.ndim == followed.ndim else output
+        multiplied = multiplied_and_summed(weights, value, key, summed)
+        letter = next((each for each in multiplied.letters[0] if each not in multiplied.letters[2]), None)
+        dim = None if letter is None else multiplied.letters[0].index(letter)
+        return self._mixed(multiplied, multiplied.left, dim, known.known, known.known.part(weights, known.dim), heads)
+
+    def _of(self, tensor: Any) -> Scores | Weights | Spread | Raised | None:
+        entry = self.known.get(id(tensor))
+        return entry[1] if entry is not None and entry[0]() is tensor else None
+
+    def _know(self, tensor: Tensor, what: Scores | Weights | Spread | Raised) -> None:
+        place = id(tensor)
+        while len(self.known) >= _REMEMBERED:
+            del self.known[next(iter(self.known))]
+        self.known[place] = weakref.ref(tensor, lambda _: self.known.pop(place, None)), what
+
+
+def _softmax_dim(given: list[Any], output: Tensor) -> int:
+    """The dimension of a softmax; torch's own choice where none is named."""
+    return given[1] if len(given) > 1 and isinstance(given[1], int) else 0 if output.ndim in (0, 1, 3) else 1
+
+
+def _no_weights(known: Weights, weights: Tensor) -> str | None:
+    """Why what met the values are no weights; an empty sentence where they are a plain product, as in linear attention."""
+    if known.by_hand and bool((weights.sum(-1) > 1.5).any()):
+        return "exponentials of scores meet a matrix product before they are divided by their sum"
+    if known.made_by[0] == "softmax":
+        return None
+    negative = bool((weights < 0).any())
+    if not set(known.made_by) <= _LINEAR:
+        return f"weights by {' and '.join(known.made_by)} are negative in places, and not recorded" if negative else None
+    sums = weights.sum(-1)
+    if not bool(((sums - 1).abs() < 1e-3).all()):
+        return ""
+    return "weights by division by a plain sum are negative in places, and not recorded" if negative else None
+
+
+def _how_made(known: Weights, weights: Tensor) -> str:
+    """What a reader of weights has to know that no softmax made."""
+    sums = weights.detach().sum(-1)
+    low, high = (f"{float(each):.3g}" for each in (sums.min(), sums.max())) if sums.numel() else ("0", "0")
+    rows = low if low == high else f"{low} to {high}"
+    return f"weights by {' and '.join(known.made_by)}, not by a softmax: rows sum to {rows}"
+
+
+def _by_head(
+    known: Weights, weights: Tensor, value: Tensor, output: Tensor, heads: Heads
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Weights, value and output with the heads in a dimension of their own; None where queries are cut into blocks."""
+    parts = (weights, value, output)
+    leading = known.leading if len(known.leading) > 1 else (-1, count) if (count := heads()) else None
+    if weights.ndim == 3 and leading is not None and weights.shape[0] % math.prod(leading) == 0:
+        parts = tuple(each if each.ndim < 3 else each.unflatten(0, leading) for each in parts)
+    ndim = parts[0].ndim
+    count = heads() if ndim > 4 else None
+    if count is not None and count == math.prod(parts[0].shape[1:-2]):  # (B, Hk, H/Hk, Q, K)
+        parts = tuple(each.flatten(1, -3) if each.ndim == ndim else each for each in parts)
+    elif count is not None and count == parts[0].shape[1] != parts[0].shape[-3]:  # (B, H, blocks, Q, K)
+        return None
+    return parts[0], parts[1], parts[2]

@@ -1,0 +1,196 @@
+"""Weights that a model writes out, on their way to the values, and the call of attention that they end in."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from overt.attention.kernels.call import Call, unrounded
+from overt.attention.mechanism import formula
+from overt.attention.pieces import piece
+from overt.errors import OvertError
+from overt.lens.capture.ranges import MasksSeen
+from overt.lens.capture.token_axes.factors import (
+    RESHAPES,
+    Axes,
+    Factor,
+    indexed,
+    marked_dims,
+    reshaped,
+    swapped,
+    swaps,
+    unmarked,
+)
+from overt.lens.capture.written_out.scored import SAME, SHAPED, Scores
+
+KEPT = "query and key are not to be had here, so the model's own weights are kept"
+KEYS = "keys"
+_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+
+
+@piece
+class AsKept:
+    """Not a normalizer of the model's: it turns the logarithms of weights, which are kept as a bias, into the weights again.
+
+    >>> AsKept()(torch.tensor([[0.25, 0.75]]).log(), torch.ones(1, 2, dtype=torch.bool))
+    tensor([[0.2500, 0.7500]])
+    """
+
+    def __call__(self, scores: Tensor, allowed: Tensor) -> Tensor:
+        """exp(log w)."""
+        return torch.exp(scores)
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Weights on their way to the values: what their dimensions count, how many keys a whole row has, and the scores behind them.
+
+    `leading` are the dimensions before queries and keys where the weights were made. `made_by` names the functions that made them
+    of scores. `by_hand` says that they are exponentials, which the model has to divide by their sum.
+    """
+
+    axes: Axes | None
+    total: int
+    leading: tuple[int, ...]
+    scores: Scores | None
+    undropped: Tensor | None = None
+    dropout: float = 0.0
+    by_hand: bool = False
+    made_by: tuple[str, ...] = ("softmax",)
+
+    @classmethod
+    def along(cls, output: Tensor, dim: int, scores: Scores | None, **more: Any) -> "Weights":
+        """Weights as they are made, their keys along one dimension."""
+        axes = list(unmarked(output.shape))
+        axes[dim] = (Factor(output.shape[dim], KEYS),)
+        return cls(tuple(axes), output.shape[dim], tuple(output.shape[:-2]), scores, **more)
+
+    def dims(self, tensor: Tensor) -> list[int]:
+        """The dimensions of the tensor that may count the keys; several only where there is one key alone."""
+        if self.axes is None:
+            return []
+        if self.total == 1:
+            return [dim for dim in reversed(range(tensor.ndim)) if tensor.shape[dim] == 1]
+        dims = marked_dims(self.axes)
+        return dims if len(dims) == 1 and len(self.axes[dims[0]]) == 1 else []
+
+    def part(self, tensor: Tensor, dim: int) -> str | None:
+        """Which keys of a whole row these are, in a sentence; None if they are all."""
+        size = tensor.shape[dim]
+        if size == self.total or self.axes is None:
+            return None
+        [factor] = self.axes[dim]
+        which = f"{size} keys" if factor.shift is None else f"keys {factor.shift} to {factor.shift + size - 1}"
+        return (
+            f"these are the weights of {which} of a {self.made_by[0]} over {self.total}: the others met other values, or none"
+        )
+
+    def after(self, name: str, func: Callable, call: tuple[tuple, dict], before: Tensor, output: Tensor) -> "Weights | None":
+        """What they are after one more function, called with (args, kwargs); None where they are weights no more."""
+        args, kwargs = call
+        if name == "dropout":
+            rate, active = _dropout(args, kwargs)
+            return replace(self, undropped=before, dropout=rate) if active and rate > 0 else self
+        if self.undropped is not None and name not in SAME | SHAPED:
+            return replace(self, axes=None)
+        if self.axes is None:
+            return self
+        if swaps(name, func):
+            return replace(self, axes=swapped(self.axes, func, args, kwargs))
+        if name in RESHAPES:
+            return replace(self, axes=reshaped(self.axes, output.shape))
+        if name in ("__getitem__", "narrow"):
+            start, length = (*args[2:], None, None)[:2] if name == "narrow" else (None, None)
+            index = args[1] if name == "__getitem__" else _narrowed(before.ndim, args[1], start, length)
+            taken = indexed(self.axes, index, output.shape)
+            lost = taken is None or (self.total > 1 and not marked_dims(taken.axes))
+            return None if lost or taken is None else replace(self, axes=taken.axes)
+        if output.shape[-2:] != before.shape[-2:]:
+            return None
+        made_by = (*self.made_by, name) if self.made_by[0] != "softmax" and name in NONLINEAR else self.made_by
+        if output.shape == before.shape:
+            return replace(self, made_by=made_by)
+        # Dimensions before queries and keys were summed away, as in a mean over heads.
+        return replace(self, axes=(*unmarked(output.shape[:-2]), *self.axes[-2:]), made_by=made_by)
+
+
+# What turns scores into weights, other than a softmax.
+NONLINEAR = {"sigmoid", "relu", "relu6", "hardsigmoid", "square", "pow", "silu", "gelu", "softplus", "elu", "leaky_relu"}
+NONLINEAR |= {
+    "clamp",
+    "clamp_min",
+    "threshold",
+    "tanh",
+    "abs",
+    "where",
+    "log_sigmoid",
+    "logsigmoid",
+    "__pow__",
+    "masked_fill",
+    "div",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Mixed:
+    """Weights (..., Q, K) that met values (..., K, E) in a product, its output (..., Q, E), and the scores that they came from.
+
+    `notes` say what a reader of the weights has to know, `parts` what the batch entries are, if they are parts of one input.
+    """
+
+    weights: Tensor
+    value: Tensor
+    output: Tensor
+    dropout: float
+    scores: Scores | None
+    notes: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+
+    def call(self, masks: MasksSeen) -> tuple[Call, bool] | None:
+        """The call, and whether query and key are in it; None where it is not attention."""
+        if self.scores is not None:
+            try:
+                call = self.scores.call(self.weights, self.value, masks)
+            except (OvertError, RuntimeError):  # shapes that do not come together: something else was scored
+                call = None
+            if call is not None and agrees(call, self.weights):
+                return call, True
+        return None if bool((self.weights < 0).any()) else (self.kept(), False)
+
+    def kept(self) -> Call:
+        """The call with the weights themselves, as logarithms, in place of query and key."""
+        weights = self.weights.detach().to(torch.promote_types(self.weights.dtype, torch.float32))
+        bias = weights.nan_to_num(nan=0.0).log()
+        query, key = (self.value.new_zeros(*shape[:-1], 0) for shape in (weights.shape, self.value.shape))
+        return Call.of(query, key, self.value, bias=bias, normalizer=AsKept())
+
+
+def agrees(call: Call, weights: Tensor) -> bool:
+    """Whether a call gives these weights (..., Q, K), as far as its first, middle and last rows tell."""
+    return disagreement(call, weights) <= _TOLERANCE[call.query.dtype]
+
+
+@torch.no_grad()
+def disagreement(call: Call, weights: Tensor) -> float:
+    """How far a call's weights are from these at most, in the first, middle and last row; NaN is not compared."""
+    ready, largest = call.ready(), 0.0
+    with unrounded(call.query):
+        for row in {0, call.queries // 2, call.queries - 1}:
+            again = formula(ready.block(ready.rows(row, row + 1), every_key=True))[2]
+            model = weights[..., row : row + 1, :].detach().to(again.dtype)
+            if again.shape != model.shape:
+                return math.inf
+            largest = max(largest, float((again - model).abs().nan_to_num(nan=0.0).max()))
+    return largest
+
+
+def _dropout(args: tuple, kwargs: dict[str, Any]) -> tuple[float, bool]:
+    rate = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+    return rate, args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
+
+
+def _narrowed(ndim: int, dim: int, start: Any, length: Any) -> tuple:
+    return (slice(None),) * (dim % ndim) + (slice(int(start), int(start) + int(length)),)

@@ -1,0 +1,1 @@
+"""Recordings in memory and in files."""

@@ -1,0 +1,79 @@
+"""Whether what a file says of a class's fields is of the kinds that the class says: nothing is made of what does not fit."""
+
+import math
+import types
+import typing
+from functools import cache
+from typing import Any
+
+from torch import Tensor
+
+from overt.attention.masks import Mask
+
+_LARGEST = 2**63 - 1  # as far as positions go in a tensor
+_OFFSET = 2**62  # so that a position and an offset have a sum
+# Fields of which the class says only that they are something, since callers' own are welcome there: in a file they are ours.
+_OURS = {("Both", "left"): Mask, ("Both", "right"): Mask, ("Either", "left"): Mask, ("Either", "right"): Mask}
+_OURS |= {("Documents", "query_ids"): Tensor}  # given, in a mask that is bound to its call
+_OURS |= {("Not", "inner"): Mask, ("HeadsOfMask", "inner"): Mask, ("MaskWithExtra", "inner"): Mask}
+# What may well be infinite or not a number: measured, and not chosen.
+_MEASURED = {"Comparison", "Summarized"}
+_MAY_BE_INFINITE = {("Gaussian", "bandwidth"), ("Softmax", "temperature")}
+
+
+def checked(kind: type, values: dict[str, Any]) -> dict[str, Any]:
+    """The values with which a class is made, whole numbers turned to floats where it takes floats.
+
+    Raises TypeError for a field that is missing, unknown or of another kind, and ValueError for a number out of range.
+
+    >>> from overt.attention.scores import Dot
+    >>> checked(Dot, {"scale": 2, "softcap": None})
+    {'scale': 2.0, 'softcap': None}
+    """
+    hints = _hints(kind)
+    if values.keys() != hints.keys():
+        raise TypeError(f"{kind.__name__} has the fields {', '.join(hints)}, not {', '.join(values)}")
+    return {name: _value(kind, name, value, hints[name]) for name, value in values.items()}
+
+
+def _value(kind: type, name: str, value: Any, hint: Any) -> Any:
+    hint = _OURS.get((kind.__name__, name), hint)
+    for choice in typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,):
+        if _fits(value, choice):
+            value = float(value) if choice is float else value
+            _in_range(kind, name, value)
+            return value
+    raise TypeError(f"{name} of {kind.__name__} cannot be of type {type(value).__name__}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return True
+    if origin is tuple:
+        many = inner[-1] is Ellipsis
+        kinds = [inner[0]] * len(value) if many and isinstance(value, tuple) else inner
+        return isinstance(value, tuple) and len(value) == len(kinds) and all(map(_fits, value, kinds))
+    if origin is dict:
+        return isinstance(value, dict) and all(type(each) is inner[1] for each in value.values())
+    if hint in (int, float):
+        return type(value) is int or (hint is float and isinstance(value, float))
+    if hint in (str, bool):
+        return type(value) is hint
+    return isinstance(value, hint)
+
+
+def _in_range(kind: type, name: str, value: Any) -> None:
+    if type(value) is int and abs(value) > (_OFFSET if name == "offset" else _LARGEST):
+        raise ValueError(f"{name} of {kind.__name__} is beyond what a tensor can count")
+    if not isinstance(value, float) or math.isfinite(value) or kind.__name__ in _MEASURED:
+        return
+    if math.isnan(value) or (kind.__name__, name) not in _MAY_BE_INFINITE:
+        raise ValueError(f"{name} of {kind.__name__} is a finite number")
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    """The types of a dataclass's fields; those of shapes, which jaxtyping writes, are tensors."""
+    hints = typing.get_type_hints(kind)
+    return {name: hints.get(name, Tensor) for name in kind.__dataclass_fields__}  # type: ignore[attr-defined]

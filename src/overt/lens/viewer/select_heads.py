@@ -1,0 +1,149 @@
+"""Which heads a page shows, and whether they fit: the size is foreseen before anything is built."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from overt.attention import check
+from overt.attention.summary import gathered
+from overt.errors import InputError, KindError
+from overt.lens.capture.options import in_bytes
+from overt.lens.captured import Captured, Kept, fresh
+from overt.lens.recording import Calls
+from overt.lens.statistics.summarized import Summarized
+from overt.lens.viewer.packing import side_of, stays_whole
+from overt.lens.viewer.precision import needs_floats
+from overt.lens.viewer.statistics import cut
+from overt.lens.viewer.terms import computable
+
+Places = str | Sequence[tuple[int | str, int]] | None
+_FIXED = 280_000  # the page's own script and style, and its still picture
+
+
+def chosen(calls: Calls, heads: Places, exact: bool, limit: int) -> list[Captured]:
+    """The calls, each cut down to the heads that are wanted; refuses a page that would be larger than `limit` bytes.
+
+    `heads` is None for all, "top 16" for the sixteen of the lowest entropy, or a list of (layer, head).
+    """
+    check.whole_number("limit", limit)
+    present = [captured for captured in calls._present() if captured.heads and captured.queries and captured.keys]
+    if not present:
+        raise InputError("a page shows recorded attention", got="none", cure="see recording.missing for the reasons")
+    wanted = _wanted(calls, present, heads)
+    if calls.strings.keys is not None and not any(calls.strings.fit(captured) for captured, _ in wanted):
+        calls.strings.of_keys(wanted[0][0])  # tokens that match no call: the error that says so
+        calls.strings.of_queries(wanted[0][0])
+    needed = estimated([(captured, own) for captured, own in wanted], calls, exact)
+    if needed > limit:
+        count = sum(len(own) for _, own in wanted)
+        fewer = max(1, count * max(0, limit - _FIXED) // needed)
+        refuse(f"{count} heads that need about {in_bytes(needed)}", fewer, limit)
+    return [cut(captured.opened(), own) for captured, own in wanted]
+
+
+def refuse(got: str, fewer: int, limit: int) -> NoReturn:
+    """Say what to choose in place of a page that is too large."""
+    smaller = "leave out what single weights are computed from with exact=False"
+    raise InputError(
+        f"a page has at most {in_bytes(limit)}, which browsers open quickly",
+        got=got,
+        cure=f'show fewer heads with heads="top {fewer}" or heads=[(layer, head)], {smaller}, or raise limit=',
+    )
+
+
+def _wanted(calls: Calls, present: Sequence[Captured], heads: Places) -> list[tuple[Captured, tuple[int, ...]]]:
+    if heads is None:
+        return [(captured, captured.heads) for captured in present]
+    if isinstance(heads, str):
+        found = re.fullmatch(r"top ([1-9]\d{0,5})", heads.strip())
+        if found is None:
+            raise InputError('heads is "top 16", or a list of (layer, head)', got=repr(heads), cure='write heads="top 16"')
+        places = _sharpest(present, int(found[1]))
+    else:
+        places = _listed(calls, heads)
+    wanted: dict[int, tuple[Captured, list[int]]] = {}
+    for captured, head in places:
+        own = wanted.setdefault(captured.number, (captured, []))[1]
+        own.extend([head] if head not in own else [])
+    return [(captured, tuple(own)) for captured, own in wanted.values()]
+
+
+def _listed(calls: Calls, heads: Any) -> list[tuple[Captured, int]]:
+    if not isinstance(heads, Sequence) or not heads or not all(isinstance(each, Sequence) and len(each) == 2 for each in heads):
+        raise KindError("heads is a list of (layer, head), at least one", got=repr(heads), cure="write heads=[(5, 11)]")
+    return [((found := calls[layer, head]).captured, found.head) for layer, head in heads]
+
+
+def _sharpest(present: Sequence[Captured], count: int) -> list[tuple[Captured, int]]:
+    """The heads whose weights are least spread out: mean entropy over that of equal weights."""
+    spread = [
+        (share, captured, head)
+        for captured in present
+        for head, share in zip(captured.heads, _spread(captured.opened()), strict=True)
+    ]
+    best = sorted(spread, key=lambda each: each[0])[:count]
+    order = {id(each): place for place, each in enumerate(spread)}
+    return [(captured, head) for _, captured, head in sorted(best, key=lambda each: order[id(each)])]
+
+
+@torch.no_grad()
+def _spread(captured: Captured) -> list[float]:
+    if isinstance(captured, Summarized):
+        entropy = captured.summary.entropy  # (B, H, Q)
+    else:
+        assert isinstance(captured, Kept)
+        call = replace(fresh(captured.checked_call()), dropout=0.0)
+        entropy = gathered(call, top=1).entropy.reshape(
+            -1, len(captured.copies) if call.query.ndim >= 4 else 1, captured.queries
+        )
+        entropy = entropy[:, [captured.copies.index(head) for head in captured.heads]]
+    return (entropy.mean((0, 2)) / math.log(max(2, captured.keys))).nan_to_num(nan=2.0).tolist()
+
+
+def estimated(wanted: Sequence[tuple[Captured, tuple[int, ...]]], calls: Calls, exact: bool) -> int:
+    """About how many bytes a page of these heads takes, before anything of it is built."""
+    side = side_of(wanted, exact)
+    whole = stays_whole(wanted)
+    held = sum(_held(captured.opened(), len(heads), side, whole, exact) for captured, heads in wanted)
+    words = sum(
+        len(token.encode("utf-8", "replace")) + 4
+        for sides in calls.strings
+        if sides is not None
+        for each in sides
+        for token in each
+    )
+    return _FIXED + held * 4 // 3 + 2 * words
+
+
+def _held(captured: Captured, heads: int, side: int, whole: bool, exact: bool) -> int:
+    queries, keys = captured.queries, captured.keys
+    # Two maps, a byte a cell: most shrink, those of restless weights hardly.
+    told = captured.batch * heads * (8 * queries + 4 * keys + 2 * min(side, queries) * min(side, keys) + 2000)
+    if not isinstance(captured, Kept) or not exact:
+        return told + captured.batch * heads * 64 * queries
+    return told + _vectors(captured, heads, 4 if whole or needs_floats(captured) else 2)
+
+
+def _vectors(captured: Kept, heads: int, number: int) -> int:
+    """What single weights are computed from: vectors, or the weights themselves, mask and bias."""
+    call, queries, keys, batch = captured.call, captured.queries, captured.keys, captured.batch
+    shared = min(heads, call.key.shape[-3]) if call.query.ndim >= 4 else 1
+    scale = 0 if number == 4 else 4
+    value = shared * keys * (call.value.shape[-1] * number + scale)
+    if not computable(captured):
+        return batch * (value + heads * queries * (keys * number + scale))
+    query = heads * queries * (call.query.shape[-1] * number + scale)
+    key = shared * keys * (call.query.shape[-1] * number + scale)
+    return batch * (value + query + key) + _tables(call, queries, keys)
+
+
+def _tables(call: Any, queries: int, keys: int) -> int:
+    """Mask and bias, where they hold a number for each query and key; a tensor that is one run a row turns out smaller."""
+    held = [leaf for leaf in [getattr(call.mask, "allowed", None), call.bias] if isinstance(leaf, Tensor)]
+    square = [leaf for leaf in held if leaf.shape[-1] == keys and leaf.ndim > 1 and leaf.shape[-2] == queries]
+    return sum(leaf.numel() // 8 if leaf.dtype == torch.bool else leaf.numel() * 4 for leaf in square) + 8 * queries

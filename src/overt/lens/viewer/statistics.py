@@ -1,0 +1,44 @@
+"""What is said of a call as a whole, and of its heads without their vectors: the same whether a summary was kept or all of it."""
+
+from dataclasses import replace
+
+import torch
+
+from overt.lens.captured import Captured, Kept, copied, sliceable
+from overt.lens.statistics.summarized import How, Summarized, summarized
+from overt.lens.storage.tensor_cache import Once
+from overt.lens.tokens import Tokens
+
+_TOP = 8
+
+
+def cut(captured: Captured, heads: tuple[int, ...]) -> Captured:
+    """The call with these of its heads only, where they come apart."""
+    if heads == captured.heads:
+        return captured
+    if isinstance(captured, Summarized):
+        return _cut_summary(captured, heads)
+    assert isinstance(captured, Kept)
+    if captured.call.query.ndim < 4 or not sliceable(captured.call):
+        return replace(captured, heads=heads)
+    places = tuple(captured.copies.index(head) for head in heads)
+    call, output = copied(captured.checked_call(), captured.output, places, len(captured.copies), Once())
+    return replace(captured, heads=heads, copies=heads, call=call, output=output, versions=())
+
+
+def _cut_summary(captured: Summarized, heads: tuple[int, ...]) -> Summarized:
+    places = [captured.heads.index(head) for head in heads]
+    names = ("lse", "entropy", "received", "sink", "top_weights", "top_keys", "map_mean", "map_max")
+    held = {name: tensor[:, places] for name in names if (tensor := getattr(captured.summary, name)) is not None}
+    shares = tuple(captured.shares[place] for place in places)
+    return replace(captured, heads=heads, summary=replace(captured.summary, **held), shares=shares)
+
+
+@torch.no_grad()
+def measured(captured: Captured, tokens: Tokens, side: int) -> Summarized:
+    """The call's statistics, with maps of `side` cells a side where they were not taken while the model ran."""
+    if isinstance(captured, Summarized):
+        return captured
+    assert isinstance(captured, Kept)
+    captured.checked_call()
+    return summarized(captured, tokens, How(_TOP, (side, side)))

@@ -1,0 +1,1 @@
+"""What comes in, and files: series, options, tables, CSV and Parquet."""

@@ -1,0 +1,1 @@
+"""Local polynomials in time: by definition, on evenly spaced points, and in the native core."""

@@ -1,0 +1,91 @@
+"""A local polynomial from the sums that determine it, the degree falling where they do not."""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from overt.smoothing.data.series import Floats
+
+Side = Literal["both", "past", "future"]
+SIDES = ("both", "past", "future")
+
+# A matrix whose determinant is smaller beside the product of its diagonal loses three digits or more.
+SINGULAR = 1e-3
+# Room for rounding, for squares that equal the bar on paper.
+ROUNDING = 1 + 1e-9
+
+
+class Local(NamedTuple):
+    """Target by target: the value y_i, its derivative after the target's own point, and Σ_j l_ij² / w_j."""
+
+    values: Floats
+    own: Floats
+    squares: Floats
+
+
+class Sums(NamedTuple):
+    """Sums over the keys of each target, with k_j = exp(−u_j²/2) and u_j = (t_j − t_i)/h; a row for each power p of u_j.
+
+    All k of one target may share a factor: no output depends on it.
+    """
+
+    weights: Floats  # Σ_j w_j k_j u_j^p, (2·degree + 1, m)
+    values: Floats  # Σ_j w_j k_j u_j^p x_j, (degree + 1, m)
+    squares: Floats  # Σ_j w_j k_j² u_j^p, (2·degree + 1, m)
+    bare: Floats  # Σ_j k_j, (m,)
+
+
+class Fit(NamedTuple):
+    """Rows l of the fits, target by target: l_j = w_j k_j Σ_p c_p u_j^p; NaN where there is no key."""
+
+    coefficients: Floats  # c_p, (degree + 1, m)
+    squares: Floats  # Σ_j l_j² / w_j, (m,)
+
+    def results(self, sums: Sums) -> Floats:
+        """β_0 = Σ_j l_j x_j, c_0, and the squares, (3, m)."""
+        return np.stack([(self.coefficients * sums.values).sum(axis=0), self.coefficients[0], self.squares])
+
+
+def fit(sums: Sums) -> Fit:
+    """The polynomial of the largest degree that is determined and not wild, at each target.
+
+    With S_pq = Σ_j w_j k_j u_j^(p+q), c is the first column of S⁻¹. Determined: det S > 0.001 · Π_p S_pp. Wild: Σ_j l_j²/w_j
+    exceeds Σ_j k_j / Σ_j w_j k_j, the mean of 1/w_j under the weights themselves.
+
+    >>> three = Sums(np.array([[3.0], [0.0], [2.0]]), np.array([[6.0], [2.0]]), np.array([[3.0], [0.0], [2.0]]), np.array([3.0]))
+    >>> fit(three).results(three).round(3).tolist()
+    [[2.0], [0.333], [0.333]]
+    """
+    degrees, size = len(sums.values), sums.bare.size
+    found = Fit(np.full((degrees, size), np.nan), np.full(size, np.nan))
+    left = np.ones(size, bool)  # targets without a fit so far
+    for degree in reversed(range(degrees)):
+        determinant, factors = cofactors(sums.weights, degree)
+        diagonal = sums.weights[0 : 2 * degree + 1 : 2]
+        with np.errstate(all="ignore"):  # what is not determined is not taken
+            c = factors / determinant  # (degree + 1, m)
+            pairs = [(p, q) for p in range(degree + 1) for q in range(degree + 1)]
+            squares = np.sum([c[p] * c[q] * sums.squares[p + q] for p, q in pairs], axis=0)
+            takes = left & (diagonal > 0).all(axis=0) & (determinant > SINGULAR * diagonal.prod(axis=0))
+            takes &= (squares * sums.weights[0] <= ROUNDING * sums.bare) if degree else True
+        found.coefficients[: degree + 1, takes], found.coefficients[degree + 1 :, takes] = c[:, takes], 0.0
+        found.squares[takes] = squares[takes]
+        left &= ~takes
+    return found
+
+
+def cofactors(weights: Floats, degree: int) -> tuple[Floats, Floats]:
+    """The determinant (m,) of the matrices S_pq = weights[p + q], and the cofactors of their first row (degree + 1, m).
+
+    >>> cofactors(np.array([[2.0], [1.0], [3.0]]), 1)
+    (array([5.]), array([[ 3.],
+           [-1.]]))
+    """
+    s = weights
+    if degree == 0:
+        return s[0], np.ones((1, s.shape[1]))
+    if degree == 1:
+        first = np.stack([s[2], -s[1]])
+    else:
+        first = np.stack([s[2] * s[4] - s[3] ** 2, s[2] * s[3] - s[1] * s[4], s[1] * s[3] - s[2] ** 2])
+    return (first * s[: degree + 1]).sum(axis=0), first

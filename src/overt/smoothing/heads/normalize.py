@@ -1,0 +1,39 @@
+"""From scores to weights: softmax, or the plain sum of the simplest recipes."""
+
+import numpy as np
+
+from overt.errors import InputError
+from overt.smoothing.data.series import Floats
+
+
+def softmax(scores: Floats) -> Floats:
+    """exp(s_ij) / Σ_k exp(s_ik) along the last axis; a row that is −∞ throughout becomes zeros.
+
+    >>> softmax(np.array([[0.0, 0.0, -np.inf], [-np.inf, -np.inf, -np.inf]]))
+    array([[0.5, 0.5, 0. ],
+           [0. , 0. , 0. ]])
+    """
+    # Taking the row's maximum away changes no weight and keeps the exponentials from overflowing.
+    peak = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    weights = scores - np.where(np.isneginf(peak), 0.0, peak)
+    np.exp(weights, out=weights)
+    total = weights.sum(axis=-1, keepdims=True)
+    weights /= np.where(total == 0, 1.0, total)
+    return weights
+
+
+def plain_sum(scores: Floats) -> Floats:
+    """s_ij / Σ_k s_ik along the last axis; weights may be negative or above 1.
+
+    Raises InputError where a row's scores add up to nothing: such a row has no weights.
+
+    >>> plain_sum(np.array([[1.0, 3.0]]))
+    array([[0.25, 0.75]])
+    """
+    total = scores.sum(axis=-1, keepdims=True)
+    # A sum that is only rounding error of its terms is nothing, too.
+    nothing = np.abs(total) <= 1e-15 * np.abs(scores).sum(axis=-1, keepdims=True)
+    if nothing.any():
+        cure = 'use normalizer="softmax", whose sum cannot be 0'
+        raise InputError("the plain sum divides by the sum of a row's scores", got="a row whose sum is 0", cure=cure)
+    return scores / total

@@ -1,0 +1,1 @@
+"""The causal smoother, one point at a time."""
