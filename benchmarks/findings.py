@@ -28,7 +28,7 @@ import torch
 
 from overt.errors import InputError
 from overt.explain import minilm, text_model
-from overt.lens import norm_weights, raw_attention, record, rollout
+from overt.lens import mean_attention, norm_weights, record, rollout
 from overt.lens.analysis.by_block import Weighed
 
 LAYERS, HEADS, RESAMPLED = 6, 12, 2000
@@ -311,7 +311,7 @@ def correlations(model: Any, text: str) -> dict[str, float]:
     norms = norm_weights(recording, model.network)
     scores = {"vocabulary": np.array(encoded.ids, dtype=float), "position": -np.arange(len(encoded.ids), dtype=float)}
     for layer in range(LAYERS):
-        scores[f"raw {layer}"] = raw_attention(recording, layer)[0].mean(0).numpy()
+        scores[f"raw {layer}"] = mean_attention(recording, layer)[0].mean(0).numpy()
         scores[f"norms {layer}"] = norms.layer(layer)[0].mean(0).numpy()
         scores[f"rollout {layer}"] = rollout(recording, layer)[0].mean(0).numpy()
     effect = erased(model, encoded.ids, plain)
@@ -356,7 +356,7 @@ def folder(name: str) -> Path:
     path = Path(os.environ.get("OVERT_DATA", "."), name)
     if not path.is_dir():
         raise InputError(
-            "the data are in the folder that OVERT_DATA names", got=f"no {path}", cure="see --help for where to get them"
+            "the data are in the folder that OVERT_DATA names", got=f"no {path}", fix="see --help for where to get them"
         )
     return path
 

@@ -147,7 +147,7 @@ def compiled(capability: int, everything: bool) -> list[tuple[str, bytes, int]]:
     passes(torch.float32, "tanh")
     summaries(torch.bfloat16, overt.Dot())
     if everything:
-        pairs = overt.Dense(torch.ones(LENGTH, LENGTH, dtype=torch.bool)) | ~overt.Documents(
+        pairs = overt.masks.Dense(torch.ones(LENGTH, LENGTH, dtype=torch.bool)) | ~overt.Documents(
             torch.zeros(LENGTH, dtype=torch.int64)
         )
         sink = overt.Softmax(1.5, torch.zeros(2))

@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from overt.bench.turns import in_turns, use_threads
 from overt.learn.loop.loss import cross_entropy
-from overt.models import Transformer, greedy
+from overt.models import Transformer, greedy_search
 from overt.models.memory import Memory
 
 WORDS, WIDTH, HEADS, LAYERS, HIDDEN = 10_000, 128, 4, 4, 256
@@ -258,7 +258,7 @@ def ended(scores: Tensor, due: Tensor) -> Tensor:
 def cached(model: Ending, source: Tensor, lengths: Tensor, ends: Tensor) -> list[list[int]]:
     """Overt's own search."""
     model.ends = ends
-    return [text.tokens for text in greedy(model, source, source_lengths=lengths, start=START, end=END)]
+    return [text.tokens for text in greedy_search(model, source, source_lengths=lengths, start=START, end=END)]
 
 
 @torch.no_grad()

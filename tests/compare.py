@@ -25,8 +25,8 @@ MAKE_NORMALIZER = {
     "softmax": lambda p: overt.Softmax(p.get("temperature", 1.0), p.get("sink")),
     "sparsemax": lambda p: overt.Sparsemax(),
     "entmax": lambda p: overt.Entmax(float(p.get("alpha", 1.5))),
-    "sigmoid": lambda p: overt.Sigmoid(),
-    "sum": lambda p: overt.Sum(),
+    "sigmoid": lambda p: overt.normalizers.Sigmoid(),
+    "sum": lambda p: overt.normalizers.Sum(),
 }
 
 

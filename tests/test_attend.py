@@ -26,7 +26,7 @@ def small_blocks(monkeypatch):
 @pytest.mark.parametrize("score", SCORES)
 def test_every_score_under_every_normalizer_gives_the_oracles_numbers(score, normalizer, small_blocks):
     params = parameters(score, normalizer, 5, np.random.default_rng(1))
-    with overt.path("torch", "blocked"):
+    with overt.use_path("torch", "blocked"):
         check(inputs((2, 3, 9, 5), (2, 3, 11, 5), (2, 3, 11, 4)), score=score, normalizer=normalizer, params=params)
 
 
@@ -55,7 +55,7 @@ def test_the_plain_sum_gives_the_oracles_numbers():
 @pytest.mark.parametrize("activation", ["tanh", "sigmoid", "relu", "leaky_relu"])
 def test_every_activation_of_the_additive_score_gives_the_oracles_numbers(activation):
     params = {"weight": torch.randn(5, dtype=torch.float64), "activation": activation}
-    with overt.path("blocked"):
+    with overt.use_path("blocked"):
         check(inputs((7, 5), (9, 5), (9, 4)), score="additive", params=params)
 
 
@@ -73,34 +73,34 @@ def test_entmax_of_any_alpha_gives_the_oracles_numbers(alpha):
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_both_paths_give_the_oracles_numbers_at_odd_lengths(path, length, is_causal):
     mask, allowed = (overt.Causal(), causal(length, length)) if is_causal else (None, None)
-    with overt.path(path):
+    with overt.use_path(path):
         check(inputs((2, length, 8), (2, length, 8), (2, length, 8)), mask=mask, allowed=allowed)
 
 
 @pytest.mark.parametrize("queries", [7, 8, 9, 15, 16, 17])
 def test_lengths_round_the_edges_of_blocks_give_the_oracles_numbers(queries, small_blocks):
     allowed = causal(queries, queries + 3)
-    with overt.path("blocked"):
+    with overt.use_path("blocked"):
         check(inputs((queries, 4), (queries + 3, 4), (queries + 3, 6)), mask=overt.Causal(), allowed=allowed)
 
 
 @pytest.mark.parametrize("path", ["torch", "blocked"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 def test_every_dtype_is_within_its_tolerance_on_both_paths(path, dtype):
-    with overt.path(path):
+    with overt.use_path(path):
         check(inputs((2, 3, 65, 16), (2, 3, 65, 16), (2, 3, 65, 16)), dtype=dtype, mask=overt.Causal(), allowed=causal(65, 65))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_additive_scores_in_every_dtype_are_within_its_tolerance(dtype):
     params = parameters("additive", "sigmoid", 8, np.random.default_rng(1))
-    with overt.path("blocked"):
+    with overt.use_path("blocked"):
         check(inputs((2, 33, 8), (2, 33, 8), (2, 33, 8)), score="additive", params=params, dtype=dtype)
 
 
 @pytest.mark.parametrize("path", ["torch", "blocked"])
 def test_grouped_query_heads_read_the_key_head_of_their_group(path):
-    with overt.path(path):
+    with overt.use_path(path):
         check(inputs((2, 6, 9, 4), (2, 2, 11, 4), (2, 2, 11, 4)))
 
 
@@ -116,21 +116,21 @@ def test_grouped_query_heads_read_the_key_head_of_their_group(path):
     ],
 )
 def test_leading_dimensions_broadcast(path, shapes):
-    with overt.path(path):
+    with overt.use_path(path):
         check(inputs(*shapes))
 
 
 @pytest.mark.parametrize("path", ["torch", "blocked"])
 def test_lengths_bar_keys_and_a_sequence_without_keys_gives_zeros(path):
     allowed = (np.arange(7) < np.array([0, 4, 7])[:, None])[:, None, None, :]
-    with overt.path(path):
+    with overt.use_path(path):
         check(inputs((3, 2, 5, 4), (3, 2, 7, 4), (3, 2, 7, 4)), mask=overt.Lengths(torch.tensor([0, 4, 7])), allowed=allowed)
 
 
 @pytest.mark.parametrize("path", ["torch", "blocked"])
 def test_inputs_need_not_be_contiguous(path):
     query, key, value = (np.swapaxes(x, -1, -2) for x in inputs((2, 4, 9), (2, 4, 11), (2, 4, 11)))
-    with overt.path(path):
+    with overt.use_path(path):
         check([torch.as_tensor(x) for x in (query, key, value)])
 
 
@@ -158,16 +158,18 @@ def test_tiny_and_huge_values_give_the_oracles_weights(size, score, normalizer):
 
 
 @pytest.mark.parametrize(("queries", "keys", "features", "values"), [(0, 3, 4, 4), (3, 0, 4, 4), (3, 3, 0, 4), (3, 3, 4, 0)])
-@pytest.mark.parametrize("normalizer", [overt.Softmax(), overt.Sparsemax(), overt.Entmax(), overt.Entmax(1.3), overt.Sum()])
+@pytest.mark.parametrize(
+    "normalizer", [overt.Softmax(), overt.Sparsemax(), overt.Entmax(), overt.Entmax(1.3), overt.normalizers.Sum()]
+)
 def test_empty_dimensions_give_empty_or_zero_outputs_and_gradients(queries, keys, features, values, normalizer):
     leaves = [torch.ones(2, *shape, requires_grad=True) for shape in ((queries, features), (keys, features), (keys, values))]
     output = overt.attend(*leaves, normalizer=normalizer, mask=overt.Causal())
     assert output.shape == (2, queries, values)
-    assert torch.isfinite(output).all() or normalizer.__class__ is overt.Sum
+    assert torch.isfinite(output).all() or normalizer.__class__ is overt.normalizers.Sum
     assert all(
         gradient.isfinite().all()
         for gradient in torch.autograd.grad(output.sum(), leaves)
-        if normalizer.__class__ is not overt.Sum
+        if normalizer.__class__ is not overt.normalizers.Sum
     )
 
 
@@ -209,7 +211,7 @@ def test_the_weight_of_a_bilinear_score_gets_its_gradient_on_both_paths(path, ma
         overt.Lengths: (np.arange(9) < np.array([4, 9])[:, None])[:, None, None],
     }
     params = parameters("bilinear", "entmax", 5, np.random.default_rng(1))
-    with overt.path(path):
+    with overt.use_path(path):
         shapes = (2, 3, 9, 5), (2, 3, 9, 5), (2, 3, 9, 5)
         check(inputs(*shapes), score="bilinear", params=params, mask=mask, allowed=allowed[type(mask)])
 
@@ -219,7 +221,7 @@ def test_the_weight_of_a_bilinear_score_gets_its_gradient_on_both_paths(path, ma
 def test_a_bias_of_wider_numbers_than_the_inputs_leaves_their_dtype(path, bias):
     x = torch.randn(2, 3, 9, 4)
     score = overt.Additive(torch.ones(4))
-    with overt.path(path):
+    with overt.use_path(path):
         found = overt.attend(x, x, x, score=score, bias=bias)
         wanted = overt.attend(*[x.double()] * 3, score=score, bias=bias)
     torch.testing.assert_close(found, wanted.float(), rtol=1e-5, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Bad input to the mechanism: the rule, what came with all shapes, and the cure."""
+"""Bad input to the mechanism: the rule, what came with all shapes, and the fix."""
 
 import pytest
 import torch
@@ -12,13 +12,13 @@ X = torch.randn(2, 4, 5, 8)
 def message(kind, *tensors, **options):
     with pytest.raises(kind) as error:
         overt.attend(*tensors, **options)
-    assert ". To mend it, " in str(error.value)
+    assert ". Fix: " in str(error.value)
     return str(error.value)
 
 
 def test_integer_tensors_are_refused():
     text = message(KindError, X, torch.ones(2, 4, 5, 8, dtype=torch.long), X)
-    assert text.startswith("query, key and value hold floating-point numbers; got key of dtype torch.int64.")
+    assert text.startswith("query, key and value hold floating-point numbers, got key of dtype torch.int64.")
 
 
 def test_what_is_no_tensor_is_refused():
@@ -26,7 +26,7 @@ def test_what_is_no_tensor_is_refused():
 
 
 def test_vectors_without_a_length_are_refused():
-    assert "end in two dimensions, (length, features); got query (8,), key (2, 4, 5, 8)" in message(
+    assert "end in two dimensions, (length, features), got query (8,), key (2, 4, 5, 8)" in message(
         InputError, X[0, 0, 0], X, X
     )
 
@@ -39,17 +39,17 @@ def test_features_that_differ_are_refused_with_all_shapes():
 
 def test_keys_without_values_are_refused():
     assert (
-        "key and value have the same length K (dimension -2); got query (2, 4, 5, 8), key (2, 4, 5, 8), value (2, 4, 3, 8)"
+        "key and value have the same length K (dimension -2), got query (2, 4, 5, 8), key (2, 4, 5, 8), value (2, 4, 3, 8)"
         in message(InputError, X, X, X[..., :3, :])
     )
 
 
 def test_mixed_dtypes_are_refused():
-    assert "one dtype; got query torch.float32, key torch.float64, value torch.float32" in message(KindError, X, X.double(), X)
+    assert "one dtype, got query torch.float32, key torch.float64, value torch.float32" in message(KindError, X, X.double(), X)
 
 
 def test_mixed_devices_are_refused():
-    assert "one device; got query cpu, key meta, value cpu" in message(KindError, X, X.to("meta"), X)
+    assert "one device, got query cpu, key meta, value cpu" in message(KindError, X, X.to("meta"), X)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_leading_dimensions_that_do_not_fit_are_refused(query, key):
         assert overt.attend(torch.ones(query), torch.ones(key), torch.ones(key)).shape == (2, 3, 5, 8)
         return
     text = message(InputError, torch.ones(query), torch.ones(key), torch.ones(key))
-    assert f"leading dimensions are equal or 1; got query {query}, key {key}" in text
+    assert f"leading dimensions are equal or 1, got query {query}, key {key}" in text
 
 
 def test_heads_that_do_not_divide_are_refused():
@@ -78,7 +78,7 @@ ENTRANCES = {
     "steps": overt.steps,
     "plan": overt.plan,
     "summarize": lambda query, key, value: overt.summarize(query, key, value=value),
-    "blocked": lambda *inputs: overt.attend(*inputs, normalizer=overt.Sigmoid()),
+    "blocked": lambda *inputs: overt.attend(*inputs, normalizer=overt.normalizers.Sigmoid()),
     "additive": lambda *inputs: overt.attend(*inputs, score=overt.Additive(torch.ones(8))),
     "half": lambda *inputs: overt.attend(*(tensor.half() for tensor in inputs)),
     "meta": lambda *inputs: overt.attend(*(tensor.to("meta") for tensor in inputs)),
@@ -95,9 +95,7 @@ def test_keys_and_values_of_different_numbers_of_heads_are_refused(entrance, que
     assert "key and value have the same number of heads (dimension -3), or one of them a single head, shared by all" in str(
         caught.value
     )
-    assert f"key (2, {key}, 5, 8), value (2, {value}, 5, 8). To mend it, pass one value head for each key head" in str(
-        caught.value
-    )
+    assert f"key (2, {key}, 5, 8), value (2, {value}, 5, 8). Fix: pass one value head for each key head" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -113,13 +111,13 @@ def test_a_single_head_is_shared_by_all(query, key, value):
 def test_a_float_mask_points_to_bias():
     text = message(KindError, X, X, X, mask=torch.zeros(5, 5))
     assert (
-        "a mask is bool, True where a query may attend; got a torch.float32 tensor. To mend it, pass numbers to add to the scores as bias="
+        "a mask is bool, True where a query may attend, got a torch.float32 tensor. Fix: pass numbers to add to the scores as bias="
         in text
     )
 
 
 def test_an_integer_mask_is_refused():
-    assert "got a torch.int64 tensor. To mend it, convert it: mask.bool()" in message(
+    assert "got a torch.int64 tensor. Fix: convert it: mask.bool()" in message(
         KindError, X, X, X, mask=torch.ones(5, 5, dtype=torch.long)
     )
 
@@ -128,7 +126,7 @@ def test_an_integer_mask_is_refused():
 def test_a_mask_of_the_wrong_shape_is_refused_with_all_shapes(shape):
     text = message(InputError, X, X, X, mask=torch.ones(shape, dtype=torch.bool))
     assert (
-        f"mask broadcasts, aligned right, against the weights (..., Q, K) = (2, 4, 5, 5); got mask {shape}, query (2, 4, 5, 8)"
+        f"mask broadcasts, aligned right, against the weights (..., Q, K) = (2, 4, 5, 5), got mask {shape}, query (2, 4, 5, 8)"
         in text
     )
 
@@ -137,42 +135,42 @@ def test_a_bias_of_the_wrong_kind_shape_or_device_is_refused():
     assert "pass a bool tensor as mask=" in message(KindError, X, X, X, bias=torch.ones(5, 5, dtype=torch.bool))
     assert "a bias is a floating-point tensor" in message(KindError, X, X, X, bias=3)
     assert "bias broadcasts, aligned right, against" in message(InputError, X, X, X, bias=torch.ones(5, 4))
-    assert "the bias lives on the query's device; got the bias on meta" in message(
+    assert "the bias lives on the query's device, got the bias on meta" in message(
         KindError, X, X, X, bias=torch.ones(5, 5, device="meta")
     )
 
 
 def test_a_mask_on_another_device_is_refused():
     mask = torch.ones(5, 5, dtype=torch.bool, device="meta")
-    assert "the mask lives on the query's device; got the mask on meta, query on cpu" in message(KindError, X, X, X, mask=mask)
+    assert "the mask lives on the query's device, got the mask on meta, query on cpu" in message(KindError, X, X, X, mask=mask)
 
 
 @pytest.mark.parametrize("dropout", [-0.1, 1.5, float("nan"), "half"])
 def test_dropout_that_is_no_probability_is_refused(dropout):
-    assert message(InputError, X, X, X, dropout=dropout).startswith(f"dropout is a probability; got {dropout!r}.")
+    assert message(InputError, X, X, X, dropout=dropout).startswith(f"dropout is a probability, got {dropout!r}.")
 
 
 def test_scores_and_normalizers_that_are_none_are_refused():
-    assert "a score is callable, (query, key) -> (..., Q, K); got 'dot' of type str" in message(KindError, X, X, X, score="dot")
-    assert "a score is an object, not a class; got Cosine. To mend it, make one: Cosine()" in message(
+    assert "a score is callable, (query, key) -> (..., Q, K), got 'dot' of type str" in message(KindError, X, X, X, score="dot")
+    assert "a score is an object, not a class, got Cosine. Fix: make one: Cosine()" in message(
         KindError, X, X, X, score=overt.Cosine
     )
-    assert "a normalizer is callable, (scores, allowed) -> weights; got 3 of type int" in message(
+    assert "a normalizer is callable, (scores, allowed) -> weights, got 3 of type int" in message(
         KindError, X, X, X, normalizer=3
     )
 
 
 def test_pieces_whose_tensors_do_not_fit_are_refused():
-    assert "overt.Additive needs one weight for each feature, (D,) or (H, D); got weight (3,)" in message(
+    assert "overt.Additive needs one weight for each feature, (D,) or (H, D), got weight (3,)" in message(
         InputError, X, X, X, score=overt.Additive(torch.ones(3))
     )
     assert "overt.Bilinear needs a weight of shape (D_query, D_key)" in message(
         InputError, X, X, X, score=overt.Bilinear(torch.ones(8, 7))
     )
     assert "got torch.int64" in message(KindError, X, X, X, score=overt.Additive(torch.ones(8, dtype=torch.long)))
-    with pytest.raises(InputError, match="overt.Additive has these activations: tanh, sigmoid, relu, leaky_relu; got 'gelu'"):
+    with pytest.raises(InputError, match="overt.Additive has these activations: tanh, sigmoid, relu, leaky_relu, got 'gelu'"):
         overt.Additive(torch.ones(3), activation="gelu")
-    with pytest.raises(InputError, match="overt.Gaussian needs a bandwidth above 0; got 0"):
+    with pytest.raises(InputError, match="overt.Gaussian needs a bandwidth above 0, got 0"):
         overt.Gaussian(0)
 
 
@@ -189,4 +187,4 @@ def test_a_mask_of_ones_own_that_gives_no_bool_is_refused():
         def block(self, rows, keys):
             return rows[:, None] - keys
 
-    assert "a mask's block(rows, keys) returns a bool tensor; got torch.int64" in message(KindError, X, X, X, mask=Wrong())
+    assert "a mask's block(rows, keys) returns a bool tensor, got torch.int64" in message(KindError, X, X, X, mask=Wrong())

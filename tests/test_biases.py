@@ -31,7 +31,7 @@ def test_alibi_falls_with_distance_aligned_at_the_end():
 
 def test_clipped_distances_share_the_last_bucket():
     table = torch.arange(5.0)
-    found = added(overt.RelativePosition(table), 4, 4)[0]
+    found = added(overt.RelativePositionBias(table), 4, 4)[0]
     wanted = torch.tensor([[min(max(j - i, -2), 2) + 2.0 for j in range(4)] for i in range(4)])
     torch.testing.assert_close(found, wanted)
 
@@ -56,7 +56,7 @@ def t5_bucket(distance, buckets, max_distance, bidirectional):
 @pytest.mark.parametrize("bidirectional", [True, False])
 def test_logarithmic_buckets_are_t5s(bidirectional):
     # distances where the logarithm is a whole number of buckets round differently in float32; they are left to the next test
-    bias = overt.RelativePosition(torch.arange(32.0), buckets="log", bidirectional=bidirectional)
+    bias = overt.RelativePositionBias(torch.arange(32.0), buckets="log", bidirectional=bidirectional)
     distances = torch.arange(-300, 301)
     found = bias.bucket(distances).tolist()
     wanted = [t5_bucket(int(d), 32, 128, bidirectional) for d in distances]
@@ -66,16 +66,16 @@ def test_logarithmic_buckets_are_t5s(bidirectional):
 
 
 def test_logarithmic_buckets_never_fall_and_reach_the_last():
-    buckets = overt.RelativePosition(torch.arange(32.0), buckets="log").bucket(-torch.arange(300))
+    buckets = overt.RelativePositionBias(torch.arange(32.0), buckets="log").bucket(-torch.arange(300))
     assert (buckets.diff() >= 0).all()
     assert buckets[-1] == 15
 
 
 MAKE_BIAS = {
     "alibi": lambda offset=None: overt.ALiBi(torch.tensor([1.0, 0.25]), offset),
-    "clipped": lambda offset=None: overt.RelativePosition(torch.arange(10.0).reshape(2, 5), offset=offset),
-    "logarithmic": lambda offset=None: overt.RelativePosition(torch.arange(16.0).reshape(2, 8), "log", offset=offset),
-    "one table for all heads": lambda offset=None: overt.RelativePosition(torch.arange(5.0), offset=offset),
+    "clipped": lambda offset=None: overt.RelativePositionBias(torch.arange(10.0).reshape(2, 5), offset=offset),
+    "logarithmic": lambda offset=None: overt.RelativePositionBias(torch.arange(16.0).reshape(2, 8), "log", offset=offset),
+    "one table for all heads": lambda offset=None: overt.RelativePositionBias(torch.arange(5.0), offset=offset),
 }
 
 
@@ -113,14 +113,14 @@ def test_learned_tables_and_slopes_get_gradients():
     table = torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
     slopes = torch.rand(4, dtype=torch.float64, requires_grad=True)
     x = torch.randn(1, 4, 6, 3, dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda t: overt.attend(x, x, x, bias=overt.RelativePosition(t)), table)
+    assert torch.autograd.gradcheck(lambda t: overt.attend(x, x, x, bias=overt.RelativePositionBias(t)), table)
     assert torch.autograd.gradcheck(lambda s: overt.attend(x, x, x, bias=overt.ALiBi(s), mask=overt.Causal()), slopes)
 
 
 def test_a_bias_that_does_not_fit_the_heads_is_refused():
     with pytest.raises(
         InputError,
-        match=r"overt.ALiBi broadcasts, aligned right, against the weights .* = \(1, 4, 6, 6\); got .*ALiBi \(3, 6, 6\)",
+        match=r"overt.ALiBi broadcasts, aligned right, against the weights .* = \(1, 4, 6, 6\), got .*ALiBi \(3, 6, 6\)",
     ):
         added(overt.ALiBi(torch.ones(3)))
 
@@ -128,28 +128,28 @@ def test_a_bias_that_does_not_fit_the_heads_is_refused():
 @pytest.mark.parametrize(
     ("make", "kind", "text"),
     [
-        (lambda: overt.ALiBi([0.5]), KindError, "overt.ALiBi holds slopes as a floating-point tensor; got list"),
-        (lambda: overt.ALiBi(torch.ones(2, 2)), InputError, "overt.ALiBi needs slopes of shape (H,); got (2, 2)"),
+        (lambda: overt.ALiBi([0.5]), KindError, "overt.ALiBi holds slopes as a floating-point tensor, got list"),
+        (lambda: overt.ALiBi(torch.ones(2, 2)), InputError, "overt.ALiBi needs slopes of shape (H,), got (2, 2)"),
         (
-            lambda: overt.RelativePosition(torch.ones(4)),
+            lambda: overt.RelativePositionBias(torch.ones(4)),
             InputError,
-            "overt.RelativePosition with clipped distances needs an odd number",
+            "overt.RelativePositionBias with clipped distances needs an odd number",
         ),
         (
-            lambda: overt.RelativePosition(torch.ones(5), buckets="t5"),
+            lambda: overt.RelativePositionBias(torch.ones(5), buckets="t5"),
             InputError,
-            'overt.RelativePosition has buckets "clip" and "log"; got \'t5\'',
+            'overt.RelativePositionBias has buckets "clip" and "log", got \'t5\'',
         ),
-        (lambda: biases.alibi_slopes(0), InputError, "ALiBi has at least one head; got 0"),
+        (lambda: biases.alibi_slopes(0), InputError, "ALiBi has at least one head, got 0"),
         (
             lambda: overt.ALiBi(torch.ones(2), offset=torch.ones(2)),
             KindError,
-            "overt.ALiBi takes offset as an int or an integer tensor; got a torch.float32 tensor",
+            "overt.ALiBi takes offset as an int or an integer tensor, got a torch.float32 tensor",
         ),
         (
-            lambda: overt.RelativePosition(torch.ones(5), offset=1.5),
+            lambda: overt.RelativePositionBias(torch.ones(5), offset=1.5),
             KindError,
-            "overt.RelativePosition takes offset as an int or an integer tensor; got 1.5",
+            "overt.RelativePositionBias takes offset as an int or an integer tensor, got 1.5",
         ),
         (
             lambda: added(overt.ALiBi(torch.ones(4), offset=torch.tensor([1, 2, 3]))),
@@ -159,7 +159,7 @@ def test_a_bias_that_does_not_fit_the_heads_is_refused():
         (
             lambda: added(overt.ALiBi(torch.ones(4), offset=torch.ones(1, 4, 1, dtype=torch.long))),
             InputError,
-            "overt.ALiBi has at most one entry for each of the call's 2 leading dimensions, aligned left; got a tensor of shape",
+            "overt.ALiBi has at most one entry for each of the call's 2 leading dimensions, aligned left, got a tensor of shape",
         ),
     ],
 )

@@ -37,7 +37,7 @@ NORMALIZERS = {
     "sparsemax": overt.Sparsemax(),
     "entmax": overt.Entmax(1.5),
     "bisected entmax": overt.Entmax(1.3),
-    "sigmoid": overt.Sigmoid(),
+    "sigmoid": overt.normalizers.Sigmoid(),
 }
 MASKS = {
     "none": lambda b, h, q, k: None,
@@ -80,7 +80,7 @@ def check_output(shape, output):
 def test_every_call_on_nothing_gives_nothing_or_zeros_forward_and_backward(name, path):
     for options in itertools.chain(calls(EMPTY[name]), calls(EMPTY[name], ("causal", "dense", "none", "lengths", "keys"))):
         inputs = drawn(EMPTY[name])
-        with overt.path(path) if path else nullcontext():
+        with overt.use_path(path) if path else nullcontext():
             output = overt.attend(*inputs, **options)
             check_output(EMPTY[name], output)
             gradients = torch.autograd.grad(output.sum(), inputs)
@@ -96,7 +96,7 @@ def test_the_default_path_agrees_with_the_blocks_where_there_is_something_to_giv
             continue
         inputs = drawn(EMPTY[name], torch.float64)
         fast = overt.attend(*inputs, **options)
-        with overt.path("blocked"):
+        with overt.use_path("blocked"):
             torch.testing.assert_close(fast, overt.attend(*inputs, **options))
 
 
@@ -106,7 +106,7 @@ def test_steps_plans_and_summaries_of_nothing_are_whole_too(name, path):
     batch, heads, queries, keys, _, _ = EMPTY[name]
     for options in calls(EMPTY[name]):
         query, key, value = (tensor.detach() for tensor in drawn(EMPTY[name]))
-        with overt.path(path) if path else nullcontext():
+        with overt.use_path(path) if path else nullcontext():
             assert overt.plan(query, key, value, **options).path
             steps = overt.steps(query, key, value, **options)
             options = {each: option for each, option in options.items() if each != "dropout"}

@@ -1,4 +1,4 @@
-"""Errors have one form: the rule, what came, the cure."""
+"""Errors have one form: the rule, what came, the fix."""
 
 import pickle
 
@@ -9,20 +9,20 @@ from overt.errors import InputError, KindError, MissingExtra, OvertError
 
 @pytest.mark.parametrize("kind", [InputError, KindError])
 def test_the_parts_of_an_error_are_one_message_and_can_be_read_apart(kind):
-    error = kind("a rule holds", got="something else", cure="keep the rule")
-    assert str(error) == "a rule holds; got something else. To mend it, keep the rule."
-    assert (error.rule, error.got, error.cure) == ("a rule holds", "something else", "keep the rule")
+    error = kind("a rule holds", got="something else", fix="keep the rule")
+    assert str(error) == "a rule holds, got something else. Fix: keep the rule."
+    assert (error.expected, error.got, error.fix) == ("a rule holds", "something else", "keep the rule")
 
 
 def test_what_is_not_known_is_left_out():
     assert str(InputError("a rule holds")) == "a rule holds."
-    assert str(InputError("a rule holds", got="''")) == "a rule holds; got ''."
-    assert str(InputError("a rule holds", cure="keep it")) == "a rule holds. To mend it, keep it."
+    assert str(InputError("a rule holds", got="''")) == "a rule holds, got ''."
+    assert str(InputError("a rule holds", fix="keep it")) == "a rule holds. Fix: keep it."
 
 
 def test_a_missing_extra_names_the_package_and_the_command():
     error = MissingExtra("overt.attend", needs="torch", extra="torch")
-    assert str(error) == 'overt.attend needs torch, which is not installed. To mend it, run: pip install "overt[torch]"'
+    assert str(error) == 'overt.attend needs torch, which is not installed. Fix: run: pip install "overt[torch]"'
     assert (error.what, error.needs, error.extra) == ("overt.attend", "torch", "torch")
 
 

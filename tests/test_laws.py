@@ -59,7 +59,7 @@ def test_blocked_is_whole_is_the_loop(queries, keys, features, block, seed):
     whole = overt.steps(query, key, value, mask=overt.Causal()).output
     before, blocked.BLOCK = blocked.BLOCK, block
     try:
-        with overt.path("blocked"):
+        with overt.use_path("blocked"):
             in_blocks = overt.attend(query, key, value, mask=overt.Causal())
     finally:
         blocked.BLOCK = before

@@ -133,7 +133,7 @@ def test_aligned_leaves_an_offset_that_was_given_and_masks_that_have_none():
 
     given = overt.Causal(0)
     assert masks.aligned(given, 3) is given
-    for mask in (Even(), overt.Lengths(2), overt.Dense(torch.ones(5, dtype=torch.bool)), torch.ones(5, dtype=torch.bool)):
+    for mask in (Even(), overt.Lengths(2), overt.masks.Dense(torch.ones(5, dtype=torch.bool)), torch.ones(5, dtype=torch.bool)):
         assert masks.aligned(mask, 3) is mask
     assert torch.equal(dense(masks.aligned(given & Even(), 3)), dense(given & Even()))
 
@@ -150,24 +150,27 @@ def test_converters_keep_the_other_librarys_meaning():
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: overt.Causal(offset=1.5), "overt.Causal takes offset as an int or an integer tensor; got 1.5"),
-        (lambda: overt.Window(1.0, 0), "overt.Window counts before in whole positions; got 1.0"),
+        (lambda: overt.Causal(offset=1.5), "overt.Causal takes offset as an int or an integer tensor, got 1.5"),
+        (lambda: overt.Window(1.0, 0), "overt.Window counts before in whole positions, got 1.0"),
         (
             lambda: overt.Lengths(torch.tensor([1.0])),
-            "overt.Lengths takes keys as an int or an integer tensor; got a torch.float32 tensor",
+            "overt.Lengths takes keys as an int or an integer tensor, got a torch.float32 tensor",
         ),
-        (lambda: overt.Documents([0, 1]), "overt.Documents takes key_ids as an integer tensor; got [0, 1] of type list"),
-        (lambda: overt.Dense(torch.zeros(2, 2)), "a mask is bool, True where a query may attend; got a torch.float32 tensor"),
-        (lambda: masks.Keys(torch.ones(3)), "overt.masks.Keys holds a bool tensor; got a torch.float32 tensor"),
+        (lambda: overt.Documents([0, 1]), "overt.Documents takes key_ids as an integer tensor, got [0, 1] of type list"),
+        (
+            lambda: overt.masks.Dense(torch.zeros(2, 2)),
+            "a mask is bool, True where a query may attend, got a torch.float32 tensor",
+        ),
+        (lambda: masks.Keys(torch.ones(3)), "overt.masks.Keys holds a bool tensor, got a torch.float32 tensor"),
         (
             lambda: masks.from_padding(torch.zeros(2, 3)),
-            "key_padding_mask is bool, True at padding; got a torch.float32 tensor",
+            "key_padding_mask is bool, True at padding, got a torch.float32 tensor",
         ),
         (
             lambda: overt.Causal() & 3,
-            "a mask is a bool tensor, one of overt's masks, or an object with block(rows, keys); got 3",
+            "a mask is a bool tensor, one of overt's masks, or an object with block(rows, keys), got 3",
         ),
-        (lambda: bool(overt.Causal()), "masks combine with & | ~; got and, or, not or if"),
+        (lambda: bool(overt.Causal()), "masks combine with & | ~, got and, or, not or if"),
     ],
 )
 def test_what_is_no_mask_is_refused(make, text):
@@ -183,7 +186,7 @@ def test_what_is_no_mask_is_refused(make, text):
             lambda: dense(overt.Lengths(torch.tensor([[1]])), batch=(1,)),
             "overt.Lengths has at most one entry for each of the call's 1 leading",
         ),
-        (lambda: dense(overt.Documents(torch.tensor([0, 1]))), "overt.Documents needs key_ids of length K = 5; got shape (2,)"),
+        (lambda: dense(overt.Documents(torch.tensor([0, 1]))), "overt.Documents needs key_ids of length K = 5, got shape (2,)"),
         (
             lambda: dense(overt.Lengths(torch.tensor([1, 2, 3])), batch=(2,)),
             "a block of the mask Lengths broadcasts, aligned right, against",
@@ -194,10 +197,10 @@ def test_what_is_no_mask_is_refused(make, text):
         ),
         (
             lambda: dense(overt.Causal() & torch.ones(7, 7, dtype=torch.bool)),
-            "a bool mask broadcasts, aligned right, against the weights (..., Q, K) = (..., 5, 5); got a mask of shape (7, 7)",
+            "a bool mask broadcasts, aligned right, against the weights (..., Q, K) = (..., 5, 5), got a mask of shape (7, 7)",
         ),
         (lambda: dense(overt.Causal() | torch.ones(4, dtype=torch.bool)), "a bool mask broadcasts, aligned right, against"),
-        (lambda: masks.from_cu_seqlens(torch.tensor([1, 2])), "cu_seqlens starts at 0 and does not fall; got [1, 2]"),
+        (lambda: masks.from_cu_seqlens(torch.tensor([1, 2])), "cu_seqlens starts at 0 and does not fall, got [1, 2]"),
         (
             lambda: masks.from_attention_mask(torch.zeros(1, 1, 2, 2)),
             "attention_mask is (B, K) of ones and zeros, or a bool tensor (B, H, Q, K)",
@@ -212,7 +215,7 @@ def test_a_mask_that_does_not_fit_is_refused(make, text):
 
 @pytest.mark.parametrize("shape", [(3, 5), (1, 5), (3, 1), (1, 1), (5,), (1,), (), (2, 1, 3, 5), (2, 1, 5)])
 def test_a_bool_tensor_fits_where_its_last_sizes_are_1_or_the_calls(shape):
-    dense = overt.Dense(torch.rand(shape) > 0.5)
+    dense = overt.masks.Dense(torch.rand(shape) > 0.5)
     rows, keys = torch.arange(3), torch.arange(5)
     found = dense.bind((2, 1), 3, 5).block(rows, keys)
     assert torch.equal(found.expand(*shape[:-2], 3, 5), dense.allowed.expand(*shape[:-2], 3, 5))
@@ -220,8 +223,8 @@ def test_a_bool_tensor_fits_where_its_last_sizes_are_1_or_the_calls(shape):
 
 @pytest.mark.parametrize("shape", [(2, 5), (4, 5), (3, 4), (3, 6), (4,), (6,), (2, 1), (4, 1), (2, 3)])
 def test_a_bool_tensor_of_other_sizes_is_refused_whether_smaller_or_larger(shape):
-    with pytest.raises(InputError, match=r"against the weights \(\.\.\., Q, K\) = \(\.\.\., 3, 5\); got a mask of shape"):
-        overt.Dense(torch.ones(shape, dtype=torch.bool)).bind((2,), 3, 5)
+    with pytest.raises(InputError, match=r"against the weights \(\.\.\., Q, K\) = \(\.\.\., 3, 5\), got a mask of shape"):
+        overt.masks.Dense(torch.ones(shape, dtype=torch.bool)).bind((2,), 3, 5)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +232,7 @@ def test_a_bool_tensor_of_other_sizes_is_refused_whether_smaller_or_larger(shape
     [((), True), ((5,), True), ((1, 5), True), ((3, 5), False), ((2, 1, 5), True), ((2, 3, 5), False), ((3, 1), False)],
 )
 def test_a_bool_tensor_bars_keys_alone_where_it_has_one_row(shape, by_key):
-    assert overt.Dense(torch.ones(shape, dtype=torch.bool)).by_key is by_key
+    assert overt.masks.Dense(torch.ones(shape, dtype=torch.bool)).by_key is by_key
 
 
 @pytest.mark.parametrize("shape", [(3,), (1,), (2, 3), (2, 1), (2, 4, 3)])
@@ -248,7 +251,7 @@ def test_a_run_of_keys_a_query_holds_the_keys_from_low_up_to_high(shape):
 
 def test_runs_of_other_lengths_than_the_queries_are_refused():
     with pytest.raises(
-        InputError, match="a mask of ranges has one run for each of Q = 3 queries, or one for all; got low of shape"
+        InputError, match="a mask of ranges has one run for each of Q = 3 queries, or one for all, got low of shape"
     ):
         masks.Ranges(torch.zeros(2, dtype=torch.int64), torch.ones(2, dtype=torch.int64)).bind((), 3, 6)
 

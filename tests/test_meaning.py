@@ -20,7 +20,7 @@ def tensors(*shapes):
 @pytest.mark.parametrize("mask", [overt.Lengths(torch.tensor([0, 4])), overt.masks.Keys(torch.zeros(7, dtype=torch.bool))])
 def test_a_query_that_may_attend_to_nothing_gets_zeros_and_zero_gradients(path, mask):
     leaves = tensors((2, 5, 4), (2, 7, 4), (2, 7, 4))
-    with overt.path(path):
+    with overt.use_path(path):
         output = overt.attend(*leaves, mask=mask)
     assert (output[0] == 0).all()
     for gradient in torch.autograd.grad(output.sum(), leaves):
@@ -35,7 +35,9 @@ def test_weights_of_a_query_that_may_attend_to_nothing_are_zeros():
     assert (steps.output[1] == 0).all()
 
 
-@pytest.mark.parametrize("normalizer", [overt.Softmax(), overt.Sparsemax(), overt.Entmax(1.3), overt.Sigmoid(), overt.Sum()])
+@pytest.mark.parametrize(
+    "normalizer", [overt.Softmax(), overt.Sparsemax(), overt.Entmax(1.3), overt.normalizers.Sigmoid(), overt.normalizers.Sum()]
+)
 @pytest.mark.parametrize("nasty", [*NASTY, 1e300, 7.0])
 @pytest.mark.parametrize(
     ("score", "paths"),
@@ -57,7 +59,7 @@ def test_a_masked_key_is_as_good_as_deleted_whatever_it_holds(score, paths, nast
         copy[..., [1, 4], :] = nasty
         spoiled.append(copy.requires_grad_())
     mask = torch.isin(torch.arange(7), kept)
-    with overt.path(*paths):
+    with overt.use_path(*paths):
         found = overt.attend(query, *spoiled, score=pieces[score], normalizer=normalizer, mask=mask)
     close(found.detach(), wanted.detach(), 1e-12, "output")
     for gradient, wanted_gradient in zip(
@@ -121,7 +123,7 @@ def test_another_alignment_is_asked_for_with_an_offset_also_one_for_each_batch_e
 
 def test_torch_is_not_asked_where_it_would_leak_a_masked_nan():
     query, key, value = (tensor.detach() for tensor in tensors((1, 2, 9, 4), (1, 2, 9, 4), (1, 2, 9, 4)))
-    with overt.path("torch", "blocked"):
+    with overt.use_path("torch", "blocked"):
         assert overt.plan(query, key, value, mask=overt.Causal()).path == "torch"
         value[0, 0, 8] = torch.nan
         plan = overt.plan(query, key, value, mask=overt.Causal())
@@ -142,7 +144,7 @@ def test_what_cannot_be_inspected_is_said_by_the_plan():
     reasons = []
 
     def look(x):
-        with overt.path("torch", "blocked"):
+        with overt.use_path("torch", "blocked"):
             reasons.append(overt.plan(x, x, x, mask=overt.Causal()).reason)
         return x.sum()
 

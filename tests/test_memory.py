@@ -41,18 +41,18 @@ CALLS = {
     "causal": {"mask": overt.Causal()},
     "window or document": {"mask": overt.Window(9, 0) | overt.Documents(torch.arange(N) // 50)},
     "alibi": {"bias": overt.ALiBi(torch.ones(HEADS))},
-    "relative": {"bias": overt.RelativePosition(torch.zeros(HEADS, 9))},
+    "relative": {"bias": overt.RelativePositionBias(torch.zeros(HEADS, 9))},
     "key bias": {"bias": torch.zeros(N)},
     "additive": {"score": overt.Additive(torch.ones(D, requires_grad=True))},
     "additive, masked": {
         "score": overt.Additive(torch.ones(D, requires_grad=True)),
         "mask": overt.Window(9, 0) | overt.Documents(torch.arange(N) // 50),
-        "bias": overt.RelativePosition(torch.zeros(HEADS, 9, requires_grad=True)),
+        "bias": overt.RelativePositionBias(torch.zeros(HEADS, 9, requires_grad=True)),
         "dropout": 0.1,
     },
     "additive, sparsemax": {"score": overt.Additive(torch.ones(D, requires_grad=True)), "normalizer": overt.Sparsemax()},
     "gaussian": {"score": overt.Gaussian(1.0), "mask": overt.Causal()},
-    "cosine": {"score": overt.Cosine(), "normalizer": overt.Sigmoid()},
+    "cosine": {"score": overt.Cosine(), "normalizer": overt.normalizers.Sigmoid()},
     "sparsemax": {"normalizer": overt.Sparsemax()},
     "entmax": {"normalizer": overt.Entmax(), "mask": overt.Causal()},
     "sink": {"normalizer": overt.Softmax(sink=torch.zeros(HEADS, requires_grad=True))},
@@ -99,7 +99,7 @@ def alive():
 @pytest.mark.parametrize("name", ["additive", "additive, masked", "additive, sparsemax"])
 def test_nor_does_the_plain_formula_of_what_has_a_native_kernel(name):
     x = torch.randn(HEADS, N, D, requires_grad=True)
-    with overt.path("blocked"), Largest() as seen:
+    with overt.use_path("blocked"), Largest() as seen:
         overt.attend(x, x, x, **CALLS[name]).sum().backward()
     assert seen.elements <= N * N // 2
 
@@ -108,7 +108,7 @@ def test_nor_does_the_plain_formula_of_what_has_a_native_kernel(name):
 def test_the_native_kernel_and_its_second_derivative_make_no_n_by_n(create_graph, monkeypatch):
     monkeypatch.setattr(flat_reference, "BLOCK", HEADS * N * D * 4)
     x, options = torch.randn(HEADS, N, D, requires_grad=True), CALLS["additive, masked"]
-    with overt.path("native"), Largest() as seen:
+    with overt.use_path("native"), Largest() as seen:
         output = overt.attend(x, x, x, **options)
         (gradient,) = torch.autograd.grad(output.square().sum(), x, create_graph=create_graph)
         if create_graph:
@@ -143,7 +143,9 @@ def test_a_multi_head_layer_makes_nothing_n_by_n(options):
 
 
 def test_a_replaced_layer_makes_nothing_n_by_n_where_no_weights_are_asked_for():
-    layer = overt.layers.replace(torch.nn.MultiheadAttention(D, HEADS, add_bias_kv=True, dropout=0.1, batch_first=True))
+    layer = overt.layers.replace_multihead_attention(
+        torch.nn.MultiheadAttention(D, HEADS, add_bias_kv=True, dropout=0.1, batch_first=True)
+    )
     x, padded = torch.randn(1, N, D, requires_grad=True), torch.arange(N)[None] > N // 2
     with Largest() as seen:
         layer(x, x, x, key_padding_mask=padded, need_weights=False)[0].sum().backward()
@@ -154,7 +156,7 @@ GROWTH = """
 import resource, sys, torch, overt
 x = torch.randn(1, 2, int(sys.argv[1]), 16, requires_grad=True)
 options = eval(sys.argv[2])
-with overt.path("blocked"):
+with overt.use_path("blocked"):
     overt.attend(x[:, :, :300], x[:, :, :300], x[:, :, :300], **options).sum().backward()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     overt.attend(x, x, x, **options).sum().backward()
@@ -163,7 +165,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 IN_BLOCKS = {
     "softmax": "{}",
     "causal": "{'mask': overt.Causal()}",
-    "sigmoid": "{'normalizer': overt.Sigmoid()}",
+    "sigmoid": "{'normalizer': overt.normalizers.Sigmoid()}",
     "sparsemax": "{'normalizer': overt.Sparsemax()}",
     "entmax": "{'normalizer': overt.Entmax(1.5)}",
 }
@@ -188,9 +190,9 @@ def test_the_process_does_not_grow_with_the_square_of_the_length(name):
 
 def test_pages_go_back_once_the_process_has_grown_by_so_much(monkeypatch):
     sizes, trimmed = iter([300, 320, 360, 365, 310, 371, 375, 375]), []
-    monkeypatch.setattr(freed, "_size", lambda: next(sizes) * 2**20)
-    monkeypatch.setattr(freed, "_trim", trimmed.append)
-    monkeypatch.setattr(freed, "_resident", sys.maxsize)
+    monkeypatch.setattr(heap, "_size", lambda: next(sizes) * 2**20)
+    monkeypatch.setattr(heap, "_trim", trimmed.append)
+    monkeypatch.setattr(heap, "_resident", sys.maxsize)
     for grown in (0, 0, 0, 1, 1, 2):  # from 300 MB to 365, down to 310 when pages went, to 371, and to 375
         heap.give_back()
         assert len(trimmed) == grown

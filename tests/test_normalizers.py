@@ -105,8 +105,8 @@ def test_a_query_that_may_attend_to_nothing_leaves_all_to_the_sink():
 
 def test_sigmoid_weights_do_not_compete():
     scores = torch.randn(3, 4, dtype=torch.float64)
-    alone = normalized(overt.Sigmoid(), scores[:, :1])
-    torch.testing.assert_close(normalized(overt.Sigmoid(), scores)[:, :1], alone)
+    alone = normalized(overt.normalizers.Sigmoid(), scores[:, :1])
+    torch.testing.assert_close(normalized(overt.normalizers.Sigmoid(), scores)[:, :1], alone)
     torch.testing.assert_close(alone, 1 / (1 + torch.exp(-scores[:, :1])))
 
 
@@ -117,7 +117,7 @@ def test_the_plain_sum_divides_by_the_allowed_scores_only():
         scores.T,
         scores.T,
         score=overt.Dot(1.0),
-        normalizer=overt.Sum(),
+        normalizer=overt.normalizers.Sum(),
         mask=torch.tensor([True, True, False]),
     )
     torch.testing.assert_close(steps.weights, torch.tensor([[1 / 3, 2 / 3, 0.0]]))
@@ -131,16 +131,16 @@ def test_entmax_comes_close_to_softmax_as_alpha_falls_to_one():
 @pytest.mark.parametrize(
     ("make", "kind", "text"),
     [
-        (lambda: overt.Softmax(temperature=0.0), InputError, "overt.Softmax has a temperature above 0; got 0.0"),
-        (lambda: overt.Softmax(temperature=math.nan), InputError, "overt.Softmax has a temperature above 0; got nan"),
+        (lambda: overt.Softmax(temperature=0.0), InputError, "overt.Softmax has a temperature above 0, got 0.0"),
+        (lambda: overt.Softmax(temperature=math.nan), InputError, "overt.Softmax has a temperature above 0, got nan"),
         (
             lambda: overt.Softmax(sink=0.5),
             KindError,
-            "overt.Softmax takes a sink as a floating-point tensor, a scalar or (H,); got 0.5",
+            "overt.Softmax takes a sink as a floating-point tensor, a scalar or (H,), got 0.5",
         ),
-        (lambda: overt.Entmax(0.5), InputError, "overt.Entmax has an alpha above 1; got 0.5"),
-        (lambda: overt.Entmax(float("nan")), InputError, "overt.Entmax has an alpha above 1; got nan"),
-        (lambda: overt.Entmax(1.0), InputError, "overt.Entmax has an alpha above 1; got 1.0. To mend it, use overt.Softmax()"),
+        (lambda: overt.Entmax(0.5), InputError, "overt.Entmax has an alpha above 1, got 0.5"),
+        (lambda: overt.Entmax(float("nan")), InputError, "overt.Entmax has an alpha above 1, got nan"),
+        (lambda: overt.Entmax(1.0), InputError, "overt.Entmax has an alpha above 1, got 1.0. Fix: use overt.Softmax()"),
     ],
 )
 def test_what_is_no_normalizer_is_refused(make, kind, text):

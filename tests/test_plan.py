@@ -15,7 +15,7 @@ X = torch.randn(2, 6, 9, 4, dtype=torch.float64)
 
 def planned(*tensors, **options):
     """The plan where the native core is not permitted, which takes nearly all of these calls."""
-    with overt.path("torch", "blocked"):
+    with overt.use_path("torch", "blocked"):
         return overt.plan(*(tensors or (X, X, X)), **options)
 
 
@@ -107,7 +107,7 @@ def test_torch_takes_half_precision_where_it_can_and_the_native_core_the_rest():
     plan = overt.plan(x, x, x)
     assert (plan.path, plan.refused["native"]) == ("torch", "torch's kernel multiplies half precision as it is")
     assert overt.plan(x, x, x, dropout=0.1).path == "native"
-    with overt.path("native"):
+    with overt.use_path("native"):
         assert overt.plan(x, x, x).path == "native"
 
 
@@ -148,7 +148,7 @@ class Operators(TorchDispatchMode):
 @pytest.mark.parametrize("mask", [None, overt.Causal(), overt.Lengths(3), torch.tensor([True] * 5 + [False] * 4)])
 def test_the_torch_path_takes_the_fused_kernel_and_never_the_one_that_holds_all_weights(shape, mask):
     x = torch.randn(*shape, requires_grad=True)
-    with overt.path("torch"), Operators() as operators:
+    with overt.use_path("torch"), Operators() as operators:
         overt.attend(x, x, x, mask=mask).sum().backward()
     assert "_scaled_dot_product_flash_attention_for_cpu" in operators.names
     assert "_scaled_dot_product_flash_attention_for_cpu_backward" in operators.names
@@ -156,26 +156,27 @@ def test_the_torch_path_takes_the_fused_kernel_and_never_the_one_that_holds_all_
 
 
 def test_grouped_heads_take_the_fused_kernel_too():
-    with overt.path("torch"), Operators() as operators:
+    with overt.use_path("torch"), Operators() as operators:
         overt.attend(X, X[:, :2], X[:, :2])
     assert "_scaled_dot_product_flash_attention_for_cpu" in operators.names
 
 
 def test_a_path_can_be_forced_and_is_left_again():
-    with overt.path("blocked"):
+    with overt.use_path("blocked"):
         plan = overt.plan(X, X, X)
         assert (plan.path, plan.refused) == (
             "blocked",
-            dict.fromkeys(["native", "torch", "triton"], "forbidden here by overt.path"),
+            dict.fromkeys(["native", "torch", "triton"], "forbidden here by overt.use_path"),
         )
     assert overt.plan(X, X, X).path == "native"
 
 
 def test_a_forced_path_that_cannot_serve_is_an_error_that_says_why():
-    with overt.path("torch"), pytest.raises(InputError) as error:
+    with overt.use_path("torch"), pytest.raises(InputError) as error:
         overt.attend(X, X, X, dropout=0.5)
-    assert "a path that is forced can serve the call; got native: forbidden here by overt.path; torch: dropout would" in str(
-        error.value
+    assert (
+        "a path that is forced can serve the call, got native: forbidden here by overt.use_path; torch: dropout would"
+        in str(error.value)
     )
     assert 'add "blocked"' in str(error.value)
 
@@ -189,20 +190,20 @@ def test_a_forced_path_that_cannot_serve_is_an_error_that_says_why():
     ],
 )
 def test_a_forced_path_that_cannot_summarise_is_an_error_that_says_why(path, options, why):
-    with overt.path(path, "blocked"):
+    with overt.use_path(path, "blocked"):
         overt.summarize(X, X, **options)
-    with overt.path(path), pytest.raises(InputError) as error:
+    with overt.use_path(path), pytest.raises(InputError) as error:
         overt.summarize(X, X, **options)
-    assert "a path that is forced can serve the call; got " in str(error.value)
+    assert "a path that is forced can serve the call, got " in str(error.value)
     assert why in str(error.value)
     assert 'add "blocked"' in str(error.value)
 
 
 def test_paths_are_left_after_an_error_and_kept_apart_between_threads():
-    with pytest.raises(ZeroDivisionError), overt.path("blocked"):
+    with pytest.raises(ZeroDivisionError), overt.use_path("blocked"):
         raise ZeroDivisionError
     found = []
-    with overt.path("blocked"):
+    with overt.use_path("blocked"):
         thread = threading.Thread(target=lambda: found.append(overt.plan(X, X, X).path))
         thread.start()
         thread.join()
@@ -213,7 +214,7 @@ def test_paths_are_left_after_an_error_and_kept_apart_between_threads():
 def test_an_unknown_path_is_refused_with_the_list(names):
     with (
         pytest.raises(InputError, match=r"overt\.path takes one or more of the paths native, torch, triton, blocked; got"),
-        overt.path(*names),
+        overt.use_path(*names),
     ):
         pass
 
@@ -229,5 +230,5 @@ def test_the_plan_computes_nothing():
 def test_a_plan_prints_its_path_its_reason_and_what_others_lack():
     printed = str(planned(dropout=0.1))
     assert printed.splitlines()[0].startswith("blocked: any score, mask, bias and normalizer, in blocks of query rows")
-    assert printed.splitlines()[1] == "not native: forbidden here by overt.path"
+    assert printed.splitlines()[1] == "not native: forbidden here by overt.use_path"
     assert printed.splitlines()[2] == "not torch: dropout would make torch hold all Q × K weights"

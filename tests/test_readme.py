@@ -176,7 +176,7 @@ def test_under_a_softmax_what_is_named_runs_in_the_native_core():
         kept,
     ]
     masks += [overt.Causal() & overt.Window(3, 1) | ~overt.Documents(torch.arange(6) // 3), None]
-    biases = [None, torch.zeros(6, 6), overt.ALiBi(heads), overt.RelativePosition(torch.zeros(4, 5))]
+    biases = [None, torch.zeros(6, 6), overt.ALiBi(heads), overt.RelativePositionBias(torch.zeros(4, 5))]
     for score in scores:
         for mask in masks:
             for bias in biases:

@@ -134,7 +134,7 @@ def test_every_run_of_a_recipe_is_recorded_and_the_best_by_validation_is_shown(l
 
 def test_a_folder_whose_name_says_another_seed_is_refused(ladder, tmp_path):
     run_of(tmp_path, "multi30k-transformer-tiny-seed2", seed=1, validation=1.0, test=1.0)
-    with pytest.raises(InputError, match="a folder's name says its run's seed; got .*-seed2 of seed 1"):
+    with pytest.raises(InputError, match="a folder's name says its run's seed, got .*-seed2 of seed 1"):
         ladder.finished(tmp_path)
 
 

@@ -48,10 +48,10 @@ CALLS = {
 def test_every_statistic_is_that_of_the_weights(name, native):
     query, key, value = tensors()
     options = CALLS[name]
-    with overt.path("blocked"):
+    with overt.use_path("blocked"):
         steps = overt.steps(query, key, value, **options)
     weights, alive = steps.weights, (steps.masked > -torch.inf).any(-1)
-    with overt.path("blocked", *([KERNELS] if native else [])):
+    with overt.use_path("blocked", *([KERNELS] if native else [])):
         found = overt.summarize(query, key, value=value, top=40, map_size=(4, 7), **options)
     total = weights.sum(-1, keepdim=True).clamp(min=1e-300)
     torch.testing.assert_close(found.entropy, -torch.xlogy(weights / total, weights / total).sum(-1))
@@ -70,7 +70,7 @@ def test_the_native_kernel_and_the_blocks_say_the_same_where_nothing_may_be_atte
     query, key, value = tensors()
     summaries = []
     for paths in ([KERNELS, "blocked"], ["blocked"]):
-        with overt.path(*paths):
+        with overt.use_path(*paths):
             summaries.append(overt.summarize(query, key, value=value, map_size=5, **CALLS["hungry sink"]))
     for field in fields(overt.Summary):
         found, wanted = (getattr(each, field.name) for each in summaries)
@@ -87,7 +87,7 @@ def test_dot_products_and_additive_scores_under_a_softmax_take_the_native_kernel
     monkeypatch.setattr(flat_summary, "summarized", lambda *given: calls.append(given) or kernel(*given))
     overt.summarize(query, key, **CALLS[name])
     assert len(calls) == 1
-    with overt.path("torch", "blocked"):
+    with overt.use_path("torch", "blocked"):
         overt.summarize(query, key, **CALLS[name])
     assert len(calls) == 1
 
@@ -126,7 +126,7 @@ def test_the_map_pools_near_equal_cells(size):
 def test_log_sum_exp_is_given_for_the_softmax_only_and_entropy_not_for_negative_weights():
     query, key, _ = tensors()
     assert overt.summarize(query, key, normalizer=overt.Sparsemax()).lse is None
-    assert overt.summarize(query, key, normalizer=overt.Sum()).entropy.isnan().any()
+    assert overt.summarize(query, key, normalizer=overt.normalizers.Sum()).entropy.isnan().any()
 
 
 def test_masked_values_that_hold_nan_do_not_reach_the_output():

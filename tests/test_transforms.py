@@ -16,7 +16,7 @@ OPTIONS = {
     "causal": lambda w, t: {"mask": overt.Causal()},
     "torch's kernel, general": lambda w, t: {"score": overt.Bilinear(torch.outer(w, w))},
     "additive": lambda w, t: {"score": overt.Additive(w), "mask": overt.Causal(), "normalizer": overt.Softmax(temperature=t)},
-    "additive, sigmoid": lambda w, t: {"score": overt.Additive(w), "bias": t, "normalizer": overt.Sigmoid()},
+    "additive, sigmoid": lambda w, t: {"score": overt.Additive(w), "bias": t, "normalizer": overt.normalizers.Sigmoid()},
     "general": lambda w, t: {"score": overt.Bilinear(torch.outer(w, w)), "bias": t},
     "gaussian": lambda w, t: {"score": overt.Gaussian(t), "normalizer": overt.Sparsemax()},
     "cosine": lambda w, t: {"score": overt.Cosine(t), "normalizer": overt.Entmax()},
@@ -44,7 +44,7 @@ def test_second_derivatives_and_forward_mode_are_exact(name):
 @pytest.mark.parametrize("path", ["native", "torch", "blocked"])
 def test_a_second_backward_through_a_freed_graph_is_torchs_own_error(path):
     x = normal(1, 2, 9, 4).requires_grad_()
-    with overt.path(path):
+    with overt.use_path(path):
         output = overt.attend(x, x, x)
     output.sum().backward()
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
@@ -54,7 +54,7 @@ def test_a_second_backward_through_a_freed_graph_is_torchs_own_error(path):
 @pytest.mark.parametrize("path", ["native", "torch", "blocked"])
 def test_a_retained_graph_can_be_walked_twice(path):
     x = normal(1, 2, 9, 4).requires_grad_()
-    with overt.path(path):
+    with overt.use_path(path):
         output = overt.attend(x, x, x).square().sum()
     first = torch.autograd.grad(output, x, retain_graph=True)
     torch.testing.assert_close(torch.autograd.grad(output, x), first)
@@ -122,7 +122,7 @@ def test_a_compiled_call_is_compiled_again_when_a_path_is_forced():
     compiled = torch.compile(look, fullgraph=True, backend=backend)
     x = normal(1, 2, 9, 4)
     wanted = compiled(x)
-    with overt.path("blocked"):
+    with overt.use_path("blocked"):
         torch.testing.assert_close(compiled(x), wanted)
     assert seen == [True, False]
 

@@ -236,7 +236,7 @@ def of_replaced(
 ) -> Verdict:
     """torch's own layers replaced by overt's: the outputs beside torch's, of the `real` queries (B, Q) where some are padding."""
     expected = run(build())
-    return _backend_run("a pass", lambda: run(overt.layers.replace(build())), expected, {}, real, True)
+    return _backend_run("a pass", lambda: run(overt.layers.replace_multihead_attention(build())), expected, {}, real, True)
 
 
 def generated(model: nn.Module, inputs: dict[str, Any], cache: str | None, tokens: int = 4) -> dict[str, Tensor]:

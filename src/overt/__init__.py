@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from overt import errors, integrations, layers, learn, lens, models, smoothing
     from overt.attention import biases, masks, normalizers, scores
-    from overt.attention.biases import ALiBi, RelativePosition
-    from overt.attention.kernels.plan import Plan, path, plan
-    from overt.attention.masks import Causal, Dense, Documents, Lengths, Window
+    from overt.attention.biases import ALiBi, RelativePositionBias
+    from overt.attention.kernels.plan import Plan, plan, use_path
+    from overt.attention.masks import Causal, Documents, Lengths, Window
     from overt.attention.mechanism import attend
-    from overt.attention.normalizers import Entmax, Sigmoid, Softmax, Sparsemax, Sum
+    from overt.attention.normalizers import Entmax, Softmax, Sparsemax
     from overt.attention.scores import Additive, Bilinear, Cosine, Dot, Gaussian
     from overt.attention.summary import Summary, summarize
     from overt.attention.trace import Steps, steps
@@ -25,11 +25,11 @@ _HOMES = {
     "overt.attention.mechanism": ["attend"],
     "overt.attention.trace": ["steps", "Steps"],
     "overt.attention.summary": ["summarize", "Summary"],
-    "overt.attention.kernels.plan": ["plan", "Plan", "path"],
+    "overt.attention.kernels.plan": ["plan", "Plan", "use_path"],
     "overt.attention.scores": ["Dot", "Bilinear", "Additive", "Cosine", "Gaussian"],
-    "overt.attention.masks": ["Causal", "Window", "Lengths", "Documents", "Dense"],
-    "overt.attention.biases": ["ALiBi", "RelativePosition"],
-    "overt.attention.normalizers": ["Softmax", "Sparsemax", "Entmax", "Sigmoid", "Sum"],
+    "overt.attention.masks": ["Causal", "Window", "Lengths", "Documents"],
+    "overt.attention.biases": ["ALiBi", "RelativePositionBias"],
+    "overt.attention.normalizers": ["Softmax", "Sparsemax", "Entmax"],
     "overt.smoothing": ["smooth"],
 }
 _MODULES = {name: f"overt.{name}" for name in ["errors", "integrations", "layers", "learn", "lens", "models", "smoothing"]}
@@ -40,10 +40,10 @@ _WITHOUT_TORCH = {"smooth"}
 _EXTRAS = {"torch": "torch", "jaxtyping": "torch", "safetensors": "text", "tokenizers": "text", "transformers": "text"}
 
 __all__ = [
-    "ALiBi", "Additive", "Bilinear", "Causal", "Cosine", "Dense", "Documents", "Dot", "Entmax", "Gaussian", "Lengths",
-    "Plan", "RelativePosition", "Sigmoid", "Softmax", "Sparsemax", "Steps", "Sum", "Summary", "Window", "__version__",
-    "attend", "biases", "errors", "integrations", "layers", "learn", "lens", "masks", "models", "normalizers", "path", "plan", "scores",
-    "smooth", "smoothing", "steps", "summarize",
+    "ALiBi", "Additive", "Bilinear", "Causal", "Cosine", "Documents", "Dot", "Entmax", "Gaussian", "Lengths",
+    "Plan", "RelativePositionBias", "Softmax", "Sparsemax", "Steps", "Summary", "Window", "__version__",
+    "attend", "biases", "errors", "integrations", "layers", "learn", "lens", "masks", "models", "normalizers", "plan", "scores",
+    "smooth", "smoothing", "steps", "summarize", "use_path",
 ]  # fmt: skip
 
 

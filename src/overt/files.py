@@ -115,11 +115,11 @@ def separate(outputs: Mapping[str, PathLike | None], inputs: Mapping[str, PathLi
         if identity is None:
             continue
         if identity in read:
-            got, cure = f"{name} {path}, the same file as {read[identity]}", f"name another file with {name}"
-            raise InputError("an output is written beside the inputs, never over them", got=got, cure=cure)
+            got, fix = f"{name} {path}, the same file as {read[identity]}", f"name another file with {name}"
+            raise InputError("an output is written beside the inputs, never over them", got=got, fix=fix)
         if identity in written:
             got = f"{written[identity]} and {name}, both {path}"
-            raise InputError("each output is a file of its own", got=got, cure=f"name another file with {name}")
+            raise InputError("each output is a file of its own", got=got, fix=f"name another file with {name}")
         written[identity] = name
 
 
@@ -147,14 +147,14 @@ def make_folder(path: PathLike) -> Path:
     return Path(path)
 
 
-def unwritable(path: PathLike, error: OSError | ValueError, cure: str = "") -> InputError:
+def unwritable(path: PathLike, error: OSError | ValueError, fix: str = "") -> InputError:
     """What the system said of a file that was to be written, as a sentence with a fix that fits it."""
     number = error.errno if isinstance(error, OSError) else None
-    cure = cure or _FIXES.get(number or 0, "choose another folder")
-    return InputError(f"{os.fspath(path)} cannot be written", got=reason(error), cure=cure)
+    fix = fix or _FIXES.get(number or 0, "choose another folder")
+    return InputError(f"{os.fspath(path)} cannot be written", got=reason(error), fix=fix)
 
 
-def read_json(path: PathLike, what: str, cure: str) -> dict[str, Any]:
+def read_json(path: PathLike, what: str, fix: str) -> dict[str, Any]:
     """A JSON object from a file; `what` says what the file should be, for the error.
 
     Raises InputError for a file that is not there, is not UTF-8, is no JSON, nests too deeply, or holds something else.
@@ -162,9 +162,9 @@ def read_json(path: PathLike, what: str, cure: str) -> dict[str, Any]:
     try:
         content = parse_json(Path(path).read_bytes().decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} is {what}", got=reason(error), cure=cure) from error
+        raise InputError(f"{path} is {what}", got=reason(error), fix=fix) from error
     if not isinstance(content, dict):
-        raise InputError(f"{path} is {what}, a JSON object", got=f"a {type(content).__name__}", cure=cure)
+        raise InputError(f"{path} is {what}, a JSON object", got=f"a {type(content).__name__}", fix=fix)
     return content
 
 
@@ -206,15 +206,15 @@ def _target(path: PathLike) -> Target:
     if status is None:
         if not target.real.parent.is_dir():
             parent = target.path.parent if not target.path.is_symlink() else target.real.parent
-            cure = f"make {parent} first"
-            raise InputError("an output file goes into a folder that exists", got=str(path), cure=cure)
+            fix = f"make {parent} first"
+            raise InputError("an output file goes into a folder that exists", got=str(path), fix=fix)
         return target
     if stat.S_ISDIR(status.st_mode):
-        raise InputError("an output file needs a file's name", got=f"the folder {target.path}", cure="name a file in it")
+        raise InputError("an output file needs a file's name", got=f"the folder {target.path}", fix="name a file in it")
     if not target.stream and not stat.S_ISREG(status.st_mode):
         kind = "socket" if stat.S_ISSOCK(status.st_mode) else "block device"
         raise InputError(
-            "an output goes into a file, a pipe or a character device", got=f"the {kind} {path}", cure="name a file"
+            "an output goes into a file, a pipe or a character device", got=f"the {kind} {path}", fix="name a file"
         )
     if not target.stream and not os.access(target.real, os.W_OK):
         raise unwritable(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))

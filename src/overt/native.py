@@ -54,7 +54,7 @@ def available() -> bool:
 
 
 def why_not() -> str | None:
-    """What is missing and the cure, in a sentence; None where the native core is there."""
+    """What is missing and the fix, in a sentence; None where the native core is there."""
     return load().why_not
 
 
@@ -78,7 +78,7 @@ def module() -> Any:
         raise InputError(
             f"OVERT_SIMD names a SIMD level that this machine has: {', '.join(native.levels())}",
             got=f"OVERT_SIMD={asked}",
-            cure="name one of them, or unset it to have the best",
+            fix="name one of them, or unset it to have the best",
         )
     if asked:
         native.use(asked)
@@ -103,10 +103,8 @@ def load() -> Loaded:
     except ImportError as error:
         if "libgomp" in str(error):
             rule = "libgomp.so.1, the OpenMP runtime that it runs on, is not found"
-            return Loaded(
-                None, f"{rule}. To mend it, install it (on Debian: apt install libgomp1), or torch, which brings its own"
-            )
-        return Loaded(None, f"it is installed but does not load ({error}). To mend it, {_CURE}", broken=True)
+            return Loaded(None, f"{rule}. Fix: install it (on Debian: apt install libgomp1), or torch, which brings its own")
+        return Loaded(None, f"it is installed but does not load ({error}). Fix: {_CURE}", broken=True)
 
 
 def _import() -> Any:
@@ -130,9 +128,9 @@ def _runtime_of_torch() -> Path | None:
 def _not_built() -> str:
     """Why installing overt built no module, as the build itself left word."""
     try:
-        return f"{importlib.import_module('overt._without_native').REASON}. To mend it, {_CURE}"
+        return f"{importlib.import_module('overt._without_native').REASON}. Fix: {_CURE}"
     except ModuleNotFoundError:
-        return "its C++ has not been compiled here. To mend it, run in the sources of overt: pip install --editable ."
+        return "its C++ has not been compiled here. Fix: run in the sources of overt: pip install --editable ."
 
 
 def threads() -> int:
@@ -186,7 +184,7 @@ def additive(
     """
     native = module()
     if activation not in ACTIVATIONS:
-        raise InputError("activation is one of " + ", ".join(ACTIVATIONS), got=repr(activation), cure="choose one of them")
+        raise InputError("activation is one of " + ", ".join(ACTIVATIONS), got=repr(activation), fix="choose one of them")
     query, key, value = _inputs(query, key, value)
     batch = _batch(query, key, value)
     lengths = query.shape[-2], key.shape[-2]
@@ -210,18 +208,16 @@ def _inputs(query: Any, key: Any, value: Any) -> list[np.ndarray]:
     dtypes = ", ".join(f"{name} {array.dtype}" for name, array in named.items())
     if len({array.dtype for array in named.values()}) > 1 or named["query"].dtype not in _FLOATS:
         rule = f"query, key and value are arrays of one dtype, one of {', '.join(_FLOATS)}"
-        raise KindError(rule, got=dtypes, cure="convert them with .astype(numpy.float32)")
+        raise KindError(rule, got=dtypes, fix="convert them with .astype(numpy.float32)")
     shapes = ", ".join(f"{name} {array.shape}" for name, array in named.items())
     if any(array.ndim < 2 for array in named.values()):
-        raise InputError(
-            "query, key and value end in two dimensions, (length, features)", got=shapes, cure="give each a length"
-        )
+        raise InputError("query, key and value end in two dimensions, (length, features)", got=shapes, fix="give each a length")
     query, key, value = named.values()
     if query.shape[-1] != key.shape[-1]:
         rule = "additive attention adds query and key feature by feature, so their last dimension D is the same"
-        raise InputError(rule, got=shapes, cure="project one of them")
+        raise InputError(rule, got=shapes, fix="project one of them")
     if key.shape[-2] != value.shape[-2]:
-        raise InputError("key and value have the same length K (dimension -2)", got=shapes, cure="pass one value for each key")
+        raise InputError("key and value have the same length K (dimension -2)", got=shapes, fix="pass one value for each key")
     return [array if array.strides[-1] == array.itemsize else np.ascontiguousarray(array) for array in named.values()]
 
 
@@ -230,7 +226,7 @@ def _batch(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> tuple[int, 
         return np.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
     except ValueError:
         got = f"query {query.shape}, key {key.shape}, value {value.shape}"
-        raise InputError("leading dimensions are equal or 1", got=got, cure="make the sizes equal, or 1") from None
+        raise InputError("leading dimensions are equal or 1", got=got, fix="make the sizes equal, or 1") from None
 
 
 def _mask(first: Any, stop: Any, allowed: Any, shape: tuple[int, ...]) -> tuple[list[int], list[np.ndarray]]:
@@ -243,8 +239,8 @@ def _mask(first: Any, stop: Any, allowed: Any, shape: tuple[int, ...]) -> tuple[
     if allowed is not None:
         allowed = np.asarray(allowed)
         if allowed.dtype != bool:
-            cure = "compare, as in mask > 0, or pass numbers to be added to the scores as bias="
-            raise KindError("allowed holds booleans, True where a query may attend", got=str(allowed.dtype), cure=cure)
+            fix = "compare, as in mask > 0, or pass numbers to be added to the scores as bias="
+            raise KindError("allowed holds booleans, True where a query may attend", got=str(allowed.dtype), fix=fix)
         steps.append(DENSE)
         arrays.append(_pair_by_pair("allowed", allowed, shape, bool))
     return [*steps, BOTH] if len(steps) == 2 else steps, arrays
@@ -253,7 +249,7 @@ def _mask(first: Any, stop: Any, allowed: Any, shape: tuple[int, ...]) -> tuple[
 def _row_by_row(name: str, ends: Any, shape: tuple[int, ...]) -> np.ndarray:
     ends = np.asarray(ends)
     if ends.dtype.kind not in "iu":
-        raise KindError(f"{name} holds integers, places of keys", got=str(ends.dtype), cure="convert it with .astype(int)")
+        raise KindError(f"{name} holds integers, places of keys", got=str(ends.dtype), fix="convert it with .astype(int)")
     ends = _fitting(name, ends, shape, np.int64)
     return np.broadcast_to(ends, np.broadcast_shapes(ends.shape, shape[-1:]))
 
@@ -268,6 +264,6 @@ def _fitting(name: str, array: Any, shape: tuple[int, ...], dtype: Any) -> np.nd
     array = np.asarray(array, dtype)
     padded = (1,) * (len(shape) - array.ndim) + array.shape
     if array.ndim > len(shape) or any(own not in (1, size) for own, size in zip(padded, shape, strict=True)):
-        cure = "insert dimensions of size 1 where one serves all"
-        raise InputError(f"{name} broadcasts, aligned right, against {shape}", got=f"{name} {array.shape}", cure=cure)
+        fix = "insert dimensions of size 1 where one serves all"
+        raise InputError(f"{name} broadcasts, aligned right, against {shape}", got=f"{name} {array.shape}", fix=fix)
     return array

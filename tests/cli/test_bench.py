@@ -266,7 +266,7 @@ def test_the_textbook_runs_in_blocks_where_memory_does_not_do(monkeypatch):
 def test_an_unknown_case_lists_the_cases():
     found = run("--case", "additive-9")
     assert found.exit_code == 2
-    assert "a case has a name of the list; got 'additive-9'" in found.stderr
+    assert "a case has a name of the list, got 'additive-9'" in found.stderr
     assert all(f"\n  {case.name}\n" in found.stderr for case in cases.CASES)
 
 
@@ -282,21 +282,21 @@ def test_list_measures_nothing(monkeypatch):
     [
         (
             ["--device", "tpu"],
-            "overt bench measures the processor or a CUDA GPU; got --device tpu. To mend it, leave --device out, or pass cuda, "
+            "overt bench measures the processor or a CUDA GPU, got --device tpu. Fix: leave --device out, or pass cuda, "
             "or cuda:1 and so on.",
         ),
         (
             ["--device", "cuda:one"],
-            "overt bench measures the processor or a CUDA GPU; got --device cuda:one.",
+            "overt bench measures the processor or a CUDA GPU, got --device cuda:one.",
         ),
         (
             ["--device", "cuda"],
-            f"--device cuda needs a GPU that torch can use; got torch {torch.__version__}, which sees none. To mend it, run on a "
+            f"--device cuda needs a GPU that torch can use, got torch {torch.__version__}, which sees none. Fix: run on a "
             "machine with an NVIDIA GPU and a torch built for CUDA, or leave --device out.",
         ),
-        (["--dtype", "float16"], "--dtype is one of float32, float64; got 'float16'. To mend it, name one of them."),
-        (["--dtype", "bfloat16"], "--dtype is one of float32, float64; got 'bfloat16'."),
-        (["--device", "cuda", "--dtype", "float16"], "--dtype is one of float32, bfloat16, float64; got 'float16'."),
+        (["--dtype", "float16"], "--dtype is one of float32, float64, got 'float16'. Fix: name one of them."),
+        (["--dtype", "bfloat16"], "--dtype is one of float32, float64, got 'bfloat16'."),
+        (["--device", "cuda", "--dtype", "float16"], "--dtype is one of float32, bfloat16, float64, got 'float16'."),
     ],
 )
 def test_what_cannot_be_measured_is_refused(monkeypatch, args, told):
@@ -311,7 +311,7 @@ def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     found = run("--device", "cuda:2")
     assert found.exit_code == 2
-    told = "--device names a GPU that is there; got cuda:2 of 2 GPUs. To mend it, pass one from cuda:0 to cuda:1."
+    told = "--device names a GPU that is there, got cuda:2 of 2 GPUs. Fix: pass one from cuda:0 to cuda:1."
     assert told in found.stderr
 
 
@@ -346,7 +346,7 @@ def test_a_number_type_that_is_asked_for_is_that_of_every_case_on_a_gpu():
 def test_a_case_of_a_gpu_is_none_of_a_processor():
     found = run("--case", GPU_FORWARD.name)
     assert found.exit_code == 2
-    assert f"a case has a name of the list; got '{GPU_FORWARD.name}'" in found.stderr
+    assert f"a case has a name of the list, got '{GPU_FORWARD.name}'" in found.stderr
 
 
 def test_double_precision_is_held_to_its_own_tolerance(monkeypatch):

@@ -176,7 +176,7 @@ def test_a_peer_that_is_not_installed_is_named_with_its_cure(monkeypatch):
     monkeypatch.setattr(peers, "PEERS", [Smoother("fog", "nothing", ("numpy", "no_such_module"), identity)])
     found = run("--part", "accuracy", "--seeds", 1, "--case", "sine 3")
     assert found.exit_code == 0, found.output
-    told = 'fog needs no_such_module, which is not installed. To mend it, run: pip install "overt[bench]"'
+    told = 'fog needs no_such_module, which is not installed. Fix: run: pip install "overt[bench]"'
     assert told in " ".join(found.stdout.split())
 
 
@@ -287,9 +287,9 @@ def test_a_peer_says_the_versions_of_what_it_runs_on():
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--part", "sped"], "--part is one of accuracy, speed, heads, real; got 'sped'. To mend it, name one of them."),
+        (["--part", "sped"], "--part is one of accuracy, speed, heads, real, got 'sped'. Fix: name one of them."),
         (["--peer", "loess"], "--peer is one of Haar, sym8, db4, TV, "),
-        (["--case", "cubes"], "--case is how the name of a case begins; got cubes. To mend it, name one of spikes, bumps, "),
+        (["--case", "cubes"], "--case is how the name of a case begins, got cubes. Fix: name one of spikes, bumps, "),
         (["--part", "real"], "name the folder that holds `series` by --data or OVERT_DATA."),
         (["--part", "accuracy", "--out", "no_such_folder/a.json"], "an output file goes into a folder that exists"),
     ],
@@ -301,7 +301,7 @@ def test_what_cannot_be_asked_is_refused_with_its_cure(args, message):
 
 
 def test_a_folder_without_series_is_refused(tmp_path):
-    with pytest.raises(InputError, match="real series are read from a folder of the user's; got no folder"):
+    with pytest.raises(InputError, match="real series are read from a folder of the user's, got no folder"):
         real.folder(tmp_path)
 
 

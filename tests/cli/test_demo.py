@@ -62,5 +62,5 @@ def test_the_first_two_parts_come_before_torch(tmp_path):
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=HERE, cwd=tmp_path, check=True)
     assert "1.89" in found.stdout
     assert "3  Hidden states" not in found.stdout
-    assert "needs torch, which is not installed. To mend it, run: pip install" in found.stdout
+    assert "needs torch, which is not installed. Fix: run: pip install" in found.stdout
     assert list(tmp_path.iterdir()) == []

@@ -83,10 +83,10 @@ def test_it_shows_the_level_of_the_native_core():
 
 
 def test_a_native_core_that_was_not_built_is_told_whole_with_its_cure_and_is_no_fault(monkeypatch):
-    monkeypatch.setattr(native, "load", lambda: native.Loaded(None, "its C++ did not compile. To mend it, install g++"))
+    monkeypatch.setattr(native, "load", lambda: native.Loaded(None, "its C++ did not compile. Fix: install g++"))
     found = run()
     assert found.exit_code == 0
-    told = "-  native: attention takes slower paths, since its C++ did not compile. To mend it, install g++."
+    told = "-  native: attention takes slower paths, since its C++ did not compile. Fix: install g++."
     assert told in " ".join(found.stdout.split("\n   "))
 
 

@@ -154,26 +154,26 @@ def test_a_decoders_barred_keys_are_null_in_json(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([""], "a text needs at least one word; got ''. To mend it, pass a sentence."),
-        ([], 'explain needs a text. To mend it, pass one: overt explain "The cat sat.".'),
-        ([TIRED, "--word", "animl"], "the word to explain stands in the text; got 'animl'. "
-         "To mend it, choose one of its words; near it are: animal."),
-        (["it is it", "--word", "it"], "the word to explain is one word of the text; got “it”, which occurs twice. "
-         "To mend it, say which: --word it:1 or --word it:2."),
-        (["a " * 600], "all-MiniLM-L6-v2 takes at most 512 tokens; got 602 tokens. "
-         "To mend it, shorten the text, or pass --truncate to read its beginning only."),
-        ([TIRED, "--recipe", "rnn"], "the recipes are qkv, hidden, plain; got --recipe rnn. To mend it, choose one of them."),
-        ([TIRED, "--layer", 9, "--word", "it"], "the model has layers 0 to 5; got --layer 9. To mend it, choose one of them."),
-        ([TIRED, "--recipe", "plain", "--score", "dot"], "--score belongs to --recipe hidden; got --recipe plain. To mend it, leave it out."),
-        ([TIRED, "--normalizer", "sum"], "--normalizer belongs to --recipe hidden or plain; got --recipe qkv. To mend it, leave it out."),
-        ([TIRED, "--h0", "1,2"], "--h0 belongs to --recipe hidden; got --recipe qkv. To mend it, leave it out."),
-        ([TIRED, "--recipe", "hidden", "--h0", "1,x"], "--h0 is numbers with commas between; got 1,x. To mend it, write --h0 0.1,0,-0.2,…."),
-        ([TIRED, "--recipe", "hidden", "--h0", "1,2"], "h_0 is as wide as the states, 8; got 2 numbers. To mend it, give 8."),
-        ([TIRED, "--seed", 1], "--seed has no meaning here; got a trained model, where nothing is drawn. To mend it, leave it out."),
-        ([TIRED, "--with", "a", "--compare", "b"], "--with joins two sentences, --compare parts them; got both. To mend it, leave out one of them."),
-        ([TIRED, "--compare", "b", "--gif", "a.gif"], "--gif shows one sentence; got --compare as well. To mend it, use --html or --png for both."),
-        ([TIRED, "--vectors", "a.csv", "--model", "b"], "vectors come from a file or from a model; got --vectors and --model. To mend it, leave out one of them."),
-        ([TIRED, "--json", "nowhere/a.json"], "an output file goes into a folder that exists; got nowhere/a.json. To mend it, make nowhere first."),
+        ([""], "a text needs at least one word, got ''. Fix: pass a sentence."),
+        ([], 'explain needs a text. Fix: pass one: overt explain "The cat sat.".'),
+        ([TIRED, "--word", "animl"], "the word to explain stands in the text, got 'animl'. "
+         "Fix: choose one of its words; near it are: animal."),
+        (["it is it", "--word", "it"], "the word to explain is one word of the text, got “it”, which occurs twice. "
+         "Fix: say which: --word it:1 or --word it:2."),
+        (["a " * 600], "all-MiniLM-L6-v2 takes at most 512 tokens, got 602 tokens. "
+         "Fix: shorten the text, or pass --truncate to read its beginning only."),
+        ([TIRED, "--recipe", "rnn"], "the recipes are qkv, hidden, plain, got --recipe rnn. Fix: choose one of them."),
+        ([TIRED, "--layer", 9, "--word", "it"], "the model has layers 0 to 5, got --layer 9. Fix: choose one of them."),
+        ([TIRED, "--recipe", "plain", "--score", "dot"], "--score belongs to --recipe hidden, got --recipe plain. Fix: leave it out."),
+        ([TIRED, "--normalizer", "sum"], "--normalizer belongs to --recipe hidden or plain, got --recipe qkv. Fix: leave it out."),
+        ([TIRED, "--h0", "1,2"], "--h0 belongs to --recipe hidden, got --recipe qkv. Fix: leave it out."),
+        ([TIRED, "--recipe", "hidden", "--h0", "1,x"], "--h0 is numbers with commas between, got 1,x. Fix: write --h0 0.1,0,-0.2,…."),
+        ([TIRED, "--recipe", "hidden", "--h0", "1,2"], "h_0 is as wide as the states, 8, got 2 numbers. Fix: give 8."),
+        ([TIRED, "--seed", 1], "--seed has no meaning here, got a trained model, where nothing is drawn. Fix: leave it out."),
+        ([TIRED, "--with", "a", "--compare", "b"], "--with joins two sentences, --compare parts them, got both. Fix: leave out one of them."),
+        ([TIRED, "--compare", "b", "--gif", "a.gif"], "--gif shows one sentence, got --compare as well. Fix: use --html or --png for both."),
+        ([TIRED, "--vectors", "a.csv", "--model", "b"], "vectors come from a file or from a model, got --vectors and --model. Fix: leave out one of them."),
+        ([TIRED, "--json", "nowhere/a.json"], "an output file goes into a folder that exists, got nowhere/a.json. Fix: make nowhere first."),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_one_sentence_and_2(arguments, message, tmp_path, monkeypatch):
@@ -189,7 +189,7 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path):
 def test_a_cell_that_is_not_a_number_is_named(tmp_path):
     (tmp_path / "mine.csv").write_text("sky,1\nis,one\n")
     told = refused("--vectors", tmp_path / "mine.csv", "--recipe", "plain")
-    assert told.startswith("mine.csv holds finite numbers; got 'one' in row 2, column 2.")
+    assert told.startswith("mine.csv holds finite numbers, got 'one' in row 2, column 2.")
 
 
 def test_no_file_stays_where_writing_fails(tmp_path, monkeypatch):

@@ -49,7 +49,7 @@ def test_an_error_is_one_message_on_stderr_and_2():
     assert found.exit_code == 2
     assert found.stdout == ""
     assert found.stderr == (
-        "overt: the file to smooth can be read; got nowhere.csv: No such file or directory. To mend it, check the path.\n"
+        "overt: the file to smooth can be read, got nowhere.csv: No such file or directory. Fix: check the path.\n"
     )
 
 
@@ -68,7 +68,7 @@ def test_a_missing_package_is_named_with_its_cure(monkeypatch):
     monkeypatch.setattr(importlib, "import_module", fail)
     found = runner.invoke(app, ["explain", "a word"])
     assert found.exit_code == 2
-    assert 'overt explain needs torch, which is not installed. To mend it, run: pip install "overt[all]"' in found.stderr
+    assert 'overt explain needs torch, which is not installed. Fix: run: pip install "overt[all]"' in found.stderr
 
 
 @pytest.mark.parametrize("name", COMMANDS)

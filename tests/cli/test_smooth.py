@@ -127,7 +127,7 @@ def test_a_picture_without_matplotlib_says_what_to_install(days, tmp_path, monke
 
     monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
     text = message(days, "-c", "temp", "--plot", tmp_path / "curve.png")
-    assert text == 'overt: a picture needs matplotlib, which is not installed. To mend it, run: pip install "overt[plot]"\n'
+    assert text == 'overt: a picture needs matplotlib, which is not installed. Fix: run: pip install "overt[plot]"\n'
 
 
 @pytest.mark.parametrize("text", ["t;x\n2;1.5\n1;2.5\n", "\ufefft\tx\n2\t1.5\n1\t2.5\n", "t|x\r\n2|1.5\r\n\r\n1|2.5\r\n"])
@@ -154,41 +154,41 @@ def test_zones_are_honoured(tmp_path):
 @pytest.mark.parametrize(
     ("text", "args", "expected"),
     [
-        ("a,b\n1,2\n", [], "a column is named; got no --column. To mend it, pass one of: a, b."),
-        ("a,b\n1,2\n", ["-c", "c"], "has no such column; got 'c'. To mend it, choose one of: a, b."),
-        ("a,a\n1,2\n", ["-c", "a"], "a column is known by its name; got 2 columns called a."),
-        ("x\n1\ntwo\n", ["-c", "x"], "the column x holds numbers; got 'two' at line 3, column x. To mend it, mend that cell"),
+        ("a,b\n1,2\n", [], "a column is named, got no --column. Fix: pass one of: a, b."),
+        ("a,b\n1,2\n", ["-c", "c"], "has no such column, got 'c'. Fix: choose one of: a, b."),
+        ("a,a\n1,2\n", ["-c", "a"], "a column is known by its name, got 2 columns called a."),
+        ("x\n1\ntwo\n", ["-c", "x"], "the column x holds numbers, got 'two' at line 3, column x. Fix: mend that cell"),
         ("x\n1\ninf\n", ["-c", "x"], "got 'inf' at line 3, column x"),
         ("x\n\n1\n\n3;4\n", ["-c", "x"], "got '3;4' at line 5, column x"),
-        ("x\n\n\n", ["-c", "x"], "has a line of names and at least one row; got the first line only."),
-        ("", ["-c", "x"], "has a line of names and at least one row; got an empty file."),
-        ("x,y\n1,2\n3\n", ["-c", "x"], "as many cells as its first line, 2; got 1 at line 3. To mend it, mend that row."),
-        ("x\nNA\n\nnan\n", ["-c", "x"], "a series needs at least one value; got only NaN."),
+        ("x\n\n\n", ["-c", "x"], "has a line of names and at least one row, got the first line only."),
+        ("", ["-c", "x"], "has a line of names and at least one row, got an empty file."),
+        ("x,y\n1,2\n3\n", ["-c", "x"], "as many cells as its first line, 2, got 1 at line 3. Fix: mend that row."),
+        ("x\nNA\n\nnan\n", ["-c", "x"], "a series needs at least one value, got only NaN."),
         (
             "t,x\n2024-01-01,1\n2024-13-01,2\n",
             ["-c", "x", "--time", "t"],
-            "got '2024-13-01' at line 3, column t. To mend it, write dates",
+            "got '2024-13-01' at line 3, column t. Fix: write dates",
         ),
-        ("t,x\n1,1\nx,2\n", ["-c", "x", "--time", "t"], "the column t holds numbers; got 'x' at line 3, column t"),
-        ("t,x\n1,1\n,2\n", ["-c", "x", "--time", "t"], "every point has a time; got an empty cell at line 3, column t"),
+        ("t,x\n1,1\nx,2\n", ["-c", "x", "--time", "t"], "the column t holds numbers, got 'x' at line 3, column t"),
+        ("t,x\n1,1\n,2\n", ["-c", "x", "--time", "t"], "every point has a time, got an empty cell at line 3, column t"),
         (
             "t,x\n2024-01-01T00:00Z,1\n2024-01-02,2\n",
             ["-c", "x", "--time", "t"],
-            "all have a zone, or none has; got both, first at line 3",
+            "all have a zone, or none has, got both, first at line 3",
         ),
         ("x,x_smooth\n1,2\n", ["-c", "x", "--out", "o.csv"], "already has a column x_smooth"),
-        ("x\n1\n2\n", ["-c", "x", "--keys", "time", "--bandwidth", "wide"], "a bandwidth is a number above 0; got 'wide'"),
-        ("x\n1\n2\n", ["-c", "x", "--keys", "time", "--bandwidth", "0"], "a bandwidth is a number above 0; got 0.0"),
+        ("x\n1\n2\n", ["-c", "x", "--keys", "time", "--bandwidth", "wide"], "a bandwidth is a number above 0, got 'wide'"),
+        ("x\n1\n2\n", ["-c", "x", "--keys", "time", "--bandwidth", "0"], "a bandwidth is a number above 0, got 0.0"),
         ("x\n1\n2\n", ["-c", "x", "--keys", "both", "--bandwidth", "1,2,3"], "got (1.0, 2.0, 3.0)"),
         ("x\n1\n2\n", ["-c", "x", "--keys", "colour"], "got 'colour'"),
         ("x\n1\n2\n", ["-c", "x", "--out", "no/where/o.csv"], "an output file goes into a folder that exists"),
-        ("x\n1\n2\n", ["-c", "x", "--out", "o.parquet"], "the file comes out as what it went in; got a.csv to o.parquet."),
-        ("x,g\n1,a\n2,\n", ["-c", "x", "--group", "g"], "every row names its group; got an empty cell at line 3, column g."),
-        ("x,g\n1,a\n2,b\n", ["-c", "x", "--group", "h"], "has no such column; got 'h'. To mend it, choose one of: x, g."),
-        ("x,y\nNA,\nnan,\n", ["-c", "x", "-c", "y"], "a series needs at least one value; got only NaN."),
-        ("x\n1\n2\n", ["-c", "x", "--keys", "time", "--window", "-1"], "a window is a distance in time, 0 or more; got -1.0"),
+        ("x\n1\n2\n", ["-c", "x", "--out", "o.parquet"], "the file comes out as what it went in, got a.csv to o.parquet."),
+        ("x,g\n1,a\n2,\n", ["-c", "x", "--group", "g"], "every row names its group, got an empty cell at line 3, column g."),
+        ("x,g\n1,a\n2,b\n", ["-c", "x", "--group", "h"], "has no such column, got 'h'. Fix: choose one of: x, g."),
+        ("x,y\nNA,\nnan,\n", ["-c", "x", "-c", "y"], "a series needs at least one value, got only NaN."),
+        ("x\n1\n2\n", ["-c", "x", "--keys", "time", "--window", "-1"], "a window is a distance in time, 0 or more, got -1.0"),
         ("x\n1\n2\n", ["-c", "x", "--keys", "time", "--degree", "7"], "a degree is 0, 1 or 2"),
-        ("x\n1\n2\n", ["-c", "x", "--noise", "-1"], "noise is a standard deviation, 0 or more; got -1.0"),
+        ("x\n1\n2\n", ["-c", "x", "--noise", "-1"], "noise is a standard deviation, 0 or more, got -1.0"),
     ],
 )
 def test_what_will_not_do_is_said(tmp_path, monkeypatch, text, args, expected):
@@ -281,7 +281,7 @@ def test_a_picture_of_too_many_series_is_refused_before_anything_is_computed(tmp
     table = pd.DataFrame({"x": np.arange(26.0), "group": np.repeat(np.arange(13), 2)})
     table.to_csv(tmp_path / "a.csv", index=False)
     text = message(tmp_path / "a.csv", "-c", "x", "--group", "group", "--plot", tmp_path / "a.png", "--out", tmp_path / "b.csv")
-    assert "a picture shows at most 12 series; got 13. To mend it, leave the picture out" in text
+    assert "a picture shows at most 12 series, got 13. Fix: leave the picture out" in text
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
 
 
@@ -296,10 +296,10 @@ def test_a_stopped_job_goes_on_from_its_parts_and_sweeps_them_up(cities, tmp_pat
         computed.append(task.name)
         return once(task)
 
-    monkeypatch.setattr(many, "smooth_task", stopped)
+    monkeypatch.setattr(batch, "smooth_task", stopped)
     assert run(*args).exit_code == 130
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([cities.name, f"{out.name}.parts"])
-    monkeypatch.setattr(many, "smooth_task", lambda task: computed.append(task.name) or once(task))
+    monkeypatch.setattr(batch, "smooth_task", lambda task: computed.append(task.name) or once(task))
     assert run(*args).exit_code == 0
     assert computed == ["Ulm", "Bonn"]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([cities.name, out.name])
@@ -314,7 +314,7 @@ def test_a_full_disk_is_said_and_leaves_no_half_file(tmp_path, monkeypatch):
         text = message(tmp_path / "a.csv", "-c", "x", "--keys", "time", "--bandwidth", 1, "--out", tmp_path / "b.csv")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert "b.csv cannot be written; got File too large. To mend it, choose another folder, or raise the limit" in text
+    assert "b.csv cannot be written, got File too large. Fix: choose another folder, or raise the limit" in text
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
 
 

@@ -114,9 +114,7 @@ def test_a_sentence_stays_a_sentence(text):
 def test_the_name_of_a_file_that_is_not_there_is_refused(text):
     with pytest.raises(InputError) as caught:
         read_text(text)
-    message = (
-        f"a TEXT is a text or the name of a file; got {text}, which is not there. To mend it, check the name, or pass --text"
-    )
+    message = f"a TEXT is a text or the name of a file, got {text}, which is not there. Fix: check the name, or pass --text"
     assert str(caught.value).startswith(message)
     assert read_text(text, as_text=True) == [text]
 

@@ -147,7 +147,7 @@ def test_an_error_in_a_recipe_is_told_with_its_line(place, tmp_path):
     found = run("train", tmp_path / "wrong.toml", "--data", place)
     line = RECIPE.replace("warmup", "warmpu").splitlines().index("warmpu = 2") + 1
     assert found.exit_code == 2
-    assert f"line {line}: [training] has no key 'warmpu'. To mend it, write 'warmup'." in found.stderr
+    assert f"line {line}: [training] has no key 'warmpu'. Fix: write 'warmup'." in found.stderr
 
 
 def test_evaluate_gives_a_recipes_run_the_scores_that_training_ended_with(trained, place):
@@ -206,9 +206,9 @@ def test_files_of_unequal_lengths_are_refused_and_both_are_named(place, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "evaluate needs a model and a test set; got neither. To mend it, pass a recipe, or --model FOLDER --source FILE"),
-        (["--model", "x", "--source", "y"], "evaluate needs a model and a test set; got --model and --source."),
-        (["r.toml", "--source", "y"], "a test set is a recipe's or two files; got a recipe and --source."),
+        ([], "evaluate needs a model and a test set, got neither. Fix: pass a recipe, or --model FOLDER --source FILE"),
+        (["--model", "x", "--source", "y"], "evaluate needs a model and a test set, got --model and --source."),
+        (["r.toml", "--source", "y"], "a test set is a recipe's or two files, got a recipe and --source."),
     ],
 )
 def test_half_a_question_is_refused(arguments, told):
@@ -220,4 +220,4 @@ def test_half_a_question_is_refused(arguments, told):
 def test_a_run_without_a_model_cannot_be_evaluated(place, tmp_path):
     found = run("evaluate", place / "small.toml", "--data", place, "--model", tmp_path)
     assert found.exit_code == 2
-    assert f"a run is evaluated when it has a model; got none in {tmp_path}. To mend it, run: overt train" in found.stderr
+    assert f"a run is evaluated when it has a model, got none in {tmp_path}. Fix: run: overt train" in found.stderr

@@ -113,7 +113,7 @@ def test_the_map_of_a_recurrent_decoder_shows_the_weights_of_its_attention(tmp_p
 
 
 def test_a_recurrent_decoder_has_no_page_and_without_attention_no_map(tmp_path):
-    assert "whose recurrent decoder asks once a word. To mend it, show" in refused_late(
+    assert "whose recurrent decoder asks once a word. Fix: show" in refused_late(
         recurrent(tmp_path), "--attention", tmp_path / "page.html", "a"
     )
     assert not (tmp_path / "page.html").exists()
@@ -130,21 +130,21 @@ def refused_late(folder, *arguments):
 
 def test_text_that_is_not_utf8_is_refused_with_its_byte(model):
     told = refused(model, given=b"one\ntwo \xff\n")
-    assert told.startswith("standard input is UTF-8 text; got the byte 0xff on line 2, its byte 5.")
+    assert told.startswith("standard input is UTF-8 text, got the byte 0xff on line 2, its byte 5.")
 
 
 @pytest.mark.parametrize(
     ("arguments", "given", "told"),
     [
-        (["--map"], b"one\ntwo\n", "--attention and --map show one sentence; got 2 lines. To mend it, pass it as the text:"),
-        (["--map", " "], b"", "--attention and --map show one sentence; got an empty one."),
+        (["--map"], b"one\ntwo\n", "--attention and --map show one sentence, got 2 lines. Fix: pass it as the text:"),
+        (["--map", " "], b"", "--attention and --map show one sentence, got an empty one."),
         (
             ["--nbest", "3", "--beam", "2", "a"],
             b"",
-            "a beam finds at most as many translations as it keeps; got --nbest 3 with --beam 2.",
+            "a beam finds at most as many translations as it keeps, got --nbest 3 with --beam 2.",
         ),
-        (["--beam", "0", "a"], b"", "a beam keeps at least one translation; got --beam 0."),
-        (["a", "--out", "nowhere/at/all.txt"], b"", "an output file goes into a folder that exists; got nowhere/at/all.txt."),
+        (["--beam", "0", "a"], b"", "a beam keeps at least one translation, got --beam 0."),
+        (["a", "--out", "nowhere/at/all.txt"], b"", "an output file goes into a folder that exists, got nowhere/at/all.txt."),
     ],
 )
 def test_what_cannot_be_done_is_refused(model, arguments, given, told):
@@ -212,7 +212,7 @@ def test_a_page_that_would_be_too_large_is_refused_before_it_is_made(model, tmp_
     monkeypatch.setattr(page, "_data", lambda each: made.append(each) or once(each))
     monkeypatch.setattr(page.check_size, "__defaults__", (1000,))
     message = refused_late(model, ENGLISH[1], "--attention", tmp_path / "a.html")
-    assert "a page has at most 0.0 MB, which browsers open quickly; got about 0." in message
+    assert "a page has at most 0.0 MB, which browsers open quickly, got about 0." in message
     assert len(made) == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -226,9 +226,7 @@ def test_a_page_keeps_its_limit():
     assert page.PAGE_LIMIT == PAGE_LIMIT == 24_000_000
     [translation] = by_heart().translate([ENGLISH[1]])
     found = translator_as_text_model.explained(by_heart(), ENGLISH[1], translation)
-    with pytest.raises(
-        InputError, match=r"a page has at most 0\.0 MB, which browsers open quickly; got .* MB\. To mend it, pass a"
-    ):
+    with pytest.raises(InputError, match=r"a page has at most 0\.0 MB, which browsers open quickly, got .* MB\. Fix: pass a"):
         page.html(found, limit=len(page.article(found[0], 0)))
 
 
@@ -237,7 +235,5 @@ def test_a_file_that_is_named_is_translated_line_by_line(model, tmp_path, monkey
     (tmp_path / "in.txt").write_text(f"{ENGLISH[1]}\n\n{ENGLISH[0]}\n", encoding="utf-8")
     assert shown(model, "in.txt") == f"{FRENCH[1]}\n\n{FRENCH[0]}\n"
     assert shown(model, "-", given=ENGLISH[0].encode()) == FRENCH[0] + "\n"
-    assert "got out.txt, which is not there. To mend it, check the name, or pass --text if it is a text." in refused(
-        model, "out.txt"
-    )
+    assert "got out.txt, which is not there. Fix: check the name, or pass --text if it is a text." in refused(model, "out.txt")
     assert shown(model, "out.txt", "--text").count("\n") == 1

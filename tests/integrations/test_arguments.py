@@ -57,7 +57,7 @@ def test_sinks_of_each_head_are_served_under_both_names(name):
 
 
 def test_sinks_of_another_shape_are_refused():
-    with pytest.raises(InputError, match=r"\(B, H, Q, 1\) = \(2, 4, 5, 1\); got shape \(3,\).*eager"):
+    with pytest.raises(InputError, match=r"\(B, H, Q, 1\) = \(2, 4, 5, 1\), got shape \(3,\).*eager"):
         integrations.attention(None, *inputs(), None, sinks=numbers(3))
 
 
@@ -110,7 +110,7 @@ def test_packed_sequences_of_several_rows_are_refused():
 
 
 def test_an_argument_that_is_not_known_is_refused_by_its_name():
-    with pytest.raises(InputError, match='drops none unread; got block_indices=, .* and frobnicate=, .*"eager" or "sdpa"'):
+    with pytest.raises(InputError, match='drops none unread, got block_indices=, .* and frobnicate=, .*"eager" or "sdpa"'):
         integrations.attention(None, *inputs(), None, frobnicate=2.5, block_indices=torch.zeros(1))
 
 
@@ -130,7 +130,7 @@ def test_a_mask_that_is_no_tensor_is_refused():
 
 
 def test_a_paged_cache_is_refused_with_the_cure():
-    with pytest.raises(InputError, match=r"one tensor; got a paged cache.*paged\|eager"):
+    with pytest.raises(InputError, match=r"one tensor, got a paged cache.*paged\|eager"):
         integrations.attention(None, *inputs(), None, cache=object())
 
 

@@ -188,7 +188,7 @@ def test_a_compiled_model_gives_the_same_numbers():
 
 def test_a_paged_cache_is_refused_with_the_cure():
     x = torch.zeros(1, 1, 2, 4)
-    with pytest.raises(InputError, match=r"one tensor; got a paged cache.*paged\|eager"):
+    with pytest.raises(InputError, match=r"one tensor, got a paged cache.*paged\|eager"):
         integrations.attention(None, x, x, x, None, cache=object())
 
 
@@ -200,7 +200,7 @@ def test_without_transformers_the_error_says_what_to_install(monkeypatch):
 
 def test_an_older_transformers_is_named(monkeypatch):
     monkeypatch.setattr(masking_utils, "sdpa_mask", lambda batch_size, cache_position, kv_length: None)
-    with pytest.raises(InputError, match=r'from 5\.4 on; got transformers .*pip install "transformers>=5\.4"'):
+    with pytest.raises(InputError, match=r'from 5\.4 on, got transformers .*pip install "transformers>=5\.4"'):
         integrations.huggingface()
 
 

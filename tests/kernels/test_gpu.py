@@ -41,7 +41,7 @@ def attended(tensors, score, options, path):
         options = options | {"bias": options["bias"].clone().requires_grad_()}
         leaves["bias"] = options["bias"]
     held = overt.Additive(leaves["weight"], score.activation)
-    with overt.path(path):
+    with overt.use_path(path):
         output = overt.attend(leaves["query"], leaves["key"], leaves["value"], score=held, **options)
     upstream = torch.linspace(-1, 1, output.numel(), dtype=torch.float64).reshape(output.shape).to(output)
     found = torch.autograd.grad(output, list(leaves.values()), upstream)
@@ -89,7 +89,7 @@ BIASES = {
     "a row's": torch.linspace(-2, 2, 2 * 9).reshape(2, 1, 9, 1),
     "one number": torch.tensor(0.5),
     "slopes": overt.ALiBi(torch.tensor([0.5, 0.1, 0.0])),
-    "a table": overt.RelativePosition(torch.linspace(-1, 1, 15).reshape(3, 5)),
+    "a table": overt.RelativePositionBias(torch.linspace(-1, 1, 15).reshape(3, 5)),
 }
 
 
@@ -130,7 +130,7 @@ def test_a_masked_key_is_as_good_as_deleted_whatever_it_holds(activation, nasty)
     score = overt.Additive(torch.ones(5, device=DEVICE), activation)
     leaves = [tensor.float().to(DEVICE).requires_grad_() for tensor in (query, key, value)]
     clean = [tensor.detach()[: min(50, len(tensor))].clone().requires_grad_() for tensor in leaves]
-    with overt.path("triton"):
+    with overt.use_path("triton"):
         output = overt.attend(*leaves, score=score, mask=overt.Lengths(50))
         wanted = overt.attend(*clean, score=score)
     close(output.detach().cpu(), wanted.detach().cpu(), 1e-6, "output")
@@ -145,7 +145,7 @@ def test_dropout_is_that_of_the_plain_formula_in_both_passes():
     found = []
     for create_graph in (False, True):  # gradients that have derivatives are those of the plain formula
         torch.manual_seed(3)
-        with overt.path("triton"):
+        with overt.use_path("triton"):
             output = overt.attend(*leaves, score=overt.Additive(torch.ones(4, device=DEVICE)), dropout=0.3)
         found.append([output, *torch.autograd.grad(output.square().sum(), leaves, create_graph=create_graph)])
     for own, other in zip(*found, strict=True):
@@ -166,9 +166,9 @@ def test_summaries(name, dtype):
     tensors = [tensor.to(dtype) for tensor in drawn((2, 2, 140, 8), (2, 1, 145, 8), (2, 1, 145, 3))]
     options = moved(SUMMARIES[name], dtype, "cpu")
     (query, key, value), wide = (tensor.to(DEVICE) for tensor in tensors), [tensor.double() for tensor in tensors]
-    with overt.path("triton"):
+    with overt.use_path("triton"):
         found = overt.summarize(query, key, value=value, **moved(options, dtype, DEVICE))
-    with overt.path("blocked"):
+    with overt.use_path("blocked"):
         wanted = overt.summarize(wide[0], wide[1], value=wide[2], **moved(options, torch.float64, "cpu"))
     for part in ("lse", "entropy", "received", "top_weights", "map_mean", "map_max", "sink", "output"):
         own, other = getattr(found, part), getattr(wanted, part)

@@ -18,7 +18,7 @@ def weight(features, seed=9):
 def against_oracle(arrays, activation="tanh", more=None, **options):
     """The check of every path, by the native kernels alone."""
     params = {"weight": weight(arrays[0].shape[-1]), "activation": activation, **(more or {})}
-    with overt.path(KERNELS):
+    with overt.use_path(KERNELS):
         check(arrays, score="additive", params=params, **options)
 
 
@@ -66,7 +66,7 @@ def test_a_bias_in_any_layout_gives_the_oracles_numbers_and_gradient(layout):
 def attended(leaves, activation="tanh", **options):
     """The output of the native kernel."""
     score = overt.Additive(options.pop("weight", weight(leaves[0].shape[-1]).to(leaves[0].dtype)), activation)
-    with overt.path(KERNELS):
+    with overt.use_path(KERNELS):
         return overt.attend(*leaves, score=score, **options)
 
 
@@ -94,8 +94,8 @@ def test_learned_slopes_and_tables_over_distances_get_their_gradients(offset):
     buckets = torch.randn(8, dtype=torch.float64)
     made = {
         "slopes": (slopes, lambda held: overt.ALiBi(held, offset=offset)),
-        "clipped": (table, lambda held: overt.RelativePosition(held, offset=offset)),
-        "logarithmic": (buckets, lambda held: overt.RelativePosition(held, buckets="log", max_distance=6, offset=offset)),
+        "clipped": (table, lambda held: overt.RelativePositionBias(held, offset=offset)),
+        "logarithmic": (buckets, lambda held: overt.RelativePositionBias(held, buckets="log", max_distance=6, offset=offset)),
     }
     for name, (held, make) in made.items():
         held = held.requires_grad_()
@@ -129,7 +129,7 @@ def test_a_fixed_temperature_a_head_and_a_bias_are_divided_by_it():
     found = attended(leaves, normalizer=overt.Softmax(temperature), bias=bias)
     for head in range(3):
         score = overt.Additive(weight(5) / temperature[head, 0])
-        with overt.path(KERNELS):
+        with overt.use_path(KERNELS):
             wanted = overt.attend(*(x[:, head] for x in leaves), score=score, bias=bias / temperature[head, 0].double())
         close(found[:, head], wanted, 1e-12, "output")
 

@@ -93,7 +93,7 @@ def test_on_as_many_threads_output_and_gradients_have_the_same_bits_at_every_run
     threads(count)
     query = torch.randn(1, 2, queries, 16, requires_grad=True)
     key, value = (torch.randn(1, 2, 600, 16, requires_grad=True) for _ in range(2))
-    with overt.path("native"):
+    with overt.use_path("native"):
         runs = []
         for _ in range(3):
             output = overt.attend(query, key, value, **options)

@@ -17,13 +17,13 @@ def tensors(*shapes, seed=0, dtype=torch.float64):
 
 def against_oracle(arrays, **options):
     """The check of every path, by the native kernels alone."""
-    with overt.path("native"):
+    with overt.use_path("native"):
         check(arrays, **options)
 
 
 def attended(leaves, path="native", **options):
     """The output of one path."""
-    with overt.path(path):
+    with overt.use_path(path):
         return overt.attend(*leaves, **options)
 
 
@@ -113,7 +113,7 @@ def test_learned_slopes_and_tables_over_distances_get_their_gradients(queries, o
     slopes, table = torch.rand(3, dtype=torch.float64), torch.randn(3, 5, dtype=torch.float64)
     made = {
         "slopes": (slopes, lambda held: overt.ALiBi(held, offset=offset)),
-        "clipped": (table, lambda held: overt.RelativePosition(held, offset=offset)),
+        "clipped": (table, lambda held: overt.RelativePositionBias(held, offset=offset)),
     }
     for name, (held, make) in made.items():
         held = held.requires_grad_()

@@ -68,8 +68,8 @@ def test_the_environment_names_another_level_or_is_told_what_there_is(level):
     )
     levels = native.module().levels()
     refused = (
-        f"OVERT_SIMD names a SIMD level that this machine has: {', '.join(levels)}; got OVERT_SIMD={level}. "
-        "To mend it, name one of them, or unset it to have the best."
+        f"OVERT_SIMD names a SIMD level that this machine has: {', '.join(levels)}, got OVERT_SIMD={level}. "
+        "Fix: name one of them, or unset it to have the best."
     )
     assert run(program, OVERT_SIMD=level) == (level if level in levels else refused)
 
@@ -78,7 +78,7 @@ def test_an_unknown_level_is_refused_each_time(monkeypatch, afresh):
     monkeypatch.setenv("OVERT_SIMD", "avx1024")
     for _ in range(2):
         with pytest.raises(
-            InputError, match="OVERT_SIMD names a SIMD level that this machine has: .*baseline; got OVERT_SIMD=avx1024"
+            InputError, match="OVERT_SIMD names a SIMD level that this machine has: .*baseline, got OVERT_SIMD=avx1024"
         ):
             native.module()
 
@@ -92,7 +92,7 @@ def test_a_package_that_was_never_built_says_so(monkeypatch, afresh):
     monkeypatch.setattr(importlib, "import_module", importing(ModuleNotFoundError(), ModuleNotFoundError()))
     assert not native.available()
     assert native.why_not() == (
-        "its C++ has not been compiled here. To mend it, run in the sources of overt: pip install --editable ."
+        "its C++ has not been compiled here. Fix: run in the sources of overt: pip install --editable ."
     )
     assert not native.load().broken
 
@@ -101,7 +101,7 @@ def test_the_reason_that_the_build_left_is_told(monkeypatch, afresh):
     left = SimpleNamespace(REASON="no C++ compiler was found")
     monkeypatch.setattr(importlib, "import_module", importing(ModuleNotFoundError(), left))
     assert native.why_not() == (
-        "no C++ compiler was found. To mend it, install g++ and run: "
+        "no C++ compiler was found. Fix: install g++ and run: "
         "pip install --force-reinstall --no-deps --no-cache-dir --no-binary overt overt"
     )
 
@@ -117,7 +117,7 @@ def test_without_the_openmp_runtime_that_is_the_reason(monkeypatch, afresh):
     monkeypatch.setattr(native, "_runtime_of_torch", lambda: None)
     assert native.why_not() == (
         "libgomp.so.1, the OpenMP runtime that it runs on, is not found. "
-        "To mend it, install it (on Debian: apt install libgomp1), or torch, which brings its own"
+        "Fix: install it (on Debian: apt install libgomp1), or torch, which brings its own"
     )
 
 

@@ -33,7 +33,7 @@ def test_attention_under_each_mask_gives_the_oracles_numbers(name):
     random = np.random.default_rng(0)
     arrays = [random.normal(size=shape) for shape in ((2, 3, Q, 4), (2, 3, K, 4), (2, 3, K, 3))]
     params = {"weight": torch.tensor(random.normal(size=4)), "activation": "tanh"}
-    with overt.path(KERNELS):
+    with overt.use_path(KERNELS):
         check(arrays, score="additive", params=params, mask=MASKS[name], allowed=blockwise(MASKS[name]))
 
 
@@ -60,7 +60,7 @@ def leaves(batch, queries, keys):
         strategies.builds(overt.Window, side, side, offset=strategies.one_of(strategies.none(), number, entries)),
         strategies.builds(overt.Lengths, strategies.one_of(number, entries), strategies.one_of(strategies.none(), entries)),
         seeds.map(lambda g: overt.masks.Keys(torch.rand(batch, keys, generator=g) < 0.5)),
-        seeds.map(lambda g: overt.Dense(torch.rand(batch, queries, keys, generator=g) < 0.5)),
+        seeds.map(lambda g: overt.masks.Dense(torch.rand(batch, queries, keys, generator=g) < 0.5)),
         seeds.map(
             lambda g: overt.Documents(
                 torch.randint(-1, 3, (keys,), generator=g), query_ids=torch.randint(-1, 3, (batch, queries), generator=g)
@@ -85,7 +85,7 @@ def test_any_combination_at_any_size_is_attended_under_as_the_oracle_does(data):
     random = np.random.default_rng(0)
     arrays = [random.normal(size=(batch, *shape)) for shape in ((queries, 3), (keys, 3), (keys, 2))]
     allowed = mask.bind(1, queries, keys).block(torch.arange(queries), torch.arange(keys)).expand(batch, queries, keys)
-    with overt.path(KERNELS):
+    with overt.use_path(KERNELS):
         check(arrays, score="additive", params={"weight": torch.ones(3), "activation": "sigmoid"}, mask=mask, allowed=allowed)
 
 
@@ -112,7 +112,7 @@ def test_a_mask_that_combines_too_many_goes_to_the_blocks_with_the_reason():
 
 
 def test_a_long_chain_of_masks_needs_no_depth():
-    chain = overt.Dense(torch.ones(9, 9, dtype=torch.bool))
+    chain = overt.masks.Dense(torch.ones(9, 9, dtype=torch.bool))
     for _ in range(20):
-        chain = (chain & overt.Dense(torch.ones(9, 9, dtype=torch.bool))) | overt.Causal()
+        chain = (chain & overt.masks.Dense(torch.ones(9, 9, dtype=torch.bool))) | overt.Causal()
     assert refused(chain) is None

@@ -164,22 +164,22 @@ def refused(error, match, *arrays, **options):
 def test_other_kinds_of_arrays_are_refused():
     ones = np.ones((2, 3))
     rule = "query, key and value are arrays of one dtype, one of float16, float32, float64"
-    refused(KindError, f"{rule}; got query int64, key float64, value float64", np.ones((2, 3), int), ones, ones, np.ones(3))
-    refused(KindError, f"{rule}; got query float64, key float32", ones, ones.astype("float32"), ones, np.ones(3))
+    refused(KindError, f"{rule}, got query int64, key float64, value float64", np.ones((2, 3), int), ones, ones, np.ones(3))
+    refused(KindError, f"{rule}, got query float64, key float32", ones, ones.astype("float32"), ones, np.ones(3))
     refused(KindError, "allowed holds booleans.*got float64", ones, ones, ones, np.ones(3), allowed=np.ones((2, 2)))
-    refused(KindError, "stop holds integers, places of keys; got float64", ones, ones, ones, np.ones(3), stop=1.0)
+    refused(KindError, "stop holds integers, places of keys, got float64", ones, ones, ones, np.ones(3), stop=1.0)
 
 
 def test_shapes_that_do_not_fit_are_refused():
     ones, weight = np.ones((2, 3)), np.ones(3)
     refused(InputError, r"end in two dimensions.*query \(3,\)", np.ones(3), ones, ones, weight)
-    refused(InputError, r"last dimension D is the same; got query \(2, 3\), key \(2, 4\)", ones, np.ones((2, 4)), ones, weight)
+    refused(InputError, r"last dimension D is the same, got query \(2, 3\), key \(2, 4\)", ones, np.ones((2, 4)), ones, weight)
     refused(InputError, r"the same length K.*key \(2, 3\), value \(5, 3\)", ones, ones, np.ones((5, 3)), weight)
     refused(InputError, "leading dimensions are equal or 1", np.ones((2, 2, 3)), np.ones((4, 2, 3)), ones, weight)
-    refused(InputError, r"weight broadcasts, aligned right, against \(3,\); got weight \(4,\)", ones, ones, ones, np.ones(4))
-    refused(InputError, r"bias broadcasts.*\(2, 2\); got bias \(3, 2\)", ones, ones, ones, weight, bias=np.ones((3, 2)))
+    refused(InputError, r"weight broadcasts, aligned right, against \(3,\), got weight \(4,\)", ones, ones, ones, np.ones(4))
+    refused(InputError, r"bias broadcasts.*\(2, 2\), got bias \(3, 2\)", ones, ones, ones, weight, bias=np.ones((3, 2)))
     refused(
-        InputError, r"sink broadcasts, aligned right, against \(\); got sink \(2,\)", ones, ones, ones, weight, sink=[1.0, 2]
+        InputError, r"sink broadcasts, aligned right, against \(\), got sink \(2,\)", ones, ones, ones, weight, sink=[1.0, 2]
     )
 
 
@@ -187,7 +187,7 @@ def test_an_unknown_activation_is_refused():
     ones = np.ones((2, 3))
     refused(
         InputError,
-        "activation is one of tanh, sigmoid, relu, leaky_relu; got 'gelu'",
+        "activation is one of tanh, sigmoid, relu, leaky_relu, got 'gelu'",
         ones,
         ones,
         ones,

@@ -35,7 +35,7 @@ def leaves(queries=9, keys=70, width=3, batch=(2, 3), dtype=torch.float64):
 
 
 def attended(query, key, value, weight, activation="tanh", **options):
-    with overt.path("native"):
+    with overt.use_path("native"):
         return overt.attend(query, key, value, score=overt.Additive(weight, activation), **options)
 
 
@@ -472,7 +472,9 @@ def test_without_the_native_core_that_is_said_once(monkeypatch):
     ]
 
 
-@pytest.mark.parametrize("normalizer", [overt.Sparsemax(), overt.Sigmoid(), lambda scores, allowed: torch.relu(scores)])
+@pytest.mark.parametrize(
+    "normalizer", [overt.Sparsemax(), overt.normalizers.Sigmoid(), lambda scores, allowed: torch.relu(scores)]
+)
 def test_other_normalizers_get_their_scores_from_the_kernel(normalizer):
     inputs = leaves()
     score = overt.Additive(inputs[3])
@@ -481,7 +483,7 @@ def test_other_normalizers_get_their_scores_from_the_kernel(normalizer):
     with Operators() as seen:
         found = overt.attend(*inputs[:3], score=score, normalizer=normalizer, mask=overt.Causal())
     assert "overt.additive_scores.default" in seen.names
-    with overt.path("blocked"), Operators() as seen:
+    with overt.use_path("blocked"), Operators() as seen:
         assert told not in overt.plan(*inputs[:3], score=score, normalizer=normalizer).reason
         wanted = overt.attend(*inputs[:3], score=score, normalizer=normalizer, mask=overt.Causal())
     assert not any("overt" in name for name in seen.names)

@@ -29,7 +29,7 @@ def test_the_plan_names_them():
 # Lengths round a program's block of 128 queries and tiles of 32 keys, or of 128 keys and 32 queries.
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (127, 33), (129, 31), (33, 129)])
 def test_lengths_round_the_edges_of_blocks_give_the_oracles_numbers(queries, keys):
-    with overt.path("triton"):
+    with overt.use_path("triton"):
         check(
             drawn((queries, 5), (keys, 5), (keys, 3)), score="additive", params={"weight": torch.ones(5), "activation": "tanh"}
         )
@@ -37,7 +37,7 @@ def test_lengths_round_the_edges_of_blocks_give_the_oracles_numbers(queries, key
 
 @pytest.mark.parametrize("width", [1, 64, 65, 130])
 def test_values_wider_than_a_program_holds_give_the_oracles_numbers(width):
-    with overt.path("triton"):
+    with overt.use_path("triton"):
         check(drawn((9, 5), (11, 5), (11, width)), score="additive", params={"weight": torch.ones(5), "activation": "sigmoid"})
 
 
@@ -103,7 +103,7 @@ def test_each_entry_finds_its_own_part_of_grouped_shared_and_strided_tensors():
 def test_long_rows_under_masks_that_leave_most_tiles_out_give_the_oracles_numbers(mask):
     arrays = drawn((300, 3), (300, 3), (300, 2))
     allowed = mask.bind(0, 300, 300).block(torch.arange(300), torch.arange(300))
-    with overt.path("triton"):
+    with overt.use_path("triton"):
         check(arrays, score="additive", params={"weight": torch.ones(3), "activation": "relu"}, mask=mask, allowed=allowed)
 
 
@@ -112,7 +112,7 @@ def test_dropout_keeps_what_the_plain_formula_keeps_in_both_passes():
 
     def run():
         torch.manual_seed(3)
-        with overt.path("triton"):
+        with overt.use_path("triton"):
             return overt.attend(*leaves, score=overt.Additive(torch.ones(4).double()), dropout=0.3)
 
     output = run()
@@ -128,7 +128,7 @@ def test_the_same_call_gives_the_same_bits():
     leaves = [tensor.float().requires_grad_() for tensor in drawn((2, 70, 6), (2, 90, 6), (2, 90, 5))]
     runs = []
     for _ in range(2):
-        with overt.path("triton"):
+        with overt.use_path("triton"):
             output = overt.attend(*leaves, score=overt.Additive(torch.ones(6)))
         runs.append([output, *torch.autograd.grad(output.sin().sum(), leaves)])
     assert all(torch.equal(*pair) for pair in zip(*runs, strict=True))
@@ -141,7 +141,7 @@ def test_compiled_without_a_break_it_runs_them_and_gives_the_same_numbers():
     def run(query, key, value):
         return overt.attend(query, key, value, score=overt.Additive(weight), mask=overt.Causal())
 
-    with overt.path("triton"):
+    with overt.use_path("triton"):
         output = torch.compile(run, fullgraph=True, backend="aot_eager")(*leaves)
         wanted = run(*leaves)
     close(output.detach(), wanted.detach(), 1e-6, "output")
@@ -153,7 +153,7 @@ def test_compiled_without_a_break_it_runs_them_and_gives_the_same_numbers():
 def test_vmap_is_one_call_that_gives_what_a_loop_gives():
     query, key, value = drawn((3, 9, 4), (3, 11, 4), (3, 11, 2))
     score = overt.Additive(torch.ones(4).double())
-    with overt.path("triton"):
+    with overt.use_path("triton"):
         found = torch.func.vmap(lambda *inputs: overt.attend(*inputs, score=score))(query, key, value)
         wanted = torch.stack([overt.attend(q, k, v, score=score) for q, k, v in zip(query, key, value, strict=True)])
     close(found, wanted, 1e-12, "output")
@@ -173,7 +173,7 @@ def test_summaries_are_those_of_the_blocks(name):
     query, key, value = drawn((2, 2, 40, 8), (2, 1, 45, 8), (2, 1, 45, 3))
     found = []
     for path in ("triton", "blocked"):
-        with overt.path(path):
+        with overt.use_path(path):
             found.append(overt.summarize(query, key, value=value, **SUMMARIES[name]))
     for part in ("lse", "entropy", "received", "top_weights", "map_mean", "map_max", "sink", "output"):
         own, other = (getattr(each, part) for each in found)
@@ -186,7 +186,7 @@ def test_summaries_are_those_of_the_blocks(name):
 
 def test_a_summary_of_half_precision_is_computed_in_float32():
     query, key = (tensor.bfloat16() for tensor in drawn((9, 8), (12, 8)))
-    with overt.path("triton"):
+    with overt.use_path("triton"):
         found = overt.summarize(query, key, top=2)
     wanted = overt.summarize(query.double(), key.double(), top=2)
     assert found.lse is not None
@@ -199,7 +199,7 @@ def test_masked_values_and_keys_that_hold_no_numbers_are_not_felt_in_a_summary(n
     query, key, value = drawn((5, 4), (40, 4), (40, 3))
     clean = overt.summarize(query, key[:30], value=value[:30], top=3)
     key[30:], value[30:] = nasty, nasty
-    with overt.path("triton"):
+    with overt.use_path("triton"):
         found = overt.summarize(query, key, value=value, mask=overt.Lengths(30), top=3)
     for part in ("lse", "entropy", "top_weights", "output"):
         close(getattr(found, part), getattr(clean, part), 1e-12, part)
@@ -209,7 +209,7 @@ def test_masked_values_and_keys_that_hold_no_numbers_are_not_felt_in_a_summary(n
 def test_rows_of_nan_say_so():
     query, key = drawn((5, 4), (7, 4))
     query[2] = float("nan")
-    with overt.path("triton"):
+    with overt.use_path("triton"):
         found = overt.summarize(query, key, top=2, map_size=5)
     assert found.lse is not None
     assert found.map_max is not None

@@ -359,7 +359,7 @@ def test_beyond_its_start_a_cache_cannot_be_rewound_and_stays_as_it_was(count):
         cache.rewind(count)
     row, wanted = (1, 6) if isinstance(count, torch.Tensor) else (0, count)
     assert str(error.value) == (
-        f"rewind takes back tokens that are still there; got {wanted} for row {row}, which has 5. To mend it, take fewer back."
+        f"rewind takes back tokens that are still there, got {wanted} for row {row}, which has 5. Fix: take fewer back."
     )
     assert cache.lengths.tolist() == [5, 5]
 
@@ -368,7 +368,7 @@ def test_under_a_window_a_rewind_beyond_what_is_spare_is_refused_and_changes_not
     cache, sequence = KVCache(window=4, spare=2), tokens(30)
     with torch.no_grad():
         found = [in_chunks(cache, part(sequence, 0, 20), [1] * 20)]
-        with pytest.raises(InputError, match=r"still there; got 15 for row 0, which has \d+\. .*KVCache\(window=4, spare=15\)"):
+        with pytest.raises(InputError, match=r"still there, got 15 for row 0, which has \d+\. .*KVCache\(window=4, spare=15\)"):
             cache.rewind(15)
         found.append(in_chunks(cache, part(sequence, 20, 30), [4, 6]))
     close(torch.cat(found, dim=-2), at_once(sequence, 4))
@@ -445,23 +445,23 @@ KEY, VALUE = tokens(3)[1:]
             VALUE[0],
             None,
             InputError,
-            "a cache stores key (B, Hk, n, D) and value (B, Hk, n, E); got key (2, 3, 6), value",
+            "a cache stores key (B, Hk, n, D) and value (B, Hk, n, E), got key (2, 3, 6), value",
         ),
         (
             KEY[:, :, :2],
             VALUE,
             None,
             InputError,
-            "a cache stores key (B, Hk, n, D) and value (B, Hk, n, E); got key (2, 2, 2, 6)",
+            "a cache stores key (B, Hk, n, D) and value (B, Hk, n, E), got key (2, 2, 2, 6)",
         ),
-        (KEY.long(), VALUE, None, KindError, "a cache stores floating-point tensors; got key of torch.int64"),
-        (KEY, [1.0], None, KindError, "a cache stores floating-point tensors; got value of list"),
+        (KEY.long(), VALUE, None, KindError, "a cache stores floating-point tensors, got key of torch.int64"),
+        (KEY, [1.0], None, KindError, "a cache stores floating-point tensors, got value of list"),
         (
             KEY,
             VALUE.float(),
             None,
             KindError,
-            "a cache stores key and value of one dtype and device; got key torch.float64 on cpu",
+            "a cache stores key and value of one dtype and device, got key torch.float64 on cpu",
         ),
         (
             KEY[:1],
@@ -492,9 +492,9 @@ KEY, VALUE = tokens(3)[1:]
             KindError,
             "a cache goes on with the dtype and device that it has, torch.float64",
         ),
-        (KEY, VALUE, [4, 1], InputError, "lengths count positions, so they are from 0 to 3; got 1 to 4"),
-        (KEY, VALUE, [1], InputError, "lengths has one entry for each sequence, (B,); got lengths (1,)"),
-        (KEY, VALUE, [1.0, 2.0], KindError, "lengths are whole numbers, one a sequence; got a torch.float32 tensor"),
+        (KEY, VALUE, [4, 1], InputError, "lengths count positions, so they are from 0 to 3, got 1 to 4"),
+        (KEY, VALUE, [1], InputError, "lengths has one entry for each sequence, (B,), got lengths (1,)"),
+        (KEY, VALUE, [1.0, 2.0], KindError, "lengths are whole numbers, one a sequence, got a torch.float32 tensor"),
     ],
 )
 def test_a_chunk_that_does_not_fit_is_refused_and_nothing_is_lost(key, value, lengths, kind, text):
@@ -508,8 +508,8 @@ def test_a_chunk_that_does_not_fit_is_refused_and_nothing_is_lost(key, value, le
 @pytest.mark.parametrize(
     ("call", "kind", "text"),
     [
-        (lambda cache: cache.reorder([0, 2]), InputError, "reorder takes rows of the cache, 0 to 1; got [0, 2]"),
-        (lambda cache: cache.reorder(torch.tensor([-1])), InputError, "reorder takes rows of the cache, 0 to 1; got [-1]"),
+        (lambda cache: cache.reorder([0, 2]), InputError, "reorder takes rows of the cache, 0 to 1, got [0, 2]"),
+        (lambda cache: cache.reorder(torch.tensor([-1])), InputError, "reorder takes rows of the cache, 0 to 1, got [-1]"),
         (
             lambda cache: cache.reorder(torch.tensor([0.0])),
             KindError,
@@ -518,16 +518,16 @@ def test_a_chunk_that_does_not_fit_is_refused_and_nothing_is_lost(key, value, le
         (
             lambda cache: cache.rewind([1]),
             InputError,
-            "rewind takes one count for all rows, or one each; got 1 counts for 2 rows",
+            "rewind takes one count for all rows, or one each, got 1 counts for 2 rows",
         ),
         (
             lambda cache: cache.rewind(1.0),
             KindError,
-            "a cache takes count as whole numbers (B,), one a row; got a torch.float32",
+            "a cache takes count as whole numbers (B,), one a row, got a torch.float32",
         ),
-        (lambda cache: KVCache().reorder([0]), InputError, "reorder takes rows of the cache; got [0] for an empty cache"),
-        (lambda cache: KVCache(window=0), InputError, "window is a whole number of at least 1; got 0"),
-        (lambda cache: KVCache(4, spare=-1), InputError, "spare is a whole number of at least 0; got -1"),
+        (lambda cache: KVCache().reorder([0]), InputError, "reorder takes rows of the cache, got [0] for an empty cache"),
+        (lambda cache: KVCache(window=0), InputError, "window is a whole number of at least 1, got 0"),
+        (lambda cache: KVCache(4, spare=-1), InputError, "spare is a whole number of at least 0, got -1"),
     ],
 )
 def test_what_a_cache_cannot_do_is_refused_and_nothing_is_lost(call, kind, text):

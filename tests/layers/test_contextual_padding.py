@@ -145,7 +145,7 @@ def test_a_module_that_takes_lengths_gets_them():
     ("layer", "message"),
     [
         (nn.Conv1d(4, 3, 3, padding=1, padding_mode="circular"), "a convolution pads with zeros.*got padding_mode='circular'"),
-        (nn.Sequential(nn.Conv1d(4, 3, 3), nn.MaxPool1d(1), nn.Conv1d(3, 3, 1)), "padding can be kept apart; got nn.MaxPool1d"),
+        (nn.Sequential(nn.Conv1d(4, 3, 3), nn.MaxPool1d(1), nn.Conv1d(3, 3, 1)), "padding can be kept apart, got nn.MaxPool1d"),
     ],
 )
 def test_a_layer_whose_padding_cannot_be_kept_apart_is_refused_with_lengths(layer, message):

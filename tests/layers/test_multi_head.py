@@ -282,10 +282,10 @@ def test_biases_of_the_layer_and_of_the_call_add_up():
 def test_a_bias_beside_the_layers_own_is_checked_as_any_is():
     attention, x = layer(positions="alibi"), normal(B, Q, WIDTH)
     with pytest.raises(
-        InputError, match=r"a bias broadcasts, aligned right, .* \(\.\.\., 5, 5\); got a bias of shape \(4, 5\)"
+        InputError, match=r"a bias broadcasts, aligned right, .* \(\.\.\., 5, 5\), got a bias of shape \(4, 5\)"
     ):
         attention(x, bias=normal(4, 5))
-    with pytest.raises(KindError, match=r"got a torch.bool tensor\. To mend it, pass a bool tensor as mask="):
+    with pytest.raises(KindError, match=r"got a torch.bool tensor\. Fix: pass a bool tensor as mask="):
         attention(x, bias=torch.ones(5, 5, dtype=torch.bool))
 
 
@@ -342,13 +342,13 @@ def test_prepared_keys_are_projected_once():
 
 @pytest.mark.parametrize("options", [{"positions": "alibi"}, {"causal": True}, {"window": 2}])
 def test_a_layer_that_asks_where_queries_stand_prepares_no_keys(options):
-    with pytest.raises(InputError, match="in which the queries to come have no place; got a layer with positions, causal or"):
+    with pytest.raises(InputError, match="in which the queries to come have no place, got a layer with positions, causal or"):
         layer(**options).prepare(normal(B, K, WIDTH))
 
 
 def test_prepared_keys_bring_all_that_belongs_to_them():
     attention, x = layer(), normal(B, K, WIDTH)
-    with pytest.raises(InputError, match=r"bring their values and lengths, and need no cache; got value, lengths\. To mend it"):
+    with pytest.raises(InputError, match=r"bring their values and lengths, and need no cache, got value, lengths\. To mend it"):
         attention(x, attention.prepare(x), x, lengths=torch.tensor([1, 1, 1]))
 
 
@@ -358,7 +358,7 @@ def test_prepared_keys_bring_all_that_belongs_to_them():
 def test_torchs_keywords_are_refused_with_their_cure():
     attention, x = layer(), normal(B, Q, WIDTH)
     padding, pairs = torch.zeros(B, Q, dtype=torch.bool), torch.ones(Q, Q, dtype=torch.bool).triu(1)
-    meaning = r"takes mask=, in which True means that a query may attend; in torch's {0} True bars it; got {0}=\. To mend it, "
+    meaning = r"takes mask=, in which True means that a query may attend; in torch's {0} True bars it, got {0}=\. Fix: "
     for method in (attention, attention.weights, attention.steps):
         with pytest.raises(InputError, match=meaning.format("key_padding_mask") + r"pass mask=overt.masks.from_padding\(key_"):
             method(x, key_padding_mask=padding)
@@ -381,9 +381,7 @@ def test_an_unknown_keyword_is_pythons_error():
 def test_three_dimensions_of_a_mask_or_bias_are_ambiguous_in_a_batch(name):
     attention, x = layer(), normal(HEADS, Q, WIDTH)
     given = torch.ones(HEADS, Q, Q, dtype=torch.bool).tril() if name == "mask" else normal(HEADS, Q, Q)
-    message = (
-        rf"takes a {name} of \(Q, K\) or \(B, H, Q, K\).* got a {name} \(4, 5, 5\)\. To mend it, say which: {name}\[:, None\]"
-    )
+    message = rf"takes a {name} of \(Q, K\) or \(B, H, Q, K\).* got a {name} \(4, 5, 5\)\. Fix: say which: {name}\[:, None\]"
     for key in (None, attention.prepare(x)):
         with pytest.raises(InputError, match=message):
             attention(x, key, **{name: given})
@@ -396,21 +394,21 @@ def test_three_dimensions_of_a_mask_or_bias_are_ambiguous_in_a_batch(name):
     [
         (
             {"heads": 5},
-            r"evenly divide it; got width=12, heads=5\. To mend it, choose .* or say how wide each is: head_width=2",
+            r"evenly divide it, got width=12, heads=5\. Fix: choose .* or say how wide each is: head_width=2",
         ),
-        ({"kv_heads": 3}, r"so kv_heads divides heads; got heads=4, kv_heads=3\. To mend it, choose one of 1, 2, 4"),
-        ({"kv_heads": 0}, r"MultiHeadAttention has kv_heads of at least 1; got 0\. To mend it, pass a whole number"),
-        ({"head_width": 0}, r"MultiHeadAttention has head_width of at least 1; got 0"),
+        ({"kv_heads": 3}, r"so kv_heads divides heads, got heads=4, kv_heads=3\. Fix: choose one of 1, 2, 4"),
+        ({"kv_heads": 0}, r"MultiHeadAttention has kv_heads of at least 1, got 0\. Fix: pass a whole number"),
+        ({"head_width": 0}, r"MultiHeadAttention has head_width of at least 1, got 0"),
         (
             {"score": "dot"},
-            r"a score of heads is an object, which all of them use; got 'dot'\. To mend it, pass one of overt.scores",
+            r"a score of heads is an object, which all of them use, got 'dot'\. Fix: pass one of overt.scores",
         ),
         (
             {"normalizer": overt.Softmax},
             r"a normalizer of heads is an object.* pass one of overt.normalizers, as in overt.Sparsemax",
         ),
         ({"positions": "learned"}, r"learned positions have a maximum"),
-        ({"dropout": 1.5}, r"dropout is a probability; got 1.5"),
+        ({"dropout": 1.5}, r"dropout is a probability, got 1.5"),
         ({"window": -1}, r"a window is a number of positions to each side"),
     ],
 )
@@ -422,9 +420,9 @@ def test_a_layer_that_cannot_be_is_refused(options, message):
 @pytest.mark.parametrize(
     ("widths", "message"),
     [
-        ((11, 6, 9), r"reads query \(\.\.\., n, width\) with width = 12; got query \(3, 5, 11\).*with width=11"),
-        ((12, 5, 9), r"reads key \(\.\.\., n, key_width\) with key_width = 6; got key \(3, 7, 5\)"),
-        ((12, 6, 8), r"reads value \(\.\.\., n, value_width\) with value_width = 9; got value \(3, 7, 8\)"),
+        ((11, 6, 9), r"reads query \(\.\.\., n, width\) with width = 12, got query \(3, 5, 11\).*with width=11"),
+        ((12, 5, 9), r"reads key \(\.\.\., n, key_width\) with key_width = 6, got key \(3, 7, 5\)"),
+        ((12, 6, 8), r"reads value \(\.\.\., n, value_width\) with value_width = 9, got value \(3, 7, 8\)"),
     ],
 )
 def test_inputs_of_another_width_are_refused(widths, message):
@@ -434,7 +432,7 @@ def test_inputs_of_another_width_are_refused(widths, message):
 
 
 def test_tokens_that_are_not_embedded_are_refused():
-    with pytest.raises(KindError, match="reads query as floating-point numbers; got a torch.int64 tensor"):
+    with pytest.raises(KindError, match="reads query as floating-point numbers, got a torch.int64 tensor"):
         layer()(torch.ones(B, Q, WIDTH, dtype=torch.long))
 
 

@@ -151,7 +151,7 @@ def test_positions_of_ones_own_are_a_class_with_the_hooks_it_needs():
 
 
 def test_places_beyond_a_table_are_refused():
-    with pytest.raises(InputError, match="has a vector for each place from 0 to 3; got places 0 to 5"):
+    with pytest.raises(InputError, match="has a vector for each place from 0 to 3, got places 0 to 5"):
         layer(LearnedPositions(4, WIDTH))(normal(B, N, WIDTH))
 
 

@@ -90,5 +90,5 @@ def test_it_works_in_bfloat16():
 
 
 def test_another_width_is_refused_with_the_cure():
-    with pytest.raises(InputError, match=r"AttentionPool reads x .* features = 5; got x \(2, 4\).*features=4"):
+    with pytest.raises(InputError, match=r"AttentionPool reads x .* features = 5, got x \(2, 4\).*features=4"):
         pool()(torch.ones(2, 4).double())

@@ -181,9 +181,9 @@ def test_positions_that_are_made_already_are_kept(given):
 
 
 def test_a_bias_becomes_positions_that_hold_its_tensors():
-    positions = named(overt.RelativePosition(nn.Parameter(torch.arange(5.0))), 2, 8, 16)
+    positions = named(overt.RelativePositionBias(nn.Parameter(torch.arange(5.0))), 2, 8, 16)
     assert [tuple(table.shape) for table in positions.parameters()] == [(5,)]
-    wanted = biased(overt.RelativePosition(torch.arange(5.0), offset=2), 2, 4)
+    wanted = biased(overt.RelativePositionBias(torch.arange(5.0), offset=2), 2, 4)
     torch.testing.assert_close(biased(positions.bias(2), 2, 4), wanted)
 
 
@@ -196,26 +196,26 @@ def test_a_bias_with_an_offset_of_its_own_keeps_it():
 @pytest.mark.parametrize(
     ("make", "kind", "text"),
     [
-        (lambda: Sinusoidal(0), InputError, "Sinusoidal has width of at least 1; got 0"),
-        (lambda: Sinusoidal(8, base=0), InputError, "base is a number above 0; got 0"),
-        (lambda: Sinusoidal(8)(normal(3, 4)), InputError, r"Sinusoidal reads x .* with width = 8; got .* with width=4"),
+        (lambda: Sinusoidal(0), InputError, "Sinusoidal has width of at least 1, got 0"),
+        (lambda: Sinusoidal(8, base=0), InputError, "base is a number above 0, got 0"),
+        (lambda: Sinusoidal(8)(normal(3, 4)), InputError, r"Sinusoidal reads x .* with width = 8, got .* with width=4"),
         (
             lambda: Sinusoidal(8)(normal(3, 8), torch.arange(2)),
             InputError,
             r"got places \(2,\) for \(3, 8\). .* for each token",
         ),
         (lambda: Sinusoidal(8).inputs(normal(3, 8), torch.rand(3)), KindError, "places are whole numbers, one for each token"),
-        (lambda: LearnedPositions(0, 8), InputError, "LearnedPositions has maximum of at least 1; got 0"),
+        (lambda: LearnedPositions(0, 8), InputError, "LearnedPositions has maximum of at least 1, got 0"),
         (lambda: RelativePositions(2, 6, "clip"), InputError, "clipped distances needs an odd number of buckets"),
-        (lambda: RelativePositions(2, 32, "t5"), InputError, 'buckets "clip" and "log"; got \'t5\''),
-        (lambda: ALiBiPositions(0), InputError, "ALiBiPositions has heads of at least 1; got 0"),
+        (lambda: RelativePositions(2, 32, "t5"), InputError, 'buckets "clip" and "log", got \'t5\''),
+        (lambda: ALiBiPositions(0), InputError, "ALiBiPositions has heads of at least 1, got 0"),
         (
             lambda: named("learned", 4, 8, 32),
             InputError,
             r"learned positions have a maximum, .*LearnedPositions\(maximum, width\)",
         ),
-        (lambda: named("rope", 4, 8, 32), InputError, "alibi; got 'rope'. To mend it, choose one, or pass a module"),
-        (lambda: named(torch.ones(3), 4, 8, 32), KindError, "positions are a name, .*; got Tensor. .* passed as bias="),
+        (lambda: named("rope", 4, 8, 32), InputError, "alibi, got 'rope'. Fix: choose one, or pass a module"),
+        (lambda: named(torch.ones(3), 4, 8, 32), KindError, "positions are a name, .*, got Tensor. .* passed as bias="),
     ],
 )
 def test_what_is_no_position_is_refused(make, kind, text):

@@ -11,7 +11,7 @@ from torch.func import functional_call
 
 import overt
 from overt.errors import InputError, KindError
-from overt.layers import MultiHeadAttention, ReplacedAttention, replace
+from overt.layers import MultiHeadAttention, ReplacedAttention, replace_multihead_attention
 
 WIDTH, HEADS, B, Q, K = 16, 4, 3, 5, 7
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
@@ -26,7 +26,7 @@ def pair(dtype=torch.float64, **options):
     theirs = nn.MultiheadAttention(WIDTH, HEADS, batch_first=options.pop("batch_first", True), **options).to(dtype)
     for parameter in theirs.parameters():
         nn.init.normal_(parameter, std=0.3)
-    return theirs, replace(copy.deepcopy(theirs))
+    return theirs, replace_multihead_attention(copy.deepcopy(theirs))
 
 
 def bars(*shape, seed=3):
@@ -135,9 +135,7 @@ def test_under_the_causal_hint_extra_keys_are_seen_whether_or_not_weights_are_as
 def test_the_causal_hint_needs_the_mask():
     _, ours = pair()
     x = normal(B, Q, WIDTH)
-    with pytest.raises(
-        InputError, match=r"so it needs the mask; got is_causal=True without attn_mask\. To mend it, pass attn_"
-    ):
+    with pytest.raises(InputError, match=r"so it needs the mask, got is_causal=True without attn_mask\. Fix: pass attn_"):
         ours(x, x, x, is_causal=True)
 
 
@@ -171,9 +169,9 @@ def test_what_a_barred_key_holds_does_not_reach_the_output():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ({"attn_mask": bars(Q, Q)}, r"torch's attn_mask is \(5, 7\) or \(12, 5, 7\); got attn_mask \(5, 5\)"),
-        ({"attn_mask": bars(HEADS, Q, K)}, r"torch's attn_mask is \(5, 7\) or \(12, 5, 7\); got attn_mask \(4, 5, 7\)"),
-        ({"key_padding_mask": bars(K)}, r"torch's key_padding_mask is \(3, 7\); got key_padding_mask \(7,\)"),
+        ({"attn_mask": bars(Q, Q)}, r"torch's attn_mask is \(5, 7\) or \(12, 5, 7\), got attn_mask \(5, 5\)"),
+        ({"attn_mask": bars(HEADS, Q, K)}, r"torch's attn_mask is \(5, 7\) or \(12, 5, 7\), got attn_mask \(4, 5, 7\)"),
+        ({"key_padding_mask": bars(K)}, r"torch's key_padding_mask is \(3, 7\), got key_padding_mask \(7,\)"),
         ({"key_padding_mask": bars(B, K).int()}, r"torch's key_padding_mask is bool, .* got a torch.int32 tensor"),
     ],
 )
@@ -186,7 +184,7 @@ def test_masks_that_torch_does_not_take_are_refused(call, message):
 
 def test_inputs_of_another_width_or_without_the_others_batch_are_refused():
     _, ours = pair()
-    with pytest.raises(InputError, match=r"reads key \(\.\.\., n, kdim\) with kdim = 16; got key \(2, 3\)"):
+    with pytest.raises(InputError, match=r"reads key \(\.\.\., n, kdim\) with kdim = 16, got key \(2, 3\)"):
         ours(normal(2, WIDTH), normal(2, 3), normal(2, WIDTH))
     with pytest.raises(InputError, match="give all three a batch, or none"):
         ours(normal(2, Q, WIDTH), normal(Q, WIDTH), normal(Q, WIDTH))
@@ -196,7 +194,7 @@ def test_inputs_of_another_width_or_without_the_others_batch_are_refused():
 def test_nested_tensors_are_refused():
     _, ours = pair()
     x = torch.nested.nested_tensor([normal(2, WIDTH), normal(3, WIDTH)])
-    with pytest.raises(KindError, match="a replaced attention reads padded tensors; got a nested tensor"):
+    with pytest.raises(KindError, match="a replaced attention reads padded tensors, got a nested tensor"):
         ours(x, x, x)
 
 
@@ -258,7 +256,7 @@ def test_torchs_transformer_layers_give_what_they_gave(name, batch_first, norm_f
     x = normal(B, Q, WIDTH, dtype=dtype)
     x = x if batch_first else x.transpose(0, 1)
     results = []
-    for each in (model, replace(copy.deepcopy(model))):
+    for each in (model, replace_multihead_attention(copy.deepcopy(model))):
         with torch.set_grad_enabled(training):  # without it torch takes its fast path, if it can
             output = each(x, **masks)
         results.append([output, *(torch.autograd.grad(output.square().sum(), each.parameters()) if training else [])])
@@ -282,14 +280,14 @@ def test_a_whole_transformer_gives_what_it_gave(training):
     }
     with torch.set_grad_enabled(training):
         wanted = model(source, target, **masks)
-        found = replace(model)(source, target, **masks)
+        found = replace_multihead_attention(model)(source, target, **masks)
     torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["encoder layer", "encoder layer, padded", "encoder, padded"])
 def test_torchs_fast_path_and_nested_tensors_are_off(name, monkeypatch):
     make, masks = MODELS[name]
-    model = replace(make(dropout=0.0, batch_first=True, norm_first=False).double().eval())
+    model = replace_multihead_attention(make(dropout=0.0, batch_first=True, norm_first=False).double().eval())
     for fast in ("_transformer_encoder_layer_fwd", "_nested_tensor_from_mask", "_native_multi_head_attention"):
         monkeypatch.delattr(torch, fast)
     calls = []
@@ -320,7 +318,7 @@ def model():
 def test_the_model_its_parameters_and_their_names_are_the_same_objects():
     given = model()
     before = dict(given.named_parameters())
-    assert replace(given) is given
+    assert replace_multihead_attention(given) is given
     after = dict(given.named_parameters())
     assert list(before) == list(after)
     assert all(before[name] is after[name] for name in before)
@@ -333,7 +331,7 @@ def test_an_optimizer_goes_on_with_the_replaced_model():
         optimizer = torch.optim.Adam(given.parameters(), lr=0.01)
         for step in range(4):
             if replaced and step == 2:
-                replace(given)
+                replace_multihead_attention(given)
             loss = given(x).square().mean()
             optimizer.zero_grad()
             loss.backward()
@@ -343,7 +341,7 @@ def test_an_optimizer_goes_on_with_the_replaced_model():
 
 
 def test_state_dicts_go_both_ways():
-    theirs, ours, x = model(), replace(model()), normal(B, Q, WIDTH)
+    theirs, ours, x = model(), replace_multihead_attention(model()), normal(B, Q, WIDTH)
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.add_(0.1)
@@ -355,7 +353,7 @@ def test_state_dicts_go_both_ways():
 
 
 def test_copies_and_pickles_of_a_replaced_model_are_replaced():
-    given, x = replace(model()), normal(B, Q, WIDTH)
+    given, x = replace_multihead_attention(model()), normal(B, Q, WIDTH)
     saved = io.BytesIO()
     torch.save(given, saved)
     saved.seek(0)
@@ -367,27 +365,27 @@ def test_copies_and_pickles_of_a_replaced_model_are_replaced():
 
 def test_a_module_that_stands_in_two_places_is_still_one():
     attention = nn.MultiheadAttention(WIDTH, HEADS)
-    given = replace(nn.ModuleDict({"first": attention, "second": attention}))
+    given = replace_multihead_attention(nn.ModuleDict({"first": attention, "second": attention}))
     assert given["first"] is given["second"] is attention
     assert type(attention) is ReplacedAttention
 
 
 def test_a_model_that_is_the_layer_itself_is_replaced():
     layer = nn.MultiheadAttention(WIDTH, HEADS)
-    assert replace(layer) is layer
+    assert replace_multihead_attention(layer) is layer
     assert type(layer) is ReplacedAttention
 
 
 def test_replacing_twice_changes_nothing_more():
-    given, x = replace(model()), normal(B, Q, WIDTH)
+    given, x = replace_multihead_attention(model()), normal(B, Q, WIDTH)
     wanted = given(x)
-    assert torch.equal(replace(given)(x), wanted)
+    assert torch.equal(replace_multihead_attention(given)(x), wanted)
 
 
 def test_hooks_stay_and_are_called():
     given, seen = model(), []
     given.layers[0].self_attn.register_forward_hook(lambda *call: seen.append("before"))
-    replace(given)
+    replace_multihead_attention(given)
     given.layers[1].self_attn.register_forward_pre_hook(lambda *call: seen.append("after"))
     given(normal(B, Q, WIDTH))
     assert seen == ["before", "after"]
@@ -405,7 +403,7 @@ def test_half_precision_moves_with_the_model(dtype, tolerance):
 
 
 def test_parameters_given_at_the_call_are_used():
-    given, x = replace(model()), normal(B, Q, WIDTH)
+    given, x = replace_multihead_attention(model()), normal(B, Q, WIDTH)
     doubled = {name: 2 * parameter for name, parameter in given.named_parameters()}
     wanted = copy.deepcopy(given)
     wanted.load_state_dict(doubled)
@@ -422,7 +420,7 @@ def test_a_replica_as_data_parallel_makes_it_computes_with_its_own_parameters():
 
 @pytest.mark.slow
 def test_a_compiled_model_gives_what_the_model_gives():
-    given, x = replace(model()), normal(B, Q, WIDTH)
+    given, x = replace_multihead_attention(model()), normal(B, Q, WIDTH)
     masks = {"src_key_padding_mask": as_numbers(PADDED)}
     compiled = torch.compile(given, fullgraph=True)
     torch.testing.assert_close(compiled(x, **masks), given(x, **masks))
@@ -435,15 +433,15 @@ def test_a_subclass_stays_as_it_is_and_a_warning_names_it():
 
     given = nn.ModuleDict({"own": Own(WIDTH, HEADS), "plain": nn.MultiheadAttention(WIDTH, HEADS)})
     with pytest.warns(UserWarning, match=r"replace leaves own \(Own\) as it is: a subclass may compute something else"):
-        replace(given)
+        replace_multihead_attention(given)
     assert type(given["own"]) is Own
     assert type(given["plain"]) is ReplacedAttention
 
 
 def test_a_model_with_nothing_to_replace_is_refused():
     with pytest.raises(InputError, match="replace looks for torch.nn.MultiheadAttention itself, of which this Linear has none"):
-        replace(nn.Linear(2, 2))
+        replace_multihead_attention(nn.Linear(2, 2))
     with pytest.raises(InputError, match="layers of overt need no replacing"):
-        replace(MultiHeadAttention(WIDTH, HEADS))
-    with pytest.raises(KindError, match="replace takes a torch.nn.Module; got str"):
-        replace("model")
+        replace_multihead_attention(MultiHeadAttention(WIDTH, HEADS))
+    with pytest.raises(KindError, match="replace takes a torch.nn.Module, got str"):
+        replace_multihead_attention("model")

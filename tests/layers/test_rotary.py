@@ -284,18 +284,18 @@ def test_it_says_what_it_was_built_with():
         (
             {"width": 7},
             InputError,
-            r"Rotary turns pairs of features, .*; got 7 of 7 features \(fraction=1.0\)",
+            r"Rotary turns pairs of features, .*, got 7 of 7 features \(fraction=1.0\)",
         ),
         (
             {"width": 10, "fraction": 0.5},
             InputError,
-            r"their number is even and at least 2; got 5 of 10 features \(fraction=0.5\)",
+            r"their number is even and at least 2, got 5 of 10 features \(fraction=0.5\)",
         ),
-        ({"width": 8, "fraction": 0.1}, InputError, "their number is even and at least 2; got 0 of 8 features"),
-        ({"width": 8, "fraction": 1.5}, InputError, "Rotary turns a fraction of the features; got 1.5. .* at most 1"),
-        ({"width": 0}, InputError, "Rotary has width of at least 1; got 0"),
-        ({"width": 8, "base": -1.0}, InputError, "base is a number above 0; got -1.0"),
-        ({"width": 8, "scaling": "linear"}, KindError, "a scaling is a mapping .*; got 'linear'"),
+        ({"width": 8, "fraction": 0.1}, InputError, "their number is even and at least 2, got 0 of 8 features"),
+        ({"width": 8, "fraction": 1.5}, InputError, "Rotary turns a fraction of the features, got 1.5. .* at most 1"),
+        ({"width": 0}, InputError, "Rotary has width of at least 1, got 0"),
+        ({"width": 8, "base": -1.0}, InputError, "base is a number above 0, got -1.0"),
+        ({"width": 8, "scaling": "linear"}, KindError, "a scaling is a mapping .*, got 'linear'"),
     ],
 )
 def test_what_is_no_rotary_is_refused(options, kind, text):
@@ -306,20 +306,20 @@ def test_what_is_no_rotary_is_refused(options, kind, text):
 @pytest.mark.parametrize(
     ("scaling", "text"),
     [
-        ({"rope_type": "stretch"}, "one rope_type of default, linear, dynamic, yarn, llama3, longrope; got stretch"),
-        ({"factor": 2.0}, "one rope_type of default, .*; got none"),
-        ({"rope_type": "linear", "type": "yarn", "factor": 2.0}, "one rope_type of .*; got linear and yarn"),
-        ({"rope_type": "linear"}, 'the scaling "linear" has factor; got none. .* add factor'),
+        ({"rope_type": "stretch"}, "one rope_type of default, linear, dynamic, yarn, llama3, longrope, got stretch"),
+        ({"factor": 2.0}, "one rope_type of default, .*, got none"),
+        ({"rope_type": "linear", "type": "yarn", "factor": 2.0}, "one rope_type of .*, got linear and yarn"),
+        ({"rope_type": "linear"}, 'the scaling "linear" has factor, got none. .* add factor'),
         (
             {"rope_type": "linear", "factor": 2.0, "beta": 1},
-            'the scaling "linear" has factor; got factor, beta. .* leave out beta',
+            'the scaling "linear" has factor, got factor, beta. .* leave out beta',
         ),
-        ({"rope_type": "default", "mrope_section": [2]}, 'the scaling "default" has no settings; got mrope_section'),
+        ({"rope_type": "default", "mrope_section": [2]}, 'the scaling "default" has no settings, got mrope_section'),
         ({"rope_type": "dynamic", "factor": 2.0}, "add original_max_position_embeddings; .* it is its max_position_embeddings"),
-        ({"rope_type": "linear", "factor": 0}, "factor is a number above 0; got 0"),
-        ({"rope_type": "linear", "factor": math.nan}, "factor is a number above 0; got nan"),
-        ({**SCALINGS["dynamic"], "original_max_position_embeddings": 1.5}, "is a whole number of at least 1; got 1.5"),
-        ({**SCALINGS["yarn"], "beta_fast": 0.5}, "a fast pair turns more often .*; got beta_fast=0.5, beta_slow=1.0"),
+        ({"rope_type": "linear", "factor": 0}, "factor is a number above 0, got 0"),
+        ({"rope_type": "linear", "factor": math.nan}, "factor is a number above 0, got nan"),
+        ({**SCALINGS["dynamic"], "original_max_position_embeddings": 1.5}, "is a whole number of at least 1, got 1.5"),
+        ({**SCALINGS["yarn"], "beta_fast": 0.5}, "a fast pair turns more often .*, got beta_fast=0.5, beta_slow=1.0"),
         (
             {**SCALINGS["llama3"], "high_freq_factor": 1.0},
             "a high frequency turns more often .* make high_freq_factor the larger",
@@ -330,12 +330,12 @@ def test_what_is_no_rotary_is_refused(options, kind, text):
         ),
         (
             {**SCALINGS["longrope"], "short_factor": [1.0, 2.0]},
-            "short_factor has a number for each pair of features that turn, 16; got 2",
+            "short_factor has a number for each pair of features that turn, 16, got 2",
         ),
-        ({**SCALINGS["longrope"], "long_factor": [0.0] * PAIRS}, "each number in long_factor is a number above 0; got 0.0"),
+        ({**SCALINGS["longrope"], "long_factor": [0.0] * PAIRS}, "each number in long_factor is a number above 0, got 0.0"),
         (
             {**SCALINGS["linear"], "rope_theta": 500000.0},
-            "rope_theta is the base of Rotary; got 500000.0 and .* pass base=500000.0",
+            "rope_theta is the base of Rotary, got 500000.0 and .* pass base=500000.0",
         ),
         (
             {**SCALINGS["linear"], "partial_rotary_factor": 0.5},
@@ -349,18 +349,18 @@ def test_a_scaling_that_cannot_be_honoured_is_refused(scaling, text):
 
 
 def test_a_scaling_of_other_widths_is_refused_when_it_is_built():
-    with pytest.raises(InputError, match="long_factor has a number for each pair of features that turn, 16; got 3"):
+    with pytest.raises(InputError, match="long_factor has a number for each pair of features that turn, 16, got 3"):
         Rotary(WIDTH, scaling=LongScaling([1.0] * 16, [1.0] * 3, 16, factor=2.0))
 
 
 @pytest.mark.parametrize(
     ("x", "places", "kind", "text"),
     [
-        (heads(3, 6), torch.arange(3), InputError, "Rotary reads heads .* with width = 8; got .* with width=6"),
+        (heads(3, 6), torch.arange(3), InputError, "Rotary reads heads .* with width = 8, got .* with width=6"),
         (torch.ones(3, 8, dtype=torch.long), torch.arange(3), KindError, "Rotary reads heads as floating-point numbers"),
-        (heads(3, 8), [0, 1, 2], KindError, "places are whole numbers, one for each token; got list"),
-        (heads(3, 8), torch.rand(3), KindError, "places are whole numbers, .*; got a torch.float32 tensor"),
-        (heads(3, 8), torch.arange(4), InputError, r"places are \(n,\), or \(B, n\) .*; got places \(4,\) for \(3, 8\)"),
+        (heads(3, 8), [0, 1, 2], KindError, "places are whole numbers, one for each token, got list"),
+        (heads(3, 8), torch.rand(3), KindError, "places are whole numbers, .*, got a torch.float32 tensor"),
+        (heads(3, 8), torch.arange(4), InputError, r"places are \(n,\), or \(B, n\) .*, got places \(4,\) for \(3, 8\)"),
         (heads(2, 3, 8), torch.zeros(3, 3, dtype=torch.long), InputError, r"got places \(3, 3\) for \(2, 3, 8\)"),
         (heads(3, 8), torch.zeros(3, 3, dtype=torch.long), InputError, r"got places \(3, 3\) for \(3, 8\)"),
     ],

@@ -9,7 +9,7 @@ from torch import nn
 
 import overt
 from overt.errors import InputError, KindError
-from overt.layers import MultiHeadAttention, replace, torch_state_dict
+from overt.layers import MultiHeadAttention, replace_multihead_attention, torch_state_dict
 
 WIDTH, HEADS, B, Q, K = 12, 3, 2, 5, 7
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
@@ -175,7 +175,7 @@ def test_torchs_state_dict_of_another_size_is_torchs_error():
 def test_a_layer_that_torch_does_not_have_is_refused(options, named):
     ours = MultiHeadAttention(WIDTH, HEADS, **options)
     for way in (ours.to_torch, lambda: torch_state_dict(nn.Sequential(ours))):
-        with pytest.raises(InputError, match=f"in heads that share the width evenly; got a layer with {named}"):
+        with pytest.raises(InputError, match=f"in heads that share the width evenly, got a layer with {named}"):
             way()
 
 
@@ -190,7 +190,7 @@ def test_from_torch_reads_a_replaced_layer_too():
     theirs = layer((False, True, True, False, False))
     given = inputs(theirs)
     wanted = theirs(*given)[0]
-    close(MultiHeadAttention.from_torch(replace(theirs))(*given), wanted, torch.float64)
+    close(MultiHeadAttention.from_torch(replace_multihead_attention(theirs))(*given), wanted, torch.float64)
 
 
 def test_a_class_with_a_forward_of_its_own_is_refused():
@@ -199,7 +199,7 @@ def test_a_class_with_a_forward_of_its_own_is_refused():
             return x
 
     for other in (Own(WIDTH, HEADS), nn.Linear(WIDTH, WIDTH)):
-        with pytest.raises(KindError, match=f"may compute something else; got {type(other).__name__}"):
+        with pytest.raises(KindError, match=f"may compute something else, got {type(other).__name__}"):
             MultiHeadAttention.from_torch(other)
 
 

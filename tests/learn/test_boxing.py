@@ -69,19 +69,19 @@ def test_a_card_changes_with_the_results():
 
 def test_a_run_without_results_is_refused(run, tmp_path):
     (run / "results.json").unlink()
-    with pytest.raises(InputError, match=r"results.json is a file of the run's scores; got No such file"):
+    with pytest.raises(InputError, match=r"results.json is a file of the run's scores, got No such file"):
         box(run, tmp_path / "box", title="", attribution="")
 
 
 def test_a_run_without_a_test_is_refused(run, tmp_path):
     (run / "results.json").write_text(json.dumps({**RESULTS, "test": None}))
-    with pytest.raises(InputError, match=r"has scores on a test set; got none in .*To mend it, hold one out in \[data\]"):
+    with pytest.raises(InputError, match=r"has scores on a test set, got none in .*Fix: hold one out in \[data\]"):
         box(run, tmp_path / "box", title="", attribution="")
 
 
 def test_a_box_that_is_too_large_is_refused_and_the_one_before_stays(run, tmp_path, monkeypatch):
     box(run, tmp_path / "box", title="first", attribution="")
-    monkeypatch.setattr(boxing, "LARGEST", 1000)
+    monkeypatch.setattr(packaging, "LARGEST", 1000)
     with pytest.raises(InputError, match="a box has at most 1,000 bytes; got"):
         box(run, tmp_path / "box", title="second", attribution="")
     assert (tmp_path / "box" / "CARD.md").read_text().startswith("# first")

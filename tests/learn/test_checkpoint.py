@@ -54,7 +54,7 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path, name, harm):
     checkpoints.write(tmp_path, 4, some())
     path = checkpoints.write(tmp_path, 8, some())
     harm(path / name)
-    message = rf"000008/{name} is damaged; got .*\. To mend it, remove the folder .*000008: training goes on from 000004\."
+    message = rf"000008/{name} is damaged, got .*\. Fix: remove the folder .*000008: training goes on from 000004\."
     with pytest.raises(InputError, match=message):
         checkpoints.read(path)
 
@@ -70,7 +70,7 @@ def test_a_changed_number_in_the_state_is_found(tmp_path):
     path = checkpoints.write(tmp_path, 8, some())
     state = json.loads((path / "state.json").read_text())
     (path / "state.json").write_text(json.dumps({**state, "update": 2}))
-    with pytest.raises(InputError, match="state.json is damaged; got its content was changed"):
+    with pytest.raises(InputError, match="state.json is damaged, got its content was changed"):
         checkpoints.read(path)
 
 
@@ -78,7 +78,7 @@ def test_a_checkpoint_of_a_newer_overt_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints, "FORMAT", 2)
     path = checkpoints.write(tmp_path, 8, some())
     monkeypatch.setattr(checkpoints, "FORMAT", 1)
-    with pytest.raises(InputError, match=r"reads checkpoints of format 1; got format 2 in .*\. To mend it, update overt"):
+    with pytest.raises(InputError, match=r"reads checkpoints of format 1, got format 2 in .*\. Fix: update overt"):
         checkpoints.read(path)
 
 
@@ -95,7 +95,7 @@ def test_a_full_disk_is_said_and_leaves_the_last_checkpoint_alone(tmp_path, litt
     path = checkpoints.write(tmp_path, 4, some())
     before = {file.name: file.read_bytes() for file in path.iterdir()}
     large = Checkpoint({"weight": torch.ones(2000)}, {}, {"update": 8})
-    message = r"000008 cannot be written; got File too large\. To mend it, make room .*: it goes on from update 4\."
+    message = r"000008 cannot be written, got File too large\. Fix: make room .*: it goes on from update 4\."
     with pytest.raises(InputError, match=message):
         checkpoints.write(tmp_path, 8, large)
     assert [path.name for path in tmp_path.iterdir()] == ["000004"]
@@ -116,5 +116,5 @@ def test_an_average_takes_counters_from_the_last(tmp_path):
 
 
 def test_an_average_of_nothing_is_refused():
-    with pytest.raises(InputError, match="an average is of one checkpoint or more; got none"):
+    with pytest.raises(InputError, match="an average is of one checkpoint or more, got none"):
         averaged([])

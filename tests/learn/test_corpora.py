@@ -44,7 +44,7 @@ def test_a_byte_that_is_not_utf8_is_named_with_its_line(tmp_path):
     with pytest.raises(InputError) as found:
         read_lines(tmp_path / "a.txt")
     assert str(found.value) == (
-        f"{tmp_path}/a.txt is UTF-8 text; got the byte 0xe9 on line 3, its byte 4. To mend it, convert it, or name its encoding: "
+        f"{tmp_path}/a.txt is UTF-8 text, got the byte 0xe9 on line 3, its byte 4. Fix: convert it, or name its encoding: "
         'encoding = "latin-1".'
     )
 
@@ -79,17 +79,17 @@ def test_a_line_ends_at_a_newline_only(tmp_path):
 
 
 def test_a_split_without_examples_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"train holds at least one example; got none in a\.en, a\.de"):
+    with pytest.raises(InputError, match=r"train holds at least one example, got none in a\.en, a\.de"):
         read_corpus(two_files(tmp_path, "\n\n", "\n\n"))
 
 
 def test_lines_want_two_files(tmp_path):
-    with pytest.raises(InputError, match=r'train names two files, source and target, where format is "lines"; got a\.txt'):
+    with pytest.raises(InputError, match=r'train names two files, source and target, where format is "lines", got a\.txt'):
         read_corpus(one_file(tmp_path, "one\n"))
 
 
 def test_a_pair_without_a_tab_names_its_line(tmp_path):
-    with pytest.raises(InputError, match=r"a\.txt, line 2: source TAB target; got 'Go'"):
+    with pytest.raises(InputError, match=r"a\.txt, line 2: source TAB target, got 'Go'"):
         read_corpus(one_file(tmp_path, "Run!\tCours !\nGo\n", format="pairs"))
 
 
@@ -106,7 +106,7 @@ def test_tagged_words_are_read_without_contractions_comments_and_words_left_out(
 
 
 def test_tagged_words_without_ten_columns_name_the_line(tmp_path):
-    with pytest.raises(InputError, match=r"a\.txt, line 2: ten columns; got 2"):
+    with pytest.raises(InputError, match=r"a\.txt, line 2: ten columns, got 2"):
         read_corpus(one_file(tmp_path, "# x\n1\tDo\n", format="conllu"))
 
 

@@ -17,7 +17,7 @@ from overt.learn.data.vocabulary import WordVocabulary
 from overt.learn.run.checkpoint import Checkpoint, read, write
 from overt.learn.run.log import read_log
 from overt.learn.run.run_record import claim
-from overt.models import build
+from overt.models import from_config
 
 VALUES = [
     *("x", "", None, True, [], {}, ["a"], [[1]], {"a": 1}, 0, 1, -1, 3, 1.5, 1e300),
@@ -31,10 +31,10 @@ def folder_of(kind, folder):
         tokenizer = Tokenizer.learn(TEXTS, merges=20)
         sizes = {"source_words": tokenizer.words, "target_words": tokenizer.words}
         small = {"width": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "feed_forward": 16}
-        model = build({"kind": "Transformer", **sizes, **small})
+        model = from_config({"kind": "Transformer", **sizes, **small})
     else:
         tokenizer = WordVocabulary(["low", "new"], ["a", "b"])
-        model = build({"kind": "Tagger", "words": tokenizer.words, "tags": 2, "width": 8})
+        model = from_config({"kind": "Tagger", "words": tokenizer.words, "tags": 2, "width": 8})
     save_model(model, folder, tokenizer)
     return folder
 
@@ -100,7 +100,7 @@ def test_a_folder_in_the_place_of_a_file_is_refused(name, tmp_path):
     folder = folder_of("tagger", tmp_path)
     (folder / name).unlink()
     (folder / name).mkdir()
-    with pytest.raises(InputError, match=rf"{name} is .*; got Is a directory"):
+    with pytest.raises(InputError, match=rf"{name} is .*, got Is a directory"):
         load_model(folder)
 
 
@@ -108,7 +108,7 @@ def test_a_kind_that_is_no_text_is_refused(tmp_path):
     folder = folder_of("tagger", tmp_path)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "kind": []}))
-    with pytest.raises(InputError, match=r"kind is one of Transformer, .*; got \[\]"):
+    with pytest.raises(InputError, match=r"kind is one of Transformer, .*, got \[\]"):
         load_model(folder)
 
 
@@ -157,14 +157,14 @@ def test_sizes_that_a_folder_only_names_take_no_memory(tmp_path):
 def test_a_state_of_something_else_is_a_damaged_checkpoint(content, tmp_path):
     path = write(tmp_path, 4, Checkpoint({"a": torch.ones(2)}, {}, {"update": 4}))
     (path / "state.json").write_bytes(content)
-    with pytest.raises(InputError, match=r"state.json is damaged; got .*\. To mend it, remove the folder"):
+    with pytest.raises(InputError, match=r"state.json is damaged, got .*\. Fix: remove the folder"):
         read(path)
 
 
 @pytest.mark.parametrize("content", ["5\n", "[]\n", "{}\n", '{"update": "x"}\n', "x\n", "[" * 100_000 + "\n", "\udcff\n"])
 def test_a_log_of_something_else_is_refused(content, tmp_path):
     (tmp_path / "log.jsonl").write_bytes(content.encode("utf-8", "surrogateescape"))
-    with pytest.raises(InputError, match=r"log.jsonl is the log of a run; got .*\. To mend it, remove the file"):
+    with pytest.raises(InputError, match=r"log.jsonl is the log of a run, got .*\. Fix: remove the file"):
         read_log(tmp_path / "log.jsonl")
 
 
@@ -184,15 +184,15 @@ RECIPE = '[data]\nformat = "pairs"\ntrain = ["a.txt"]\n[model]\nkind = "Transfor
         (
             "updates = 2",
             f"updates = {10**23}",
-            r"recipe.toml, line 7: updates is a number that a machine can count to; got one of 24",
+            r"recipe.toml, line 7: updates is a number that a machine can count to, got one of 24",
         ),
         ("updates = 2", "updates = " + "1" * 5001, r"recipe.toml, line 7: a recipe's numbers are those of a machine"),
-        ("updates = 2", "learning_rate = nan", r"recipe.toml, line 7: learning_rate is a number above 0; got nan"),
-        ("updates = 2", "weight_decay = inf", r"recipe.toml, line 7: weight_decay is a number of at least 0; got inf"),
+        ("updates = 2", "learning_rate = nan", r"recipe.toml, line 7: learning_rate is a number above 0, got nan"),
+        ("updates = 2", "weight_decay = inf", r"recipe.toml, line 7: weight_decay is a number of at least 0, got inf"),
         (
             "updates = 2",
             f"updates = 2\n[tokens]\nmerges = {10**12}",
-            r"line 9: merges are at most 1,000,000; got 1000000000000",
+            r"line 9: merges are at most 1,000,000, got 1000000000000",
         ),
         (
             '"Transformer"',
@@ -205,10 +205,10 @@ RECIPE = '[data]\nformat = "pairs"\ntrain = ["a.txt"]\n[model]\nkind = "Transfor
             r"recipe.toml, line 6: width of Transformer is at most 2,147,483,647",
         ),
         ('"Transformer"', '"Transformer"\nencoder_layers = 1000000000', r"encoder_layers of Transformer is at most 1,000; got"),
-        ('"a.txt"', f'"{"x/" * 3000}"', r"recipe.toml, line 3: train names files that are there; got x/x/.*, which is not"),
+        ('"a.txt"', f'"{"x/" * 3000}"', r"recipe.toml, line 3: train names files that are there, got x/x/.*, which is not"),
         ('"a.txt"', '"\\u0000"', r"recipe.toml, line 3: train names files that are there"),
-        ("[data]", "a = " + "[" * 3000 + "]" * 3000 + "\n[data]", r"a recipe is TOML; got content that is nested too deeply"),
-        ('"Transformer"', "[]", r"recipe.toml, line 5: the task 'translate' trains a 'Transformer' or 'Seq2Seq'; got \[\]"),
+        ("[data]", "a = " + "[" * 3000 + "]" * 3000 + "\n[data]", r"a recipe is TOML, got content that is nested too deeply"),
+        ('"Transformer"', "[]", r"recipe.toml, line 5: the task 'translate' trains a 'Transformer' or 'Seq2Seq', got \[\]"),
     ],
     ids=lambda value: None if len(str(value)) > 40 else str(value),
 )
@@ -225,5 +225,5 @@ def test_a_recipe_that_no_machine_can_follow_is_refused_at_its_line(old, new, me
 
 @pytest.mark.parametrize("name", ["x" * 300, "a\0b", "."])
 def test_a_recipe_that_is_no_file_is_refused(name, tmp_path):
-    with pytest.raises(InputError, match=r"is a recipe; got .*\. To mend it, check its name"):
+    with pytest.raises(InputError, match=r"is a recipe, got .*\. Fix: check its name"):
         read_recipe(tmp_path / name)

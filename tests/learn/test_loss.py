@@ -117,8 +117,6 @@ def test_where_no_gradient_is_asked_for_none_is_computed():
 
 def test_labels_that_do_not_fit_are_refused():
     states, output, labels = given()
-    message = (
-        r"one label for each row of states \(N, width\); got states \(37, 8\), labels \(36,\)\. To mend it, choose the real"
-    )
+    message = r"one label for each row of states \(N, width\), got states \(37, 8\), labels \(36,\)\. Fix: choose the real"
     with pytest.raises(InputError, match=message):
         cross_entropy(states, output, labels[1:], 0.1)

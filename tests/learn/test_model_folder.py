@@ -10,20 +10,20 @@ from overt.errors import InputError
 from overt.learn import load_model, save_model
 from overt.learn.data.tokenizer import Tokenizer
 from overt.learn.run.weights import take_weights, weights_of
-from overt.models import TransformerEncoder, build
+from overt.models import TransformerEncoder, from_config
 
 SENTENCES = ["a bird sings in the tree", "the tree is old", "a cat looks at the bird"]
 
 
 def encoder(words=30):
     torch.manual_seed(0)
-    return build({"kind": "TransformerEncoder", "words": words, "width": 8, "heads": 2, "layers": 1, "feed_forward": 16})
+    return from_config({"kind": "TransformerEncoder", "words": words, "width": 8, "heads": 2, "layers": 1, "feed_forward": 16})
 
 
 def translator(words):
     torch.manual_seed(0)
     sizes = {"source_words": words, "target_words": words, "width": 8, "heads": 2, "feed_forward": 16}
-    return build({"kind": "Transformer", **sizes, "encoder_layers": 1, "decoder_layers": 1, "tied": "all"})
+    return from_config({"kind": "Transformer", **sizes, "encoder_layers": 1, "decoder_layers": 1, "tied": "all"})
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_vocabulary_of_another_size_is_refused(tmp_path):
     tokenizer = Tokenizer.learn(SENTENCES, merges=10)
     save_model(translator(40), tmp_path, tokenizer)
     words = tokenizer.words
-    message = rf"have one vocabulary; got {words} tokens in tokenizer.json, source_words = 40, target_words = 40 in config.json"
+    message = rf"have one vocabulary, got {words} tokens in tokenizer.json, source_words = 40, target_words = 40 in config.json"
     with pytest.raises(InputError, match=message):
         load_model(tmp_path)
 
@@ -89,7 +89,7 @@ def test_weights_of_other_shapes_are_refused_with_the_first_that_differs(tmp_pat
     held = json.loads((tmp_path / "config.json").read_text())
     held["config"]["words"] = 31
     (tmp_path / "config.json").write_text(json.dumps(held))
-    message = r"model.safetensors holds weights of the model's shapes; got .* \(30, 8\) in the file, .*\(31, 8\) in the model\. To mend it"
+    message = r"model.safetensors holds weights of the model's shapes, got .* \(30, 8\) in the file, .*\(31, 8\) in the model\. To mend it"
     with pytest.raises(InputError, match=message):
         load_model(tmp_path)
 
@@ -104,9 +104,7 @@ def test_weights_of_other_shapes_are_refused_with_the_first_that_differs(tmp_pat
 def test_weights_that_are_missing_or_left_over_are_named_and_nothing_is_changed(weights, got):
     layer = nn.Linear(2, 1)
     before = layer.weight.clone()
-    with pytest.raises(
-        InputError, match=f"x.safetensors holds the weights of this model; got {got}. To mend it, build the model"
-    ):
+    with pytest.raises(InputError, match=f"x.safetensors holds the weights of this model, got {got}. Fix: build the model"):
         take_weights(layer, weights, "x.safetensors")
     assert torch.equal(layer.weight, before)
 
@@ -118,13 +116,11 @@ def test_weights_that_are_missing_or_left_over_are_named_and_nothing_is_changed(
 def test_a_file_that_is_missing_or_cut_short_is_named(tmp_path, name, harm):
     save_model(encoder(), tmp_path)
     harm(tmp_path / name)
-    with pytest.raises(InputError, match=rf"{name} is part of a finished model; got .*\. To mend it, copy the folder again"):
+    with pytest.raises(InputError, match=rf"{name} is part of a finished model, got .*\. Fix: copy the folder again"):
         load_model(tmp_path)
 
 
 def test_a_model_of_the_callers_own_is_saved_and_not_built(tmp_path):
     save_model(nn.Linear(2, 1), tmp_path)
-    with pytest.raises(
-        InputError, match=r"load_model builds overt's own models; got a Linear in .*\. To mend it, build it yourself"
-    ):
+    with pytest.raises(InputError, match=r"load_model builds overt's own models, got a Linear in .*\. Fix: build it yourself"):
         load_model(tmp_path)

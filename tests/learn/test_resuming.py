@@ -147,7 +147,7 @@ def test_after_a_full_disk_a_run_goes_on_to_the_same_bytes(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     torch.manual_seed(0)
     try:
-        with pytest.raises(InputError, match=r"000012 cannot be written; got .*make room .*: it goes on from update 8\."):
+        with pytest.raises(InputError, match=r"000012 cannot be written, got .*make room .*: it goes on from update 8\."):
             train(Model(64, dropout=0.3), Filling(), Training(**SETTINGS), tmp_path / "full")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -183,7 +183,7 @@ def test_the_callers_random_numbers_are_left_alone(tmp_path):
 
 
 def test_beginning_anew_in_a_folder_with_a_run_is_refused(unbroken):
-    message = r"a run that begins anew has a folder of its own; got .* with \d checkpoints\. To mend it, choose another folder"
+    message = r"a run that begins anew has a folder of its own, got .* with \d checkpoints\. Fix: choose another folder"
     with pytest.raises(InputError, match=message):
         train(Model(dropout=0.3), Counting(), Training(**SETTINGS), unbroken, resume=False)
 
@@ -191,8 +191,8 @@ def test_beginning_anew_in_a_folder_with_a_run_is_refused(unbroken):
 def test_the_folder_of_another_run_is_refused_and_what_differs_is_named(unbroken):
     before = files_of(unbroken)
     message = (
-        r"holds another run; got model\.width 8 there, 16 here; training\.learning_rate 0\.01 there, 0\.02 here\."
-        r" To mend it, choose another folder, or go on with that run's recipe\."
+        r"holds another run, got model\.width 8 there, 16 here; training\.learning_rate 0\.01 there, 0\.02 here\."
+        r" Fix: choose another folder, or go on with that run's recipe\."
     )
     with pytest.raises(InputError, match=message):
         train(Model(16, dropout=0.3), Counting(), Training(**{**SETTINGS, "learning_rate": 0.02}), unbroken)
@@ -200,5 +200,5 @@ def test_the_folder_of_another_run_is_refused_and_what_differs_is_named(unbroken
 
 
 def test_other_data_is_another_run(unbroken):
-    with pytest.raises(InputError, match=r"holds another run; got batches '\w+' there, '\w+' here"):
+    with pytest.raises(InputError, match=r"holds another run, got batches '\w+' there, '\w+' here"):
         train(Model(dropout=0.3), Counting(sequences=39), Training(**SETTINGS), unbroken)

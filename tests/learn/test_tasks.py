@@ -302,18 +302,18 @@ def test_empty_lines_are_told(texts, tmp_path):
 
 
 def test_a_recipe_without_validation_examples_is_refused(numbers, tmp_path):
-    with pytest.raises(InputError, match="training is measured on validation examples; got none"):
+    with pytest.raises(InputError, match="training is measured on validation examples, got none"):
         task_of(replace(numbers, data=replace(numbers.data, valid=())), tmp_path / "run")
 
 
 def test_a_folder_with_tokens_of_another_kind_of_task_is_refused(numbers, labels, tmp_path):
     task_of(numbers, tmp_path / "run")
     with pytest.raises(
-        InputError, match=r"the task 'tag' goes on with its own tokens; got .*tokenizer\.json of pieces of words"
+        InputError, match=r"the task 'tag' goes on with its own tokens, got .*tokenizer\.json of pieces of words"
     ):
         task_of(labels("tag"), tmp_path / "run")
 
 
 def test_a_format_that_the_task_does_not_read_is_refused(numbers, tmp_path):
-    with pytest.raises(InputError, match="the task 'tag' reads data of format 'conllu'; got 'lines'"):
+    with pytest.raises(InputError, match="the task 'tag' reads data of format 'conllu', got 'lines'"):
         task_of(replace(numbers, task="tag"), tmp_path / "run")

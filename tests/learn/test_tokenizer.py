@@ -147,18 +147,18 @@ def test_merges_with_a_mark_where_a_word_begins_read_plain_text(tmp_path):
 
 def test_a_merge_of_three_pieces_names_its_line(tmp_path):
     (tmp_path / "merges").write_text("l o</w>\na b c\n")
-    with pytest.raises(InputError, match=r"merges, line 2: a merge is two pieces; got 'a b c'"):
+    with pytest.raises(InputError, match=r"merges, line 2: a merge is two pieces, got 'a b c'"):
         Tokenizer.from_merges(tmp_path / "merges", ["low"])
 
 
 def test_merges_that_do_not_mark_words_are_refused(tmp_path):
     (tmp_path / "merges").write_text("l o\n")
-    with pytest.raises(InputError, match=r"merges mark where words end or begin; got .*merges, which does not"):
+    with pytest.raises(InputError, match=r"merges mark where words end or begin, got .*merges, which does not"):
         Tokenizer.from_merges(tmp_path / "merges", ["low"])
 
 
 def test_moses_needs_two_languages():
-    with pytest.raises(InputError, match="Moses's words need the languages of source and target; got 'en'"):
+    with pytest.raises(InputError, match="Moses's words need the languages of source and target, got 'en'"):
         Moses(("en",))
 
 

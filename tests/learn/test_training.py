@@ -139,9 +139,7 @@ class Broken(Counting):
 
 @pytest.mark.parametrize("value", ["nan", "inf"])
 def test_a_loss_that_is_not_finite_is_said_with_its_update_and_the_weights_are_untouched(tmp_path, value):
-    message = (
-        rf"the loss of every update is a finite number; got {value} at update 7\. To mend it, lower training\.learning_rate"
-    )
+    message = rf"the loss of every update is a finite number, got {value} at update 7\. Fix: lower training\.learning_rate"
     torch.manual_seed(0)
     model = Model()
     with pytest.raises(InputError, match=message):
@@ -154,7 +152,7 @@ def test_a_gradient_that_is_not_finite_is_said_too(tmp_path):
     def steep(loss):
         return loss + (loss - loss.detach()).sqrt()
 
-    with pytest.raises(InputError, match="the gradient of every update is a finite number; got (nan|inf) at update 3"):
+    with pytest.raises(InputError, match="the gradient of every update is a finite number, got (nan|inf) at update 3"):
         trained(tmp_path, Broken(3, steep))
 
 
@@ -162,7 +160,7 @@ def test_a_gradient_that_is_not_finite_is_said_too(tmp_path):
     "error", [lambda loss: loss + torch.empty(2**58).sum(), lambda loss: bytes(2**60)], ids=["torch", "python"]
 )
 def test_too_little_memory_says_which_setting_to_lower(tmp_path, error):
-    message = r"update 6 fits in memory; got tokens_per_batch = 4096, and: .*\. To mend it, lower training\.tokens_per_batch and raise"
+    message = r"update 6 fits in memory, got tokens_per_batch = 4096, and: .*\. Fix: lower training\.tokens_per_batch and raise"
     with pytest.raises(InputError, match=message):
         trained(tmp_path, Broken(6, error))
     assert checkpoints.read(checkpoints.written(tmp_path / "checkpoints")[-1]).state["update"] == 4
@@ -170,16 +168,14 @@ def test_too_little_memory_says_which_setting_to_lower(tmp_path, error):
 
 def test_a_measure_that_is_no_number_is_said(tmp_path):
     with pytest.raises(
-        InputError, match="the measure accuracy is a finite number; got nan at update 8. To mend it, look at the validation"
+        InputError, match="the measure accuracy is a finite number, got nan at update 8. Fix: look at the validation"
     ):
         trained(tmp_path, Scored(0.25, float("nan")))
 
 
 def test_a_log_that_finds_no_room_is_said(tmp_path):
     (tmp_path / "log.jsonl").mkdir()
-    with pytest.raises(
-        InputError, match=r"log.jsonl cannot be written; got .*\. To mend it, make room and start the same command"
-    ):
+    with pytest.raises(InputError, match=r"log.jsonl cannot be written, got .*\. Fix: make room and start the same command"):
         Log(tmp_path / "log.jsonl").add(update=1)
 
 
@@ -212,7 +208,7 @@ def test_a_damaged_checkpoint_stops_the_run_and_removing_it_goes_on_from_the_one
 
 
 def test_no_data_is_refused(tmp_path):
-    with pytest.raises(InputError, match="training reads one batch or more; got none. To mend it, check the training data"):
+    with pytest.raises(InputError, match="training reads one batch or more, got none. Fix: check the training data"):
         trained(tmp_path, Counting(sequences=0))
 
 

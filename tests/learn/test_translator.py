@@ -5,7 +5,7 @@ from overt.errors import InputError
 from overt.learn import translator as translators
 from overt.learn.run.model_folder import save_model
 from overt.learn.translator import Translator
-from overt.models import TransformerEncoder, greedy
+from overt.models import TransformerEncoder, greedy_search
 from translators import ENGLISH, FRENCH, by_heart
 
 
@@ -49,7 +49,7 @@ def test_candidates_are_different_and_come_best_first():
 def test_a_beam_of_one_is_greedy():
     translator = by_heart()
     ids = translator.read(ENGLISH[3])
-    [wanted] = greedy(translator.model, torch.tensor([ids]))
+    [wanted] = greedy_search(translator.model, torch.tensor([ids]))
     [found] = translator.translate([ENGLISH[3]], beam=1)
     assert (found.ids, found.score) == (wanted.tokens, wanted.score)
 
@@ -80,7 +80,7 @@ def test_a_saved_translator_is_loaded_from_its_folder_or_its_runs(tmp_path):
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(InputError, match="which holds no config.json of overt's. To mend it, check the path"):
+    with pytest.raises(InputError, match="which holds no config.json of overt's. Fix: check the path"):
         Translator.load(tmp_path)
 
 
@@ -93,7 +93,7 @@ def test_a_model_that_does_not_translate_is_refused(tmp_path):
 def test_without_a_box_the_way_to_another_model_is_told(monkeypatch):
     monkeypatch.setattr(translators, "boxed_folder", lambda: None)
     with pytest.raises(
-        InputError, match="got an installation from which it was taken out. To mend it, install overt anew, or name the folder"
+        InputError, match="got an installation from which it was taken out. Fix: install overt anew, or name the folder"
     ):
         Translator.boxed()
 
@@ -101,10 +101,10 @@ def test_without_a_box_the_way_to_another_model_is_told(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"beam": 0}, "a beam keeps at least one translation; got beam=0"),
+        ({"beam": 0}, "a beam keeps at least one translation, got beam=0"),
         (
             {"beam": 2, "best": 3},
-            "a beam finds as many translations as it keeps; got best=3 of beam=2. To mend it, widen the beam",
+            "a beam finds as many translations as it keeps, got best=3 of beam=2. Fix: widen the beam",
         ),
         ({"best": 0}, "got best=0 of beam=5"),
     ],

@@ -75,5 +75,5 @@ def test_a_tokenizer_of_pieces_is_read_as_one(tmp_path):
 
 def test_a_damaged_file_is_refused(tmp_path):
     (tmp_path / "tokenizer.json").write_text('{"words": [')
-    with pytest.raises(InputError, match=r"tokenizer\.json is a tokenizer; got Expecting value"):
+    with pytest.raises(InputError, match=r"tokenizer\.json is a tokenizer, got Expecting value"):
         read_tokenizer(tmp_path / "tokenizer.json")

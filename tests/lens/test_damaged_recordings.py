@@ -56,7 +56,7 @@ RECORDED = {
     "bilinear": (Attends(score=overt.Bilinear(random(8, 8)), normalizer=overt.Softmax(2.0, sink=random(4))), {}),
     "masks": (Attends(mask=MASKS | ~overt.Causal()), {}),
     "alibi": (Attends(bias=overt.ALiBi(random(4).abs()), mask=random(4, 7, 7) > -1), {"heads": [3, 1]}),
-    "relative": (Attends(bias=overt.RelativePosition(random(4, 8), "log", True, 16)), {}),
+    "relative": (Attends(bias=overt.RelativePositionBias(random(4, 8), "log", True, 16)), {}),
     "bias": (Attends(bias=random(2, 1, 7, 7)), {"heads": [2]}),
     "grouped": (Grouped(), {"heads": [0, 3]}),
     "written out": (WrittenOut(), {}),
@@ -157,7 +157,7 @@ for path in sys.argv[1:]:
         load(path).page()
         print("used")
     except InputError as error:
-        print("refused", error.rule)
+        print("refused", error.expected)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 HUGE = 10**9
@@ -254,7 +254,7 @@ def test_masks_within_masks_have_an_end(tmp_path):
     with record(model := Attends(mask=mask)) as recording:
         model(random(1, 1, 3, 4))
     with pytest.raises(
-        InputError, match=r"a saved mask or bias is made of at most 64, one within another; got more of them in"
+        InputError, match=r"a saved mask or bias is made of at most 64, one within another, got more of them in"
     ):
         recording.save(tmp_path / "deep.safetensors")
 
@@ -306,7 +306,7 @@ def test_a_full_disk_is_said_of_the_file_that_was_asked_for(tmp_path):
     for output, name in zip(outputs, ["a.safetensors", "a.html", "a.pdf", "a.png"], strict=True):
         resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
         try:
-            with pytest.raises(InputError, match=rf"/{name} cannot be written; got File too large\."):
+            with pytest.raises(InputError, match=rf"/{name} cannot be written, got File too large\."):
                 output(tmp_path / name)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)

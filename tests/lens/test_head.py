@@ -46,11 +46,11 @@ def test_any_block_of_the_weights_can_be_asked_for():
 
 def test_rows_and_keys_that_are_not_there_are_refused():
     head = recorded(normal(1, 1, 5, 8))[0, 0]
-    with pytest.raises(InputError, match="this head has rows 0 to 4; got row 5"):
+    with pytest.raises(InputError, match="this head has rows 0 to 4, got row 5"):
         head.weights(5)
-    with pytest.raises(InputError, match="this head has keys 0 to 4; got key -6"):
+    with pytest.raises(InputError, match="this head has keys 0 to 4, got key -6"):
         head.weights(0, [-6])
-    with pytest.raises(InputError, match="this head has rows 0 to 4; got row 9"):
+    with pytest.raises(InputError, match="this head has rows 0 to 4, got row 9"):
         head.steps(9)
 
 
@@ -75,7 +75,7 @@ def test_entropy_received_and_map_are_those_of_the_weights():
     "given",
     [
         {"mask": overt.Lengths(torch.tensor([3, 6])), "bias": overt.ALiBi(torch.tensor([0.1, 0.2, 0.3, 0.4]))},
-        {"bias": overt.RelativePosition(normal(4, 9)), "mask": overt.Causal()},
+        {"bias": overt.RelativePositionBias(normal(4, 9)), "mask": overt.Causal()},
         {"bias": normal(2, 4, 6, 6), "mask": normal(1, 4, 6, 6, seed=3) > -1},
         {"score": overt.Additive(normal(4, 8)), "normalizer": overt.Softmax(temperature=torch.rand(4, 1, 1) + 0.5)},
     ],

@@ -152,12 +152,12 @@ def test_what_a_summary_let_go_is_refused_with_the_cure():
         *(lambda name=name: getattr(head, name) for name in ("query", "key", "value", "output", "call")),
     ]
     for look in [*looks, lambda: head.steps(0)]:
-        message = r'got a recording that kept summaries of second\. To mend it, record with keep="qkv"'
+        message = r'got a recording that kept summaries of second\. Fix: record with keep="qkv"'
         with pytest.raises(InputError, match=message):
             look()
-    with pytest.raises(InputError, match="keeps the 8 largest weights of each query; got k=9"):
+    with pytest.raises(InputError, match="keeps the 8 largest weights of each query, got k=9"):
         head.top(0, 9)
-    with pytest.raises(InputError, match="this head has rows 0 to 19; got row 20"):
+    with pytest.raises(InputError, match="this head has rows 0 to 19, got row 20"):
         head.top(20)
 
 
@@ -165,7 +165,7 @@ def test_the_map_of_a_summary_joins_the_cells_that_are_kept():
     whole, other = pair(Fused(), sequence(128, 1), keep="summary")
     for size in (64, 32, (16, 8), 1):
         torch.testing.assert_close(other[0, 1].map(size), whole[0, 1].map(size))
-    with pytest.raises(InputError, match="joined from the 64 kept ones, of 128 places; got 48 cells.*ask for 64"):
+    with pytest.raises(InputError, match="joined from the 64 kept ones, of 128 places, got 48 cells.*ask for 64"):
         other[0, 1].map(48)
 
 
@@ -286,8 +286,8 @@ def test_more_than_the_limit_is_not_kept_and_the_cures_are_named(way):
         model(sequence())
     assert recording.calls == []
     assert [layer for layer, _ in recording.missing] == ["first", "second"]
-    cures = 'layers=[…], heads=[…] or keep="summary", write it to files with offload="disk", or raise limit='
-    assert all(cures in reason for _, reason in recording.missing)
+    fixes = 'layers=[…], heads=[…] or keep="summary", write it to files with offload="disk", or raise limit='
+    assert all(fixes in reason for _, reason in recording.missing)
 
 
 def test_more_than_the_disk_has_is_not_kept(monkeypatch):
@@ -295,7 +295,7 @@ def test_more_than_the_disk_has_is_not_kept(monkeypatch):
     with record(model := Fused(), offload="disk") as recording:
         model(sequence())
     assert recording.calls == []
-    assert all("keeps at most 1.0 kB; got 20.5 kB for this call" in reason for _, reason in recording.missing)
+    assert all("keeps at most 1.0 kB, got 20.5 kB for this call" in reason for _, reason in recording.missing)
 
 
 def test_the_size_is_that_of_the_copies_and_is_printed():
@@ -317,16 +317,16 @@ def test_every_step_of_a_growing_cache_counts():
         list(map(model, steps))
     assert len(recording) == 6
     ((_, reason),) = recording.missing  # said once, and not for every step
-    assert reason.startswith("a recording keeps at most 1.0 kB; got 256 bytes for this call beside 864 bytes of others")
+    assert reason.startswith("a recording keeps at most 1.0 kB, got 256 bytes for this call beside 864 bytes of others")
     assert recording.bytes == sum((2 * length + 2) * 16 for length in range(1, 7))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"keep": "all"}, r'record keeps "qkv" or "summary"; got keep=\'all\''),
-        ({"offload": "tape"}, r'record offloads to "cpu" or "disk"; got offload=\'tape\''),
-        ({"limit": "4 GB"}, "limit is a whole number of at least 1; got '4 GB'"),
+        ({"keep": "all"}, r'record keeps "qkv" or "summary", got keep=\'all\''),
+        ({"offload": "tape"}, r'record offloads to "cpu" or "disk", got offload=\'tape\''),
+        ({"limit": "4 GB"}, "limit is a whole number of at least 1, got '4 GB'"),
     ],
 )
 def test_other_options_are_refused(options, message):
@@ -405,11 +405,11 @@ def test_what_is_no_list_of_strings_is_refused(given):
     [
         (
             {"layers": "0"},
-            r"layers is a list of numbers of calls or names of modules, at least one; got layers='0'\. .*layers=\[…\]",
+            r"layers is a list of numbers of calls or names of modules, at least one, got layers='0'\. .*layers=\[…\]",
         ),
         ({"layers": 3}, "got layers=3"),
         ({"layers": []}, r"got layers=\[\]"),
-        ({"heads": 1}, r"heads is a list of numbers of heads, at least one; got heads=1\. .*heads=\[…\]"),
+        ({"heads": 1}, r"heads is a list of numbers of heads, at least one, got heads=1\. .*heads=\[…\]"),
         ({"heads": []}, r"got heads=\[\]"),
         ({"heads": ["1"]}, r"got heads=\['1'\]"),
     ],

@@ -132,7 +132,7 @@ def test_data_parallel_without_devices_has_the_layers_of_its_model():
 def test_data_parallel_on_several_devices_is_refused():
     model = nn.DataParallel(stack())
     model.device_ids = [0, 1]
-    message = r"a copy of the model in a thread for each device; got DataParallel on 2 devices.*record and run the model itself: model.module"
+    message = r"a copy of the model in a thread for each device, got DataParallel on 2 devices.*record and run the model itself: model.module"
     with pytest.raises(KindError, match=message):
         recordable(model)
 
@@ -300,9 +300,9 @@ def test_a_model_without_numbers_is_refused_in_a_sentence():
 
 def test_an_exported_model_is_refused_with_the_cure():
     exported = torch.export.export(Attending().eval(), (sequence(),))
-    with pytest.raises(KindError, match="looks into a torch.nn.Module; got ExportedProgram"), record(exported):
+    with pytest.raises(KindError, match="looks into a torch.nn.Module, got ExportedProgram"), record(exported):
         pass
-    message = "got 0, a GraphModule of operators. To mend it, record the module that it was exported from"
+    message = "got 0, a GraphModule of operators. Fix: record the module that it was exported from"
     with pytest.raises(KindError, match=message), record(nn.Sequential(exported.module())):
         pass
 

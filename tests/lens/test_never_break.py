@@ -190,11 +190,11 @@ ENTRIES = [
     (adapters, "arguments"),
     (adapters, "unreadable"),
     (adapters, "overridden"),
-    (keeper, "copied"),
-    (keeper, "versions"),
-    (keeper, "Kept"),
-    (keeper, "head_count"),
-    (written_out, "product"),
+    (recorder, "copied"),
+    (recorder, "versions"),
+    (recorder, "Kept"),
+    (recorder, "head_count"),
+    (tracker, "product"),
     (captured, "own"),
 ]
 
@@ -311,7 +311,7 @@ def test_an_error_without_a_text_has_a_sentence():
             raise ValueError
 
     assert sentence(Mute()) == "overt failed to record it, and the model ran on: Mute"
-    assert sentence(InputError("a rule", got="this", cure="do that")) == "a rule; got this. To mend it, do that."
+    assert sentence(InputError("a rule", got="this", fix="do that")) == "a rule, got this. Fix: do that."
 
 
 def test_sinks_of_each_token_are_recorded():
@@ -578,7 +578,13 @@ def test_an_ablation_that_fails_says_so_instead_of_leaving_the_head_in(monkeypat
         raise ZeroDivisionError("nothing works")
 
     model, x = all_kinds(), sequence()
-    for owner, name in [(Catcher, "_fused"), (Catcher, "_watch"), (Keeper, "entered"), (keeping, "_how"), (MasksSeen, "read")]:
+    for owner, name in [
+        (Catcher, "_fused"),
+        (Catcher, "_watch"),
+        (Keeper, "entered"),
+        (keep_options, "_how"),
+        (MasksSeen, "read"),
+    ]:
         with monkeypatch.context() as patched:
             patched.setattr(owner, name, fails)
             with pytest.raises(ZeroDivisionError, match="nothing works"):

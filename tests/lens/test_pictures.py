@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from overt.errors import InputError, KindError
-from overt.lens import on_picture, record
+from overt.lens import overlay_patches, record
 from overt.lens.patches import patch_grid
 
 RED = np.full((16, 24, 3), (200, 30, 40), dtype=np.uint8)
@@ -44,7 +44,7 @@ def test_an_image_that_is_not_square_says_its_grid():
     head = recording[0, 0]
     torch.testing.assert_close(head.patches(0, grid=(6, 8)), head.weights(0)[:, 0, 1:].reshape(2, 6, 8))
     with pytest.raises(
-        InputError, match=r"make up a square; got 49 keys, after 2 tokens\. .*pass grid=\(rows, columns\), or aside="
+        InputError, match=r"make up a square, got 49 keys, after 2 tokens\. .*pass grid=\(rows, columns\), or aside="
     ):
         head.patches(0, aside=2)
     with pytest.raises(InputError, match="got 51 keys, with a class token or without"):
@@ -67,7 +67,7 @@ def test_what_comes_before_the_patches_is_set_aside(given, found):
 
 def test_a_grid_that_does_not_fit_is_refused():
     with pytest.raises(
-        InputError, match=r"a grid holds the keys that are patches, of 37; got grid=\(7, 7\)\. .*over the patch size"
+        InputError, match=r"a grid holds the keys that are patches, of 37, got grid=\(7, 7\)\. .*over the patch size"
     ):
         patch_grid(37, (7, 7))
     with pytest.raises(InputError, match=r"got grid=\(6, 6\) and aside=2"):
@@ -86,7 +86,7 @@ def test_a_summary_has_no_patches_and_says_so():
 
 def test_the_picture_is_covered_by_weight():
     weights = torch.tensor([[0.0, 0.1, 0.2], [0.0, 0.0, 0.4]])
-    shown = np.asarray(on_picture(RED, weights, opacity=1))
+    shown = np.asarray(overlay_patches(RED, weights, opacity=1))
     assert shown.shape == RED.shape
     assert (shown[:8, :8] == RED[:8, :8]).all()
     assert (shown[8:, 16:] == shown[8, 16]).all()
@@ -97,22 +97,22 @@ def test_the_picture_is_covered_by_weight():
 
 
 def test_patches_share_a_picture_that_they_do_not_divide():
-    shown = np.asarray(on_picture(np.zeros((10, 10)), [[0.0, 1.0, 0.0]], opacity=1)).sum(-1) > 0
+    shown = np.asarray(overlay_patches(np.zeros((10, 10)), [[0.0, 1.0, 0.0]], opacity=1)).sum(-1) > 0
     assert shown[0].tolist() == [False] * 4 + [True] * 3 + [False] * 3
 
 
 def test_nan_is_shown_as_such_and_nothing_is_covered_without_weight():
-    shown = np.asarray(on_picture(RED, [[0.0, np.nan]], opacity=1))
+    shown = np.asarray(overlay_patches(RED, [[0.0, np.nan]], opacity=1))
     assert (shown[:, 12:] == (255, 0, 255)).all()
     assert (shown[:, :12] == RED[:, :12]).all()
-    assert (np.asarray(on_picture(RED, np.zeros((2, 2)))) == RED).all()
+    assert (np.asarray(overlay_patches(RED, np.zeros((2, 2)))) == RED).all()
 
 
 def test_files_images_and_arrays_are_the_same_picture(tmp_path):
     Image.fromarray(RED).save(tmp_path / "red.png")
     weights = np.eye(2)
     given = [tmp_path / "red.png", str(tmp_path / "red.png"), Image.fromarray(RED), RED, RED / 255.0]
-    shown = [np.asarray(on_picture(image, weights)) for image in given]
+    shown = [np.asarray(overlay_patches(image, weights)) for image in given]
     assert all((each == shown[0]).all() for each in shown)
 
 
@@ -123,13 +123,13 @@ def test_files_images_and_arrays_are_the_same_picture(tmp_path):
             torch.zeros(3, 8, 8),
             np.eye(2),
             {},
-            r"an image is \(height, width\) or .*; got shape \(3, 8, 8\)\. .*permute\(1, 2, 0\)",
+            r"an image is \(height, width\) or .*, got shape \(3, 8, 8\)\. .*permute\(1, 2, 0\)",
         ),
-        (np.full((8, 8), -2.0), np.eye(2), {}, "numbers of an image are from 0 to 1; got from -2 to -2"),
-        (RED, np.ones((1, 2, 2)), {}, r"weights on a picture are \(rows, columns\) of patches; got shape \(1, 2, 2\)"),
-        (RED, np.eye(2), {"opacity": 2}, "opacity is a number from 0 to 1; got 2"),
+        (np.full((8, 8), -2.0), np.eye(2), {}, "numbers of an image are from 0 to 1, got from -2 to -2"),
+        (RED, np.ones((1, 2, 2)), {}, r"weights on a picture are \(rows, columns\) of patches, got shape \(1, 2, 2\)"),
+        (RED, np.eye(2), {"opacity": 2}, "opacity is a number from 0 to 1, got 2"),
     ],
 )
 def test_what_is_no_picture_is_refused(image, weights, options, message):
     with pytest.raises(InputError, match=message):
-        on_picture(image, weights, **options)
+        overlay_patches(image, weights, **options)

@@ -143,13 +143,13 @@ def test_no_frame_of_the_animation_is_like_the_one_before():
 )
 def test_without_the_extra_the_error_says_what_to_install(write, missing, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(MissingExtra, match=r'which is not installed\. To mend it, run: pip install "overt\[plot\]"'):
+    with pytest.raises(MissingExtra, match=r'which is not installed\. Fix: run: pip install "overt\[plot\]"'):
         write(tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_picture_of_nothing_is_an_error(tmp_path):
-    with pytest.raises(InputError, match="a picture shows at least one explanation; got none"):
+    with pytest.raises(InputError, match="a picture shows at least one explanation, got none"):
         png([], tmp_path / "out.png")
 
 

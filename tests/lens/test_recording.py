@@ -330,9 +330,9 @@ def test_only_the_layers_and_heads_asked_for_are_kept_under_their_own_numbers():
     assert recording.calls[0].call.query.shape[1] == 2
     assert torch.equal(recording[2, 3].weights(), whole[2, 3].weights())
     assert torch.equal(recording[1, 1].weights(), whole[1, 1].weights())
-    with pytest.raises(InputError, match="this recording holds the calls 1, 2; got layer 0"):
+    with pytest.raises(InputError, match="this recording holds the calls 1, 2, got layer 0"):
         recording[0, 1]
-    with pytest.raises(InputError, match=r"second has the recorded heads \[3, 1\]; got 0"):
+    with pytest.raises(InputError, match=r"second has the recorded heads \[3, 1\], got 0"):
         recording[1, 0]
 
 
@@ -354,7 +354,7 @@ def test_a_head_that_does_not_exist_is_missing_and_the_model_runs_on():
     model = Attending()
     with record(model, heads=[4]) as recording:
         model(sequence())
-    assert recording.missing == [("Attending", "Attending has heads 0 to 3; got heads=[4]. To mend it, leave out the others.")]
+    assert recording.missing == [("Attending", "Attending has heads 0 to 3, got heads=[4]. Fix: leave out the others.")]
 
 
 def test_what_is_too_large_is_not_kept_and_the_model_runs_on():
@@ -367,12 +367,12 @@ def test_what_is_too_large_is_not_kept_and_the_model_runs_on():
     assert recording.missing == [
         (
             "second",
-            "a recording keeps at most 5.0 kB; got 3.6 kB for this call beside 3.6 kB of others. To mend it, keep less with "
+            "a recording keeps at most 5.0 kB, got 3.6 kB for this call beside 3.6 kB of others. Fix: keep less with "
             'layers=[…], heads=[…] or keep="summary", write it to files with offload="disk", or raise limit=.',
         ),
         (
             "first",
-            "a recording keeps at most 5.0 kB; got 3.6 kB for this call beside 3.6 kB of others. To mend it, keep less with "
+            "a recording keeps at most 5.0 kB, got 3.6 kB for this call beside 3.6 kB of others. Fix: keep less with "
             'layers=[…], heads=[…] or keep="summary", write it to files with offload="disk", or raise limit=.',
         ),
     ]
@@ -450,7 +450,7 @@ def test_attention_that_is_written_out_in_no_known_way_is_missing_with_the_reaso
 
 
 def test_what_cannot_be_recorded_is_refused_in_a_sentence():
-    with pytest.raises(KindError, match="looks into a torch.nn.Module; got function"), record(lambda x: x):
+    with pytest.raises(KindError, match="looks into a torch.nn.Module, got function"), record(lambda x: x):
         pass
     compiled = nn.Sequential(torch.compile(Attending()))
     with pytest.raises(KindError, match=r"got 0, compiled by torch.compile.*record\(model._orig_mod\)"), record(compiled):
@@ -485,9 +485,9 @@ def test_a_head_is_named_by_two_things():
     model = Attending()
     with record(model) as recording:
         model(sequence())
-    with pytest.raises(KindError, match=r"recording\[layer, head\]; got 0"):
+    with pytest.raises(KindError, match=r"recording\[layer, head\], got 0"):
         recording[0]
-    with pytest.raises(InputError, match="a layer is named by the module that attends; got 'other'.*name one of: Attending"):
+    with pytest.raises(InputError, match="a layer is named by the module that attends, got 'other'.*name one of: Attending"):
         recording["other", 0]
 
 

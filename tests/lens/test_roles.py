@@ -151,7 +151,7 @@ def test_words_that_came_after_the_summary_are_refused():
     with record(model, keep="summary") as recording:
         model()
     recording.tokens = WORDS
-    message = r"words measured while the model runs; got other tokens than Built was summarised with.*record\(key_tokens=…"
+    message = r"words measured while the model runs, got other tokens than Built was summarised with.*record\(key_tokens=…"
     with pytest.raises(InputError, match=message):
         recording.roles()
 

@@ -94,15 +94,15 @@ PIECES = {
     "cosine and sparsemax": {"score": overt.Cosine(3.0), "normalizer": overt.Sparsemax()},
     "gaussian and entmax": {"score": overt.Gaussian(0.7), "normalizer": overt.Entmax(1.3)},
     "sink": {"normalizer": overt.Softmax(sink=random(4))},
-    "sigmoid": {"normalizer": overt.Sigmoid(), "mask": overt.Causal()},
-    "sum": {"normalizer": overt.Sum(), "mask": ~overt.Window(1, 0) | overt.Causal()},
+    "sigmoid": {"normalizer": overt.normalizers.Sigmoid(), "mask": overt.Causal()},
+    "sum": {"normalizer": overt.normalizers.Sum(), "mask": ~overt.Window(1, 0) | overt.Causal()},
     "lengths, documents and keys": {
         "mask": overt.Lengths(torch.tensor([5, 7]))
         & overt.Documents(torch.arange(7) // 4)
         & overt.masks.Keys(random(2, 7) > -2)
     },
     "alibi": {"bias": overt.ALiBi(random(4).abs()), "mask": random(4, 7, 7) > -1},
-    "relative": {"bias": overt.RelativePosition(random(4, 9))},
+    "relative": {"bias": overt.RelativePositionBias(random(4, 9))},
     "tensor bias with infinity": {"bias": random(2, 1, 7, 7).where(random(2, 1, 7, 7) > -1, -torch.inf)},
 }
 
@@ -168,7 +168,7 @@ def test_a_mask_of_the_callers_own_is_written_as_the_tensor_that_it_makes(tmp_pa
     [({"score": lambda q, k: q @ k.mT}, "<lambda>"), ({"normalizer": lambda s, allowed: s.softmax(-1)}, "<lambda>")],
 )
 def test_code_of_the_callers_own_is_refused_unless_summaries_are_kept(pieces, name, tmp_path):
-    message = f'no code; got {name} of the caller\'s own.*or record with keep="summary"'
+    message = f'no code, got {name} of the caller\'s own.*or record with keep="summary"'
     with pytest.raises(InputError, match=message):
         recorded(Attends(**pieces)).save(tmp_path / "x.safetensors")
     assert list(tmp_path.iterdir()) == []
@@ -212,15 +212,15 @@ def metadata(held):
 
 
 GOOD = {"format": 1, "model": "M", "turns": 1, "missing": [], "query_tokens": None, "key_tokens": None, "calls": []}
-DAMAGED = "cannot be read as a recording; got .* To mend it, save it again: the file is damaged"
+DAMAGED = "cannot be read as a recording, got .* Fix: save it again: the file is damaged"
 
 
 @pytest.mark.parametrize(
     ("held", "message"),
     [
-        (None, "holds no recording; got a safetensors file from elsewhere"),
-        ({"other": "x"}, "holds no recording; got a safetensors file from elsewhere"),
-        (metadata(GOOD | {"format": 2}), "reads recordings of format 1; got format 2, written by a newer one.*--upgrade overt"),
+        (None, "holds no recording, got a safetensors file from elsewhere"),
+        ({"other": "x"}, "holds no recording, got a safetensors file from elsewhere"),
+        (metadata(GOOD | {"format": 2}), "reads recordings of format 1, got format 2, written by a newer one.*--upgrade overt"),
         ({"overt.recording": "{"}, DAMAGED),
         (metadata([]), DAMAGED),
         (metadata({"format": 1}), DAMAGED),
@@ -301,7 +301,7 @@ def test_files_that_end_too_early_are_refused(keep, tmp_path):
 
 def test_files_that_are_not_there_are_refused(tmp_path):
     for place in (tmp_path / "none", tmp_path):
-        with pytest.raises(InputError, match=r"overt.lens.load reads a file; got .*, which is none"):
+        with pytest.raises(InputError, match=r"overt.lens.load reads a file, got .*, which is none"):
             load(place)
 
 
@@ -338,7 +338,7 @@ def test_a_page_and_a_figure_are_not_written_over_the_recording_they_show(tmp_pa
     content, loaded = path.read_bytes(), load(path)
     (tmp_path / "link.pdf").symlink_to(path)
     for write in (loaded.page, loaded.plot, loaded.passes[0].page):
-        with pytest.raises(InputError, match="never over them; got path .*, the same file as the recording"):
+        with pytest.raises(InputError, match="never over them, got path .*, the same file as the recording"):
             write(tmp_path / "link.pdf")
     assert path.read_bytes() == content
     loaded.tokens = [*"abcdefg"]

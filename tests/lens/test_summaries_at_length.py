@@ -46,7 +46,7 @@ def both(run, given, model=None, mask=None, **options):
     model, masked = model or run, {} if mask is None else {"mask": mask}
     with record(model, keep="summary", **options) as kernel:
         run(*given, **masked)
-    with record(model, keep="summary", **options) as blocks, overt.path("blocked"):
+    with record(model, keep="summary", **options) as blocks, overt.use_path("blocked"):
         run(*given, **masked)
     return kernel, blocks
 
@@ -87,7 +87,7 @@ MASKS = {
     "a bool tensor": {"mask": torch.ones(N, N).tril().triu(-20).bool()},
     "queries that see nothing": {"mask": overt.Lengths(60, queries=40)},
     "alibi": {"mask": overt.Causal(), "bias": overt.ALiBi(torch.rand(4))},
-    "relative positions": {"bias": overt.RelativePosition(torch.randn(4, 9))},
+    "relative positions": {"bias": overt.RelativePositionBias(torch.randn(4, 9))},
     "a small bias tensor": {"bias": torch.randn(4, N, N)},
     "softcap": {"score": overt.Dot(softcap=2.0)},
     "scale and sinks": {"score": overt.Dot(scale=0.7), "normalizer": overt.Softmax(sink=torch.randn(4))},
@@ -187,7 +187,7 @@ def test_nan_shows_in_the_rows_that_see_it_and_in_no_others(where, paths):
     query, key, value = inputs()
     (query if where == "query" else key)[0, 1, 40, 3] = math.nan
     model = Own(mask=overt.Causal())
-    with record(model, keep="summary", key_tokens=WORDS, map_size=10) as recording, overt.path(*paths):
+    with record(model, keep="summary", key_tokens=WORDS, map_size=10) as recording, overt.use_path(*paths):
         model(query, key, value)
     lost, entropy = torch.zeros(2, N, dtype=torch.bool), recording[0, 1].entropy()
     lost[0, 40 if where == "query" else slice(40, None)] = True
@@ -209,18 +209,18 @@ def test_map_and_top_are_of_the_sizes_asked_for(tmp_path):
         head = each[0, 2]
         torch.testing.assert_close(head.map((35, 7)), whole[0, 2].map((35, 7)))
         torch.testing.assert_close(head.top(4).weights, whole[0, 2].top(4, 3).weights)
-        with pytest.raises(InputError, match=r"keeps the 3 largest weights of each query; got k=4\. .*record with top=4"):
+        with pytest.raises(InputError, match=r"keeps the 3 largest weights of each query, got k=4\. .*record with top=4"):
             head.top(4, 4)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"map_size": 0}, "map_size is a whole number of at least 1; got 0"),
-        ({"map_size": (3, 2, 1)}, r"map_size is a number of cells or \(rows, keys\); got \(3, 2, 1\)"),
+        ({"map_size": 0}, "map_size is a whole number of at least 1, got 0"),
+        ({"map_size": (3, 2, 1)}, r"map_size is a number of cells or \(rows, keys\), got \(3, 2, 1\)"),
         ({"map_size": "all"}, "got 'all'"),
-        ({"top": 0}, "top is a whole number of at least 1; got 0"),
-        ({"keep": "qkv", "top": 3}, r"top and map_size are of keep=\"summary\"; got keep='qkv'\. .*head\.top\(row, k\)"),
+        ({"top": 0}, "top is a whole number of at least 1, got 0"),
+        ({"keep": "qkv", "top": 3}, r"top and map_size are of keep=\"summary\", got keep='qkv'\. .*head\.top\(row, k\)"),
     ],
 )
 def test_other_sizes_are_refused(options, message):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from overt.errors import InputError, KindError
-from overt.models import build
+from overt.models import from_config
 from overt.models.building import KINDS, arguments
 
 SMALL = {
@@ -22,15 +22,15 @@ SMALL = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_config_survives_json_and_builds_the_same_model(kind):
     torch.manual_seed(0)
-    model = build({"kind": kind, **SMALL[kind]})
-    again = build({"kind": kind, **json.loads(json.dumps(model.config))})
+    model = from_config({"kind": kind, **SMALL[kind]})
+    again = from_config({"kind": kind, **json.loads(json.dumps(model.config))})
     assert type(again).__name__ == kind
     assert again.config == model.config
     assert {name: p.shape for name, p in again.named_parameters()} == {name: p.shape for name, p in model.named_parameters()}
 
 
 def test_a_whole_number_serves_where_any_number_does():
-    assert build({"kind": "TransformerEncoder", **SMALL["TransformerEncoder"], "dropout": 0}).config["dropout"] == 0
+    assert from_config({"kind": "TransformerEncoder", **SMALL["TransformerEncoder"], "dropout": 0}).config["dropout"] == 0
 
 
 def test_what_is_named_after_the_arguments_is_no_argument():
@@ -49,20 +49,20 @@ def test_what_is_named_after_the_arguments_is_no_argument():
         ({}, InputError, "kind is one of .*got None"),
         ({"widht": 8}, InputError, "TransformerEncoder is built with words, .*'widht'.*write 'width'"),
         ({"colour": 8}, InputError, "'colour'.*choose one of them"),
-        ({"words": None}, KindError, "words of TransformerEncoder is int; got None of type NoneType"),
-        ({"width": 8.0}, KindError, "width of TransformerEncoder is int; got 8.0 of type float"),
-        ({"width": True}, KindError, "width of TransformerEncoder is int; got True of type bool"),
-        ({"dropout": "much"}, KindError, "dropout of TransformerEncoder is float; got 'much' of type str"),
-        ({"positions": 3}, KindError, "positions of TransformerEncoder is str or None; got 3 of type int"),
-        ({"causal": 1}, KindError, "causal of TransformerEncoder is bool; got 1 of type int"),
+        ({"words": None}, KindError, "words of TransformerEncoder is int, got None of type NoneType"),
+        ({"width": 8.0}, KindError, "width of TransformerEncoder is int, got 8.0 of type float"),
+        ({"width": True}, KindError, "width of TransformerEncoder is int, got True of type bool"),
+        ({"dropout": "much"}, KindError, "dropout of TransformerEncoder is float, got 'much' of type str"),
+        ({"positions": 3}, KindError, "positions of TransformerEncoder is str or None, got 3 of type int"),
+        ({"causal": 1}, KindError, "causal of TransformerEncoder is bool, got 1 of type int"),
     ],
 )
 def test_a_config_that_makes_no_model_is_refused(config, kind, message):
     given = {} if not config or config.get("kind") else {"kind": "TransformerEncoder", **SMALL["TransformerEncoder"]}
     with pytest.raises(kind, match=message):
-        build(given | config)
+        from_config(given | config)
 
 
 def test_what_is_missing_is_named():
-    with pytest.raises(InputError, match="Transformer is not built without source_words and target_words; got width"):
-        build({"kind": "Transformer", "width": 8})
+    with pytest.raises(InputError, match="Transformer is not built without source_words and target_words, got width"):
+        from_config({"kind": "Transformer", "width": 8})

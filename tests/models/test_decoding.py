@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from overt.errors import InputError
-from overt.models import LanguageModel, Seq2Seq, Transformer, beam, greedy, sample
+from overt.models import LanguageModel, Seq2Seq, Transformer, beam_search, greedy_search, sample
 from overt.models.decoding import likeliest
 
 START, END, WORDS = 1, 2, 5
@@ -60,7 +60,7 @@ PADDED, LENGTHS = torch.tensor([[3, 4, 1], [4, 3, 0]]), torch.tensor([3, 2])
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0])
 def test_a_beam_that_holds_all_texts_finds_them_all_in_order(make, length_penalty):
     model = make()
-    found = beam(model, PADDED, source_lengths=LENGTHS, size=85, best=85, longest=3, length_penalty=length_penalty)
+    found = beam_search(model, PADDED, source_lengths=LENGTHS, size=85, best=85, longest=3, length_penalty=length_penalty)
     for source, texts in zip(SOURCES, found, strict=True):
         expected = everything(model, source, 3, length_penalty)
         assert len(expected) == 85  # 1 + 4 + 16 + 64
@@ -91,7 +91,7 @@ def plain_beam(model, source, size, longest, length_penalty):
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_a_narrow_beam_is_the_plain_search_sentence_by_sentence(make, size):
     model = make(seed=1)
-    found = beam(model, PADDED, source_lengths=LENGTHS, size=size, best=size, longest=6)
+    found = beam_search(model, PADDED, source_lengths=LENGTHS, size=size, best=size, longest=6)
     for source, texts in zip(SOURCES, found, strict=True):
         expected = plain_beam(model, source, size, 6, 1.0)
         assert [text.tokens for text in texts] == [tokens for tokens, _ in expected]
@@ -101,7 +101,7 @@ def test_a_narrow_beam_is_the_plain_search_sentence_by_sentence(make, size):
 @pytest.mark.parametrize("make", [translator, recurrent, language_model])
 def test_greedy_takes_the_likeliest_word_each_time(make):
     model = make(seed=2)
-    for source, found in zip(SOURCES, greedy(model, PADDED, source_lengths=LENGTHS, longest=6), strict=True):
+    for source, found in zip(SOURCES, greedy_search(model, PADDED, source_lengths=LENGTHS, longest=6), strict=True):
         text: list[int] = []
         while len(text) < 6:
             each = [chances(model, source, text if word == END else [*text, word])[len(text)].item() for word in range(WORDS)]
@@ -115,28 +115,29 @@ def test_greedy_takes_the_likeliest_word_each_time(make):
 
 def test_the_best_of_a_beam_is_at_least_as_likely_as_the_greedy_text():
     model = translator(seed=3)
-    best = beam(model, PADDED, source_lengths=LENGTHS, size=85, length_penalty=0.0, longest=3)
-    for [text], other in zip(best, greedy(model, PADDED, source_lengths=LENGTHS, longest=3), strict=True):
+    best = beam_search(model, PADDED, source_lengths=LENGTHS, size=85, length_penalty=0.0, longest=3)
+    for [text], other in zip(best, greedy_search(model, PADDED, source_lengths=LENGTHS, longest=3), strict=True):
         assert text.score >= other.score - 1e-9
 
 
 def test_a_beam_of_one_is_greedy():
     model = translator(seed=4, words=50)
     source = torch.randint(3, 50, (6, 5), generator=torch.Generator().manual_seed(0))
-    found = beam(model, source, size=1, length_penalty=0.0)
-    assert [text.tokens for [text] in found] == [text.tokens for text in greedy(model, source)]
+    found = beam_search(model, source, size=1, length_penalty=0.0)
+    assert [text.tokens for [text] in found] == [text.tokens for text in greedy_search(model, source)]
 
 
 def test_a_larger_length_penalty_prefers_longer_texts():
     model = translator(seed=5)
     lengths = [
-        len(beam(model, PADDED[:1], size=85, longest=3, length_penalty=penalty)[0][0].tokens) for penalty in (0.0, 1.0, 4.0)
+        len(beam_search(model, PADDED[:1], size=85, longest=3, length_penalty=penalty)[0][0].tokens)
+        for penalty in (0.0, 1.0, 4.0)
     ]
     assert lengths == sorted(lengths)
     assert lengths[0] < lengths[-1]
 
 
-@pytest.mark.parametrize("write", [greedy, beam])
+@pytest.mark.parametrize("write", [greedy_search, beam_search])
 def test_a_row_is_written_as_if_it_were_alone(write):
     model = translator(seed=6, words=30)
     source = torch.randint(3, 30, (5, 6), generator=torch.Generator().manual_seed(1))
@@ -160,7 +161,7 @@ def never_ending(words=WORDS):
     return Endless(words, words, 8, 2, 1, 1, 16)
 
 
-@pytest.mark.parametrize("write", [greedy, sample, beam])
+@pytest.mark.parametrize("write", [greedy_search, sample, beam_search])
 def test_a_text_is_at_most_so_long_and_then_pays_for_its_end(write):
     for longest, expected in ((0, [0, 0]), (4, [4, 4]), (None, [16, 14])):
         found = write(never_ending(), PADDED, source_lengths=LENGTHS, longest=longest)
@@ -182,8 +183,8 @@ def test_what_is_drawn_has_the_probability_that_the_model_gives_it():
 
 def test_temperature_sharpens_what_is_drawn_from():
     model, draws = translator(seed=7), 5_000
-    likeliest_word = chances(model, SOURCES[0], greedy(model, PADDED[:1])[0].tokens)[0].exp().item()
-    first = greedy(model, PADDED[:1], longest=1)[0].tokens
+    likeliest_word = chances(model, SOURCES[0], greedy_search(model, PADDED[:1])[0].tokens)[0].exp().item()
+    first = greedy_search(model, PADDED[:1], longest=1)[0].tokens
     shares = []
     for temperature in (0.5, 1.0, 2.0):
         generator = torch.Generator().manual_seed(0)
@@ -215,7 +216,7 @@ def test_top_k_and_top_p_leave_only_the_likeliest():
     assert torch.equal(likeliest(given, top_k=9, top_p=1.0), given)
 
 
-@pytest.mark.parametrize("write", [greedy, sample, beam])
+@pytest.mark.parametrize("write", [greedy_search, sample, beam_search])
 def test_dropout_is_off_while_writing_and_on_again_after_it(write):
     model = translator().train()
     options = {"generator": torch.Generator().manual_seed(0)} if write is sample else {}
@@ -225,28 +226,28 @@ def test_dropout_is_off_while_writing_and_on_again_after_it(write):
     assert model.training
 
 
-@pytest.mark.parametrize("write", [greedy, sample, beam])
+@pytest.mark.parametrize("write", [greedy_search, sample, beam_search])
 def test_no_rows_give_no_texts(write):
     assert write(translator(), torch.empty(0, 3, dtype=torch.long)) == []
 
 
-@pytest.mark.parametrize("write", [greedy, beam])
+@pytest.mark.parametrize("write", [greedy_search, beam_search])
 def test_a_model_that_scores_nan_is_refused(write):
     model = translator()
     torch.nn.init.constant_(model.output.weight, torch.nan)
-    with pytest.raises(InputError, match="a model that writes gives each word a score; got NaN"):
+    with pytest.raises(InputError, match="a model that writes gives each word a score, got NaN"):
         write(model, PADDED)
 
 
 @pytest.mark.parametrize(
     ("write", "options", "message"),
     [
-        (beam, {"size": 0}, "size is a whole number of at least 1; got 0"),
-        (beam, {"best": 6}, "a beam gives at most as many texts as it holds; got best=6, size=5"),
-        (greedy, {"longest": -1}, "longest is a whole number of at least 0; got -1"),
-        (sample, {"temperature": 0.0}, "temperature is a number above 0; got 0.0"),
-        (sample, {"top_k": 0}, "top_k is a whole number of at least 1; got 0"),
-        (sample, {"top_p": -0.5}, "top_p is a number above 0; got -0.5"),
+        (beam_search, {"size": 0}, "size is a whole number of at least 1, got 0"),
+        (beam_search, {"best": 6}, "a beam gives at most as many texts as it holds, got best=6, size=5"),
+        (greedy_search, {"longest": -1}, "longest is a whole number of at least 0, got -1"),
+        (sample, {"temperature": 0.0}, "temperature is a number above 0, got 0.0"),
+        (sample, {"top_k": 0}, "top_k is a whole number of at least 1, got 0"),
+        (sample, {"top_p": -0.5}, "top_p is a number above 0, got -0.5"),
     ],
 )
 def test_a_setting_that_is_none_is_refused(write, options, message):
@@ -255,5 +256,5 @@ def test_a_setting_that_is_none_is_refused(write, options, message):
 
 
 def test_a_prompt_of_no_tokens_is_refused():
-    with pytest.raises(InputError, match="a language model goes on from at least one token; got a prompt of none"):
-        greedy(language_model(), PADDED, source_lengths=torch.tensor([3, 0]))
+    with pytest.raises(InputError, match="a language model goes on from at least one token, got a prompt of none"):
+        greedy_search(language_model(), PADDED, source_lengths=torch.tensor([3, 0]))

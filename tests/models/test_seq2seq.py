@@ -5,7 +5,7 @@ import torch
 
 from overt.errors import InputError, KindError
 from overt.lens import record
-from overt.models import Seq2Seq, beam, sample
+from overt.models import Seq2Seq, beam_search, sample
 
 WAYS = {
     "bottleneck": {"attention": None},
@@ -148,7 +148,7 @@ def test_rows_that_leave_take_their_source_with_them(way):
 def test_the_score_of_a_text_that_a_beam_wrote_is_its_log_probability_in_one_pass(way):
     translator, source, lengths = model(**way), ids(2, 6), torch.tensor([6, 3])
     for row, texts in enumerate(
-        beam(translator, source, source_lengths=lengths, size=3, best=3, length_penalty=0.0, longest=4)
+        beam_search(translator, source, source_lengths=lengths, size=3, best=3, length_penalty=0.0, longest=4)
     ):
         for text in texts:
             target = torch.tensor([[1, *text.tokens]])
@@ -227,20 +227,20 @@ def test_dropout_is_for_training_only():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"layer": "rnn"}, "layer is one of 'gru', 'lstm'; got 'rnn'"),
-        ({"score_with": "next"}, "score_with is one of 'previous', 'current', 'both'; got 'next'"),
-        ({"tied": "both"}, "tied is one of 'all', 'target', None; got 'both'"),
+        ({"layer": "rnn"}, "layer is one of 'gru', 'lstm', got 'rnn'"),
+        ({"score_with": "next"}, "score_with is one of 'previous', 'current', 'both', got 'next'"),
+        ({"tied": "both"}, "tied is one of 'all', 'target', None, got 'both'"),
         (
             {"tied": "all"},
-            "one matrix for source, target and output needs one vocabulary for both languages; got source_words=11",
+            "one matrix for source, target and output needs one vocabulary for both languages, got source_words=11",
         ),
         ({"attention": None, "self_attention": "dot"}, "without attention the decoder reads the encoder's last state alone"),
         (
             {"attention": "bahdanau"},
-            "a score has one of the names additive, concat, general, dot, cosine, gaussian; got 'bahdanau'",
+            "a score has one of the names additive, concat, general, dot, cosine, gaussian, got 'bahdanau'",
         ),
-        ({"width": 0}, "Seq2Seq has width of at least 1; got 0"),
-        ({"dropout": 2.0}, "dropout is a probability; got 2.0"),
+        ({"width": 0}, "Seq2Seq has width of at least 1, got 0"),
+        ({"dropout": 2.0}, "dropout is a probability, got 2.0"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options, said):
@@ -252,9 +252,9 @@ def test_inputs_that_do_not_fit_are_refused():
     translator, source, target = model(), ids(2, 6), ids(2, 5, words=TARGET)
     with pytest.raises(InputError, match="token ids of source are from 0 to 10"):
         translator(source + 9, target)
-    with pytest.raises(KindError, match=r"a model reads target as token ids \(B, T\); got a torch.float32 tensor"):
+    with pytest.raises(KindError, match=r"a model reads target as token ids \(B, T\), got a torch.float32 tensor"):
         translator(source, target.float())
-    with pytest.raises(InputError, match="lengths count positions, so they are from 0 to 6; got 3 to 7"):
+    with pytest.raises(InputError, match="lengths count positions, so they are from 0 to 6, got 3 to 7"):
         translator(source, target, source_lengths=[3, 7])
     with pytest.raises(InputError, match="lengths has one entry for each sequence"):
         translator(source, target, target_lengths=[3])

@@ -215,13 +215,13 @@ def test_a_new_model_reads_and_scores_numbers_of_deviation_about_1():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"norm": "both"}, "norm is one of 'pre', 'post'; got 'both'"),
-        ({"activation": "step"}, "activation is one of 'relu', 'gelu', 'silu'; got 'step'"),
-        ({"tied": "yes"}, "tied is one of 'all', 'target', None; got 'yes'"),
-        ({"dropout": 2.0}, "dropout is a probability; got 2.0"),
+        ({"norm": "both"}, "norm is one of 'pre', 'post', got 'both'"),
+        ({"activation": "step"}, "activation is one of 'relu', 'gelu', 'silu', got 'step'"),
+        ({"tied": "yes"}, "tied is one of 'all', 'target', None, got 'yes'"),
+        ({"dropout": 2.0}, "dropout is a probability, got 2.0"),
         ({"positions": "spiral"}, "positions have one of the names .*'spiral'"),
-        ({"heads": 3}, "heads that share the width evenly divide it; got width=16, heads=3"),
-        ({"decoder_layers": 0}, "TransformerDecoder has layers of at least 1; got 0"),
+        ({"heads": 3}, "heads that share the width evenly divide it, got width=16, heads=3"),
+        ({"decoder_layers": 0}, "TransformerDecoder has layers of at least 1, got 0"),
     ],
 )
 def test_a_setting_that_is_none_is_refused(options, message):
@@ -230,7 +230,7 @@ def test_a_setting_that_is_none_is_refused(options, message):
 
 
 def test_one_matrix_for_two_vocabularies_is_refused():
-    with pytest.raises(InputError, match="needs one vocabulary for both languages; got source_words=10, target_words=20"):
+    with pytest.raises(InputError, match="needs one vocabulary for both languages, got source_words=10, target_words=20"):
         Transformer(10, 20, 16, 4, 1, 1, 16, tied="all")
 
 
@@ -238,7 +238,7 @@ def test_one_matrix_for_two_vocabularies_is_refused():
     ("source", "kind", "message"),
     [
         (torch.ones(2, 3), KindError, "reads tokens as token ids .* got a torch.float32 tensor"),
-        (torch.tensor([5, 6]), InputError, r"reads tokens as token ids \(B, n\); got tokens \(2,\).*unsqueeze"),
+        (torch.tensor([5, 6]), InputError, r"reads tokens as token ids \(B, n\), got tokens \(2,\).*unsqueeze"),
         (torch.tensor([[5, 20]]), InputError, "token ids of tokens are from 0 to 19, .* got 5 to 20"),
         (torch.tensor([[-1, 5]]), InputError, "token ids of tokens are from 0 to 19, .* got -1 to 5"),
         ([[5, 6]], KindError, "reads tokens as token ids .* got list"),
@@ -251,7 +251,7 @@ def test_tokens_that_do_not_fit_are_refused(source, kind, message):
 
 def test_a_place_beyond_the_learned_ones_is_refused():
     model = transformer(positions="learned", longest=4)
-    with pytest.raises(InputError, match="a vector for each place from 0 to 3; got places 0 to 6"):
+    with pytest.raises(InputError, match="a vector for each place from 0 to 3, got places 0 to 6"):
         model(*batch()[:2])
 
 

@@ -133,5 +133,5 @@ def test_the_number_of_threads_changes_no_digit(monkeypatch, side, weighted):
 
 
 def test_another_side_is_refused():
-    with pytest.raises(InputError, match='a side is "both", "past" or "future"; got \'left\''):
+    with pytest.raises(InputError, match='a side is "both", "past" or "future", got \'left\''):
         attend_both(np.arange(3.0), np.arange(3.0), None, 1.0, 1.0, side="left")

@@ -116,12 +116,12 @@ def test_it_survives_pickling():
     [
         (
             {"keys": "value"},
-            r"of several features, points attend by all of them, without window, noise or robust; got keys='value'",
+            r"of several features, points attend by all of them, without window, noise or robust, got keys='value'",
         ),
-        ({"window": 3.0}, r"window=3\.0, noise=None, robust=False\. To mend it, leave these out, or fit one feature, the time"),
+        ({"window": 3.0}, r"window=3\.0, noise=None, robust=False\. Fix: leave these out, or fit one feature, the time"),
         ({"robust": True}, r"robust=True"),
-        ({"degree": 2}, r"of several features, a degree is 0 or 1; got 2\. To mend it, choose one of them"),
-        ({"bandwidth": 0.0}, r'a bandwidth is a number above 0; got 0\.0\. To mend it, pass one, or "auto"'),
+        ({"degree": 2}, r"of several features, a degree is 0 or 1, got 2\. Fix: choose one of them"),
+        ({"bandwidth": 0.0}, r'a bandwidth is a number above 0, got 0\.0\. Fix: pass one, or "auto"'),
     ],
 )
 def test_what_several_features_cannot_have_is_refused(way, message):
@@ -149,4 +149,4 @@ def test_without_scikit_learn_the_error_says_what_to_install():
         "except ImportError as error:\n    print(error)"
     )
     found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
-    assert 'AttentionSmoother needs sklearn, which is not installed. To mend it, run: pip install "overt[smooth]"' in found
+    assert 'AttentionSmoother needs sklearn, which is not installed. Fix: run: pip install "overt[smooth]"' in found

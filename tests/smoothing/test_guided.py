@@ -176,7 +176,7 @@ def test_numpy_gives_the_same_numbers(monkeypatch, series, side):
 
 
 def test_what_cannot_be_a_side_or_a_bandwidth_is_refused():
-    with pytest.raises(InputError, match='a side is "both", "past" or "future"; got \'left\''):
+    with pytest.raises(InputError, match='a side is "both", "past" or "future", got \'left\''):
         attend(even(3), [1.0], 1.0, 1.0, "left")
-    with pytest.raises(InputError, match=r"bandwidths are one or more numbers above 0; got \[1. 0.\]"):
+    with pytest.raises(InputError, match=r"bandwidths are one or more numbers above 0, got \[1. 0.\]"):
         attend(even(3), [1.0, 0.0], 1.0, 1.0)

@@ -46,7 +46,7 @@ def counted(monkeypatch):
         names.append(task.name)
         return once(task)
 
-    monkeypatch.setattr(many, "smooth_task", smooth)
+    monkeypatch.setattr(batch, "smooth_task", smooth)
     return names
 
 
@@ -74,7 +74,7 @@ def test_a_cluster_that_does_not_answer_is_said(monkeypatch):
         raise OSError(f"Timed out trying to connect to {address} after 10 s")
 
     monkeypatch.setattr(distributed, "Client", refused)
-    message = r"a Dask scheduler answers at tcp://nowhere:1; got Timed out .*\. To mend it, start one with `dask scheduler`"
+    message = r"a Dask scheduler answers at tcp://nowhere:1, got Timed out .*\. Fix: start one with `dask scheduler`"
     with pytest.raises(InputError, match=message):
         curves(tasks(), dask="tcp://nowhere:1")
 
@@ -96,7 +96,7 @@ def test_a_series_without_any_value_stays_empty_beside_the_others():
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_an_error_names_its_series_and_keeps_what_is_done(tmp_path, jobs):
     bad = Task("Ulm", np.array([1.0, np.inf]), None, OPTIONS)
-    with pytest.raises(InputError, match=r"Ulm: a series holds numbers up to 1e\+150, .*; got inf at \[1\]\. To mend it, mend"):
+    with pytest.raises(InputError, match=r"Ulm: a series holds numbers up to 1e\+150, .*, got inf at \[1\]\. Fix: mend"):
         curves([*tasks(2), bad], jobs=jobs, parts=tmp_path)
     if jobs == 1:
         assert len(list(tmp_path.iterdir())) == 2
@@ -141,9 +141,7 @@ def test_a_full_disk_is_said_and_leaves_no_half_part(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (512, before[1]))
     try:
-        with pytest.raises(
-            InputError, match=r"cannot be written; got File too large\. To mend it, choose another folder, or raise"
-        ):
+        with pytest.raises(InputError, match=r"cannot be written, got File too large\. Fix: choose another folder, or raise"):
             curves(tasks(), parts=tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

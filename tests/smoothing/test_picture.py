@@ -106,6 +106,6 @@ def test_the_ending_is_the_format(tmp_path, ending):
 
 
 def test_too_many_panels_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"a picture shows at most 12 series; got 13\. To mend it, leave the picture out"):
+    with pytest.raises(InputError, match=r"a picture shows at most 12 series, got 13\. Fix: leave the picture out"):
         draw(tmp_path / "a.png", [panel(3)] * 13, x="time")
     assert list(tmp_path.iterdir()) == []

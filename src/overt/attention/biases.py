@@ -99,7 +99,7 @@ def alibi_slopes(heads: int) -> Tensor:
     tensor([0.2500, 0.0625, 0.0156, 0.0039])
     """
     if heads < 1:
-        raise InputError("ALiBi has at least one head", got=str(heads), cure="pass the number of heads")
+        raise InputError("ALiBi has at least one head", got=str(heads), fix="pass the number of heads")
     power = 2 ** math.floor(math.log2(heads))
     slopes = [2 ** (-8 * (head + 1) / power) for head in range(power)]
     between = [2 ** (-8 * (head + 1) / (2 * power)) for head in range(0, 2 * power, 2)]
@@ -107,7 +107,7 @@ def alibi_slopes(heads: int) -> Tensor:
 
 
 @piece
-class RelativePosition(Bias):
+class RelativePositionBias(Bias):
     """A learned number for each distance and head, table[h, bucket(j − i)].
 
     `table` is (H, R) or (R,). `buckets="clip"` has one bucket a distance from −m to m, R = 2m + 1, the ends taking all that is
@@ -116,7 +116,7 @@ class RelativePosition(Bias):
     growing with the logarithm up to `max_distance`.
 
     >>> table = torch.tensor([10.0, 20.0, 30.0])
-    >>> RelativePosition(table, offset=0).block(torch.arange(3), torch.arange(3))
+    >>> RelativePositionBias(table, offset=0).block(torch.arange(3), torch.arange(3))
     tensor([[20., 30., 30.],
             [10., 20., 30.],
             [10., 10., 20.]])
@@ -129,26 +129,28 @@ class RelativePosition(Bias):
     offset: int | Tensor | None = None
 
     def __post_init__(self):
-        _table("RelativePosition", "table", self.table, 2, "(H, R) or (R,)")
+        _table("RelativePositionBias", "table", self.table, 2, "(H, R) or (R,)")
         self._check_offset()
         size = self.table.shape[-1]
         if self.buckets not in ("clip", "log"):
-            raise InputError('overt.RelativePosition has buckets "clip" and "log"', got=repr(self.buckets), cure="choose one")
+            raise InputError(
+                'overt.RelativePositionBias has buckets "clip" and "log"', got=repr(self.buckets), fix="choose one"
+            )
         if self.buckets == "clip" and size % 2 == 0:
             raise InputError(
-                "overt.RelativePosition with clipped distances needs an odd number of buckets, R = 2m + 1",
+                "overt.RelativePositionBias with clipped distances needs an odd number of buckets, R = 2m + 1",
                 got=f"table {tuple(self.table.shape)}",
-                cure="count the distances −m to m",
+                fix="count the distances −m to m",
             )
         if self.buckets == "log" and size < 4:
             raise InputError(
-                "overt.RelativePosition with logarithmic buckets needs 4 or more", got=str(size), cure="enlarge the table"
+                "overt.RelativePositionBias with logarithmic buckets needs 4 or more", got=str(size), fix="enlarge the table"
             )
 
     def bind(self, leading, queries, keys):
         """With the offset known."""
         offset = self._offset_of(leading, queries, keys)
-        return RelativePosition(self.table, self.buckets, self.bidirectional, self.max_distance, offset)
+        return RelativePositionBias(self.table, self.buckets, self.bidirectional, self.max_distance, offset)
 
     def block(self, rows, keys):
         """The bias of these rows and keys: (H, rows, keys) or (rows, keys), after the batch where offsets differ."""
@@ -189,8 +191,8 @@ def _log_bucket(distance: Tensor, buckets: int, max_distance: int) -> Tensor:
 def _table(who: str, name: str, tensor: object, most: int, shape: str) -> None:
     if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
         kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
-        raise KindError(f"overt.{who} holds {name} as a floating-point tensor", got=str(kind), cure="pass a float tensor")
+        raise KindError(f"overt.{who} holds {name} as a floating-point tensor", got=str(kind), fix="pass a float tensor")
     if not 1 <= tensor.ndim <= most:
         raise InputError(
-            f"overt.{who} needs {name} of shape {shape}", got=str(tuple(tensor.shape)), cure="drop or add dimensions"
+            f"overt.{who} needs {name} of shape {shape}", got=str(tuple(tensor.shape)), fix="drop or add dimensions"
         )

@@ -32,27 +32,27 @@ def attention_inputs(query: Any, key: Any, value: Any) -> None:
             raise KindError(
                 "query, key and value are torch tensors",
                 got=f"{name} of type {type(tensor).__name__}",
-                cure="pass torch tensors",
+                fix="pass torch tensors",
             )
         if not tensor.is_floating_point():
             raise KindError(
                 "query, key and value hold floating-point numbers",
                 got=f"{name} of dtype {tensor.dtype}",
-                cure=f"embed the tokens or convert: {name}.float()",
+                fix=f"embed the tokens or convert: {name}.float()",
             )
         if tensor.ndim < 2:
             raise InputError(
                 "query, key and value end in two dimensions, (length, features)",
                 got=shapes(**tensors),
-                cure=f"give {name} a length: {name}.unsqueeze(0)",
+                fix=f"give {name} a length: {name}.unsqueeze(0)",
             )
     if len({tensor.device for tensor in tensors.values()}) > 1:
         raise KindError(
-            "query, key and value live on one device", got=_each(tensors, "device"), cure="move them with .to(device)"
+            "query, key and value live on one device", got=_each(tensors, "device"), fix="move them with .to(device)"
         )
     if key.shape[-2] != value.shape[-2]:
         raise InputError(
-            "key and value have the same length K (dimension -2)", got=shapes(**tensors), cure="pass one value for each key"
+            "key and value have the same length K (dimension -2)", got=shapes(**tensors), fix="pass one value for each key"
         )
 
 
@@ -60,7 +60,7 @@ def one_dtype(query: Tensor, key: Tensor, value: Tensor) -> None:
     """Refuse mixed dtypes: which one should win is the caller's choice."""
     if not query.dtype == key.dtype == value.dtype:
         tensors = {"query": query, "key": key, "value": value}
-        raise KindError("query, key and value have one dtype", got=_each(tensors, "dtype"), cure="convert them with .to(dtype)")
+        raise KindError("query, key and value have one dtype", got=_each(tensors, "dtype"), fix="convert them with .to(dtype)")
 
 
 def same_features(query: Tensor, key: Tensor, who: str) -> None:
@@ -69,7 +69,7 @@ def same_features(query: Tensor, key: Tensor, who: str) -> None:
         raise InputError(
             f"{who} compares query and key feature by feature, so their last dimension D is the same",
             got=shapes(query=query, key=key),
-            cure="project one of them, or use overt.Bilinear(weight) with a (D_query, D_key) weight",
+            fix="project one of them, or use overt.Bilinear(weight) with a (D_query, D_key) weight",
         )
 
 
@@ -92,13 +92,13 @@ def broadcast_leading(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, .
             raise InputError(
                 "key and value have the same number of heads (dimension -3), or one of them a single head, shared by all",
                 got=shapes(query=query, key=key, value=value),
-                cure="pass one value head for each key head",
+                fix="pass one value head for each key head",
             )
         for other in (k, v):
             # Compared one by one: `in` does not see that two symbolic sizes are equal under torch.compile.
             if other != 1 and other != size and not (heads and other != 0 and size % other == 0):
                 raise InputError(
-                    _leading_rule(position, grouped), got=shapes(query=query, key=key, value=value), cure=_leading_cure(grouped)
+                    _leading_rule(position, grouped), got=shapes(query=query, key=key, value=value), fix=_leading_cure(grouped)
                 )
         sizes.append(size)
     return tuple(sizes)
@@ -123,7 +123,7 @@ def fits(name: str, shape: Sequence[int], target: Sequence[int], query: Tensor, 
         raise InputError(
             f"{name} broadcasts, aligned right, against the weights (..., Q, K) = {tuple(target)}",
             got=f"{name} {tuple(shape)}, {shapes(query=query, key=key)}",
-            cure="insert dimensions of size 1, as in mask[:, None, None, :] for one row of keys per batch entry",
+            fix="insert dimensions of size 1, as in mask[:, None, None, :] for one row of keys per batch entry",
         )
 
 
@@ -134,7 +134,7 @@ def bias_tensor(bias: Any) -> None:
         raise KindError(
             "a bias is a floating-point tensor, added to the scores, or one of overt.biases",
             got=f"a {bias.dtype} tensor" if isinstance(bias, Tensor) else type(bias).__name__,
-            cure="pass a bool tensor as mask=" if boolean else "convert it with .float()",
+            fix="pass a bool tensor as mask=" if boolean else "convert it with .float()",
         )
 
 
@@ -145,7 +145,7 @@ def score_shape(scores: Any, query: Tensor, key: Tensor) -> Tensor:
         raise InputError(
             "a score gives (..., Q, K), one number for each query and key",
             got=f"{found} from {shapes(query=query, key=key)}",
-            cure="reduce the features, as in (query[..., :, None, :] - key[..., None, :, :]).abs().sum(-1)",
+            fix="reduce the features, as in (query[..., :, None, :] - key[..., None, :, :]).abs().sum(-1)",
         )
     return scores
 
@@ -157,7 +157,7 @@ def weight_shape(weights: Any, scores: Tensor) -> Tensor:
         raise InputError(
             "a normalizer gives weights of the scores' shape",
             got=f"{found} from {shapes(scores=scores)}",
-            cure="keep the last dimension, as in scores / scores.sum(-1, keepdim=True)",
+            fix="keep the last dimension, as in scores / scores.sum(-1, keepdim=True)",
         )
     return weights
 
@@ -168,33 +168,33 @@ def same_device(name: str, tensor: Tensor, query: Tensor) -> None:
         raise KindError(
             f"{name} lives on the query's device",
             got=f"{name} on {tensor.device}, query on {query.device}",
-            cure=f"move it: {name}.to(query.device)",
+            fix=f"move it: {name}.to(query.device)",
         )
 
 
 def probability(name: str, value: float) -> None:
     """Refuse what is not a number from 0 to 1."""
     if not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise InputError(f"{name} is a probability", got=repr(value), cure="pass a number from 0 to 1")
+        raise InputError(f"{name} is a probability", got=repr(value), fix="pass a number from 0 to 1")
 
 
 def positive(name: str, value: Any) -> None:
     """Refuse what is not a finite number above 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise InputError(f"{name} is a number above 0", got=repr(value), cure="pass a positive number")
+        raise InputError(f"{name} is a number above 0", got=repr(value), fix="pass a positive number")
 
 
 def whole_number(name: str, value: Any, least: int = 1) -> None:
     """Refuse what is not an int of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"{name} is a whole number of at least {least}", got=repr(value), cure=f"pass {least} or more")
+        raise InputError(f"{name} is a whole number of at least {least}", got=repr(value), fix=f"pass {least} or more")
 
 
 def one_of(name: str, value: Any, known: Iterable[Any]) -> None:
     """Refuse what is not one of the names that are known."""
     known = list(known)
     if value not in known:
-        raise InputError(f"{name} is one of {', '.join(map(repr, known))}", got=repr(value), cure="choose one of them")
+        raise InputError(f"{name} is one of {', '.join(map(repr, known))}", got=repr(value), fix="choose one of them")
 
 
 def align_left(who: str, tensor: Any, leading: int, last: int = 0) -> Any:
@@ -206,7 +206,7 @@ def align_left(who: str, tensor: Any, leading: int, last: int = 0) -> Any:
         raise InputError(
             f"overt.{who} has at most one entry for each of the call's {leading} leading dimensions, aligned left",
             got=f"a tensor of shape {tuple(tensor.shape)}",
-            cure="give query, key and value a batch dimension, or pass fewer dimensions here",
+            fix="give query, key and value a batch dimension, or pass fewer dimensions here",
         )
     rest = (1,) * (leading - batch)
     return tensor.reshape(*tensor.shape[:batch], *rest, *(tensor.shape[batch:] if last else (1, 1)))
@@ -222,7 +222,7 @@ def whole_numbers(who: str, name: str, value: Any, tensor: bool = False) -> None
         raise KindError(
             f"overt.{who} takes {name} as {'an integer tensor' if tensor else 'an int or an integer tensor'}",
             got=kind_of(value),
-            cure="convert it with .long()" if isinstance(value, Tensor) else "pass whole numbers",
+            fix="convert it with .long()" if isinstance(value, Tensor) else "pass whole numbers",
         )
 
 

@@ -37,7 +37,7 @@ class Softmax:
     def __post_init__(self):
         if not isinstance(self.temperature, Tensor) and not self.temperature > 0:
             raise InputError(
-                "overt.Softmax has a temperature above 0", got=repr(self.temperature), cure="pass a positive number"
+                "overt.Softmax has a temperature above 0", got=repr(self.temperature), fix="pass a positive number"
             )
         if self.sink is not None and (
             not isinstance(self.sink, Tensor) or not self.sink.is_floating_point() or self.sink.ndim > 1
@@ -45,7 +45,7 @@ class Softmax:
             raise KindError(
                 "overt.Softmax takes a sink as a floating-point tensor, a scalar or (H,)",
                 got=repr(self.sink),
-                cure="pass one logit a head",
+                fix="pass one logit a head",
             )
 
     def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
@@ -106,9 +106,7 @@ class Entmax:
 
     def __post_init__(self):
         if not isinstance(self.alpha, Tensor) and not self.alpha > 1:
-            raise InputError(
-                "overt.Entmax has an alpha above 1", got=repr(self.alpha), cure="use overt.Softmax() for alpha = 1"
-            )
+            raise InputError("overt.Entmax has an alpha above 1", got=repr(self.alpha), fix="use overt.Softmax() for alpha = 1")
 
     def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
         """Weights of each row, summing to 1."""

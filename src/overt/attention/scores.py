@@ -110,7 +110,7 @@ class Bilinear(Score):
             raise InputError(
                 "overt.Bilinear needs a weight of shape (D_query, D_key), or (H, D_query, D_key)",
                 got=check.shapes(weight=self.weight, query=query, key=key),
-                cure=f"pass a weight of shape ({query.shape[-1]}, {key.shape[-1]})",
+                fix=f"pass a weight of shape ({query.shape[-1]}, {key.shape[-1]})",
             )
 
     def as_dot(self, query, key):
@@ -139,7 +139,7 @@ class Additive(Score):
             raise InputError(
                 "overt.Additive has these activations: " + ", ".join(ACTIVATIONS),
                 got=repr(self.activation),
-                cure="choose one of them, or pass any callable (query, key) -> (..., Q, K) as the score",
+                fix="choose one of them, or pass any callable (query, key) -> (..., Q, K) as the score",
             )
 
     def __call__(self, query, key):
@@ -155,7 +155,7 @@ class Additive(Score):
             raise InputError(
                 "overt.Additive needs one weight for each feature, (D,) or (H, D)",
                 got=check.shapes(weight=self.weight, query=query, key=key),
-                cure=f"pass a weight of shape ({query.shape[-1]},)",
+                fix=f"pass a weight of shape ({query.shape[-1]},)",
             )
 
     def width(self, features):
@@ -203,9 +203,7 @@ class Gaussian(Score):
 
     def __post_init__(self):
         if not isinstance(self.bandwidth, Tensor) and not self.bandwidth > 0:
-            raise InputError(
-                "overt.Gaussian needs a bandwidth above 0", got=repr(self.bandwidth), cure="pass a positive number"
-            )
+            raise InputError("overt.Gaussian needs a bandwidth above 0", got=repr(self.bandwidth), fix="pass a positive number")
 
     def __call__(self, query, key):
         """Score each query (..., Q, D) against each key (..., K, D): (..., Q, K)."""
@@ -230,5 +228,5 @@ def _unit(vectors: Tensor) -> Tensor:
 def _held_tensor(name: str, tensor: Tensor, query: Tensor) -> None:
     if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
         kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
-        raise KindError(f"overt.{name} holds a floating-point tensor as its weight", got=str(kind), cure="pass a float tensor")
+        raise KindError(f"overt.{name} holds a floating-point tensor as its weight", got=str(kind), fix="pass a float tensor")
     check.same_device(f"overt.{name}'s weight", tensor, query)

@@ -94,7 +94,7 @@ def summarize(
     check.whole_number("top", top)
     given = key[..., :0] if isinstance(key, Tensor) and value is None else value
     call = Call.of(query, key, given, score, mask, bias, normalizer)
-    first_able(TABLE, call)  # an error where overt.path forces one that is not
+    first_able(TABLE, call)  # an error where overt.use_path forces one that is not
     found = gathered(call, top, map_size)
     return found if value is not None else replace(found, output=None)
 
@@ -161,7 +161,7 @@ def _edges(map_size: int | tuple[int, int] | None, call: Call) -> tuple[Tensor, 
         return None
     sizes = (map_size, map_size) if isinstance(map_size, int) else map_size
     if not isinstance(sizes, tuple) or len(sizes) != 2:
-        raise InputError("map_size is a number of cells or (rows, keys)", got=repr(map_size), cure="pass map_size=256")
+        raise InputError("map_size is a number of cells or (rows, keys)", got=repr(map_size), fix="pass map_size=256")
     for size in sizes:
         check.whole_number("map_size", size)
     lengths = (call.queries, call.keys)

@@ -93,7 +93,7 @@ def loop(
         raise InputError(
             "the loop form takes one sequence and one head, (length, features)",
             got=check.shapes(query=query, key=key, value=value),
-            cure="index the batch and the head first",
+            fix="index the batch and the head first",
         )
     allowed = _allowed(mask, query, key)
     outputs = []

@@ -158,8 +158,8 @@ def chosen(names: list[str], quick: bool = False, kind: str = "cpu", dtype: torc
     for name in names:
         if not any(case.name.startswith(name) for case in cases):
             listed = "".join(f"\n  {case.name}" for case in cases)
-            cure = f"pass one of these or its beginning:{listed}\nor leave --case out, to have all"
-            raise InputError("a case has a name of the list", got=repr(name), cure=cure)
+            fix = f"pass one of these or its beginning:{listed}\nor leave --case out, to have all"
+            raise InputError("a case has a name of the list", got=repr(name), fix=fix)
     return [case for case in cases if (not quick or case.quick or names) and (not names or case.name.startswith(tuple(names)))]
 
 

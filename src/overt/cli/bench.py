@@ -93,7 +93,7 @@ def _dtype(name: str | None, kind: str) -> torch.dtype | None:
     if name is None:
         return None
     if name not in _DTYPES[kind]:
-        raise InputError("--dtype is one of " + ", ".join(_DTYPES[kind]), got=repr(name), cure="name one of them")
+        raise InputError("--dtype is one of " + ", ".join(_DTYPES[kind]), got=repr(name), fix="name one of them")
     return getattr(torch, name)
 
 

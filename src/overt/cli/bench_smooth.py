@@ -93,10 +93,10 @@ def bench_smooth(
 def _parts(asked: list[str] | None, data: Path | None) -> list[str]:
     for name in asked or []:
         if name not in PARTS:
-            raise InputError("--part is one of " + ", ".join(PARTS), got=repr(name), cure="name one of them")
+            raise InputError("--part is one of " + ", ".join(PARTS), got=repr(name), fix="name one of them")
     if "real" in (asked or []) and data is None:
-        cure = "name the folder that holds `series` by --data or OVERT_DATA"
-        raise InputError("real series are read from a folder of the user's", got="none", cure=cure)
+        fix = "name the folder that holds `series` by --data or OVERT_DATA"
+        raise InputError("real series are read from a folder of the user's", got="none", fix=fix)
     return asked or [name for name in PARTS if name != "real" or data]
 
 
@@ -105,7 +105,7 @@ def _cases(begun: list[str]) -> list[Case]:
     if not chosen:
         known = ", ".join(dict.fromkeys(case.signal for case in CASES))
         raise InputError(
-            "--case is how the name of a case begins", got=", ".join(begun), cure=f"name one of {known}, with SNR 1 or 3"
+            "--case is how the name of a case begins", got=", ".join(begun), fix=f"name one of {known}, with SNR 1 or 3"
         )
     return chosen
 
@@ -114,7 +114,7 @@ def _peers(asked: list[str]) -> list[Smoother]:
     known = {each.name: each for each in peers.PEERS}
     for name in asked:
         if name not in known:
-            raise InputError("--peer is one of " + ", ".join(known), got=repr(name), cure="name one of them")
+            raise InputError("--peer is one of " + ", ".join(known), got=repr(name), fix="name one of them")
     return [known[name] for name in asked or known]
 
 

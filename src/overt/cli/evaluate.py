@@ -49,12 +49,12 @@ def _check(recipe: Path | None, model: Path | None, source: Path | None, referen
     """Refuse anything but a recipe, or a model with two files."""
     files = [name for name, given in (("--source", source), ("--reference", reference)) if given is not None]
     if recipe is not None and files:
-        raise InputError("a test set is a recipe's or two files", got=f"a recipe and {files[0]}", cure="leave out one of them")
+        raise InputError("a test set is a recipe's or two files", got=f"a recipe and {files[0]}", fix="leave out one of them")
     if recipe is None and (model is None or len(files) < 2):
         raise InputError(
             "evaluate needs a model and a test set",
             got=" and ".join([*(["--model"] if model else []), *files]) or "neither",
-            cure="pass a recipe, or --model FOLDER --source FILE --reference FILE",
+            fix="pass a recipe, or --model FOLDER --source FILE --reference FILE",
         )
 
 
@@ -68,13 +68,13 @@ def _of_recipe(path: Path, folder: Path | None, beam: int | None) -> tuple[Any, 
     recipe, folder = read_recipe(path), folder or Path("runs") / path.stem
     finished = finished_folder(folder)
     if finished is None:
-        raise InputError("a run is evaluated when it has a model", got=f"none in {folder}", cure=f"run: overt train {path}")
+        raise InputError("a run is evaluated when it has a model", got=f"none in {folder}", fix=f"run: overt train {path}")
     model, _, _ = load_model(finished)
     recipe = replace(recipe, decoding=replace(recipe.decoding, beam=beam)) if beam is not None else recipe
     # The model's own tokens: those that would be learned of the data may differ.
     task, _ = task_of(recipe, finished)
     if not task.corpus.test:
-        raise InputError("the recipe names a test set", got=f"none in {path}", cure="name one in [data], or hold one out")
+        raise InputError("the recipe names a test set", got=f"none in {path}", fix="name one in [data], or hold one out")
     return task, model
 
 

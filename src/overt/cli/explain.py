@@ -253,26 +253,26 @@ def reading_model(name: str | None = None) -> Any:
 def _check(request: Request, gif: Path | None) -> None:
     """Refuse what cannot be honoured."""
     if request.recipe not in _RECIPES:
-        raise InputError(f"the recipes are {', '.join(_RECIPES)}", got=f"--recipe {request.recipe}", cure="choose one of them")
+        raise InputError(f"the recipes are {', '.join(_RECIPES)}", got=f"--recipe {request.recipe}", fix="choose one of them")
     if request.text is None and request.vectors is None:
-        raise InputError("explain needs a text", cure='pass one: overt explain "The cat sat."')
+        raise InputError("explain needs a text", fix='pass one: overt explain "The cat sat."')
     if request.vectors is not None and request.model is not None:
-        raise InputError("vectors come from a file or from a model", got="--vectors and --model", cure="leave out one of them")
+        raise InputError("vectors come from a file or from a model", got="--vectors and --model", fix="leave out one of them")
     if request.other is not None and request.compare is not None:
-        raise InputError("--with joins two sentences, --compare parts them", got="both", cure="leave out one of them")
+        raise InputError("--with joins two sentences, --compare parts them", got="both", fix="leave out one of them")
     if gif is not None and request.compare is not None:
-        raise InputError("--gif shows one sentence", got="--compare as well", cure="use --html or --png for both")
+        raise InputError("--gif shows one sentence", got="--compare as well", fix="use --html or --png for both")
     for name, recipes in _BELONGS.items():
         given = getattr(request, name) is not None
         if given and request.recipe not in recipes:
             raise InputError(
                 f"{_flag(name)} belongs to --recipe {' or '.join(recipes)}",
                 got=f"--recipe {request.recipe}",
-                cure="leave it out",
+                fix="leave it out",
             )
         if given and request.recipe == "qkv" and (name == "seed") == (request.vectors is None):
             other = "a trained model, where nothing is drawn" if name == "seed" else "--vectors, where there is one head"
-            raise InputError(f"{_flag(name)} has no meaning here", got=other, cure="leave it out")
+            raise InputError(f"{_flag(name)} has no meaning here", got=other, fix="leave it out")
 
 
 def _numbers(text: str) -> list[float]:
@@ -280,7 +280,7 @@ def _numbers(text: str) -> list[float]:
     try:
         return [float(number) for number in text.split(",")]
     except ValueError:
-        raise InputError("--h0 is numbers with commas between", got=text, cure="write --h0 0.1,0,-0.2,…") from None
+        raise InputError("--h0 is numbers with commas between", got=text, fix="write --h0 0.1,0,-0.2,…") from None
 
 
 def _flag(name: str) -> str:
@@ -304,8 +304,9 @@ def _page(found: list[Explanation]) -> str:
 
 
 def _plot() -> Any:
+    from overt.explain.picture import png
 
-    return plot
+    return png
 
 
 def _finite(value: Any) -> Any:

@@ -80,7 +80,7 @@ def smooth(
     separate({"--out": out, "--plot": plot}, {"FILE": file})
     table = read_table(file)
     if not column:
-        raise InputError("a column is named", got="no --column", cure="pass one of: " + ", ".join(table.header))
+        raise InputError("a column is named", got="no --column", fix="pass one of: " + ", ".join(table.header))
     options = _options(causal=causal, robust=robust, keys=keys, degree=degree, window=window, noise=noise)
     if bandwidth is not None:
         options["bandwidth"] = _bandwidth(bandwidth)
@@ -121,8 +121,8 @@ def _bandwidth(text: str) -> Bandwidth:
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError as error:
-        cure = 'pass a number, two for --keys both as in 3,0.5, or "auto"'
-        raise InputError("a bandwidth is a number above 0", got=repr(text), cure=cure) from error
+        fix = 'pass a number, two for --keys both as in 3,0.5, or "auto"'
+        raise InputError("a bandwidth is a number above 0", got=repr(text), fix=fix) from error
     return numbers[0] if len(numbers) == 1 else tuple(numbers)  # type: ignore[return-value]
 
 
@@ -139,8 +139,8 @@ def _tasks(
             tasks.append(Task(" · ".join(both), values[at], None if times is None else times[at], options))
             rows.append((column, at))
     if all(np.isnan(task.values).all() for task in tasks):
-        cure = "give at least one value that is not NaN"
-        raise InputError("a series needs at least one value", got="only NaN", cure=cure)
+        fix = "give at least one value that is not NaN"
+        raise InputError("a series needs at least one value", got="only NaN", fix=fix)
     return tasks, rows
 
 

@@ -56,7 +56,7 @@ def file_of(text: str | None, as_text: bool = False) -> Path | None:
     if mode is not None or looks_like_a_path(text):
         got = f"the folder {text}" if mode is not None else f"{text}, {why}"
         raise InputError(
-            "a TEXT is a text or the name of a file", got=got, cure="check the name, or pass --text if it is a text"
+            "a TEXT is a text or the name of a file", got=got, fix="check the name, or pass --text if it is a text"
         )
     return None
 

@@ -69,7 +69,7 @@ def _separate(path: Path, recipe: Any, folder: Path) -> None:
     inputs = {"the recipe": path} | {f"{each} of the data": each for each in paths_of(recipe.data, named)}
     separate({f"{name} of --out": folder / name for name in _WRITTEN}, inputs)
     if os.path.lexists(folder) and not folder.is_dir():
-        raise InputError("--out is a run's folder", got=f"{folder}, which is a file", cure="name a folder, or leave it out")
+        raise InputError("--out is a run's folder", got=f"{folder}, which is a file", fix="name a folder, or leave it out")
 
 
 def told(results: dict[str, Any]) -> list[str]:

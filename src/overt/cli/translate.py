@@ -70,21 +70,21 @@ def translate(
 def _lines(text: str | None, as_text: bool) -> list[str]:
     """The lines of the text, of the file that it names, or of standard input."""
     if text is None and sys.stdin.isatty():
-        raise InputError("translate needs a text", cure='pass one, overt translate "Hello.", or a file, overt translate FILE')
+        raise InputError("translate needs a text", fix='pass one, overt translate "Hello.", or a file, overt translate FILE')
     needs_torch()
     return read_text(text, as_text)
 
 
 def _check(lines: list[str], nbest: int | None, beam: int, shown: Any) -> None:
     if beam < 1:
-        raise InputError("a beam keeps at least one translation", got=f"--beam {beam}", cure="pass 1 for greedy search, or 5")
+        raise InputError("a beam keeps at least one translation", got=f"--beam {beam}", fix="pass 1 for greedy search, or 5")
     if nbest is not None and not 1 <= nbest <= beam:
         got = f"--nbest {nbest} with --beam {beam}"
-        raise InputError("a beam finds at most as many translations as it keeps", got=got, cure="widen the beam")
+        raise InputError("a beam finds at most as many translations as it keeps", got=got, fix="widen the beam")
     if shown and (len(lines) != 1 or not lines[0].strip()):
         got = f"{len(lines)} lines" if len(lines) != 1 else "an empty one"
         raise InputError(
-            "--attention and --map show one sentence", got=got, cure='pass it as the text: overt translate "…" --map'
+            "--attention and --map show one sentence", got=got, fix='pass it as the text: overt translate "…" --map'
         )
 
 

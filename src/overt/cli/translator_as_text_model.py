@@ -29,7 +29,7 @@ class SeenTranslator:
             raise InputError(
                 "explain needs a model whose layers attend over the text's tokens",
                 got=f"{translator.name}, a {type(model).__name__}",
-                cure="choose a Transformer",
+                fix="choose a Transformer",
             )
         self.translator, self.network, self.name = translator, model.encoder, translator.name
         self.notes = [*notes, f"{self.name} reads with an encoder and writes with a decoder; this is its encoder."]
@@ -38,7 +38,7 @@ class SeenTranslator:
     def encode(self, text: str, truncate: bool = False) -> Encoded:
         """Cut a text into the translator's tokens, the end's mark behind them; refuse an empty one."""
         if not text.strip():
-            raise InputError("a text needs at least one word", got=repr(text), cure="pass a sentence")
+            raise InputError("a text needs at least one word", got=repr(text), fix="pass a sentence")
         ids = self.translator.read(text)
         if truncate and self.limit is not None and len(ids) > self.limit:
             ids = [*ids[: self.limit - 1], ids[-1]]
@@ -77,7 +77,7 @@ def explained(translator: Translator, text: str, translation: Translation) -> li
         raise InputError(
             "the page shows queries and keys side by side",
             got=f"{translator.name}, whose recurrent decoder asks once a word",
-            cure="show what each word attended to as a map: --map",
+            fix="show what each word attended to as a map: --map",
         )
     return between(written(translator, text, translation), check_size)
 
@@ -89,7 +89,7 @@ def _looked_one_by_one(translator: Translator, text: str, translation: Translati
         raise InputError(
             "a map shows what a decoder attends to",
             got=f"{translator.name}, whose decoder reads one context vector and attends to nothing",
-            cure="choose a model with attention",
+            fix="choose a model with attention",
         )
     read, wrote = _both(translator, text, translation)
     asks = "the state before it asks" if translator.model.score_with == "previous" else "its own state asks"

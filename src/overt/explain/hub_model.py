@@ -26,7 +26,7 @@ class HubModel:
     def encode(self, text: str, truncate: bool = False) -> Encoded:
         """Cut a text into the model's tokens; refuse an empty one and one that is longer than the model takes."""
         if not text.strip():
-            raise InputError("a text needs at least one word", got=repr(text), cure="pass a sentence")
+            raise InputError("a text needs at least one word", got=repr(text), fix="pass a sentence")
         found = self._tokenizer(
             text,
             return_offsets_mapping=True,
@@ -94,7 +94,7 @@ class HubModel:
             raise InputError(
                 "explain needs a tokenizer that says where each token stands in the text",
                 got=f"{type(tokenizer).__name__} of {self.name}",
-                cure="choose a model with a tokenizer.json",
+                fix="choose a model with a tokenizer.json",
             )
         return tokenizer
 
@@ -106,7 +106,7 @@ class HubModel:
             raise InputError(
                 f"{self.name} cannot be read as a text model",
                 got=reason,
-                cure="check its name and the network, or pass the folder of a transformers model with safetensors weights",
+                fix="check its name and the network, or pass the folder of a transformers model with safetensors weights",
             ) from error
 
 
@@ -115,7 +115,7 @@ def _checked_folder(name: str) -> str:
     folder = Path(name).expanduser()
     if not folder.is_dir():
         if name.startswith((".", "/", "~")) or name.count("/") > 1 or folder.exists():
-            raise InputError("--model is a folder or a Hugging Face name", got=name, cure="check the path: no such folder")
+            raise InputError("--model is a folder or a Hugging Face name", got=name, fix="check the path: no such folder")
         return name
     missing = [
         " or ".join(choices)
@@ -126,6 +126,6 @@ def _checked_folder(name: str) -> str:
         raise InputError(
             "a model's folder holds its configuration, safetensors weights and a tokenizer",
             got=f"{name} without {'; without '.join(missing)}",
-            cure="pass the folder that save_pretrained wrote, model and tokenizer both",
+            fix="pass the folder that save_pretrained wrote, model and tokenizer both",
         )
     return str(folder)

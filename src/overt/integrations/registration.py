@@ -36,7 +36,7 @@ def huggingface() -> str:
         raise MissingExtra("overt.integrations.huggingface", needs="transformers", extra="text") from error
     if "q_length" not in inspect.signature(masking_utils.sdpa_mask).parameters:
         rule = "overt.integrations.huggingface reads masks as transformers describes them from 5.4 on"
-        raise InputError(rule, got=f"transformers {__version__}", cure='run: pip install "transformers>=5.4"')
+        raise InputError(rule, got=f"transformers {__version__}", fix='run: pip install "transformers>=5.4"')
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, attention_mask)
     watch_models(PreTrainedModel, NAME)

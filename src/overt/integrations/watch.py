@@ -124,6 +124,6 @@ def _refuse(table_name: str, name: str, choices: str, config: Any, *args: Any, *
     raise InputError(
         "overt serves models whose attention goes through transformers' registry",
         got=f'attn_implementation="{name}" for a part with {type(config).__name__}, whose code has a table of its own, {table_name}',
-        cure=f"choose {choices} for it, for one part of a model as in attn_implementation="
+        fix=f"choose {choices} for it, for one part of a model as in attn_implementation="
         f'{{"": "{name}", "vision_config": "eager"}}',
     )

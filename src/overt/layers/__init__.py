@@ -6,7 +6,7 @@ sequence to a sequence, so that the next layer reads [h_i, c_i]; `CrossAttention
 
 `MultiHeadAttention` is the Transformer's, in both places: with positions by name or as a module (the table of
 `overt.layers.positions.named`), and with a `KVCache` where tokens come one at a time. Its weights move to and from torch's own layer, and
-`replace` lets the torch layers inside any model compute by overt.
+`replace_multihead_attention` lets the torch layers inside any model compute by overt.
 """
 
 from overt.layers.contextual import Contextual
@@ -18,7 +18,7 @@ from overt.layers.positions.base import Positions
 from overt.layers.positions.named import ALiBiPositions, LearnedPositions, RelativePositions, Sinusoidal
 from overt.layers.positions.rotary import Rotary
 from overt.layers.self_attention import SelfAttention
-from overt.layers.torch_interop.replacing import ReplacedAttention, replace
+from overt.layers.torch_interop.replacing import ReplacedAttention, replace_multihead_attention
 
 __all__ = [
     "ALiBiPositions",
@@ -35,6 +35,6 @@ __all__ = [
     "Rotary",
     "SelfAttention",
     "Sinusoidal",
-    "replace",
+    "replace_multihead_attention",
     "torch_state_dict",
 ]

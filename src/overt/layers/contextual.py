@@ -27,7 +27,8 @@ class Contextual(nn.Module):
     module that maps a sequence to a sequence say `axis=` (0 for (L, B, D), 1 for (B, L, D), 2 for (B, C, L)) and `features=`.
 
 
-    `attention` is a name, "additive", "dot", "general", "concat", "cosine" or "gaussian" (what each learns: `overt.layers.parts.learned_scores`,
+    `attention` is a name, "additive", "dot", "general", "concat", "cosine" or "gaussian" (what each learns:
+    `overt.layers.parts.learned_scores`,
     without a value matrix, since c_i is a mixture of states), a score of your own, or a `SelfAttention`, taken as it is. For a decoder
     that must not look ahead: `causal=True`; `window` is `SelfAttention`'s.
 
@@ -54,7 +55,7 @@ class Contextual(nn.Module):
     ):
         super().__init__()
         if not isinstance(layer, nn.Module):
-            raise KindError("Contextual wraps a torch.nn.Module", got=repr(layer), cure="make the layer: nn.LSTM(64, 128)")
+            raise KindError("Contextual wraps a torch.nn.Module", got=repr(layer), fix="make the layer: nn.LSTM(64, 128)")
         if features is None and isinstance(attention, SelfAttention) and known_form(layer) is None:
             features = attention.features
         self._inner = form_of(layer, axis, features)
@@ -100,7 +101,7 @@ class Contextual(nn.Module):
             raise InputError(
                 f"{name_of(self.layer)} gives a sequence of states of {width} features, its positions on axis {axis}",
                 got=f"a tensor {tuple(hidden.shape)}" if isinstance(hidden, Tensor) else type(hidden).__name__,
-                cure="say where its positions are with axis= and how wide it is with features=",
+                fix="say where its positions are with axis= and how wide it is with features=",
             )
         context = self.attention(rows(hidden, axis), lengths=lengths, mask=mask, bias=bias)
         return torch.cat([hidden, back(context, axis)], dim=-2 if axis == -1 else -1)
@@ -120,7 +121,7 @@ class Contextual(nn.Module):
             raise KindError(
                 f"{name_of(self.layer)} reads padded sequences",
                 got="a PackedSequence",
-                cure="pass pad_packed_sequence's output, and its lengths as lengths=",
+                fix="pass pad_packed_sequence's output, and its lengths as lengths=",
             )
         if reads is None or not isinstance(states, Tensor):
             return
@@ -128,20 +129,20 @@ class Contextual(nn.Module):
             raise KindError(
                 f"{name_of(self.layer)} reads floating-point numbers",
                 got=f"a {states.dtype} tensor",
-                cure="embed the tokens first: nn.Sequential(nn.Embedding(…), …)",
+                fix="embed the tokens first: nn.Sequential(nn.Embedding(…), …)",
             )
         found = states.shape[-1] if packed or states.ndim < 2 else rows(states, self._inner.axis).shape[-1]
         if found != reads:
             raise InputError(
                 f"this {name_of(self.layer)} reads {reads} features",
                 got=f"{'packed data' if packed else 'an input'} {tuple(states.shape)}, which has {found}",
-                cure=f"build it to read {found}; what a Contextual gives, [h, c], is twice its layer's width",
+                fix=f"build it to read {found}; what a Contextual gives, [h, c], is twice its layer's width",
             )
 
     def _checked(self, lengths: Any, given: Any) -> Tensor:
         if isinstance(given, PackedSequence):
             raise InputError(
-                "a packed sequence carries its own lengths", got="lengths= beside it", cure="leave lengths= out, or pad it"
+                "a packed sequence carries its own lengths", got="lengths= beside it", fix="leave lengths= out, or pad it"
             )
         states = rows(given, self._inner.axis) if given.is_floating_point() else given[..., None]
         lengths = checked_lengths(lengths, states)
@@ -149,7 +150,7 @@ class Contextual(nn.Module):
             raise InputError(
                 "lengths go with a batch, one a sequence, (B,)",
                 got=f"lengths {tuple(lengths.shape)} and an input {tuple(given.shape)}",
-                cure="cut a single sequence to its length: x[:length]",
+                fix="cut a single sequence to its length: x[:length]",
             )
         return lengths
 
@@ -159,7 +160,7 @@ class Contextual(nn.Module):
             return None
         told = inspect.signature(self.layer.forward).bind(given, *args, **kwargs).arguments.get("src_key_padding_mask")
         if told is not None and lengths is not None:
-            raise InputError("padding is told once", got="lengths= and src_key_padding_mask=", cure="leave one of them out")
+            raise InputError("padding is told once", got="lengths= and src_key_padding_mask=", fix="leave one of them out")
         return None if told is None else from_padding(told)
 
 
@@ -171,13 +172,13 @@ def _attention(attention: Any, width: int, name: str, causal: bool, window: Size
         raise InputError(
             "causal and window belong to the SelfAttention where one is given",
             got=f"causal={causal}, window={window}",
-            cure="pass them to it: SelfAttention(features, causal=True)",
+            fix="pass them to it: SelfAttention(features, causal=True)",
         )
     if attention.features != width:
         raise InputError(
             f"this {name} gives states of {width} features",
             got=f"SelfAttention({attention.features})",
-            cure=f"build SelfAttention({width})",
+            fix=f"build SelfAttention({width})",
         )
     return attention
 
@@ -187,5 +188,5 @@ def _refuse_lookahead(layer: nn.Module, causal: bool) -> None:
         raise InputError(
             "a causal attention needs states that have not seen what comes after them",
             got="causal=True over a bidirectional layer",
-            cure="build the layer with bidirectional=False",
+            fix="build the layer with bidirectional=False",
         )

@@ -70,7 +70,7 @@ class CrossAttention(nn.Module):
             raise InputError(
                 "without projections query and states are compared feature by feature, so they are of one width",
                 got=f"query_features={query_features}, key_features={key_features}",
-                cure='keep the projections, or use "general", whose matrix joins the two widths',
+                fix='keep the projections, or use "general", whose matrix joins the two widths',
             )
         self.query_features, self.key_features, self.dropout = query_features, key_features, dropout
         self.score_name = score if isinstance(score, str) else type(score).__name__
@@ -119,7 +119,7 @@ class CrossAttention(nn.Module):
                 raise InputError(
                     "lengths belong to the states, so prepared states bring their own",
                     got="lengths beside prepared states",
-                    cure="pass them once: layer.prepare(states, lengths=lengths)",
+                    fix="pass them once: layer.prepare(states, lengths=lengths)",
                 )
             prepared = states
         else:

@@ -103,7 +103,7 @@ class KVCache:
                 if self._used
                 else "reorder takes rows of the cache",
                 got=str(chosen) if self._used else f"{chosen} for an empty cache",
-                cure="pass for each row to come the row that it goes on from",
+                fix="pass for each row to come the row that it goes on from",
             )
         picked = torch.tensor(chosen, dtype=torch.long, device=self._device)
         with torch.set_grad_enabled(self._recording):
@@ -120,13 +120,13 @@ class KVCache:
             raise InputError(
                 "rewind takes one count for all rows, or one each",
                 got=f"{len(counts)} counts for {len(self._used)} rows",
-                cure="pass an int, or a tensor (B,)",
+                fix="pass an int, or a tensor (B,)",
             )
         for row, (wanted, able) in enumerate(zip(counts, self._able, strict=True)):
             if not 0 <= wanted <= able:
-                cure = f"KVCache(window={self.window}, spare={wanted}) keeps enough" if self._first[row] else "take fewer back"
+                fix = f"KVCache(window={self.window}, spare={wanted}) keeps enough" if self._first[row] else "take fewer back"
                 raise InputError(
-                    "rewind takes back tokens that are still there", got=f"{wanted} for row {row}, which has {able}", cure=cure
+                    "rewind takes back tokens that are still there", got=f"{wanted} for row {row}, which has {able}", fix=fix
                 )
         self._used = [used - wanted for used, wanted in zip(self._used, counts, strict=True)]
 
@@ -271,7 +271,7 @@ def _whole(name: str, numbers: Tensor | Sequence[int]) -> list[int]:
         raise KindError(
             f"a cache takes {name} as whole numbers (B,), one a row",
             got=f"a {given.dtype} tensor {tuple(given.shape)}",
-            cure="pass a 1-D integer tensor",
+            fix="pass a 1-D integer tensor",
         )
     return given.tolist()
 
@@ -280,18 +280,16 @@ def _check_pair(key: Any, value: Any) -> None:
     for name, tensor in (("key", key), ("value", value)):
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
             kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
-            raise KindError(
-                "a cache stores floating-point tensors", got=f"{name} of {kind}", cure=f"convert it: {name}.float()"
-            )
+            raise KindError("a cache stores floating-point tensors", got=f"{name} of {kind}", fix=f"convert it: {name}.float()")
     if key.ndim != 4 or value.ndim != 4 or key.shape[:3] != value.shape[:3]:
         raise InputError(
             "a cache stores key (B, Hk, n, D) and value (B, Hk, n, E)",
             got=check.shapes(key=key, value=value),
-            cure="give both a batch and a head dimension, as unsqueeze(0) does, and one value for each key",
+            fix="give both a batch and a head dimension, as unsqueeze(0) does, and one value for each key",
         )
     if (key.dtype, key.device) != (value.dtype, value.device):
         raise KindError(
-            "a cache stores key and value of one dtype and device", got=_kinds(key, value), cure="convert one with .to(…)"
+            "a cache stores key and value of one dtype and device", got=_kinds(key, value), fix="convert one with .to(…)"
         )
 
 
@@ -302,13 +300,13 @@ def _check_like(stored: tuple[Tensor, ...], new: tuple[Tensor, ...]) -> None:
             raise InputError(
                 f"a cache goes on with the rows, heads and widths that it has, {name} {_pattern(old)}",
                 got=f"{name} {tuple(tensor.shape)}",
-                cure="reorder() the cache for another batch, or clear() it to begin anew",
+                fix="reorder() the cache for another batch, or clear() it to begin anew",
             )
         if (old.dtype, old.device) != (tensor.dtype, tensor.device):
             raise KindError(
                 f"a cache goes on with the dtype and device that it has, {old.dtype} on {old.device}",
                 got=f"{name} of {tensor.dtype} on {tensor.device}",
-                cure="convert the chunk with .to(…), or clear() the cache to begin anew",
+                fix="convert the chunk with .to(…), or clear() the cache to begin anew",
             )
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from overt.attention import check
-from overt.attention.biases import ALiBi, RelativePosition
+from overt.attention.biases import ALiBi, RelativePositionBias
 from overt.attention.masks import Lengths, aligned
 from overt.attention.mechanism import attend
 from overt.attention.normalizers import Softmax
@@ -146,7 +146,7 @@ class MultiHeadAttention(nn.Module):
             raise InputError(
                 "prepared keys belong to another sequence, in which the queries to come have no place",
                 got="a layer with positions, causal or window",
-                cure="build the layer without them; a sequence's own keys are kept by cache=overt.layers.KVCache()",
+                fix="build the layer without them; a sequence's own keys are kept by cache=overt.layers.KVCache()",
             )
         value = key if value is None else value
         self._check_keys(key, value)
@@ -221,7 +221,9 @@ class MultiHeadAttention(nn.Module):
         mask = combined(mask, reach(self.causal, self.window))
         if offset is not None:
             mask = None if mask is None else aligned(mask, offset)
-            bias = replace(bias, offset=offset) if isinstance(bias, ALiBi | RelativePosition) and bias.offset is None else bias
+            bias = (
+                replace(bias, offset=offset) if isinstance(bias, ALiBi | RelativePositionBias) and bias.offset is None else bias
+            )
         mask = combined(mask, lengths_mask(prepared.lengths))
         bias = sum_of(self.positions.bias(offset), bias)
         extra = (self.extra_key is not None) + self.zero_key
@@ -245,20 +247,20 @@ class MultiHeadAttention(nn.Module):
             return
         if not isinstance(cache, KVCache):
             raise KindError(
-                "a cache is an overt.layers.KVCache, one a layer", got=type(cache).__name__, cure="make one: cache=KVCache()"
+                "a cache is an overt.layers.KVCache, one a layer", got=type(cache).__name__, fix="make one: cache=KVCache()"
             )
         if not itself:
             raise InputError(
                 "a cache goes on with the tokens that ask, so they are keys and values too",
                 got="a key of another sequence beside cache=",
-                cure="call layer(query, cache=cache), and project another sequence once: layer.prepare(key)",
+                fix="call layer(query, cache=cache), and project another sequence once: layer.prepare(key)",
             )
         before = self.window[0] if isinstance(self.window, tuple) else self.window
         if cache.window is not None and (before is None or cache.window <= before):
             raise InputError(
                 "a cache keeps all that the layer's window sees",
                 got=f"KVCache(window={cache.window}) for window={self.window}",
-                cure="use KVCache()" if before is None else f"use KVCache(window={before + 1}), a token's own place included",
+                fix="use KVCache()" if before is None else f"use KVCache(window={before + 1}), a token's own place included",
             )
 
     def extra_repr(self) -> str:
@@ -328,7 +330,7 @@ def _check_prepared(value: Any, lengths: Any, cache: Any) -> None:
             got=", ".join(
                 name for name, given in (("value", value), ("lengths", lengths), ("cache", cache)) if given is not None
             ),
-            cure="pass them once: layer.prepare(key, value, lengths=lengths)",
+            fix="pass them once: layer.prepare(key, value, lengths=lengths)",
         )
 
 
@@ -337,7 +339,7 @@ def _head_width(width: int, heads: int) -> int:
         raise InputError(
             "heads that share the width evenly divide it",
             got=f"width={width}, heads={heads}",
-            cure=f"choose another number of heads, or say how wide each is: head_width={max(width // heads, 1)}",
+            fix=f"choose another number of heads, or say how wide each is: head_width={max(width // heads, 1)}",
         )
     return width // heads
 
@@ -348,7 +350,7 @@ def _kv_heads(kv_heads: int | None, heads: int) -> int:
         raise InputError(
             "each key and value head serves as many query heads, so kv_heads divides heads",
             got=f"heads={heads}, kv_heads={kv_heads}",
-            cure=f"choose one of {', '.join(str(number) for number in range(1, heads + 1) if heads % number == 0)}",
+            fix=f"choose one of {', '.join(str(number) for number in range(1, heads + 1) if heads % number == 0)}",
         )
     return heads if kv_heads is None else kv_heads
 
@@ -366,6 +368,6 @@ def _piece(name: str, given: Any) -> Any:
         raise KindError(
             f"a {name} of heads is an object, which all of them use",
             got=repr(given),
-            cure=f"pass one of overt.{name}s, as in {'overt.Dot(scale=1.0)' if name == 'score' else 'overt.Sparsemax()'}",
+            fix=f"pass one of overt.{name}s, as in {'overt.Dot(scale=1.0)' if name == 'score' else 'overt.Sparsemax()'}",
         )
     return given

@@ -28,7 +28,7 @@ def box(run: str | Path, target: str | Path, *, title: str, attribution: str) ->
     run, target = Path(run), Path(target)
     results, finished = _results(run), finished_folder(run)
     if finished is None:
-        raise InputError("a run is boxed when it has a model", got=f"none in {run}", cure="let overt train come to its end")
+        raise InputError("a run is boxed when it has a model", got=f"none in {run}", fix="let overt train come to its end")
     translator = Translator.load(finished)
     make_folder(target)
     with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
@@ -38,7 +38,7 @@ def box(run: str | Path, target: str | Path, *, title: str, attribution: str) ->
         size = sum(path.stat().st_size for path in made.iterdir())
         if size > LARGEST:
             raise InputError(
-                f"a box has at most {LARGEST:,} bytes", got=f"{size:,}", cure="train a smaller model, or fewer merges"
+                f"a box has at most {LARGEST:,} bytes", got=f"{size:,}", fix="train a smaller model, or fewer merges"
             )
         for path in made.iterdir():
             path.replace(target / path.name)
@@ -123,5 +123,5 @@ def _results(run: Path) -> dict[str, Any]:
     path = run / "results.json"
     results = read_json(path, "a file of the run's scores", "let overt train come to its end")
     if not results.get("test"):
-        raise InputError("a boxed translator has scores on a test set", got=f"none in {path}", cure="hold one out in [data]")
+        raise InputError("a boxed translator has scores on a test set", got=f"none in {path}", fix="hold one out in [data]")
     return results

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from overt.errors import InputError
 from overt.learn.data.tokenizer import END, START, Tokenizer
 from overt.learn.run.model_folder import load_model
-from overt.models.decoding import Hypothesis, beam, greedy
+from overt.models.decoding import Hypothesis, beam_search, greedy_search
 from overt.models.seq2seq import Seq2Seq
 from overt.models.transformer import Transformer
 
@@ -57,14 +57,14 @@ class Translator:
             raise InputError(
                 "a model is read from the folder that overt train left, or from the model folder in it",
                 got=f"{folder}, which holds no config.json of overt's",
-                cure="check the path, or let the run come to its end",
+                fix="check the path, or let the run come to its end",
             )
         model, tokenizer, _ = load_model(finished)
         if not isinstance(model, Transformer | Seq2Seq) or tokenizer is None:
             raise InputError(
                 "a translator is a Transformer or a Seq2Seq with its tokenizer.json",
                 got=f"a {type(model).__name__}{'' if tokenizer else ' without one'} in {folder}",
-                cure="pass the folder of a run whose task is translate",
+                fix="pass the folder of a run whose task is translate",
             )
         return cls(model, tokenizer, Path(folder).resolve().name)
 
@@ -79,7 +79,7 @@ class Translator:
             raise InputError(
                 "overt's own translator comes with the package, in overt/learn/boxed",
                 got="an installation from which it was taken out",
-                cure="install overt anew, or name the folder of another model: --model FOLDER (overt train makes one)",
+                fix="install overt anew, or name the folder of another model: --model FOLDER (overt train makes one)",
             )
         translator = cls.load(folder)
         translator.name = "overt's English-French translator"
@@ -141,8 +141,8 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         common: dict[str, Any] = {"source_lengths": lengths, "start": START, "end": END, "longest": longest}
         if size == 1:
-            return [[found] for found in greedy(self.model, source, **common)]
-        return beam(self.model, source, size=size, length_penalty=penalty, best=best, **common)
+            return [[found] for found in greedy_search(self.model, source, **common)]
+        return beam_search(self.model, source, size=size, length_penalty=penalty, best=best, **common)
 
     def _translation(self, source: list[int], found: Hypothesis) -> Translation:
         spelled = self.tokenizer.tokens
@@ -189,8 +189,8 @@ def _batches(lengths: dict[int, int], tokens: int) -> Iterator[list[int]]:
 
 def _check(best: int, size: int) -> None:
     if size < 1:
-        raise InputError("a beam keeps at least one translation", got=f"beam={size}", cure="pass 1 for greedy search, or 5")
+        raise InputError("a beam keeps at least one translation", got=f"beam={size}", fix="pass 1 for greedy search, or 5")
     if not 1 <= best <= size:
         raise InputError(
-            "a beam finds as many translations as it keeps", got=f"best={best} of beam={size}", cure="widen the beam"
+            "a beam finds as many translations as it keeps", got=f"best={best} of beam={size}", fix="widen the beam"
         )

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from overt.explain.explanation import Explanation, Link, Looks, StepRow, Timing
-    from overt.lens.analysis.ablation import ablate, ablated
+    from overt.lens.analysis.ablation import ablate, without_heads
     from overt.lens.analysis.comparison import compare
     from overt.lens.analysis.norms import norm_weights
-    from overt.lens.analysis.rollout import raw_attention, rollout
+    from overt.lens.analysis.rollout import mean_attention, rollout
     from overt.lens.analysis.word_alignment import alignment
     from overt.lens.head import Head
-    from overt.lens.patches import on_picture
+    from overt.lens.patches import overlay_patches
     from overt.lens.recording import Recording, record
     from overt.lens.statistics.roles import Role
     from overt.lens.storage.saving import load
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 _HOMES = {
     "overt.explain.explanation": ["Explanation", "Link", "Looks", "StepRow", "Timing"],
     "overt.lens.head": ["Head"],
-    "overt.lens.patches": ["on_picture"],
-    "overt.lens.analysis.ablation": ["ablate", "ablated"],
+    "overt.lens.patches": ["overlay_patches"],
+    "overt.lens.analysis.ablation": ["ablate", "without_heads"],
     "overt.lens.analysis.word_alignment": ["alignment"],
     "overt.lens.analysis.comparison": ["compare"],
     "overt.lens.analysis.norms": ["norm_weights"],
-    "overt.lens.analysis.rollout": ["raw_attention", "rollout"],
+    "overt.lens.analysis.rollout": ["mean_attention", "rollout"],
     "overt.lens.recording": ["Recording", "record"],
     "overt.lens.statistics.roles": ["Role"],
     "overt.lens.storage.saving": ["load"],
@@ -47,15 +47,15 @@ __all__ = [
     "StepRow",
     "Timing",
     "ablate",
-    "ablated",
     "alignment",
     "compare",
     "load",
+    "mean_attention",
     "norm_weights",
-    "on_picture",
-    "raw_attention",
+    "overlay_patches",
     "record",
     "rollout",
+    "without_heads",
 ]
 
 

@@ -85,7 +85,7 @@ class Kept(Captured):
             raise InputError(
                 f"the mask of {self.layer} is kept by reference and has to stay as it was",
                 got="a tensor that the model wrote over after the call",
-                cure="look at the recording before the model runs on, or hand the model a copy of the mask",
+                fix="look at the recording before the model runs on, or hand the model a copy of the mask",
             )
         return self.call
 
@@ -105,7 +105,7 @@ def kept_heads(wanted: Sequence[int] | None, total: int, layer: str) -> tuple[in
         return tuple(range(total))
     wrong = [head for head in wanted if not 0 <= head < total]
     if wrong:
-        raise InputError(f"{layer} has heads 0 to {total - 1}", got=f"heads={list(wanted)}", cure="leave out the others")
+        raise InputError(f"{layer} has heads 0 to {total - 1}", got=f"heads={list(wanted)}", fix="leave out the others")
     return tuple(dict.fromkeys(wanted))
 
 

@@ -136,7 +136,7 @@ class Head:
         return self._flat(found, 2)
 
     def patches(self, row: int, grid: tuple[int, int] | None = None, aside: int | None = None) -> Tensor:
-        """The weights of one query on the patches of an image, (B, rows, columns), as `overt.lens.on_picture` draws them.
+        """The weights of one query on the patches of an image, (B, rows, columns), as `overt.lens.overlay_patches` draws them.
 
         Patches are the last keys. A class token before them is left out by itself where they make up a square; otherwise give the
         grid's (rows, columns), or how many tokens stand before it, `aside`.
@@ -253,7 +253,7 @@ def places(what: str, asked: Rows, length: int) -> list[int]:
     places = [asked] if isinstance(asked, int) else [int(place) for place in asked]
     wrong = [place for place in places if not -length <= place < length]
     if wrong:
-        raise InputError(f"this head has {what}s 0 to {length - 1}", got=f"{what} {wrong[0]}", cure="ask for one of them")
+        raise InputError(f"this head has {what}s 0 to {length - 1}", got=f"{what} {wrong[0]}", fix="ask for one of them")
     return [place % length for place in places]
 
 

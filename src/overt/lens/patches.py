@@ -24,23 +24,21 @@ def patch_grid(keys: int, grid: tuple[int, int] | None = None, aside: int | None
         before = keys - grid[0] * grid[1]
         if before < 0 or aside not in (None, before):
             others = "" if aside is None else f" and aside={aside}"
-            cure = (
-                "give the rows and columns of patches that the model cuts the image into, (height, width) over the patch size"
-            )
-            raise InputError(f"a grid holds the keys that are patches, of {keys}", got=f"grid={grid}{others}", cure=cure)
+            fix = "give the rows and columns of patches that the model cuts the image into, (height, width) over the patch size"
+            raise InputError(f"a grid holds the keys that are patches, of {keys}", got=f"grid={grid}{others}", fix=fix)
         return before, grid
     for before in (0, 1) if aside is None else (aside,):
         side = math.isqrt(max(keys - before, 0))
         if 0 < side * side == keys - before:
             return before, (side, side)
     some = "with a class token or without" if aside is None else f"after {aside} tokens"
-    cure = (
+    fix = (
         "pass grid=(rows, columns), or aside= the number of tokens before the patches (5 for a class token and four registers)"
     )
-    raise InputError("patches are found by themselves where they make up a square", got=f"{keys} keys, {some}", cure=cure)
+    raise InputError("patches are found by themselves where they make up a square", got=f"{keys} keys, {some}", fix=fix)
 
 
-def on_picture(image: Any, weights: Any, *, opacity: float = 0.75) -> Any:
+def overlay_patches(image: Any, weights: Any, *, opacity: float = 0.75) -> Any:
     """Lay weights over the image that the model saw: the more a patch gets, the more of its colour covers it.
 
     `image` is a Pillow image, a path, or an array (height, width) or (height, width, 3) of bytes or of numbers from 0 to 1;
@@ -49,12 +47,12 @@ def on_picture(image: Any, weights: Any, *, opacity: float = 0.75) -> Any:
     covered with magenta. Gives a Pillow image of the same size. Raises InputError for other shapes, and MissingExtra without
     matplotlib and Pillow.
 
-    >>> on_picture(np.zeros((8, 12)), np.eye(2)).size
+    >>> overlay_patches(np.zeros((8, 12)), np.eye(2)).size
     (12, 8)
     """
-    matplotlib = drawing("overt.lens.on_picture")
+    matplotlib = drawing("overt.lens.overlay_patches")
     if not 0 <= opacity <= 1:
-        raise InputError("opacity is a number from 0 to 1", got=repr(opacity), cure="pass 1 to cover the image")
+        raise InputError("opacity is a number from 0 to 1", got=repr(opacity), fix="pass 1 to cover the image")
     picture, grid = _picture(image), _weights(weights)
     largest = np.nanmax(grid) if np.isfinite(grid).any() else 0.0
     share = np.divide(grid, largest, out=np.zeros_like(grid), where=np.isfinite(grid) & (largest > 0))
@@ -78,11 +76,11 @@ def _picture(image: Any) -> np.ndarray:
         return np.asarray(image.convert("RGB"), dtype=float)
     pixels = np.asarray(image)
     if pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] != 3) or 0 in pixels.shape:
-        cure = "convert it: tensor.permute(1, 2, 0) puts the colours last"
-        raise InputError("an image is (height, width) or (height, width, 3)", got=f"shape {pixels.shape}", cure=cure)
+        fix = "convert it: tensor.permute(1, 2, 0) puts the colours last"
+        raise InputError("an image is (height, width) or (height, width, 3)", got=f"shape {pixels.shape}", fix=fix)
     if pixels.dtype.kind == "f" and not (pixels.min() >= 0 and pixels.max() <= 1):
-        cure = "undo the model's normalisation: pixels * std + mean"
-        raise InputError("numbers of an image are from 0 to 1", got=f"from {pixels.min():.2g} to {pixels.max():.2g}", cure=cure)
+        fix = "undo the model's normalisation: pixels * std + mean"
+        raise InputError("numbers of an image are from 0 to 1", got=f"from {pixels.min():.2g} to {pixels.max():.2g}", fix=fix)
     scaled = pixels.astype(float) * (255 if pixels.dtype.kind in "fb" else 1)
     return np.repeat(scaled[..., None], 3, axis=2) if pixels.ndim == 2 else scaled
 
@@ -90,8 +88,8 @@ def _picture(image: Any) -> np.ndarray:
 def _weights(weights: Any) -> np.ndarray:
     grid = np.asarray(weights.detach().cpu().double() if hasattr(weights, "detach") else weights, dtype=float)
     if grid.ndim != 2 or 0 in grid.shape:
-        cure = "pass those of one image: head.patches(row)[0]"
-        raise InputError("weights on a picture are (rows, columns) of patches", got=f"shape {grid.shape}", cure=cure)
+        fix = "pass those of one image: head.patches(row)[0]"
+        raise InputError("weights on a picture are (rows, columns) of patches", got=f"shape {grid.shape}", fix=fix)
     return grid
 
 
@@ -103,4 +101,4 @@ def _image(pixels: np.ndarray) -> Any:
 
 def _numbers(name: str, pair: Any) -> None:
     if not isinstance(pair, tuple) or len(pair) != 2 or any(type(each) is not int or each < 1 for each in pair):
-        raise KindError(f"{name} is (rows, columns), two whole numbers", got=repr(pair), cure=f"pass {name}=(14, 14)")
+        raise KindError(f"{name} is (rows, columns), two whole numbers", got=repr(pair), fix=f"pass {name}=(14, 14)")

@@ -121,12 +121,12 @@ class Calls:
     def __getitem__(self, place: tuple[int | str, int]) -> Head:
         """One head of one call: `recording[5, 11]`, or by the module's name, `recording["encoder.layer.5", 11]`."""
         if not isinstance(place, tuple) or len(place) != 2:
-            raise KindError("a head is named by two things, recording[layer, head]", got=repr(place), cure="pass both")
+            raise KindError("a head is named by two things, recording[layer, head]", got=repr(place), fix="pass both")
         layer, head = place
         captured = self._named(layer) if isinstance(layer, str) else self._numbered(layer)
         if head not in captured.heads:
             there = f"0 to {captured.total - 1}" if len(captured.heads) == captured.total else str(list(captured.heads))
-            raise InputError(f"{captured.layer} has the recorded heads {there}", got=repr(head), cure="name one of them")
+            raise InputError(f"{captured.layer} has the recorded heads {there}", got=repr(head), fix="name one of them")
         return self._head(captured.opened(), head)
 
     def heads(self) -> Iterator[Head]:
@@ -211,7 +211,7 @@ class Calls:
         if not found:
             numbers = ", ".join(str(self._number(captured)) for captured in calls)
             raise InputError(
-                f"this recording holds the calls {numbers}", got=f"layer {number}", cure="see recording.layers for their names"
+                f"this recording holds the calls {numbers}", got=f"layer {number}", fix="see recording.layers for their names"
             )
         return found[0]
 
@@ -219,13 +219,13 @@ class Calls:
         found = [captured for captured in self._present() if captured.layer == name or captured.layer.startswith(f"{name}.")]
         if not found:
             names = ", ".join(dict.fromkeys(self.layers))
-            raise InputError("a layer is named by the module that attends", got=repr(name), cure=f"name one of: {names}")
+            raise InputError("a layer is named by the module that attends", got=repr(name), fix=f"name one of: {names}")
         if len(found) > 1:
             numbers = ", ".join(str(self._number(captured)) for captured in found)
             raise InputError(
                 "a name stands for one call of attention",
                 got=f"{name!r}, which made the calls {numbers}",
-                cure="name the call by its number, or one pass: recording.passes[0][name, head]",
+                fix="name the call by its number, or one pass: recording.passes[0][name, head]",
             )
         return found[0]
 
@@ -239,13 +239,13 @@ class Calls:
             return InputError(
                 "a recording holds what the model did inside the block",
                 got="a model that did not run in it",
-                cure="run it there: with overt.lens.record(model) as recording: model(x)",
+                fix="run it there: with overt.lens.record(model) as recording: model(x)",
             )
         reasons = "; ".join(dict.fromkeys(f"{name}: {reason}" for name, reason in self.missing))
         return InputError(
             f"a recording needs attention to record; looked for were {LOOKED_FOR}",
             got=f"{self.model}, which called none of them" + (f" ({reasons})" if reasons else ""),
-            cure='record a model that attends (a Hugging Face model with attn_implementation="sdpa")',
+            fix='record a model that attends (a Hugging Face model with attn_implementation="sdpa")',
         )
 
     def _coverage(self) -> Coverage | None:

@@ -81,7 +81,7 @@ def _words(name: str, given: Any) -> Words | None:
         raise KindError(
             f"{name} is a list of strings, one a position, or a list of them for each batch element",
             got=repr(given) if len(repr(given)) < 80 else type(given).__name__,
-            cure="pass tokenizer.convert_ids_to_tokens(ids)",
+            fix="pass tokenizer.convert_ids_to_tokens(ids)",
         )
     return [list(sentence) for sentence in sentences]
 
@@ -100,5 +100,5 @@ def _misfit(tokens: Tokens, call: Captured, length: int, side: str) -> NoReturn:
     raise InputError(
         "tokens are one string for each key, and for each query, or a list of them for each batch element",
         got=f"{' and '.join(given)} tokens for {length} {side} of {call.layer}{each}",
-        cure="give the tokens that the model read in this call, padding and special ones included",
+        fix="give the tokens that the model read in this call, padding and special ones included",
     )

@@ -1,7 +1,7 @@
-"""Models from plain data: a recipe or a saved folder names a kind and its numbers, and `build` makes the model of them.
+"""Models from plain data: a recipe or a saved folder names a kind and its numbers, and `from_config` makes the model of them.
 
 Every model keeps what it was built with as `model.config`, so that `type(model)(**model.config)` is one of the same shape, and
-`build({"kind": type(model).__name__, **model.config})` too.
+`from_config({"kind": type(model).__name__, **model.config})` too.
 """
 
 import difflib
@@ -26,18 +26,18 @@ KINDS = {
 _LARGEST, _MOST_LAYERS = 2**31 - 1, 1000
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def from_config(config: Mapping[str, Any]) -> nn.Module:
     """The model of a config: its `kind`, one of `KINDS`, and what that class is built with, by name.
 
     Raises InputError for an unknown kind, an unknown or missing name, and KindError for a value of another type, each saying which.
 
-    >>> model = build({"kind": "TransformerEncoder", "words": 100, "width": 16, "heads": 2, "layers": 1})
+    >>> model = from_config({"kind": "TransformerEncoder", "words": 100, "width": 16, "heads": 2, "layers": 1})
     >>> model.config["words"], model.config["norm"]
     (100, 'pre')
     """
     kind, given = config.get("kind"), {name: value for name, value in config.items() if name != "kind"}
     if not isinstance(kind, str) or kind not in KINDS:
-        raise InputError(f"kind is one of {', '.join(KINDS)}", got=repr(kind), cure=_nearest(str(kind), list(KINDS)))
+        raise InputError(f"kind is one of {', '.join(KINDS)}", got=repr(kind), fix=_nearest(str(kind), list(KINDS)))
     model = getattr(importlib.import_module(KINDS[kind]), kind)
     _check(kind, given, model.__init__)
     try:
@@ -45,7 +45,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     except (ArithmeticError, MemoryError, RuntimeError) as error:
         sizes = ", ".join(f"{name} = {value}" for name, value in given.items() if type(value) is int)
         got = f"{sizes}: {' '.join(str(error).split())[:200]}"
-        raise InputError(f"a {kind} has sizes that a machine can hold", got=got, cure="choose smaller sizes") from error
+        raise InputError(f"a {kind} has sizes that a machine can hold", got=got, fix="choose smaller sizes") from error
 
 
 def arguments(given: dict[str, Any]) -> dict[str, Any]:
@@ -66,18 +66,18 @@ def _check(kind: str, given: Mapping[str, Any], made_by: Any) -> None:
     for name in given:
         if name not in parameters:
             raise InputError(
-                f"{kind} is built with {', '.join(parameters)}", got=f"{name!r}", cure=_nearest(name, list(parameters))
+                f"{kind} is built with {', '.join(parameters)}", got=f"{name!r}", fix=_nearest(name, list(parameters))
             )
     missing = [name for name, found in parameters.items() if found.default is found.empty and name not in given]
     if missing:
         raise InputError(
-            f"{kind} is not built without {' and '.join(missing)}", got=", ".join(given) or "nothing", cure="give each of them"
+            f"{kind} is not built without {' and '.join(missing)}", got=", ".join(given) or "nothing", fix="give each of them"
         )
     hints = get_type_hints(made_by)
     for name, value in given.items():
         most = _MOST_LAYERS if "layers" in name else _LARGEST
         if type(value) is int and abs(value) > most:
-            raise InputError(f"{name} of {kind} is at most {most:,}", got=_short(value), cure="choose a smaller number")
+            raise InputError(f"{name} of {kind} is at most {most:,}", got=_short(value), fix="choose a smaller number")
         if not _is_of(value, hints.get(name, Any)):
             raise KindError(
                 f"{name} of {kind} is {_in_words(hints[name])}", got=f"{_short(value)} of type {type(value).__name__}"

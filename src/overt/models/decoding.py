@@ -24,7 +24,7 @@ _LEAVING = 0.75
 class Hypothesis(NamedTuple):
     """A text that a model wrote: its tokens, without start and end, and its score.
 
-    The score is Σ_t log p(y_t | …), the end token's included, in nats; `beam` divides it by a power of the text's length.
+    The score is Σ_t log p(y_t | …), the end token's included, in nats; `beam_search` divides it by a power of the text's length.
 
     >>> Hypothesis([7, 5], -1.5).tokens
     [7, 5]
@@ -35,7 +35,7 @@ class Hypothesis(NamedTuple):
 
 
 @torch.no_grad()
-def greedy(
+def greedy_search(
     model: Any,
     source: Tensor,
     *,
@@ -50,7 +50,7 @@ def greedy(
 
     >>> from overt.models import Transformer
     >>> model = Transformer(9, 9, width=8, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=16)
-    >>> [text] = greedy(model, torch.tensor([[5, 7, 2]]), longest=4)
+    >>> [text] = greedy_search(model, torch.tensor([[5, 7, 2]]), longest=4)
     >>> len(text.tokens) <= 4, text.score < 0
     (True, True)
     """
@@ -76,13 +76,13 @@ def sample(
 
     `top_k` leaves only the k likeliest words to draw from (Fan et al. 2018, section 5.1), `top_p` only the fewest likeliest that
     together have this probability (Holtzman et al. 2020, section 3.1). The score is that of the model itself, without any of these.
-    The other arguments are `greedy`'s.
+    The other arguments are `greedy_search`'s.
 
     >>> from overt.models import Transformer
     >>> model = Transformer(9, 9, width=8, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=16)
     >>> source = torch.tensor([[5, 7, 2]])
     >>> draws = [sample(model, source, generator=torch.Generator().manual_seed(0)) for _ in range(2)]
-    >>> draws[0] == draws[1], sample(model, source, top_k=1)[0].tokens == greedy(model, source)[0].tokens
+    >>> draws[0] == draws[1], sample(model, source, top_k=1)[0].tokens == greedy_search(model, source)[0].tokens
     (True, True)
     """
     check.positive("temperature", temperature)
@@ -113,7 +113,7 @@ def likeliest(chances: Tensor, top_k: int | None = None, top_p: float | None = N
 
 
 @torch.no_grad()
-def beam(
+def beam_search(
     model: Any,
     source: Tensor,
     *,
@@ -132,18 +132,18 @@ def beam(
     At each step every text of the beam goes on with every word, and the likeliest of all these stay. A text that ends keeps its
     place in the beam, so a search is over when `size` texts have ended. With length_penalty 0 the score is the log probability, which
     is the larger the shorter a text is; 1 makes it the mean of a token. There may be fewer texts than `best` where few exist.
-    The other arguments are `greedy`'s.
+    The other arguments are `greedy_search`'s.
 
     >>> from overt.models import Transformer
     >>> model = Transformer(9, 9, width=8, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=16)
-    >>> [texts] = beam(model, torch.tensor([[5, 7, 2]]), size=4, best=2)
+    >>> [texts] = beam_search(model, torch.tensor([[5, 7, 2]]), size=4, best=2)
     >>> len(texts), texts[0].score >= texts[1].score
     (2, True)
     """
     check.whole_number("size", size)
     check.whole_number("best", best)
     if best > size:
-        raise InputError("a beam gives at most as many texts as it holds", got=f"best={best}, size={size}", cure="raise size")
+        raise InputError("a beam gives at most as many texts as it holds", got=f"best={best}, size={size}", fix="raise size")
     with _begun(model, source, source_lengths, start, longest) as (memory, tokens, limits):
         if len(tokens) == 0:
             return []
@@ -235,7 +235,7 @@ def _refuse_nan(totals: Tensor) -> None:
         raise InputError(
             "a model that writes gives each word a score",
             got="NaN",
-            cure="look for NaN in its parameters: training may have failed",
+            fix="look for NaN in its parameters: training may have failed",
         )
 
 
@@ -261,7 +261,7 @@ def _begun(
 def _refuse_no_prompt(lengths: Tensor) -> None:
     if (lengths < 1).any():
         raise InputError(
-            "a language model goes on from at least one token", got="a prompt of none", cure="begin it with the start token"
+            "a language model goes on from at least one token", got="a prompt of none", fix="begin it with the start token"
         )
 
 

@@ -137,5 +137,5 @@ def _refuse_beside_transformer(embedding: int | None, self_attention: str | None
         raise InputError(
             "a Transformer has its own self-attention, and embeddings as wide as its states",
             got=f"embedding={embedding!r} and self_attention={self_attention!r}",
-            cure="leave both out, or use another encoder",
+            fix="leave both out, or use another encoder",
         )

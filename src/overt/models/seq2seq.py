@@ -86,7 +86,7 @@ class Seq2Seq(nn.Module):
             raise InputError(
                 "without attention the decoder reads the encoder's last state alone, which no self-attention behind it changes",
                 got=f"attention=None and self_attention={self_attention!r}",
-                cure="leave self_attention out, or give the decoder an attention",
+                fix="leave self_attention out, or give the decoder an attention",
             )
         reads_contexts = self.attention is None or score_with != "current"
         self.decoder = recurrent(width + (states if reads_contexts else 0), width, layers, dropout=between, batch_first=True)

@@ -20,13 +20,13 @@ def checked_tokens(name: str, given: Any, words: int, shape: str = "(B, n)") -> 
         raise KindError(
             f"a model reads {name} as token ids {shape}",
             got=kind,
-            cure="pass whole numbers: torch.tensor(ids), dtype torch.long",
+            fix="pass whole numbers: torch.tensor(ids), dtype torch.long",
         )
     if given.ndim != shape.count(",") + (shape != "(R,)"):
         raise InputError(
             f"a model reads {name} as token ids {shape}",
             got=f"{name} {tuple(given.shape)}",
-            cure="give it a batch: unsqueeze(0)" if given.ndim < 2 else "pass one row of ids a sequence",
+            fix="give it a batch: unsqueeze(0)" if given.ndim < 2 else "pass one row of ids a sequence",
         )
     # Only where it costs nothing: a look at a GPU's tensor waits for the GPU.
     if not torch.compiler.is_compiling() and given.device.type == "cpu" and given.numel():
@@ -35,7 +35,7 @@ def checked_tokens(name: str, given: Any, words: int, shape: str = "(B, n)") -> 
             raise InputError(
                 f"token ids of {name} are from 0 to {words - 1}, the words that the model knows",
                 got=f"{low} to {high}",
-                cure="encode the text with the model's own vocabulary",
+                fix="encode the text with the model's own vocabulary",
             )
     return given
 

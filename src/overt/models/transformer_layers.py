@@ -191,7 +191,7 @@ def tie(output: nn.Linear, source: TokenEmbedding, target: TokenEmbedding, tied:
         raise InputError(
             "one matrix for source, target and output needs one vocabulary for both languages",
             got=f"source_words={words}, target_words={others}",
-            cure='use joint tokens, or tied="target"',
+            fix='use joint tokens, or tied="target"',
         )
     if tied is not None:
         output.weight = target.table.weight

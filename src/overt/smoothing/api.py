@@ -110,8 +110,8 @@ class Smoothing:
         array([0.57, 0.35, 0.08])
         """
         if not -self.points <= point < self.points:
-            cure = f"pass one from 0 to {self.points - 1}"
-            raise InputError("weights are those of one point", got=f"{point} of {self.points}", cure=cure)
+            fix = f"pass one from 0 to {self.points - 1}"
+            raise InputError("weights are those of one point", got=f"{point} of {self.points}", fix=fix)
         row = int(np.flatnonzero(self.series.order == point % self.points)[0])
         given = np.empty(self.points)
         if self.head is not None:
@@ -275,8 +275,8 @@ def analyze(
     options = Options(keys, bandwidth, score, normalizer, scale, window, degree, causal, robust, noise, fill)
     values = read_values(x)
     if values.ndim != 1:
-        cure = "analyze its columns one by one"
-        raise InputError("analyze takes one series, (n,)", got=f"shape {values.shape}", cure=cure)
+        fix = "analyze its columns one by one"
+        raise InputError("analyze takes one series, (n,)", got=f"shape {values.shape}", fix=fix)
     return _analyze(values, read_times(times, x, values.shape[0]), read_weights(weights, values.shape[0]), options)
 
 
@@ -298,12 +298,12 @@ def _arranged(
     if options.robust:
         weights = less_outliers(values, times.moments, weights)
     if missing.all() and column:
-        raise InputError("a series needs at least one value", got=f"only NaN in column {column}", cure="leave that column out")
+        raise InputError("a series needs at least one value", got=f"only NaN in column {column}", fix="leave that column out")
     # The dot score is not shift-invariant: it gets the values as they are.
     series = arrange(values, times.moments, weights, shift=options.score == "gaussian")
     if options.score == "dot" and series.key_weights is not None and np.ptp(series.key_weights) > 0:
-        cure = 'leave out weights and robust, or pass score="gaussian"'
-        raise InputError("the dot score takes all points alike", got="weights that differ", cure=cure)
+        fix = 'leave out weights and robust, or pass score="gaussian"'
+        raise InputError("the dot score takes all points alike", got="weights that differ", fix=fix)
     return series, missing
 
 

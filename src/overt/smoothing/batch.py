@@ -51,7 +51,7 @@ def smooth_task(task: Task) -> Curve:
     try:
         return curve_of(analyze(task.values, times=task.times, **task.options))
     except InputError as error:
-        raise InputError(f"{task.name}: {error.rule}", got=error.got, cure=error.cure) from error
+        raise InputError(f"{task.name}: {error.expected}", got=error.got, fix=error.fix) from error
 
 
 def smooth_many(
@@ -100,8 +100,8 @@ def _in_processes(tasks: list[Task], jobs: int) -> Iterator[tuple[int, Curve]]:
     try:
         yield from _as_done(tasks, lambda task: pool.submit(smooth_task, task), at_once=2 * jobs)
     except BrokenProcessPool as error:
-        cure = "run it again, with fewer jobs where memory was short; what is done is not done again"
-        raise InputError("each process lives until its series are done", got="one that was killed", cure=cure) from error
+        fix = "run it again, with fewer jobs where memory was short; what is done is not done again"
+        raise InputError("each process lives until its series are done", got="one that was killed", fix=fix) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -133,8 +133,8 @@ def _on_dask(tasks: list[Task], address: str) -> Iterator[tuple[int, Curve]]:
         try:
             client = stack.enter_context(Client(address, timeout="10s", set_as_default=False))
         except (OSError, ValueError) as error:
-            cure = "start one with `dask scheduler` and pass the address that it prints"
-            raise InputError(f"a Dask scheduler answers at {address}", got=str(error), cure=cure) from error
+            fix = "start one with `dask scheduler` and pass the address that it prints"
+            raise InputError(f"a Dask scheduler answers at {address}", got=str(error), fix=fix) from error
         executor = stack.enter_context(client.get_executor(pure=False))
 
         def submit(task: Task) -> Future[Curve]:
@@ -145,8 +145,8 @@ def _on_dask(tasks: list[Task], address: str) -> Iterator[tuple[int, Curve]]:
         try:
             yield from _as_done(tasks, submit, at_once=max(8, 2 * sum(threads.values())))
         except (KilledWorker, CancelledError) as error:
-            cure = "see the workers' logs and run it again; what is done is not done again"
-            raise InputError("the cluster lives until its series are done", got=str(error), cure=cure) from error
+            fix = "see the workers' logs and run it again; what is done is not done again"
+            raise InputError("the cluster lives until its series are done", got=str(error), fix=fix) from error
 
 
 def _as_done(tasks: list[Task], submit: Callable[[Task], Future[Curve]], at_once: int) -> Iterator[tuple[int, Curve]]:

@@ -60,8 +60,8 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
         X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weights.any():  # which scikit-learn 1.8 lets through
-            cure = "give a weight to the points that count, or leave sample_weight out"
-            raise InputError("sample_weight has a non-zero weight", got=f"{weights.size} zeros", cure=cure)
+            fix = "give a weight to the points that count, or leave sample_weight out"
+            raise InputError("sample_weight has a non-zero weight", got=f"{weights.size} zeros", fix=fix)
         self._sample = _joined(X, np.asarray(y, dtype=np.float64), weights)
         if self.n_features_in_ == 1:
             self.smoothing_ = analyze(self._sample.values, **self._options())
@@ -95,11 +95,11 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
         if self.keys != "time" or self.window is not None or self.noise is not None or self.robust:
             rule = "of several features, points attend by all of them, without window, noise or robust"
             got = f"keys={self.keys!r}, window={self.window}, noise={self.noise}, robust={self.robust}"
-            raise InputError(rule, got=got, cure="leave these out, or fit one feature, the time")
+            raise InputError(rule, got=got, fix="leave these out, or fit one feature, the time")
         if self.degree not in (0, 1):
-            raise InputError("of several features, a degree is 0 or 1", got=repr(self.degree), cure="choose one of them")
+            raise InputError("of several features, a degree is 0 or 1", got=repr(self.degree), fix="choose one of them")
         if self.bandwidth != "auto" and not is_number(self.bandwidth, above=0.0):
-            raise InputError("a bandwidth is a number above 0", got=repr(self.bandwidth), cure='pass one, or "auto"')
+            raise InputError("a bandwidth is a number above 0", got=repr(self.bandwidth), fix='pass one, or "auto"')
 
 
 def _joined(features: Floats, values: Floats, weights: Floats) -> Sample:

@@ -55,11 +55,11 @@ def check_picture(path: str | os.PathLike[str], panels: int = 1) -> None:
     known = sorted(FigureCanvasAgg.get_supported_filetypes())
     ending = os.path.splitext(path)[1].lstrip(".").lower()
     if ending not in known:
-        cure = "end its name in .png, .svg or .pdf"
-        raise InputError("a picture's format is its file's ending", got=os.fspath(path), cure=cure)
+        fix = "end its name in .png, .svg or .pdf"
+        raise InputError("a picture's format is its file's ending", got=os.fspath(path), fix=fix)
     if panels > PANELS:
-        cure = "leave the picture out, or smooth fewer columns or a file of fewer groups"
-        raise InputError(f"a picture shows at most {PANELS} series", got=str(panels), cure=cure)
+        fix = "leave the picture out, or smooth fewer columns or a file of fewer groups"
+        raise InputError(f"a picture shows at most {PANELS} series", got=str(panels), fix=fix)
 
 
 def draw(path: str | os.PathLike[str], panels: Sequence[Panel], *, x: str) -> None:

@@ -65,29 +65,29 @@ def reweight(
 def _read(vectors: ArrayLike) -> Floats:
     x = read_values(vectors)
     if x.ndim != 2:
-        cure = "put one vector a row; numbers alone as x[:, None]"
-        raise InputError("vectors are (n, d)", got=f"shape {x.shape}", cure=cure)
+        fix = "put one vector a row; numbers alone as x[:, None]"
+        raise InputError("vectors are (n, d)", got=f"shape {x.shape}", fix=fix)
     if np.isnan(x).any():
         row, feature = np.argwhere(np.isnan(x))[0]
-        raise InputError("vectors are finite", got=f"NaN at [{row}, {feature}]", cure="leave that vector out")
+        raise InputError("vectors are finite", got=f"NaN at [{row}, {feature}]", fix="leave that vector out")
     return x
 
 
 def _dot(x: Floats, scale: float, bandwidth: float | None) -> Floats:
     if bandwidth is not None:
-        raise InputError("the dot score has no bandwidth", got=repr(bandwidth), cure="sharpen it with scale")
+        raise InputError("the dot score has no bandwidth", got=repr(bandwidth), fix="sharpen it with scale")
     if not is_number(scale):
-        raise InputError("a scale is a finite number", got=repr(scale), cure="pass one")
+        raise InputError("a scale is a finite number", got=repr(scale), fix="pass one")
     return scale * (x @ x.T)
 
 
 def _gaussian(x: Floats, scale: float, bandwidth: float | None, normalizer: str) -> Floats:
     if scale != 1.0:
-        raise InputError("the Gaussian score has no scale", got=repr(scale), cure="sharpen it with bandwidth")
+        raise InputError("the Gaussian score has no scale", got=repr(scale), fix="sharpen it with bandwidth")
     if bandwidth is None or not is_number(bandwidth, above=0.0):
-        raise InputError("the Gaussian score needs a bandwidth above 0", got=repr(bandwidth), cure="pass one")
+        raise InputError("the Gaussian score needs a bandwidth above 0", got=repr(bandwidth), fix="pass one")
     if normalizer == "sum":
-        cure = 'pass normalizer="softmax", or score="dot"'
-        raise InputError("the plain sum is for the dot score; a Gaussian score is a logarithm", got="gaussian", cure=cure)
+        fix = 'pass normalizer="softmax", or score="dot"'
+        raise InputError("the plain sum is for the dot score; a Gaussian score is a logarithm", got="gaussian", fix=fix)
     # Differences, not |x_i|² + |x_j|² − 2x_i·x_j, which loses the digits of vectors that are close and long.
     return np.stack([-0.5 * (((x - row) / bandwidth) ** 2).sum(axis=1) for row in x])  # (n, n)

@@ -7,7 +7,7 @@ from torch import nn
 import overt
 from overt.attention import mechanism
 from overt.errors import InputError, KindError
-from overt.lens import ablate, ablated
+from overt.lens import ablate, without_heads
 from overt.lens.analysis.ablation import moved
 from readable import HEADS, KINDS, WIDTH, Own, alike, output_matrix, recorded, sequence, stack
 
@@ -25,7 +25,7 @@ def without(model, head):
 def test_a_head_taken_out_is_a_head_that_nothing_reads(kind):
     model, x = stack(kind), sequence()
     with torch.no_grad():
-        with ablated(model, [(2, 1)]):
+        with without_heads(model, [(2, 1)]):
             found = model(x)
         alike(found, without(model, 1)(x))
 
@@ -46,7 +46,7 @@ def test_it_is_as_before_after_a_run_that_fails_too():
     model, x = stack(), sequence()
     with torch.no_grad():
         before = model(x)
-        with pytest.raises(RuntimeError), ablated(model, [(0, 0)]):
+        with pytest.raises(RuntimeError), without_heads(model, [(0, 0)]):
             model(x[..., :3])
         assert torch.equal(model(x), before)
 
@@ -58,7 +58,7 @@ def test_a_uniform_head_gives_the_mean_of_its_values(kind):
     mixed = torch.stack([recording[0, head].output for head in range(HEADS)], dim=2)  # (B, N, H, E)
     mixed[:, :, 2] = recording[0, 2].value.mean(1, keepdim=True)
     with torch.no_grad():
-        with ablated(model, [(0, 2)], instead="uniform"):
+        with without_heads(model, [(0, 2)], instead="uniform"):
             found = model(x)
         alike(found, x + output_matrix(model)(mixed.flatten(2)))
 
@@ -67,7 +67,7 @@ def test_uniform_weights_keep_to_what_the_mask_allows():
     model, x = stack(layers=1, causal=True), sequence()
     value = recorded(model, x)[0, 0].value
     expected = value.cumsum(1) / torch.arange(1, 8)[:, None]
-    with torch.no_grad(), ablated(model, [(0, 0)], instead="uniform"):
+    with torch.no_grad(), without_heads(model, [(0, 0)], instead="uniform"):
         found = recorded_output(model, x)
     alike(found, expected)
 
@@ -85,7 +85,7 @@ def test_a_float_mask_bars_uniform_weights_too():
             return nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=barred + 0.1 * torch.arange(5))
 
     model, x = Masked(), torch.randn(1, 2, 5, 4)
-    with ablated(model, [(0, 1)], instead="uniform"):
+    with without_heads(model, [(0, 1)], instead="uniform"):
         found = model(x)
     alike(found[:, 1], x[:, 1].cumsum(1) / torch.arange(1, 6)[:, None])
 
@@ -116,7 +116,7 @@ def test_a_module_is_named_as_well_as_numbered():
 
 def test_every_pass_is_without_the_head():
     model, x = stack(), sequence()
-    with torch.no_grad(), ablated(model, [(2, 1)]):
+    with torch.no_grad(), without_heads(model, [(2, 1)]):
         first, second = model(x), model(x)
     assert torch.equal(first, second)
 
@@ -130,7 +130,7 @@ def test_dropout_draws_the_same_in_both_runs():
 
 def test_a_recording_inside_says_that_outputs_were_changed():
     model, x = stack(), sequence()
-    with torch.no_grad(), ablated(model, [(1, 0)]), overt.lens.record(model) as recording:
+    with torch.no_grad(), without_heads(model, [(1, 0)]), overt.lens.record(model) as recording:
         model(x)
     assert [each.difference <= each.bound for each in recording.verify().calls] == [True, False, True]
 
@@ -146,7 +146,7 @@ def test_a_hugging_face_models_head_is_taken_out(implementation):
     ids, other = torch.arange(6)[None], copy.deepcopy(model)
     other.layers[1].self_attn.o_proj.weight.data[:, 16:24] = 0
     with torch.no_grad():
-        with ablated(model, [(1, 2)]):
+        with without_heads(model, [(1, 2)]):
             found, step = model(ids).last_hidden_state, model(ids[:, :1]).last_hidden_state
         alike(found, other(ids).last_hidden_state)
         alike(step, other(ids[:, :1]).last_hidden_state)  # one query: heads of a group come as rows of their key head
@@ -156,7 +156,7 @@ def test_a_head_that_is_not_there_is_refused():
     model, x = stack(), sequence()
     with pytest.raises(InputError, match=r"a head that is taken out belongs to a call .* got \(3, 0\) and 1 passes without it"):
         ablate(model, lambda: model(x), [(3, 0)])
-    with pytest.raises(InputError, match=r"1 has heads 0 to 3; got heads=\[4\]"):
+    with pytest.raises(InputError, match=r"1 has heads 0 to 3, got heads=\[4\]"):
         ablate(model, lambda: model(x), [(1, 4)])
 
 
@@ -181,7 +181,7 @@ def test_attention_that_cannot_be_followed_is_refused_with_its_reason():
 
 def test_gradients_are_refused():
     model, x = stack(), sequence()
-    with pytest.raises(InputError, match="runs without gradients; got 0 under autograd"), ablated(model, [(0, 0)]):
+    with pytest.raises(InputError, match="runs without gradients, got 0 under autograd"), without_heads(model, [(0, 0)]):
         model(x)
 
 
@@ -192,7 +192,7 @@ def test_heads_that_are_no_pairs_are_refused(heads):
 
 
 def test_another_replacement_is_refused():
-    with pytest.raises(InputError, match='instead of a head comes "zero" or "uniform"; got instead=\'mean\''):
+    with pytest.raises(InputError, match='instead of a head comes "zero" or "uniform", got instead=\'mean\''):
         ablate(stack(), lambda: None, [(0, 0)], instead="mean")
 
 
@@ -209,7 +209,7 @@ def test_an_output_of_zeros_that_moves_has_moved_without_bound():
 
 def test_a_recording_around_has_what_the_heads_gave_before():
     model, x = stack(), sequence()
-    with torch.no_grad(), overt.lens.record(model) as recording, ablated(model, [(1, 0)]):
+    with torch.no_grad(), overt.lens.record(model) as recording, without_heads(model, [(1, 0)]):
         found = model(x)
     assert recording.verify().holds
     alike(recording[1, 0].output, recorded(model, x)[1, 0].output)

@@ -44,7 +44,7 @@ def test_heads_are_chosen_by_the_models_numbers():
     recording = recorded(torch_translator(1), sequence(2, 6), sequence(2, 5, seed=2), heads=[1, 3])
     name = "decoder.layers.0.multihead_attn"
     alike(alignment(recording, name, heads=[3]), recording[name, 3].weights()[:, 1:])
-    with pytest.raises(InputError, match=r"has the recorded heads 1, 3; got heads=\[0\]"):
+    with pytest.raises(InputError, match=r"has the recorded heads 1, 3, got heads=\[0\]"):
         alignment(recording, name, heads=[0])
 
 
@@ -76,7 +76,7 @@ def test_a_recording_of_several_passes_is_one_writing():
 
 def test_self_attention_alone_is_refused():
     with pytest.raises(
-        InputError, match="read from attention between two texts; got the layers 0, 1, 2, none of them known to be one"
+        InputError, match="read from attention between two texts, got the layers 0, 1, 2, none of them known to be one"
     ):
         alignment(recorded(stack(), sequence()))
 

@@ -57,7 +57,7 @@ def test_the_furthest_heads_come_first_and_are_printed():
 def test_a_query_that_may_attend_to_nothing_does_not_count():
     class Barred(torch.nn.Module):
         def forward(self, x):
-            return overt.attend(x, x, x, mask=overt.Dense(torch.tensor([[False, False], [True, True]])))
+            return overt.attend(x, x, x, mask=overt.masks.Dense(torch.tensor([[False, False], [True, True]])))
 
     one, other = (recorded(Barred(), torch.randn(1, 1, 2, 4, generator=torch.Generator().manual_seed(s))) for s in (0, 1))
     expected = divergence_by_hand(one[0, 0].weights()[0, 1].double().numpy(), other[0, 0].weights()[0, 1].double().numpy())
@@ -67,7 +67,7 @@ def test_a_query_that_may_attend_to_nothing_does_not_count():
 def test_other_tokens_are_refused():
     one = recorded(stack(), sequence(1), key_tokens=list("abcdefg"))
     other = recorded(stack(), sequence(1), key_tokens=list("abcxefg"))
-    with pytest.raises(InputError, match="the keys of 0 are not; got 'd' and 'x' at token 3 of sequence 0"):
+    with pytest.raises(InputError, match="the keys of 0 are not, got 'd' and 'x' at token 3 of sequence 0"):
         compare(one, other)
 
 
@@ -84,8 +84,8 @@ def test_other_numbers_of_layers_are_refused():
 def test_negative_weights_are_refused():
     class Plain(torch.nn.Module):
         def forward(self, x):
-            return overt.attend(x, x, x, normalizer=overt.Sum())
+            return overt.attend(x, x, x, normalizer=overt.normalizers.Sum())
 
     recording = recorded(Plain(), torch.randn(1, 1, 5, 4, generator=torch.Generator().manual_seed(0)))
-    with pytest.raises(InputError, match="the distance is one of shares; got negative weights of Plain"):
+    with pytest.raises(InputError, match="the distance is one of shares, got negative weights of Plain"):
         compare(recording, recording)

@@ -6,7 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import overt
 from overt.errors import InputError
-from overt.lens import raw_attention, rollout
+from overt.lens import mean_attention, rollout
 from readable import Fused, alike, all_weights_by_hand, recorded, sequence, stack
 
 
@@ -84,8 +84,8 @@ def test_raw_attention_is_the_mean_over_heads():
     model, x = stack(), sequence()
     expected = all_weights_by_hand(model, x)
     recording = recorded(model, x)
-    alike(raw_attention(recording), expected[-1].mean(1))
-    alike(raw_attention(recording, 0, rows=[3]), expected[0].mean(1)[:, [3]])
+    alike(mean_attention(recording), expected[-1].mean(1))
+    alike(mean_attention(recording, 0, rows=[3]), expected[0].mean(1)[:, [3]])
 
 
 def test_several_passes_are_refused():
@@ -94,7 +94,7 @@ def test_several_passes_are_refused():
         model(x)
         model(x)
     with pytest.raises(
-        InputError, match=r"rollout reads one pass of the model; got a recording of 2. To mend it, pass recording.passes\[0\]"
+        InputError, match=r"rollout reads one pass of the model, got a recording of 2. Fix: pass recording.passes\[0\]"
     ):
         rollout(recording)
     alike(rollout(recording.passes[1]), rolled_by_hand(all_weights_by_hand(model, x)))
@@ -106,16 +106,16 @@ def test_two_sequences_are_refused():
             return functional.scaled_dot_product_attention(x, y, y)
 
     recording = recorded(Crossed(), torch.randn(1, 2, 3, 4), torch.randn(1, 2, 5, 4))
-    with pytest.raises(InputError, match="follows one sequence through layers of self-attention; got Crossed 3 × 5"):
+    with pytest.raises(InputError, match="follows one sequence through layers of self-attention, got Crossed 3 × 5"):
         rollout(recording)
 
 
 def test_a_summary_is_refused():
     recording = recorded(Fused(), sequence(), keep="summary")
-    with pytest.raises(InputError, match='kept summaries of Fused. To mend it, record with keep="qkv"'):
+    with pytest.raises(InputError, match='kept summaries of Fused. Fix: record with keep="qkv"'):
         rollout(recording)
 
 
 def test_a_layer_that_is_not_there_is_refused():
-    with pytest.raises(InputError, match="this recording holds the calls 0, 1, 2; got layer 3"):
+    with pytest.raises(InputError, match="this recording holds the calls 0, 1, 2, got layer 3"):
         rollout(recorded(stack(), sequence()), layer=3)

@@ -77,9 +77,9 @@ def test_the_first_state_may_be_given():
 
 
 def test_a_first_state_that_does_not_fit_is_refused():
-    with pytest.raises(InputError, match="h_0 is as wide as the states, 8; got 3 numbers"):
+    with pytest.raises(InputError, match="h_0 is as wide as the states, 8, got 3 numbers"):
         explained(initial=[0.0] * 3)
-    with pytest.raises(InputError, match="only a GRU and an LSTM begin from a state h_0; got h_0 for a 1-D CNN"):
+    with pytest.raises(InputError, match="only a GRU and an LSTM begin from a state h_0, got h_0 for a 1-D CNN"):
         explained(layer="conv", initial=[0.0] * 8)
 
 
@@ -108,10 +108,10 @@ def test_the_loops_equal_the_matrices(score):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"layer": "rnn"}, "the layer is one of gru, lstm, conv, linear; got 'rnn'"),
-        ({"score": "bilinear"}, "the score is one of additive, dot, general, cosine; got 'bilinear'"),
-        ({"normalizer": "max"}, "the normalizer is one of softmax, sum; got 'max'"),
-        ({"normalizer": "sum", "loop": True}, "the loop form is written for the softmax; got sum"),
+        ({"layer": "rnn"}, "the layer is one of gru, lstm, conv, linear, got 'rnn'"),
+        ({"score": "bilinear"}, "the score is one of additive, dot, general, cosine, got 'bilinear'"),
+        ({"normalizer": "max"}, "the normalizer is one of softmax, sum, got 'max'"),
+        ({"normalizer": "sum", "loop": True}, "the loop form is written for the softmax, got sum"),
     ],
 )
 def test_what_is_not_there_is_refused(option, message):

@@ -45,7 +45,7 @@ def test_the_three_lines_are_overts_attention(normalizer):
     import overt
 
     x = np.random.default_rng(0).normal(size=(5, 3)) + 1
-    kinds = {"softmax": overt.Softmax(), "sum": overt.Sum()}
+    kinds = {"softmax": overt.Softmax(), "sum": overt.normalizers.Sum()}
     steps = overt.steps(*[torch.from_numpy(x)] * 3, score=overt.Dot(scale=1.0), normalizer=kinds[normalizer])
     for ours, theirs in zip(attend(x, x, normalizer), (steps.scores, steps.weights, steps.output), strict=True):
         np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-12)
@@ -67,9 +67,9 @@ def test_another_sentence_can_be_attended_to():
 
 def test_scores_that_sum_to_nothing_cannot_be_divided_by_their_sum():
     vectors = some([1.0], [-1.0])
-    with pytest.raises(InputError, match="scores that do not sum to 0; got a sum of 0 for row 1"):
+    with pytest.raises(InputError, match="scores that do not sum to 0, got a sum of 0 for row 1"):
         plain(vectors, choose(vectors.encoded, "x0"), normalizer="sum")
-    with pytest.raises(InputError, match="the normalizer is softmax or sum; got 'max'"):
+    with pytest.raises(InputError, match="the normalizer is softmax or sum, got 'max'"):
         plain(vectors, choose(vectors.encoded, "x0"), normalizer="max")
 
 

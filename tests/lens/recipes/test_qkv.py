@@ -83,9 +83,9 @@ def test_a_head_may_be_chosen(minilm):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"layer": 6}, "the model has layers 0 to 5; got --layer 6"),
-        ({"layer": -1}, "the model has layers 0 to 5; got --layer -1"),
-        ({"layer": 0, "head": 12}, "layer 0 has heads 0 to 11; got --head 12"),
+        ({"layer": 6}, "the model has layers 0 to 5, got --layer 6"),
+        ({"layer": -1}, "the model has layers 0 to 5, got --layer -1"),
+        ({"layer": 0, "head": 12}, "layer 0 has heads 0 to 11, got --head 12"),
     ],
 )
 def test_layers_and_heads_that_do_not_exist_are_refused(minilm, options, message):
@@ -126,7 +126,7 @@ def test_the_loop_form_equals_the_matrices(minilm):
     timing = qkv(minilm, "The cat sat", "cat", loop=True).loop
     assert timing.difference < 1e-5
     assert timing.loop > timing.matrices > 0
-    with pytest.raises(InputError, match="takes at most 64 tokens; got 82 tokens.*leave out --loop"):
+    with pytest.raises(InputError, match="takes at most 64 tokens, got 82 tokens.*leave out --loop"):
         qkv(minilm, "a " * 79 + "b", loop=True)
 
 

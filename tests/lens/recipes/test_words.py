@@ -23,13 +23,13 @@ def test_without_a_name_the_last_word_asks(minilm):
 
 def test_a_word_that_occurs_twice_is_asked_about(minilm):
     encoded = minilm.encode("it is what it is")
-    with pytest.raises(InputError, match=r"got “it”, which occurs twice\. To mend it, say which: --word it:1 or --word it:2"):
+    with pytest.raises(InputError, match=r"got “it”, which occurs twice\. Fix: say which: --word it:1 or --word it:2"):
         choose(encoded, "it")
     assert [choose(encoded, f"it:{count}").index for count in (1, 2)] == [1, 4]
     for count in (0, 3):
-        with pytest.raises(InputError, match=f"“it” occurs twice; got it:{count}"):
+        with pytest.raises(InputError, match=f"“it” occurs twice, got it:{count}"):
             choose(encoded, f"it:{count}")
-    with pytest.raises(InputError, match=r"“what” occurs once; got what:2\. To mend it, pass --word what"):
+    with pytest.raises(InputError, match=r"“what” occurs once, got what:2\. Fix: pass --word what"):
         choose(encoded, "what:2")
 
 
@@ -39,11 +39,11 @@ def test_a_word_inside_another_does_not_count(minilm):
 
 def test_an_unknown_word_brings_near_ones(minilm):
     encoded = minilm.encode(TIRED)
-    with pytest.raises(InputError, match="the word to explain stands in the text; got 'anmial'.*near it are: animal"):
+    with pytest.raises(InputError, match="the word to explain stands in the text, got 'anmial'.*near it are: animal"):
         choose(encoded, "anmial")
     with pytest.raises(InputError, match="choose one of its words: The, animal, didn't, cross"):
         choose(encoded, "zzzzz")
-    with pytest.raises(InputError, match="stands in the text; got ''"):
+    with pytest.raises(InputError, match="stands in the text, got ''"):
         choose(encoded, "")
 
 
@@ -68,7 +68,7 @@ def test_words_without_spaces_between_them_are_found_where_tokens_end():
 
 def test_a_word_that_was_cut_off_is_not_found(minilm):
     encoded = minilm.encode("a " * 600 + "zebra", truncate=True)
-    with pytest.raises(InputError, match="stands in the text; got 'zebra'"):
+    with pytest.raises(InputError, match="stands in the text, got 'zebra'"):
         choose(encoded, "zebra")
 
 

@@ -76,7 +76,7 @@ KINDS = {
     "gaussian": {"score": overt.Gaussian(2.0)},
     "additive": {"score": overt.Additive(drawn(2, 4))},
     "alibi": {"bias": overt.ALiBi(torch.tensor([0.5, 0.1])), "mask": Causal()},
-    "relative position": {"bias": overt.RelativePosition(drawn(2, 5))},
+    "relative position": {"bias": overt.RelativePositionBias(drawn(2, 5))},
     "bias for each key": {"bias": drawn(1, 6)},
     "bias for each query and key": {"bias": drawn(2, 6, 6)},
     "temperature and sink": {"normalizer": overt.Softmax(temperature=0.7, sink=torch.tensor([0.5, 2.0]))},
@@ -483,5 +483,5 @@ def test_a_page_can_open_at_the_steps_of_a_token(opened):
 
 
 def test_a_page_opens_at_a_head_that_it_holds():
-    with pytest.raises(InputError, match="a page opens at one of its heads; got .*head 1. To mend it, add it to heads"):
+    with pytest.raises(InputError, match="a page opens at one of its heads, got .*head 1. Fix: add it to heads"):
         attended().page(heads=[(0, 0)], opened=(0, 1, 3))

@@ -116,6 +116,6 @@ def test_another_model_is_refused():
     layer = overt.layers.MultiHeadAttention(8, heads=2)
     recording = recorded(layer, torch.randn(1, 5, 8))
     with pytest.raises(
-        InputError, match="the model that was recorded, with its module MultiHeadAttention; got a Linear without it"
+        InputError, match="the model that was recorded, with its module MultiHeadAttention, got a Linear without it"
     ):
         output_norms(recording[0, 0], nn.Linear(2, 2))

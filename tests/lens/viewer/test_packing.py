@@ -139,7 +139,7 @@ def test_padding_is_that_of_each_batch_entry():
 
 
 def test_a_bias_by_distance_is_one_number_a_distance():
-    found = pack(attended(bias=overt.RelativePosition(torch.randn(2, 5))))
+    found = pack(attended(bias=overt.RelativePositionBias(torch.randn(2, 5))))
     assert {each["bias"]["kind"] for each in found.header["heads"]} == {"distance"}
     assert found.header["heads"][0]["bias"]["values"][3] == 11
 

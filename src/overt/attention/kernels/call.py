@@ -199,7 +199,7 @@ def _bound_mask(given: Any, to: Frame) -> Any:
     probe = bound.block(*(torch.arange(size, device=to.query.device) for size in first))
     if not isinstance(probe, Tensor) or probe.dtype != torch.bool:
         kind = probe.dtype if isinstance(probe, Tensor) else type(probe).__name__
-        raise KindError("a mask's block(rows, keys) returns a bool tensor", got=str(kind), cure="compare, do not subtract")
+        raise KindError("a mask's block(rows, keys) returns a bool tensor", got=str(kind), fix="compare, do not subtract")
     check.same_device("the mask", probe, to.query)
     check.fits(f"a block of the mask {type(bound).__name__}", probe.shape, (*to.batch, *first), to.query, to.key)
     return bound
@@ -234,10 +234,10 @@ def _callable(name: str, given: Any, signature: str) -> Any:
         raise KindError(
             f"a {name} is callable, {signature}",
             got=f"{given!r} of type {type(given).__name__}",
-            cure=f"pass one of overt.{name}s, or a function",
+            fix=f"pass one of overt.{name}s, or a function",
         )
     if isinstance(given, type):
-        raise KindError(f"a {name} is an object, not a class", got=given.__name__, cure=f"make one: {given.__name__}()")
+        raise KindError(f"a {name} is an object, not a class", got=given.__name__, fix=f"make one: {given.__name__}()")
     return given
 
 

@@ -27,7 +27,7 @@ TABLE: Table = {
 }
 
 # A context variable keeps threads apart; torch.compile cannot trace one, but guards a module's variable and compiles again when
-# it changes, so `path` sets both.
+# it changes, so `use_path` sets both.
 _permitted: ContextVar[tuple[str, ...]] = ContextVar("permitted", default=tuple(TABLE))
 _permitted_compiled: tuple[str, ...] = tuple(TABLE)
 
@@ -100,24 +100,24 @@ def first_able(table: Table, call: Call) -> tuple[str, dict[str, str]]:
     """The first path of a table that is permitted here and serves the call, and what those before it lack."""
     refused: dict[str, str] = {}
     for name, refusal in table.items():
-        reason = refusal(call) if permits(name) else "forbidden here by overt.path"
+        reason = refusal(call) if permits(name) else "forbidden here by overt.use_path"
         if reason is None:
             return name, refused
         refused[name] = reason
     raise InputError(
         "a path that is forced can serve the call",
         got="; ".join(f"{name}: {reason}" for name, reason in refused.items()),
-        cure='add "blocked", which serves every call, to overt.path(…), or leave it',
+        fix='add "blocked", which serves every call, to overt.use_path(…), or leave it',
     )
 
 
 def permits(name: str) -> bool:
-    """Whether `overt.path` lets this path be taken here."""
+    """Whether `overt.use_path` lets this path be taken here."""
     return name in (_permitted_compiled if torch.compiler.is_compiling() else _permitted.get())
 
 
 @contextmanager
-def path(*names: str) -> Iterator[None]:
+def use_path(*names: str) -> Iterator[None]:
     """Within the block `attend` and `summarize` may take only these paths: one name forces a path, several forbid the others.
 
     A call that none of them can serve is an error that says why. (`steps` is the plain formula whatever is said here, though the
@@ -125,16 +125,16 @@ def path(*names: str) -> Iterator[None]:
 
     >>> import torch, overt
     >>> x = torch.randn(1, 4, 16, 8)
-    >>> with overt.path("blocked"):
+    >>> with overt.use_path("blocked"):
     ...     overt.plan(x, x, x).path
     'blocked'
     """
     unknown = [name for name in names if name not in TABLE]
     if unknown or not names:
         raise InputError(
-            "overt.path takes one or more of the paths " + ", ".join(TABLE),
+            "overt.use_path takes one or more of the paths " + ", ".join(TABLE),
             got=", ".join(map(repr, unknown)) or "none",
-            cure="run overt doctor to see which there are",
+            fix="run overt doctor to see which there are",
         )
     global _permitted_compiled
     token = _permitted.set(names)

@@ -52,7 +52,7 @@ class Mask:
         return Not(self)
 
     def __bool__(self) -> bool:
-        raise KindError("masks combine with & | ~", got="and, or, not or if, which see no block", cure="write causal & window")
+        raise KindError("masks combine with & | ~", got="and, or, not or if, which see no block", fix="write causal & window")
 
 
 @piece
@@ -165,10 +165,10 @@ class Dense(Mask):
                 raise KindError(
                     "a mask is bool, True where a query may attend",
                     got=f"a {self.allowed.dtype} tensor",
-                    cure="pass numbers to add to the scores as bias=, or compare: mask > -1",
+                    fix="pass numbers to add to the scores as bias=, or compare: mask > -1",
                 )
             raise KindError(
-                "a mask is bool, True where a query may attend", got=kind_of(self.allowed), cure="convert it: mask.bool()"
+                "a mask is bool, True where a query may attend", got=kind_of(self.allowed), fix="convert it: mask.bool()"
             )
 
     def bind(self, leading, queries, keys):
@@ -178,7 +178,7 @@ class Dense(Mask):
             raise InputError(
                 f"a bool mask broadcasts, aligned right, against the weights (..., Q, K) = (..., {queries}, {keys})",
                 got=f"a mask of shape {tuple(self.allowed.shape)}",
-                cure="cut it to the call's lengths, or insert dimensions of size 1",
+                fix="cut it to the call's lengths, or insert dimensions of size 1",
             )
         return self
 
@@ -208,7 +208,7 @@ def as_mask(mask: Any) -> Any:
         raise KindError(
             "a mask is a bool tensor, one of overt's masks, or an object with block(rows, keys)",
             got=kind_of(mask),
-            cure="see overt.masks",
+            fix="see overt.masks",
         )
     return mask
 

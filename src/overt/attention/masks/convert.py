@@ -17,7 +17,7 @@ def from_padding(key_padding_mask: Tensor) -> Keys:
     """
     if not isinstance(key_padding_mask, Tensor) or key_padding_mask.dtype != torch.bool:
         raise KindError(
-            "key_padding_mask is bool, True at padding", got=kind_of(key_padding_mask), cure="convert it: mask.bool()"
+            "key_padding_mask is bool, True at padding", got=kind_of(key_padding_mask), fix="convert it: mask.bool()"
         )
     return Keys(~key_padding_mask)
 
@@ -38,7 +38,7 @@ def from_attention_mask(attention_mask: Tensor) -> Mask:
         raise InputError(
             "attention_mask is (B, K) of ones and zeros, or a bool tensor (B, H, Q, K)",
             got=f"{kind_of(attention_mask)} {tuple(getattr(attention_mask, 'shape', ()))}",
-            cure="pass the tokenizer's own attention_mask; numbers to add to the scores go to bias=",
+            fix="pass the tokenizer's own attention_mask; numbers to add to the scores go to bias=",
         )
     return Keys(attention_mask.bool())
 
@@ -54,7 +54,7 @@ def from_cu_seqlens(cu_seqlens: Tensor, total: int | None = None) -> Documents:
         raise InputError(
             "cu_seqlens starts at 0 and does not fall",
             got=str(cu_seqlens.tolist()),
-            cure="use lengths.cumsum(0) with a 0 before it",
+            fix="use lengths.cumsum(0) with a 0 before it",
         )
     total = int(cu_seqlens[-1]) if total is None else total
     positions = torch.arange(total, device=cu_seqlens.device)

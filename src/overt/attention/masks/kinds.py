@@ -65,7 +65,7 @@ class Window(Mask):
         _offset_kind("Window", self.offset)
         for name, side in (("before", self.before), ("after", self.after)):
             if side is not None and (isinstance(side, bool) or not isinstance(side, int)):
-                raise KindError(f"overt.Window counts {name} in whole positions", got=repr(side), cure="pass an int or None")
+                raise KindError(f"overt.Window counts {name} in whole positions", got=repr(side), fix="pass an int or None")
 
     def bind(self, leading, queries, keys):
         """With the offset known."""
@@ -178,7 +178,7 @@ class Keys(Mask):
     def __post_init__(self):
         if not isinstance(self.visible, Tensor) or self.visible.dtype != torch.bool:
             raise KindError(
-                "overt.masks.Keys holds a bool tensor", got=kind_of(self.visible), cure="compare: Keys(padding == 0)"
+                "overt.masks.Keys holds a bool tensor", got=kind_of(self.visible), fix="compare: Keys(padding == 0)"
             )
 
     def bind(self, leading, queries, keys):
@@ -200,7 +200,7 @@ def _known(offset: int | Tensor | None, who: str) -> int | Tensor:
     if offset is None:
         raise InputError(
             f"overt.{who}() is aligned at the end, so its blocks are known only within a call, where Q and K are",
-            cure=f"give an offset, {who}(…, offset=K - Q), or call mask.bind(leading, Q, K) first",
+            fix=f"give an offset, {who}(…, offset=K - Q), or call mask.bind(leading, Q, K) first",
         )
     return offset
 
@@ -214,7 +214,7 @@ def _length(who: str, name: str, tensor: Tensor, length: int, letter: str) -> No
         raise InputError(
             f"overt.{who} needs {name} of length {letter} = {length}",
             got=f"shape {tuple(tensor.shape)}",
-            cure="pass one entry a position" + (", or query_ids where queries are not the keys" if who == "Documents" else ""),
+            fix="pass one entry a position" + (", or query_ids where queries are not the keys" if who == "Documents" else ""),
         )
 
 

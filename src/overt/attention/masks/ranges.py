@@ -29,7 +29,7 @@ class Ranges(Mask):
             raise InputError(
                 f"a mask of ranges has one run for each of Q = {queries} queries, or one for all",
                 got=f"low of shape {tuple(self.low.shape)}",
-                cure="pass one low and one high a query",
+                fix="pass one low and one high a query",
             )
         return self
 

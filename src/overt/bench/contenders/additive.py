@@ -72,11 +72,11 @@ def in_blocks(inputs: Inputs, rows: int) -> Run:
 
 def _ours(inputs: Inputs, path: str) -> tuple[Run, str]:
     def attention(query: Tensor, key: Tensor, value: Tensor, weight: Tensor) -> Tensor:
-        with overt.path(path):
+        with overt.use_path(path):
             return overt.attend(query, key, value, score=overt.Additive(weight))
 
     try:
-        with overt.path(path):
+        with overt.use_path(path):
             overt.plan(inputs.query, inputs.key, inputs.value, score=overt.Additive(inputs.weight))
     except OvertError as error:
         raise Unable(str(error)) from error

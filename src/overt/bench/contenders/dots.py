@@ -44,12 +44,12 @@ def contenders(work: str) -> list[Contender]:
 
 def _ours(inputs: Inputs, kind: DotKind) -> tuple[Run, str]:
     def attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> Tensor:
-        with overt.path("native"):
+        with overt.use_path("native"):
             mask = overt.Causal() if kind.causal else None
             return overt.attend(query, key, value, mask=mask, bias=bias, dropout=kind.dropout)
 
     try:
-        with overt.path("native"):
+        with overt.use_path("native"):
             overt.plan(inputs.query, inputs.key, inputs.value)
     except OvertError as error:
         raise Unable(str(error)) from error

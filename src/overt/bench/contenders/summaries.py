@@ -97,7 +97,7 @@ def _of_rows(scores: Tensor, value: Tensor, edges: Tensor) -> Results:
 
 def _ours(inputs: Inputs, path: str) -> tuple[Run, str]:
     def summarized(query: Tensor, key: Tensor) -> overt.Summary:
-        with overt.path(path):
+        with overt.use_path(path):
             return overt.summarize(query, key, top=TOP, map_size=CELLS)
 
     def run(upstream: Tensor | None) -> Results:

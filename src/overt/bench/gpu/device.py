@@ -18,8 +18,8 @@ def kind(device: str) -> str:
     ('cpu', 'cuda', 'cuda')
     """
     if device != "cpu" and not re.fullmatch(r"cuda(:\d+)?", device):
-        cure = "leave --device out, or pass cuda, or cuda:1 and so on"
-        raise InputError("overt bench measures the processor or a CUDA GPU", got=f"--device {device}", cure=cure)
+        fix = "leave --device out, or pass cuda, or cuda:1 and so on"
+        raise InputError("overt bench measures the processor or a CUDA GPU", got=f"--device {device}", fix=fix)
     return device.partition(":")[0]
 
 
@@ -29,13 +29,13 @@ def usable(device: str) -> torch.device:
     if kind(device) == "cpu":
         return found
     if not torch.cuda.is_available():
-        cure = "run on a machine with an NVIDIA GPU and a torch built for CUDA, or leave --device out"
+        fix = "run on a machine with an NVIDIA GPU and a torch built for CUDA, or leave --device out"
         got = f"torch {torch.__version__}, which sees none"
-        raise InputError(f"--device {device} needs a GPU that torch can use", got=got, cure=cure)
+        raise InputError(f"--device {device} needs a GPU that torch can use", got=got, fix=fix)
     count = torch.cuda.device_count()
     if (found.index or 0) >= count:
-        cure = f"pass one from cuda:0 to cuda:{count - 1}"
-        raise InputError("--device names a GPU that is there", got=f"{device} of {count} GPUs", cure=cure)
+        fix = f"pass one from cuda:0 to cuda:{count - 1}"
+        raise InputError("--device names a GPU that is there", got=f"{device} of {count} GPUs", fix=fix)
     torch.cuda.set_device(found.index or 0)
     return found
 

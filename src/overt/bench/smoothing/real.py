@@ -39,8 +39,8 @@ def folder(data: Path) -> Path:
     """The folder `series` in the user's data."""
     place = data / "series"
     if not place.is_dir():
-        cure = "name the folder that holds `series` by --data or OVERT_DATA, or leave out --part real"
-        raise InputError("real series are read from a folder of the user's", got=f"no folder {place}", cure=cure)
+        fix = "name the folder that holds `series` by --data or OVERT_DATA, or leave out --part real"
+        raise InputError("real series are read from a folder of the user's", got=f"no folder {place}", fix=fix)
     return place
 
 

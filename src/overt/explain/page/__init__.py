@@ -58,7 +58,7 @@ def _fits(size: int, limit: int, about: str = "") -> None:
         raise InputError(
             f"a page has at most {limit / 1e6:.1f} MB, which browsers open quickly",
             got=f"{about}{size / 1e6:.1f} MB",
-            cure="pass a shorter text",
+            fix="pass a shorter text",
         )
 
 

@@ -42,7 +42,7 @@ def png(explanations: Sequence[Explanation], path: str | os.PathLike[str]) -> No
 def picture(explanations: Sequence[Explanation]) -> Sheet:
     """The picture itself, before it is written."""
     if not explanations:
-        raise InputError("a picture shows at least one explanation", got="none", cure="pass one")
+        raise InputError("a picture shows at least one explanation", got="none", fix="pass one")
     sheet = Sheet(WIDTH, HEIGHT * len(explanations), dpi=120)
     for place, explanation in enumerate(explanations):
         if place:

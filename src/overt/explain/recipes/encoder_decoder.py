@@ -43,7 +43,7 @@ def between(written: Written, check: Callable[[Explanation, int], None] = lambda
         raise InputError(
             "this needs a model whose decoder attends to its encoder, with queries and keys to be had",
             got=f"{written.name}, whose attention has the layers {', '.join(dict.fromkeys(written.recording.layers)) or 'none'}",
-            cure="choose a model with cross-attention",
+            fix="choose a model with cross-attention",
         )
     verified = written.recording.verify()
     layer, head, reach = _farthest(views, written)

@@ -34,18 +34,18 @@ def choose(encoded: Encoded, asked: str | None = None) -> Word:
     if not found and name and count.isdigit():
         numbered = _occurrences(encoded, name)
         if numbered and not 1 <= int(count) <= len(numbered):
-            raise InputError(f"“{name}” occurs {_times(len(numbered))}", got=asked, cure=_which(name, len(numbered)))
+            raise InputError(f"“{name}” occurs {_times(len(numbered))}", got=asked, fix=_which(name, len(numbered)))
         if numbered:
             return _word(encoded, numbered[int(count) - 1])
     if not found:
         raise InputError(
-            "the word to explain stands in the text", got=repr(asked), cure=f"choose one of its words{_near(encoded, asked)}"
+            "the word to explain stands in the text", got=repr(asked), fix=f"choose one of its words{_near(encoded, asked)}"
         )
     if len(found) > 1:
         raise InputError(
             "the word to explain is one word of the text",
             got=f"“{asked}”, which occurs {_times(len(found))}",
-            cure=_which(asked, len(found)),
+            fix=_which(asked, len(found)),
         )
     return _word(encoded, found[0])
 

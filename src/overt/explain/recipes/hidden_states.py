@@ -21,7 +21,7 @@ FORMULAS = {
     "general": "h_i · W h_j",
     "cosine": "h_i · h_j / |h_i| |h_j|",
 }
-NORMALIZERS = {"softmax": overt.Softmax, "sum": overt.Sum}
+NORMALIZERS = {"softmax": overt.Softmax, "sum": overt.normalizers.Sum}
 
 
 @torch.no_grad()
@@ -45,7 +45,7 @@ def hidden(
     """
     for name, given, choices in (("layer", layer, LAYERS), ("score", score, FORMULAS), ("normalizer", normalizer, NORMALIZERS)):
         if given not in choices:
-            raise InputError(f"the {name} is one of {', '.join(choices)}", got=repr(given), cure="choose one of them")
+            raise InputError(f"the {name} is one of {', '.join(choices)}", got=repr(given), fix="choose one of them")
     start = _initial(initial, layer, width)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -111,15 +111,15 @@ def _initial(initial: Sequence[float] | None, layer: str, width: int) -> Tensor 
     if initial is None:
         return None
     if layer not in ("gru", "lstm"):
-        raise InputError("only a GRU and an LSTM begin from a state h_0", got=f"h_0 for a {LAYERS[layer]}", cure="leave it out")
+        raise InputError("only a GRU and an LSTM begin from a state h_0", got=f"h_0 for a {LAYERS[layer]}", fix="leave it out")
     if len(initial) != width:
-        raise InputError(f"h_0 is as wide as the states, {width}", got=f"{len(initial)} numbers", cure=f"give {width}")
+        raise InputError(f"h_0 is as wide as the states, {width}", got=f"{len(initial)} numbers", fix=f"give {width}")
     return torch.tensor(initial, dtype=torch.float32)
 
 
 def _timed(query: Tensor, key: Tensor, value: Tensor, f: Any, normalizer: str) -> Timing:
     if normalizer != "softmax":
-        raise InputError("the loop form is written for the softmax", got=normalizer, cure="leave out --loop or --normalizer")
+        raise InputError("the loop form is written for the softmax", got=normalizer, fix="leave out --loop or --normalizer")
     return timed(query, key, value, f)
 
 

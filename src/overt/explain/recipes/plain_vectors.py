@@ -32,7 +32,7 @@ def plain(
 ) -> Explanation:
     """Explain one word: W_ij = normalize_j(x_i · x_j), y_i = Σ_j W_ij x_j, over its own sentence or another one."""
     if normalizer not in NORMALIZERS:
-        raise InputError("the normalizer is softmax or sum", got=repr(normalizer), cure="choose one of them")
+        raise InputError("the normalizer is softmax or sum", got=repr(normalizer), fix="choose one of them")
     against = other or vectors
     scores, weights, output = attend(vectors.values, against.values, normalizer)
     i = word.index
@@ -97,7 +97,7 @@ def _sums(scores: np.ndarray) -> np.ndarray:
         raise InputError(
             "dividing by the plain sum needs scores that do not sum to 0",
             got=f"a sum of 0 for row {int(np.flatnonzero(sums[:, 0] == 0)[0]) + 1}",
-            cure="use the softmax",
+            fix="use the softmax",
         )
     return sums
 

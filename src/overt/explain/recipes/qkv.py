@@ -53,7 +53,7 @@ def read(model: Any, text: str, truncate: bool = False) -> Read:
         raise InputError(
             "explain needs a model whose layers attend over the text's tokens, with queries and keys to be had",
             got=f"{model.name}, whose attention has the layers {', '.join(dict.fromkeys(recording.layers))}",
-            cure="choose another text model",
+            fix="choose another text model",
         )
     return found
 
@@ -189,12 +189,12 @@ def _links(views: list[list[View]], word: Word, target: Encoded, own: Sequence[i
 def _shown(views: list[list[View]], links: list[Link], layer: int | None, head: int | None) -> tuple[tuple[int, int], str]:
     """Which head is shown, and why."""
     if layer is not None and not 0 <= layer < len(views):
-        raise InputError(f"the model has layers 0 to {len(views) - 1}", got=f"--layer {layer}", cure="choose one of them")
+        raise InputError(f"the model has layers 0 to {len(views) - 1}", got=f"--layer {layer}", fix="choose one of them")
     place = len(views) - 1 if layer is None else layer
     if head is not None:
         if not 0 <= head < len(views[place]):
             raise InputError(
-                f"layer {place} has heads 0 to {len(views[place]) - 1}", got=f"--head {head}", cure="choose one of them"
+                f"layer {place} has heads 0 to {len(views[place]) - 1}", got=f"--head {head}", fix="choose one of them"
             )
         return (place, head), f"chosen: layer {place}, head {head}"
     strongest = next((link for link in links if link.layer == place), None)
@@ -226,7 +226,7 @@ def _steps(view: View, index: int, tokens: list[str]) -> list[StepRow]:
 
 def _timed(view: View) -> Timing:
     if view.call.bias is not None:
-        raise InputError("the loop form takes no bias", got="a model that adds one to its scores", cure="leave out --loop")
+        raise InputError("the loop form takes no bias", got="a model that adds one to its scores", fix="leave out --loop")
     return timed(view.query[0], view.key[0], view.value[0], view.call.score, view.mask())
 
 

@@ -20,7 +20,7 @@ def timed(query: Tensor, key: Tensor, value: Tensor, score: Any, mask: Any = Non
         raise InputError(
             f"the loop form, which goes one number at a time, takes at most {LONGEST_LOOP} tokens",
             got=f"{max(len(query), len(key))} tokens",
-            cure="shorten the text, or leave out --loop",
+            fix="shorten the text, or leave out --loop",
         )
     loop_seconds, loops = _quickest(2, lambda: attend_one_by_one(query, key, value, score=score, mask=mask))
     matrix_seconds, matrices = _quickest(9, lambda: overt.attend(query, key, value, score=score, mask=mask))

@@ -29,7 +29,7 @@ class Crossed:
             raise InputError(
                 "two texts can be joined in a head that adds no bias by position",
                 got=f"{self.asking.layer}, which adds one",
-                cure="choose another model, or leave out --with",
+                fix="choose another model, or leave out --with",
             )
 
     @property

@@ -58,7 +58,7 @@ class Table:
                 raise InputError(
                     "a text names the rows of a file without names, one word each",
                     got=f"{len(words)} words and {len(self.values)} rows",
-                    cure="give the file a first column of names, or leave the text out",
+                    fix="give the file a first column of names, or leave the text out",
                 )
             return Vectors(named(words), self.values, self.path.name)
         places = {name.casefold(): place for place, name in reversed(list(enumerate(self.names)))}
@@ -67,7 +67,7 @@ class Table:
             raise InputError(
                 f"every word of the text has a row in {self.path.name}",
                 got=f"no row for {', '.join(repr(word) for word in unknown[:5])}",
-                cure="add the rows, or leave the text out to take the file's rows in their order",
+                fix="add the rows, or leave the text out to take the file's rows in their order",
             )
         return Vectors(named(words), self.values[[places[word.casefold()] for word in words]], self.path.name)
 
@@ -83,19 +83,19 @@ def read_csv(path: str | Path) -> Table:
             lines = [(number, row) for number, row in enumerate(csv.reader(file), start=1) if any(cell.strip() for cell in row)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(
-            "--vectors is a CSV file of numbers", got=f"{path}: {error}", cure="check the path and the file"
+            "--vectors is a CSV file of numbers", got=f"{path}: {error}", fix="check the path and the file"
         ) from error
     if len(lines) > 1 and not any(_number(cell) for cell in lines[0][1]) and any(_number(cell) for cell in lines[1][1]):
         lines = lines[1:]
     if not lines:
-        raise InputError("--vectors is a CSV file of numbers", got=f"{path}, which is empty", cure="write one vector a row")
+        raise InputError("--vectors is a CSV file of numbers", got=f"{path}, which is empty", fix="write one vector a row")
     first = 0 if all(_number(row[0]) for _, row in lines) else 1
     width = len(lines[0][1])
     values = [
         [_cell(path, line, place, row[place]) for place in range(first, _width(path, line, row, width))] for line, row in lines
     ]
     if not values[0]:
-        raise InputError("each row holds at least one number", got=f"{path} with names only", cure="add columns of numbers")
+        raise InputError("each row holds at least one number", got=f"{path} with names only", fix="add columns of numbers")
     names = [row[0].strip() for _, row in lines] if first else None
     return Table(path, names, np.array(values, dtype=np.float64))
 
@@ -114,7 +114,7 @@ def _cell(path: Path, line: int, place: int, cell: str) -> float:
         raise InputError(
             f"{path.name} holds finite numbers",
             got=f"{cell.strip()!r} in row {line}, column {place + 1}",
-            cure="write a number there, with a point before the decimals",
+            fix="write a number there, with a point before the decimals",
         )
     return value
 
@@ -124,6 +124,6 @@ def _width(path: Path, line: int, row: Sequence[str], width: int) -> int:
         raise InputError(
             f"the rows of {path.name} are equally long",
             got=f"{len(row)} columns in row {line}, {width} before it",
-            cure="give every row the same columns",
+            fix="give every row the same columns",
         )
     return width

@@ -63,7 +63,7 @@ class TensorBias(Bias):
             raise InputError(
                 f"a bias broadcasts, aligned right, against the weights (..., Q, K) = (..., {queries}, {keys})",
                 got=f"a bias of shape {tuple(self.tensor.shape)}",
-                cure="cut it to the call's lengths, or insert dimensions of size 1",
+                fix="cut it to the call's lengths, or insert dimensions of size 1",
             )
         return self
 

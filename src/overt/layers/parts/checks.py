@@ -14,35 +14,33 @@ def states(who: str, name: str, given: Any, features: int, least: int = 2, optio
     """
     shape = f"(..., n, {option})" if least == 2 else f"(..., {option})"
     if not isinstance(given, Tensor):
-        raise KindError(f"{who} reads {name} as a torch tensor {shape}", got=type(given).__name__, cure="pass a tensor")
+        raise KindError(f"{who} reads {name} as a torch tensor {shape}", got=type(given).__name__, fix="pass a tensor")
     if not given.is_floating_point():
         raise KindError(
             f"{who} reads {name} as floating-point numbers",
             got=f"a {given.dtype} tensor",
-            cure=f"embed the tokens first, or convert: {name}.float()",
+            fix=f"embed the tokens first, or convert: {name}.float()",
         )
     if given.ndim < least or given.shape[-1] != features:
         raise InputError(
             f"{who} reads {name} {shape} with {option} = {features}",
             got=f"{name} {tuple(given.shape)}",
-            cure=f"build the layer with {option}={given.shape[-1]}"
-            if given.ndim >= least
-            else "give it a length: unsqueeze(0)",
+            fix=f"build the layer with {option}={given.shape[-1]}" if given.ndim >= least else "give it a length: unsqueeze(0)",
         )
 
 
 def refuse_torch_keywords(who: str, others: dict[str, Any]) -> None:
     """Refuse torch's keywords for masks, whose True means the opposite, and any other that is not known."""
-    cures = {
+    fixes = {
         "key_padding_mask": "mask=overt.masks.from_padding(key_padding_mask)",
         "attn_mask": "mask=~attn_mask if it is bool, or bias=attn_mask if it holds numbers",
     }
     for name in others:
-        if name in cures:
+        if name in fixes:
             raise InputError(
                 f"{who} takes mask=, in which True means that a query may attend; in torch's {name} True bars it",
                 got=f"{name}=",
-                cure=f"pass {cures[name]}",
+                fix=f"pass {fixes[name]}",
             )
         raise TypeError(f"{who} got an unexpected keyword argument {name!r}")
 
@@ -57,7 +55,7 @@ def refuse_ambiguous(who: str, mask: Any, bias: Any, dimensions: int) -> None:
             raise InputError(
                 f"{who} takes a {name} of (Q, K) or (B, H, Q, K), since three dimensions may be (B, Q, K) or (H, Q, K)",
                 got=f"a {name} {tuple(given.shape)}",
-                cure=f"say which: {name}[:, None] for one a batch entry, {name}[None] for one a head",
+                fix=f"say which: {name}[:, None] for one a batch entry, {name}[None] for one a head",
             )
 
 
@@ -65,4 +63,4 @@ def widths(who: str, **features: Any) -> None:
     """Refuse widths that are not whole numbers of at least 1; None stands for a default."""
     for name, width in features.items():
         if width is not None and (isinstance(width, bool) or not isinstance(width, int) or width < 1):
-            raise InputError(f"{who} has {name} of at least 1", got=repr(width), cure="pass a whole number")
+            raise InputError(f"{who} has {name} of at least 1", got=repr(width), fix="pass a whole number")

@@ -164,7 +164,7 @@ def scoring(
             raise InputError(
                 "a score has one of the names " + ", ".join(LEARNED),
                 got=repr(score),
-                cure="choose one of them, or pass a score",
+                fix="choose one of them, or pass a score",
             )
         if projections is not False:
             return LEARNED[score](query_features, key_features, width or key_features)
@@ -172,14 +172,14 @@ def scoring(
             raise InputError(
                 f'the score "{score}" is made of what it learns, so it cannot do without projections',
                 got="projections=False",
-                cure='use "dot", "cosine" or "gaussian", or keep the projections',
+                fix='use "dot", "cosine" or "gaussian", or keep the projections',
             )
         score = PLAIN[score]
     elif not callable(score) or isinstance(score, type):
         raise KindError(
             "a score is a name or callable, (query, key) -> (..., Q, K)",
             got=repr(score),
-            cure="pass one of " + ", ".join(LEARNED) + ", or an object of overt.scores",
+            fix="pass one of " + ", ".join(LEARNED) + ", or an object of overt.scores",
         )
     return GivenScoring(score, query_features, key_features, width or key_features, projections is True)
 

@@ -59,7 +59,7 @@ def _sequential(layer: nn.Sequential, given: Any, lengths: Tensor, axis: int) ->
             raise InputError(
                 "with lengths each layer of an nn.Sequential is one whose padding can be kept apart",
                 got=name_of(child),
-                cure="wrap the layers one by one, or leave lengths= out and pass a mask=",
+                fix="wrap the layers one by one, or leave lengths= out and pass a mask=",
             )
         given = run(child, given, (), {}, lengths, axis)
         lengths = lengths_after(child, lengths)
@@ -89,7 +89,7 @@ def _convolved(layer: nn.Conv1d, lengths: Tensor) -> Tensor:
         raise InputError(
             "with lengths a convolution pads with zeros, since its sequences end at different places",
             got=f"padding_mode={layer.padding_mode!r}",
-            cure='use padding_mode="zeros", or convolve the sequences one by one',
+            fix='use padding_mode="zeros", or convolve the sequences one by one',
         )
     if layer.padding == "same":
         return lengths

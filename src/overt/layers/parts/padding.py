@@ -22,13 +22,13 @@ def checked_lengths(lengths: Any, states: Tensor) -> Tensor:
         lengths = torch.tensor(lengths)
     if not isinstance(lengths, Tensor) or lengths.is_floating_point() or lengths.dtype == torch.bool:
         kind = f"a {lengths.dtype} tensor" if isinstance(lengths, Tensor) else repr(lengths)
-        raise KindError("lengths are whole numbers, one a sequence", got=kind, cure="count: lengths = (ids != padding).sum(-1)")
+        raise KindError("lengths are whole numbers, one a sequence", got=kind, fix="count: lengths = (ids != padding).sum(-1)")
     leading = tuple(states.shape[:-2])
     if tuple(lengths.shape) != leading[: lengths.ndim]:
         raise InputError(
             "lengths has one entry for each sequence, (B,)",
             got=f"lengths {tuple(lengths.shape)} for {leading} sequences",
-            cure="pass one length a sequence, in the order of the batch",
+            fix="pass one length a sequence, in the order of the batch",
         )
     # Only where it costs nothing: a look at a GPU's tensor waits for the GPU.
     if not torch.compiler.is_compiling() and lengths.device.type == "cpu" and lengths.numel():
@@ -37,7 +37,7 @@ def checked_lengths(lengths: Any, states: Tensor) -> Tensor:
             raise InputError(
                 f"lengths count positions, so they are from 0 to {states.shape[-2]}",
                 got=f"{low} to {high}",
-                cure="pass the lengths of these sequences",
+                fix="pass the lengths of these sequences",
             )
     return lengths.to(states.device)
 
@@ -93,7 +93,7 @@ def reach(causal: bool, window: Sizes) -> Mask | None:
         raise InputError(
             "a window is a number of positions to each side, or a pair (before, after)",
             got=repr(window),
-            cure="pass an int of at least 0, or two, None for a side without a bound",
+            fix="pass an int of at least 0, or two, None for a side without a bound",
         )
     before, after = sides
     return Window(before, 0) if causal else Window(before, after)

@@ -52,7 +52,7 @@ def form_of(layer: nn.Module, axis: Any = None, features: int | None = None) -> 
         raise InputError(
             "axis is the dimension of the positions in the layer's output",
             got=repr(axis),
-            cure="pass 0 for (L, B, D), 1 for (B, L, D), 2 for (B, C, L)",
+            fix="pass 0 for (L, B, D), 1 for (B, L, D), 2 for (B, C, L)",
         )
     known, given, name = known_form(layer), None if axis is None else AXES[axis], name_of(layer)
     if known is None and (given is None or features is None):
@@ -60,17 +60,17 @@ def form_of(layer: nn.Module, axis: Any = None, features: int | None = None) -> 
         raise InputError(
             "Contextual knows the output of RNN, LSTM, GRU, Linear, Conv1d, TransformerEncoderLayer and nn.Sequential of them",
             got=f"{name} without {' and '.join(missing)}",
-            cure="say where the positions are, as in axis=1 for (B, L, D), and how wide the output is, as in features=64",
+            fix="say where the positions are, as in axis=1 for (B, L, D), and how wide the output is, as in features=64",
         )
     if known is None:
         return Form(given, None, features)  # type: ignore[arg-type]
     if features is not None and features != known.gives:
         raise InputError(
-            f"this {name} gives {known.gives} features", got=f"features={features}", cure="leave features= out: it is known"
+            f"this {name} gives {known.gives} features", got=f"features={features}", fix="leave features= out: it is known"
         )
     if given is not None and given != known.axis and _fixed_axis(layer):
         raise InputError(
-            f"the positions of this {name} are on axis {known.axis}", got=f"axis={axis}", cure="leave axis= out: it is known"
+            f"the positions of this {name} are on axis {known.axis}", got=f"axis={axis}", fix="leave axis= out: it is known"
         )
     return known._replace(axis=known.axis if given is None else given)
 
@@ -118,7 +118,7 @@ def _sequential(layer: nn.Sequential) -> Form | None:
             raise InputError(
                 "a recurrent layer in an nn.Sequential comes last, since it returns its states beside its output",
                 got=f"nn.{type(child).__name__} before another layer",
-                cure="make two layers of it, or pick the output with a module between",
+                fix="make two layers of it, or pick the output with a module between",
             )
     forms = [known_form(child) for child in children]
     if not forms or forms[-1] is None:
@@ -128,7 +128,7 @@ def _sequential(layer: nn.Sequential) -> Form | None:
         raise InputError(
             "the layers of an nn.Sequential have their positions on one axis",
             got=f"axes {fixed}",
-            cure="set batch_first alike, or put a module between that transposes",
+            fix="set batch_first alike, or put a module between that transposes",
         )
     return Form(fixed[-1] if fixed else -2, None if forms[0] is None else forms[0].reads, forms[-1].gives)
 

@@ -40,13 +40,13 @@ def checked_places(places: Any, x: Tensor) -> Tensor:
     """Places on the device of x (..., n, features), one for each of its n tokens."""
     if not isinstance(places, Tensor) or places.is_floating_point() or places.is_complex() or places.dtype == torch.bool:
         kind = f"a {places.dtype} tensor" if isinstance(places, Tensor) else type(places).__name__
-        raise KindError("places are whole numbers, one for each token", got=kind, cure="count: torch.arange(n)")
+        raise KindError("places are whole numbers, one for each token", got=kind, fix="count: torch.arange(n)")
     rows = (1, x.shape[0]) if x.ndim > 2 else (1,)
     if places.ndim not in (1, 2) or places.shape[-1] != x.shape[-2] or (places.ndim == 2 and places.shape[0] not in rows):
         raise InputError(
             "places are (n,), or (B, n) with B the first dimension of what they go with (B, ..., n, features)",
             got=f"places {tuple(places.shape)} for {tuple(x.shape)}",
-            cure="pass one place for each token",
+            fix="pass one place for each token",
         )
     return places.to(x.device)
 

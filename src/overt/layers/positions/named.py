@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from overt.attention import check
-from overt.attention.biases import ALiBi, Bias, RelativePosition, alibi_slopes
+from overt.attention.biases import ALiBi, Bias, RelativePositionBias, alibi_slopes
 from overt.errors import InputError, KindError
 from overt.layers.parts.checks import states, widths
 from overt.layers.parts.registered import Held
@@ -109,7 +109,7 @@ class LearnedPositions(AddedPositions):
             raise InputError(
                 f"LearnedPositions has a vector for each place from 0 to {self.maximum - 1}",
                 got=f"places {low} to {high}",
-                cure="build it with a larger maximum, or use sinusoidal or rotary positions, which have none",
+                fix="build it with a larger maximum, or use sinusoidal or rotary positions, which have none",
             )
 
     def extra_repr(self) -> str:
@@ -118,7 +118,7 @@ class LearnedPositions(AddedPositions):
 
 
 class RelativePositions(Positions):
-    """A learned number for each head and distance, added to the scores: table[h, bucket(j − i)], `overt.RelativePosition`.
+    """A learned number for each head and distance, added to the scores: table[h, bucket(j − i)], `overt.RelativePositionBias`.
 
     `kind="log"` groups distances as T5 does (Raffel et al. 2020, section 2.1), `kind="clip"` has a bucket a distance up to
     ±(buckets − 1) / 2 (Shaw et al. 2018, section 3.2, as a scalar). Where nothing attends to what comes later,
@@ -136,9 +136,9 @@ class RelativePositions(Positions):
         self.table = nn.Parameter(torch.zeros(heads, buckets))
         self.bias(None)  # refuses what is no table of this kind
 
-    def bias(self, offset: int | Tensor | None) -> RelativePosition:
+    def bias(self, offset: int | Tensor | None) -> RelativePositionBias:
         """The table as it is now."""
-        return RelativePosition(self.table, self.kind, self.bidirectional, self.max_distance, offset)
+        return RelativePositionBias(self.table, self.kind, self.bidirectional, self.max_distance, offset)
 
     def extra_repr(self) -> str:
         """What it was built with."""
@@ -205,16 +205,16 @@ def named(positions: Any, heads: int, head_width: int, width: int, causal: bool 
         raise KindError(
             "positions are a name, a module of overt.layers or a bias of overt.biases",
             got=type(positions).__name__,
-            cure="pass one of " + ", ".join(kinds) + "; a tensor is passed as bias= in the call",
+            fix="pass one of " + ", ".join(kinds) + "; a tensor is passed as bias= in the call",
         )
     if positions == "learned":
         raise InputError(
             "learned positions have a maximum, which their name does not say",
             got="'learned'",
-            cure="pass overt.layers.LearnedPositions(maximum, width)",
+            fix="pass overt.layers.LearnedPositions(maximum, width)",
         )
     if positions not in kinds:
         raise InputError(
-            "positions have one of the names " + ", ".join(kinds), got=repr(positions), cure="choose one, or pass a module"
+            "positions have one of the names " + ", ".join(kinds), got=repr(positions), fix="choose one, or pass a module"
         )
     return kinds[positions]()

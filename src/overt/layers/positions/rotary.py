@@ -95,12 +95,12 @@ class Rotary(Positions):
 def _turned(width: int, fraction: float) -> int:
     """How many features turn: int(fraction · width), as Hugging Face rounds it."""
     if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1:
-        raise InputError("Rotary turns a fraction of the features", got=repr(fraction), cure="pass a number above 0, at most 1")
+        raise InputError("Rotary turns a fraction of the features", got=repr(fraction), fix="pass a number above 0, at most 1")
     turned = int(width * fraction)
     if turned < 2 or turned % 2:
         raise InputError(
             "Rotary turns pairs of features, so their number is even and at least 2",
             got=f"{turned} of {width} features (fraction={fraction})",
-            cure="choose an even width, or another fraction",
+            fix="choose an even width, or another fraction",
         )
     return turned

@@ -105,7 +105,7 @@ class YarnScaling(Scaling):
             raise InputError(
                 "a fast pair turns more often than a slow one",
                 got=f"beta_fast={self.beta_fast}, beta_slow={self.beta_slow}",
-                cure="make beta_fast the larger",
+                fix="make beta_fast the larger",
             )
 
     def frequencies(self, plain: Tensor, base: float, places: Tensor) -> Tensor:
@@ -156,7 +156,7 @@ class Llama3Scaling(Scaling):
             raise InputError(
                 "a high frequency turns more often than a low one",
                 got=f"low_freq_factor={self.low_freq_factor}, high_freq_factor={self.high_freq_factor}",
-                cure="make high_freq_factor the larger",
+                fix="make high_freq_factor the larger",
             )
 
     def frequencies(self, plain: Tensor, base: float, places: Tensor) -> Tensor:
@@ -187,7 +187,7 @@ class LongScaling(Scaling):
         if self.factor is None and self.attention_factor is None:
             raise InputError(
                 'the scaling "longrope" has a factor or an attention_factor',
-                cure="pass factor = max_position_embeddings / original_max_position_embeddings",
+                fix="pass factor = max_position_embeddings / original_max_position_embeddings",
             )
         for name in ("short_factor", "long_factor"):
             for divisor in getattr(self, name):
@@ -200,7 +200,7 @@ class LongScaling(Scaling):
                 raise InputError(
                     f"{name} has a number for each pair of features that turn, {len(plain)}",
                     got=str(len(getattr(self, name))),
-                    cure="pass the width and fraction of the model that the numbers are from",
+                    fix="pass the width and fraction of the model that the numbers are from",
                 )
         short = plain.new_tensor(self.short_factor)
         long = plain.new_tensor(self.long_factor)
@@ -239,14 +239,14 @@ def scaling_of(given: Any, base: float, fraction: float) -> Scaling:
         raise KindError(
             "a scaling is a mapping as in Hugging Face's configurations, or an object of overt.layers.positions.rotary_scaling",
             got=repr(given),
-            cure='pass one such as {"rope_type": "linear", "factor": 4.0}',
+            fix='pass one such as {"rope_type": "linear", "factor": 4.0}',
         )
     settings = {name: value for name, value in given.items() if value is not None}
     kind = _kind(settings)
     for name, own, value in (("rope_theta", "base", base), ("partial_rotary_factor", "fraction", fraction)):
         if settings.pop(name, value) != value:
             raise InputError(
-                f"{name} is the {own} of Rotary", got=f"{given[name]} and {value}", cure=f"pass {own}={given[name]}"
+                f"{name} is the {own} of Rotary", got=f"{given[name]} and {value}", fix=f"pass {own}={given[name]}"
             )
     return _built(kind, settings)
 
@@ -258,7 +258,7 @@ def _kind(settings: dict[str, Any]) -> str:
         raise InputError(
             "a scaling has one rope_type of " + ", ".join(SCALINGS),
             got=" and ".join(sorted(names)) or "none",
-            cure="choose one, or build one from overt.layers.rotary_scaling.Scaling",
+            fix="choose one, or build one from overt.layers.rotary_scaling.Scaling",
         )
     return names.pop()
 
@@ -268,11 +268,11 @@ def _built(kind: str, settings: dict[str, Any]) -> Scaling:
     missing = [name for name, needed in own.items() if needed and name not in settings]
     unknown = [name for name in settings if name not in own]
     if missing or unknown:
-        cure = "leave out " + ", ".join(unknown) if unknown else "add " + ", ".join(missing)
+        fix = "leave out " + ", ".join(unknown) if unknown else "add " + ", ".join(missing)
         if not unknown and "original_max_position_embeddings" in missing:
-            cure += "; where a configuration has no original length, it is its max_position_embeddings"
+            fix += "; where a configuration has no original length, it is its max_position_embeddings"
         raise InputError(
-            f'the scaling "{kind}" has {", ".join(own) or "no settings"}', got=", ".join(settings) or "none", cure=cure
+            f'the scaling "{kind}" has {", ".join(own) or "no settings"}', got=", ".join(settings) or "none", fix=fix
         )
     return SCALINGS[kind](**settings)
 

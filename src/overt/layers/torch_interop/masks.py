@@ -36,7 +36,7 @@ def read_masks(
         raise InputError(
             "torch takes is_causal=True as a hint of what attn_mask is, so it needs the mask",
             got="is_causal=True without attn_mask",
-            cure="pass attn_mask=torch.nn.Transformer.generate_square_subsequent_mask(n) beside it",
+            fix="pass attn_mask=torch.nn.Transformer.generate_square_subsequent_mask(n) beside it",
         )
     if is_causal and key_padding_mask is None and not need_weights:
         return Causal(offset=0), None
@@ -56,13 +56,13 @@ def _read(name: str, given: Tensor | None, *shapes: tuple[int, ...]) -> tuple[Te
         raise KindError(
             f"torch's {name} is bool, True where a key is barred, or numbers to add",
             got=f"a {given.dtype} tensor",
-            cure=f"convert it: {name}.bool()",
+            fix=f"convert it: {name}.bool()",
         )
     if tuple(given.shape) not in shapes:
         raise InputError(
             f"torch's {name} is " + " or ".join(str(shape) for shape in shapes),
             got=f"{name} {tuple(given.shape)}",
-            cure="pass one row of keys a batch entry" if len(shapes[0]) == 1 else "check the lengths of query and key",
+            fix="pass one row of keys a batch entry" if len(shapes[0]) == 1 else "check the lengths of query and key",
         )
     if given.dtype == torch.bool:
         return ~given, None

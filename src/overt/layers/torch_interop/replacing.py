@@ -20,7 +20,7 @@ NAME = "torch.nn.MultiheadAttention"
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def replace(model: Model) -> Model:
+def replace_multihead_attention(model: Model) -> Model:
     """Let every `torch.nn.MultiheadAttention` in a model compute by `overt.attend`; the model is changed in place, and returned.
 
     Parameters, their names, hooks and shared modules are the same objects as before, so state dicts and optimizers go on; every call,
@@ -34,24 +34,28 @@ def replace(model: Model) -> Model:
     >>> layer = nn.TransformerEncoderLayer(16, 4, batch_first=True).eval()
     >>> x = torch.randn(2, 5, 16)
     >>> before = layer(x)
-    >>> torch.allclose(replace(layer)(x), before, atol=1e-5)
+    >>> torch.allclose(replace_multihead_attention(layer)(x), before, atol=1e-5)
     True
     """
     if not isinstance(model, nn.Module):
         raise KindError(
-            "replace takes a torch.nn.Module", got=type(model).__name__, cure="pass the model that holds the layers"
+            "replace_multihead_attention takes a torch.nn.Module",
+            got=type(model).__name__,
+            fix="pass the model that holds the layers",
         )
     found = {name: module for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention)}
     others = {name: module for name, module in found.items() if type(module) not in (nn.MultiheadAttention, ReplacedAttention)}
     left = ", ".join(f"{name or 'the model'} ({type(module).__name__})" for name, module in others.items())
     if len(found) == len(others):
         raise InputError(
-            f"replace looks for {NAME} itself, of which this {type(model).__name__} has none",
+            f"replace_multihead_attention looks for {NAME} itself, of which this {type(model).__name__} has none",
             got=f"subclasses: {left}" if left else "",
-            cure="pass a model that is built of it; layers of overt need no replacing",
+            fix="pass a model that is built of it; layers of overt need no replacing",
         )
     if left:
-        warnings.warn(f"replace leaves {left} as it is: a subclass may compute something else", stacklevel=2)
+        warnings.warn(
+            f"replace_multihead_attention leaves {left} as it is: a subclass may compute something else", stacklevel=2
+        )
     for name in found.keys() - others.keys():
         found[name].__class__ = ReplacedAttention
     for encoder in model.modules():
@@ -63,14 +67,14 @@ def replace(model: Model) -> Model:
 
 
 class ReplacedAttention(nn.MultiheadAttention):
-    """A `torch.nn.MultiheadAttention` that computes by `overt.attend`; `replace` makes them.
+    """A `torch.nn.MultiheadAttention` that computes by `overt.attend`; `replace_multihead_attention` makes them.
 
     Call, return and masks are torch's: True in a bool mask bars, numbers are added. What differs: for a query that may attend to
     nothing, where torch gives NaN, heads and weights are zeros; what a barred key holds reaches no output; weights that are asked
     for are those before dropout; and the keys of add_bias_kv and add_zero_attn are seen by every query under `is_causal` too.
 
     >>> import torch
-    >>> layer, x = replace(nn.MultiheadAttention(8, 2, batch_first=True)), torch.randn(1, 3, 8)
+    >>> layer, x = replace_multihead_attention(nn.MultiheadAttention(8, 2, batch_first=True)), torch.randn(1, 3, 8)
     >>> type(layer).__name__, layer(x, x, x, key_padding_mask=torch.ones(1, 3, dtype=torch.bool))[1].abs().max().item()
     ('ReplacedAttention', 0.0)
     """
@@ -134,7 +138,7 @@ def _check(layer: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tens
         raise KindError(
             "a replaced attention reads padded tensors",
             got="a nested tensor",
-            cure="pass its padded tensor with key_padding_mask; a TransformerEncoder does where the whole of it was replaced",
+            fix="pass its padded tensor with key_padding_mask; a TransformerEncoder does where the whole of it was replaced",
         )
     checks.states(NAME, "query", query, layer.embed_dim, option="embed_dim")
     checks.states(NAME, "key", key, layer.kdim, option="kdim")
@@ -143,5 +147,5 @@ def _check(layer: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tens
         raise InputError(
             f"{NAME} reads (L, E) or, in a batch, three dimensions, of query, key and value alike",
             got=check.shapes(query=query, key=key, value=value),
-            cure="give all three a batch, or none",
+            fix="give all three a batch, or none",
         )

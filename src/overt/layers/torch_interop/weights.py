@@ -63,7 +63,7 @@ def options(layer: Any) -> dict[str, Any]:
         raise KindError(
             "from_torch takes torch.nn.MultiheadAttention; a class with a forward of its own may compute something else",
             got=type(layer).__name__,
-            cure="build a MultiHeadAttention and load its weights: layer.load_state_dict(theirs.state_dict())",
+            fix="build a MultiHeadAttention and load its weights: layer.load_state_dict(theirs.state_dict())",
         )
     return {
         "width": layer.embed_dim,
@@ -114,7 +114,7 @@ def _refuse_unknown_to_torch(layer: Any) -> None:
         raise InputError(
             "torch's MultiheadAttention is scaled dot products under a softmax, in heads that share the width evenly",
             got="a layer with " + ", ".join(found),
-            cure="keep it as it is: layer.state_dict() saves it",
+            fix="keep it as it is: layer.state_dict() saves it",
         )
 
 

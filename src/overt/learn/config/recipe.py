@@ -17,7 +17,7 @@ from overt.errors import InputError, KindError, OvertError
 from overt.files import reason
 from overt.learn.config.settings import Data, Decoding, Recipe, Tokens, Training
 from overt.learn.data.corpora import paths_of
-from overt.models.building import KINDS, build
+from overt.models.building import KINDS, from_config
 
 TABLES = {"data": Data, "tokens": Tokens, "training": Training, "decoding": Decoding}
 # What a task trains; the first where the recipe does not say.
@@ -51,7 +51,7 @@ def read_recipe(path: str | Path, *, files: bool = True) -> Recipe:
     ...     read_recipe(path)
     ... except InputError as error:
     ...     print(str(error).replace(str(path), "recipe.toml"))
-    recipe.toml, line 5: [training] has no key 'warmpu'. To mend it, write 'warmup'.
+    recipe.toml, line 5: [training] has no key 'warmpu'. Fix: write 'warmup'.
     """
     return _Reader(Path(path)).recipe(files)
 
@@ -67,7 +67,7 @@ class _Reader:
             line = error.object[: error.start].count(b"\n") + 1
             raise self._error(line, "a recipe is UTF-8 text", f"the byte 0x{error.object[error.start]:02x}") from error
         except (OSError, ValueError) as error:
-            raise InputError(f"{path} is a recipe", got=reason(error), cure="check its name") from error
+            raise InputError(f"{path} is a recipe", got=reason(error), fix="check its name") from error
         try:
             self.content = tomllib.loads(self.text)
         except tomllib.TOMLDecodeError as error:
@@ -125,7 +125,7 @@ class _Reader:
                 values[key] = self._value("model", key, value, hints[key])
         try:
             with torch.device("meta"):
-                build({**values, **SIZES[task]})
+                from_config({**values, **SIZES[task]})
         except OvertError as error:
             raise self._located("model", error) from error
         return values
@@ -139,8 +139,8 @@ class _Reader:
             for path in paths_of(recipe.data, names):
                 if not os.path.isfile(path):  # a Path raises where a name is too long
                     origin = f", from {recipe.data.origin}" if recipe.data.origin else ""
-                    cure = f"set OVERT_DATA to the folder that holds {recipe.data.folder}/, or put the file there{origin}"
-                    raise self._at((table, key), f"{key} names files that are there", f"{path}, which is not", cure)
+                    fix = f"set OVERT_DATA to the folder that holds {recipe.data.folder}/, or put the file there{origin}"
+                    raise self._at((table, key), f"{key} names files that are there", f"{path}, which is not", fix)
 
     def _mapping(self, name: str) -> Mapping[str, Any]:
         found = self.content.get(name, {})
@@ -172,18 +172,18 @@ class _Reader:
         named = [(place.start(), key) for key in self._mapping(table) if (place := re.search(rf"\b{key}\b", str(error)))]
         place = (table, min(named)[1] if named else "")
         if isinstance(error, InputError | KindError):
-            return self._at(place, error.rule, error.got, error.cure)
+            return self._at(place, error.expected, error.got, error.fix)
         return self._at(place, str(error).rstrip("."))
 
-    def _at(self, place: tuple[str, str], rule: str, got: str = "", cure: str = "") -> InputError:
+    def _at(self, place: tuple[str, str], rule: str, got: str = "", fix: str = "") -> InputError:
         """An error at a key's line, or at its table's where the key is not in the file."""
         table, key = place
         found = [self.lines[each] for each in (place, (table or key, ""), ("", table)) if each in self.lines]
-        return self._error(found[0] if found else None, rule, got, cure)
+        return self._error(found[0] if found else None, rule, got, fix)
 
-    def _error(self, line: int | None, rule: str, got: str = "", cure: str = "") -> InputError:
+    def _error(self, line: int | None, rule: str, got: str = "", fix: str = "") -> InputError:
         where = f"{self.path}, line {line}" if line else str(self.path)
-        return InputError(f"{where}: {rule}", got=got, cure=cure)
+        return InputError(f"{where}: {rule}", got=got, fix=fix)
 
 
 def _lines(text: str) -> dict[tuple[str, str], int]:

@@ -53,14 +53,14 @@ class Training:
         for value in self.betas:
             check.probability("each of betas", value)
         if not 0 <= self.weight_decay < math.inf:
-            raise InputError("weight_decay is a number of at least 0", got=repr(self.weight_decay), cure="pass 0 for none")
+            raise InputError("weight_decay is a number of at least 0", got=repr(self.weight_decay), fix="pass 0 for none")
         if self.clip is not None:
             check.positive("clip", self.clip)
         if self.patience is not None:
             check.whole_number("patience", self.patience)
         if self.average > self.keep:
             got = f"average = {self.average} and keep = {self.keep}"
-            raise InputError("the checkpoints that are averaged are kept till the end", got=got, cure="raise keep")
+            raise InputError("the checkpoints that are averaged are kept till the end", got=got, fix="raise keep")
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Data:
         check.whole_number("join", self.join)
         if self.join > 1 and self.format not in ("lines", "pairs"):
             raise InputError(
-                "join puts sentences that are translated together", got=f"format {self.format!r}", cure="leave join out"
+                "join puts sentences that are translated together", got=f"format {self.format!r}", fix="leave join out"
             )
 
 
@@ -119,7 +119,7 @@ class Tokens:
     def __post_init__(self):
         check.whole_number("merges", self.merges, least=0)
         if self.merges > MOST_MERGES:
-            raise InputError(f"merges are at most {MOST_MERGES:,}", got=str(self.merges), cure="write a smaller number")
+            raise InputError(f"merges are at most {MOST_MERGES:,}", got=str(self.merges), fix="write a smaller number")
         check.whole_number("minimum_count", self.minimum_count)
 
 
@@ -138,7 +138,7 @@ class Decoding:
     def __post_init__(self):
         check.whole_number("beam", self.beam)
         if not 0 <= self.length_penalty < math.inf:
-            raise InputError("length_penalty is a number of at least 0", got=repr(self.length_penalty), cure="pass 0 for none")
+            raise InputError("length_penalty is a number of at least 0", got=repr(self.length_penalty), fix="pass 0 for none")
         if self.longest is not None:
             check.whole_number("longest", self.longest)
 

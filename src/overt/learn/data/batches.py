@@ -25,7 +25,7 @@ class Batches:
     def __init__(self, lengths: Sequence[int] | Sequence[Sequence[int]], tokens_per_batch: int, seed: int):
         sides = np.asarray(lengths, dtype=np.int64)
         if not len(sides):
-            raise InputError("batches are made of at least one example", got="none", cure="check the training data")
+            raise InputError("batches are made of at least one example", got="none", fix="check the training data")
         self._sides = sides.reshape(len(sides), -1)  # (N, sides)
         self._longest = self._sides.max(1)
         self._budget, self._seed = tokens_per_batch, seed

@@ -71,7 +71,7 @@ def hold_out(examples: list[Example], valid: int, test: int) -> tuple[list[Examp
         raise InputError(
             "training keeps at least one source beside those held out",
             got=f"held_out = [{valid}, {test}] of {len(groups)} different sources",
-            cure="hold out fewer",
+            fix="hold out fewer",
         )
     order = sorted(groups, key=lambda letters: hashlib.sha256(letters.encode()).digest())
     tested, validated = set(order[:test]), set(order[test : test + valid])
@@ -121,13 +121,13 @@ def _read_split(data: Data, split: str, notes: list[str]) -> list[Example]:
     wanted = 2 if data.format == "lines" else 1
     if len(names) != wanted:
         files = "two files, source and target" if wanted == 2 else "one file"
-        raise InputError(f'{split} names {files}, where format is "{data.format}"', got=", ".join(names), cure="name them so")
+        raise InputError(f'{split} names {files}, where format is "{data.format}"', got=", ".join(names), fix="name them so")
     examples = _FORMATS[data.format](paths_of(data, names), data.encoding)
     full = [example for example in examples if example.given and (example.wanted or data.format == "text")]
     if len(full) < len(examples):
         notes.append(f"{split}: {len(examples) - len(full)} of {len(examples)} lines are left out, since one side is empty")
     if not full:
-        raise InputError(f"{split} holds at least one example", got=f"none in {', '.join(names)}", cure="check the files")
+        raise InputError(f"{split} holds at least one example", got=f"none in {', '.join(names)}", fix="check the files")
     return full
 
 
@@ -138,7 +138,7 @@ def _two_files(paths: list[Path], encoding: str) -> list[Example]:
         raise InputError(
             "source and target answer each other line by line, so they have the same number of lines",
             got=f"{paths[0]} of {len(sources)} and {paths[1]} of {len(targets)} lines",
-            cure="find where they part",
+            fix="find where they part",
         )
     return [Example(source.strip(), target.strip()) for source, target in zip(sources, targets, strict=True)]
 
@@ -149,7 +149,7 @@ def _pairs(paths: list[Path], encoding: str) -> list[Example]:
     for number, line in enumerate(read_lines(paths[0], encoding), 1):
         columns = [column.strip() for column in line.split("\t")]
         if line.strip() and len(columns) < 2:
-            raise InputError(f"{paths[0]}, line {number}: source TAB target", got=repr(line), cure="put a tab between them")
+            raise InputError(f"{paths[0]}, line {number}: source TAB target", got=repr(line), fix="put a tab between them")
         examples.append(Example(*columns[:2]) if line.strip() else Example("", ""))
     return examples
 
@@ -163,7 +163,7 @@ def _conllu(paths: list[Path], encoding: str) -> list[Example]:
         if line.startswith("#") or "-" in columns[0] or "." in columns[0]:
             continue
         if line.strip() and len(columns) != 10:
-            raise InputError(f"{paths[0]}, line {number}: ten columns", got=f"{len(columns)}", cure="pass a CoNLL-U file")
+            raise InputError(f"{paths[0]}, line {number}: ten columns", got=f"{len(columns)}", fix="pass a CoNLL-U file")
         if line.strip():
             words.append(columns[1])
             tags.append(columns[3])

@@ -22,7 +22,7 @@ class Moses:
     def __init__(self, languages: tuple[str, ...] | list[str], lower: bool = False):
         if len(languages) != 2:
             got = ", ".join(map(repr, languages)) or "none"
-            raise InputError("Moses's words need the languages of source and target", got=got, cure='name both: ["en", "de"]')
+            raise InputError("Moses's words need the languages of source and target", got=got, fix='name both: ["en", "de"]')
         try:
             from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
         except ImportError as error:

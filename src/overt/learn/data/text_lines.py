@@ -41,18 +41,18 @@ def _content(path: Path) -> bytes:
             return gzip.decompress(path.read_bytes())
         return _zipped(path) if path.suffix == ".zip" else path.read_bytes()
     except (EOFError, zlib.error, zipfile.BadZipFile, gzip.BadGzipFile) as error:
-        raise InputError(f"{path} is a whole {path.suffix} file", got=str(error), cure="fetch it again") from error
+        raise InputError(f"{path} is a whole {path.suffix} file", got=str(error), fix="fetch it again") from error
     except InputError:
         raise
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} is a file that can be read", got=reason(error), cure="check its name") from error
+        raise InputError(f"{path} is a file that can be read", got=reason(error), fix="check its name") from error
 
 
 def _zipped(path: Path) -> bytes:
     with zipfile.ZipFile(path) as archive:
         texts = [name for name in archive.namelist() if not Path(name).name.startswith("_") and not name.endswith("/")]
         if len(texts) != 1:
-            raise InputError(f"{path} holds one text", got=", ".join(texts) or "none", cure="unpack it and name the file")
+            raise InputError(f"{path} holds one text", got=", ".join(texts) or "none", fix="unpack it and name the file")
         return archive.read(texts[0])
 
 
@@ -60,14 +60,14 @@ def _decoded(path: str | Path, content: bytes, encoding: str) -> str:
     try:
         return content.removeprefix(b"\xef\xbb\xbf").decode(encoding)
     except LookupError as error:
-        raise InputError("an encoding is one that Python knows", got=repr(encoding), cure='say "utf-8" or "latin-1"') from error
+        raise InputError("an encoding is one that Python knows", got=repr(encoding), fix='say "utf-8" or "latin-1"') from error
     except UnicodeDecodeError as error:
         before = content[: error.start]
         line, column = before.count(b"\n") + 1, len(before) - (before.rfind(b"\n") + 1) + 1
         raise InputError(
             f"{path} is {encoding.upper()} text",
             got=f"the byte 0x{content[error.start]:02x} on line {line}, its byte {column}",
-            cure='convert it, or name its encoding: encoding = "latin-1"',
+            fix='convert it, or name its encoding: encoding = "latin-1"',
         ) from error
     except ValueError as error:  # a name with a zero in it, or an encoding of something else than text
-        raise InputError(f"{path} is {encoding!r} text", got=str(error), cure='say "utf-8" or "latin-1"') from error
+        raise InputError(f"{path} is {encoding!r} text", got=str(error), fix='say "utf-8" or "latin-1"') from error

@@ -77,8 +77,8 @@ class Tokenizer:
         merges = _read_merges(Path(path))
         spaced = any(_WORD_END in piece for pair in merges for piece in pair)
         if not spaced and (moses or not any("▁" in piece for pair in merges for piece in pair)):
-            cure = "use merges as subword-nmt writes them" + ("" if moses else ", or with ▁ where a word begins")
-            raise InputError("merges mark where words end or begin", got=f"{path}, which does not", cure=cure)
+            fix = "use merges as subword-nmt writes them" + ("" if moses else ", or with ▁ where a word begins")
+            raise InputError("merges mark where words end or begin", got=f"{path}, which does not", fix=fix)
         tokenizer = cls(_spaced(lower and not moses) if spaced else _plain(lower), moses)
         tokenizer._train([*tokenizer.prepare(texts), *tokenizer.prepare(targets, target=True)], 0)
         known = dict.fromkeys([*tokenizer._first(), *(piece for pair in merges for piece in (*pair, "".join(pair)))])
@@ -153,8 +153,8 @@ class Tokenizer:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
         """The tokenizer that `save` wrote."""
-        cure = "point to a finished model's folder"
-        content = read_json(path, "a tokenizer", cure)
+        fix = "point to a finished model's folder"
+        content = read_json(path, "a tokenizer", fix)
         try:
             moses = content.pop("moses", None)
             tokenizer = cls(tokenizers.Tokenizer.from_str(json.dumps(content)), Moses(**moses) if moses else None)
@@ -162,7 +162,7 @@ class Tokenizer:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # `tokenizers` raises a plain Exception for what is not its own, and panics beside it
-            raise InputError(f"{path} is a tokenizer", got=" ".join(str(error).split())[:200], cure=cure) from error
+            raise InputError(f"{path} is a tokenizer", got=" ".join(str(error).split())[:200], fix=fix) from error
         return tokenizer
 
     def _try(self) -> None:
@@ -208,6 +208,6 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
             continue
         pair = line.split()
         if len(pair) != 2:
-            raise InputError(f"{path}, line {number}: a merge is two pieces", got=repr(line), cure="leave other lines out")
+            raise InputError(f"{path}, line {number}: a merge is two pieces", got=repr(line), fix="leave other lines out")
         merges.append((pair[0], pair[1]))
     return merges

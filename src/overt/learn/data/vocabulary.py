@@ -86,14 +86,14 @@ def parts_of(word: str) -> list[str]:
 
 def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer | WordVocabulary:
     """Read a tokenizer.json, of pieces or of words."""
-    cure = "copy it again from the folder of its run"
-    content = read_json(path, "a tokenizer", cure)
+    fix = "copy it again from the folder of its run"
+    content = read_json(path, "a tokenizer", fix)
     if "labels" not in content:
         return Tokenizer.load(path)
     lists, flags = ("words", "labels"), ("lower", "parts")
     fits = content.keys() == {*lists, *flags} and all(type(content[name]) is bool for name in flags)
     if not fits or not all(_are_words(content[name]) for name in lists):
-        raise InputError(f"{path} is a vocabulary of words and labels, each once", got="something else", cure=cure)
+        raise InputError(f"{path} is a vocabulary of words and labels, each once", got="something else", fix=fix)
     return WordVocabulary(**content)
 
 

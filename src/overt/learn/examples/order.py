@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from overt.attention import check
 from overt.layers import CrossAttention, Sinusoidal
-from overt.models import greedy
+from overt.models import greedy_search
 
 START, END, FIRST = 1, 2, 4  # token ids: the symbols follow the special ones
 REWRITTEN = {
@@ -65,7 +65,7 @@ def rewriting(
 
     _train(model, loss, updates)
     source, target = sequences(task, 500, length, symbols, generator)
-    written = greedy(model, source, longest=length)
+    written = greedy_search(model, source, longest=length)
     return sum(text.tokens == wanted for text, wanted in zip(written, target.tolist(), strict=True)) / len(target)
 
 

@@ -21,7 +21,7 @@ def averaged(paths: Sequence[Path]) -> dict[str, Tensor]:
     {'weight': tensor([1.5000])}
     """
     if not paths:
-        raise InputError("an average is of one checkpoint or more", got="none", cure="train for an update first")
+        raise InputError("an average is of one checkpoint or more", got="none", fix="train for an update first")
     total: dict[str, Tensor] = {}
     latest: dict[str, Tensor] = {}
     for path in paths:

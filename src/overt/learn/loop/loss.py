@@ -37,7 +37,7 @@ def cross_entropy(states: Tensor, output: nn.Linear, labels: Tensor, smoothing: 
         raise InputError(
             "cross_entropy takes one label for each row of states (N, width)",
             got=f"states {tuple(states.shape)}, labels {tuple(labels.shape)}",
-            cure="choose the real tokens first, as in states[real], labels[real]",
+            fix="choose the real tokens first, as in states[real], labels[real]",
         )
     bias = output.weight.new_zeros(output.out_features) if output.bias is None else output.bias
     kind = states.device.type

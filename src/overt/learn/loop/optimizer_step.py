@@ -115,5 +115,5 @@ def _seed(seed: int, update: int, process: int) -> int:
 
 
 def _not_finite(what: str, value: float, update: int) -> InputError:
-    cure = "lower training.learning_rate, raise training.warmup, or clip; the last checkpoint is from before it"
-    return InputError(f"the {what} of every update is a finite number", got=f"{value} at update {update}", cure=cure)
+    fix = "lower training.learning_rate, raise training.warmup, or clip; the last checkpoint is from before it"
+    return InputError(f"the {what} of every update is a finite number", got=f"{value} at update {update}", fix=fix)

@@ -121,15 +121,15 @@ class _Run:
         self.standing = Standing()
         self.epoch = task.batches(0)
         if not self.epoch:
-            raise InputError("training reads one batch or more", got="none", cure="check the training data")
+            raise InputError("training reads one batch or more", got="none", fix="check the training data")
 
     def begin(self, recipe: dict[str, Any], resume: bool) -> None:
         """Make the folder this run's, and go to where its last checkpoint stands."""
         found = checkpoint.written(self.checkpoints)
         if found and not resume:
-            cure = "choose another folder, or let the run go on"
+            fix = "choose another folder, or let the run go on"
             raise InputError(
-                "a run that begins anew has a folder of its own", got=f"{self.folder} with {len(found)} checkpoints", cure=cure
+                "a run that begins anew has a folder of its own", got=f"{self.folder} with {len(found)} checkpoints", fix=fix
             )
         self.processes.wait()
         if self.processes.first:
@@ -187,9 +187,9 @@ class _Run:
         measures = self._measures()
         value = measures[self.task.measure]
         if not math.isfinite(value):
-            cure = "look at the validation data, and at how the measure is taken"
+            fix = "look at the validation data, and at how the measure is taken"
             raise InputError(
-                f"the measure {self.task.measure} is a finite number", got=f"{value} at update {standing.update}", cure=cure
+                f"the measure {self.task.measure} is a finite number", got=f"{value} at update {standing.update}", fix=fix
             )
         better = standing.best is None or value > standing.best
         standing.waiting = 0 if better else standing.waiting + 1
@@ -262,5 +262,5 @@ def _memory(update: int, settings: Training) -> Iterator[None]:
         raise InputError(
             f"update {update} fits in memory",
             got=f"tokens_per_batch = {settings.tokens_per_batch}, and: {str(error).splitlines()[0] if str(error) else 'no memory'}",
-            cure="lower training.tokens_per_batch and raise training.accumulate by as much: the update stays the same",
+            fix="lower training.tokens_per_batch and raise training.accumulate by as much: the update stays the same",
         ) from error

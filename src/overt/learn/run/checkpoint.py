@@ -54,7 +54,7 @@ def write(folder: Path, update: int, checkpoint: Checkpoint) -> Path:
         raise InputError(
             f"the checkpoint {target} cannot be written",
             got=error.strerror or str(error),
-            cure=f"make room and start the same command again: it goes on from {_last(folder)}",
+            fix=f"make room and start the same command again: it goes on from {_last(folder)}",
         ) from error
     return target
 
@@ -69,7 +69,7 @@ def read(path: Path) -> Checkpoint:
         raise _damaged(path / "state.json", "a state without its format and its sums")
     if state["format"] > FORMAT:
         raise InputError(
-            f"this overt reads checkpoints of format {FORMAT}", got=f"format {state['format']} in {path}", cure="update overt"
+            f"this overt reads checkpoints of format {FORMAT}", got=f"format {state['format']} in {path}", fix="update overt"
         )
     model, optimizer = (_tensors(path / name, state["sha256"].get(name)) for name in _FILES)
     return Checkpoint(model, optimizer, state)
@@ -142,7 +142,7 @@ def _tensors(path: Path, expected: str | None) -> dict[str, Tensor]:
 def _damaged(path: Path, reason: str) -> InputError:
     earlier = [other for other in written(path.parent.parent) if int(other.name) < int(path.parent.name)]
     then = f"training goes on from {earlier[-1].name}" if earlier else "training begins anew"
-    return InputError(f"{path} is damaged", got=reason, cure=f"remove the folder {path.parent}: {then}")
+    return InputError(f"{path} is damaged", got=reason, fix=f"remove the folder {path.parent}: {then}")
 
 
 def _last(folder: Path) -> str:

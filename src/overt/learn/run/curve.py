@@ -27,7 +27,7 @@ def draw_curve(log: Path, picture: Path, measure: str) -> None:
     entries = read_log(log)
     updates = [(entry["update"], entry["loss"]) for entry in entries if "loss" in entry]
     if not updates:
-        raise InputError("a curve is drawn of a run's log", got=f"{log} without an update", cure="let the run begin")
+        raise InputError("a curve is drawn of a run's log", got=f"{log} without an update", fix="let the run begin")
     figure = Figure(figsize=(8, 4.2), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()

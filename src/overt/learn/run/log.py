@@ -31,8 +31,8 @@ class Log:
             with self.path.open("a") as file:
                 file.write(line)
         except OSError as error:
-            cure = "make room and start the same command again: it goes on from the last checkpoint"
-            raise InputError(f"{self.path} cannot be written", got=error.strerror or str(error), cure=cure) from error
+            fix = "make room and start the same command again: it goes on from the last checkpoint"
+            raise InputError(f"{self.path} cannot be written", got=error.strerror or str(error), fix=fix) from error
 
     def cut(self, update: int) -> None:
         """Forget what came after an update: a run that goes on from there writes it again."""
@@ -49,9 +49,9 @@ def read_log(path: Path) -> list[dict[str, Any]]:
         *lines, _ = path.read_text(encoding="utf-8").split("\n")
         entries = [json.loads(line) for line in lines]
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} is the log of a run", got=reason(error), cure=_CURE) from error
+        raise InputError(f"{path} is the log of a run", got=reason(error), fix=_CURE) from error
     if not all(isinstance(entry, dict) and type(entry.get("update")) is int for entry in entries):
-        raise InputError(f"{path} is the log of a run", got="a line without its update", cure=_CURE)
+        raise InputError(f"{path} is the log of a run", got="a line without its update", fix=_CURE)
     return entries
 
 

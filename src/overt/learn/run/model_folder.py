@@ -15,7 +15,7 @@ from overt.errors import InputError, KindError
 from overt.files import make_folder, read_json, reason, whole
 from overt.learn.data.vocabulary import WordVocabulary, read_tokenizer
 from overt.learn.run.weights import check_weights, take_weights, weights_of
-from overt.models import build
+from overt.models import from_config
 
 _CURE = "copy the folder again, or finish the run with overt train"
 
@@ -54,7 +54,7 @@ def load_model(folder: str | Path) -> tuple[nn.Module, Any, dict[str, Any]]:
 
     >>> import tempfile
     >>> sizes = {"words": 20, "width": 8, "heads": 2, "layers": 1, "feed_forward": 16}
-    >>> save_model(build({"kind": "TransformerEncoder", **sizes}), folder := tempfile.mkdtemp())
+    >>> save_model(from_config({"kind": "TransformerEncoder", **sizes}), folder := tempfile.mkdtemp())
     >>> model, tokenizer, config = load_model(folder)
     >>> type(model).__name__, config["config"]["words"]
     ('TransformerEncoder', 20)
@@ -62,13 +62,13 @@ def load_model(folder: str | Path) -> tuple[nn.Module, Any, dict[str, Any]]:
     folder = Path(folder)
     config = _config(folder / "config.json")
     if not isinstance(config["config"], dict):
-        cure = "build it yourself, and pass it to overt.learn.run.weights.take_weights with the file's weights"
-        raise InputError("load_model builds overt's own models", got=f"a {config['kind']} in {folder}", cure=cure)
+        fix = "build it yourself, and pass it to overt.learn.run.weights.take_weights with the file's weights"
+        raise InputError("load_model builds overt's own models", got=f"a {config['kind']} in {folder}", fix=fix)
     path = folder / "model.safetensors"
     try:
         weights = tensors_in(path.read_bytes())
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise InputError(f"{path} is part of a finished model", got=reason(error), cure=_CURE) from error
+        raise InputError(f"{path} is part of a finished model", got=reason(error), fix=_CURE) from error
     model = _built({"kind": config["kind"], **config["config"]}, weights, path)
     path = folder / "tokenizer.json"
     tokenizer = read_tokenizer(path) if path.exists() else None
@@ -80,7 +80,7 @@ def _config(path: Path) -> dict[str, Any]:
     config = read_json(path, "part of a finished model", _CURE)
     if not {"kind", "config"} <= config.keys():
         got = f"only {', '.join(config)}" if config else "neither"
-        raise InputError(f"{path} names a model's kind and its config", got=got, cure=_CURE)
+        raise InputError(f"{path} names a model's kind and its config", got=got, fix=_CURE)
     return config
 
 
@@ -88,12 +88,12 @@ def _built(config: dict[str, Any], weights: Mapping[str, Tensor], path: Path) ->
     """The model with its weights; its sizes are held against the file's before memory is taken for them."""
     try:
         with torch.device("meta"):
-            check_weights(build(config), weights, str(path))
-        model = build(config)
+            check_weights(from_config(config), weights, str(path))
+        model = from_config(config)
     except InputError as error:
-        raise InputError(f"{path.parent}: {error.rule}", got=error.got, cure=error.cure) from error
+        raise InputError(f"{path.parent}: {error.expected}", got=error.got, fix=error.fix) from error
     except KindError as error:
-        raise InputError(f"{path.parent}: {error.rule}", got=error.got, cure=error.cure or _CURE) from error
+        raise InputError(f"{path.parent}: {error.expected}", got=error.got, fix=error.fix or _CURE) from error
     take_weights(model, weights, str(path))
     return model
 
@@ -105,10 +105,10 @@ def _fits(config: dict[str, Any], tokenizer: Any, folder: Path) -> None:
     labels = {name: config[name] for name in ("tags", "classes") if name in config}
     if isinstance(tokenizer, WordVocabulary) and any(size != len(tokenizer.labels) for size in labels.values()):
         got = f"{len(tokenizer.labels)} in tokenizer.json, {labels} in config.json"
-        raise InputError(f"the vocabulary and the model in {folder} have the same labels", got=got, cure=_CURE)
+        raise InputError(f"the vocabulary and the model in {folder} have the same labels", got=got, fix=_CURE)
     if tokenizer is not None and any(size != tokenizer.words for size in sizes.values()):
         raise InputError(
             f"the tokenizer and the model in {folder} have one vocabulary",
             got=f"{tokenizer.words} tokens in tokenizer.json, {named} in config.json",
-            cure="copy both from the same run",
+            fix="copy both from the same run",
         )

@@ -41,7 +41,7 @@ def claim(folder: Path, held: dict[str, Any]) -> None:
             raise InputError(
                 f"{folder} holds another run",
                 got="; ".join(differences[:5]) + (f"; and {len(differences) - 5} more" if len(differences) > 5 else ""),
-                cure="choose another folder, or go on with that run's recipe",
+                fix="choose another folder, or go on with that run's recipe",
             )
     make_folder(folder)
     with whole(path) as temporary:

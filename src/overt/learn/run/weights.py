@@ -49,7 +49,7 @@ def check_weights(model: nn.Module, weights: Mapping[str, Tensor], source: str) 
             rule, got = f"{source} holds floating-point weights", f"{name} of {weights[name].dtype}"
         else:
             continue
-        raise InputError(rule, got=got, cure="build the model with the sizes and the vocabulary that it was saved with")
+        raise InputError(rule, got=got, fix="build the model with the sizes and the vocabulary that it was saved with")
 
 
 def _own(model: nn.Module) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from overt.learn.data.vocabulary import WordVocabulary, read_tokenizer
 from overt.learn.tasks.labelling import Labelling
 from overt.learn.tasks.language import Language
 from overt.learn.tasks.translation import Translation
-from overt.models import build
+from overt.models import from_config
 
 _FORMATS = {"translate": ("lines", "pairs"), "tag": ("conllu",), "classify": ("labels",), "language": ("text",)}
 
@@ -32,8 +32,8 @@ def task_of(recipe: Recipe, folder: str | Path) -> tuple[Any, nn.Module]:
         raise InputError(f"the task {recipe.task!r} reads data of format {names}", got=repr(recipe.data.format))
     corpus = read_corpus(recipe.data)
     if not corpus.valid:
-        cure = "name files as valid, or hold some sources out of training: held_out = [500, 0]"
-        raise InputError("training is measured on validation examples", got="none in [data]", cure=cure)
+        fix = "name files as valid, or hold some sources out of training: held_out = [500, 0]"
+        raise InputError("training is measured on validation examples", got="none in [data]", fix=fix)
     tokenizer: Any = _tokenizer(recipe, corpus, Path(folder))
     sizes = {"words": tokenizer.words}
     match recipe.task:
@@ -47,7 +47,7 @@ def task_of(recipe: Recipe, folder: str | Path) -> tuple[Any, nn.Module]:
             sizes["tags" if recipe.task == "tag" else "classes"] = len(tokenizer.labels)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.training.seed)
-        return task, build({**recipe.model, **sizes})
+        return task, from_config({**recipe.model, **sizes})
 
 
 def _tokenizer(recipe: Recipe, corpus: Corpus, folder: Path) -> Tokenizer | WordVocabulary:
@@ -58,7 +58,7 @@ def _tokenizer(recipe: Recipe, corpus: Corpus, folder: Path) -> Tokenizer | Word
         held = read_tokenizer(path)
         if isinstance(held, WordVocabulary) != whole_words:
             got = f"{path} of {'whole words' if not whole_words else 'pieces of words'}"
-            raise InputError(f"the task {recipe.task!r} goes on with its own tokens", got=got, cure="choose another folder")
+            raise InputError(f"the task {recipe.task!r} goes on with its own tokens", got=got, fix="choose another folder")
         return held
     if whole_words:
         counted = {"minimum_count": tokens.minimum_count, "lower": tokens.lower, "parts": tokens.parts}

@@ -66,7 +66,7 @@ def ablate(
     with torch.no_grad():
         with torch.random.fork_rng(), _fast_path_off():
             before = run()
-        with ablated(model, heads, instead=instead):
+        with without_heads(model, heads, instead=instead):
             after = run()
     return Ablation((measure or moved)(before, after), before, after)
 
@@ -95,7 +95,7 @@ def _fast_path_off() -> Iterator[None]:
 
 
 @contextmanager
-def ablated(model: nn.Module, heads: Sequence[Place], *, instead: str = "zero") -> Iterator[None]:
+def without_heads(model: nn.Module, heads: Sequence[Place], *, instead: str = "zero") -> Iterator[None]:
     """Take heads out of a model for as long as the block runs; afterwards everything is as it was.
 
     Arguments and errors are those of `ablate`. The model runs without gradients in here. What leaves a head is changed where
@@ -104,7 +104,7 @@ def ablated(model: nn.Module, heads: Sequence[Place], *, instead: str = "zero") 
 
     >>> import torch, overt
     >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
-    >>> with torch.no_grad(), overt.lens.ablated(attention, [(0, 0), (0, 1)]):
+    >>> with torch.no_grad(), overt.lens.without_heads(attention, [(0, 0), (0, 1)]):
     ...     found = attention(x, x, x)[0]
     >>> bool((found == attention.out_proj.bias).all())
     True
@@ -125,7 +125,7 @@ def moved(before: Any, after: Any) -> float:
     pairs = list(zip(_numbers(before), _numbers(after), strict=True))
     if not pairs:
         raise InputError(
-            "the effect is measured on the model's output", got="a run that returns no tensor", cure="return the output"
+            "the effect is measured on the model's output", got="a run that returns no tensor", fix="return the output"
         )
     far = math.sqrt(sum(float((second.double() - first.double()).square().sum()) for first, second in pairs))
     size = math.sqrt(sum(float(first.double().square().sum()) for first, _ in pairs))
@@ -142,7 +142,7 @@ def _checked(heads: Any) -> list[Place]:
 
     if not isinstance(heads, Sequence) or isinstance(heads, str) or not heads or not all(map(is_place, heads)):
         raise KindError(
-            "heads are named by pairs (layer, head), at least one", got=f"heads={heads!r}", cure="write heads=[(5, 11)]"
+            "heads are named by pairs (layer, head), at least one", got=f"heads={heads!r}", fix="write heads=[(5, 11)]"
         )
     return list(heads)
 
@@ -156,7 +156,7 @@ class _Remover(Keeper):
         super().__init__(model, [], [], wanted(None, None, "qkv", None, Tokens(), 1))
         if instead not in _INSTEAD:
             raise InputError(
-                'instead of a head comes "zero" or "uniform"', got=f"instead={instead!r}", cure="choose one of them"
+                'instead of a head comes "zero" or "uniform"', got=f"instead={instead!r}", fix="choose one of them"
             )
         self.named, self.instead, self.met = heads, _INSTEAD[instead], set[Place]()
 
@@ -203,7 +203,7 @@ class _Remover(Keeper):
         raise InputError(
             "a head that is taken out belongs to a call of attention that is made meanwhile",
             got=f"{', '.join(map(str, unmet))} and {ran}" + (f" ({reasons})" if reasons else ""),
-            cure="see overt.lens.record(model) for the layers that there are",
+            fix="see overt.lens.record(model) for the layers that there are",
         )
 
     def _writable(self, call: Call, output: Tensor, layer: str) -> None:
@@ -211,7 +211,7 @@ class _Remover(Keeper):
             raise InputError(f"a head of {layer} can be taken out where its numbers can be reached", got=reason)
         if output.requires_grad:
             raise InputError(
-                "heads are taken out of runs without gradients", got=f"{layer} under autograd", cure="run it in torch.no_grad()"
+                "heads are taken out of runs without gradients", got=f"{layer} under autograd", fix="run it in torch.no_grad()"
             )
 
 

@@ -28,7 +28,7 @@ class Weighed:
             raise InputError(
                 "reading the weights needs what went into the call",
                 got=f"a recording that kept summaries of {captured.layer}",
-                cure='record with keep="qkv"',
+                fix='record with keep="qkv"',
             )
         self.call = ready(replace(fresh(opened.checked_call()), dropout=0.0))
         self.queries, self.keys, self.batch = opened.queries, opened.keys, opened.batch
@@ -66,5 +66,5 @@ def one_pass(calls: Calls, what: str) -> list[Captured]:
     found = calls._present()
     turns = len({captured.turn for captured in found})
     if turns > 1:
-        raise InputError(f"{what} reads one pass of the model", got=f"a recording of {turns}", cure="pass recording.passes[0]")
+        raise InputError(f"{what} reads one pass of the model", got=f"a recording of {turns}", fix="pass recording.passes[0]")
     return found

@@ -52,7 +52,7 @@ def compare(first: Calls, second: Calls) -> Differences:
         JS(p, q) = ½ KL(p ‖ m) + ½ KL(q ‖ m),   m = ½(p + q)        per query, in nats: 0 for equal weights, log 2 for no key in common
 
     Lin 1991, section IV (with equal weights). For recordings of two models, of one model before and after training, pruning or
-    `ablated`, or of two inputs that are cut into the same tokens. Weights that do not sum to 1 are scaled to; queries that may attend
+    `without_heads`, or of two inputs that are cut into the same tokens. Weights that do not sum to 1 are scaled to; queries that may attend
     to nothing in either recording do not count.
 
     What it leaves out: heads are paired by their numbers, and two models trained apart have no reason to number them alike.
@@ -91,7 +91,7 @@ def _pairs(first: Calls, second: Calls) -> list[tuple[Captured, Captured]]:
             raise InputError(
                 "two recordings are compared call by call, over the same tokens and heads",
                 got=f"call {place}: {told[0]} and {told[1]}",
-                cure="record both with the same tokens, layers and heads",
+                fix="record both with the same tokens, layers and heads",
             )
     return pairs
 
@@ -111,7 +111,7 @@ def _same_words(side: str, layer: str, one: Words | None, other: Words | None) -
                 raise InputError(
                     f"two recordings are compared over the same tokens, and the {side} of {layer} are not",
                     got=f"{mine!r} and {others!r} at token {place} of sequence {sentence}",
-                    cure="record both with the same text and the same tokenizer",
+                    fix="record both with the same text and the same tokenizer",
                 )
 
 
@@ -142,7 +142,7 @@ def _shares(weights: Tensor, layer: str) -> Tensor:
     """Weights that sum to 1 where there are any, in float64."""
     if bool((weights < 0).any()):
         raise InputError(
-            "the distance is one of shares", got=f"negative weights of {layer}", cure="compare heads under a softmax"
+            "the distance is one of shares", got=f"negative weights of {layer}", fix="compare heads under a softmax"
         )
     wide = weights.double()
     total = wide.sum(-1, keepdim=True)

@@ -118,5 +118,5 @@ def _unknown(why: str) -> InputError:
     return InputError(
         "norm-based weights need the values and the matrix that reads the heads",
         got=why,
-        cure='record a layer of a known kind with keep="qkv", or look at the plain weights',
+        fix='record a layer of a known kind with keep="qkv", or look at the plain weights',
     )

@@ -57,7 +57,7 @@ def rollout(recording: Calls, layer: int | None = None, rows: Rows = None) -> Te
 
 
 @torch.no_grad()
-def raw_attention(recording: Calls, layer: int | None = None, rows: Rows = None) -> Tensor:
+def mean_attention(recording: Calls, layer: int | None = None, rows: Rows = None) -> Tensor:
     """The weights of one layer, the mean over its heads: what `rollout` is compared with (Abnar and Zuidema 2020, section 4).
 
     `layer` is the number of the call (None: the last). Above the first layer, the vectors that are attended to are mixtures
@@ -70,7 +70,7 @@ def raw_attention(recording: Calls, layer: int | None = None, rows: Rows = None)
     >>> x = torch.randn(1, 5, 8)
     >>> with overt.lens.record(attention) as recording:
     ...     _ = attention(x, x, x)
-    >>> overt.lens.raw_attention(recording, rows=slice(0, 2)).shape
+    >>> overt.lens.mean_attention(recording, rows=slice(0, 2)).shape
     torch.Size([1, 2, 5])
     """
     weighed = Weighed(_tower(recording, layer, "raw attention")[-1])
@@ -107,12 +107,12 @@ def _tower(recording: Calls, layer: int | None, what: str) -> list[Captured]:
         raise InputError(
             f"{what} follows one sequence through layers of self-attention",
             got=shapes,
-            cure="record one tower of the model alone, by record(model.encoder) or record(model, layers=[…])",
+            fix="record one tower of the model alone, by record(model.encoder) or record(model, layers=[…])",
         )
     if layer is None:
         return calls
     numbers = [recording._number(captured) for captured in calls]
     if layer not in numbers:
         there = ", ".join(map(str, numbers))
-        raise InputError(f"this recording holds the calls {there}", got=f"layer {layer}", cure="name one of them")
+        raise InputError(f"this recording holds the calls {there}", got=f"layer {layer}", fix="name one of them")
     return calls[: numbers.index(layer) + 1]

@@ -49,7 +49,7 @@ def alignment(
         raise InputError(
             "a word is read some steps after the one that writes it",
             got=f"later={later} with {count} steps of {steps[0].layer}",
-            cure="pass 0 or 1, and record more steps than that",
+            fix="pass 0 or 1, and record more steps than that",
         )
     rows = torch.cat([_mean(captured, heads) for captured in steps], dim=1)  # (B, T, S)
     return rows[:, later:]
@@ -60,7 +60,7 @@ def _mean(captured: Captured, heads: Sequence[int] | None) -> Tensor:
     wrong = [head for head in heads or () if head not in captured.heads]
     if wrong:
         got, there = f"heads={list(heads or ())}", ", ".join(map(str, captured.heads))
-        raise InputError(f"{captured.layer} has the recorded heads {there}", got=got, cure="name some of them")
+        raise InputError(f"{captured.layer} has the recorded heads {there}", got=got, fix="name some of them")
     places = [captured.heads.index(head) for head in (captured.heads if heads is None else heads)]
     return torch.cat([weights[:, places].mean(1) for _, _, weights in Weighed(captured).blocks()], dim=1)
 
@@ -79,7 +79,7 @@ def _chosen(recording: Calls, layer: int | str | None) -> list[Captured]:
             raise InputError(
                 "an alignment is read from attention between two texts",
                 got=f"the layers {', '.join(dict.fromkeys(recording.layers))}, none of them known to be one",
-                cure="record a decoder that attends to an encoder, and name its layer: alignment(recording, layer=…)",
+                fix="record a decoder that attends to an encoder, and name its layer: alignment(recording, layer=…)",
             )
         name = names[max(len(names) - 2, 0)]
     steps = [captured for captured in calls if captured.layer == name]
@@ -87,6 +87,6 @@ def _chosen(recording: Calls, layer: int | str | None) -> list[Captured]:
         raise InputError(
             "all steps of an alignment read the same source",
             got=f"{name} with {', '.join(str(captured.keys) for captured in steps)} keys",
-            cure="record the writing of one text",
+            fix="record the writing of one text",
         )
     return steps

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from overt.attention.biases import ALiBi, RelativePosition
+from overt.attention.biases import ALiBi, RelativePositionBias
 from overt.attention.masks import Causal, Dense, Documents, Keys, Lengths, Window
 from overt.attention.masks.base import Both, Either, Not
 from overt.lens.capture.ranges import Ranges
@@ -53,9 +53,9 @@ def bias_of_head(bias: Any, head: int) -> Any:
     if type(bias) is ALiBi:
         place = head if len(bias.slopes) > 1 else 0
         return ALiBi(bias.slopes[place : place + 1], _without_heads(bias.offset))
-    if type(bias) is RelativePosition:
+    if type(bias) is RelativePositionBias:
         table = bias.table[head if len(bias.table) > 1 else 0] if bias.table.ndim > 1 else bias.table
-        return RelativePosition(table, bias.buckets, bias.bidirectional, bias.max_distance, _without_heads(bias.offset))
+        return RelativePositionBias(table, bias.buckets, bias.bidirectional, bias.max_distance, _without_heads(bias.offset))
     return None
 
 
@@ -64,9 +64,9 @@ def bias_of_heads(bias: Any, heads: tuple[int, ...]) -> Any:
     places = list(heads)
     if type(bias) is ALiBi:
         return ALiBi(bias.slopes[places], bias.offset) if len(bias.slopes) > 1 else bias
-    if type(bias) is RelativePosition:
+    if type(bias) is RelativePositionBias:
         table = bias.table[places] if bias.table.ndim > 1 and len(bias.table) > 1 else bias.table
-        return RelativePosition(table, bias.buckets, bias.bidirectional, bias.max_distance, bias.offset)
+        return RelativePositionBias(table, bias.buckets, bias.bidirectional, bias.max_distance, bias.offset)
     return None
 
 

@@ -46,9 +46,9 @@ def wanted(
     _listed("layers", layers, (int, str), "numbers of calls or names of modules")
     _listed("heads", heads, (int,), "numbers of heads")
     if keep not in ("qkv", "summary"):
-        raise InputError('record keeps "qkv" or "summary"', got=f"keep={keep!r}", cure="choose one of them")
+        raise InputError('record keeps "qkv" or "summary"', got=f"keep={keep!r}", fix="choose one of them")
     if offload not in (None, "cpu", "disk"):
-        raise InputError('record offloads to "cpu" or "disk"', got=f"offload={offload!r}", cure="choose one of them, or None")
+        raise InputError('record offloads to "cpu" or "disk"', got=f"offload={offload!r}", fix="choose one of them, or None")
     check.whole_number("limit", limit)
     how = _how(keep, top, map_size)
     store = OnCpu() if offload == "cpu" else OnDisk() if offload == "disk" else None
@@ -67,12 +67,12 @@ def _how(keep: str, top: int, map_size: int | tuple[int, int]) -> How:
     check.whole_number("top", top)
     sizes = (map_size, map_size) if isinstance(map_size, int) else map_size
     if not isinstance(sizes, tuple) or len(sizes) != 2:
-        raise InputError("map_size is a number of cells or (rows, keys)", got=repr(map_size), cure="pass map_size=256")
+        raise InputError("map_size is a number of cells or (rows, keys)", got=repr(map_size), fix="pass map_size=256")
     for each in sizes:
         check.whole_number("map_size", each)
     if keep != "summary" and (top, sizes) != (TOP, (CELLS, CELLS)):
-        cure = 'leave them out, and ask for head.top(row, k) and head.map(size), or pass keep="summary"'
-        raise InputError('top and map_size are of keep="summary"', got=f"keep={keep!r}", cure=cure)
+        fix = 'leave them out, and ask for head.top(row, k) and head.map(size), or pass keep="summary"'
+        raise InputError('top and map_size are of keep="summary"', got=f"keep={keep!r}", fix=fix)
     return How(top, sizes)
 
 
@@ -81,8 +81,8 @@ def _listed(name: str, given: Any, kinds: tuple[type, ...], what: str) -> None:
     if given is None:
         return
     if not isinstance(given, Sequence) or isinstance(given, str) or not given or any(type(each) not in kinds for each in given):
-        cure = f"write {name}=[…], or leave it out to keep all"
-        raise KindError(f"{name} is a list of {what}, at least one", got=f"{name}={given!r}", cure=cure)
+        fix = f"write {name}=[…], or leave it out to keep all"
+        raise KindError(f"{name} is a list of {what}, at least one", got=f"{name}={given!r}", fix=fix)
 
 
 def in_bytes(count: int) -> str:

@@ -17,14 +17,12 @@ def recordable(model: Any) -> nn.Module:
     The layers of a wrapped model have the names that they have without the wrapper.
     """
     if not isinstance(model, nn.Module):
-        raise KindError(
-            "overt.lens.record looks into a torch.nn.Module", got=type(model).__name__, cure="pass the model itself"
-        )
+        raise KindError("overt.lens.record looks into a torch.nn.Module", got=type(model).__name__, fix="pass the model itself")
     if isinstance(model, DataParallel) and len(model.device_ids) > 1:
         raise KindError(
             "a recording sees one thread, and torch's DataParallel runs a copy of the model in a thread for each device",
             got=f"DataParallel on {len(model.device_ids)} devices",
-            cure="record and run the model itself: model.module",
+            fix="record and run the model itself: model.module",
         )
     for name, module in model.named_modules():
         _visible(name or "the model", module)
@@ -65,13 +63,13 @@ def _visible(name: str, module: nn.Module) -> None:
         raise KindError(
             "a scripted module runs where torch's functions cannot be seen",
             got=f"{name}, a {kind}",
-            cure="record the module that it was scripted from",
+            fix="record the module that it was scripted from",
         )
     if kind == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
         raise KindError(
             "a compiled module runs where torch's functions cannot be seen",
             got=f"{name}, compiled by torch.compile",
-            cure="record the module itself: overt.lens.record(model._orig_mod), or one that is not compiled",
+            fix="record the module itself: overt.lens.record(model._orig_mod), or one that is not compiled",
         )
     if isinstance(module, torch.fx.GraphModule) and any(
         isinstance(node.target, torch._ops.OpOverload) for node in module.graph.nodes
@@ -79,5 +77,5 @@ def _visible(name: str, module: nn.Module) -> None:
         raise KindError(
             "an exported module calls torch's operators, below the functions that can be seen",
             got=f"{name}, a {kind} of operators",
-            cure="record the module that it was exported from",
+            fix="record the module that it was exported from",
         )

@@ -170,7 +170,7 @@ class Keeper:
             refusal = InputError(
                 f"a recording keeps at most {in_bytes(room)}",
                 got=f"{in_bytes(needed)} for this call beside {in_bytes(self.held)} of others",
-                cure='keep less with layers=[…], heads=[…] or keep="summary", write it to files with offload="disk", or raise limit=',
+                fix='keep less with layers=[…], heads=[…] or keep="summary", write it to files with offload="disk", or raise limit=',
             )
             self._note(layer, str(refusal))
         return False

@@ -36,8 +36,8 @@ def arcs(head: Head, *, links: int = 24, first: int = 0, stop: int | None = None
     check.whole_number("links", links)
     asking, asked = head.query_tokens, head.key_tokens
     if asking is None or asked is None:
-        cure = "set recording.tokens = [...], or give them to record(key_tokens=…)"
-        raise InputError("arcs stand over the tokens", got="a recording without them", cure=cure)
+        fix = "set recording.tokens = [...], or give them to record(key_tokens=…)"
+        raise InputError("arcs stand over the tokens", got="a recording without them", fix=fix)
     crossing = between(head.captured) or asking != asked
     rows = slice(first, stop)
     columns = slice(None) if crossing else rows
@@ -108,7 +108,7 @@ def _spread(tokens: list[str]) -> tuple[list[float], float]:
     raise InputError(
         "the tokens of a line of arcs stand beside each other",
         got=f"{len(tokens)} tokens, too many for {WIDE / 100} inches",
-        cure="choose some of them: first=0, stop=30",
+        fix="choose some of them: first=0, stop=30",
     )
 
 

@@ -50,7 +50,7 @@ def save(figure: Any, path: str | os.PathLike[str]) -> None:
     """
     kind = Path(path).suffix.removeprefix(".").lower()
     if kind not in KINDS:
-        raise InputError("a figure is written as .pdf, .svg or .png", got=str(path), cure="choose one of these endings")
+        raise InputError("a figure is written as .pdf, .svg or .png", got=str(path), fix="choose one of these endings")
     matplotlib = drawing("a figure")
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}[kind]
     with plain_settings(matplotlib), whole(path) as temporary:
@@ -107,7 +107,7 @@ def entry(found: Tensor, sequence: int) -> Tensor:
     """One sequence of a batch."""
     if not 0 <= sequence < len(found):
         there = f"0 to {len(found) - 1}"
-        raise InputError(f"this recording holds the sequences {there}", got=f"sequence={sequence}", cure="name one of them")
+        raise InputError(f"this recording holds the sequences {there}", got=f"sequence={sequence}", fix="name one of them")
     return found[sequence]
 
 

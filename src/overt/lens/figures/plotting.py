@@ -21,13 +21,13 @@ def plot(recording: Calls, path: str | os.PathLike[str] | None, figure: str, opt
     separate({"path": path}, {"the recording": recording.file})
     if figure not in {**_OF_ALL, **_OF_ONE}:
         names = ", ".join([*_OF_ALL, *_OF_ONE])
-        raise InputError(f"the figures are {names}", got=f"figure={figure!r}", cure="choose one of them")
+        raise InputError(f"the figures are {names}", got=f"figure={figure!r}", fix="choose one of them")
     if figure in _OF_ALL:
         drawn = _OF_ALL[figure](recording, **options)
     else:
         if not {"layer", "head"} <= options.keys():
             given = ", ".join(options) or "no options"
-            raise InputError(f"the figure {figure!r} is of one head", got=given, cure="name it: layer=5, head=11")
+            raise InputError(f"the figure {figure!r} is of one head", got=given, fix="name it: layer=5, head=11")
         place = options.pop("layer"), options.pop("head")
         drawn = _OF_ONE[figure](recording[place], **options)
     if path is not None:

@@ -87,7 +87,7 @@ def _modules(model: nn.Module, layer: str) -> tuple[nn.Module, nn.Module | None]
     raise InputError(
         f"output norms need the model that was recorded, with its module {layer}",
         got=f"a {type(model).__name__} without it",
-        cure="pass the same model as to overt.lens.record",
+        fix="pass the same model as to overt.lens.record",
     )
 
 

@@ -49,7 +49,7 @@ class Summarized(Captured):
             raise InputError(
                 "a summary has words measured while the model runs",
                 got=f"other tokens than {self.layer} was summarised with",
-                cure='give them to record(key_tokens=…, query_tokens=…), or record with keep="qkv"',
+                fix='give them to record(key_tokens=…, query_tokens=…), or record with keep="qkv"',
             )
         return self.shares
 
@@ -159,7 +159,7 @@ def _joined(found: Tensor, dim: int, size: int, edges: Tensor | None) -> Tensor:
         raise InputError(
             f"a summary's map has cells that are joined from the {len(edges) - 1} kept ones, of {length} places",
             got=f"{size} cells, which cut some of them",
-            cure=f'ask for {len(edges) - 1}, or record with map_size={size}, or with keep="qkv"',
+            fix=f'ask for {len(edges) - 1}, or record with map_size={size}, or with keep="qkv"',
         )
     place = torch.searchsorted(wanted, edges[:-1], right=True) - 1  # the wanted cell that each kept one is part of
     share = (edges.diff() / wanted.diff()[place]).to(found).reshape(-1, *(1,) * (-dim - 1))
@@ -186,8 +186,8 @@ class SummarizedHead(Head):
         summary = self.captured.summary
         kept = summary.top_weights.shape[-1]
         if k is not None and k > kept and self.keys > kept:
-            cure = f'record with top={k}, or with keep="qkv"'
-            raise InputError(f"a summary keeps the {kept} largest weights of each query", got=f"k={k}", cure=cure)
+            fix = f'record with top={k}, or with keep="qkv"'
+            raise InputError(f"a summary keeps the {kept} largest weights of each query", got=f"k={k}", fix=fix)
         (place,) = places("row", int(row), self.queries)
         return Top(self._of(summary.top_weights)[:, place, :k], self._of(summary.top_keys)[:, place, :k].long())
 
@@ -207,5 +207,5 @@ class SummarizedHead(Head):
         raise InputError(
             "weights, steps, query, key, value and output need what went into the call",
             got=f"a recording that kept summaries of {self.layer}",
-            cure='record with keep="qkv"',
+            fix='record with keep="qkv"',
         )

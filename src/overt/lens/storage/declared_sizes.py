@@ -27,7 +27,7 @@ _BEHIND = {
     "Dense": {"allowed": 2},
     "TensorBias": {"tensor": 2},
     "ALiBi": {"slopes": 0, "offset": 2},
-    "RelativePosition": {"table": 1, "offset": 2},
+    "RelativePositionBias": {"table": 1, "offset": 2},
 }
 
 

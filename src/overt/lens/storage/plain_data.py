@@ -24,7 +24,7 @@ from overt.lens.statistics.verified import Comparison
 
 SCORES = (scores.Dot, scores.Bilinear, scores.Additive, scores.Cosine, scores.Gaussian)
 _MASKS = (masks.Causal, masks.Window, masks.Lengths, masks.Documents, masks.Dense, masks.Keys, Both, Either, Not, Ranges)
-_BIASES = (biases.ALiBi, biases.RelativePosition, TensorBias, SumOfBiases)
+_BIASES = (biases.ALiBi, biases.RelativePositionBias, TensorBias, SumOfBiases)
 NORMALIZERS = (
     normalizers.Softmax,
     normalizers.Sparsemax,

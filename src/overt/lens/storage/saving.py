@@ -58,7 +58,7 @@ def save(recording: Recording, path: str | os.PathLike[str]) -> None:
         raise InputError(
             "a recording is saved with at most 90 MB of names and tokens",
             got=f"{len(recording.calls)} calls",
-            cure="record fewer with layers=[…], or fewer passes",
+            fix="record fewer with layers=[…], or fewer passes",
         )
     with whole(path) as temporary:
         write_tensors(writer.tensors, temporary, {_KEY: metadata})
@@ -83,7 +83,7 @@ def load(path: str | os.PathLike[str]) -> Recording:
     """
     files = tensor_files("overt.lens.load")
     if not os.path.isfile(path):
-        raise InputError("overt.lens.load reads a file", got=f"{path}, which is none", cure="check the path")
+        raise InputError("overt.lens.load reads a file", got=f"{path}, which is none", fix="check the path")
     held, found = None, None
     try:
         with files.safe_open(path, "pt") as opened:
@@ -91,17 +91,17 @@ def load(path: str | os.PathLike[str]) -> Recording:
             if held is not None and _format(held) <= FORMAT:
                 found = _recording(held, opened.get_tensor)
     except (files.SafetensorError, *_OF_WHAT_DOES_NOT_FIT) as error:
-        cure = "save it again: the file is damaged"
-        raise InputError(f"{path} cannot be read as a recording", got=reason(error), cure=cure) from error
+        fix = "save it again: the file is damaged"
+        raise InputError(f"{path} cannot be read as a recording", got=reason(error), fix=fix) from error
     if held is None:
         raise InputError(
-            f"{path} holds no recording", got="a safetensors file from elsewhere", cure="pass a file that recording.save wrote"
+            f"{path} holds no recording", got="a safetensors file from elsewhere", fix="pass a file that recording.save wrote"
         )
     if found is None:
         raise InputError(
             f"this overt reads recordings of format {FORMAT}",
             got=f"format {held['format']}, written by a newer one",
-            cure="update it: pip install --upgrade overt",
+            fix="update it: pip install --upgrade overt",
         )
     found.file = Path(path).absolute()
     return found
@@ -143,7 +143,7 @@ class _Writer:
             raise InputError(
                 "a saved recording holds tensors and overt's own scores, biases and normalizers, no code",
                 got=f"{getattr(leaf, '__name__', type(leaf).__name__)} of the caller's own",
-                cure='use one of overt.scores, overt.biases or overt.normalizers, or record with keep="summary"',
+                fix='use one of overt.scores, overt.biases or overt.normalizers, or record with keep="summary"',
             )
         return [self._once(leaf, self._name), list(leaf.shape)]
 
@@ -163,8 +163,8 @@ def _portable(call: Captured) -> Captured:
     So what is computed of it takes the same path as before, and is the same to the bit.
     """
     if isinstance(call, Kept) and max(depth(call.call.mask), depth(call.call.bias)) > DEEPEST:
-        got, cure = f"more of them in {call.layer}", "pass them as one tensor"
-        raise InputError(f"a saved mask or bias is made of at most {DEEPEST}, one within another", got=got, cure=cure)
+        got, fix = f"more of them in {call.layer}", "pass them as one tensor"
+        raise InputError(f"a saved mask or bias is made of at most {DEEPEST}, one within another", got=got, fix=fix)
     if not isinstance(call, Kept) or call.call.mask is None or known(call.call.mask):
         return call
     rows, keys = (torch.arange(length, device=call.call.query.device) for length in (call.queries, call.keys))

@@ -282,7 +282,7 @@ def _place(packing: _Packing, told: Sequence[dict[str, Any]], wanted: Head) -> i
     found = [(told[each["call"]]["number"], each["head"]) for each in packing.heads]
     own = (packing.calls._number(wanted.captured), wanted.head)
     if own not in found:
-        raise InputError("a page opens at one of its heads", got=f"{wanted.layer}, head {wanted.head}", cure="add it to heads")
+        raise InputError("a page opens at one of its heads", got=f"{wanted.layer}, head {wanted.head}", fix="add it to heads")
     return found.index(own)
 
 

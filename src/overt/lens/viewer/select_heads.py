@@ -33,7 +33,7 @@ def chosen(calls: Calls, heads: Places, exact: bool, limit: int) -> list[Capture
     check.whole_number("limit", limit)
     present = [captured for captured in calls._present() if captured.heads and captured.queries and captured.keys]
     if not present:
-        raise InputError("a page shows recorded attention", got="none", cure="see recording.missing for the reasons")
+        raise InputError("a page shows recorded attention", got="none", fix="see recording.missing for the reasons")
     wanted = _wanted(calls, present, heads)
     if calls.strings.keys is not None and not any(calls.strings.fit(captured) for captured, _ in wanted):
         calls.strings.of_keys(wanted[0][0])  # tokens that match no call: the error that says so
@@ -52,7 +52,7 @@ def refuse(got: str, fewer: int, limit: int) -> NoReturn:
     raise InputError(
         f"a page has at most {in_bytes(limit)}, which browsers open quickly",
         got=got,
-        cure=f'show fewer heads with heads="top {fewer}" or heads=[(layer, head)], {smaller}, or raise limit=',
+        fix=f'show fewer heads with heads="top {fewer}" or heads=[(layer, head)], {smaller}, or raise limit=',
     )
 
 
@@ -62,7 +62,7 @@ def _wanted(calls: Calls, present: Sequence[Captured], heads: Places) -> list[tu
     if isinstance(heads, str):
         found = re.fullmatch(r"top ([1-9]\d{0,5})", heads.strip())
         if found is None:
-            raise InputError('heads is "top 16", or a list of (layer, head)', got=repr(heads), cure='write heads="top 16"')
+            raise InputError('heads is "top 16", or a list of (layer, head)', got=repr(heads), fix='write heads="top 16"')
         places = _sharpest(present, int(found[1]))
     else:
         places = _listed(calls, heads)
@@ -75,7 +75,7 @@ def _wanted(calls: Calls, present: Sequence[Captured], heads: Places) -> list[tu
 
 def _listed(calls: Calls, heads: Any) -> list[tuple[Captured, int]]:
     if not isinstance(heads, Sequence) or not heads or not all(isinstance(each, Sequence) and len(each) == 2 for each in heads):
-        raise KindError("heads is a list of (layer, head), at least one", got=repr(heads), cure="write heads=[(5, 11)]")
+        raise KindError("heads is a list of (layer, head), at least one", got=repr(heads), fix="write heads=[(5, 11)]")
     return [((found := calls[layer, head]).captured, found.head) for layer, head in heads]
 
 

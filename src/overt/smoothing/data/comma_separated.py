@@ -63,20 +63,20 @@ def read_comma_separated(path: Path) -> CommaSeparated:
                 reader = csv.reader(file, delimiter=delimiter)
                 numbered = [(row, reader.line_num) for row in reader if row]
     except OSError as error:
-        cure = "check the path"
-        raise InputError("the file to smooth can be read", got=f"{path}: {error.strerror}", cure=cure) from error
+        fix = "check the path"
+        raise InputError("the file to smooth can be read", got=f"{path}: {error.strerror}", fix=fix) from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is text in UTF-8", got=str(error), cure="save it in UTF-8") from error
+        raise InputError(f"{path} is text in UTF-8", got=str(error), fix="save it in UTF-8") from error
     except csv.Error as error:
-        raise InputError(f"{path} is a table of comma-separated values", got=str(error), cure="export it anew") from error
+        raise InputError(f"{path} is a table of comma-separated values", got=str(error), fix="export it anew") from error
     if len(numbered) < 2:
         got = "an empty file" if not numbered else "the first line only"
-        raise InputError(f"{path} has a line of names and at least one row", got=got, cure="name a file with both")
+        raise InputError(f"{path} has a line of names and at least one row", got=got, fix="name a file with both")
     (header, _), *body = numbered
     for row, line in body:
         if len(row) != len(header):
             rule = f"every row of {path} has as many cells as its first line, {len(header)}"
-            raise InputError(rule, got=f"{len(row)} at line {line}", cure="mend that row")
+            raise InputError(rule, got=f"{len(row)} at line {line}", fix="mend that row")
     return CommaSeparated(
         path, delimiter, [name.strip() for name in header], [row for row, _ in body], [line for _, line in body]
     )

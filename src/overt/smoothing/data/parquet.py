@@ -44,8 +44,8 @@ class Parquet(Table):
         numbers = found.cast("float64", safe=False).to_numpy()
         infinite = np.flatnonzero(np.isinf(numbers))
         if infinite.size:
-            cure = "mend that cell, or empty it if the value is missing"
-            raise InputError(f"the column {column} holds numbers", got=self._cell("inf", infinite[0], column), cure=cure)
+            fix = "mend that cell, or empty it if the value is missing"
+            raise InputError(f"the column {column} holds numbers", got=self._cell("inf", infinite[0], column), fix=fix)
         return numbers
 
     def times(self, column: str) -> NDArray[Any]:
@@ -90,11 +90,11 @@ def read_parquet(path: Path) -> Parquet:
         file = pyarrow.parquet.ParquetFile(path)
     except OSError as error:
         got = f"{path}: {error.strerror or error}"
-        raise InputError("the file to smooth can be read", got=got, cure="check the path") from error
+        raise InputError("the file to smooth can be read", got=got, fix="check the path") from error
     except pyarrow.ArrowInvalid as error:
-        raise InputError(f"{path} is a Parquet file", got=str(error), cure="export it anew") from error
+        raise InputError(f"{path} is a Parquet file", got=str(error), fix="export it anew") from error
     if file.metadata.num_rows == 0:
-        raise InputError(f"{path} has at least one row", got="none", cure="name a file with some")
+        raise InputError(f"{path} has at least one row", got="none", fix="name a file with some")
     return Parquet(path, file.schema_arrow.names, file)
 
 

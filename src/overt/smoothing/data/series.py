@@ -95,8 +95,8 @@ def arrange(values: Floats, times: Floats, weights: Floats | None = None, *, shi
         values = np.where(weights > 0, values, np.nan)
     known = values[~np.isnan(values)]
     if known.size == 0:
-        cure = "give at least one value that is not NaN"
-        raise InputError("a series needs at least one value", got="none" if values.size == 0 else "only NaN", cure=cure)
+        fix = "give at least one value that is not NaN"
+        raise InputError("a series needs at least one value", got="none" if values.size == 0 else "only NaN", fix=fix)
     center = float(np.median(known)) if shift else 0.0
     spread = float(np.max(np.abs(known - center))) if shift else 1.0
     spread = spread if spread > np.finfo(float).tiny else 1.0
@@ -134,19 +134,19 @@ def read_values(x: ArrayLike) -> Floats:
         array = np.asarray(x)
         values = array.astype(np.float64) if array.dtype.kind in "biufO" else None
     except (TypeError, ValueError, OverflowError) as error:
-        raise KindError("a series holds real numbers", got=str(error), cure="convert it to float first") from error
+        raise KindError("a series holds real numbers", got=str(error), fix="convert it to float first") from error
     if values is None:
-        raise KindError("a series holds real numbers", got=f"dtype {array.dtype}", cure="convert it to float first")
+        raise KindError("a series holds real numbers", got=f"dtype {array.dtype}", fix="convert it to float first")
     if isinstance(x, np.ma.MaskedArray):
         values[np.ma.getmaskarray(x)] = np.nan
     if values.ndim not in (1, 2) or values.size == 0:
         rule = "a series is (n,), several are (n, columns), and n is at least 1"
-        raise InputError(rule, got=f"shape {values.shape}", cure="pass one number a point in time, along axis 0")
+        raise InputError(rule, got=f"shape {values.shape}", fix="pass one number a point in time, along axis 0")
     large = np.abs(values) > LARGEST
     if large.any():
         place = ", ".join(map(str, np.argwhere(large)[0]))
         rule = f"a series holds numbers up to {LARGEST:g}, or NaN where one is missing"
-        raise InputError(rule, got=f"{values[large][0]:g} at [{place}]", cure="mend that value, or measure in a larger unit")
+        raise InputError(rule, got=f"{values[large][0]:g} at [{place}]", fix="mend that value, or measure in a larger unit")
     return values
 
 
@@ -168,7 +168,7 @@ def read_times(times: ArrayLike | None, x: ArrayLike, length: int) -> Times:
     array = _array_of(times)
     if array.shape != (length,):
         rule = "there is one time for each point"
-        raise InputError(rule, got=f"times of shape {array.shape} for {length} points", cure="pass times of the series' length")
+        raise InputError(rule, got=f"times of shape {array.shape} for {length} points", fix="pass times of the series' length")
     if array.dtype.kind == "M":
         origin = array.min()
         return Times(_seconds(array, origin), "seconds", origin)
@@ -179,11 +179,11 @@ def read_moments(times: ArrayLike, like: Times) -> Floats:
     """Other times of the same kind as a series' own, as numbers from the same origin (m,)."""
     array = np.atleast_1d(_array_of(times))
     if array.ndim != 1:
-        raise InputError("times are (m,)", got=f"shape {array.shape}", cure="pass one after the other")
+        raise InputError("times are (m,)", got=f"shape {array.shape}", fix="pass one after the other")
     if (array.dtype.kind == "M") != (like.origin is not None):
         kind = "numbers" if like.origin is None else "dates"
         got = {"M": "dates", "f": "numbers", "i": "numbers"}.get(array.dtype.kind, f"dtype {array.dtype}")
-        raise KindError(f"a series whose times are {kind} is asked at {kind}", got=got, cure=f"pass {kind}")
+        raise KindError(f"a series whose times are {kind} is asked at {kind}", got=got, fix=f"pass {kind}")
     return _numbers(array) if like.origin is None else _seconds(array, like.origin)
 
 
@@ -200,12 +200,12 @@ def _array_of(times: Any) -> NDArray[Any]:
 
 def _numbers(array: NDArray[Any]) -> Floats:
     if array.dtype.kind not in "iuf":
-        cure = "pass floats, or dates as numpy.datetime64"
-        raise KindError("times are numbers or dates", got=f"dtype {array.dtype}", cure=cure)
+        fix = "pass floats, or dates as numpy.datetime64"
+        raise KindError("times are numbers or dates", got=f"dtype {array.dtype}", fix=fix)
     moments = array.astype(np.float64)
     if not np.isfinite(moments).all():
         at = int(np.flatnonzero(~np.isfinite(moments))[0])
-        raise InputError("every point has a finite time", got=f"{moments[at]} at [{at}]", cure="drop that point or date it")
+        raise InputError("every point has a finite time", got=f"{moments[at]} at [{at}]", fix="drop that point or date it")
     return moments
 
 
@@ -216,18 +216,18 @@ def read_weights(weights: ArrayLike | None, length: int) -> Floats | None:
     array = np.asarray(weights)
     if array.dtype.kind not in "biuf":
         raise KindError(
-            "weights are numbers", got=f"dtype {array.dtype}", cure="pass floats, 1/variance of each value up to a factor"
+            "weights are numbers", got=f"dtype {array.dtype}", fix="pass floats, 1/variance of each value up to a factor"
         )
     if array.shape != (length,):
         rule = "there is one weight for each point"
         raise InputError(
-            rule, got=f"weights of shape {array.shape} for {length} points", cure="pass weights of the series' length"
+            rule, got=f"weights of shape {array.shape} for {length} points", fix="pass weights of the series' length"
         )
     wrong = ~(np.isfinite(array) & (array >= 0))
     if wrong.any():
         at = int(np.flatnonzero(wrong)[0])
         raise InputError(
-            "a weight is finite and 0 or more", got=f"{array[at]} at [{at}]", cure="give a value that does not count weight 0"
+            "a weight is finite and 0 or more", got=f"{array[at]} at [{at}]", fix="give a value that does not count weight 0"
         )
     return array.astype(np.float64)
 
@@ -236,16 +236,16 @@ def read_noise(noise: ArrayLike, length: int) -> Floats:
     """Standard deviations of the noise as float64 (n,), from one number or one for each point."""
     array = np.asarray(noise)
     if array.dtype.kind not in "biuf":
-        raise KindError("noise is numbers", got=f"dtype {array.dtype}", cure="pass floats, a standard deviation for each point")
+        raise KindError("noise is numbers", got=f"dtype {array.dtype}", fix="pass floats, a standard deviation for each point")
     if array.ndim and array.shape != (length,):
         rule, got = "noise is one number, or one for each point", f"shape {array.shape} for {length} points"
-        raise InputError(rule, got=got, cure="pass noise of the series' length")
+        raise InputError(rule, got=got, fix="pass noise of the series' length")
     each = np.broadcast_to(array, (length,)).astype(np.float64)
     wrong = ~(np.isfinite(each) & (each >= 0))
     if wrong.any():
         at = int(np.flatnonzero(wrong)[0])
         rule = "noise is a standard deviation, finite and 0 or more"
-        raise InputError(rule, got=f"{each[at]:g} at [{at}]", cure="pass such ones, or None to have it estimated")
+        raise InputError(rule, got=f"{each[at]:g} at [{at}]", fix="pass such ones, or None to have it estimated")
     return each
 
 
@@ -266,13 +266,13 @@ def _of_pandas(x: Any) -> NDArray[Any]:
     try:
         return x.to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError) as error:
-        raise KindError("a series holds real numbers", got=str(error), cure="select the columns that are numbers") from error
+        raise KindError("a series holds real numbers", got=str(error), fix="select the columns that are numbers") from error
 
 
 def _seconds(dates: NDArray[Any], origin: Any) -> Floats:
     if np.isnat(dates).any():
         at = int(np.flatnonzero(np.isnat(dates))[0])
-        raise InputError("every point has a time", got=f"NaT at [{at}]", cure="drop that point or date it")
+        raise InputError("every point has a time", got=f"NaT at [{at}]", fix="drop that point or date it")
     seconds = (dates.astype("datetime64[s]") - origin.astype("datetime64[s]")).astype(np.float64)
     if np.abs(seconds).max(initial=0.0) > CENTURIES:
         return seconds

@@ -67,7 +67,7 @@ class Table(ABC):
         if any(zoned) and not all(zoned):
             got = f"both, first at {self.place(zoned.index(not zoned[0]))}"
             raise InputError(
-                f"the times of {column} all have a zone, or none has", got=got, cure="give every time a zone, or none"
+                f"the times of {column} all have a zone, or none has", got=got, fix="give every time a zone, or none"
             )
         plain = [date.astimezone(UTC).replace(tzinfo=None) if date.tzinfo else date for date in dates]
         # Much quicker than NumPy takes the dates themselves.
@@ -83,42 +83,42 @@ class Table(ABC):
         """Refuse a column that is not there, or is there twice."""
         if self.header.count(column) > 1:
             got = f"{self.header.count(column)} columns called {column}"
-            raise InputError("a column is known by its name", got=got, cure="rename all but one")
+            raise InputError("a column is known by its name", got=got, fix="rename all but one")
         if column not in self.header:
-            cure = "choose one of: " + ", ".join(self.header)
-            raise InputError(f"{self.path} has no such column", got=repr(column), cure=cure)
+            fix = "choose one of: " + ", ".join(self.header)
+            raise InputError(f"{self.path} has no such column", got=repr(column), fix=fix)
 
     def check_target(self, target: Path, columns: list[str]) -> None:
         """Refuse what `write` could not do, before hours are spent on the numbers."""
         for column in columns:
             if column in self.header:
-                cure = "rename that column, or smooth the file without it"
-                raise InputError(f"{self.path} already has a column {column}", got=", ".join(self.header), cure=cure)
+                fix = "rename that column, or smooth the file without it"
+                raise InputError(f"{self.path} already has a column {column}", got=", ".join(self.header), fix=fix)
         if is_parquet(target) != is_parquet(self.path) and not is_stream(target):
-            cure = f"end its name in {self.path.suffix}" if self.path.suffix else "leave its ending out"
-            raise InputError("the file comes out as what it went in", got=f"{self.path.name} to {target.name}", cure=cure)
+            fix = f"end its name in {self.path.suffix}" if self.path.suffix else "leave its ending out"
+            raise InputError("the file comes out as what it went in", got=f"{self.path.name} to {target.name}", fix=fix)
         check_target(target)
 
-    def _refuse_missing(self, cells: list[str], column: str, rule: str, cure: str) -> None:
+    def _refuse_missing(self, cells: list[str], column: str, rule: str, fix: str) -> None:
         for row, cell in enumerate(cells):
             if cell.lower() in MISSING:
-                raise InputError(rule, got=self._cell(cell, row, column), cure=cure)
+                raise InputError(rule, got=self._cell(cell, row, column), fix=fix)
 
     def _number(self, cell: str, row: int, column: str) -> float:
         if cell.lower() in MISSING:
             return math.nan
         if not _is_number(cell) or not math.isfinite(float(cell)):
-            cure = "mend that cell, or empty it if the value is missing"
-            raise InputError(f"the column {column} holds numbers", got=self._cell(cell, row, column), cure=cure)
+            fix = "mend that cell, or empty it if the value is missing"
+            raise InputError(f"the column {column} holds numbers", got=self._cell(cell, row, column), fix=fix)
         return float(cell)
 
     def _date(self, cell: str, row: int, column: str) -> datetime:
         try:
             return datetime.fromisoformat(cell)
         except ValueError as error:
-            cure = "write dates as 2024-12-31 or 2024-12-31T23:59"
+            fix = "write dates as 2024-12-31 or 2024-12-31T23:59"
             rule = f"the times of {column} are numbers, or dates as ISO 8601 writes them"
-            raise InputError(rule, got=self._cell(cell, row, column), cure=cure) from error
+            raise InputError(rule, got=self._cell(cell, row, column), fix=fix) from error
 
     def _cell(self, cell: str, row: int, column: str) -> str:
         return (

@@ -66,7 +66,7 @@ def attend_both(
     array([0.09, 0.11, 0.11, 8.05, 8.05])
     """
     if side not in ("both", "past", "future"):
-        raise InputError('a side is "both", "past" or "future"', got=repr(side), cure="choose one of them")
+        raise InputError('a side is "both", "past" or "future"', got=repr(side), fix="choose one of them")
     key, charged = _charged(times, values, weights)
     keys = BothKeys(TimeKeys(bandwidth_time), ValueKeys(bandwidth_value))
     if targets is not None:

@@ -85,9 +85,9 @@ def attend_guided(
     """
     given = np.asarray(bandwidths, np.float64)
     if given.ndim != 1 or given.size == 0 or not (given > 0).all():
-        raise InputError("bandwidths are one or more numbers above 0", got=np.array2string(given), cure="pass a list of them")
+        raise InputError("bandwidths are one or more numbers above 0", got=np.array2string(given), fix="pass a list of them")
     if side not in SIDES:
-        raise InputError('a side is "both", "past" or "future"', got=repr(side), cure="choose one of them")
+        raise InputError('a side is "both", "past" or "future"', got=repr(side), fix="choose one of them")
     largest = 1.0 if weights is None else weights.max(initial=0.0)
     if weights is not None:
         weights = None if (weights == 1).all() else weights / (largest or 1.0)

@@ -34,6 +34,6 @@ def plain_sum(scores: Floats) -> Floats:
     # A sum that is only rounding error of its terms is nothing, too.
     nothing = np.abs(total) <= 1e-15 * np.abs(scores).sum(axis=-1, keepdims=True)
     if nothing.any():
-        cure = 'use normalizer="softmax", whose sum cannot be 0'
-        raise InputError("the plain sum divides by the sum of a row's scores", got="a row whose sum is 0", cure=cure)
+        fix = 'use normalizer="softmax", whose sum cannot be 0'
+        raise InputError("the plain sum divides by the sum of a row's scores", got="a row whose sum is 0", fix=fix)
     return scores / total

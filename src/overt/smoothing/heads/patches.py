@@ -111,15 +111,15 @@ def attend_patch(
 
 def _check(profile: Floats, bandwidths: Floats, side: str) -> None:
     if profile.ndim != 1 or profile.size % 2 == 0 or not (np.isfinite(profile) & (profile >= 0)).all():
-        cure = "pass g_{−p} … g_p"
-        raise InputError("a profile is an odd number of finite weights, 0 or more", got=np.array2string(profile), cure=cure)
+        fix = "pass g_{−p} … g_p"
+        raise InputError("a profile is an odd number of finite weights, 0 or more", got=np.array2string(profile), fix=fix)
     if bandwidths.ndim != 1 or not (bandwidths > 0).all():
-        raise InputError("bandwidths are numbers above 0", got=np.array2string(bandwidths), cure="pass a list of them")
+        raise InputError("bandwidths are numbers above 0", got=np.array2string(bandwidths), fix="pass a list of them")
     if side not in ("both", "past"):
-        raise InputError('a side is "both" or "past"', got=repr(side), cure="choose one of them")
+        raise InputError('a side is "both" or "past"', got=repr(side), fix="choose one of them")
     if side == "past" and profile[profile.size // 2 + 1 :].any():
-        cure = 'make g_m = 0 for m > 0, or pass side="both"'
-        raise InputError('with side="past" a patch reaches into the past only', got=np.array2string(profile), cure=cure)
+        fix = 'make g_m = 0 for m > 0, or pass side="both"'
+        raise InputError('with side="past" a patch reaches into the past only', got=np.array2string(profile), fix=fix)
 
 
 def _natively(task: Task) -> Patches:

@@ -61,11 +61,11 @@ class Online:
         """
         options = found.options
         if not options.causal:
-            cure = "pass one made with causal=True"
-            raise InputError("Online sees no future", got="a smoothing whose points saw theirs", cure=cure)
+            fix = "pass one made with causal=True"
+            raise InputError("Online sees no future", got="a smoothing whose points saw theirs", fix=fix)
         if options.robust or found.series.weights is not None:
             raise InputError(
-                "Online gives all points one weight", got="a weighted smoothing", cure="pass one without weights or robust"
+                "Online gives all points one weight", got="a weighted smoothing", fix="pass one without weights or robust"
             )
         return cls(
             options.keys,
@@ -89,8 +89,8 @@ class Online:
         """
         value = _number(value)  # checked before the clock moves on
         if self.options.keys == "patch" and self.options.window is not None and time is not None:
-            cure = "leave the times out, or the window"
-            raise InputError("a window of patches counts points", got="a time with a point", cure=cure)
+            fix = "leave the times out, or the window"
+            raise InputError("a window of patches counts points", got="a time with a point", fix=fix)
         answer = self._row.add(self._clock.read(time), value)
         return answer if self.options.fill or not np.isnan(value) else float("nan")
 
@@ -113,14 +113,14 @@ def _row(options: Options) -> Row:
 def _check(keys: str, bandwidth: Bandwidth, score: str, window: float | None) -> None:
     """Refuse what cannot be had point by point; the options themselves are checked where they are the batch's."""
     if keys == "auto":
-        cure = 'pass keys="time", "value", "both" or "patch"'
-        raise InputError("Online has one head, and a mixture is chosen by all points", got='keys="auto"', cure=cure)
+        fix = 'pass keys="time", "value", "both" or "patch"'
+        raise InputError("Online has one head, and a mixture is chosen by all points", got='keys="auto"', fix=fix)
     if score != "dot" and bandwidth == "auto":
-        cure = "pass one, or choose it on some history: Online.like(overt.smoothing.analyze(history, keys=…, causal=True))"
-        raise InputError("Online is told its bandwidth", got='"auto"', cure=cure)
+        fix = "pass one, or choose it on some history: Online.like(overt.smoothing.analyze(history, keys=…, causal=True))"
+        raise InputError("Online is told its bandwidth", got='"auto"', fix=fix)
     if keys == "value" and window is None:
-        cure = "pass window=, the longest distance in time to look back"
-        raise InputError('keys="value" looks back without end, which takes endless memory', got="no window", cure=cure)
+        fix = "pass window=, the longest distance in time to look back"
+        raise InputError('keys="value" looks back without end, which takes endless memory', got="no window", fix=fix)
 
 
 class _Clock:
@@ -136,16 +136,16 @@ class _Clock:
         """The time of the next point, which is after the last."""
         kind = "none" if time is None else "number" if isinstance(time, int | float | np.number) else "date"
         if self._kind and kind != self._kind:
-            cure = "give every point a number, every point a date, or none a time"
-            raise InputError("times are all of one kind", got=f"{kind} after {self._kind}", cure=cure)
+            fix = "give every point a number, every point a date, or none a time"
+            raise InputError("times are all of one kind", got=f"{kind} after {self._kind}", fix=fix)
         given = self._given(time, kind)
         if np.isnat(given) if kind == "date" else not np.isfinite(given):
-            raise InputError("every point has a finite time", got=str(time), cure="drop that point or date it")
+            raise InputError("every point has a finite time", got=str(time), fix="drop that point or date it")
         start = given if self._start is None else self._start
         moment = float((given - start) / np.timedelta64(1, "s") if kind == "date" else given - start)
         if moment <= self._now:
-            cure = "keep the order in which they were measured, and join points of one time into one"
-            raise InputError("each time is after the last", got=f"{time} after {self._last}", cure=cure)
+            fix = "keep the order in which they were measured, and join points of one time into one"
+            raise InputError("each time is after the last", got=f"{time} after {self._last}", fix=fix)
         self._kind, self._start, self._last, self._now = kind, start, time, moment
         return moment
 
@@ -161,17 +161,17 @@ def _date(time: Any) -> np.datetime64:
     try:
         return np.datetime64(time, "ns")
     except (TypeError, ValueError) as error:
-        cure = "pass floats, or dates as numpy.datetime64 or datetime"
-        raise KindError("times are numbers or dates", got=repr(time), cure=cure) from error
+        fix = "pass floats, or dates as numpy.datetime64 or datetime"
+        raise KindError("times are numbers or dates", got=repr(time), fix=fix) from error
 
 
 def _number(value: Any) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError) as error:
-        cure = "pass one number a point, NaN where it is missing"
-        raise KindError("a series holds real numbers", got=repr(value), cure=cure) from error
+        fix = "pass one number a point, NaN where it is missing"
+        raise KindError("a series holds real numbers", got=repr(value), fix=fix) from error
     if abs(number) > LARGEST:
         rule = f"a series holds numbers up to {LARGEST:g}, or NaN where one is missing"
-        raise InputError(rule, got=f"{number:g}", cure="mend that value, or measure in a larger unit")
+        raise InputError(rule, got=f"{number:g}", fix="mend that value, or measure in a larger unit")
     return number

@@ -225,8 +225,9 @@ def for_gpu(tensor: Tensor) -> Any:
     """The module of kernels that run where a tensor is, if that is no place for the native core; triton is imported when it is needed."""
     if not (tensor.is_cuda or INTERPRETED):
         return None
+    from overt.attention.kernels.triton import run_additive
 
-    return triton_ops
+    return run_additive
 
 
 def summed(gradient: Tensor, tensor: Tensor) -> Tensor:

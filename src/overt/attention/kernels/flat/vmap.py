@@ -22,7 +22,7 @@ def batched(operator: str) -> Callable[..., Any]:
         names = [argument.name for argument in called._schema.arguments]
         given, mapped = dict(zip(names, inputs, strict=True)), dict(zip(names, in_dims, strict=True))
         if mapped.get("seed") is not None:
-            raise InputError("one call of vmap has one seed of dropout", cure='pass randomness="same" to vmap')
+            raise InputError("one call of vmap has one seed of dropout", fix='pass randomness="same" to vmap')
         batch, bias = given["batch"], given.get("bias")
         if operator.endswith("_gradients") and bias is not None and mapped["bias"] is None:
             # Each entry has a gradient of its own, where they share the bias too.
