@@ -6,6 +6,7 @@ import pytest
 from safetensors.torch import load_file
 
 from overt.errors import InputError
+from overt.learn import packaging
 from overt.learn.packaging import box, card
 from overt.learn.run.model_folder import save_model
 from overt.learn.translator import Translator

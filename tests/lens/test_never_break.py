@@ -20,7 +20,8 @@ import overt
 from families import FAMILIES, same
 from overt.errors import InputError
 from overt.lens import ablate, captured, record
-from overt.lens.capture import adapters, hugging_face, watching
+from overt.lens.capture import adapters, hugging_face, recorder, watching
+from overt.lens.capture import options as keep_options
 from overt.lens.capture.adapters import COMPILED, Catcher
 from overt.lens.capture.barrier import beside, sentence
 from overt.lens.capture.fast_path import FastPath
@@ -28,6 +29,7 @@ from overt.lens.capture.hugging_face import Entry
 from overt.lens.capture.multi_head import ByHand
 from overt.lens.capture.ranges import MasksSeen
 from overt.lens.capture.recorder import Keeper
+from overt.lens.capture.written_out import tracker
 from overt.lens.capture.written_out.tracker import Mixed, WrittenOut
 from overt.lens.statistics import summarized
 from overt.lens.storage import offloading

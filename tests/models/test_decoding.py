@@ -145,7 +145,7 @@ def test_a_row_is_written_as_if_it_were_alone(write):
     together = write(model, source, source_lengths=lengths)
     for row, length in enumerate(lengths.tolist()):
         [alone] = write(model, source[row : row + 1, :length])
-        pairs = zip(together[row], alone, strict=True) if write is beam else [(together[row], alone)]
+        pairs = zip(together[row], alone, strict=True) if write is beam_search else [(together[row], alone)]
         for found, wanted in pairs:
             assert found.tokens == wanted.tokens
             assert found.score == pytest.approx(wanted.score, abs=1e-5)
@@ -165,7 +165,7 @@ def never_ending(words=WORDS):
 def test_a_text_is_at_most_so_long_and_then_pays_for_its_end(write):
     for longest, expected in ((0, [0, 0]), (4, [4, 4]), (None, [16, 14])):
         found = write(never_ending(), PADDED, source_lengths=LENGTHS, longest=longest)
-        texts = [text for [text] in found] if write is beam else found
+        texts = [text for [text] in found] if write is beam_search else found
         assert [len(text.tokens) for text in texts] == expected
         assert all(text.score < -1000 / 20 for text in texts)
 
