@@ -26,7 +26,7 @@ from overt.bench.provenance import provenance
 from overt.bench.side_by_side import Options, Result, measure
 from overt.bench.turns import use_threads
 from overt.bench.written import lines
-from overt.cli.report import report
+from overt.cli.console import report_console
 from overt.drawing.letters import Ink, Piece
 from overt.errors import InputError
 from overt.files import whole
@@ -60,7 +60,7 @@ def bench(
     kind = gpu.kind(device)
     asked = _dtype(dtype, kind)
     cases = chosen(case or [], quick, kind, asked)
-    console = report(out)
+    console = report_console(out)
     if listed:
         console.print(Piece(lambda ink: _list(ink, cases)))
         return

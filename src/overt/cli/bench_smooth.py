@@ -20,7 +20,7 @@ from overt.bench.smoothing.published import best_published
 from overt.bench.smoothing.real import LINE, Found
 from overt.bench.smoothing.speed import Speed
 from overt.bench.written import lines
-from overt.cli.report import report
+from overt.cli.console import report_console
 from overt.drawing.letters import ROOM_FOR_A_BAR, Ink, Piece
 from overt.errors import InputError
 from overt.files import separate, whole
@@ -65,7 +65,7 @@ def bench_smooth(
     place = real.folder(data) if "real" in parts and data else None
     taking = [each for each in _peers(peer or []) if not each.missing]
     separate({"--out": out}, real.files(place) if place else {})
-    console, names, results = report(out), [OURS.name, *(each.name for each in taking)], _Results()
+    console, names, results = report_console(out), [OURS.name, *(each.name for each in taking)], _Results()
     # A file that cannot be written is refused before the work.
     with whole(out) if out else nullcontext() as file:
         if "accuracy" in parts:

@@ -7,7 +7,8 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from overt.cli.explain import busy, needs_torch, reading_model, write
+from overt.cli.console import busy, require_torch
+from overt.cli.explain import reading_model, write
 from overt.drawing.letters import Ink, Piece, sparkline
 from overt.drawing.numbers import number, vector
 from overt.explain.explanation import Explanation
@@ -35,7 +36,7 @@ def demo() -> None:
     console.print(Piece(_series))
     words = vectors.of_text(model, WORDS)
     console.print(Piece(lambda ink: _plain(ink, plain(words, choose(words.encoded, "sky")))))
-    needs_torch()
+    require_torch("overt demo")
     with ExitStack() as files:
         places = {kind: files.enter_context(whole(path)) for kind, path in (("html", PAGE), ("png", PICTURE))}
         with busy("loading torch and the model …"):

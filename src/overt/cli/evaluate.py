@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from overt.cli.explain import busy, needs_torch
+from overt.cli.console import busy, require_torch
 from overt.cli.train import score_lines
 from overt.drawing.letters import Ink, Piece, bar
 from overt.errors import InputError
@@ -30,7 +30,7 @@ def evaluate(
 ) -> None:
     """Score a finished model: overt evaluate RECIPE, or overt evaluate --model FOLDER --source FILE --reference FILE."""
     _check(recipe, model, source, reference)
-    needs_torch()
+    require_torch("overt evaluate")
     if data is not None:
         os.environ["OVERT_DATA"] = str(data)
     with busy("reading the model and the test set …"):

@@ -3,7 +3,7 @@
 import json as json_format
 import math
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,9 +12,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from overt.cli.model_files import model_files
-from overt.cli.report import report
-from overt.cli.text_argument import file_of, input_of, read_text
+from overt.cli.console import busy, report_console, require_torch
+from overt.cli.inputs import file_of, input_of, model_files, read_text
 from overt.drawing.letters import Piece
 from overt.errors import InputError
 from overt.explain.explanation import Explanation
@@ -109,7 +108,7 @@ def explain(
         text, word, recipe, other, compare, model, vectors, layer, head, layer_type, score, normalizer, seed, h0, loop, truncate
     )
     _check(request, gif)
-    console = report(*wanted.values())
+    console = report_console(*wanted.values())
     with ExitStack() as files:
         # A file that cannot be written is refused before the work, and all of them appear together after it.
         places = {kind: files.enter_context(whole(path)) for kind, path in wanted.items()}
@@ -126,7 +125,7 @@ def _text(text: str, as_text: bool) -> str:
     """The text of an argument: itself, or what stands in the file that it names."""
     if file_of(text, as_text) is None:
         return text
-    needs_torch()
+    require_torch("this recipe")
     return "\n".join(read_text(text, as_text))
 
 
@@ -152,12 +151,6 @@ def write(found: list[Explanation], places: dict[str, Path], page: Callable[[Pat
         writers[kind](path)
 
 
-def busy(what: str) -> Any:
-    """A sign of life on a terminal, nothing in a pipe."""
-    console = Console(stderr=True)
-    return console.status(what) if console.is_terminal else nullcontext()
-
-
 def numbers(found: list[Explanation]) -> str:
     """Every number as JSON, a list where two sentences are compared; what is not finite, as behind a mask, is null."""
     everything = [_finite(explanation.to_dict()) for explanation in found]
@@ -165,7 +158,7 @@ def numbers(found: list[Explanation]) -> str:
 
 
 def _trained(request: Request) -> list[Explanation]:
-    needs_torch()
+    require_torch("this recipe")
     from overt.explain.recipes import qkv
 
     model = request.reader
@@ -205,7 +198,7 @@ def _recipe(request: Request) -> Callable[..., Explanation]:
         from overt.explain.recipes.plain_vectors import plain
 
         return lambda *given, **options: plain(*given, normalizer=normalizer, **options)
-    needs_torch()
+    require_torch("this recipe")
     if request.recipe == "qkv":
         from overt.explain.recipes.random_projections import projected
 
@@ -236,7 +229,7 @@ def reading_model(name: str | None = None) -> Any:
 
     if name is None and text_model.packaged_folder() is not None:
         return text_model.find()
-    needs_torch()
+    require_torch("this recipe")
     from overt.learn.translator import Translator, boxed_folder, finished_folder
 
     if name is not None and finished_folder(name) is not None:
@@ -285,16 +278,6 @@ def _numbers(text: str) -> list[float]:
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def needs_torch() -> None:
-    """Refuse to go on without torch, naming the extra that brings it."""
-    try:
-        import torch  # noqa: F401
-    except ModuleNotFoundError as error:
-        from overt.errors import MissingExtra
-
-        raise MissingExtra("this recipe", needs="torch", extra="text") from error
 
 
 def _page(found: list[Explanation]) -> str:

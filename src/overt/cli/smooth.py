@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.text import Text
 
-from overt.cli.report import report
+from overt.cli.console import report_console
 from overt.drawing.letters import ROOM_FOR_A_BAR, Ink, Piece, sparkline
 from overt.errors import InputError
 from overt.files import is_stream, make_folder, separate, whole
@@ -107,7 +107,7 @@ def smooth(
     _sweep(parts)
     title = f"{file.name} · {', '.join(dict.fromkeys(column))}" + (f" by {time}" if time else "")
     written = [str(path) for path in (out, plot) if path]
-    report(out, plot).print(Piece(lambda ink: _page(ink, title, chosen, written)))
+    report_console(out, plot).print(Piece(lambda ink: _page(ink, title, chosen, written)))
 
 
 def _options(**asked: Any) -> dict[str, Any]:

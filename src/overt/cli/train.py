@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from overt.cli.explain import needs_torch
+from overt.cli.console import require_torch
 from overt.drawing.letters import Piece
 from overt.errors import InputError, MissingExtra
 from overt.files import separate, whole
@@ -32,7 +32,7 @@ def train(
 
     On several processes or machines: torchrun --nproc-per-node 2 -m overt train RECIPE.
     """
-    needs_torch()
+    require_torch("overt train")
     from overt.learn.config.recipe import read_recipe
     from overt.learn.loop.distributed import Processes
     from overt.learn.loop.training import train as learn

@@ -11,10 +11,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from overt.cli.explain import busy, needs_torch
-from overt.cli.model_files import model_files
-from overt.cli.report import report
-from overt.cli.text_argument import input_of, read_text
+from overt.cli.console import busy, report_console, require_torch
+from overt.cli.inputs import input_of, model_files, read_text
 from overt.drawing.letters import ROOM_FOR_A_BAR, Piece, writable
 from overt.errors import InputError
 from overt.explain.terminal.weight_map import weight_map
@@ -62,7 +60,13 @@ def translate(
         else:
             places["--out"].write_text(told, encoding="utf-8")
         if attention or heat_map:
-            _show(translator, lines[0], found[0][0], places.get("--attention"), report(*paths.values()) if heat_map else None)
+            _show(
+                translator,
+                lines[0],
+                found[0][0],
+                places.get("--attention"),
+                report_console(*paths.values()) if heat_map else None,
+            )
     for path in filter(None, paths.values()):
         Console(stderr=True, highlight=False).print(Piece(lambda ink, path=path: ink.prose(f"→ {path}", lead="")))
 
@@ -71,7 +75,7 @@ def _lines(text: str | None, as_text: bool) -> list[str]:
     """The lines of the text, of the file that it names, or of standard input."""
     if text is None and sys.stdin.isatty():
         raise InputError("translate needs a text", fix='pass one, overt translate "Hello.", or a file, overt translate FILE')
-    needs_torch()
+    require_torch("overt translate")
     return read_text(text, as_text)
 
 

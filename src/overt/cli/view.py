@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from overt.cli.explain import busy, needs_torch
-from overt.cli.report import report
+from overt.cli.console import busy, report_console, require_torch
 from overt.drawing.letters import Piece
 from overt.errors import InputError
 from overt.files import separate, whole
@@ -31,7 +30,7 @@ def view(
     open_page: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
     """View a recording: every head from the whole map to single weights, with the text and the steps, in one HTML file."""
-    needs_torch()
+    require_torch("overt view")
     from overt.lens import load
 
     wanted = _places(heads)
@@ -44,7 +43,7 @@ def view(
     with busy("writing …"), whole(target) as temporary:
         found.page(temporary, heads=wanted, title=title, exact=not summary, limit=int(min(limit, _LARGEST) * 10**6))
         size = f"{temporary.stat().st_size / 10**6:.1f} MB"
-    report(target).print(Piece(lambda ink: ink.prose(f"→ {os.fspath(target)}, {size}", lead="")))
+    report_console(target).print(Piece(lambda ink: ink.prose(f"→ {os.fspath(target)}, {size}", lead="")))
     if open_page:
         webbrowser.open(target.resolve().as_uri())
 

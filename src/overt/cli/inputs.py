@@ -1,4 +1,4 @@
-"""A TEXT on the command line: the text itself, a file of it, or standard input, and never a file's name taken for a text."""
+"""What a command reads: its TEXT argument (a text, a file or standard input) and the files of a model."""
 
 import os
 import re
@@ -17,6 +17,17 @@ _FILES = (
 _LANGUAGES = "en|fr|de|es|it|pt|nl|pl|cs|ro|ru|uk|tr|ar|hi|zh|ja|ko"
 _FILE = re.compile(rf".*[^.]\.({_FILES})", re.IGNORECASE | re.DOTALL)
 _IN_A_LANGUAGE = re.compile(rf"(?!www\.)[^@]*[^.@]\.({_LANGUAGES})", re.DOTALL)
+_MODEL_FILES = (
+    "*config.json",
+    "tokenizer*.json",
+    "special_tokens_map.json",
+    "vocab.*",
+    "merges.txt",
+    "*.safetensors*",
+    "*.bin",
+    "*.model",
+)
+
 _BEGINS = re.compile(r"~?/|\\\\\w|\.\.?[/\\]|[A-Za-z]:[/\\]")
 
 
@@ -80,6 +91,19 @@ def input_of(text: str | None, as_text: bool = False) -> dict[str, PathLike]:
     if path is None:
         return {}
     return {"standard input" if text is None or text == "-" else "TEXT": path}
+
+
+def model_files(*models: PathLike | None) -> dict[str, PathLike]:
+    """The files in these model folders, which no output may replace, under the names that `files.separate` shows in an error."""
+    files: dict[str, PathLike] = {}
+    for model in models:
+        for folder in [Path(model), Path(model, "model")] if model is not None else []:
+            try:
+                paths = [path for pattern in _MODEL_FILES for path in folder.glob(pattern)]
+            except (OSError, ValueError):
+                continue
+            files |= {f"{path.name} of the model in {folder}": path for path in paths}
+    return files
 
 
 def _is_folder(name: str) -> bool:

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from overt.cli.text_argument import file_of, looks_like_a_path, read_text
+from overt.cli.inputs import file_of, looks_like_a_path, read_text
 from overt.errors import InputError
 
 SENTENCES = """

@@ -1,0 +1,27 @@
+"""What the commands share on the terminal: where they print, a spinner for long work, and the check that torch is installed."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+from rich.console import Console
+
+from overt.errors import MissingExtra
+from overt.files import PathLike, is_standard_output
+
+
+def report_console(*outputs: PathLike | None) -> Console:
+    """The console that a command prints on: standard error where one of its output files is standard output, else standard output."""
+    return Console(stderr=any(is_standard_output(path) for path in outputs), highlight=False)
+
+
+def busy(message: str) -> AbstractContextManager[object]:
+    """Show a spinner with a message on a terminal, and nothing in a pipe."""
+    console = Console(stderr=True)
+    return console.status(message) if console.is_terminal else nullcontext()
+
+
+def require_torch(what: str) -> None:
+    """Raise MissingExtra, which says what to install, where torch is not installed; `what` needs it."""
+    try:
+        import torch  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise MissingExtra(what, needs="torch", extra="text") from error
