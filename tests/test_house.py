@@ -114,6 +114,109 @@ def test_imports_go_down_only(path):
     assert not wrong, f"{name_of(path)} imports {', '.join(sorted(wrong))}"
 
 
+# Modules that import each other all the same, each with its reason.
+CIRCLES_ALLOWED: dict[frozenset[str], str] = {}
+
+
+def circles(graph: dict[str, set[str]]) -> list[frozenset[str]]:
+    """The strongly connected components of more than one module (Tarjan 1972)."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    components: list[frozenset[str]] = []
+
+    def visit(module: str) -> None:
+        number[module] = lowest[module] = len(number)
+        stack.append(module)
+        for other in graph[module]:
+            if other not in number:
+                visit(other)
+            if other in stack:
+                lowest[module] = min(lowest[module], lowest[other])
+        if lowest[module] == number[module]:
+            components.append(frozenset(stack[stack.index(module) :]))
+            del stack[stack.index(module) :]
+
+    for module in graph:
+        if module not in number:
+            visit(module)
+    return [component for component in components if len(component) > 1]
+
+
+def test_a_circle_is_found_wherever_it_is_entered():
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"a"}}
+    assert circles(graph) == [frozenset("bc")]
+
+
+def test_no_modules_import_each_other():
+    files = {name_of(path): path for path in FILES}
+    graph = {name: imports(path) & files.keys() - {name} for name, path in files.items()}
+    assert [sorted(circle) for circle in circles(graph) if circle not in CIRCLES_ALLOWED] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_no_private_name_of_another_module_is_used(path):
+    tree = ast.parse(path.read_text())
+    modules = {alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
+               for alias in node.names if f"{node.module}.{alias.name}" in MODULES}  # fmt: skip
+    private = [
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("overt")
+        for alias in node.names
+        if re.match("_[a-z]", alias.name, re.IGNORECASE) and alias.name != "_native"
+    ]
+    private += [
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        and node.value.id in modules and re.match("_[a-z]", node.attr, re.IGNORECASE)
+    ]  # fmt: skip
+    assert private == []
+
+
+ENTRIES = 14
+# Where folders are many files by nature.
+FOLDERS = [SOURCE / "overt", *(path for path in (SOURCE / "overt").rglob("*") if path.is_dir()), ROOT / "native"]
+
+
+@pytest.mark.parametrize(
+    "folder", [folder for folder in FOLDERS if folder.name != "__pycache__"], ids=lambda folder: str(folder.relative_to(ROOT))
+)
+def test_a_folder_shows_at_most_fourteen_entries(folder):
+    markers = {"__init__.py", "__main__.py", "__pycache__", "py.typed", "_without_native.py"}
+    entries = {path.name for path in folder.iterdir() if path.name not in markers and path.suffix != ".so"}
+    assert len(entries) <= (16 if folder == SOURCE / "overt" else ENTRIES), sorted(entries)
+
+
+# Words of a private dialect, each with the field's word that it stood for: they are no part of an identifier.
+DIALECT = {
+    "given": "arguments, inputs", "told": "arguments, options", "asked": "query, requested", "found": "result, weights, …",
+    "held": "stored, registered", "kept": "recorded, stored", "seen": "visible, watched", "room": "workspace, space",
+    "desk": "workspace", "heat": "inverse_temperature", "settle": "finish", "fold": "online_softmax", "crew": "entry_group",
+    "again": "recompute", "cure": "fix", "place": "position, index", "places": "positions, indices", "own": "",
+}  # fmt: skip
+
+
+def identifiers(path: Path) -> set[str]:
+    """The names that a file gives: to modules, classes, functions, arguments and variables."""
+    names = {path.stem}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names.add(node.id if isinstance(node, ast.Name) else node.attr)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+    return names
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_identifiers_are_the_fields_words(path):
+    words = {name: set(re.findall("[A-Z]?[a-z]+", name)) for name in identifiers(path)}
+    assert {name for name, parts in words.items() if {part.lower() for part in parts} & DIALECT.keys()} == set()
+
+
 def test_importing_overt_or_its_smoothing_reaches_no_torch():
     files = {name_of(path): path for path in FILES}
     todo, reached = ["overt", "overt.smoothing", "overt.cli.main", "overt.cli.smooth", "overt.cli.bench_smooth"], {}
