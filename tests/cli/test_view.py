@@ -68,7 +68,7 @@ def test_the_page_is_opened_on_asking(saved, monkeypatch):
     ("arguments", "told"),
     [
         (["--heads", "5,11"], "write --heads 5.11,0.3"),
-        (["--heads", "7.0"], "holds the calls 0, 1"),
+        (["--heads", "7.0"], "one of the recorded calls, 0, 1"),
         (["--heads", "0.9"], "heads 0 to 3"),
         (["--heads", "top"], "top 16"),
         (["--limit", "0.01"], "fewer heads"),
@@ -91,10 +91,10 @@ def test_a_truncated_recording_is_said_to_be_damaged(saved):
 
 
 def test_a_recording_by_a_newer_overt_is_said_to_be_one(saved, monkeypatch):
-    monkeypatch.setattr("overt.lens.storage.saving.FORMAT", 0)
+    monkeypatch.setattr("overt.lens.storage.read.FORMAT", 0)
     result = run(saved)
     assert result.exit_code == 2
-    assert "written by a newer one" in result.stderr
+    assert "written by a newer overt" in result.stderr
 
 
 def test_a_recording_that_is_not_there_is_said_to_be_missing(tmp_path):

@@ -184,7 +184,7 @@ def bombs(tmp_path):
             for index in range(-len(_at(held, place)[1]), 0):
                 tampered = changed(held, place[:-1], repeated(held, place[:-1], index, HUGE))
                 yield written(folder / f"{count} {index}", header, tampered, tensors)
-        yield written(folder / "turns", header, {**held, "turns": HUGE}, tensors)
+        yield written(folder / "passes", header, {**held, "passes": HUGE}, tensors)
         for field in ("total", "batch", "queries", "keys"):
             yield written(folder / field, header, changed(held, ("calls", 0, "with", field), HUGE), tensors)
         if name == "masks":

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 import overt
 from overt.errors import InputError, KindError
 from overt.lens import record
-from overt.lens.captured import Kept
+from overt.lens.captured import CapturedCall
 from overt.lens.storage import offloading
 
 
@@ -138,7 +138,7 @@ def test_nothing_that_is_summarised_grows_with_the_square_of_the_length():
         with record(model := Fused(), keep="summary") as recording:
             model(sequence(length, batch=1))
         sizes[length] = recording.bytes
-        assert all(not isinstance(call, Kept) for call in recording.calls)
+        assert all(not isinstance(call, CapturedCall) for call in recording.calls)
     assert sizes[1024] - sizes[512] == 2 * (sizes[512] - sizes[256])
 
 

@@ -258,7 +258,7 @@ def test_what_runs_in_another_thread_is_said_and_counts_no_passes():
         other = threading.Thread(target=model, args=(x,))
         other.start()
         other.join()
-    assert (len(recording), recording.turns) == (2, 1)
+    assert (len(recording), recording.pass_count) == (2, 1)
     assert recording.missing == [
         ("Sequential", "it ran in another thread too, and a recording sees the one that it is made in")
     ]

@@ -28,7 +28,7 @@ from overt.lens.capture.fast_path import FastPath
 from overt.lens.capture.hugging_face import Entry
 from overt.lens.capture.multi_head import ByHand
 from overt.lens.capture.ranges import MasksSeen
-from overt.lens.capture.recorder import Keeper
+from overt.lens.capture.recorder import Recorder
 from overt.lens.capture.written_out import tracker
 from overt.lens.capture.written_out.tracker import Mixed, WrittenOut
 from overt.lens.statistics import summarized
@@ -143,7 +143,9 @@ def test_every_piece_of_work_beside_a_model_may_fail(make, monkeypatch):
         work_of(watched, lambda work, args: (names.add(name_of(work, args)), work)[1])
         whole = run(model, call)
     assert whole.missing == []
-    assert {"Catcher._watch", "Catcher._keep", "Catcher.entered", "Keeper.entered", "Keeper.keep"} <= names | {"Catcher._keep"}
+    assert {"Catcher._watch", "Catcher._keep", "Catcher.entered", "Recorder.entered", "Recorder.keep"} <= names | {
+        "Catcher._keep"
+    }
     for failing in names:
 
         def fail(work, args, failing=failing):
@@ -172,12 +174,12 @@ ENTRIES = [
     (Catcher, "leave"),
     (Catcher, "entered"),
     (Catcher, "left"),
-    (Keeper, "entered"),
-    (Keeper, "left"),
-    (Keeper, "keep"),
-    (Keeper, "_wanted"),
-    (Keeper, "_affordable"),
-    (Keeper, "_owner"),
+    (Recorder, "entered"),
+    (Recorder, "left"),
+    (Recorder, "keep"),
+    (Recorder, "_wanted"),
+    (Recorder, "_affordable"),
+    (Recorder, "_owner"),
     (Entry, "of"),
     (Entry, "written"),
     (Entry, "notes"),
@@ -194,7 +196,7 @@ ENTRIES = [
     (adapters, "overridden"),
     (recorder, "copied"),
     (recorder, "versions"),
-    (recorder, "Kept"),
+    (recorder, "CapturedCall"),
     (recorder, "head_count"),
     (tracker, "product"),
     (captured, "own"),
@@ -217,13 +219,13 @@ def test_a_hook_that_fails_once_leaves_the_rest_recorded(monkeypatch):
     for failing in range(5):
         count = iter(range(100))
 
-        def keep(self, *args, original=Keeper.keep, count=count, failing=failing, **kwargs):
+        def keep(self, *args, original=Recorder.keep, count=count, failing=failing, **kwargs):
             if next(count) == failing:
                 raise KeyError("once")
             original(self, *args, **kwargs)
 
         with monkeypatch.context() as patched:
-            patched.setattr(Keeper, "keep", keep)
+            patched.setattr(Recorder, "keep", keep)
             recording = run(model, call)
         assert recording.missing == [
             (whole.layers[failing], "overt failed to record it, and the model ran on: KeyError: 'once'")
@@ -267,7 +269,7 @@ def test_what_ends_the_program_passes(error, monkeypatch):
     def ends(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr(Keeper, "keep", ends)
+    monkeypatch.setattr(Recorder, "keep", ends)
     model, call = from_torch()
     with pytest.raises(error), torch.no_grad(), record(model):
         call()
@@ -313,7 +315,7 @@ def test_an_error_without_a_text_has_a_sentence():
             raise ValueError
 
     assert sentence(Mute()) == "overt failed to record it, and the model ran on: Mute"
-    assert sentence(InputError("a rule", got="this", fix="do that")) == "a rule, got this. Fix: do that."
+    assert sentence(InputError("a rule", got="this", fix="do that")) == "Expected a rule, got this. Fix: do that."
 
 
 def test_sinks_of_each_token_are_recorded():
@@ -469,7 +471,7 @@ def test_copies_and_files_of_a_model_hold_nothing_of_its_recording():
         torch.save(model, io.BytesIO())
         other(x)
     assert len(recording) == 5
-    assert recording.turns == 1
+    assert recording.pass_count == 1
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in other.modules())
 
 
@@ -583,7 +585,7 @@ def test_an_ablation_that_fails_says_so_instead_of_leaving_the_head_in(monkeypat
     for owner, name in [
         (Catcher, "_fused"),
         (Catcher, "_watch"),
-        (Keeper, "entered"),
+        (Recorder, "entered"),
         (keep_options, "_how"),
         (MasksSeen, "read"),
     ]:

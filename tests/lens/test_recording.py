@@ -330,7 +330,7 @@ def test_only_the_layers_and_heads_asked_for_are_kept_under_their_own_numbers():
     assert recording.calls[0].call.query.shape[1] == 2
     assert torch.equal(recording[2, 3].weights(), whole[2, 3].weights())
     assert torch.equal(recording[1, 1].weights(), whole[1, 1].weights())
-    with pytest.raises(InputError, match="this recording holds the calls 1, 2, got layer 0"):
+    with pytest.raises(InputError, match="one of the recorded calls, 1, 2, got layer 0"):
         recording[0, 1]
     with pytest.raises(InputError, match=r"second has the recorded heads \[3, 1\], got 0"):
         recording[1, 0]
@@ -487,7 +487,7 @@ def test_a_head_is_named_by_two_things():
         model(sequence())
     with pytest.raises(KindError, match=r"recording\[layer, head\], got 0"):
         recording[0]
-    with pytest.raises(InputError, match="a layer is named by the module that attends, got 'other'.*name one of: Attending"):
+    with pytest.raises(InputError, match="the name of a module that computes attention, got 'other'.*choose one of: Attending"):
         recording["other", 0]
 
 
@@ -544,7 +544,7 @@ class Last(nn.Module):
 
 def test_the_lens_is_touched_without_torch():
     code = (
-        "import sys; import overt; overt.lens.Explanation; dir(overt.lens);"
+        "import sys; import overt; overt.lens; dir(overt.lens);"
         "assert 'torch' not in sys.modules; overt.lens.record; assert 'torch' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)

@@ -211,21 +211,31 @@ def metadata(held):
     return {"overt.recording": json.dumps(held)}
 
 
-GOOD = {"format": 1, "model": "M", "turns": 1, "missing": [], "query_tokens": None, "key_tokens": None, "calls": []}
-DAMAGED = "cannot be read as a recording, got .* Fix: save it again: the file is damaged"
+GOOD = {
+    "format": 2,
+    "model": "M",
+    "passes": 1,
+    "missing": [],
+    "mixing": [],
+    "query_tokens": None,
+    "key_tokens": None,
+    "calls": [],
+}
+DAMAGED = "Expected a recording in .*, got a file that cannot be read: .* Fix: save it again: the file is damaged"
 
 
 @pytest.mark.parametrize(
     ("held", "message"),
     [
-        (None, "holds no recording, got a safetensors file from elsewhere"),
-        ({"other": "x"}, "holds no recording, got a safetensors file from elsewhere"),
-        (metadata(GOOD | {"format": 2}), "reads recordings of format 1, got format 2, written by a newer one.*--upgrade overt"),
+        (None, "Expected a file that holds a recording, got .*, a safetensors file without one"),
+        ({"other": "x"}, "Expected a file that holds a recording, got .*, a safetensors file without one"),
+        (metadata(GOOD | {"format": 3}), "a recording of format 2, got format 3, written by a newer overt.*--upgrade overt"),
+        (metadata(GOOD | {"format": 1}), "a recording of format 2, got format 1, written by an older overt.*record the model"),
         ({"overt.recording": "{"}, DAMAGED),
         (metadata([]), DAMAGED),
-        (metadata({"format": 1}), DAMAGED),
+        (metadata({"format": 2}), DAMAGED),
         (metadata(GOOD | {"calls": [{"is": "Popen", "with": {}}]}), DAMAGED),
-        (metadata(GOOD | {"calls": [{"is": "Kept", "with": {"shell": True}}]}), DAMAGED),
+        (metadata(GOOD | {"calls": [{"is": "CapturedCall", "with": {"shell": True}}]}), DAMAGED),
         (metadata(GOOD | {"calls": [{"is": "Window", "with": {"before": "x", "after": 0}}]}), DAMAGED),
         (metadata(GOOD | {"calls": ["call"]}), DAMAGED),
         (metadata(GOOD | {"calls": [{"put": ["9", [1]]}]}), DAMAGED),
@@ -240,11 +250,11 @@ def test_files_that_hold_no_recording_are_refused(held, message, tmp_path):
 
 
 TAMPERED = [
-    ("qkv", ("turns",), "x"),
+    ("qkv", ("passes",), "x"),
     ("qkv", ("missing",), [["only a name"]]),
     ("qkv", ("calls", 0, "with", "queries"), 10**12),
     ("qkv", ("calls", 0, "with", "keys"), "x"),
-    ("qkv", ("calls", 0, "with", "turn"), 1),
+    ("qkv", ("calls", 0, "with", "pass_index"), 1),
     ("qkv", ("calls", 0, "with", "layer"), None),
     ("qkv", ("calls", 0, "with", "heads"), {"tuple": [0, 99]}),
     ("qkv", ("calls", 0, "with", "copies"), {"tuple": [0]}),
@@ -301,7 +311,7 @@ def test_files_that_end_too_early_are_refused(keep, tmp_path):
 
 def test_files_that_are_not_there_are_refused(tmp_path):
     for place in (tmp_path / "none", tmp_path):
-        with pytest.raises(InputError, match=r"overt.lens.load reads a file, got .*, which is none"):
+        with pytest.raises(InputError, match=r"Expected a file that recording.save wrote, got .*, which is not a file"):
             load(place)
 
 
@@ -309,7 +319,7 @@ def test_the_file_is_safetensors_with_metadata_in_json(tmp_path):
     recorded(Fused(is_causal=True)).save(tmp_path / "x.safetensors")
     with safe_open(tmp_path / "x.safetensors", "pt") as opened:
         held = json.loads(opened.metadata()["overt.recording"])
-    assert (held["format"], held["model"]) == (1, "Fused")
+    assert (held["format"], held["model"]) == (2, "Fused")
     assert held["calls"][0]["with"]["call"]["with"]["mask"] == {"is": "Causal", "with": {"offset": 0}}
 
 

@@ -9,7 +9,7 @@ from transformers import GPTJConfig, GPTJModel, GPTNeoConfig, GPTNeoModel
 from families import FAMILIES
 from overt.attention.normalizers import Entmax, Sigmoid, Sparsemax, Sum
 from overt.lens import record
-from overt.lens.capture.written_out.weighted import AsKept
+from overt.lens.capture.written_out.weighted import ExpOfLogWeights
 
 KEPT = ("query and key are not to be had here, so the model's own weights are kept",)
 OF_EIGHT = "these are the weights of keys 0 to 6 of a softmax over 8: the others met other values, or none"
@@ -387,7 +387,7 @@ def test_blooms_slopes_stay_linear_beside_rows_that_drown():
     bias = recording.calls[0].call.bias
     held = sum(leaf.numel() for leaf in torch.utils._pytree.tree_leaves(bias))
     assert held == 2 * 4 * 9 + 2 * 9  # a slope times each key's place, and a number a row
-    assert not isinstance(recording.calls[0].call.normalizer, AsKept)
+    assert not isinstance(recording.calls[0].call.normalizer, ExpOfLogWeights)
 
 
 # One query's weights: scores squeezed to (B, K), as attention pooling and decoders of recurrent networks write them.

@@ -15,8 +15,8 @@ from overt.attention.pieces import piece
 from overt.attention.scores import Cosine, Dot, Gaussian
 from overt.errors import InputError
 from overt.lens.capture.by_head import bias_of_heads, mask_of_heads, some_heads
-from overt.lens.capture.written_out.weighted import AsKept
-from overt.lens.storage.tensor_cache import Once
+from overt.lens.capture.written_out.weighted import ExpOfLogWeights
+from overt.lens.storage.tensor_cache import TensorCache
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,8 +30,8 @@ class Captured:
     """
 
     number: int
-    place: int
-    turn: int
+    call_index: int
+    pass_index: int
     layer: str
     source: str
     heads: tuple[int, ...]
@@ -56,13 +56,13 @@ class Captured:
         """The call with its tensors at hand."""
         return self
 
-    def settled(self) -> "Captured":
+    def frozen(self) -> "Captured":
         """The call without anything that the model may still write over."""
         return self
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Kept(Captured):
+class CapturedCall(Captured):
     """A call with its query, key and value as `call` holds them, and the model's own `output`.
 
     Mask and bias are the model's own tensors; `versions` has how often each was written to by then. `copies` are the heads in
@@ -89,7 +89,7 @@ class Kept(Captured):
             )
         return self.call
 
-    def settled(self):
+    def frozen(self):
         """With mask and bias believed to stay as they are now."""
         return replace(self, call=self.checked_call(), versions=())
 
@@ -120,12 +120,12 @@ def sliceable(call: Call) -> bool:
 def size(call: Call, output: Tensor, heads: int = 1, total: int = 1) -> int:
     """Bytes that a copy of these heads takes."""
     tensors = [call.query, call.key, call.value, output]
-    if isinstance(call.normalizer, AsKept):
+    if isinstance(call.normalizer, ExpOfLogWeights):
         tensors.append(call.bias)  # the model's weights themselves
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors) * heads // total
 
 
-def copied(call: Call, output: Tensor, heads: tuple[int, ...], total: int, once: Once) -> tuple[Call, Tensor]:
+def copied(call: Call, output: Tensor, heads: tuple[int, ...], total: int, once: TensorCache) -> tuple[Call, Tensor]:
     """The call with copies of its inputs, cut down to these heads: models write over their own buffers, caches above all.
 
     Mask and bias are the model's own tensors, cut off from its gradients.
@@ -147,7 +147,7 @@ def copied(call: Call, output: Tensor, heads: tuple[int, ...], total: int, once:
     return replace(call, batch=(*call.batch[:-1], len(heads)), **copies, **pieces), chosen(output, heads, total)
 
 
-def lent(call: Call, output: Tensor, heads: tuple[int, ...], total: int, once: Once) -> tuple[Call, Tensor]:
+def lent(call: Call, output: Tensor, heads: tuple[int, ...], total: int, once: TensorCache) -> tuple[Call, Tensor]:
     """The same without copies, where all heads are wanted: for as long as the model has not run on."""
     if len(heads) < total:
         return copied(call, output, heads, total, once)
@@ -165,7 +165,7 @@ def chosen(tensor: Tensor, heads: tuple[int, ...], total: int) -> Tensor:
     return tensor.index_select(-3, torch.tensor([head // group for head in heads], device=tensor.device))
 
 
-def own(held: Any, once: Once) -> Any:
+def own(held: Any, once: TensorCache) -> Any:
     """The same piece with its tensors detached; an object of the caller's own stays as it is.
 
     Tensors made in inference mode do not count how often they are written to, so these are copied.
@@ -173,7 +173,7 @@ def own(held: Any, once: Once) -> Any:
     return tree_map(lambda leaf: _detached(leaf, once) if isinstance(leaf, Tensor) else leaf, held)
 
 
-def _detached(tensor: Tensor, once: Once) -> Tensor:
+def _detached(tensor: Tensor, once: TensorCache) -> Tensor:
     return once(tensor, Tensor.clone, torch.equal) if tensor.is_inference() else tensor.detach()
 
 

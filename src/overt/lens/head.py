@@ -18,7 +18,7 @@ from overt.attention.summary import Summary, gathered
 from overt.attention.trace import Steps
 from overt.errors import InputError
 from overt.lens.capture.by_head import bias_of_head, mask_of_heads, one_head
-from overt.lens.captured import Captured, Kept, fresh, sliceable
+from overt.lens.captured import Captured, CapturedCall, fresh, sliceable
 from overt.lens.patches import patch_grid
 from overt.lens.tokens import Tokens, Words
 
@@ -163,9 +163,9 @@ class Head:
         return f"<head {self.head} of {self.layer}: {self.queries} queries, {self.keys} keys>"
 
     @property
-    def _kept(self) -> Kept:
+    def _kept(self) -> CapturedCall:
         """The call with its query, key and value."""
-        assert isinstance(self.captured, Kept)
+        assert isinstance(self.captured, CapturedCall)
         return self.captured
 
     @cached_property

@@ -16,9 +16,9 @@ from overt.attention.kernels.call import Call
 from overt.errors import InputError, KindError
 from overt.lens.analysis.by_block import BARRED
 from overt.lens.capture.adapters import catching
-from overt.lens.capture.options import wanted
+from overt.lens.capture.options import record_options
 from overt.lens.capture.recordable import recordable, unreadable
-from overt.lens.capture.recorder import Keeper
+from overt.lens.capture.recorder import Recorder
 from overt.lens.captured import fresh, head_count, kept_heads
 from overt.lens.tokens import Tokens
 
@@ -147,13 +147,13 @@ def _checked(heads: Any) -> list[Place]:
     return list(heads)
 
 
-class _Remover(Keeper):
+class _Remover(Recorder):
     """Follows a model as a recording does, and writes over the outputs of some heads instead of keeping them."""
 
     writes = True
 
     def __init__(self, model: nn.Module, heads: list[Place], instead: str):
-        super().__init__(model, [], [], wanted(None, None, "qkv", None, Tokens(), 1))
+        super().__init__(model, [], [], record_options(None, None, "qkv", None, Tokens(), 1))
         if instead not in _INSTEAD:
             raise InputError(
                 'instead of a head comes "zero" or "uniform"', got=f"instead={instead!r}", fix="choose one of them"
@@ -172,9 +172,9 @@ class _Remover(Keeper):
         """Write over the outputs of the heads that are named, if this call has any."""
         if not self.inside:
             return
-        layer, place = self.running[-1][0], self.place
-        self.place += 1
-        found = [each for each in self.named if each[0] == place or _is_in(layer, each[0])]
+        layer, call_index = self.running[-1][0], self.call_index
+        self.call_index += 1
+        found = [each for each in self.named if each[0] == call_index or _is_in(layer, each[0])]
         if not found:
             return
         self._writable(call, output, layer)
@@ -199,7 +199,7 @@ class _Remover(Keeper):
         if not unmet:
             return
         reasons = "; ".join(dict.fromkeys(f"{name}: {reason}" for name, reason in self.missing))
-        ran = f"{self.turns} passes without it" if self.turns else "a model that did not run"
+        ran = f"{self.pass_count} passes without it" if self.pass_count else "a model that did not run"
         raise InputError(
             "a head that is taken out belongs to a call of attention that is made meanwhile",
             got=f"{', '.join(map(str, unmet))} and {ran}" + (f" ({reasons})" if reasons else ""),

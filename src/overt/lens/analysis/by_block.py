@@ -11,20 +11,20 @@ from overt.attention.kernels.blocked import block_of, ready
 from overt.attention.kernels.call import unrounded
 from overt.attention.mechanism import formula
 from overt.errors import InputError
-from overt.lens.captured import Captured, Kept, fresh, head_count
-from overt.lens.recording import Calls
+from overt.lens.captured import Captured, CapturedCall, fresh, head_count
+from overt.lens.recorded_calls import RecordedCalls
 
 BLOCK = 2**20  # weights that are held at once, over all heads and sequences
 # Models bar keys by −inf or by their dtype's smallest number; this far below a row's largest score no weight is left.
 BARRED = 3e4
 
 
-class Weighed:
+class WeightsByBlock:
     """A recorded call whose weights are made anew, before dropout, of its kept heads alone: (B, H, rows, K)."""
 
     def __init__(self, captured: Captured):
         opened = captured.opened()
-        if not isinstance(opened, Kept):
+        if not isinstance(opened, CapturedCall):
             raise InputError(
                 "reading the weights needs what went into the call",
                 got=f"a recording that kept summaries of {captured.layer}",
@@ -61,10 +61,12 @@ class Weighed:
             yield first, stop, self.rows(first, stop)
 
 
-def one_pass(calls: Calls, what: str) -> list[Captured]:
+def one_pass(calls: RecordedCalls, what: str) -> list[Captured]:
     """The calls of a recording of one pass; refuse one of several."""
-    found = calls._present()
-    turns = len({captured.turn for captured in found})
-    if turns > 1:
-        raise InputError(f"{what} reads one pass of the model", got=f"a recording of {turns}", fix="pass recording.passes[0]")
+    found = calls.nonempty_calls()
+    pass_count = len({captured.pass_index for captured in found})
+    if pass_count > 1:
+        raise InputError(
+            f"{what} reads one pass of the model", got=f"a recording of {pass_count}", fix="pass recording.passes[0]"
+        )
     return found

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from overt.errors import InputError
-from overt.lens.analysis.by_block import Weighed
+from overt.lens.analysis.by_block import WeightsByBlock
 from overt.lens.captured import Captured
-from overt.lens.recording import Calls
+from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.tokens import Words
 
 
@@ -46,7 +46,7 @@ class Differences:
 
 
 @torch.no_grad()
-def compare(first: Calls, second: Calls) -> Differences:
+def compare(first: RecordedCalls, second: RecordedCalls) -> Differences:
     """How far apart the same heads are in two recordings of the same tokens: the Jensen–Shannon divergence, the mean over queries.
 
         JS(p, q) = ½ KL(p ‖ m) + ½ KL(q ‖ m),   m = ½(p + q)        per query, in nats: 0 for equal weights, log 2 for no key in common
@@ -76,14 +76,14 @@ def compare(first: Calls, second: Calls) -> Differences:
             _same_words("keys", one.layer, first.strings.of_keys(one), second.strings.of_keys(other))
             _same_words("queries", one.layer, first.strings.of_queries(one), second.strings.of_queries(other))
         distances = _distances(one, other)
-        number = first._number(one)
+        number = first.number_of(one)
         found += [HeadDifference(one.layer, number, head, far) for head, far in zip(one.heads, distances, strict=True)]
     return Differences(tuple(found), known)
 
 
-def _pairs(first: Calls, second: Calls) -> list[tuple[Captured, Captured]]:
+def _pairs(first: RecordedCalls, second: RecordedCalls) -> list[tuple[Captured, Captured]]:
     """The calls of both recordings side by side, if they are of the same shapes."""
-    pairs = list(zip_longest(first._present(), second._present()))
+    pairs = list(zip_longest(first.nonempty_calls(), second.nonempty_calls()))
     for place, (one, other) in enumerate(pairs):
         shapes = [None if each is None else (each.batch, each.heads, each.queries, each.keys) for each in (one, other)]
         if shapes[0] != shapes[1]:
@@ -117,7 +117,7 @@ def _same_words(side: str, layer: str, one: Words | None, other: Words | None) -
 
 def _distances(one: Captured, other: Captured) -> list[float]:
     """Each head's mean distance over the queries that may attend to anything in both."""
-    left, right = Weighed(one), Weighed(other)
+    left, right = WeightsByBlock(one), WeightsByBlock(other)
     total = torch.zeros(len(left.places), dtype=torch.float64)
     count = torch.zeros_like(total)
     for first, stop, weights in left.blocks():

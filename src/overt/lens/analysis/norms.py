@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from overt.errors import InputError
-from overt.lens.analysis.by_block import BLOCK, Weighed
+from overt.lens.analysis.by_block import BLOCK, WeightsByBlock
 from overt.lens.captured import Captured
 from overt.lens.head import Head, Rows, places
-from overt.lens.recording import Calls
+from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.statistics.output_norms import output_matrix, output_norms
 
 
-def norm_weights(recording: Calls, model: nn.Module) -> "NormWeights":
+def norm_weights(recording: RecordedCalls, model: nn.Module) -> "NormWeights":
     """The length of what each key adds to each query's output, ‖α_ij f(x_j)‖ with f(x) = (x W_V + b_V) W_O.
 
     Kobayashi et al. 2020, section 3: attention adds vectors α_ij f(x_j), and a large weight on a short vector adds little. `model` is the
@@ -71,7 +71,7 @@ class NormHead:
 class NormWeights:
     """A recording with every weight times the length of what it weighs; see `norm_weights`."""
 
-    recording: Calls
+    recording: RecordedCalls
     model: nn.Module
 
     def __getitem__(self, place: tuple[int | str, int]) -> NormHead:
@@ -82,7 +82,7 @@ class NormWeights:
     def layer(self, layer: int | str, rows: Rows = None) -> Tensor:
         """‖Σ_h α_ij^h f^h(x_j)‖, all recorded heads of a call as one vector: (B, rows, K)."""
         captured = self._captured(layer)
-        weighed, products = Weighed(captured), self._products(captured)
+        weighed, products = WeightsByBlock(captured), self._products(captured)
         wanted = places("row", rows, weighed.queries)
         size = max(1, BLOCK // max(1, math.prod(weighed.call.batch) * weighed.keys))
         found = torch.empty(weighed.batch, len(wanted), weighed.keys, dtype=weighed.call.dtype, device=products.device)
@@ -111,7 +111,7 @@ class NormWeights:
 
     def _captured(self, layer: int | str) -> Captured:
         calls = self.recording
-        return calls._named(layer) if isinstance(layer, str) else calls._numbered(layer)
+        return calls.call_named(layer) if isinstance(layer, str) else calls.call_numbered(layer)
 
 
 def _unknown(why: str) -> InputError:

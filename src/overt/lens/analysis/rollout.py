@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from overt.errors import InputError
-from overt.lens.analysis.by_block import Weighed, one_pass
+from overt.lens.analysis.by_block import WeightsByBlock, one_pass
 from overt.lens.captured import Captured
 from overt.lens.head import Rows, places
-from overt.lens.recording import Calls
+from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.tokens import between
 
 # Rows of the result that are carried through the layers at once: a quarter of it, within these bounds.
@@ -17,7 +17,7 @@ _FEWEST, _MOST = 128, 512
 
 
 @torch.no_grad()
-def rollout(recording: Calls, layer: int | None = None, rows: Rows = None) -> Tensor:
+def rollout(recording: RecordedCalls, layer: int | None = None, rows: Rows = None) -> Tensor:
     """How much of each token's vector comes from each token of the input, if attention and the residual were all that mixed them.
 
         rollout_l = Ā_l · Ā_(l−1) · … · Ā_0        Ā = ½(A + I), A the mean of the layer's weights over its heads
@@ -45,7 +45,7 @@ def rollout(recording: Calls, layer: int | None = None, rows: Rows = None) -> Te
     length = layers[0].keys
     wanted = places("row", rows, length)
     size = min(max(length // 4, _FEWEST), _MOST)
-    first = Weighed(layers[-1])
+    first = WeightsByBlock(layers[-1])
     found = torch.empty(first.batch, len(wanted), length, dtype=first.call.dtype, device=first.call.query.device)
     for start in range(0, len(wanted), size):
         own = torch.tensor(wanted[start : start + size], device=found.device)
@@ -57,7 +57,7 @@ def rollout(recording: Calls, layer: int | None = None, rows: Rows = None) -> Te
 
 
 @torch.no_grad()
-def mean_attention(recording: Calls, layer: int | None = None, rows: Rows = None) -> Tensor:
+def mean_attention(recording: RecordedCalls, layer: int | None = None, rows: Rows = None) -> Tensor:
     """The weights of one layer, the mean over its heads: what `rollout` is compared with (Abnar and Zuidema 2020, section 4).
 
     `layer` is the number of the call (None: the last). Above the first layer, the vectors that are attended to are mixtures
@@ -73,7 +73,7 @@ def mean_attention(recording: Calls, layer: int | None = None, rows: Rows = None
     >>> overt.lens.mean_attention(recording, rows=slice(0, 2)).shape
     torch.Size([1, 2, 5])
     """
-    weighed = Weighed(_tower(recording, layer, "raw attention")[-1])
+    weighed = WeightsByBlock(_tower(recording, layer, "raw attention")[-1])
     wanted = places("row", rows, weighed.queries)
     if not wanted:
         return weighed.rows(0, 0).mean(1)
@@ -93,11 +93,11 @@ def _back(part: Tensor, captured: Captured) -> Tensor:
 
 
 def _means(captured: Captured) -> Iterator[tuple[int, int, Tensor]]:
-    for first, stop, weights in Weighed(captured).blocks():
+    for first, stop, weights in WeightsByBlock(captured).blocks():
         yield first, stop, weights.mean(1)
 
 
-def _tower(recording: Calls, layer: int | None, what: str) -> list[Captured]:
+def _tower(recording: RecordedCalls, layer: int | None, what: str) -> list[Captured]:
     """The calls from the first to the one of this number, if all are self-attention over one sequence."""
     calls = one_pass(recording, what)
     lengths = {(captured.queries, captured.keys, captured.batch) for captured in calls}
@@ -111,7 +111,7 @@ def _tower(recording: Calls, layer: int | None, what: str) -> list[Captured]:
         )
     if layer is None:
         return calls
-    numbers = [recording._number(captured) for captured in calls]
+    numbers = [recording.number_of(captured) for captured in calls]
     if layer not in numbers:
         there = ", ".join(map(str, numbers))
         raise InputError(f"this recording holds the calls {there}", got=f"layer {layer}", fix="name one of them")

@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 
 from overt.errors import InputError
-from overt.lens.analysis.by_block import Weighed
+from overt.lens.analysis.by_block import WeightsByBlock
 from overt.lens.captured import Captured
-from overt.lens.recording import Calls
+from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.tokens import between
 
 
 @torch.no_grad()
 def alignment(
-    recording: Calls, layer: int | str | None = None, heads: Sequence[int] | None = None, *, later: int = 1
+    recording: RecordedCalls, layer: int | str | None = None, heads: Sequence[int] | None = None, *, later: int = 1
 ) -> Tensor:
     """How much each written word goes with each source word: a decoder's attention to its encoder, `later` steps after the word.
 
@@ -62,17 +62,17 @@ def _mean(captured: Captured, heads: Sequence[int] | None) -> Tensor:
         got, there = f"heads={list(heads or ())}", ", ".join(map(str, captured.heads))
         raise InputError(f"{captured.layer} has the recorded heads {there}", got=got, fix="name some of them")
     places = [captured.heads.index(head) for head in (captured.heads if heads is None else heads)]
-    return torch.cat([weights[:, places].mean(1) for _, _, weights in Weighed(captured).blocks()], dim=1)
+    return torch.cat([weights[:, places].mean(1) for _, _, weights in WeightsByBlock(captured).blocks()], dim=1)
 
 
-def _chosen(recording: Calls, layer: int | str | None) -> list[Captured]:
+def _chosen(recording: RecordedCalls, layer: int | str | None) -> list[Captured]:
     """The calls of one layer that attends between two texts, in the order of the steps."""
-    calls = recording._present()
+    calls = recording.nonempty_calls()
     if isinstance(layer, int):
-        name = recording._numbered(layer).layer
+        name = recording.call_numbered(layer).layer
     elif layer is not None:
         found = [captured.layer for captured in calls if captured.layer == layer or captured.layer.startswith(f"{layer}.")]
-        name = found[0] if len(set(found)) == 1 else recording._named(layer).layer
+        name = found[0] if len(set(found)) == 1 else recording.call_named(layer).layer
     else:
         names = list(dict.fromkeys(captured.layer for captured in calls if between(captured)))
         if not names:

@@ -15,7 +15,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from overt.attention.masks import Lengths
 from overt.lens.capture.ranges import Read, read
-from overt.lens.storage.tensor_cache import Once
+from overt.lens.storage.tensor_cache import TensorCache
 
 Arguments = dict[str, Any]
 _TORCH: Any = torch  # these three are torch's own, without a public name
@@ -74,7 +74,7 @@ class FastPath:
     functions = frozenset({_NATIVE, _LAYER, _NESTED})
 
     def __init__(self):
-        self.masks = Once()
+        self.masks = TensorCache()
         self.sizes = WeakTensorKeyDictionary()  # how long the sequences of a nested tensor are with their padding
 
     def see(self, func: Any, args: tuple, kwargs: dict[str, Any], output: Any) -> FastCall | None:

@@ -198,7 +198,7 @@ def _noting(original: Callable) -> Callable:
 
 def _noted(function: Callable, name: Any, catcher: Following) -> Callable | None:
     """The same function, which notes when it begins and ends; overt tells of its own calls."""
-    if getattr(function, "__module__", "").split(".")[:2] == ["overt", "backends"]:
+    if getattr(function, "__module__", "").split(".")[:2] == ["overt", "integrations"]:
         return None
 
     @functools.wraps(function)

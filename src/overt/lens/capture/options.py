@@ -9,14 +9,14 @@ from torch import Tensor
 from overt.attention import check
 from overt.attention.kernels.call import Call
 from overt.errors import InputError, KindError
-from overt.lens.captured import Captured, Kept, size
-from overt.lens.statistics.summarized import CELLS, TOP, How, summarized
+from overt.lens.captured import Captured, CapturedCall, size
+from overt.lens.statistics.summarized import CELLS, TOP, SummaryOptions, summarized
 from overt.lens.storage.offloading import OnCpu, OnDisk
 from overt.lens.tokens import Tokens
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RecordOptions:
     """Which calls and heads are kept, what of them, and where.
 
     `take` makes of a call with its copies what is kept of it; where it `lends`, of the call as it stands, with which it is done at
@@ -26,13 +26,13 @@ class Wanted:
 
     layers: Sequence[int | str] | None
     heads: Sequence[int] | None
-    take: Callable[[Kept], Captured]
+    take: Callable[[CapturedCall], Captured]
     needed: Callable[[Call, Tensor, int, int], int]
     room: Callable[[int], int]
     lends: bool
 
 
-def wanted(
+def record_options(
     layers: Sequence[int | str] | None,
     heads: Sequence[int] | None,
     keep: str,
@@ -41,7 +41,7 @@ def wanted(
     limit: int,
     top: int = TOP,
     map_size: int | tuple[int, int] = CELLS,
-) -> Wanted:
+) -> RecordOptions:
     """Check the options of `record` and make them one thing."""
     _listed("layers", layers, (int, str), "numbers of calls or names of modules")
     _listed("heads", heads, (int,), "numbers of heads")
@@ -53,17 +53,17 @@ def wanted(
     how = _how(keep, top, map_size)
     store = OnCpu() if offload == "cpu" else OnDisk() if offload == "disk" else None
 
-    def take(kept: Kept) -> Captured:
+    def take(kept: CapturedCall) -> Captured:
         found = summarized(kept, tokens, how) if keep == "summary" else kept
         return found if store is None else store.take(found)
 
     def room(held: int) -> int:
         return held + store.free if isinstance(store, OnDisk) else limit
 
-    return Wanted(layers, heads, take, how.size if keep == "summary" else size, room, keep == "summary")
+    return RecordOptions(layers, heads, take, how.size if keep == "summary" else size, room, keep == "summary")
 
 
-def _how(keep: str, top: int, map_size: int | tuple[int, int]) -> How:
+def _how(keep: str, top: int, map_size: int | tuple[int, int]) -> SummaryOptions:
     check.whole_number("top", top)
     sizes = (map_size, map_size) if isinstance(map_size, int) else map_size
     if not isinstance(sizes, tuple) or len(sizes) != 2:
@@ -73,7 +73,7 @@ def _how(keep: str, top: int, map_size: int | tuple[int, int]) -> How:
     if keep != "summary" and (top, sizes) != (TOP, (CELLS, CELLS)):
         fix = 'leave them out, and ask for head.top(row, k) and head.map(size), or pass keep="summary"'
         raise InputError('top and map_size are of keep="summary"', got=f"keep={keep!r}", fix=fix)
-    return How(top, sizes)
+    return SummaryOptions(top, sizes)
 
 
 def _listed(name: str, given: Any, kinds: tuple[type, ...], what: str) -> None:

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from overt.attention.kernels.call import Call
 from overt.attention.masks import Causal, Dense, Ranges
-from overt.lens.storage.tensor_cache import Once
+from overt.lens.storage.tensor_cache import TensorCache
 
 _AT_ONCE = 2**22  # numbers of a mask that are looked at together
 
@@ -92,7 +92,7 @@ class MasksSeen:
     """Reads each mask tensor once, however many layers it is handed to, and again where it was written over."""
 
     def __init__(self):
-        self._once = Once()
+        self._once = TensorCache()
 
     def read(self, mask: Tensor) -> Read:
         """What `read` says of it."""

@@ -10,27 +10,27 @@ from torch import Tensor, nn
 from overt.attention.kernels.call import Call
 from overt.errors import InputError
 from overt.lens.capture.barrier import sentence
-from overt.lens.capture.options import Wanted, in_bytes
+from overt.lens.capture.options import RecordOptions, in_bytes
 from overt.lens.capture.recordable import unreadable
 from overt.lens.capture.token_axes.labels import Mixing
 from overt.lens.capture.token_axes.mixing_layers import MixingLayers
-from overt.lens.captured import Captured, Kept, Once, copied, head_count, kept_heads, lent, sliceable, versions
+from overt.lens.captured import Captured, CapturedCall, TensorCache, copied, head_count, kept_heads, lent, sliceable, versions
 
 
-class Keeper:
+class Recorder:
     """Follows the modules of a model as they run, and keeps the attention that happens inside: a sink of what is caught."""
 
     writes = False
 
-    def __init__(self, model: nn.Module, calls: list[Captured], missing: list[tuple[str, str]], wanted: Wanted):
-        self.model, self.calls, self.missing, self.wanted = model, calls, missing, wanted
+    def __init__(self, model: nn.Module, calls: list[Captured], missing: list[tuple[str, str]], options: RecordOptions):
+        self.model, self.calls, self.missing, self.options = model, calls, missing, options
         self.names = {id(module): (name or type(model).__name__, module) for name, module in model.named_modules()}
         self.running: list[tuple[str, nn.Module]] = []
-        self.turns = self.number = self.place = self.held = 0
+        self.pass_count = self.number = self.call_index = self.held = 0
         self.seen: set[int | str] = set()
         self.too_large: set[str] = set()
         self.outside: str | None = None
-        self.once = Once()
+        self.once = TensorCache()
         self.layers = MixingLayers(model)
         self.thread = threading.get_ident()
 
@@ -56,7 +56,7 @@ class Keeper:
             )
             return
         if not self.running and torch._C._current_graph_task_id() == -1:
-            self.turns, self.place = self.turns + 1, 0
+            self.pass_count, self.call_index = self.pass_count + 1, 0
         self.running.append((name, module))
 
     def left(self, module: nn.Module) -> None:
@@ -80,24 +80,24 @@ class Keeper:
         if (reason := unreadable(call.query)) is not None:
             self.miss(reason)
             return
-        layer, number, place = self._owner(weight), self.number, self.place
+        layer, number, call_index = self._owner(weight), self.number, self.call_index
         self.layers.attends(layer)
-        self.number, self.place = number + 1, place + 1
-        if not self._wanted(layer, place):
+        self.number, self.call_index = number + 1, call_index + 1
+        if not self._wanted(layer, call_index):
             return
         total = head_count(call)
-        heads = kept_heads(self.wanted.heads, total, layer)
+        heads = kept_heads(self.options.heads, total, layer)
         copies = heads if sliceable(call) else tuple(range(total))
-        needed = self.wanted.needed(call, output, len(copies), total)
+        needed = self.options.needed(call, output, len(copies), total)
         if not self._affordable(needed, layer):
             return
         # What is copied and computed here is no function of the model's: no recording is to see it.
         with torch._C.DisableTorchFunction():
             written = versions(call)
-            kept, output = (lent if self.wanted.lends else copied)(call, output, copies, total, self.once)
+            kept, output = (lent if self.options.lends else copied)(call, output, copies, total, self.once)
             batch = math.prod(kept.batch) // head_count(kept) if 0 not in kept.batch else 0
-            which = (number, place, self.turns - 1, layer, source, heads, total, batch, call.queries, call.keys)
-            self.calls.append(self.wanted.take(Kept(*which, score_dtype, notes, kept, output, copies, written)))
+            which = (number, call_index, self.pass_count - 1, layer, source, heads, total, batch, call.queries, call.keys)
+            self.calls.append(self.options.take(CapturedCall(*which, score_dtype, notes, kept, output, copies, written)))
         self.held += needed
 
     def miss(self, reason: str) -> None:
@@ -130,10 +130,10 @@ class Keeper:
 
     def note_unseen(self) -> None:
         """Say which of the layers asked for never came, and of a model that did not run what else was not seen."""
-        if not self.turns and self.outside is not None:
+        if not self.pass_count and self.outside is not None:
             self._note(type(self.model).__name__, self.outside)
-        for layer in self.wanted.layers or []:
-            if self.turns and layer not in self.seen:
+        for layer in self.options.layers or []:
+            if self.pass_count and layer not in self.seen:
                 self._note(str(layer), "layers= asks for it, but no call of attention has this number or name")
 
     def _note(self, name: str, reason: str) -> None:
@@ -148,21 +148,21 @@ class Keeper:
         )
         return self.names.get(id(inner[0]), (name, None))[0] if inner else name
 
-    def _wanted(self, layer: str, place: int) -> bool:
-        layers = self.wanted.layers
+    def _wanted(self, layer: str, call_index: int) -> bool:
+        layers = self.options.layers
         if layers is None:
             return True
         hits = {
-            wanted
-            for wanted in layers
-            if wanted == place or (isinstance(wanted, str) and (layer == wanted or layer.startswith(f"{wanted}.")))
+            name
+            for name in layers
+            if name == call_index or (isinstance(name, str) and (layer == name or layer.startswith(f"{name}.")))
         }
         self.seen |= hits
         return bool(hits)
 
     def _affordable(self, needed: int, layer: str) -> bool:
         """Whether a call fits beside what is held; what does not is missing, said once for a layer."""
-        room = self.wanted.room(self.held)
+        room = self.options.room(self.held)
         if self.held + needed <= room:
             return True
         if layer not in self.too_large:

@@ -170,7 +170,7 @@ class Watching(TorchFunctionMode):
 
 def caller(frame: FrameType | None) -> str:
     """The module of the code that called a function; of one that normalises, whoever called it: a model may do so by hand."""
-    while frame is not None and frame.f_globals.get("__name__", "") in ("overt.normalizers", "torch.nn.functional"):
+    while frame is not None and frame.f_globals.get("__name__", "") in ("overt.attention.normalizers", "torch.nn.functional"):
         frame = frame.f_back
     return "" if frame is None else frame.f_globals.get("__name__", "")
 

@@ -5,7 +5,7 @@ from typing import Any
 from overt.drawing.canvas import QUIET, Sheet
 from overt.lens.figures.paper import COLUMN, EDGE, SMALL, WIDE, cells, entry, in_print, scale, sheet, title, weight_map, words
 from overt.lens.head import Head
-from overt.lens.recording import Calls
+from overt.lens.recorded_calls import RecordedCalls
 
 _LARGEST = 52.0  # of a head's map in the grid, in hundredths of an inch
 _MOST_LABELS = 40  # tokens that are named beside a map
@@ -13,7 +13,7 @@ _TALLEST = 480.0
 
 
 @in_print
-def heads_grid(recording: Calls, *, size: int = 64, sequence: int = 0) -> Any:
+def heads_grid(recording: RecordedCalls, *, size: int = 64, sequence: int = 0) -> Any:
     """Every recorded head as a small map, a row a call: a matplotlib Figure, a page wide.
 
     A cell is the mean weight of the queries and keys that share it, of `size` × `size` cells at most; colour grows with its root, up
@@ -28,7 +28,7 @@ def heads_grid(recording: Calls, *, size: int = 64, sequence: int = 0) -> Any:
     >>> float(heads_grid(recording).get_figwidth())
     6.75
     """
-    layers = recording._present()
+    layers = recording.nonempty_calls()
     across, left, top = max(len(captured.heads) for captured in layers), 34.0, 42.0
     step = min(_LARGEST, (WIDE - left - EDGE) / across)
     room, floor = step - min(3.0, step / 8), top + step * len(layers)
@@ -41,9 +41,9 @@ def heads_grid(recording: Calls, *, size: int = 64, sequence: int = 0) -> Any:
             paper.text(left + column * step + room / 2, top - 8, f"{head}", SMALL, QUIET, across="center")
     for row, captured in enumerate(layers):
         y, opened = top + row * step, captured.opened()
-        paper.text(left - 6, y + room / 2, f"{recording._number(captured)}", SMALL, QUIET, across="right")
+        paper.text(left - 6, y + room / 2, f"{recording.number_of(captured)}", SMALL, QUIET, across="right")
         for column, head in enumerate(captured.heads):
-            drawn = entry(recording._head(opened, head).map(cells(captured, size)), sequence)
+            drawn = entry(recording.head_of(opened, head).map(cells(captured, size)), sequence)
             weight_map(paper, drawn, left + column * step, y, room, room, root=True)
     told = "columns are heads; rows of a map ask, its columns are asked; colour grows with √weight up to each map's own largest"
     paper.text(left, floor + 10, told, SMALL, QUIET, room=WIDE - left - EDGE)

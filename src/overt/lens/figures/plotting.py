@@ -10,13 +10,13 @@ from overt.lens.figures.links import arcs
 from overt.lens.figures.maps import heads_grid, one_head
 from overt.lens.figures.paper import save
 from overt.lens.figures.spread import entropy_by_layer
-from overt.lens.recording import Calls
+from overt.lens.recorded_calls import RecordedCalls
 
 _OF_ALL: dict[str, Callable[..., Any]] = {"heads": heads_grid, "entropy": entropy_by_layer}
 _OF_ONE: dict[str, Callable[..., Any]] = {"head": one_head, "arcs": arcs}
 
 
-def plot(recording: Calls, path: str | os.PathLike[str] | None, figure: str, options: dict[str, Any]) -> Any:
+def plot(recording: RecordedCalls, path: str | os.PathLike[str] | None, figure: str, options: dict[str, Any]) -> Any:
     """Draw the figure of this name, and write it where there is a path."""
     separate({"path": path}, {"the recording": recording.file})
     if figure not in {**_OF_ALL, **_OF_ONE}:

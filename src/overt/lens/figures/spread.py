@@ -6,17 +6,17 @@ from typing import Any
 import torch
 
 from overt.drawing.canvas import BLUE, INK, LINE, QUIET
-from overt.lens.analysis.by_block import Weighed
+from overt.lens.analysis.by_block import WeightsByBlock
 from overt.lens.captured import Captured
 from overt.lens.figures.paper import COLUMN, EDGE, SMALL, in_print, sheet, title
-from overt.lens.recording import Calls
-from overt.lens.statistics.summarized import Summarized
+from overt.lens.recorded_calls import RecordedCalls
+from overt.lens.statistics.summarized import CapturedSummary
 
 _LEFT, _TOP, _HEIGHT = 34.0, 36.0, 138.0
 
 
 @in_print
-def entropy_by_layer(recording: Calls) -> Any:
+def entropy_by_layer(recording: RecordedCalls) -> Any:
     """How spread out each head's weights are, a point a head, beside equal weights: a matplotlib Figure, a column wide.
 
         entropy_i = −Σ_j w_ij log w_ij in nats, the mean over the queries that may attend to anything, and over sequences
@@ -31,7 +31,7 @@ def entropy_by_layer(recording: Calls) -> Any:
     >>> float(entropy_by_layer(recording).get_figwidth())
     3.35
     """
-    calls = recording._present()
+    calls = recording.nonempty_calls()
     points = [_entropies(captured) for captured in calls]
     most = max(max((*heads, ceiling)) for heads, ceiling in points) or 1.0
     paper = sheet(COLUMN, _TOP + _HEIGHT + 34)
@@ -50,7 +50,7 @@ def entropy_by_layer(recording: Calls) -> Any:
             paper.axes.plot([x - step * 0.4, x + step * 0.4], [y, y], color=QUIET, linewidth=0.9, linestyle=(0, (2.5, 1.5)))
         paper.axes.plot(*zip(*(spot(place, each) for each in heads), strict=True), "o", **_DOT)
         if place % math.ceil(14 / step) == 0:
-            paper.text(x, _TOP + _HEIGHT + 9, f"{recording._number(calls[place])}", SMALL, QUIET, across="center")
+            paper.text(x, _TOP + _HEIGHT + 9, f"{recording.number_of(calls[place])}", SMALL, QUIET, across="center")
     means = [spot(place, sum(heads) / len(heads)) for place, (heads, _) in enumerate(points)]
     paper.axes.plot(*zip(*means, strict=True), color=INK, linewidth=0.9)
     told = "● a head   — their mean" + ("   ┄ equal weights" if any(ceiling for _, ceiling in points) else "")
@@ -65,9 +65,9 @@ _DOT: dict[str, Any] = {"color": BLUE, "markersize": 3.0, "alpha": 0.65, "marker
 def _entropies(captured: Captured) -> tuple[list[float], float]:
     """Each head's mean entropy, and that of equal weights, 0 where it is not known."""
     opened = captured.opened()
-    if isinstance(opened, Summarized):
+    if isinstance(opened, CapturedSummary):
         return opened.summary.entropy.double().mean((0, -1)).tolist(), 0.0
-    weighed = Weighed(opened)
+    weighed = WeightsByBlock(opened)
     spread, equal, count = torch.zeros(len(weighed.places), dtype=torch.float64), 0.0, torch.zeros(len(weighed.places))
     for first, stop, weights in weighed.blocks():
         alive = weights.sum(-1) > 0  # (B, H, rows)

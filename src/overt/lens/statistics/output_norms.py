@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from overt.errors import InputError
-from overt.lens.captured import Kept
+from overt.lens.captured import CapturedCall
 from overt.lens.head import Head
 
 # What the matrix is called inside the module that attends: overt and torch; Llama and its kin; GPT-2; T5; DistilBERT; Falcon.
@@ -41,7 +41,7 @@ def output_norms(head: Head, model: nn.Module) -> OutputNorms:
     >>> output_norms(recording[0, 1], layer).norms.shape
     torch.Size([3, 5])
     """
-    if not isinstance(head.captured, Kept):
+    if not isinstance(head.captured, CapturedCall):
         return OutputNorms(None, "the recording kept summaries, which hold no values")
     value = head.value  # (B, K, E)
     found = output_matrix(model, head.layer, head.captured.total, value.shape[-1])

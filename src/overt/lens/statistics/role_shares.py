@@ -17,12 +17,12 @@ from overt.attention.masks import Documents
 from overt.attention.masks.base import Both
 from overt.attention.summary import Summary
 from overt.lens.capture.ranges import Ranges
-from overt.lens.captured import Kept, head_count
+from overt.lens.captured import CapturedCall, head_count
 from overt.lens.statistics.roles import Shares
 from overt.lens.tokens import Tokens
 
 
-def told(kept: Kept, call: Call, tokens: Tokens, runs: Ranges, summary: Summary) -> tuple[dict[str, float], ...]:
+def told(kept: CapturedCall, call: Call, tokens: Tokens, runs: Ranges, summary: Summary) -> tuple[dict[str, float], ...]:
     """What `roles.measured` says of a call that the native kernel summarises, whose mask is these runs.
 
     `call` is that of `kept` without dropout, and `summary` its statistics.
@@ -31,7 +31,7 @@ def told(kept: Kept, call: Call, tokens: Tokens, runs: Ranges, summary: Summary)
 
 
 class _Told:
-    def __init__(self, kept: Kept, call: Call, tokens: Tokens, runs: Ranges, summary: Summary):
+    def __init__(self, kept: CapturedCall, call: Call, tokens: Tokens, runs: Ranges, summary: Summary):
         self.shares, self.runs, self.summary = Shares(kept, tokens), runs, summary
         # The sink's share is no key's: it stands in the summary's own log-sum-exp and not in that of some keys.
         self.call = replace(call, value=call.key[..., :0], normalizer=replace(call.normalizer, sink=None))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from overt.attention.kernels.call import Block
 from overt.attention.summary import Stages, gathered
-from overt.lens.captured import Captured, Kept, fresh, head_count
+from overt.lens.captured import Captured, CapturedCall, fresh, head_count
 from overt.lens.tokens import Tokens, Words, between
 
 # A pattern names the head where it takes at least half of the weight; spread-out weights, where nearly all of the entropy is there.
@@ -67,7 +67,7 @@ def _decided(scores: dict[str, float]) -> tuple[str, float]:
     return "content", 1 - (shares[best] if best is not None else uniform)
 
 
-def measured(kept: Kept, tokens: Tokens) -> tuple[dict[str, float], ...]:
+def measured(kept: CapturedCall, tokens: Tokens) -> tuple[dict[str, float], ...]:
     """How much of each kept head's weight follows each pattern, the mean over the queries that have a choice of keys.
 
     "previous token", "next token", "first token" (of queries after it; padding before it is no token) and "same token" need
@@ -82,7 +82,7 @@ def measured(kept: Kept, tokens: Tokens) -> tuple[dict[str, float], ...]:
 class Shares:
     """Gathers the weight that follows each pattern, block by block, as `measured` says."""
 
-    def __init__(self, kept: Kept, tokens: Tokens):
+    def __init__(self, kept: CapturedCall, tokens: Tokens):
         self.kept, self.device = kept, kept.call.query.device
         self.words, asking = tokens.of_keys(kept), tokens.of_queries(kept)
         self.aligned = kept.keys - kept.queries  # the key of query 0: aligned at the end, as a cache is

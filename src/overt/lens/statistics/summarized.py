@@ -15,7 +15,7 @@ from overt.attention.summary import Stages, Summary, gathered
 from overt.errors import InputError
 from overt.lens.capture.ranges import MasksSeen, Ranges
 from overt.lens.capture.runs import in_ranges
-from overt.lens.captured import Captured, Kept, fresh, head_count
+from overt.lens.captured import Captured, CapturedCall, fresh, head_count
 from overt.lens.head import Head, Top, places
 from overt.lens.statistics.role_shares import told
 from overt.lens.statistics.roles import BARRED, Shares
@@ -26,7 +26,7 @@ TOP, CELLS = 8, 64  # as long as nothing else is asked for
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Summarized(Captured):
+class CapturedSummary(Captured):
     """A call's statistics, taken while it was there: those of `overt.summarize`, of the kept heads alone, (B, H, …).
 
     `comparison` is what `verify` says of it, and `shares` what `roles` needs, measured with the tokens of this `fingerprint`.
@@ -55,7 +55,7 @@ class Summarized(Captured):
 
 
 @dataclass(frozen=True)
-class How:
+class SummaryOptions:
     """How much a summary keeps: weights of each query, and cells of the map, along queries and along keys.
 
     `masks` has read the bool tensors that layers share.
@@ -75,7 +75,7 @@ class How:
 
 
 @torch.no_grad()
-def summarized(kept: Kept, tokens: Tokens, how: How) -> Summarized:
+def summarized(kept: CapturedCall, tokens: Tokens, how: SummaryOptions) -> CapturedSummary:
     """Take the statistics of a call: by the native kernel where that is able, else in one pass over blocks of its weights."""
     tokens = tokens if tokens.fit(kept) else Tokens()
     call = replace(kept.call, dropout=0.0)
@@ -85,7 +85,7 @@ def summarized(kept: Kept, tokens: Tokens, how: How) -> Summarized:
     else:
         found, shares, comparison = _by_kernel(kept, call, tokens, how, runs)
     fingerprint = tokens.fingerprint(kept)
-    return Summarized(
+    return CapturedSummary(
         **kept.facts, summary=_by_head(found, kept), comparison=comparison, shares=shares, fingerprint=fingerprint
     )
 
@@ -93,7 +93,7 @@ def summarized(kept: Kept, tokens: Tokens, how: How) -> Summarized:
 _Found = tuple[Summary, tuple[dict[str, float], ...], Comparison]
 
 
-def _by_blocks(kept: Kept, call: Call, tokens: Tokens, how: How) -> _Found:
+def _by_blocks(kept: CapturedCall, call: Call, tokens: Tokens, how: SummaryOptions) -> _Found:
     shares, allowance, allowed = Shares(kept, tokens), Allowance(kept), []
 
     def see(first: int, block: Block, stages: Stages) -> None:
@@ -105,7 +105,7 @@ def _by_blocks(kept: Kept, call: Call, tokens: Tokens, how: How) -> _Found:
     return found, shares.means(), compared(kept, found.output, torch.cat(allowed, dim=-2))
 
 
-def _by_kernel(kept: Kept, call: Call, tokens: Tokens, how: How, runs: Ranges) -> _Found:
+def _by_kernel(kept: CapturedCall, call: Call, tokens: Tokens, how: SummaryOptions, runs: Ranges) -> _Found:
     call = call if call.mask is None else replace(call, mask=runs)
     found = gathered(call, top=how.top, map_size=how.map_size)
     assert found.output is not None
@@ -136,7 +136,7 @@ def _bars_nothing(bias: Any) -> bool:
     return bool(high - low < BARRED / 2)
 
 
-def _by_head(found: Summary, kept: Kept) -> Summary:
+def _by_head(found: Summary, kept: CapturedCall) -> Summary:
     """The statistics of the kept heads, each (B, H, …); the output has been compared and is let go."""
     wanted, heads = [kept.copies.index(head) for head in kept.heads], head_count(kept.call)
     lasts = {"lse": 1, "entropy": 1, "received": 1, "sink": 1, "top_weights": 2, "top_keys": 2, "map_mean": 2, "map_max": 2}
@@ -168,10 +168,10 @@ def _joined(found: Tensor, dim: int, size: int, edges: Tensor | None) -> Tensor:
     return joined.index_add_(found.ndim + dim, place, found * share)
 
 
-class SummarizedHead(Head):
+class SummaryHead(Head):
     """One head of a summarised call: `entropy`, `received`, `top` and `map` as of any head; what needs query and key is refused."""
 
-    captured: Summarized
+    captured: CapturedSummary
 
     def entropy(self) -> Tensor:
         """How spread out each query's weights were, −Σ w log w in nats: (B, Q)."""

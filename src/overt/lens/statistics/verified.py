@@ -14,7 +14,7 @@ from overt.attention.masks import Mask
 from overt.attention.mechanism import formula
 from overt.attention.normalizers import Softmax
 from overt.attention.scores import Dot
-from overt.lens.captured import Kept, fresh
+from overt.lens.captured import CapturedCall, fresh
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _compared(call: Comparison) -> bool:
 
 
 @torch.no_grad()
-def recomputed(kept: Kept) -> Comparison:
+def recomputed(kept: CapturedCall) -> Comparison:
     """Recompute a call by the plain formula, a block of rows at a time, never by the kernel that the model used."""
     call = kept.checked_call()
     if call.dropout > 0:
@@ -119,7 +119,7 @@ LOOKED_AT = 16
 
 
 @torch.no_grad()
-def bounds(kept: Kept, again: Tensor) -> Tensor:
+def bounds(kept: CapturedCall, again: Tensor) -> Tensor:
     """How far rounding may take the outputs apart: of every query (..., Q, E), or of the `LOOKED_AT` that say most.
 
     The largest difference is among theirs, so that it is held against a bound of its own neighbourhood; others could only be larger.
@@ -165,7 +165,7 @@ class _RowsOfBias(Bias):
         return self.inner.block(self.places[rows], keys)
 
 
-def compared(kept: Kept, again: Tensor, allowed: Tensor) -> Comparison:
+def compared(kept: CapturedCall, again: Tensor, allowed: Tensor) -> Comparison:
     """The model's own output beside what was recomputed, and how far rounding may take them apart, all (..., Q, E)."""
     dropout, notes = kept.call.dropout, "".join(f"; {note}" for note in kept.notes)
     if dropout > 0:
@@ -196,7 +196,7 @@ class Allowance:
     √K · ε₃₂, and the output's own rounding.
     """
 
-    def __init__(self, kept: Kept):
+    def __init__(self, kept: CapturedCall):
         call = kept.call
         self.single, self.half = torch.finfo(call.dtype).eps, torch.finfo(kept.score_dtype).eps / 2
         self.last = torch.finfo(kept.output.dtype).eps

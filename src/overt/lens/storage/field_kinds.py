@@ -17,7 +17,7 @@ _OURS = {("Both", "left"): Mask, ("Both", "right"): Mask, ("Either", "left"): Ma
 _OURS |= {("Documents", "query_ids"): Tensor}  # given, in a mask that is bound to its call
 _OURS |= {("Not", "inner"): Mask, ("HeadsOfMask", "inner"): Mask, ("MaskWithExtra", "inner"): Mask}
 # What may well be infinite or not a number: measured, and not chosen.
-_MEASURED = {"Comparison", "Summarized"}
+_MEASURED = {"Comparison", "CapturedSummary"}
 _MAY_BE_INFINITE = {("Gaussian", "bandwidth"), ("Softmax", "temperature")}
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from overt.errors import MissingExtra
 from overt.files import unwritable
-from overt.lens.captured import Captured, Once
+from overt.lens.captured import Captured, TensorCache
 from overt.lens.storage.plain_data import plain, restored
 
 _CURE = 'make room there, name a larger disk with TMPDIR, or record with offload="cpu"'
@@ -24,7 +24,7 @@ class OnCpu:
     """Moves the copies to the CPU; what is there already stays as it is."""
 
     def __init__(self):
-        self._once = Once()
+        self._once = TensorCache()
 
     def take(self, call: Captured) -> Captured:
         """The same call with every tensor on the CPU."""
@@ -34,7 +34,7 @@ class OnCpu:
             held.append(leaf)
             return len(held) - 1
 
-        data = plain(call.settled(), put)
+        data = plain(call.frozen(), put)
         if not any(isinstance(leaf, Tensor) and _elsewhere(leaf) for leaf in held):
             return call
         moved = [self._once(leaf, _on_cpu) if isinstance(leaf, Tensor) else leaf for leaf in held]
@@ -51,7 +51,7 @@ class OnDisk:
         except OSError as error:
             raise unwritable(tempfile.gettempdir(), error, _CURE) from error
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-        self._once, self._numbers, self._objects = Once(), count(), {}
+        self._once, self._numbers, self._objects = TensorCache(), count(), {}
 
     @property
     def free(self) -> int:
@@ -60,7 +60,7 @@ class OnDisk:
 
     def take(self, call: Captured) -> "Offloaded":
         """The same call, its tensors in files."""
-        return Offloaded(**call.facts, data=plain(call.settled(), self._put), store=self, size=call.bytes)
+        return Offloaded(**call.facts, data=plain(call.frozen(), self._put), store=self, size=call.bytes)
 
     def get(self, name: Any) -> Any:
         """What was put: a tensor as a view of its file, which is read when, and as far as, it is looked at."""

@@ -17,9 +17,9 @@ from overt.attention.summary import Summary
 from overt.layers.parts.bias_sum import SumOfBiases, TensorBias
 from overt.layers.parts.extra_keys import BiasWithExtra, MaskWithExtra
 from overt.lens.capture.ranges import Ranges
-from overt.lens.capture.written_out.weighted import AsKept
-from overt.lens.captured import HeadsOfBias, HeadsOfMask, Kept
-from overt.lens.statistics.summarized import Summarized
+from overt.lens.capture.written_out.weighted import ExpOfLogWeights
+from overt.lens.captured import CapturedCall, HeadsOfBias, HeadsOfMask
+from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.statistics.verified import Comparison
 
 SCORES = (scores.Dot, scores.Bilinear, scores.Additive, scores.Cosine, scores.Gaussian)
@@ -31,10 +31,10 @@ NORMALIZERS = (
     normalizers.Entmax,
     normalizers.Sigmoid,
     normalizers.Sum,
-    AsKept,
+    ExpOfLogWeights,
 )
 _PARTS = (HeadsOfMask, HeadsOfBias, MaskWithExtra, BiasWithExtra)
-_CALLS = (Call, Kept, Summarized, Summary, Comparison)
+_CALLS = (Call, CapturedCall, CapturedSummary, Summary, Comparison)
 KNOWN = {kind.__name__: kind for kind in (*SCORES, *_MASKS, *_BIASES, *NORMALIZERS, *_PARTS, *_CALLS)}
 
 Check = Callable[[type, dict[str, Any]], dict[str, Any]]

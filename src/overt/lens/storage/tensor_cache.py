@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 
-class Once:
+class TensorCache:
     """Makes something of a tensor, and gives it again for the same memory, which the layers of a model share: masks above all."""
 
     def __init__(self):

@@ -12,35 +12,35 @@ from overt.attention.kernels.call import Call
 from overt.attention.masks import Mask
 from overt.attention.summary import Summary
 from overt.errors import OvertError
-from overt.lens.captured import Captured, Kept, head_count
-from overt.lens.statistics.summarized import Summarized
+from overt.lens.captured import Captured, CapturedCall, head_count
+from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.statistics.verified import Comparison
 from overt.lens.storage.declared_sizes import broadcasts, fits_the_call, stored_whole
 from overt.lens.storage.plain_data import NORMALIZERS, SCORES
 
-DEEPEST = 64  # masks and biases that one is made of, one within another
+MAX_DEPTH = 64  # masks and biases that one is made of, one within another
 _MOST_HEADS = 2**16
 _WHOLE = (torch.int32, torch.int64)
 _OPTIONAL = {"lse", "map_max", "sink"}
 _PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def fitting(call: Any) -> Captured:
+def checked_call(call: Any) -> Captured:
     """The call, if kinds and shapes of its parts are those of a recorded one. Raises TypeError or ValueError."""
-    if not isinstance(call, Kept | Summarized):
+    if not isinstance(call, CapturedCall | CapturedSummary):
         raise TypeError("something else stands where a call was saved")
-    numbers = (call.number, call.place, call.turn, call.total, call.batch, call.queries, call.keys)
+    numbers = (call.number, call.call_index, call.pass_index, call.total, call.batch, call.queries, call.keys)
     _demand(all(each >= 0 for each in numbers), "its numbers")
     _demand(call.score_dtype in _PRECISIONS, "its dtype")
     _demand(call.total <= _MOST_HEADS and _some_of(call.heads, call.total), "its heads")
-    if isinstance(call, Kept):
+    if isinstance(call, CapturedCall):
         _kept(call)
     else:
         _summarized(call)
     return call
 
 
-def _kept(kept: Kept) -> None:
+def _kept(kept: CapturedCall) -> None:
     call, output = kept.call, kept.output
     inputs = (call.query, call.key, call.value, output)
     _demand(kept.versions == () and all(each.dtype in _PRECISIONS for each in inputs), "its call")
@@ -75,7 +75,7 @@ def _between(piece: Any, kind: type, call: Call, total: int) -> None:
     """Refuse a mask or bias that does not say something of the last query and the last key, or is of other sizes."""
     if piece is None:
         return
-    _demand(isinstance(piece, kind | Tensor) and depth(piece) <= DEEPEST, f"its {kind.__name__.lower()}")
+    _demand(isinstance(piece, kind | Tensor) and depth(piece) <= MAX_DEPTH, f"its {kind.__name__.lower()}")
     _demand(fits_the_call(piece, call, total), f"the sizes of its {kind.__name__.lower()}")
     last = [torch.arange(length)[-1:] for length in (call.queries, call.keys)]
     whole = isinstance(piece, Tensor)
@@ -85,7 +85,7 @@ def _between(piece: Any, kind: type, call: Call, total: int) -> None:
     _demand(fits and torch.broadcast_shapes(found.shape, asked) == asked, f"its {kind.__name__.lower()}")
 
 
-def _summarized(call: Summarized) -> None:
+def _summarized(call: CapturedSummary) -> None:
     found, lead = call.summary, (call.batch, len(call.heads))
     _demand(isinstance(found, Summary) and isinstance(call.comparison, Comparison), "its summary")
     edges = [edge for edge in (found.row_edges, found.key_edges) if isinstance(edge, Tensor) and edge.dtype in _WHOLE]
@@ -117,7 +117,7 @@ def depth(piece: Any) -> int:
     while todo:
         each, level = todo.pop()
         deepest = max(deepest, level)
-        if isinstance(each, Mask | Bias) and level <= DEEPEST:
+        if isinstance(each, Mask | Bias) and level <= MAX_DEPTH:
             todo += [(getattr(each, name), level + 1) for name in getattr(each, "__dataclass_fields__", ())]
     return deepest
 

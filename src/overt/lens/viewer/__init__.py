@@ -13,7 +13,7 @@ from overt.explain.page import embedded, palette
 from overt.explain.page.static import safe
 from overt.files import separate, whole
 from overt.lens.capture.options import in_bytes
-from overt.lens.recording import PAGE_LIMIT, Calls
+from overt.lens.recorded_calls import PAGE_LIMIT, RecordedCalls
 from overt.lens.viewer.joining import joined, read
 from overt.lens.viewer.packing import Opened, Packed, packed
 from overt.lens.viewer.select_heads import chosen, refuse
@@ -23,7 +23,7 @@ _STYLES = ("style.css", "reading.css")
 
 
 def page(
-    calls: Calls,
+    calls: RecordedCalls,
     path: str | os.PathLike[str] | None = None,
     *,
     heads: str | Sequence[tuple[int | str, int]] | None = None,

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from overt.attention.summary import Summary
 from overt.errors import InputError
-from overt.lens.captured import Captured, Kept
+from overt.lens.captured import Captured, CapturedCall
 from overt.lens.head import Head
-from overt.lens.recording import Calls
+from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.statistics.roles import Role, roles
-from overt.lens.statistics.summarized import Summarized
+from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.tokens import Tokens
 from overt.lens.viewer.blocks import Blocks, plain
 from overt.lens.viewer.precision import needs_floats, settled
@@ -36,7 +36,7 @@ def side_of(wanted: Wanted, exact: bool) -> int:
     """How many cells a side the heads' base maps have."""
     count = sum(len(heads) * captured.batch for captured, heads in wanted)
     longest = max((max(captured.queries, captured.keys) for captured, _ in wanted), default=0)
-    return cells(longest, count, exact and not any(isinstance(captured.opened(), Summarized) for captured, _ in wanted))
+    return cells(longest, count, exact and not any(isinstance(captured.opened(), CapturedSummary) for captured, _ in wanted))
 
 
 def stays_whole(wanted: Wanted) -> bool:
@@ -54,7 +54,7 @@ class Packed:
 
 @dataclass
 class _Packing:
-    calls: Calls
+    calls: RecordedCalls
     side: int
     whole: bool
     exact: bool
@@ -71,7 +71,7 @@ class _Packing:
 
 
 def packed(
-    calls: Calls,
+    calls: RecordedCalls,
     chosen: Sequence[Captured],
     *,
     title: str | None = None,
@@ -87,7 +87,7 @@ def packed(
         "format": FORMAT,
         "title": title or calls.model,
         "model": calls.model,
-        "passes": calls.turns,
+        "passes": calls.pass_count,
         "missing": [list(each) for each in calls.missing],
         "verified": _verified(told),
         "words": [list(words) for words in packing.words],
@@ -103,14 +103,14 @@ def _call(packing: _Packing, place: int, captured: Captured) -> dict[str, Any]:
     """Pack one call: its heads go to the packing, the rest is returned."""
     found = measured(captured, packing.calls.strings, packing.side)
     comparison, notes = found.comparison, [*captured.notes, *_unmatched(packing.calls.strings, captured)]
-    vectors = packing.exact and not isinstance(captured, Summarized)
+    vectors = packing.exact and not isinstance(captured, CapturedSummary)
     store = _Store(
         packing.blocks,
         packing.blocks.begin() if vectors else 0,
-        packing.whole or (isinstance(captured, Kept) and needs_floats(captured)),
+        packing.whole or (isinstance(captured, CapturedCall) and needs_floats(captured)),
     )
     for index, role in enumerate(roles(found, found.shares)):
-        head = packing.calls._head(captured, role.head)
+        head = packing.calls.head_of(captured, role.head)
         own = _vectors(packing, head, store, notes) if vectors else [{} for _ in range(captured.batch)]
         for batch, each in enumerate(own):
             told = {"call": place, "head": role.head, "batch": batch, **_role(role), **_words(packing, head, batch)}
@@ -120,9 +120,9 @@ def _call(packing: _Packing, place: int, captured: Captured) -> dict[str, Any]:
             packing.heads.append(told)
     notes.extend(store.notes())
     return {
-        "number": packing.calls._number(captured),
+        "number": packing.calls.number_of(captured),
         "layer": captured.layer,
-        "pass": captured.turn,
+        "pass": captured.pass_index,
         "source": captured.source,
         "total": captured.total,
         "queries": captured.queries,
@@ -280,7 +280,7 @@ def _verified(told: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _place(packing: _Packing, told: Sequence[dict[str, Any]], wanted: Head) -> int:
     """Where a head stands among those of the page."""
     found = [(told[each["call"]]["number"], each["head"]) for each in packing.heads]
-    own = (packing.calls._number(wanted.captured), wanted.head)
+    own = (packing.calls.number_of(wanted.captured), wanted.head)
     if own not in found:
         raise InputError("a page opens at one of its heads", got=f"{wanted.layer}, head {wanted.head}", fix="add it to heads")
     return found.index(own)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from overt.attention.normalizers import Softmax
 from overt.attention.scores import Dot
-from overt.lens.captured import Kept
+from overt.lens.captured import CapturedCall
 from overt.lens.viewer.blocks import plain, rounded
 from overt.lens.viewer.terms import Terms, computable
 
@@ -19,7 +19,7 @@ _LARGEST = 32767
 _ROWS = 2048
 
 
-def needs_floats(captured: Kept) -> bool:
+def needs_floats(captured: CapturedCall) -> bool:
     """Whether scores of this call are so large that rounding its vectors would be seen in the weights.
 
     Rounding moves each entry by at most half a step of its vector's largest, evenly spread, so a score q·k by a standard deviation

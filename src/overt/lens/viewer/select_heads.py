@@ -13,9 +13,9 @@ from overt.attention import check
 from overt.attention.summary import gathered
 from overt.errors import InputError, KindError
 from overt.lens.capture.options import in_bytes
-from overt.lens.captured import Captured, Kept, fresh
-from overt.lens.recording import Calls
-from overt.lens.statistics.summarized import Summarized
+from overt.lens.captured import Captured, CapturedCall, fresh
+from overt.lens.recorded_calls import RecordedCalls
+from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.viewer.packing import side_of, stays_whole
 from overt.lens.viewer.precision import needs_floats
 from overt.lens.viewer.statistics import cut
@@ -25,13 +25,13 @@ Places = str | Sequence[tuple[int | str, int]] | None
 _FIXED = 280_000  # the page's own script and style, and its still picture
 
 
-def chosen(calls: Calls, heads: Places, exact: bool, limit: int) -> list[Captured]:
+def chosen(calls: RecordedCalls, heads: Places, exact: bool, limit: int) -> list[Captured]:
     """The calls, each cut down to the heads that are wanted; refuses a page that would be larger than `limit` bytes.
 
     `heads` is None for all, "top 16" for the sixteen of the lowest entropy, or a list of (layer, head).
     """
     check.whole_number("limit", limit)
-    present = [captured for captured in calls._present() if captured.heads and captured.queries and captured.keys]
+    present = [captured for captured in calls.nonempty_calls() if captured.heads and captured.queries and captured.keys]
     if not present:
         raise InputError("a page shows recorded attention", got="none", fix="see recording.missing for the reasons")
     wanted = _wanted(calls, present, heads)
@@ -56,7 +56,7 @@ def refuse(got: str, fewer: int, limit: int) -> NoReturn:
     )
 
 
-def _wanted(calls: Calls, present: Sequence[Captured], heads: Places) -> list[tuple[Captured, tuple[int, ...]]]:
+def _wanted(calls: RecordedCalls, present: Sequence[Captured], heads: Places) -> list[tuple[Captured, tuple[int, ...]]]:
     if heads is None:
         return [(captured, captured.heads) for captured in present]
     if isinstance(heads, str):
@@ -73,7 +73,7 @@ def _wanted(calls: Calls, present: Sequence[Captured], heads: Places) -> list[tu
     return [(captured, tuple(own)) for captured, own in wanted.values()]
 
 
-def _listed(calls: Calls, heads: Any) -> list[tuple[Captured, int]]:
+def _listed(calls: RecordedCalls, heads: Any) -> list[tuple[Captured, int]]:
     if not isinstance(heads, Sequence) or not heads or not all(isinstance(each, Sequence) and len(each) == 2 for each in heads):
         raise KindError("heads is a list of (layer, head), at least one", got=repr(heads), fix="write heads=[(5, 11)]")
     return [((found := calls[layer, head]).captured, found.head) for layer, head in heads]
@@ -93,10 +93,10 @@ def _sharpest(present: Sequence[Captured], count: int) -> list[tuple[Captured, i
 
 @torch.no_grad()
 def _spread(captured: Captured) -> list[float]:
-    if isinstance(captured, Summarized):
+    if isinstance(captured, CapturedSummary):
         entropy = captured.summary.entropy  # (B, H, Q)
     else:
-        assert isinstance(captured, Kept)
+        assert isinstance(captured, CapturedCall)
         call = replace(fresh(captured.checked_call()), dropout=0.0)
         entropy = gathered(call, top=1).entropy.reshape(
             -1, len(captured.copies) if call.query.ndim >= 4 else 1, captured.queries
@@ -105,7 +105,7 @@ def _spread(captured: Captured) -> list[float]:
     return (entropy.mean((0, 2)) / math.log(max(2, captured.keys))).nan_to_num(nan=2.0).tolist()
 
 
-def estimated(wanted: Sequence[tuple[Captured, tuple[int, ...]]], calls: Calls, exact: bool) -> int:
+def estimated(wanted: Sequence[tuple[Captured, tuple[int, ...]]], calls: RecordedCalls, exact: bool) -> int:
     """About how many bytes a page of these heads takes, before anything of it is built."""
     side = side_of(wanted, exact)
     whole = stays_whole(wanted)
@@ -124,12 +124,12 @@ def _held(captured: Captured, heads: int, side: int, whole: bool, exact: bool) -
     queries, keys = captured.queries, captured.keys
     # Two maps, a byte a cell: most shrink, those of restless weights hardly.
     told = captured.batch * heads * (8 * queries + 4 * keys + 2 * min(side, queries) * min(side, keys) + 2000)
-    if not isinstance(captured, Kept) or not exact:
+    if not isinstance(captured, CapturedCall) or not exact:
         return told + captured.batch * heads * 64 * queries
     return told + _vectors(captured, heads, 4 if whole or needs_floats(captured) else 2)
 
 
-def _vectors(captured: Kept, heads: int, number: int) -> int:
+def _vectors(captured: CapturedCall, heads: int, number: int) -> int:
     """What single weights are computed from: vectors, or the weights themselves, mask and bias."""
     call, queries, keys, batch = captured.call, captured.queries, captured.keys, captured.batch
     shared = min(heads, call.key.shape[-3]) if call.query.ndim >= 4 else 1

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import torch
 
-from overt.lens.captured import Captured, Kept, copied, sliceable
-from overt.lens.statistics.summarized import How, Summarized, summarized
-from overt.lens.storage.tensor_cache import Once
+from overt.lens.captured import Captured, CapturedCall, copied, sliceable
+from overt.lens.statistics.summarized import CapturedSummary, SummaryOptions, summarized
+from overt.lens.storage.tensor_cache import TensorCache
 from overt.lens.tokens import Tokens
 
 _TOP = 8
@@ -16,17 +16,17 @@ def cut(captured: Captured, heads: tuple[int, ...]) -> Captured:
     """The call with these of its heads only, where they come apart."""
     if heads == captured.heads:
         return captured
-    if isinstance(captured, Summarized):
+    if isinstance(captured, CapturedSummary):
         return _cut_summary(captured, heads)
-    assert isinstance(captured, Kept)
+    assert isinstance(captured, CapturedCall)
     if captured.call.query.ndim < 4 or not sliceable(captured.call):
         return replace(captured, heads=heads)
     places = tuple(captured.copies.index(head) for head in heads)
-    call, output = copied(captured.checked_call(), captured.output, places, len(captured.copies), Once())
+    call, output = copied(captured.checked_call(), captured.output, places, len(captured.copies), TensorCache())
     return replace(captured, heads=heads, copies=heads, call=call, output=output, versions=())
 
 
-def _cut_summary(captured: Summarized, heads: tuple[int, ...]) -> Summarized:
+def _cut_summary(captured: CapturedSummary, heads: tuple[int, ...]) -> CapturedSummary:
     places = [captured.heads.index(head) for head in heads]
     names = ("lse", "entropy", "received", "sink", "top_weights", "top_keys", "map_mean", "map_max")
     held = {name: tensor[:, places] for name in names if (tensor := getattr(captured.summary, name)) is not None}
@@ -35,10 +35,10 @@ def _cut_summary(captured: Summarized, heads: tuple[int, ...]) -> Summarized:
 
 
 @torch.no_grad()
-def measured(captured: Captured, tokens: Tokens, side: int) -> Summarized:
+def measured(captured: Captured, tokens: Tokens, side: int) -> CapturedSummary:
     """The call's statistics, with maps of `side` cells a side where they were not taken while the model ran."""
-    if isinstance(captured, Summarized):
+    if isinstance(captured, CapturedSummary):
         return captured
-    assert isinstance(captured, Kept)
+    assert isinstance(captured, CapturedCall)
     captured.checked_call()
-    return summarized(captured, tokens, How(_TOP, (side, side)))
+    return summarized(captured, tokens, SummaryOptions(_TOP, (side, side)))

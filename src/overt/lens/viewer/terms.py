@@ -14,7 +14,7 @@ from overt.attention.normalizers import Softmax
 from overt.attention.scores import Additive, Cosine, Dot, Gaussian, Score
 from overt.lens.capture.ranges import Ranges, read
 from overt.lens.capture.runs import in_ranges
-from overt.lens.captured import Kept
+from overt.lens.captured import CapturedCall
 from overt.lens.head import Head, one
 
 _AT_ONCE = 2**22  # cells of a mask that are looked at together
@@ -51,7 +51,7 @@ def terms_of(head: Head) -> Terms | None:
     return Terms(query, key, score, _biases(head), _masks(head), temperature, sink)
 
 
-def computable(captured: Kept) -> bool:
+def computable(captured: CapturedCall) -> bool:
     """Whether the page can compute the weights of this call."""
     score, normalizer, total = captured.call.score, captured.call.normalizer, len(captured.copies)
     if type(normalizer) is not Softmax or _number(normalizer.temperature, 0, total) is None:

@@ -5,12 +5,12 @@ from typing import Any
 
 from overt.attention import check
 from overt.errors import MissingExtra
-from overt.lens.recording import Calls
+from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.viewer import page
 from overt.lens.viewer.joining import read
 
 
-def widget(calls: Calls, *, height: int = 720, **options: Any) -> Any:
+def widget(calls: RecordedCalls, *, height: int = 720, **options: Any) -> Any:
     """The page of these calls as a widget, `height` pixels high; `options` are those of `page`.
 
     The widget's `page` is the same HTML that `page` writes, in a frame of its own: a notebook that is saved with its widgets holds

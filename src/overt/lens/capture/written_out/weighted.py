@@ -32,10 +32,10 @@ _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, tor
 
 
 @piece
-class AsKept:
+class ExpOfLogWeights:
     """Not a normalizer of the model's: it turns the logarithms of weights, which are kept as a bias, into the weights again.
 
-    >>> AsKept()(torch.tensor([[0.25, 0.75]]).log(), torch.ones(1, 2, dtype=torch.bool))
+    >>> ExpOfLogWeights()(torch.tensor([[0.25, 0.75]]).log(), torch.ones(1, 2, dtype=torch.bool))
     tensor([[0.2500, 0.7500]])
     """
 
@@ -165,7 +165,7 @@ class Mixed:
         weights = self.weights.detach().to(torch.promote_types(self.weights.dtype, torch.float32))
         bias = weights.nan_to_num(nan=0.0).log()
         query, key = (self.value.new_zeros(*shape[:-1], 0) for shape in (weights.shape, self.value.shape))
-        return Call.of(query, key, self.value, bias=bias, normalizer=AsKept())
+        return Call.of(query, key, self.value, bias=bias, normalizer=ExpOfLogWeights())
 
 
 def agrees(call: Call, weights: Tensor) -> bool:

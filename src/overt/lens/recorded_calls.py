@@ -1,0 +1,201 @@
+"""The recorded calls of a model's attention: found by layer and head, compared with the model, and printed as a table."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from overt.errors import InputError, KindError
+from overt.lens.capture.adapters import LOOKED_FOR
+from overt.lens.capture.options import in_bytes
+from overt.lens.captured import Captured, CapturedCall
+from overt.lens.head import Head
+from overt.lens.statistics.roles import Role, measured, roles
+from overt.lens.statistics.summarized import CapturedSummary, SummaryHead
+from overt.lens.statistics.verified import Comparison, Coverage, Verified, recomputed
+from overt.lens.tokens import Strings, Tokens
+
+PAGE_LIMIT = 24 * 10**6  # bytes of a page, which browsers open quickly
+
+
+@dataclass(eq=False, repr=False)
+class RecordedCalls:
+    """Recorded calls of attention, to be looked at by layer and head."""
+
+    model: str
+    calls: list[Captured] = field(default_factory=list)
+    missing: list[tuple[str, str]] = field(default_factory=list)
+    strings: Tokens = field(default_factory=Tokens)
+    pass_count: int = 0
+    in_pass: int | None = None
+    mixing: list[str] = field(default_factory=list)
+    file: Path | None = None  # where it was loaded from
+
+    @property
+    def tokens(self) -> Strings | None:
+        """The strings of the keys' tokens, or a list of them for each batch element; setting them sets the queries' too."""
+        words = self.strings.keys
+        return words[0] if words is not None and len(words) == 1 else words
+
+    @tokens.setter
+    def tokens(self, given: Strings | None) -> None:
+        self.strings = Tokens.of(given, given)
+
+    @property
+    def bytes(self) -> int:
+        """What is held of all calls together, in memory and in files; masks that are the model's own are not counted."""
+        return sum(captured.bytes for captured in self.calls)
+
+    @property
+    def layers(self) -> list[str]:
+        """The module that made each kept call, in call order; a module called twice is there twice."""
+        return [captured.layer for captured in self.nonempty_calls()]
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    def __getitem__(self, layer_and_head: tuple[int | str, int]) -> Head:
+        """One head of one call: `recording[5, 11]`, or by the module's name, `recording["encoder.layer.5", 11]`."""
+        if not isinstance(layer_and_head, tuple) or len(layer_and_head) != 2:
+            raise KindError("a layer and a head, recording[layer, head]", got=repr(layer_and_head), fix="pass both")
+        layer, head = layer_and_head
+        captured = self.call_of(layer)
+        if head not in captured.heads:
+            there = f"0 to {captured.total - 1}" if len(captured.heads) == captured.total else str(list(captured.heads))
+            raise InputError(f"{captured.layer} has the recorded heads {there}", got=repr(head), fix="name one of them")
+        return self.head_of(captured.opened(), head)
+
+    def heads(self) -> Iterator[Head]:
+        """Every recorded head, call by call."""
+        opened = (captured.opened() for captured in self.nonempty_calls())
+        return (self.head_of(captured, head) for captured in opened for head in captured.heads)
+
+    def verify(self) -> Verified:
+        """Recompute every call from its query, key and value, and compare with the model's own attention output.
+
+        Calls of which summaries are kept were compared when they were summarised. Printed, it says too how many of the model's
+        token-mixing layers these calls are, and of an empty recording why it is empty.
+        """
+        if not self.calls:
+            return Verified((), self._coverage(), f"nothing was recorded, so nothing is verified: {self._why_empty()}")
+        return Verified(tuple(_compared(captured.opened()) for captured in self.calls), self._coverage())
+
+    def roles(self) -> list[Role]:
+        """What each head does in this recording, with the score that decides it; give `tokens` to tell words apart."""
+        opened = (captured.opened() for captured in self.nonempty_calls())
+        return [each for captured in opened for each in roles(captured, _shares(captured, self.strings))]
+
+    def __repr__(self) -> str:
+        return f"<recording of {self.model}: {_many(len(self.calls), 'call')} of attention, {_many(self.pass_count, 'pass')}>"
+
+    def __str__(self) -> str:
+        return _table(self)
+
+    def head_of(self, captured: Captured, head: int) -> Head:
+        """One head of one of these calls."""
+        return (SummaryHead if isinstance(captured, CapturedSummary) else Head)(captured, head, self.strings)
+
+    def number_of(self, captured: Captured) -> int:
+        """The number by which a call is chosen: within its pass, where these are the calls of one pass."""
+        return captured.number if self.in_pass is None else captured.call_index
+
+    def call_of(self, layer: int | str) -> Captured:
+        """The call of this number, or the one that the module of this name made."""
+        calls = self.nonempty_calls()
+        if isinstance(layer, int) and -len(calls) <= layer < 0:
+            return calls[layer]
+        if isinstance(layer, int):
+            matches = [captured for captured in calls if self.number_of(captured) == layer]
+        else:
+            matches = [captured for captured in calls if f"{captured.layer}.".startswith(f"{layer}.")]
+        if len(matches) == 1 or (matches and isinstance(layer, int)):
+            return matches[0]
+        numbers = ", ".join(str(self.number_of(captured)) for captured in matches or calls)
+        if matches:
+            raise InputError(
+                "the name of a module that made one call of attention",
+                got=f"{layer!r}, which made the calls {numbers}",
+                fix="name the call by its number, or choose one pass: recording.passes[0][name, head]",
+            )
+        if isinstance(layer, int):
+            fix = "see recording.layers for their names"
+            raise InputError(f"one of the recorded calls, {numbers}", got=f"layer {layer}", fix=fix)
+        names = ", ".join(dict.fromkeys(self.layers))
+        raise InputError("the name of a module that computes attention", got=repr(layer), fix=f"choose one of: {names}")
+
+    def nonempty_calls(self) -> list[Captured]:
+        """All calls. Raises InputError, which says why, where there are none."""
+        if not self.calls:
+            raise self._why_empty()
+        return self.calls
+
+    def _why_empty(self) -> InputError:
+        if not self.pass_count and not self.missing:
+            return InputError(
+                "a recording holds what the model did inside the block",
+                got="a model that did not run in it",
+                fix="run it there: with overt.lens.record(model) as recording: model(x)",
+            )
+        reasons = "; ".join(dict.fromkeys(f"{name}: {reason}" for name, reason in self.missing))
+        return InputError(
+            f"a recording needs attention to record; looked for were {LOOKED_FOR}",
+            got=f"{self.model}, which called none of them" + (f" ({reasons})" if reasons else ""),
+            fix='record a model that attends (a Hugging Face model with attn_implementation="sdpa")',
+        )
+
+    def _coverage(self) -> Coverage | None:
+        """How many of the token-mixing layers are here; None for a file that does not say which there were."""
+        recorded = {captured.layer for captured in self.calls}
+        others = {*self.mixing} - recorded
+        listed = others & {name for name, _ in self.missing}
+        return Coverage(len(recorded), len(listed), len(recorded | others)) if self.mixing else None
+
+
+def _compared(captured: Captured) -> Comparison:
+    if isinstance(captured, CapturedSummary):
+        return captured.comparison
+    assert isinstance(captured, CapturedCall)
+    return recomputed(captured)
+
+
+def _shares(captured: Captured, tokens: Tokens) -> tuple[dict[str, float], ...]:
+    if isinstance(captured, CapturedSummary):
+        return captured.shares_with(tokens)
+    assert isinstance(captured, CapturedCall)
+    return measured(captured, tokens)
+
+
+def _table(calls: RecordedCalls) -> str:
+    rows = [("call", "layer", "heads", "queries", "keys", "caught at")]
+    for captured in calls.nonempty_calls():
+        heads = str(captured.total) if len(captured.heads) == captured.total else f"{len(captured.heads)} of {captured.total}"
+        lengths = str(captured.queries), str(captured.keys)
+        rows.append((str(calls.number_of(captured)), captured.layer, heads, *lengths, captured.source))
+    widths = [max(len(row[column]) for row in rows) for column in range(6)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    header = f"{calls.model}: {_many(len(calls.calls), 'call')} of attention in {_many(calls.pass_count, 'pass')}"
+    missed = [f"not recorded: {names}: {reason}" for reason, names in _reasons(calls).items()]
+    return "\n".join([header, *lines, f"{in_bytes(calls.bytes)} are kept", *_notes(calls), *missed])
+
+
+def _notes(calls: RecordedCalls) -> list[str]:
+    """Each note once, with the calls that it is about."""
+    about: dict[str, list[str]] = {}
+    for captured in calls.calls:
+        for note in captured.notes:
+            about.setdefault(note, []).append(str(calls.number_of(captured)))
+    return [f"call {', '.join(numbers)}: {note}" for note, numbers in about.items()]
+
+
+def _reasons(calls: RecordedCalls) -> dict[str, str]:
+    """Each reason once, with the layers that it is about."""
+    about: dict[str, list[str]] = {}
+    for name, reason in calls.missing:
+        about.setdefault(reason, []).append(name)
+    return {
+        reason: ", ".join(names) if len(names) < 4 else f"{names[0]}, {names[1]}, … {names[-1]} ({len(names)} layers)"
+        for reason, names in about.items()
+    }
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}{'es' if what.endswith('s') else 's'}"
