@@ -1,4 +1,6 @@
-"""What went wrong, in one form: the expected, what came, the fix."""
+"""What went wrong, in one form: what is expected, what came, the fix."""
+
+__all__ = ["InputError", "KindError", "MissingExtra", "OvertError"]
 
 
 class OvertError(Exception):
@@ -10,7 +12,7 @@ class OvertError(Exception):
 
 
 class InputError(OvertError, ValueError):
-    """A value or shape that breaks a expected.
+    """A value or shape that is not what is expected.
 
     >>> print(InputError("dropout from 0 to 1", got="1.5", fix="pass a probability"))
     Expected dropout from 0 to 1, got 1.5. Fix: pass a probability.
@@ -57,3 +59,7 @@ class MissingExtra(OvertError, ImportError):
 def _sentence(expected: str, got: str, fix: str) -> str:
     sentence = f"Expected {expected}, got {got}." if got else f"Expected {expected}."
     return f"{sentence} Fix: {fix}." if fix else sentence
+
+
+def __dir__() -> list[str]:
+    return __all__

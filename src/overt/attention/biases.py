@@ -14,6 +14,8 @@ from overt.attention.check import align_left, whole_numbers
 from overt.attention.pieces import piece
 from overt.errors import InputError, KindError
 
+__all__ = ["ALiBi", "Bias", "RelativePositionBias", "alibi_slopes"]
+
 
 class Bias:
     """What biases from positions share: told the sizes of a call, they say block by block what is added.
@@ -196,3 +198,7 @@ def _table(who: str, name: str, tensor: object, most: int, shape: str) -> None:
         raise InputError(
             f"overt.{who} needs {name} of shape {shape}", got=str(tuple(tensor.shape)), fix="drop or add dimensions"
         )
+
+
+def __dir__() -> list[str]:
+    return __all__

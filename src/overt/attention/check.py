@@ -4,6 +4,7 @@ The letters: B batch, H heads, Q queries, K keys, D features of query and key, E
 shapes, never at values, so they cost nothing and hold under `torch.compile`.
 """
 
+import difflib
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -191,10 +192,12 @@ def whole_number(name: str, value: Any, least: int = 1) -> None:
 
 
 def one_of(name: str, value: Any, known: Iterable[Any]) -> None:
-    """Refuse what is not one of the names that are known."""
+    """Refuse what is not one of the known names, and suggest the one that is spelled like it."""
     known = list(known)
     if value not in known:
-        raise InputError(f"{name} is one of {', '.join(map(repr, known))}", got=repr(value), fix="choose one of them")
+        close = difflib.get_close_matches(str(value), [str(each) for each in known], n=1, cutoff=0.7)
+        fix = f"write {close[0]!r}" if close else "choose one of them"
+        raise InputError(f"{name} is one of {', '.join(map(repr, known))}", got=repr(value), fix=fix)
 
 
 def align_left(who: str, tensor: Any, leading: int, last: int = 0) -> Any:

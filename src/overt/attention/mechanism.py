@@ -13,8 +13,8 @@ from overt.attention.kernels.call import Block, Call
 from overt.attention.kernels.flat.call import served
 from overt.attention.kernels.plan import path_of
 from overt.attention.kernels.torch_sdpa import delegated
+from overt.attention.typing import BiasLike, MaskLike, NormalizerLike, ScoreLike
 
-# Who is told of each call and its output: a recording, above all.
 observers: ContextVar[tuple[Callable[[Call, Tensor], None], ...]] = ContextVar("observers", default=())
 
 
@@ -23,10 +23,10 @@ def attend(
     key: Float[Tensor, "... K D"],
     value: Float[Tensor, "... K E"],
     *,
-    score=None,
-    mask=None,
-    bias=None,
-    normalizer=None,
+    score: ScoreLike | None = None,
+    mask: MaskLike | None = None,
+    bias: BiasLike | None = None,
+    normalizer: NormalizerLike | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "... Q E"]:
     """Attend: output_i = Σ_j weights_ij · value_j with weights_ij = normalize_j(mask_ij(f(query_i, key_j) + bias_ij)).

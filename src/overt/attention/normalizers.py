@@ -12,6 +12,8 @@ from torch import Tensor
 from overt.attention.pieces import piece
 from overt.errors import InputError, KindError
 
+__all__ = ["Entmax", "Sigmoid", "Softmax", "Sparsemax", "Sum"]
+
 Scores = Float[Tensor, "... Q K"]
 Allowed = Bool[Tensor, "... Q K"]
 
@@ -220,3 +222,7 @@ def _entmax(scores: Tensor, alpha: float | Tensor) -> Tensor:
         slope = torch.where(above, torch.where(above, gap, 1) ** (power - 1), 0).sum(-1, keepdim=True) * power
         threshold = threshold + (weights(threshold).sum(-1, keepdim=True) - 1) / slope
     return weights(threshold)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -16,6 +16,8 @@ from overt.attention import check
 from overt.attention.pieces import piece
 from overt.errors import InputError, KindError
 
+__all__ = ["ACTIVATIONS", "Additive", "Bilinear", "Cosine", "Dot", "Gaussian", "Score"]
+
 ACTIVATIONS = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
@@ -230,3 +232,7 @@ def _held_tensor(name: str, tensor: Tensor, query: Tensor) -> None:
         kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
         raise KindError(f"overt.{name} holds a floating-point tensor as its weight", got=str(kind), fix="pass a float tensor")
     check.same_device(f"overt.{name}'s weight", tensor, query)
+
+
+def __dir__() -> list[str]:
+    return __all__

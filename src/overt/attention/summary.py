@@ -17,6 +17,7 @@ from overt.attention.kernels.plan import Table, first_able, permits
 from overt.attention.kernels.triton import support as triton_support
 from overt.attention.mechanism import formula
 from overt.attention.normalizers import Softmax
+from overt.attention.typing import BiasLike, MaskLike, NormalizerLike, ScoreLike
 from overt.errors import InputError
 
 Stages = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -72,10 +73,10 @@ def summarize(
     key: Float[Tensor, "... K D"],
     *,
     value: Float[Tensor, "... K E"] | None = None,
-    score=None,
-    mask=None,
-    bias=None,
-    normalizer=None,
+    score: ScoreLike | None = None,
+    mask: MaskLike | None = None,
+    bias: BiasLike | None = None,
+    normalizer: NormalizerLike | None = None,
     top: int = 8,
     map_size: int | tuple[int, int] | None = None,
 ) -> Summary:

@@ -1,7 +1,6 @@
 """Every intermediate of attention, for people: as matrices (`steps`), and one token at a time as plain loops (`loop`)."""
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -13,6 +12,7 @@ from overt.attention.kernels.blocked import blocked
 from overt.attention.kernels.call import Call
 from overt.attention.masks import as_mask
 from overt.attention.mechanism import formula
+from overt.attention.typing import BiasLike, MaskLike, NormalizerLike, ScoreFunction, ScoreLike
 from overt.errors import InputError
 
 
@@ -44,10 +44,10 @@ def steps(
     key: Float[Tensor, "... K D"],
     value: Float[Tensor, "... K E"],
     *,
-    score=None,
-    mask=None,
-    bias=None,
-    normalizer=None,
+    score: ScoreLike | None = None,
+    mask: MaskLike | None = None,
+    bias: BiasLike | None = None,
+    normalizer: NormalizerLike | None = None,
     dropout: float = 0.0,
 ) -> Steps:
     """Attend, and keep every intermediate: scores, masked scores, weights and output.
@@ -75,8 +75,8 @@ def loop(
     key: Float[Tensor, "K D"],
     value: Float[Tensor, "K E"],
     *,
-    score: Callable[[Tensor, Tensor], Tensor] | None = None,
-    mask=None,
+    score: ScoreFunction | None = None,
+    mask: MaskLike | None = None,
 ) -> Float[Tensor, "Q E"]:
     """Attend one token at a time, as plain loops: what `attend` computes in matrices, to read.
 

@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from overt.attention.masks import from_padding
+from overt.attention.typing import BiasLike, LearnedScoreLike, LengthsLike, MaskLike, WindowLike
 from overt.errors import InputError, KindError
 from overt.layers.parts.padded_run import lengths_after, run
-from overt.layers.parts.padding import Sizes, checked_lengths, combined
+from overt.layers.parts.padding import checked_lengths, combined
 from overt.layers.parts.sequence_form import Form, back, form_of, known_form, name_of, rows
 from overt.layers.self_attention import SelfAttention
 
@@ -46,12 +47,12 @@ class Contextual(nn.Module):
     def __init__(
         self,
         layer: nn.Module,
-        attention: Any,
+        attention: SelfAttention | LearnedScoreLike,
         *,
         features: int | None = None,
         axis: int | None = None,
         causal: bool = False,
-        window: Sizes = None,
+        window: WindowLike = None,
     ):
         super().__init__()
         if not isinstance(layer, nn.Module):
@@ -73,7 +74,15 @@ class Contextual(nn.Module):
         """Where the positions of the output are, and how wide it reads and gives."""
         return self._inner._replace(gives=self.features)
 
-    def forward(self, input: Any, *args: Any, lengths: Any = None, mask: Any = None, bias: Any = None, **kwargs: Any) -> Any:
+    def forward(
+        self,
+        input: Any,
+        *args: Any,
+        lengths: LengthsLike | None = None,
+        mask: MaskLike | None = None,
+        bias: BiasLike | None = None,
+        **kwargs: Any,
+    ) -> Any:
         """What the layer returns, with [h_i, c_i] in the place of h_i."""
         self._check_width(input)
         mask = combined(mask, self._padding_mask(input, args, kwargs, lengths))
@@ -164,7 +173,9 @@ class Contextual(nn.Module):
         return None if told is None else from_padding(told)
 
 
-def _attention(attention: Any, width: int, name: str, causal: bool, window: Sizes) -> SelfAttention:
+def _attention(
+    attention: SelfAttention | LearnedScoreLike, width: int, name: str, causal: bool, window: WindowLike
+) -> SelfAttention:
     """The caller's own, or one of this width whose values are the states."""
     if not isinstance(attention, SelfAttention):
         return SelfAttention(width, attention, project_values=False, causal=causal, window=window)

@@ -8,6 +8,7 @@ from overt.attention import check
 from overt.attention.mechanism import attend
 from overt.attention.normalizers import Softmax
 from overt.attention.trace import Steps, steps
+from overt.attention.typing import BiasLike, LearnedScoreLike, LengthsLike, MaskLike, NormalizerLike
 from overt.errors import InputError
 from overt.layers.parts import checks
 from overt.layers.parts.learned_scores import has_value_matrix, matrix, scoring
@@ -55,12 +56,12 @@ class CrossAttention(nn.Module):
         self,
         query_features: int,
         key_features: int,
-        score: Any = "additive",
+        score: LearnedScoreLike = "additive",
         *,
         projections: bool | None = None,
         project_values: bool | None = None,
         width: int | None = None,
-        normalizer: Any = None,
+        normalizer: NormalizerLike | None = None,
         dropout: float = 0.0,
     ):
         super().__init__()
@@ -80,7 +81,13 @@ class CrossAttention(nn.Module):
         self.normalizer = Held(Softmax() if normalizer is None else normalizer)
 
     def forward(
-        self, query: Tensor, states: Tensor | Prepared, *, mask: Any = None, bias: Any = None, lengths: Any = None
+        self,
+        query: Tensor,
+        states: Tensor | Prepared,
+        *,
+        mask: MaskLike | None = None,
+        bias: BiasLike | None = None,
+        lengths: LengthsLike | None = None,
     ) -> Tensor:
         """The context of each query: (..., key_features), or (..., Q, key_features)."""
         arguments, one_step = self._arguments(query, states, mask, bias, lengths)
@@ -88,20 +95,32 @@ class CrossAttention(nn.Module):
         return context.squeeze(-2) if one_step else context
 
     def steps(
-        self, query: Tensor, states: Tensor | Prepared, *, mask: Any = None, bias: Any = None, lengths: Any = None
+        self,
+        query: Tensor,
+        states: Tensor | Prepared,
+        *,
+        mask: MaskLike | None = None,
+        bias: BiasLike | None = None,
+        lengths: LengthsLike | None = None,
     ) -> Steps:
         """Scores, masked scores, weights and output, for people: they are Q × K, with Q = 1 for one step."""
         return steps(**self._arguments(query, states, mask, bias, lengths)[0])
 
     def weights(
-        self, query: Tensor, states: Tensor | Prepared, *, mask: Any = None, bias: Any = None, lengths: Any = None
+        self,
+        query: Tensor,
+        states: Tensor | Prepared,
+        *,
+        mask: MaskLike | None = None,
+        bias: BiasLike | None = None,
+        lengths: LengthsLike | None = None,
     ) -> Tensor:
         """What each query takes from each state: (..., K), or (..., Q, K)."""
         arguments, one_step = self._arguments(query, states, mask, bias, lengths)
         weights = steps(**arguments).weights
         return weights.squeeze(-2) if one_step else weights
 
-    def prepare(self, states: Tensor, *, lengths: Any = None) -> Prepared:
+    def prepare(self, states: Tensor, *, lengths: LengthsLike | None = None) -> Prepared:
         """The states as keys and values, projected once; the lengths hold for every step that uses them."""
         checks.states("CrossAttention", "states", states, self.key_features)
         lengths = None if lengths is None else checked_lengths(lengths, states)

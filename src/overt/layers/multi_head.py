@@ -13,6 +13,7 @@ from overt.attention.mechanism import attend
 from overt.attention.normalizers import Softmax
 from overt.attention.scores import Dot
 from overt.attention.trace import Steps, steps
+from overt.attention.typing import BiasLike, LengthsLike, MaskLike, NormalizerLike, ScoreLike, WindowLike
 from overt.errors import InputError, KindError
 from overt.layers.cross_attention import Prepared
 from overt.layers.kv_cache import KVCache, step_of
@@ -20,7 +21,7 @@ from overt.layers.parts import checks
 from overt.layers.parts.bias_sum import sum_of
 from overt.layers.parts.extra_keys import bias_with_extra, mask_with_extra, with_extra
 from overt.layers.parts.heads import joined, lifted, split
-from overt.layers.parts.padding import Sizes, blanked, blanked_keys, checked_lengths, combined, lengths_mask, reach
+from overt.layers.parts.padding import blanked, blanked_keys, checked_lengths, combined, lengths_mask, reach
 from overt.layers.parts.registered import Held
 from overt.layers.positions.base import Positions
 from overt.layers.positions.named import named
@@ -73,11 +74,11 @@ class MultiHeadAttention(nn.Module):
         head_width: int | None = None,
         bias: bool = True,
         causal: bool = False,
-        window: Sizes = None,
+        window: WindowLike = None,
         extra_key: bool = False,
         zero_key: bool = False,
-        score: Any = None,
-        normalizer: Any = None,
+        score: ScoreLike | None = None,
+        normalizer: NormalizerLike | None = None,
         dropout: float = 0.0,
     ):
         super().__init__()
@@ -107,9 +108,9 @@ class MultiHeadAttention(nn.Module):
         key: Tensor | Prepared | None = None,
         value: Tensor | None = None,
         *,
-        mask: Any = None,
-        bias: Any = None,
-        lengths: Any = None,
+        mask: MaskLike | None = None,
+        bias: BiasLike | None = None,
+        lengths: LengthsLike | None = None,
         cache: KVCache | None = None,
         **others: Any,
     ) -> Tensor:

@@ -8,6 +8,7 @@ from overt.attention import check
 from overt.attention.mechanism import attend
 from overt.attention.normalizers import Softmax
 from overt.attention.trace import steps
+from overt.attention.typing import BiasLike, LearnedScoreLike, LengthsLike, MaskLike, NormalizerLike
 from overt.layers.parts import checks
 from overt.layers.parts.learned_scores import scoring, vector
 from overt.layers.parts.padding import blanked, blanked_keys, checked_lengths, combined, lengths_mask
@@ -34,11 +35,11 @@ class AttentionPool(nn.Module):
     def __init__(
         self,
         features: int,
-        score: Any = "additive",
+        score: LearnedScoreLike = "additive",
         *,
         projections: bool | None = None,
         width: int | None = None,
-        normalizer: Any = None,
+        normalizer: NormalizerLike | None = None,
         dropout: float = 0.0,
     ):
         super().__init__()
@@ -50,11 +51,15 @@ class AttentionPool(nn.Module):
         self.query = vector(self.scoring.query_width)
         self.normalizer = Held(Softmax() if normalizer is None else normalizer)
 
-    def forward(self, x: Tensor, *, mask: Any = None, bias: Any = None, lengths: Any = None) -> Tensor:
+    def forward(
+        self, x: Tensor, *, mask: MaskLike | None = None, bias: BiasLike | None = None, lengths: LengthsLike | None = None
+    ) -> Tensor:
         """The one context of each sequence: (..., features)."""
         return attend(**self._arguments(x, mask, bias, lengths)).squeeze(-2)
 
-    def weights(self, x: Tensor, *, mask: Any = None, bias: Any = None, lengths: Any = None) -> Tensor:
+    def weights(
+        self, x: Tensor, *, mask: MaskLike | None = None, bias: BiasLike | None = None, lengths: LengthsLike | None = None
+    ) -> Tensor:
         """What is taken from each position: (..., n)."""
         return steps(**self._arguments(x, mask, bias, lengths)).weights.squeeze(-2)
 

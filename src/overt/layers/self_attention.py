@@ -8,9 +8,10 @@ from overt.attention import check
 from overt.attention.mechanism import attend
 from overt.attention.normalizers import Softmax
 from overt.attention.trace import Steps, steps
+from overt.attention.typing import BiasLike, LearnedScoreLike, LengthsLike, MaskLike, NormalizerLike, WindowLike
 from overt.layers.parts import checks
 from overt.layers.parts.learned_scores import has_value_matrix, matrix, scoring
-from overt.layers.parts.padding import Sizes, blanked, checked_lengths, combined, lengths_mask, reach
+from overt.layers.parts.padding import blanked, checked_lengths, combined, lengths_mask, reach
 from overt.layers.parts.registered import Held
 
 
@@ -44,14 +45,14 @@ class SelfAttention(nn.Module):
     def __init__(
         self,
         features: int,
-        score: Any = "additive",
+        score: LearnedScoreLike = "additive",
         *,
         projections: bool | None = None,
         project_values: bool | None = None,
         width: int | None = None,
         causal: bool = False,
-        window: Sizes = None,
-        normalizer: Any = None,
+        window: WindowLike = None,
+        normalizer: NormalizerLike | None = None,
         dropout: float = 0.0,
     ):
         super().__init__()
@@ -65,19 +66,25 @@ class SelfAttention(nn.Module):
         self.value = matrix(features, features) if with_matrix else None
         self.normalizer = Held(Softmax() if normalizer is None else normalizer)
 
-    def forward(self, x: Tensor, *, mask: Any = None, bias: Any = None, lengths: Any = None) -> Tensor:
+    def forward(
+        self, x: Tensor, *, mask: MaskLike | None = None, bias: BiasLike | None = None, lengths: LengthsLike | None = None
+    ) -> Tensor:
         """The contexts of the positions of x: (..., n, features)."""
         checks.states("SelfAttention", "x", x, self.features)
         lengths = None if lengths is None else checked_lengths(lengths, x)
         return blanked(attend(**self._arguments(x, mask, bias, lengths)), lengths)
 
-    def steps(self, x: Tensor, *, mask: Any = None, bias: Any = None, lengths: Any = None) -> Steps:
+    def steps(
+        self, x: Tensor, *, mask: MaskLike | None = None, bias: BiasLike | None = None, lengths: LengthsLike | None = None
+    ) -> Steps:
         """Scores, masked scores, weights and output, for people: they are n × n."""
         checks.states("SelfAttention", "x", x, self.features)
         lengths = None if lengths is None else checked_lengths(lengths, x)
         return steps(**self._arguments(x, combined(mask, lengths_mask(lengths, queries=True)), bias, lengths))
 
-    def weights(self, x: Tensor, *, mask: Any = None, bias: Any = None, lengths: Any = None) -> Tensor:
+    def weights(
+        self, x: Tensor, *, mask: MaskLike | None = None, bias: BiasLike | None = None, lengths: LengthsLike | None = None
+    ) -> Tensor:
         """What each position takes from each: (..., n, n)."""
         return self.steps(x, mask=mask, bias=bias, lengths=lengths).weights
 

@@ -12,12 +12,21 @@ from torch import Tensor
 from overt.attention import check
 from overt.attention.biases import Bias
 from overt.attention.masks import Causal, Mask, Window, as_mask
-from overt.attention.normalizers import Softmax
-from overt.attention.scores import Dot, Score
+from overt.attention.normalizers import Entmax, Sigmoid, Softmax, Sparsemax, Sum
+from overt.attention.scores import Cosine, Dot, Score
+from overt.attention.typing import NormalizerFunction, NormalizerLike, ScoreFunction, ScoreLike
 from overt.errors import KindError
 
-# What a call that names neither is scored and normalised with.
-_DOT, _SOFTMAX = Dot(), Softmax()
+# The scores and normalizers that need no argument, by the names that `score=` and `normalizer=` take.
+SCORES: dict[str, ScoreFunction] = {"dot": Dot(), "cosine": Cosine()}
+NORMALIZERS: dict[str, NormalizerFunction] = {
+    "softmax": Softmax(),
+    "sparsemax": Sparsemax(),
+    "entmax": Entmax(),
+    "sigmoid": Sigmoid(),
+    "sum": Sum(),
+}
+_DOT, _SOFTMAX = SCORES["dot"], NORMALIZERS["softmax"]  # what a call without a score and a normalizer uses
 
 
 class Block(NamedTuple):
@@ -78,10 +87,10 @@ class Call:
         check.one_dtype(query, key, value)
         batch = check.broadcast_leading(query, key, value)
         check.probability("dropout", dropout)
-        score = _DOT if score is None else _callable("score", score, "(query, key) -> (..., Q, K)")
+        score = _DOT if score is None else as_score(score)
         if isinstance(score, Score):
             score.check(query, key)
-        normalizer = _SOFTMAX if normalizer is None else _callable("normalizer", normalizer, "(scores, allowed) -> weights")
+        normalizer = _SOFTMAX if normalizer is None else as_normalizer(normalizer)
         frame = Frame(query, key, batch, query.shape[-2], key.shape[-2])
         mask = None if mask is None else _bound_mask(mask, frame)
         bias = None if bias is None else _bound_bias(bias, frame)
@@ -229,16 +238,39 @@ def _columns(bias: Tensor, low: int, high: int) -> Tensor:
     return bias if bias.ndim == 0 or bias.shape[-1] == 1 else bias[..., low:high]
 
 
-def _callable(name: str, given: Any, signature: str) -> Any:
-    if not callable(given):
+def as_score(score: ScoreLike) -> ScoreFunction:
+    """A score from what a caller passes: a score, the name of one, or any callable (query, key) -> (..., Q, K).
+
+    >>> as_score("cosine")
+    Cosine(scale=1.0)
+    """
+    return _by_name_or_callable("score", score, SCORES, "(query, key) -> (..., Q, K)")
+
+
+def as_normalizer(normalizer: NormalizerLike) -> NormalizerFunction:
+    """A normalizer from what a caller passes: a normalizer, the name of one, or any callable (scores, allowed) -> weights.
+
+    >>> as_normalizer("entmax")
+    Entmax(alpha=1.5)
+    """
+    return _by_name_or_callable("normalizer", normalizer, NORMALIZERS, "(scores, allowed) -> weights")
+
+
+def _by_name_or_callable(kind: str, argument: Any, named: dict[str, Any], signature: str) -> Any:
+    if isinstance(argument, str):
+        check.one_of(f"the name of a {kind}", argument, named)
+        return named[argument]
+    if not callable(argument):
         raise KindError(
-            f"a {name} is callable, {signature}",
-            got=f"{given!r} of type {type(given).__name__}",
-            fix=f"pass one of overt.{name}s, or a function",
+            f"a {kind}, which is callable, {signature}",
+            got=check.kind_of(argument),
+            fix=f"pass one of overt.{kind}s, a function, or one of the names {', '.join(named)}",
         )
-    if isinstance(given, type):
-        raise KindError(f"a {name} is an object, not a class", got=given.__name__, fix=f"make one: {given.__name__}()")
-    return given
+    if isinstance(argument, type):
+        raise KindError(
+            f"a {kind} to be an object", got=f"the class {argument.__name__}", fix=f"make one: {argument.__name__}()"
+        )
+    return argument
 
 
 def _repeat_heads(tensor: Tensor, heads: int) -> Tensor:

@@ -14,6 +14,7 @@ from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import call as flat_call
 from overt.attention.kernels.triton import support as triton_support
 from overt.attention.scores import Additive
+from overt.attention.typing import BiasLike, MaskLike, NormalizerLike, ScoreLike
 from overt.errors import InputError
 
 Table = dict[str, Callable[[Call], str | None]]
@@ -62,10 +63,10 @@ def plan(
     key: Float[Tensor, "... K D"],
     value: Float[Tensor, "... K E"],
     *,
-    score=None,
-    mask=None,
-    bias=None,
-    normalizer=None,
+    score: ScoreLike | None = None,
+    mask: MaskLike | None = None,
+    bias: BiasLike | None = None,
+    normalizer: NormalizerLike | None = None,
     dropout: float = 0.0,
 ) -> Plan:
     """Say which path `attend` would take with these arguments, and why, without computing anything.

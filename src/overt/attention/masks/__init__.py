@@ -32,3 +32,7 @@ __all__ = [
     "from_cu_seqlens",
     "from_padding",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

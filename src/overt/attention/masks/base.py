@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from overt.attention.check import kind_of
+from overt.attention.check import kind_of, one_of
 from overt.attention.pieces import piece
 from overt.errors import InputError, KindError
 
@@ -194,8 +194,11 @@ class Dense(Mask):
         return self.allowed.ndim < 2 or self.allowed.shape[-2] == 1
 
 
+NAMED: dict[str, Mask] = {}  # the masks that need no argument, by the names that `mask=` takes
+
+
 def as_mask(mask: Any) -> Any:
-    """A mask from what a caller passes: a mask, a bool tensor, or any object with `block(rows, keys)`.
+    """A mask from what a caller passes: a mask, a bool tensor, the name of a mask, or any object with `block(rows, keys)`.
 
     Raises KindError for anything else, such as a float tensor, which is a bias.
 
@@ -204,11 +207,14 @@ def as_mask(mask: Any) -> Any:
     """
     if isinstance(mask, Tensor):
         return Dense(mask)
+    if isinstance(mask, str):
+        one_of("the name of a mask", mask, NAMED)
+        return NAMED[mask]
     if not callable(getattr(mask, "block", None)):
         raise KindError(
-            "a mask is a bool tensor, one of overt's masks, or an object with block(rows, keys)",
+            "a bool tensor, one of overt's masks, the name of one or an object with block(rows, keys) as the mask",
             got=kind_of(mask),
-            fix="see overt.masks",
+            fix="pass one of overt.masks, as in mask=overt.Causal()",
         )
     return mask
 

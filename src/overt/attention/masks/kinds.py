@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from overt.attention.check import align_left, kind_of, whole_numbers
-from overt.attention.masks.base import Mask
+from overt.attention.masks.base import NAMED, Mask
 from overt.attention.pieces import piece
 from overt.errors import InputError, KindError
 
@@ -221,3 +221,6 @@ def _length(who: str, name: str, tensor: Tensor, length: int, letter: str) -> No
 def _offset_kind(who: str, offset: Any) -> None:
     if offset is not None:
         whole_numbers(who, "offset", offset)
+
+
+NAMED["causal"] = Causal()

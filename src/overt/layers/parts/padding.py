@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 
 from overt.attention.masks import Both, Causal, Lengths, Mask, Window, as_mask
+from overt.attention.typing import LengthsLike, WindowLike
 from overt.errors import InputError, KindError
 
-Sizes = int | tuple[int | None, int | None] | None
 
-
-def checked_lengths(lengths: Any, states: Tensor) -> Tensor:
+def checked_lengths(lengths: LengthsLike, states: Tensor) -> Tensor:
     """Lengths as an integer tensor on the states' device, from 0 to the length of (..., n, D)."""
     if isinstance(lengths, int | list | tuple) and not isinstance(lengths, bool):
         lengths = torch.tensor(lengths)
@@ -84,7 +83,7 @@ def lengths_mask(lengths: Tensor | None, queries: bool = False) -> Lengths | Non
     return None if lengths is None else Lengths(lengths, lengths if queries else None)
 
 
-def reach(causal: bool, window: Sizes) -> Mask | None:
+def reach(causal: bool, window: WindowLike) -> Mask | None:
     """The mask of what a position of a sequence may look at in the same sequence; an int is a window to both sides."""
     if window is None:
         return Causal() if causal else None
