@@ -45,6 +45,10 @@ FIRST = {
     "mixtral": ({"num_local_experts": 4}, 2, [], ""),
     "t5": ({"d_model": 64, "d_kv": 16, "d_ff": 96, "num_layers": 2, "num_heads": 4, "num_decoder_layers": 2}, 6, [], ""),
     "vit": ({"image_size": 16, "patch_size": 4}, 2, [], ""),
+    # Its positions are looked up, and its patches stand behind a token of the class.
+    "clip_vision_model": ({"image_size": 16, "patch_size": 4}, 2, [], ""),
+    # Its embeddings are added to those of the tokens beside them.
+    "mobilebert": ({"embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16}, 2, ["embeddings"], "shifted"),
     "qwen3_5_text": ({**LINEAR_AND_FULL, **DELTA}, 1, ["layers.0.linear_attn"], "convolution over 4 positions"),
     "mamba": ({"state_size": 8, "conv_kernel": 4}, 0, ["layers.0.mixer", "layers.1.mixer"], "a recurrence over tokens"),
     "lfm2": ({"layer_types": ["conv", "full_attention"], "block_ff_dim": 96}, 1, ["layers.0.conv"], "convolution over 3"),
@@ -228,6 +232,20 @@ NO_MIXERS = {
 @pytest.mark.parametrize("model", NO_MIXERS.values(), ids=NO_MIXERS)
 def test_what_treats_each_token_alone_or_pools_them_is_not_listed(model):
     assert recorded(model.eval(), torch.randn(2, 7, 32)).missing == []
+
+
+def test_tokens_that_meet_their_neighbours_are_mixed_whatever_positions_are_added():
+    class Neighbours(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens, self.positions = nn.Embedding(9, 4), nn.Embedding(8, 4)
+
+        def forward(self, ids):
+            x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
+            return x[:, 1:] + x[:, :-1]
+
+    [(name, reason)] = recorded(Neighbours(), torch.tensor([[4, 1, 7, 7, 2]])).missing
+    assert "tokens added to their shifted neighbours" in reason
 
 
 def test_patches_that_lie_side_by_side_are_no_mixing():

@@ -75,13 +75,17 @@ def same(labels: Labels, step: Step) -> None:
     """The order along a dimension changes, so that shifts are no longer known."""
     for output in step.outputs:
         axes = labels.axes(step.args[0])
-        labels.give(output, tuple(tuple(factor._replace(shift=None) for factor in axis) for axis in axes))
+        labels.give(output, _unshifted(axes))
 
 
 def embedding(labels: Labels, step: Step) -> None:
-    """A tensor that begins with tokens: all of its dimensions but the last count something."""
+    """A tensor that begins with tokens: all of its dimensions but the last count something.
+
+    Embeddings of positions hold no token, so they are not shifted against one.
+    """
     for output in step.outputs[:1]:
-        labels.give(output, with_marks(output.shape, {dim: str(dim) for dim in range(output.ndim - 1)}))
+        axes = with_marks(output.shape, {dim: str(dim) for dim in range(output.ndim - 1)})
+        labels.give(output, _unshifted(axes) if step.name == "embedding" and _counts_up(step.argument(0, "input")) else axes)
 
 
 def attention(labels: Labels, step: Step) -> None:
@@ -285,6 +289,16 @@ def _met(operands: list[Axes], dim: int, output: Tensor) -> tuple[Axis, bool]:
     shifts = {axis[0].shift for axis in some if len(axis) == 1 and axis[0].shift is not None}
     best = next((axis for axis in some if len(axis) == 1 and axis[0].shift is not None), some[0])
     return best, len(shifts) > 1
+
+
+def _unshifted(axes: Axes) -> Axes:
+    """The same dimensions, of which no shift is known."""
+    return tuple(tuple(factor._replace(shift=None) for factor in axis) for axis in axes)
+
+
+def _counts_up(indices: Tensor) -> bool:
+    """Whether indices are positions: each row goes up by one, from index to index."""
+    return not indices.is_meta and indices.ndim > 0 and indices.shape[-1] > 1 and bool((indices.diff() == 1).all())
 
 
 def _resized(axes: Axes, shape: Any) -> Axes:
