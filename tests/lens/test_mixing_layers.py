@@ -244,7 +244,7 @@ def test_tokens_that_meet_their_neighbours_are_mixed_whatever_positions_are_adde
             x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
             return x[:, 1:] + x[:, :-1]
 
-    [(name, reason)] = recorded(Neighbours(), torch.tensor([[4, 1, 7, 7, 2]])).missing
+    [(_, reason)] = recorded(Neighbours(), torch.tensor([[4, 1, 7, 7, 2]])).missing
     assert "tokens added to their shifted neighbours" in reason
 
 
