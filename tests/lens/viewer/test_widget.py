@@ -7,9 +7,9 @@ import time
 import pytest
 
 import browser
+from overt.drawing.html import read
 from overt.errors import InputError, MissingExtra
 from overt.lens.viewer import page
-from overt.lens.viewer.joining import read
 from overt.lens.viewer.widget import _kind, widget
 from reading_pages import multi_head
 
@@ -22,7 +22,7 @@ def test_the_traits_hold_the_page_and_go_to_the_notebook():
     state = found.get_state()
     assert state["page"] == page(recording, title="a title")
     assert (state["height"], state["title"]) == (500, "a title")
-    assert state["_esm"] == read("widget.js")
+    assert state["_esm"] == read("lens/viewer/web/widget.js")
 
 
 def test_a_height_is_a_whole_number():
@@ -45,7 +45,7 @@ def test_without_anywidget_the_error_says_what_to_install(monkeypatch):
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 def test_the_module_parses_with_a_default_export(tmp_path):
     module = tmp_path / "widget.mjs"
-    module.write_text(read("widget.js"), encoding="utf-8")
+    module.write_text(read("lens/viewer/web/widget.js"), encoding="utf-8")
     subprocess.run(["node", "--check", module], check=True, capture_output=True)
 
 
@@ -69,7 +69,7 @@ def notebook(chromium, tmp_path):
     found = chromium.page()
     found.open(tmp_path / "host.html")
     traits = {"page": page(recording), "height": 420, "title": "a recording"}
-    found.ask(HOST.replace("MODULE", json.dumps(read("widget.js"))).replace("TRAITS", json.dumps(traits)))
+    found.ask(HOST.replace("MODULE", json.dumps(read("lens/viewer/web/widget.js"))).replace("TRAITS", json.dumps(traits)))
     found.until("document.querySelector('iframe') !== null && typeof window.leave === 'function'")
     yield found
     found.call("Page.close")

@@ -1,23 +1,16 @@
 """An explanation as a page: one file that works offline, by keyboard, in light and dark, and without its script too."""
 
-import json
-import math
-import re
-from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import asdict
-from hashlib import sha256
-from importlib.resources import files
 from typing import Any
 
-from overt.drawing.numbers import labels, own_index, query_name, stages, state_name, visible, word
+from overt.drawing.html import PAGE_LIMIT, bundle, escape_text, fill_template, read, script_json
+from overt.drawing.numbers import labels, visible
 from overt.errors import InputError
-from overt.explain.explanation import Explanation
-from overt.explain.page.static import article, safe
+from overt.explain.explanation import Explanation, own_index, query_name, stages, state_name, word
+from overt.explain.page.static import article
 
-PAGE_LIMIT = 24 * 10**6  # bytes
-_SCRIPTS = ("colours.js", "words.js", "draw.js", "script.js", "live.js")
-_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_WEB = "explain/page/web"
 
 
 def html(explanations: Sequence[Explanation], *, limit: int = PAGE_LIMIT) -> str:
@@ -29,28 +22,23 @@ def html(explanations: Sequence[Explanation], *, limit: int = PAGE_LIMIT) -> str
     articles, data, size = [], [], 0
     for place, each in enumerate(explanations):
         articles.append(article(each, place))
-        data.append(embedded(_data(each)))
+        data.append(script_json(_data(each)))
         size += len(articles[-1].encode("utf-8", "replace")) + len(data[-1])
         _fits(size, limit)
-    style = f"{palette()}\n{_read('style.css')}"
-    script = "\n".join(_read(name) for name in _SCRIPTS)
-    parts = {
-        "style": style,
-        "style_hash": _hash(style),
-        "script": script,
-        "script_hash": _hash(script),
-        "title": safe(_title(explanations)),
-        "layout": "askers" if _one_text(explanations) else "pair" if len(explanations) > 1 else "single",
-        "articles": "\n".join(articles),
-        "data": f"[{','.join(data)}]",
-    }
-    # One pass: what is put in is not looked at again.
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _read("template.html"))
+    return fill_template(
+        f"{_WEB}/template.html",
+        style=f"{read('drawing/web/palette.css')}\n{read(f'{_WEB}/style.css')}",
+        script=bundle(f"{_WEB}/page.js"),
+        title=escape_text(_title(explanations)),
+        layout="askers" if _one_text(explanations) else "pair" if len(explanations) > 1 else "single",
+        articles="\n".join(articles),
+        data=f"[{','.join(data)}]",
+    )
 
 
 def check_size(first: Explanation, count: int, limit: int = PAGE_LIMIT) -> None:
     """Refuse a page of so many explanations like the first one, before the others are made: each holds every weight."""
-    _fits(count * (len(article(first, 0)) + len(embedded(_data(first)))), limit, "about ")
+    _fits(count * (len(article(first, 0)) + len(script_json(_data(first)))), limit, "about ")
 
 
 def _fits(size: int, limit: int, about: str = "") -> None:
@@ -60,11 +48,6 @@ def _fits(size: int, limit: int, about: str = "") -> None:
             got=f"{about}{size / 1e6:.1f} MB",
             fix="pass a shorter text",
         )
-
-
-def palette() -> str:
-    """The style that all pages share: colours by day and by night, and type."""
-    return _read("palette.css")
 
 
 def _title(explanations: Sequence[Explanation]) -> str:
@@ -77,30 +60,6 @@ def _one_text(explanations: Sequence[Explanation]) -> bool:
     """Whether these are the words of one text, in their order, each before the same other text."""
     texts = {(each.text, each.other) for each in explanations}
     return len(explanations) > 1 and len(texts) == 1 and [each.word for each in explanations] == list(range(len(explanations)))
-
-
-def embedded(value: Any) -> str:
-    r"""JSON that can stand inside a script element: nothing in it can end that element or start another.
-
-    Numbers keep seven digits, a float32's worth; those that are not finite become text that JavaScript's `Number` reads.
-
-    >>> embedded(["</script>", 0.1234567891, float("-inf")])
-    '["\\u003c/script\\u003e",0.1234568,"-Infinity"]'
-    """
-    text = json.dumps(_plain(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return re.sub("[<>&\u2028\u2029]", lambda match: _ESCAPES[match[0]], text)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float):
-        if math.isfinite(value):
-            return float(f"{value:.7g}")
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    return value
 
 
 def _data(explanation: Explanation) -> dict[str, Any]:
@@ -116,11 +75,3 @@ def _data(explanation: Explanation) -> dict[str, Any]:
         "query_name": query_name(explanation),
         "state_names": [state_name(explanation, row.index) for row in explanation.steps],
     }
-
-
-def _read(name: str) -> str:
-    return files(__name__).joinpath(name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"

@@ -1,59 +1,36 @@
 """The part of the page that stands without its script: the sentence, the table of the steps, the links, what is true."""
 
 import math
-import re
-from html import escape
 
-from overt.drawing.numbers import (
-    INDEX,
+from overt.drawing.html import escape_text, formula
+from overt.drawing.numbers import labels, number, places, vector, visible
+from overt.explain.explanation import (
+    Explanation,
+    StepRow,
     choose,
     count_word,
     heading,
-    labels,
     looks_line,
     loop_line,
     normalizer_name,
-    number,
     own_index,
-    places,
     query_name,
     residual_line,
     stages,
     sum_formula,
-    vector,
-    visible,
     word,
 )
-from overt.explain.explanation import Explanation, StepRow
-
-
-def safe(text: str) -> str:
-    """Text that is only text, whatever it holds.
-
-    >>> safe("<b>&\\x00")
-    '&lt;b&gt;&amp;␀'
-    """
-    return escape(visible(text))
-
-
-def formula(text: str) -> str:
-    """A formula with its indices set low.
-
-    >>> formula("c_1 = Σ a_1j h_j")
-    'c<sub>1</sub> = Σ a<sub>1j</sub> h<sub>j</sub>'
-    """
-    return re.sub(INDEX, r"<sub>\1</sub>", safe(text))
 
 
 def article(explanation: Explanation, place: int) -> str:
     """One explanation as HTML; `place` tells it from another on the same page."""
     return f"""<article class="explanation {explanation.recipe}" data-explanation="{place}" aria-labelledby="sentence-{place}">
 <div class="head">
-<p class="recipe"><b>{safe(heading(explanation))}</b> <span>{safe(explanation.source)}</span></p>
+<p class="recipe"><b>{escape_text(heading(explanation))}</b> <span>{escape_text(explanation.source)}</span></p>
 {_sentence(explanation, place)}
 </div>
-<section class="steps" aria-label="The steps{safe(f" of {explanation.name}") if explanation.name else ""}">
-<h3>{safe(_steps_title(explanation))}</h3>
+<section class="steps" aria-label="The steps{escape_text(f" of {explanation.name}") if explanation.name else ""}">
+<h3>{escape_text(_steps_title(explanation))}</h3>
 {_query(explanation)}
 <div class="scroll">{_table(explanation)}</div>
 </section>
@@ -68,7 +45,7 @@ def _true(explanation: Explanation) -> str:
         return ""
     title = "What is true of this picture"
     notes = "".join(f"<li>{formula(note)}</li>" for note in explanation.notes)
-    checks = "".join(f'<p class="check">{safe(line)}</p>' for line in lines)
+    checks = "".join(f'<p class="check">{escape_text(line)}</p>' for line in lines)
     return f'<section class="true" aria-label="{title}"><h3>{title}</h3><ul>{notes}</ul>{checks}</section>'
 
 
@@ -91,7 +68,7 @@ def _sentence(explanation: Explanation, place: int) -> str:
 
 
 def _token(token: str, index: int, own: bool, kind: str) -> str:
-    return f'<bdi class="{kind}{" word" if own else ""}" data-token="{index}">{safe(token)}</bdi>'
+    return f'<bdi class="{kind}{" word" if own else ""}" data-token="{index}">{escape_text(token)}</bdi>'
 
 
 def _query(explanation: Explanation) -> str:
@@ -115,7 +92,7 @@ def _table(explanation: Explanation) -> str:
     )
     caption = f"How “{word(explanation)}” attends to each token, strongest first: every step with its numbers."
     return f"""<table>
-<caption>{safe(caption)}</caption>
+<caption>{escape_text(caption)}</caption>
 <thead><tr><th scope="col">token</th>{heads}</tr></thead>
 <tbody>{rows}</tbody>
 {_foot(explanation, known)}
@@ -137,7 +114,7 @@ def _row(row: StepRow, name: str, rest: bool, scaled: bool) -> str:
     cells += _number_cell("score", row.score, 2)
     cells += _number_cell("scale", row.scaled, 2) if scaled else ""
     cells += _number_cell("normalize", row.weight, 3) + _vector_cell("weigh", row.weighted)
-    return f'<tr data-row="{row.index}"{" class=rest" if rest else ""}><th scope="row"><bdi>{safe(name)}</bdi></th>{cells}</tr>'
+    return f'<tr data-row="{row.index}"{" class=rest" if rest else ""}><th scope="row"><bdi>{escape_text(name)}</bdi></th>{cells}</tr>'
 
 
 def _vector_cell(key: str, entries: list[float]) -> str:
@@ -183,17 +160,17 @@ def _links(explanation: Explanation) -> str:
     rows = "".join(
         f'<tr data-layer="{link.layer}" data-head="{link.head}"'
         f"{' class=shown' if (link.layer, link.head) == tuple(explanation.shown) else ''}>"
-        f'<th scope="row">L{link.layer}H{link.head}</th><td><bdi>{safe(link.token)}</bdi></td>'
+        f'<th scope="row">L{link.layer}H{link.head}</th><td><bdi>{escape_text(link.token)}</bdi></td>'
         f'<td class="number" data-weight="{link.weight:.6g}"><span>{number(link.weight)}</span></td>'
-        f"<td>{safe(link.pattern) if link.pattern else ''}</td></tr>"
+        f"<td>{escape_text(link.pattern) if link.pattern else ''}</td></tr>"
         for link in explanation.links
     )
     title = f"Strongest link from “{word(explanation)}” to another word, by layer"
     table = (
-        f"<table><caption>{safe(title)}</caption><thead><tr><th scope=col>head</th><th scope=col>token</th>"
+        f"<table><caption>{escape_text(title)}</caption><thead><tr><th scope=col>head</th><th scope=col>token</th>"
         f"<th scope=col>weight</th><th scope=col>pattern</th></tr></thead><tbody>{rows}</tbody></table>"
     )
     return (
-        f'<section class="links" aria-label="{safe(title)}"><h3>{safe(title)}</h3>'
-        f'{table if explanation.links else ""}<p class="quiet">{safe(looks_line(explanation))}</p></section>'
+        f'<section class="links" aria-label="{escape_text(title)}"><h3>{escape_text(title)}</h3>'
+        f'{table if explanation.links else ""}<p class="quiet">{escape_text(looks_line(explanation))}</p></section>'
     )

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from overt.drawing.canvas import BLUE, FIRE, INK, LINE, QUIET, Sheet, drawing, lowered, plain_settings
-from overt.drawing.numbers import Stage, choose, heading, places, query_name, stages, vector
-from overt.explain.explanation import Explanation
+from overt.drawing.numbers import places, vector
+from overt.explain.explanation import Explanation, Stage, choose, heading, query_name, stages
 from overt.explain.picture.parts import StepColumns, sentence
 from overt.files import whole
 

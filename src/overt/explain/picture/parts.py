@@ -5,21 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from overt.drawing.canvas import BLUE, FIRE, INK, QUIET, Sheet, lowered, shade
-from overt.drawing.numbers import (
-    STRONG,
-    Choice,
-    Stage,
-    entry_width,
-    labels,
-    number,
-    own_index,
-    places,
-    stages,
-    state_name,
-    sum_formula,
-    vector,
-)
-from overt.explain.explanation import Explanation, StepRow
+from overt.drawing.numbers import STRONG, entry_width, labels, number, places, vector
+from overt.explain.explanation import Choice, Explanation, Stage, StepRow, own_index, stages, state_name, sum_formula
 
 LONGEST_TOKEN, STRIP = 210, 64
 SIZES = (18.0, 16.0, 14.0, 12.5, 11.0, 9.5)

@@ -5,23 +5,20 @@ import os
 from collections.abc import Sequence
 
 from overt.drawing.canvas import BLUE, FIRE, INK, LINE, QUIET, Sheet, drawing, lowered, plain_settings, signs
-from overt.drawing.numbers import (
+from overt.drawing.numbers import labels, number, places, vector
+from overt.errors import InputError
+from overt.explain.explanation import (
+    Explanation,
     choose,
     count_word,
     heading,
-    labels,
     looks_line,
     loop_line,
-    number,
     own_index,
-    places,
     query_name,
     residual_line,
     stages,
-    vector,
 )
-from overt.errors import InputError
-from overt.explain.explanation import Explanation
 from overt.explain.picture.gif import gif
 from overt.explain.picture.parts import sentence, step_columns
 from overt.files import whole

@@ -10,19 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from overt.drawing.letters import Ink, Piece, bar, shade, sparkline
-from overt.drawing.numbers import (
-    STRONG,
-    choose,
-    heading,
-    looks_line,
-    loop_line,
-    number,
-    own_index,
-    residual_line,
-    visible,
-    word,
-)
-from overt.explain.explanation import Explanation, Link
+from overt.drawing.numbers import STRONG, number, visible
+from overt.explain.explanation import Explanation, Link, choose, heading, looks_line, loop_line, own_index, residual_line, word
 from overt.explain.terminal.step_table import BAR, QUIET, WORD, StepTable
 from overt.explain.terminal.weight_map import BlockMap, block_map
 

@@ -7,21 +7,18 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from overt.drawing.letters import Ink, bar
-from overt.drawing.numbers import (
+from overt.drawing.numbers import entry_width, labels, number, places, vector
+from overt.explain.explanation import (
+    Explanation,
+    StepRow,
     choose,
     count_word,
-    entry_width,
-    labels,
-    number,
     own_index,
-    places,
     query_name,
     stages,
     state_name,
     sum_formula,
-    vector,
 )
-from overt.explain.explanation import Explanation, StepRow
 
 BAR, WORD, QUIET = "#2b8fd0", "bold #d55e00", "dim"
 LONGEST_BAR = 28

@@ -1,25 +1,21 @@
 """A recording as one page: every head from the whole map to single cells, offline."""
 
+import json
 import os
-import re
-from base64 import b64encode
 from collections.abc import Sequence
-from hashlib import sha256
 
 from torch import nn
 
-from overt.drawing.numbers import visible
-from overt.explain.page import embedded, palette
-from overt.explain.page.static import safe
+from overt.drawing.html import PAGE_LIMIT, bundle, escape_text, fill_template, plain_script, read, script_json
 from overt.files import separate, whole
 from overt.lens.capture.options import in_bytes
-from overt.lens.recorded_calls import PAGE_LIMIT, RecordedCalls
-from overt.lens.viewer.joining import joined, read
+from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.viewer.packing import Opened, Packed, packed
 from overt.lens.viewer.select_heads import chosen, refuse
-from overt.lens.viewer.static import still
+from overt.lens.viewer.static import static_page
 
-_STYLES = ("style.css", "reading.css")
+_WEB = "lens/viewer/web"
+_STYLES = ("drawing/web/palette.css", f"{_WEB}/style.css", f"{_WEB}/reading.css")
 
 
 def page(
@@ -45,25 +41,19 @@ def page(
     return os.fspath(path)
 
 
-def _html(found: Packed) -> str:
-    style, script = "\n".join([palette(), *(read(name) for name in _STYLES)]), joined("boot")
-    parts = {
-        "style": style,
-        "style_hash": _hash(style),
-        "script": script,
-        "script_hash": _hash(script),
-        "title": safe(visible(found.header["title"])),
-        "header": embedded(found.header),
-        "blocks": "\n".join(_block(place, *each) for place, each in enumerate(found.blocks.texts())),
-        "static": still(found),
-    }
-    # One pass: what is put in is not looked at again.
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], read("template.html"))
+def _html(packed_heads: Packed) -> str:
+    # JSON is JavaScript, and with "<" spelled out it cannot end the script element that it stands in.
+    worker = json.dumps(plain_script(f"{_WEB}/data/exact.js")).replace("<", "\\u003c")
+    return fill_template(
+        f"{_WEB}/template.html",
+        style="\n".join(read(path) for path in _STYLES),
+        script=f"const EXACT_TEXT = {worker};\n{bundle(f'{_WEB}/boot.js')}",
+        title=escape_text(packed_heads.header["title"]),
+        header=script_json(packed_heads.header),
+        blocks="\n".join(_block(number, *block) for number, block in enumerate(packed_heads.blocks.texts())),
+        static=static_page(packed_heads),
+    )
 
 
-def _block(place: int, encoding: str, text: str) -> str:
-    return f'<script type="application/octet-stream" id="block-{place}" data-encoding="{encoding}">{text}</script>'
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+def _block(number: int, encoding: str, text: str) -> str:
+    return f'<script type="application/octet-stream" id="block-{number}" data-encoding="{encoding}">{text}</script>'

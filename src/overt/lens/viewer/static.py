@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from overt.drawing.html import escape_text
 from overt.drawing.numbers import number, scientific, shorten, visible
-from overt.explain.page.static import safe
 from overt.lens.viewer.packing import Packed
 from overt.lens.viewer.pyramids import MOST, NAN, OCTAVES
 
@@ -19,7 +19,7 @@ _ENDS = np.array([[0, 34, 78], [123, 123, 120], [254, 232, 56]])  # cividis at i
 _WRONG = np.array([232, 32, 84])
 
 
-def still(found: Packed) -> str:
+def static_page(found: Packed) -> str:
     """The still page of what was packed, as HTML that holds nothing but text, pictures and a table.
 
     The maps are drawn with the largest weight of each cell, logarithmically, from 2^−9 on.
@@ -29,7 +29,7 @@ def still(found: Packed) -> str:
     pictures = "".join(f"<li>{_picture(found, place)}</li>" for place in shown)
     more = "" if len(shown) == len(heads) else f" {len(shown)} of {len(heads)} heads are shown."
     return f"""<main class="still">
-<h1>{safe(found.header["title"])}</h1>
+<h1>{escape_text(found.header["title"])}</h1>
 <p>The largest weight of each cell of each head's map, rows ask, columns are asked.{more} With scripts this page zooms down to
 single weights, and shows the text and the steps.</p>
 <ul class="stills">{pictures}</ul>
@@ -51,7 +51,7 @@ def _picture(found: Packed, place: int) -> str:
     base = head["base"]
     codes = _array(found, base["max"]).reshape(base["rows"], base["columns"])
     data = b64encode(_png(_coloured(_fewer(codes)))).decode()
-    role = safe(head["role"]) if head["role"] else ""
+    role = escape_text(head["role"]) if head["role"] else ""
     image = f'<img alt="{name}: map of weights" src="data:image/png;base64,{data}">'
     return f"<figure>{image}<figcaption><b>{name}</b> {role}</figcaption></figure>"
 
@@ -115,7 +115,7 @@ def _table(found: Packed, place: int) -> str:
 
 def _token(found: Packed, words: int | None, place: int) -> str:
     told = str(place) if words is None else shorten(visible(found.header["words"][words][place]), 40)
-    return f"<bdi>{safe(told)}</bdi> <small>{place}</small>"
+    return f"<bdi>{escape_text(told)}</bdi> <small>{place}</small>"
 
 
 def _residual(header: dict[str, Any]) -> str:

@@ -4,10 +4,10 @@ from functools import cache
 from typing import Any
 
 from overt.attention import check
+from overt.drawing.html import read
 from overt.errors import MissingExtra
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.viewer import page
-from overt.lens.viewer.joining import read
 
 
 def widget(calls: RecordedCalls, *, height: int = 720, **options: Any) -> Any:
@@ -40,7 +40,7 @@ def _kind() -> Any:
     class Viewer(anywidget.AnyWidget):
         """A recording's page in a frame."""
 
-        _esm = read("widget.js")
+        _esm = read("lens/viewer/web/widget.js")
         page = traitlets.Unicode().tag(sync=True)
         title = traitlets.Unicode().tag(sync=True)
         height = traitlets.Int().tag(sync=True)

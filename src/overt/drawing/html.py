@@ -1,0 +1,123 @@
+"""Pages that load nothing: style, script and data stand in one file, and only that style and that script may run."""
+
+import json
+import math
+import re
+from base64 import b64encode
+from functools import cache
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from pathlib import PurePosixPath
+from posixpath import normpath
+from typing import Any
+
+from overt.drawing.numbers import INDEX, visible
+
+PAGE_LIMIT = 24 * 10**6  # bytes
+_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_IMPORT = re.compile(r'^import (\{[^}]*\}) from "(\.[\w./-]+\.js)";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export ((?:async )?(?:function|const|let|class)) (\w+)", re.MULTILINE)
+
+
+def escape_text(text: str) -> str:
+    """Text that is only text in HTML, whatever it holds.
+
+    >>> escape_text("<b>&\\x00")
+    '&lt;b&gt;&amp;␀'
+    """
+    return escape(visible(text))
+
+
+def formula(text: str) -> str:
+    """A formula as HTML, its indices as subscripts.
+
+    >>> formula("c_1 = Σ a_1j h_j")
+    'c<sub>1</sub> = Σ a<sub>1j</sub> h<sub>j</sub>'
+    """
+    return re.sub(INDEX, r"<sub>\1</sub>", escape_text(text))
+
+
+def script_json(value: Any) -> str:
+    r"""JSON that can stand inside a script element: nothing in it can end that element or start another.
+
+    Numbers keep seven digits, as many as a float32 has; those that are not finite become text that JavaScript's `Number` reads.
+
+    >>> script_json(["</script>", 0.1234567891, float("-inf")])
+    '["\\u003c/script\\u003e",0.1234568,"-Infinity"]'
+    """
+    text = json.dumps(_finite(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return re.sub("[<>&\u2028\u2029]", lambda match: _ESCAPES[match[0]], text)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return float(f"{value:.7g}")
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return value
+
+
+def read(path: str) -> str:
+    """A file of the package, by its path inside it."""
+    return files("overt").joinpath(path).read_text(encoding="utf-8")
+
+
+def fill_template(path: str, *, style: str, script: str, **parts: str) -> str:
+    """Fill the template's `{{name}}` fields with style, script, their hashes for the page's policy, and the other parts.
+
+    Everything is inserted in one pass: inserted text is not searched for fields.
+    """
+    parts |= {"style": style, "style_hash": _hash(style), "script": script, "script_hash": _hash(script)}
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], read(path))
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+@cache
+def bundle(first: str) -> str:
+    """The JavaScript module at `first` and all that it imports, as one text; imported modules stand before those that import them.
+
+    The modules import only by `import { name } from "./file.js";` on one line and export only by `export function`, `const` or
+    `class`. Each becomes a function of its own, which returns what it exports, so that two modules may use the same names.
+
+    >>> text = bundle("lens/viewer/web/data/colours.js")
+    >>> "import" in text, text.index("const $lens_viewer_web_data_exact") < text.index("const $lens_viewer_web_data_colours")
+    (False, True)
+    """
+    order: dict[str, None] = {}
+    _add_after_imports(first, order)
+    return "\n".join(['"use strict";', *(_as_function(path) for path in order)])
+
+
+def plain_script(path: str) -> str:
+    """The text of a module that imports nothing, without its export lines."""
+    return _EXPORT.sub(r"\1 \2", read(path))
+
+
+def _add_after_imports(path: str, order: dict[str, None]) -> None:
+    for _, imported in _IMPORT.findall(read(path)):
+        if (target := _resolved(path, imported)) not in order:
+            _add_after_imports(target, order)
+    order.setdefault(path)
+
+
+def _resolved(path: str, imported: str) -> str:
+    return normpath(PurePosixPath(path).parent / imported)
+
+
+def _as_function(path: str) -> str:
+    text = plain_script(path)
+    exported = ", ".join(name for _, name in _EXPORT.findall(read(path)))
+    text = _IMPORT.sub(lambda match: f"const {match[1]} = {_identifier(_resolved(path, match[2]))};\n", text)
+    return f"const {_identifier(path)} = (() => {{\n{text}\nreturn {{ {exported} }};\n}})();"
+
+
+def _identifier(path: str) -> str:
+    return "$" + re.sub(r"\W", "_", path.removesuffix(".js"))

@@ -1,0 +1,23 @@
+// Light or dark, and colours that read on either.
+
+export const theme = () => {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+};
+
+export const css = ([r, g, b]) => `rgb(${r} ${g} ${b})`;
+
+// Black or white, whichever reads better on the colour (relative luminance of WCAG 2.2).
+export function inkOn(rgb) {
+  const [r, g, b] = rgb.map((value) => (value / 255 <= 0.04045 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.19 ? "#14181d" : "#ffffff";
+}
+
+// A drawing context of a canvas of this size in CSS pixels, at the screen's resolution.
+export function contextOf(canvas, width, height) {
+  const scale = window.devicePixelRatio || 1;
+  [canvas.width, canvas.height] = [Math.max(1, Math.round(width * scale)), Math.max(1, Math.round(height * scale))];
+  const context = canvas.getContext("2d");
+  context.scale(scale, scale);
+  return context;
+}

@@ -1,0 +1,44 @@
+// Tokens and weights as text that can be read. What a reader's tokens hold reaches the page only as text.
+
+const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Cn}\p{Zl}\p{Zp}]/gu;
+
+// Control characters get their pictures, lone surrogates and bidi controls a mark: a token cannot turn its line around.
+export function visible(text) {
+  const blank = !text || /^\s*$/.test(text);
+  const marked = (blank ? text.replaceAll(" ", "␣") : text).replace(HIDDEN, (letter) => {
+    const code = letter.codePointAt(0);
+    if (code < 32) return String.fromCodePoint(0x2400 + code);
+    if (code === 127) return "␡";
+    return code === 0x200c || code === 0x200d ? letter : "\ufffd";
+  });
+  return marked || "∅";
+}
+
+// At most so many letters, with an ellipsis for the rest; a letter is never cut in two.
+export function shorten(text, most) {
+  if (text.length <= most) return text;
+  const letters = [];
+  for (const letter of text) {
+    if (letters.length >= most) break;
+    letters.push(letter);
+  }
+  return letters.join("").length < text.length ? `${letters.slice(0, most - 1).join("")}…` : text;
+}
+
+// A token as a label: seen, short, its direction kept to itself where it stands beside others on a canvas.
+export function label(text, most = 24) {
+  return shorten(visible(text.length > 4 * most ? text.slice(0, 4 * most) : text), most);
+}
+
+export const isolated = (text) => `\u2068${text}\u2069`;
+
+// A weight as people read it: four digits that count, NaN said as such.
+export function weightText(weight) {
+  if (weight === null || weight === undefined) return "unknown";
+  if (Number.isNaN(weight)) return "not a number";
+  if (weight === 0) return "0";
+  const size = Math.abs(weight);
+  return (size >= 0.001 ? weight.toFixed(size >= 0.1 ? 4 : 5) : weight.toExponential(2)).replaceAll("-", "−");
+}
+
+export const grouped = (count) => Math.round(count).toLocaleString("en-US").replaceAll(",", "\u202f");

@@ -1,0 +1,43 @@
+import { colourOf, tableOf, shareOf } from "../data/colours.js";
+import { weightText } from "../data/labels.js";
+import { make } from "../../../../drawing/web/elements.js";
+import { css } from "../../../../drawing/web/theme.js";
+
+// The colour scale as a bar with its numbers, what equal weights would be, and the colours of what is no weight.
+export function legend(scale, head) {
+  const bar = make("canvas", { className: "ramp", attributes: { width: "256", height: "1", "aria-hidden": "true" } });
+  const pen = bar.getContext("2d");
+  const table = tableOf(scale.palette);
+  for (let i = 0; i < 256; i++) {
+    pen.fillStyle = css([...table.subarray(3 * i, 3 * i + 3)]);
+    pen.fillRect(i, 0, 1, 1);
+  }
+  const equal = 1 / Math.max(1, head.keyCount);
+  const ticks = ticksOf(scale).map(([weight, text]) => tickAt(shareOf(weight, scale), text));
+  const uniform = tickAt(shareOf(equal, scale), "1/K", "equal");
+  uniform.title = `equal weights: 1/${head.keyCount} = ${weightText(equal)}`;
+  const nan = make("span", { className: "swatch nan", text: "NaN" });
+  nan.style.setProperty("--swatch", css(colourOf(NaN, scale)));
+  const barred = make("span", { className: "swatch clear", text: head.exact ? "barred" : "barred or zero" });
+  const told = `colours from ${ticks[0].textContent} to ${ticks.at(-1).textContent}, ${scale.colour}, ${scale.palette}`;
+  const ramp = make("div", { className: "ramp-box" }, bar, ...ticks, uniform);
+  return make("div", { className: "legend", attributes: { role: "img", "aria-label": told } }, ramp, barred, nan);
+}
+
+function tickAt(share, text, more = "") {
+  const tick = make("span", { className: `tick ${more}`, text });
+  tick.style.left = `${100 * share}%`;
+  return tick;
+}
+
+function ticksOf(scale) {
+  if (scale.colour === "linear") return [0, 0.5, 1].map((share) => [share * scale.most, shortWeight(share * scale.most)]);
+  const found = [];
+  for (let power = Math.ceil(Math.log10(scale.least)); power <= Math.floor(Math.log10(scale.most) + 1e-9); power++) {
+    found.push([10 ** power, power >= -2 ? String(Number((10 ** power).toFixed(2))) : `10${raised(power)}`]);
+  }
+  return found.length ? found : [[scale.most, shortWeight(scale.most)]];
+}
+
+const shortWeight = (weight) => String(Number(weight.toPrecision(2)));
+const raised = (power) => String(power).replace("-", "⁻").replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]);

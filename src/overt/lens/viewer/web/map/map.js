@@ -1,0 +1,145 @@
+import { createCamera } from "./camera.js";
+import { createPyramid } from "../data/pyramid.js";
+import { createComputer } from "../data/worker.js";
+import { gestures } from "./gestures.js";
+import { legend } from "./legend.js";
+import { drawMap, drawMarks, mapMargins } from "./map_drawing.js";
+import { readoutOf } from "./readout.js";
+import { mapControls } from "./map_controls.js";
+import { scaleOf } from "../data/colours.js";
+import { grouped } from "../data/labels.js";
+import { make } from "../../../../drawing/web/elements.js";
+import { theme } from "../../../../drawing/web/theme.js";
+
+export const map = { name: "map", title: "Map", place: "centre", mount: mountMap };
+
+// The map of the chosen head: a canvas for the weights, one above it for what is marked, and a line that says what is pointed at.
+function mountMap(root, recording, store) {
+  const under = make("canvas", { attributes: { "aria-hidden": "true" } });
+  const told = { tabindex: "0", role: "application", "aria-roledescription": "map of weights", "aria-describedby": "readout" };
+  const over = make("canvas", { className: "over", attributes: told });
+  const readout = make("p", { className: "readout", attributes: { id: "readout", "aria-live": "polite" } });
+  const [heading, below] = [make("div", { className: "map-head" }), make("div", { className: "below" })];
+  const area = make("div", { className: "area" }, under, over);
+  root.append(heading, area, readout, below);
+  const computer = createComputer();
+  const self = { recording, store, under, over, readout, heading, below, area, computer, pointed: null, cursor: null, frame: 0, written: 0 };
+  self.redraw = () => (self.frame ||= requestAnimationFrame(() => drawAll(self)));
+  turnTo(self);
+  listen(self);
+}
+
+// Another head: its own pictures and its own camera, the place kept where the sizes are the same.
+function turnTo(self) {
+  const state = self.store.get();
+  const head = self.recording.heads[state.head];
+  Object.assign(self, { head, pyramid: createPyramid(head, self.computer, self.redraw), camera: createCamera(head), pointed: null, cursor: null });
+  self.over.setAttribute("aria-label", `${head.name}, ${head.queryCount} queries by ${head.keyCount} keys`);
+  recolour(self);
+  resize(self);
+  self.camera.show(state.view);
+  tellHead(self);
+}
+
+function recolour(self) {
+  self.scale = scaleOf(self.head, self.store.get());
+  self.pyramid.colour(self.scale);
+  self.below.replaceChildren(mapControls(self.store, self), legend(self.scale, self.head));
+  self.redraw();
+}
+
+function resize(self) {
+  const box = self.area.getBoundingClientRect();
+  const [width, height] = [Math.max(80, Math.floor(box.width)), Math.max(80, Math.floor(box.height))];
+  const ratio = window.devicePixelRatio || 1;
+  Object.assign(self, { width, height, ratio, margins: mapMargins(self.head, width) });
+  const [wide, high] = [width, height].map((size) => Math.round(size * ratio));
+  for (const canvas of [self.under, self.over]) {
+    if (canvas.width !== wide || canvas.height !== high) [canvas.width, canvas.height] = [wide, high];
+  }
+  self.camera.room(width - self.margins.left - self.margins.right, height - self.margins.top - 6);
+  self.redraw();
+}
+
+function drawAll(self) {
+  self.frame = 0;
+  const state = self.store.get();
+  const step = self.pyramid.step(self.camera.size.map((size) => size * self.ratio));
+  if (step !== null) self.pyramid.want(step, self.camera.view);
+  drawMap(self, step, state.pool);
+  drawMarks(self, state);
+  self.over.dataset.drawn = String(Number(self.over.dataset.drawn ?? 0) + 1);
+  self.over.dataset.waiting = String(step === null ? 0 : self.pyramid.waiting);
+}
+
+// What is pointed at, by the pointer or by the keys, in words.
+function tell(self, place) {
+  self.readout.replaceChildren(...readoutOf(self, place));
+}
+
+function tellHead(self) {
+  const { head } = self;
+  const size = `${grouped(head.queryCount)} × ${grouped(head.keyCount)}`;
+  const kind = head.exact ? "" : " · a summary: single weights cannot be recomputed";
+  self.heading.replaceChildren(make("h2", { text: head.name }), make("span", { className: "quiet", text: `${head.layer}, head ${head.head} · ${size}${kind}` }));
+  tell(self, null);
+}
+
+function listen(self) {
+  const { store, over } = self;
+  const moved = () => {
+    self.redraw();
+    clearTimeout(self.written);
+    self.written = setTimeout(() => store.set({ view: self.camera.whole ? null : self.camera.view }), 200);
+  };
+  const inside = ([x, y]) => self.camera.at(x - self.margins.left, y - self.margins.top);
+  gestures(over, {
+    pan: (x, y) => (self.camera.pan(x, y), moved()),
+    zoom: (factor, x, y) => (self.camera.zoom(factor, x === undefined ? undefined : x - self.margins.left, y === undefined ? undefined : y - self.margins.top), moved()),
+    point(at) {
+      const place = at && inside(at);
+      if (String(place) === String(self.pointed)) return;
+      self.pointed = place;
+      tell(self, place ?? self.cursor);
+      self.redraw();
+    },
+    choose(at) {
+      const place = at ? inside(at) : self.cursor;
+      if (!place) return;
+      self.cursor = place;
+      tell(self, place);
+      store.set({ token: store.get().side === "query" ? place[0] : place[1], key: place[1] });
+      self.redraw();
+    },
+    step([rows, keys]) {
+      const [row, key] = self.cursor ?? startOfCursor(self);
+      const next = self.cursor ? [row + rows, key + keys] : [row, key];
+      self.cursor = [Math.max(0, Math.min(self.head.queryCount - 1, next[0])), Math.max(0, Math.min(self.head.keyCount - 1, next[1]))];
+      self.camera.reach(...self.cursor);
+      tell(self, self.cursor);
+      moved();
+    },
+    whole: () => (self.camera.show(null), moved()),
+  });
+  self.zoomBy = (factor) => (factor ? self.camera.zoom(factor) : self.camera.show(null), moved());
+  store.subscribe((state, changed) => {
+    if (changed.has("head")) turnTo(self);
+    else if (changed.has("view") && String(state.view) !== String(self.camera.whole ? null : self.camera.view)) (self.camera.show(state.view), self.redraw());
+    if (["colour", "palette", "pool", "theme"].some((name) => changed.has(name))) recolour(self);
+    if (["token", "side", "key"].some((name) => changed.has(name))) self.redraw();
+  });
+  new ResizeObserver(() => resize(self)).observe(self.area);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => recolour(self));
+  self.theme = theme;
+}
+
+// The keys begin at the chosen token, at what is most strongest of it; at the strongest link of all without one.
+function startOfCursor({ head, store, camera }) {
+  const { token, side } = store.get();
+  const [r0, r1, k0, k1] = camera.view;
+  const weights = head.exact ? (side === "query" ? head.weightsRow(token) : head.weightsColumn(token)) : null;
+  const other = weights ? weights.indexOf(weights.reduce((most, each) => (each > most ? each : most), -1)) : 0;
+  const place = side === "query" ? [token, Math.max(0, other)] : [Math.max(0, other), token];
+  const seen = place[0] >= r0 && place[0] < r1 && place[1] >= k0 && place[1] < k1;
+  return seen || camera.whole ? place : [Math.floor((r0 + r1) / 2), Math.floor((k0 + k1) / 2)];
+}

@@ -1,0 +1,42 @@
+import { PALETTES } from "../data/colours.js";
+import { make } from "../../../../drawing/web/elements.js";
+
+// Buttons of which one is pressed.
+export function choices(label, names, chosen, choose) {
+  const buttons = names.map(([value, text]) => {
+    const attributes = { type: "button", "aria-pressed": String(value === chosen) };
+    return make("button", { text, attributes, on: { click: () => choose(value) } });
+  });
+  return make("div", { className: "choices", attributes: { role: "group", "aria-label": label } }, ...buttons);
+}
+
+export function selection(label, names, chosen, choose) {
+  const options = names.map(([value, text]) => make("option", { text, attributes: { value, ...(value === chosen ? { selected: "" } : {}) } }));
+  const select = make("select", { attributes: { "aria-label": label }, on: { change: (event) => choose(event.target.value) } }, ...options);
+  return select;
+}
+
+// How the map is drawn: largest or mean of each cell, the colours, and how near.
+export function mapControls(store, self) {
+  const { pool, colour, palette } = store.get();
+  const near = [["zoom in", "+", 1.6], ["zoom out", "−", 1 / 1.6], ["show all", "⤢", 0]];
+  const buttons = near.map(([name, text, factor]) => {
+    const attributes = { type: "button", "aria-label": name, title: name };
+    return make("button", { text, attributes, on: { click: () => self.zoomBy(factor) } });
+  });
+  return make("div", { className: "controls" },
+    choices("each cell shows", [["max", "strongest"], ["mean", "mean"]], pool, (value) => keepFocus(() => store.set({ pool: value }))),
+    choices("colour scale", [["log", "log"], ["linear", "linear"]], colour, (value) => keepFocus(() => store.set({ colour: value }))),
+    selection("colours", PALETTES.map((name) => [name, name]), palette, (value) => keepFocus(() => store.set({ palette: value }))),
+    make("div", { className: "choices", attributes: { role: "group", "aria-label": "nearness" } }, ...buttons));
+}
+
+// The controls are made anew after a change: whoever came by keyboard stays where they were.
+export function keepFocus(change) {
+  const before = document.activeElement;
+  const group = before?.closest("[aria-label]:not(button)")?.getAttribute("aria-label");
+  const [text, label] = [before?.textContent, before?.getAttribute("aria-label")];
+  change();
+  const again = [...document.querySelectorAll(`[aria-label="${CSS.escape(group ?? "")}"] button, select[aria-label="${CSS.escape(label ?? "")}"]`)];
+  (again.find((each) => each.tagName === "SELECT" || each.textContent === text) ?? before)?.focus?.();
+}

@@ -1,0 +1,67 @@
+// The six steps of one query of one head, with their numbers: what Python's `head.steps(row)` gives, computed from what was packed.
+import { allowedAt, biasOf, scoreOf, vectorAt, weightsRow } from "../data/exact.js";
+
+// { raw, scores, masked, weights, output, lse, allowed }: one number a key, the output one a feature. `raw` is before scale and
+// softcap; `masked` has the bias added and is −∞ where barred. Of a head whose weights themselves are stored, scores are null.
+export function stepsOf(head, query) {
+  const { terms } = head;
+  const weights = weightsRow(terms, query);
+  const output = sumOf(head, weights);
+  if (head.stored) return { weights, output, raw: null, scores: null, masked: null, allowed: null };
+  const count = head.keyCount;
+  const [raw, scores, masked] = [new Float64Array(count), new Float64Array(count), new Float64Array(count).fill(-Infinity)];
+  const [q, k] = [vectorAt(terms.query, query), new Float32Array(head.width)];
+  const plain = terms.score.kind === "dot" ? { kind: "dot", scale: 1, softcap: null } : terms.score;
+  let allowed = 0;
+  for (let j = 0; j < count; j++) {
+    vectorAt(terms.key, j, k);
+    raw[j] = scoreOf(plain, q, k);
+    scores[j] = scoreOf(terms.score, q, k);
+    if (!allowedAt(terms, query, j)) continue;
+    masked[j] = scores[j] + biasOf(terms, query, j);
+    allowed += 1;
+  }
+  return { raw, scores, masked, weights, output, allowed };
+}
+
+// Σ weights · value; null where no values were packed.
+function sumOf(head, weights) {
+  if (!head.value(0)) return null;
+  const output = new Float64Array(head.valueWidth);
+  for (let j = 0; j < weights.length; j++) {
+    if (weights[j] === 0) continue;
+    const value = head.value(j);
+    for (let d = 0; d < output.length; d++) output[d] += weights[j] * value[d];
+  }
+  return output;
+}
+
+// What each dimension adds to the score of one pair, before scale and softcap.
+export function byDimension(head, query, key) {
+  const [q, k, { score }] = [head.query(query), head.key(key), head.terms];
+  return q.map((value, d) => {
+    if (score.kind === "gaussian") return (-(value - k[d]) * (value - k[d])) / (2 * score.bandwidth * score.bandwidth);
+    if (score.kind === "additive") return scoreOf({ ...score, weight: [score.weight[d]] }, [value], [k[d]]);
+    return value * k[d];
+  });
+}
+
+// What stands between the score and the softmax in this head: [[name, sentence]…].
+export function betweenOf(head) {
+  if (head.stored) return [];
+  const { score, temperature } = head.terms;
+  const found = [];
+  if (score.kind === "dot" && score.scale !== 1) found.push(["scale", scaleName(head)]);
+  if (score.softcap) found.push(["softcap", `${score.softcap} · tanh(s ÷ ${score.softcap})`]);
+  if (head.biasKind !== "none") found.push(["bias", head.biasKind === "alibi" ? "a penalty for distance (ALiBi)" : "a bias is added"]);
+  if (head.maskKind !== "none") found.push(["mask", head.maskKind === "causal" ? "keys after the query are barred" : "some keys are barred"]);
+  if (temperature !== 1) found.push(["temperature", `÷ ${temperature}`]);
+  return found;
+}
+
+// √64 reads better than 8, where it is the root of the width.
+export function scaleName(head) {
+  const inverse = 1 / head.terms.score.scale;
+  if (Math.abs(inverse * inverse - head.width) < 1e-3 * head.width) return `÷ √${head.width}`;
+  return inverse > 1 ? `÷ ${Number(inverse.toPrecision(4))}` : `× ${Number(head.terms.score.scale.toPrecision(4))}`;
+}

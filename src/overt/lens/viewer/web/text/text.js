@@ -1,0 +1,278 @@
+// The tokens as running text, coloured by what the chosen token attends to or is attended by. A long text is written in parts of a few
+// hundred tokens, and only those in sight are there, so that 32,768 tokens are as quick as 100.
+import { arcsOf } from "./arcs.js";
+import { scaleOf } from "../data/colours.js";
+import { joinerOf, lookOf, strongestOf, toneOf } from "../data/rows.js";
+import { number } from "../../../../drawing/web/numbers.js";
+import { drawStripe } from "./stripe.js";
+import { grouped, shorten, visible, weightText } from "../data/labels.js";
+import { make } from "../../../../drawing/web/elements.js";
+import { theme } from "../../../../drawing/web/theme.js";
+
+const PART = 256; // tokens that are written together
+const ARCS = 12;
+const LETTERS = 80; // of one token, the rest is in its title
+
+export const textPanel = {
+  name: "text",
+  title: "Text",
+  place: "right",
+  mount(root, recording, store) {
+    const t = { root, recording, store, texts: [] };
+    prepareText(t);
+    const draw = () => root.isConnected && drawText(t);
+    store.subscribe((state, changed) => {
+      if (["head", "batch", "side", "token", "colour", "theme", "panel"].some((name) => changed.has(name))) draw();
+    });
+    new ResizeObserver(draw).observe(root);
+    draw();
+  },
+};
+
+function prepareText(t) {
+  const side = (name, text) =>
+    make("button", { text, attributes: { type: "button", "data-side": name }, on: { click: () => turnTo(t, name) } });
+  t.sides = [side("query", "attends to"), side("key", "is attended by")];
+  t.name = make("bdi", { className: "asker" });
+  t.told = make("p", { className: "told", attributes: { "aria-live": "polite" } });
+  t.stripe = make("canvas", { className: "stripe", attributes: { "aria-hidden": "true" } });
+  t.stripe.addEventListener("click", (event) => goTo(t, Math.floor((event.offsetX / t.stripe.clientWidth) * t.look.weights.length)));
+  t.chips = make("ol", { className: "chips" });
+  t.body = make("div", { className: "running", attributes: { tabindex: "-1" } });
+  const bar = make("div", { className: "sides", attributes: { role: "group", "aria-label": "Direction" } }, ...t.sides);
+  t.root.append(make("div", { className: "says-who" }, t.name, bar), t.told, t.stripe, t.chips, t.body);
+  t.root.classList.add("reading");
+}
+
+// The other direction, from the same token where queries and keys are the same text.
+function turnTo(t, side) {
+  const { key, token, side: before } = t.store.get();
+  if (side === before) return;
+  const head = headOf(t);
+  t.store.set({ side, token: oneText(head) ? token : side === "key" ? (key ?? strongestOf(t.look.weights, 1)[0] ?? 0) : (strongestOf(t.look.weights, 1)[0] ?? 0) });
+}
+
+const headOf = (t) => t.recording.heads[t.store.get().head];
+export const oneText = (head) => head.same;
+
+function drawText(t) {
+  const state = t.store.get();
+  const head = headOf(t);
+  t.look = lookOf(head, state.side, state.token);
+  t.most = Math.abs(t.look.weights[strongestOf(t.look.weights, 1)[0]] ?? 0);
+  t.strongest = strongestOf(t.look.weights, ARCS);
+  t.scale = scaleOf(head, state);
+  const [asking, asked] = state.side === "query" ? [head.queries, head.keys] : [head.keys, head.queries];
+  t.asked = asked;
+  t.name.textContent = shorten(visible(asking[state.token]), 40);
+  t.name.title = `token ${state.token}: ${shorten(visible(asking[state.token]), 400)}`;
+  for (const button of t.sides) button.setAttribute("aria-pressed", String(button.dataset.side === state.side));
+  t.root.dataset.side = state.side;
+  writeTexts(t, head, state);
+  for (const text of t.texts) for (const part of text.parts) if (part.tokens) colourPart(t, text, part);
+  drawStripe(t.stripe, t.look.weights, { most: t.most, scale: t.scale, own: oneText(head) ? state.token : null });
+  drawChips(t);
+  tellText(t, null);
+  reveal(t);
+  drawArcs(t);
+}
+
+// The texts anew, where the head has others than those that stand there.
+function writeTexts(t, head, state) {
+  const both = oneText(head);
+  const key = `${state.batch} ${head.queryCount} ${head.keyCount} ${both} ${head.queries === t.queries} ${head.keys === t.keys}`;
+  if (t.written === key) return;
+  [t.written, t.queries, t.keys] = [`${state.batch} ${head.queryCount} ${head.keyCount} ${both} true true`, head.queries, head.keys];
+  t.watcher?.disconnect();
+  t.watcher = new IntersectionObserver((seen) => showParts(t, seen), { root: t.body, rootMargin: "600px 0px" });
+  const texts = both ? [["both", head.keys, "The text"]] : [["query", head.queries, "What asks"], ["key", head.keys, "What is asked"]];
+  t.texts = texts.map(([side, tokens, label]) => textOf(t, side, tokens, label));
+  t.arcs = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  t.arcs.setAttribute("aria-hidden", "true");
+  t.body.replaceChildren(make("div", { className: "texts" }, ...t.texts.map((text) => text.box), t.arcs));
+}
+
+function textOf(t, side, tokens, label) {
+  const join = joinerOf(tokens);
+  const text = { side, tokens, join, parts: [] };
+  text.box = make("div", { className: "text", attributes: { role: "group", "aria-label": `${label}, ${tokens.length} tokens` } });
+  if (side !== "both") text.box.append(make("p", { className: "label", text: label }));
+  for (let start = 0; start < tokens.length; start += PART) {
+    const node = make("p", { className: "part" });
+    const part = { start, stop: Math.min(start + PART, tokens.length), node, tokens: null };
+    node.of = { text, part };
+    node.style.minHeight = tokens.length > PART ? `${Math.ceil((part.stop - part.start) / 9) * 34}px` : "";
+    if (tokens.length > PART) node.dataset.from = grouped(start);
+    text.parts.push(part);
+    text.box.append(node);
+    t.watcher.observe(node);
+  }
+  text.box.addEventListener("click", (event) => chooseToken(t, text, event.target.closest("[data-token]")));
+  text.box.addEventListener("keydown", (event) => textKeys(t, text, event));
+  text.box.addEventListener("pointerover", (event) => tellText(t, event.target.closest("[data-token]")));
+  text.box.addEventListener("pointerleave", () => tellText(t, null));
+  return text;
+}
+
+function showParts(t, seen) {
+  for (const { target, isIntersecting } of seen) {
+    if (isIntersecting) fillPart(t, target.of.text, target.of.part);
+    else emptyPart(target.of.part);
+  }
+  drawArcs(t);
+}
+
+function fillPart(t, text, part) {
+  if (part.tokens) return;
+  part.tokens = [];
+  const nodes = [];
+  for (let i = part.start; i < part.stop; i++) {
+    const { space, text: told, ends } = text.join(text.tokens[i], i === part.start);
+    const token = make("bdi", { text: shorten(visible(told), LETTERS), attributes: { "data-token": String(i), role: "button", tabindex: "-1" } });
+    part.tokens.push(token);
+    if (space) nodes.push(" ");
+    nodes.push(token);
+    if (ends) nodes.push(document.createElement("br"));
+  }
+  part.node.replaceChildren(...nodes);
+  part.node.style.minHeight = "";
+  colourPart(t, text, part);
+}
+
+// A part that is out of sight keeps its height and lets go of its tokens.
+function emptyPart(part) {
+  if (!part.tokens || part.node.contains(document.activeElement)) return;
+  part.node.style.minHeight = `${part.node.offsetHeight}px`;
+  part.tokens = null;
+  part.node.replaceChildren();
+}
+
+// From which share on the other ink reads better on the tone (WCAG's contrast, measured where both are equal).
+const INK_TURNS = { light: { query: 0.85, key: Infinity }, dark: { query: 0.6, key: 0.6 } };
+
+function colourPart(t, text, part) {
+  const { side, token: chosen } = t.store.get();
+  const turn = INK_TURNS[theme()][side];
+  const coloured = text.side === "both" || text.side !== side;
+  part.tokens.forEach((node, place) => {
+    const i = part.start + place;
+    const own = (text.side === "both" || text.side === side) && i === chosen;
+    const weight = coloured ? t.look.weights[i] : 0;
+    const share = toneOf(weight, t.most, t.scale);
+    node.style.setProperty("--share", `${(100 * share).toFixed(1)}%`);
+    node.className = `${share > turn ? "strong" : ""}${own ? " own" : ""}${Number.isNaN(weight) ? " nan" : ""}${weight < 0 ? " negative" : ""}`.trim();
+    node.tabIndex = own ? 0 : -1;
+    if (own) node.setAttribute("aria-current", "true");
+    else node.removeAttribute("aria-current");
+    node.setAttribute("aria-label", labelOf(t, text, i, coloured ? weight : null));
+  });
+}
+
+function labelOf(t, text, i, weight) {
+  const name = shorten(visible(text.tokens[i]), LETTERS);
+  if (weight === null) return `${name}, ${i}`;
+  return `${name}, ${i}, ${Number.isNaN(weight) ? "not a number" : `weight ${number(weight, 3)}`}`;
+}
+
+function chooseToken(t, text, node) {
+  if (!node) return;
+  const token = Number(node.dataset.token);
+  t.store.set(text.side === "both" ? { token } : { token, side: text.side });
+}
+
+// Bring a token to the eye without moving the page around it.
+function goTo(t, token) {
+  const text = t.texts.find((each) => each.side === "both" || each.side !== t.store.get().side);
+  scrollTo(t, text, Math.max(0, Math.min(text.tokens.length - 1, token)));
+}
+
+function scrollTo(t, text, token) {
+  const part = text.parts[Math.floor(token / PART)];
+  fillPart(t, text, part);
+  const node = part.tokens[token - part.start];
+  const top = node.getBoundingClientRect().top - t.body.getBoundingClientRect().top + t.body.scrollTop;
+  t.body.scrollTop = Math.max(0, top - t.body.clientHeight / 3);
+  node.classList.add("found");
+  setTimeout(() => node.classList.remove("found"), 1200);
+  return node;
+}
+
+// The chosen token comes into sight when it was chosen elsewhere, on the map or by a link.
+function reveal(t) {
+  const { side, token } = t.store.get();
+  const key = `${t.written} ${side} ${token}`;
+  if (t.revealed === key || !t.body.clientHeight) return;
+  t.revealed = key;
+  const text = t.texts.find((each) => each.side === "both" || each.side === side);
+  const part = text.parts[Math.floor(token / PART)];
+  const node = part.tokens?.[token - part.start];
+  const room = t.body.getBoundingClientRect();
+  const place = node?.getBoundingClientRect();
+  if (place && place.top >= room.top && place.bottom <= room.bottom) return;
+  scrollTo(t, text, token);
+}
+
+const MOVES = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 10, ArrowUp: -10, PageDown: 100, PageUp: -100, Home: -Infinity, End: Infinity };
+
+function textKeys(t, text, event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const node = event.target.closest("[data-token]");
+  if (!node) return;
+  const at = Number(node.dataset.token);
+  if (event.key === "Enter" || event.key === " ") chooseToken(t, text, node);
+  else if (event.key in MOVES) {
+    const token = Math.max(0, Math.min(text.tokens.length - 1, at + MOVES[event.key]));
+    t.store.set(text.side === "both" ? { token } : { token, side: text.side });
+    scrollIfAway(t, text, token).focus({ preventScroll: true });
+  } else return;
+  event.preventDefault();
+  event.stopPropagation();
+}
+
+function scrollIfAway(t, text, token) {
+  const part = text.parts[Math.floor(token / PART)];
+  fillPart(t, text, part);
+  const node = part.tokens[token - part.start];
+  const [room, place] = [t.body.getBoundingClientRect(), node.getBoundingClientRect()];
+  return place.top < room.top || place.bottom > room.bottom ? scrollTo(t, text, token) : node;
+}
+
+// What is said of the token under the pointer, and of the chosen one otherwise.
+function tellText(t, node) {
+  const { side } = t.store.get();
+  if (!node) {
+    const sum = t.look.weights.reduce((total, weight) => total + weight, 0);
+    const many = `${grouped(t.look.weights.length)} ${side === "query" ? "keys" : "queries"}`;
+    const known = t.look.whole ? "" : ", as far as the strongest links that were kept tell";
+    t.told.textContent = `${side === "query" ? "weights of" : "weights from"} ${many}, together ${number(sum, 3)}${known}`;
+    return;
+  }
+  const text = node.closest(".part")?.of.text;
+  if (!text) return;
+  const i = Number(node.dataset.token);
+  const coloured = text.side === "both" || text.side !== side;
+  const weight = t.look.weights[i];
+  t.told.replaceChildren(make("bdi", { text: shorten(visible(text.tokens[i]), 60) }), ` token ${grouped(i)}`);
+  if (coloured) t.told.append(Number.isNaN(weight) ? ", not a number" : `, weight ${number(weight, 4)}`);
+}
+
+function drawChips(t) {
+  t.chips.setAttribute("aria-label", "Strongest links");
+  t.chips.replaceChildren(...t.strongest.slice(0, 5).filter((i) => Math.abs(t.look.weights[i]) >= t.most / 100).map((i) => {
+    const chip = make("button", { attributes: { type: "button", "data-place": String(i) }, on: { click: () => goTo(t, i) } });
+    chip.append(make("bdi", { text: shorten(visible(t.asked[i]), 18) }), make("span", { text: weightText(t.look.weights[i]) }));
+    chip.title = `token ${i}`;
+    return make("li", {}, chip);
+  }));
+}
+
+// Arcs from the chosen token to the strongest that are in the page now; the others have their chips and the stripe.
+function drawArcs(t) {
+  if (!t.arcs) return;
+  const { side, token } = t.store.get();
+  const at = (text, i) => text?.parts[Math.floor(i / PART)]?.tokens?.[i % PART];
+  const from = at(t.texts.find((text) => text.side === "both" || text.side === side), token);
+  const asked = t.texts.find((text) => text.side === "both" || text.side !== side);
+  const links = t.strongest.map((i) => ({ node: at(asked, i), share: toneOf(t.look.weights[i], t.most, t.scale) }));
+  arcsOf(t.arcs, from, links.filter((link) => link.node && link.node !== from && link.share > 0.015));
+}
