@@ -24,10 +24,10 @@ import torch
 
 from overt.bench.provenance import provenance
 from overt.learn import Training, train
-from overt.learn.config.settings import Data, Recipe, Tokens
-from overt.learn.tasks.base import task_of
+from overt.learn.config.settings import Data, Recipe, Tokenization
+from overt.learn.tasks.build import build_task
 
-WORDS = Tokens(lower=True, parts=True, minimum_count=2)
+WORDS = Tokenization(lower=True, parts=True, minimum_count=2)
 EWT = Recipe(
     task="tag",
     data=Data(
@@ -120,7 +120,7 @@ def run(runs: Path, task: str, variant: str, seed: int) -> None:
     """Train and test one variant; its checkpoints stand beside the file until it is done."""
     recipe, start = recipe_of(task, variant, seed), time.perf_counter()
     folder = runs.with_suffix(".under-way") / f"{task} {variant} {seed}"
-    labelling, model = task_of(recipe, folder)
+    labelling, model = build_task(recipe, folder)
     result = train(model, labelling, recipe.training, folder, recipe=plain(recipe))
     line = provenance(threads=torch.get_num_threads()) | {
         "task": task,

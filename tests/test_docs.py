@@ -17,7 +17,7 @@ PAGES = sorted(DOCS.rglob("*.md"))
 
 # Plain data that a function returns, whose example is that function's.
 SHOWN_ELSEWHERE = {
-    "overt.learn.Result",
+    "overt.learn.TrainingResult",
     "overt.learn.Translation",
     "overt.lens.Explanation",
     "overt.lens.Link",

@@ -5,7 +5,7 @@ from functools import cache
 import torch
 
 from overt.learn.data.tokenizer import END, START, Tokenizer
-from overt.learn.translator import Translator, padded
+from overt.learn.translator import Translator, pad_rows
 from overt.models import Transformer
 
 ENGLISH = [
@@ -26,8 +26,8 @@ def by_heart() -> Translator:
         torch.manual_seed(0)
         sizes = {"width": 32, "heads": 2, "encoder_layers": 1, "decoder_layers": 2, "feed_forward": 64}
         model = Transformer(tokenizer.words, tokenizer.words, **sizes, dropout=0.0, tied="all")
-        source, lengths = padded([[*ids, END] for ids in tokenizer.encode_all(ENGLISH)], torch.device("cpu"))
-        target, _ = padded([[START, *ids, END] for ids in tokenizer.encode_all(FRENCH, target=True)], torch.device("cpu"))
+        source, lengths = pad_rows([[*ids, END] for ids in tokenizer.encode_all(ENGLISH)], torch.device("cpu"))
+        target, _ = pad_rows([[START, *ids, END] for ids in tokenizer.encode_all(FRENCH, target=True)], torch.device("cpu"))
         optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
         for _ in range(120):
             scores = model(source, target[:, :-1], source_lengths=lengths)

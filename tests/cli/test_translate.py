@@ -71,7 +71,7 @@ def test_a_map_has_a_row_for_each_token_with_its_weights(model):
     [found] = by_heart().translate([ENGLISH[1]])
     rows = told[-len(found.tokens) - 1 :]
     assert [row.split()[0] for row in rows] == [*(token.removeprefix("▁") for token in found.tokens), "</s>"]
-    weights = by_heart().model.weights(*by_heart().forced(ENGLISH[1], found))["cross"]
+    weights = by_heart().model.weights(*by_heart().teacher_forced(ENGLISH[1], found))["cross"]
     layer, head = int(text[text.index("L") + 1]), int(text[text.index("H") + 1])
     largest = weights[layer][0, head].max(-1).values
     for row, weight in zip(rows, largest.tolist(), strict=True):
@@ -107,7 +107,7 @@ def test_the_map_of_a_recurrent_decoder_shows_the_weights_of_its_attention(tmp_p
     assert who in " ".join(told.split())
     translator = Translator.load(folder)
     [translation] = translator.translate([ENGLISH[3]], beam=1)
-    weights = translator.model.weights(*translator.forced(ENGLISH[3], translation))["cross"][0][0, 0]
+    weights = translator.model.weights(*translator.teacher_forced(ENGLISH[3], translation))["cross"][0][0, 0]
     last = told.splitlines()[-1]
     assert all(f"{weight:.2f}".removeprefix("0") in last for weight in weights[-1].tolist())
 
@@ -179,7 +179,7 @@ def test_explain_falls_back_to_the_box_and_says_so(model, monkeypatch):
     from overt.learn import translator as translators
 
     monkeypatch.setattr(text_model, "packaged_folder", lambda: None)
-    monkeypatch.setattr(translators, "boxed_folder", lambda: model)
+    monkeypatch.setattr(translators, "bundled_folder", lambda: model)
     found = CliRunner().invoke(app, ["explain", ENGLISH[0], "--word", "happy"], env={"COLUMNS": "140"})
     assert found.exit_code == 0, found.stderr
     told = " ".join(found.stdout.split())

@@ -61,5 +61,5 @@ def test_sorting_by_length_leaves_little_padding():
 
 
 def test_no_examples_are_refused():
-    with pytest.raises(InputError, match="batches are made of at least one example, got none"):
+    with pytest.raises(InputError, match="at least one example, got none"):
         Batches([], tokens_per_batch=10, seed=0)

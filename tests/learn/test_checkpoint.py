@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from overt.errors import InputError
-from overt.learn.loop.averaging import averaged
+from overt.learn.loop.averaging import average_checkpoints
 from overt.learn.run import checkpoint as checkpoints
 from overt.learn.run.checkpoint import Checkpoint
 
@@ -28,13 +28,13 @@ def test_what_is_read_is_what_was_written(tmp_path):
 def test_checkpoints_are_listed_in_the_order_of_their_updates(tmp_path):
     for update in (999_999, 1_000_000, 5):
         checkpoints.write(tmp_path, update, some())
-    assert [path.name for path in checkpoints.written(tmp_path)] == ["000005", "999999", "1000000"]
+    assert [path.name for path in checkpoints.list_checkpoints(tmp_path)] == ["000005", "999999", "1000000"]
 
 
 def test_the_latest_are_kept_and_the_best_besides(tmp_path):
     for update in range(6):
         checkpoints.write(tmp_path, update, some())
-    checkpoints.keep(tmp_path, 2, besides=1)
+    checkpoints.remove_old(tmp_path, 2, best=1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["000001", "000004", "000005"]
 
 
@@ -54,7 +54,7 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path, name, harm):
     checkpoints.write(tmp_path, 4, some())
     path = checkpoints.write(tmp_path, 8, some())
     harm(path / name)
-    message = rf"000008/{name} is damaged, got .*\. Fix: remove the folder .*000008: training goes on from 000004\."
+    message = rf"000008/{name} to be undamaged, got .*\. Fix: remove the folder .*000008; training resumes from 000004\."
     with pytest.raises(InputError, match=message):
         checkpoints.read(path)
 
@@ -62,7 +62,7 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path, name, harm):
 def test_the_only_checkpoint_damaged_means_from_the_beginning(tmp_path):
     path = checkpoints.write(tmp_path, 8, some())
     cut(path / "model.safetensors")
-    with pytest.raises(InputError, match="remove the folder .*: training begins anew"):
+    with pytest.raises(InputError, match="remove the folder .*; training starts from the beginning"):
         checkpoints.read(path)
 
 
@@ -70,7 +70,7 @@ def test_a_changed_number_in_the_state_is_found(tmp_path):
     path = checkpoints.write(tmp_path, 8, some())
     state = json.loads((path / "state.json").read_text())
     (path / "state.json").write_text(json.dumps({**state, "update": 2}))
-    with pytest.raises(InputError, match="state.json is damaged, got its content was changed"):
+    with pytest.raises(InputError, match="state.json to be undamaged, got changed content"):
         checkpoints.read(path)
 
 
@@ -78,7 +78,7 @@ def test_a_checkpoint_of_a_newer_overt_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints, "FORMAT", 2)
     path = checkpoints.write(tmp_path, 8, some())
     monkeypatch.setattr(checkpoints, "FORMAT", 1)
-    with pytest.raises(InputError, match=r"reads checkpoints of format 1, got format 2 in .*\. Fix: update overt"):
+    with pytest.raises(InputError, match=r"a checkpoint of format 1, got format 2 in .*\. Fix: update overt"):
         checkpoints.read(path)
 
 
@@ -95,7 +95,7 @@ def test_a_full_disk_is_said_and_leaves_the_last_checkpoint_alone(tmp_path, litt
     path = checkpoints.write(tmp_path, 4, some())
     before = {file.name: file.read_bytes() for file in path.iterdir()}
     large = Checkpoint({"weight": torch.ones(2000)}, {}, {"update": 8})
-    message = r"000008 cannot be written, got File too large\. Fix: make room .*: it goes on from update 4\."
+    message = r"000008 to be writable, got File too large\. Fix: free disk space .*: it resumes from update 4\."
     with pytest.raises(InputError, match=message):
         checkpoints.write(tmp_path, 8, large)
     assert [path.name for path in tmp_path.iterdir()] == ["000004"]
@@ -104,7 +104,7 @@ def test_a_full_disk_is_said_and_leaves_the_last_checkpoint_alone(tmp_path, litt
 
 def test_an_average_is_the_mean_of_the_weights(tmp_path):
     paths = [checkpoints.write(tmp_path, update, some(value)) for update, value in ((1, 0.0), (2, 1.0), (3, 5.0))]
-    found = averaged(paths)["weight"]
+    found = average_checkpoints(paths)["weight"]
     assert found.dtype == torch.float32
     assert torch.equal(found, torch.full((3, 2), 2.0))
 
@@ -112,9 +112,9 @@ def test_an_average_is_the_mean_of_the_weights(tmp_path):
 def test_an_average_takes_counters_from_the_last(tmp_path):
     held = [Checkpoint({"seen": torch.tensor(count)}, {}, {"update": count}) for count in (3, 8)]
     paths = [checkpoints.write(tmp_path, each.state["update"], each) for each in held]
-    assert averaged(paths)["seen"] == 8
+    assert average_checkpoints(paths)["seen"] == 8
 
 
 def test_an_average_of_nothing_is_refused():
-    with pytest.raises(InputError, match="an average is of one checkpoint or more, got none"):
-        averaged([])
+    with pytest.raises(InputError, match="at least one checkpoint to average, got none"):
+        average_checkpoints([])

@@ -9,7 +9,7 @@ import pytest
 
 from overt.errors import InputError
 from overt.learn.config.settings import Data
-from overt.learn.data.corpora import Example, hold_out, joined, read_corpus, spread
+from overt.learn.data.corpora import Example, hold_out, join_neighbours, read_corpus, spread_sample
 from overt.learn.data.text_lines import read_lines
 
 DATA = Path(os.environ.get("OVERT_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -57,7 +57,7 @@ def test_another_encoding_is_read_when_it_is_named(tmp_path):
 @pytest.mark.parametrize("name", ["a.gz", "a.zip"])
 def test_a_packed_file_that_is_cut_short_says_so(tmp_path, name):
     (tmp_path / name).write_bytes(gzip.compress(b"one line\n" * 100)[:-12])
-    with pytest.raises(InputError, match=f"{name} is a whole {name[1:]} file"):
+    with pytest.raises(InputError, match=f"{name} to be a complete {name[1:]} file"):
         read_lines(tmp_path / name)
 
 
@@ -70,26 +70,26 @@ def test_unequal_line_counts_name_both_files(tmp_path):
 def test_lines_with_an_empty_side_are_left_out_and_counted_and_the_others_stay_aligned(tmp_path):
     corpus = read_corpus(two_files(tmp_path, "one\n\nthree\nfour\n", "eins\nzwei\n  \nvier\n"))
     assert corpus.train == [Example("one", "eins"), Example("four", "vier")]
-    assert corpus.notes == ["train: 2 of 4 lines are left out, since one side is empty"]
+    assert corpus.notes == ["train: 2 of 4 lines left out: one side is empty"]
 
 
 def test_a_line_ends_at_a_newline_only(tmp_path):
     corpus = read_corpus(two_files(tmp_path, "one\u2028half\x85\ntwo\n", "eins\nzwei\n"))
-    assert [example.wanted for example in corpus.train] == ["eins", "zwei"]
+    assert [example.target for example in corpus.train] == ["eins", "zwei"]
 
 
 def test_a_split_without_examples_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"train holds at least one example, got none in a\.en, a\.de"):
+    with pytest.raises(InputError, match=r"at least one example for train, got none in a\.en, a\.de"):
         read_corpus(two_files(tmp_path, "\n\n", "\n\n"))
 
 
 def test_lines_want_two_files(tmp_path):
-    with pytest.raises(InputError, match=r'train names two files, source and target, where format is "lines", got a\.txt'):
+    with pytest.raises(InputError, match=r'two files, source and target, in train for the format "lines", got a\.txt'):
         read_corpus(one_file(tmp_path, "one\n"))
 
 
 def test_a_pair_without_a_tab_names_its_line(tmp_path):
-    with pytest.raises(InputError, match=r"a\.txt, line 2: source TAB target, got 'Go'"):
+    with pytest.raises(InputError, match=r"source TAB target, got 'Go' \(.*a\.txt, line 2\)"):
         read_corpus(one_file(tmp_path, "Run!\tCours !\nGo\n", format="pairs"))
 
 
@@ -106,7 +106,7 @@ def test_tagged_words_are_read_without_contractions_comments_and_words_left_out(
 
 
 def test_tagged_words_without_ten_columns_name_the_line(tmp_path):
-    with pytest.raises(InputError, match=r"a\.txt, line 2: ten columns, got 2"):
+    with pytest.raises(InputError, match=r"ten columns, got 2 \(.*a\.txt, line 2\)"):
         read_corpus(one_file(tmp_path, "# x\n1\tDo\n", format="conllu"))
 
 
@@ -119,7 +119,7 @@ def test_no_source_that_is_held_out_is_left_in_training_in_other_case_or_punctua
     variants = [f"Word {number}{end}" for number in range(30) for end in (".", "!", "")]
     examples = [Example(text, f"{text} {version}") for text in [*variants, *map(str.upper, variants)] for version in (1, 2)]
     train, valid, test = hold_out(examples, 5, 7)
-    numbers = [{example.given.split()[1].strip(".!") for example in part} for part in (train, valid, test)]
+    numbers = [{example.source.split()[1].strip(".!") for example in part} for part in (train, valid, test)]
     assert [len(part) for part in numbers] == [18, 5, 7]
     assert len(set.union(*numbers)) == 30
     assert len(train) + len(valid) + len(test) == len(examples)
@@ -138,20 +138,20 @@ def test_holding_out_everything_is_refused():
 
 def test_joined_lines_hold_every_line_at_every_length():
     examples = [Example(f"s{number}", f"t{number}") for number in range(12)]
-    found = joined(examples, 4, shuffle=True)
-    assert [len(example.given.split()) for example in found] == [1] * 12 + [2] * 6 + [3] * 4 + [4] * 3
+    found = join_neighbours(examples, 4, shuffle=True)
+    assert [len(example.source.split()) for example in found] == [1] * 12 + [2] * 6 + [3] * 4 + [4] * 3
     for count in range(1, 5):
-        rows = [example for example in found if len(example.given.split()) == count]
-        assert sorted(word for example in rows for word in example.given.split()) == sorted(
-            example.given for example in examples
+        rows = [example for example in found if len(example.source.split()) == count]
+        assert sorted(word for example in rows for word in example.source.split()) == sorted(
+            example.source for example in examples
         )
-        assert all(example.wanted == example.given.replace("s", "t") for example in rows)
+        assert all(example.target == example.source.replace("s", "t") for example in rows)
 
 
 def test_texts_have_nothing_to_answer_and_empty_ones_are_left_out(tmp_path):
     corpus = read_corpus(one_file(tmp_path, "one two\n\n three \n", format="text"))
     assert corpus.train == [Example("one two", ""), Example("three", "")]
-    assert corpus.notes == ["train: 1 of 3 lines are left out, since one side is empty"]
+    assert corpus.notes == ["train: 1 of 3 lines left out: one side is empty"]
 
 
 def test_join_is_for_training_and_test(tmp_path):
@@ -167,11 +167,11 @@ def test_join_is_for_training_and_test(tmp_path):
 def test_a_limit_takes_training_examples_from_all_over_the_file(tmp_path):
     text = "".join(f"s{number}\tt\n" for number in range(10))
     corpus = read_corpus(one_file(tmp_path, text, format="pairs", limit=5))
-    assert [example.given for example in corpus.train] == ["s0", "s2", "s4", "s6", "s8"]
+    assert [example.source for example in corpus.train] == ["s0", "s2", "s4", "s6", "s8"]
 
 
 def test_spread_takes_all_where_there_are_fewer():
-    assert spread([Example("a", "")], 5) == [Example("a", "")]
+    assert spread_sample([Example("a", "")], 5) == [Example("a", "")]
 
 
 @on_data
@@ -180,7 +180,7 @@ def test_no_english_sentence_of_tatoebas_test_is_in_training(monkeypatch):
     corpus = read_corpus(Data(format="pairs", folder="tatoeba", train=("fra-eng.zip",), held_out=(1000, 2000)))
 
     def sources(part):
-        return {"".join(filter(str.isalnum, example.given.casefold())) for example in part}
+        return {"".join(filter(str.isalnum, example.source.casefold())) for example in part}
 
     assert [len(sources(part)) for part in corpus[:3]] == [95540, 1000, 2000]
     assert not sources(corpus.train) & (sources(corpus.test) | sources(corpus.valid))
@@ -201,6 +201,6 @@ def test_the_public_corpora_have_their_published_sizes(monkeypatch, data, sizes,
     monkeypatch.setenv("OVERT_DATA", str(DATA))
     examples = read_corpus(data).train
     found = {
-        label for example in examples for label in ([example.wanted] if isinstance(example.wanted, str) else example.wanted)
+        label for example in examples for label in ([example.target] if isinstance(example.target, str) else example.target)
     }
     assert (len(examples), len(found)) == (sizes, labels)

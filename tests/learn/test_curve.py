@@ -3,7 +3,7 @@ import json
 import pytest
 
 from overt.errors import InputError
-from overt.learn.run.curve import draw_curve, means
+from overt.learn.run.curve import bin_means, draw_curve
 
 pytest.importorskip("matplotlib")
 
@@ -23,12 +23,12 @@ def test_a_runs_log_becomes_a_picture(tmp_path):
 
 def test_means_keep_every_point_of_a_short_log_and_the_mean_of_a_long_one():
     short = [(1.0, 3.0), (2.0, 5.0)]
-    assert means(short) == short
+    assert bin_means(short) == short
     long = [(float(place), float(place % 2)) for place in range(1000)]
-    assert len(means(long)) == 200
-    assert sum(value for _, value in means(long)) / 200 == pytest.approx(0.5)
+    assert len(bin_means(long)) == 200
+    assert sum(value for _, value in bin_means(long)) / 200 == pytest.approx(0.5)
 
 
 def test_a_log_without_updates_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"log.jsonl without an update. Fix: let the run begin"):
+    with pytest.raises(InputError, match=r"log.jsonl without an update. Fix: start the run"):
         draw_curve(log(tmp_path, {"update": 0, "finished": {}}), tmp_path / "curve.png", "bleu")

@@ -16,7 +16,7 @@ from overt.learn.config.recipe import read_recipe
 from overt.learn.data.vocabulary import WordVocabulary
 from overt.learn.run.checkpoint import Checkpoint, read, write
 from overt.learn.run.log import read_log
-from overt.learn.run.run_record import claim
+from overt.learn.run.run_record import claim_folder
 from overt.models import from_config
 
 VALUES = [
@@ -100,7 +100,7 @@ def test_a_folder_in_the_place_of_a_file_is_refused(name, tmp_path):
     folder = folder_of("tagger", tmp_path)
     (folder / name).unlink()
     (folder / name).mkdir()
-    with pytest.raises(InputError, match=rf"{name} is .*, got Is a directory"):
+    with pytest.raises(InputError, match=rf"{name} to be .*, got Is a directory"):
         load_model(folder)
 
 
@@ -118,7 +118,7 @@ def test_weights_of_another_kind_are_refused(tmp_path):
     name = next(iter(weights))
     for tensor in (weights[name].int(), weights[name].to(torch.complex64), weights[name][:1], weights[name][None]):
         save_file({**weights, name: tensor.clone()}, folder / "model.safetensors")
-        with pytest.raises(InputError, match="model.safetensors holds"):
+        with pytest.raises(InputError, match="model.safetensors to hold"):
             load_model(folder)
 
 
@@ -157,22 +157,22 @@ def test_sizes_that_a_folder_only_names_take_no_memory(tmp_path):
 def test_a_state_of_something_else_is_a_damaged_checkpoint(content, tmp_path):
     path = write(tmp_path, 4, Checkpoint({"a": torch.ones(2)}, {}, {"update": 4}))
     (path / "state.json").write_bytes(content)
-    with pytest.raises(InputError, match=r"state.json is damaged, got .*\. Fix: remove the folder"):
+    with pytest.raises(InputError, match=r"state.json to be undamaged, got .*\. Fix: remove the folder"):
         read(path)
 
 
 @pytest.mark.parametrize("content", ["5\n", "[]\n", "{}\n", '{"update": "x"}\n', "x\n", "[" * 100_000 + "\n", "\udcff\n"])
 def test_a_log_of_something_else_is_refused(content, tmp_path):
     (tmp_path / "log.jsonl").write_bytes(content.encode("utf-8", "surrogateescape"))
-    with pytest.raises(InputError, match=r"log.jsonl is the log of a run, got .*\. Fix: remove the file"):
+    with pytest.raises(InputError, match=r"log.jsonl to be the log of a run, got .*\. Fix: remove the file"):
         read_log(tmp_path / "log.jsonl")
 
 
 @pytest.mark.parametrize("content", ["5", "[]", "x", "[" * 100_000])
 def test_a_run_record_of_something_else_is_refused(content, tmp_path):
     (tmp_path / "run.json").write_text(content)
-    with pytest.raises(InputError, match=r"run.json is the record of the run that this folder holds"):
-        claim(tmp_path, {})
+    with pytest.raises(InputError, match=r"run.json to be the record of a run"):
+        claim_folder(tmp_path, {})
 
 
 RECIPE = '[data]\nformat = "pairs"\ntrain = ["a.txt"]\n[model]\nkind = "Transformer"\n[training]\nupdates = 2\n'
@@ -184,31 +184,43 @@ RECIPE = '[data]\nformat = "pairs"\ntrain = ["a.txt"]\n[model]\nkind = "Transfor
         (
             "updates = 2",
             f"updates = {10**23}",
-            r"recipe.toml, line 7: updates is a number that a machine can count to, got one of 24",
+            r"updates to be a number of at most 64 bits, got 24 digits \(.*recipe.toml, line 7\)",
         ),
-        ("updates = 2", "updates = " + "1" * 5001, r"recipe.toml, line 7: a recipe's numbers are those of a machine"),
-        ("updates = 2", "learning_rate = nan", r"recipe.toml, line 7: learning_rate is a number above 0, got nan"),
-        ("updates = 2", "weight_decay = inf", r"recipe.toml, line 7: weight_decay is a number of at least 0, got inf"),
+        (
+            "updates = 2",
+            "updates = " + "1" * 5001,
+            r"numbers of at most 64 bits, got a number with too many digits \(.*recipe.toml, line 7\)",
+        ),
+        ("updates = 2", "learning_rate = nan", r"a number above 0, got nan \(.*recipe.toml, line 7\)"),
+        ("updates = 2", "weight_decay = inf", r"weight_decay to be a number of at least 0, got inf \(.*recipe.toml, line 7\)"),
         (
             "updates = 2",
             f"updates = 2\n[tokens]\nmerges = {10**12}",
-            r"line 9: merges are at most 1,000,000, got 1000000000000",
+            r"at most 1,000,000 merges, got 1000000000000 \(.*line 9\)",
         ),
         (
             '"Transformer"',
             f'"Transformer"\nwidth = {10**23}',
-            r"recipe.toml, line 6: width is a number that a machine can count to",
+            r"width to be a number of at most 64 bits, got .*recipe.toml, line 6\)",
         ),
         (
             '"Transformer"',
             f'"Transformer"\nwidth = {2**40}',
-            r"recipe.toml, line 6: width of Transformer is at most 2,147,483,647",
+            r"2,147,483,647, got 1099511627776 \(.*recipe.toml, line 6\)",
         ),
-        ('"Transformer"', '"Transformer"\nencoder_layers = 1000000000', r"encoder_layers of Transformer is at most 1,000; got"),
-        ('"a.txt"', f'"{"x/" * 3000}"', r"recipe.toml, line 3: train names files that are there, got x/x/.*, which is not"),
-        ('"a.txt"', '"\\u0000"', r"recipe.toml, line 3: train names files that are there"),
-        ("[data]", "a = " + "[" * 3000 + "]" * 3000 + "\n[data]", r"a recipe is TOML, got content that is nested too deeply"),
-        ('"Transformer"', "[]", r"recipe.toml, line 5: the task 'translate' trains a 'Transformer' or 'Seq2Seq', got \[\]"),
+        ('"Transformer"', '"Transformer"\nencoder_layers = 1000000000', r"encoder_layers of Transformer .*at most 1,000, got"),
+        (
+            '"a.txt"',
+            f'"{"x/" * 3000}"',
+            r"train to name existing files, got x/x/.*, which does not exist \(.*recipe.toml, line 3\)",
+        ),
+        ('"a.txt"', '"\\u0000"', r"train to name existing files, got \0, .*recipe.toml, line 3\)"),
+        ("[data]", "a = " + "[" * 3000 + "]" * 3000 + "\n[data]", r"a recipe in TOML, got content that is nested too deeply"),
+        (
+            '"Transformer"',
+            "[]",
+            r"a model of kind 'Transformer' or 'Seq2Seq' for the task 'translate', got \[\] \(.*recipe.toml, line 5\)",
+        ),
     ],
     ids=lambda value: None if len(str(value)) > 40 else str(value),
 )
@@ -225,5 +237,5 @@ def test_a_recipe_that_no_machine_can_follow_is_refused_at_its_line(old, new, me
 
 @pytest.mark.parametrize("name", ["x" * 300, "a\0b", "."])
 def test_a_recipe_that_is_no_file_is_refused(name, tmp_path):
-    with pytest.raises(InputError, match=r"is a recipe, got .*\. Fix: check its name"):
+    with pytest.raises(InputError, match=r"to be a recipe, got .*\. Fix: check its name"):
         read_recipe(tmp_path / name)

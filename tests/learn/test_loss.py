@@ -117,6 +117,8 @@ def test_where_no_gradient_is_asked_for_none_is_computed():
 
 def test_labels_that_do_not_fit_are_refused():
     states, output, labels = given()
-    message = r"one label for each row of states \(N, width\), got states \(37, 8\), labels \(36,\)\. Fix: choose the real"
+    message = (
+        r"one label \(N,\) for each row of states \(N, width\), got states \(37, 8\), labels \(36,\)\. Fix: select the tokens"
+    )
     with pytest.raises(InputError, match=message):
         cross_entropy(states, output, labels[1:], 0.1)

@@ -85,5 +85,5 @@ def test_parts_without_rows_are_left_out_and_words_are_counted_as_asked():
 
 
 def test_texts_without_references_are_refused():
-    with pytest.raises(InputError, match="each text has its references, got 3 texts, 2 of references"):
+    with pytest.raises(InputError, match="texts, and a group of references for each, got 3 texts and 2 groups of references"):
         bleu(TEXTS, REFERENCES[:2])

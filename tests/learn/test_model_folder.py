@@ -9,7 +9,7 @@ from torch import nn
 from overt.errors import InputError
 from overt.learn import load_model, save_model
 from overt.learn.data.tokenizer import Tokenizer
-from overt.learn.run.weights import take_weights, weights_of
+from overt.learn.run.weights import get_weights, load_weights
 from overt.models import TransformerEncoder, from_config
 
 SENTENCES = ["a bird sings in the tree", "the tree is old", "a cat looks at the bird"]
@@ -44,7 +44,7 @@ def test_the_model_that_comes_back_computes_the_same_to_the_bit(tmp_path, tokens
 def test_a_tied_matrix_is_written_once_and_is_one_matrix_again(tmp_path, tokens):
     save_model(model := translator(30).eval(), tmp_path)
     found, _, _ = load_model(tmp_path)
-    assert sum(each.numel() for each in weights_of(model).values()) == sum(each.numel() for each in model.parameters())
+    assert sum(each.numel() for each in get_weights(model).values()) == sum(each.numel() for each in model.parameters())
     assert torch.equal(found(tokens, tokens), model(tokens, tokens))
     assert len(list(found.parameters())) == len(list(model.parameters()))
 
@@ -60,7 +60,7 @@ def test_half_precision_takes_half_the_bytes_and_is_float32_in_memory(tmp_path):
     model = encoder()
     save_model(model, tmp_path / "whole")
     save_model(model, tmp_path / "half", half=True)
-    sizes = [sum(each.nbytes for each in weights_of(load_model(tmp_path / name)[0]).values()) for name in ("whole", "half")]
+    sizes = [sum(each.nbytes for each in get_weights(load_model(tmp_path / name)[0]).values()) for name in ("whole", "half")]
     assert sizes[0] == sizes[1]
     files = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "half")]
     assert files[1] < 0.7 * files[0]
@@ -79,7 +79,7 @@ def test_a_vocabulary_of_another_size_is_refused(tmp_path):
     tokenizer = Tokenizer.learn(SENTENCES, merges=10)
     save_model(translator(40), tmp_path, tokenizer)
     words = tokenizer.words
-    message = rf"have one vocabulary, got {words} tokens in tokenizer.json, source_words = 40, target_words = 40 in config.json"
+    message = rf"with the same vocabulary in .*, got {words} tokens in tokenizer.json, source_words = 40, target_words = 40 in config.json"
     with pytest.raises(InputError, match=message):
         load_model(tmp_path)
 
@@ -89,7 +89,7 @@ def test_weights_of_other_shapes_are_refused_with_the_first_that_differs(tmp_pat
     held = json.loads((tmp_path / "config.json").read_text())
     held["config"]["words"] = 31
     (tmp_path / "config.json").write_text(json.dumps(held))
-    message = r"model.safetensors holds weights of the model's shapes, got .* \(30, 8\) in the file, .*\(31, 8\) in the model\. To mend it"
+    message = r"model.safetensors to hold weights with the model's shapes .*, got .* \(30, 8\) in the file, .*\(31, 8\) in the model\. Fix: build"
     with pytest.raises(InputError, match=message):
         load_model(tmp_path)
 
@@ -104,8 +104,8 @@ def test_weights_of_other_shapes_are_refused_with_the_first_that_differs(tmp_pat
 def test_weights_that_are_missing_or_left_over_are_named_and_nothing_is_changed(weights, got):
     layer = nn.Linear(2, 1)
     before = layer.weight.clone()
-    with pytest.raises(InputError, match=f"x.safetensors holds the weights of this model, got {got}. Fix: build the model"):
-        take_weights(layer, weights, "x.safetensors")
+    with pytest.raises(InputError, match=f"x.safetensors to hold the weights of this model, got {got}. Fix: build the model"):
+        load_weights(layer, weights, "x.safetensors")
     assert torch.equal(layer.weight, before)
 
 
@@ -116,11 +116,11 @@ def test_weights_that_are_missing_or_left_over_are_named_and_nothing_is_changed(
 def test_a_file_that_is_missing_or_cut_short_is_named(tmp_path, name, harm):
     save_model(encoder(), tmp_path)
     harm(tmp_path / name)
-    with pytest.raises(InputError, match=rf"{name} is part of a finished model, got .*\. Fix: copy the folder again"):
+    with pytest.raises(InputError, match=rf"{name} to be part of a finished model, got .*\. Fix: copy the folder again"):
         load_model(tmp_path)
 
 
 def test_a_model_of_the_callers_own_is_saved_and_not_built(tmp_path):
     save_model(nn.Linear(2, 1), tmp_path)
-    with pytest.raises(InputError, match=r"load_model builds overt's own models, got a Linear in .*\. Fix: build it yourself"):
+    with pytest.raises(InputError, match=r"a model of overt.models, got a Linear in .*\. Fix: build it yourself"):
         load_model(tmp_path)

@@ -92,7 +92,7 @@ def test_the_log_of_a_run_that_went_on_is_that_of_an_unbroken_one(unbroken, tmp_
 def test_a_run_that_is_over_is_finished_again_and_not_trained(unbroken):
     before = files_of(unbroken)
     _, result = trained(unbroken)
-    assert result.standing.update == 60
+    assert result.state.update == 60
     assert files_of(unbroken) == before
 
 
@@ -115,7 +115,7 @@ def environment():
 
 def test_a_killed_process_goes_on_to_the_same_bytes(unbroken, tmp_path):
     kill_at(tmp_path, 23, random.Random(0))
-    assert checkpoints.written(tmp_path / "checkpoints")
+    assert checkpoints.list_checkpoints(tmp_path / "checkpoints")
     assert not (tmp_path / "model").exists(), "the process was over before it was killed"
     trained(tmp_path)
     assert files_of(tmp_path) == files_of(unbroken)
@@ -147,7 +147,7 @@ def test_after_a_full_disk_a_run_goes_on_to_the_same_bytes(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     torch.manual_seed(0)
     try:
-        with pytest.raises(InputError, match=r"000012 cannot be written, got .*make room .*: it goes on from update 8\."):
+        with pytest.raises(InputError, match=r"000012 to be writable, got .*free disk space .*: it resumes from update 8\."):
             train(Model(64, dropout=0.3), Filling(), Training(**SETTINGS), tmp_path / "full")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -183,7 +183,7 @@ def test_the_callers_random_numbers_are_left_alone(tmp_path):
 
 
 def test_beginning_anew_in_a_folder_with_a_run_is_refused(unbroken):
-    message = r"a run that begins anew has a folder of its own, got .* with \d checkpoints\. Fix: choose another folder"
+    message = r"an empty folder where resume=False, got .* with \d checkpoints\. Fix: choose another folder"
     with pytest.raises(InputError, match=message):
         train(Model(dropout=0.3), Counting(), Training(**SETTINGS), unbroken, resume=False)
 
@@ -191,8 +191,8 @@ def test_beginning_anew_in_a_folder_with_a_run_is_refused(unbroken):
 def test_the_folder_of_another_run_is_refused_and_what_differs_is_named(unbroken):
     before = files_of(unbroken)
     message = (
-        r"holds another run, got model\.width 8 there, 16 here; training\.learning_rate 0\.01 there, 0\.02 here\."
-        r" Fix: choose another folder, or go on with that run's recipe\."
+        r"to hold this run, got model\.width 8 in the folder, 16 in this run; training\.learning_rate 0\.01 in the folder, 0\.02 in this run\."
+        r" Fix: choose another folder, or use the recipe of that run\."
     )
     with pytest.raises(InputError, match=message):
         train(Model(16, dropout=0.3), Counting(), Training(**{**SETTINGS, "learning_rate": 0.02}), unbroken)
@@ -200,5 +200,5 @@ def test_the_folder_of_another_run_is_refused_and_what_differs_is_named(unbroken
 
 
 def test_other_data_is_another_run(unbroken):
-    with pytest.raises(InputError, match=r"holds another run, got batches '\w+' there, '\w+' here"):
+    with pytest.raises(InputError, match=r"to hold this run, got batches '\w+' in the folder, '\w+' in this run"):
         train(Model(dropout=0.3), Counting(sequences=39), Training(**SETTINGS), unbroken)

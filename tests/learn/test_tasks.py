@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from overt.errors import InputError
-from overt.learn.config.settings import Data, Decoding, Recipe, Tokens, Training
+from overt.learn.config.settings import Data, Decoding, Recipe, Tokenization, Training
 from overt.learn.data.tokenizer import END, START
 from overt.learn.tasks import translation
-from overt.learn.tasks.base import task_of
+from overt.learn.tasks.build import build_task
 from overt.learn.translator import Translator
 
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf"}
@@ -55,7 +55,7 @@ def numbers(tmp_path):
     files = {split: (f"{split}.en", f"{split}.de") for split in ("train", "valid", "test")}
     return Recipe(
         data=Data(folder=str(tmp_path), **files),
-        tokens=Tokens(merges=40),
+        tokens=Tokenization(merges=40),
         model={"kind": "Transformer", **TRANSFORMER},
         training=TRAINING,
         decoding=Decoding(beam=2),
@@ -93,7 +93,7 @@ def everything(task):
     "model", [{"kind": "Transformer", **TRANSFORMER}, {"kind": "Seq2Seq", "width": 16}], ids=lambda model: model["kind"]
 )
 def test_the_loss_of_a_translation_is_the_cross_entropy_of_its_words_and_its_end(numbers, tmp_path, model):
-    task, model = task_of(replace(numbers, model=model), tmp_path / "run")
+    task, model = build_task(replace(numbers, model=model), tmp_path / "run")
     batch = everything(task)
     loss, count = task.loss(model, batch)
     scores = model(batch.source, batch.target, source_lengths=batch.source_lengths)
@@ -101,11 +101,11 @@ def test_the_loss_of_a_translation_is_the_cross_entropy_of_its_words_and_its_end
         scores.flatten(0, 1), batch.labels.flatten(), ignore_index=0, label_smoothing=0.1, reduction="sum"
     )
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
-    assert count == sum(len(task.tokenizer.encode(row.wanted)) + 1 for row in task.corpus.train)
+    assert count == sum(len(task.tokenizer.encode(row.target)) + 1 for row in task.corpus.train)
 
 
 def test_the_loss_of_a_batch_is_the_sum_of_its_rows_losses(numbers, tmp_path):
-    task, model = task_of(numbers, tmp_path / "run")
+    task, model = build_task(numbers, tmp_path / "run")
     whole, count = task.loss(model, task.batch([0, 4, 8]))
     rows = [task.loss(model, task.batch([index])) for index in (0, 4, 8)]
     assert whole.item() == pytest.approx(sum(loss.item() for loss, _ in rows), rel=1e-5)
@@ -113,19 +113,19 @@ def test_the_loss_of_a_batch_is_the_sum_of_its_rows_losses(numbers, tmp_path):
 
 
 def test_a_decoder_reads_the_start_and_what_came_before_each_label(numbers, tmp_path):
-    task, _ = task_of(numbers, tmp_path / "run")
+    task, _ = build_task(numbers, tmp_path / "run")
     batch = task.batch([4])
-    [ids] = task.tokenizer.encode_all([task.corpus.train[4].wanted], target=True)
+    [ids] = task.tokenizer.encode_all([task.corpus.train[4].target], target=True)
     assert batch.target.tolist() == [[1, *ids]]
     assert batch.labels.tolist() == [[*ids, 2]]
-    assert batch.source.tolist() == [[*task.tokenizer.encode(task.corpus.train[4].given), 2]]
+    assert batch.source.tolist() == [[*task.tokenizer.encode(task.corpus.train[4].source), 2]]
 
 
 def test_a_translator_learns_its_sentences(numbers, tmp_path):
-    task, model = task_of(replace(numbers, training=replace(TRAINING, label_smoothing=0.0)), tmp_path / "run")
+    task, model = build_task(replace(numbers, training=replace(TRAINING, label_smoothing=0.0)), tmp_path / "run")
     before = perplexity(task, model, task.corpus.train)
     by_heart(task, model)
-    assert task.translated(model, task.corpus.train, beam=1) == [row.wanted for row in task.corpus.train]
+    assert task.translate(model, task.corpus.train, beam=1) == [row.target for row in task.corpus.train]
     assert perplexity(task, model, task.corpus.train) < 1.2 < before
 
 
@@ -144,8 +144,8 @@ def perplexity(task, model, rows):
     """That of some rows, one after the other, by torch's cross-entropy."""
     total = count = 0
     for row in rows:
-        source = torch.tensor([[*task.tokenizer.encode(row.given), END]])
-        ids = task.tokenizer.encode(row.wanted, target=True)
+        source = torch.tensor([[*task.tokenizer.encode(row.source), END]])
+        ids = task.tokenizer.encode(row.target, target=True)
         scores = model(source, torch.tensor([[START, *ids]]))[0]
         total += nn.functional.cross_entropy(scores, torch.tensor([*ids, END]), reduction="sum").item()
         count += len(ids) + 1
@@ -153,36 +153,36 @@ def perplexity(task, model, rows):
 
 
 def test_validation_measures_are_those_of_the_validation_rows_translated_greedily(numbers, tmp_path):
-    task, model = task_of(numbers, tmp_path / "run")
+    task, model = build_task(numbers, tmp_path / "run")
     by_heart(task, model)
     found, rows = task.evaluate(model), task.corpus.valid
-    written = [each.text for each in Translator(model, task.tokenizer).translate([row.given for row in rows], beam=1)]
-    assert found["bleu"] == sacrebleu.corpus_bleu(written, [[row.wanted for row in rows]]).score < 99
+    written = [each.text for each in Translator(model, task.tokenizer).translate([row.source for row in rows], beam=1)]
+    assert found["bleu"] == sacrebleu.corpus_bleu(written, [[row.target for row in rows]]).score < 99
     assert found["perplexity"] == pytest.approx(perplexity(task, model, rows), rel=1e-5)
     assert found["perplexity"] > 2 * perplexity(task, model, task.corpus.train)
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 7])
 def test_so_many_validation_rows_spread_over_all_are_translated(numbers, tmp_path, monkeypatch, count):
-    task, model = task_of(numbers, tmp_path / "run")
+    task, model = build_task(numbers, tmp_path / "run")
     by_heart(task, model)
     monkeypatch.setattr(translation, "QUICK", count)
     rows = [task.corpus.valid[number * 4 // min(count, 4)] for number in range(min(count, 4))]
-    written = task.translated(model, rows, beam=1)
-    assert task.evaluate(model)["bleu"] == sacrebleu.corpus_bleu(written, [[row.wanted for row in rows]]).score
+    written = task.translate(model, rows, beam=1)
+    assert task.evaluate(model)["bleu"] == sacrebleu.corpus_bleu(written, [[row.target for row in rows]]).score
     assert task.evaluate(model)["perplexity"] == pytest.approx(perplexity(task, model, task.corpus.valid), rel=1e-5)
 
 
 def test_scores_of_a_test_are_sacrebleus_with_one_reference_a_row_and_with_all(numbers, tmp_path):
-    task, model = task_of(numbers, tmp_path / "run")
+    task, model = build_task(numbers, tmp_path / "run")
     by_heart(task, model)
     found = task.test(model)
-    texts = task.translated(model, task.corpus.test, beam=2)
-    references = [row.wanted for row in task.corpus.test]
+    texts = task.translate(model, task.corpus.test, beam=2)
+    references = [row.target for row in task.corpus.test]
     assert (found["rows"], found["sources"]) == (7, 6)
     assert found["bleu"] == sacrebleu.corpus_bleu(texts, [references]).score
     assert found["chrf"] == sacrebleu.corpus_chrf(texts, [references]).score
-    second = ["die fünf und eins" if row.given == "five one" else None for row in task.corpus.test[:6]]
+    second = ["die fünf und eins" if row.source == "five one" else None for row in task.corpus.test[:6]]
     assert found["bleu_all_references"] == sacrebleu.corpus_bleu(texts[:6], [references[:6], second]).score
     assert found["bleu"] != found["bleu_all_references"]
     assert "nrefs:1|" in found["bleu_signature"]
@@ -192,20 +192,22 @@ def test_scores_of_a_test_are_sacrebleus_with_one_reference_a_row_and_with_all(n
 
 def test_published_words_are_what_is_scored_where_moses_is_asked_for(numbers, tmp_path):
     tokens = replace(numbers.tokens, moses=True, lower=True)
-    task, model = task_of(replace(numbers, tokens=tokens, data=replace(numbers.data, languages=("en", "de"))), tmp_path / "run")
+    task, model = build_task(
+        replace(numbers, tokens=tokens, data=replace(numbers.data, languages=("en", "de"))), tmp_path / "run"
+    )
     assert "tok:none" in task.test(model)["bleu_signature"]
 
 
 def test_the_same_recipe_gives_the_same_tokens_weights_and_batches(numbers, tmp_path):
-    (first, one), (second, two) = (task_of(numbers, tmp_path / name) for name in ("first", "second"))
+    (first, one), (second, two) = (build_task(numbers, tmp_path / name) for name in ("first", "second"))
     assert (tmp_path / "first" / "tokenizer.json").read_bytes() == (tmp_path / "second" / "tokenizer.json").read_bytes()
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
     assert first.batches(3) == second.batches(3)
 
 
 def test_a_run_that_goes_on_keeps_its_tokens(numbers, tmp_path):
-    first, _ = task_of(numbers, tmp_path / "run")
-    again, _ = task_of(replace(numbers, tokens=Tokens(merges=3)), tmp_path / "run")
+    first, _ = build_task(numbers, tmp_path / "run")
+    again, _ = build_task(replace(numbers, tokens=Tokenization(merges=3)), tmp_path / "run")
     assert again.tokenizer.words == first.tokenizer.words
 
 
@@ -213,13 +215,13 @@ def test_building_a_task_leaves_the_callers_random_numbers_alone(numbers, tmp_pa
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    task_of(numbers, tmp_path / "run")
+    build_task(numbers, tmp_path / "run")
     assert torch.equal(torch.rand(3), expected)
 
 
 @pytest.mark.parametrize("task", ["tag", "classify"])
 def test_the_loss_of_labels_is_their_cross_entropy(labels, tmp_path, task):
-    task, model = task_of(labels(task), tmp_path / "run")
+    task, model = build_task(labels(task), tmp_path / "run")
     batch = everything(task)
     loss, count = task.loss(model, batch)
     scores = model(batch.tokens, lengths=batch.lengths)
@@ -247,19 +249,19 @@ class Says(nn.Module):
 )
 def test_accuracy_counts_the_splits_labels_and_no_padding(labels, tmp_path, task, label, valid, test):
     says = Says(label, each_word=task == "tag")
-    task, _ = task_of(labels(task), tmp_path / "run")
+    task, _ = build_task(labels(task), tmp_path / "run")
     assert task.evaluate(says) == {"accuracy": pytest.approx(100 * valid)}
     assert task.test(says) == {"rows": len(task.corpus.test), "accuracy": pytest.approx(100 * test)}
 
 
 def test_a_label_that_training_has_not_counts_as_wrong(labels, tmp_path):
-    task, _ = task_of(labels("classify"), tmp_path / "run")
-    task.corpus.test.append(task.corpus.test[0]._replace(wanted="NEVER"))
+    task, _ = build_task(labels("classify"), tmp_path / "run")
+    task.corpus.test.append(task.corpus.test[0]._replace(target="NEVER"))
     assert task.test(Says(1, each_word=False)) == {"rows": 6, "accuracy": pytest.approx(100 * 4 / 6)}
 
 
 def test_words_may_be_told_by_their_parts(labels, tmp_path):
-    task, model = task_of(replace(labels("tag"), tokens=Tokens(parts=True)), tmp_path / "run")
+    task, model = build_task(replace(labels("tag"), tokens=Tokenization(parts=True)), tmp_path / "run")
     batch = everything(task)
     assert batch.tokens.shape == (2, 5, 6)
     assert task.loss(model, batch)[1] == 6
@@ -271,25 +273,25 @@ def texts(tmp_path):
     (tmp_path / "others").write_text("two two one\nfour\nthree four one two\n")
     data = Data(format="text", folder=str(tmp_path), train=("texts",), valid=("others",))
     model = {"kind": "LanguageModel", "width": 16, "heads": 2, "layers": 1, "feed_forward": 32, "dropout": 0.0}
-    return Recipe(task="language", data=data, tokens=Tokens(merges=0), model=model, training=TRAINING)
+    return Recipe(task="language", data=data, tokens=Tokenization(merges=0), model=model, training=TRAINING)
 
 
 def test_the_loss_of_a_language_model_is_the_cross_entropy_of_letters_and_ends(texts, tmp_path):
-    task, model = task_of(texts, tmp_path / "run")
+    task, model = build_task(texts, tmp_path / "run")
     batch = everything(task)
     loss, count = task.loss(model, batch)
     expected = nn.functional.cross_entropy(
         model(batch.tokens).flatten(0, 1), batch.labels.flatten(), ignore_index=0, label_smoothing=0.1, reduction="sum"
     )
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
-    assert count == sum(len(f" {row.given}") + 1 for row in task.corpus.train)
+    assert count == sum(len(f" {row.source}") + 1 for row in task.corpus.train)
 
 
 def test_perplexity_is_that_of_the_unsmoothed_loss(texts, tmp_path):
-    task, model = task_of(texts, tmp_path / "run")
+    task, model = build_task(texts, tmp_path / "run")
     by_heart(task, model)
     for rows, found in ((task.corpus.valid, task.evaluate(model)), (task.corpus.train, task.test(model, "train"))):
-        ids = [task.tokenizer.encode(row.given) for row in rows]
+        ids = [task.tokenizer.encode(row.source) for row in rows]
         scores = torch.cat([model(torch.tensor([[START, *each]]))[0] for each in ids])
         expected = nn.functional.cross_entropy(scores, torch.tensor([label for each in ids for label in (*each, END)]))
         assert found["log_probability"] == pytest.approx(-expected.item(), rel=1e-5)
@@ -297,23 +299,23 @@ def test_perplexity_is_that_of_the_unsmoothed_loss(texts, tmp_path):
 
 
 def test_empty_lines_are_told(texts, tmp_path):
-    task, _ = task_of(texts, tmp_path / "run")
-    assert task.corpus.notes[0] == "train: 1 of 4 lines are left out, since one side is empty"
+    task, _ = build_task(texts, tmp_path / "run")
+    assert task.corpus.notes[0] == "train: 1 of 4 lines left out: one side is empty"
 
 
 def test_a_recipe_without_validation_examples_is_refused(numbers, tmp_path):
-    with pytest.raises(InputError, match="training is measured on validation examples, got none"):
-        task_of(replace(numbers, data=replace(numbers.data, valid=())), tmp_path / "run")
+    with pytest.raises(InputError, match="validation examples, got none"):
+        build_task(replace(numbers, data=replace(numbers.data, valid=())), tmp_path / "run")
 
 
 def test_a_folder_with_tokens_of_another_kind_of_task_is_refused(numbers, labels, tmp_path):
-    task_of(numbers, tmp_path / "run")
+    build_task(numbers, tmp_path / "run")
     with pytest.raises(
-        InputError, match=r"the task 'tag' goes on with its own tokens, got .*tokenizer\.json of pieces of words"
+        InputError, match=r"a tokenizer of whole words for the task 'tag', got .*tokenizer\.json, one of pieces of words"
     ):
-        task_of(labels("tag"), tmp_path / "run")
+        build_task(labels("tag"), tmp_path / "run")
 
 
 def test_a_format_that_the_task_does_not_read_is_refused(numbers, tmp_path):
-    with pytest.raises(InputError, match="the task 'tag' reads data of format 'conllu', got 'lines'"):
-        task_of(replace(numbers, task="tag"), tmp_path / "run")
+    with pytest.raises(InputError, match="data of format 'conllu' for the task 'tag', got 'lines'"):
+        build_task(replace(numbers, task="tag"), tmp_path / "run")

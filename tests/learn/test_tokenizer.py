@@ -18,7 +18,7 @@ from overt.learn.config.recipe import read_recipe
 from overt.learn.data.moses import Moses
 from overt.learn.data.text_lines import read_lines
 from overt.learn.data.tokenizer import END, PADDING, SPECIAL, START, UNKNOWN, Tokenizer
-from overt.learn.tasks.base import task_of
+from overt.learn.tasks.build import build_task
 
 DATA = Path(os.environ.get("OVERT_DATA", Path(__file__).parents[3] / "shared" / "data"))
 ENGLISH = ["Go on, I can't wait!", "The old man's hat is on the table.", "12.5 men? No: 13 women…"]
@@ -81,7 +81,7 @@ def test_the_first_merge_is_the_commonest_pair_of_neighbours():
 
 def test_moses_words_come_back_apart_and_together(spaced):
     ids = spaced.encode(FRENCH[0], target=True)
-    assert spaced.words_of(ids) == "vas-y , l' homme n' attend pas !"
+    assert spaced.decode_words(ids) == "vas-y , l' homme n' attend pas !"
     assert spaced.decode(ids) == "vas-y, l'homme n'attend pas !"
 
 
@@ -119,7 +119,7 @@ def test_lower_case_is_asked_for():
 @pytest.mark.parametrize("content", ["{", "[]", '{"version": "1.0"}'])
 def test_what_is_no_tokenizer_is_refused(tmp_path, content):
     (tmp_path / "tokenizer.json").write_text(content)
-    with pytest.raises(InputError, match=r"tokenizer\.json is a tokenizer"):
+    with pytest.raises(InputError, match=r"tokenizer\.json to be a tokenizer"):
         Tokenizer.load(tmp_path / "tokenizer.json")
 
 
@@ -147,18 +147,18 @@ def test_merges_with_a_mark_where_a_word_begins_read_plain_text(tmp_path):
 
 def test_a_merge_of_three_pieces_names_its_line(tmp_path):
     (tmp_path / "merges").write_text("l o</w>\na b c\n")
-    with pytest.raises(InputError, match=r"merges, line 2: a merge is two pieces, got 'a b c'"):
+    with pytest.raises(InputError, match=r"two pieces for a merge, got 'a b c' \(.*merges, line 2\)"):
         Tokenizer.from_merges(tmp_path / "merges", ["low"])
 
 
 def test_merges_that_do_not_mark_words_are_refused(tmp_path):
     (tmp_path / "merges").write_text("l o\n")
-    with pytest.raises(InputError, match=r"merges mark where words end or begin, got .*merges, which does not"):
+    with pytest.raises(InputError, match=r"merges that mark where words end or begin, got .*merges, which does not"):
         Tokenizer.from_merges(tmp_path / "merges", ["low"])
 
 
 def test_moses_needs_two_languages():
-    with pytest.raises(InputError, match="Moses's words need the languages of source and target, got 'en'"):
+    with pytest.raises(InputError, match="the languages of source and target for the Moses tokenizer, got 'en'"):
         Moses(("en",))
 
 
@@ -209,8 +209,8 @@ def test_no_letter_is_a_special_token_of_what_is_learned(spaced):
 @pytest.mark.skipif(not (DATA / "tatoeba").is_dir(), reason="needs tatoeba/fra-eng.zip in the folder that OVERT_DATA names")
 def test_the_boxs_recipe_learns_the_boxs_pieces_and_ids(tmp_path, monkeypatch):
     monkeypatch.setenv("OVERT_DATA", str(DATA))
-    task, _ = task_of(read_recipe(ROOT / "recipes" / "tatoeba-en-fr.toml"), tmp_path)
-    box = Tokenizer.load(ROOT / "src" / "overt" / "learn" / "boxed" / "tokenizer.json")
+    task, _ = build_task(read_recipe(ROOT / "recipes" / "tatoeba-en-fr.toml"), tmp_path)
+    box = Tokenizer.load(ROOT / "src" / "overt" / "learn" / "bundled" / "tokenizer.json")
     assert task.tokenizer.pieces.to_str() == box.pieces.to_str()
 
 
@@ -219,4 +219,4 @@ def test_multi30ks_reference_has_as_many_words_as_the_published_scores_were_coun
     # reflen=12103 in the score that Wu et al. 2021 print for the test of 2016.
     moses = Moses(("en", "de"), lower=True)
     lines = read_lines(DATA / "multi30k" / "test_2016_flickr.de.gz")
-    assert sum(len(moses.words(line, target=True).split()) for line in lines) == 12103
+    assert sum(len(moses.tokenize(line, target=True).split()) for line in lines) == 12103

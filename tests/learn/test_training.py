@@ -95,14 +95,14 @@ class Scored(Counting):
 def test_the_finished_model_is_the_best_one(tmp_path):
     model, result = trained(tmp_path, Scored(0.25, 0.5, 0.125), keep=1)
     best = checkpoints.read(tmp_path / "checkpoints" / "000008").model
-    assert (result.standing.best, result.standing.best_update) == (0.5, 8)
+    assert (result.state.best, result.state.best_update) == (0.5, 8)
     assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in best.items())
-    assert [path.name for path in checkpoints.written(tmp_path / "checkpoints")] == ["000008", "000012"]
+    assert [path.name for path in checkpoints.list_checkpoints(tmp_path / "checkpoints")] == ["000008", "000012"]
 
 
 def test_the_best_is_kept_where_no_checkpoint_was_due(tmp_path):
     _, result = trained(tmp_path, Scored(0.25, 0.5, 0.125), evaluate_every=3, checkpoint_every=100)
-    assert result.standing.best_update == 6
+    assert result.state.best_update == 6
     assert (tmp_path / "checkpoints" / "000006").exists()
 
 
@@ -115,13 +115,13 @@ def test_the_finished_model_is_the_average_of_the_last_checkpoints_where_that_is
 
 def test_training_stops_early_when_patience_is_out(tmp_path):
     _, result = trained(tmp_path, Scored(0.5, 0.25, 0.25, 0.75), updates=100, patience=2)
-    assert (result.standing.update, result.stopped_early) == (12, True)
-    assert result.standing.best_update == 4
+    assert (result.state.update, result.stopped_early) == (12, True)
+    assert result.state.best_update == 4
 
 
 def test_without_patience_training_goes_on(tmp_path):
     _, result = trained(tmp_path, Scored(0.5, 0.25, 0.25, 0.25), updates=16)
-    assert (result.standing.update, result.stopped_early) == (16, False)
+    assert (result.state.update, result.stopped_early) == (16, False)
 
 
 class Broken(Counting):
@@ -139,20 +139,20 @@ class Broken(Counting):
 
 @pytest.mark.parametrize("value", ["nan", "inf"])
 def test_a_loss_that_is_not_finite_is_said_with_its_update_and_the_weights_are_untouched(tmp_path, value):
-    message = rf"the loss of every update is a finite number, got {value} at update 7\. Fix: lower training\.learning_rate"
+    message = rf"a finite loss at every update, got {value} at update 7\. Fix: lower training\.learning_rate"
     torch.manual_seed(0)
     model = Model()
     with pytest.raises(InputError, match=message):
         train(model, Broken(7, lambda loss: loss * float(value)), Training(**QUICK), tmp_path)
     assert all(parameter.isfinite().all() for parameter in model.parameters())
-    assert checkpoints.read(checkpoints.written(tmp_path / "checkpoints")[-1]).state["update"] == 4
+    assert checkpoints.read(checkpoints.list_checkpoints(tmp_path / "checkpoints")[-1]).state["update"] == 4
 
 
 def test_a_gradient_that_is_not_finite_is_said_too(tmp_path):
     def steep(loss):
         return loss + (loss - loss.detach()).sqrt()
 
-    with pytest.raises(InputError, match="the gradient of every update is a finite number, got (nan|inf) at update 3"):
+    with pytest.raises(InputError, match="a finite gradient at every update, got (nan|inf) at update 3"):
         trained(tmp_path, Broken(3, steep))
 
 
@@ -160,22 +160,24 @@ def test_a_gradient_that_is_not_finite_is_said_too(tmp_path):
     "error", [lambda loss: loss + torch.empty(2**58).sum(), lambda loss: bytes(2**60)], ids=["torch", "python"]
 )
 def test_too_little_memory_says_which_setting_to_lower(tmp_path, error):
-    message = r"update 6 fits in memory, got tokens_per_batch = 4096, and: .*\. Fix: lower training\.tokens_per_batch and raise"
+    message = (
+        r"enough memory for update 6, got tokens_per_batch = 4096, and: .*\. Fix: lower training\.tokens_per_batch and raise"
+    )
     with pytest.raises(InputError, match=message):
         trained(tmp_path, Broken(6, error))
-    assert checkpoints.read(checkpoints.written(tmp_path / "checkpoints")[-1]).state["update"] == 4
+    assert checkpoints.read(checkpoints.list_checkpoints(tmp_path / "checkpoints")[-1]).state["update"] == 4
 
 
 def test_a_measure_that_is_no_number_is_said(tmp_path):
     with pytest.raises(
-        InputError, match="the measure accuracy is a finite number, got nan at update 8. Fix: look at the validation"
+        InputError, match="a finite value of the measure accuracy, got nan at update 8. Fix: check the validation"
     ):
         trained(tmp_path, Scored(0.25, float("nan")))
 
 
 def test_a_log_that_finds_no_room_is_said(tmp_path):
     (tmp_path / "log.jsonl").mkdir()
-    with pytest.raises(InputError, match=r"log.jsonl cannot be written, got .*\. Fix: make room and start the same command"):
+    with pytest.raises(InputError, match=r"log.jsonl to be writable, got .*\. Fix: free disk space and start the same command"):
         Log(tmp_path / "log.jsonl").add(update=1)
 
 
@@ -184,7 +186,7 @@ def test_a_run_made_shorter_before_it_was_evaluated_is_finished_from_its_last_ch
         trained(tmp_path, Broken(7, lambda loss: loss * math.nan), evaluate_every=100, checkpoint_every=3)
     model, result = trained(tmp_path, updates=5, evaluate_every=100, checkpoint_every=3)
     held = checkpoints.read(tmp_path / "checkpoints" / "000006").model
-    assert result.standing.update == 6
+    assert result.state.update == 6
     assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in held.items())
 
 
@@ -197,7 +199,7 @@ def test_a_damaged_checkpoint_stops_the_run_and_removing_it_goes_on_from_the_one
     trained(tmp_path, updates=8)
     path = tmp_path / "checkpoints" / "000008" / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-4])
-    with pytest.raises(InputError, match="remove the folder .*000008: training goes on from 000004"):
+    with pytest.raises(InputError, match="remove the folder .*000008; training resumes from 000004"):
         trained(tmp_path)
     for file in path.parent.iterdir():
         file.unlink()
@@ -208,7 +210,7 @@ def test_a_damaged_checkpoint_stops_the_run_and_removing_it_goes_on_from_the_one
 
 
 def test_no_data_is_refused(tmp_path):
-    with pytest.raises(InputError, match="training reads one batch or more, got none. Fix: check the training data"):
+    with pytest.raises(InputError, match="at least one batch, got none. Fix: check the training data"):
         trained(tmp_path, Counting(sequences=0))
 
 

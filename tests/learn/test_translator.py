@@ -29,7 +29,7 @@ def test_as_many_texts_are_read_together_as_the_tokens_allow_times_the_beam(monk
     monkeypatch.setattr(
         Translator, "_search", lambda self, source, *rest: read.append(source.shape) or search(self, source, *rest)
     )
-    length = len(translator.read(ENGLISH[1]))
+    length = len(translator.encode(ENGLISH[1]))
     translator.translate([ENGLISH[1]] * 7, beam=beam, tokens_per_batch=int(room * length * beam))
     assert read == [(size, length) for size in sizes]
 
@@ -48,7 +48,7 @@ def test_candidates_are_different_and_come_best_first():
 
 def test_a_beam_of_one_is_greedy():
     translator = by_heart()
-    ids = translator.read(ENGLISH[3])
+    ids = translator.encode(ENGLISH[3])
     [wanted] = greedy_search(translator.model, torch.tensor([ids]))
     [found] = translator.translate([ENGLISH[3]], beam=1)
     assert (found.ids, found.score) == (wanted.tokens, wanted.score)
@@ -57,7 +57,7 @@ def test_a_beam_of_one_is_greedy():
 def test_the_forced_pass_writes_the_translation_again_with_its_score():
     translator = by_heart()
     [found] = translator.translate([ENGLISH[4]], beam=2, length_penalty=0.0)
-    source, target = translator.forced(ENGLISH[4], found)
+    source, target = translator.teacher_forced(ENGLISH[4], found)
     chances = translator.model(source, target)[0].log_softmax(-1)  # (T, V)
     assert target[0].tolist() == [1, *found.ids]
     assert chances.argmax(-1).tolist() == [*found.ids, 2]
@@ -80,31 +80,29 @@ def test_a_saved_translator_is_loaded_from_its_folder_or_its_runs(tmp_path):
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(InputError, match="which holds no config.json of overt's. Fix: check the path"):
+    with pytest.raises(InputError, match="which has no config.json written by overt. Fix: check the path"):
         Translator.load(tmp_path)
 
 
 def test_a_model_that_does_not_translate_is_refused(tmp_path):
     save_model(TransformerEncoder(10, 8, heads=2, layers=1, feed_forward=8), tmp_path)
-    with pytest.raises(InputError, match="a translator is a Transformer or a Seq2Seq.*got a TransformerEncoder without one in"):
+    with pytest.raises(InputError, match="a Transformer or a Seq2Seq.*got a TransformerEncoder without tokenizer.json in"):
         Translator.load(tmp_path)
 
 
 def test_without_a_box_the_way_to_another_model_is_told(monkeypatch):
-    monkeypatch.setattr(translators, "boxed_folder", lambda: None)
-    with pytest.raises(
-        InputError, match="got an installation from which it was taken out. Fix: install overt anew, or name the folder"
-    ):
-        Translator.boxed()
+    monkeypatch.setattr(translators, "bundled_folder", lambda: None)
+    with pytest.raises(InputError, match="got an installation without it. Fix: reinstall overt, or name the folder"):
+        Translator.bundled()
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"beam": 0}, "a beam keeps at least one translation, got beam=0"),
+        ({"beam": 0}, "a beam of at least 1, got beam=0"),
         (
             {"beam": 2, "best": 3},
-            "a beam finds as many translations as it keeps, got best=3 of beam=2. Fix: widen the beam",
+            "from 1 translation up to the size of the beam, got best=3 of beam=2. Fix: widen the beam",
         ),
         ({"best": 0}, "got best=0 of beam=5"),
     ],

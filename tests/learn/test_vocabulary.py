@@ -5,13 +5,13 @@ import pytest
 from overt.errors import InputError
 from overt.learn.data.corpora import Example
 from overt.learn.data.tokenizer import UNKNOWN, Tokenizer
-from overt.learn.data.vocabulary import WordVocabulary, parts_of, read_tokenizer
+from overt.learn.data.vocabulary import WordVocabulary, read_tokenizer, word_parts
 
 EXAMPLES = [Example(["The", "cat", "sat"], ["DET", "NOUN", "VERB"]), Example(["the", "cat"], ["DET", "NOUN"])]
 
 
 def test_the_commonest_words_come_first():
-    assert WordVocabulary.learn(EXAMPLES, lower=True).known == ["cat", "the", "sat"]
+    assert WordVocabulary.learn(EXAMPLES, lower=True).word_list == ["cat", "the", "sat"]
 
 
 def test_rare_words_are_unknown():
@@ -32,7 +32,7 @@ def test_case_is_kept_unless_asked():
     ],
 )
 def test_a_word_has_endings_and_a_shape(word, parts):
-    assert parts_of(word) == parts
+    assert word_parts(word) == parts
 
 
 def test_a_word_never_seen_is_told_by_its_ending_and_its_shape():
@@ -75,5 +75,5 @@ def test_a_tokenizer_of_pieces_is_read_as_one(tmp_path):
 
 def test_a_damaged_file_is_refused(tmp_path):
     (tmp_path / "tokenizer.json").write_text('{"words": [')
-    with pytest.raises(InputError, match=r"tokenizer\.json is a tokenizer, got Expecting value"):
+    with pytest.raises(InputError, match=r"tokenizer\.json to be a tokenizer, got Expecting value"):
         read_tokenizer(tmp_path / "tokenizer.json")

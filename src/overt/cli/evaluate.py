@@ -62,17 +62,17 @@ def _of_recipe(path: Path, folder: Path | None, beam: int | None) -> tuple[Any, 
     """The recipe's task, and its finished model."""
     from overt.learn.config.recipe import read_recipe
     from overt.learn.run.model_folder import load_model
-    from overt.learn.tasks.base import task_of
-    from overt.learn.translator import finished_folder
+    from overt.learn.tasks.build import build_task
+    from overt.learn.translator import find_model_folder
 
     recipe, folder = read_recipe(path), folder or Path("runs") / path.stem
-    finished = finished_folder(folder)
+    finished = find_model_folder(folder)
     if finished is None:
         raise InputError("a run is evaluated when it has a model", got=f"none in {folder}", fix=f"run: overt train {path}")
     model, _, _ = load_model(finished)
     recipe = replace(recipe, decoding=replace(recipe.decoding, beam=beam)) if beam is not None else recipe
     # The model's own tokens: those that would be learned of the data may differ.
-    task, _ = task_of(recipe, finished)
+    task, _ = build_task(recipe, finished)
     if not task.corpus.test:
         raise InputError("the recipe names a test set", got=f"none in {path}", fix="name one in [data], or hold one out")
     return task, model
@@ -82,7 +82,7 @@ def _of_files(folder: Path | None, source: Path | None, reference: Path | None, 
     """A task whose test set is two files, and the model."""
     from overt.learn.config.settings import Data, Decoding, Recipe
     from overt.learn.data.corpora import read_corpus
-    from overt.learn.tasks.translation import Translation
+    from overt.learn.tasks.translation import TranslationTask
     from overt.learn.translator import Translator
 
     assert folder is not None
@@ -91,7 +91,7 @@ def _of_files(folder: Path | None, source: Path | None, reference: Path | None, 
     corpus = read_corpus(Data(train=(str(source.resolve()), str(reference.resolve()))))
     translator = Translator.load(folder)
     recipe = Recipe(decoding=Decoding() if beam is None else Decoding(beam=beam))
-    return Translation(corpus._replace(test=corpus.train), translator.tokenizer, recipe), translator.model
+    return TranslationTask(corpus._replace(test=corpus.train), translator.tokenizer, recipe), translator.model
 
 
 def _by_length(parts: list[dict[str, Any]], ink: Ink) -> Iterable[Text]:

@@ -230,16 +230,16 @@ def reading_model(name: str | None = None) -> Any:
     if name is None and text_model.packaged_folder() is not None:
         return text_model.find()
     require_torch("this recipe")
-    from overt.learn.translator import Translator, boxed_folder, finished_folder
+    from overt.learn.translator import Translator, bundled_folder, find_model_folder
 
-    if name is not None and finished_folder(name) is not None:
+    if name is not None and find_model_folder(name) is not None:
         from overt.cli.translator_as_text_model import SeenTranslator
 
         return SeenTranslator(Translator.load(name))
-    if name is None and boxed_folder() is not None:
+    if name is None and bundled_folder() is not None:
         from overt.cli.translator_as_text_model import SeenTranslator
 
-        return SeenTranslator(Translator.boxed(), _FALLBACK)
+        return SeenTranslator(Translator.bundled(), _FALLBACK)
     return text_model.find(name)
 
 

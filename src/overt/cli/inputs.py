@@ -74,14 +74,14 @@ def file_of(text: str | None, as_text: bool = False) -> Path | None:
 
 def read_text(text: str | None, as_text: bool = False) -> list[str]:
     """The lines of a TEXT argument: of the file that it names, of standard input, or its own."""
-    from overt.learn.data.text_lines import lines_of, read_lines
+    from overt.learn.data.text_lines import decode_lines, read_lines
 
     path = file_of(text, as_text)
     if path is None:
         # What the shell passes that is not UTF-8 comes as lone surrogates.
-        return lines_of("the text", (text or "").encode("utf-8", "surrogateescape"))
+        return decode_lines("the text", (text or "").encode("utf-8", "surrogateescape"))
     if text is None or text == "-":
-        return lines_of("standard input", sys.stdin.buffer.read())
+        return decode_lines("standard input", sys.stdin.buffer.read())
     return read_lines(path)
 
 

@@ -37,23 +37,27 @@ def train(
     from overt.learn.loop.distributed import Processes
     from overt.learn.loop.training import train as learn
     from overt.learn.run import checkpoint
-    from overt.learn.tasks.base import task_of
+    from overt.learn.tasks.build import build_task
 
     if data is not None:
         os.environ["OVERT_DATA"] = str(data)
     read, folder = read_recipe(recipe), out or Path("runs") / recipe.stem
     _separate(recipe, read, folder)
     processes = Processes()
-    console = Console(highlight=False) if processes.first else Console(quiet=True)
-    if not processes.first:
+    console = Console(highlight=False) if processes.is_main else Console(quiet=True)
+    if not processes.is_main:
         processes.wait()  # the first one learns the tokens, the others read them
-    task, model = task_of(read, folder)
-    if processes.first:
+    task, model = build_task(read, folder)
+    if processes.is_main:
         processes.wait()
-    _say(console, *task.corpus.notes, _standing(folder, checkpoint.written(folder / "checkpoints"), read.training.updates))
+    _say(
+        console,
+        *task.corpus.notes,
+        _standing(folder, checkpoint.list_checkpoints(folder / "checkpoints"), read.training.updates),
+    )
     held = {name: table for name, table in asdict(read).items() if name not in {"training", "decoding"}}
     result = learn(model, task, read.training, folder, recipe=held, console=console)
-    if not processes.first:
+    if not processes.is_main:
         return
     found = _results(recipe, read, task, model, result)
     with whole(folder / "results.json") as temporary:
@@ -63,10 +67,10 @@ def train(
 
 def _separate(path: Path, recipe: Any, folder: Path) -> None:
     """Refuse a run's folder in which a file of the run would replace the recipe or its data."""
-    from overt.learn.data.corpora import paths_of
+    from overt.learn.data.corpora import data_paths
 
     named = [*recipe.data.train, *recipe.data.valid, *recipe.data.test, *filter(None, [recipe.tokens.merges_file])]
-    inputs = {"the recipe": path} | {f"{each} of the data": each for each in paths_of(recipe.data, named)}
+    inputs = {"the recipe": path} | {f"{each} of the data": each for each in data_paths(recipe.data, named)}
     separate({f"{name} of --out": folder / name for name in _WRITTEN}, inputs)
     if os.path.lexists(folder) and not folder.is_dir():
         raise InputError("--out is a run's folder", got=f"{folder}, which is a file", fix="name a folder, or leave it out")
@@ -74,11 +78,11 @@ def _separate(path: Path, recipe: Any, folder: Path) -> None:
 
 def told(results: dict[str, Any]) -> list[str]:
     """The scores of a run on its test set, a line each, and what they were made with."""
-    from overt.learn.packaging import hardware, spent
+    from overt.learn.packaging import duration_text, hardware_text
 
     return [
         *(f"test {line}" for line in score_lines(results["test"] or {})),
-        f"{results['updates']:,} updates in {spent(results['seconds'])} on {hardware(results)}, seed {results['seed']}",
+        f"{results['updates']:,} updates in {duration_text(results['seconds'])} on {hardware_text(results)}, seed {results['seed']}",
     ]
 
 
@@ -108,9 +112,9 @@ def _results(path: Path, recipe: Any, task: Any, model: Any, result: Any) -> dic
         "command": shlex.join(["overt", "train", path.name if path.is_absolute() else str(path)]),
         **head,
         "seed": recipe.training.seed,
-        "updates": result.standing.update,
-        "tokens": result.standing.tokens,
-        "seconds": round(result.standing.seconds, 1),
+        "updates": result.state.update,
+        "tokens": result.state.tokens,
+        "seconds": round(result.state.seconds, 1),
         "stopped_early": result.stopped_early,
         "hardware": torch.cuda.get_device_name() if on_gpu else head["machine"]["processor"],
         "processes": processes.count,

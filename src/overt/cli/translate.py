@@ -95,14 +95,14 @@ def _check(lines: list[str], nbest: int | None, beam: int, shown: Any) -> None:
 def _translator(folder: Path | None) -> Any:
     from overt.learn.translator import Translator
 
-    return Translator.boxed() if folder is None else Translator.load(folder)
+    return Translator.bundled() if folder is None else Translator.load(folder)
 
 
 def _translated(translator: Any, lines: list[str], beam: int, best: int) -> list[list[Any]]:
     """The best translations of each line, in the order of the lines."""
     found: list[list[Any]] = [[] for _ in lines]
     with _progress(sum(bool(line.strip()) for line in lines)) as advance:
-        for place, translations in translator.found(lines, beam=beam, best=best):
+        for place, translations in translator.stream(lines, beam=beam, best=best):
             found[place] = translations
             advance()
     return found

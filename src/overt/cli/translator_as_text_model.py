@@ -39,7 +39,7 @@ class SeenTranslator:
         """Cut a text into the translator's tokens, the end's mark behind them; refuse an empty one."""
         if not text.strip():
             raise InputError("a text needs at least one word", got=repr(text), fix="pass a sentence")
-        ids = self.translator.read(text)
+        ids = self.translator.encode(text)
         if truncate and self.limit is not None and len(ids) > self.limit:
             ids = [*ids[: self.limit - 1], ids[-1]]
         return fitting(_encoded(self.translator, text, ids), self.limit, self.name)
@@ -84,7 +84,7 @@ def explained(translator: Translator, text: str, translation: Translation) -> li
 
 @torch.no_grad()
 def _looked_one_by_one(translator: Translator, text: str, translation: Translation) -> Looked:
-    found = translator.model.weights(*translator.forced(text, translation)).get("cross")
+    found = translator.model.weights(*translator.teacher_forced(text, translation)).get("cross")
     if found is None:
         raise InputError(
             "a map shows what a decoder attends to",
@@ -99,7 +99,7 @@ def _looked_one_by_one(translator: Translator, text: str, translation: Translati
 
 def written(translator: Translator, text: str, translation: Translation) -> Written:
     """Let the model write this translation again, in one pass, and record what it attends to."""
-    source, target = translator.forced(text, translation)
+    source, target = translator.teacher_forced(text, translation)
     with torch.no_grad(), record(translator.model) as recording:
         translator.model(source, target)
     return Written(f"{translator.name}, decoder", *_both(translator, text, translation), recording)
@@ -107,7 +107,7 @@ def written(translator: Translator, text: str, translation: Translation) -> Writ
 
 def _both(translator: Translator, text: str, translation: Translation) -> tuple[Encoded, Encoded]:
     """The text that was read and the one that was written, each with its end."""
-    return _encoded(translator, text, translator.read(text)), _encoded(translator, translation.text, [*translation.ids, END])
+    return _encoded(translator, text, translator.encode(text)), _encoded(translator, translation.text, [*translation.ids, END])
 
 
 def _encoded(translator: Translator, text: str, ids: list[int]) -> Encoded:

@@ -1,4 +1,4 @@
-"""Translating text with a finished model: sentences into batches, batches through the beam, everything back in order."""
+"""Translating text with a trained model, in batches of sentences of similar length."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -19,8 +19,8 @@ from overt.models.transformer import Transformer
 class Translation(NamedTuple):
     """One translation of one text.
 
-    `tokens` and `source_tokens` are what the model wrote and read, as the tokenizer spells them, and `ids` are the numbers of what it
-    wrote; `score` is the sum of their log probabilities over the length penalty's denominator. A text without words has none of them.
+    `tokens` and `source_tokens` are the tokens that the model wrote and read, and `ids` are the ids of those that it wrote; `score` is the
+    sum of their log probabilities divided by the length penalty. All are empty for a text without words.
     """
 
     text: str
@@ -34,9 +34,9 @@ _EMPTY = Translation("", [], 0.0, [], [])
 
 
 class Translator:
-    """A model that translates and the tokenizer that it was trained with.
+    """A translation model and its tokenizer.
 
-    >>> translator = Translator.boxed()
+    >>> translator = Translator.bundled()
     >>> translator.translate(["I am happy to see you."])[0].text
     'Je suis heureux de vous voir.'
 
@@ -48,55 +48,55 @@ class Translator:
 
     @classmethod
     def load(cls, folder: str | Path) -> "Translator":
-        """Read the folder that a training run leaves, or its `model` folder.
+        """Read the folder of a training run, or its `model` folder.
 
-        Raises InputError where the folder is none of these, or holds a model of another kind.
+        Raises InputError for another folder, and for a model of another kind.
         """
-        finished = finished_folder(folder)
+        finished = find_model_folder(folder)
         if finished is None:
             raise InputError(
-                "a model is read from the folder that overt train left, or from the model folder in it",
-                got=f"{folder}, which holds no config.json of overt's",
-                fix="check the path, or let the run come to its end",
+                "the folder of a training run, or the model folder in it",
+                got=f"{folder}, which has no config.json written by overt",
+                fix="check the path, or let the run finish",
             )
         model, tokenizer, _ = load_model(finished)
         if not isinstance(model, Transformer | Seq2Seq) or tokenizer is None:
             raise InputError(
-                "a translator is a Transformer or a Seq2Seq with its tokenizer.json",
-                got=f"a {type(model).__name__}{'' if tokenizer else ' without one'} in {folder}",
+                "a Transformer or a Seq2Seq with a tokenizer.json",
+                got=f"a {type(model).__name__}{'' if tokenizer else ' without tokenizer.json'} in {folder}",
                 fix="pass the folder of a run whose task is translate",
             )
         return cls(model, tokenizer, Path(folder).resolve().name)
 
     @classmethod
-    def boxed(cls) -> "Translator":
+    def bundled(cls) -> "Translator":
         """The English-French translator that comes with the package; no network is needed.
 
-        Raises InputError where this installation has none.
+        Raises InputError if this installation lacks it.
         """
-        folder = boxed_folder()
+        folder = bundled_folder()
         if folder is None:
             raise InputError(
-                "overt's own translator comes with the package, in overt/learn/boxed",
-                got="an installation from which it was taken out",
-                fix="install overt anew, or name the folder of another model: --model FOLDER (overt train makes one)",
+                "the English-French translator in overt/learn/bundled",
+                got="an installation without it",
+                fix="reinstall overt, or name the folder of another model: --model FOLDER (overt train makes one)",
             )
         translator = cls.load(folder)
         translator.name = "overt's English-French translator"
         return translator
 
     def translate(self, texts: Sequence[str], **options: Any) -> list[Translation]:
-        """Translate each text; the order is kept, and a text without words has the translation "". The options are those of `found`."""
+        """Translate each text, in order; a text without words has the translation "". The options are those of `stream`."""
         return [best for best, *_ in self.candidates(texts, **options)]
 
     def candidates(self, texts: Sequence[str], **options: Any) -> list[list[Translation]]:
-        """The `best` translations of each text, best first. The options are those of `found`."""
-        translations: list[list[Translation]] = [[_EMPTY]] * len(texts)
-        for place, found in self.found(texts, **options):
-            translations[place] = found
-        return translations
+        """The `best` translations of each text, best first. The options are those of `stream`."""
+        candidates: list[list[Translation]] = [[_EMPTY]] * len(texts)
+        for index, translations in self.stream(texts, **options):
+            candidates[index] = translations
+        return candidates
 
-    def found(
+    def stream(
         self,
         texts: Sequence[str],
         *,
@@ -106,34 +106,34 @@ class Translator:
         longest: int | None = None,
         tokens_per_batch: int = 4096,
     ) -> Iterator[tuple[int, list[Translation]]]:
-        """Each text's place and the `best` translations that a beam of that size finds, as they are found; a beam of 1 is greedy.
+        """Yield the index of a text and its `best` translations by beam search as soon as they are ready; a beam of 1 is greedy.
 
-        Texts of like length are read together, at most `tokens_per_batch` tokens at a time, padding and beam counted: the longest
-        first, so that a want of memory shows early. Texts without words are passed over.
+        Texts of similar length are translated together, at most `tokens_per_batch` tokens at a time, counting padding and beam. The
+        longest come first, so that too little memory shows early. Texts without words are skipped.
         """
-        _check(best, beam)
-        read = {place: self.read(text) for place, text in enumerate(texts) if text.strip()}
-        for places in _batches({place: len(ids) for place, ids in read.items()}, max(1, tokens_per_batch // beam)):
-            source, lengths = padded([read[place] for place in places], self.device)
-            hypotheses = self._search(source, lengths, best, beam, length_penalty, longest)
-            for place, found in zip(places, hypotheses, strict=True):
-                yield place, [self._translation(read[place], each) for each in found]
+        check_beam(beam, best)
+        encoded = {index: self.encode(text) for index, text in enumerate(texts) if text.strip()}
+        for batch in _batches({index: len(ids) for index, ids in encoded.items()}, max(1, tokens_per_batch // beam)):
+            source, lengths = pad_rows([encoded[index] for index in batch], self.device)
+            results = self._search(source, lengths, best, beam, length_penalty, longest)
+            for index, hypotheses in zip(batch, results, strict=True):
+                yield index, [self._translation(encoded[index], each) for each in hypotheses]
 
-    def read(self, text: str) -> list[int]:
-        """The numbers of the tokens that the model reads, the end's included."""
+    def encode(self, text: str) -> list[int]:
+        """The ids of the tokens that the model reads, with the end."""
         return [*self.tokenizer.encode(text), END]
 
-    def forced(self, text: str, translation: Translation) -> tuple[Tensor, Tensor]:
-        """The source (1, S) and target (1, T) with which the model writes this translation again, in one pass.
+    def teacher_forced(self, text: str, translation: Translation) -> tuple[Tensor, Tensor]:
+        """The source (1, S) and target (1, T) with which `model(source, target)` scores this translation in one pass.
 
-        Query t of `model(source, target)` writes token t, and the last one the end: T is one more than the translation's tokens.
+        Query t predicts token t, and the last query the end, so T is one more than the number of tokens in the translation.
         """
-        source, target = [self.read(text)], [[START, *translation.ids]]
+        source, target = [self.encode(text)], [[START, *translation.ids]]
         return torch.tensor(source, device=self.device), torch.tensor(target, device=self.device)
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The device of the model."""
         return next(self.model.parameters()).device
 
     def _search(
@@ -141,56 +141,55 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         common: dict[str, Any] = {"source_lengths": lengths, "start": START, "end": END, "longest": longest}
         if size == 1:
-            return [[found] for found in greedy_search(self.model, source, **common)]
+            return [[hypothesis] for hypothesis in greedy_search(self.model, source, **common)]
         return beam_search(self.model, source, size=size, length_penalty=penalty, best=best, **common)
 
-    def _translation(self, source: list[int], found: Hypothesis) -> Translation:
-        spelled = self.tokenizer.tokens
-        return Translation(
-            self.tokenizer.decode(found.tokens), spelled(found.tokens), found.score, spelled(source), found.tokens
-        )
+    def _translation(self, source: list[int], hypothesis: Hypothesis) -> Translation:
+        text, tokens = self.tokenizer.decode(hypothesis.tokens), self.tokenizer.tokens(hypothesis.tokens)
+        return Translation(text, tokens, hypothesis.score, self.tokenizer.tokens(source), hypothesis.tokens)
 
 
-def boxed_folder() -> Path | None:
-    """Where the translator is that comes with the package."""
-    return finished_folder(Path(__file__).with_name("bundled"))
+def bundled_folder() -> Path | None:
+    """The folder of the translator that comes with the package; None if it is missing."""
+    return find_model_folder(Path(__file__).with_name("bundled"))
 
 
-def finished_folder(folder: str | Path) -> Path | None:
-    """The folder of a finished model: this one, or the folder `model` in a run's; None where there is no model of overt's."""
-    for place in (Path(folder) / "model", Path(folder)):
+def find_model_folder(folder: str | Path) -> Path | None:
+    """The folder of a finished model: `folder`/model of a run, or the folder itself; None if neither has a config.json of overt."""
+    for path in (Path(folder) / "model", Path(folder)):
         try:
-            config = json.loads((place / "config.json").read_text(encoding="utf-8"))
+            config = json.loads((path / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             continue
         if isinstance(config, dict) and {"kind", "config"} <= config.keys():
-            return place
+            return path
     return None
 
 
-def padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Rows of numbers as one tensor (B, S), zeros behind the shorter ones, and their lengths (B,)."""
+def pad_rows(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Rows of numbers as one tensor (B, S), padded with zeros at the end, and their lengths (B,)."""
     lengths = torch.tensor([len(row) for row in rows])
     tokens = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)  # (B, S)
     return tokens.to(device), lengths.to(device)
 
 
 def _batches(lengths: dict[int, int], tokens: int) -> Iterator[list[int]]:
-    """Places in batches of like length, longest first, each of at most so many tokens or of one text."""
+    """Indices in batches of similar length, longest first, each of one text or of at most so many tokens."""
     batch: list[int] = []
-    for place in sorted(lengths, key=lambda place: -lengths[place]):
+    for index in sorted(lengths, key=lambda index: -lengths[index]):
         if batch and lengths[batch[0]] * (len(batch) + 1) > tokens:
             yield batch
             batch = []
-        batch.append(place)
+        batch.append(index)
     if batch:
         yield batch
 
 
-def _check(best: int, size: int) -> None:
-    if size < 1:
-        raise InputError("a beam keeps at least one translation", got=f"beam={size}", fix="pass 1 for greedy search, or 5")
-    if not 1 <= best <= size:
+def check_beam(beam: int, best: int) -> None:
+    """Raise InputError for a beam of less than 1, and for a number of translations that is not from 1 to the beam."""
+    if beam < 1:
+        raise InputError("a beam of at least 1", got=f"beam={beam}", fix="pass 1 for greedy search, or 5")
+    if not 1 <= best <= beam:
         raise InputError(
-            "a beam finds as many translations as it keeps", got=f"best={best} of beam={size}", fix="widen the beam"
+            "from 1 translation up to the size of the beam", got=f"best={best} of beam={beam}", fix="widen the beam"
         )

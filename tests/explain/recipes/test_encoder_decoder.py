@@ -16,7 +16,7 @@ def seen():
 def test_each_written_token_is_explained_by_the_decoders_own_weights(seen):
     translation, recorded = seen
     found = between(recorded)
-    cross = by_heart().model.weights(*by_heart().forced(ENGLISH[0], translation))["cross"]  # a layer: (1, H, T, S)
+    cross = by_heart().model.weights(*by_heart().teacher_forced(ENGLISH[0], translation))["cross"]  # a layer: (1, H, T, S)
     assert [each.word for each in found] == list(range(len(translation.tokens) + 1))
     for each in found:
         torch.testing.assert_close(torch.tensor(each.rows), torch.stack(cross)[:, 0, :, each.word])
@@ -24,7 +24,9 @@ def test_each_written_token_is_explained_by_the_decoders_own_weights(seen):
 
 def test_the_head_that_reaches_the_text_best_is_shown(seen):
     translation, recorded = seen
-    cross = torch.stack(by_heart().model.weights(*by_heart().forced(ENGLISH[0], translation))["cross"])[:, 0]  # (L, H, T, S)
+    cross = torch.stack(by_heart().model.weights(*by_heart().teacher_forced(ENGLISH[0], translation))["cross"])[
+        :, 0
+    ]  # (L, H, T, S)
     reach = cross[..., :-1, :-1].amax(-2).mean(-1)  # (L, H), the ends' marks left out
     assert {each.shown for each in between(recorded)} == {divmod(int(reach.argmax()), reach.shape[1])}
 

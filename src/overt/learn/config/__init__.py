@@ -1,1 +1,1 @@
-"""What a run is told: the recipe and its settings."""
+"""The settings of a run, and the recipe that they are read from."""

@@ -1,4 +1,4 @@
-"""Recipes: what to train, on what and how, in a TOML file, and errors that name its line."""
+"""Recipes: TOML files that say what to train, on what data and how; errors name the line."""
 
 import difflib
 import importlib
@@ -15,19 +15,19 @@ import torch
 
 from overt.errors import InputError, KindError, OvertError
 from overt.files import reason
-from overt.learn.config.settings import Data, Decoding, Recipe, Tokens, Training
-from overt.learn.data.corpora import paths_of
+from overt.learn.config.settings import Data, Decoding, Recipe, Tokenization, Training
+from overt.learn.data.corpora import data_paths
 from overt.models.building import KINDS, from_config
 
-TABLES = {"data": Data, "tokens": Tokens, "training": Training, "decoding": Decoding}
-# What a task trains; the first where the recipe does not say.
+TABLES = {"data": Data, "tokens": Tokenization, "training": Training, "decoding": Decoding}
+# The models that each task trains; the first is the default.
 MODELS = {
     "translate": ("Transformer", "Seq2Seq"),
     "tag": ("Tagger",),
     "classify": ("Classifier",),
     "language": ("LanguageModel",),
 }
-# What a model is told by the data, in the small sizes on which a recipe is tried.
+# The sizes that the data decide, here small ones with which a recipe's model is built as a test.
 SIZES = {
     "translate": {"source_words": 8, "target_words": 8},
     "tag": {"words": 8, "tags": 8},
@@ -39,10 +39,10 @@ _LARGEST = 2**63 - 1
 
 
 def read_recipe(path: str | Path, *, files: bool = True) -> Recipe:
-    """Read a recipe; a key that is left out has the default of `overt.learn.config.settings` or of the model, and "none" is None.
+    """Read a recipe; a missing key has the default of `overt.learn.config.settings` or of the model, and "none" is None.
 
-    Raises InputError, with the file and the line, for what is not TOML, an unknown key (and the known one it resembles), a value of
-    a wrong type or out of range, and, with `files`, a file of data that is not there.
+    Raises InputError, with the file and the line, for a file that is not TOML, an unknown key (with the known one it resembles), a
+    value of a wrong type or out of range, and, with `files`, a data file that does not exist.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "recipe.toml"
@@ -51,13 +51,13 @@ def read_recipe(path: str | Path, *, files: bool = True) -> Recipe:
     ...     read_recipe(path)
     ... except InputError as error:
     ...     print(str(error).replace(str(path), "recipe.toml"))
-    recipe.toml, line 5: [training] has no key 'warmpu'. Fix: write 'warmup'.
+    Expected a key of [training], got 'warmpu' (recipe.toml, line 5). Fix: write 'warmup'.
     """
     return _Reader(Path(path)).recipe(files)
 
 
 class _Reader:
-    """A recipe's file, and where in it each key stands."""
+    """A recipe's file, and the line of each key."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -65,22 +65,22 @@ class _Reader:
             self.text = path.read_bytes().decode()
         except UnicodeDecodeError as error:
             line = error.object[: error.start].count(b"\n") + 1
-            raise self._error(line, "a recipe is UTF-8 text", f"the byte 0x{error.object[error.start]:02x}") from error
+            raise self._error(line, "a recipe in UTF-8", f"the byte 0x{error.object[error.start]:02x}") from error
         except (OSError, ValueError) as error:
-            raise InputError(f"{path} is a recipe", got=reason(error), fix="check its name") from error
+            raise InputError(f"{path} to be a recipe", got=reason(error), fix="check its name") from error
         try:
             self.content = tomllib.loads(self.text)
         except tomllib.TOMLDecodeError as error:
-            place = re.search(r"at line (\d+)", str(error))
-            line = int(place[1]) if place else self.text.count("\n") + 1
-            raise self._error(line, "a recipe is TOML", str(error), 'write key = value, and texts in "quotes"') from error
+            match = re.search(r"at line (\d+)", str(error))
+            line = int(match[1]) if match else self.text.count("\n") + 1
+            raise self._error(line, "a recipe in TOML", str(error), 'write key = value, and strings in "quotes"') from error
         except RecursionError as error:
-            raise self._error(None, "a recipe is TOML", reason(error), "write lists of numbers and texts alone") from error
+            raise self._error(None, "a recipe in TOML", reason(error), "write lists of numbers and strings only") from error
         except ValueError as error:  # Python reads no number of so many digits
             long = re.search(r"\d{1000}", self.text)
             line = self.text[: long.start()].count("\n") + 1 if long else None
-            got = "one of more digits than can be read"
-            raise self._error(line, "a recipe's numbers are those of a machine", got, "write a smaller number") from error
+            got = "a number with too many digits"
+            raise self._error(line, "numbers of at most 64 bits", got, "write a smaller number") from error
         self.lines = _lines(self.text)
 
     def recipe(self, files: bool) -> Recipe:
@@ -88,7 +88,7 @@ class _Reader:
         for key in self.content:
             self._known("", key, ["task", *TABLES, "model"])
         if task not in list(SIZES):
-            raise self._at(("", "task"), f"task is one of {', '.join(map(repr, SIZES))}", repr(task), _near(task, SIZES))
+            raise self._at(("", "task"), f"task to be one of {', '.join(map(repr, SIZES))}", repr(task), _near(task, SIZES))
         tables = {name: self._table(name, kind) for name, kind in TABLES.items()}
         recipe = Recipe(task=task, model=self._model(task), **tables)
         if files:
@@ -97,10 +97,10 @@ class _Reader:
 
     def _table(self, name: str, kind: type) -> Any:
         """One table as its dataclass."""
-        given = self._mapping(name)
+        table = self._mapping(name)
         hints = get_type_hints(kind)
         values = {}
-        for key, value in given.items():
+        for key, value in table.items():
             self._known(name, key, [field.name for field in fields(kind)])
             values[key] = self._value(name, key, value, hints[key])
         try:
@@ -109,17 +109,19 @@ class _Reader:
             raise self._located(name, error) from error
 
     def _model(self, task: str) -> dict[str, Any]:
-        """The model's table, which is tried on a small vocabulary, without memory for its weights."""
-        given = self._mapping("model")
-        kind = given.get("kind", MODELS[task][0])
+        """The model's table, checked by building the model with a small vocabulary on the meta device, which allocates no memory."""
+        table = self._mapping("model")
+        kind = table.get("kind", MODELS[task][0])
         if kind not in MODELS[task]:
             names = " or ".join(map(repr, MODELS[task]))
-            raise self._at(("model", "kind"), f"the task {task!r} trains a {names}", repr(kind), _near(kind, MODELS[task]))
-        made_by = getattr(importlib.import_module(KINDS[kind]), kind).__init__
-        hints = get_type_hints(made_by)
-        known = [name for name in inspect.signature(made_by).parameters if name not in {"self", *SIZES[task]}]
+            raise self._at(
+                ("model", "kind"), f"a model of kind {names} for the task {task!r}", repr(kind), _near(kind, MODELS[task])
+            )
+        constructor = getattr(importlib.import_module(KINDS[kind]), kind).__init__
+        hints = get_type_hints(constructor)
+        known = [name for name in inspect.signature(constructor).parameters if name not in {"self", *SIZES[task]}]
         values = {"kind": kind}
-        for key, value in given.items():
+        for key, value in table.items():
             self._known("model", key, ["kind", *known])
             if key != "kind":
                 values[key] = self._value("model", key, value, hints[key])
@@ -134,69 +136,70 @@ class _Reader:
         named = [("data", key, list(getattr(recipe.data, key))) for key in ("train", "valid", "test")]
         named.append(("tokens", "merges_file", [recipe.tokens.merges_file] if recipe.tokens.merges_file else []))
         if not recipe.data.train:
-            raise self._at(("data", "train"), "train names the files to learn from", "none", "add it to [data]")
+            raise self._at(("data", "train"), "train to name the training files", "none", "add it to [data]")
         for table, key, names in named:
-            for path in paths_of(recipe.data, names):
+            for path in data_paths(recipe.data, names):
                 if not os.path.isfile(path):  # a Path raises where a name is too long
                     origin = f", from {recipe.data.origin}" if recipe.data.origin else ""
                     fix = f"set OVERT_DATA to the folder that holds {recipe.data.folder}/, or put the file there{origin}"
-                    raise self._at((table, key), f"{key} names files that are there", f"{path}, which is not", fix)
+                    raise self._at((table, key), f"{key} to name existing files", f"{path}, which does not exist", fix)
 
     def _mapping(self, name: str) -> Mapping[str, Any]:
-        found = self.content.get(name, {})
-        if not isinstance(found, Mapping):
-            raise self._at(("", name), f"{name} is a table", repr(found), f"write its keys below [{name}]")
-        return found
+        table = self.content.get(name, {})
+        if not isinstance(table, Mapping):
+            raise self._at(("", name), f"{name} to be a table", repr(table), f"write its keys below [{name}]")
+        return table
 
     def _known(self, table: str, key: str, known: list[str]) -> None:
         if key not in known:
             owner = f"[{table}]" if table else "a recipe"
-            raise self._at((table, key), f"{owner} has no key {key!r}", "", _near(key, known))
+            raise self._at((table, key), f"a key of {owner}", repr(key), _near(key, known))
 
     def _value(self, table: str, key: str, value: Any, hint: Any) -> Any:
-        """A value as the dataclass or the model takes it; a list becomes a tuple."""
+        """A value in the type that the dataclass or the model takes; a list becomes a tuple."""
         if type(value) is int and abs(value) > _LARGEST:
-            rule = f"{key} is a number that a machine can count to"
-            raise self._at((table, key), rule, f"one of {len(str(value))} digits", "write a smaller number")
+            raise self._at(
+                (table, key), f"{key} to be a number of at most 64 bits", f"{len(str(value))} digits", "write a smaller number"
+            )
         choices = get_args(hint) if get_origin(hint) is not tuple and get_args(hint) else (hint,)
         if value == "none" and type(None) in choices:
             return None
         for choice in choices:
             if _is_of(value, choice):
                 return tuple(value) if isinstance(value, list) else float(value) if choice is float else value
-        wanted = " or ".join(_in_words(choice) for choice in choices)
-        raise self._at((table, key), f"{key} is {wanted}", f"{value!r}", f"write {_example(choices[0])}")
+        expected = " or ".join(_in_words(choice) for choice in choices)
+        raise self._at((table, key), f"{key} to be {expected}", f"{value!r}", f"write {_example(choices[0])}")
 
     def _located(self, table: str, error: OvertError) -> InputError:
-        """An error of what a table makes, at the line of the key that it names first."""
-        named = [(place.start(), key) for key in self._mapping(table) if (place := re.search(rf"\b{key}\b", str(error)))]
-        place = (table, min(named)[1] if named else "")
+        """An error from building a table's object, with the line of the key that its message names first."""
+        named = [(match.start(), key) for key in self._mapping(table) if (match := re.search(rf"\b{key}\b", str(error)))]
+        location = (table, min(named)[1] if named else "")
         if isinstance(error, InputError | KindError):
-            return self._at(place, error.expected, error.got, error.fix)
-        return self._at(place, str(error).rstrip("."))
+            return self._at(location, error.expected, error.got, error.fix)
+        return self._at(location, "a model that can be built", str(error).rstrip("."))
 
-    def _at(self, place: tuple[str, str], rule: str, got: str = "", fix: str = "") -> InputError:
-        """An error at a key's line, or at its table's where the key is not in the file."""
-        table, key = place
-        found = [self.lines[each] for each in (place, (table or key, ""), ("", table)) if each in self.lines]
-        return self._error(found[0] if found else None, rule, got, fix)
+    def _at(self, location: tuple[str, str], expected: str, got: str = "", fix: str = "") -> InputError:
+        """An error with the line of a key, or of its table where the key is not in the file."""
+        table, key = location
+        lines = [self.lines[each] for each in (location, (table or key, ""), ("", table)) if each in self.lines]
+        return self._error(lines[0] if lines else None, expected, got, fix)
 
-    def _error(self, line: int | None, rule: str, got: str = "", fix: str = "") -> InputError:
-        where = f"{self.path}, line {line}" if line else str(self.path)
-        return InputError(f"{where}: {rule}", got=got, fix=fix)
+    def _error(self, line: int | None, expected: str, got: str = "", fix: str = "") -> InputError:
+        where = f" ({self.path}, line {line})" if line else f" ({self.path})"
+        return InputError(expected, f"{got}{where}", fix) if got else InputError(f"{expected}{where}", fix=fix)
 
 
 def _lines(text: str) -> dict[tuple[str, str], int]:
-    """The line of each (table, key), and of each table's head as (table, "")."""
-    found: dict[tuple[str, str], int] = {}
+    """The line of each (table, key), and of each table's header as (table, "")."""
+    lines: dict[tuple[str, str], int] = {}
     table = ""
     for number, line in enumerate(text.split("\n"), 1):
         if head := re.match(r"\s*\[\s*\"?([\w-]+)\"?\s*\]", line):
             table = head[1]
-            found.setdefault((table, ""), number)
+            lines.setdefault((table, ""), number)
         elif key := re.match(r"\s*(?:([\w-]+)\s*\.\s*)?\"?([\w-]+)\"?\s*=", line):
-            found.setdefault((key[1] or table, key[2]), number)
-    return found
+            lines.setdefault((key[1] or table, key[2]), number)
+    return lines
 
 
 def _near(name: Any, known: Any) -> str:
@@ -205,7 +208,7 @@ def _near(name: Any, known: Any) -> str:
 
 
 def _is_of(value: Any, hint: Any) -> bool:
-    """Whether a value of TOML is of an annotated type; a whole number is a number too, and true is none."""
+    """Whether a TOML value has an annotated type; a whole number is a number too, and true is not."""
     if get_origin(hint) is tuple:
         inner = get_args(hint)
         each = inner[0] if inner[-1] is Ellipsis else None
@@ -219,8 +222,8 @@ def _is_of(value: Any, hint: Any) -> bool:
     return isinstance(value, (int, float) if hint is float else hint)
 
 
-_WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): '"none"'}
-_EXAMPLES = {int: "digits alone, as in 12", float: "a number, as in 0.1", str: 'it in "quotes"', bool: "true or false"}
+_WORDS = {int: "a whole number", float: "a number", str: "a string", bool: "true or false", type(None): '"none"'}
+_EXAMPLES = {int: "digits only, as in 12", float: "a number, as in 0.1", str: 'it in "quotes"', bool: "true or false"}
 
 
 def _in_words(hint: Any) -> str:

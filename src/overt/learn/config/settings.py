@@ -1,4 +1,4 @@
-"""What a training run is told: one frozen dataclass for each table of a recipe, every default here."""
+"""The settings of a training run: one frozen dataclass for each table of a recipe, with every default."""
 
 import math
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from overt.errors import InputError
 
 SCHEDULES = ("inverse_sqrt", "cosine", "linear", "constant")
 PRECISIONS = ("float32", "bfloat16", "float16")
-MOST_MERGES = 1_000_000  # for which memory is taken at once
+MAX_MERGES = 1_000_000  # the trainer allocates memory for all of them at the start
 FORMATS = ("lines", "pairs", "conllu", "labels", "text")
 
 
@@ -36,9 +36,9 @@ class Training:
     precision: str = "float32"  # or "bfloat16", "float16": what matrix products are computed in
     evaluate_every: int = 500  # updates
     checkpoint_every: int = 500  # updates
-    keep: int = 10  # checkpoints, the latest; the best is kept besides
+    keep: int = 10  # of the latest checkpoints; the best one is kept too
     average: int = 0  # of the latest checkpoints, averaged at the end; 0 takes the best by validation
-    patience: int | None = None  # evaluations without a better one before training ends; None: never
+    patience: int | None = None  # evaluations without improvement before training ends; None: never
     seed: int = 0
 
     def __post_init__(self):
@@ -53,22 +53,22 @@ class Training:
         for value in self.betas:
             check.probability("each of betas", value)
         if not 0 <= self.weight_decay < math.inf:
-            raise InputError("weight_decay is a number of at least 0", got=repr(self.weight_decay), fix="pass 0 for none")
+            raise InputError("weight_decay to be a number of at least 0", got=repr(self.weight_decay), fix="pass 0 for none")
         if self.clip is not None:
             check.positive("clip", self.clip)
         if self.patience is not None:
             check.whole_number("patience", self.patience)
         if self.average > self.keep:
             got = f"average = {self.average} and keep = {self.keep}"
-            raise InputError("the checkpoints that are averaged are kept till the end", got=got, fix="raise keep")
+            raise InputError("average to be at most keep, since the averaged checkpoints are kept", got=got, fix="raise keep")
 
 
 @dataclass(frozen=True)
 class Data:
     """The `[data]` table: which files are read, and how.
 
-    A format says what a file holds: "lines", two files that answer each other line by line; "pairs", source TAB target; "conllu",
-    words and their universal tags; "labels", one label and its words a line; "text", one text a line. Files may end in .gz or .zip.
+    `format` is "lines" (two files, whose lines with the same number translate each other), "pairs" (source TAB target), "conllu" (words
+    and their universal tags), "labels" (a label and its words on each line) or "text" (one text a line). Files may end in .gz or .zip.
 
     >>> Data(format="pairs", train=("fra-eng.zip",), held_out=(1000, 2000)).join
     1
@@ -79,12 +79,12 @@ class Data:
     train: tuple[str, ...] = ()  # one file, or for "lines" two: source and target
     valid: tuple[str, ...] = ()
     test: tuple[str, ...] = ()
-    held_out: tuple[int, int] = (0, 0)  # sources taken from training for validation and test, where no files are named
+    held_out: tuple[int, int] = (0, 0)  # sources moved from training to validation and test, where these name no files
     languages: tuple[str, ...] = ()  # of source and target, as "en", "de"
     encoding: str = "utf-8"
     limit: int | None = None  # training examples, spread over the file; None: all
-    join: int = 1  # lines joined to one: each line is read alone, in a pair, and so on up to this many
-    origin: str = ""  # where a reader gets the files
+    join: int = 1  # each line is used alone, joined with the next one, and so on up to this many lines
+    origin: str = ""  # where the files can be downloaded
 
     def __post_init__(self):
         check.one_of("format", self.format, FORMATS)
@@ -94,38 +94,36 @@ class Data:
             check.whole_number("limit", self.limit)
         check.whole_number("join", self.join)
         if self.join > 1 and self.format not in ("lines", "pairs"):
-            raise InputError(
-                "join puts sentences that are translated together", got=f"format {self.format!r}", fix="leave join out"
-            )
+            raise InputError("a join of 1, except for translated lines", got=f"format {self.format!r}", fix="leave join out")
 
 
 @dataclass(frozen=True)
-class Tokens:
-    """The `[tokens]` table: what a model reads in place of letters.
+class Tokenization:
+    """The `[tokens]` table: how text is split into tokens.
 
-    Translation and language models read pieces of words (BPE, one vocabulary for both languages), taggers and classifiers words.
+    Translation and language models read pieces of words (BPE, one vocabulary for both languages); taggers and classifiers read words.
 
-    >>> Tokens(merges=6000).minimum_count
+    >>> Tokenization(merges=6000).minimum_count
     1
     """
 
-    merges: int = 8000  # of byte-pair encoding; 0: single letters
+    merges: int = 8000  # of byte-pair encoding; 0: single characters
     merges_file: str | None = None  # merges learned elsewhere, as subword-nmt writes them
     lower: bool = False  # lower-case everything
     moses: bool = False  # split into Moses's words first, as published scores often do
     minimum_count: int = 1  # words seen less often in training are unknown
-    parts: bool = False  # words are told by their endings and their shape too
+    parts: bool = False  # a word is represented by its endings and its shape too
 
     def __post_init__(self):
         check.whole_number("merges", self.merges, least=0)
-        if self.merges > MOST_MERGES:
-            raise InputError(f"merges are at most {MOST_MERGES:,}", got=str(self.merges), fix="write a smaller number")
+        if self.merges > MAX_MERGES:
+            raise InputError(f"at most {MAX_MERGES:,} merges", got=str(self.merges), fix="write a smaller number")
         check.whole_number("minimum_count", self.minimum_count)
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """The `[decoding]` table: how the finished model writes.
+    """The `[decoding]` table: how the finished model generates text.
 
     >>> Decoding().beam
     5
@@ -138,14 +136,16 @@ class Decoding:
     def __post_init__(self):
         check.whole_number("beam", self.beam)
         if not 0 <= self.length_penalty < math.inf:
-            raise InputError("length_penalty is a number of at least 0", got=repr(self.length_penalty), fix="pass 0 for none")
+            raise InputError(
+                "length_penalty to be a number of at least 0", got=repr(self.length_penalty), fix="pass 0 for none"
+            )
         if self.longest is not None:
             check.whole_number("longest", self.longest)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A whole recipe: the task and its tables; `model` is `{"kind": …}` and what that model's constructor takes.
+    """A whole recipe: the task and its tables; `model` is `{"kind": …}` and the arguments of that model's constructor.
 
     >>> Recipe(model={"kind": "Transformer", "width": 128}).training.schedule
     'inverse_sqrt'
@@ -153,7 +153,7 @@ class Recipe:
 
     task: str = "translate"  # or "tag", "classify", "language"
     data: Data = field(default_factory=Data)
-    tokens: Tokens = field(default_factory=Tokens)
+    tokens: Tokenization = field(default_factory=Tokenization)
     model: dict[str, Any] = field(default_factory=dict)
     training: Training = field(default_factory=Training)
     decoding: Decoding = field(default_factory=Decoding)

@@ -1,1 +1,1 @@
-"""From text files to batches of tensors."""
+"""Corpora, tokenizers and batches."""

@@ -1,4 +1,4 @@
-"""Batches of like length, as many examples as a budget of tokens holds."""
+"""Batches of similar length, with as many examples as a token budget allows."""
 
 from collections.abc import Sequence
 
@@ -8,12 +8,11 @@ from overt.errors import InputError
 
 
 class Batches:
-    """Batches whose tokens, padding counted, stay within a budget; an epoch's are a function of seed and epoch alone.
+    """Batches whose tokens, padding included, stay within a budget; those of an epoch depend on the seed and the epoch only.
 
-    `lengths` are one number an example, or one for each of its sides, (N,) or (N, sides); a batch costs its rows times the longest
-    side among them. Examples are put in a random order, then sorted by length (which leaves equals in that order), cut into
-    batches, and the batches shuffled: little padding, and other neighbours in each epoch. An example longer than the budget is a
-    batch of its own.
+    `lengths` has one number for each example, or one for each of its sides: (N,) or (N, sides). A batch has its rows times the longest
+    side tokens. Examples are shuffled, sorted by length (stable), cut into batches, and the batches are shuffled: little padding, and
+    different batches in each epoch. An example longer than the budget is a batch by itself.
 
     >>> batches = Batches([3, 9, 3, 4], tokens_per_batch=12, seed=0)
     >>> sorted(sorted(batch) for batch in batches.epoch(0))
@@ -25,7 +24,7 @@ class Batches:
     def __init__(self, lengths: Sequence[int] | Sequence[Sequence[int]], tokens_per_batch: int, seed: int):
         sides = np.asarray(lengths, dtype=np.int64)
         if not len(sides):
-            raise InputError("batches are made of at least one example", got="none", fix="check the training data")
+            raise InputError("at least one example", got="none", fix="check the training data")
         self._sides = sides.reshape(len(sides), -1)  # (N, sides)
         self._longest = self._sides.max(1)
         self._budget, self._seed = tokens_per_batch, seed
@@ -37,7 +36,7 @@ class Batches:
         # lexsort sorts by its last key first, and keeps the random order among equals.
         order = order[np.lexsort([*self._sides[order].T, self._longest[order]])]
         batches = self._cut(order.tolist())
-        return [batches[place] for place in generator.permutation(len(batches))]
+        return [batches[index] for index in generator.permutation(len(batches))]
 
     def _cut(self, order: list[int]) -> list[list[int]]:
         batches: list[list[int]] = [[]]

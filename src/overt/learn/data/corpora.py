@@ -14,14 +14,14 @@ from overt.learn.data.text_lines import read_lines
 
 
 class Example(NamedTuple):
-    """What a model is given, and what it should answer."""
+    """One example: the input of a model, and the output that it should give."""
 
-    given: Any  # a text, or a list of words
-    wanted: Any  # a text, a list of tags, or a label; "" where there is nothing to answer
+    source: Any  # a text, or a list of words
+    target: Any  # a text, a list of tags, or a label; "" for a language model
 
 
 class Corpus(NamedTuple):
-    """The examples of each split, and what a user must be told of them."""
+    """The examples of each split, and notes for the user, such as the number of lines left out."""
 
     train: list[Example]
     valid: list[Example]
@@ -30,9 +30,9 @@ class Corpus(NamedTuple):
 
 
 def read_corpus(data: Data) -> Corpus:
-    """Read the files of a recipe's `[data]` table; where no file is named for validation or test, sources are held out of training.
+    """Read the files of a recipe's `[data]` table; without files for validation or test, sources are held out of training.
 
-    Raises InputError for files that are not there, do not answer each other line by line, or do not hold what their format says.
+    Raises InputError for files that do not exist, do not match each other line by line, or do not have the format that is named.
 
     >>> import pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -43,20 +43,20 @@ def read_corpus(data: Data) -> Corpus:
     """
     notes: list[str] = []
     train, valid, test = (_read_split(data, split, notes) for split in ("train", "valid", "test"))
-    take = (0 if valid else data.held_out[0], 0 if test else data.held_out[1])
-    train, held_valid, held_test = hold_out(train, *take)
+    sizes = (0 if valid else data.held_out[0], 0 if test else data.held_out[1])
+    train, split_valid, split_test = hold_out(train, *sizes)
     if data.limit is not None:
-        train = spread(train, data.limit)
+        train = spread_sample(train, data.limit)
     if data.join > 1:
-        train, test = joined(train, data.join, shuffle=True), joined(test or held_test, data.join)
-    return Corpus(train, valid or held_valid, test or held_test, notes)
+        train, test = join_neighbours(train, data.join, shuffle=True), join_neighbours(test or split_test, data.join)
+    return Corpus(train, valid or split_valid, test or split_test, notes)
 
 
 def hold_out(examples: list[Example], valid: int, test: int) -> tuple[list[Example], list[Example], list[Example]]:
-    """Split by source: all examples of so many sources go to validation and test, and none of those sources stays in training.
+    """Split by source: all examples of `valid` and of `test` sources leave the training split, so that no source is in two splits.
 
-    Sources that differ in case, punctuation or spaces alone count as one, so that "Go." does not train for "Go!". Which ones are
-    held out follows from their letters alone (the smallest SHA-256), whatever the order of the file.
+    Sources that differ only in case, punctuation or spaces count as one: with "Go!" in the test, "Go." is not in training. The sources
+    with the smallest SHA-256 of their letters are held out, whatever the order of the file.
 
     >>> split = [Example("Go.", "Va !"), Example("go!", "Allez !"), Example("Run!", "Cours !")]
     >>> [len(part) for part in hold_out(split, 0, 1)]
@@ -66,10 +66,10 @@ def hold_out(examples: list[Example], valid: int, test: int) -> tuple[list[Examp
         return examples, [], []
     groups: dict[str, list[Example]] = defaultdict(list)
     for example in examples:
-        groups[_letters(example.given)].append(example)
+        groups[_letters(example.source)].append(example)
     if valid + test >= len(groups):
         raise InputError(
-            "training keeps at least one source beside those held out",
+            "at least one source that is not held out, for training",
             got=f"held_out = [{valid}, {test}] of {len(groups)} different sources",
             fix="hold out fewer",
         )
@@ -81,24 +81,24 @@ def hold_out(examples: list[Example], valid: int, test: int) -> tuple[list[Examp
     return parts
 
 
-def spread(examples: list[Example], count: int) -> list[Example]:
-    """At most so many examples, spread over the list, since files are often sorted by length.
+def spread_sample(examples: list[Example], count: int) -> list[Example]:
+    """At most `count` examples at equal distances in the list, since files are often sorted by length.
 
-    >>> [example.given for example in spread([Example(text, "") for text in "abcdef"], 3)]
+    >>> [example.source for example in spread_sample([Example(text, "") for text in "abcdef"], 3)]
     ['a', 'c', 'e']
     """
     count = min(count, len(examples))
     return [examples[number * len(examples) // count] for number in range(count)]
 
 
-def joined(examples: list[Example], most: int, *, shuffle: bool = False) -> list[Example]:
-    """Every line alone, then in twos, up to `most` neighbours joined to one line, so that each length has the same lines.
+def join_neighbours(examples: list[Example], max_lines: int, *, shuffle: bool = False) -> list[Example]:
+    """Every line alone, then joined in groups of 2, 3, … up to `max_lines` neighbours, so that each length has the same lines.
 
-    >>> [example.given for example in joined([Example("a", "1"), Example("b", "2"), Example("c", "3")], 2)]
+    >>> [example.source for example in join_neighbours([Example("a", "1"), Example("b", "2"), Example("c", "3")], 2)]
     ['a', 'b', 'c', 'a b']
     """
     longer = []
-    for count in range(1, most + 1):
+    for count in range(1, max_lines + 1):
         order = list(examples)
         if shuffle:
             random.Random(count).shuffle(order)
@@ -108,8 +108,8 @@ def joined(examples: list[Example], most: int, *, shuffle: bool = False) -> list
     return longer
 
 
-def paths_of(data: Data, names: Sequence[str]) -> list[Path]:
-    """Where files are: in the table's folder, which is looked up in the folder that OVERT_DATA names, where it names one."""
+def data_paths(data: Data, names: Sequence[str]) -> list[Path]:
+    """The paths of data files: in the table's folder, which is relative to the folder in OVERT_DATA, if that is set."""
     folder = Path(os.environ.get("OVERT_DATA", "."), Path(data.folder).expanduser())
     return [folder / name for name in names]
 
@@ -118,38 +118,39 @@ def _read_split(data: Data, split: str, notes: list[str]) -> list[Example]:
     names = getattr(data, split)
     if not names:
         return []
-    wanted = 2 if data.format == "lines" else 1
-    if len(names) != wanted:
-        files = "two files, source and target" if wanted == 2 else "one file"
-        raise InputError(f'{split} names {files}, where format is "{data.format}"', got=", ".join(names), fix="name them so")
-    examples = _FORMATS[data.format](paths_of(data, names), data.encoding)
-    full = [example for example in examples if example.given and (example.wanted or data.format == "text")]
+    count = 2 if data.format == "lines" else 1
+    if len(names) != count:
+        files = "two files, source and target," if count == 2 else "one file"
+        expected = f'{files} in {split} for the format "{data.format}"'
+        raise InputError(expected, got=", ".join(names), fix=f"correct {split} in [data]")
+    examples = _FORMATS[data.format](data_paths(data, names), data.encoding)
+    full = [example for example in examples if example.source and (example.target or data.format == "text")]
     if len(full) < len(examples):
-        notes.append(f"{split}: {len(examples) - len(full)} of {len(examples)} lines are left out, since one side is empty")
+        notes.append(f"{split}: {len(examples) - len(full)} of {len(examples)} lines left out: one side is empty")
     if not full:
-        raise InputError(f"{split} holds at least one example", got=f"none in {', '.join(names)}", fix="check the files")
+        raise InputError(f"at least one example for {split}", got=f"none in {', '.join(names)}", fix="check the files")
     return full
 
 
 def _two_files(paths: list[Path], encoding: str) -> list[Example]:
-    """Multi30k's form: line n of one file answers line n of the other."""
+    """The format of Multi30k: line n of one file is the translation of line n of the other."""
     sources, targets = (read_lines(path, encoding) for path in paths)
     if len(sources) != len(targets):
         raise InputError(
-            "source and target answer each other line by line, so they have the same number of lines",
-            got=f"{paths[0]} of {len(sources)} and {paths[1]} of {len(targets)} lines",
-            fix="find where they part",
+            "source and target files with the same number of lines",
+            got=f"{paths[0]} with {len(sources)} and {paths[1]} with {len(targets)} lines",
+            fix="find the first line at which they differ",
         )
     return [Example(source.strip(), target.strip()) for source, target in zip(sources, targets, strict=True)]
 
 
 def _pairs(paths: list[Path], encoding: str) -> list[Example]:
-    """Tatoeba's form: source TAB target, and perhaps more columns, which are not read."""
+    """The format of Tatoeba: source TAB target, and possibly more columns, which are not read."""
     examples = []
     for number, line in enumerate(read_lines(paths[0], encoding), 1):
         columns = [column.strip() for column in line.split("\t")]
         if line.strip() and len(columns) < 2:
-            raise InputError(f"{paths[0]}, line {number}: source TAB target", got=repr(line), fix="put a tab between them")
+            raise InputError("source TAB target", got=f"{line!r} ({paths[0]}, line {number})", fix="put a tab between them")
         examples.append(Example(*columns[:2]) if line.strip() else Example("", ""))
     return examples
 
@@ -159,11 +160,11 @@ def _conllu(paths: list[Path], encoding: str) -> list[Example]:
     examples, words, tags = [], [], []
     for number, line in enumerate([*read_lines(paths[0], encoding), ""], 1):
         columns = line.split("\t")
-        # 3-4 is a contraction whose words follow, and 5.1 a word that was left out of the sentence.
+        # The id 3-4 is a contraction whose words follow, and 5.1 an empty node.
         if line.startswith("#") or "-" in columns[0] or "." in columns[0]:
             continue
         if line.strip() and len(columns) != 10:
-            raise InputError(f"{paths[0]}, line {number}: ten columns", got=f"{len(columns)}", fix="pass a CoNLL-U file")
+            raise InputError("ten columns", got=f"{len(columns)} ({paths[0]}, line {number})", fix="pass a CoNLL-U file")
         if line.strip():
             words.append(columns[1])
             tags.append(columns[3])
@@ -174,7 +175,7 @@ def _conllu(paths: list[Path], encoding: str) -> list[Example]:
 
 
 def _labels(paths: list[Path], encoding: str) -> list[Example]:
-    """TREC's and SST-2's form: a label and words between spaces; of a label `HUM:ind` the coarse part, `HUM`, is taken."""
+    """The format of TREC and SST-2: a label and words, separated by spaces; of a label `HUM:ind`, the coarse part `HUM` is used."""
     examples = []
     for line in read_lines(paths[0], encoding):
         label, _, words = line.strip().partition(" ")
@@ -189,7 +190,7 @@ def _texts(paths: list[Path], encoding: str) -> list[Example]:
 _FORMATS = {"lines": _two_files, "pairs": _pairs, "conllu": _conllu, "labels": _labels, "text": _texts}
 
 
-def _letters(given: Any) -> str:
-    """What makes two sources the same: their letters and digits; all signs where there are none."""
-    text = given if isinstance(given, str) else " ".join(given)
+def _letters(source: Any) -> str:
+    """The letters and digits of a source, which are equal for equal sources; all its characters where it has none of these."""
+    text = source if isinstance(source, str) else " ".join(source)
     return "".join(letter for letter in text.casefold() if letter.isalnum()) or text

@@ -1,4 +1,4 @@
-"""Lines of text files: plain, gzip or zip, and an error that says where a file is not text."""
+"""Reading the lines of text files, plain, gzip or zip; an error says where a file is not text."""
 
 import gzip
 import zipfile
@@ -13,7 +13,7 @@ def read_lines(path: str | Path, encoding: str = "utf-8") -> list[str]:
     r"""The lines of a file, without their ends; of a .gz, and of the one text in a .zip (names that begin with _ do not count).
 
     Only a newline ends a line, so that two files stay aligned whatever other separators their sentences hold. Raises InputError
-    for a file that is not there, is cut short, or is not text of that encoding, with the byte and its line.
+    for a file that does not exist, is truncated, or is not text of that encoding, with the byte and its line.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "two.txt"
@@ -21,13 +21,13 @@ def read_lines(path: str | Path, encoding: str = "utf-8") -> list[str]:
     >>> read_lines(path)
     ['un', 'deux\u2028trois']
     """
-    return lines_of(path, _content(Path(path)), encoding)
+    return decode_lines(path, _content(Path(path)), encoding)
 
 
-def lines_of(name: str | Path, content: bytes, encoding: str = "utf-8") -> list[str]:
-    r"""The lines of bytes that were read already; `name` says of what in an error.
+def decode_lines(name: str | Path, content: bytes, encoding: str = "utf-8") -> list[str]:
+    r"""The lines of bytes; `name` says in an error where they come from.
 
-    >>> lines_of("the input", b"un\n\ndeux\n")
+    >>> decode_lines("the input", b"un\n\ndeux\n")
     ['un', '', 'deux']
     """
     text = _decoded(name, content, encoding)
@@ -41,18 +41,18 @@ def _content(path: Path) -> bytes:
             return gzip.decompress(path.read_bytes())
         return _zipped(path) if path.suffix == ".zip" else path.read_bytes()
     except (EOFError, zlib.error, zipfile.BadZipFile, gzip.BadGzipFile) as error:
-        raise InputError(f"{path} is a whole {path.suffix} file", got=str(error), fix="fetch it again") from error
+        raise InputError(f"{path} to be a complete {path.suffix} file", got=str(error), fix="download it again") from error
     except InputError:
         raise
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} is a file that can be read", got=reason(error), fix="check its name") from error
+        raise InputError(f"{path} to be a readable file", got=reason(error), fix="check its name") from error
 
 
 def _zipped(path: Path) -> bytes:
     with zipfile.ZipFile(path) as archive:
         texts = [name for name in archive.namelist() if not Path(name).name.startswith("_") and not name.endswith("/")]
         if len(texts) != 1:
-            raise InputError(f"{path} holds one text", got=", ".join(texts) or "none", fix="unpack it and name the file")
+            raise InputError(f"{path} to hold one text file", got=", ".join(texts) or "none", fix="unpack it and name the file")
         return archive.read(texts[0])
 
 
@@ -60,14 +60,14 @@ def _decoded(path: str | Path, content: bytes, encoding: str) -> str:
     try:
         return content.removeprefix(b"\xef\xbb\xbf").decode(encoding)
     except LookupError as error:
-        raise InputError("an encoding is one that Python knows", got=repr(encoding), fix='say "utf-8" or "latin-1"') from error
+        raise InputError("an encoding that Python knows", got=repr(encoding), fix='write "utf-8" or "latin-1"') from error
     except UnicodeDecodeError as error:
         before = content[: error.start]
         line, column = before.count(b"\n") + 1, len(before) - (before.rfind(b"\n") + 1) + 1
         raise InputError(
-            f"{path} is {encoding.upper()} text",
-            got=f"the byte 0x{content[error.start]:02x} on line {line}, its byte {column}",
+            f"{path} to be {encoding.upper()} text",
+            got=f"the byte 0x{content[error.start]:02x} on line {line}, byte {column} of the line",
             fix='convert it, or name its encoding: encoding = "latin-1"',
         ) from error
-    except ValueError as error:  # a name with a zero in it, or an encoding of something else than text
-        raise InputError(f"{path} is {encoding!r} text", got=str(error), fix='say "utf-8" or "latin-1"') from error
+    except ValueError as error:  # a name with a NUL in it, or an encoding that is not one of text
+        raise InputError(f"{path} to be {encoding!r} text", got=str(error), fix='write "utf-8" or "latin-1"') from error

@@ -1,4 +1,4 @@
-"""Whole words to ids, for models that say something of words rather than write them, and the labels that they choose from."""
+"""Whole words to ids, for models that label words or texts, and the labels themselves."""
 
 import json
 import os
@@ -12,25 +12,25 @@ from overt.files import read_json, whole
 from overt.learn.data.corpora import Example
 from overt.learn.data.tokenizer import SPECIAL, UNKNOWN, Tokenizer
 
-# The longest ending of a word that tells what kind of word it is, in letters.
-LONGEST_ENDING = 4
+# The length of the longest word ending that gets an id, in letters.
+MAX_ENDING = 4
 
 
 class WordVocabulary:
-    """The words of a training corpus, the commonest first behind the special four, and its labels in the order of the alphabet.
+    """The words of a training corpus, by frequency after the four special tokens, and its labels in alphabetical order.
 
-    With `parts` a word is told by several ids: its own, those of its endings of 1 to 4 letters, and that of its shape (Xx for
-    Paris, dd.d for 12.5), so that a word never seen still says something; `Tagger` and `Classifier` add their vectors up.
+    With `parts`, a word has several ids: one for the word, one for each ending of 1 to 4 letters, and one for its shape (Xx for
+    Paris, d.d for 12.5), so that an unknown word still has known parts; `Tagger` and `Classifier` add their vectors.
 
     >>> vocabulary = WordVocabulary.learn([Example(["the", "cat"], ["DET", "NOUN"]), Example(["The", "dog"], ["DET", "NOUN"])], lower=True)
     >>> vocabulary.encode(["the", "DOG", "barks"]), vocabulary.labels
     ([4, 6, 3], ['DET', 'NOUN'])
-    >>> parts_of("Walking")
+    >>> word_parts("Walking")
     ['Walking', '…g', '…ng', '…ing', '…king', 'Xx']
     """
 
     def __init__(self, words: Sequence[str], labels: Sequence[str], *, lower: bool = False, parts: bool = False):
-        self.known, self.labels, self.lower, self.parts = list(words), list(labels), lower, parts
+        self.word_list, self.labels, self.lower, self.parts = list(words), list(labels), lower, parts
         self._ids = {word: number for number, word in enumerate([*SPECIAL, *words])}
         self._label_ids = {label: number for number, label in enumerate(labels)}
 
@@ -38,54 +38,54 @@ class WordVocabulary:
     def learn(
         cls, examples: Iterable[Example], *, minimum_count: int = 1, lower: bool = False, parts: bool = False
     ) -> "WordVocabulary":
-        """Take the words (and parts of words) that examples hold at least so many times, and their labels."""
+        """Take the words (and word parts) that occur at least `minimum_count` times in the examples, and the labels."""
         counts: Counter[str] = Counter()
         labels: set[str] = set()
-        bare = cls([], [], lower=lower, parts=parts)
+        empty = cls([], [], lower=lower, parts=parts)
         for example in examples:
-            labels.update([example.wanted] if isinstance(example.wanted, str) else example.wanted)
-            for word in example.given:
-                counts.update(bare._spelled(word))
-        # Sorted, so that words of one count have one order whatever the corpus's.
-        kept = sorted((word for word in counts if counts[word] >= minimum_count), key=lambda word: (-counts[word], word))
-        return cls([word for word in kept if word not in SPECIAL], sorted(labels), lower=lower, parts=parts)
+            labels.update([example.target] if isinstance(example.target, str) else example.target)
+            for word in example.source:
+                counts.update(empty._parts_of_word(word))
+        # Sorted, so that words of equal count have the same order whatever the order of the corpus.
+        frequent = sorted((word for word in counts if counts[word] >= minimum_count), key=lambda word: (-counts[word], word))
+        return cls([word for word in frequent if word not in SPECIAL], sorted(labels), lower=lower, parts=parts)
 
     @property
     def words(self) -> int:
-        """How many ids there are, the special four included."""
+        """The number of ids, with the four special tokens."""
         return len(self._ids)
 
     def encode(self, words: Iterable[str]) -> list[int] | list[list[int]]:
-        """One id a word, or with `parts` one for each part of it."""
-        ids = [[self._ids.get(part, UNKNOWN) for part in self._spelled(word)] for word in words]
-        return ids if self.parts else [own for [own] in ids]
+        """One id for each word, or with `parts` one for each part of it."""
+        ids = [[self._ids.get(part, UNKNOWN) for part in self._parts_of_word(word)] for word in words]
+        return ids if self.parts else [word_id for [word_id] in ids]
 
     def label_id(self, label: str) -> int:
-        """A label's number, -1 for one that training has not."""
+        """A label's number, -1 for one that is not in training."""
         return self._label_ids.get(label, -1)
 
-    def _spelled(self, word: str) -> list[str]:
+    def _parts_of_word(self, word: str) -> list[str]:
         if not self.parts:
             return [word.lower() if self.lower else word]
-        *parts, shape = parts_of(word)
+        *parts, shape = word_parts(word)
         return [part.lower() if self.lower else part for part in parts] + [shape]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the words and labels as JSON."""
-        content = {"words": self.known, "labels": self.labels, "lower": self.lower, "parts": self.parts}
+        content = {"words": self.word_list, "labels": self.labels, "lower": self.lower, "parts": self.parts}
         with whole(path) as temporary:
             temporary.write_text(json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8")
 
 
-def parts_of(word: str) -> list[str]:
-    """A word, its endings of 1 to 4 letters, and its shape: capitals X, other letters x, digits d, runs written once."""
-    endings = ["…" + word[-length:] for length in range(1, LONGEST_ENDING + 1)]
+def word_parts(word: str) -> list[str]:
+    """A word, its endings of 1 to 4 letters, and its shape: capitals X, other letters x, digits d, repeated ones written once."""
+    endings = ["…" + word[-length:] for length in range(1, MAX_ENDING + 1)]
     shape = "".join("X" if sign.isupper() else "x" if sign.isalpha() else "d" if sign.isdigit() else sign for sign in word)
     return [word, *endings, re.sub(r"(.)\1+", r"\1", shape)]
 
 
 def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer | WordVocabulary:
-    """Read a tokenizer.json, of pieces or of words."""
+    """Read a tokenizer.json: a `Tokenizer`, or a `WordVocabulary`."""
     fix = "copy it again from the folder of its run"
     content = read_json(path, "a tokenizer", fix)
     if "labels" not in content:
@@ -93,7 +93,7 @@ def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer | WordVocabulary:
     lists, flags = ("words", "labels"), ("lower", "parts")
     fits = content.keys() == {*lists, *flags} and all(type(content[name]) is bool for name in flags)
     if not fits or not all(_are_words(content[name]) for name in lists):
-        raise InputError(f"{path} is a vocabulary of words and labels, each once", got="something else", fix=fix)
+        raise InputError(f"{path} to be a vocabulary of unique words and labels", got="other content", fix=fix)
     return WordVocabulary(**content)
 
 

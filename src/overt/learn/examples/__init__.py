@@ -1,1 +1,1 @@
-"""Small tasks that show one thing each."""
+"""Small training tasks, each of which shows one property of attention."""

@@ -1,12 +1,12 @@
-"""What order and distance do: small tasks that can be learned only by what tells order, or by what reaches far back.
+"""Order and distance: small tasks that need positions, or that need information from far back.
 
-**Order.** Attention sums over a set, so a Transformer without positions reads the words of a sequence and not their order: a source
-and its permutation are one to it. It can learn to sort, since the answer depends on the set alone, and neither to copy nor to
-reverse. With positions it learns all three (`rewriting`).
+**Order.** Attention sums over a set, so a Transformer without positions does not see the order of a sequence: a source and its
+permutation are equal to it. It can learn to sort, since the answer depends on the set only, but not to copy or to reverse. With
+positions it learns all three (`rewriting`).
 
-**Distance.** A recurrent layer passes what it read through every step on the way, and the gradient back through each of them, so a token is
-learned to be remembered only so far (Bengio et al. 1994); gates reach farther (Hochreiter and Schmidhuber 1997; Cho et al. 2014). To
-attention all places are one step away (Vaswani et al. 2017, section 4): `recall`.
+**Distance.** A recurrent layer passes information through every step in between, and the gradient back through each of them, so it
+learns to remember a token over a limited distance (Bengio et al. 1994); gates extend it (Hochreiter and Schmidhuber 1997; Cho et al.
+2014). For attention every position is one step away (Vaswani et al. 2017, section 4): `recall`.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from overt.attention import check
 from overt.layers import CrossAttention, Sinusoidal
 from overt.models import greedy_search
 
-START, END, FIRST = 1, 2, 4  # token ids: the symbols follow the special ones
+START, END, FIRST = 1, 2, 4  # token ids; those of symbols follow the special ones
 REWRITTEN = {
     "copy": lambda symbols: symbols,
     "reverse": lambda symbols: symbols.flip(-1),
@@ -29,7 +29,7 @@ RECURRENT = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 
 
 def sequences(task: str, count: int, length: int, symbols: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Different symbols in a random order (count, length), and what "copy", "reverse" or "sort" makes of them.
+    """Different symbols in a random order (count, length), and the result of "copy", "reverse" or "sort".
 
     >>> source, target = sequences("reverse", 1, 3, 5, torch.Generator().manual_seed(0))
     >>> source.tolist(), target.tolist()
@@ -43,10 +43,10 @@ def sequences(task: str, count: int, length: int, symbols: int, generator: torch
 def rewriting(
     model: nn.Module, task: str, *, length: int = 5, symbols: int = 8, updates: int = 300, batch: int = 32, seed: int = 0
 ) -> float:
-    """Train a translator to copy, reverse or sort, and say what share of new sequences it then writes without a mistake.
+    """Train a translator to copy, reverse or sort, and return the share of new sequences that it then gets completely right.
 
-    `model` is any of `overt.models` that translates, of at least `symbols` + 4 words on both sides. Guessing the order of 5 symbols is
-    right once in 120 times.
+    `model` is a translator of `overt.models`, with at least `symbols` + 4 words on both sides. A guessed order of 5 symbols is right
+    once in 120 times.
 
     >>> from overt.models import Transformer
     >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
@@ -59,21 +59,21 @@ def rewriting(
 
     def loss() -> Tensor:
         source, target = sequences(task, batch, length, symbols, generator)
-        wanted = functional.pad(target, (0, 1), value=END)
+        labels = functional.pad(target, (0, 1), value=END)
         scores = model(source, functional.pad(target, (1, 0), value=START))
-        return functional.cross_entropy(scores.flatten(0, 1), wanted.flatten())
+        return functional.cross_entropy(scores.flatten(0, 1), labels.flatten())
 
     _train(model, loss, updates)
     source, target = sequences(task, 500, length, symbols, generator)
     written = greedy_search(model, source, longest=length)
-    return sum(text.tokens == wanted for text, wanted in zip(written, target.tolist(), strict=True)) / len(target)
+    return sum(text.tokens == tokens for text, tokens in zip(written, target.tolist(), strict=True)) / len(target)
 
 
 class Recall(nn.Module):
-    """Reads a sequence of symbols in one way, and scores at its last place what stood at its first.
+    """A model of one layer that predicts the first symbol of a sequence at its last position.
 
-    With "rnn", "gru" or "lstm" the last state scores it. With "attention" the last place attends to all, itself included: the last
-    row of self-attention, with `Sinusoidal` positions, since which place is the first is a question of order.
+    With "rnn", "gru" or "lstm" the last state gives the scores. With "attention" the last position attends to all, itself included: the
+    last row of self-attention, with `Sinusoidal` positions, since finding the first position needs order.
 
     >>> Recall("attention", symbols=8)(torch.randint(8, (2, 6))).shape
     torch.Size([2, 8])
@@ -82,16 +82,16 @@ class Recall(nn.Module):
     def __init__(self, layer: str, symbols: int, width: int = 32):
         super().__init__()
         check.one_of("layer", layer, (*RECURRENT, "attention"))
-        self.embedding = nn.Embedding(symbols + 1, width)  # one more, for the question
-        nn.init.normal_(self.embedding.weight, std=0.5)  # so that positions, whose numbers are up to 1, are heard beside it
-        self.question, self.positions = symbols, Sinusoidal(width)
+        self.embedding = nn.Embedding(symbols + 1, width)  # one more, for the query token
+        nn.init.normal_(self.embedding.weight, std=0.5)  # small beside the positions, whose values are up to 1
+        self.query_token, self.positions = symbols, Sinusoidal(width)
         self.layer = RECURRENT[layer](width, width, batch_first=True) if layer in RECURRENT else None
         self.attention = CrossAttention(width, width, "dot") if layer == "attention" else None
         self.output = nn.Linear(width, symbols)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """The scores of what stood first in (B, n): (B, symbols)."""
-        x = self.embedding(functional.pad(tokens, (0, 1), value=self.question))  # (B, n + 1, width)
+        """The scores of the first symbol: (B, n) → (B, symbols)."""
+        x = self.embedding(functional.pad(tokens, (0, 1), value=self.query_token))  # (B, n + 1, width)
         if self.layer is not None:
             return self.output(self.layer(x)[0][:, -1])
         x = self.positions(x)
@@ -99,7 +99,7 @@ class Recall(nn.Module):
 
 
 def recall(layer: str, distance: int, *, symbols: int = 8, updates: int = 300, batch: int = 32, seed: int = 0) -> float:
-    """Train to recall the token `distance` places back, the first of random ones, and say what share of new ones is recalled.
+    """Train to recall the token `distance` positions back, and return the share of new tokens that are recalled.
 
     `layer` is "rnn", "gru", "lstm" or "attention" (`Recall`). Guessing is right once in `symbols` times.
 

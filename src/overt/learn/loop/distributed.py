@@ -1,4 +1,4 @@
-"""The processes that train together, each with its share of the rows, and the sum over them."""
+"""Training on several processes: the rows of each, and sums over all of them."""
 
 import os
 from typing import Any
@@ -10,9 +10,9 @@ from overt.errors import MissingExtra
 
 
 class Processes:
-    """What `accelerate` or `torchrun` started: one process where they started none.
+    """The processes that `accelerate` or `torchrun` started; one process without them.
 
-    The device is the accelerator that torch finds; ACCELERATE_USE_CPU=1 in the environment keeps to the CPU.
+    The device is the accelerator that torch finds; with ACCELERATE_USE_CPU=1 in the environment it is the CPU.
     """
 
     def __init__(self):
@@ -29,18 +29,18 @@ class Processes:
         self._state = state
         self.device: torch.device = torch.device("cpu") if on_cpu else state.device
         self.count: int = state.num_processes
-        self.number: int = state.process_index
+        self.rank: int = state.process_index
 
     @property
-    def first(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this is the process that writes files and evaluates."""
-        return self.number == 0
+        return self.rank == 0
 
     def share(self, rows: list[int]) -> list[int]:
-        """This process's rows of a batch: every `count`-th, so that long and short ones are spread evenly."""
-        return rows[self.number :: self.count]
+        """The rows of a batch that this process computes: every `count`-th, so that each process has long and short ones."""
+        return rows[self.rank :: self.count]
 
-    def move(self, batch: Any) -> Any:
+    def to_device(self, batch: Any) -> Any:
         """A batch on this process's device."""
         if self.device.type == "cpu":
             return batch
@@ -49,18 +49,18 @@ class Processes:
         return send_to_device(batch, self.device, non_blocking=True)
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes, in place; every process has to ask for it."""
+        """Sum a tensor over all processes, in place; every process must call it."""
         if self.count > 1:
             torch.distributed.all_reduce(tensor)
         return tensor
 
-    def told(self, number: float) -> float:
-        """The first process's number, in every process."""
+    def broadcast(self, number: float) -> float:
+        """The main process's number, in every process."""
         if self.count == 1:
             return number
-        return self.sum(torch.tensor(number if self.first else 0.0, dtype=torch.float64, device=self.device)).item()
+        return self.sum(torch.tensor(number if self.is_main else 0.0, dtype=torch.float64, device=self.device)).item()
 
     def wait(self) -> None:
-        """Wait until all processes are here."""
+        """Wait until all processes have called this."""
         if self.count > 1:
             self._state.wait_for_everyone()

@@ -1,4 +1,4 @@
-"""The learning rate of each update: a rise while the averages of AdamW are still rough, then a way down."""
+"""The learning rate of each update: a warmup, while AdamW's averages are still inexact, and then a decay."""
 
 import math
 

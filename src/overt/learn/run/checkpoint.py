@@ -1,7 +1,7 @@
-"""Checkpoints: a folder each, written whole or not at all, every file with its SHA-256.
+"""Checkpoints: one folder each, written whole or not at all, with a SHA-256 of every file.
 
-`checkpoints/000500/` holds model.safetensors, optimizer.safetensors and state.json; nothing in them is code. A folder takes its
-name only when all of it is on the disk, so a run that is killed at any moment leaves whole checkpoints alone.
+`checkpoints/000500/` holds model.safetensors, optimizer.safetensors and state.json; none of them contains code. A folder gets its
+name only when all its files are on the disk, so a run that is killed leaves only complete checkpoints.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _FILES = ("model.safetensors", "optimizer.safetensors")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run after an update: its weights, the optimizer's averages, and where it stands."""
+    """A run after an update: its weights, the optimizer's state and the run's state."""
 
     model: dict[str, Tensor]
     optimizer: dict[str, Tensor]
@@ -37,7 +37,7 @@ class Checkpoint:
 def write(folder: Path, update: int, checkpoint: Checkpoint) -> Path:
     """Write `folder`/000500 for update 500, whole or not at all.
 
-    Raises InputError for a full disk and a folder that takes no files; earlier checkpoints are as they were.
+    Raises InputError for a full disk and a folder that cannot be written; earlier checkpoints are unchanged.
     """
     target, temporary = folder / f"{update:06d}", folder / f".{update:06d}"
     try:
@@ -45,16 +45,16 @@ def write(folder: Path, update: int, checkpoint: Checkpoint) -> Path:
         temporary.mkdir(parents=True)
         sums = {}
         for name, tensors in zip(_FILES, (checkpoint.model, checkpoint.optimizer), strict=True):
-            sums[name] = _written(temporary / name, bytes_of(tensors))
-        _written(temporary / "state.json", _sealed({"format": FORMAT, **checkpoint.state, "sha256": sums}))
+            sums[name] = _write_file(temporary / name, bytes_of(tensors))
+        _write_file(temporary / "state.json", _seal_json({"format": FORMAT, **checkpoint.state, "sha256": sums}))
         temporary.rename(target)
-        _synced(folder)
+        _sync_folder(folder)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise InputError(
-            f"the checkpoint {target} cannot be written",
+            f"the checkpoint {target} to be writable",
             got=error.strerror or str(error),
-            fix=f"make room and start the same command again: it goes on from {_last(folder)}",
+            fix=f"free disk space and start the same command again: it resumes from {_last(folder)}",
         ) from error
     return target
 
@@ -62,36 +62,34 @@ def write(folder: Path, update: int, checkpoint: Checkpoint) -> Path:
 def read(path: Path) -> Checkpoint:
     """Read a checkpoint, every byte checked.
 
-    Raises InputError that names the file which is missing, cut short or changed, or which a newer overt wrote.
+    Raises InputError for a file that is missing, truncated or changed, or that a newer version of overt wrote; it names the file.
     """
-    state = _opened(path / "state.json")
+    state = _read_state(path / "state.json")
     if type(state.get("format")) is not int or not isinstance(state.get("sha256"), dict):
-        raise _damaged(path / "state.json", "a state without its format and its sums")
+        raise _damaged(path / "state.json", "no format or no checksums in it")
     if state["format"] > FORMAT:
-        raise InputError(
-            f"this overt reads checkpoints of format {FORMAT}", got=f"format {state['format']} in {path}", fix="update overt"
-        )
-    model, optimizer = (_tensors(path / name, state["sha256"].get(name)) for name in _FILES)
+        raise InputError(f"a checkpoint of format {FORMAT}", got=f"format {state['format']} in {path}", fix="update overt")
+    model, optimizer = (_read_tensors(path / name, state["sha256"].get(name)) for name in _FILES)
     return Checkpoint(model, optimizer, state)
 
 
-def written(folder: Path) -> list[Path]:
-    """The whole checkpoints in a folder, oldest first."""
+def list_checkpoints(folder: Path) -> list[Path]:
+    """The complete checkpoints in a folder, oldest first."""
     return sorted((path for path in folder.glob("[0-9]*") if path.name.isdigit()), key=lambda path: int(path.name))
 
 
-def keep(folder: Path, latest: int, besides: int | None = None) -> None:
-    """Remove all but the latest checkpoints, and what was half written; the one of update `besides` stays."""
-    kept = {f"{besides:06d}" if besides is not None else "", *(path.name for path in written(folder)[-latest:])}
-    for half in folder.glob(".[0-9]*"):
-        shutil.rmtree(half, ignore_errors=True)
-    for path in written(folder):
-        if path.name not in kept:
-            # Renamed first: a folder that is only partly removed must not look like a checkpoint.
+def remove_old(folder: Path, latest: int, best: int | None = None) -> None:
+    """Remove all but the `latest` last checkpoints and that of update `best`, and folders that were not completed."""
+    retained = {f"{best:06d}" if best is not None else "", *(path.name for path in list_checkpoints(folder)[-latest:])}
+    for partial in folder.glob(".[0-9]*"):
+        shutil.rmtree(partial, ignore_errors=True)
+    for path in list_checkpoints(folder):
+        if path.name not in retained:
+            # Renamed first, so that a partly removed folder does not look like a checkpoint.
             shutil.rmtree(path.rename(path.with_name(f".{path.name}")), ignore_errors=True)
 
 
-def _written(path: Path, content: bytes) -> str:
+def _write_file(path: Path, content: bytes) -> str:
     with path.open("wb") as file:
         file.write(content)
         file.flush()
@@ -99,11 +97,11 @@ def _written(path: Path, content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _synced(folder: Path) -> None:
-    """See to it that a new name in the folder outlives a power cut, where the system can."""
+def _sync_folder(folder: Path) -> None:
+    """Flush the folder to disk, so that a new name in it survives a power failure, where the system can."""
     try:
         handle = os.open(folder, os.O_RDONLY)
-    except OSError:  # Windows opens no folders
+    except OSError:  # Windows cannot open folders
         return
     try:
         os.fsync(handle)
@@ -111,40 +109,40 @@ def _synced(folder: Path) -> None:
         os.close(handle)
 
 
-def _sealed(state: Mapping[str, Any]) -> bytes:
-    return json.dumps({**state, "seal": _seal(state)}, indent=1, allow_nan=False).encode()
+def _seal_json(state: Mapping[str, Any]) -> bytes:
+    return json.dumps({**state, "seal": _checksum(state)}, indent=1, allow_nan=False).encode()
 
 
-def _seal(state: Mapping[str, Any]) -> str:
+def _checksum(state: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(state, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-def _opened(path: Path) -> dict[str, Any]:
+def _read_state(path: Path) -> dict[str, Any]:
     try:
         state = read_json(path, "the state of a run", "")
     except InputError as error:
         raise _damaged(path, error.got) from error
-    if state.pop("seal", None) != _seal(state):
-        raise _damaged(path, "its content was changed")
+    if state.pop("seal", None) != _checksum(state):
+        raise _damaged(path, "changed content")
     return state
 
 
-def _tensors(path: Path, expected: str | None) -> dict[str, Tensor]:
+def _read_tensors(path: Path, expected: str | None) -> dict[str, Tensor]:
     try:
         content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != expected:
-            raise ValueError(f"{len(content):,} bytes that are not those written")
+            raise ValueError(f"{len(content):,} bytes with another checksum")
         return tensors_in(content)
     except (OSError, ValueError, SafetensorError) as error:
         raise _damaged(path, error.strerror if isinstance(error, OSError) and error.strerror else str(error)) from error
 
 
 def _damaged(path: Path, reason: str) -> InputError:
-    earlier = [other for other in written(path.parent.parent) if int(other.name) < int(path.parent.name)]
-    then = f"training goes on from {earlier[-1].name}" if earlier else "training begins anew"
-    return InputError(f"{path} is damaged", got=reason, fix=f"remove the folder {path.parent}: {then}")
+    earlier = [other for other in list_checkpoints(path.parent.parent) if int(other.name) < int(path.parent.name)]
+    resume = f"training resumes from {earlier[-1].name}" if earlier else "training starts from the beginning"
+    return InputError(f"{path} to be undamaged", got=reason, fix=f"remove the folder {path.parent}; {resume}")
 
 
 def _last(folder: Path) -> str:
-    paths = written(folder)
+    paths = list_checkpoints(folder)
     return f"update {int(paths[-1].name)}" if paths else "the beginning"

@@ -1,4 +1,4 @@
-"""The curve of a run as a picture: loss and validation measure against updates, from the run's log."""
+"""The training curve as a picture: loss and validation measure by update, from the run's log."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,12 +10,12 @@ from overt.errors import InputError, MissingExtra
 from overt.files import whole
 from overt.learn.run.log import read_log
 
-# Okabe and Ito's blue and vermillion, told apart by every eye.
+# Blue and vermillion of Okabe and Ito, which colour-blind readers can distinguish.
 _LOSS, _MEASURE, _FRAME = "#0072B2", "#D55E00", "#B8BDC2"
 
 
 def draw_curve(log: Path, picture: Path, measure: str) -> None:
-    """Draw the loss of each update, faint, its mean over stretches of updates, and `measure` at each evaluation.
+    """Draw the loss of each update, faintly, its mean over intervals of updates, and `measure` at each evaluation.
 
     Raises MissingExtra without matplotlib, and InputError for a log without updates.
     """
@@ -23,19 +23,21 @@ def draw_curve(log: Path, picture: Path, measure: str) -> None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise MissingExtra("a curve", needs="matplotlib", extra="plot") from error
+        raise MissingExtra("the training curve", needs="matplotlib", extra="plot") from error
     entries = read_log(log)
     updates = [(entry["update"], entry["loss"]) for entry in entries if "loss" in entry]
     if not updates:
-        raise InputError("a curve is drawn of a run's log", got=f"{log} without an update", fix="let the run begin")
+        raise InputError("a log with updates", got=f"{log} without one", fix="start the run")
     figure = Figure(figsize=(8, 4.2), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.plot(*zip(*updates, strict=True), color=_LOSS, alpha=0.2, linewidth=0.8)
-    axes.plot(*zip(*means(updates), strict=True), color=_LOSS, linewidth=1.6)
+    axes.plot(*zip(*bin_means(updates), strict=True), color=_LOSS, linewidth=1.6)
     axes.set_xlabel("update")
     axes.set_ylabel("training loss, nats", color=_LOSS)
-    _measured(axes, [(entry["update"], entry["validation"][measure]) for entry in entries if "validation" in entry], measure)
+    _plot_measure(
+        axes, [(entry["update"], entry["validation"][measure]) for entry in entries if "validation" in entry], measure
+    )
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(_FRAME)
     axes.grid(axis="y", color="#ECEEF0", linewidth=0.8)
@@ -43,17 +45,17 @@ def draw_curve(log: Path, picture: Path, measure: str) -> None:
         figure.savefig(temporary)
 
 
-def means(points: Sequence[tuple[float, float]], parts: int = 200) -> list[tuple[float, float]]:
-    """The mean place and the mean value of like long stretches of points; of few points each by itself.
+def bin_means(points: Sequence[tuple[float, float]], parts: int = 200) -> list[tuple[float, float]]:
+    """The mean position and the mean value of points in bins of equal size; few points are returned unchanged.
 
-    >>> means([(1, 4.0), (2, 2.0), (3, 1.0), (4, 2.0)], parts=2)
+    >>> bin_means([(1, 4.0), (2, 2.0), (3, 1.0), (4, 2.0)], parts=2)
     [(1.5, 3.0), (3.5, 1.5)]
     """
-    stretches = np.array_split(np.asarray(points, dtype=float), min(parts, len(points)))
-    return [tuple(stretch.mean(0).tolist()) for stretch in stretches]
+    bins = np.array_split(np.asarray(points, dtype=float), min(parts, len(points)))
+    return [tuple(points_of_bin.mean(0).tolist()) for points_of_bin in bins]
 
 
-def _measured(axes: Any, points: list[tuple[int, float]], measure: str) -> None:
+def _plot_measure(axes: Any, points: list[tuple[int, float]], measure: str) -> None:
     if not points:
         return
     right = axes.twinx()

@@ -8,11 +8,11 @@ from typing import Any
 from overt.errors import InputError
 from overt.files import reason, whole
 
-_CURE = "remove the file, or choose another folder"
+_FIX = "remove the file, or choose another folder"
 
 
 class Log:
-    """Appends lines to a file, each written at once, so that a run that is killed has its log up to there.
+    """Appends lines to a file and writes each immediately, so that the log of a killed run is complete up to there.
 
     >>> import tempfile
     >>> log = Log(Path(tempfile.mkdtemp()) / "log.jsonl")
@@ -25,33 +25,33 @@ class Log:
         self.path = path
 
     def add(self, **entry: Any) -> None:
-        """Append one line: numbers have six digits, more than a curve shows, and those that are not finite are null."""
+        """Append one line; numbers are rounded to six digits, and those that are not finite are null."""
         line = json.dumps(_rounded(entry), allow_nan=False) + "\n"
         try:
             with self.path.open("a") as file:
                 file.write(line)
         except OSError as error:
-            fix = "make room and start the same command again: it goes on from the last checkpoint"
-            raise InputError(f"{self.path} cannot be written", got=error.strerror or str(error), fix=fix) from error
+            fix = "free disk space and start the same command again: it resumes from the last checkpoint"
+            raise InputError(f"{self.path} to be writable", got=error.strerror or str(error), fix=fix) from error
 
-    def cut(self, update: int) -> None:
-        """Forget what came after an update: a run that goes on from there writes it again."""
-        kept = [entry for entry in read_log(self.path) if entry["update"] <= update and "finished" not in entry]
+    def truncate(self, update: int) -> None:
+        """Remove the entries after an update; a run that resumes from there writes them again."""
+        entries = [entry for entry in read_log(self.path) if entry["update"] <= update and "finished" not in entry]
         with whole(self.path) as temporary:
-            temporary.write_text("".join(json.dumps(entry) + "\n" for entry in kept))
+            temporary.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The lines of a log; a last line that was cut short by a kill is left out."""
+    """The entries of a log, without a last line that a kill left incomplete."""
     if not path.exists():
         return []
     try:
         *lines, _ = path.read_text(encoding="utf-8").split("\n")
         entries = [json.loads(line) for line in lines]
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} is the log of a run", got=reason(error), fix=_CURE) from error
+        raise InputError(f"{path} to be the log of a run", got=reason(error), fix=_FIX) from error
     if not all(isinstance(entry, dict) and type(entry.get("update")) is int for entry in entries):
-        raise InputError(f"{path} is the log of a run", got="a line without its update", fix=_CURE)
+        raise InputError(f"{path} to be the log of a run", got="a line without an update", fix=_FIX)
     return entries
 
 

@@ -14,18 +14,18 @@ from torch import Tensor, nn
 from overt.errors import InputError, KindError
 from overt.files import make_folder, read_json, reason, whole
 from overt.learn.data.vocabulary import WordVocabulary, read_tokenizer
-from overt.learn.run.weights import check_weights, take_weights, weights_of
+from overt.learn.run.weights import check_weights, get_weights, load_weights
 from overt.models import from_config
 
-_CURE = "copy the folder again, or finish the run with overt train"
+_FIX = "copy the folder again, or finish the run with overt train"
 
 
 def save_model(
     model: nn.Module, folder: str | Path, tokenizer: Any = None, extra: dict[str, Any] | None = None, *, half: bool = False
 ) -> None:
-    """Write a model so that `load_model` builds it again; with `half`, its weights in float16, in half the bytes.
+    """Write a model to a folder that `load_model` reads; with `half`, its weights are in float16.
 
-    config.json is {"kind": the model's class, "config": its arguments, **extra}. Raises InputError for a disk that is full.
+    config.json is {"kind": the model's class, "config": its arguments, **extra}. Raises InputError for a full disk.
 
     >>> import tempfile
     >>> from overt.models import Tagger
@@ -35,7 +35,7 @@ def save_model(
     (['config.json', 'model.safetensors'], 'Tagger')
     """
     folder = make_folder(folder)
-    weights = weights_of(model)
+    weights = get_weights(model)
     if half:
         weights = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
     config = {"kind": type(model).__name__, "config": getattr(model, "config", None), **(extra or {})}
@@ -48,9 +48,9 @@ def save_model(
 
 
 def load_model(folder: str | Path) -> tuple[nn.Module, Any, dict[str, Any]]:
-    """The model of a folder that `save_model` wrote, in float32 and ready to use, its tokenizer (None without one), and config.json.
+    """The model in a folder that `save_model` wrote, in float32 and in eval mode, its tokenizer or None, and its config.json.
 
-    Raises InputError for a folder or a file that is none, is damaged, or does not fit the others.
+    Raises InputError for a folder or a file that is missing, damaged, or does not match the others.
 
     >>> import tempfile
     >>> sizes = {"words": 20, "width": 8, "heads": 2, "layers": 1, "feed_forward": 16}
@@ -62,53 +62,51 @@ def load_model(folder: str | Path) -> tuple[nn.Module, Any, dict[str, Any]]:
     folder = Path(folder)
     config = _config(folder / "config.json")
     if not isinstance(config["config"], dict):
-        fix = "build it yourself, and pass it to overt.learn.run.weights.take_weights with the file's weights"
-        raise InputError("load_model builds overt's own models", got=f"a {config['kind']} in {folder}", fix=fix)
+        fix = "build it yourself, and pass it to overt.learn.run.weights.load_weights with the file's weights"
+        raise InputError("a model of overt.models", got=f"a {config['kind']} in {folder}", fix=fix)
     path = folder / "model.safetensors"
     try:
         weights = tensors_in(path.read_bytes())
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise InputError(f"{path} is part of a finished model", got=reason(error), fix=_CURE) from error
-    model = _built({"kind": config["kind"], **config["config"]}, weights, path)
+        raise InputError(f"{path} to be part of a finished model", got=reason(error), fix=_FIX) from error
+    model = _build({"kind": config["kind"], **config["config"]}, weights, path)
     path = folder / "tokenizer.json"
     tokenizer = read_tokenizer(path) if path.exists() else None
-    _fits(config["config"], tokenizer, folder)
+    _check_sizes(config["config"], tokenizer, folder)
     return model.eval(), tokenizer, config
 
 
 def _config(path: Path) -> dict[str, Any]:
-    config = read_json(path, "part of a finished model", _CURE)
+    config = read_json(path, "part of a finished model", _FIX)
     if not {"kind", "config"} <= config.keys():
         got = f"only {', '.join(config)}" if config else "neither"
-        raise InputError(f"{path} names a model's kind and its config", got=got, fix=_CURE)
+        raise InputError(f"a kind and a config in {path}", got=got, fix=_FIX)
     return config
 
 
-def _built(config: dict[str, Any], weights: Mapping[str, Tensor], path: Path) -> nn.Module:
-    """The model with its weights; its sizes are held against the file's before memory is taken for them."""
+def _build(config: dict[str, Any], weights: Mapping[str, Tensor], path: Path) -> nn.Module:
+    """The model with its weights; their shapes are compared before memory is allocated for the model."""
     try:
         with torch.device("meta"):
             check_weights(from_config(config), weights, str(path))
         model = from_config(config)
-    except InputError as error:
-        raise InputError(f"{path.parent}: {error.expected}", got=error.got, fix=error.fix) from error
-    except KindError as error:
-        raise InputError(f"{path.parent}: {error.expected}", got=error.got, fix=error.fix or _CURE) from error
-    take_weights(model, weights, str(path))
+    except (InputError, KindError) as error:
+        raise InputError(f"{error.expected} (in {path.parent})", got=error.got, fix=error.fix or _FIX) from error
+    load_weights(model, weights, str(path))
     return model
 
 
-def _fits(config: dict[str, Any], tokenizer: Any, folder: Path) -> None:
-    """Refuse a tokenizer of another size than the model's vocabularies: its ids would mean other words."""
+def _check_sizes(config: dict[str, Any], tokenizer: Any, folder: Path) -> None:
+    """Raise InputError for a tokenizer whose size is not that of the model's vocabularies: its ids would mean other words."""
     sizes = {name: config[name] for name in ("words", "source_words", "target_words") if name in config}
     named = ", ".join(f"{name} = {size}" for name, size in sizes.items())
     labels = {name: config[name] for name in ("tags", "classes") if name in config}
     if isinstance(tokenizer, WordVocabulary) and any(size != len(tokenizer.labels) for size in labels.values()):
         got = f"{len(tokenizer.labels)} in tokenizer.json, {labels} in config.json"
-        raise InputError(f"the vocabulary and the model in {folder} have the same labels", got=got, fix=_CURE)
+        raise InputError(f"the same labels in the vocabulary and the model in {folder}", got=got, fix=_FIX)
     if tokenizer is not None and any(size != tokenizer.words for size in sizes.values()):
         raise InputError(
-            f"the tokenizer and the model in {folder} have one vocabulary",
+            f"a tokenizer and a model with the same vocabulary in {folder}",
             got=f"{tokenizer.words} tokens in tokenizer.json, {named} in config.json",
             fix="copy both from the same run",
         )

@@ -1,4 +1,4 @@
-"""What makes two runs the same run, as `run.json` in the run's folder."""
+"""The record `run.json` in a run's folder, by which a resumed run recognises its own folder."""
 
 import hashlib
 import json
@@ -13,45 +13,47 @@ from overt.errors import InputError
 from overt.files import make_folder, read_json, whole
 from overt.learn.config.settings import Training
 
-# How long and how often, not what is learnt: these may change when a run goes on.
-_FREE = {"updates", "patience", "average", "keep", "evaluate_every", "checkpoint_every"}
+# Settings of how long and how often, which may change when a run is resumed.
+_CHANGEABLE = {"updates", "patience", "average", "keep", "evaluate_every", "checkpoint_every"}
 
 
-def record(model: nn.Module, batches: list[list[int]], settings: Training, recipe: dict[str, Any] | None) -> dict[str, Any]:
+def describe_run(
+    model: nn.Module, batches: list[list[int]], settings: Training, recipe: dict[str, Any] | None
+) -> dict[str, Any]:
     """The settings, the model, the first epoch's batches (as a sum) and the recipe, as plain JSON."""
-    held = {
+    content = {
         "training": asdict(settings),
         "model": {"kind": type(model).__name__, **(getattr(model, "config", None) or {})},
         "batches": hashlib.sha256(json.dumps(batches).encode()).hexdigest()[:12],
         "recipe": recipe or {},
     }
-    return json.loads(json.dumps(held))
+    return json.loads(json.dumps(content))
 
 
-def claim(folder: Path, held: dict[str, Any]) -> None:
-    """Make the folder this run's.
+def claim_folder(folder: Path, content: dict[str, Any]) -> None:
+    """Write the record of this run into its folder.
 
-    Raises InputError if it is another run's, naming what differs.
+    Raises InputError if the folder holds another run; the message names the differences.
     """
     path = folder / "run.json"
     if path.exists():
-        other = read_json(path, "the record of the run that this folder holds", "choose another folder")
-        differences = list(_differences(other, held))
+        other = read_json(path, "the record of a run", "choose another folder")
+        differences = list(_differences(other, content))
         if differences:
             raise InputError(
-                f"{folder} holds another run",
+                f"{folder} to hold this run",
                 got="; ".join(differences[:5]) + (f"; and {len(differences) - 5} more" if len(differences) > 5 else ""),
-                fix="choose another folder, or go on with that run's recipe",
+                fix="choose another folder, or use the recipe of that run",
             )
     make_folder(folder)
     with whole(path) as temporary:
-        temporary.write_text(json.dumps(held, indent=1) + "\n")
+        temporary.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def _differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
     if isinstance(there, dict) and isinstance(here, dict):
         for key in sorted(there.keys() | here.keys()):
-            if not (name.endswith("training") and key in _FREE):
+            if not (name.endswith("training") and key in _CHANGEABLE):
                 yield from _differences(there.get(key), here.get(key), f"{name}.{key}" if name else key)
     elif there != here:
-        yield f"{name} {there!r} there, {here!r} here"
+        yield f"{name} {there!r} in the folder, {here!r} in this run"

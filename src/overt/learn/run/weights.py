@@ -1,4 +1,4 @@
-"""The weights of a model under their names, each matrix once: what files hold."""
+"""The weights of a model by name, as files hold them: a matrix with several names is stored once."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,56 +9,53 @@ from torch import Tensor, nn
 from overt.errors import InputError
 
 
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and kept buffers, on the CPU; a matrix that several names share stands under the first of them.
+def get_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and persistent buffers, on the CPU; a matrix that several names share has the first of them.
 
-    >>> weights_of(nn.Linear(2, 1)).keys()
+    >>> get_weights(nn.Linear(2, 1)).keys()
     dict_keys(['weight', 'bias'])
     """
-    first = _first_names(model)
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items() if first[name] == name}
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in _unique_tensors(model).items()}
 
 
-def take_weights(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> None:
-    """Put weights into a model, in place; `source` is where they came from, for the error.
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> None:
+    """Copy weights into a model, in place; `source` says in an error where they come from.
 
-    Raises InputError where a name is missing, left over or of another shape, and then changes nothing.
+    Raises InputError for a name that is missing, left over or of another shape; the model is then unchanged.
     """
     check_weights(model, weights, source)
     with torch.no_grad():
-        for name, tensor in _own(model).items():
+        for name, tensor in _unique_tensors(model).items():
             tensor.copy_(weights[name])
 
 
 def check_weights(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> None:
-    """Refuse weights of which a name is missing or left over, or that have other shapes or kinds than the model's.
+    """Raise InputError for weights whose names, shapes or kinds of number are not those of the model.
 
-    The model may be one on torch's "meta" device, which takes no memory.
+    The model may be on the "meta" device, which takes no memory.
     """
-    own = _own(model)
-    for name in sorted(own.keys() | weights.keys()):
-        if name not in own or name not in weights:
-            rule, got = (
-                f"{source} holds the weights of this model",
-                f"{name} only in {'the file' if name in weights else 'the model'}",
-            )
-        elif own[name].shape != weights[name].shape:
-            rule = f"{source} holds weights of the model's shapes"
-            got = f"{name} {tuple(weights[name].shape)} in the file, {tuple(own[name].shape)} in the model"
-        elif own[name].is_floating_point() and not weights[name].is_floating_point():
-            rule, got = f"{source} holds floating-point weights", f"{name} of {weights[name].dtype}"
+    tensors = _unique_tensors(model)
+    for name in sorted(tensors.keys() | weights.keys()):
+        if name not in tensors or name not in weights:
+            expected = f"{source} to hold the weights of this model"
+            got = f"{name} only in {'the file' if name in weights else 'the model'}"
+        elif tensors[name].shape != weights[name].shape:
+            expected = f"{source} to hold weights with the model's shapes"
+            got = f"{name} {tuple(weights[name].shape)} in the file, {tuple(tensors[name].shape)} in the model"
+        elif tensors[name].is_floating_point() and not weights[name].is_floating_point():
+            expected, got = f"{source} to hold floating-point weights", f"{name} of {weights[name].dtype}"
         else:
             continue
-        raise InputError(rule, got=got, fix="build the model with the sizes and the vocabulary that it was saved with")
+        raise InputError(expected, got=got, fix="build the model with the sizes and the vocabulary that it was saved with")
 
 
-def _own(model: nn.Module) -> dict[str, Tensor]:
+def _unique_tensors(model: nn.Module) -> dict[str, Tensor]:
     first = _first_names(model)
     return {name: tensor for name, tensor in model.state_dict().items() if first[name] == name}
 
 
 def _first_names(model: nn.Module) -> dict[str, str]:
-    """For each name the first name of the same tensor; on torch's "meta" device no tensor lies anywhere, and each is itself."""
+    """For each name the first name of the same tensor; on the "meta" device, which has no memory, tensors are compared by identity."""
     first: dict[Any, str] = {}
     tensors = model.state_dict(keep_vars=True).items()
     return {

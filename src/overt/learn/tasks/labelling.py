@@ -1,4 +1,4 @@
-"""Labelling as a task: one label for each word, or one for a text, and accuracy."""
+"""The labelling task: one label for each word, or one for each text; the measure is accuracy."""
 
 from typing import Any, NamedTuple
 
@@ -12,34 +12,34 @@ from overt.learn.data.vocabulary import WordVocabulary
 from overt.learn.loop.loss import cross_entropy
 
 
-class Labelled(NamedTuple):
+class LabelledBatch(NamedTuple):
     """A batch of texts; labels are (B, n) for words, with -1 at padding, and (B,) for texts."""
 
-    tokens: Tensor  # (B, n), or (B, n, P) for words told by their parts
+    tokens: Tensor  # (B, n), or (B, n, P) for words with their parts
     lengths: Tensor  # (B,)
     labels: Tensor
 
 
-class Labelling:
-    """Learn to label words (a `Tagger`) or texts (a `Classifier`); what is after is accuracy on validation data, in percent."""
+class LabellingTask:
+    """Train a `Tagger` to label words, or a `Classifier` to label texts; the measure is validation accuracy in percent."""
 
     measure = "accuracy"
 
     def __init__(self, corpus: Corpus, vocabulary: WordVocabulary, recipe: Recipe):
         self.corpus, self.tokenizer, self.recipe = corpus, vocabulary, recipe
-        lengths = [len(example.given) for example in corpus.train]
+        lengths = [len(example.source) for example in corpus.train]
         self._batches = Batches(lengths, recipe.training.tokens_per_batch, recipe.training.seed)
 
     def batches(self, epoch: int) -> list[list[int]]:
         """The batches of an epoch, each a list of training examples' indices."""
         return self._batches.epoch(epoch)
 
-    def batch(self, indices: list[int]) -> Labelled:
+    def batch(self, indices: list[int]) -> LabelledBatch:
         """Training examples as padded tensors."""
         return self._tensors([self.corpus.train[index] for index in indices])
 
-    def loss(self, model: Any, batch: Labelled) -> tuple[Tensor, int]:
-        """−Σ log p(label) over a batch, labels cross_entropy, and the number of labels."""
+    def loss(self, model: Any, batch: LabelledBatch) -> tuple[Tensor, int]:
+        """−Σ log p(label) over a batch, smoothed as in `cross_entropy`, and the number of labels."""
         real = batch.labels >= 0
         states = model.states(batch.tokens, lengths=batch.lengths)  # (B, n, features), or (B, features)
         smoothing = self.recipe.training.label_smoothing
@@ -56,24 +56,24 @@ class Labelling:
 
     @torch.no_grad()
     def _accuracy(self, model: nn.Module, examples: list[Example]) -> float:
-        """Percent of labels that are right; one that training has not cannot be."""
+        """The percentage of correct labels; a label that is not in training counts as wrong."""
         device = next(model.parameters()).device
-        right = count = 0
+        correct = count = 0
         for start in range(0, len(examples), 64):
             rows = examples[start : start + 64]
             batch = self._tensors(rows)
             scores = model(batch.tokens.to(device), lengths=batch.lengths.to(device))  # (B, n, labels), or (B, labels)
-            right += int((scores.argmax(-1).cpu() == batch.labels).sum())
-            count += sum(1 if isinstance(row.wanted, str) else len(row.wanted) for row in rows)
-        return 100 * right / count
+            correct += int((scores.argmax(-1).cpu() == batch.labels).sum())
+            count += sum(1 if isinstance(row.target, str) else len(row.target) for row in rows)
+        return 100 * correct / count
 
-    def _tensors(self, rows: list[Example]) -> Labelled:
-        tokens = [torch.tensor(self.tokenizer.encode(row.given)) for row in rows]
+    def _tensors(self, rows: list[Example]) -> LabelledBatch:
+        tokens = [torch.tensor(self.tokenizer.encode(row.source)) for row in rows]
         number = self.tokenizer.label_id
-        if isinstance(rows[0].wanted, str):
-            labels = torch.tensor([number(row.wanted) for row in rows])
+        if isinstance(rows[0].target, str):
+            labels = torch.tensor([number(row.target) for row in rows])
         else:
-            tags = [torch.tensor([number(tag) for tag in row.wanted]) for row in rows]
+            tags = [torch.tensor([number(tag) for tag in row.target]) for row in rows]
             labels = nn.utils.rnn.pad_sequence(tags, batch_first=True, padding_value=-1)  # (B, n)
         lengths = torch.tensor([len(row) for row in tokens])
-        return Labelled(nn.utils.rnn.pad_sequence(tokens, batch_first=True), lengths, labels)
+        return LabelledBatch(nn.utils.rnn.pad_sequence(tokens, batch_first=True), lengths, labels)

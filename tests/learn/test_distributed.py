@@ -11,7 +11,7 @@ import torch
 
 from counting import Counting, Model
 from overt.learn import Training, train
-from overt.learn.loop.optimizer_step import Updates
+from overt.learn.loop.optimizer_step import OptimizerStep
 from overt.learn.run import checkpoint as checkpoints
 from overt.learn.run.log import read_log
 
@@ -24,7 +24,7 @@ from overt.learn import Training, train
 torch.manual_seed(0)
 result = train(Model(), Counting(rows=13), Training(updates=30, **{SETTINGS}), sys.argv[1])
 # As one text: torchrun's processes write to one pipe, unbuffered, and print would write word by word.
-print(f"finished {{result.standing.update}} {{result.measures}}\\n", end="")
+print(f"finished {{result.state.update}} {{result.measures}}\\n", end="")
 """
 
 
@@ -61,13 +61,13 @@ class Share:
 
     device, count = torch.device("cpu"), 2
 
-    def __init__(self, number):
-        self.number = number
+    def __init__(self, rank):
+        self.rank = rank
 
     def share(self, rows):
         return rows
 
-    def move(self, batch):
+    def to_device(self, batch):
         return batch
 
     def sum(self, tensor):
@@ -78,8 +78,8 @@ def dropped(seed, update, number):
     """The loss that a process sees of one batch under dropout."""
     torch.manual_seed(0)
     model = Model(dropout=0.5)
-    updates = Updates(model, Counting(), Training(seed=seed), Share(number))
-    return updates(update, [[0, 1, 2, 3]]).loss
+    step = OptimizerStep(model, Counting(), Training(seed=seed), Share(number))
+    return step(update, [[0, 1, 2, 3]]).loss
 
 
 def test_dropout_differs_between_processes_updates_and_seeds_and_is_the_same_for_the_same():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from overt.learn.translator import Translator, boxed_folder
+from overt.learn.translator import Translator, bundled_folder
 from overt.lens import record
 
 ROOT = Path(__file__).parents[2]
@@ -24,12 +24,12 @@ SENTENCES = {
 
 @pytest.fixture(scope="module")
 def translator():
-    return Translator.boxed()
+    return Translator.bundled()
 
 
 @pytest.fixture(scope="module")
 def folder():
-    return boxed_folder()
+    return bundled_folder()
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_the_command_translates_at_once(tmp_path):
 
 def test_the_encoder_the_decoder_and_what_joins_them_are_open_to_the_lens(translator):
     text = "I am happy to see you."
-    source, target = translator.forced(text, translator.translate([text])[0])
+    source, target = translator.teacher_forced(text, translator.translate([text])[0])
     with torch.no_grad(), record(translator.model) as recording:
         translator.model(source, target)
     config = translator.model.config
@@ -85,7 +85,7 @@ def test_the_encoder_the_decoder_and_what_joins_them_are_open_to_the_lens(transl
 def test_one_head_of_the_decoder_reads_the_word_that_it_writes(translator):
     text = "Where is the station?"
     found = translator.translate([text])[0]
-    cross = translator.model.weights(*translator.forced(text, found))["cross"]  # (1, heads, T, S) a layer
+    cross = translator.model.weights(*translator.teacher_forced(text, found))["cross"]  # (1, heads, T, S) a layer
     written, read = found.tokens.index("▁gare"), found.source_tokens.index("▁station")
     assert max(float(weights[0, :, written, read].max()) for weights in cross) > 0.5
 

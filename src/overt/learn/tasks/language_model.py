@@ -1,4 +1,4 @@
-"""Language modelling as a task: the loss of the next token, and perplexity."""
+"""The language modelling task: the loss of the next token; the measure is its log probability."""
 
 import math
 from typing import Any, NamedTuple
@@ -11,25 +11,25 @@ from overt.learn.data.batches import Batches
 from overt.learn.data.corpora import Corpus, Example
 from overt.learn.data.tokenizer import END, PADDING, START, Tokenizer
 from overt.learn.loop.loss import cross_entropy
-from overt.learn.translator import padded
+from overt.learn.translator import pad_rows
 
 
-class Texts(NamedTuple):
-    """A batch: the model reads START y_1 … y_n and is to say y_1 … y_n END."""
+class TextBatch(NamedTuple):
+    """A batch: the input is START y_1 … y_n, and the labels are y_1 … y_n END."""
 
     tokens: Tensor  # (B, T)
     lengths: Tensor  # (B,)
     labels: Tensor  # (B, T), padding 0
 
 
-class Language:
-    """Learn to go on with texts; what is after is the mean log probability of a validation token, in nats."""
+class LanguageModelTask:
+    """Train a `LanguageModel` to continue texts; the measure is the mean log probability of a validation token, in nats."""
 
     measure = "log_probability"
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, recipe: Recipe):
         self.corpus, self.tokenizer, self.recipe = corpus, tokenizer, recipe
-        self._train = self._encoded(corpus.train)
+        self._train = self._encode(corpus.train)
         lengths = [len(text) + 1 for text in self._train]
         self._batches = Batches(lengths, recipe.training.tokens_per_batch, recipe.training.seed)
 
@@ -37,45 +37,45 @@ class Language:
         """The batches of an epoch, each a list of training texts' indices."""
         return self._batches.epoch(epoch)
 
-    def batch(self, indices: list[int]) -> Texts:
+    def batch(self, indices: list[int]) -> TextBatch:
         """Training texts as padded tensors."""
-        return _texts([self._train[index] for index in indices])
+        return _text_batch([self._train[index] for index in indices])
 
-    def loss(self, model: Any, batch: Texts) -> tuple[Tensor, int]:
-        """−Σ log p(token | tokens before it) over a batch, labels cross_entropy, and the number of tokens, ends included."""
+    def loss(self, model: Any, batch: TextBatch) -> tuple[Tensor, int]:
+        """−Σ log p(token | tokens before it) over a batch, smoothed as in `cross_entropy`, and the number of tokens, with the ends."""
         return _loss(model, batch, self.recipe.training.label_smoothing)
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Mean log probability of a token of the validation texts, and perplexity."""
-        return self._measured(model, self.corpus.valid)
+        return self._measures(model, self.corpus.valid)
 
     def test(self, model: nn.Module, split: str = "test") -> dict[str, Any]:
         """The finished model's measures on a split."""
         examples: list[Example] = getattr(self.corpus, split)
-        return {"rows": len(examples), **self._measured(model, examples)}
+        return {"rows": len(examples), **self._measures(model, examples)}
 
     @torch.no_grad()
-    def _measured(self, model: nn.Module, examples: list[Example]) -> dict[str, float]:
+    def _measures(self, model: nn.Module, examples: list[Example]) -> dict[str, float]:
         device = next(model.parameters()).device
-        texts, total, count = self._encoded(examples), 0.0, 0
+        texts, total, count = self._encode(examples), 0.0, 0
         for start in range(0, len(texts), 64):
-            batch = _texts(texts[start : start + 64])
-            loss, tokens = _loss(model, Texts(*(tensor.to(device) for tensor in batch)), 0.0)
+            batch = _text_batch(texts[start : start + 64])
+            loss, tokens = _loss(model, TextBatch(*(tensor.to(device) for tensor in batch)), 0.0)
             total, count = total + float(loss), count + tokens
         return {"log_probability": -total / count, "perplexity": math.exp(min(total / count, 700))}
 
-    def _encoded(self, examples: list[Example]) -> list[list[int]]:
-        return self.tokenizer.encode_all([example.given for example in examples])
+    def _encode(self, examples: list[Example]) -> list[list[int]]:
+        return self.tokenizer.encode_all([example.source for example in examples])
 
 
-def _texts(rows: list[list[int]]) -> Texts:
+def _text_batch(rows: list[list[int]]) -> TextBatch:
     cpu = torch.device("cpu")
-    tokens, lengths = padded([[START, *row] for row in rows], cpu)
-    labels, _ = padded([[*row, END] for row in rows], cpu)
-    return Texts(tokens, lengths, labels)
+    tokens, lengths = pad_rows([[START, *row] for row in rows], cpu)
+    labels, _ = pad_rows([[*row, END] for row in rows], cpu)
+    return TextBatch(tokens, lengths, labels)
 
 
-def _loss(model: Any, batch: Texts, smoothing: float) -> tuple[Tensor, int]:
+def _loss(model: Any, batch: TextBatch, smoothing: float) -> tuple[Tensor, int]:
     states = model.states(batch.tokens, lengths=batch.lengths)  # (B, T, width)
     real = batch.labels != PADDING
     return cross_entropy(states[real], model.output, batch.labels[real], smoothing), int(real.sum())

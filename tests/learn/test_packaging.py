@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 
 from overt.errors import InputError
 from overt.learn import packaging
-from overt.learn.packaging import box, card
+from overt.learn.packaging import bundle, model_card
 from overt.learn.run.model_folder import save_model
 from overt.learn.translator import Translator
 from translators import ENGLISH, FRENCH, by_heart
@@ -33,7 +33,7 @@ def run(tmp_path):
 
 
 def test_a_box_holds_half_the_weights_and_translates_the_same(run, tmp_path):
-    box(run, tmp_path / "box", title="A to B", attribution="From C.")
+    bundle(run, tmp_path / "box", title="A to B", attribution="From C.")
     assert sorted(path.name for path in (tmp_path / "box").iterdir()) == [
         "CARD.md", "config.json", "model.safetensors", "tokenizer.json",
     ]  # fmt: skip
@@ -42,7 +42,7 @@ def test_a_box_holds_half_the_weights_and_translates_the_same(run, tmp_path):
 
 
 def test_every_number_of_a_card_is_the_runs():
-    told = card(RESULTS, "A to B", "From C.")
+    told = model_card(RESULTS, "A to B", "From C.")
     own = {"256", "1", "2", "6", "13"}  # SHA-256, and the names that signatures are made of
     known = [*re.findall(r"\d+(?:\.\d+)?", json.dumps(RESULTS)), "46.79", "65.43", "55.5", "2", "1"]
     numbers = re.findall(r"\d+(?:\.\d+)?", told.replace(",", ""))
@@ -64,25 +64,27 @@ def test_every_number_of_a_card_is_the_runs():
 def test_a_card_changes_with_the_results():
     other = copy.deepcopy(RESULTS)
     other["test"]["bleu"] = 12.345
-    assert "12.35" in card(other, "", "") or "12.34" in card(other, "", "")
-    assert "46.79" not in card(other, "", "")
+    assert "12.35" in model_card(other, "", "") or "12.34" in model_card(other, "", "")
+    assert "46.79" not in model_card(other, "", "")
 
 
 def test_a_run_without_results_is_refused(run, tmp_path):
     (run / "results.json").unlink()
-    with pytest.raises(InputError, match=r"results.json is a file of the run's scores, got No such file"):
-        box(run, tmp_path / "box", title="", attribution="")
+    with pytest.raises(InputError, match=r"results.json to be the scores of a finished run, got No such file"):
+        bundle(run, tmp_path / "box", title="", attribution="")
 
 
 def test_a_run_without_a_test_is_refused(run, tmp_path):
     (run / "results.json").write_text(json.dumps({**RESULTS, "test": None}))
-    with pytest.raises(InputError, match=r"has scores on a test set, got none in .*Fix: hold one out in \[data\]"):
-        box(run, tmp_path / "box", title="", attribution="")
+    with pytest.raises(
+        InputError, match=r"scores on a test set, got none in .*Fix: name a test set, or hold one out, in \[data\]"
+    ):
+        bundle(run, tmp_path / "box", title="", attribution="")
 
 
 def test_a_box_that_is_too_large_is_refused_and_the_one_before_stays(run, tmp_path, monkeypatch):
-    box(run, tmp_path / "box", title="first", attribution="")
-    monkeypatch.setattr(packaging, "LARGEST", 1000)
-    with pytest.raises(InputError, match="a box has at most 1,000 bytes; got"):
-        box(run, tmp_path / "box", title="second", attribution="")
+    bundle(run, tmp_path / "box", title="first", attribution="")
+    monkeypatch.setattr(packaging, "MAX_BYTES", 1000)
+    with pytest.raises(InputError, match="at most 1,000 bytes, got"):
+        bundle(run, tmp_path / "box", title="second", attribution="")
     assert (tmp_path / "box" / "CARD.md").read_text().startswith("# first")
