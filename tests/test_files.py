@@ -66,8 +66,8 @@ def test_a_written_file_has_the_rights_that_any_new_file_gets(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("", r"an output file needs a file's name, got the folder .*\. Fix: name a file in it\."),
-        ("no/out.txt", r"an output file goes into a folder that exists, got .*out.txt\. Fix: make .*no first\."),
+        ("", r"the path of an output file, got the folder .*\. Fix: name a file in it\."),
+        ("no/out.txt", r"an output path in an existing folder, got .*out.txt\. Fix: make .*no first\."),
     ],
 )
 def test_a_place_that_cannot_be_written_is_refused_before_anything_is_done(tmp_path, name, message):
@@ -80,7 +80,7 @@ def test_a_folder_that_takes_no_file_is_an_error_that_says_why(tmp_path, monkeyp
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("tempfile.mkstemp", full)
-    message = r"out.txt cannot be written, got No space left on device\. Fix: make room, or choose another folder"
+    message = r"out.txt to be writable, got No space left on device\. Fix: make room, or choose another folder"
     with pytest.raises(InputError, match=message), whole(tmp_path / "out.txt"):
         raise AssertionError("the block must not run")
 
@@ -97,7 +97,7 @@ def little_room():
 def test_a_disk_that_is_full_is_an_error_that_says_so_and_leaves_the_old_file(tmp_path, little_room):
     target = tmp_path / "out.txt"
     target.write_text("old")
-    message = r"out.txt cannot be written, got File too large\. Fix: choose another folder, or raise the limit"
+    message = r"out.txt to be writable, got File too large\. Fix: choose another folder, or raise the limit"
     with pytest.raises(InputError, match=message), whole(target) as temporary:
         temporary.write_text("x" * 10_000)
     assert target.read_text() == "old"
@@ -117,7 +117,7 @@ def test_a_writer_that_covers_the_error_of_a_full_disk_is_seen_through(tmp_path)
             raise ValueError("inconsistent stream state")
 
     with (
-        pytest.raises(InputError, match=r"out.pdf cannot be written, got No space left on device\."),
+        pytest.raises(InputError, match=r"out.pdf to be writable, got No space left on device\."),
         whole(tmp_path / "out.pdf"),
     ):
         covered(tmp_path)
@@ -154,14 +154,14 @@ def test_a_link_to_nothing_makes_its_file(tmp_path):
 
 def test_a_link_into_a_folder_that_is_not_there_names_it(tmp_path):
     (tmp_path / "link.txt").symlink_to(Path("no", "real.txt"))
-    with pytest.raises(InputError, match=r"a folder that exists, got .*link.txt\. Fix: make .*no first\."):
+    with pytest.raises(InputError, match=r"an existing folder, got .*link.txt\. Fix: make .*no first\."):
         write(tmp_path / "link.txt")
 
 
 def test_links_that_lead_to_each_other_are_refused(tmp_path):
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
-    with pytest.raises(InputError, match=r"a cannot be written, got Too many levels of symbolic links\. Fix: remove the links"):
+    with pytest.raises(InputError, match=r"a to be writable, got Too many levels of symbolic links\. Fix: remove the links"):
         write(tmp_path / "a")
 
 
@@ -179,7 +179,7 @@ def test_the_permissions_and_the_owner_of_a_file_stay(tmp_path):
 def test_a_file_that_may_not_be_written_is_refused_and_stays(tmp_path, monkeypatch):
     (tmp_path / "out.txt").write_text("old")
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may do everything
-    with pytest.raises(InputError, match=r"out.txt cannot be written, got Permission denied\. Fix: change its permissions"):
+    with pytest.raises(InputError, match=r"out.txt to be writable, got Permission denied\. Fix: change its permissions"):
         write(tmp_path / "out.txt")
     assert (tmp_path / "out.txt").read_text() == "old"
 
@@ -226,7 +226,7 @@ def test_a_character_device_is_written_into_and_stays(tmp_path):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
 def test_a_device_that_is_full_is_an_error_that_names_it():
-    with pytest.raises(InputError, match=r"/dev/full cannot be written, got No space left on device\."):
+    with pytest.raises(InputError, match=r"/dev/full to be writable, got No space left on device\."):
         write("/dev/full")
 
 
@@ -269,7 +269,7 @@ def test_standard_output_is_known_by_its_names(tmp_path):
 
 def test_an_open_file_that_can_only_be_read_is_refused(tmp_path):
     (tmp_path / "in.txt").write_text("old")
-    with (tmp_path / "in.txt").open() as file, pytest.raises(InputError, match="cannot be written, got Bad file descriptor"):
+    with (tmp_path / "in.txt").open() as file, pytest.raises(InputError, match="to be writable, got Bad file descriptor"):
         write(f"/dev/fd/{file.fileno()}")
 
 
@@ -282,13 +282,13 @@ def test_a_name_as_long_as_a_name_may_be_can_be_written(name, tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("a" * 256, r"cannot be written, got File name too long\. Fix: shorten the name\."),
-        ("a/" * 3000 + "b", r"cannot be written, got File name too long\. Fix: shorten the name\."),
+        ("a" * 256, r"to be writable, got File name too long\. Fix: shorten the name\."),
+        ("a/" * 3000 + "b", r"to be writable, got File name too long\. Fix: shorten the name\."),
         (
             "in.txt/out.txt",
-            r"cannot be written, got Not a directory\. Fix: choose a folder: a part of the path is a file\.",
+            r"to be writable, got Not a directory\. Fix: choose a folder: a part of the path is a file\.",
         ),
-        ("out\0.txt", r"cannot be written, got embedded null byte\."),
+        ("out\0.txt", r"to be writable, got embedded null byte\."),
     ],
     ids=["name", "path", "file as folder", "zero"],
 )
@@ -308,7 +308,7 @@ def test_a_temporary_that_is_being_written_is_not_written_beside_itself(tmp_path
 
 def test_a_full_disk_within_names_the_file_that_was_asked_for(tmp_path, little_room):
     with (
-        pytest.raises(InputError, match=r"/out.txt cannot be written, got File too large"),
+        pytest.raises(InputError, match=r"/out.txt to be writable, got File too large"),
         whole(tmp_path / "out.txt") as temporary,
     ):
         write(temporary, "x" * 10_000)
@@ -322,14 +322,16 @@ def test_devices_may_be_read_and_written_at_once():
 def test_files_that_are_not_there_are_told_apart_by_their_place(tmp_path):
     (tmp_path / "link").symlink_to("new.txt")
     separate({"--out": tmp_path / "new.txt", "--plot": tmp_path / "other.txt"}, {"FILE": tmp_path / "in.txt"})
-    with pytest.raises(InputError, match=r"each output is a file of its own, got --out and --plot, both .*new.txt"):
+    with pytest.raises(InputError, match=r"a different file for each output, got --out and --plot, both .*new.txt"):
         separate({"--out": tmp_path / "link", "--plot": tmp_path / "new.txt"})
 
 
 def test_a_folder_is_made_or_refused_in_a_sentence(tmp_path):
     assert make_folder(tmp_path / "a" / "b").is_dir()
     (tmp_path / "file").write_text("x")
-    with pytest.raises(InputError, match=r"file cannot be written, got File exists\. Fix: choose another name: a file stands"):
+    with pytest.raises(
+        InputError, match=r"file to be writable, got File exists\. Fix: choose another name: a file of this name"
+    ):
         make_folder(tmp_path / "file")
     with pytest.raises(InputError, match=r"got Not a directory"):
         make_folder(tmp_path / "file" / "b")
@@ -343,8 +345,8 @@ def test_a_folder_is_made_or_refused_in_a_sentence(tmp_path):
         (b"\xff\xfe", "got 'utf-8' codec can't decode"),
         (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "got content that is nested too deeply"),
         (b'{"a": ' + b"1" * 5001 + b"}", "got Exceeds the limit"),
-        (b'{"a": NaN}', "got NaN is no number of JSON"),
-        (b'{"a": 1, "a": 2}', "got 'a' stands there twice"),
+        (b'{"a": NaN}', "got NaN is not a JSON number"),
+        (b'{"a": 1, "a": 2}', "got the key 'a' is repeated"),
     ],
 )
 def test_json_that_is_none_is_refused_in_a_sentence(content, got, tmp_path):

@@ -177,7 +177,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_work(monkeypatch, t
     monkeypatch.setattr(ceilings, "measured", lambda threads: pytest.fail("measured"))
     found = run("--out", tmp_path / "nowhere" / "out.json")
     assert found.exit_code == 2
-    assert "an output file goes into a folder that exists" in found.stderr
+    assert "an output path in an existing folder" in found.stderr
 
 
 def test_an_interrupted_run_leaves_no_file(monkeypatch, tmp_path):

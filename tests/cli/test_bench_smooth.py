@@ -291,7 +291,7 @@ def test_a_peer_says_the_versions_of_what_it_runs_on():
         (["--peer", "loess"], "--peer is one of Haar, sym8, db4, TV, "),
         (["--case", "cubes"], "--case is how the name of a case begins, got cubes. Fix: name one of spikes, bumps, "),
         (["--part", "real"], "name the folder that holds `series` by --data or OVERT_DATA."),
-        (["--part", "accuracy", "--out", "no_such_folder/a.json"], "an output file goes into a folder that exists"),
+        (["--part", "accuracy", "--out", "no_such_folder/a.json"], "an output path in an existing folder"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_with_its_cure(args, message):

@@ -173,7 +173,7 @@ def test_a_decoders_barred_keys_are_null_in_json(tmp_path):
         ([TIRED, "--with", "a", "--compare", "b"], "--with joins two sentences, --compare parts them, got both. Fix: leave out one of them."),
         ([TIRED, "--compare", "b", "--gif", "a.gif"], "--gif shows one sentence, got --compare as well. Fix: use --html or --png for both."),
         ([TIRED, "--vectors", "a.csv", "--model", "b"], "vectors come from a file or from a model, got --vectors and --model. Fix: leave out one of them."),
-        ([TIRED, "--json", "nowhere/a.json"], "an output file goes into a folder that exists, got nowhere/a.json. Fix: make nowhere first."),
+        ([TIRED, "--json", "nowhere/a.json"], "an output path in an existing folder, got nowhere/a.json. Fix: make nowhere first."),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_one_sentence_and_2(arguments, message, tmp_path, monkeypatch):

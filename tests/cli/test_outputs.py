@@ -105,7 +105,7 @@ def test_no_output_is_an_input(command, name, output, way, tmp_path):
     file.write_text("what the user has\n")
     first = [] if command != "explain" or name == "text" else ["a text"]
     message = refused(command, *first, *flag(command, name), file, f"--{output}", way(file))
-    assert f"never over them, got --{output}" in message
+    assert f"not an input file, got --{output}" in message
     assert "the same file as" in message
     assert file.read_text() == "what the user has\n"
 
@@ -128,7 +128,7 @@ def test_two_outputs_are_two_files(command, name, output, there, tmp_path):
     if there:
         (tmp_path / "out.png").write_text("old")
     message = refused(command, tmp_path / "in.txt", f"--{name}", tmp_path / "out.png", f"--{output}", tmp_path / "out.png")
-    assert "each output is a file of its own, got --" in message
+    assert "a different file for each output, got --" in message
     assert (tmp_path / "out.png").exists() == there
 
 

@@ -181,7 +181,7 @@ def test_zones_are_honoured(tmp_path):
         ("x\n1\n2\n", ["-c", "x", "--keys", "time", "--bandwidth", "0"], "a bandwidth is a number above 0, got 0.0"),
         ("x\n1\n2\n", ["-c", "x", "--keys", "both", "--bandwidth", "1,2,3"], "got (1.0, 2.0, 3.0)"),
         ("x\n1\n2\n", ["-c", "x", "--keys", "colour"], "got 'colour'"),
-        ("x\n1\n2\n", ["-c", "x", "--out", "no/where/o.csv"], "an output file goes into a folder that exists"),
+        ("x\n1\n2\n", ["-c", "x", "--out", "no/where/o.csv"], "an output path in an existing folder"),
         ("x\n1\n2\n", ["-c", "x", "--out", "o.parquet"], "the file comes out as what it went in, got a.csv to o.parquet."),
         ("x,g\n1,a\n2,\n", ["-c", "x", "--group", "g"], "every row names its group, got an empty cell at line 3, column g."),
         ("x,g\n1,a\n2,b\n", ["-c", "x", "--group", "h"], "has no such column, got 'h'. Fix: choose one of: x, g."),
@@ -314,7 +314,7 @@ def test_a_full_disk_is_said_and_leaves_no_half_file(tmp_path, monkeypatch):
         text = message(tmp_path / "a.csv", "-c", "x", "--keys", "time", "--bandwidth", 1, "--out", tmp_path / "b.csv")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert "b.csv cannot be written, got File too large. Fix: choose another folder, or raise the limit" in text
+    assert "b.csv to be writable, got File too large. Fix: choose another folder, or raise the limit" in text
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
 
 

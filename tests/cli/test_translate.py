@@ -144,7 +144,7 @@ def test_text_that_is_not_utf8_is_refused_with_its_byte(model):
             "a beam finds at most as many translations as it keeps, got --nbest 3 with --beam 2.",
         ),
         (["--beam", "0", "a"], b"", "a beam keeps at least one translation, got --beam 0."),
-        (["a", "--out", "nowhere/at/all.txt"], b"", "an output file goes into a folder that exists, got nowhere/at/all.txt."),
+        (["a", "--out", "nowhere/at/all.txt"], b"", "an output path in an existing folder, got nowhere/at/all.txt."),
     ],
 )
 def test_what_cannot_be_done_is_refused(model, arguments, given, told):

@@ -44,8 +44,8 @@ def test_a_byte_that_is_not_utf8_is_named_with_its_line(tmp_path):
     with pytest.raises(InputError) as found:
         read_lines(tmp_path / "a.txt")
     assert str(found.value) == (
-        f"{tmp_path}/a.txt is UTF-8 text, got the byte 0xe9 on line 3, its byte 4. Fix: convert it, or name its encoding: "
-        'encoding = "latin-1".'
+        f"Expected {tmp_path}/a.txt to be UTF-8 text, got the byte 0xe9 on line 3, byte 4 of the line. Fix: convert it, or name "
+        'its encoding: encoding = "latin-1".'
     )
 
 
@@ -64,7 +64,7 @@ def test_a_packed_file_that_is_cut_short_says_so(tmp_path, name):
 def test_unequal_line_counts_name_both_files(tmp_path):
     with pytest.raises(InputError) as found:
         read_corpus(two_files(tmp_path, "one\ntwo\nthree\n", "eins\nzwei\n"))
-    assert f"got {tmp_path}/a.en of 3 and {tmp_path}/a.de of 2 lines" in str(found.value)
+    assert f"got {tmp_path}/a.en with 3 and {tmp_path}/a.de with 2 lines" in str(found.value)
 
 
 def test_lines_with_an_empty_side_are_left_out_and_counted_and_the_others_stay_aligned(tmp_path):

@@ -30,5 +30,5 @@ def test_means_keep_every_point_of_a_short_log_and_the_mean_of_a_long_one():
 
 
 def test_a_log_without_updates_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"log.jsonl without an update. Fix: start the run"):
+    with pytest.raises(InputError, match=r"log.jsonl without one. Fix: start the run"):
         draw_curve(log(tmp_path, {"update": 0, "finished": {}}), tmp_path / "curve.png", "bleu")
