@@ -27,7 +27,6 @@ RESULTS = ROOT / "tests" / "mutants.json"
 TESTS = {
     "attention/normalizers": ["test_normalizers.py", "test_meaning.py"],
     "attention/scores": ["test_attend.py", "test_laws.py", "test_bad_input.py"],
-    "attention/masks/alignment": ["test_masks.py", "test_bad_input.py"],
     "attention/masks/base": ["test_masks.py", "test_bad_input.py"],
     "attention/masks/convert": ["test_masks.py", "test_bad_input.py"],
     "attention/masks/kinds": ["test_masks.py", "test_bad_input.py"],

@@ -112,30 +112,44 @@ def test_a_plain_bool_tensor_is_aligned_right():
     assert torch.equal(dense(heads, batch=(3, 2))[1, 1], matrix(lambda i, j: j == 1))
 
 
-def test_aligned_gives_the_offset_to_every_mask_that_is_aligned_at_the_end():
+def test_with_offset_gives_the_offset_to_every_mask_that_is_aligned_at_the_end():
     padding = overt.Lengths(4)
     mask = (overt.Causal() & ~overt.Window(1, 0)) | (padding & overt.Window(0, 1))
-    found = dense(masks.aligned(mask, 1), 3, 6)
+    result = dense(mask.with_offset(1), 3, 6)
     causal, window, other = (dense(part, 3, 6) for part in (overt.Causal(1), overt.Window(1, 0, 1), overt.Window(0, 1, 1)))
-    assert torch.equal(found, (causal & ~window) | (dense(padding, 3, 6) & other))
+    assert torch.equal(result, (causal & ~window) | (dense(padding, 3, 6) & other))
 
 
-def test_aligned_takes_an_offset_for_each_batch_entry():
-    found = dense(masks.aligned(overt.Causal() & overt.Window(1, None), torch.tensor([2, 0])), 3, 5, batch=(2,))
-    assert torch.equal(found[0], matrix(lambda i, j: i + 1 <= j <= i + 2, 3, 5))
-    assert torch.equal(found[1], matrix(lambda i, j: i - 1 <= j <= i, 3, 5))
+def test_with_offset_takes_an_offset_for_each_batch_entry():
+    result = dense((overt.Causal() & overt.Window(1, None)).with_offset(torch.tensor([2, 0])), 3, 5, batch=(2,))
+    assert torch.equal(result[0], matrix(lambda i, j: i + 1 <= j <= i + 2, 3, 5))
+    assert torch.equal(result[1], matrix(lambda i, j: i - 1 <= j <= i, 3, 5))
 
 
-def test_aligned_leaves_an_offset_that_was_given_and_masks_that_have_none():
+def test_with_offset_leaves_an_offset_that_was_given_and_masks_that_have_none():
     class Even(masks.Mask):
         def block(self, rows, keys):
             return (rows[:, None] + keys) % 2 == 0
 
-    given = overt.Causal(0)
-    assert masks.aligned(given, 3) is given
-    for mask in (Even(), overt.Lengths(2), overt.masks.Dense(torch.ones(5, dtype=torch.bool)), torch.ones(5, dtype=torch.bool)):
-        assert masks.aligned(mask, 3) is mask
-    assert torch.equal(dense(masks.aligned(given & Even(), 3)), dense(given & Even()))
+    class Plain:
+        def block(self, rows, keys):
+            return keys[None, :] != 1
+
+    causal = overt.Causal(0)
+    for mask in (causal, Even(), overt.Lengths(2), overt.masks.Dense(torch.ones(5, dtype=torch.bool))):
+        assert mask.with_offset(3) is mask
+    assert torch.equal(dense((causal & Even()).with_offset(3)), dense(causal & Even()))
+    assert torch.equal(dense((causal & Plain()).with_offset(3)), dense(causal & Plain()))
+
+
+def test_a_subclass_with_another_block_inherits_nothing_about_the_parents_block():
+    class Strict(overt.Causal):
+        def block(self, rows, keys):
+            return keys < rows[:, None] + self.offset
+
+    mask = Strict(0)
+    assert (mask.has_row_ranges, mask.numbers, mask.for_heads(lambda tensor, trailing: tensor)) == (False, None, None)
+    assert torch.equal(dense(mask), matrix(lambda i, j: j < i))
 
 
 def test_converters_keep_the_other_librarys_meaning():

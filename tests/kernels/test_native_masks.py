@@ -105,7 +105,7 @@ def test_a_mask_of_ones_own_goes_to_the_blocks_with_the_reason():
 
 def test_a_mask_that_combines_too_many_goes_to_the_blocks_with_the_reason():
     deep = overt.Causal()
-    for _ in range(mask_program.MOST_PENDING - 1):
+    for _ in range(mask_program.MAX_PENDING - 1):
         deep = overt.Lengths(3) | deep
     assert refused(deep) is None
     assert refused(overt.Lengths(3) | deep) == "the mask combines more than 7 others at once"

@@ -9,9 +9,10 @@ from transformers import AttentionInterface, ModernBertConfig, ModernBertModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.llama.modeling_llama import eager_attention_forward
 
+import overt
 from families import FAMILIES, LENGTH, Family, attentions, same
 from overt.lens import record
-from overt.lens.capture.ranges import Ranges, mask_kind
+from overt.lens.capture.ranges import Ranges
 
 CASES = [pytest.param(family, path, id=f"{family.name}-{path}") for family in FAMILIES for path in family.paths]
 NAMED = {family.name: family for family in FAMILIES}
@@ -88,10 +89,13 @@ def test_in_bfloat16_the_residual_stands_beside_its_rounding_bound(family: Famil
 @pytest.mark.parametrize(("family", "path"), CASES)
 def test_masks_are_kept_as_ranges(family: Family, path):
     recording, _ = recorded(family.build(path), family.inputs(family.sides[-1]))
-    kinds = {mask_kind(captured.call) for captured in recording.calls}
-    masked = {"image": {"none"}, "sound": {"none", "ranges"}}.get(family.kind, {"ranges"})
+    calls = [captured.call for captured in recording.calls]
+    assert all(call.mask is None or isinstance(call.mask, Ranges | overt.Causal) for call in calls)
+    masked = {"image": {False}, "sound": {False, True}}.get(family.kind, {True})
+    assert {call.mask is not None for call in calls} == masked
     # T5 adds its relative positions as a tensor, which its layers share.
-    assert kinds == ({"ranges, bias by reference"} if family.name == "T5" else masked)
+    squares = [isinstance(call.bias, torch.Tensor) and min(call.bias.shape[-2:]) > 1 for call in calls]
+    assert squares == [family.name == "T5"] * len(calls)
 
 
 def test_grouped_heads_are_kept_once_for_each_group():
@@ -252,7 +256,7 @@ def test_packed_documents_are_ranges():
     recording, _ = recorded(
         NAMED["Llama"].build("sdpa"), {**NAMED["Llama"].inputs(batch=1), "position_ids": places, "use_cache": False}
     )
-    assert mask_kind(recording.calls[0].call) == "ranges"
+    assert isinstance(recording.calls[0].call.mask, Ranges | overt.Causal)
     causal = torch.ones(LENGTH, LENGTH).tril()
     causal[4:, :4] = 0
     assert torch.equal((recording[0, 0].weights()[0] > 0).float(), causal)

@@ -9,10 +9,9 @@ from torch import nn
 from torch.nn import functional
 
 import overt
-from overt.attention.kernels.call import Call
 from overt.errors import InputError
 from overt.lens import record
-from overt.lens.capture.ranges import MasksSeen, Ranges, mask_kind, read
+from overt.lens.capture.ranges import MasksSeen, Ranges, read
 
 LOWEST = torch.finfo(torch.float32).min
 PLACES = torch.arange(6)
@@ -169,20 +168,6 @@ def test_inference_tensors_are_read_each_time():
         assert torch.equal(rows(masks.read(mask).mask), mask)
 
 
-def test_the_kind_of_a_mask_is_said():
-    x = torch.randn(2, 3, 6, 4)
-    kinds = {
-        "none": {},
-        "ranges": {"mask": read(CAUSAL).mask},
-        "tensor by reference": {"bias": torch.randn(6, 6)},
-        "computed": {"mask": overt.Documents(DOCUMENTS)},
-        "ranges, bias by reference": {"mask": overt.Causal(), "bias": torch.randn(3, 6, 6)},
-    }
-    assert {kind: mask_kind(Call.of(x, x, x, **given)) for kind, given in kinds.items()} == {kind: kind for kind in kinds}
-    assert mask_kind(Call.of(x, x, x, mask=torch.rand(6, 6) > 0.5)) == "tensor by reference"
-    assert mask_kind(Call.of(x, x, x, bias=torch.randn(6, 1))) == "none"
-
-
 class Masked(nn.Module):
     """One call of torch's fused function under a mask."""
 
@@ -199,7 +184,7 @@ def test_a_recording_holds_ranges_and_recomputes_what_ran(name, number):
     with record(model, heads=[1]) as recording:
         output = model(x, mask)
     assert torch.equal(output.nan_to_num(7.0), plain.nan_to_num(7.0))
-    assert mask_kind(recording.calls[0].call) == "ranges"
+    assert isinstance(recording.calls[0].call.mask, Ranges | overt.Causal)
     assert recording.verify().holds, str(recording.verify())
 
 

@@ -14,9 +14,9 @@ from torch import nn
 from torch.nn import functional
 
 import overt
+from overt.attention.pieces import registered
 from overt.errors import InputError
 from overt.lens import load, record
-from overt.lens.storage.plain_data import KNOWN
 
 WORDS = [["a", "b", ".", "d", "e", "f", "g"], ["g", "f", "e", "d", ".", "b", "a"]]
 INPUT = torch.randn(2, 4, 7, 8, generator=torch.Generator().manual_seed(1))
@@ -234,7 +234,10 @@ DAMAGED = "Expected a recording in .*, got a file that cannot be read: .* Fix: s
         ({"overt.recording": "{"}, DAMAGED),
         (metadata([]), DAMAGED),
         (metadata({"format": 2}), DAMAGED),
-        (metadata(GOOD | {"calls": [{"is": "Popen", "with": {}}]}), DAMAGED),
+        (
+            metadata(GOOD | {"calls": [{"is": "Popen", "with": {}}]}),
+            "registered classes alone, got 'Popen'. Fix: import the module",
+        ),
         (metadata(GOOD | {"calls": [{"is": "CapturedCall", "with": {"shell": True}}]}), DAMAGED),
         (metadata(GOOD | {"calls": [{"is": "Window", "with": {"before": "x", "after": 0}}]}), DAMAGED),
         (metadata(GOOD | {"calls": ["call"]}), DAMAGED),
@@ -331,7 +334,7 @@ def test_every_piece_of_overt_can_be_written():
         if isinstance(value, type) and value.__module__.startswith("overt.") and value in torch.utils._pytree.SUPPORTED_NODES
     }
     assert {"Dot", "Causal", "ALiBi", "Softmax", "SumOfBiases"} <= pieces
-    assert pieces <= set(KNOWN)
+    assert pieces <= set(registered)
 
 
 def test_without_safetensors_saving_says_what_to_install(monkeypatch, tmp_path):

@@ -16,7 +16,7 @@ from overt.attention.masks import Keys
 from overt.errors import InputError
 from overt.lens import load, record
 from overt.lens.capture import ranges
-from overt.lens.capture.runs import in_ranges
+from overt.lens.capture.ranges import in_ranges
 from overt.lens.statistics import summarized
 
 N = 70  # queries and keys: a tile of keys and some

@@ -6,12 +6,13 @@ batch entry its own, as rows of a cache need that differ in length.
 """
 
 import math
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from overt.attention.check import align_left, whole_numbers
-from overt.attention.pieces import piece
+from overt.attention.pieces import SelectHeads, inherit_only_with, piece, select_heads
 from overt.errors import InputError, KindError
 
 __all__ = ["ALiBi", "Bias", "RelativePositionBias", "alibi_slopes"]
@@ -27,6 +28,16 @@ class Bias:
 
     offset: int | Tensor | None = None
 
+    by_distance: ClassVar[bool] = False
+    """Whether the numbers depend on the distance and the head alone: native kernels then read Q + K − 1 of them, not Q × K."""
+
+    trailing: ClassVar[dict[str, int] | None] = None
+    """Of each tensor of a bound bias, by its name, how many dimensions follow those of batch and heads; None where that is not known."""
+
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__(**options)
+        inherit_only_with("block", cls, Bias, ("by_distance", "trailing"))
+
     def bind(self, leading: int, queries: int, keys: int) -> "Bias":
         """The same bias, told the number of leading dimensions and the lengths Q and K of the call."""
         raise NotImplementedError
@@ -34,6 +45,10 @@ class Bias:
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """What is added for these rows and keys: broadcastable to (..., rows, keys)."""
         raise NotImplementedError
+
+    def for_heads(self, select: SelectHeads) -> "Bias | None":
+        """A bound bias with `select` applied to its tensors; None where it is not known which of their dimensions is the heads'."""
+        return select_heads(self, select)
 
     @property
     def leading(self) -> tuple[int, ...]:
@@ -71,6 +86,9 @@ class ALiBi(Bias):
     slopes: Tensor
     offset: int | Tensor | None = None
 
+    by_distance = True
+    trailing: ClassVar = {"slopes": 0, "offset": 2}
+
     def __post_init__(self):
         _table("ALiBi", "slopes", self.slopes, 1, "(H,)")
         self._check_offset()
@@ -82,6 +100,12 @@ class ALiBi(Bias):
     def block(self, rows, keys):
         """The bias of these rows and keys: (H, rows, keys), after the batch where offsets differ."""
         return -self.slopes[:, None, None] * self._distance(rows, keys).abs()  # (..., H, rows, keys)
+
+    def for_heads(self, select):
+        """The selected heads' slopes, still (H,) where it is one."""
+        slopes = select(self.slopes[:, None], 1)
+        offset = select(self.offset, 2) if isinstance(self.offset, Tensor) else self.offset
+        return None if slopes is None or offset is None else ALiBi(slopes.reshape(-1), offset)
 
     @property
     def held(self):
@@ -129,6 +153,9 @@ class RelativePositionBias(Bias):
     bidirectional: bool = True
     max_distance: int = 128
     offset: int | Tensor | None = None
+
+    by_distance = True
+    trailing: ClassVar = {"table": 1, "offset": 2}
 
     def __post_init__(self):
         _table("RelativePositionBias", "table", self.table, 2, "(H, R) or (R,)")

@@ -18,8 +18,23 @@ Scores = Float[Tensor, "... Q K"]
 Allowed = Bool[Tensor, "... Q K"]
 
 
+class Normalizer:
+    """What the library's normalizers share: they map scores and what is allowed to weights.
+
+    >>> class Even(Normalizer):
+    ...     def __call__(self, scores, allowed):
+    ...         return allowed / allowed.sum(-1, keepdim=True).clamp(min=1)
+    >>> Even()(torch.zeros(1, 2), torch.ones(1, 2, dtype=torch.bool))
+    tensor([[0.5000, 0.5000]])
+    """
+
+    def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
+        """The weights of each row."""
+        raise NotImplementedError
+
+
 @piece
-class Softmax:
+class Softmax(Normalizer):
     """The softmax, exp(s_j / T) / Σ exp(s / T), optionally with a sink: one more exponential in the sum that no key gets.
 
     `temperature` T is a positive number or a tensor that broadcasts against (..., Q, K), such as (H, 1, 1). `sink` is a
@@ -76,7 +91,7 @@ class Softmax:
 
 
 @piece
-class Sparsemax:
+class Sparsemax(Normalizer):
     """The projection of the scores onto the probability simplex: weights that are exactly zero off a few keys.
 
     p_j = max(s_j − τ, 0) with τ such that Σ p = 1. Martins and Astudillo 2016, algorithm 1; its gradient is equation 13.
@@ -93,7 +108,7 @@ class Sparsemax:
 
 
 @piece
-class Entmax:
+class Entmax(Normalizer):
     """α-entmax, between softmax (α → 1) and sparsemax (α = 2): p_j = max((α − 1) s_j − τ, 0)^(1/(α − 1)) with Σ p = 1.
 
     Peters et al. 2019, equations 8 and 13. At α = 1.5 and 2 it is computed in closed form; elsewhere τ is bisected to the last
@@ -123,7 +138,7 @@ class Entmax:
 
 
 @piece
-class Sigmoid:
+class Sigmoid(Normalizer):
     """Each weight on its own, 1 / (1 + exp(−s_j)): nothing competes and rows do not sum to 1. Ramapuram et al. 2025, section 2.
 
     The paper adds a bias of −log K, which keeps the output's size: pass `bias=torch.tensor(-math.log(K))`.
@@ -138,7 +153,7 @@ class Sigmoid:
 
 
 @piece
-class Sum:
+class Sum(Normalizer):
     """Divide by the plain sum, s_j / Σ s, as the simplest recipes do. Weights may be negative; where the sum is 0 they are infinite.
 
     >>> Sum()(torch.tensor([[3.0, -1.0]]), torch.ones(1, 2, dtype=torch.bool))

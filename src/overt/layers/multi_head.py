@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from overt.attention import check
 from overt.attention.biases import ALiBi, RelativePositionBias
-from overt.attention.masks import Lengths, aligned
+from overt.attention.masks import Lengths, Mask, as_mask
 from overt.attention.mechanism import attend
 from overt.attention.normalizers import Softmax
 from overt.attention.scores import Dot
@@ -221,7 +221,8 @@ class MultiHeadAttention(nn.Module):
         """What `attend` is asked for; `offset` is the slot of query 0 among the keys, None where the last ones stand together."""
         mask = combined(mask, reach(self.causal, self.window))
         if offset is not None:
-            mask = None if mask is None else aligned(mask, offset)
+            mask = None if mask is None else as_mask(mask)
+            mask = mask.with_offset(offset) if isinstance(mask, Mask) else mask
             bias = (
                 replace(bias, offset=offset) if isinstance(bias, ALiBi | RelativePositionBias) and bias.offset is None else bias
             )

@@ -14,7 +14,7 @@ from overt.attention.masks import Mask
 from overt.attention.pieces import piece
 from overt.attention.scores import Cosine, Dot, Gaussian
 from overt.errors import InputError
-from overt.lens.capture.by_head import bias_of_heads, mask_of_heads, some_heads
+from overt.lens.capture.by_head import of_heads, some_heads
 from overt.lens.capture.written_out.weighted import ExpOfLogWeights
 from overt.lens.storage.tensor_cache import TensorCache
 
@@ -137,10 +137,10 @@ def copied(call: Call, output: Tensor, heads: tuple[int, ...], total: int, once:
         return replace(call, **{name: _copy(tensor) for name, tensor in tensors.items()}, **pieces), _copy(output)
     copies = {name: chosen(tensor, heads, total) for name, tensor in tensors.items()}
     if call.mask is not None:
-        some = mask_of_heads(pieces["mask"], some_heads(heads, total))
+        some = of_heads(pieces["mask"], some_heads(heads, total))
         pieces["mask"] = HeadsOfMask(pieces["mask"], heads, total) if some is None else some
     if isinstance(call.bias, Bias):
-        known = bias_of_heads(pieces["bias"], heads)
+        known = of_heads(pieces["bias"], some_heads(heads, total))
         pieces["bias"] = HeadsOfBias(pieces["bias"], heads, total) if known is None else known
     elif call.bias is not None:
         pieces["bias"] = chosen(pieces["bias"], heads, total)

@@ -17,7 +17,7 @@ from overt.attention.mechanism import formula
 from overt.attention.summary import Summary, gathered
 from overt.attention.trace import Steps
 from overt.errors import InputError
-from overt.lens.capture.by_head import bias_of_head, mask_of_heads, one_head
+from overt.lens.capture.by_head import of_heads, one_head
 from overt.lens.captured import Captured, CapturedCall, fresh, sliceable
 from overt.lens.patches import patch_grid
 from overt.lens.tokens import Tokens, Words
@@ -215,12 +215,12 @@ def one(tensor: Tensor, head: int, total: int) -> Tensor:
 
 def _one_mask(mask: Any, head: int, total: int) -> Any:
     """One head of a mask that is bound to its call; of the mask's own kind where that is known, as the kernels' ranges are."""
-    found = mask_of_heads(mask, one_head(head, total))
+    found = of_heads(mask, one_head(head, total))
     return _OneMask(mask, head, total) if found is None else found
 
 
 def _one_bias(bias: Bias, head: int, total: int) -> Bias:
-    found = bias_of_head(bias, head)
+    found = of_heads(bias, one_head(head, total))
     return _OneBias(bias, head, total) if found is None else found
 
 

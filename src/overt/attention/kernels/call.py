@@ -11,7 +11,7 @@ from torch import Tensor
 
 from overt.attention import check
 from overt.attention.biases import Bias
-from overt.attention.masks import Causal, Mask, Window, as_mask
+from overt.attention.masks import Mask, as_mask
 from overt.attention.normalizers import Entmax, Sigmoid, Softmax, Sparsemax, Sum
 from overt.attention.scores import Cosine, Dot, Score
 from overt.attention.typing import NormalizerFunction, NormalizerLike, ScoreFunction, ScoreLike
@@ -202,7 +202,7 @@ def _bound_mask(given: Any, to: Frame) -> Any:
         check.same_device("the mask", given, to.query)
         to.fits("mask", given.shape)
     bound = mask.bind(len(to.batch), to.queries, to.keys) if isinstance(mask, Mask) else mask
-    if isinstance(bound, Causal | Window) and isinstance(bound.offset, int):
+    if isinstance(bound, Mask) and bound.numbers is not None:
         return bound  # of positions alone: it fits any call, and a decoder's step need not wait for a probe
     first = [min(size, 1) for size in (to.queries, to.keys)]
     probe = bound.block(*(torch.arange(size, device=to.query.device) for size in first))

@@ -8,7 +8,6 @@ Tensors with one entry a batch element (`Lengths`, `Documents`, `Keys`, an `offs
 plain bool tensor (`Dense`) is aligned right, against (..., Q, K), as broadcasting has it.
 """
 
-from overt.attention.masks.alignment import aligned
 from overt.attention.masks.base import Both, Dense, Either, Mask, Not, as_mask
 from overt.attention.masks.convert import from_attention_mask, from_cu_seqlens, from_padding
 from overt.attention.masks.kinds import Causal, Documents, Keys, Lengths, Window
@@ -26,7 +25,6 @@ __all__ = [
     "Not",
     "Ranges",
     "Window",
-    "aligned",
     "as_mask",
     "from_attention_mask",
     "from_cu_seqlens",

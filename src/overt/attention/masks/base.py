@@ -1,19 +1,28 @@
-"""What masks share: they combine with & | ~, and learn the sizes of the call before they are asked for blocks."""
+"""What masks share: they combine with & | ~, and are bound to the sizes of a call before blocks are computed."""
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from overt.attention.check import kind_of, one_of
-from overt.attention.pieces import piece
+from overt.attention.pieces import SelectHeads, inherit_only_with, piece, select_heads
 from overt.errors import InputError, KindError
+
+# Of each row, the first key and the one after the last: integer tensors (..., Q) or (..., 1), or one int for all rows.
+RowRanges = tuple[Tensor | int, Tensor | int]
+ReadRanges = Callable[[Tensor], RowRanges | None]
 
 
 class Mask:
-    """What masks share: they combine, and learn the sizes of the call before they are asked for blocks.
+    """What masks share: they combine, and are bound to the sizes of a call before blocks are computed.
 
-    A mask of your own says `block` at least; `span` makes it cheaper where it can tell keys that no row of a run may see.
+    A mask of your own defines `block`. The other methods make it faster, or known in more places, and are optional: `span` where it
+    excludes keys from all rows of a block, `row_ranges` where each row's keys are one interval (the native kernels read that),
+    `trailing` where it has tensors (recordings select heads by it). Decorated with `overt.attention.pieces.piece`, it can be
+    saved in a recording. A subclass of another mask that redefines `block` inherits none of these.
 
     >>> class Even(Mask):
     ...     def block(self, rows, keys):
@@ -23,8 +32,15 @@ class Mask:
             [0, 1, 0, 1]], dtype=torch.int32)
     """
 
+    trailing: ClassVar[dict[str, int] | None] = None
+    """Of each tensor of a bound mask, by its name, how many dimensions follow those of batch and heads; None where that is not known."""
+
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__(**options)
+        inherit_only_with("block", cls, Mask, _ABOUT_BLOCKS)
+
     def bind(self, leading: int, queries: int, keys: int) -> "Mask":
-        """The same mask, told the number of leading dimensions and the lengths Q and K of the call."""
+        """The same mask for a call with this number of leading dimensions and the lengths Q and K."""
         return self
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
@@ -34,6 +50,55 @@ class Mask:
     def span(self, first: int, stop: int, keys: int) -> tuple[int, int]:
         """The range of keys outside of which rows first to stop may attend to nothing; all keys where it is not known."""
         return 0, keys
+
+    def row_ranges(self, queries: int, keys: int, device: torch.device) -> RowRanges | None:
+        """The first key that each row of a bound mask may attend to and the one after the last, if all between may be attended to too.
+
+        Integer tensors (..., Q) or (..., 1), aligned right, or an int for all rows; beyond 0 and K they are clamped. None where the
+        keys of a row are not one interval, or where only the values of a tensor say whether they are.
+        """
+        return None
+
+    @property
+    def has_row_ranges(self) -> bool:
+        """Whether `row_ranges` gives intervals and not None: where a class defines it, unless the class says otherwise here."""
+        return type(self).row_ranges is not Mask.row_ranges
+
+    def inspect_row_ranges(self, queries: int, keys: int, device: torch.device, read: ReadRanges) -> RowRanges | None:
+        """`row_ranges`, where need be from the values of tensors: `read` gives those of a bool tensor (..., Q or 1, K)."""
+        ranges = self.row_ranges(queries, keys, device)
+        pairs = self.allowed_pairs() if ranges is None else None
+        return ranges if pairs is None else read(pairs.expand(*pairs.shape[:-1], keys))
+
+    def allowed_pairs(self) -> Tensor | None:
+        """The bool tensor (..., Q or 1, K or 1) that a bound mask holds, if that is all that it is."""
+        return None
+
+    def document_ids(self) -> tuple[Tensor, Tensor] | None:
+        """Integers of queries (..., Q) and keys (..., K), if a query attends to the keys of its own number, negative ones excepted."""
+        return None
+
+    def with_offset(self, offset: int | Tensor) -> "Mask":
+        """The same mask, with this offset where it has none and would be aligned at the end, inside & | ~ too.
+
+        K − Q is the first query's position only if all rows of the batch hold K keys. Rows of a cache that differ in length have an
+        offset each, (B,).
+
+        >>> from overt import Causal, Window
+        >>> mask = (Causal() & Window(2, 0, offset=7)).with_offset(3)
+        >>> mask.left.offset, mask.right.offset
+        (3, 7)
+        """
+        return self
+
+    def for_heads(self, select: SelectHeads) -> "Mask | None":
+        """A bound mask with `select` applied to its tensors; None where it is not known which of their dimensions is the heads'."""
+        return select_heads(self, select)
+
+    @property
+    def numbers(self) -> tuple[int | None, ...] | None:
+        """The arguments that a bound mask is made of, if they are numbers alone: then it is the same for all calls of one size."""
+        return None
 
     @property
     def by_key(self) -> bool:
@@ -52,11 +117,37 @@ class Mask:
         return Not(self)
 
     def __bool__(self) -> bool:
-        raise KindError("masks combine with & | ~", got="and, or, not or if, which see no block", fix="write causal & window")
+        raise KindError("masks combined with & | ~", got="and, or, not or if, which see no block", fix="write causal & window")
+
+
+# What a class says of its blocks besides `block`.
+_ABOUT_BLOCKS = ("span", "by_key", "numbers", "trailing", "allowed_pairs", "document_ids")
+_ABOUT_BLOCKS += ("row_ranges", "has_row_ranges", "inspect_row_ranges")
+
+
+class Pair(Mask):
+    """Two masks in one: what `Both` and `Either` share."""
+
+    trailing: ClassVar = {}
+    left: Any
+    right: Any
+
+    def bind(self, leading, queries, keys):
+        """Both bound."""
+        return type(self)(_bind(self.left, leading, queries, keys), _bind(self.right, leading, queries, keys))  # type: ignore[call-arg]
+
+    def with_offset(self, offset):
+        """Both with this offset."""
+        return type(self)(_with_offset(self.left, offset), _with_offset(self.right, offset))  # type: ignore[call-arg]
+
+    @property
+    def by_key(self):
+        """Where both are."""
+        return _by_key(self.left) and _by_key(self.right)
 
 
 @piece
-class Both(Mask):
+class Both(Pair):
     """What both masks allow: `a & b`.
 
     >>> from overt import Causal, Window
@@ -70,10 +161,6 @@ class Both(Mask):
     left: Any
     right: Any
 
-    def bind(self, leading, queries, keys):
-        """Both bound."""
-        return Both(_bind(self.left, leading, queries, keys), _bind(self.right, leading, queries, keys))
-
     def block(self, rows, keys):
         """Allowed by each."""
         return self.left.block(rows, keys) & self.right.block(rows, keys)
@@ -84,13 +171,26 @@ class Both(Mask):
         return max(low, other_low), min(high, other_high)
 
     @property
-    def by_key(self):
-        """Where both are."""
-        return _by_key(self.left) and _by_key(self.right)
+    def has_row_ranges(self):
+        """Where both have."""
+        return all(isinstance(part, Mask) and part.has_row_ranges for part in (self.left, self.right))
+
+    def row_ranges(self, queries, keys, device):
+        """The keys in the ranges of both."""
+        if not self.has_row_ranges:
+            return None
+        return intersection([part.row_ranges(queries, keys, device) for part in (self.left, self.right)])
+
+    def inspect_row_ranges(self, queries, keys, device, read):
+        """The keys in the ranges of both."""
+        if not (isinstance(self.left, Mask) and isinstance(self.right, Mask)):
+            return None
+        ranges = [part.inspect_row_ranges(queries, keys, device, read) for part in (self.left, self.right)]
+        return None if None in ranges else intersection(ranges)
 
 
 @piece
-class Either(Mask):
+class Either(Pair):
     """What either mask allows: `a | b`.
 
     >>> from overt import Causal
@@ -104,10 +204,6 @@ class Either(Mask):
     left: Any
     right: Any
 
-    def bind(self, leading, queries, keys):
-        """Both bound."""
-        return Either(_bind(self.left, leading, queries, keys), _bind(self.right, leading, queries, keys))
-
     def block(self, rows, keys):
         """Allowed by one or the other."""
         return self.left.block(rows, keys) | self.right.block(rows, keys)
@@ -117,15 +213,10 @@ class Either(Mask):
         (low, high), (other_low, other_high) = (_span(part, first, stop, keys) for part in (self.left, self.right))
         return min(low, other_low), max(high, other_high)
 
-    @property
-    def by_key(self):
-        """Where both are."""
-        return _by_key(self.left) and _by_key(self.right)
-
 
 @piece
 class Not(Mask):
-    """What the mask bars: `~a`.
+    """What the mask excludes: `~a`.
 
     >>> from overt import Causal
     >>> (~Causal(offset=0)).block(torch.arange(2), torch.arange(2)).int()
@@ -135,9 +226,15 @@ class Not(Mask):
 
     inner: Any
 
+    trailing: ClassVar = {}
+
     def bind(self, leading, queries, keys):
         """The inner one bound."""
         return Not(_bind(self.inner, leading, queries, keys))
+
+    def with_offset(self, offset):
+        """The inner one with this offset."""
+        return Not(_with_offset(self.inner, offset))
 
     def block(self, rows, keys):
         """The opposite."""
@@ -158,6 +255,8 @@ class Dense(Mask):
     """
 
     allowed: Tensor
+
+    trailing: ClassVar = {"allowed": 2}
 
     def __post_init__(self):
         if not isinstance(self.allowed, Tensor) or self.allowed.dtype != torch.bool:
@@ -183,10 +282,14 @@ class Dense(Mask):
         return self
 
     def block(self, rows, keys):
-        """The tensor's own rows and keys; dimensions of size 1 stay."""
-        allowed = self.allowed.reshape((1,) * (2 - self.allowed.ndim) + tuple(self.allowed.shape))
+        """The tensor's rows and keys; dimensions of size 1 stay."""
+        allowed = self.allowed_pairs()
         allowed = allowed if allowed.shape[-2] == 1 else allowed[..., rows, :]
         return allowed if allowed.shape[-1] == 1 else allowed[..., keys]
+
+    def allowed_pairs(self):
+        """The tensor, with two dimensions at least."""
+        return self.allowed.reshape((1,) * (2 - self.allowed.ndim) + tuple(self.allowed.shape))
 
     @property
     def by_key(self):
@@ -223,9 +326,33 @@ def _bind(mask: Any, leading: int, queries: int, keys: int) -> Any:
     return mask.bind(leading, queries, keys) if isinstance(mask, Mask) else mask
 
 
+def _with_offset(mask: Any, offset: int | Tensor) -> Any:
+    return mask.with_offset(offset) if isinstance(mask, Mask) else mask
+
+
 def _span(mask: Any, first: int, stop: int, keys: int) -> tuple[int, int]:
     return mask.span(first, stop, keys) if isinstance(mask, Mask) else (0, keys)
 
 
 def _by_key(mask: Any) -> bool:
     return isinstance(mask, Mask) and mask.by_key
+
+
+def intersection(ranges: Sequence[RowRanges]) -> RowRanges:
+    """The keys of each row that lie in all these ranges; the end may lie before the start where none does."""
+    lows, highs = zip(*ranges, strict=True)
+    return _extreme(lows, max, torch.maximum), _extreme(highs, min, torch.minimum)
+
+
+def _extreme(
+    edges: tuple[Tensor | int, ...], of_numbers: Callable[..., int], of_tensors: Callable[..., Tensor]
+) -> Tensor | int:
+    """The largest or smallest edges of each row."""
+    numbers = [edge for edge in edges if not isinstance(edge, Tensor)]
+    tensors = [edge for edge in edges if isinstance(edge, Tensor)]
+    if not tensors:
+        return of_numbers(numbers)
+    edge = reduce(of_tensors, tensors)
+    if not numbers:
+        return edge
+    return edge.clamp(min=max(numbers)) if of_numbers is max else edge.clamp(max=min(numbers))

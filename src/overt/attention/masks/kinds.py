@@ -1,6 +1,7 @@
 """The masks: each beside the line that says which query may attend to which key."""
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -9,6 +10,8 @@ from overt.attention.check import align_left, kind_of, whole_numbers
 from overt.attention.masks.base import NAMED, Mask
 from overt.attention.pieces import piece
 from overt.errors import InputError, KindError
+
+_FAR = 2**62  # further than any key: a window of sys.maxsize is added to positions, and the sum must fit into 64 bits
 
 
 @piece
@@ -27,12 +30,14 @@ class Causal(Mask):
 
     offset: int | Tensor | None = None
 
+    trailing: ClassVar = {"offset": 2}
+
     def __post_init__(self):
         _offset_kind("Causal", self.offset)
 
     def bind(self, leading, queries, keys):
         """With the offset known."""
-        return Causal(_bound_offset("Causal", self.offset, leading, queries, keys))
+        return replace(self, offset=_bound_offset("Causal", self.offset, leading, queries, keys))
 
     def block(self, rows, keys):
         """Which rows may attend to which keys."""
@@ -41,6 +46,19 @@ class Causal(Mask):
     def span(self, first, stop, keys):
         """No key after the last row's own."""
         return (0, stop + self.offset) if isinstance(self.offset, int) else (0, keys)
+
+    def row_ranges(self, queries, keys, device):
+        """Up to the row's own key."""
+        return 0, _row_positions(_known(self.offset, "Causal"), 1, queries, device)
+
+    def with_offset(self, offset):
+        """With this offset, unless it has one."""
+        return replace(self, offset=offset) if self.offset is None else self
+
+    @property
+    def numbers(self):
+        """The offset, where it is one for all."""
+        return (self.offset,) if isinstance(self.offset, int) else None
 
 
 @piece
@@ -61,6 +79,8 @@ class Window(Mask):
     after: int | None
     offset: int | Tensor | None = None
 
+    trailing: ClassVar = {"offset": 2}
+
     def __post_init__(self):
         _offset_kind("Window", self.offset)
         for name, side in (("before", self.before), ("after", self.after)):
@@ -69,7 +89,7 @@ class Window(Mask):
 
     def bind(self, leading, queries, keys):
         """With the offset known."""
-        return Window(self.before, self.after, _bound_offset("Window", self.offset, leading, queries, keys))
+        return replace(self, offset=_bound_offset("Window", self.offset, leading, queries, keys))
 
     def block(self, rows, keys):
         """Which rows may attend to which keys."""
@@ -89,10 +109,26 @@ class Window(Mask):
         high = keys if self.after is None else stop + self.offset + self.after
         return low, high
 
+    def row_ranges(self, queries, keys, device):
+        """The row's window."""
+        offset = _known(self.offset, "Window")
+        low = 0 if self.before is None else _row_positions(offset, -min(self.before, _FAR), queries, device)
+        high = keys if self.after is None else _row_positions(offset, min(self.after, _FAR) + 1, queries, device)
+        return low, high
+
+    def with_offset(self, offset):
+        """With this offset, unless it has one."""
+        return replace(self, offset=offset) if self.offset is None else self
+
+    @property
+    def numbers(self):
+        """Both sides and the offset, where it is one for all."""
+        return (self.before, self.after, self.offset) if isinstance(self.offset, int) else None
+
 
 @piece
 class Lengths(Mask):
-    """Keys at or beyond their sequence's length are barred; with `queries`, queries beyond theirs attend to nothing.
+    """Keys at or beyond their sequence's length are masked; with `queries`, queries beyond theirs attend to nothing.
 
     Each is an int or a tensor (B,) of ints.
 
@@ -104,6 +140,8 @@ class Lengths(Mask):
 
     keys: int | Tensor
     queries: int | Tensor | None = None
+
+    trailing: ClassVar = {"keys": 2, "queries": 2}
 
     def __post_init__(self):
         for name in ("keys", "queries"):
@@ -119,6 +157,13 @@ class Lengths(Mask):
         """Which rows may attend to which keys."""
         allowed = keys[None, :] < self.keys
         return allowed if self.queries is None else allowed & (rows[:, None] < self.queries)
+
+    def row_ranges(self, queries, keys, device):
+        """Up to the length; nothing in the rows beyond theirs."""
+        lengths = _by_row(self.keys)
+        if self.queries is None:
+            return 0, lengths
+        return 0, torch.where(torch.arange(queries, device=device) < _by_row(self.queries), lengths, 0)
 
     @property
     def by_key(self):
@@ -144,6 +189,8 @@ class Documents(Mask):
     key_ids: Tensor
     query_ids: Tensor | None = None
 
+    trailing: ClassVar = {"key_ids": 1, "query_ids": 1}
+
     def __post_init__(self):
         whole_numbers("Documents", "key_ids", self.key_ids, tensor=True)
         if self.query_ids is not None:
@@ -160,9 +207,29 @@ class Documents(Mask):
 
     def block(self, rows, keys):
         """Which rows may attend to which keys."""
-        asking = (self.key_ids if self.query_ids is None else self.query_ids)[..., rows, None]
-        asked = self.key_ids[..., None, keys]
-        return (asking == asked) & (asked >= 0)
+        of_queries = (self.key_ids if self.query_ids is None else self.query_ids)[..., rows, None]
+        of_keys = self.key_ids[..., None, keys]
+        return (of_queries == of_keys) & (of_keys >= 0)
+
+    def document_ids(self):
+        """Both ids."""
+        return (self.key_ids if self.query_ids is None else self.query_ids).long(), self.key_ids.long()
+
+    def inspect_row_ranges(self, queries, keys, device, read):
+        """The keys of each query's document, where they are consecutive."""
+        if not keys or not queries:
+            return None
+        of_queries, of_keys = self.document_ids()
+        lead = torch.broadcast_shapes(of_queries.shape[:-1], of_keys.shape[:-1])
+        of_queries = of_queries.expand(*lead, -1).contiguous()  # (..., Q)
+        ids, positions = of_keys.expand(*lead, -1).sort(stable=True)  # (..., K)
+        first, stop = (torch.searchsorted(ids, of_queries, right=right) for right in (False, True))
+        some = (stop > first) & (of_queries >= 0)
+        low = positions.gather(-1, first.clamp(max=keys - 1))
+        high = positions.gather(-1, (stop - 1).clamp(min=0)) + 1
+        if bool((some & (high - low != stop - first)).any()):
+            return None
+        return torch.where(some, low, 0), torch.where(some, high, 0)
 
 
 @piece
@@ -174,6 +241,8 @@ class Keys(Mask):
     """
 
     visible: Tensor
+
+    trailing: ClassVar = {"visible": 1}
 
     def __post_init__(self):
         if not isinstance(self.visible, Tensor) or self.visible.dtype != torch.bool:
@@ -189,6 +258,10 @@ class Keys(Mask):
     def block(self, rows, keys):
         """The same for every row."""
         return self.visible[..., None, keys]
+
+    def allowed_pairs(self):
+        """One row for all queries."""
+        return self.visible[..., None, :]  # (..., 1, K)
 
     @property
     def by_key(self):
@@ -207,6 +280,18 @@ def _known(offset: int | Tensor | None, who: str) -> int | Tensor:
 
 def _bound_offset(who: str, offset: int | Tensor | None, leading: int, queries: int, keys: int) -> int | Tensor:
     return keys - queries if offset is None else align_left(who, offset, leading)
+
+
+def _row_positions(offset: int | Tensor, more: int, queries: int, device: torch.device) -> Tensor:
+    """Each row's position plus an offset, an int or (..., 1, 1), plus a number: (..., Q)."""
+    start = more if isinstance(offset, Tensor) else more + offset
+    positions = torch.arange(start, start + queries, device=device)
+    return positions + _by_row(offset) if isinstance(offset, Tensor) else positions
+
+
+def _by_row(value: int | Tensor) -> int | Tensor:
+    """What a bound mask says of each entry, (..., 1, 1), as one number for all rows, (..., 1)."""
+    return value.squeeze(-1) if isinstance(value, Tensor) else value
 
 
 def _length(who: str, name: str, tensor: Tensor, length: int, letter: str) -> None:

@@ -1,5 +1,7 @@
 """A mask that is one run of keys a query: two numbers a row in the place of Q × K."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -22,6 +24,8 @@ class Ranges(Mask):
 
     low: Tensor
     high: Tensor
+
+    trailing: ClassVar = {"low": 1, "high": 1}
 
     def bind(self, leading, queries, keys):
         """Itself, if it has one run a query or one for all."""
@@ -54,9 +58,9 @@ class Ranges(Mask):
         low = torch.maximum(self.low, other.low)
         return Ranges(low, torch.maximum(low, torch.minimum(self.high, other.high)))
 
-    def bounds(self, sizes):
-        """What bounds each row's keys, as native kernels ask (`native_masks`)."""
-        return [self.low], [self.high]
+    def row_ranges(self, queries, keys, device):
+        """Low and high."""
+        return self.low, self.high
 
     @property
     def by_key(self):

@@ -1,6 +1,6 @@
 """A layer's own bias beside its caller's: their sum, a block at a time, so that nothing of size Q × K is built."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -31,6 +31,8 @@ class SumOfBiases(Bias):
     first: Bias
     second: Bias
 
+    trailing: ClassVar = {}
+
     def bind(self, leading, queries, keys):
         """Both bound."""
         return SumOfBiases(self.first.bind(leading, queries, keys), self.second.bind(leading, queries, keys))
@@ -55,6 +57,8 @@ class TensorBias(Bias):
     """A tensor that broadcasts, aligned right, against (..., Q, K), as a bias that gives its blocks."""
 
     tensor: Tensor
+
+    trailing: ClassVar = {"tensor": 2}
 
     def bind(self, leading, queries, keys):
         """Itself, if its last two sizes are 1 or those of the call."""

@@ -5,14 +5,14 @@ bool or with −inf added to the scores, and hands the same tensor to every laye
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
-from overt.attention.kernels.call import Call
-from overt.attention.masks import Causal, Dense, Ranges
+from overt.attention.masks import Mask, Ranges
+from overt.attention.masks.base import RowRanges
 from overt.lens.storage.tensor_cache import TensorCache
 
 _AT_ONCE = 2**22  # numbers of a mask that are looked at together
@@ -88,6 +88,36 @@ def _edges_of_float(mask: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
     return None if (found := _edges(allowed | drowned[..., None])) is None else (*found[:2], drowned)
 
 
+def in_ranges(mask: Any, queries: int, keys: int, device: torch.device, read: Callable[[Tensor], Read] = read) -> Ranges | None:
+    """A mask that is bound to these lengths as `Ranges`; None where the keys of a query are not one interval, or the mask does not say.
+
+    `read` reads a bool tensor; `MasksSeen.read` does so once for all layers that share it.
+
+    >>> from overt.attention.masks import Causal, Keys
+    >>> mask = Causal(offset=0) & Keys(torch.tensor([False, True, True]))
+    >>> ranges = in_ranges(mask, 3, 3, torch.device("cpu"))
+    >>> ranges.low.tolist(), ranges.high.tolist()
+    ([1, 1, 1], [1, 2, 3])
+    """
+    if isinstance(mask, Ranges):
+        return mask
+    if mask is not None and not isinstance(mask, Mask):
+        return None
+
+    def ranges_of(allowed: Tensor) -> RowRanges | None:
+        result = read(allowed).mask
+        return (result.low, result.high) if isinstance(result, Ranges) else None
+
+    ranges = (0, keys) if mask is None else mask.inspect_row_ranges(queries, keys, device, ranges_of)
+    if ranges is None:
+        return None
+    low, high = (
+        edge.clamp(0, keys) if isinstance(edge, Tensor) else torch.full((1,), max(0, min(edge, keys)), device=device)
+        for edge in ranges
+    )
+    return Ranges(*torch.broadcast_tensors(low, torch.maximum(low, high)))
+
+
 class MasksSeen:
     """Reads each mask tensor once, however many layers it is handed to, and again where it was written over."""
 
@@ -105,23 +135,3 @@ def _in_ranges(mask: Tensor) -> Read | None:
     """What `read` says where that is ranges, which hold nothing of the mask itself."""
     found = read(mask)
     return found if isinstance(found.mask, Ranges) else None
-
-
-def mask_kind(call: Call) -> str:
-    """How a recorded call holds its mask: "none", "ranges", "computed" (another of overt's masks) or "tensor by reference".
-
-    A bias tensor of Q × K beside the mask is said too.
-
-    >>> x = torch.ones(3, 2)
-    >>> mask_kind(Call.of(x, x, x, mask=Causal())), mask_kind(Call.of(x, x, x, mask=torch.eye(3) > 0, bias=torch.eye(3)))
-    ('ranges', 'tensor by reference, bias by reference')
-    """
-    mask = call.mask
-    while hasattr(mask, "inner"):
-        mask = mask.inner
-    held = [leaf for leaf in tree_leaves(call.bias) if isinstance(leaf, Tensor)]
-    square = any(tuple(leaf.shape[-2:]) == (call.queries, call.keys) and min(leaf.shape[-2:]) > 1 for leaf in held)
-    if mask is None:
-        return "tensor by reference" if square else "none"
-    kind = "ranges" if isinstance(mask, Ranges | Causal) else "tensor by reference" if isinstance(mask, Dense) else "computed"
-    return f"{kind}, bias by reference" if square else kind

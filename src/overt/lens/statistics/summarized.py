@@ -13,8 +13,7 @@ from overt.attention.kernels.flat import summary as flat_summary
 from overt.attention.kernels.plan import permits
 from overt.attention.summary import Stages, Summary, gathered
 from overt.errors import InputError
-from overt.lens.capture.ranges import MasksSeen, Ranges
-from overt.lens.capture.runs import in_ranges
+from overt.lens.capture.ranges import MasksSeen, Ranges, in_ranges
 from overt.lens.captured import Captured, CapturedCall, fresh, head_count
 from overt.lens.head import Head, Top, places
 from overt.lens.statistics.role_shares import told

@@ -16,19 +16,6 @@ _DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _DTYPES |= {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 _EMPTY = 2**20  # the sizes of a tensor without numbers take nothing in the file, and no more than this elsewhere
 _MOST_DIMENSIONS = 16
-# How many dimensions stand behind those of batch and heads, in each tensor of a mask or a bias that is bound to its call.
-_BEHIND = {
-    "Causal": {"offset": 2},
-    "Window": {"offset": 2},
-    "Lengths": {"keys": 2, "queries": 2},
-    "Documents": {"key_ids": 1, "query_ids": 1},
-    "Keys": {"visible": 1},
-    "Ranges": {"low": 1, "high": 1},
-    "Dense": {"allowed": 2},
-    "TensorBias": {"tensor": 2},
-    "ALiBi": {"slopes": 0, "offset": 2},
-    "RelativePositionBias": {"table": 1, "offset": 2},
-}
 
 
 def tensors_of(stored: Callable[[str], Tensor]) -> Callable[[Any], Tensor]:
@@ -64,10 +51,10 @@ def fits_the_call(piece: Any, call: Call, total: int) -> bool:
     """Whether each tensor in a mask or bias has sizes of the call: its batch, its heads (out of `total`), its lengths."""
     if isinstance(piece, Tensor):
         return _fits(piece, 2, call, total)
-    behind = _BEHIND.get(type(piece).__name__, {})
+    trailing = getattr(piece, "trailing", None) or {}
     held = {each.name: getattr(piece, each.name) for each in fields(piece)}
     return all(
-        _fits(value, behind[name], call, total) if isinstance(value, Tensor) else fits_the_call(value, call, total)
+        _fits(value, trailing[name], call, total) if isinstance(value, Tensor) else fits_the_call(value, call, total)
         for name, value in held.items()
         if isinstance(value, Tensor) or hasattr(value, "block")
     )

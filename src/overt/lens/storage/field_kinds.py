@@ -3,6 +3,7 @@
 import math
 import types
 import typing
+from dataclasses import fields
 from functools import cache
 from typing import Any
 
@@ -76,4 +77,4 @@ def _in_range(kind: type, name: str, value: Any) -> None:
 def _hints(kind: type) -> dict[str, Any]:
     """The types of a dataclass's fields; those of shapes, which jaxtyping writes, are tensors."""
     hints = typing.get_type_hints(kind)
-    return {name: hints.get(name, Tensor) for name in kind.__dataclass_fields__}  # type: ignore[attr-defined]
+    return {each.name: hints.get(each.name, Tensor) for each in fields(kind)}  # type: ignore[arg-type]

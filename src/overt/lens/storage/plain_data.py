@@ -1,6 +1,6 @@
 """What a recording holds as plain data: numbers, strings, lists and dictionaries, with its tensors put elsewhere.
 
-Only the classes below are written and read, by their names; nothing that is read is run.
+Only calls and registered pieces (`overt.attention.pieces`) are written and read, by their names; nothing that is read is run.
 """
 
 import math
@@ -10,32 +10,22 @@ from typing import Any
 
 import torch
 
-from overt import biases, masks, normalizers, scores
+import overt.layers.parts.extra_keys
+import overt.lens.capture.written_out.weighted  # noqa: F401  # these two modules make pieces that recordings hold
+from overt.attention import pieces
 from overt.attention.kernels.call import Call
-from overt.attention.masks.base import Both, Either, Not
 from overt.attention.summary import Summary
-from overt.layers.parts.bias_sum import SumOfBiases, TensorBias
-from overt.layers.parts.extra_keys import BiasWithExtra, MaskWithExtra
-from overt.lens.capture.ranges import Ranges
-from overt.lens.capture.written_out.weighted import ExpOfLogWeights
-from overt.lens.captured import CapturedCall, HeadsOfBias, HeadsOfMask
+from overt.errors import InputError
+from overt.lens.captured import CapturedCall
 from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.statistics.verified import Comparison
 
-SCORES = (scores.Dot, scores.Bilinear, scores.Additive, scores.Cosine, scores.Gaussian)
-_MASKS = (masks.Causal, masks.Window, masks.Lengths, masks.Documents, masks.Dense, masks.Keys, Both, Either, Not, Ranges)
-_BIASES = (biases.ALiBi, biases.RelativePositionBias, TensorBias, SumOfBiases)
-NORMALIZERS = (
-    normalizers.Softmax,
-    normalizers.Sparsemax,
-    normalizers.Entmax,
-    normalizers.Sigmoid,
-    normalizers.Sum,
-    ExpOfLogWeights,
-)
-_PARTS = (HeadsOfMask, HeadsOfBias, MaskWithExtra, BiasWithExtra)
-_CALLS = (Call, CapturedCall, CapturedSummary, Summary, Comparison)
-KNOWN = {kind.__name__: kind for kind in (*SCORES, *_MASKS, *_BIASES, *NORMALIZERS, *_PARTS, *_CALLS)}
+_CALLS = {kind.__name__: kind for kind in (Call, CapturedCall, CapturedSummary, Summary, Comparison)}
+
+
+class NotRegistered(InputError):
+    """A file names a class that nobody registered here."""
+
 
 Check = Callable[[type, dict[str, Any]], dict[str, Any]]
 
@@ -43,7 +33,8 @@ Check = Callable[[type, dict[str, Any]], dict[str, Any]]
 def plain(value: Any, put: Callable[[Any], Any]) -> Any:
     """The value as plain data; `put` stores what is not, tensors above all, and gives plain data to find it by.
 
-    >>> plain(scores.Dot(scale=0.5), put=str)
+    >>> from overt.attention.scores import Dot
+    >>> plain(Dot(scale=0.5), put=str)
     {'is': 'Dot', 'with': {'scale': 0.5, 'softcap': None}}
     """
     if value is None or isinstance(value, bool | int | str):
@@ -57,9 +48,9 @@ def plain(value: Any, put: Callable[[Any], Any]) -> Any:
         return found if isinstance(value, list) else {"tuple": found}
     if isinstance(value, dict):
         return {"dict": {key: plain(each, put) for key, each in value.items()}}
-    if KNOWN.get(type(value).__name__) is type(value):
-        held = {each.name: plain(getattr(value, each.name), put) for each in fields(value)}
-        return {"is": type(value).__name__, "with": held}
+    name = _name_of(type(value))
+    if name is not None:
+        return {"is": name, "with": {each.name: plain(getattr(value, each.name), put) for each in fields(value)}}
     return {"put": put(value)}
 
 
@@ -74,7 +65,7 @@ def restored(data: Any, get: Callable[[Any], Any], check: Check = lambda kind, v
     if not isinstance(data, dict):
         return data
     if "is" in data:
-        kind = KNOWN[data["is"]]
+        kind = class_of(data["is"])
         return kind(**check(kind, {name: restored(each, get, check) for name, each in data["with"].items()}))
     ((kind, held),) = data.items()
     if kind == "dict":
@@ -84,6 +75,30 @@ def restored(data: Any, get: Callable[[Any], Any], check: Check = lambda kind, v
     if kind == "dtype":
         return _dtype(held)
     return {"float": float, "put": get}[kind](held)
+
+
+def class_of(name: Any) -> type:
+    """The class that a file names. Raises NotRegistered for one that is not registered.
+
+    >>> class_of("Causal").__name__
+    'Causal'
+    """
+    kind = (_CALLS.get(name) or pieces.registered.get(name)) if isinstance(name, str) else None
+    if kind is None:
+        raise NotRegistered(
+            "a recording that names registered classes alone",
+            got=repr(name),
+            fix="import the module that defines it, as a piece (overt.attention.pieces), and load again",
+        )
+    return kind
+
+
+def _name_of(kind: type) -> str | None:
+    """The name of a class that is written by its name; None for any other."""
+    if _CALLS.get(kind.__name__) is kind:
+        return kind.__name__
+    name = pieces.registered_name(kind)
+    return name if pieces.registered.get(name) is kind else None
 
 
 def _dtype(name: str) -> torch.dtype:

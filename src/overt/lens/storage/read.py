@@ -13,7 +13,7 @@ from overt.lens.recording import Recording
 from overt.lens.storage.declared_sizes import tensors_of
 from overt.lens.storage.field_kinds import checked
 from overt.lens.storage.offloading import tensor_files
-from overt.lens.storage.plain_data import restored
+from overt.lens.storage.plain_data import NotRegistered, restored
 from overt.lens.storage.validate import checked_call
 from overt.lens.storage.write import FORMAT, METADATA
 from overt.lens.tokens import Tokens
@@ -59,6 +59,8 @@ def load(path: str | os.PathLike[str]) -> Recording:
             saved = parse_json((opened.metadata() or {}).get(METADATA, "null"))
             if saved is not None and _format(saved) == FORMAT:
                 recording = _recording(saved, opened.get_tensor)
+    except NotRegistered:
+        raise
     except (files.SafetensorError, *_ERRORS_OF_BAD_DATA) as error:
         fix = "save it again: the file is damaged"
         raise InputError(f"a recording in {path}", got=f"a file that cannot be read: {reason(error)}", fix=fix) from error

@@ -10,13 +10,14 @@ from torch import Tensor
 from overt.attention.biases import Bias
 from overt.attention.kernels.call import Call
 from overt.attention.masks import Mask
+from overt.attention.normalizers import Normalizer
+from overt.attention.scores import Score
 from overt.attention.summary import Summary
 from overt.errors import OvertError
 from overt.lens.captured import Captured, CapturedCall, head_count
 from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.statistics.verified import Comparison
 from overt.lens.storage.declared_sizes import broadcasts, fits_the_call, stored_whole
-from overt.lens.storage.plain_data import NORMALIZERS, SCORES
 
 MAX_DEPTH = 64  # masks and biases that one is made of, one within another
 _MOST_HEADS = 2**16
@@ -44,7 +45,7 @@ def _kept(kept: CapturedCall) -> None:
     call, output = kept.call, kept.output
     inputs = (call.query, call.key, call.value, output)
     _demand(kept.versions == () and all(each.dtype in _PRECISIONS for each in inputs), "its call")
-    _demand(isinstance(call.score, SCORES) and isinstance(call.normalizer, NORMALIZERS), "its score")
+    _demand(isinstance(call.score, Score) and isinstance(call.normalizer, Normalizer), "its score")
     parameters = [each for piece in (call.score, call.normalizer) for each in _tensors(piece)]
     _demand(stored_whole(*inputs, *parameters), "the sizes of its tensors")
     try:

@@ -12,8 +12,7 @@ from overt.attention.kernels.call import Call
 from overt.attention.masks import Causal
 from overt.attention.normalizers import Softmax
 from overt.attention.scores import Additive, Cosine, Dot, Gaussian, Score
-from overt.lens.capture.ranges import Ranges, read
-from overt.lens.capture.runs import in_ranges
+from overt.lens.capture.ranges import Ranges, in_ranges, read
 from overt.lens.captured import CapturedCall
 from overt.lens.head import Head, one
 

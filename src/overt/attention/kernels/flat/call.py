@@ -10,7 +10,6 @@ from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 from torch.autograd import forward_ad
 
 from overt import native
-from overt.attention.biases import ALiBi, RelativePositionBias
 from overt.attention.kernels.call import Call, unrounded
 from overt.attention.kernels.flat import additive as flat_additive
 from overt.attention.kernels.flat import dot as flat_dot
@@ -67,7 +66,7 @@ def other_softmax(call: Call) -> str | None:
             return "the temperature is learned, and multiplies a bias of Q × K numbers"
     if sink is not None and not fits(sink.shape, call.batch):
         return "the sink has another number of heads than the call"
-    if not isinstance(call.bias, Tensor | None) and type(call.bias) not in (ALiBi, RelativePositionBias):
+    if not isinstance(call.bias, Tensor | None) and not call.bias.by_distance:
         return f"native kernels do not know the bias {type(call.bias).__name__}"
     return mask_program.refusal(call.mask)
 

@@ -1,58 +1,46 @@
-"""Masks as native kernels read them: a program over tiles, and the arrays that its leaves look at.
+"""Masks as native kernels read them: a program over tiles, and the arrays that its leaves read.
 
-A program is a list of steps in postfix order: a leaf pushes what it allows, the others combine the last one or two. What bounds
-each row's keys by a first and a last one, and every conjunction of such masks, is one leaf: two numbers a row, however many keys.
-A mask of another module's is read too where its class has a method `bounds(sizes)` that gives these.
+A program is a list of steps in postfix order: a leaf pushes what it allows, the others combine the last one or two. Masks with one
+interval of keys a row (`Mask.row_ranges`), and every conjunction of them, are one leaf: two numbers a row, however many keys. A bool
+tensor (`Mask.allowed_pairs`) and packed documents (`Mask.document_ids`) are the other leaves.
 """
 
-from collections.abc import Callable, Iterator
-from functools import lru_cache, reduce
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from overt.attention.masks import Both, Causal, Dense, Documents, Either, Keys, Lengths, Not, Window
+from overt.attention.masks import Both, Either, Mask, Not
+from overt.attention.masks.base import RowRanges, intersection
+from overt.errors import InputError
 
-MOST_PENDING = 7  # results that a program may have waiting at once
-_KEPT = 8192  # queries up to which ranges are kept for the next call
-_FAR = 2**62  # further than any key: a window of sys.maxsize is added to places, and must not pass what 64 bits hold
+MAX_PENDING = 7  # results that a program may have pending at once
+_MAX_CACHED = 8192  # queries up to which ranges are cached for the next call
 
 # What a program can say, by the numbers that the kernels know.
 RANGES, DENSE, DOCUMENTS, BOTH, EITHER, INVERSE = range(6)
 # Of each leaf's arrays, how many dimensions come after those of the batch.
-OWN = {RANGES: [1, 1], DENSE: [2], DOCUMENTS: [1, 1]}
-
-# What the first key of each row is at least, and the one after its last at most: tensors (..., Q) or (..., 1), or an int for all.
-Bounds = tuple[list[Tensor], list[int | Tensor]]
+TRAILING_DIMS = {RANGES: [1, 1], DENSE: [2], DOCUMENTS: [1, 1]}
 
 
-class Sizes(NamedTuple):
+class _Sizes(NamedTuple):
     """Q and K of a call."""
 
     queries: int
     keys: int
     device: torch.device
 
-    def rows(self, offset: Any, more: int) -> Tensor:
-        """The number of each row, plus an offset, an int or (..., 1, 1), plus a number: (..., Q)."""
-        start = more if isinstance(offset, Tensor) else more + offset
-        rows = torch.arange(start, start + self.queries, device=self.device)
-        return rows + _rowwise(offset) if isinstance(offset, Tensor) else rows
-
-    def every_row(self, number: int) -> Tensor:
-        """One number for all rows."""
-        return torch.full((1,), number, device=self.device)
-
 
 def refusal(mask: Any) -> str | None:
     """Why native kernels cannot read this mask; None where they can."""
-    if mask is None or type(mask) in _BOUNDS:
+    if mask is None or (isinstance(mask, Mask) and mask.has_row_ranges):
         return None
     for leaf in _leaves(mask):
-        if not _bounded(leaf) and type(leaf) not in _ARRAYS:
+        if not isinstance(leaf, Mask) or not (leaf.has_row_ranges or _has_tensors(leaf)):
             return f"native kernels do not know the mask {type(leaf).__name__}"
-    return f"the mask combines more than {MOST_PENDING} others at once" if _pending(mask) > MOST_PENDING else None
+    return f"the mask combines more than {MAX_PENDING} others at once" if _pending(mask) > MAX_PENDING else None
 
 
 def lowered(mask: Any, queries: int, keys: int, device: torch.device) -> tuple[list[int], list[Tensor]]:
@@ -65,28 +53,24 @@ def lowered(mask: Any, queries: int, keys: int, device: torch.device) -> tuple[l
     """
     if mask is None:
         return [], []
-    if type(mask) in (Causal, Window) and isinstance(mask.offset, int) and queries <= _KEPT and _plain(device):
-        bounds = (0, 0) if type(mask) is Causal else (mask.before, mask.after)
-        return [RANGES], list(_of_positions(type(mask), mask.offset, bounds, queries, keys))
+    if mask.has_row_ranges and mask.numbers is not None and queries <= _MAX_CACHED and _plain(device):
+        return [RANGES], list(_ranges_of_numbers(type(mask), mask.numbers, queries, keys))
     program: list[int] = []
     arrays: list[Tensor] = []
-    _emit(mask, Sizes(queries, keys, device), program, arrays)
+    _emit(mask, _Sizes(queries, keys, device), program, arrays)
     return program, arrays
 
 
 @lru_cache(maxsize=64)
-def _of_positions(
-    kind: type, offset: int, bounds: tuple[int | None, int | None], queries: int, keys: int
-) -> tuple[Tensor, ...]:
-    """The ranges of a mask that is made of positions alone: the same for every call of one size, of which a model makes many."""
-    mask = Causal(offset) if kind is Causal else Window(*bounds, offset)
-    sizes = Sizes(queries, keys, torch.device("cpu"))
+def _ranges_of_numbers(kind: type[Mask], numbers: tuple[int | None, ...], queries: int, keys: int) -> list[Tensor]:
+    """The ranges of a mask that is made of numbers alone: the same for every call of one size, of which a model makes many."""
+    sizes = _Sizes(queries, keys, torch.device("cpu"))
     with torch.inference_mode(False):
-        return tuple(_ranges([_bounds(mask, sizes)], sizes))
+        return _range_arrays([kind(*numbers)], sizes)
 
 
 def _plain(device: torch.device) -> bool:
-    """Whether a tensor made now is no more than that, and can be kept."""
+    """Whether a tensor made now is no more than that, and can be cached."""
     return (
         device.type == "cpu"
         and not torch.compiler.is_compiling()
@@ -96,7 +80,7 @@ def _plain(device: torch.device) -> bool:
     )
 
 
-def _emit(mask: Any, sizes: Sizes, program: list[int], arrays: list[Tensor]) -> None:
+def _emit(mask: Any, sizes: _Sizes, program: list[int], arrays: list[Tensor]) -> None:
     if type(mask) is Not:
         _emit(mask.inner, sizes, program, arrays)
         program.append(INVERSE)
@@ -108,34 +92,35 @@ def _emit(mask: Any, sizes: Sizes, program: list[int], arrays: list[Tensor]) -> 
         _emit_conjunction(mask, sizes, program, arrays)
 
 
-def _emit_conjunction(mask: Any, sizes: Sizes, program: list[int], arrays: list[Tensor]) -> None:
-    bounded, others = _parted(mask)
-    if bounded:
+def _emit_conjunction(mask: Any, sizes: _Sizes, program: list[int], arrays: list[Tensor]) -> None:
+    ranged, others = _split(mask)
+    if ranged:
         program.append(RANGES)
-        arrays += _ranges([_bounds(part, sizes) for part in bounded], sizes)
-    for place, part in enumerate(others):
-        if type(part) in _ARRAYS:
-            step, held = _ARRAYS[type(part)](part)
-            program.append(step)
-            arrays += held
-        else:
+        arrays += _range_arrays(ranged, sizes)
+    for index, part in enumerate(others):
+        if not _has_tensors(part):
             _emit(part, sizes, program, arrays)
-        if bounded or place > 0:
+        elif (pairs := part.allowed_pairs()) is not None:
+            program.append(DENSE)
+            arrays.append(pairs)
+        else:
+            program.append(DOCUMENTS)
+            arrays += part.document_ids()
+        if ranged or index > 0:
             program.append(BOTH)
 
 
-def _parted(mask: Any) -> tuple[list[Any], list[Any]]:
-    """The parts of a conjunction: those that bound each row's keys, and the others."""
+def _split(mask: Any) -> tuple[list[Mask], list[Any]]:
+    """The parts of a conjunction: those with ranges, and the others."""
     parts = list(_conjuncts(mask))
-    return [part for part in parts if _bounded(part)], [part for part in parts if not _bounded(part)]
+    ranged = [part for part in parts if part.has_row_ranges]
+    return ranged, [part for part in parts if not part.has_row_ranges]
 
 
-def _bounded(part: Any) -> bool:
-    return type(part) in _BOUNDS or hasattr(type(part), "bounds")
-
-
-def _bounds(part: Any, sizes: Sizes) -> Bounds:
-    return _BOUNDS[type(part)](part, sizes) if type(part) in _BOUNDS else part.bounds(sizes)
+def _has_tensors(leaf: Mask) -> bool:
+    """Whether the mask's class says that it is a bool tensor or documents."""
+    kind = type(leaf)
+    return kind.allowed_pairs is not Mask.allowed_pairs or kind.document_ids is not Mask.document_ids
 
 
 def _conjuncts(mask: Any) -> Iterator[Any]:
@@ -157,62 +142,37 @@ def _leaves(mask: Any) -> Iterator[Any]:
 
 
 def _pending(mask: Any) -> int:
-    """The most results that the mask's program has waiting at once."""
+    """The largest number of results that the mask's program has pending at once."""
     if type(mask) is Not:
         return _pending(mask.inner)
     if type(mask) is Either:
         return max(_pending(mask.left), 1 + _pending(mask.right))
-    bounded, others = _parted(mask)
-    before = 1 if bounded else 0
-    waits = [min(before + place, 1) + (1 if type(part) in _ARRAYS else _pending(part)) for place, part in enumerate(others)]
-    return max([before, *waits])
+    ranged, others = _split(mask)
+    before = 1 if ranged else 0
+    pending = [min(before + index, 1) + (1 if _has_tensors(part) else _pending(part)) for index, part in enumerate(others)]
+    return max([before, *pending])
 
 
-def _ranges(bounds: list[Bounds], sizes: Sizes) -> list[Tensor]:
-    """The keys within all bounds, as first and stop of each row, (..., Q) int64."""
-    lows = [low for part in bounds for low in part[0]]
-    highs = [high for part in bounds for high in part[1] if isinstance(high, Tensor)]
-    highest = min([sizes.keys, *(high for part in bounds for high in part[1] if not isinstance(high, Tensor))])
-    first = reduce(torch.maximum, lows).clamp(0, sizes.keys) if lows else sizes.every_row(0)
-    stop = reduce(torch.minimum, highs).clamp(0, max(highest, 0)) if highs else sizes.every_row(max(highest, 0))
-    return [bound.long().expand(*bound.shape[:-1], sizes.queries) for bound in (first, stop)]
+def _range_arrays(masks: list[Mask], sizes: _Sizes) -> list[Tensor]:
+    """The keys that all of these masks allow, as first and stop of each row, (..., Q) int64."""
+    ranges = [_ranges_of(mask, sizes) for mask in masks]
+    return [_clamped(edge, sizes) for edge in intersection(ranges)]
 
 
-def _rowwise(held: Tensor) -> Tensor:
-    """What a bound mask holds for each entry, (..., 1, 1), as one number for all rows, (..., 1)."""
-    return held.squeeze(-1)
+def _ranges_of(mask: Mask, sizes: _Sizes) -> RowRanges:
+    ranges = mask.row_ranges(*sizes)
+    if ranges is None:
+        raise InputError(
+            "row_ranges of every mask of a class that defines it",
+            got=f"None from {type(mask).__name__}",
+            fix="return False from has_row_ranges for such a mask",
+        )
+    return ranges
 
 
-def _causal(mask: Causal, sizes: Sizes) -> Bounds:
-    return [], [sizes.rows(mask.offset, 1)]
-
-
-def _window(mask: Window, sizes: Sizes) -> Bounds:
-    first = [] if mask.before is None else [sizes.rows(mask.offset, -min(mask.before, _FAR))]
-    stop: list[int | Tensor] = [] if mask.after is None else [sizes.rows(mask.offset, min(mask.after, _FAR) + 1)]
-    return first, stop
-
-
-def _lengths(mask: Lengths, sizes: Sizes) -> Bounds:
-    keys = _rowwise(mask.keys) if isinstance(mask.keys, Tensor) else mask.keys
-    if mask.queries is None:
-        return [], [keys]
-    queries = _rowwise(mask.queries) if isinstance(mask.queries, Tensor) else mask.queries
-    return [], [keys, torch.where(sizes.rows(0, 0) < queries, sizes.keys, 0)]
-
-
-def _keys(mask: Keys) -> tuple[int, list[Tensor]]:
-    return DENSE, [mask.visible[..., None, :]]  # (..., 1, K)
-
-
-def _documents(mask: Documents) -> tuple[int, list[Tensor]]:
-    assert mask.query_ids is not None  # a bound mask has both
-    return DOCUMENTS, [mask.query_ids.long(), mask.key_ids.long()]
-
-
-def _dense(mask: Dense) -> tuple[int, list[Tensor]]:
-    return DENSE, [mask.allowed.reshape((1,) * (2 - mask.allowed.ndim) + tuple(mask.allowed.shape))]  # (..., Q or 1, K or 1)
-
-
-_BOUNDS: dict[type, Callable[[Any, Sizes], Bounds]] = {Causal: _causal, Window: _window, Lengths: _lengths}
-_ARRAYS: dict[type, Callable[[Any], tuple[int, list[Tensor]]]] = {Keys: _keys, Documents: _documents, Dense: _dense}
+def _clamped(edge: Tensor | int, sizes: _Sizes) -> Tensor:
+    if not isinstance(edge, Tensor):
+        edge = torch.full((1,), max(0, min(edge, sizes.keys)), device=sizes.device)
+    else:
+        edge = edge.clamp(0, sizes.keys)
+    return edge.long().expand(*edge.shape[:-1], sizes.queries)

@@ -47,7 +47,7 @@ def _own_dimensions(given: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         elif name == "bias":
             yield name, 1 if given["by_distance"] else 2
         elif name == "arrays":
-            yield name, [own for step in given["program"] for own in mask_program.OWN.get(step, [])]
+            yield name, [own for step in given["program"] for own in mask_program.TRAILING_DIMS.get(step, [])]
 
 
 def _led(tensor: Tensor, dim: int | None, own: int, leading: int) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from overt.attention.kernels.flat.mask_program import BOTH, INVERSE, OWN, RANGES
+from overt.attention.kernels.flat.mask_program import BOTH, INVERSE, RANGES, TRAILING_DIMS
 from overt.attention.kernels.triton.tiles import COLUMNS
 
 Leading = tuple[tuple[int, ...], tuple[int, ...]]  # sizes and strides of the dimensions that are the batch's
@@ -45,10 +45,10 @@ def steps(program: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tup
     """
     firsts, held, pending = [], 0, []
     for step in program:
-        firsts.append(held if step in OWN else -1)
-        if step in OWN:
+        firsts.append(held if step in TRAILING_DIMS else -1)
+        if step in TRAILING_DIMS:
             pending.append({held} if step == RANGES else set())
-            held += len(OWN[step])
+            held += len(TRAILING_DIMS[step])
         elif step == INVERSE:
             pending[-1] = set()
         else:
@@ -78,7 +78,7 @@ def size(length: int, most: int, least: int = 16) -> int:
 
 def _own(program: Sequence[int]) -> list[int]:
     """How many dimensions of each array of a mask are its own."""
-    return [own for step in program for own in OWN.get(step, [])]
+    return [own for step in program for own in TRAILING_DIMS.get(step, [])]
 
 
 def _leading(tensor: Tensor | None, own: int) -> Leading | None:

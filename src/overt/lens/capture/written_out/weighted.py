@@ -10,6 +10,7 @@ from torch import Tensor
 
 from overt.attention.kernels.call import Call, unrounded
 from overt.attention.mechanism import formula
+from overt.attention.normalizers import Normalizer
 from overt.attention.pieces import piece
 from overt.errors import OvertError
 from overt.lens.capture.ranges import MasksSeen
@@ -32,7 +33,7 @@ _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, tor
 
 
 @piece
-class ExpOfLogWeights:
+class ExpOfLogWeights(Normalizer):
     """Not a normalizer of the model's: it turns the logarithms of weights, which are kept as a bias, into the weights again.
 
     >>> ExpOfLogWeights()(torch.tensor([[0.25, 0.75]]).log(), torch.ones(1, 2, dtype=torch.bool))
