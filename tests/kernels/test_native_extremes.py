@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import oracle
+from additive_of_arrays import additive
 from overt import native
 
 DENSE = 1
@@ -121,7 +122,7 @@ def test_rows_further_apart_than_32_bits_count(level):
     allowed, bias = np.random.rand(4, 6) < 0.7, drawn(4, 6)
     near = both_passes(query, key, value, weight, upstream, allowed=allowed, bias=bias)
     inputs = far_apart(query), far_apart(key), far_apart(value), weight
-    far = native.additive(*inputs, allowed=far_apart(allowed), bias=far_apart(bias))
+    far = additive(*inputs, allowed=far_apart(allowed), bias=far_apart(bias))
     assert np.array_equal(far, near["output"])
     gradients = both_passes(*inputs, upstream, allowed=far_apart(allowed), bias=bias)
     assert all(np.array_equal(gradients[name], near[name]) for name in near)
@@ -141,13 +142,13 @@ def test_a_range_may_begin_and_end_at_any_integer(level):
     lowest, highest = np.iinfo(np.int64).min, np.iinfo(np.int64).max
     first, stop = np.array([lowest, 65, highest, lowest, 3]), np.array([highest, highest, highest, lowest, 69])
     allowed = (first[:, None] <= np.arange(70)) & (np.arange(70) < stop[:, None])
-    found = native.additive(query, key, value, weight, first=first, stop=stop)
-    assert np.array_equal(found, native.additive(query, key, value, weight, allowed=allowed))
+    found = additive(query, key, value, weight, first=first, stop=stop)
+    assert np.array_equal(found, additive(query, key, value, weight, allowed=allowed))
 
 
 def test_a_sink_that_is_nan_is_not_hidden(level):
     query, key, value, weight, _ = one_case()
-    assert np.isnan(native.additive(query, key, value, weight, sink=np.nan)).all()
+    assert np.isnan(additive(query, key, value, weight, sink=np.nan)).all()
 
 
 def test_one_weight_among_a_thousand_zeros_counts_alone(level):

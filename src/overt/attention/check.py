@@ -31,29 +31,27 @@ def attention_inputs(query: Any, key: Any, value: Any) -> None:
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             raise KindError(
-                "query, key and value are torch tensors",
+                "query, key and value to be all tensors, or all arrays of one library",
                 got=f"{name} of type {type(tensor).__name__}",
-                fix="pass torch tensors",
+                fix=f"convert it, as with torch.as_tensor({name})",
             )
         if not tensor.is_floating_point():
             raise KindError(
-                "query, key and value hold floating-point numbers",
+                "query, key and value to hold floating-point numbers",
                 got=f"{name} of dtype {tensor.dtype}",
-                fix=f"embed the tokens or convert: {name}.float()",
+                fix=f"embed the tokens, or convert the numbers: {name}.float()",
             )
         if tensor.ndim < 2:
             raise InputError(
-                "query, key and value end in two dimensions, (length, features)",
+                "query, key and value to end in two dimensions, (length, features)",
                 got=shapes(**tensors),
                 fix=f"give {name} a length: {name}.unsqueeze(0)",
             )
     if len({tensor.device for tensor in tensors.values()}) > 1:
-        raise KindError(
-            "query, key and value live on one device", got=_each(tensors, "device"), fix="move them with .to(device)"
-        )
+        raise KindError("query, key and value to be on one device", got=_each(tensors, "device"), fix="move them with .to(device)")
     if key.shape[-2] != value.shape[-2]:
         raise InputError(
-            "key and value have the same length K (dimension -2)", got=shapes(**tensors), fix="pass one value for each key"
+            "key and value to have the same length K (dimension -2)", got=shapes(**tensors), fix="pass one value for each key"
         )
 
 
@@ -61,14 +59,14 @@ def one_dtype(query: Tensor, key: Tensor, value: Tensor) -> None:
     """Refuse mixed dtypes: which one should win is the caller's choice."""
     if not query.dtype == key.dtype == value.dtype:
         tensors = {"query": query, "key": key, "value": value}
-        raise KindError("query, key and value have one dtype", got=_each(tensors, "dtype"), fix="convert them with .to(dtype)")
+        raise KindError("query, key and value to have one dtype", got=_each(tensors, "dtype"), fix="convert them with .to(dtype)")
 
 
 def same_features(query: Tensor, key: Tensor, who: str) -> None:
     """Refuse query and key of different widths, for the scores that compare them feature by feature."""
     if query.shape[-1] != key.shape[-1]:
         raise InputError(
-            f"{who} compares query and key feature by feature, so their last dimension D is the same",
+            f"query and key to have the same last dimension D, since {who} compares them feature by feature",
             got=shapes(query=query, key=key),
             fix="project one of them, or use overt.Bilinear(weight) with a (D_query, D_key) weight",
         )
@@ -91,7 +89,7 @@ def broadcast_leading(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, .
         size = q if q != 1 else max(k, v) if 0 not in (k, v) else 0
         if heads and k != v and 1 not in (k, v):
             raise InputError(
-                "key and value have the same number of heads (dimension -3), or one of them a single head, shared by all",
+                "key and value to have the same number of heads (dimension -3), or one of them a single head, shared by all",
                 got=shapes(query=query, key=key, value=value),
                 fix="pass one value head for each key head",
             )
@@ -99,7 +97,7 @@ def broadcast_leading(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, .
             # Compared one by one: `in` does not see that two symbolic sizes are equal under torch.compile.
             if other != 1 and other != size and not (heads and other != 0 and size % other == 0):
                 raise InputError(
-                    _leading_rule(position, grouped), got=shapes(query=query, key=key, value=value), fix=_leading_cure(grouped)
+                    _leading_rule(position, grouped), got=shapes(query=query, key=key, value=value), fix=_leading_fix(grouped)
                 )
         sizes.append(size)
     return tuple(sizes)
@@ -107,22 +105,22 @@ def broadcast_leading(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, .
 
 def _leading_rule(position: int, grouped: bool) -> str:
     if grouped and position == -3:
-        return "the number of query heads is a multiple of the number of key and value heads (dimension -3)"
-    return "leading dimensions are equal or 1"
+        return "the number of query heads to be a multiple of the number of key and value heads (dimension -3)"
+    return "leading dimensions to be equal or 1"
 
 
-def _leading_cure(grouped: bool) -> str:
+def _leading_fix(grouped: bool) -> str:
     if grouped:
         return "make the sizes equal, or 1 to share one among all"
-    return "make the sizes equal, or give all three a batch and a head dimension (B, H, length, features) if heads are to be grouped"
+    return "make the sizes equal, or to group heads give all three a batch and a head dimension, (B, H, length, features)"
 
 
 def fits(name: str, shape: Sequence[int], target: Sequence[int], query: Tensor, key: Tensor) -> None:
     """Refuse a mask or bias whose shape does not broadcast, right-aligned, against (..., Q, K)."""
     padded = (1,) * (len(target) - len(shape)) + tuple(shape)
-    if len(padded) != len(target) or any(own != 1 and own != size for own, size in zip(padded, target, strict=True)):
+    if len(padded) != len(target) or any(actual != 1 and actual != size for actual, size in zip(padded, target, strict=True)):
         raise InputError(
-            f"{name} broadcasts, aligned right, against the weights (..., Q, K) = {tuple(target)}",
+            f"{name} to broadcast, aligned right, against the weights (..., Q, K) = {tuple(target)}",
             got=f"{name} {tuple(shape)}, {shapes(query=query, key=key)}",
             fix="insert dimensions of size 1, as in mask[:, None, None, :] for one row of keys per batch entry",
         )
@@ -133,31 +131,29 @@ def bias_tensor(bias: Any) -> None:
     if not isinstance(bias, Tensor) or not bias.is_floating_point():
         boolean = isinstance(bias, Tensor) and bias.dtype == torch.bool
         raise KindError(
-            "a bias is a floating-point tensor, added to the scores, or one of overt.biases",
-            got=f"a {bias.dtype} tensor" if isinstance(bias, Tensor) else type(bias).__name__,
-            fix="pass a bool tensor as mask=" if boolean else "convert it with .float()",
+            "the bias to be a floating-point tensor, which is added to the scores, or one of overt.biases",
+            got=kind_of(bias),
+            fix="pass a bool tensor as mask=" if boolean else "convert it: torch.as_tensor(bias).float()",
         )
 
 
 def score_shape(scores: Any, query: Tensor, key: Tensor) -> Tensor:
-    """The scores that a caller's own function gave, if they are (..., Q, K)."""
-    found = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+    """The scores that a caller's function returned, if they are (..., Q, K)."""
     if not isinstance(scores, Tensor) or tuple(scores.shape[-2:]) != (query.shape[-2], key.shape[-2]):
         raise InputError(
-            "a score gives (..., Q, K), one number for each query and key",
-            got=f"{found} from {shapes(query=query, key=key)}",
+            "the score to return (..., Q, K), one number for each query and key",
+            got=f"{_shape_of(scores)} from {shapes(query=query, key=key)}",
             fix="reduce the features, as in (query[..., :, None, :] - key[..., None, :, :]).abs().sum(-1)",
         )
     return scores
 
 
 def weight_shape(weights: Any, scores: Tensor) -> Tensor:
-    """The weights that a caller's own function gave, if they have the scores' shape."""
-    found = tuple(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
+    """The weights that a caller's function returned, if they have the scores' shape."""
     if not isinstance(weights, Tensor) or weights.shape != scores.shape:
         raise InputError(
-            "a normalizer gives weights of the scores' shape",
-            got=f"{found} from {shapes(scores=scores)}",
+            "the normalizer to return weights of the scores' shape",
+            got=f"{_shape_of(weights)} from {shapes(scores=scores)}",
             fix="keep the last dimension, as in scores / scores.sum(-1, keepdim=True)",
         )
     return weights
@@ -167,7 +163,7 @@ def same_device(name: str, tensor: Tensor, query: Tensor) -> None:
     """Refuse a tensor on another device than the query's."""
     if tensor.device != query.device:
         raise KindError(
-            f"{name} lives on the query's device",
+            f"{name} to be on the query's device",
             got=f"{name} on {tensor.device}, query on {query.device}",
             fix=f"move it: {name}.to(query.device)",
         )
@@ -176,19 +172,19 @@ def same_device(name: str, tensor: Tensor, query: Tensor) -> None:
 def probability(name: str, value: float) -> None:
     """Refuse what is not a number from 0 to 1."""
     if not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise InputError(f"{name} is a probability", got=repr(value), fix="pass a number from 0 to 1")
+        raise InputError(f"{name} to be a probability", got=repr(value), fix="pass a number from 0 to 1")
 
 
 def positive(name: str, value: Any) -> None:
     """Refuse what is not a finite number above 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise InputError(f"{name} is a number above 0", got=repr(value), fix="pass a positive number")
+        raise InputError(f"{name} to be a number above 0", got=repr(value), fix="pass a positive number")
 
 
-def whole_number(name: str, value: Any, least: int = 1) -> None:
-    """Refuse what is not an int of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"{name} is a whole number of at least {least}", got=repr(value), fix=f"pass {least} or more")
+def whole_number(name: str, value: Any, minimum: int = 1) -> None:
+    """Refuse what is not an int of at least `minimum`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        raise InputError(f"{name} to be a whole number of at least {minimum}", got=repr(value), fix=f"pass {minimum} or more")
 
 
 def one_of(name: str, value: Any, known: Iterable[Any]) -> None:
@@ -197,17 +193,17 @@ def one_of(name: str, value: Any, known: Iterable[Any]) -> None:
     if value not in known:
         close = difflib.get_close_matches(str(value), [str(each) for each in known], n=1, cutoff=0.7)
         fix = f"write {close[0]!r}" if close else "choose one of them"
-        raise InputError(f"{name} is one of {', '.join(map(repr, known))}", got=repr(value), fix=fix)
+        raise InputError(f"{name} to be one of {', '.join(map(repr, known))}", got=repr(value), fix=fix)
 
 
 def align_left(who: str, tensor: Any, leading: int, last: int = 0) -> Any:
-    """Align a tensor's first dimensions with the call's first, its last ones with the end, and leave room for (rows, keys)."""
+    """Align a tensor's first dimensions with the call's first, its last ones with the end, with (rows, keys) left free."""
     if not isinstance(tensor, Tensor):
         return tensor
     batch = tensor.ndim - last
     if batch > leading:
         raise InputError(
-            f"overt.{who} has at most one entry for each of the call's {leading} leading dimensions, aligned left",
+            f"overt.{who} to have at most one entry for each of the call's {leading} leading dimensions, aligned left",
             got=f"a tensor of shape {tuple(tensor.shape)}",
             fix="give query, key and value a batch dimension, or pass fewer dimensions here",
         )
@@ -223,15 +219,25 @@ def whole_numbers(who: str, name: str, value: Any, tensor: bool = False) -> None
     number = isinstance(value, int) and not isinstance(value, bool) and not tensor
     if not integral and not number and not (value is None and name == "queries"):
         raise KindError(
-            f"overt.{who} takes {name} as {'an integer tensor' if tensor else 'an int or an integer tensor'}",
+            f"{name} of overt.{who} to be {'an integer tensor' if tensor else 'an int or an integer tensor'}",
             got=kind_of(value),
             fix="convert it with .long()" if isinstance(value, Tensor) else "pass whole numbers",
         )
 
 
 def kind_of(value: Any) -> str:
-    """What came, in words: a tensor's dtype, or the value and its type."""
-    return f"a {value.dtype} tensor" if isinstance(value, Tensor) else f"{value!r} of type {type(value).__name__}"
+    """What came, in words: a tensor's or array's dtype, a class, or the value and its type."""
+    if isinstance(value, Tensor):
+        return f"a {value.dtype} tensor"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return (
+        f"a {type(value).__name__} of {value.dtype}" if hasattr(value, "dtype") else f"{value!r} of type {type(value).__name__}"
+    )
+
+
+def _shape_of(value: Any) -> str:
+    return str(tuple(value.shape)) if isinstance(value, Tensor) else type(value).__name__
 
 
 def _each(tensors: dict[str, Any], attribute: str) -> str:

@@ -2,55 +2,55 @@
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from typing import Never
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional
 
 from overt.attention.kernels.blocked import blocked
 from overt.attention.kernels.call import Block, Call
 from overt.attention.kernels.flat.call import served
 from overt.attention.kernels.plan import path_of
 from overt.attention.kernels.torch_sdpa import delegated
-from overt.attention.typing import BiasLike, MaskLike, NormalizerLike, ScoreLike
+from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, ScoreLike
 
 observers: ContextVar[tuple[Callable[[Call, Tensor], None], ...]] = ContextVar("observers", default=())
 
 
 def attend(
-    query: Float[Tensor, "... Q D"],
-    key: Float[Tensor, "... K D"],
-    value: Float[Tensor, "... K E"],
+    query: Float[Array, "... Q D"],
+    key: Float[Array, "... K D"],
+    value: Float[Array, "... K E"],
     *,
     score: ScoreLike | None = None,
     mask: MaskLike | None = None,
     bias: BiasLike | None = None,
     normalizer: NormalizerLike | None = None,
     dropout: float = 0.0,
-) -> Float[Tensor, "... Q E"]:
+    **unknown: Never,
+) -> Float[Array, "... Q E"]:
     """Attend: output_i = Σ_j weights_ij · value_j with weights_ij = normalize_j(mask_ij(f(query_i, key_j) + bias_ij)).
 
     Vaswani et al. 2017, section 3.2, with any score f (`overt.scores`; None: the scaled dot product), mask (`overt.masks` or a bool
-    tensor; True: may attend), bias (`overt.biases` or a tensor) and normalizer (`overt.normalizers`; None: softmax). Heads are a
-    batch dimension; fewer heads of key and value, as many of both, than of query, at dimension −3, is grouped-query attention.
-    `dropout` zeroes weights with this probability and scales the rest. A query that may attend to nothing gets zeros.
+    tensor; True: may attend), bias (`overt.biases` or a tensor) and normalizer (`overt.normalizers`; None: softmax), or the name of
+    one: "cosine", "causal", "sparsemax". Heads are a batch dimension; fewer heads of key and value, as many of both, than of query, at
+    dimension −3, are grouped. `dropout` zeroes weights with this probability. A query that may attend to nothing gets zeros.
 
-    Shapes: query (..., Q, D), key (..., K, D), value (..., K, E) → (..., Q, E). Memory is linear in the inputs on every path.
-    Raises InputError for shapes that do not fit, KindError for wrong dtypes, devices and types.
+    Shapes: query (..., Q, D), key (..., K, D), value (..., K, E) → (..., Q, E): tensors or, on the CPU and without gradients, arrays of
+    NumPy or DLPack. Memory is linear in the inputs. Raises InputError for shapes, KindError for dtypes, devices, types and keywords.
 
     >>> import torch, overt
-    >>> words = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]])
-    >>> overt.attend(words, words, words, score=overt.Dot(scale=1.0), mask=overt.Causal())
+    >>> words = torch.tensor([[1.0, 0.0], [2.0, 0.0]])
+    >>> overt.attend(words, words, words, score=overt.Dot(scale=1.0), mask="causal")
     tensor([[1.0000, 0.0000],
-            [0.2689, 0.7311],
-            [1.8509, 0.0159]])
+            [1.8808, 0.0000]])
     """
-    call = Call.of(query, key, value, score, mask, bias, normalizer, dropout)
+    call = Call.of(query, key, value, score, mask, bias, normalizer, dropout, unknown)
     output = compute(call)
     for observe in () if torch.compiler.is_compiling() else observers.get():
         observe(call, output)
-    return output
+    return call.returned(output)
 
 
 def compute(call: Call) -> Tensor:
@@ -71,10 +71,10 @@ def formula(block: Block) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     masked = scores if block.bias is None else scores + block.bias.to(scores.dtype)  # (..., Q, K)
     masked = masked if block.allowed is None else torch.where(block.allowed, masked, -torch.inf)
 
-    barred = masked == -torch.inf
+    excluded = masked == -torch.inf
     # A row with nothing to attend to is normalised as if all its scores were 0, then zeroed: no NaN, and no gradient.
-    weights = block.normalizer(torch.where(barred.all(-1, keepdim=True), 0, masked), ~barred)
-    weights = torch.where(barred, 0, weights)  # (..., Q, K)
+    weights = block.normalizer(torch.where(excluded.all(-1, keepdim=True), 0, masked), ~excluded)
+    weights = torch.where(excluded, 0, weights)  # (..., Q, K)
 
-    output = functional.dropout(weights, block.dropout) @ block.value  # (..., Q, E)
+    output = torch.dropout(weights, block.dropout, train=True) @ block.value  # (..., Q, E)
     return scores, masked, weights, output

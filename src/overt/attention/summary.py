@@ -1,9 +1,9 @@
 """Statistics of the weights without the weights: what each query attends to, in memory linear in the inputs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Generic, Never
 
 import torch
 from jaxtyping import Float
@@ -17,7 +17,7 @@ from overt.attention.kernels.plan import Table, first_able, permits
 from overt.attention.kernels.triton import support as triton_support
 from overt.attention.mechanism import formula
 from overt.attention.normalizers import Softmax
-from overt.attention.typing import BiasLike, MaskLike, NormalizerLike, ScoreLike
+from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, ScoreLike
 from overt.errors import InputError
 
 Stages = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -33,7 +33,7 @@ TABLE: Table = {
 
 
 @dataclass(frozen=True, eq=False)
-class Summary:
+class Summary(Generic[Array]):
     """What the weights are like. Everything is in the dtype of the computation, float32 or float64.
 
     lse (..., Q): log Σ_j exp(score_ij), sink included, so that weight_ij = exp(score_ij − lse_i); None unless the normaliser is
@@ -54,32 +54,33 @@ class Summary:
     (torch.Size([1, 2, 9]), torch.Size([1, 2, 9, 3]), torch.Size([1, 2, 2, 2]), [0, 4, 9])
     """
 
-    lse: Tensor | None
-    entropy: Tensor
-    received: Tensor
-    top_weights: Tensor
-    top_keys: Tensor
-    map_mean: Tensor | None = None
-    map_max: Tensor | None = None
-    row_edges: Tensor | None = None
-    key_edges: Tensor | None = None
-    sink: Tensor | None = None
-    output: Tensor | None = None
+    lse: Array | None
+    entropy: Array
+    received: Array
+    top_weights: Array
+    top_keys: Array
+    map_mean: Array | None = None
+    map_max: Array | None = None
+    row_edges: Array | None = None
+    key_edges: Array | None = None
+    sink: Array | None = None
+    output: Array | None = None
 
 
 @torch.no_grad()
 def summarize(
-    query: Float[Tensor, "... Q D"],
-    key: Float[Tensor, "... K D"],
+    query: Float[Array, "... Q D"],
+    key: Float[Array, "... K D"],
     *,
-    value: Float[Tensor, "... K E"] | None = None,
+    value: Float[Array, "... K E"] | None = None,
     score: ScoreLike | None = None,
     mask: MaskLike | None = None,
     bias: BiasLike | None = None,
     normalizer: NormalizerLike | None = None,
     top: int = 8,
     map_size: int | tuple[int, int] | None = None,
-) -> Summary:
+    **unknown: Never,
+) -> Summary[Array]:
     """Summarise the weights of `attend` with these arguments, never holding Q × K of them.
 
     `top` is the number of largest weights kept a query; `map_size` the number of cells of the map, rows and keys alike or
@@ -93,11 +94,14 @@ def summarize(
     tensor([[0.3333]])
     """
     check.whole_number("top", top)
-    given = key[..., :0] if isinstance(key, Tensor) and value is None else value
-    call = Call.of(query, key, given, score, mask, bias, normalizer)
+    call = Call.of(query, key, key if value is None else value, score, mask, bias, normalizer, unknown=unknown)
+    call = replace(call, value=call.value[..., :0]) if value is None else call
     first_able(TABLE, call)  # an error where overt.use_path forces one that is not
-    found = gathered(call, top, map_size)
-    return found if value is not None else replace(found, output=None)
+    summary = gathered(call, top, map_size)
+    statistics = {
+        each.name: getattr(summary, each.name) for each in fields(summary) if each.name != "output" or value is not None
+    }
+    return Summary(**{name: None if each is None else call.returned(each) for name, each in statistics.items()})
 
 
 @torch.no_grad()

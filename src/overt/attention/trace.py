@@ -1,7 +1,7 @@
 """Every intermediate of attention, for people: as matrices (`steps`), and one token at a time as plain loops (`loop`)."""
 
 import math
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Never
 
 import torch
 from jaxtyping import Float
@@ -12,11 +12,11 @@ from overt.attention.kernels.blocked import blocked
 from overt.attention.kernels.call import Call
 from overt.attention.masks import as_mask
 from overt.attention.mechanism import formula
-from overt.attention.typing import BiasLike, MaskLike, NormalizerLike, ScoreFunction, ScoreLike
+from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, ScoreFunction, ScoreLike
 from overt.errors import InputError
 
 
-class Steps(NamedTuple):
+class Steps(NamedTuple, Generic[Array]):
     """What attention computes on its way; printed, it is the step table.
 
     `scores` (..., Q, K): f(query, key), scale and softcap included. `masked` (..., Q, K): scores + bias, −inf where barred.
@@ -28,10 +28,10 @@ class Steps(NamedTuple):
     (tensor([0.7071,   -inf]), tensor([1., 0.]))
     """
 
-    scores: Tensor
-    masked: Tensor
-    weights: Tensor
-    output: Tensor
+    scores: Array
+    masked: Array
+    weights: Array
+    output: Array
 
     def __str__(self) -> str:
         return _table(self)
@@ -40,16 +40,17 @@ class Steps(NamedTuple):
 
 
 def steps(
-    query: Float[Tensor, "... Q D"],
-    key: Float[Tensor, "... K D"],
-    value: Float[Tensor, "... K E"],
+    query: Float[Array, "... Q D"],
+    key: Float[Array, "... K D"],
+    value: Float[Array, "... K E"],
     *,
     score: ScoreLike | None = None,
     mask: MaskLike | None = None,
     bias: BiasLike | None = None,
     normalizer: NormalizerLike | None = None,
     dropout: float = 0.0,
-) -> Steps:
+    **unknown: Never,
+) -> Steps[Array]:
     """Attend, and keep every intermediate: scores, masked scores, weights and output.
 
     The same formula, arguments and errors as `overt.attend`; the results of size Q × K are this call's purpose. Additive scores
@@ -65,9 +66,9 @@ def steps(
         1    0    0.000    0.000    0.269    2.462
         1    1    1.000    1.000    0.731
     """
-    call = Call.of(query, key, value, score, mask, bias, normalizer, dropout)
-    found = Steps(*blocked(call, formula, every_key=True))
-    return Steps(found.scores, found.masked, found.weights, found.output.to(call.query.dtype))
+    call = Call.of(query, key, value, score, mask, bias, normalizer, dropout, unknown)
+    *stages, output = blocked(call, formula, every_key=True)
+    return Steps(*[call.returned(each) for each in (*stages, output.to(call.query.dtype))])
 
 
 def loop(
@@ -133,7 +134,7 @@ def _allowed(mask, query: Tensor, key: Tensor) -> list[list[bool]]:
 
 def _table(steps: Steps, most: int = 24) -> str:
     """One head's pairs, a line each; larger results say their shapes and show the first pairs of the first head."""
-    scores, masked, weights, output = (tensor.detach() for tensor in steps)
+    scores, masked, weights, output = (torch.as_tensor(each).detach() for each in steps)
     lead = scores.shape[:-2]
     header = f"{'query':>5}{'key':>5}{'score':>9}{'masked':>9}{'weight':>9}{'output':>9}".rstrip()
     lines = []

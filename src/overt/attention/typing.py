@@ -1,8 +1,9 @@
 """The types of arguments: what a score, a mask, a bias and a normalizer may be, so that a type checker refuses everything else."""
 
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
+from typing_extensions import TypeVar
 
 from overt.attention.biases import Bias
 
@@ -67,7 +68,7 @@ class SupportsDLPack(Protocol):
         ...
 
 
-Array = TypeVar("Array", bound=SupportsDLPack)
+Array = TypeVar("Array", bound=SupportsDLPack, default=Tensor)
 
 # A class such as overt.Softmax is none of these: calling it gives an object and no tensor.
 ScoreLike = ScoreFunction | Literal["dot", "cosine"]

@@ -59,7 +59,7 @@ class KVCache:
     def __init__(self, window: int | None = None, spare: int = 0):
         if window is not None:
             check.whole_number("window", window)
-        check.whole_number("spare", spare, least=0)
+        check.whole_number("spare", spare, minimum=0)
         self.window, self.spare = window, spare
         self._stored: tuple[Tensor, ...] = ()  # key and value, with room for more: (B, Hk, room, D) and (B, Hk, room, E)
         self._used: list[int] = []  # how many slots of each row are filled; kept off the device, so that nothing waits for it

@@ -245,7 +245,7 @@ def _begun(
 ) -> Iterator[tuple[Any, Tensor, Tensor]]:
     """The memory, the tokens to go on from, and how many tokens each text may have; within, the model is in eval mode."""
     if longest is not None:
-        check.whole_number("longest", longest, least=0)
+        check.whole_number("longest", longest, minimum=0)
     own = torch.full((len(source),), source.shape[1]) if lengths is None else torch.as_tensor(lengths)
     own = own.to(source.device)
     limits = 2 * own + 10 if longest is None else torch.full_like(own, longest)

@@ -1,6 +1,6 @@
 """One call of attention, checked and made explicit: every default filled in, every shape known."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from overt.attention import check
+from overt.attention import check, keywords
+from overt.attention.arrays import as_tensor, is_array, library_of
 from overt.attention.biases import Bias
 from overt.attention.masks import Mask, as_mask
 from overt.attention.normalizers import Entmax, Sigmoid, Softmax, Sparsemax, Sum
@@ -78,10 +79,30 @@ class Call:
     normalizer: Any
     dropout: float
     batch: tuple[int, ...]
+    library: Callable[[Tensor], Any] | None = None
 
     @classmethod
-    def of(cls, query, key, value, score=None, mask=None, bias=None, normalizer=None, dropout=0.0) -> "Call":
-        """Check everything that shapes and kinds can tell, and fill in the defaults."""
+    def of(
+        cls,
+        query,
+        key,
+        value,
+        score=None,
+        mask=None,
+        bias=None,
+        normalizer=None,
+        dropout=0.0,
+        unknown: Mapping[str, Any] | None = None,
+    ) -> "Call":
+        """Check everything that shapes and kinds can tell, and fill in the defaults; keywords that are `unknown` are refused."""
+        if unknown:
+            keywords.refuse(unknown)
+        library = None
+        if is_array(query):
+            library = library_of(query=query, key=key, value=value)
+            query, key, value = as_tensor("query", query), as_tensor("key", key), as_tensor("value", value)
+            mask = as_tensor("mask", mask) if is_array(mask) else mask
+            bias = as_tensor("bias", bias) if is_array(bias) else bias
         check.attention_inputs(query, key, value)
         query, key, value = _autocast(query, key, value)
         check.one_dtype(query, key, value)
@@ -94,7 +115,11 @@ class Call:
         frame = Frame(query, key, batch, query.shape[-2], key.shape[-2])
         mask = None if mask is None else _bound_mask(mask, frame)
         bias = None if bias is None else _bound_bias(bias, frame)
-        return cls(query, key, value, score, mask, bias, normalizer, float(dropout), batch)
+        return cls(query, key, value, score, mask, bias, normalizer, float(dropout), batch, library)
+
+    def returned(self, result: Tensor) -> Any:
+        """A result as an array of the library that the inputs came from."""
+        return result if self.library is None else self.library(result)
 
     @property
     def queries(self) -> int:
@@ -258,17 +283,17 @@ def as_normalizer(normalizer: NormalizerLike) -> NormalizerFunction:
 
 def _by_name_or_callable(kind: str, argument: Any, named: dict[str, Any], signature: str) -> Any:
     if isinstance(argument, str):
-        check.one_of(f"the name of a {kind}", argument, named)
+        check.one_of(f"the {kind}", argument, named)
         return named[argument]
     if not callable(argument):
         raise KindError(
-            f"a {kind}, which is callable, {signature}",
+            f"the {kind} to be callable, {signature}",
             got=check.kind_of(argument),
             fix=f"pass one of overt.{kind}s, a function, or one of the names {', '.join(named)}",
         )
     if isinstance(argument, type):
         raise KindError(
-            f"a {kind} to be an object", got=f"the class {argument.__name__}", fix=f"make one: {argument.__name__}()"
+            f"the {kind} to be an object", got=f"the class {argument.__name__}", fix=f"make one: {argument.__name__}()"
         )
     return argument
 

@@ -4,17 +4,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Never
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
 
 from overt.attention.kernels import torch_sdpa
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import call as flat_call
 from overt.attention.kernels.triton import support as triton_support
 from overt.attention.scores import Additive
-from overt.attention.typing import BiasLike, MaskLike, NormalizerLike, ScoreLike
+from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, ScoreLike
 from overt.errors import InputError
 
 Table = dict[str, Callable[[Call], str | None]]
@@ -59,15 +59,16 @@ class Plan:
 
 
 def plan(
-    query: Float[Tensor, "... Q D"],
-    key: Float[Tensor, "... K D"],
-    value: Float[Tensor, "... K E"],
+    query: Float[Array, "... Q D"],
+    key: Float[Array, "... K D"],
+    value: Float[Array, "... K E"],
     *,
     score: ScoreLike | None = None,
     mask: MaskLike | None = None,
     bias: BiasLike | None = None,
     normalizer: NormalizerLike | None = None,
     dropout: float = 0.0,
+    **unknown: Never,
 ) -> Plan:
     """Say which path `attend` would take with these arguments, and why, without computing anything.
 
@@ -83,7 +84,7 @@ def plan(
     not torch: the normalizer is not a softmax of fixed temperature without a sink
     not triton: the tensors are on no GPU
     """
-    return choose(Call.of(query, key, value, score, mask, bias, normalizer, dropout))
+    return choose(Call.of(query, key, value, score, mask, bias, normalizer, dropout, unknown))
 
 
 def path_of(call: Call) -> str:

@@ -311,13 +311,13 @@ def as_mask(mask: Any) -> Any:
     if isinstance(mask, Tensor):
         return Dense(mask)
     if isinstance(mask, str):
-        one_of("the name of a mask", mask, NAMED)
+        one_of("the mask", mask, NAMED)
         return NAMED[mask]
     if not callable(getattr(mask, "block", None)):
         raise KindError(
-            "a bool tensor, one of overt's masks, the name of one or an object with block(rows, keys) as the mask",
+            "the mask to be a bool tensor, one of overt's masks, the name of one or an object with block(rows, keys)",
             got=kind_of(mask),
-            fix="pass one of overt.masks, as in mask=overt.Causal()",
+            fix="pass one of overt.masks, as in mask=overt.Causal(), or convert an array: torch.as_tensor(mask)",
         )
     return mask
 

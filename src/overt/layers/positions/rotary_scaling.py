@@ -180,7 +180,7 @@ class LongScaling(Scaling):
     attention_factor: float | None = None
 
     def __post_init__(self):
-        check.whole_number("original_max_position_embeddings", self.original_max_position_embeddings, least=2)
+        check.whole_number("original_max_position_embeddings", self.original_max_position_embeddings, minimum=2)
         for name in ("factor", "attention_factor"):
             if getattr(self, name) is not None:
                 check.positive(name, getattr(self, name))

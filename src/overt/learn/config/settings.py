@@ -45,7 +45,7 @@ class Training:
         for name in ("updates", "tokens_per_batch", "accumulate", "evaluate_every", "checkpoint_every", "keep"):
             check.whole_number(name, getattr(self, name))
         for name in ("warmup", "average", "seed"):
-            check.whole_number(name, getattr(self, name), least=0)
+            check.whole_number(name, getattr(self, name), minimum=0)
         check.positive("learning_rate", self.learning_rate)
         check.one_of("schedule", self.schedule, SCHEDULES)
         check.one_of("precision", self.precision, PRECISIONS)
@@ -89,7 +89,7 @@ class Data:
     def __post_init__(self):
         check.one_of("format", self.format, FORMATS)
         for count in self.held_out:
-            check.whole_number("each of held_out", count, least=0)
+            check.whole_number("each of held_out", count, minimum=0)
         if self.limit is not None:
             check.whole_number("limit", self.limit)
         check.whole_number("join", self.join)
@@ -115,7 +115,7 @@ class Tokenization:
     parts: bool = False  # a word is represented by its endings and its shape too
 
     def __post_init__(self):
-        check.whole_number("merges", self.merges, least=0)
+        check.whole_number("merges", self.merges, minimum=0)
         if self.merges > MAX_MERGES:
             raise InputError(f"at most {MAX_MERGES:,} merges", got=str(self.merges), fix="write a smaller number")
         check.whole_number("minimum_count", self.minimum_count)

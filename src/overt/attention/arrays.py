@@ -1,0 +1,74 @@
+"""Arrays of NumPy and of any library that speaks DLPack: read as tensors, and results given back in the same library.
+
+Only arrays in the CPU's memory are read, and nothing is differentiated through them. Memory is shared where it can be: a NumPy array that
+may not be written, or that runs backwards, is copied, since no tensor can be either.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor
+
+from overt.attention.typing import SupportsDLPack
+from overt.errors import KindError
+
+__all__ = ["as_tensor", "is_array", "library_of"]
+
+_CPU = 1  # DLPack's number for the CPU's memory
+
+
+def is_array(value: Any) -> bool:
+    """Whether this is an array of another library than torch.
+
+    >>> is_array(numpy.ones(2)), is_array(torch.ones(2)), is_array([1.0, 1.0])
+    (True, False, False)
+    """
+    return not isinstance(value, Tensor) and isinstance(value, SupportsDLPack)
+
+
+def library_of(**inputs: Any) -> Callable[[Tensor], Any]:
+    """How a tensor becomes an array of the library that all these arrays are of; KindError where they are not of one.
+
+    >>> library_of(query=numpy.ones(2))(torch.zeros(2))
+    array([0., 0.], dtype=float32)
+    """
+    kinds = {type(array) for array in inputs.values()}
+    first = next(iter(inputs.values()))
+    of_numpy = all(issubclass(kind, numpy.ndarray) for kind in kinds)
+    if not of_numpy and (len(kinds) > 1 or not hasattr(first, "__array_namespace__")):
+        raise KindError(
+            "query, key and value to be all tensors, or all arrays of one library, NumPy's or such that have __array_namespace__",
+            got=", ".join(
+                f"{name} of type {type(array).__module__}.{type(array).__qualname__}" for name, array in inputs.items()
+            ),
+            fix="convert them, as with torch.from_dlpack(array) or numpy.asarray(tensor)",
+        )
+    convert = Tensor.numpy if of_numpy else first.__array_namespace__().from_dlpack
+    return lambda tensor: convert(tensor.detach())
+
+
+def as_tensor(name: str, array: Any) -> Tensor:
+    """The array as a tensor.
+
+    >>> as_tensor("query", numpy.zeros((1, 2), dtype="float32"))
+    tensor([[0., 0.]])
+    """
+    if isinstance(array, numpy.ma.MaskedArray):
+        raise KindError(f"{name} to be a plain array", got="a masked array", fix="fill it: array.filled(0)")
+    device = int(array.__dlpack_device__()[0])
+    if device != _CPU:
+        raise KindError(
+            f"{name} to be in the CPU's memory",
+            got=f"an array on DLPack's device type {device}",
+            fix="copy it to the CPU, or pass tensors: torch.from_dlpack(array)",
+        )
+    try:
+        if not isinstance(array, numpy.ndarray):
+            return torch.from_dlpack(array)
+        shareable = array.flags.writeable and min(array.strides, default=0) >= 0
+        return torch.from_numpy(array if shareable else array.copy())
+    except (TypeError, ValueError, BufferError, RuntimeError) as error:
+        kind = f"an array of dtype {getattr(array, 'dtype', 'unknown')}, which torch cannot read"
+        raise KindError(f"{name} to be an array of numbers", got=kind, fix="convert its dtype") from error
