@@ -123,7 +123,9 @@ def test_what_torch_cannot_read_is_refused_in_a_sentence(inputs):
         overt.attend(query.astype(object), key, value)
     with pytest.raises(KindError, match="value to be a plain array, got a masked array"):
         overt.attend(query, key, np.ma.array(value))
-    with pytest.raises(KindError, match=r"query to be in the CPU's memory, got an array on DLPack's device type 2.*torch.from_dlpack"):
+    with pytest.raises(
+        KindError, match=r"query to be in the CPU's memory, got an array on DLPack's device type 2.*torch.from_dlpack"
+    ):
         overt.attend(*map(OnGPU, inputs))
     with pytest.raises(KindError, match="floating-point"):
         overt.attend(*(array.astype(int) for array in inputs))

@@ -61,7 +61,7 @@ def test_leading_dimensions_that_do_not_fit_are_refused(query, key):
         assert overt.attend(torch.ones(query), torch.ones(key), torch.ones(key)).shape == (2, 3, 5, 8)
         return
     text = message(InputError, torch.ones(query), torch.ones(key), torch.ones(key))
-    assert f"leading dimensions are equal or 1, got query {query}, key {key}" in text
+    assert f"leading dimensions to be equal or 1, got query {query}, key {key}" in text
 
 
 def test_heads_that_do_not_divide_are_refused():
@@ -126,7 +126,7 @@ def test_an_integer_mask_is_refused():
 def test_a_mask_of_the_wrong_shape_is_refused_with_all_shapes(shape):
     text = message(InputError, X, X, X, mask=torch.ones(shape, dtype=torch.bool))
     assert (
-        f"mask broadcasts, aligned right, against the weights (..., Q, K) = (2, 4, 5, 5), got mask {shape}, query (2, 4, 5, 8)"
+        f"mask to broadcast, aligned right, against the weights (..., Q, K) = (2, 4, 5, 5), got mask {shape}, query (2, 4, 5, 8)"
         in text
     )
 
@@ -134,7 +134,7 @@ def test_a_mask_of_the_wrong_shape_is_refused_with_all_shapes(shape):
 def test_a_bias_of_the_wrong_kind_shape_or_device_is_refused():
     assert "pass a bool tensor as mask=" in message(KindError, X, X, X, bias=torch.ones(5, 5, dtype=torch.bool))
     assert "a bias is a floating-point tensor" in message(KindError, X, X, X, bias=3)
-    assert "bias broadcasts, aligned right, against" in message(InputError, X, X, X, bias=torch.ones(5, 4))
+    assert "bias to broadcast, aligned right, against" in message(InputError, X, X, X, bias=torch.ones(5, 4))
     assert "the bias lives on the query's device, got the bias on meta" in message(
         KindError, X, X, X, bias=torch.ones(5, 5, device="meta")
     )
@@ -147,7 +147,7 @@ def test_a_mask_on_another_device_is_refused():
 
 @pytest.mark.parametrize("dropout", [-0.1, 1.5, float("nan"), "half"])
 def test_dropout_that_is_no_probability_is_refused(dropout):
-    assert message(InputError, X, X, X, dropout=dropout).startswith(f"dropout is a probability, got {dropout!r}.")
+    assert message(InputError, X, X, X, dropout=dropout).startswith(f"dropout to be a probability, got {dropout!r}.")
 
 
 def test_scores_and_normalizers_that_are_none_are_refused():

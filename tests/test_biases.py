@@ -120,7 +120,7 @@ def test_learned_tables_and_slopes_get_gradients():
 def test_a_bias_that_does_not_fit_the_heads_is_refused():
     with pytest.raises(
         InputError,
-        match=r"overt.ALiBi broadcasts, aligned right, against the weights .* = \(1, 4, 6, 6\), got .*ALiBi \(3, 6, 6\)",
+        match=r"overt.ALiBi to broadcast, aligned right, against the weights .* = \(1, 4, 6, 6\), got .*ALiBi \(3, 6, 6\)",
     ):
         added(overt.ALiBi(torch.ones(3)))
 
@@ -154,7 +154,7 @@ def test_a_bias_that_does_not_fit_the_heads_is_refused():
         (
             lambda: added(overt.ALiBi(torch.ones(4), offset=torch.tensor([1, 2, 3]))),
             InputError,
-            "the offset of overt.ALiBi broadcasts, aligned right, against the weights (..., Q, K) = (1, 4, 6, 6)",
+            "the offset of overt.ALiBi to broadcast, aligned right, against the weights (..., Q, K) = (1, 4, 6, 6)",
         ),
         (
             lambda: added(overt.ALiBi(torch.ones(4), offset=torch.ones(1, 4, 1, dtype=torch.long))),

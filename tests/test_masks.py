@@ -203,7 +203,7 @@ def test_what_is_no_mask_is_refused(make, text):
         (lambda: dense(overt.Documents(torch.tensor([0, 1]))), "overt.Documents needs key_ids of length K = 5, got shape (2,)"),
         (
             lambda: dense(overt.Lengths(torch.tensor([1, 2, 3])), batch=(2,)),
-            "a block of the mask Lengths broadcasts, aligned right, against",
+            "a block of the mask Lengths to broadcast, aligned right, against",
         ),
         (
             lambda: overt.Causal().block(torch.arange(2), torch.arange(2)),
@@ -211,9 +211,9 @@ def test_what_is_no_mask_is_refused(make, text):
         ),
         (
             lambda: dense(overt.Causal() & torch.ones(7, 7, dtype=torch.bool)),
-            "a bool mask broadcasts, aligned right, against the weights (..., Q, K) = (..., 5, 5), got a mask of shape (7, 7)",
+            "a bool mask to broadcast, aligned right, against the weights (..., Q, K) = (..., 5, 5), got a mask of shape (7, 7)",
         ),
-        (lambda: dense(overt.Causal() | torch.ones(4, dtype=torch.bool)), "a bool mask broadcasts, aligned right, against"),
+        (lambda: dense(overt.Causal() | torch.ones(4, dtype=torch.bool)), "a bool mask to broadcast, aligned right, against"),
         (lambda: masks.from_cu_seqlens(torch.tensor([1, 2])), "cu_seqlens starts at 0 and does not fall, got [1, 2]"),
         (
             lambda: masks.from_attention_mask(torch.zeros(1, 1, 2, 2)),

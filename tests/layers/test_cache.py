@@ -526,8 +526,8 @@ def test_a_chunk_that_does_not_fit_is_refused_and_nothing_is_lost(key, value, le
             "a cache takes count as whole numbers (B,), one a row, got a torch.float32",
         ),
         (lambda cache: KVCache().reorder([0]), InputError, "reorder takes rows of the cache, got [0] for an empty cache"),
-        (lambda cache: KVCache(window=0), InputError, "window is a whole number of at least 1, got 0"),
-        (lambda cache: KVCache(4, spare=-1), InputError, "spare is a whole number of at least 0, got -1"),
+        (lambda cache: KVCache(window=0), InputError, "window to be a whole number of at least 1, got 0"),
+        (lambda cache: KVCache(4, spare=-1), InputError, "spare to be a whole number of at least 0, got -1"),
     ],
 )
 def test_what_a_cache_cannot_do_is_refused_and_nothing_is_lost(call, kind, text):

@@ -140,7 +140,7 @@ def test_it_prints_what_it_is():
         (lambda: layer()(normal(2, 4), normal(2, 3, 4)), InputError, r"features = 5, got query \(2, 4\)"),
         (lambda: layer()(normal(2, 5), normal(2, 3, 5)), InputError, r"features = 4, got states \(2, 3, 5\)"),
         (lambda: layer()(normal(2, 5), normal(2, 3, 4).long()), KindError, "reads states as floating-point"),
-        (lambda: layer()(normal(3, 5), normal(2, 3, 4)), InputError, "leading dimensions are equal or 1"),
+        (lambda: layer()(normal(3, 5), normal(2, 3, 4)), InputError, "leading dimensions to be equal or 1"),
         (
             lambda: layer()(normal(2, 5), layer().prepare(normal(2, 3, 4)), lengths=[1, 2]),
             InputError,

@@ -282,7 +282,7 @@ def test_biases_of_the_layer_and_of_the_call_add_up():
 def test_a_bias_beside_the_layers_own_is_checked_as_any_is():
     attention, x = layer(positions="alibi"), normal(B, Q, WIDTH)
     with pytest.raises(
-        InputError, match=r"a bias broadcasts, aligned right, .* \(\.\.\., 5, 5\), got a bias of shape \(4, 5\)"
+        InputError, match=r"a bias to broadcast, aligned right, .* \(\.\.\., 5, 5\), got a bias of shape \(4, 5\)"
     ):
         attention(x, bias=normal(4, 5))
     with pytest.raises(KindError, match=r"got a torch.bool tensor\. Fix: pass a bool tensor as mask="):
@@ -408,7 +408,7 @@ def test_three_dimensions_of_a_mask_or_bias_are_ambiguous_in_a_batch(name):
             r"a normalizer of heads is an object.* pass one of overt.normalizers, as in overt.Sparsemax",
         ),
         ({"positions": "learned"}, r"learned positions have a maximum"),
-        ({"dropout": 1.5}, r"dropout is a probability, got 1.5"),
+        ({"dropout": 1.5}, r"dropout to be a probability, got 1.5"),
         ({"window": -1}, r"a window is a number of positions to each side"),
     ],
 )

@@ -193,7 +193,7 @@ def test_after_a_call_that_attend_refuses_the_same_tokens_can_be_asked_again(ask
     attention, x, cache = layer("rotary", window=3), normal(2, 9, WIDTH), KVCache(window=4)
     with torch.set_grad_enabled(recording):
         attention(x[:, :6], cache=cache)
-        with pytest.raises(InputError, match=r"mask broadcasts, aligned right"):
+        with pytest.raises(InputError, match=r"mask to broadcast, aligned right"):
             ask(attention, x[:, 6:], cache=cache, mask=torch.ones(7, 5, dtype=torch.bool))
         close(attention(x[:, 6:], cache=cache), attention(x)[:, 6:])
 

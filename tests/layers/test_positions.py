@@ -197,7 +197,7 @@ def test_a_bias_with_an_offset_of_its_own_keeps_it():
     ("make", "kind", "text"),
     [
         (lambda: Sinusoidal(0), InputError, "Sinusoidal has width of at least 1, got 0"),
-        (lambda: Sinusoidal(8, base=0), InputError, "base is a number above 0, got 0"),
+        (lambda: Sinusoidal(8, base=0), InputError, "base to be a number above 0, got 0"),
         (lambda: Sinusoidal(8)(normal(3, 4)), InputError, r"Sinusoidal reads x .* with width = 8, got .* with width=4"),
         (
             lambda: Sinusoidal(8)(normal(3, 8), torch.arange(2)),

@@ -294,7 +294,7 @@ def test_it_says_what_it_was_built_with():
         ({"width": 8, "fraction": 0.1}, InputError, "their number is even and at least 2, got 0 of 8 features"),
         ({"width": 8, "fraction": 1.5}, InputError, "Rotary turns a fraction of the features, got 1.5. .* at most 1"),
         ({"width": 0}, InputError, "Rotary has width of at least 1, got 0"),
-        ({"width": 8, "base": -1.0}, InputError, "base is a number above 0, got -1.0"),
+        ({"width": 8, "base": -1.0}, InputError, "base to be a number above 0, got -1.0"),
         ({"width": 8, "scaling": "linear"}, KindError, "a scaling is a mapping .*, got 'linear'"),
     ],
 )
@@ -316,9 +316,9 @@ def test_what_is_no_rotary_is_refused(options, kind, text):
         ),
         ({"rope_type": "default", "mrope_section": [2]}, 'the scaling "default" has no settings, got mrope_section'),
         ({"rope_type": "dynamic", "factor": 2.0}, "add original_max_position_embeddings; .* it is its max_position_embeddings"),
-        ({"rope_type": "linear", "factor": 0}, "factor is a number above 0, got 0"),
-        ({"rope_type": "linear", "factor": math.nan}, "factor is a number above 0, got nan"),
-        ({**SCALINGS["dynamic"], "original_max_position_embeddings": 1.5}, "is a whole number of at least 1, got 1.5"),
+        ({"rope_type": "linear", "factor": 0}, "factor to be a number above 0, got 0"),
+        ({"rope_type": "linear", "factor": math.nan}, "factor to be a number above 0, got nan"),
+        ({**SCALINGS["dynamic"], "original_max_position_embeddings": 1.5}, "to be a whole number of at least 1, got 1.5"),
         ({**SCALINGS["yarn"], "beta_fast": 0.5}, "a fast pair turns more often .*, got beta_fast=0.5, beta_slow=1.0"),
         (
             {**SCALINGS["llama3"], "high_freq_factor": 1.0},
@@ -332,7 +332,7 @@ def test_what_is_no_rotary_is_refused(options, kind, text):
             {**SCALINGS["longrope"], "short_factor": [1.0, 2.0]},
             "short_factor has a number for each pair of features that turn, 16, got 2",
         ),
-        ({**SCALINGS["longrope"], "long_factor": [0.0] * PAIRS}, "each number in long_factor is a number above 0, got 0.0"),
+        ({**SCALINGS["longrope"], "long_factor": [0.0] * PAIRS}, "each number in long_factor to be a number above 0, got 0.0"),
         (
             {**SCALINGS["linear"], "rope_theta": 500000.0},
             "rope_theta is the base of Rotary, got 500000.0 and .* pass base=500000.0",

@@ -276,7 +276,7 @@ def test_it_prints_what_it_is():
         (lambda: SelfAttention(D, overt.Dot), KindError, "a score is a name or callable"),
         (lambda: SelfAttention(0), InputError, "SelfAttention has features of at least 1, got 0"),
         (lambda: SelfAttention(D, width=2.5), InputError, "SelfAttention has width of at least 1, got 2.5"),
-        (lambda: SelfAttention(D, dropout=2), InputError, "dropout is a probability"),
+        (lambda: SelfAttention(D, dropout=2), InputError, "dropout to be a probability"),
         (lambda: SelfAttention(D, window=-1), InputError, "a window is a number of positions to each side"),
         (lambda: SelfAttention(D)(torch.ones(5, 7)), InputError, r"with features = 6, got x \(5, 7\)"),
         (lambda: SelfAttention(D)(torch.ones(D)), InputError, r"give it a length"),

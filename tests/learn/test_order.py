@@ -85,7 +85,7 @@ def test_a_sequence_has_different_symbols_and_its_answer(task):
 
 
 def test_names_that_are_not_known_are_refused():
-    with pytest.raises(InputError, match="task is one of 'copy', 'reverse', 'sort', got 'shuffle'"):
+    with pytest.raises(InputError, match="task to be one of 'copy', 'reverse', 'sort', got 'shuffle'"):
         sequences("shuffle", 1, 3, 5, torch.Generator())
-    with pytest.raises(InputError, match="layer is one of 'rnn', 'gru', 'lstm', 'attention', got 'cnn'"):
+    with pytest.raises(InputError, match="layer to be one of 'rnn', 'gru', 'lstm', 'attention', got 'cnn'"):
         Recall("cnn", 8)

@@ -326,7 +326,7 @@ def test_every_step_of_a_growing_cache_counts():
     [
         ({"keep": "all"}, r'record keeps "qkv" or "summary", got keep=\'all\''),
         ({"offload": "tape"}, r'record offloads to "cpu" or "disk", got offload=\'tape\''),
-        ({"limit": "4 GB"}, "limit is a whole number of at least 1, got '4 GB'"),
+        ({"limit": "4 GB"}, "limit to be a whole number of at least 1, got '4 GB'"),
     ],
 )
 def test_other_options_are_refused(options, message):

@@ -216,10 +216,10 @@ def test_map_and_top_are_of_the_sizes_asked_for(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"map_size": 0}, "map_size is a whole number of at least 1, got 0"),
+        ({"map_size": 0}, "map_size to be a whole number of at least 1, got 0"),
         ({"map_size": (3, 2, 1)}, r"map_size is a number of cells or \(rows, keys\), got \(3, 2, 1\)"),
         ({"map_size": "all"}, "got 'all'"),
-        ({"top": 0}, "top is a whole number of at least 1, got 0"),
+        ({"top": 0}, "top to be a whole number of at least 1, got 0"),
         ({"keep": "qkv", "top": 3}, r"top and map_size are of keep=\"summary\", got keep='qkv'\. .*head\.top\(row, k\)"),
     ],
 )

@@ -242,12 +242,12 @@ def test_a_model_that_scores_nan_is_refused(write):
 @pytest.mark.parametrize(
     ("write", "options", "message"),
     [
-        (beam_search, {"size": 0}, "size is a whole number of at least 1, got 0"),
+        (beam_search, {"size": 0}, "size to be a whole number of at least 1, got 0"),
         (beam_search, {"best": 6}, "a beam gives at most as many texts as it holds, got best=6, size=5"),
-        (greedy_search, {"longest": -1}, "longest is a whole number of at least 0, got -1"),
-        (sample, {"temperature": 0.0}, "temperature is a number above 0, got 0.0"),
-        (sample, {"top_k": 0}, "top_k is a whole number of at least 1, got 0"),
-        (sample, {"top_p": -0.5}, "top_p is a number above 0, got -0.5"),
+        (greedy_search, {"longest": -1}, "longest to be a whole number of at least 0, got -1"),
+        (sample, {"temperature": 0.0}, "temperature to be a number above 0, got 0.0"),
+        (sample, {"top_k": 0}, "top_k to be a whole number of at least 1, got 0"),
+        (sample, {"top_p": -0.5}, "top_p to be a number above 0, got -0.5"),
     ],
 )
 def test_a_setting_that_is_none_is_refused(write, options, message):

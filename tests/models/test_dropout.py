@@ -55,5 +55,5 @@ def test_everything_is_dropped_with_p_of_1():
 
 
 def test_other_than_a_probability_is_refused():
-    with pytest.raises(InputError, match="dropout is a probability, got 1.5"):
+    with pytest.raises(InputError, match="dropout to be a probability, got 1.5"):
         Dropout(1.5)

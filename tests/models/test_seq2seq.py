@@ -227,9 +227,9 @@ def test_dropout_is_for_training_only():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"layer": "rnn"}, "layer is one of 'gru', 'lstm', got 'rnn'"),
-        ({"score_with": "next"}, "score_with is one of 'previous', 'current', 'both', got 'next'"),
-        ({"tied": "both"}, "tied is one of 'all', 'target', None, got 'both'"),
+        ({"layer": "rnn"}, "layer to be one of 'gru', 'lstm', got 'rnn'"),
+        ({"score_with": "next"}, "score_with to be one of 'previous', 'current', 'both', got 'next'"),
+        ({"tied": "both"}, "tied to be one of 'all', 'target', None, got 'both'"),
         (
             {"tied": "all"},
             "one matrix for source, target and output needs one vocabulary for both languages, got source_words=11",
@@ -240,7 +240,7 @@ def test_dropout_is_for_training_only():
             "a score has one of the names additive, concat, general, dot, cosine, gaussian, got 'bahdanau'",
         ),
         ({"width": 0}, "Seq2Seq has width of at least 1, got 0"),
-        ({"dropout": 2.0}, "dropout is a probability, got 2.0"),
+        ({"dropout": 2.0}, "dropout to be a probability, got 2.0"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options, said):

@@ -153,12 +153,12 @@ def test_every_parameter_learns(make, way):
     [
         (
             {"encoder": "cnn"},
-            "encoder is one of 'rnn', 'gru', 'lstm', 'convolution', 'attention', 'embeddings', 'transformer', got 'cnn'",
+            "encoder to be one of 'rnn', 'gru', 'lstm', 'convolution', 'attention', 'embeddings', 'transformer', got 'cnn'",
         ),
-        ({"positions": "rotary"}, "positions is one of None, 'sinusoidal', got 'rotary'"),
+        ({"positions": "rotary"}, "positions to be one of None, 'sinusoidal', got 'rotary'"),
         ({"self_attention": "product"}, "a score has one of the names additive, concat, general, dot, cosine, gaussian"),
         ({"encoder": "transformer", "self_attention": "dot"}, "a Transformer has its own self-attention"),
-        ({"dropout": -0.1}, "dropout is a probability, got -0.1"),
+        ({"dropout": -0.1}, "dropout to be a probability, got -0.1"),
         ({"layers": 0}, "a model has layers of at least 1, got 0"),
     ],
 )
@@ -168,7 +168,7 @@ def test_options_that_do_not_fit_are_refused(options, said):
 
 
 def test_a_pool_that_is_not_known_is_refused():
-    with pytest.raises(InputError, match="pool is one of 'mean', 'max', 'attention', got 'last'"):
+    with pytest.raises(InputError, match="pool to be one of 'mean', 'max', 'attention', got 'last'"):
         classifier(pool="last")
 
 

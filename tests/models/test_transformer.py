@@ -215,10 +215,10 @@ def test_a_new_model_reads_and_scores_numbers_of_deviation_about_1():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"norm": "both"}, "norm is one of 'pre', 'post', got 'both'"),
-        ({"activation": "step"}, "activation is one of 'relu', 'gelu', 'silu', got 'step'"),
-        ({"tied": "yes"}, "tied is one of 'all', 'target', None, got 'yes'"),
-        ({"dropout": 2.0}, "dropout is a probability, got 2.0"),
+        ({"norm": "both"}, "norm to be one of 'pre', 'post', got 'both'"),
+        ({"activation": "step"}, "activation to be one of 'relu', 'gelu', 'silu', got 'step'"),
+        ({"tied": "yes"}, "tied to be one of 'all', 'target', None, got 'yes'"),
+        ({"dropout": 2.0}, "dropout to be a probability, got 2.0"),
         ({"positions": "spiral"}, "positions have one of the names .*'spiral'"),
         ({"heads": 3}, "heads that share the width evenly divide it, got width=16, heads=3"),
         ({"decoder_layers": 0}, "TransformerDecoder has layers of at least 1, got 0"),

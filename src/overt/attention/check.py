@@ -48,7 +48,9 @@ def attention_inputs(query: Any, key: Any, value: Any) -> None:
                 fix=f"give {name} a length: {name}.unsqueeze(0)",
             )
     if len({tensor.device for tensor in tensors.values()}) > 1:
-        raise KindError("query, key and value to be on one device", got=_each(tensors, "device"), fix="move them with .to(device)")
+        raise KindError(
+            "query, key and value to be on one device", got=_each(tensors, "device"), fix="move them with .to(device)"
+        )
     if key.shape[-2] != value.shape[-2]:
         raise InputError(
             "key and value to have the same length K (dimension -2)", got=shapes(**tensors), fix="pass one value for each key"
@@ -59,7 +61,9 @@ def one_dtype(query: Tensor, key: Tensor, value: Tensor) -> None:
     """Refuse mixed dtypes: which one should win is the caller's choice."""
     if not query.dtype == key.dtype == value.dtype:
         tensors = {"query": query, "key": key, "value": value}
-        raise KindError("query, key and value to have one dtype", got=_each(tensors, "dtype"), fix="convert them with .to(dtype)")
+        raise KindError(
+            "query, key and value to have one dtype", got=_each(tensors, "dtype"), fix="convert them with .to(dtype)"
+        )
 
 
 def same_features(query: Tensor, key: Tensor, who: str) -> None:

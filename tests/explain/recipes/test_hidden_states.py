@@ -108,7 +108,7 @@ def test_the_loops_equal_the_matrices(score):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"layer": "rnn"}, "the layer is one of gru, lstm, conv, linear, got 'rnn'"),
+        ({"layer": "rnn"}, "the layer to be one of gru, lstm, conv, linear, got 'rnn'"),
         ({"score": "bilinear"}, "the score is one of additive, dot, general, cosine, got 'bilinear'"),
         ({"normalizer": "max"}, "the normalizer is one of softmax, sum, got 'max'"),
         ({"normalizer": "sum", "loop": True}, "the loop form is written for the softmax, got sum"),
