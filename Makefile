@@ -17,7 +17,7 @@ OLDEST := build/oldest
 SHAPED := tests/test_attend.py tests/test_laws.py tests/test_meaning.py tests/test_normalizers.py tests/test_biases.py \
   tests/test_trace.py tests/test_summary.py
 # What the native core is compiled from; when any of it changes, overt is installed anew.
-NATIVE := CMakeLists.txt $(wildcard native/*)
+NATIVE := CMakeLists.txt $(shell find native -type f)
 # The kernels for GPUs, in Triton's interpreter: their own tests, and those that they share with the native ones.
 TRITON_TESTS := tests/kernels/test_triton.py tests/kernels/test_gpu.py tests/kernels/test_native_attend.py tests/kernels/test_native_masks.py
 NATIVE_TESTS := tests/kernels/test_native_numpy.py tests/kernels/test_native_module.py tests/kernels/test_native_summary.py
@@ -121,7 +121,7 @@ $(VENV)/.has-dev: pyproject.toml constraints.txt $(NATIVE) | $(BIN)/python
 	@echo "Installing overt with torch, text, plots, smoothing and the tools for tests: about 500 MB to download, 1.9 GB on disk"
 	@echo "(more where pip's configured sources offer torch for CUDA only; less where make demo came first)"
 	$(BIN)/python -m pip install --constraint constraints.txt --editable ".[dev]"
-	@$(BIN)/python -c "import sys; from overt.kernels import native; sys.exit(native.why_not())"
+	@$(BIN)/python -c "import sys; from overt import native; sys.exit(native.why_not())"
 	@touch $@ $(VENV)/.has-all
 
 $(VENV)/.has-mutants: $(VENV)/.has-dev

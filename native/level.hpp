@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels.hpp"
-#include "smoothing.hpp"
+#include "smoothing/smoothing.hpp"
 
 namespace overt::OVERT_LEVEL {
 

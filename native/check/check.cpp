@@ -1,0 +1,213 @@
+// Compares the kernels of every SIMD level with plain loops in double precision, without Python: for machines that are only emulated.
+// Ends with 1 where a number differs.
+#include <cmath>
+#include <cstdio>
+#include <string>
+
+#include "check/reference_attention.hpp"
+#include "check/reference_smoothing.hpp"
+#include "levels.hpp"
+
+namespace overt {
+
+// The widest vectors, in instructions that the machine at hand has.
+namespace wide {
+extern const Level LEVEL;
+}
+
+namespace {
+
+int failures = 0, comparisons = 0;
+
+template <class T>
+void compare(const std::string& what, const std::vector<T>& found, const std::vector<double>& wanted, double tolerance) {
+    double worst = 0, size = 1;
+    for (std::size_t i = 0; i < wanted.size(); i++) {
+        if (std::isfinite(wanted[i])) size = std::fmax(size, std::fabs(wanted[i]));
+        double off = std::fabs(static_cast<double>(found[i]) - wanted[i]);
+        bool same = static_cast<double>(found[i]) == wanted[i];
+        worst = same ? worst : std::isfinite(off) ? std::fmax(worst, off) : INFINITY;
+    }
+    comparisons++;
+    if (worst / size <= tolerance) return;
+    failures++;
+    std::printf("%s: off by %.2e, allowed %.0e\n", what.c_str(), worst / size, tolerance);
+}
+
+// A problem's numbers as the kernels take them: of type T, with where each entry begins.
+template <class T>
+struct Told {
+    std::vector<T> query, key, value, weight, bias, upstream;
+    std::vector<Index> queries, keys, values, weights, pairs, rows;
+    std::vector<MaskStep> steps;
+    Inputs inputs;
+    Score score;
+
+    static constexpr Kind KIND = sizeof(T) == 4 ? Kind::float32 : Kind::float64;
+
+    explicit Told(const Problem& p)
+        : query(p.query.begin(), p.query.end()), key(p.key.begin(), p.key.end()), value(p.value.begin(), p.value.end()),
+          weight(p.weight.begin(), p.weight.end()), bias(p.bias.begin(), p.bias.end()), upstream(p.upstream.begin(), p.upstream.end()) {
+        inputs.batch = p.batch, inputs.queries = p.queries, inputs.keys = p.keys, inputs.features = p.features, inputs.width = p.width;
+        inputs.query = matrix(query, queries, p.queries * p.features, p.features);
+        inputs.key = matrix(key, keys, p.keys * p.features, p.features);
+        inputs.value = matrix(value, values, p.keys * p.width, p.width);
+        inputs.bias = matrix(bias, pairs, p.queries * p.keys, p.keys);
+        inputs.sink = p.sunk ? p.sink.data() : nullptr, inputs.heat = p.heat.data(), inputs.threads = 2;
+        for (Index b = 0; b < p.batch; b++) rows.push_back(b * p.queries);
+        steps.push_back(
+            {Step::ranges, {p.first.data(), Kind::integer, rows.data(), 1, 0}, {p.stop.data(), Kind::integer, rows.data(), 1, 0}});
+        inputs.mask = {steps.data(), 1};
+        score.form = p.form, score.activation = p.activation, score.scale = p.scale.data(), score.softcap = p.softcap;
+        score.weight = matrix(weight, weights, p.features, 0);
+    }
+
+    Matrix matrix(const std::vector<T>& data, std::vector<Index>& places, Index size, Index row) const {
+        for (Index b = 0; b < inputs.batch; b++) places.push_back(b * size);
+        return {data.data(), KIND, places.data(), row, 1};
+    }
+};
+
+template <class T>
+std::vector<T> room(Index count) {
+    return std::vector<T>(static_cast<std::size_t>(count), static_cast<T>(NAN));
+}
+
+template <class T>
+void check_additive(const Kernels& kernels, const Problem& p, const std::string& name, double exact, double close) {
+    Told<T> told(p);
+    Plain plain(p);
+    std::vector<T> output = room<T>(p.rows() * p.width), lse = room<T>(p.rows());
+    kernels.additive(told.inputs, told.score, output.data(), lse.data());
+    compare(name + " output", output, plain.output, exact);
+    compare(name + " lse", lse, plain.lse, exact);
+    std::vector<T> query = room<T>(p.query.size()), key = room<T>(p.key.size()), value = room<T>(p.value.size());
+    std::vector<T> weight = room<T>(p.weight.size()), delta = room<T>(p.rows()), bias(p.bias.size(), 0);
+    Gradients to{query.data(), key.data(), value.data(), weight.data(), delta.data(), bias.data(), static_cast<Index>(bias.size())};
+    kernels.additive_gradients(told.inputs, told.score, {output.data(), lse.data(), told.upstream.data()}, to);
+    compare(name + " query's gradient", query, plain.d_query, close);
+    compare(name + " key's gradient", key, plain.d_key, close);
+    compare(name + " value's gradient", value, plain.d_value, close);
+    compare(name + " weight's gradient", weight, plain.d_weight, close);
+    compare(name + " bias's gradient", bias, plain.d_bias, close);
+    compare(name + " delta", delta, plain.delta, close);
+}
+
+// Of a row's base and, `stride` further, its total.
+template <class T>
+T lse_of(const T* sums, Index stride) {
+    return sums[stride] == 0 ? static_cast<T>(-INFINITY) : static_cast<T>((sums[0] + std::log2(sums[stride])) * std::log(2.0));
+}
+
+template <class T>
+void check_dot(const Kernels& kernels, const Problem& p, const std::string& name, double exact, double close) {
+    Told<T> told(p);
+    Plain plain(p);
+    std::vector<T> output = room<T>(p.rows() * p.width), sums = room<T>(2 * p.rows()), lse = room<T>(p.rows());
+    kernels.dot(told.inputs, told.score, output.data(), sums.data());
+    for (Index row = 0; row < p.rows(); row++)
+        lse[row] = lse_of(sums.data() + row / p.queries * 2 * p.queries + row % p.queries, p.queries);
+    compare(name + " output", output, plain.output, exact);
+    compare(name + " lse", lse, plain.lse, exact);
+    std::vector<T> query = room<T>(p.query.size()), key = room<T>(p.key.size()), value = room<T>(p.value.size());
+    std::vector<T> delta = room<T>(p.rows()), bias(p.bias.size(), 0);
+    Gradients to{query.data(), key.data(), value.data(), nullptr, delta.data(), bias.data(), static_cast<Index>(bias.size())};
+    kernels.dot_gradients(told.inputs, told.score, {output.data(), sums.data(), told.upstream.data()}, to);
+    compare(name + " query's gradient", query, plain.d_query, close);
+    compare(name + " key's gradient", key, plain.d_key, close);
+    compare(name + " value's gradient", value, plain.d_value, close);
+    compare(name + " bias's gradient", bias, plain.d_bias, close);
+    compare(name + " delta", delta, plain.delta, close);
+}
+
+template <class T>
+void check_scores(const Kernels& kernels, const Problem& p, const std::string& name, double exact, double close) {
+    Told<T> told(p);
+    Plain plain(p);
+    told.inputs.mask = {};
+    std::vector<T> scores = room<T>(p.pairs());
+    kernels.additive_scores(told.inputs, told.score, scores.data());
+    compare(name + " scores", scores, plain.scores, exact);
+    plain.score_gradients(p, p.bias);  // any numbers will do as the gradient that comes in
+    std::vector<T> query = room<T>(p.query.size()), key = room<T>(p.key.size()), weight = room<T>(p.weight.size());
+    Gradients to{query.data(), key.data(), nullptr, weight.data(), nullptr, nullptr, 0};
+    kernels.additive_scores_gradients(told.inputs, told.score, told.bias.data(), to);
+    compare(name + " scores' gradient to query", query, plain.d_query, close);
+    compare(name + " scores' gradient to key", key, plain.d_key, close);
+    compare(name + " scores' gradient to weight", weight, plain.d_weight, close);
+}
+
+template <class T>
+void check_summary(const Kernels& kernels, const Problem& p, const std::string& name, double exact) {
+    constexpr Index TOP = 5, CELLS = 3;
+    Told<T> told(p);
+    Plain plain(p);
+    std::vector<Index> row_edges, key_edges;
+    for (Index c = 0; c <= CELLS; c++) row_edges.push_back(p.queries * c / CELLS), key_edges.push_back(p.keys * c / CELLS);
+    Statistics wanted(p, plain, TOP, row_edges, key_edges);
+    std::vector<T> lse = room<T>(p.rows()), entropy = room<T>(p.rows()), received = room<T>(p.batch * p.keys),
+                   top = room<T>(p.rows() * TOP);
+    std::vector<T> mean = room<T>(p.batch * CELLS * CELLS), most = mean, output = room<T>(p.rows() * p.width);
+    std::vector<std::int32_t> top_keys(top.size(), -2);
+    Summary to{lse.data(),       entropy.data(),   received.data(), top.data(), top_keys.data(), TOP,          row_edges.data(),
+               key_edges.data(), CELLS,            CELLS,           mean.data(), most.data(),    output.data()};
+    kernels.summary(told.inputs, told.score, to);
+    compare(name + " summary lse", lse, plain.lse, exact);
+    compare(name + " summary entropy", entropy, wanted.entropy, exact);
+    compare(name + " summary received", received, wanted.received, exact);
+    compare(name + " summary top weights", top, wanted.top_weights, exact);
+    compare(name + " summary top keys", top_keys, wanted.top_keys, 0);
+    compare(name + " summary map's mean", mean, wanted.map_mean, exact);
+    compare(name + " summary map's maximum", most, wanted.map_max, exact);
+    compare(name + " summary output", output, plain.output, exact);
+}
+
+template <class T>
+void check_kernels(const Kernels& kernels, const Problem& problem, const std::string& name) {
+    double exact = sizeof(T) == 4 ? 1e-5 : 1e-12, close = sizeof(T) == 4 ? 1e-4 : 1e-10;
+    if (problem.form == Form::additive) {
+        check_additive<T>(kernels, problem, name, exact, close);
+        check_scores<T>(kernels, problem, name, exact, close);
+    } else {
+        check_dot<T>(kernels, problem, name, exact, close);
+    }
+    check_summary<T>(kernels, problem, name, exact);
+}
+
+void check_level(const Level& level) {
+    int compared_before = comparisons, failed_before = failures;
+    const Index shapes[][5] = {{1, 1, 1, 1, 1},      {2, 5, 7, 3, 2},     {1, 33, 65, 17, 9},
+                               {3, 40, 130, 36, 20}, {1, 1, 200, 64, 70}, {1, 70, 70, 8, 33}};
+    const char* activations[] = {"tanh", "sigmoid", "relu", "leaky relu"};
+    for (const Index(&shape)[5] : shapes) {
+        std::string size = std::to_string(shape[1]) + " x " + std::to_string(shape[2]) + " x " + std::to_string(shape[3]);
+        for (int form = 0; form < 6; form++) {
+            Problem problem(shape, form);
+            std::string name = std::string(level.name) + ", " +
+                               (form < 4    ? activations[form]
+                                : form == 4 ? "dot"
+                                            : "capped dot") +
+                               ", " + size;
+            check_kernels<float>(level.float32, problem, name + ", float:");
+            check_kernels<double>(level.float64, problem, name + ", double:");
+        }
+    }
+    using Numbers = std::vector<double>;
+    auto exactly = [](const std::string& what, const Numbers& found, const Numbers& wanted) { compare(what, found, wanted, 1e-12); };
+    check_pairs(*level.smoothing, level.name, exactly);
+    std::printf("%s: %d comparisons, %d differ\n", level.name, comparisons - compared_before, failures - failed_before);
+}
+
+}  // namespace
+}  // namespace overt
+
+int main() {
+    int count = 0;
+    const overt::Level* const* levels = overt::available_levels(&count);
+    for (int i = 0; i < count; i++) overt::check_level(*levels[i]);
+#if defined(__x86_64__)
+    if (count > 1)  // it is compiled for AVX2
+#endif
+        overt::check_level(overt::wide::LEVEL);
+    return overt::failures > 0;
+}
