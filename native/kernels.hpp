@@ -1,7 +1,7 @@
-// What the kernels are told and what they give: plain pointers into memory that the caller owns.
+// The interface of the kernels: plain pointers into memory that the caller owns.
 //
-// A call has `batch` entries, each one head of attention: queries (Q, D), keys (K, D), values (K, E). Broadcasting, grouped heads
-// and transposed layouts need no copies: where entry b begins in a tensor is looked up in `places`.
+// A call has `batch` entries. Each is one head of attention: queries (Q, D), keys (K, D), values (K, E). Broadcasting, grouped heads
+// and transposed layouts need no copies: `offsets` says where entry b begins in a tensor.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@ using Index = std::int64_t;
 
 enum class Kind : int { float32, float64, float16, bfloat16, boolean, integer };
 
-// Element (i, j) of entry b is data[places[b] + i * row + j * column]; places and strides count elements and may be 0 or negative.
+// Element (i, j) of entry b is data[offsets[b] + i * row + j * column]. Offsets and strides count elements and may be 0 or negative.
 struct Matrix {
     const void* data = nullptr;
     Kind kind = Kind::float32;
-    const Index* places = nullptr;
+    const Index* offsets = nullptr;
     Index row = 0;
     Index column = 1;
 };
 
-// A mask as a postfix program over tiles: leaves push what they allow, the others combine the last one or two.
+// A mask as a postfix program over tiles: leaves push the pairs that they allow, the others combine the last one or two results.
 //   ranges     first (Q) and second (Q), integer: key j is allowed where first_i <= j < second_i
 //   dense      first (Q, K), boolean; strides of 0 broadcast
 //   documents  first (Q) and second (K), integer: allowed where both are equal and not negative
@@ -41,57 +41,57 @@ struct Mask {
 enum class Activation : int { tanh, sigmoid, relu, leaky_relu };
 enum class Form : int { dot, additive };
 
-// f(query_i, key_j). Additive: sum_d weight_d * activation(q_d + k_d). Dot: scale * (q . k), capped softly where softcap > 0.
+// f(query_i, key_j). Additive: sum_d weight_d * activation(q_d + k_d). Dot: scale * (q . k), with a soft cap where softcap > 0.
 struct Score {
     Form form = Form::additive;
     Activation activation = Activation::tanh;
-    Matrix weight;                 // (1, D) an entry, in the kernel's number type
-    const double* scale = nullptr;  // one an entry
+    Matrix weight;                  // (1, D) for each entry, in the kernel's number type
+    const double* scale = nullptr;  // one for each entry
     double softcap = 0;
 };
 
 struct Inputs {
-    Index batch = 0, queries = 0, keys = 0, features = 0, width = 0;  // Q, K, D and E
+    Index batch = 0, queries = 0, keys = 0, head_dim = 0, value_dim = 0;  // Q, K, D and E
     Matrix query, key, value;  // columns are contiguous; any floating kind, converted where it is read
     Mask mask;
-    Matrix bias;                    // (Q, K), any strides; data == nullptr: none
-    const double* sink = nullptr;   // one an entry; nullptr: none
-    const double* heat = nullptr;   // one an entry, 1 / temperature, times score + bias; nullptr: 1
+    Matrix bias;                                  // (Q, K), any strides; data == nullptr: none
+    const double* sink = nullptr;                 // one for each entry; nullptr: none
+    const double* inverse_temperature = nullptr;  // one for each entry: 1 / temperature, which multiplies score + bias; nullptr: 1
     double dropout = 0;
     std::uint64_t seed = 0;
     int threads = 1;
 };
 
-// What the backward pass reads beside the inputs; rows are contiguous, entries follow each other, in the kernel's number type.
-struct Passed {
-    const void* output;    // (batch, Q, E)
-    const void* lse;       // (batch, Q)
-    const void* upstream;  // (batch, Q, E)
+// What the backward pass reads beside the inputs. Rows are contiguous, entries follow each other, in the kernel's number type.
+struct SavedForward {
+    const void* output;       // (batch, Q, E)
+    const void* log_sum_exp;  // (batch, Q)
+    const void* upstream;     // (batch, Q, E)
 };
 
-// The same of a dot product: weight_ij = 2^(t_ij - base_i) / total_i, of total scores t counted in powers of two.
-struct PassedDot {
+// The same for a dot product: weight_ij = 2^(t_ij - base_i) / row_sum_i, for total scores t in powers of two.
+struct SavedDotForward {
     const void* output;    // (batch, Q, E)
     const void* sums;      // (batch, 2, Q): each row's base and total
     const void* upstream;  // (batch, Q, E)
 };
 
-// What it writes, whole, likewise contiguous.
+// What the backward pass writes: all elements, contiguous, in the kernel's number type.
 struct Gradients {
     void* query;   // (batch, Q, D)
     void* key;     // (batch, K, D)
     void* value;   // (batch, K, E)
     void* weight;  // (batch, D); not of a dot product
-    // (batch, Q): sum_j weight_ij * dweight_ij, from which a sink's gradient is made; a dot product's may be nullptr: not asked for.
+    // (batch, Q): sum_j weight_ij * d_weight_ij, from which a sink's gradient is computed. May be nullptr for a dot product: not wanted.
     void* delta;
-    // The bias's gradient has the bias's own layout, holds zeros before, and is added to; nullptr: not asked for.
+    // The gradient of the bias has the layout of the bias. It holds zeros before, and is added to. nullptr: not wanted.
     void* bias;
     Index bias_size;  // its elements
 };
 
 // Statistics of the weights. Contiguous, in the kernel's number type; top_keys are int32, -1 where there are fewer keys.
 struct Summary {
-    void* lse;          // (batch, Q)
+    void* log_sum_exp;  // (batch, Q)
     void* entropy;      // (batch, Q)
     void* received;     // (batch, K)
     void* top_weights;  // (batch, Q, top)
@@ -102,21 +102,21 @@ struct Summary {
     Index row_cells, key_cells;
     void* map_mean;  // (batch, row_cells, key_cells)
     void* map_max;
-    void* output;  // (batch, Q, E); nullptr: not asked for
+    void* output;  // (batch, Q, E); nullptr: not wanted
 };
 
 // The kernels of one SIMD level in one number type, float or double.
 struct Kernels {
-    void (*additive)(const Inputs&, const Score&, void* output, void* lse);
-    void (*additive_gradients)(const Inputs&, const Score&, const Passed&, const Gradients&);
+    void (*additive)(const Inputs&, const Score&, void* output, void* log_sum_exp);
+    void (*additive_gradients)(const Inputs&, const Score&, const SavedForward&, const Gradients&);
     void (*additive_scores)(const Inputs&, const Score&, void* scores);  // (batch, Q, K), before mask and bias
     void (*additive_scores_gradients)(const Inputs&, const Score&, const void* upstream, const Gradients&);
-    void (*dot)(const Inputs&, const Score&, void* output, void* sums);  // sums may be nullptr: not asked for
-    void (*dot_gradients)(const Inputs&, const Score&, const PassedDot&, const Gradients&);
+    void (*dot)(const Inputs&, const Score&, void* output, void* sums);  // sums may be nullptr: not wanted
+    void (*dot_gradients)(const Inputs&, const Score&, const SavedDotForward&, const Gradients&);
     void (*summary)(const Inputs&, const Score&, const Summary&);
 };
 
-// Loops on registers alone, which say how many float32 numbers they worked on: what bounds the kernels.
+// Loops that use registers only, and return how many float32 numbers they computed: the upper bound of any kernel's speed.
 struct Ceilings {
     Index (*multiply_adds)(Index rounds);
     Index (*divisions)(Index rounds);
@@ -132,10 +132,10 @@ struct Level {
     const Smoothing* smoothing;
 };
 
-// Rows of queries and keys that a tile has at most.
+// The largest number of query rows and of keys in a tile.
 constexpr int ROWS = 32;
 constexpr int KEYS = 64;
-// Queries of a turned tile, whose keys are rows and whose queries are columns.
+// The queries of a transposed tile, whose keys are rows and whose queries are columns.
 constexpr int QUERIES = 64;
 
 }  // namespace overt

@@ -1,4 +1,4 @@
-// The table of one level's kernels; levels.cpp chooses among the tables.
+// The table of one level's kernels. levels.cpp chooses among the tables.
 #include "level.hpp"
 
 #define NAME_OF(level) #level

@@ -1,4 +1,4 @@
-// The kernels that each SIMD level compiles anew. A kernel file defines one of them and instantiates it for float and double.
+// The kernels, which are compiled once for each SIMD level. A kernel file defines one of them and instantiates it for float and double.
 #pragma once
 
 #include "kernels.hpp"
@@ -7,9 +7,9 @@
 namespace overt::OVERT_LEVEL {
 
 template <class T>
-void additive(const Inputs&, const Score&, void* output, void* lse);
+void additive(const Inputs&, const Score&, void* output, void* log_sum_exp);
 template <class T>
-void additive_gradients(const Inputs&, const Score&, const Passed&, const Gradients&);
+void additive_gradients(const Inputs&, const Score&, const SavedForward&, const Gradients&);
 template <class T>
 void additive_scores(const Inputs&, const Score&, void* scores);
 template <class T>
@@ -17,7 +17,7 @@ void additive_scores_gradients(const Inputs&, const Score&, const void* upstream
 template <class T>
 void dot(const Inputs&, const Score&, void* output, void* sums);
 template <class T>
-void dot_gradients(const Inputs&, const Score&, const PassedDot&, const Gradients&);
+void dot_gradients(const Inputs&, const Score&, const SavedDotForward&, const Gradients&);
 template <class T>
 void summary(const Inputs&, const Score&, const Summary&);
 
@@ -29,8 +29,8 @@ void slide(const Slide&);
 void local(const Local&);
 void patch(const Patch&);
 void patch_rows(const PatchRows&);
-void bilateral(const Mutual&);
-void bilateral_rows(const Rows&);
+void bilateral(const Bilateral&);
+void bilateral_rows(const BilateralRows&);
 void guided(const Guided&);
 void risks(const Risks&);
 void blend(const Blend&);

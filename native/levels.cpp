@@ -16,7 +16,7 @@ namespace avx512 {
 extern const Level LEVEL;
 }
 
-// __builtin_cpu_supports asks the operating system too, which must save the wide registers.
+// __builtin_cpu_supports also checks that the operating system saves the wide registers.
 static bool runs_avx2() {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
 }
@@ -27,11 +27,11 @@ static bool runs_avx512() {
 }
 #endif
 
-struct Found {
+struct AvailableLevels {
     const Level* levels[3];
     int count = 0;
 
-    Found() {
+    AvailableLevels() {
 #if defined(__x86_64__)
         __builtin_cpu_init();
         if (runs_avx512()) levels[count++] = &avx512::LEVEL;
@@ -41,27 +41,27 @@ struct Found {
     }
 };
 
-static const Found& found() {
-    static const Found here;
-    return here;
+static const AvailableLevels& levels_here() {
+    static const AvailableLevels available;
+    return available;
 }
 
 static std::atomic<const Level*>& current() {
-    static std::atomic<const Level*> level{found().levels[0]};
+    static std::atomic<const Level*> level{levels_here().levels[0]};
     return level;
 }
 
 const Level* const* available_levels(int* count) {
-    *count = found().count;
-    return found().levels;
+    *count = levels_here().count;
+    return levels_here().levels;
 }
 
 const Level& current_level() { return *current().load(std::memory_order_relaxed); }
 
 bool use_level(const char* name) {
-    for (int i = 0; i < found().count; i++) {
-        if (std::strcmp(found().levels[i]->name, name) == 0) {
-            current().store(found().levels[i], std::memory_order_relaxed);
+    for (int i = 0; i < levels_here().count; i++) {
+        if (std::strcmp(levels_here().levels[i]->name, name) == 0) {
+            current().store(levels_here().levels[i], std::memory_order_relaxed);
             return true;
         }
     }

@@ -6,42 +6,43 @@
 namespace overt {
 namespace {
 
-struct Tile {
+struct MaskTile {
     Index entry, row, key;
     int rows, keys;
     Layout layout;
     int at(int r, int c) const { return r * layout.row + c * layout.key; }
-    int room() const { return layout.key == 1 ? ROWS * KEYS : KEYS * QUERIES; }
+    int size() const { return layout.key == 1 ? ROWS * KEYS : KEYS * QUERIES; }
 };
 
-// What a step has found for a tile: `allowed` holds it where it is neither nothing nor everything.
-struct Found {
-    Seen seen;
+// The result of one step for a tile: `allowed` is set where `coverage` is partial.
+struct StepResult {
+    Coverage coverage;
     std::uint8_t* allowed;
 };
 
 template <class T>
 const T* at(const Matrix& matrix, Index entry, Index row) {
-    return static_cast<const T*>(matrix.data) + matrix.places[entry] + row * matrix.row;
+    return static_cast<const T*>(matrix.data) + matrix.offsets[entry] + row * matrix.row;
 }
 
-Seen judged(Index allowed, const Tile& tile) {
-    if (allowed == 0) return Seen::none;
-    return allowed == Index{tile.rows} * tile.keys ? Seen::all : Seen::some;
+Coverage coverage_from_count(Index allowed, const MaskTile& tile) {
+    if (allowed == 0) return Coverage::none;
+    return allowed == Index{tile.rows} * tile.keys ? Coverage::full : Coverage::partial;
 }
 
-Seen ranges(const MaskStep& step, const Tile& tile, std::uint8_t* allowed) {
+Coverage ranges(const MaskStep& step, const MaskTile& tile, std::uint8_t* allowed) {
     Index total = 0;
     std::uint8_t lows[QUERIES], highs[QUERIES];
     for (int r = 0; r < tile.rows; r++) {
-        // Held within the tile first: they may be any numbers, whose differences need not be.
+        // Clamped to the tile first: the values may be any numbers, whose differences may overflow.
         Index low = std::clamp<Index>(*at<Index>(step.first, tile.entry, tile.row + r), tile.key, tile.key + tile.keys) - tile.key;
-        Index high = std::clamp<Index>(*at<Index>(step.second, tile.entry, tile.row + r), tile.key + low, tile.key + tile.keys) - tile.key;
+        Index high =
+            std::clamp<Index>(*at<Index>(step.second, tile.entry, tile.row + r), tile.key + low, tile.key + tile.keys) - tile.key;
         lows[r] = static_cast<std::uint8_t>(low), highs[r] = static_cast<std::uint8_t>(high);
         total += high - low;
     }
-    Seen seen = judged(total, tile);
-    if (seen != Seen::some) return seen;
+    Coverage coverage = coverage_from_count(total, tile);
+    if (coverage != Coverage::partial) return coverage;
     if (tile.layout.key == 1)
         for (int r = 0; r < tile.rows; r++) {
             std::memset(allowed + tile.at(r, 0), 0, tile.keys);
@@ -50,60 +51,60 @@ Seen ranges(const MaskStep& step, const Tile& tile, std::uint8_t* allowed) {
     else
         for (int c = 0; c < tile.keys; c++)
             for (int r = 0; r < tile.rows; r++) allowed[tile.at(0, c) + r] = lows[r] <= c && c < highs[r];
-    return seen;
+    return coverage;
 }
 
-Seen dense(const MaskStep& step, const Tile& tile, std::uint8_t* allowed) {
+Coverage dense(const MaskStep& step, const MaskTile& tile, std::uint8_t* allowed) {
     Index total = 0;
     for (int r = 0; r < tile.rows; r++) {
         const std::uint8_t* from = at<std::uint8_t>(step.first, tile.entry, tile.row + r) + tile.key * step.first.column;
         for (int c = 0; c < tile.keys; c++) {
-            std::uint8_t& own = allowed[tile.at(r, c)];
-            own = from[c * step.first.column] != 0;
-            total += own;
-        }
-    }
-    return judged(total, tile);
-}
-
-Seen documents(const MaskStep& step, const Tile& tile, std::uint8_t* allowed) {
-    Index total = 0;
-    const Index* ids = at<Index>(step.second, tile.entry, 0) + tile.key * step.second.column;
-    for (int r = 0; r < tile.rows; r++) {
-        Index own = *at<Index>(step.first, tile.entry, tile.row + r);
-        for (int c = 0; c < tile.keys; c++) {
             std::uint8_t& pair = allowed[tile.at(r, c)];
-            pair = own >= 0 && ids[c * step.second.column] == own;
+            pair = from[c * step.first.column] != 0;
             total += pair;
         }
     }
-    return judged(total, tile);
+    return coverage_from_count(total, tile);
 }
 
-Found joined(Found a, Found b, Seen certain, const Tile& tile) {
-    // `certain` decides alone: nothing for "both", everything for "either". Its opposite leaves the other as it is.
-    if (a.seen == certain || b.seen == certain) return {certain, a.allowed};
-    if (a.seen != Seen::some) return {b.seen, b.allowed};
-    if (b.seen != Seen::some) return a;
+Coverage documents(const MaskStep& step, const MaskTile& tile, std::uint8_t* allowed) {
+    Index total = 0;
+    const Index* ids = at<Index>(step.second, tile.entry, 0) + tile.key * step.second.column;
+    for (int r = 0; r < tile.rows; r++) {
+        Index document = *at<Index>(step.first, tile.entry, tile.row + r);
+        for (int c = 0; c < tile.keys; c++) {
+            std::uint8_t& pair = allowed[tile.at(r, c)];
+            pair = document >= 0 && ids[c * step.second.column] == document;
+            total += pair;
+        }
+    }
+    return coverage_from_count(total, tile);
+}
+
+StepResult combined(StepResult a, StepResult b, Coverage certain, const MaskTile& tile) {
+    // `certain` decides alone: none for "both", full for "either". The opposite leaves the other result unchanged.
+    if (a.coverage == certain || b.coverage == certain) return {certain, a.allowed};
+    if (a.coverage != Coverage::partial) return {b.coverage, b.allowed};
+    if (b.coverage != Coverage::partial) return a;
     Index total = 0;
     for (int r = 0; r < tile.rows; r++)
         for (int c = 0; c < tile.keys; c++) {
-            std::uint8_t &own = a.allowed[tile.at(r, c)], other = b.allowed[tile.at(r, c)];
-            own = certain == Seen::none ? own & other : own | other;
-            total += own;
+            std::uint8_t &pair = a.allowed[tile.at(r, c)], other = b.allowed[tile.at(r, c)];
+            pair = certain == Coverage::none ? pair & other : pair | other;
+            total += pair;
         }
-    return {judged(total, tile), a.allowed};
+    return {coverage_from_count(total, tile), a.allowed};
 }
 
-Found inverted(Found a, const Tile& tile) {
-    if (a.seen == Seen::none) return {Seen::all, a.allowed};
-    if (a.seen == Seen::all) return {Seen::none, a.allowed};
+StepResult inverted(StepResult a, const MaskTile& tile) {
+    if (a.coverage == Coverage::none) return {Coverage::full, a.allowed};
+    if (a.coverage == Coverage::full) return {Coverage::none, a.allowed};
     for (int r = 0; r < tile.rows; r++)
         for (int c = 0; c < tile.keys; c++) a.allowed[tile.at(r, c)] ^= 1;
     return a;
 }
 
-Seen leaf(const MaskStep& step, const Tile& tile, std::uint8_t* allowed) {
+Coverage leaf(const MaskStep& step, const MaskTile& tile, std::uint8_t* allowed) {
     if (step.step == Step::ranges) return ranges(step, tile, allowed);
     return step.step == Step::dense ? dense(step, tile, allowed) : documents(step, tile, allowed);
 }
@@ -148,31 +149,32 @@ void mask_core(const Mask& mask, Index entry, Index first, Index stop, Index key
     }
 }
 
-Seen mask_tile(const Mask& mask, Index entry, Index row, int rows, Index key, int keys, Layout layout, std::uint8_t* allowed) {
-    if (mask.count == 0) return Seen::all;
-    Tile tile{entry, row, key, rows, keys, layout};
-    std::uint8_t spare[MASK_DEPTH - 1][MASK_ROOM];
-    Found found[MASK_DEPTH];
-    std::uint8_t* free[MASK_DEPTH];  // buffers that hold no result; the last one is taken first
+Coverage mask_tile(const Mask& mask, Index entry, Index row, int rows, Index key, int keys, Layout layout, std::uint8_t* allowed) {
+    if (mask.count == 0) return Coverage::full;
+    MaskTile tile{entry, row, key, rows, keys, layout};
+    std::uint8_t spare[MASK_DEPTH - 1][MASK_SIZE];
+    StepResult results[MASK_DEPTH];
+    std::uint8_t* free[MASK_DEPTH];  // a stack of unused buffers
     int pending = 0, left = 0;
     for (int i = MASK_DEPTH - 1; i > 0; i--) free[left++] = spare[i - 1];
     free[left++] = allowed;
     for (int s = 0; s < mask.count; s++) {
         const MaskStep& step = mask.steps[s];
         if (step.step == Step::inverse) {
-            found[pending - 1] = inverted(found[pending - 1], tile);
+            results[pending - 1] = inverted(results[pending - 1], tile);
         } else if (step.step == Step::both || step.step == Step::either) {
-            Found last = found[--pending], before = found[pending - 1];
-            Found now = joined(before, last, step.step == Step::both ? Seen::none : Seen::all, tile);
+            StepResult last = results[--pending], before = results[pending - 1];
+            StepResult now = combined(before, last, step.step == Step::both ? Coverage::none : Coverage::full, tile);
             free[left++] = now.allowed == before.allowed ? last.allowed : before.allowed;
-            found[pending - 1] = now;
+            results[pending - 1] = now;
         } else {
             std::uint8_t* buffer = free[--left];
-            found[pending++] = {leaf(step, tile, buffer), buffer};
+            results[pending++] = {leaf(step, tile, buffer), buffer};
         }
     }
-    if (found[0].seen == Seen::some && found[0].allowed != allowed) std::memcpy(allowed, found[0].allowed, tile.room());
-    return found[0].seen;
+    if (results[0].coverage == Coverage::partial && results[0].allowed != allowed)
+        std::memcpy(allowed, results[0].allowed, tile.size());
+    return results[0].coverage;
 }
 
 }  // namespace overt

@@ -1,4 +1,5 @@
-// The online softmax: weights of a row are summed tile after tile, rescaled whenever a larger score comes (Milakov and Gimelshein 2018).
+// The online softmax: the weights of a row are summed tile by tile, and rescaled whenever a larger score comes (Milakov and
+// Gimelshein 2018). Names as in flash-attention: row_max, row_sum, accumulator.
 #pragma once
 
 #include "attention/dropout.hpp"
@@ -17,66 +18,68 @@ static inline Index padded(Index count) {
 
 template <class T>
 static inline T exponential_of(T x) {
-    return exponential<T>(every(x))[0];
+    return exponential<T>(broadcast(x))[0];
 }
 
-// The sums of a block of rows: their largest score so far, sum_j e^(t_j - largest) and sum_j e^(t_j - largest) v_j.
+// The state of a block of rows: the largest score so far, sum_j e^(t_j - row_max) and sum_j e^(t_j - row_max) v_j.
 template <class T>
-struct Running {
-    T *largest, *total, *output;
-    Index wide;  // the output's columns, padded
-    static Index room(Index width) { return ROWS * (2 + padded<T>(width)); }
-    Running(T* memory, Index width) : largest(memory), total(largest + ROWS), output(total + ROWS), wide(padded<T>(width)) {}
+struct SoftmaxState {
+    T *row_max, *row_sum, *accumulator;
+    Index padded_dim;  // the columns of the accumulator, padded
+    static Index size(Index value_dim) { return ROWS * (2 + padded<T>(value_dim)); }
+    SoftmaxState(T* memory, Index value_dim)
+        : row_max(memory), row_sum(row_max + ROWS), accumulator(row_sum + ROWS), padded_dim(padded<T>(value_dim)) {}
 
     void clear(int rows) {
-        for (int r = 0; r < rows; r++) largest[r] = -__builtin_inf(), total[r] = 0;
-        for (Index e = 0; e < rows * wide; e++) output[e] = 0;
+        for (int r = 0; r < rows; r++) row_max[r] = -__builtin_inf(), row_sum[r] = 0;
+        for (Index e = 0; e < rows * padded_dim; e++) accumulator[e] = 0;
     }
 
-    // Brings a row's sums to another largest score.
+    // Rescales a row's sums to another maximum.
     void rescale(int row, T now) {
-        T shrunk = largest[row] == now ? T(1) : exponential_of(largest[row] - now);
-        largest[row] = now;
-        if (shrunk == T(1)) return;
-        total[row] *= shrunk;
-        for (Index e = 0; e < wide; e += WIDTH<T>) store(output + row * wide + e, load(output + row * wide + e) * shrunk);
+        T rescaling = row_max[row] == now ? T(1) : exponential_of(row_max[row] - now);
+        row_max[row] = now;
+        if (rescaling == T(1)) return;
+        row_sum[row] *= rescaling;
+        for (Index e = 0; e < padded_dim; e += WIDTH<T>)
+            store(accumulator + row * padded_dim + e, load(accumulator + row * padded_dim + e) * rescaling);
     }
 
-    // Adds what a row has summed up elsewhere.
-    void join(int row, Running<T>& other) {
-        T now = most(largest[row], other.largest[row]);
+    // Adds the sums of the same row over other keys.
+    void join(int row, SoftmaxState<T>& other) {
+        T now = max_of(row_max[row], other.row_max[row]);
         rescale(row, now), other.rescale(row, now);
-        total[row] += other.total[row];
-        for (Index e = 0; e < wide; e++) output[row * wide + e] += other.output[row * wide + e];
+        row_sum[row] += other.row_sum[row];
+        for (Index e = 0; e < padded_dim; e++) accumulator[row * padded_dim + e] += other.accumulator[row * padded_dim + e];
     }
 
-    // A sink's weight counts in the total, and mixes nothing.
+    // A sink's weight is part of the row's sum and has no value.
     void add_sink(int row, T sink) {
-        rescale(row, most(sink, largest[row]));
-        if (sink != -__builtin_inf()) total[row] += exponential_of(sink - largest[row]);
+        rescale(row, max_of(sink, row_max[row]));
+        if (sink != -__builtin_inf()) row_sum[row] += exponential_of(sink - row_max[row]);
     }
 };
 
-// Total scores of a tile, in place, to weights e^(t - largest) of the rows' running sums. A row whose scores are all -inf keeps none;
-// NaN makes its row's total NaN.
+// Total scores of a tile to weights e^(t - row_max), in place, and updates the state. A row whose scores are all -inf stays empty;
+// NaN makes its row_sum NaN.
 template <class T>
-static void fold(T* scores, int rows, int keys, Running<T>& running) {
+static void online_softmax(T* scores, int rows, int keys, SoftmaxState<T>& running) {
     constexpr int W = WIDTH<T>;
     for (int r = 0; r < rows; r++, scores += KEYS) {
         Vector<T> best = load(scores), sum_of_row{};
-        for (int c = W; c < keys; c += W) best = larger(load(scores + c), best);
-        running.rescale(r, most(largest<T>(best), running.largest[r]));
-        T from = running.largest[r] == -__builtin_inf() ? T(0) : running.largest[r];
+        for (int c = W; c < keys; c += W) best = lane_max(load(scores + c), best);
+        running.rescale(r, max_of(horizontal_max<T>(best), running.row_max[r]));
+        T from = running.row_max[r] == -__builtin_inf() ? T(0) : running.row_max[r];
         for (int c = 0; c < keys; c += W) {
             Vector<T> weight = exponential<T>(load(scores + c) - from);
             sum_of_row += weight;
             store(scores + c, weight);
         }
-        running.total[r] += sum<T>(sum_of_row);
+        running.row_sum[r] += sum<T>(sum_of_row);
     }
 }
 
-// to = from * times; `from` is in whole vectors.
+// to = from * times; `from` is padded to whole vectors.
 template <class T>
 static inline void put_row(const T* from, T times, Index count, T* to) {
     Index e = 0;
@@ -84,15 +87,15 @@ static inline void put_row(const T* from, T times, Index count, T* to) {
     for (; e < count; e++) to[e] = from[e] * times;
 }
 
-// Notes a row's base and total for the backward pass, as PassedDot has them.
+// Writes a row's base and sum for the backward pass, as SavedDotForward has them.
 template <class T>
-static inline void keep_sums(T* sums, const Inputs& inputs, Index entry, Index row, T base, T total) {
+static inline void save_sums(T* sums, const Inputs& inputs, Index entry, Index row, T base, T row_sum) {
     if (!sums) return;
-    T* own = sums + 2 * entry * inputs.queries + row;
-    own[0] = base, own[inputs.queries] = total;
+    T* row_sums = sums + 2 * entry * inputs.queries + row;
+    row_sums[0] = base, row_sums[inputs.queries] = row_sum;
 }
 
-// Where a row of a contiguous result (batch, length, columns) lies.
+// A row of a contiguous result (batch, length, columns).
 template <class T>
 static inline T* result_row(void* of, Index entry, Index row, Index length, Index columns) {
     return static_cast<T*>(of) + (entry * length + row) * columns;
@@ -108,99 +111,107 @@ static inline void add(const T* from, Index count, T* to) {
     for (Index i = 0; i < count; i++) to[i] += from[i];
 }
 
-// A tile's rows of a matrix by key, in whole vectors: where they stand if they can be read so there, else copied into `spare`.
+// A tile's rows of a matrix by key, padded to whole vectors: read in place where possible, else copied into `spare`.
 template <class T>
 struct WholeRows {
     const T* data;
     Index row;
-    WholeRows(const Matrix& matrix, Index columns, const Place& at, T* spare) {
-        Index wide = padded<T>(columns);
-        if (matrix.kind == KIND<T> && wide == columns) {
+    WholeRows(const Matrix& matrix, Index columns, const Tile& at, T* spare) {
+        Index padded_dim = padded<T>(columns);
+        if (matrix.kind == KIND<T> && padded_dim == columns) {
             data = row_of(matrix, at.entry, at.key, columns, spare);
             row = matrix.row;
             return;
         }
-        data = spare, row = wide;
+        data = spare, row = padded_dim;
         for (int c = 0; c < at.keys; c++) {
-            read_row(matrix, at.entry, at.key + c, columns, spare + c * wide);
-            for (Index e = columns; e < wide; e++) spare[c * wide + e] = 0;
+            read_row(matrix, at.entry, at.key + c, columns, spare + c * padded_dim);
+            for (Index e = columns; e < padded_dim; e++) spare[c * padded_dim + e] = 0;
         }
     }
 };
 
 template <class T>
 struct Values : WholeRows<T> {
-    Values(const Inputs& inputs, const Place& at, T* spare) : WholeRows<T>(inputs.value, inputs.width, at, spare) {}
+    Values(const Inputs& inputs, const Tile& at, T* spare) : WholeRows<T>(inputs.value, inputs.value_dim, at, spare) {}
 };
 
-// found[r * KEYS + c] = rows r . others c, lanes running along features: for few rows, against which no tile is worth turning.
-template <class T, int ROWS_HELD, int N>
-static inline void dots_of(const T* rows, Index wide, const T* others, Index other_row, T* found) {
-    Vector<T> total[ROWS_HELD][N] = {};
-    for (Index e = 0; e < wide; e += WIDTH<T>)
+// products[r * KEYS + c] = rows r . others c, lanes along the features. For few rows, for which transposing a tile does not pay.
+template <class T, int ROW_COUNT, int N>
+static inline void dots_of(const T* rows, Index padded_dim, const T* others, Index other_row, T* products) {
+    Vector<T> sums[ROW_COUNT][N] = {};
+    for (Index e = 0; e < padded_dim; e += WIDTH<T>)
         for (int n = 0; n < N; n++) {
             Vector<T> other = load(others + n * other_row + e);
-            for (int r = 0; r < ROWS_HELD; r++) total[r][n] = fused(load(rows + r * wide + e), other, total[r][n]);
+            for (int r = 0; r < ROW_COUNT; r++) sums[r][n] = multiply_add(load(rows + r * padded_dim + e), other, sums[r][n]);
         }
-    for (int r = 0; r < ROWS_HELD; r++) Sums<T, N>::of(total[r], found + r * KEYS);
+    for (int r = 0; r < ROW_COUNT; r++) Sums<T, N>::of(sums[r], products + r * KEYS);
 }
 
-template <class T, int ROWS_HELD>
-static inline void dots_of_rows(const T* rows, Index wide, const WholeRows<T>& others, int keys, T* found) {
+template <class T, int ROW_COUNT>
+static inline void dots_of_rows(const T* rows, Index padded_dim, const WholeRows<T>& others, int keys, T* products) {
     int c = 0;
-    for (; c + 4 <= keys; c += 4) dots_of<T, ROWS_HELD, 4>(rows, wide, others.data + c * others.row, others.row, found + c);
-    if (c < keys && keys >= 4) {  // the last four, some of them once more: quicker than one by one
+    for (; c + 4 <= keys; c += 4)
+        dots_of<T, ROW_COUNT, 4>(rows, padded_dim, others.data + c * others.row, others.row, products + c);
+    if (c < keys && keys >= 4) {  // the last four, some of them a second time: faster than one by one
         c = keys - 4;
-        dots_of<T, ROWS_HELD, 4>(rows, wide, others.data + c * others.row, others.row, found + c);
+        dots_of<T, ROW_COUNT, 4>(rows, padded_dim, others.data + c * others.row, others.row, products + c);
         return;
     }
-    for (; c < keys; c++) dots_of<T, ROWS_HELD, 1>(rows, wide, others.data + c * others.row, others.row, found + c);
+    for (; c < keys; c++) dots_of<T, ROW_COUNT, 1>(rows, padded_dim, others.data + c * others.row, others.row, products + c);
 }
 
 template <class T>
-static void dots(const T* rows, Index wide, const WholeRows<T>& others, int count, int keys, T* found) {
-    constexpr int TOGETHER = OVERT_BYTES == 64 ? 4 : 2;  // as many sums under way as there are registers for
+static void dots(const T* rows, Index padded_dim, const WholeRows<T>& others, int count, int keys, T* products) {
+    constexpr int TOGETHER = OVERT_BYTES == 64 ? 4 : 2;  // as many independent sums as there are registers for
     int r = 0;
-    for (; r + TOGETHER <= count; r += TOGETHER) dots_of_rows<T, TOGETHER>(rows + r * wide, wide, others, keys, found + r * KEYS);
-    for (; r < count; r++) dots_of_rows<T, 1>(rows + r * wide, wide, others, keys, found + r * KEYS);
+    for (; r + TOGETHER <= count; r += TOGETHER)
+        dots_of_rows<T, TOGETHER>(rows + r * padded_dim, padded_dim, others, keys, products + r * KEYS);
+    for (; r < count; r++) dots_of_rows<T, 1>(rows + r * padded_dim, padded_dim, others, keys, products + r * KEYS);
 }
 
 // Up to this many rows, values are read row by row.
-constexpr int FEW = 2;
+constexpr int FEW_ROWS = 2;
 
-// One row's sums += weights . values, the values read as they lie: with few rows that, and not the products, is what takes time.
+// accumulator of one row += weights . values, the values read in place: with few rows the reads take the time, not the products.
 template <class T, int N>
-static inline void mix_keys(const T* weights, const T* values, Index value_row, Index wide, T* output) {
+static inline void accumulate_keys(const T* weights, const T* values, Index value_row, Index padded_dim, T* accumulator) {
     Vector<T> weight[N];
-    for (int n = 0; n < N; n++) weight[n] = every(weights[n]);
-    for (Index e = 0; e < wide; e += WIDTH<T>) {
-        Vector<T> total = load(output + e);
-        for (int n = 0; n < N; n++) total = fused(weight[n], load(values + n * value_row + e), total);
-        store(output + e, total);
+    for (int n = 0; n < N; n++) weight[n] = broadcast(weights[n]);
+    for (Index e = 0; e < padded_dim; e += WIDTH<T>) {
+        Vector<T> sum = load(accumulator + e);
+        for (int n = 0; n < N; n++) sum = multiply_add(weight[n], load(values + n * value_row + e), sum);
+        store(accumulator + e, sum);
     }
 }
 
 template <class T>
-static void mix_row(const T* weights, const Values<T>& values, int keys, Index wide, T* output) {
+static void accumulate_row(const T* weights, const Values<T>& values, int keys, Index padded_dim, T* accumulator) {
     int c = 0;
-    for (; c + 4 <= keys; c += 4) mix_keys<T, 4>(weights + c, values.data + c * values.row, values.row, wide, output);
-    for (; c < keys; c++) mix_keys<T, 1>(weights + c, values.data + c * values.row, values.row, wide, output);
+    for (; c + 4 <= keys; c += 4)
+        accumulate_keys<T, 4>(weights + c, values.data + c * values.row, values.row, padded_dim, accumulator);
+    for (; c < keys; c++) accumulate_keys<T, 1>(weights + c, values.data + c * values.row, values.row, padded_dim, accumulator);
 }
 
-// sums (rows x wide) += weights (rows x KEYS) * values. In a tile that is seen in part, a barred value is not touched where the tile
-// holds one that is not finite: 0 * NaN is NaN.
+// accumulator (rows x padded_dim) += weights (rows x KEYS) * values. In a tile of partial coverage, a masked value is skipped where
+// the tile holds a value that is not finite: 0 * NaN is NaN.
 template <class T>
-static void mix(const T* weights, const Place& at, Seen seen, const std::uint8_t* allowed, const Values<T>& values, Index wide, T* output) {
-    if (seen == Seen::all || all_finite(values.data, values.row, at.keys, wide)) {
-        if (at.rows > FEW)
-            multiply(weights, Index{KEYS}, Index{1}, values.data, values.row, output, wide, at.rows, at.keys, static_cast<int>(wide), true);
+static void accumulate_values(const T* weights, const Tile& at, Coverage coverage, const std::uint8_t* allowed,
+                              const Values<T>& values, Index padded_dim, T* accumulator) {
+    if (coverage == Coverage::full || all_finite(values.data, values.row, at.keys, padded_dim)) {
+        if (at.rows > FEW_ROWS)
+            multiply(weights, Index{KEYS}, Index{1}, values.data, values.row, accumulator, padded_dim, at.rows, at.keys,
+                     static_cast<int>(padded_dim), true);
         else
-            for (int r = 0; r < at.rows; r++) mix_row(weights + r * KEYS, values, at.keys, wide, output + r * wide);
+            for (int r = 0; r < at.rows; r++)
+                accumulate_row(weights + r * KEYS, values, at.keys, padded_dim, accumulator + r * padded_dim);
         return;
     }
     for (int r = 0; r < at.rows; r++)
         for (int c = 0; c < at.keys; c++)
-            if (allowed[r * KEYS + c]) mix_keys<T, 1>(weights + r * KEYS + c, values.data + c * values.row, 0, wide, output + r * wide);
+            if (allowed[r * KEYS + c])
+                accumulate_keys<T, 1>(weights + r * KEYS + c, values.data + c * values.row, 0, padded_dim,
+                                      accumulator + r * padded_dim);
 }
 
 }  // namespace overt::OVERT_LEVEL

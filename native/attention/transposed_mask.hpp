@@ -1,5 +1,5 @@
-// A mask over turned tiles. One that is a range of keys a query, as most are, is read once for a block of queries; of other masks a
-// program finds each tile's pairs, written to `allowed`, MASK_ROOM bytes.
+// A mask over transposed tiles. A mask of one range of keys per query is read once for a block of queries. For other masks a program
+// evaluates the pairs of each tile into `allowed`, MASK_SIZE bytes.
 #pragma once
 
 #include "attention/mask.hpp"
@@ -8,11 +8,11 @@
 
 namespace overt::OVERT_LEVEL {
 
-// Keys of a tile that a range cuts: fewer, so that less of what is barred is computed.
+// Keys of a tile that is cut by a range: fewer, so that fewer masked pairs are computed.
 constexpr int CUT = 32;
 
 template <class T>
-class TurnedMask {
+class TransposedMask {
     using Number = typename Lanes<T>::Number;
     const Inputs& inputs;
     bool ranged;
@@ -21,11 +21,11 @@ class TurnedMask {
    public:
     const Index entry, row;  // where the block begins
     const int rows;
-    Index low, high;  // the keys that its queries see
+    Index low, high;  // the keys that its queries may attend to
 
-    TurnedMask(const Inputs& inputs, Index entry, Index block)
-        : inputs(inputs), ranged(inputs.mask.count == 1 && inputs.mask.steps[0].step == Step::ranges), entry(entry), row(block * QUERIES),
-          rows(static_cast<int>(least<Index>(QUERIES, inputs.queries - row))) {
+    TransposedMask(const Inputs& inputs, Index entry, Index block)
+        : inputs(inputs), ranged(inputs.mask.count == 1 && inputs.mask.steps[0].step == Step::ranges), entry(entry),
+          row(block * QUERIES), rows(static_cast<int>(min_of<Index>(QUERIES, inputs.queries - row))) {
         core_low = low = 0, core_high = high = inputs.keys;
         if (!ranged) {
             mask_span(inputs.mask, entry, row, row + rows, inputs.keys, &low, &high);
@@ -33,34 +33,34 @@ class TurnedMask {
             return;
         }
         const Matrix &from = inputs.mask.steps[0].first, &to = inputs.mask.steps[0].second;
-        const Index* starts = static_cast<const Index*>(from.data) + from.places[entry] + row * from.row;
-        const Index* ends = static_cast<const Index*>(to.data) + to.places[entry] + row * to.row;
+        const Index* starts = static_cast<const Index*>(from.data) + from.offsets[entry] + row * from.row;
+        const Index* ends = static_cast<const Index*>(to.data) + to.offsets[entry] + row * to.row;
         low = inputs.keys, high = 0;
         for (int r = 0; r < rows; r++) {
-            first[r] = least(most<Index>(starts[r * from.row], 0), inputs.keys);
-            stop[r] = least(most(ends[r * to.row], first[r]), inputs.keys);
-            core_low = most(core_low, first[r]), core_high = least(core_high, stop[r]);
-            if (first[r] < stop[r]) low = least(low, first[r]), high = most(high, stop[r]);
+            first[r] = min_of(max_of<Index>(starts[r * from.row], 0), inputs.keys);
+            stop[r] = min_of(max_of(ends[r * to.row], first[r]), inputs.keys);
+            core_low = max_of(core_low, first[r]), core_high = min_of(core_high, stop[r]);
+            if (first[r] < stop[r]) low = min_of(low, first[r]), high = max_of(high, stop[r]);
         }
     }
 
-    // The tile from at.key on, before `end`: its keys, and which of the block's queries, from at.row on, see any of them.
-    Seen next(Place& at, Index end, std::uint8_t* allowed) const {
+    // The tile from at.key on, before `end`: sets its keys and the rows of the block's queries that attend to any of them.
+    Coverage next(Tile& at, Index end, std::uint8_t* allowed) const {
         at.row = row, at.rows = rows;
-        at.keys = static_cast<int>(least<Index>(KEYS, end - at.key));
-        if (core_low <= at.key && at.key + at.keys <= core_high) return Seen::all;
-        if (!ranged) return mask_tile(inputs.mask, at.entry, at.row, at.rows, at.key, at.keys, TURNED, allowed);
-        at.keys = least(at.keys, CUT);
+        at.keys = static_cast<int>(min_of<Index>(KEYS, end - at.key));
+        if (core_low <= at.key && at.key + at.keys <= core_high) return Coverage::full;
+        if (!ranged) return mask_tile(inputs.mask, at.entry, at.row, at.rows, at.key, at.keys, TRANSPOSED, allowed);
+        at.keys = min_of(at.keys, CUT);
         int from = 0, to = rows;
-        while (from < to && !sees_any(from, at)) from++;
-        while (from < to && !sees_any(to - 1, at)) to--;
+        while (from < to && !attends_any(from, at)) from++;
+        while (from < to && !attends_any(to - 1, at)) to--;
         from -= from % WIDTH<T>;
         at.row += from, at.rows = to - from;
-        return to > from ? Seen::some : Seen::none;
+        return to > from ? Coverage::partial : Coverage::none;
     }
 
-    // Scores of barred pairs become -inf.
-    void bar(const Place& at, const std::uint8_t* allowed, T* scores) const {
+    // Sets the scores of masked pairs to -inf.
+    void apply(const Tile& at, const std::uint8_t* allowed, T* scores) const {
         constexpr T NEVER = -__builtin_inf();
         if (!ranged) {
             for (int c = 0; c < at.keys; c++, scores += QUERIES, allowed += QUERIES)
@@ -70,9 +70,9 @@ class TurnedMask {
         Number lows[QUERIES], highs[QUERIES];
         int skipped = static_cast<int>(at.row - row), lanes = (at.rows + WIDTH<T> - 1) / WIDTH<T> * WIDTH<T>;
         for (int r = 0; r < lanes; r++) {
-            int own = least(skipped + r, rows - 1);
-            lows[r] = static_cast<Number>(least<Index>(most<Index>(first[own] - at.key, 0), KEYS));
-            highs[r] = static_cast<Number>(least<Index>(most<Index>(stop[own] - at.key, 0), KEYS));
+            int query = min_of(skipped + r, rows - 1);
+            lows[r] = static_cast<Number>(min_of<Index>(max_of<Index>(first[query] - at.key, 0), KEYS));
+            highs[r] = static_cast<Number>(min_of<Index>(max_of<Index>(stop[query] - at.key, 0), KEYS));
         }
         for (int r = 0; r < lanes; r += WIDTH<T>) {
             Whole<T> from = *reinterpret_cast<const typename Lanes<T>::LooseWhole*>(lows + r);
@@ -80,20 +80,20 @@ class TurnedMask {
             for (int c = 0; c < at.keys; c++) {
                 T* score = scores + c * QUERIES + r;
                 Whole<T> key = static_cast<Number>(c) - Whole<T>{};
-                store(score, (key >= from) & (key < to) ? load(score) : every(NEVER));
+                store(score, (key >= from) & (key < to) ? load(score) : broadcast(NEVER));
             }
         }
     }
 
     // Whether the tile's query r may attend to its key c.
-    bool sees(const Place& at, const std::uint8_t* allowed, int r, int c) const {
+    bool attends(const Tile& at, const std::uint8_t* allowed, int r, int c) const {
         if (!ranged) return allowed[c * QUERIES + r];
-        Index own = at.row - row + r, key = at.key + c;
-        return first[own] <= key && key < stop[own];
+        Index query = at.row - row + r, key = at.key + c;
+        return first[query] <= key && key < stop[query];
     }
 
    private:
-    bool sees_any(int r, const Place& at) const { return first[r] < at.key + at.keys && at.key < stop[r] && first[r] < stop[r]; }
+    bool attends_any(int r, const Tile& at) const { return first[r] < at.key + at.keys && at.key < stop[r] && first[r] < stop[r]; }
 };
 
 }  // namespace overt::OVERT_LEVEL

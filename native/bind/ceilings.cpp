@@ -1,4 +1,4 @@
-// What the arithmetic units of this machine can do at the level in use, for the bounds that `overt bench` states.
+// The peak rates of this machine's arithmetic units at the current level, for the bounds that `overt bench` states.
 #include "bind/ceilings.hpp"
 
 #include <omp.h>
@@ -9,18 +9,18 @@
 
 namespace overt {
 
-// Operations on one number a second, all threads together.
+// Operations on single numbers per second, all threads together.
 static double rate(Index (*loop)(Index rounds), int threads, double seconds) {
-    if (threads < 1 || !(seconds > 0)) throw std::invalid_argument("threads are at least 1 and seconds more than 0");
+    if (threads < 1 || !(seconds > 0)) throw std::invalid_argument("Expected at least 1 thread and more than 0 seconds.");
     double total = 0;
 #pragma omp parallel num_threads(threads) reduction(+ : total)
     {
-        double start = omp_get_wtime(), passed = 0, done = 0;
-        while (passed < seconds) {
+        double start = omp_get_wtime(), elapsed = 0, done = 0;
+        while (elapsed < seconds) {
             done += static_cast<double>(loop(4096));
-            passed = omp_get_wtime() - start;
+            elapsed = omp_get_wtime() - start;
         }
-        total += done / passed;
+        total += done / elapsed;
     }
     return total;
 }

@@ -1,5 +1,5 @@
 // Compares the kernels of every SIMD level with plain loops in double precision, without Python: for machines that are only emulated.
-// Ends with 1 where a number differs.
+// Exits with 1 where a number differs.
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -20,12 +20,12 @@ namespace {
 int failures = 0, comparisons = 0;
 
 template <class T>
-void compare(const std::string& what, const std::vector<T>& found, const std::vector<double>& wanted, double tolerance) {
+void compare(const std::string& what, const std::vector<T>& computed, const std::vector<double>& expected, double tolerance) {
     double worst = 0, size = 1;
-    for (std::size_t i = 0; i < wanted.size(); i++) {
-        if (std::isfinite(wanted[i])) size = std::fmax(size, std::fabs(wanted[i]));
-        double off = std::fabs(static_cast<double>(found[i]) - wanted[i]);
-        bool same = static_cast<double>(found[i]) == wanted[i];
+    for (std::size_t i = 0; i < expected.size(); i++) {
+        if (std::isfinite(expected[i])) size = std::fmax(size, std::fabs(expected[i]));
+        double off = std::fabs(static_cast<double>(computed[i]) - expected[i]);
+        bool same = static_cast<double>(computed[i]) == expected[i];
         worst = same ? worst : std::isfinite(off) ? std::fmax(worst, off) : INFINITY;
     }
     comparisons++;
@@ -34,9 +34,9 @@ void compare(const std::string& what, const std::vector<T>& found, const std::ve
     std::printf("%s: off by %.2e, allowed %.0e\n", what.c_str(), worst / size, tolerance);
 }
 
-// A problem's numbers as the kernels take them: of type T, with where each entry begins.
+// A problem's numbers as the kernels take them: of type T, with the offset of each entry.
 template <class T>
-struct Told {
+struct Arguments {
     std::vector<T> query, key, value, weight, bias, upstream;
     std::vector<Index> queries, keys, values, weights, pairs, rows;
     std::vector<MaskStep> steps;
@@ -45,55 +45,59 @@ struct Told {
 
     static constexpr Kind KIND = sizeof(T) == 4 ? Kind::float32 : Kind::float64;
 
-    explicit Told(const Problem& p)
+    explicit Arguments(const Problem& p)
         : query(p.query.begin(), p.query.end()), key(p.key.begin(), p.key.end()), value(p.value.begin(), p.value.end()),
-          weight(p.weight.begin(), p.weight.end()), bias(p.bias.begin(), p.bias.end()), upstream(p.upstream.begin(), p.upstream.end()) {
-        inputs.batch = p.batch, inputs.queries = p.queries, inputs.keys = p.keys, inputs.features = p.features, inputs.width = p.width;
-        inputs.query = matrix(query, queries, p.queries * p.features, p.features);
-        inputs.key = matrix(key, keys, p.keys * p.features, p.features);
-        inputs.value = matrix(value, values, p.keys * p.width, p.width);
+          weight(p.weight.begin(), p.weight.end()), bias(p.bias.begin(), p.bias.end()),
+          upstream(p.upstream.begin(), p.upstream.end()) {
+        inputs.batch = p.batch, inputs.queries = p.queries, inputs.keys = p.keys, inputs.head_dim = p.head_dim,
+        inputs.value_dim = p.value_dim;
+        inputs.query = matrix(query, queries, p.queries * p.head_dim, p.head_dim);
+        inputs.key = matrix(key, keys, p.keys * p.head_dim, p.head_dim);
+        inputs.value = matrix(value, values, p.keys * p.value_dim, p.value_dim);
         inputs.bias = matrix(bias, pairs, p.queries * p.keys, p.keys);
-        inputs.sink = p.sunk ? p.sink.data() : nullptr, inputs.heat = p.heat.data(), inputs.threads = 2;
+        inputs.sink = p.has_sink ? p.sink.data() : nullptr, inputs.inverse_temperature = p.inverse_temperature.data(),
+        inputs.threads = 2;
         for (Index b = 0; b < p.batch; b++) rows.push_back(b * p.queries);
         steps.push_back(
             {Step::ranges, {p.first.data(), Kind::integer, rows.data(), 1, 0}, {p.stop.data(), Kind::integer, rows.data(), 1, 0}});
         inputs.mask = {steps.data(), 1};
         score.form = p.form, score.activation = p.activation, score.scale = p.scale.data(), score.softcap = p.softcap;
-        score.weight = matrix(weight, weights, p.features, 0);
+        score.weight = matrix(weight, weights, p.head_dim, 0);
     }
 
-    Matrix matrix(const std::vector<T>& data, std::vector<Index>& places, Index size, Index row) const {
-        for (Index b = 0; b < inputs.batch; b++) places.push_back(b * size);
-        return {data.data(), KIND, places.data(), row, 1};
+    Matrix matrix(const std::vector<T>& data, std::vector<Index>& offsets, Index size, Index row) const {
+        for (Index b = 0; b < inputs.batch; b++) offsets.push_back(b * size);
+        return {data.data(), KIND, offsets.data(), row, 1};
     }
 };
 
 template <class T>
-std::vector<T> room(Index count) {
+std::vector<T> nan_filled(Index count) {
     return std::vector<T>(static_cast<std::size_t>(count), static_cast<T>(NAN));
 }
 
 template <class T>
 void check_additive(const Kernels& kernels, const Problem& p, const std::string& name, double exact, double close) {
-    Told<T> told(p);
-    Plain plain(p);
-    std::vector<T> output = room<T>(p.rows() * p.width), lse = room<T>(p.rows());
-    kernels.additive(told.inputs, told.score, output.data(), lse.data());
-    compare(name + " output", output, plain.output, exact);
-    compare(name + " lse", lse, plain.lse, exact);
-    std::vector<T> query = room<T>(p.query.size()), key = room<T>(p.key.size()), value = room<T>(p.value.size());
-    std::vector<T> weight = room<T>(p.weight.size()), delta = room<T>(p.rows()), bias(p.bias.size(), 0);
+    Arguments<T> arguments(p);
+    Reference reference(p);
+    std::vector<T> output = nan_filled<T>(p.rows() * p.value_dim), log_sum_exp = nan_filled<T>(p.rows());
+    kernels.additive(arguments.inputs, arguments.score, output.data(), log_sum_exp.data());
+    compare(name + " output", output, reference.output, exact);
+    compare(name + " lse", log_sum_exp, reference.log_sum_exp, exact);
+    std::vector<T> query = nan_filled<T>(p.query.size()), key = nan_filled<T>(p.key.size()), value = nan_filled<T>(p.value.size());
+    std::vector<T> weight = nan_filled<T>(p.weight.size()), delta = nan_filled<T>(p.rows()), bias(p.bias.size(), 0);
     Gradients to{query.data(), key.data(), value.data(), weight.data(), delta.data(), bias.data(), static_cast<Index>(bias.size())};
-    kernels.additive_gradients(told.inputs, told.score, {output.data(), lse.data(), told.upstream.data()}, to);
-    compare(name + " query's gradient", query, plain.d_query, close);
-    compare(name + " key's gradient", key, plain.d_key, close);
-    compare(name + " value's gradient", value, plain.d_value, close);
-    compare(name + " weight's gradient", weight, plain.d_weight, close);
-    compare(name + " bias's gradient", bias, plain.d_bias, close);
-    compare(name + " delta", delta, plain.delta, close);
+    kernels.additive_gradients(arguments.inputs, arguments.score, {output.data(), log_sum_exp.data(), arguments.upstream.data()},
+                               to);
+    compare(name + " query's gradient", query, reference.d_query, close);
+    compare(name + " key's gradient", key, reference.d_key, close);
+    compare(name + " value's gradient", value, reference.d_value, close);
+    compare(name + " weight's gradient", weight, reference.d_weight, close);
+    compare(name + " bias's gradient", bias, reference.d_bias, close);
+    compare(name + " delta", delta, reference.delta, close);
 }
 
-// Of a row's base and, `stride` further, its total.
+// From a row's base and, `stride` further, its sum.
 template <class T>
 T lse_of(const T* sums, Index stride) {
     return sums[stride] == 0 ? static_cast<T>(-INFINITY) : static_cast<T>((sums[0] + std::log2(sums[stride])) * std::log(2.0));
@@ -101,65 +105,67 @@ T lse_of(const T* sums, Index stride) {
 
 template <class T>
 void check_dot(const Kernels& kernels, const Problem& p, const std::string& name, double exact, double close) {
-    Told<T> told(p);
-    Plain plain(p);
-    std::vector<T> output = room<T>(p.rows() * p.width), sums = room<T>(2 * p.rows()), lse = room<T>(p.rows());
-    kernels.dot(told.inputs, told.score, output.data(), sums.data());
+    Arguments<T> arguments(p);
+    Reference reference(p);
+    std::vector<T> output = nan_filled<T>(p.rows() * p.value_dim), sums = nan_filled<T>(2 * p.rows()),
+                   log_sum_exp = nan_filled<T>(p.rows());
+    kernels.dot(arguments.inputs, arguments.score, output.data(), sums.data());
     for (Index row = 0; row < p.rows(); row++)
-        lse[row] = lse_of(sums.data() + row / p.queries * 2 * p.queries + row % p.queries, p.queries);
-    compare(name + " output", output, plain.output, exact);
-    compare(name + " lse", lse, plain.lse, exact);
-    std::vector<T> query = room<T>(p.query.size()), key = room<T>(p.key.size()), value = room<T>(p.value.size());
-    std::vector<T> delta = room<T>(p.rows()), bias(p.bias.size(), 0);
+        log_sum_exp[row] = lse_of(sums.data() + row / p.queries * 2 * p.queries + row % p.queries, p.queries);
+    compare(name + " output", output, reference.output, exact);
+    compare(name + " lse", log_sum_exp, reference.log_sum_exp, exact);
+    std::vector<T> query = nan_filled<T>(p.query.size()), key = nan_filled<T>(p.key.size()), value = nan_filled<T>(p.value.size());
+    std::vector<T> delta = nan_filled<T>(p.rows()), bias(p.bias.size(), 0);
     Gradients to{query.data(), key.data(), value.data(), nullptr, delta.data(), bias.data(), static_cast<Index>(bias.size())};
-    kernels.dot_gradients(told.inputs, told.score, {output.data(), sums.data(), told.upstream.data()}, to);
-    compare(name + " query's gradient", query, plain.d_query, close);
-    compare(name + " key's gradient", key, plain.d_key, close);
-    compare(name + " value's gradient", value, plain.d_value, close);
-    compare(name + " bias's gradient", bias, plain.d_bias, close);
-    compare(name + " delta", delta, plain.delta, close);
+    kernels.dot_gradients(arguments.inputs, arguments.score, {output.data(), sums.data(), arguments.upstream.data()}, to);
+    compare(name + " query's gradient", query, reference.d_query, close);
+    compare(name + " key's gradient", key, reference.d_key, close);
+    compare(name + " value's gradient", value, reference.d_value, close);
+    compare(name + " bias's gradient", bias, reference.d_bias, close);
+    compare(name + " delta", delta, reference.delta, close);
 }
 
 template <class T>
 void check_scores(const Kernels& kernels, const Problem& p, const std::string& name, double exact, double close) {
-    Told<T> told(p);
-    Plain plain(p);
-    told.inputs.mask = {};
-    std::vector<T> scores = room<T>(p.pairs());
-    kernels.additive_scores(told.inputs, told.score, scores.data());
-    compare(name + " scores", scores, plain.scores, exact);
-    plain.score_gradients(p, p.bias);  // any numbers will do as the gradient that comes in
-    std::vector<T> query = room<T>(p.query.size()), key = room<T>(p.key.size()), weight = room<T>(p.weight.size());
+    Arguments<T> arguments(p);
+    Reference reference(p);
+    arguments.inputs.mask = {};
+    std::vector<T> scores = nan_filled<T>(p.pairs());
+    kernels.additive_scores(arguments.inputs, arguments.score, scores.data());
+    compare(name + " scores", scores, reference.scores, exact);
+    reference.score_gradients(p, p.bias);  // any numbers serve as upstream gradient
+    std::vector<T> query = nan_filled<T>(p.query.size()), key = nan_filled<T>(p.key.size()),
+                   weight = nan_filled<T>(p.weight.size());
     Gradients to{query.data(), key.data(), nullptr, weight.data(), nullptr, nullptr, 0};
-    kernels.additive_scores_gradients(told.inputs, told.score, told.bias.data(), to);
-    compare(name + " scores' gradient to query", query, plain.d_query, close);
-    compare(name + " scores' gradient to key", key, plain.d_key, close);
-    compare(name + " scores' gradient to weight", weight, plain.d_weight, close);
+    kernels.additive_scores_gradients(arguments.inputs, arguments.score, arguments.bias.data(), to);
+    compare(name + " scores' gradient to query", query, reference.d_query, close);
+    compare(name + " scores' gradient to key", key, reference.d_key, close);
+    compare(name + " scores' gradient to weight", weight, reference.d_weight, close);
 }
 
 template <class T>
 void check_summary(const Kernels& kernels, const Problem& p, const std::string& name, double exact) {
     constexpr Index TOP = 5, CELLS = 3;
-    Told<T> told(p);
-    Plain plain(p);
+    Arguments<T> arguments(p);
+    Reference reference(p);
     std::vector<Index> row_edges, key_edges;
     for (Index c = 0; c <= CELLS; c++) row_edges.push_back(p.queries * c / CELLS), key_edges.push_back(p.keys * c / CELLS);
-    Statistics wanted(p, plain, TOP, row_edges, key_edges);
-    std::vector<T> lse = room<T>(p.rows()), entropy = room<T>(p.rows()), received = room<T>(p.batch * p.keys),
-                   top = room<T>(p.rows() * TOP);
-    std::vector<T> mean = room<T>(p.batch * CELLS * CELLS), most = mean, output = room<T>(p.rows() * p.width);
+    Statistics expected(p, reference, TOP, row_edges, key_edges);
+    std::vector<T> log_sum_exp = nan_filled<T>(p.rows()), entropy = nan_filled<T>(p.rows()),
+                   received = nan_filled<T>(p.batch * p.keys), top = nan_filled<T>(p.rows() * TOP);
+    std::vector<T> mean = nan_filled<T>(p.batch * CELLS * CELLS), maximum = mean, output = nan_filled<T>(p.rows() * p.value_dim);
     std::vector<std::int32_t> top_keys(top.size(), -2);
-    Summary to{lse.data(),       entropy.data(),   received.data(), top.data(), top_keys.data(), TOP,          row_edges.data(),
-               key_edges.data(), CELLS,            CELLS,           mean.data(), most.data(),    output.data()};
-    kernels.summary(told.inputs, told.score, to);
-    compare(name + " summary lse", lse, plain.lse, exact);
-    compare(name + " summary entropy", entropy, wanted.entropy, exact);
-    compare(name + " summary received", received, wanted.received, exact);
-    compare(name + " summary top weights", top, wanted.top_weights, exact);
-    compare(name + " summary top keys", top_keys, wanted.top_keys, 0);
-    compare(name + " summary map's mean", mean, wanted.map_mean, exact);
-    compare(name + " summary map's maximum", most, wanted.map_max, exact);
-    compare(name + " summary output", output, plain.output, exact);
+    Summary to{log_sum_exp.data(), entropy.data(), received.data(), top.data(),  top_keys.data(), TOP,          row_edges.data(),
+               key_edges.data(),   CELLS,          CELLS,           mean.data(), maximum.data(),  output.data()};
+    kernels.summary(arguments.inputs, arguments.score, to);
+    compare(name + " summary lse", log_sum_exp, reference.log_sum_exp, exact);
+    compare(name + " summary entropy", entropy, expected.entropy, exact);
+    compare(name + " summary received", received, expected.received, exact);
+    compare(name + " summary top weights", top, expected.top_weights, exact);
+    compare(name + " summary top keys", top_keys, expected.top_keys, 0);
+    compare(name + " summary map's mean", mean, expected.map_mean, exact);
+    compare(name + " summary map's maximum", maximum, expected.map_max, exact);
+    compare(name + " summary output", output, reference.output, exact);
 }
 
 template <class T>
@@ -193,7 +199,9 @@ void check_level(const Level& level) {
         }
     }
     using Numbers = std::vector<double>;
-    auto exactly = [](const std::string& what, const Numbers& found, const Numbers& wanted) { compare(what, found, wanted, 1e-12); };
+    auto exactly = [](const std::string& what, const Numbers& computed, const Numbers& expected) {
+        compare(what, computed, expected, 1e-12);
+    };
     check_pairs(*level.smoothing, level.name, exactly);
     std::printf("%s: %d comparisons, %d differ\n", level.name, comparisons - compared_before, failures - failed_before);
 }

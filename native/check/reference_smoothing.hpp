@@ -1,4 +1,4 @@
-// The smoothers' kernels of pairs as their definitions say, in plain loops, for check.cpp.
+// The smoothing kernels of pairs by their definitions, in plain loops, for check.cpp.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ struct PairProblem {
     std::vector<double> profile;
     std::vector<double> rates{0.4, 0.2, 0.07};  // the first by squaring
     std::vector<double> times, values, weights, padded;
-    std::vector<Index> source, rows, start, stop, place;
+    std::vector<Index> source, rows, start, stop, self_index;
 
     PairProblem(Index count, Index window, bool past, bool weighted, Index half)
         : count(count), window(window), past(past), weighted(weighted), profile(2 * half + 1, 0.3) {
@@ -29,12 +29,12 @@ struct PairProblem {
             times.push_back(time += random(generator));
             values.push_back(random(generator) + (i % 50 < 20 ? 1 : 0));
             weights.push_back(weighted ? random(generator) : 1);
-            rows.push_back(i), place.push_back(i);
+            rows.push_back(i), self_index.push_back(i);
             start.push_back(std::max<Index>(i - window, 0)), stop.push_back(past ? i + 1 : std::min(i + window + 1, count));
         }
         for (Index p = -half; p < count + half; p++) {
-            Index period = std::max<Index>(2 * (count - 1), 1), turned = ((p % period) + period) % period;
-            source.push_back(past ? std::min(std::max<Index>(p, 0), count - 1) : std::min(turned, period - turned));
+            Index period = std::max<Index>(2 * (count - 1), 1), reflected = ((p % period) + period) % period;
+            source.push_back(past ? std::min(std::max<Index>(p, 0), count - 1) : std::min(reflected, period - reflected));
             padded.push_back(values[source.back()]);
         }
     }
@@ -52,9 +52,9 @@ struct PairProblem {
     }
 };
 
-// Values, slopes or variances, own weights of one row: keys j in [start, stop) with score(j, &pull).
+// Values, weights on itself, variances and slopes of one row: keys j in [start, stop) with score(j, &pull).
 template <class Score>
-std::vector<double> plain_row(const PairProblem& p, Index i, Index start, Index stop, double rate, Score score) {
+std::vector<double> reference_row(const PairProblem& p, Index i, Index start, Index stop, double rate, Score score) {
     double total = 0, output = 0, variance = 0, pulled = 0;
     std::vector<double> weight, pull;
     for (Index j = start; j < stop; j++) {
@@ -67,45 +67,56 @@ std::vector<double> plain_row(const PairProblem& p, Index i, Index start, Index 
         double step = p.values[j] - output, share = weight[j - start] / total;
         variance += share * step * step, pulled += share * step * pull[j - start];
     }
-    double own = p.weights[i] / total;
-    return {output, own, variance, own - 2 * rate * pulled};
+    double self_weight = p.weights[i] / total;
+    return {output, self_weight, variance, self_weight - 2 * rate * pulled};
 }
 
-// compare(what, found, wanted)
+// compare(what, computed, expected)
 template <class Compare>
 void check_patches(const Smoothing& kernels, const PairProblem& p, const std::string& name, Compare compare) {
     Index bandwidths = static_cast<Index>(p.rates.size()), all = bandwidths * p.count;
-    std::vector<double> wanted[3], found[3], by_row[3];
-    for (int c = 0; c < 3; c++) wanted[c].resize(all), found[c].resize(all, NAN), by_row[c].resize(all, NAN);
-    Patch task{p.padded.data(), p.weighted ? p.weights.data() : nullptr, p.count, p.half(), p.profile.data(), p.rates.data(), bandwidths,
-               p.window, p.past, found[0].data(), found[1].data(), found[2].data(), 2};
+    std::vector<double> expected[3], computed[3], by_row[3];
+    for (int c = 0; c < 3; c++) expected[c].resize(all), computed[c].resize(all, NAN), by_row[c].resize(all, NAN);
+    Patch task{p.padded.data(),
+               p.weighted ? p.weights.data() : nullptr,
+               p.count,
+               p.half(),
+               p.profile.data(),
+               p.rates.data(),
+               bandwidths,
+               p.window,
+               p.past,
+               computed[0].data(),
+               computed[1].data(),
+               computed[2].data(),
+               2};
     kernels.patch(task);
-    task.values = by_row[0].data(), task.slopes = by_row[1].data(), task.own = by_row[2].data();
+    task.values = by_row[0].data(), task.slopes = by_row[1].data(), task.self_weights = by_row[2].data();
     kernels.patch_rows({task, p.source.data(), p.rows.data(), p.count});
     for (Index k = 0; k < all; k++) {
         Index i = k % p.count;
-        auto row = plain_row(p, i, p.start[i], p.stop[i], p.rates[k / p.count],
+        auto row = reference_row(p, i, p.start[i], p.stop[i], p.rates[k / p.count],
                              [&](Index j, double* pull) { return p.patch_distance(i, j, pull); });
-        wanted[0][k] = row[0], wanted[1][k] = row[3], wanted[2][k] = row[1];
+        expected[0][k] = row[0], expected[1][k] = row[3], expected[2][k] = row[1];
         bool end = !p.past && (i <= p.half() || i >= p.count - 1 - p.half());
-        if (end) found[1][k] = row[3];  // there the kernel of whole series leaves slopes to that of rows
+        if (end) computed[1][k] = row[3];  // there the slopes come from the kernel by rows
     }
     const char* columns[] = {"values", "slopes", "own weights"};
     for (int c = 0; c < 3; c++) {
-        compare(name + " patch " + columns[c], found[c], wanted[c]);
-        compare(name + " patch by rows " + columns[c], by_row[c], wanted[c]);
+        compare(name + " patch " + columns[c], computed[c], expected[c]);
+        compare(name + " patch by rows " + columns[c], by_row[c], expected[c]);
     }
 }
 
 template <class Compare>
 void check_bilateral(const Smoothing& kernels, const PairProblem& p, const std::string& name, Compare compare) {
     double rate_time = 0.001, rate_value = 0.8, reach = static_cast<double>(p.window);
-    std::vector<double> wanted[3], by_row[3], mutual[3], everyone[3];
-    for (auto* columns : {wanted, by_row, mutual, everyone})
+    std::vector<double> expected[3], by_row[3], mutual[3], everyone[3];
+    for (auto* columns : {expected, by_row, mutual, everyone})
         for (int c = 0; c < 3; c++) columns[c].resize(p.count, NAN);
-    Charged points{p.times.data(), p.values.data(), p.weighted ? p.weights.data() : nullptr, p.count, rate_time, rate_value};
+    WeightedPoints points{p.times.data(), p.values.data(), p.weighted ? p.weights.data() : nullptr, p.count, rate_time, rate_value};
     kernels.bilateral({points, reach, {mutual[0].data(), mutual[1].data(), mutual[2].data()}, 2});
-    kernels.bilateral_rows({points, p.times.data(), p.values.data(), p.start.data(), p.stop.data(), p.place.data(), p.count,
+    kernels.bilateral_rows({points, p.times.data(), p.values.data(), p.start.data(), p.stop.data(), p.self_index.data(), p.count,
                             {by_row[0].data(), by_row[1].data(), by_row[2].data()}, 2});
     for (Index i = 0; i < p.count; i++) {
         auto score = [&](Index j, double*) {
@@ -115,13 +126,13 @@ void check_bilateral(const Smoothing& kernels, const PairProblem& p, const std::
         Index first = i, stop = i;
         while (first > 0 && p.times[i] - p.times[first - 1] <= reach) first--;
         while (stop < p.count && p.times[stop] - p.times[i] <= reach) stop++;
-        auto near = plain_row(p, i, first, stop, 1, score), ranged = plain_row(p, i, p.start[i], p.stop[i], 1, score);
-        for (int c = 0; c < 3; c++) everyone[c][i] = near[c], wanted[c][i] = ranged[c];
+        auto near = reference_row(p, i, first, stop, 1, score), ranged = reference_row(p, i, p.start[i], p.stop[i], 1, score);
+        for (int c = 0; c < 3; c++) everyone[c][i] = near[c], expected[c][i] = ranged[c];
     }
     const char* columns[] = {"values", "own weights", "variances"};
     for (int c = 0; c < 3; c++) {
         compare(name + " bilateral " + columns[c], mutual[c], everyone[c]);
-        compare(name + " bilateral by rows " + columns[c], by_row[c], wanted[c]);
+        compare(name + " bilateral by rows " + columns[c], by_row[c], expected[c]);
     }
 }
 

@@ -1,4 +1,4 @@
-// Working memory of the kernels, aligned for any vector. Compiled once, so that no level's instructions reach another.
+// Working memory of the kernels, aligned for any vector. Compiled once, so that no level's instructions are used by another.
 #pragma once
 
 #include <cstddef>
@@ -6,10 +6,10 @@
 namespace overt {
 
 // Throws std::bad_alloc; call it outside of parallel regions.
-void* take(std::size_t bytes);
-void give(void* memory);
+void* allocate(std::size_t bytes);
+void release(void* memory);
 
-// Asks for large pages where a kernel is about to write much that nobody has written before: one fault then serves 2 MB, not 4 KB.
+// Requests large pages where a kernel is about to write a large new buffer: one page fault then covers 2 MB instead of 4 KB.
 void expect_writing(void* memory, std::size_t bytes);
 
 }  // namespace overt

@@ -1,4 +1,4 @@
-// A matrix turned: its columns become rows.
+// Transposition of a matrix, in squares of vectors.
 #pragma once
 
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace overt::OVERT_LEVEL {
 
-// Lanes `from` to `from + N / 2` of two vectors of N, one of each in turn.
+// Lanes FROM to FROM + N / 2 of two vectors of N lanes, interleaved.
 template <class T, int FROM, std::size_t... I>
 static inline Vector<T> alternated(Vector<T> a, Vector<T> b, std::index_sequence<I...>) {
     constexpr std::size_t N = sizeof...(I);
@@ -21,15 +21,15 @@ static inline Vector<T> alternated(Vector<T> a, Vector<T> b, std::index_sequence
 template <class T>
 static inline Vector<T> load_some(const T* from, Index count) {
     if (count >= WIDTH<T>) return load(from);
-    Vector<T> found{};
-    for (Index i = 0; i < count; i++) found[i] = from[i];
-    return found;
+    Vector<T> result{};
+    for (Index i = 0; i < count; i++) result[i] = from[i];
+    return result;
 }
 
-// to[c * to_row + r] = times * from[r * from_row + c] for all rows r and columns c; from the last row to the next multiple of WIDTH<T>
-// stand zeros. A square of vectors at a time: to interleave its halves, as often as a row's number has bits, is to turn it.
+// to[c * to_row + r] = times * from[r * from_row + c] for all rows r and columns c. Zeros fill each output row up to the next multiple
+// of WIDTH<T>. One square of vectors at a time: interleaving its two halves log2(W) times transposes it.
 template <class T>
-static void turn(const T* from, Index from_row, int rows, Index columns, T* to, Index to_row, T times = 1) {
+static void transpose(const T* from, Index from_row, int rows, Index columns, T* to, Index to_row, T times = 1) {
     constexpr int W = WIDTH<T>;
     constexpr auto LANES = std::make_index_sequence<W>();
     for (int r = 0; r < rows; r += W)

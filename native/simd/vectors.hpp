@@ -1,6 +1,6 @@
-// Vectors of one SIMD level. The compiler's own vector types carry the arithmetic, so that one source serves every width.
+// Vectors of one SIMD level. They are the compiler's own vector types, so that one source serves every width.
 //
-// OVERT_LEVEL names the level's namespace, OVERT_BYTES the width of its vectors: 16, 32 or 64.
+// OVERT_LEVEL is the namespace of the level, OVERT_BYTES the width of its vectors: 16, 32 or 64.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include <immintrin.h>
 #endif
 
-// For what would otherwise be called, its vectors and constants going through memory.
+// For functions whose vectors and constants would otherwise go through memory in a call.
 #define OVERT_INLINE static inline __attribute__((always_inline))
 
 namespace overt::OVERT_LEVEL {
@@ -57,41 +57,41 @@ static inline void store(T* to, Vector<T> from) {
 }
 
 template <class T>
-static inline Vector<T> every(T number) {
-    return number - Vector<T>{};  // x - 0 is x for every x, which x + 0 is not: compilers leave only the former out
+static inline Vector<T> broadcast(T number) {
+    return number - Vector<T>{};  // x - 0 is x for every x, x + 0 is not: compilers remove only the former
 }
 
 // a * b + c, contracted to one instruction where the level has it (-ffp-contract=fast).
 template <class V>
-static inline V fused(V a, V b, V c) {
+static inline V multiply_add(V a, V b, V c) {
     return a * b + c;
 }
 
-// The smaller; where either is NaN, b. x86's own instruction means the same, but compilers do not find it by themselves.
+// The minimum, lane by lane; b where either is NaN. x86 has an instruction with this meaning, but compilers do not use it by themselves.
 template <class V>
-static inline V smaller(V a, V b) {
+static inline V lane_min(V a, V b) {
     return a < b ? a : b;
 }
 template <class V>
-static inline V larger(V a, V b) {
+static inline V lane_max(V a, V b) {
     return a > b ? a : b;
 }
 #if defined(__x86_64__)
 #if OVERT_BYTES == 64 && defined(__AVX512F__)
-static inline Vector<float> smaller(Vector<float> a, Vector<float> b) { return _mm512_min_ps(a, b); }
-static inline Vector<float> larger(Vector<float> a, Vector<float> b) { return _mm512_max_ps(a, b); }
-static inline Vector<double> smaller(Vector<double> a, Vector<double> b) { return _mm512_min_pd(a, b); }
-static inline Vector<double> larger(Vector<double> a, Vector<double> b) { return _mm512_max_pd(a, b); }
+static inline Vector<float> lane_min(Vector<float> a, Vector<float> b) { return _mm512_min_ps(a, b); }
+static inline Vector<float> lane_max(Vector<float> a, Vector<float> b) { return _mm512_max_ps(a, b); }
+static inline Vector<double> lane_min(Vector<double> a, Vector<double> b) { return _mm512_min_pd(a, b); }
+static inline Vector<double> lane_max(Vector<double> a, Vector<double> b) { return _mm512_max_pd(a, b); }
 #elif OVERT_BYTES == 32 && defined(__AVX2__)
-static inline Vector<float> smaller(Vector<float> a, Vector<float> b) { return _mm256_min_ps(a, b); }
-static inline Vector<float> larger(Vector<float> a, Vector<float> b) { return _mm256_max_ps(a, b); }
-static inline Vector<double> smaller(Vector<double> a, Vector<double> b) { return _mm256_min_pd(a, b); }
-static inline Vector<double> larger(Vector<double> a, Vector<double> b) { return _mm256_max_pd(a, b); }
+static inline Vector<float> lane_min(Vector<float> a, Vector<float> b) { return _mm256_min_ps(a, b); }
+static inline Vector<float> lane_max(Vector<float> a, Vector<float> b) { return _mm256_max_ps(a, b); }
+static inline Vector<double> lane_min(Vector<double> a, Vector<double> b) { return _mm256_min_pd(a, b); }
+static inline Vector<double> lane_max(Vector<double> a, Vector<double> b) { return _mm256_max_pd(a, b); }
 #elif OVERT_BYTES == 16
-static inline Vector<float> smaller(Vector<float> a, Vector<float> b) { return _mm_min_ps(a, b); }
-static inline Vector<float> larger(Vector<float> a, Vector<float> b) { return _mm_max_ps(a, b); }
-static inline Vector<double> smaller(Vector<double> a, Vector<double> b) { return _mm_min_pd(a, b); }
-static inline Vector<double> larger(Vector<double> a, Vector<double> b) { return _mm_max_pd(a, b); }
+static inline Vector<float> lane_min(Vector<float> a, Vector<float> b) { return _mm_min_ps(a, b); }
+static inline Vector<float> lane_max(Vector<float> a, Vector<float> b) { return _mm_max_ps(a, b); }
+static inline Vector<double> lane_min(Vector<double> a, Vector<double> b) { return _mm_min_pd(a, b); }
+static inline Vector<double> lane_max(Vector<double> a, Vector<double> b) { return _mm_max_pd(a, b); }
 #endif
 #endif
 
@@ -103,13 +103,13 @@ static inline T sum(Vector<T> v) {
 }
 
 template <class T>
-static inline T largest(Vector<T> v) {
-    T most = v[0];
-    for (int i = 1; i < WIDTH<T>; i++) most = v[i] > most ? v[i] : most;
-    return most;
+static inline T horizontal_max(Vector<T> v) {
+    T maximum = v[0];
+    for (int i = 1; i < WIDTH<T>; i++) maximum = v[i] > maximum ? v[i] : maximum;
+    return maximum;
 }
 
-// One bit for each lane of a that is above that of b.
+// A bit mask: which lanes of a are greater than those of b.
 template <class T>
 static inline unsigned lanes_above(Vector<T> a, Vector<T> b) {
     Whole<T> above = a > b;
@@ -134,7 +134,7 @@ template <>
 inline unsigned lanes_above<double>(Vector<double> a, Vector<double> b) { return _mm_movemask_pd((Vector<double>)(a > b)); }
 #endif
 
-// e^x to about one unit in the last place. Below LOWEST it is 0, above HIGHEST it is infinity's neighbour; NaN stays NaN.
+// e^x to about one unit in the last place. 0 below LOWEST; above HIGHEST it is e^HIGHEST; NaN stays NaN.
 template <class T>
 struct Exponential;
 template <>
@@ -142,13 +142,13 @@ struct Exponential<float> {
     static constexpr float LOWEST = -87.0f, HIGHEST = 88.0f, LOG2E = 1.44269504088896341f;
     static constexpr float LN2_HIGH = 0.693359375f, LN2_LOW = -2.12194440e-4f, ROUND = 12582912.0f;
     static constexpr int SHIFT = 23, BIAS = 127;
-    OVERT_INLINE Vector<float> less_one(Vector<float> r) {  // e^r - 1 on [-ln2/2, ln2/2]
-        // In pairs, so that fewer operations wait for each other.
+    OVERT_INLINE Vector<float> exponential_minus_one(Vector<float> r) {  // e^r - 1 on [-ln2/2, ln2/2]
+        // Evaluated in pairs, so that fewer operations wait for each other.
         Vector<float> square = r * r;
-        Vector<float> first = fused(every(1.9875691500e-4f), r, every(1.3981999507e-3f));
-        Vector<float> second = fused(every(8.3334519073e-3f), r, every(4.1665795894e-2f));
-        Vector<float> third = fused(every(1.6666665459e-1f), r, every(5.0000001201e-1f));
-        return fused(fused(fused(first, square, second), square, third), square, r);
+        Vector<float> first = multiply_add(broadcast(1.9875691500e-4f), r, broadcast(1.3981999507e-3f));
+        Vector<float> second = multiply_add(broadcast(8.3334519073e-3f), r, broadcast(4.1665795894e-2f));
+        Vector<float> third = multiply_add(broadcast(1.6666665459e-1f), r, broadcast(5.0000001201e-1f));
+        return multiply_add(multiply_add(multiply_add(first, square, second), square, third), square, r);
     }
 };
 template <>
@@ -156,106 +156,108 @@ struct Exponential<double> {
     static constexpr double LOWEST = -708.0, HIGHEST = 709.0, LOG2E = 1.4426950408889634074;
     static constexpr double LN2_HIGH = 6.93147180369123816490e-01, LN2_LOW = 1.90821492927058770002e-10, ROUND = 6755399441055744.0;
     static constexpr int SHIFT = 52, BIAS = 1023;
-    OVERT_INLINE Vector<double> less_one(Vector<double> r) {  // Taylor to r^13: below 1e-17 on this range
-        Vector<double> p = every(1.0 / 6227020800.0);
-        p = fused(p, r, every(1.0 / 479001600.0));
-        p = fused(p, r, every(1.0 / 39916800.0));
-        p = fused(p, r, every(1.0 / 3628800.0));
-        p = fused(p, r, every(1.0 / 362880.0));
-        p = fused(p, r, every(1.0 / 40320.0));
-        p = fused(p, r, every(1.0 / 5040.0));
-        p = fused(p, r, every(1.0 / 720.0));
-        p = fused(p, r, every(1.0 / 120.0));
-        p = fused(p, r, every(1.0 / 24.0));
-        p = fused(p, r, every(1.0 / 6.0));
-        p = fused(p, r, every(0.5));
-        return fused(p, r * r, r);
+    OVERT_INLINE Vector<double> exponential_minus_one(Vector<double> r) {  // Taylor to r^13: below 1e-17 on this range
+        Vector<double> p = broadcast(1.0 / 6227020800.0);
+        p = multiply_add(p, r, broadcast(1.0 / 479001600.0));
+        p = multiply_add(p, r, broadcast(1.0 / 39916800.0));
+        p = multiply_add(p, r, broadcast(1.0 / 3628800.0));
+        p = multiply_add(p, r, broadcast(1.0 / 362880.0));
+        p = multiply_add(p, r, broadcast(1.0 / 40320.0));
+        p = multiply_add(p, r, broadcast(1.0 / 5040.0));
+        p = multiply_add(p, r, broadcast(1.0 / 720.0));
+        p = multiply_add(p, r, broadcast(1.0 / 120.0));
+        p = multiply_add(p, r, broadcast(1.0 / 24.0));
+        p = multiply_add(p, r, broadcast(1.0 / 6.0));
+        p = multiply_add(p, r, broadcast(0.5));
+        return multiply_add(p, r * r, r);
     }
 };
 
-// The same between LOWEST and HIGHEST; beyond them, anything.
+// The same for x between LOWEST and HIGHEST; undefined elsewhere.
 template <class T>
 OVERT_INLINE Vector<T> exponential_within(Vector<T> x) {
     using E = Exponential<T>;
-    Vector<T> shifted = fused(x, every(E::LOG2E), every(E::ROUND));  // the whole part, in the low bits of the mantissa
+    Vector<T> shifted =
+        multiply_add(x, broadcast(E::LOG2E), broadcast(E::ROUND));  // the integer part, in the low bits of the mantissa
     Vector<T> whole = shifted - E::ROUND;
-    Vector<T> rest = fused(whole, every(-E::LN2_HIGH), x);
-    rest = fused(whole, every(-E::LN2_LOW), rest);
-    // Those bits, moved to the exponent of 1, are the power of two; ROUND's own leave at the top.
-    Bits<T> power = ((Bits<T>)shifted << E::SHIFT) + (Bits<T>)every(T(1));
-    return (E::less_one(rest) + 1) * (Vector<T>)power;
+    Vector<T> rest = multiply_add(whole, broadcast(-E::LN2_HIGH), x);
+    rest = multiply_add(whole, broadcast(-E::LN2_LOW), rest);
+    // These bits, shifted to the exponent of 1, are the power of two. The bits of ROUND itself are shifted out.
+    Bits<T> power = ((Bits<T>)shifted << E::SHIFT) + (Bits<T>)broadcast(T(1));
+    return (E::exponential_minus_one(rest) + 1) * (Vector<T>)power;
 }
 
 template <class T>
 OVERT_INLINE Vector<T> exponential(Vector<T> x) {
     using E = Exponential<T>;
-    Vector<T> grown = exponential_within<T>(larger(every(E::LOWEST), smaller(every(E::HIGHEST), x)));
-    return x < E::LOWEST ? Vector<T>{} : grown;
+    Vector<T> exponentiated = exponential_within<T>(lane_max(broadcast(E::LOWEST), lane_min(broadcast(E::HIGHEST), x)));
+    return x < E::LOWEST ? Vector<T>{} : exponentiated;
 }
 
-// 2^r on [-1/2, 1/2], interpolated at Chebyshev nodes: off by 5e-9 and 8e-18. In pairs, so that fewer operations wait for each other.
+// 2^r on [-1/2, 1/2], interpolated at Chebyshev nodes: errors below 5e-9 (float) and 8e-18 (double). Evaluated in pairs, so that
+// fewer operations wait for each other.
 OVERT_INLINE Vector<float> small_power(Vector<float> r) {
     Vector<float> square = r * r;
-    Vector<float> first = fused(every(1.54631629451e-4f), r, every(1.33908633647e-3f));
-    Vector<float> second = fused(every(9.61808255728e-3f), r, every(5.55035711422e-2f));
-    Vector<float> third = fused(every(2.40226507606e-1f), r, every(6.93147188026e-1f));
-    return fused(fused(fused(first, square, second), square, third), r, every(1.0f));
+    Vector<float> first = multiply_add(broadcast(1.54631629451e-4f), r, broadcast(1.33908633647e-3f));
+    Vector<float> second = multiply_add(broadcast(9.61808255728e-3f), r, broadcast(5.55035711422e-2f));
+    Vector<float> third = multiply_add(broadcast(2.40226507606e-1f), r, broadcast(6.93147188026e-1f));
+    return multiply_add(multiply_add(multiply_add(first, square, second), square, third), r, broadcast(1.0f));
 }
 OVERT_INLINE Vector<double> small_power(Vector<double> r) {
     Vector<double> square = r * r;
-    Vector<double> even = fused(every(4.4549605981865186e-10), square, every(1.0178062445845774e-07));
-    Vector<double> odd = fused(every(7.072585949269223e-09), square, every(1.321544258792169e-06));
-    even = fused(even, square, every(1.525273382983612e-05));
-    odd = fused(odd, square, every(0.0001540353044173605));
-    even = fused(even, square, every(0.0013333558146416936));
-    odd = fused(odd, square, every(0.009618129107606888));
-    even = fused(even, square, every(0.0555041086648216));
-    odd = fused(odd, square, every(0.24022650695910097));
-    even = fused(even, square, every(0.6931471805599453));
-    return fused(fused(odd, r, even), r, every(1.0));
+    Vector<double> even = multiply_add(broadcast(4.4549605981865186e-10), square, broadcast(1.0178062445845774e-07));
+    Vector<double> odd = multiply_add(broadcast(7.072585949269223e-09), square, broadcast(1.321544258792169e-06));
+    even = multiply_add(even, square, broadcast(1.525273382983612e-05));
+    odd = multiply_add(odd, square, broadcast(0.0001540353044173605));
+    even = multiply_add(even, square, broadcast(0.0013333558146416936));
+    odd = multiply_add(odd, square, broadcast(0.009618129107606888));
+    even = multiply_add(even, square, broadcast(0.0555041086648216));
+    odd = multiply_add(odd, square, broadcast(0.24022650695910097));
+    even = multiply_add(even, square, broadcast(0.6931471805599453));
+    return multiply_add(multiply_add(odd, r, even), r, broadcast(1.0));
 }
 
-// 2^x, two thirds of the work of e^x. Where that is below the smallest normal number it is 0; x is below 127; NaN stays NaN.
+// 2^x, at two thirds of the cost of e^x. 0 where it is below the smallest normal number; x must be below 127; NaN stays NaN.
 template <class T>
 OVERT_INLINE Vector<T> power_of_two(Vector<T> x) {
     using E = Exponential<T>;
-    Vector<T> shifted = x + E::ROUND;  // the whole part, in the low bits of the mantissa
-    Bits<T> power = ((Bits<T>)shifted << E::SHIFT) + (Bits<T>)every(T(1));
-    Vector<T> grown = small_power(x - (shifted - E::ROUND)) * (Vector<T>)power;
-    return x < T(1 - E::BIAS) ? Vector<T>{} : grown;
+    Vector<T> shifted = x + E::ROUND;  // the integer part, in the low bits of the mantissa
+    Bits<T> power = ((Bits<T>)shifted << E::SHIFT) + (Bits<T>)broadcast(T(1));
+    Vector<T> exponentiated = small_power(x - (shifted - E::ROUND)) * (Vector<T>)power;
+    return x < T(1 - E::BIAS) ? Vector<T>{} : exponentiated;
 }
 
-// Working memory for as long as it is in scope.
+// Working memory that is released at the end of the scope.
 template <class T>
 struct Scratch {
     T* data;
-    explicit Scratch(Index count) : data(static_cast<T*>(take(static_cast<std::size_t>(count) * sizeof(T)))) {}
-    ~Scratch() { give(data); }
+    explicit Scratch(Index count) : data(static_cast<T*>(allocate(static_cast<std::size_t>(count) * sizeof(T)))) {}
+    ~Scratch() { release(data); }
     Scratch(const Scratch&) = delete;
     Scratch& operator=(const Scratch&) = delete;
 };
 
 template <class N>
-static inline N least(N a, N b) {
+static inline N min_of(N a, N b) {
     return a < b ? a : b;
 }
 template <class N>
-static inline N most(N a, N b) {
+static inline N max_of(N a, N b) {
     return a > b ? a : b;
 }
 
-// A row of numbers of any floating kind, as T; half precision is widened on the way.
+// Copies a row and converts it to T.
 template <class T, class From>
 static inline void copy_numbers(const From* from, Index count, T* to) {
     for (Index i = 0; i < count; i++) to[i] = static_cast<T>(from[i]);
 }
 
-static inline float widened(std::uint16_t half) {
+static inline float float16_to_float(std::uint16_t half) {
     std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16, rest = half & 0x7fffu, bits = rest << 13;
     if (rest >= 0x7c00u) {
         bits += 0x70000000u;  // infinity and NaN
     } else {
-        // The exponent's bias is 112 less: multiplied in, which serves numbers below the smallest normal one too.
+        // The exponent's bias is smaller by 112. Multiplying by 2^112 corrects it, for subnormal numbers too.
         float number;
         __builtin_memcpy(&number, &bits, 4);
         number *= 0x1p112f;
@@ -267,7 +269,7 @@ static inline float widened(std::uint16_t half) {
     return number;
 }
 
-static inline float widened_brain(std::uint16_t half) {
+static inline float bfloat16_to_float(std::uint16_t half) {
     std::uint32_t bits = static_cast<std::uint32_t>(half) << 16;
     float number;
     __builtin_memcpy(&number, &bits, 4);
@@ -276,18 +278,18 @@ static inline float widened_brain(std::uint16_t half) {
 
 template <class T>
 static void read_row(const Matrix& matrix, Index entry, Index row, Index count, T* to) {
-    Index start = matrix.places[entry] + row * matrix.row;
+    Index start = matrix.offsets[entry] + row * matrix.row;
     switch (matrix.kind) {
         case Kind::float32: return copy_numbers(static_cast<const float*>(matrix.data) + start, count, to);
         case Kind::float64: return copy_numbers(static_cast<const double*>(matrix.data) + start, count, to);
         case Kind::float16: {
             const std::uint16_t* from = static_cast<const std::uint16_t*>(matrix.data) + start;
-            for (Index i = 0; i < count; i++) to[i] = widened(from[i]);
+            for (Index i = 0; i < count; i++) to[i] = float16_to_float(from[i]);
             return;
         }
         default: {
             const std::uint16_t* from = static_cast<const std::uint16_t*>(matrix.data) + start;
-            for (Index i = 0; i < count; i++) to[i] = widened_brain(from[i]);
+            for (Index i = 0; i < count; i++) to[i] = bfloat16_to_float(from[i]);
         }
     }
 }
@@ -295,10 +297,10 @@ static void read_row(const Matrix& matrix, Index entry, Index row, Index count, 
 template <class T>
 constexpr Kind KIND = sizeof(T) == 4 ? Kind::float32 : Kind::float64;
 
-// A row where it stands, if it is of type T already, else read into `spare`.
+// A pointer to a row: into the matrix if it is of type T already, else to `spare`, which then holds a converted copy.
 template <class T>
 static const T* row_of(const Matrix& matrix, Index entry, Index row, Index count, T* spare) {
-    if (matrix.kind == KIND<T>) return static_cast<const T*>(matrix.data) + matrix.places[entry] + row * matrix.row;
+    if (matrix.kind == KIND<T>) return static_cast<const T*>(matrix.data) + matrix.offsets[entry] + row * matrix.row;
     read_row(matrix, entry, row, count, spare);
     return spare;
 }

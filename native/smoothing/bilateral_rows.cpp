@@ -1,4 +1,4 @@
-// Attention by time and value of points to the keys of a series, row by row: of one side, or of points that are no keys themselves.
+// Attention by time and value, row by row: of one side only, or of points that are not keys themselves.
 #include <omp.h>
 
 #include "level.hpp"
@@ -10,18 +10,18 @@ namespace {
 // Rows that a thread takes at a time.
 constexpr Index SHARE = 256;
 
-// One row's keys, laid out in whole vectors; those beyond the last are far away.
+// One row's keys, padded to whole vectors with keys at infinite distance.
 struct Row {
     double *steps, *weights;
-    Index count;   // whole vectors
-    double least;  // the smallest distance
+    Index count;          // whole vectors
+    double min_distance;  // the smallest distance
 };
 
-// Steps x_j - x_i, and distances in the place of weights.
-Row lay_out(const Rows& task, Index i, double* room, Index longest) {
-    const Charged& keys = task.keys;
+// Steps x_j - x_i, and distances in the array of weights.
+Row lay_out(const BilateralRows& task, Index i, double* memory, Index longest) {
+    const WeightedPoints& keys = task.keys;
     Index start = task.start[i], keyed = task.stop[i] - start;
-    Row row{room, room + longest, (keyed + LANES - 1) / LANES * LANES, __builtin_inf()};
+    Row row{memory, memory + longest, (keyed + LANES - 1) / LANES * LANES, __builtin_inf()};
     double time = task.times[i], value = task.values[i];
     for (Index j = 0; j < keyed; j++) {
         double gap = keys.times[start + j] - time, step = keys.values[start + j] - value;
@@ -29,48 +29,48 @@ Row lay_out(const Rows& task, Index i, double* room, Index longest) {
         row.weights[j] = gap * gap * keys.rate_time + step * step * keys.rate_value;
     }
     for (Index j = keyed; j < row.count; j++) row.steps[j] = 0, row.weights[j] = __builtin_inf();
-    Vector<double> nearest = every(__builtin_inf());
-    for (Index j = 0; j < row.count; j += LANES) nearest = smaller(nearest, load(row.weights + j));
-    for (int l = 0; l < LANES; l++) row.least = least(row.least, nearest[l]);
+    Vector<double> nearest = broadcast(__builtin_inf());
+    for (Index j = 0; j < row.count; j += LANES) nearest = lane_min(nearest, load(row.weights + j));
+    for (int l = 0; l < LANES; l++) row.min_distance = min_of(row.min_distance, nearest[l]);
     return row;
 }
 
-void attend_row(const Rows& task, Index i, double* room, Index longest) {
+void attend_row(const BilateralRows& task, Index i, double* memory, Index longest) {
     const PairResults& results = task.results;
     if (task.start[i] >= task.stop[i]) {
-        results.values[i] = results.own[i] = results.variance[i] = __builtin_nan("");
+        results.values[i] = results.self_weights[i] = results.variance[i] = __builtin_nan("");
         return;
     }
-    Row row = lay_out(task, i, room, longest);
-    const double* charges = task.keys.weights ? task.keys.weights + task.start[i] : nullptr;
+    Row row = lay_out(task, i, memory, longest);
+    const double* key_weights = task.keys.weights ? task.keys.weights + task.start[i] : nullptr;
     Similarity similarity(1.0);
     for (Index j = 0; j < row.count; j += LANES)
-        store<double>(row.weights + j, similarity.of(load(row.weights + j) - every(row.least)));
-    if (charges)
-        for (Index j = 0; j < task.stop[i] - task.start[i]; j++) row.weights[j] *= charges[j];
+        store<double>(row.weights + j, similarity.of(load(row.weights + j) - broadcast(row.min_distance)));
+    if (key_weights)
+        for (Index j = 0; j < task.stop[i] - task.start[i]; j++) row.weights[j] *= key_weights[j];
     Vector<double> total = {}, first = {}, second = {};
     for (Index j = 0; j < row.count; j += LANES) {
         total += load(row.weights + j);
-        first = fused(load(row.weights + j), load(row.steps + j), first);
+        first = multiply_add(load(row.weights + j), load(row.steps + j), first);
     }
     double all = sum<double>(total), shift = sum<double>(first) / all;
     for (Index j = 0; j < row.count; j += LANES) {
-        Vector<double> off = load(row.steps + j) - every(shift);
-        second = fused(load(row.weights + j) * off, off, second);
+        Vector<double> off = load(row.steps + j) - broadcast(shift);
+        second = multiply_add(load(row.weights + j) * off, off, second);
     }
     results.values[i] = task.values[i] + shift;
     // A key's distance from itself is 0, the smallest.
-    results.own[i] = task.place[i] < 0 ? 0 : (task.keys.weights ? task.keys.weights[task.place[i]] : 1) / all;
+    results.self_weights[i] = task.self_index[i] < 0 ? 0 : (task.keys.weights ? task.keys.weights[task.self_index[i]] : 1) / all;
     results.variance[i] = sum<double>(second) / all;
 }
 
 }  // namespace
 
-void bilateral_rows(const Rows& task) {
+void bilateral_rows(const BilateralRows& task) {
     Index longest = 0;
-    for (Index i = 0; i < task.count; i++) longest = most(longest, task.stop[i] - task.start[i]);
+    for (Index i = 0; i < task.count; i++) longest = max_of(longest, task.stop[i] - task.start[i]);
     longest += LANES;
-    int threads = static_cast<int>(least<Index>(task.threads, 1 + task.count / SHARE));
+    int threads = static_cast<int>(min_of<Index>(task.threads, 1 + task.count / SHARE));
     Scratch<double> memory(2 * longest * threads);
 #pragma omp parallel for schedule(dynamic, SHARE) num_threads(threads)
     for (Index i = 0; i < task.count; i++) attend_row(task, i, memory.data + 2 * longest * omp_get_thread_num(), longest);

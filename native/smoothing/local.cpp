@@ -1,4 +1,4 @@
-// Local polynomial regression by time: overt/smoothing/local.py has the mathematics.
+// Local polynomial regression by time: overt/smoothing/heads/local has the mathematics.
 #include <omp.h>
 
 #include "level.hpp"
@@ -8,21 +8,21 @@ namespace overt::OVERT_LEVEL {
 
 // Targets that a thread takes at a time.
 constexpr Index SHARE = 512;
-// Groups of boxes worked on before their targets are.
+// Groups of boxes that are computed before their targets are.
 constexpr Index BATCH = 64;
 
-// Writes what is found for as many targets as a vector holds, or for the few that are left.
+// Writes the results of a vector of targets, or of the few that are left.
 static void local_write(const Local& task, const LocalSums& sums, Index first, Index count) {
     if (task.raw) {
         for (int p = 0; p <= 2 * task.degree; p++)
-            for (Index i = 0; i < count; i++) task.found[p * task.rows + first + i] = sums.weights[p][i];
+            for (Index i = 0; i < count; i++) task.results[p * task.rows + first + i] = sums.weights[p][i];
         return;
     }
     LocalFit fit = local_fit(sums, task.degree);
     for (Index i = 0; i < count; i++) {
-        task.found[first + i] = fit.value[i];
-        task.found[task.rows + first + i] = fit.own[i];
-        task.found[2 * task.rows + first + i] = fit.squares[i];
+        task.results[first + i] = fit.value[i];
+        task.results[task.rows + first + i] = fit.self_coefficient[i];
+        task.results[2 * task.rows + first + i] = fit.squares[i];
     }
 }
 
@@ -30,7 +30,7 @@ static void local_share(const Local& task, Index first, Index stop) {
     if (first >= stop) return;
     Reach reach(task, task.targets[first]);
     for (Index i = first; i < stop; i += WIDTH<double>) {
-        Index count = least<Index>(WIDTH<double>, stop - i);
+        Index count = min_of<Index>(WIDTH<double>, stop - i);
         LocalSums sums{};
         for (Index lane = 0; lane < count; lane++) {
             reach.move(task, task.targets[i + lane]);
@@ -40,14 +40,15 @@ static void local_share(const Local& task, Index first, Index stop) {
     }
 }
 
-// The targets of one box; those whose weights are too small to trust are summed key by key.
-static void local_box(const Local& task, const BoxFound& found, Index place, Index box, Index first, Index stop, double doubt) {
+// The targets of one box. Those whose weights are too small to be accurate are summed key by key.
+static void local_box(const Local& task, const BoxPolynomials& polynomials, Index position, Index box, Index first, Index stop,
+                      double threshold) {
     for (Index i = first; i < stop; i += WIDTH<double>) {
-        Index count = least<Index>(WIDTH<double>, stop - i);
+        Index count = min_of<Index>(WIDTH<double>, stop - i);
         LocalSums sums{};
-        box_read(task, found, place, box_places(task, box, local_times(task.targets, i, stop)), &sums);
+        box_read(task, polynomials, position, box_positions(task, box, local_times(task.targets, i, stop)), &sums);
         for (Index lane = 0; lane < count && !task.raw; lane++) {
-            if (sums.weights[0][lane] > doubt) continue;
+            if (sums.weights[0][lane] > threshold) continue;
             Reach reach(task, task.targets[i + lane]);
             local_direct(task, task.targets[i + lane], reach, &sums, static_cast<int>(lane));
         }
@@ -61,42 +62,46 @@ struct LocalStarts {
 };
 
 // The targets first <= i < stop, which lie in boxes of groups from `group` on.
-static void local_read(const Local& task, const LocalStarts& starts, const BoxSums& sums, Index margin, const BoxFound* found, Index group,
-                       Index first, Index stop) {
+static void local_read(const Local& task, const LocalStarts& starts, const BoxSums& sums, Index margin,
+                       const BoxPolynomials* polynomials, Index group, Index first, Index stop) {
     Index box = group * BOX_GROUP;
     while (starts.targets[box + 1] <= first) box++;
     for (; first < stop; box++) {
-        Index end = least(stop, starts.targets[box + 1]);
+        Index end = min_of(stop, starts.targets[box + 1]);
         if (first == end) continue;
-        local_box(task, found[box / BOX_GROUP - group], box % BOX_GROUP, box, first, end, box_doubt(task, margin + box, sums));
+        local_box(task, polynomials[box / BOX_GROUP - group], box % BOX_GROUP, box, first, end,
+                  box_threshold(task, margin + box, sums));
         first = end;
     }
 }
 
-// Groups of boxes in batches: what all boxes of a batch are told, then all its targets, so that a few full boxes serve all threads.
-static void local_batches(const Local& task, const LocalStarts& starts, const BoxSums& sums, Index margin, BoxFound* found) {
+// Groups of boxes in batches: first the polynomials of all boxes of a batch, then all its targets, so that a few full boxes keep all
+// threads busy.
+static void local_batches(const Local& task, const LocalStarts& starts, const BoxSums& sums, Index margin,
+                          BoxPolynomials* polynomials) {
     Index groups = (task.boxes.count + BOX_GROUP - 1) / BOX_GROUP;
     for (Index batch = 0; batch < groups; batch += BATCH) {
-        Index end = least(batch + BATCH, groups);
-        Index begin = starts.targets[batch * BOX_GROUP], stop = starts.targets[least(end * BOX_GROUP, task.boxes.count)];
+        Index end = min_of(batch + BATCH, groups);
+        Index begin = starts.targets[batch * BOX_GROUP], stop = starts.targets[min_of(end * BOX_GROUP, task.boxes.count)];
 #pragma omp for schedule(dynamic)
         for (Index group = batch; group < end; group++) {
-            Index first = group * BOX_GROUP, last = least(first + BOX_GROUP, task.boxes.count);
-            if (starts.targets[first] < starts.targets[last]) box_group(task, margin + first, last - first, sums, found + group - batch);
+            Index first = group * BOX_GROUP, last = min_of(first + BOX_GROUP, task.boxes.count);
+            if (starts.targets[first] < starts.targets[last])
+                box_group(task, margin + first, last - first, sums, polynomials + group - batch);
         }
 #pragma omp for schedule(dynamic)
         for (Index first = begin; first < stop; first += SHARE)
-            local_read(task, starts, sums, margin, found, batch, first, least(first + SHARE, stop));
+            local_read(task, starts, sums, margin, polynomials, batch, first, min_of(first + SHARE, stop));
     }
 }
 
 static void local_by_boxes(const Local& task) {
     const Boxes& boxes = task.boxes;
     Index margin = boxes.reach + BOX_GROUP, rows = boxes.count + 2 * margin, size = rows * BOX_TERMS;
-    Scratch<double> room(3 * size);
-    Scratch<BoxFound> found(least(BATCH, (boxes.count + BOX_GROUP - 1) / BOX_GROUP));
+    Scratch<double> memory(3 * size);
+    Scratch<BoxPolynomials> polynomials(min_of(BATCH, (boxes.count + BOX_GROUP - 1) / BOX_GROUP));
     Scratch<Index> keys(boxes.count + 1), targets(boxes.count + 1);
-    BoxSums sums{room.data, room.data + size, room.data + 2 * size};
+    BoxSums sums{memory.data, memory.data + size, memory.data + 2 * size};
 #pragma omp parallel num_threads(task.threads)
     {
 #pragma omp for schedule(static)
@@ -110,19 +115,19 @@ static void local_by_boxes(const Local& task) {
             bool there = box >= 0 && box < boxes.count;
             box_sums(task, box, there ? keys.data[box] : 0, there ? keys.data[box + 1] : 0, row, sums);
         }
-        local_batches(task, {keys.data, targets.data}, sums, margin, found.data);
+        local_batches(task, {keys.data, targets.data}, sums, margin, polynomials.data);
     }
     local_share(task, 0, targets.data[0]);
     local_share(task, targets.data[boxes.count], task.rows);
 }
 
-void local(const Local& given) {
-    Local task = given;
-    // Fewer targets are not worth another thread's start.
-    task.threads = static_cast<int>(least<Index>(task.threads, 1 + task.rows / (8 * SHARE)));
+void local(const Local& arguments) {
+    Local task = arguments;
+    // For fewer targets another thread does not pay.
+    task.threads = static_cast<int>(min_of<Index>(task.threads, 1 + task.rows / (8 * SHARE)));
     if (task.boxes.count > 0) return local_by_boxes(task);
 #pragma omp parallel for schedule(dynamic) num_threads(task.threads)
-    for (Index first = 0; first < task.rows; first += SHARE) local_share(task, first, least(first + SHARE, task.rows));
+    for (Index first = 0; first < task.rows; first += SHARE) local_share(task, first, min_of(first + SHARE, task.rows));
 }
 
 }  // namespace overt::OVERT_LEVEL

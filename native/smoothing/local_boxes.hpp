@@ -1,4 +1,5 @@
-// The same sums in O(n): time is cut into boxes, and each box of keys is told to the others by its sums against Chebyshev polynomials.
+// The same sums in O(n): time is cut into boxes, and the keys of a box act on the other boxes through their sums against Chebyshev
+// polynomials.
 #pragma once
 
 #include "simd/multiply.hpp"
@@ -15,15 +16,17 @@ struct BoxSums {
     double *weights, *values, *bare;
 };
 
-// What a group of boxes is told: polynomials of the place in a box, by the power of u.
-struct BoxFound {
-    double weights[BOX_GROUP * MOST_POWERS * BOX_TERMS], values[BOX_GROUP * 3 * BOX_TERMS];
-    double squares[BOX_GROUP * MOST_POWERS * BOX_TERMS], bare[BOX_GROUP * BOX_TERMS];
+// The polynomials of a group of boxes in the position within a box, by the power of u.
+struct BoxPolynomials {
+    double weights[BOX_GROUP * MAX_POWERS * BOX_TERMS], values[BOX_GROUP * 3 * BOX_TERMS];
+    double squares[BOX_GROUP * MAX_POWERS * BOX_TERMS], bare[BOX_GROUP * BOX_TERMS];
 };
 
-static inline double box_edge(const Local& task, Index box) { return task.boxes.origin + static_cast<double>(box) * task.boxes.width; }
+static inline double box_edge(const Local& task, Index box) {
+    return task.boxes.origin + static_cast<double>(box) * task.boxes.width;
+}
 
-// Where among ascending times the box begins.
+// The index of the box's first time among ascending times.
 static inline Index box_start(const Local& task, const double* times, Index count, Index box) {
     Index first = 0;
     double edge = box_edge(task, box);
@@ -36,22 +39,22 @@ static inline Index box_start(const Local& task, const double* times, Index coun
     return first;
 }
 
-static inline Many box_places(const Local& task, Index box, Many times) {
+static inline Many box_positions(const Local& task, Index box, Many times) {
     return (times - (box_edge(task, box) + 0.5 * task.boxes.width)) * (2 / task.boxes.width);
 }
 
-// The sums of one box; `first` and `stop` are its keys, `row` its place in the sums.
+// The sums of one box; `first` and `stop` are its keys, `row` its row in the sums.
 static void box_sums(const Local& task, Index box, Index first, Index stop, Index row, const BoxSums& to) {
     Many weights[BOX_TERMS] = {}, values[BOX_TERMS] = {}, bare[BOX_TERMS] = {};
     for (Index j = first; j < stop; j += WIDTH<double>) {
         Many one = local_some(nullptr, j, stop), w = task.weights ? local_some(task.weights, j, stop) : one;
         Many valued = w * local_some(task.values, j, stop);
-        Many place = box_places(task, box, local_times(task.times, j, stop)), before = place, now = every(1.0);
-        place += place;
+        Many position = box_positions(task, box, local_times(task.times, j, stop)), before = position, now = broadcast(1.0);
+        position += position;
         for (int k = 0; k < BOX_TERMS; k++) {
             weights[k] += w * now, values[k] += valued * now;
             if (task.weights) bare[k] += one * now;
-            Many next = place * now - before;
+            Many next = position * now - before;
             before = now, now = next;
         }
     }
@@ -61,36 +64,38 @@ static void box_sums(const Local& task, Index box, Index first, Index stop, Inde
     }
 }
 
-static void box_tell(const double* sums, Index row, Index rows, const double* matrices, Index reach, int powers, int columns,
-                     double* found) {
-    multiply(sums + (row - reach) * BOX_TERMS, Index{BOX_TERMS}, Index{1}, matrices, Index{powers * BOX_TERMS}, found,
-             Index{columns * BOX_TERMS}, static_cast<int>(rows), static_cast<int>((2 * reach + 1) * BOX_TERMS), columns * BOX_TERMS, false);
+static void box_translate(const double* sums, Index row, Index rows, const double* matrices, Index reach, int powers, int columns,
+                     double* output) {
+    multiply(sums + (row - reach) * BOX_TERMS, Index{BOX_TERMS}, Index{1}, matrices, Index{powers * BOX_TERMS}, output,
+             Index{columns * BOX_TERMS}, static_cast<int>(rows), static_cast<int>((2 * reach + 1) * BOX_TERMS), columns * BOX_TERMS,
+             false);
 }
 
-static void box_group(const Local& task, Index row, Index rows, const BoxSums& sums, BoxFound* found) {
+static void box_group(const Local& task, Index row, Index rows, const BoxSums& sums, BoxPolynomials* polynomials) {
     int powers = 2 * task.degree + 1;
     const Boxes& boxes = task.boxes;
-    box_tell(sums.weights, row, rows, boxes.matrices, boxes.reach, powers, powers, found->weights);
+    box_translate(sums.weights, row, rows, boxes.matrices, boxes.reach, powers, powers, polynomials->weights);
     if (task.raw) return;
-    box_tell(sums.values, row, rows, boxes.matrices, boxes.reach, powers, task.degree + 1, found->values);
-    box_tell(sums.weights, row, rows, boxes.squares, boxes.squares_reach, powers, powers, found->squares);
-    if (task.weights) box_tell(sums.bare, row, rows, boxes.matrices, boxes.reach, powers, 1, found->bare);
+    box_translate(sums.values, row, rows, boxes.matrices, boxes.reach, powers, task.degree + 1, polynomials->values);
+    box_translate(sums.weights, row, rows, boxes.squares, boxes.squares_reach, powers, powers, polynomials->squares);
+    if (task.weights) box_translate(sums.bare, row, rows, boxes.matrices, boxes.reach, powers, 1, polynomials->bare);
 }
 
-// The polynomials of one box read off at targets.
+// The polynomials of one box, evaluated at targets.
 template <int DEGREE, bool RAW>
-static void box_read(const BoxFound& found, Index box, bool weighted, Many place, LocalSums* sums) {
+static void box_read(const BoxPolynomials& polynomials, Index box, bool weighted, Many position, LocalSums* sums) {
     constexpr int POWERS = 2 * DEGREE + 1;
-    const double *weights = found.weights + box * POWERS * BOX_TERMS, *values = found.values + box * (DEGREE + 1) * BOX_TERMS;
-    const double *squares = found.squares + box * POWERS * BOX_TERMS, *bare = found.bare + box * BOX_TERMS;
-    Many w[POWERS] = {}, v[DEGREE + 1] = {}, s[POWERS] = {}, b{}, before = place, now = every(1.0);
-    place += place;
+    const double *weights = polynomials.weights + box * POWERS * BOX_TERMS,
+                 *values = polynomials.values + box * (DEGREE + 1) * BOX_TERMS;
+    const double *squares = polynomials.squares + box * POWERS * BOX_TERMS, *bare = polynomials.bare + box * BOX_TERMS;
+    Many w[POWERS] = {}, v[DEGREE + 1] = {}, s[POWERS] = {}, b{}, before = position, now = broadcast(1.0);
+    position += position;
     for (int k = 0; k < BOX_TERMS; k++) {
         for (int p = 0; p < POWERS; p++) w[p] += weights[p * BOX_TERMS + k] * now;
         for (int p = 0; p <= DEGREE && !RAW; p++) v[p] += values[p * BOX_TERMS + k] * now;
         for (int p = 0; p < POWERS && !RAW; p++) s[p] += squares[p * BOX_TERMS + k] * now;
         if (weighted && !RAW) b += bare[k] * now;
-        Many next = place * now - before;
+        Many next = position * now - before;
         before = now, now = next;
     }
     for (int p = 0; p < POWERS; p++) sums->weights[p] = w[p], sums->squares[p] = s[p];
@@ -98,20 +103,20 @@ static void box_read(const BoxFound& found, Index box, bool weighted, Many place
     sums->bare = weighted ? b : w[0];
 }
 
-static void box_read(const Local& task, const BoxFound& found, Index box, Many place, LocalSums* sums) {
+static void box_read(const Local& task, const BoxPolynomials& polynomials, Index box, Many position, LocalSums* sums) {
     bool weighted = task.weights != nullptr;
     switch (2 * task.degree + (task.raw ? 1 : 0)) {
-        case 0: return box_read<0, false>(found, box, weighted, place, sums);
-        case 1: return box_read<0, true>(found, box, weighted, place, sums);
-        case 2: return box_read<1, false>(found, box, weighted, place, sums);
-        case 3: return box_read<1, true>(found, box, weighted, place, sums);
-        case 4: return box_read<2, false>(found, box, weighted, place, sums);
-        default: return box_read<2, true>(found, box, weighted, place, sums);
+        case 0: return box_read<0, false>(polynomials, box, weighted, position, sums);
+        case 1: return box_read<0, true>(polynomials, box, weighted, position, sums);
+        case 2: return box_read<1, false>(polynomials, box, weighted, position, sums);
+        case 3: return box_read<1, true>(polynomials, box, weighted, position, sums);
+        case 4: return box_read<2, false>(polynomials, box, weighted, position, sums);
+        default: return box_read<2, true>(polynomials, box, weighted, position, sums);
     }
 }
 
-// Sums of weights below this are too small beside the box's rounding errors: 1e-4 of the weights near it, as large as they may be there.
-static double box_doubt(const Local& task, Index row, const BoxSums& sums) {
+// Sums of weights below this are too small beside the box's rounding errors: 1e-4 of an upper bound of the weights near it.
+static double box_threshold(const Local& task, Index row, const BoxSums& sums) {
     double bound = 0;
     for (Index away = -task.boxes.reach; away <= task.boxes.reach; away++)
         bound += sums.weights[(row + away) * BOX_TERMS] * task.boxes.largest[away + task.boxes.reach];

@@ -1,5 +1,5 @@
-// Heads mixed point by point, see overt/smoothing/mixture.py: their risks, added up in blocks, and the mixtures by weights that lie on
-// straight lines between the middles of blocks, or follow the risks of the past.
+// Mixtures of heads, point by point, see overt/smoothing/selection/mixture.py: the heads' risks, summed over blocks, and mixtures by
+// weights that are interpolated between the middles of blocks, or follow the risks of the past.
 #include <omp.h>
 
 #include "level.hpp"
@@ -9,11 +9,12 @@ namespace overt::OVERT_LEVEL {
 namespace {
 
 constexpr int LANES = WIDTH<double>;
-// Points taken at a time, so that what all heads say of them stays in a processor's cache.
+// Points taken at a time, so that the outputs of all heads stay in the cache.
 constexpr Index CHUNK = 128;
 
-// Risks of one head in units of the noise; nothing where it is infinite.
-void lay_out_risks(const Bank& bank, const double* observed, const double* sharpness, Index head, Index first, Index count, double* risks) {
+// Risks of one head in units of the noise; 0 where the noise is infinite.
+void compute_risks(const Bank& bank, const double* observed, const double* sharpness, Index head, Index first, Index count,
+                   double* risks) {
     const double *values = bank.values + head * bank.count + first, *slopes = bank.slopes + head * bank.count + first;
     for (Index i = 0; i < count; i++) {
         double off = (values[i] - observed[first + i]) * sharpness[first + i];
@@ -22,7 +23,7 @@ void lay_out_risks(const Bank& bank, const double* observed, const double* sharp
     }
 }
 
-// Where a chunk's points lie between the middles of blocks.
+// The position of a chunk's points between the middles of blocks.
 struct Lines {
     struct Run {
         Index first, stop, left, right;
@@ -33,71 +34,73 @@ struct Lines {
 
     Lines(Index first, Index points, Index step, Index blocks) {
         for (Index i = 0; i < points; i++) {
-            double place = static_cast<double>(first + i) - 0.5 * static_cast<double>(step - 1), width = static_cast<double>(step);
-            place = least(most(place / width, 0.0), static_cast<double>(blocks - 1));
-            Index left = static_cast<Index>(place);
-            part[i] = place - static_cast<double>(left);
+            double position = static_cast<double>(first + i) - 0.5 * static_cast<double>(step - 1),
+                   width = static_cast<double>(step);
+            position = min_of(max_of(position / width, 0.0), static_cast<double>(blocks - 1));
+            Index left = static_cast<Index>(position);
+            part[i] = position - static_cast<double>(left);
             if (count && runs[count - 1].left == left) {
                 runs[count - 1].stop = i + 1;
             } else {
-                runs[count++] = {i, i + 1, left, least(left + 1, blocks - 1)};
+                runs[count++] = {i, i + 1, left, min_of(left + 1, blocks - 1)};
             }
         }
         for (Index i = points; i < CHUNK + LANES; i++) part[i] = 0;
     }
 
-    // What lies on the lines of a table (blocks,); beyond the points, anything.
-    void follow(const double* table, double* found) const {
+    // Interpolates a table (blocks,); undefined beyond the points.
+    void interpolate(const double* table, double* output) const {
         for (int r = 0; r < count; r++) {
-            Vector<double> left = every(table[runs[r].left]), rise = every(table[runs[r].right]) - left;
-            for (Index i = runs[r].first; i < runs[r].stop; i += LANES) store<double>(found + i, fused(load(part + i), rise, left));
+            Vector<double> left = broadcast(table[runs[r].left]), rise = broadcast(table[runs[r].right]) - left;
+            for (Index i = runs[r].first; i < runs[r].stop; i += LANES)
+                store<double>(output + i, multiply_add(load(part + i), rise, left));
         }
     }
 };
 
-// A mixture of a chunk's points in the making.
+// The sums of a chunk's mixture.
 struct Chunk {
-    static constexpr Index ROOM = CHUNK + LANES;
-    double* weights;  // (heads, ROOM)
-    double stiffness[ROOM], values[CHUNK] = {}, slopes[CHUNK] = {}, spread[CHUNK] = {}, deviation[CHUNK] = {};
+    static constexpr Index SIZE = CHUNK + LANES;
+    double* weights;  // (heads, SIZE)
+    double stiffness[SIZE], values[CHUNK] = {}, slopes[CHUNK] = {}, spread[CHUNK] = {}, deviation[CHUNK] = {};
 };
 
-void weigh(const Bank& bank, const Shares& shares, Index first, Index points, Chunk& chunk) {
+void compute_weights(const Bank& bank, const Shares& shares, Index first, Index points, Chunk& chunk) {
     Lines lines(first, points, shares.step, shares.blocks);
-    for (Index h = 0; h < bank.heads; h++) lines.follow(shares.weights + h * shares.blocks, chunk.weights + h * Chunk::ROOM);
-    lines.follow(shares.stiffness, chunk.stiffness);
+    for (Index h = 0; h < bank.heads; h++) lines.interpolate(shares.weights + h * shares.blocks, chunk.weights + h * Chunk::SIZE);
+    lines.interpolate(shares.stiffness, chunk.stiffness);
 }
 
-void weigh(const Bank& bank, const PastShares& shares, Index first, Index points, Chunk& chunk) {
-    double highest[Chunk::ROOM], total[Chunk::ROOM] = {};
-    for (Index i = 0; i < Chunk::ROOM; i++) highest[i] = -__builtin_inf(), chunk.stiffness[i] = 0;
+void compute_weights(const Bank& bank, const PastShares& shares, Index first, Index points, Chunk& chunk) {
+    double highest[Chunk::SIZE], total[Chunk::SIZE] = {};
+    for (Index i = 0; i < Chunk::SIZE; i++) highest[i] = -__builtin_inf(), chunk.stiffness[i] = 0;
     for (Index i = 0; i < points; i++) chunk.stiffness[i] = 2 * shares.coldness[first + i];
     for (Index h = 0; h < bank.heads; h++) {
         const double *before = shares.before + h * shares.blocks, *within = shares.within + h * bank.count + first;
-        double* scores = chunk.weights + h * Chunk::ROOM;
-        for (Index i = 0; i < Chunk::ROOM; i++) scores[i] = 0;
+        double* scores = chunk.weights + h * Chunk::SIZE;
+        for (Index i = 0; i < Chunk::SIZE; i++) scores[i] = 0;
         for (Index i = 0; i < points; i++) {
             scores[i] = -(before[(first + i) / shares.step] + within[i]) * shares.coldness[first + i];
-            highest[i] = most(highest[i], scores[i]);
+            highest[i] = max_of(highest[i], scores[i]);
         }
     }
     for (Index h = 0; h < bank.heads; h++) {
-        double* weights = chunk.weights + h * Chunk::ROOM;
+        double* weights = chunk.weights + h * Chunk::SIZE;
         for (Index i = 0; i < points; i += LANES) {
-            Vector<double> grown = exponential<double>(load(weights + i) - load(highest + i));
-            store<double>(weights + i, grown);
-            store<double>(total + i, load(total + i) + grown);
+            Vector<double> exponentiated = exponential<double>(load(weights + i) - load(highest + i));
+            store<double>(weights + i, exponentiated);
+            store<double>(total + i, load(total + i) + exponentiated);
         }
     }
     for (Index h = 0; h < bank.heads; h++)
-        for (Index i = 0; i < points; i++) chunk.weights[h * Chunk::ROOM + i] /= total[i];
+        for (Index i = 0; i < points; i++) chunk.weights[h * Chunk::SIZE + i] /= total[i];
 }
 
-// The chunk's weights are given; its sums are 0.
-void mix(const Bank& bank, Index first, Index points, Chunk& chunk) {
+// Requires the chunk's weights; its sums are 0 before.
+void mix_heads(const Bank& bank, Index first, Index points, Chunk& chunk) {
     for (Index h = 0; h < bank.heads; h++) {
         const double *values = bank.values + h * bank.count + first, *slopes = bank.slopes + h * bank.count + first;
-        const double* weights = chunk.weights + h * Chunk::ROOM;
+        const double* weights = chunk.weights + h * Chunk::SIZE;
         for (Index i = 0; i < points; i++) {
             chunk.values[i] += weights[i] * values[i];
             chunk.slopes[i] += weights[i] * slopes[i];
@@ -105,7 +108,7 @@ void mix(const Bank& bank, Index first, Index points, Chunk& chunk) {
     }
     for (Index h = 0; h < bank.heads; h++) {
         const double *values = bank.values + h * bank.count + first, *variances = bank.variances + h * bank.count + first;
-        const double* weights = chunk.weights + h * Chunk::ROOM;
+        const double* weights = chunk.weights + h * Chunk::SIZE;
         for (Index i = 0; i < points; i++) {
             double off = values[i] - chunk.values[i], square = off * off;
             chunk.spread[i] += weights[i] * square;
@@ -114,26 +117,26 @@ void mix(const Bank& bank, Index first, Index points, Chunk& chunk) {
     }
 }
 
-void write(const Mixtures& to, const double* sharpness, Index points, Index place, const Chunk& chunk) {
+void write(const Mixtures& to, const double* sharpness, Index points, Index position, const Chunk& chunk) {
     for (Index i = 0; i < points; i++) {
-        to.values[place + i] = chunk.values[i];
-        to.slopes[place + i] = chunk.slopes[i] + chunk.stiffness[i] * chunk.spread[i] * sharpness[i] * sharpness[i];
-        to.variances[place + i] = chunk.deviation[i] * chunk.deviation[i];
+        to.values[position + i] = chunk.values[i];
+        to.slopes[position + i] = chunk.slopes[i] + chunk.stiffness[i] * chunk.spread[i] * sharpness[i] * sharpness[i];
+        to.variances[position + i] = chunk.deviation[i] * chunk.deviation[i];
     }
 }
 
-template <class Given>
-void blend_by(const Bank& bank, const double* sharpness, const Given* shares, const Mixtures& to, int threads) {
-    Index chunks = (bank.count + CHUNK - 1) / CHUNK, room = bank.heads * Chunk::ROOM;
-    Scratch<double> memory(room * threads);
+template <class Weights>
+void blend_by(const Bank& bank, const double* sharpness, const Weights* shares, const Mixtures& to, int threads) {
+    Index chunks = (bank.count + CHUNK - 1) / CHUNK, size = bank.heads * Chunk::SIZE;
+    Scratch<double> memory(size * threads);
 #pragma omp parallel for schedule(static) num_threads(threads)
     for (Index c = 0; c < chunks; c++) {
-        Index first = c * CHUNK, points = least(CHUNK, bank.count - first);
+        Index first = c * CHUNK, points = min_of(CHUNK, bank.count - first);
         for (int s = 0; s < to.count; s++) {
             Chunk chunk;
-            chunk.weights = memory.data + room * omp_get_thread_num();
-            weigh(bank, shares[s], first, points, chunk);
-            mix(bank, first, points, chunk);
+            chunk.weights = memory.data + size * omp_get_thread_num();
+            compute_weights(bank, shares[s], first, points, chunk);
+            mix_heads(bank, first, points, chunk);
             write(to, sharpness + first, points, s * bank.count + first, chunk);
         }
     }
@@ -147,14 +150,14 @@ void risks(const Risks& task) {
     Scratch<double> memory(together * task.threads);
 #pragma omp parallel for schedule(static) num_threads(task.threads)
     for (Index h = 0; h < bank.heads; h++) {
-        double *room = memory.data + together * omp_get_thread_num(), *sums = task.sums + h * (task.running ? bank.count : blocks);
+        double *risks = memory.data + together * omp_get_thread_num(), *sums = task.sums + h * (task.running ? bank.count : blocks);
         for (Index first = 0; first < bank.count; first += together) {
-            Index points = least(together, bank.count - first);
-            lay_out_risks(bank, task.observed, task.sharpness, h, first, points, room);
+            Index points = min_of(together, bank.count - first);
+            compute_risks(bank, task.observed, task.sharpness, h, first, points, risks);
             for (Index start = 0; start < points; start += task.step) {
                 double total = 0;
-                for (Index i = start; i < least(start + task.step, points); i++) {
-                    total += room[i];
+                for (Index i = start; i < min_of(start + task.step, points); i++) {
+                    total += risks[i];
                     if (task.running) *sums++ = total;
                 }
                 if (!task.running) *sums++ = total;

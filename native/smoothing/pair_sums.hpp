@@ -1,7 +1,7 @@
-// What points a lag apart give to each other's sums: one exponential serves both directions of a pair.
+// Sums over pairs of points that are one lag apart: one exponential serves both directions of a pair.
 //
-// Points are taken in blocks that begin at multiples of BLOCK. What a point is given comes in the order of blocks and lags, so that no
-// sum depends on how the blocks are shared among threads.
+// Points are taken in blocks that begin at multiples of BLOCK. The terms of a point are added in the order of blocks and lags, so that no
+// sum depends on the distribution of blocks among threads.
 #pragma once
 
 #include "simd/vectors.hpp"
@@ -13,17 +13,17 @@ constexpr int LANES = WIDTH<double>;
 
 #define OVERT_INLINE_MEMBER inline __attribute__((always_inline))
 
-// exp(-rate * distance) for distances of 0 or more; never less than 2^-1000.
+// exp(-rate * distance) for distances of 0 or more; at least 2^-1000.
 struct Similarity {
     Vector<double> rate, farthest;
 
-    explicit Similarity(double given) : rate(every(given * Exponential<double>::LOG2E)), farthest(every(1000.0) / rate) {}
+    explicit Similarity(double factor) : rate(broadcast(factor * Exponential<double>::LOG2E)), farthest(broadcast(1000.0) / rate) {}
 
     OVERT_INLINE_MEMBER Vector<double> of(Vector<double> distance) const {
-        Vector<double> near = smaller(distance, farthest), round = every(Exponential<double>::ROUND);
-        Vector<double> shifted = round - near * rate;  // the whole part, in the low bits of the mantissa
+        Vector<double> near = lane_min(distance, farthest), round = broadcast(Exponential<double>::ROUND);
+        Vector<double> shifted = round - near * rate;  // the integer part, in the low bits of the mantissa
         Vector<double> rest = (round - shifted) - near * rate;
-        // Those bits, added to the exponent, multiply by the power of two; ROUND's own leave at the top.
+        // These bits, added to the exponent, multiply by the power of two. The bits of ROUND itself are shifted out.
         return (Vector<double>)((Bits<double>)small_power(rest) + ((Bits<double>)shifted << Exponential<double>::SHIFT));
     }
 };
@@ -31,13 +31,13 @@ struct Similarity {
 // Sums over the keys j of consecutive rows i: of the weights, times x_j - x_i, times its square; for bend and tilt see patch.cpp.
 struct Sums {
     static constexpr Index COLUMNS = 5;
-    // Columns begin at different places of a page of memory: a processor takes a read for one of what it just wrote there elsewhere.
+    // Columns begin at different offsets of a memory page: otherwise the processor mistakes a read for one of a recent write (4K aliasing).
     static constexpr Index PAGE = 512, APART = 104;
     static constexpr Index apart(Index rows) { return (rows + PAGE - 1) / PAGE * PAGE + APART; }
     double *total, *first, *second, *bend, *tilt;
 
-    Sums(double* room, Index rows)
-        : total(room), first(total + rows), second(first + rows), bend(second + rows), tilt(bend + rows) {}
+    Sums(double* memory, Index rows)
+        : total(memory), first(total + rows), second(first + rows), bend(second + rows), tilt(bend + rows) {}
 
     Sums from(Index row) const {
         Sums later = *this;
@@ -46,18 +46,18 @@ struct Sums {
     }
 };
 
-// How many rows a thread sums at a time, and how far it goes for that: it begins a window before them, and adds to a window after.
+// How many rows a thread sums at a time, and its extent: it begins a window before them, and adds to a window after.
 struct Tiling {
     Index rows, tiles, reach;
     int threads;
 
-    Tiling(Index count, Index window, int asked) {
-        // Long beside the window, which is summed for nothing, and short enough for every thread to have some.
-        Index share = (count + asked - 1) / asked;
-        rows = (least(share, most<Index>(8 * window, 16 * BLOCK)) + BLOCK - 1) / BLOCK * BLOCK;
+    Tiling(Index count, Index window, int max_threads) {
+        // Long beside the window, whose sums are computed twice, and short enough for every thread to have work.
+        Index share = (count + max_threads - 1) / max_threads;
+        rows = (min_of(share, max_of<Index>(8 * window, 16 * BLOCK)) + BLOCK - 1) / BLOCK * BLOCK;
         tiles = (count + rows - 1) / rows;
         reach = Sums::apart(rows + 2 * (window + BLOCK));
-        threads = static_cast<int>(least<Index>(asked, tiles));
+        threads = static_cast<int>(min_of<Index>(max_threads, tiles));
     }
 };
 
@@ -65,20 +65,20 @@ static inline void clear(double* numbers, Index count) {
     for (Index i = 0; i < count; i++) numbers[i] = 0;
 }
 
-static inline void lay_out_similarities(const double* distances, Similarity similarity, double* similar) {
+static inline void compute_similarities(const double* distances, Similarity similarity, double* similar) {
     for (Index i = 0; i < BLOCK; i += LANES) store<double>(similar + i, similarity.of(load(distances + i)));
 }
 
-// Lags are taken two at a time, work(lag, whether there is lag + LANES too): what one vector of points gives at the farther lag goes
-// where the next one's goes at the nearer lag, and so is kept in registers till then.
+// Lags are taken two at a time, work(lag, whether there is lag + LANES too). The terms of one vector of points at the farther lag have the
+// same target as those of the next vector at the nearer lag, and stay in registers until then.
 template <class Work>
 static inline void each_two_lags(Index lags, Work work) {
     for (Index first = 1; first <= lags; first += 2 * LANES)
         for (Index lag = first; lag < first + LANES && lag <= lags; lag++) work(lag, lag + LANES <= lags);
 }
 
-// What pairs of points add: to the total, to the first and to the second moment of x_j - x_i.
-struct Given {
+// The terms of pairs of points: of the total, of the first and of the second moment of x_j - x_i.
+struct Moments {
     Vector<double> total, first, second;
 
     OVERT_INLINE_MEMBER void add_to(const Sums& sums, Index row) const {
@@ -88,34 +88,34 @@ struct Given {
     }
 };
 
-OVERT_INLINE Given given(Vector<double> weight, Vector<double> step) {
+OVERT_INLINE Moments moments_of(Vector<double> weight, Vector<double> step) {
     Vector<double> moved = weight * step;
     return {weight, moved, moved * step};
 }
 
-OVERT_INLINE Given together(Given a, Given b) { return {a.total + b.total, a.first + b.first, a.second + b.second}; }
-OVERT_INLINE Given back(Given a) { return {a.total, -a.first, a.second}; }
+OVERT_INLINE Moments sum_of(Moments a, Moments b) { return {a.total + b.total, a.first + b.first, a.second + b.second}; }
+OVERT_INLINE Moments reversed(Moments a) { return {a.total, -a.first, a.second}; }
 
-// The pairs of a block's points with those a lag later, and with those LANES further on; `similar` holds a block's similarities for
-// the one, then for the other. `ahead` are what the block's points get from later ones, `behind` what all points from the block's first
-// on get from earlier ones. Without BOTH only the later of two gets anything.
-template <bool CHARGED, bool BOTH>
-static void add_pairs(const double* values, const double* charges, Index lag, const double* similar, const Sums& ahead,
+// The pairs of a block's points with those a lag later, and with those LANES further on. `similar` holds a block's similarities for the
+// one, then for the other. `ahead` are the sums of the block's points over later ones, `behind` those of all points from the block's first
+// on over earlier ones. Without BOTH only the later point of a pair is updated.
+template <bool WEIGHTED, bool BOTH>
+static void add_pairs(const double* values, const double* key_weights, Index lag, const double* similar, const Sums& ahead,
                       const Sums& behind) {
-    Given kept = {};
+    Moments carried = {};
     for (Index i = 0; i < BLOCK; i += LANES) {
         Vector<double> near = load(similar + i), far = load(similar + BLOCK + i), here = load(values + i);
         Vector<double> near_step = load(values + lag + i) - here, far_step = load(values + lag + LANES + i) - here;
         if constexpr (BOTH) {
-            Vector<double> near_weight = CHARGED ? near * load(charges + lag + i) : near;
-            Vector<double> far_weight = CHARGED ? far * load(charges + lag + LANES + i) : far;
-            together(given(near_weight, near_step), given(far_weight, far_step)).add_to(ahead, i);
+            Vector<double> near_weight = WEIGHTED ? near * load(key_weights + lag + i) : near;
+            Vector<double> far_weight = WEIGHTED ? far * load(key_weights + lag + LANES + i) : far;
+            sum_of(moments_of(near_weight, near_step), moments_of(far_weight, far_step)).add_to(ahead, i);
         }
-        if constexpr (CHARGED) near = near * load(charges + i), far = far * load(charges + i);
-        back(together(given(near, near_step), kept)).add_to(behind, lag + i);
-        kept = given(far, far_step);
+        if constexpr (WEIGHTED) near = near * load(key_weights + i), far = far * load(key_weights + i);
+        reversed(sum_of(moments_of(near, near_step), carried)).add_to(behind, lag + i);
+        carried = moments_of(far, far_step);
     }
-    back(kept).add_to(behind, lag + BLOCK);
+    reversed(carried).add_to(behind, lag + BLOCK);
 }
 
 }  // namespace overt::OVERT_LEVEL

@@ -1,5 +1,5 @@
-// Attention whose scores compare patches, row by row: at the series' ends, where a patch may hold a point twice, and far from all keys,
-// where weights are taken relative to the largest.
+// Attention whose scores compare patches, row by row: at the ends of a series, where a patch may contain a point twice, and far from all
+// keys, where weights are computed relative to the largest.
 #include <omp.h>
 
 #include "level.hpp"
@@ -8,21 +8,21 @@
 namespace overt::OVERT_LEVEL {
 namespace {
 
-// One row's keys first <= j < first + count, as numbers of their own.
+// One row's keys first <= j < first + count.
 struct Row {
     const PatchRows& task;
     Index i, first, count;
     double *distances, *pulls, *weights;  // pulls: half of the distances' derivatives in x_i
 
-    // Room for whole vectors.
+    // Padded to whole vectors.
     static Index length(const PatchRows& task) { return 2 * task.patch.window + 1 + LANES; }
 
-    Row(const PatchRows& given, Index row, double* room) : task(given), i(row) {
+    Row(const PatchRows& arguments, Index row, double* memory) : task(arguments), i(row) {
         const Patch& patch = task.patch;
-        first = most<Index>(i - patch.window, 0);
-        count = 1 + (patch.past ? i : least(i + patch.window, patch.count - 1)) - first;
-        distances = room, pulls = distances + length(task), weights = pulls + length(task);
-        clear(room, 3 * length(task));
+        first = max_of<Index>(i - patch.window, 0);
+        count = 1 + (patch.past ? i : min_of(i + patch.window, patch.count - 1)) - first;
+        distances = memory, pulls = distances + length(task), weights = pulls + length(task);
+        clear(memory, 3 * length(task));
     }
 };
 
@@ -35,26 +35,26 @@ void lay_out(Row& row) {
         if (row.task.source[row.i + m] != row.i) continue;
         for (Index j = 0; j < row.count; j++) row.pulls[j] += g * (here - there[j]);
     }
-    // Where x_i stands in the patches of keys: key j has it at m = place - j.
-    for (Index place = row.first; place < row.first + row.count + 2 * patch.half; place++) {
-        if (row.task.source[place] != row.i) continue;
+    // Where x_i is part of the patches of keys: key j has it at m = position - j.
+    for (Index position = row.first; position < row.first + row.count + 2 * patch.half; position++) {
+        if (row.task.source[position] != row.i) continue;
         for (Index m = 0; m <= 2 * patch.half; m++) {
-            Index j = place - m - row.first;
-            if (j >= 0 && j < row.count) row.pulls[j] -= patch.profile[m] * (patch.padded[row.i + m] - patch.padded[place]);
+            Index j = position - m - row.first;
+            if (j >= 0 && j < row.count) row.pulls[j] -= patch.profile[m] * (patch.padded[row.i + m] - patch.padded[position]);
         }
     }
 }
 
-// Weights relative to the largest, of a key that has any; their sum.
+// Weights relative to the largest of the keys with any weight; returns their sum.
 double weigh(Row& row, double rate) {
-    const double* charges = row.task.patch.charges ? row.task.patch.charges + row.first : nullptr;
+    const double* key_weights = row.task.patch.key_weights ? row.task.patch.key_weights + row.first : nullptr;
     double nearest = __builtin_inf(), total = 0;
     for (Index j = 0; j < row.count; j++)
-        if (!charges || charges[j] > 0) nearest = least(nearest, row.distances[j]);
+        if (!key_weights || key_weights[j] > 0) nearest = min_of(nearest, row.distances[j]);
     Similarity similarity(rate);
-    for (Index j = 0; j < row.count; j += LANES)  // what is nearer than any key has no weight in the end
-        store<double>(row.weights + j, similarity.of(larger(load(row.distances + j) - every(nearest), Vector<double>{})));
-    for (Index j = 0; j < row.count; j++) total += row.weights[j] *= charges ? charges[j] : 1;
+    for (Index j = 0; j < row.count; j += LANES)  // what is nearer than any key has weight 0 in the end
+        store<double>(row.weights + j, similarity.of(lane_max(load(row.distances + j) - broadcast(nearest), Vector<double>{})));
+    for (Index j = 0; j < row.count; j++) total += row.weights[j] *= key_weights ? key_weights[j] : 1;
     return total;
 }
 
@@ -65,21 +65,21 @@ void attend(Row& row, Index bandwidth, Index to) {
     for (Index j = 0; j < row.count; j++) shift += row.weights[j] * (x[row.first + j] - x[row.i]);
     shift /= total;
     for (Index j = 0; j < row.count; j++) pull += row.weights[j] * row.pulls[j] * (x[row.first + j] - x[row.i] - shift);
-    double own = row.weights[row.i - row.first] / total, nan = __builtin_nan("");
+    double self_weight = row.weights[row.i - row.first] / total, nan = __builtin_nan("");
     patch.values[to] = total > 0 ? x[row.i] + shift : nan;
-    patch.slopes[to] = total > 0 ? own - 2 * rate * pull / total : nan;
-    patch.own[to] = total > 0 ? own : nan;
+    patch.slopes[to] = total > 0 ? self_weight - 2 * rate * pull / total : nan;
+    patch.self_weights[to] = total > 0 ? self_weight : nan;
 }
 
 }  // namespace
 
 void patch_rows(const PatchRows& task) {
-    Index room = 3 * Row::length(task);
-    int threads = static_cast<int>(least<Index>(task.patch.threads, 1 + task.count / 64));
-    Scratch<double> memory(room * threads);
+    Index size = 3 * Row::length(task);
+    int threads = static_cast<int>(min_of<Index>(task.patch.threads, 1 + task.count / 64));
+    Scratch<double> memory(size * threads);
 #pragma omp parallel for schedule(dynamic, 16) num_threads(threads)
     for (Index r = 0; r < task.count; r++) {
-        Row row(task, task.rows[r], memory.data + room * omp_get_thread_num());
+        Row row(task, task.rows[r], memory.data + size * omp_get_thread_num());
         lay_out(row);
         for (Index b = 0; b < task.patch.bandwidths; b++) attend(row, b, b * task.count + r);
     }

@@ -1,4 +1,4 @@
-// Smooth weights slid over evenly spaced values, by the sums of stretches: overt/smoothing/grid.py has the mathematics.
+// Convolution of evenly spaced values with smooth weights, by the sums of stretches: overt/smoothing/heads/local has the mathematics.
 #include <omp.h>
 
 #include "level.hpp"
@@ -6,17 +6,17 @@
 
 namespace overt::OVERT_LEVEL {
 
-// Stretches worked on together, so that matrices are read once for several.
+// Stretches computed together, so that matrices are read once for several.
 constexpr Index TOGETHER = 24;
-constexpr int MOST_TERMS = 32;
-// Points that are worth a thread's start.
+constexpr int MAX_TERMS = 32;
+// For fewer points another thread does not pay.
 constexpr Index SHARE = 4096;
 
 static void slide_clear(double* to, Index count) {
     for (Index i = 0; i < count; i++) to[i] = 0;
 }
 
-// The values of some stretches, (count, size), zeros beyond the ends of the series: where they stand, or copied to `spare`.
+// The values of some stretches, (count, size), zeros beyond the ends of the series: read in place, or copied to `spare`.
 static const double* slide_values(const Slide& task, Index stretch, Index count, double* spare) {
     Index first = stretch * task.size, stop = first + count * task.size;
     if (first >= 0 && stop <= task.count) return task.values + first;
@@ -30,15 +30,15 @@ static void slide_sums(const Slide& task, Index stretch, Index count, double* sp
              static_cast<int>(task.size), task.terms, false);
 }
 
-// `sums` holds those of the first stretch's neighbour `task.first` away and all that follow.
+// `sums` begins with those of the stretch `task.first` away from the first one.
 static void slide_read(const Slide& task, Index stretch, Index count, const double* sums, double* spare, double* output) {
     int rows = static_cast<int>(count), size = static_cast<int>(task.size);
-    double found[TOGETHER * MOST_TERMS];
-    slide_clear(found, TOGETHER * MOST_TERMS);
+    double result[TOGETHER * MAX_TERMS];
+    slide_clear(result, TOGETHER * MAX_TERMS);
     if (task.whole > 0)
-        multiply(sums, Index{task.terms}, Index{1}, task.matrices, Index{task.terms}, found, Index{task.terms}, rows,
+        multiply(sums, Index{task.terms}, Index{1}, task.matrices, Index{task.terms}, result, Index{task.terms}, rows,
                  static_cast<int>(task.whole * task.terms), task.terms, false);
-    multiply(found, Index{task.terms}, Index{1}, task.reading, task.size, output, task.size, rows, task.terms, size, false);
+    multiply(result, Index{task.terms}, Index{1}, task.reading, task.size, output, task.size, rows, task.terms, size, false);
     for (int c = 0; c < task.cuts; c++) {
         const double* values = slide_values(task, stretch + task.cut[c], count, spare);
         const double* corner = task.corners + c * task.size * task.size;
@@ -48,9 +48,9 @@ static void slide_read(const Slide& task, Index stretch, Index count, const doub
 
 void slide(const Slide& task) {
     Index stretches = (task.count + task.size - 1) / task.size, groups = (stretches + TOGETHER - 1) / TOGETHER;
-    Index before = most<Index>(0, -task.first), after = most<Index>(0, task.first + task.whole);
+    Index before = max_of<Index>(0, -task.first), after = max_of<Index>(0, task.first + task.whole);
     Index part = TOGETHER * task.size, rows = before + stretches + after;
-    int threads = static_cast<int>(least<Index>(task.threads, 1 + task.count / SHARE));
+    int threads = static_cast<int>(min_of<Index>(task.threads, 1 + task.count / SHARE));
     Scratch<double> sums(rows * task.terms), spares(threads * 2 * part);
     slide_clear(sums.data, before * task.terms);
     slide_clear(sums.data + (before + stretches) * task.terms, after * task.terms);
@@ -59,12 +59,12 @@ void slide(const Slide& task) {
         double* spare = spares.data + omp_get_thread_num() * 2 * part;
 #pragma omp for schedule(static)
         for (Index group = 0; group < groups; group++) {
-            Index stretch = group * TOGETHER, count = least(TOGETHER, stretches - stretch);
+            Index stretch = group * TOGETHER, count = min_of(TOGETHER, stretches - stretch);
             slide_sums(task, stretch, count, spare, sums.data + (before + stretch) * task.terms);
         }
 #pragma omp for schedule(static)
         for (Index group = 0; group < groups; group++) {
-            Index stretch = group * TOGETHER, count = least(TOGETHER, stretches - stretch), first = stretch * task.size;
+            Index stretch = group * TOGETHER, count = min_of(TOGETHER, stretches - stretch), first = stretch * task.size;
             bool whole = first + count * task.size <= task.count;
             double* output = whole ? task.output + first : spare + part;
             slide_read(task, stretch, count, sums.data + (before + stretch + task.first) * task.terms, spare, output);

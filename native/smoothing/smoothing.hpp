@@ -1,11 +1,11 @@
-// The kernels for smoothing series, and what they are told: plain pointers to contiguous float64 arrays that the caller owns.
+// The interface of the kernels for smoothing series: plain pointers to contiguous float64 arrays that the caller owns.
 #pragma once
 
 #include "kernels.hpp"
 
 namespace overt {
 
-// output_i = sum_k taps_k * values_(i - before + k); beyond its ends a series counts as zeros.
+// output_i = sum_k taps_k * values_(i - before + k); beyond its ends the series is zero.
 struct Filter {
     const double* values;
     Index count;
@@ -15,11 +15,11 @@ struct Filter {
     int threads;
 };
 
-// Attention whose scores compare patches, see overt/smoothing/patches.py: w_j exp(-rate sum_m g_m (x_(i+m) - x_(j+m))^2) over the keys
-// j with |i - j| <= window. Results are (bandwidths, count); a row's values are NaN where its weights underflow.
+// Attention whose scores compare patches, see overt/smoothing/heads/patches.py: w_j exp(-rate sum_m g_m (x_(i+m) - x_(j+m))^2) over the
+// keys j with |i - j| <= window. Results are (bandwidths, count); a row's values are NaN where its weights underflow.
 struct Patch {
-    const double* padded;   // count + 2 half values: x_(-half) first
-    const double* charges;  // w_j, 0 or more; nullptr: all 1
+    const double* padded;       // count + 2 half values: x_(-half) first
+    const double* key_weights;  // w_j, 0 or more; nullptr: all 1
     Index count, half;
     const double* profile;  // g, 2 half + 1
     const double* rates;
@@ -28,7 +28,7 @@ struct Patch {
     bool past;  // only keys j <= i
     double* values;
     double* slopes;
-    double* own;
+    double* self_weights;
     int threads;
 };
 
@@ -38,19 +38,19 @@ struct Slide {
     const double* values;
     Index count;
     Index size;
-    int terms;              // polynomials, a multiple of 8
-    const double* table;    // (size, terms): each polynomial at each point of a stretch
-    const double* reading;  // (terms, size): the same, turned
-    Index first, whole;     // first <= away < first + whole by their sums
+    int terms;               // polynomials, a multiple of 8
+    const double* table;     // (size, terms): each polynomial at each point of a stretch
+    const double* reading;   // (terms, size): the same, transposed
+    Index first, whole;      // first <= away < first + whole by their sums
     const double* matrices;  // (whole, terms, terms), from the sums of one to the polynomials of the other
-    const Index* cut;       // the stretches away that count point by point
+    const Index* cut;        // the stretches away that count point by point
     int cuts;
     const double* corners;  // (cuts, size, size): from each point of one to each of the other
     double* output;
     int threads;
 };
 
-// The same for some rows by its definition, any weights and the ends included; results are (bandwidths, count).
+// The same for some rows, directly by the definition, with any weights and at the ends; results are (bandwidths, count).
 struct PatchRows {
     Patch patch;
     const Index* source;  // which point each of the padded ones is
@@ -58,8 +58,8 @@ struct PatchRows {
     Index count;
 };
 
-// Keys of time and value: w_j exp(-rate_time (t_i - t_j)^2 - rate_value (x_i - x_j)^2), of points in ascending order of time.
-struct Charged {
+// Keys with time and value: w_j exp(-rate_time (t_i - t_j)^2 - rate_value (x_i - x_j)^2), in ascending order of time.
+struct WeightedPoints {
     const double* times;
     const double* values;
     const double* weights;  // above 0, the largest 1; nullptr: all 1
@@ -67,42 +67,42 @@ struct Charged {
     double rate_time, rate_value;
 };
 
-// Row by row: the output, a point's weight in its own, and the variance of the values under the weights.
+// For each row: the output, a point's weight on itself, and the variance of the values under the weights.
 struct PairResults {
     double* values;
-    double* own;
+    double* self_weights;
     double* variance;
 };
 
-// The points attend to each other, as far as `reach` in time to either side.
-struct Mutual {
-    Charged points;
+// The points attend to each other, within `reach` in time on both sides.
+struct Bilateral {
+    WeightedPoints points;
     double reach;
     PairResults results;
     int threads;
 };
 
-// Other points attend to them: row i to the keys start_i <= j < stop_i; place_i is where it stands among them itself, or -1.
-struct Rows {
-    Charged keys;
+// Other points attend to them: row i to the keys start_i <= j < stop_i. self_index_i is its own index among the keys, or -1.
+struct BilateralRows {
+    WeightedPoints keys;
     const double* times;
     const double* values;
     const Index* start;
     const Index* stop;
-    const Index* place;
+    const Index* self_index;
     Index count;
     PairResults results;
     int threads;
 };
 
-// Boxes of time that hold all keys, see local_boxes.hpp. Matrices lead from the sums of a box of keys to polynomials in one of
-// targets: (2 reach + 1, 24, powers, 24), the first for keys `reach` boxes earlier.
+// Boxes of time that hold all keys, see local_boxes.hpp. Matrices map the sums of a box of keys to polynomials in a box of targets:
+// (2 reach + 1, 24, powers, 24), the first for keys `reach` boxes earlier.
 struct Boxes {
-    Index count = 0;  // 0: none, all is summed key by key
+    Index count = 0;               // 0: none, all is summed key by key
     double origin = 0, width = 0;  // of few bits, so that all edges are exact
     Index reach = 0, squares_reach = 0;
     const double* matrices = nullptr;
-    const double* squares = nullptr;   // for squared weights
+    const double* squares = nullptr;  // for squared weights
     const double* largest = nullptr;  // (2 reach + 1): the largest weight from one of the boxes to the other
 };
 
@@ -123,12 +123,13 @@ struct Local {
     int degree;
     bool raw;    // only the sums of weights, by the power of u
     Boxes boxes;
-    double* found;  // (3, rows): the value, an own key's coefficient, the squares; NaN where no key is reached. Raw: (2 degree + 1, rows)
+    // (3, rows): value, coefficient of the target's own key, squares; NaN where no key is in reach. Raw: (2 degree + 1, rows)
+    double* results;
     int threads;
 };
 
-// Attention whose scores compare a guide, see overt/smoothing/guided.py: w_j exp(-rate_time (t_i - t_j)^2 - rate (g_i - g_j)^2) over the
-// keys within `reach` in time. Results are (bandwidths, count); a row's outputs are NaN where its weights underflow.
+// Attention whose scores compare a guide, see overt/smoothing/heads/guided.py: w_j exp(-rate_time (t_i - t_j)^2 - rate (g_i - g_j)^2) over
+// the keys within `reach` in time. Results are (bandwidths, count); a row's outputs are NaN where its weights underflow.
 struct Guided {
     const double* times;  // ascending
     const double* guide;
@@ -139,16 +140,16 @@ struct Guided {
     const double* table;  // where times are 0, 1, 2, ...: the factor of time at lags 0 to `lags`
     Index lags;           // 0: no table
     const double* rates;
-    const Index* squarings;  // how often the exponentials of the bandwidth before are squared to be this one's; 0: computed anew
+    const Index* squarings;  // how often the previous bandwidth's exponentials are squared to give this one's; 0: recomputed
     Index bandwidths;
     Side side;
     double* outputs;
-    double* own;
+    double* self_weights;
     double* covariance;
     int threads;
 };
 
-// What heads give, each (heads, count): y_i, its derivative by x_i, and its variance.
+// The outputs of heads, each (heads, count): y_i, its derivative by x_i, and its variance.
 struct Bank {
     const double* values;
     const double* slopes;
@@ -156,7 +157,7 @@ struct Bank {
     Index heads, count;
 };
 
-// Stein's estimates of the heads' squared errors, added up in blocks of `step` points.
+// Stein's estimates of the heads' squared errors, summed over blocks of `step` points.
 struct Risks {
     Bank bank;
     const double* observed;
@@ -167,7 +168,7 @@ struct Risks {
     int threads;
 };
 
-// The weight of each head in the middle of each block of `step` points; between lie straight lines.
+// The weight of each head in the middle of each block of `step` points, with linear interpolation between.
 struct Shares {
     const double* weights;    // (heads, blocks)
     const double* stiffness;  // (blocks,)
@@ -206,8 +207,8 @@ struct Smoothing {
     void (*local)(const Local&);
     void (*patch)(const Patch&);
     void (*patch_rows)(const PatchRows&);
-    void (*bilateral)(const Mutual&);
-    void (*bilateral_rows)(const Rows&);
+    void (*bilateral)(const Bilateral&);
+    void (*bilateral_rows)(const BilateralRows&);
     void (*guided)(const Guided&);
     void (*risks)(const Risks&);
     void (*blend)(const Blend&);

@@ -6,25 +6,25 @@
 
 namespace overt::OVERT_LEVEL {
 
-// tanh x = (e^2x - 1) / (e^2x + 1). Near 0, where e^2x - 1 would cancel, the exponential's own polynomial gives it whole.
+// tanh x = (e^2x - 1) / (e^2x + 1). Near 0, where e^2x - 1 would cancel, the polynomial of e^x - 1 is used directly.
 template <class T>
 static inline Vector<T> hyperbolic_tangent(Vector<T> x) {
     constexpr T NEAR = 0.34;  // below ln2 / 2
     Vector<T> twice = x + x;
-    Vector<T> near = Exponential<T>::less_one(larger(every(-NEAR), smaller(every(NEAR), twice)));
+    Vector<T> near = Exponential<T>::exponential_minus_one(lane_max(broadcast(-NEAR), lane_min(broadcast(NEAR), twice)));
     Vector<T> far = exponential<T>(twice) - 1;
-    Vector<T> grown = (twice < NEAR) & (twice > -NEAR) ? near : far;
-    return grown / (grown + 2);
+    Vector<T> exponentiated = (twice < NEAR) & (twice > -NEAR) ? near : far;
+    return exponentiated / (exponentiated + 2);
 }
 
-// A tile's scores under a soft cap, in place.
+// Applies the soft cap to a tile's scores, in place.
 template <class T>
-static void soften(T cap, int rows, int keys, T* scores) {
+static void apply_softcap(T cap, int rows, int keys, T* scores) {
     for (int r = 0; r < rows; r++, scores += KEYS)
         for (int c = 0; c < keys; c += WIDTH<T>) store(scores + c, hyperbolic_tangent<T>(load(scores + c) / cap) * cap);
 }
 
-// The same interface as SmoothScores: keys are packed with features as rows, so that lanes run along keys.
+// The same interface as TanhScores: keys are packed with features as rows, so that lanes run along keys.
 template <class T>
 class DotScores {
     const Inputs& inputs;
@@ -32,42 +32,42 @@ class DotScores {
     Index entry = 0;
 
    public:
-    static Index room(const Inputs&) { return 0; }
+    static Index size(const Inputs&) { return 0; }
 
     DotScores(const Inputs& inputs, const Score& score, T*) : inputs(inputs), score(score) {}
 
     void begin(Index which) { entry = which; }
 
-    Index query_room() const { return ROWS * inputs.features; }
+    Index query_size() const { return ROWS * inputs.head_dim; }
     void pack_queries(Index first, int rows, T* to) const {
         T scale = static_cast<T>(score.scale[entry]);
-        for (int r = 0; r < rows; r++, to += inputs.features) {
-            const T* row = row_of(inputs.query, entry, first + r, inputs.features, to);
-            for (Index d = 0; d < inputs.features; d++) to[d] = row[d] * scale;
+        for (int r = 0; r < rows; r++, to += inputs.head_dim) {
+            const T* row = row_of(inputs.query, entry, first + r, inputs.head_dim, to);
+            for (Index d = 0; d < inputs.head_dim; d++) to[d] = row[d] * scale;
         }
     }
 
-    // A row more, into which half precision is widened: several threads pack tiles at once.
-    Index key_room() const { return (KEYS + 1) * inputs.features; }
+    // One more row, for conversion from half precision: several threads pack tiles at once.
+    Index key_size() const { return (KEYS + 1) * inputs.head_dim; }
     void pack_keys(Index first, int keys, T* to) const {
         if (inputs.key.kind == KIND<T>) {
-            const T* from = static_cast<const T*>(inputs.key.data) + inputs.key.places[entry] + first * inputs.key.row;
-            turn(from, inputs.key.row, keys, inputs.features, to, KEYS);
+            const T* from = static_cast<const T*>(inputs.key.data) + inputs.key.offsets[entry] + first * inputs.key.row;
+            transpose(from, inputs.key.row, keys, inputs.head_dim, to, KEYS);
         } else {
-            T* spare = to + KEYS * inputs.features;
+            T* spare = to + KEYS * inputs.head_dim;
             for (int c = 0; c < keys; c++) {
-                const T* row = row_of(inputs.key, entry, first + c, inputs.features, spare);
-                for (Index d = 0; d < inputs.features; d++) to[d * KEYS + c] = row[d];
+                const T* row = row_of(inputs.key, entry, first + c, inputs.head_dim, spare);
+                for (Index d = 0; d < inputs.head_dim; d++) to[d * KEYS + c] = row[d];
             }
         }
-        for (Index d = 0; d < inputs.features; d++, to += KEYS)
+        for (Index d = 0; d < inputs.head_dim; d++, to += KEYS)
             for (int c = keys; c < KEYS; c++) to[c] = 0;
     }
 
     // out[r * KEYS + c] = f(query r, key c).
     void scores(const T* queries, int rows, const T* keys, int count, T* out) const {
-        multiply(queries, inputs.features, 1, keys, KEYS, out, KEYS, rows, inputs.features, count, false);
-        if (score.softcap > 0) soften(static_cast<T>(score.softcap), rows, count, out);
+        multiply(queries, inputs.head_dim, 1, keys, KEYS, out, KEYS, rows, inputs.head_dim, count, false);
+        if (score.softcap > 0) apply_softcap(static_cast<T>(score.softcap), rows, count, out);
     }
 };
 

@@ -1,168 +1,168 @@
-// The exponents of the reciprocal form: 2q and 2k for tanh, q and k for a sigmoid, feature by feature, and how far they range.
+// The exponents of the reciprocal form: 2q and 2k for tanh, q and k for a sigmoid, feature by feature, and their range.
 #pragma once
 
 #include "simd/vectors.hpp"
 
 namespace overt::OVERT_LEVEL {
 
-// How far the reciprocal form reaches in each number type.
+// The limits of the reciprocal form in each number type.
 template <class T>
-struct Reach;
+struct Limits;
 template <>
-struct Reach<float> {
-    static constexpr float EXPONENT = 87;     // e^x and e^-x are normal numbers up to here
-    static constexpr float BUDGET = 120;      // a product of four stays below this power of two
-    static constexpr float CAP = 0x1p29f;     // four of these have a product, and 1 / CAP is nothing beside 1
-    static constexpr float LEAST = 0x1p-33f;  // a weight below this share of the largest counts as this share
-    static constexpr float MIDDLE = 40;       // exponents of queries within this need no shift
+struct Limits<float> {
+    static constexpr float EXPONENT = 87;         // e^x and e^-x are normal numbers up to this x
+    static constexpr float BUDGET = 120;          // a product of four stays below this power of two
+    static constexpr float CAP = 0x1p29f;         // the product of four is finite, and 1 / CAP is negligible beside 1
+    static constexpr float MIN_SHARE = 0x1p-33f;  // a weight below this share of the largest counts as this share
+    static constexpr float MIDDLE = 40;           // exponents of queries within this need no shift
 };
 template <>
-struct Reach<double> {
+struct Limits<double> {
     static constexpr double EXPONENT = 700;
     static constexpr double BUDGET = 1000;
     static constexpr double CAP = 0x1p240;
-    static constexpr double LEAST = 0x1p-100;
+    static constexpr double MIN_SHARE = 0x1p-100;
     static constexpr double MIDDLE = 300;
 };
 
 // How a group of four vectors of features is computed, by the range of its exponents in a tile of keys.
 //   shared  four terms share a division
-//   capped  so they do, with each term held at CAP
-//   single  each has a division of its own: the last vectors, where there are no four
-//   plain   each has an exponential of its own, since those of query or key leave the number type
-enum class Way : std::uint8_t { shared, capped, single, plain };
+//   capped  the same, with each term clamped to CAP
+//   single  each has its own division: the last vectors, fewer than four
+//   plain   each has its own exponential, since those of query or key would overflow
+enum class Method : std::uint8_t { shared, capped, single, plain };
 
 constexpr int GROUP = 4;
 
-// tanh x = 1 - 2 / (1 + e^2x), sigmoid x = 1 - 1 / (1 + e^x): the 2 stands in both places.
+// tanh x = 1 - 2 / (1 + e^2x), sigmoid x = 1 - 1 / (1 + e^x): the 2 appears twice.
 static inline int rate_of(Activation activation) { return activation == Activation::tanh ? 2 : 1; }
 
 template <class T>
 class Exponents {
     using V = Vector<T>;
-    using R = Reach<T>;
+    using R = Limits<T>;
     static constexpr int W = WIDTH<T>;
     T *middle, *low, *high;
 
    public:
     const Inputs& inputs;
-    Index entry = 0, features, wide;  // wide: features in whole vectors
+    Index entry = 0, head_dim, padded_dim;  // padded_dim: features in whole vectors
     T rate;
 
-    static Index padded(Index features) { return (features + W - 1) / W * W; }
-    static Index room(Index features) { return 3 * padded(features); }
+    static Index padded(Index head_dim) { return (head_dim + W - 1) / W * W; }
+    static Index size(Index head_dim) { return 3 * padded(head_dim); }
 
     Exponents(const Inputs& inputs, int rate, T* memory)
-        : middle(memory), inputs(inputs), features(inputs.features), wide(padded(features)), rate(static_cast<T>(rate)) {
-        low = middle + wide, high = low + wide;
+        : middle(memory), inputs(inputs), head_dim(inputs.head_dim), padded_dim(padded(head_dim)), rate(static_cast<T>(rate)) {
+        low = middle + padded_dim, high = low + padded_dim;
     }
 
-    // Turns to an entry and finds the range of its queries. Far from 0 they are shifted to their middle, and the keys against it, so
-    // that e^q and e^k stay numbers wherever e^(q + k) is one; where they are too far apart for that, a shift would only cost digits.
+    // Begins an entry and computes the range of its queries. Far from 0 they are shifted to the middle of their range, and the keys against
+    // it, so that e^q and e^k stay finite wherever e^(q + k) is. Where the range is too wide for that, a shift would only lose digits.
     void begin(Index which) {
         entry = which;
-        for (Index d = 0; d < wide; d++) low[d] = __builtin_inf(), high[d] = -__builtin_inf();
+        for (Index d = 0; d < padded_dim; d++) low[d] = __builtin_inf(), high[d] = -__builtin_inf();
         for (Index i = 0; i < inputs.queries; i++) {
-            const T* row = row_of(inputs.query, entry, i, features, middle);
-            for (Index d = 0; d < features; d++) {
-                low[d] = least(row[d], low[d]);
-                high[d] = most(row[d], high[d]);
+            const T* row = row_of(inputs.query, entry, i, head_dim, middle);
+            for (Index d = 0; d < head_dim; d++) {
+                low[d] = min_of(row[d], low[d]);
+                high[d] = max_of(row[d], high[d]);
             }
         }
-        for (Index d = 0; d < wide; d++) {
+        for (Index d = 0; d < padded_dim; d++) {
             T half = low[d] / 2 + high[d] / 2;
-            bool far = rate * most(high[d], -low[d]) > R::MIDDLE && rate * (high[d] / 2 - low[d] / 2) <= R::EXPONENT;
-            middle[d] = far && d < features ? half * rate : T(0);
-            low[d] = d < features ? low[d] * rate - middle[d] : -R::EXPONENT;
-            high[d] = d < features ? high[d] * rate - middle[d] : -R::EXPONENT;
+            bool far = rate * max_of(high[d], -low[d]) > R::MIDDLE && rate * (high[d] / 2 - low[d] / 2) <= R::EXPONENT;
+            middle[d] = far && d < head_dim ? half * rate : T(0);
+            low[d] = d < head_dim ? low[d] * rate - middle[d] : -R::EXPONENT;
+            high[d] = d < head_dim ? high[d] * rate - middle[d] : -R::EXPONENT;
         }
     }
 
-    // The exponents of a query. The features that fill the last vector get the lowest: theirs is e^-87, as good as 0.
+    // The exponents of a query. Padding features get the lowest exponent: e^-87 is about 0.
     void query(Index i, T* to) const {
-        const T* row = row_of(inputs.query, entry, i, features, to);
-        const Index columns = features;
+        const T* row = row_of(inputs.query, entry, i, head_dim, to);
+        const Index columns = head_dim;
         for (Index d = 0; d < columns; d++) to[d] = row[d] * rate - middle[d];
-        for (Index d = columns; d < wide; d++) to[d] = -R::EXPONENT;
+        for (Index d = columns; d < padded_dim; d++) to[d] = -R::EXPONENT;
     }
 
-    // A tile of keys as `scores` and `terms` read it: e^x of their exponents, and how each group of features is computed. `cost`: the
-    // power of two by which each term is divided beside; nullptr: none.
-    Index key_room() const { return (KEYS + 4) * wide; }
-    const Way* ways_of(const T* keys) const { return reinterpret_cast<const Way*>(keys + (KEYS + 3) * wide); }
+    // A tile of keys as `scores` and `terms` read it: e^x of the exponents, and the method of each group of features. `cost`: the power of
+    // two by which each term is divided as well; nullptr: none.
+    Index key_size() const { return (KEYS + 4) * padded_dim; }
+    const Method* methods_of(const T* keys) const { return reinterpret_cast<const Method*>(keys + (KEYS + 3) * padded_dim); }
     void pack_keys(Index first, int count, const T* cost, T* to) const {
-        T *least_k = to + KEYS * wide, *most_k = least_k + wide, *spare = most_k + wide;
-        Way* ways = reinterpret_cast<Way*>(spare + wide);
-        for (Index d = 0; d < wide; d++) least_k[d] = R::EXPONENT, most_k[d] = -R::EXPONENT;
+        T *min_k = to + KEYS * padded_dim, *max_k = min_k + padded_dim, *spare = max_k + padded_dim;
+        Method* methods = reinterpret_cast<Method*>(spare + padded_dim);
+        for (Index d = 0; d < padded_dim; d++) min_k[d] = R::EXPONENT, max_k[d] = -R::EXPONENT;
         int c = 0;
-        for (; c + TOGETHER <= count; c += TOGETHER) raise<TOGETHER>(first + c, to + c * wide, least_k, most_k);
-        for (; c < count; c++) raise<1>(first + c, to + c * wide, least_k, most_k);
+        for (; c + TOGETHER <= count; c += TOGETHER) exponentiate_keys<TOGETHER>(first + c, to + c * padded_dim, min_k, max_k);
+        for (; c < count; c++) exponentiate_keys<1>(first + c, to + c * padded_dim, min_k, max_k);
         bool any_plain = false;
-        for (Index d = 0; d < wide; d += GROUP * W) {
-            ways[d / (GROUP * W)] = way(d, cost, least_k, most_k);
-            any_plain |= ways[d / (GROUP * W)] == Way::plain;
+        for (Index d = 0; d < padded_dim; d += GROUP * W) {
+            methods[d / (GROUP * W)] = choose_method(d, cost, min_k, max_k);
+            any_plain |= methods[d / (GROUP * W)] == Method::plain;
         }
-        for (c = 0; any_plain && c < count; c++) leave_plain(first + c, ways, to + c * wide, spare);
+        for (c = 0; any_plain && c < count; c++) store_plain_exponents(first + c, methods, to + c * padded_dim, spare);
     }
 
    private:
-    // Rows read side by side, so that least and largest are loaded and stored once for all of them.
+    // Rows processed together, so that minima and maxima are loaded and stored once for all of them.
     static constexpr int TOGETHER = 4;
 
-    // e^x of the exponents x of some keys, whatever comes of it out of range; their range grows by them.
+    // e^x of the exponents x of some keys, undefined out of range; min_k and max_k are updated.
     template <int N>
-    inline void raise(Index first, T* to, T* least_k, T* most_k) const {
+    inline void exponentiate_keys(Index first, T* to, T* min_k, T* max_k) const {
         const T* row[N];
-        for (int n = 0; n < N; n++) row[n] = row_of(inputs.key, entry, first + n, features, to + n * wide);
-        const Index whole = features / W * W, columns = wide;
+        for (int n = 0; n < N; n++) row[n] = row_of(inputs.key, entry, first + n, head_dim, to + n * padded_dim);
+        const Index whole = head_dim / W * W, columns = padded_dim;
         const T* shift = middle;
-        const V times = every(rate);
+        const V times = broadcast(rate);
         for (Index d = 0; d < columns; d += W) {
-            V low_k = load(least_k + d), high_k = load(most_k + d);
+            V low_k = load(min_k + d), high_k = load(max_k + d);
             for (int n = 0; n < N; n++) {
                 V x{};
                 if (d < whole)
-                    x = fused(load(row[n] + d), times, load(shift + d));
+                    x = multiply_add(load(row[n] + d), times, load(shift + d));
                 else
-                    for (Index i = d; i < features; i++) x[i - d] = row[n][i] * rate + shift[i];
+                    for (Index i = d; i < head_dim; i++) x[i - d] = row[n][i] * rate + shift[i];
                 store(to + n * columns + d, exponential_within<T>(x));
-                low_k = smaller(x, low_k), high_k = larger(x, high_k);
+                low_k = lane_min(x, low_k), high_k = lane_max(x, high_k);
             }
-            store(least_k + d, low_k);
-            store(most_k + d, high_k);
+            store(min_k + d, low_k);
+            store(max_k + d, high_k);
         }
     }
 
-    // The exponents themselves, in the groups that are plain.
-    void leave_plain(Index key, const Way* ways, T* to, T* spare) const {
-        const T* row = row_of(inputs.key, entry, key, features, spare);
-        for (Index d = 0; d < wide; d++)
-            if (ways[d / (GROUP * W)] == Way::plain) to[d] = d < features ? row[d] * rate + middle[d] : T(0);
+    // Stores the exponents themselves in the groups that are plain.
+    void store_plain_exponents(Index key, const Method* methods, T* to, T* spare) const {
+        const T* row = row_of(inputs.key, entry, key, head_dim, spare);
+        for (Index d = 0; d < padded_dim; d++)
+            if (methods[d / (GROUP * W)] == Method::plain) to[d] = d < head_dim ? row[d] * rate + middle[d] : T(0);
     }
 
-    // The cheapest way that is right for a group of features, all queries of the entry and the keys of a tile whose range is given.
-    Way way(Index d, const T* cost, const T* least_k, const T* most_k) const {
-        constexpr T LOG2E = Exponential<T>::LOG2E, MOST = R::EXPONENT;
+    // The fastest method that is exact for a group of features, given all queries of the entry and the range of a tile of keys.
+    Method choose_method(Index d, const T* cost, const T* min_k, const T* max_k) const {
+        constexpr T LOG2E = Exponential<T>::LOG2E, MAX_EXPONENT = R::EXPONENT;
         V power{}, nothing{};
         Whole<T> beyond{};
-        for (Index e = d; e < least(d + GROUP * W, wide); e += W) {
-            V own = cost ? load(cost + e) : nothing, least_q = load(low + e), most_q = load(high + e);
-            Whole<T> some = least_q <= most_q;  // not where there are no queries, or only NaN
-            beyond |= some & ((least_q < -MOST) | (most_q + own > MOST));
-            beyond |= (load(least_k + e) < -MOST) | (load(most_k + e) > MOST);
-            power += own + larger(nothing, (most_q + load(most_k + e)) * LOG2E) + 1;
+        for (Index e = d; e < min_of(d + GROUP * W, padded_dim); e += W) {
+            V group_cost = cost ? load(cost + e) : nothing, min_q = load(low + e), max_q = load(high + e);
+            Whole<T> some = min_q <= max_q;  // false where there are no queries, or only NaN
+            beyond |= some & ((min_q < -MAX_EXPONENT) | (max_q + group_cost > MAX_EXPONENT));
+            beyond |= (load(min_k + e) < -MAX_EXPONENT) | (load(max_k + e) > MAX_EXPONENT);
+            power += group_cost + lane_max(nothing, (max_q + load(max_k + e)) * LOG2E) + 1;
         }
         for (int i = 0; i < W; i++)
-            if (beyond[i]) return Way::plain;
-        if (wide - d < GROUP * W) return Way::single;
-        return largest<T>(power) <= R::BUDGET ? Way::shared : Way::capped;
+            if (beyond[i]) return Method::plain;
+        if (padded_dim - d < GROUP * W) return Method::single;
+        return horizontal_max<T>(power) <= R::BUDGET ? Method::shared : Method::capped;
     }
 };
 
-// x held at CAP in size, so that the product of four is a number.
+// x clamped to [-CAP, CAP], so that the product of four is finite.
 template <class T>
-static inline Vector<T> held(Vector<T> x) {
-    return larger(every(-Reach<T>::CAP), smaller(every(Reach<T>::CAP), x));
+static inline Vector<T> clamped(Vector<T> x) {
+    return lane_max(broadcast(-Limits<T>::CAP), lane_min(broadcast(Limits<T>::CAP), x));
 }
 
 }  // namespace overt::OVERT_LEVEL

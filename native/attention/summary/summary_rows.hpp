@@ -1,107 +1,106 @@
-// What a summary says of each query on its own, gathered while its scores pass: the sums behind log-sum-exp and entropy, and the
-// largest scores.
+// The statistics of each query, collected tile by tile: the sums behind log-sum-exp and entropy, and the largest scores.
 #pragma once
 
 #include "attention/softmax.hpp"
 
 namespace overt::OVERT_LEVEL {
 
-// Tiles that are read in one go, so that a row's sums are taken over many keys at once.
+// Tiles that are processed together, so that a row's sums are taken over many keys at once.
 constexpr int STRIPE = 8;
 constexpr int TILE = ROWS * KEYS;
 
-// The largest scores of a row in falling order, and their keys: -inf and -1 where there are fewer. Of equal scores the earlier key
+// The largest scores of a row in descending order, and their keys: -inf and -1 where there are fewer. Of equal scores the earlier key
 // comes first, as keys come in ascending order.
 template <class T>
-class Best {
+class TopScores {
     using Key = typename Lanes<T>::Number;
     static constexpr int W = WIDTH<T>;
-    Index room;
+    Index capacity;
     T* scores;
     Key* keys;
 
    public:
     // One vector before the scores, whose last lane is above every score, and likewise before the keys.
-    static Index memory(Index room) { return 2 * (W + padded<T>(room)); }
+    static Index memory(Index capacity) { return 2 * (W + padded<T>(capacity)); }
 
-    void begin(Index wanted, T* memory) {
-        room = wanted;
+    void begin(Index count, T* memory) {
+        capacity = count;
         scores = memory + W;
-        keys = reinterpret_cast<Key*>(scores + padded<T>(room) + W);
+        keys = reinterpret_cast<Key*>(scores + padded<T>(capacity) + W);
         scores[-1] = __builtin_inf();
-        for (Index i = 0; i < padded<T>(room); i++) scores[i] = -__builtin_inf(), keys[i] = -1;
+        for (Index i = 0; i < padded<T>(capacity); i++) scores[i] = -__builtin_inf(), keys[i] = -1;
     }
 
-    // What a score must be above to be one of them.
-    T bar() const { return scores[room - 1]; }
+    // The smallest of them: a score must exceed it to be inserted.
+    T threshold() const { return scores[capacity - 1]; }
 
-    // Takes its place; smaller ones move on by one.
+    // Inserts a score; smaller ones move by one position.
     void insert(T score, Index key) {
-        Vector<T> own = every(score), own_key = (Vector<T>)(Whole<T>{} + static_cast<Key>(key));
+        Vector<T> inserted = broadcast(score), inserted_key = (Vector<T>)(Whole<T>{} + static_cast<Key>(key));
         T* key_bits = reinterpret_cast<T*>(keys);
-        for (Index i = padded<T>(room) - W; i >= 0; i -= W) {
+        for (Index i = padded<T>(capacity) - W; i >= 0; i -= W) {
             Vector<T> here = load(scores + i), before = load(scores + i - 1);
-            store(scores + i, own > here ? (own > before ? before : own) : here);
-            store(key_bits + i, own > here ? (own > before ? load(key_bits + i - 1) : own_key) : load(key_bits + i));
+            store(scores + i, inserted > here ? (inserted > before ? before : inserted) : here);
+            store(key_bits + i, inserted > here ? (inserted > before ? load(key_bits + i - 1) : inserted_key) : load(key_bits + i));
             if (!(score > scores[i - 1])) return;
         }
     }
 
     // As weights e^(score - largest) * over.
-    void write(T largest, T over, T* weights, std::int32_t* to_keys) const {
-        for (Index i = 0; i < room; i++) {
-            weights[i] = keys[i] < 0 ? T(0) : exponential_of(scores[i] - largest) * over;
+    void write(T largest, T inverse_sum, T* weights, std::int32_t* to_keys) const {
+        for (Index i = 0; i < capacity; i++) {
+            weights[i] = keys[i] < 0 ? T(0) : exponential_of(scores[i] - largest) * inverse_sum;
             to_keys[i] = static_cast<std::int32_t>(keys[i]);
         }
     }
 };
 
-// A block of rows: the largest score so far, sum_j e^(t_j - largest), and sum_j e^(t_j - largest) (t_j - largest).
+// A block of rows: row_max, sum_j e^(t_j - row_max), and sum_j e^(t_j - row_max) (t_j - row_max).
 template <class T>
-struct Rows {
-    T largest[ROWS];
-    double total[ROWS], slope[ROWS];
-    Best<T> best[ROWS];
+struct RowStatistics {
+    T row_max[ROWS];
+    double row_sum[ROWS], slope[ROWS];
+    TopScores<T> best[ROWS];
 
     void rescale(int row, T now) {
-        double gap = total[row] == 0 ? 0 : static_cast<double>(largest[row]) - now, shrunk = __builtin_exp(gap);
-        slope[row] = shrunk * (slope[row] + gap * total[row]);
-        total[row] *= shrunk;
-        largest[row] = now;
+        double gap = row_sum[row] == 0 ? 0 : static_cast<double>(row_max[row]) - now, rescaling = __builtin_exp(gap);
+        slope[row] = rescaling * (slope[row] + gap * row_sum[row]);
+        row_sum[row] *= rescaling;
+        row_max[row] = now;
     }
 
-    // The largest scores of a row of a tile, lane by lane; those above the bar join the best.
+    // The largest scores of a row of a tile, lane by lane; those above the threshold are inserted.
     Vector<T> highest(int row, const T* scores, Index key) {
-        Vector<T> high = every(T(-__builtin_inf()));
-        for (int c = 0; c < KEYS; c += WIDTH<T>) high = larger(load(scores + c), high);
-        if (lanes_above<T>(high, every(best[row].bar())))
+        Vector<T> high = broadcast(T(-__builtin_inf()));
+        for (int c = 0; c < KEYS; c += WIDTH<T>) high = lane_max(load(scores + c), high);
+        if (lanes_above<T>(high, broadcast(best[row].threshold())))
             for (int c = 0; c < KEYS; c += WIDTH<T>) choose(best[row], scores + c, key + c);
         return high;
     }
 
-    static void choose(Best<T>& best, const T* scores, Index key) {
-        for (unsigned above = lanes_above<T>(load(scores), every(best.bar())); above; above &= above - 1) {
+    static void choose(TopScores<T>& best, const T* scores, Index key) {
+        for (unsigned above = lanes_above<T>(load(scores), broadcast(best.threshold())); above; above &= above - 1) {
             int lane = __builtin_ctz(above);
-            if (scores[lane] > best.bar()) best.insert(scores[lane], key + lane);
+            if (scores[lane] > best.threshold()) best.insert(scores[lane], key + lane);
         }
     }
 
-    // Total scores of a row in `tiles` tiles, in place, to e^(t - base); tile n begins at keys[n]. Gives the base: the row's largest so
+    // Total scores of a row in `tiles` tiles to e^(t - base), in place; tile n begins at keys[n]. Returns the base: the row's maximum so
     // far.
-    T read(int row, T* scores, int tiles, const Index* keys) {
-        Vector<T> high = every(largest[row]);
-        for (int tile = 0; tile < tiles; tile++) high = larger(highest(row, scores + tile * TILE, keys[tile]), high);
-        if (lanes_above<T>(high, every(largest[row]))) rescale(row, overt::OVERT_LEVEL::largest<T>(high));
-        T base = largest[row] == -__builtin_inf() ? T(0) : largest[row];
+    T exponentiate_tiles(int row, T* scores, int tiles, const Index* keys) {
+        Vector<T> high = broadcast(row_max[row]);
+        for (int tile = 0; tile < tiles; tile++) high = lane_max(highest(row, scores + tile * TILE, keys[tile]), high);
+        if (lanes_above<T>(high, broadcast(row_max[row]))) rescale(row, horizontal_max<T>(high));
+        T base = row_max[row] == -__builtin_inf() ? T(0) : row_max[row];
         Vector<T> sums{}, slopes{};
         for (int tile = 0; tile < tiles; tile++, scores += TILE)
             for (int c = 0; c < KEYS; c += WIDTH<T>) {
-                Vector<T> below = load(scores + c) - base, grown = exponential<T>(below);
-                store(scores + c, grown);
-                sums += grown;
-                slopes = fused(grown, larger(every(Exponential<T>::LOWEST), below), slopes);
+                Vector<T> below = load(scores + c) - base, exponentiated = exponential<T>(below);
+                store(scores + c, exponentiated);
+                sums += exponentiated;
+                slopes = multiply_add(exponentiated, lane_max(broadcast(Exponential<T>::LOWEST), below), slopes);
             }
-        total[row] += sum<T>(sums);
+        row_sum[row] += sum<T>(sums);
         slope[row] += sum<T>(slopes);
         return base;
     }
