@@ -391,7 +391,7 @@ def test_a_processors_rate_is_counted_while_it_computes(operation):
 
 @pytest.mark.parametrize(("threads", "seconds"), [(0, 0.01), (1, 0.0)])
 def test_a_rate_needs_threads_and_time(threads, seconds):
-    with pytest.raises(ValueError, match="threads are at least 1"):
+    with pytest.raises(ValueError, match="at least 1 thread"):
         native.module().multiply_add_rate(threads, seconds)
 
 
