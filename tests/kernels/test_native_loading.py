@@ -57,13 +57,13 @@ def test_the_levels_of_this_machine_end_with_the_baseline():
 
 
 def test_the_best_level_is_taken():
-    assert run("from overt.kernels import native; print(native.level())") == native.module().levels()[0]
+    assert run("from overt import native; print(native.level())") == native.module().levels()[0]
 
 
 @pytest.mark.parametrize("level", ["avx512", "avx2", "baseline"])
 def test_the_environment_names_another_level_or_is_told_what_there_is(level):
     program = (
-        "from overt.kernels import native\nfrom overt.errors import InputError\n"
+        "from overt import native\nfrom overt.errors import InputError\n"
         "try:\n    print(native.level())\nexcept InputError as error:\n    print(error)"
     )
     levels = native.module().levels()
@@ -157,16 +157,16 @@ def test_a_core_that_is_there_is_not_warned_of(afresh):
 @pytest.mark.parametrize("order", ["import torch; native.module()", "native.module(); import torch; torch.ones(9).exp()"])
 def test_torch_and_the_native_core_share_one_openmp_runtime(order):
     pytest.importorskip("torch")
-    assert run(f"from overt.kernels import native; {order}; {MAPPED}") == "1"
+    assert run(f"from overt import native; {order}; {MAPPED}") == "1"
 
 
 def test_loading_it_imports_no_torch():
-    assert run("import sys; from overt.kernels import native; native.module(); print('torch' in sys.modules)") == "False"
+    assert run("import sys; from overt import native; native.module(); print('torch' in sys.modules)") == "False"
 
 
 @pytest.mark.parametrize(("asked", "threads"), [("3", 3), ("2,4", 2)])
 def test_without_torch_the_threads_are_those_of_openmp(asked, threads):
-    assert run("from overt.kernels import native; print(native.threads())", OMP_NUM_THREADS=asked) == str(threads)
+    assert run("from overt import native; print(native.threads())", OMP_NUM_THREADS=asked) == str(threads)
 
 
 def test_with_torch_loaded_the_threads_are_torchs(monkeypatch):
