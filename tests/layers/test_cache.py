@@ -259,12 +259,12 @@ def test_what_is_held_says_where_each_row_stands():
 
 def test_places_go_on_from_what_each_row_has_seen(recording):
     cache, (_, key, value) = KVCache(window=2), tokens(9)
-    assert cache.places(3).tolist() == [0, 1, 2]
+    assert cache.positions(3).tolist() == [0, 1, 2]
     cache.extend(key, value)
     cache.extend(key, value)
-    assert cache.places(2).tolist() == [18, 19]
+    assert cache.positions(2).tolist() == [18, 19]
     cache.extend(key, value, lengths=[9, 1])
-    assert cache.places(2).tolist() == [[27, 28], [19, 20]]
+    assert cache.positions(2).tolist() == [[27, 28], [19, 20]]
     assert cache.lengths.tolist() == [27, 19]
     assert len(cache) == 27
 
@@ -359,7 +359,7 @@ def test_beyond_its_start_a_cache_cannot_be_rewound_and_stays_as_it_was(count):
         cache.rewind(count)
     row, wanted = (1, 6) if isinstance(count, torch.Tensor) else (0, count)
     assert str(error.value) == (
-        f"rewind takes back tokens that are still there, got {wanted} for row {row}, which has 5. Fix: take fewer back."
+        f"Expected a count of tokens that are still stored, got {wanted} for row {row}, which has 5. Fix: remove fewer tokens."
     )
     assert cache.lengths.tolist() == [5, 5]
 
@@ -368,7 +368,9 @@ def test_under_a_window_a_rewind_beyond_what_is_spare_is_refused_and_changes_not
     cache, sequence = KVCache(window=4, spare=2), tokens(30)
     with torch.no_grad():
         found = [in_chunks(cache, part(sequence, 0, 20), [1] * 20)]
-        with pytest.raises(InputError, match=r"still there, got 15 for row 0, which has \d+\. .*KVCache\(window=4, spare=15\)"):
+        with pytest.raises(
+            InputError, match=r"still stored, got 15 for row 0, which has \d+\. .*KVCache\(window=4, spare=15\)"
+        ):
             cache.rewind(15)
         found.append(in_chunks(cache, part(sequence, 20, 30), [4, 6]))
     close(torch.cat(found, dim=-2), at_once(sequence, 4))
@@ -445,56 +447,56 @@ KEY, VALUE = tokens(3)[1:]
             VALUE[0],
             None,
             InputError,
-            "a cache stores key (B, Hk, n, D) and value (B, Hk, n, E), got key (2, 3, 6), value",
+            "key (B, Hk, n, D) and value (B, Hk, n, E) for a cache, got key (2, 3, 6), value",
         ),
         (
             KEY[:, :, :2],
             VALUE,
             None,
             InputError,
-            "a cache stores key (B, Hk, n, D) and value (B, Hk, n, E), got key (2, 2, 2, 6)",
+            "key (B, Hk, n, D) and value (B, Hk, n, E) for a cache, got key (2, 2, 2, 6)",
         ),
-        (KEY.long(), VALUE, None, KindError, "a cache stores floating-point tensors, got key of torch.int64"),
-        (KEY, [1.0], None, KindError, "a cache stores floating-point tensors, got value of list"),
+        (KEY.long(), VALUE, None, KindError, "floating-point tensors as key and value of a cache, got key of torch.int64"),
+        (KEY, [1.0], None, KindError, "floating-point tensors as key and value of a cache, got value of list"),
         (
             KEY,
             VALUE.float(),
             None,
             KindError,
-            "a cache stores key and value of one dtype and device, got key torch.float64 on cpu",
+            "key and value of a cache to have one dtype and device, got key torch.float64 on cpu",
         ),
         (
             KEY[:1],
             VALUE[:1],
             None,
             InputError,
-            "a cache goes on with the rows, heads and widths that it has, key (2, 2, n, 6); got",
+            "key (2, 2, n, 6), as the cache has it, got",
         ),
-        (KEY[:, :1], VALUE[:, :1], None, InputError, "a cache goes on with the rows, heads and widths that it has, key"),
+        (KEY[:, :1], VALUE[:, :1], None, InputError, "key (2, 2, n, "),
         (
             KEY,
             VALUE[..., :1],
             None,
             InputError,
-            "a cache goes on with the rows, heads and widths that it has, value (2, 2, n, 5)",
+            "value (2, 2, n, 5), as the cache has it",
         ),
         (
             KEY.float(),
             VALUE.float(),
             None,
             KindError,
-            "a cache goes on with the dtype and device that it has, torch.float64 on cpu",
+            "of torch.float64 on cpu, as the cache has it",
         ),
         (
             KEY.to("meta"),
             VALUE.to("meta"),
             None,
             KindError,
-            "a cache goes on with the dtype and device that it has, torch.float64",
+            "of torch.float64 on cpu, as the cache has it",
         ),
-        (KEY, VALUE, [4, 1], InputError, "lengths count positions, so they are from 0 to 3, got 1 to 4"),
-        (KEY, VALUE, [1], InputError, "lengths has one entry for each sequence, (B,), got lengths (1,)"),
-        (KEY, VALUE, [1.0, 2.0], KindError, "lengths are whole numbers, one a sequence, got a torch.float32 tensor"),
+        (KEY, VALUE, [4, 1], InputError, "lengths from 0 to 3, the number of positions, got 1 to 4"),
+        (KEY, VALUE, [1], InputError, "one length for each sequence, (B,), got lengths (1,)"),
+        (KEY, VALUE, [1.0, 2.0], KindError, "lengths as whole numbers, one for each sequence, got a torch.float32 tensor"),
     ],
 )
 def test_a_chunk_that_does_not_fit_is_refused_and_nothing_is_lost(key, value, lengths, kind, text):
@@ -508,24 +510,24 @@ def test_a_chunk_that_does_not_fit_is_refused_and_nothing_is_lost(key, value, le
 @pytest.mark.parametrize(
     ("call", "kind", "text"),
     [
-        (lambda cache: cache.reorder([0, 2]), InputError, "reorder takes rows of the cache, 0 to 1, got [0, 2]"),
-        (lambda cache: cache.reorder(torch.tensor([-1])), InputError, "reorder takes rows of the cache, 0 to 1, got [-1]"),
+        (lambda cache: cache.reorder([0, 2]), InputError, "rows of the cache as indices, 0 to 1, got [0, 2]"),
+        (lambda cache: cache.reorder(torch.tensor([-1])), InputError, "rows of the cache as indices, 0 to 1, got [-1]"),
         (
             lambda cache: cache.reorder(torch.tensor([0.0])),
             KindError,
-            "a cache takes indices as whole numbers (B,), one a row; got",
+            "indices of a cache as whole numbers (B,), one for each row, got",
         ),
         (
             lambda cache: cache.rewind([1]),
             InputError,
-            "rewind takes one count for all rows, or one each, got 1 counts for 2 rows",
+            "one count for all rows, or one for each, got 1 counts for 2 rows",
         ),
         (
             lambda cache: cache.rewind(1.0),
             KindError,
-            "a cache takes count as whole numbers (B,), one a row, got a torch.float32",
+            "count of a cache as whole numbers (B,), one for each row, got a torch.float32",
         ),
-        (lambda cache: KVCache().reorder([0]), InputError, "reorder takes rows of the cache, got [0] for an empty cache"),
+        (lambda cache: KVCache().reorder([0]), InputError, "rows of the cache as indices, got [0] for an empty cache"),
         (lambda cache: KVCache(window=0), InputError, "window to be a whole number of at least 1, got 0"),
         (lambda cache: KVCache(4, spare=-1), InputError, "spare to be a whole number of at least 0, got -1"),
     ],

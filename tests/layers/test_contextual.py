@@ -268,30 +268,42 @@ class Unknown(nn.Module):
 @pytest.mark.parametrize(
     ("make", "kind", "message"),
     [
-        (lambda: Contextual(nn.LSTM, "additive"), KindError, "Contextual wraps a torch.nn.Module, got <class"),
-        (lambda: Contextual(nn.LSTM(3, 5), "bahdanau"), InputError, "names additive, .*got 'bahdanau'"),
+        (lambda: Contextual(nn.LSTM, "additive"), KindError, "a torch.nn.Module in Contextual, got <class"),
+        (lambda: Contextual(nn.LSTM(3, 5), "bahdanau"), InputError, "one of additive, .*got .bahdanau'"),
         (lambda: Contextual(Unknown(), "additive"), InputError, "got Unknown without axis= and features=.* features=64"),
         (lambda: Contextual(Unknown(), "additive", axis=1), InputError, "got Unknown without features="),
         (lambda: Contextual(Unknown(), "additive", axis=3, features=4), InputError, r"pass 0 for \(L, B, D\)"),
-        (lambda: Contextual(nn.LSTM(3, 5), "additive", axis=1), InputError, "this nn.LSTM are on axis 0, got axis=1"),
+        (
+            lambda: Contextual(nn.LSTM(3, 5), "additive", axis=1),
+            InputError,
+            "the positions of this nn.LSTM on axis 0, got axis=1",
+        ),
         (
             lambda: Contextual(nn.LSTM(3, 5), "additive", features=6),
             InputError,
-            "this nn.LSTM gives 5 features, got features=6",
+            "5 features, as this nn.LSTM has, got features=6",
         ),
-        (lambda: Contextual(nn.LSTM(3, 5), SelfAttention(6)), InputError, r"states of 5 features, got SelfAttention\(6\)"),
-        (lambda: Contextual(nn.LSTM(3, 5), SelfAttention(5), causal=True), InputError, "causal and window belong to the Self"),
+        (
+            lambda: Contextual(nn.LSTM(3, 5), SelfAttention(6)),
+            InputError,
+            r"a SelfAttention for 5 features, .*, got SelfAttention\(6\)",
+        ),
+        (lambda: Contextual(nn.LSTM(3, 5), SelfAttention(5), causal=True), InputError, "causal and window in the Self"),
         (lambda: Contextual(nn.GRU(3, 5, bidirectional=True), "dot", causal=True), InputError, "bidirectional=False"),
         (lambda: Contextual(nn.Sequential(nn.GRU(3, 5), nn.Linear(5, 5)), "dot"), InputError, "nn.GRU before another layer"),
-        (lambda: Contextual(nn.Sequential(nn.Conv1d(3, 5, 1), nn.GRU(5, 5)), "dot"), InputError, "positions on one axis"),
-        (lambda: contextual(nn.LSTM(3, 5))(normal(2, 7, 6)), InputError, "this nn.LSTM reads 3 features, got .* which has 6"),
+        (
+            lambda: Contextual(nn.Sequential(nn.Conv1d(3, 5, 1), nn.GRU(5, 5)), "dot"),
+            InputError,
+            "layers with their positions on one axis",
+        ),
+        (lambda: contextual(nn.LSTM(3, 5))(normal(2, 7, 6)), InputError, "3 features for this nn.LSTM, got .* which has 6"),
         (
             lambda: contextual(nn.Conv1d(3, 5, 1))(normal(2, 7, 3)),
             InputError,
-            "this nn.Conv1d reads 3 features; .* which has 7",
+            "3 features for this nn.Conv1d, .* which has 7",
         ),
-        (lambda: contextual(nn.LSTM(3, 5))(pack_sequence([normal(2, 4)])), InputError, "reads 3 features, got packed data"),
-        (lambda: contextual(nn.Linear(3, 5))(pack_sequence([normal(2, 3)])), KindError, "nn.Linear reads padded sequences"),
+        (lambda: contextual(nn.LSTM(3, 5))(pack_sequence([normal(2, 4)])), InputError, "3 features for .*, got packed data"),
+        (lambda: contextual(nn.Linear(3, 5))(pack_sequence([normal(2, 3)])), KindError, "padded sequences for nn.Linear"),
         (lambda: contextual(nn.Linear(3, 5))(torch.ones(7, 3).long()), KindError, "embed the tokens first"),
         (
             lambda: contextual(Unknown(), axis=1, features=4)(normal(2, 7, 3)),
@@ -299,16 +311,19 @@ class Unknown(nn.Module):
             r"4 features.*got a tensor \(2, 7, 3\)",
         ),
         (lambda: contextual(nn.GRU(3, 5))(normal(7, 3), lengths=[7]), InputError, "lengths"),
-        (lambda: contextual(nn.GRU(3, 5))(pack_sequence([normal(2, 3)]), lengths=[2]), InputError, "carries its own lengths"),
+        (lambda: contextual(nn.GRU(3, 5))(pack_sequence([normal(2, 3)]), lengths=[2]), InputError, "since it has its lengths"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_the_cure(make, kind, message):
+def test_what_does_not_fit_is_refused_with_the_fix(make, kind, message):
     with pytest.raises(kind, match=message) as caught:
         make()
-    assert "To mend it" in str(caught.value)
+    assert "Fix:" in str(caught.value)
 
 
 def test_the_layer_behind_one_learns_in_the_error_that_it_reads_twice_the_width():
     first, second = contextual(nn.Linear(3, 4)), contextual(nn.Linear(4, 4))
-    with pytest.raises(InputError, match=r"reads 4 features, got an input \(2, 7, 8\), which has 8.* \[h, c\], is twice"):
+    with pytest.raises(
+        InputError,
+        match=r"4 features for this nn.Linear, got an input \(2, 7, 8\), which has 8.* \[h, c\] of a Contextual is twice as wide",
+    ):
         nn.Sequential(first, second)(normal(2, 7, 3))

@@ -136,20 +136,24 @@ def test_it_prints_what_it_is():
 @pytest.mark.parametrize(
     ("make", "kind", "message"),
     [
-        (lambda: CrossAttention(5, 4, "dot", projections=False), InputError, "without projections .* one width"),
+        (
+            lambda: CrossAttention(5, 4, "dot", projections=False),
+            InputError,
+            "query_features equal to key_features where no projections",
+        ),
         (lambda: layer()(normal(2, 4), normal(2, 3, 4)), InputError, r"features = 5, got query \(2, 4\)"),
         (lambda: layer()(normal(2, 5), normal(2, 3, 5)), InputError, r"features = 4, got states \(2, 3, 5\)"),
-        (lambda: layer()(normal(2, 5), normal(2, 3, 4).long()), KindError, "reads states as floating-point"),
+        (lambda: layer()(normal(2, 5), normal(2, 3, 4).long()), KindError, "states of .* as floating-point"),
         (lambda: layer()(normal(3, 5), normal(2, 3, 4)), InputError, "leading dimensions to be equal or 1"),
         (
             lambda: layer()(normal(2, 5), layer().prepare(normal(2, 3, 4)), lengths=[1, 2]),
             InputError,
-            "prepared states bring their own",
+            "prepared states alone, since they have their lengths",
         ),
-        (lambda: layer()(normal(2, 5), normal(2, 3, 4), mask=torch.ones(2, 1, 4).bool()), InputError, "mask broadcasts"),
+        (lambda: layer()(normal(2, 5), normal(2, 3, 4), mask=torch.ones(2, 1, 4).bool()), InputError, "mask to broadcast"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_the_cure(make, kind, message):
+def test_what_does_not_fit_is_refused_with_the_fix(make, kind, message):
     with pytest.raises(kind, match=message) as caught:
         make()
-    assert "To mend it" in str(caught.value)
+    assert "Fix:" in str(caught.value)

@@ -342,23 +342,27 @@ def test_prepared_keys_are_projected_once():
 
 @pytest.mark.parametrize("options", [{"positions": "alibi"}, {"causal": True}, {"window": 2}])
 def test_a_layer_that_asks_where_queries_stand_prepares_no_keys(options):
-    with pytest.raises(InputError, match="in which the queries to come have no place, got a layer with positions, causal or"):
+    with pytest.raises(
+        InputError, match="since the queries are not in the sequence of prepared keys, got a layer with one of them"
+    ):
         layer(**options).prepare(normal(B, K, WIDTH))
 
 
 def test_prepared_keys_bring_all_that_belongs_to_them():
     attention, x = layer(), normal(B, K, WIDTH)
-    with pytest.raises(InputError, match=r"bring their values and lengths, and need no cache, got value, lengths\. To mend it"):
+    with pytest.raises(
+        InputError, match=r"they have their values and lengths, and need no cache, got value, lengths beside them\. Fix:"
+    ):
         attention(x, attention.prepare(x), x, lengths=torch.tensor([1, 1, 1]))
 
 
 # What is refused.
 
 
-def test_torchs_keywords_are_refused_with_their_cure():
+def test_torchs_keywords_are_refused_with_their_fix():
     attention, x = layer(), normal(B, Q, WIDTH)
     padding, pairs = torch.zeros(B, Q, dtype=torch.bool), torch.ones(Q, Q, dtype=torch.bool).triu(1)
-    meaning = r"takes mask=, in which True means that a query may attend; in torch's {0} True bars it, got {0}=\. Fix: "
+    meaning = r"in which True means that a query may attend, got torch's {0}=, in which True means that it may not\. Fix: "
     for method in (attention, attention.weights, attention.steps):
         with pytest.raises(InputError, match=meaning.format("key_padding_mask") + r"pass mask=overt.masks.from_padding\(key_"):
             method(x, key_padding_mask=padding)
@@ -381,12 +385,12 @@ def test_an_unknown_keyword_is_pythons_error():
 def test_three_dimensions_of_a_mask_or_bias_are_ambiguous_in_a_batch(name):
     attention, x = layer(), normal(HEADS, Q, WIDTH)
     given = torch.ones(HEADS, Q, Q, dtype=torch.bool).tril() if name == "mask" else normal(HEADS, Q, Q)
-    message = rf"takes a {name} of \(Q, K\) or \(B, H, Q, K\).* got a {name} \(4, 5, 5\)\. Fix: say which: {name}\[:, None\]"
+    message = rf"a {name} of MultiHeadAttention as \(Q, K\) or \(B, H, Q, K\).* got a {name} \(4, 5, 5\)\. Fix: say which: {name}\[:, None\]"
     for key in (None, attention.prepare(x)):
         with pytest.raises(InputError, match=message):
             attention(x, key, **{name: given})
-    for cured in (given[:, None], given[None]):
-        assert attention(x, **{name: cured}).shape == x.shape
+    for fixed in (given[:, None], given[None]):
+        assert attention(x, **{name: fixed}).shape == x.shape
 
 
 @pytest.mark.parametrize(
@@ -394,22 +398,22 @@ def test_three_dimensions_of_a_mask_or_bias_are_ambiguous_in_a_batch(name):
     [
         (
             {"heads": 5},
-            r"evenly divide it, got width=12, heads=5\. Fix: choose .* or say how wide each is: head_width=2",
+            r"a width that the number of heads divides, got width=12, heads=5\. Fix: choose .* or say how wide each is: head_width=2",
         ),
-        ({"kv_heads": 3}, r"so kv_heads divides heads, got heads=4, kv_heads=3\. Fix: choose one of 1, 2, 4"),
-        ({"kv_heads": 0}, r"MultiHeadAttention has kv_heads of at least 1, got 0\. Fix: pass a whole number"),
-        ({"head_width": 0}, r"MultiHeadAttention has head_width of at least 1, got 0"),
+        ({"kv_heads": 3}, r"kv_heads to divide heads, .*, got heads=4, kv_heads=3\. Fix: choose one of 1, 2, 4"),
+        ({"kv_heads": 0}, r"kv_heads of MultiHeadAttention of at least 1, got 0\. Fix: pass a whole number"),
+        ({"head_width": 0}, r"head_width of MultiHeadAttention of at least 1, got 0"),
         (
             {"score": "dot"},
-            r"a score of heads is an object, which all of them use, got 'dot'\. Fix: pass one of overt.scores",
+            r"score as an object, used by all heads, got 'dot'\. Fix: pass one of overt.scores",
         ),
         (
             {"normalizer": overt.Softmax},
-            r"a normalizer of heads is an object.* pass one of overt.normalizers, as in overt.Sparsemax",
+            r"normalizer as an object.* pass one of overt.normalizers, as in overt.Sparsemax",
         ),
-        ({"positions": "learned"}, r"learned positions have a maximum"),
+        ({"positions": "learned"}, r"learned., which need a maximum"),
         ({"dropout": 1.5}, r"dropout to be a probability, got 1.5"),
-        ({"window": -1}, r"a window is a number of positions to each side"),
+        ({"window": -1}, r"window as a number of positions to each side"),
     ],
 )
 def test_a_layer_that_cannot_be_is_refused(options, message):
@@ -420,9 +424,12 @@ def test_a_layer_that_cannot_be_is_refused(options, message):
 @pytest.mark.parametrize(
     ("widths", "message"),
     [
-        ((11, 6, 9), r"reads query \(\.\.\., n, width\) with width = 12, got query \(3, 5, 11\).*with width=11"),
-        ((12, 5, 9), r"reads key \(\.\.\., n, key_width\) with key_width = 6, got key \(3, 7, 5\)"),
-        ((12, 6, 8), r"reads value \(\.\.\., n, value_width\) with value_width = 9, got value \(3, 7, 8\)"),
+        (
+            (11, 6, 9),
+            r"query of MultiHeadAttention as \(\.\.\., n, width\) with width = 12, got query \(3, 5, 11\).*with width=11",
+        ),
+        ((12, 5, 9), r"key of MultiHeadAttention as \(\.\.\., n, key_width\) with key_width = 6, got key \(3, 7, 5\)"),
+        ((12, 6, 8), r"value of MultiHeadAttention as \(\.\.\., n, value_width\) with value_width = 9, got value \(3, 7, 8\)"),
     ],
 )
 def test_inputs_of_another_width_are_refused(widths, message):
@@ -432,7 +439,7 @@ def test_inputs_of_another_width_are_refused(widths, message):
 
 
 def test_tokens_that_are_not_embedded_are_refused():
-    with pytest.raises(KindError, match="reads query as floating-point numbers, got a torch.int64 tensor"):
+    with pytest.raises(KindError, match="query of .* as floating-point numbers, got a torch.int64 tensor"):
         layer()(torch.ones(B, Q, WIDTH, dtype=torch.long))
 
 

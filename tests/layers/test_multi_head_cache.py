@@ -71,7 +71,7 @@ def test_cached_equals_uncached(history, positions, kv_heads, window, extra, dty
 def test_learned_positions_go_on_where_the_cache_stands():
     attention, x, cache = layer(LearnedPositions(8, WIDTH)), normal(2, 8, WIDTH), KVCache()
     close(torch.cat([attention(x[:, i : i + 1], cache=cache) for i in range(8)], dim=1), attention(x))
-    with pytest.raises(InputError, match="from 0 to 7, got places 8 to 8"):
+    with pytest.raises(InputError, match="positions from 0 to 7, .*, got positions 8 to 8"):
         attention(x[:, :1], cache=cache)
 
 
@@ -158,23 +158,27 @@ def test_memory_is_bounded_under_a_window():
     ("options", "window", "fix"),
     [
         ({}, 8, r"for window=None\. Fix: use KVCache\(\)\."),
-        ({"window": 4}, 4, r"for window=4\. Fix: use KVCache\(window=5\), a token's own place included"),
+        ({"window": 4}, 4, r"for window=4\. Fix: use KVCache\(window=5\), which counts the query's own token"),
         ({"window": (4, 0)}, 4, r"for window=\(4, 0\)\. Fix: use KVCache\(window=5\)"),
         ({"window": (None, 0)}, 4, r"for window=\(None, 0\)\. Fix: use KVCache\(\)\."),
     ],
 )
 def test_a_cache_that_forgets_what_the_layer_sees_is_refused(options, window, fix):
     with pytest.raises(
-        InputError, match=rf"a cache keeps all that the layer's window sees, got KVCache\(window={window}\) " + fix
+        InputError,
+        match=rf"a cache that keeps all tokens that the layer's window reaches, got KVCache\(window={window}\) " + fix,
     ):
         layer(**options)(normal(2, 1, WIDTH), cache=KVCache(window=window))
 
 
 def test_a_cache_is_for_tokens_that_ask_themselves():
     attention, x = layer(), normal(2, 3, WIDTH)
-    with pytest.raises(InputError, match=r"so they are keys and values too, got a key of another sequence beside cache="):
+    with pytest.raises(
+        InputError,
+        match=r"no key beside cache=, which continues the sequence of the queries themselves, got a key of another sequence",
+    ):
         attention(x, normal(2, 4, WIDTH), cache=KVCache())
-    with pytest.raises(InputError, match="prepared keys bring their values and lengths, and need no cache, got cache"):
+    with pytest.raises(InputError, match="they have their values and lengths, and need no cache, got cache"):
         layer(causal=False)(x, layer(causal=False).prepare(x), cache=KVCache())
     close(attention(x, x, x, cache=KVCache()), attention(x))
 
@@ -199,5 +203,5 @@ def test_after_a_call_that_attend_refuses_the_same_tokens_can_be_asked_again(ask
 
 
 def test_another_kind_of_cache_is_refused():
-    with pytest.raises(KindError, match=r"a cache is an overt.layers.KVCache, one a layer, got dict\. Fix: make one"):
+    with pytest.raises(KindError, match=r"cache as an overt.layers.KVCache, one for each layer, got dict\. Fix: make one"):
         layer()(normal(2, 3, WIDTH), cache={})

@@ -143,15 +143,15 @@ def test_one_module_of_positions_is_shared_by_the_layers_that_are_given_it():
 
 def test_positions_of_ones_own_are_a_class_with_the_hooks_it_needs():
     class Reversed(Positions):
-        def inputs(self, x, places):
-            return x * (-1.0) ** places[:, None]
+        def inputs(self, x, positions):
+            return x * (-1.0) ** positions[:, None]
 
     x, signs = normal(B, N, WIDTH), (-1.0) ** torch.arange(N)[:, None]
     close(layer(Reversed())(x), layer(None)(x * signs, (x * signs).clone(), x))
 
 
 def test_places_beyond_a_table_are_refused():
-    with pytest.raises(InputError, match="has a vector for each place from 0 to 3, got places 0 to 5"):
+    with pytest.raises(InputError, match="positions from 0 to 3, for which LearnedPositions has vectors, got positions 0 to 5"):
         layer(LearnedPositions(4, WIDTH))(normal(B, N, WIDTH))
 
 

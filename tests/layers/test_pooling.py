@@ -89,6 +89,6 @@ def test_it_works_in_bfloat16():
     torch.testing.assert_close(layer.bfloat16()(x.bfloat16()).double(), wanted, rtol=2e-2, atol=2e-2)
 
 
-def test_another_width_is_refused_with_the_cure():
-    with pytest.raises(InputError, match=r"AttentionPool reads x .* features = 5, got x \(2, 4\).*features=4"):
+def test_another_width_is_refused_with_the_fix():
+    with pytest.raises(InputError, match=r"x of AttentionPool as .* features = 5, got x \(2, 4\).*features=4"):
         pool()(torch.ones(2, 4).double())

@@ -105,13 +105,15 @@ def test_learned_positions_are_the_embedding_of_their_places():
 @pytest.mark.parametrize(
     ("call", "got"),
     [
-        (lambda learned: learned(normal(5, WIDTH)), "got places 0 to 4"),
-        (lambda learned: learned.inputs(normal(2, WIDTH), torch.tensor([3, 4])), "got places 3 to 4"),
-        (lambda learned: learned.inputs(normal(2, WIDTH), torch.tensor([-1, 0])), "got places -1 to 0"),
+        (lambda learned: learned(normal(5, WIDTH)), "got positions 0 to 4"),
+        (lambda learned: learned.inputs(normal(2, WIDTH), torch.tensor([3, 4])), "got positions 3 to 4"),
+        (lambda learned: learned.inputs(normal(2, WIDTH), torch.tensor([-1, 0])), "got positions -1 to 0"),
     ],
 )
 def test_a_place_beyond_the_table_is_refused(call, got):
-    with pytest.raises(InputError, match=f"LearnedPositions has a vector for each place from 0 to 3; {got}. .* larger maximum"):
+    with pytest.raises(
+        InputError, match=f"positions from 0 to 3, for which LearnedPositions has vectors, {got}. .* larger maximum"
+    ):
         call(LearnedPositions(4, WIDTH))
 
 
@@ -196,26 +198,30 @@ def test_a_bias_with_an_offset_of_its_own_keeps_it():
 @pytest.mark.parametrize(
     ("make", "kind", "text"),
     [
-        (lambda: Sinusoidal(0), InputError, "Sinusoidal has width of at least 1, got 0"),
+        (lambda: Sinusoidal(0), InputError, "width of Sinusoidal of at least 1, got 0"),
         (lambda: Sinusoidal(8, base=0), InputError, "base to be a number above 0, got 0"),
-        (lambda: Sinusoidal(8)(normal(3, 4)), InputError, r"Sinusoidal reads x .* with width = 8, got .* with width=4"),
+        (lambda: Sinusoidal(8)(normal(3, 4)), InputError, r"x of Sinusoidal as .* with width = 8, got .* with width=4"),
         (
             lambda: Sinusoidal(8)(normal(3, 8), torch.arange(2)),
             InputError,
-            r"got places \(2,\) for \(3, 8\). .* for each token",
+            r"got positions \(2,\) for \(3, 8\). .* for each token",
         ),
-        (lambda: Sinusoidal(8).inputs(normal(3, 8), torch.rand(3)), KindError, "places are whole numbers, one for each token"),
-        (lambda: LearnedPositions(0, 8), InputError, "LearnedPositions has maximum of at least 1, got 0"),
+        (
+            lambda: Sinusoidal(8).inputs(normal(3, 8), torch.rand(3)),
+            KindError,
+            "positions as whole numbers, one for each token",
+        ),
+        (lambda: LearnedPositions(0, 8), InputError, "maximum of LearnedPositions of at least 1, got 0"),
         (lambda: RelativePositions(2, 6, "clip"), InputError, "clipped distances needs an odd number of buckets"),
         (lambda: RelativePositions(2, 32, "t5"), InputError, 'buckets "clip" and "log", got \'t5\''),
-        (lambda: ALiBiPositions(0), InputError, "ALiBiPositions has heads of at least 1, got 0"),
+        (lambda: ALiBiPositions(0), InputError, "heads of ALiBiPositions of at least 1, got 0"),
         (
             lambda: named("learned", 4, 8, 32),
             InputError,
-            r"learned positions have a maximum, .*LearnedPositions\(maximum, width\)",
+            r"positions that need no argument beside their name, got .learned., which need a maximum\. .*LearnedPositions\(maximum, width\)",
         ),
         (lambda: named("rope", 4, 8, 32), InputError, "alibi, got 'rope'. Fix: choose one, or pass a module"),
-        (lambda: named(torch.ones(3), 4, 8, 32), KindError, "positions are a name, .*, got Tensor. .* passed as bias="),
+        (lambda: named(torch.ones(3), 4, 8, 32), KindError, "positions as a name, .*, got Tensor. .* passed as bias="),
     ],
 )
 def test_what_is_no_position_is_refused(make, kind, text):

@@ -135,7 +135,9 @@ def test_under_the_causal_hint_extra_keys_are_seen_whether_or_not_weights_are_as
 def test_the_causal_hint_needs_the_mask():
     _, ours = pair()
     x = normal(B, Q, WIDTH)
-    with pytest.raises(InputError, match=r"so it needs the mask, got is_causal=True without attn_mask\. Fix: pass attn_"):
+    with pytest.raises(
+        InputError, match=r"attn_mask beside is_causal=True, .*, got is_causal=True without attn_mask\. Fix: pass attn_"
+    ):
         ours(x, x, x, is_causal=True)
 
 
@@ -169,10 +171,10 @@ def test_what_a_barred_key_holds_does_not_reach_the_output():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ({"attn_mask": bars(Q, Q)}, r"torch's attn_mask is \(5, 7\) or \(12, 5, 7\), got attn_mask \(5, 5\)"),
-        ({"attn_mask": bars(HEADS, Q, K)}, r"torch's attn_mask is \(5, 7\) or \(12, 5, 7\), got attn_mask \(4, 5, 7\)"),
-        ({"key_padding_mask": bars(K)}, r"torch's key_padding_mask is \(3, 7\), got key_padding_mask \(7,\)"),
-        ({"key_padding_mask": bars(B, K).int()}, r"torch's key_padding_mask is bool, .* got a torch.int32 tensor"),
+        ({"attn_mask": bars(Q, Q)}, r"torch's attn_mask as \(5, 7\) or \(12, 5, 7\), got attn_mask \(5, 5\)"),
+        ({"attn_mask": bars(HEADS, Q, K)}, r"torch's attn_mask as \(5, 7\) or \(12, 5, 7\), got attn_mask \(4, 5, 7\)"),
+        ({"key_padding_mask": bars(K)}, r"torch's key_padding_mask as \(3, 7\), got key_padding_mask \(7,\)"),
+        ({"key_padding_mask": bars(B, K).int()}, r"torch's key_padding_mask as bool, .* got a torch.int32 tensor"),
     ],
 )
 def test_masks_that_torch_does_not_take_are_refused(call, message):
@@ -184,7 +186,9 @@ def test_masks_that_torch_does_not_take_are_refused(call, message):
 
 def test_inputs_of_another_width_or_without_the_others_batch_are_refused():
     _, ours = pair()
-    with pytest.raises(InputError, match=r"reads key \(\.\.\., n, kdim\) with kdim = 16, got key \(2, 3\)"):
+    with pytest.raises(
+        InputError, match=r"key of torch.nn.MultiheadAttention as \(\.\.\., n, kdim\) with kdim = 16, got key \(2, 3\)"
+    ):
         ours(normal(2, WIDTH), normal(2, 3), normal(2, WIDTH))
     with pytest.raises(InputError, match="give all three a batch, or none"):
         ours(normal(2, Q, WIDTH), normal(Q, WIDTH), normal(Q, WIDTH))
@@ -194,7 +198,7 @@ def test_inputs_of_another_width_or_without_the_others_batch_are_refused():
 def test_nested_tensors_are_refused():
     _, ours = pair()
     x = torch.nested.nested_tensor([normal(2, WIDTH), normal(3, WIDTH)])
-    with pytest.raises(KindError, match="a replaced attention reads padded tensors, got a nested tensor"):
+    with pytest.raises(KindError, match="padded tensors in a replaced attention, got a nested tensor"):
         ours(x, x, x)
 
 
@@ -432,16 +436,18 @@ def test_a_subclass_stays_as_it_is_and_a_warning_names_it():
             return x
 
     given = nn.ModuleDict({"own": Own(WIDTH, HEADS), "plain": nn.MultiheadAttention(WIDTH, HEADS)})
-    with pytest.warns(UserWarning, match=r"replace leaves own \(Own\) as it is: a subclass may compute something else"):
+    with pytest.warns(
+        UserWarning, match=r"replace_multihead_attention does not replace own \(Own\): a subclass may compute something else"
+    ):
         replace_multihead_attention(given)
     assert type(given["own"]) is Own
     assert type(given["plain"]) is ReplacedAttention
 
 
 def test_a_model_with_nothing_to_replace_is_refused():
-    with pytest.raises(InputError, match="replace looks for torch.nn.MultiheadAttention itself, of which this Linear has none"):
+    with pytest.raises(InputError, match="a model that contains torch.nn.MultiheadAttention, got Linear without any"):
         replace_multihead_attention(nn.Linear(2, 2))
     with pytest.raises(InputError, match="layers of overt need no replacing"):
         replace_multihead_attention(MultiHeadAttention(WIDTH, HEADS))
-    with pytest.raises(KindError, match="replace takes a torch.nn.Module, got str"):
+    with pytest.raises(KindError, match="a torch.nn.Module in replace_multihead_attention, got str"):
         replace_multihead_attention("model")

@@ -284,18 +284,18 @@ def test_it_says_what_it_was_built_with():
         (
             {"width": 7},
             InputError,
-            r"Rotary turns pairs of features, .*, got 7 of 7 features \(fraction=1.0\)",
+            r"an even number of features to rotate, .*, got 7 of 7 features \(fraction=1.0\)",
         ),
         (
             {"width": 10, "fraction": 0.5},
             InputError,
-            r"their number is even and at least 2, got 5 of 10 features \(fraction=0.5\)",
+            r"at least 2, since they rotate in pairs, got 5 of 10 features \(fraction=0.5\)",
         ),
-        ({"width": 8, "fraction": 0.1}, InputError, "their number is even and at least 2, got 0 of 8 features"),
-        ({"width": 8, "fraction": 1.5}, InputError, "Rotary turns a fraction of the features, got 1.5. .* at most 1"),
-        ({"width": 0}, InputError, "Rotary has width of at least 1, got 0"),
+        ({"width": 8, "fraction": 0.1}, InputError, "at least 2, since they rotate in pairs, got 0 of 8 features"),
+        ({"width": 8, "fraction": 1.5}, InputError, "fraction of Rotary above 0 and at most 1, got 1.5. .* such a number"),
+        ({"width": 0}, InputError, "width of Rotary of at least 1, got 0"),
         ({"width": 8, "base": -1.0}, InputError, "base to be a number above 0, got -1.0"),
-        ({"width": 8, "scaling": "linear"}, KindError, "a scaling is a mapping .*, got 'linear'"),
+        ({"width": 8, "scaling": "linear"}, KindError, "scaling as a mapping .*, got 'linear'"),
     ],
 )
 def test_what_is_no_rotary_is_refused(options, kind, text):
@@ -309,37 +309,37 @@ def test_what_is_no_rotary_is_refused(options, kind, text):
         ({"rope_type": "stretch"}, "one rope_type of default, linear, dynamic, yarn, llama3, longrope, got stretch"),
         ({"factor": 2.0}, "one rope_type of default, .*, got none"),
         ({"rope_type": "linear", "type": "yarn", "factor": 2.0}, "one rope_type of .*, got linear and yarn"),
-        ({"rope_type": "linear"}, 'the scaling "linear" has factor, got none. .* add factor'),
+        ({"rope_type": "linear"}, 'factor for the scaling "linear", got none. .* add factor'),
         (
             {"rope_type": "linear", "factor": 2.0, "beta": 1},
-            'the scaling "linear" has factor, got factor, beta. .* leave out beta',
+            'factor for the scaling "linear", got factor, beta. .* leave out beta',
         ),
-        ({"rope_type": "default", "mrope_section": [2]}, 'the scaling "default" has no settings, got mrope_section'),
+        ({"rope_type": "default", "mrope_section": [2]}, 'no settings for the scaling "default", got mrope_section'),
         ({"rope_type": "dynamic", "factor": 2.0}, "add original_max_position_embeddings; .* it is its max_position_embeddings"),
         ({"rope_type": "linear", "factor": 0}, "factor to be a number above 0, got 0"),
         ({"rope_type": "linear", "factor": math.nan}, "factor to be a number above 0, got nan"),
         ({**SCALINGS["dynamic"], "original_max_position_embeddings": 1.5}, "to be a whole number of at least 1, got 1.5"),
-        ({**SCALINGS["yarn"], "beta_fast": 0.5}, "a fast pair turns more often .*, got beta_fast=0.5, beta_slow=1.0"),
+        ({**SCALINGS["yarn"], "beta_fast": 0.5}, "beta_fast at least as large as beta_slow, got beta_fast=0.5, beta_slow=1.0"),
         (
             {**SCALINGS["llama3"], "high_freq_factor": 1.0},
-            "a high frequency turns more often .* make high_freq_factor the larger",
+            "high_freq_factor above low_freq_factor.* increase high_freq_factor",
         ),
         (
             {**SCALINGS["longrope"], "factor": None},
-            '"longrope" has a factor or an attention_factor. .* pass factor = max_position',
+            'a factor or an attention_factor for the scaling "longrope". .* pass factor = max_position',
         ),
         (
             {**SCALINGS["longrope"], "short_factor": [1.0, 2.0]},
-            "short_factor has a number for each pair of features that turn, 16, got 2",
+            "16 numbers as short_factor, one for each pair of features that rotate, got 2",
         ),
         ({**SCALINGS["longrope"], "long_factor": [0.0] * PAIRS}, "each number in long_factor to be a number above 0, got 0.0"),
         (
             {**SCALINGS["linear"], "rope_theta": 500000.0},
-            "rope_theta is the base of Rotary, got 500000.0 and .* pass base=500000.0",
+            "rope_theta equal to the base of Rotary, 10000.0, got 500000.0. .* pass base=500000.0",
         ),
         (
             {**SCALINGS["linear"], "partial_rotary_factor": 0.5},
-            "partial_rotary_factor is the fraction of Rotary; .* pass fraction=0.5",
+            "partial_rotary_factor equal to the fraction of Rotary, 1.0, got 0.5. .* pass fraction=0.5",
         ),
     ],
 )
@@ -349,20 +349,20 @@ def test_a_scaling_that_cannot_be_honoured_is_refused(scaling, text):
 
 
 def test_a_scaling_of_other_widths_is_refused_when_it_is_built():
-    with pytest.raises(InputError, match="long_factor has a number for each pair of features that turn, 16, got 3"):
+    with pytest.raises(InputError, match="16 numbers as long_factor, one for each pair of features that rotate, got 3"):
         Rotary(WIDTH, scaling=LongScaling([1.0] * 16, [1.0] * 3, 16, factor=2.0))
 
 
 @pytest.mark.parametrize(
     ("x", "places", "kind", "text"),
     [
-        (heads(3, 6), torch.arange(3), InputError, "Rotary reads heads .* with width = 8, got .* with width=6"),
-        (torch.ones(3, 8, dtype=torch.long), torch.arange(3), KindError, "Rotary reads heads as floating-point numbers"),
-        (heads(3, 8), [0, 1, 2], KindError, "places are whole numbers, one for each token, got list"),
-        (heads(3, 8), torch.rand(3), KindError, "places are whole numbers, .*, got a torch.float32 tensor"),
-        (heads(3, 8), torch.arange(4), InputError, r"places are \(n,\), or \(B, n\) .*, got places \(4,\) for \(3, 8\)"),
-        (heads(2, 3, 8), torch.zeros(3, 3, dtype=torch.long), InputError, r"got places \(3, 3\) for \(2, 3, 8\)"),
-        (heads(3, 8), torch.zeros(3, 3, dtype=torch.long), InputError, r"got places \(3, 3\) for \(3, 8\)"),
+        (heads(3, 6), torch.arange(3), InputError, "heads of Rotary as .* with width = 8, got .* with width=6"),
+        (torch.ones(3, 8, dtype=torch.long), torch.arange(3), KindError, "heads of Rotary as floating-point numbers"),
+        (heads(3, 8), [0, 1, 2], KindError, "positions as whole numbers, one for each token, got list"),
+        (heads(3, 8), torch.rand(3), KindError, "positions as whole numbers, .*, got a torch.float32 tensor"),
+        (heads(3, 8), torch.arange(4), InputError, r"positions \(n,\), or \(B, n\) .*, got positions \(4,\) for \(3, 8\)"),
+        (heads(2, 3, 8), torch.zeros(3, 3, dtype=torch.long), InputError, r"got positions \(3, 3\) for \(2, 3, 8\)"),
+        (heads(3, 8), torch.zeros(3, 3, dtype=torch.long), InputError, r"got positions \(3, 3\) for \(3, 8\)"),
     ],
 )
 def test_heads_and_places_that_do_not_fit_are_refused(x, places, kind, text):

@@ -84,7 +84,7 @@ def test_without_projections_the_vectors_themselves_are_queries_keys_and_values(
 
 @pytest.mark.parametrize("name", ["additive", "concat", "general"])
 def test_a_score_made_of_what_it_learns_cannot_do_without(name):
-    with pytest.raises(InputError, match=f'the score "{name}" is made of what it learns.* use "dot", "cosine" or "gaussian"'):
+    with pytest.raises(InputError, match=f'projections for the score "{name}".* use "dot", "cosine" or "gaussian"'):
         SelfAttention(D, name, projections=False)
 
 
@@ -246,7 +246,7 @@ def test_half_precision_and_autocast_stay_near_float32(name):
 def test_given_pieces_move_with_the_layer():
     attention = SelfAttention(D, overt.Additive(torch.ones(D)), normalizer=overt.Softmax(sink=torch.zeros(()))).to("meta")
     assert attention.scoring.score().weight.device.type == "meta"
-    assert attention.normalizer.now().sink.device.type == "meta"
+    assert attention.normalizer.current().sink.device.type == "meta"
 
 
 def test_dropout_zeroes_weights_in_training_only():
@@ -271,25 +271,29 @@ def test_it_prints_what_it_is():
 @pytest.mark.parametrize(
     ("make", "kind", "message"),
     [
-        (lambda: SelfAttention(D, "adaptive"), InputError, "a score has one of the names additive, concat, general, dot"),
-        (lambda: SelfAttention(D, 3), KindError, "a score is a name or callable"),
-        (lambda: SelfAttention(D, overt.Dot), KindError, "a score is a name or callable"),
-        (lambda: SelfAttention(0), InputError, "SelfAttention has features of at least 1, got 0"),
-        (lambda: SelfAttention(D, width=2.5), InputError, "SelfAttention has width of at least 1, got 2.5"),
+        (lambda: SelfAttention(D, "adaptive"), InputError, "score as one of additive, concat, general, dot"),
+        (lambda: SelfAttention(D, 3), KindError, "score as a name or a callable"),
+        (lambda: SelfAttention(D, overt.Dot), KindError, "score as a name or a callable"),
+        (lambda: SelfAttention(0), InputError, "features of SelfAttention of at least 1, got 0"),
+        (lambda: SelfAttention(D, width=2.5), InputError, "width of SelfAttention of at least 1, got 2.5"),
         (lambda: SelfAttention(D, dropout=2), InputError, "dropout to be a probability"),
-        (lambda: SelfAttention(D, window=-1), InputError, "a window is a number of positions to each side"),
+        (lambda: SelfAttention(D, window=-1), InputError, "window as a number of positions to each side"),
         (lambda: SelfAttention(D)(torch.ones(5, 7)), InputError, r"with features = 6, got x \(5, 7\)"),
         (lambda: SelfAttention(D)(torch.ones(D)), InputError, r"give it a length"),
-        (lambda: SelfAttention(D)([1.0]), KindError, "reads x as a torch tensor"),
+        (lambda: SelfAttention(D)([1.0]), KindError, "x of .* as a torch tensor"),
         (lambda: SelfAttention(D)(torch.ones(5, D).long()), KindError, "embed the tokens first"),
-        (lambda: SelfAttention(D)(torch.ones(2, 5, D), lengths=torch.tensor([1.0, 2])), KindError, "lengths are whole numbers"),
-        (lambda: SelfAttention(D)(torch.ones(2, 5, D), lengths=[1, 2, 3]), InputError, "one entry for each sequence"),
-        (lambda: SelfAttention(D)(torch.ones(2, 5, D), lengths=[1, 6]), InputError, "from 0 to 5, got 1 to 6"),
+        (lambda: SelfAttention(D)(torch.ones(2, 5, D), lengths=torch.tensor([1.0, 2])), KindError, "lengths as whole numbers"),
+        (lambda: SelfAttention(D)(torch.ones(2, 5, D), lengths=[1, 2, 3]), InputError, r"one length for each sequence, \(B,\)"),
+        (
+            lambda: SelfAttention(D)(torch.ones(2, 5, D), lengths=[1, 6]),
+            InputError,
+            "lengths from 0 to 5, the number of positions, got 1 to 6",
+        ),
         (lambda: SelfAttention(D)(torch.ones(5, D), mask=torch.ones(5, 5)), KindError, "bias="),
-        (lambda: SelfAttention(D)(torch.ones(5, D), mask=torch.ones(4, 4).bool()), InputError, "mask broadcasts"),
+        (lambda: SelfAttention(D)(torch.ones(5, D), mask=torch.ones(4, 4).bool()), InputError, "mask to broadcast"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_the_cure(make, kind, message):
+def test_what_does_not_fit_is_refused_with_the_fix(make, kind, message):
     with pytest.raises(kind, match=message) as caught:
         make()
-    assert "To mend it" in str(caught.value)
+    assert "Fix:" in str(caught.value)

@@ -162,8 +162,8 @@ def test_torchs_state_dict_of_another_size_is_torchs_error():
         ({"kv_heads": 1}, "kv_heads=1"),
         ({"head_width": 64}, "head_width=64"),
         ({"positions": "alibi"}, "positions"),
-        ({"causal": True}, "causal or window, which torch is told at each call"),
-        ({"window": 3}, "causal or window, which torch is told at each call"),
+        ({"causal": True}, "causal or window, which torch takes at each call"),
+        ({"window": 3}, "causal or window, which torch takes at each call"),
         ({"score": overt.Cosine()}, r"the score Cosine\(scale=1.0\)"),
         ({"score": overt.Dot(softcap=9.0)}, r"the score Dot\(scale=None, softcap=9.0\)"),
         ({"score": overt.Dot(scale=torch.ones(HEADS, 1, 1))}, "the score Dot"),
@@ -175,7 +175,10 @@ def test_torchs_state_dict_of_another_size_is_torchs_error():
 def test_a_layer_that_torch_does_not_have_is_refused(options, named):
     ours = MultiHeadAttention(WIDTH, HEADS, **options)
     for way in (ours.to_torch, lambda: torch_state_dict(nn.Sequential(ours))):
-        with pytest.raises(InputError, match=f"in heads that share the width evenly, got a layer with {named}"):
+        with pytest.raises(
+            InputError,
+            match=f"in heads that share the width evenly, as torch's MultiheadAttention computes them, got a layer with {named}",
+        ):
             way()
 
 

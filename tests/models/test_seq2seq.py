@@ -237,14 +237,14 @@ def test_dropout_is_for_training_only():
         ({"attention": None, "self_attention": "dot"}, "without attention the decoder reads the encoder's last state alone"),
         (
             {"attention": "bahdanau"},
-            "a score has one of the names additive, concat, general, dot, cosine, gaussian, got 'bahdanau'",
+            "score as one of additive, concat, general, dot, cosine, gaussian, got 'bahdanau'",
         ),
-        ({"width": 0}, "Seq2Seq has width of at least 1, got 0"),
+        ({"width": 0}, "width of Seq2Seq of at least 1, got 0"),
         ({"dropout": 2.0}, "dropout to be a probability, got 2.0"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options, said):
-    with pytest.raises(InputError, match="^" + said.replace("[", r"\[")):
+    with pytest.raises(InputError, match="^Expected " + said.replace("[", r"\[")):
         Seq2Seq(SOURCE, TARGET, **{"width": 8} | options)
 
 
@@ -254,7 +254,7 @@ def test_inputs_that_do_not_fit_are_refused():
         translator(source + 9, target)
     with pytest.raises(KindError, match=r"a model reads target as token ids \(B, T\), got a torch.float32 tensor"):
         translator(source, target.float())
-    with pytest.raises(InputError, match="lengths count positions, so they are from 0 to 6, got 3 to 7"):
+    with pytest.raises(InputError, match="lengths from 0 to 6, the number of positions, got 3 to 7"):
         translator(source, target, source_lengths=[3, 7])
-    with pytest.raises(InputError, match="lengths has one entry for each sequence"):
+    with pytest.raises(InputError, match=r"one length for each sequence, \(B,\)"):
         translator(source, target, target_lengths=[3])

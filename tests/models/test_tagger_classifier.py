@@ -156,10 +156,10 @@ def test_every_parameter_learns(make, way):
             "encoder to be one of 'rnn', 'gru', 'lstm', 'convolution', 'attention', 'embeddings', 'transformer', got 'cnn'",
         ),
         ({"positions": "rotary"}, "positions to be one of None, 'sinusoidal', got 'rotary'"),
-        ({"self_attention": "product"}, "a score has one of the names additive, concat, general, dot, cosine, gaussian"),
+        ({"self_attention": "product"}, "score as one of additive, concat, general, dot, cosine, gaussian"),
         ({"encoder": "transformer", "self_attention": "dot"}, "a Transformer has its own self-attention"),
         ({"dropout": -0.1}, "dropout to be a probability, got -0.1"),
-        ({"layers": 0}, "a model has layers of at least 1, got 0"),
+        ({"layers": 0}, "layers of a model of at least 1, got 0"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options, said):
@@ -177,7 +177,7 @@ def test_inputs_that_do_not_fit_are_refused():
         tagger()(ids(2, 6) + 8)
     with pytest.raises(KindError, match="a model reads tokens as token ids"):
         tagger()(ids(2, 6).float())
-    with pytest.raises(InputError, match="lengths count positions, so they are from 0 to 6, got 3 to 7"):
+    with pytest.raises(InputError, match="lengths from 0 to 6, the number of positions, got 3 to 7"):
         classifier()(ids(2, 6), lengths=[3, 7])
     with pytest.raises(InputError, match=r"a model reads tokens as token ids \(B, n\)"):
         tagger(encoder="transformer")(ids(2, 6, 3))

@@ -219,9 +219,9 @@ def test_a_new_model_reads_and_scores_numbers_of_deviation_about_1():
         ({"activation": "step"}, "activation to be one of 'relu', 'gelu', 'silu', got 'step'"),
         ({"tied": "yes"}, "tied to be one of 'all', 'target', None, got 'yes'"),
         ({"dropout": 2.0}, "dropout to be a probability, got 2.0"),
-        ({"positions": "spiral"}, "positions have one of the names .*'spiral'"),
-        ({"heads": 3}, "heads that share the width evenly divide it, got width=16, heads=3"),
-        ({"decoder_layers": 0}, "TransformerDecoder has layers of at least 1, got 0"),
+        ({"positions": "spiral"}, "positions as one of .*'spiral'"),
+        ({"heads": 3}, "a width that the number of heads divides, got width=16, heads=3"),
+        ({"decoder_layers": 0}, "layers of TransformerDecoder of at least 1, got 0"),
     ],
 )
 def test_a_setting_that_is_none_is_refused(options, message):
@@ -251,7 +251,7 @@ def test_tokens_that_do_not_fit_are_refused(source, kind, message):
 
 def test_a_place_beyond_the_learned_ones_is_refused():
     model = transformer(positions="learned", longest=4)
-    with pytest.raises(InputError, match="a vector for each place from 0 to 3, got places 0 to 6"):
+    with pytest.raises(InputError, match="positions from 0 to 3, .*, got positions 0 to 6"):
         model(*batch()[:2])
 
 

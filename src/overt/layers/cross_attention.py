@@ -1,4 +1,4 @@
-"""Attention between two sequences: a decoder asks, the states of an encoder answer."""
+"""Attention between two sequences: the queries of a decoder attend to the states of an encoder."""
 
 from typing import Any, NamedTuple
 
@@ -12,12 +12,12 @@ from overt.attention.typing import BiasLike, LearnedScoreLike, LengthsLike, Mask
 from overt.errors import InputError
 from overt.layers.parts import checks
 from overt.layers.parts.learned_scores import has_value_matrix, matrix, scoring
-from overt.layers.parts.padding import blanked, blanked_keys, checked_lengths, combined, lengths_mask
-from overt.layers.parts.registered import Held
+from overt.layers.parts.padding import checked_lengths, combine_masks, lengths_mask, zero_masked_keys, zero_padding
+from overt.layers.parts.registered import RegisteredPiece
 
 
 class Prepared(NamedTuple):
-    """An encoder's states, projected once for many steps of a decoder: key (..., K, A), value (..., K, E), lengths (B,) or None.
+    """Keys and values, projected once for many queries: key (..., K, A), value (..., K, E), lengths (B,) or None.
 
     >>> import torch
     >>> prepared = CrossAttention(16, 8).prepare(torch.randn(2, 5, 8))
@@ -31,16 +31,15 @@ class Prepared(NamedTuple):
 
 
 class CrossAttention(nn.Module):
-    """A decoder's state s_i asks the states h_j of an encoder: c_i = Σ_j a_ij h_j with a_ij = softmax_j f(s_i, h_j).
+    """A decoder's state s_i attends to the states h_j of an encoder: c_i = Σ_j a_ij h_j with a_ij = softmax_j f(s_i, h_j).
 
     Bahdanau et al. 2015, sections 3.1 and A.1.2, with the additive score, a small fully connected layer, v · tanh(W s_i + U h_j);
     the other names, and what each learns, are in the table of `overt.layers.parts.learned_scores`. The values are the
-    encoder's states, except
-    with "dot", which has a value matrix as the Transformer's encoder–decoder attention does; `project_values` decides it for any score.
-    The other options are `SelfAttention`'s.
+    encoder's states, except with "dot", which has a value matrix as the Transformer's encoder–decoder attention does;
+    `project_values` changes this for any score. The other options are `SelfAttention`'s.
 
     Shapes: query (..., query_features), one step of the decoder, → (..., key_features); or a whole pass,
-    (..., Q, query_features) → (..., Q, key_features); states (..., K, key_features). A query with one dimension less than the states
+    (..., Q, query_features) → (..., Q, key_features); states (..., K, key_features). A query with one dimension fewer than the states
     is one step. A mask or bias broadcasts against (..., Q, K), with Q = 1 for a step; `lengths` (B,) excludes the states' padding.
 
     A decoder that takes many steps projects the states once: `prepared = layer.prepare(states)`, then `layer(query, prepared)`.
@@ -69,7 +68,7 @@ class CrossAttention(nn.Module):
         check.probability("dropout", dropout)
         if isinstance(score, str) and projections is False and query_features != key_features:
             raise InputError(
-                "without projections query and states are compared feature by feature, so they are of one width",
+                "query_features equal to key_features where no projections join the two widths",
                 got=f"query_features={query_features}, key_features={key_features}",
                 fix='keep the projections, or use "general", whose matrix joins the two widths',
             )
@@ -78,7 +77,7 @@ class CrossAttention(nn.Module):
         self.scoring = scoring(score, query_features, key_features, width, projections)
         with_matrix = has_value_matrix(score, projections) if project_values is None else project_values
         self.value = matrix(key_features, key_features) if with_matrix else None
-        self.normalizer = Held(Softmax() if normalizer is None else normalizer)
+        self.normalizer = RegisteredPiece(Softmax() if normalizer is None else normalizer)
 
     def forward(
         self,
@@ -103,7 +102,7 @@ class CrossAttention(nn.Module):
         bias: BiasLike | None = None,
         lengths: LengthsLike | None = None,
     ) -> Steps:
-        """Scores, masked scores, weights and output, for people: they are Q × K, with Q = 1 for one step."""
+        """Scores, masked scores, weights and output; the first three are Q × K, with Q = 1 for one step."""
         return steps(**self._arguments(query, states, mask, bias, lengths)[0])
 
     def weights(
@@ -115,16 +114,16 @@ class CrossAttention(nn.Module):
         bias: BiasLike | None = None,
         lengths: LengthsLike | None = None,
     ) -> Tensor:
-        """What each query takes from each state: (..., K), or (..., Q, K)."""
+        """The weights of the states for each query: (..., K), or (..., Q, K)."""
         arguments, one_step = self._arguments(query, states, mask, bias, lengths)
         weights = steps(**arguments).weights
         return weights.squeeze(-2) if one_step else weights
 
     def prepare(self, states: Tensor, *, lengths: LengthsLike | None = None) -> Prepared:
-        """The states as keys and values, projected once; the lengths hold for every step that uses them."""
+        """The states as keys and values, projected once; the lengths are for every call that uses them."""
         checks.states("CrossAttention", "states", states, self.key_features)
         lengths = None if lengths is None else checked_lengths(lengths, states)
-        return self._projected(blanked(states, lengths), lengths)
+        return self._projected(zero_padding(states, lengths), lengths)
 
     def _projected(self, states: Tensor, lengths: Tensor | None) -> Prepared:
         return Prepared(self.scoring.keys(states), states if self.value is None else self.value(states), lengths)
@@ -132,33 +131,33 @@ class CrossAttention(nn.Module):
     def _arguments(
         self, query: Tensor, states: Tensor | Prepared, mask: Any, bias: Any, lengths: Any
     ) -> tuple[dict[str, Any], bool]:
-        checks.states("CrossAttention", "query", query, self.query_features, least=1)
+        checks.states("CrossAttention", "query", query, self.query_features, min_dimensions=1)
         if isinstance(states, Prepared):
             if lengths is not None:
                 raise InputError(
-                    "lengths belong to the states, so prepared states bring their own",
-                    got="lengths beside prepared states",
-                    fix="pass them once: layer.prepare(states, lengths=lengths)",
+                    "prepared states alone, since they have their lengths",
+                    got="lengths beside them",
+                    fix="pass the lengths to layer.prepare(states, lengths=lengths)",
                 )
             prepared = states
         else:
             checks.states("CrossAttention", "states", states, self.key_features)
             lengths = None if lengths is None else checked_lengths(lengths, states)
-            barred_blank = blanked_keys(blanked(states, lengths), mask, max(query.ndim, states.ndim) - 2)
-            prepared = self._projected(barred_blank, lengths)
+            states = zero_masked_keys(zero_padding(states, lengths), mask, max(query.ndim, states.ndim) - 2)
+            prepared = self._projected(states, lengths)
         one_step = query.ndim == prepared.value.ndim - 1
         return {
             "query": self.scoring.queries(query.unsqueeze(-2) if one_step else query),
             "key": prepared.key,
             "value": prepared.value,
             "score": self.scoring.score(),
-            "mask": combined(mask, lengths_mask(prepared.lengths)),
+            "mask": combine_masks(mask, lengths_mask(prepared.lengths)),
             "bias": bias,
-            "normalizer": self.normalizer.now(),
+            "normalizer": self.normalizer.current(),
             "dropout": self.dropout if self.training else 0.0,
         }, one_step
 
     def extra_repr(self) -> str:
-        """What it was built with."""
+        """The options that are not defaults."""
         widths = f"{self.query_features}, {self.key_features}, score={self.score_name!r}"
         return widths + (f", dropout={self.dropout}" if self.dropout else "")

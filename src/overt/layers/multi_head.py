@@ -1,7 +1,7 @@
-"""Multi-head attention: several attentions side by side, each in a subspace of its own."""
+"""Multi-head attention: several attentions side by side, each on a projection of its own."""
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +16,20 @@ from overt.attention.trace import Steps, steps
 from overt.attention.typing import BiasLike, LengthsLike, MaskLike, NormalizerLike, ScoreLike, WindowLike
 from overt.errors import InputError, KindError
 from overt.layers.cross_attention import Prepared
-from overt.layers.kv_cache import KVCache, step_of
+from overt.layers.kv_cache import KVCache, restored_on_error
 from overt.layers.parts import checks
 from overt.layers.parts.bias_sum import sum_of
 from overt.layers.parts.extra_keys import bias_with_extra, mask_with_extra, with_extra
-from overt.layers.parts.heads import joined, lifted, split
-from overt.layers.parts.padding import blanked, blanked_keys, checked_lengths, combined, lengths_mask, reach
-from overt.layers.parts.registered import Held
+from overt.layers.parts.heads import join_heads, split_heads, with_batch
+from overt.layers.parts.padding import (
+    checked_lengths,
+    combine_masks,
+    lengths_mask,
+    window_mask,
+    zero_masked_keys,
+    zero_padding,
+)
+from overt.layers.parts.registered import RegisteredPiece
 from overt.layers.positions.base import Positions
 from overt.layers.positions.named import named
 from overt.layers.torch_interop import weights
@@ -31,27 +38,27 @@ NAME = "MultiHeadAttention"
 
 
 class MultiHeadAttention(nn.Module):
-    """H attentions side by side: head h asks W_Q^h x_i, is asked by W_K^h y_j, mixes W_V^h y_j; W_O joins what the heads give.
+    """H attentions side by side, each on projections of query, key and value; a last projection joins their outputs.
 
         head_h = attend(query · W_Q^h, key · W_K^h, value · W_V^h)        output = [head_1 … head_H] · W_O
 
-    Vaswani et al. 2017, section 3.2.2. Each head is `head_width` wide, width / heads unless given. `kv_heads`, a divisor of `heads`,
+    Vaswani et al. 2017, section 3.2.2. Each head is `head_width` wide, by default width / heads. `kv_heads`, a divisor of `heads`,
     lets several query heads share one head of keys and values (Ainslie et al. 2023, section 2.2). `key_width` and `value_width`
-    are those of what is asked, where it is not as wide as what asks; the value's is the key's unless given.
+    are the widths of key and value where they are not `width`; without `value_width` the value is as wide as the key.
 
     `positions` is "rotary", "alibi", "sinusoidal" or "relative", or a module of `overt.layers`. Without it order has no influence.
     `causal` and `window` are `SelfAttention`'s; `score`, `normalizer` objects of overt, for every head; the tensors they hold are
     learned with the layer. `extra_key` and `zero_key` add a learned key and a key of zeros that every query may attend to (torch's
     add_bias_kv and add_zero_attn; `overt.layers.parts.extra_keys`). `dropout` zeroes weights, in training only. `bias` gives the four
-    projections a bias, zero at first. Their matrices start as `nn.Transformer`'s: uniform as Glorot and Bengio 2010 have it
-    (equation 16), and 1/√2 of that for query, key and value of one width. Larger ones hold back norms behind the sublayers.
+    projections a bias, zero at first. Their matrices start as `nn.Transformer`'s: uniform as in Glorot and Bengio 2010, equation 16,
+    and 1/√2 of that for query, key and value of one width. Larger matrices slow down training with the norm behind each sublayer.
 
     Shapes: query (..., Q, width), key (..., K, key_width), value (..., K, value_width) → (..., Q, width), batch first, or
-    without a batch. Without a key the query asks itself; without a value the key is it. `mask` and `bias` broadcast against
-    (..., H, Q, K); True in a mask means *may attend*. `lengths` (B,) excludes the keys' padding, and where the query asks itself
-    its own, whose rows come out as zeros. Queries and keys are aligned at the end: the last of each stand at one place.
-    With a `cache` (`KVCache`) the tokens of this call go on from those before, and K counts what it holds. A call that is refused
-    leaves the cache as it was.
+    without a batch. The default of `key` is the query, that of `value` the key. `mask` and `bias` broadcast against
+    (..., H, Q, K); True in a mask means *may attend*. `lengths` (B,) excludes the keys' padding, and in self-attention the
+    padded queries too, whose rows of the output are zeros. The last query is aligned with the last key.
+    With a `cache` (`KVCache`) the tokens of this call follow those of earlier calls, and K counts all tokens in the cache. A call
+    that is refused leaves the cache unchanged.
 
     A query that may attend to nothing gets zeros from every head, so the output's bias. Raises InputError and KindError for inputs
     that do not fit, and for torch's keywords for masks, whose True means the opposite.
@@ -84,23 +91,23 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         checks.widths(NAME, width=width, heads=heads, key_width=key_width, value_width=value_width, head_width=head_width)
         check.probability("dropout", dropout)
-        reach(causal, window)
+        window_mask(causal, window)  # refuses a wrong window
         self.width, self.heads, self.kv_heads = width, heads, _kv_heads(kv_heads, heads)
         self.head_width = _head_width(width, heads) if head_width is None else head_width
         self.key_width = width if key_width is None else key_width
         self.value_width = self.key_width if value_width is None else value_width
         self.causal, self.window, self.zero_key, self.dropout = causal, window, zero_key, dropout
-        keys = self.kv_heads * self.head_width
-        gain = 2**-0.5 if width == self.key_width == self.value_width else 1.0  # as if they were one matrix of three outputs
+        kv_width = self.kv_heads * self.head_width
+        gain = 2**-0.5 if width == self.key_width == self.value_width else 1.0  # as if they were one matrix, 3 · width wide
         self.query = _projection(width, heads * self.head_width, bias, gain)
-        self.key = _projection(self.key_width, keys, bias, gain)
-        self.value = _projection(self.value_width, keys, bias, gain)
+        self.key = _projection(self.key_width, kv_width, bias, gain)
+        self.value = _projection(self.value_width, kv_width, bias, gain)
         self.output = _projection(heads * self.head_width, width, bias)
-        self.extra_key = nn.Parameter(torch.randn(keys) * keys**-0.5) if extra_key else None
-        self.extra_value = nn.Parameter(torch.randn(keys) * keys**-0.5) if extra_key else None
+        self.extra_key = nn.Parameter(torch.randn(kv_width) * kv_width**-0.5) if extra_key else None
+        self.extra_value = nn.Parameter(torch.randn(kv_width) * kv_width**-0.5) if extra_key else None
         self.positions = named(positions, heads, self.head_width, width, causal) or Positions()
-        self.score = Held(Dot() if score is None else _piece("score", score))
-        self.normalizer = Held(Softmax() if normalizer is None else _piece("normalizer", normalizer))
+        self.score = _piece("score", score, Dot())
+        self.normalizer = _piece("normalizer", normalizer, Softmax())
 
     def forward(
         self,
@@ -112,61 +119,99 @@ class MultiHeadAttention(nn.Module):
         bias: BiasLike | None = None,
         lengths: LengthsLike | None = None,
         cache: KVCache | None = None,
-        **others: Any,
+        **unknown: Any,
     ) -> Tensor:
-        """What each query gets from all heads: (..., Q, width)."""
-        with step_of(cache):
-            asked = self._asked(query, key, value, mask, bias, lengths, cache, **others)
-            heads = attend(**asked.arguments)  # (..., H, Q, head_width)
-        output = self.output(joined(heads))  # (..., Q, width)
-        return blanked(output.squeeze(0) if asked.alone else output, asked.lengths)
+        """The output for each query: (..., Q, width)."""
+        with restored_on_error(cache):
+            arguments, query_lengths, batched = self._arguments(query, key, value, mask, bias, lengths, cache, **unknown)
+            heads = attend(**arguments)  # (..., H, Q, head_width)
+        output = self.output(join_heads(heads))  # (..., Q, width)
+        return zero_padding(output if batched else output.squeeze(0), query_lengths)
+
+    def _arguments(
+        self, query, key=None, value=None, mask=None, bias=None, lengths=None, cache=None, **unknown
+    ) -> tuple[dict[str, Any], Tensor | None, bool]:
+        """The arguments of `attend`, the lengths of the queries, and whether the inputs have a batch."""
+        checks.refuse_torch_keywords(NAME, unknown)
+        query_is_key = key is None or key is query
+        query, key, value, lengths, batched = self._checked(query, key, value, mask, bias, lengths, cache)
+
+        if isinstance(key, Prepared):
+            queries, (keys, values, key_lengths) = split_heads(self.query(query), self.heads), key
+        else:
+            query_positions, key_positions = self._positions(query, key, cache)
+            queries = split_heads(self.query(self.positions.inputs(query, query_positions)), self.heads)  # (..., H, Q, D)
+            queries = self.positions.heads(queries, query_positions)
+            keys, values, key_lengths = self._projected(key, value, key_positions, lengths)  # (..., Hk, K, D)
+        offset = None  # the slot of query 0 among the keys; None aligns the last query with the last key
+        if cache is not None:
+            keys, values, offset, key_lengths, _ = cache.extend(with_batch(keys), with_batch(values), lengths)
+
+        mask = combine_masks(mask, window_mask(self.causal, self.window))
+        if offset is not None:
+            mask = None if mask is None else as_mask(mask)
+            mask = mask.with_offset(offset) if isinstance(mask, Mask) else mask
+            bias = (
+                replace(bias, offset=offset) if isinstance(bias, ALiBi | RelativePositionBias) and bias.offset is None else bias
+            )
+        extra = (self.extra_key is not None) + self.zero_key
+        arguments = {
+            "query": with_batch(queries),
+            "key": with_extra(with_batch(keys), self.extra_key, self.zero_key),
+            "value": with_extra(with_batch(values), self.extra_value, self.zero_key),
+            "score": self.score.current(),
+            "mask": mask_with_extra(combine_masks(mask, lengths_mask(key_lengths)), extra),
+            "bias": bias_with_extra(sum_of(self.positions.bias(offset), bias), extra),
+            "normalizer": self.normalizer.current(),
+            "dropout": self.dropout if self.training else 0.0,
+        }
+        return arguments, lengths if query_is_key else None, batched
 
     def steps(self, query: Tensor, key: Tensor | Prepared | None = None, value: Tensor | None = None, **options: Any) -> Steps:
-        """Scores, masked scores and weights (..., H, Q, K) and what each head gives (..., H, Q, head_width), for people.
+        """Scores, masked scores and weights (..., H, Q, K), and the output of each head (..., H, Q, head_width).
 
-        The options are `forward`'s. The columns of `extra_key` and `zero_key` follow the K keys. A cache takes the step.
+        The options are `forward`'s. The columns of `extra_key` and `zero_key` follow the K keys. A cache takes the tokens.
         """
-        with step_of(options.get("cache")):
-            asked = self._asked(query, key, value, **options)
-            arguments = asked.arguments
-            if asked.lengths is not None:  # padded queries attend to nothing, to extra keys neither
-                own = Lengths(arguments["key"].shape[-2], asked.lengths)
-                arguments["mask"] = combined(arguments["mask"], own)
-            found = steps(**arguments)
-        return Steps(*(each.squeeze(0) for each in found)) if asked.alone else found
+        with restored_on_error(options.get("cache")):
+            arguments, query_lengths, batched = self._arguments(query, key, value, **options)
+            if query_lengths is not None:  # padded queries attend to nothing, not even to extra keys
+                padding = Lengths(arguments["key"].shape[-2], query_lengths)
+                arguments["mask"] = combine_masks(arguments["mask"], padding)
+            result = steps(**arguments)
+        return result if batched else Steps(*(tensor.squeeze(0) for tensor in result))
 
     def weights(
         self, query: Tensor, key: Tensor | Prepared | None = None, value: Tensor | None = None, **options: Any
     ) -> Tensor:
-        """What each query takes from each key, a head at a time: (..., H, Q, K), and from extra keys after them, as in `steps`."""
+        """The weights of each head: (..., H, Q, K), with columns for extra keys after the K keys, as in `steps`."""
         return self.steps(query, key, value, **options).weights
 
-    def prepare(self, key: Tensor, value: Tensor | None = None, *, lengths: Any = None) -> Prepared:
+    def prepare(self, key: Tensor, value: Tensor | None = None, *, lengths: LengthsLike | None = None) -> Prepared:
         """Keys and values (..., Hk, K, head_width) of another sequence, projected once for many calls `layer(query, prepared)`."""
         if type(self.positions) is not Positions or self.causal or self.window is not None:
             raise InputError(
-                "prepared keys belong to another sequence, in which the queries to come have no place",
-                got="a layer with positions, causal or window",
-                fix="build the layer without them; a sequence's own keys are kept by cache=overt.layers.KVCache()",
+                "a layer without positions, causal and window, since the queries are not in the sequence of prepared keys",
+                got="a layer with one of them",
+                fix="build the layer without them; in self-attention pass cache=overt.layers.KVCache() instead",
             )
         value = key if value is None else value
         self._check_keys(key, value)
         lengths = None if lengths is None else checked_lengths(lengths, key)
-        own = blanked(key, lengths)
-        return self._prepared(own, own if value is key else blanked(value, lengths), None, lengths)
+        zeroed = zero_padding(key, lengths)
+        return self._projected(zeroed, zeroed if value is key else zero_padding(value, lengths), None, lengths)
 
     @classmethod
     def from_torch(cls, layer: nn.MultiheadAttention) -> "MultiHeadAttention":
-        """The same layer as torch's, with copies of its weights; always batch first, and every parameter learns.
+        """The same layer as torch's, with copies of its weights; always batch first, and every parameter is trainable.
 
         >>> theirs = nn.MultiheadAttention(16, 4, batch_first=True)
         >>> x = torch.randn(2, 5, 16)
         >>> torch.allclose(MultiHeadAttention.from_torch(theirs)(x), theirs(x, x, x)[0], atol=1e-6)
         True
         """
-        made = cls(**weights.options(layer)).to(layer.out_proj.weight)
-        made.load_state_dict(layer.state_dict())
-        return made.train(layer.training)
+        result = cls(**weights.options(layer)).to(layer.out_proj.weight)
+        result.load_state_dict(layer.state_dict())
+        return result.train(layer.training)
 
     def to_torch(self) -> nn.MultiheadAttention:
         """The same layer as torch has it, batch first, with copies of the weights; an InputError where torch has no such layer."""
@@ -176,97 +221,82 @@ class MultiHeadAttention(nn.Module):
         weights.rename_from_torch(state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *others)
 
-    def _asked(self, query, key=None, value=None, mask=None, bias=None, lengths=None, cache=None, **others) -> "_Asked":
-        """The one call of attention that `forward` makes."""
-        checks.refuse_torch_keywords(NAME, others)
+    def _checked(self, query, key, value, mask, bias, lengths, cache) -> tuple[Any, Any, Any, Tensor | None, bool]:
+        """Query, key and value, the defaults filled in, with zeros at padding; the lengths; whether there is a batch."""
         checks.states(NAME, "query", query, self.width, option="width")
-        itself = key is None or key is query
         if isinstance(key, Prepared):
             _check_prepared(value, lengths, cache)
             dimensions = max(query.ndim, key.key.ndim - 1)
             checks.refuse_ambiguous(NAME, mask, bias, dimensions)
-            asking, prepared, offset = split(self.query(query), self.heads), key, None
-        else:
-            key = query if key is None else key
-            value = key if value is None else value
-            self._check_keys(key, value)
-            self._check_cache(cache, itself)
-            dimensions = max(query.ndim, key.ndim, value.ndim)
-            checks.refuse_ambiguous(NAME, mask, bias, dimensions)
-            lengths = None if lengths is None else checked_lengths(lengths, key)
-            barring = None if cache is not None else mask  # with a cache the mask is for all that it holds
-            query, key, value = _without_padding(query, key, value, barring, lengths, dimensions - 1, itself)
-            asking, prepared, offset = self._projected(query, key, value, lengths, cache)
-        arguments = self._arguments(asking, prepared, mask, bias, offset)
-        return _Asked(arguments, lengths if itself else None, dimensions == 2)
+            return query, key, None, None, dimensions > 2
+        query_is_key = key is None or key is query
+        key = query if key is None else key
+        value = key if value is None else value
+        self._check_keys(key, value)
+        self._check_cache(cache, query_is_key)
+        dimensions = max(query.ndim, key.ndim, value.ndim)
+        checks.refuse_ambiguous(NAME, mask, bias, dimensions)
+        lengths = None if lengths is None else checked_lengths(lengths, key)
+        if cache is not None:  # then the mask is for all keys of the cache, and says nothing of these alone
+            mask = None
+        # Without this, NaN in a key that no query may see would reach the gradients: 0 · NaN is NaN.
+        visible = zero_masked_keys(zero_padding(key, lengths), mask, dimensions - 1, heads=True)
+        if visible is not key:
+            same = value is key
+            value = visible if same else zero_masked_keys(zero_padding(value, lengths), mask, dimensions - 1, heads=True)
+            if query_is_key:  # a masked key is still a query, so only what is not finite in it becomes zero
+                query = visible if mask is None else torch.where(query.isfinite(), query, visible)
+        return query, visible, value, lengths, dimensions > 2
 
-    def _projected(self, query, key, value, lengths, cache) -> tuple[Tensor, Prepared, Any]:
-        """Queries, and the keys and values that they ask, all in heads; with a cache, the slot of query 0 among those."""
-        told = type(self.positions) is not Positions  # without positions nobody asks where tokens stand
-        places: Any
-        places, key_places = _places(query, key, cache) if told else (None, None)
-        asking = split(self.query(self.positions.inputs(query, places)), self.heads)  # (..., H, Q, D)
-        asking = self.positions.heads(asking, places)
-        prepared = self._prepared(key, value, key_places, lengths)
-        if cache is None:
-            return asking, prepared, None
-        held = cache.extend(lifted(prepared.key), lifted(prepared.value), lengths)
-        return asking, Prepared(held.key, held.value, held.lengths), held.offset
+    def _positions(self, query: Tensor, key: Tensor, cache: KVCache | None) -> tuple[Any, Any]:
+        """Positions of queries and keys: after the cache's tokens, or with the last query at the last key's position."""
+        if type(self.positions) is Positions:
+            return None, None
+        if cache is not None:
+            positions = cache.positions(query.shape[-2], query.device)
+            return positions, positions
+        queries, keys = query.shape[-2], key.shape[-2]
+        first_query, first_key = max(keys - queries, 0), max(queries - keys, 0)
+        return tuple(
+            torch.arange(first, first + count, device=query.device)
+            for first, count in ((first_query, queries), (first_key, keys))
+        )
 
-    def _prepared(self, key: Tensor, value: Tensor, places: Any, lengths: Tensor | None) -> Prepared:
-        heads = split(self.key(self.positions.inputs(key, places)), self.kv_heads)  # (..., Hk, K, D)
-        return Prepared(self.positions.heads(heads, places), split(self.value(value), self.kv_heads), lengths)
-
-    def _arguments(self, asking: Tensor, prepared: Prepared, mask: Any, bias: Any, offset: Any) -> dict[str, Any]:
-        """What `attend` is asked for; `offset` is the slot of query 0 among the keys, None where the last ones stand together."""
-        mask = combined(mask, reach(self.causal, self.window))
-        if offset is not None:
-            mask = None if mask is None else as_mask(mask)
-            mask = mask.with_offset(offset) if isinstance(mask, Mask) else mask
-            bias = (
-                replace(bias, offset=offset) if isinstance(bias, ALiBi | RelativePositionBias) and bias.offset is None else bias
-            )
-        mask = combined(mask, lengths_mask(prepared.lengths))
-        bias = sum_of(self.positions.bias(offset), bias)
-        extra = (self.extra_key is not None) + self.zero_key
-        return {
-            "query": lifted(asking),
-            "key": with_extra(lifted(prepared.key), self.extra_key, self.zero_key),
-            "value": with_extra(lifted(prepared.value), self.extra_value, self.zero_key),
-            "score": self.score.now(),
-            "mask": mask_with_extra(mask, extra),
-            "bias": bias_with_extra(bias, extra),
-            "normalizer": self.normalizer.now(),
-            "dropout": self.dropout if self.training else 0.0,
-        }
+    def _projected(self, key: Tensor, value: Tensor, positions: Tensor | None, lengths: Tensor | None) -> Prepared:
+        heads = split_heads(self.key(self.positions.inputs(key, positions)), self.kv_heads)  # (..., Hk, K, D)
+        return Prepared(self.positions.heads(heads, positions), split_heads(self.value(value), self.kv_heads), lengths)
 
     def _check_keys(self, key: Any, value: Any) -> None:
         checks.states(NAME, "key", key, self.key_width, option="key_width")
         checks.states(NAME, "value", value, self.value_width, option="value_width")
 
-    def _check_cache(self, cache: KVCache | None, itself: bool) -> None:
+    def _check_cache(self, cache: KVCache | None, query_is_key: bool) -> None:
         if cache is None:
             return
         if not isinstance(cache, KVCache):
             raise KindError(
-                "a cache is an overt.layers.KVCache, one a layer", got=type(cache).__name__, fix="make one: cache=KVCache()"
+                "cache as an overt.layers.KVCache, one for each layer",
+                got=type(cache).__name__,
+                fix="make one: cache=KVCache()",
             )
-        if not itself:
+        if not query_is_key:
             raise InputError(
-                "a cache goes on with the tokens that ask, so they are keys and values too",
-                got="a key of another sequence beside cache=",
+                "no key beside cache=, which continues the sequence of the queries themselves",
+                got="a key of another sequence",
                 fix="call layer(query, cache=cache), and project another sequence once: layer.prepare(key)",
             )
         before = self.window[0] if isinstance(self.window, tuple) else self.window
         if cache.window is not None and (before is None or cache.window <= before):
             raise InputError(
-                "a cache keeps all that the layer's window sees",
+                "a cache that keeps all tokens that the layer's window reaches",
                 got=f"KVCache(window={cache.window}) for window={self.window}",
-                fix="use KVCache()" if before is None else f"use KVCache(window={before + 1}), a token's own place included",
+                fix="use KVCache()"
+                if before is None
+                else f"use KVCache(window={before + 1}), which counts the query's own token",
             )
 
     def extra_repr(self) -> str:
-        """What it was built with."""
+        """The options that are not defaults."""
         options = {
             "key_width": (self.key_width, self.width),
             "value_width": (self.value_width, self.key_width),
@@ -277,22 +307,14 @@ class MultiHeadAttention(nn.Module):
             "zero_key": (self.zero_key, False),
             "dropout": (self.dropout, 0.0),
         }
-        given = [f"{name}={value}" for name, (value, usual) in options.items() if value != usual]
-        return ", ".join([f"{self.width}, heads={self.heads}, head_width={self.head_width}", *given])
-
-
-class _Asked(NamedTuple):
-    """A call of attention, the lengths of its queries, and whether it came without a batch."""
-
-    arguments: dict[str, Any]
-    lengths: Tensor | None
-    alone: bool
+        changed = [f"{name}={value}" for name, (value, default) in options.items() if value != default]
+        return ", ".join([f"{self.width}, heads={self.heads}, head_width={self.head_width}", *changed])
 
 
 def torch_state_dict(model: nn.Module) -> dict[str, Tensor]:
-    """The state dict of a model as it would be with torch's layers in the place of its `MultiHeadAttention`.
+    """The state dict of a model as it would be with torch's layers instead of its `MultiHeadAttention`.
 
-    The way back needs no function: `load_state_dict` takes torch's names as well.
+    For the way back `load_state_dict` is enough: it takes torch's names as well.
 
     >>> list(torch_state_dict(nn.Sequential(MultiHeadAttention(4, 2, bias=False))))
     ['0.in_proj_weight', '0.out_proj.weight']
@@ -304,42 +326,21 @@ def torch_state_dict(model: nn.Module) -> dict[str, Tensor]:
     return state
 
 
-def _without_padding(query, key, value, mask, lengths, leading, itself) -> tuple[Tensor, Tensor, Tensor]:
-    """Keys and values with zeros where nothing may see them, and no NaN where such a place asks: 0 · NaN would reach the weights."""
-    seen = blanked_keys(blanked(key, lengths), mask, leading, heads=True)
-    if seen is key:
-        return query, key, value
-    value = seen if value is key else blanked_keys(blanked(value, lengths), mask, leading, heads=True)
-    if itself:  # padding asks as well, but what it gets is blanked; what a mask bars as a key may ask
-        query = seen if mask is None else torch.where(query.isfinite(), query, seen)
-    return query, seen, value
-
-
-def _places(query: Tensor, key: Tensor, cache: KVCache | None) -> tuple[Tensor, Tensor]:
-    """Where queries and keys stand: after what the cache has seen, or so that the last of each stand at one place."""
-    queries, keys, device = query.shape[-2], key.shape[-2], query.device
-    if cache is not None:
-        places = cache.places(queries, device)
-        return places, places
-    later = keys - queries
-    return torch.arange(queries, device=device) + max(later, 0), torch.arange(keys, device=device) + max(-later, 0)
-
-
 def _check_prepared(value: Any, lengths: Any, cache: Any) -> None:
-    if value is not None or lengths is not None or cache is not None:
+    arguments = {"value": value, "lengths": lengths, "cache": cache}
+    present = [name for name, argument in arguments.items() if argument is not None]
+    if present:
         raise InputError(
-            "prepared keys bring their values and lengths, and need no cache",
-            got=", ".join(
-                name for name, given in (("value", value), ("lengths", lengths), ("cache", cache)) if given is not None
-            ),
-            fix="pass them once: layer.prepare(key, value, lengths=lengths)",
+            "prepared keys alone: they have their values and lengths, and need no cache",
+            got=", ".join(present) + " beside them",
+            fix="pass value and lengths to layer.prepare(key, value, lengths=lengths)",
         )
 
 
 def _head_width(width: int, heads: int) -> int:
     if width % heads:
         raise InputError(
-            "heads that share the width evenly divide it",
+            "a width that the number of heads divides",
             got=f"width={width}, heads={heads}",
             fix=f"choose another number of heads, or say how wide each is: head_width={max(width // heads, 1)}",
         )
@@ -350,7 +351,7 @@ def _kv_heads(kv_heads: int | None, heads: int) -> int:
     checks.widths(NAME, kv_heads=kv_heads)
     if kv_heads is not None and heads % kv_heads:
         raise InputError(
-            "each key and value head serves as many query heads, so kv_heads divides heads",
+            "kv_heads to divide heads, so that each serves the same number of query heads",
             got=f"heads={heads}, kv_heads={kv_heads}",
             fix=f"choose one of {', '.join(str(number) for number in range(1, heads + 1) if heads % number == 0)}",
         )
@@ -365,11 +366,11 @@ def _projection(features: int, width: int, bias: bool, gain: float = 1.0) -> nn.
     return linear
 
 
-def _piece(name: str, given: Any) -> Any:
-    if not callable(given) or isinstance(given, type):
+def _piece(name: str, piece: Any, default: Any) -> RegisteredPiece:
+    if piece is not None and (not callable(piece) or isinstance(piece, type)):
         raise KindError(
-            f"a {name} of heads is an object, which all of them use",
-            got=repr(given),
+            f"{name} as an object, used by all heads",
+            got=repr(piece),
             fix=f"pass one of overt.{name}s, as in {'overt.Dot(scale=1.0)' if name == 'score' else 'overt.Sparsemax()'}",
         )
-    return given
+    return RegisteredPiece(default if piece is None else piece)

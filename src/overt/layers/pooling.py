@@ -11,17 +11,16 @@ from overt.attention.trace import steps
 from overt.attention.typing import BiasLike, LearnedScoreLike, LengthsLike, MaskLike, NormalizerLike
 from overt.layers.parts import checks
 from overt.layers.parts.learned_scores import scoring, vector
-from overt.layers.parts.padding import blanked, blanked_keys, checked_lengths, combined, lengths_mask
-from overt.layers.parts.registered import Held
+from overt.layers.parts.padding import checked_lengths, combine_masks, lengths_mask, zero_masked_keys, zero_padding
+from overt.layers.parts.registered import RegisteredPiece
 
 
 class AttentionPool(nn.Module):
-    """One learned query asks every position: c = Σ_j a_j x_j with a_j = softmax_j f(query, x_j).
+    """One learned query attends to every position: c = Σ_j a_j x_j with a_j = softmax_j f(query, x_j).
 
     Yang et al. 2016 (hierarchical attention networks), section 2.2: with "additive", f is v · tanh(q + U x_j), where the paper calls
-    v the word context vector u_w and q the bias b. The other names are those of `overt.layers.parts.learned_scores`, less the
-    query's matrix; with
-    `projections=False` the query is all that is learned. It starts as the vectors there do.
+    v the word context vector u_w and q the bias b. The other names are those of `overt.layers.parts.learned_scores`, without the
+    query's matrix; with `projections=False` only the query is learned. It starts like the vectors there.
 
     Shapes: x (..., n, features) → (..., features). `lengths` (B,) excludes padding; a sequence of length 0 gives zeros. A mask
     or bias broadcasts against (..., 1, n). Raises InputError and KindError for inputs that do not fit.
@@ -49,35 +48,35 @@ class AttentionPool(nn.Module):
         self.score_name = score if isinstance(score, str) else type(score).__name__
         self.scoring = scoring(score, None, features, width, projections)
         self.query = vector(self.scoring.query_width)
-        self.normalizer = Held(Softmax() if normalizer is None else normalizer)
+        self.normalizer = RegisteredPiece(Softmax() if normalizer is None else normalizer)
 
     def forward(
         self, x: Tensor, *, mask: MaskLike | None = None, bias: BiasLike | None = None, lengths: LengthsLike | None = None
     ) -> Tensor:
-        """The one context of each sequence: (..., features)."""
+        """The context of each sequence: (..., features)."""
         return attend(**self._arguments(x, mask, bias, lengths)).squeeze(-2)
 
     def weights(
         self, x: Tensor, *, mask: MaskLike | None = None, bias: BiasLike | None = None, lengths: LengthsLike | None = None
     ) -> Tensor:
-        """What is taken from each position: (..., n)."""
+        """The weight of each position: (..., n)."""
         return steps(**self._arguments(x, mask, bias, lengths)).weights.squeeze(-2)
 
     def _arguments(self, x: Tensor, mask: Any, bias: Any, lengths: Any) -> dict[str, Any]:
         checks.states("AttentionPool", "x", x, self.features)
         lengths = None if lengths is None else checked_lengths(lengths, x)
-        x = blanked_keys(blanked(x, lengths), mask, x.ndim - 2)
+        x = zero_masked_keys(zero_padding(x, lengths), mask, x.ndim - 2)
         return {
             "query": self.query[None],
             "key": self.scoring.keys(x),
             "value": x,
             "score": self.scoring.score(),
-            "mask": combined(mask, lengths_mask(lengths)),
+            "mask": combine_masks(mask, lengths_mask(lengths)),
             "bias": bias,
-            "normalizer": self.normalizer.now(),
+            "normalizer": self.normalizer.current(),
             "dropout": self.dropout if self.training else 0.0,
         }
 
     def extra_repr(self) -> str:
-        """What it was built with."""
+        """The options that are not defaults."""
         return f"{self.features}, score={self.score_name!r}" + (f", dropout={self.dropout}" if self.dropout else "")

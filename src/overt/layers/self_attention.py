@@ -1,4 +1,4 @@
-"""Self-attention with what it learns: queries, keys and values from one sequence."""
+"""Self-attention with learned projections: queries, keys and values from one sequence."""
 
 from typing import Any
 
@@ -11,28 +11,27 @@ from overt.attention.trace import Steps, steps
 from overt.attention.typing import BiasLike, LearnedScoreLike, LengthsLike, MaskLike, NormalizerLike, WindowLike
 from overt.layers.parts import checks
 from overt.layers.parts.learned_scores import has_value_matrix, matrix, scoring
-from overt.layers.parts.padding import blanked, checked_lengths, combined, lengths_mask, reach
-from overt.layers.parts.registered import Held
+from overt.layers.parts.padding import checked_lengths, combine_masks, lengths_mask, window_mask, zero_padding
+from overt.layers.parts.registered import RegisteredPiece
 
 
 class SelfAttention(nn.Module):
-    """Every position of a sequence looks at every other: c_i = Σ_j a_ij v_j with a_ij = softmax_j f(x_i, x_j).
+    """Every position of a sequence attends to every other: c_i = Σ_j a_ij v_j with a_ij = softmax_j f(x_i, x_j).
 
-    `score` is "additive" (v · tanh(W x_i + U x_j)), "dot", "general", "concat", "cosine" or "gaussian", or a score of your own,
-    (query, key) -> (..., Q, K). What each learns, with its source and how it starts, is the table of
-    `overt.layers.parts.learned_scores`. The
-    values are the vectors themselves, v_j = x_j, so that c_i is a mixture of them; only "dot" has a value matrix, as in the
-    Transformer (Vaswani et al. 2017, section 3.2). `project_values` decides it for any score.
+    `score` is "additive" (v · tanh(W x_i + U x_j)), "dot", "general", "concat", "cosine" or "gaussian", or a function of yours,
+    (query, key) -> (..., Q, K). The table of `overt.layers.parts.learned_scores` says what each learns, with its source and
+    initialisation. The values are the vectors themselves, v_j = x_j, so that c_i is a mixture of them; only "dot" has a value matrix, as
+    in the Transformer (Vaswani et al. 2017, section 3.2). `project_values` changes this for any score.
 
     `projections=False` learns nothing: the vectors themselves are queries, keys and values ("dot" is then the plain x_i · x_j). A
-    score of your own is used as it is, and behind learned query and key matrices with `projections=True`; the tensors that it holds
-    train, move and are saved with the layer. `width` is how wide queries and keys are projected (`features`).
+    score object is used as it is, or with `projections=True` on learned projections of queries and keys; its tensors
+    train, move and are saved with the layer. `width` is the width of queries and keys after projection (`features`).
 
-    `causal=True` hides what comes after a position; `window=w` what is farther than w positions, `window=(before, after)` to
-    either side. `dropout` zeroes weights, in training only.
+    `causal=True` excludes later positions; `window=w` positions farther than w, `window=(before, after)` with a limit for
+    each side. `dropout` zeroes weights, in training only.
 
-    Shapes: x (..., n, features) → (..., n, features). `lengths` (B,) excludes padding: whatever it holds reaches nothing, and its
-    own rows come out as zeros. Raises InputError and KindError for inputs that do not fit.
+    Shapes: x (..., n, features) → (..., n, features). `lengths` (B,) excludes padding: it influences no other position, and its
+    rows of the output are zeros. Raises InputError and KindError for inputs that do not fit.
 
     >>> import torch, overt
     >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]])
@@ -58,52 +57,52 @@ class SelfAttention(nn.Module):
         super().__init__()
         checks.widths("SelfAttention", features=features, width=width)
         check.probability("dropout", dropout)
-        reach(causal, window)
+        window_mask(causal, window)  # refuses a wrong window
         self.features, self.causal, self.window, self.dropout = features, causal, window, dropout
         self.score_name = score if isinstance(score, str) else type(score).__name__
         self.scoring = scoring(score, features, features, width, projections)
         with_matrix = has_value_matrix(score, projections) if project_values is None else project_values
         self.value = matrix(features, features) if with_matrix else None
-        self.normalizer = Held(Softmax() if normalizer is None else normalizer)
+        self.normalizer = RegisteredPiece(Softmax() if normalizer is None else normalizer)
 
     def forward(
         self, x: Tensor, *, mask: MaskLike | None = None, bias: BiasLike | None = None, lengths: LengthsLike | None = None
     ) -> Tensor:
-        """The contexts of the positions of x: (..., n, features)."""
+        """The context of each position of x: (..., n, features)."""
         checks.states("SelfAttention", "x", x, self.features)
         lengths = None if lengths is None else checked_lengths(lengths, x)
-        return blanked(attend(**self._arguments(x, mask, bias, lengths)), lengths)
+        return zero_padding(attend(**self._arguments(x, mask, bias, lengths)), lengths)
 
     def steps(
         self, x: Tensor, *, mask: MaskLike | None = None, bias: BiasLike | None = None, lengths: LengthsLike | None = None
     ) -> Steps:
-        """Scores, masked scores, weights and output, for people: they are n × n."""
+        """Scores, masked scores, weights and output; the first three are n × n."""
         checks.states("SelfAttention", "x", x, self.features)
         lengths = None if lengths is None else checked_lengths(lengths, x)
-        return steps(**self._arguments(x, combined(mask, lengths_mask(lengths, queries=True)), bias, lengths))
+        return steps(**self._arguments(x, combine_masks(mask, lengths_mask(lengths, queries=True)), bias, lengths))
 
     def weights(
         self, x: Tensor, *, mask: MaskLike | None = None, bias: BiasLike | None = None, lengths: LengthsLike | None = None
     ) -> Tensor:
-        """What each position takes from each: (..., n, n)."""
+        """The weights: (..., n, n)."""
         return self.steps(x, mask=mask, bias=bias, lengths=lengths).weights
 
     def _arguments(self, x: Tensor, mask: Any, bias: Any, lengths: Tensor | None) -> dict[str, Any]:
-        x = blanked(x, lengths)
+        x = zero_padding(x, lengths)
         return {
             "query": self.scoring.queries(x),
             "key": self.scoring.keys(x),
             "value": x if self.value is None else self.value(x),
             "score": self.scoring.score(),
-            # Padded queries attend as others do, which keeps the mask the same for all; `forward` blanks their rows.
-            "mask": combined(mask, lengths_mask(lengths), reach(self.causal, self.window)),
+            # Padded queries attend like others, so that one row of the mask holds for all; `forward` sets their output to zero.
+            "mask": combine_masks(mask, lengths_mask(lengths), window_mask(self.causal, self.window)),
             "bias": bias,
-            "normalizer": self.normalizer.now(),
+            "normalizer": self.normalizer.current(),
             "dropout": self.dropout if self.training else 0.0,
         }
 
     def extra_repr(self) -> str:
-        """What it was built with."""
+        """The options that are not defaults."""
         options = {"causal": self.causal, "window": self.window, "dropout": self.dropout}
-        given = [f"{name}={value}" for name, value in options.items() if value]
-        return ", ".join([str(self.features), f"score={self.score_name!r}", *given])
+        changed = [f"{name}={value}" for name, value in options.items() if value]
+        return ", ".join([str(self.features), f"score={self.score_name!r}", *changed])

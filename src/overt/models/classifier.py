@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from overt.attention import check
 from overt.layers import AttentionPool
 from overt.layers.parts.checks import widths
-from overt.layers.parts.padding import checked_lengths, own
+from overt.layers.parts.padding import checked_lengths, within_lengths
 from overt.models.building import arguments
 from overt.models.reader import Reader
 
@@ -63,7 +63,7 @@ class Classifier(nn.Module):
             return self.pool(states, lengths=lengths)
         if self.config["pool"] == "mean":  # padding's states are zeros
             return states.sum(1) / lengths.clamp(min=1)[:, None]
-        largest = torch.where(own(lengths, states), states, -torch.inf).amax(1)
+        largest = torch.where(within_lengths(lengths, states), states, -torch.inf).amax(1)
         return torch.where(lengths[:, None] > 0, largest, 0)
 
     def weights(self, tokens: Tensor, *, lengths: Any = None) -> dict[str, list[Tensor]]:

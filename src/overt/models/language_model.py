@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from overt.layers.parts.padding import blanked
+from overt.layers.parts.padding import zero_padding
 from overt.models.attention_weights import weights_of
 from overt.models.building import arguments
 from overt.models.memory import Memory
@@ -70,7 +70,7 @@ class LanguageModel(nn.Module):
         asked: dict[str, Any] = {"decoder": [layer.attention for layer in self.body.layers]}
         found = weights_of(asked, lambda: self.body(tokens))
         own = needed_lengths(lengths, tokens)
-        return {"decoder": [blanked(each, own) for each in found["decoder"]]}
+        return {"decoder": [zero_padding(each, own) for each in found["decoder"]]}
 
     def start(self, tokens: Tensor, *, lengths: Tensor | None = None) -> Memory:
         """Read a prompt (B, n), which may be empty, to go on from its end."""

@@ -8,9 +8,9 @@ from overt.attention import check
 from overt.errors import InputError
 from overt.layers import Contextual, SelfAttention, Sinusoidal
 from overt.layers.parts.checks import widths
-from overt.layers.parts.padded_run import run
-from overt.layers.parts.padding import blanked, checked_lengths
-from overt.layers.parts.sequence_form import back, rows
+from overt.layers.parts.padded_run import run_padded
+from overt.layers.parts.padding import checked_lengths, zero_padding
+from overt.layers.parts.sequence_form import original_order, positions_second_last
 from overt.models.attention_weights import weights_of
 from overt.models.tokens import checked_tokens
 from overt.models.transformer_encoder import TransformerEncoder
@@ -91,7 +91,7 @@ class Reader(nn.Module):
         """The state of each word: (B, n, features)."""
         if isinstance(self.layer, TransformerEncoder):
             states = self.layer(checked_tokens("tokens", tokens, self.words), lengths=lengths)
-            return blanked(states, None if lengths is None else checked_lengths(lengths, states))
+            return zero_padding(states, None if lengths is None else checked_lengths(lengths, states))
         told_by_parts = isinstance(tokens, Tensor) and tokens.ndim == 3
         tokens = checked_tokens("tokens", tokens, self.words, "(B, n, P)" if told_by_parts else "(B, n)")
         words = self.embedding(tokens)
@@ -100,9 +100,9 @@ class Reader(nn.Module):
             words = SIZE * self.positions(words / SIZE)
         words = self.dropout(words)  # (B, n, embedding)
         lengths = None if lengths is None else checked_lengths(lengths, words)
-        words = back(words, self.axis)
-        states = self.layer(words) if lengths is None else run(self.layer, words, (), {}, lengths, axis=self.axis)
-        return self.dropout(rows(states[0] if isinstance(states, tuple) else states, self.axis))
+        words = original_order(words, self.axis)
+        states = self.layer(words) if lengths is None else run_padded(self.layer, words, (), {}, lengths, axis=self.axis)
+        return self.dropout(positions_second_last(states[0] if isinstance(states, tuple) else states, self.axis))
 
     def weights(self, tokens: Tensor, *, lengths: Any = None) -> list[Tensor]:
         """What each word takes from each, an attention at a time: [(B, H, n, n)]; without any, an empty list."""

@@ -10,8 +10,8 @@ from overt.attention import check
 from overt.errors import InputError
 from overt.layers import Contextual, CrossAttention, Prepared
 from overt.layers.parts.checks import widths
-from overt.layers.parts.padded_run import run
-from overt.layers.parts.padding import blanked, checked_lengths
+from overt.layers.parts.padded_run import run_padded
+from overt.layers.parts.padding import checked_lengths, zero_padding
 from overt.models.attention_weights import weights_of
 from overt.models.building import arguments
 from overt.models.tokens import checked_tokens
@@ -106,7 +106,7 @@ class Seq2Seq(nn.Module):
         """What `output` makes scores of: (B, T, width)."""
         memory = self.start(source, source_lengths=source_lengths)
         states = self._write(checked_tokens("target", target, self.target_words, "(B, T)"), memory)
-        return blanked(states, None if target_lengths is None else checked_lengths(target_lengths, states))
+        return zero_padding(states, None if target_lengths is None else checked_lengths(target_lengths, states))
 
     def start(self, source: Tensor, *, source_lengths: Any = None) -> "Memory":
         """Read the source (B, S): what `step` goes on from."""
@@ -136,14 +136,14 @@ class Seq2Seq(nn.Module):
             asking = torch.cat([first, states[:, :-1]], dim=1) if self.score_with == "previous" else states
             weights = self.attention.weights(asking, memory.source)
             lengths = None if target_lengths is None else checked_lengths(target_lengths, weights)
-            found["cross"] = [blanked(weights, lengths)[:, None]]
+            found["cross"] = [zero_padding(weights, lengths)[:, None]]
         return found
 
     def _read(self, source: Tensor, lengths: Any) -> tuple[Tensor, Tensor, Tensor | None]:
         """The encoder's states (B, S, features), the last one (B, ends), and the lengths, checked."""
         words = self.source_embedding(checked_tokens("source", source, self.source_words, "(B, S)"))
         lengths = None if lengths is None else checked_lengths(lengths, words)
-        states, last = self.encoder(words) if lengths is None else run(self.encoder, words, (), {}, lengths, axis=-2)
+        states, last = self.encoder(words) if lengths is None else run_padded(self.encoder, words, (), {}, lengths, axis=-2)
         hidden = last[0] if isinstance(last, tuple) else last  # (layers · directions, B, width)
         directions = 2 if self.config["bidirectional"] else 1
         return self.dropout(states), hidden[-directions:].movedim(0, 1).flatten(1), lengths

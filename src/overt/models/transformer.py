@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from overt.layers import KVCache, Prepared
 from overt.layers.parts.checks import widths
-from overt.layers.parts.padding import blanked
+from overt.layers.parts.padding import zero_padding
 from overt.models.attention_weights import weights_of
 from overt.models.building import arguments
 from overt.models.memory import Memory
@@ -113,7 +113,7 @@ class Transformer(nn.Module):
         }
         own = needed_lengths(target_lengths, target)
         found = weights_of(asked, lambda: self.states(source, target, source_lengths=source_lengths))
-        return {name: [blanked(each, own) if name != "encoder" else each for each in found[name]] for name in found}
+        return {name: [zero_padding(each, own) if name != "encoder" else each for each in found[name]] for name in found}
 
     def start(self, source: Tensor, *, source_lengths: Tensor | None = None) -> Memory:
         """Read the source, and keep what writing asks of it."""
@@ -168,8 +168,8 @@ class TransformerDecoder(nn.Module):
     def forward(self, tokens: Tensor, source: Sequence[Prepared], caches: Sequence[KVCache] | None = None) -> Tensor:
         """The states of all tokens; with `caches`, one a layer, the tokens go on from those before."""
         tokens = checked_tokens("target", tokens, self.words)
-        places = None if caches is None else caches[0].places(tokens.shape[1], tokens.device)
-        x = self.embedding(tokens, places)
+        positions = None if caches is None else caches[0].positions(tokens.shape[1], tokens.device)
+        x = self.embedding(tokens, positions)
         for layer, prepared, cache in zip(self.layers, source, caches or [None] * len(self.layers), strict=True):
             x = layer(x, prepared, cache=cache)
         return self.norm(x)

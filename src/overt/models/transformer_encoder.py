@@ -72,8 +72,8 @@ class TransformerEncoder(nn.Module):
         """The states of all tokens; with `caches`, one a layer, the tokens go on from those before (causal models only)."""
         tokens = checked_tokens("tokens", tokens, self.words)
         lengths = needed_lengths(lengths, tokens)
-        places = None if caches is None else caches[0].places(tokens.shape[1], tokens.device)
-        x = self.embedding(tokens, places)
+        positions = None if caches is None else caches[0].positions(tokens.shape[1], tokens.device)
+        x = self.embedding(tokens, positions)
         for layer, cache in zip(self.layers, caches or [None] * len(self.layers), strict=True):
             x = layer(x, lengths=lengths, cache=cache)
         return self.norm(x)

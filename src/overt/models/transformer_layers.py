@@ -28,7 +28,7 @@ class TokenEmbedding(nn.Module):
     deviation 1, and the same table can score words at the top. `positions` "sinusoidal" or "learned" (for `longest` places) are added
     here; None and any other leave the words as they are.
 
-    Shapes: tokens (B, n) whole numbers → (B, n, width); places (n,) or (B, n), 0 to n − 1 unless given.
+    Shapes: tokens (B, n) whole numbers → (B, n, width); positions (n,) or (B, n), by default 0 to n − 1.
 
     >>> import torch
     >>> TokenEmbedding(100, 16)(torch.tensor([[1, 7, 2]])).shape
@@ -44,10 +44,10 @@ class TokenEmbedding(nn.Module):
         self.positions = LearnedPositions(longest, width) if positions == "learned" else self.positions
         self.dropout = Dropout(dropout)
 
-    def forward(self, tokens: Tensor, places: Tensor | None = None) -> Tensor:
-        """What stands at each place: (B, n, width)."""
+    def forward(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+        """The vector of each token: (B, n, width)."""
         x = self.table(tokens) * self.table.embedding_dim**0.5  # (B, n, width)
-        return self.dropout(x if self.positions is None else self.positions(x, places))
+        return self.dropout(x if self.positions is None else self.positions(x, positions))
 
 
 class Residual(nn.Module):

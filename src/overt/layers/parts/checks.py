@@ -1,4 +1,4 @@
-"""Guards of what the layers read: kinds and widths, in the layers' own words."""
+"""Checks of what the layers read: kinds, widths, and arguments that mean something else in torch."""
 
 from typing import Any
 
@@ -7,60 +7,61 @@ from torch import Tensor
 from overt.errors import InputError, KindError
 
 
-def states(who: str, name: str, given: Any, features: int, least: int = 2, option: str = "features") -> None:
-    """Refuse what is not a floating-point tensor (..., n, features), or (..., features) where `least` is 1.
+def states(layer: str, name: str, tensor: Any, features: int, min_dimensions: int = 2, option: str = "features") -> None:
+    """Refuse what is not a floating-point tensor (..., n, features), or (..., features) where `min_dimensions` is 1.
 
     `option` is what the layer's constructor calls this width.
     """
-    shape = f"(..., n, {option})" if least == 2 else f"(..., {option})"
-    if not isinstance(given, Tensor):
-        raise KindError(f"{who} reads {name} as a torch tensor {shape}", got=type(given).__name__, fix="pass a tensor")
-    if not given.is_floating_point():
+    shape = f"(..., n, {option})" if min_dimensions == 2 else f"(..., {option})"
+    if not isinstance(tensor, Tensor):
+        raise KindError(f"{name} of {layer} as a torch tensor {shape}", got=type(tensor).__name__, fix="pass a tensor")
+    if not tensor.is_floating_point():
         raise KindError(
-            f"{who} reads {name} as floating-point numbers",
-            got=f"a {given.dtype} tensor",
+            f"{name} of {layer} as floating-point numbers",
+            got=f"a {tensor.dtype} tensor",
             fix=f"embed the tokens first, or convert: {name}.float()",
         )
-    if given.ndim < least or given.shape[-1] != features:
+    if tensor.ndim < min_dimensions or tensor.shape[-1] != features:
+        too_few = tensor.ndim < min_dimensions
         raise InputError(
-            f"{who} reads {name} {shape} with {option} = {features}",
-            got=f"{name} {tuple(given.shape)}",
-            fix=f"build the layer with {option}={given.shape[-1]}" if given.ndim >= least else "give it a length: unsqueeze(0)",
+            f"{name} of {layer} as {shape} with {option} = {features}",
+            got=f"{name} {tuple(tensor.shape)}",
+            fix="give it a length: unsqueeze(0)" if too_few else f"build the layer with {option}={tensor.shape[-1]}",
         )
 
 
-def refuse_torch_keywords(who: str, others: dict[str, Any]) -> None:
-    """Refuse torch's keywords for masks, whose True means the opposite, and any other that is not known."""
+def refuse_torch_keywords(layer: str, unknown: dict[str, Any]) -> None:
+    """Refuse torch's keywords for masks, whose True means the opposite, and any other unknown keyword."""
     fixes = {
         "key_padding_mask": "mask=overt.masks.from_padding(key_padding_mask)",
         "attn_mask": "mask=~attn_mask if it is bool, or bias=attn_mask if it holds numbers",
     }
-    for name in others:
+    for name in unknown:
         if name in fixes:
             raise InputError(
-                f"{who} takes mask=, in which True means that a query may attend; in torch's {name} True bars it",
-                got=f"{name}=",
+                f"mask= of {layer}, in which True means that a query may attend",
+                got=f"torch's {name}=, in which True means that it may not",
                 fix=f"pass {fixes[name]}",
             )
-        raise TypeError(f"{who} got an unexpected keyword argument {name!r}")
+        raise TypeError(f"{layer} got an unexpected keyword argument {name!r}")
 
 
-def refuse_ambiguous(who: str, mask: Any, bias: Any, dimensions: int) -> None:
-    """Refuse a tensor with some of the leading dimensions (B, …, H): which ones, its shape does not say.
+def refuse_ambiguous(layer: str, mask: Any, bias: Any, dimensions: int) -> None:
+    """Refuse a tensor with some of the leading dimensions (B, …, H): its shape does not say which.
 
     `dimensions` are those of the inputs (..., n, width); the weights (..., H, Q, K) have one more.
     """
-    for name, given in (("mask", mask), ("bias", bias)):
-        if isinstance(given, Tensor) and 2 < given.ndim <= dimensions:
+    for name, tensor in (("mask", mask), ("bias", bias)):
+        if isinstance(tensor, Tensor) and 2 < tensor.ndim <= dimensions:
             raise InputError(
-                f"{who} takes a {name} of (Q, K) or (B, H, Q, K), since three dimensions may be (B, Q, K) or (H, Q, K)",
-                got=f"a {name} {tuple(given.shape)}",
+                f"a {name} of {layer} as (Q, K) or (B, H, Q, K), since three dimensions may be (B, Q, K) or (H, Q, K)",
+                got=f"a {name} {tuple(tensor.shape)}",
                 fix=f"say which: {name}[:, None] for one a batch entry, {name}[None] for one a head",
             )
 
 
-def widths(who: str, **features: Any) -> None:
+def widths(layer: str, **features: Any) -> None:
     """Refuse widths that are not whole numbers of at least 1; None stands for a default."""
     for name, width in features.items():
         if width is not None and (isinstance(width, bool) or not isinstance(width, int) or width < 1):
-            raise InputError(f"{who} has {name} of at least 1", got=repr(width), fix="pass a whole number")
+            raise InputError(f"{name} of {layer} of at least 1", got=repr(width), fix="pass a whole number")

@@ -1,7 +1,7 @@
-"""Keys that stand at no position: a learned one, torch's `add_bias_kv`, and one of zeros, torch's `add_zero_attn`.
+"""Keys without a position: a learned one, torch's `add_bias_kv`, and one of zeros, torch's `add_zero_attn`.
 
-They come after the other keys, and every query may attend to them: one that finds nothing worth attending to leaves its weight
-there. Masks, biases and their alignment, K − Q, do not count them, so both are told the sizes of the call without them.
+They come after the other keys, and every query may attend to them: they take the weight of a query that no other key matches.
+Masks, biases and their alignment, K − Q, do not count them, so both are bound to the sizes of the call without them.
 """
 
 from typing import Any
@@ -49,13 +49,13 @@ class MaskWithExtra(Mask):
     keys: int = 0  # K, known once bound
 
     def bind(self, leading, queries, keys):
-        """The inner one told of K keys."""
+        """The inner one bound to K keys."""
         keys = keys - self.count
         bound = self.inner.bind(leading, queries, keys) if isinstance(self.inner, Mask) else self.inner
         return MaskWithExtra(bound, self.count, keys)
 
     def block(self, rows, keys):
-        """The inner one's answer, and True beyond it."""
+        """The inner one's block, and True beyond it."""
         extra = keys >= self.keys
         return self.inner.block(rows, keys.clamp(max=self.keys - 1)) | extra if self.keys else extra[None]
 
@@ -65,7 +65,7 @@ class MaskWithExtra(Mask):
 
     @property
     def by_key(self):
-        """Where the inner one is."""
+        """Whether the inner one is."""
         return isinstance(self.inner, Mask) and self.inner.by_key
 
 
@@ -78,7 +78,7 @@ class BiasWithExtra(Bias):
     keys: int = 0  # K, known once bound
 
     def bind(self, leading, queries, keys):
-        """The inner one told of K keys."""
+        """The inner one bound to K keys."""
         return BiasWithExtra(self.inner.bind(leading, queries, keys - self.count), self.count, keys - self.count)
 
     def block(self, rows, keys):

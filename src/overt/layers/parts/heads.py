@@ -1,18 +1,18 @@
-"""Heads: parts of a vector that attention treats apart, as a dimension of their own."""
+"""Heads as a dimension of their own, and back."""
 
 from torch import Tensor
 
 
-def split(states: Tensor, heads: int) -> Tensor:
-    """All heads side by side, apart: (..., n, H · D) to (..., H, n, D)."""
+def split_heads(states: Tensor, heads: int) -> Tensor:
+    """(..., n, H · D) to (..., H, n, D)."""
     return states.unflatten(-1, (heads, -1)).transpose(-2, -3)
 
 
-def joined(heads: Tensor) -> Tensor:
-    """The heads side by side again: (..., H, n, D) to (..., n, H · D)."""
+def join_heads(heads: Tensor) -> Tensor:
+    """(..., H, n, D) to (..., n, H · D)."""
     return heads.transpose(-2, -3).flatten(-2)
 
 
-def lifted(heads: Tensor) -> Tensor:
-    """With a batch of one where there is none, as grouped heads ask for: at least (B, H, n, D)."""
+def with_batch(heads: Tensor) -> Tensor:
+    """At least (B, H, n, D), as grouped heads need it: with a batch of one where there is none."""
     return heads if heads.ndim > 3 else heads[None]

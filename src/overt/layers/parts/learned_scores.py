@@ -1,6 +1,6 @@
-"""What a score learns: its matrices, from the states of a sequence to the score of each pair.
+"""Scores with learned matrices, from the states of a sequence to the score of each pair.
 
-h_i is the state that asks, h_j the state that is asked; D is their width, A the width that they are projected to.
+h_i is the state of the query, h_j that of the key; D is their width, A the width of their projections.
 
 | name       | f(h_i, h_j)                       | learned                       | value matrix | source                               |
 |------------|-----------------------------------|-------------------------------|--------------|--------------------------------------|
@@ -11,12 +11,12 @@ h_i is the state that asks, h_j the state that is asked; D is their width, A the
 | "cosine"   | β cos(W h_i, h_j)                 | W (D, D), β > 0               | no           | Graves et al. 2014, section 3.3.1    |
 | "gaussian" | −‖W h_i − U h_j‖² / (2 √A)        | W (A, D), U (A, D)            | no           | Tsai et al. 2019, section 3          |
 
-No matrix has a bias. The Gaussian's bandwidth is A^¼, for which it is the scaled dot product wherever all projected vectors have
-one norm. In Graves et al. the strength β is emitted anew at each step; here it is one learned number. Without projections "dot" is
-h_i · h_j, "cosine" cos(h_i, h_j) and "gaussian" −‖h_i − h_j‖² / 2; the others are nothing without what they learn.
+No matrix has a bias. The Gaussian's bandwidth is A^¼: where all projected vectors have one norm, this gives the weights of the
+scaled dot product. In Graves et al. the network computes the factor β at each step; here it is one learned number. Without projections
+"dot" is h_i · h_j, "cosine" cos(h_i, h_j) and "gaussian" −‖h_i − h_j‖² / 2; the other scores need their learned parameters.
 
-Matrices start as Glorot and Bengio 2010 have it (uniform), v uniform within ±1/√A, so that all weights start nearly equal, and β
-at √D, under which the cosines of independent vectors have variance 1.
+Matrices start uniform as in Glorot and Bengio 2010, v uniform within ±1/√A, so that all weights start nearly equal, and β
+at √D, with which the scaled cosines of independent vectors have variance 1.
 """
 
 import math
@@ -28,13 +28,13 @@ from torch import Tensor, nn
 
 from overt.attention.scores import Additive, Bilinear, Cosine, Dot, Gaussian
 from overt.errors import InputError, KindError
-from overt.layers.parts.registered import Held
+from overt.layers.parts.registered import SAVED_NAME, RegisteredPiece
 
 
 class Scoring(nn.Module):
-    """A score with its parameters: `queries` and `keys` project states, `score()` compares what they give.
+    """A score with its parameters: `queries` and `keys` project states, `score()` compares the projections.
 
-    `query_features` is None where the query is no state but a learned vector, `query_width` wide: then nothing projects it.
+    `query_features` is None where the query is not a state but a learned vector, `query_width` wide, which nothing projects.
     """
 
     query_width: int
@@ -45,15 +45,15 @@ class Scoring(nn.Module):
         self.key: nn.Linear | None = None
 
     def queries(self, states: Tensor) -> Tensor:
-        """What the states ask with: (..., Q, D) to (..., Q, A)."""
+        """The queries of these states: (..., Q, D) to (..., Q, A)."""
         return states if self.query is None else self.query(states)
 
     def keys(self, states: Tensor) -> Tensor:
-        """What the states are asked by: (..., K, D) to (..., K, A)."""
+        """The keys of these states: (..., K, D) to (..., K, A)."""
         return states if self.key is None else self.key(states)
 
     def score(self) -> Any:
-        """The score, built from the parameters as they are now."""
+        """The score with the current parameters."""
         raise NotImplementedError
 
     def _project(self, query_features: int | None, key_features: int | None, width: int) -> None:
@@ -101,7 +101,7 @@ class GeneralScoring(Scoring):
 
 
 class CosineScoring(Scoring):
-    """β cos(W h_i, h_j), with β kept above 0 by learning its logarithm."""
+    """β cos(W h_i, h_j), with β > 0, since its logarithm is the parameter."""
 
     def __init__(self, query_features: int | None, key_features: int, width: int):
         super().__init__()
@@ -125,20 +125,20 @@ class GaussianScoring(Scoring):
         return Gaussian(bandwidth=self.query_width**0.25)
 
 
-class GivenScoring(Scoring):
-    """A score of the caller's, f(h_i, h_j), or f(W h_i, U h_j) where projections are asked for."""
+class CustomScoring(Scoring):
+    """A score of the caller's, f(h_i, h_j), or with projections f(W h_i, U h_j)."""
 
-    def __init__(self, given: Any, query_features: int | None, key_features: int, width: int, projections: bool):
+    def __init__(self, score: Any, query_features: int | None, key_features: int, width: int, projections: bool):
         super().__init__()
         if projections:
             self._project(query_features, key_features, width)
         else:
             self.query_width = key_features
-        self.given = Held(given)
+        setattr(self, SAVED_NAME, RegisteredPiece(score))
 
     def score(self):
-        """The caller's own."""
-        return self.given.now()
+        """The caller's."""
+        return getattr(self, SAVED_NAME).current()
 
 
 LEARNED: dict[str, Callable[[int | None, int, int], Scoring]] = {
@@ -155,33 +155,33 @@ PLAIN = {"dot": Dot(scale=1.0), "cosine": Cosine(), "gaussian": Gaussian(bandwid
 def scoring(
     score: Any, query_features: int | None, key_features: int, width: int | None = None, projections: bool | None = None
 ) -> Scoring:
-    """The scoring of a name in the table above, or of a score of the caller's own.
+    """The scoring of a name in the table above, or of a score of the caller's.
 
-    `width` is A, the key's features where it is not given. `projections=None` learns matrices for a name and none for the caller's score.
+    `width` is A, by default the key's features. `projections=None` learns matrices for a name and none for the caller's score.
     """
     if isinstance(score, str):
         if score not in LEARNED:
             raise InputError(
-                "a score has one of the names " + ", ".join(LEARNED),
+                "score as one of " + ", ".join(LEARNED),
                 got=repr(score),
-                fix="choose one of them, or pass a score",
+                fix="choose one of them, or pass a score object",
             )
         if projections is not False:
             return LEARNED[score](query_features, key_features, width or key_features)
         if score not in PLAIN:
             raise InputError(
-                f'the score "{score}" is made of what it learns, so it cannot do without projections',
+                f'projections for the score "{score}", which is made of learned matrices',
                 got="projections=False",
                 fix='use "dot", "cosine" or "gaussian", or keep the projections',
             )
         score = PLAIN[score]
     elif not callable(score) or isinstance(score, type):
         raise KindError(
-            "a score is a name or callable, (query, key) -> (..., Q, K)",
+            "score as a name or a callable, (query, key) -> (..., Q, K)",
             got=repr(score),
             fix="pass one of " + ", ".join(LEARNED) + ", or an object of overt.scores",
         )
-    return GivenScoring(score, query_features, key_features, width or key_features, projections is True)
+    return CustomScoring(score, query_features, key_features, width or key_features, projections is True)
 
 
 def has_value_matrix(score: Any, projections: bool | None) -> bool:
@@ -190,7 +190,7 @@ def has_value_matrix(score: Any, projections: bool | None) -> bool:
 
 
 def matrix(features: int, width: int) -> nn.Linear:
-    """A learned matrix without a bias, from `features` to `width`, uniform as Glorot and Bengio 2010 have it, equation 16."""
+    """A learned matrix without a bias, from `features` to `width`, uniform as in Glorot and Bengio 2010, equation 16."""
     linear = nn.Linear(features, width, bias=False)
     nn.init.xavier_uniform_(linear.weight)
     return linear

@@ -1,6 +1,6 @@
-"""Padding, kept out: which positions are a sequence's own, and masks that say so.
+"""Padding: which positions belong to a sequence, masks that say so, and states that are zero elsewhere.
 
-What padding holds must reach nothing, not even a gradient: a weight's gradient is a sum over positions of states times their
+Padding must reach nothing, not even a gradient: a weight's gradient is a sum over positions of states times their
 gradients, and 0 · NaN is NaN. So padded states are set to zero before anything is multiplied with them.
 """
 
@@ -21,78 +21,80 @@ def checked_lengths(lengths: LengthsLike, states: Tensor) -> Tensor:
         lengths = torch.tensor(lengths)
     if not isinstance(lengths, Tensor) or lengths.is_floating_point() or lengths.dtype == torch.bool:
         kind = f"a {lengths.dtype} tensor" if isinstance(lengths, Tensor) else repr(lengths)
-        raise KindError("lengths are whole numbers, one a sequence", got=kind, fix="count: lengths = (ids != padding).sum(-1)")
+        raise KindError(
+            "lengths as whole numbers, one for each sequence", got=kind, fix="count: lengths = (ids != padding).sum(-1)"
+        )
     leading = tuple(states.shape[:-2])
     if tuple(lengths.shape) != leading[: lengths.ndim]:
         raise InputError(
-            "lengths has one entry for each sequence, (B,)",
+            "one length for each sequence, (B,)",
             got=f"lengths {tuple(lengths.shape)} for {leading} sequences",
-            fix="pass one length a sequence, in the order of the batch",
+            fix="pass one length for each sequence, in the order of the batch",
         )
-    # Only where it costs nothing: a look at a GPU's tensor waits for the GPU.
+    # Reading the values of a GPU's tensor would wait for the GPU.
     if not torch.compiler.is_compiling() and lengths.device.type == "cpu" and lengths.numel():
         low, high = int(lengths.min()), int(lengths.max())
         if low < 0 or high > states.shape[-2]:
             raise InputError(
-                f"lengths count positions, so they are from 0 to {states.shape[-2]}",
+                f"lengths from 0 to {states.shape[-2]}, the number of positions",
                 got=f"{low} to {high}",
                 fix="pass the lengths of these sequences",
             )
     return lengths.to(states.device)
 
 
-def own(lengths: Tensor, states: Tensor) -> Tensor:
-    """Which positions of (..., n, D) are a sequence's own: (B, …, n, 1)."""
+def within_lengths(lengths: Tensor, states: Tensor) -> Tensor:
+    """Which positions of (..., n, D) are not padding: (B, …, n, 1)."""
     positions = torch.arange(states.shape[-2], device=states.device)
     rest = (1,) * (states.ndim - 2 - lengths.ndim)
     return positions[:, None] < lengths.reshape(*lengths.shape, *rest, 1, 1)
 
 
-def blanked(states: Tensor, lengths: Tensor | None) -> Tensor:
+def zero_padding(states: Tensor, lengths: Tensor | None) -> Tensor:
     """The states with zeros at padding."""
-    return states if lengths is None else torch.where(own(lengths, states), states, 0)
+    return states if lengths is None else torch.where(within_lengths(lengths, states), states, 0)
 
 
-def blanked_keys(states: Tensor, mask: Any, leading: int, heads: bool = False) -> Tensor:
-    """The states with zeros where the mask bars them from every query, as far as it says so for all queries at once.
+def zero_masked_keys(states: Tensor, mask: Any, leading: int, heads: bool = False) -> Tensor:
+    """The states with zeros where the mask excludes a key for every query, as far as one row of the mask holds for all queries.
 
-    `leading` dimensions come before (Q, K) in what the mask is for; with `heads` the last of them is no dimension of the states.
+    `leading` dimensions come before (Q, K) in the mask's call; with `heads` the last of them is no dimension of the states.
     """
     mask = as_mask(mask) if isinstance(mask, Tensor) else mask
-    if isinstance(mask, Both):  # what either bars, both bar
-        return blanked_keys(blanked_keys(states, mask.left, leading, heads), mask.right, leading, heads)
+    if isinstance(mask, Both):  # what either excludes, both exclude
+        return zero_masked_keys(zero_masked_keys(states, mask.left, leading, heads), mask.right, leading, heads)
     if not isinstance(mask, Mask) or not mask.by_key:
         return states
     positions = torch.arange(states.shape[-2], device=states.device)
-    seen = mask.bind(leading, 1, len(positions)).block(positions[:1], positions).mT  # (..., K, 1)
-    seen = seen.any(-3) if heads and seen.ndim > 2 else seen
+    allowed = mask.bind(leading, 1, len(positions)).block(positions[:1], positions).mT  # (..., K, 1)
+    allowed = allowed.any(-3) if heads and allowed.ndim > 2 else allowed
     try:
-        return torch.where(seen, states, 0)
-    except RuntimeError:  # shapes that do not fit, which the call itself refuses with all of them named
+        return torch.where(allowed, states, 0)
+    except RuntimeError:  # the shapes do not fit: the attention call refuses them and names them all
         return states
 
 
-def combined(*masks: Any) -> Any:
-    """What all the masks allow that are not None."""
-    given = [mask for mask in masks if mask is not None]
-    return reduce(lambda left, right: Both(as_mask(left), as_mask(right)), given) if given else None
+def combine_masks(*masks: Any) -> Any:
+    """One mask that allows what all of these allow; None means no mask."""
+    present = [mask for mask in masks if mask is not None]
+    return reduce(lambda left, right: Both(as_mask(left), as_mask(right)), present) if present else None
 
 
 def lengths_mask(lengths: Tensor | None, queries: bool = False) -> Lengths | None:
-    """The mask that bars padded keys, and padded queries too if asked."""
+    """The mask that excludes padded keys, and with `queries` padded queries too."""
     return None if lengths is None else Lengths(lengths, lengths if queries else None)
 
 
-def reach(causal: bool, window: WindowLike) -> Mask | None:
-    """The mask of what a position of a sequence may look at in the same sequence; an int is a window to both sides."""
+def window_mask(causal: bool, window: WindowLike) -> Mask | None:
+    """The mask of a layer's `causal` and `window`; a window that is an int counts for both sides."""
     if window is None:
         return Causal() if causal else None
     sides = window if isinstance(window, tuple) else (window, window)
     if len(sides) != 2 or not all(side is None or (isinstance(side, int) and side >= 0) for side in sides):
         raise InputError(
-            "a window is a number of positions to each side, or a pair (before, after)",
+            "window as a number of positions to each side, or a pair (before, after)",
             got=repr(window),
-            fix="pass an int of at least 0, or two, None for a side without a bound",
+            fix="pass an int of at least 0, or two, None for a side without a limit",
         )
     before, after = sides
     return Window(before, 0) if causal else Window(before, after)

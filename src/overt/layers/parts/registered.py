@@ -1,48 +1,51 @@
-"""A score or normalizer that a caller hands to a layer: the tensors it holds become the layer's own."""
+"""A score, normalizer or bias that a caller hands to a layer: its tensors become the layer's."""
 
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
+SAVED_NAME = "given"  # the name of a caller's module in state dicts, so in saved models: it does not change
 
-class Held(nn.Module):
-    """A score or normalizer whose tensors train, move and are saved with the layer that holds it.
 
-    Scores and normalizers are frozen, so a layer that kept one would keep its tensors where they were when it was built. Here
-    they are registered, parameters as parameters and other tensors as buffers, and `now()` builds the piece anew from them.
+class RegisteredPiece(nn.Module):
+    """A score, normalizer or bias whose tensors train, move and are saved with the layer.
+
+    These pieces are frozen, so a layer that stored the object would keep its tensors where they were when it was built. Here
+    they are registered, parameters as parameters and other tensors as buffers, and `current()` builds the piece from them.
 
     >>> import torch, overt
-    >>> held = Held(overt.Bilinear(nn.Parameter(torch.eye(2))))
-    >>> [name for name, _ in held.named_parameters()], held.double().now().weight.dtype
+    >>> registered = RegisteredPiece(overt.Bilinear(nn.Parameter(torch.eye(2))))
+    >>> [name for name, _ in registered.named_parameters()], registered.double().current().weight.dtype
     (['weight'], torch.float64)
     """
 
-    def __init__(self, given: Any):
+    def __init__(self, piece: Any):
         super().__init__()
-        held: dict[str, Any] = {}
-        if is_dataclass(given) and not isinstance(given, type):
-            held = {field.name: getattr(given, field.name) for field in fields(given) if field.init}
-        self.names = tuple(name for name, value in held.items() if isinstance(value, Tensor))
-        if not self.names:
-            self.given = given
+        settings: dict[str, Any] = {}
+        if is_dataclass(piece) and not isinstance(piece, type):
+            settings = {field.name: getattr(piece, field.name) for field in fields(piece) if field.init}
+        self.tensors = tuple(name for name, value in settings.items() if isinstance(value, Tensor))
+        if not self.tensors:
+            setattr(self, SAVED_NAME, piece)
             return
-        self.kind = type(given)
-        self.fixed = {name: value for name, value in held.items() if name not in self.names}
-        for name in self.names:
-            if isinstance(held[name], nn.Parameter):
-                self.register_parameter(name, held[name])
+        self.kind = type(piece)
+        self.settings = {name: value for name, value in settings.items() if name not in self.tensors}
+        for name in self.tensors:
+            if isinstance(settings[name], nn.Parameter):
+                self.register_parameter(name, settings[name])
             else:
-                self.register_buffer(name, held[name])
+                self.register_buffer(name, settings[name])
 
-    def now(self) -> Any:
+    def current(self) -> Any:
         """The piece, with its tensors as they are now."""
-        if not self.names:
-            return self.given
-        return self.kind(**self.fixed, **{name: getattr(self, name) for name in self.names})
+        if not self.tensors:
+            return getattr(self, SAVED_NAME)
+        return self.kind(**self.settings, **{name: getattr(self, name) for name in self.tensors})
 
     def extra_repr(self) -> str:
-        """What is held."""
-        if self.names:
+        """What the piece is."""
+        if self.tensors:
             return self.kind.__name__
-        return "" if isinstance(self.given, nn.Module) else getattr(self.given, "__name__", repr(self.given))
+        piece = getattr(self, SAVED_NAME)
+        return "" if isinstance(piece, nn.Module) else getattr(piece, "__name__", repr(piece))

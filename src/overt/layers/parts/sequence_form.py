@@ -1,4 +1,4 @@
-"""What is known of a layer that maps a sequence to a sequence: where its positions are, and how wide it reads and gives.
+"""The form of a layer that maps a sequence to a sequence: the axis of its positions, and the widths of input and output.
 
 | layer                                 | its output                                    | positions | features                 |
 |---------------------------------------|-----------------------------------------------|-----------|--------------------------|
@@ -6,11 +6,11 @@
 | nn.Linear, nn.Embedding               | (..., L, D)                                   | −2        | out_features, …          |
 | nn.Conv1d                             | (B, C, L); (C, L)                             | −1        | out_channels             |
 | nn.TransformerEncoder, …EncoderLayer  | (L, B, D), with batch_first (B, L, D); (L, D) | 0 or −2   | d_model                  |
-| Contextual                            | its layer's                                   | its own   | twice its layer's        |
-| nn.Sequential of these                | its last layer's                              | its own   | its last layer's         |
+| Contextual                            | as its layer's                                | as its    | twice its layer's        |
+| nn.Sequential of these                | as its last layer's                           | as its    | its last layer's         |
 
-A bidirectional layer has twice the features. In an nn.Sequential, activations, dropout and norms are passed over. For anything else
-`axis=` and `features=` say it.
+A bidirectional layer has twice the features. In an nn.Sequential, activations, dropout and norms do not count. For any other layer
+the caller passes `axis=` and `features=`.
 """
 
 from collections.abc import Callable
@@ -20,17 +20,17 @@ from torch import Tensor, nn
 
 from overt.errors import InputError
 
-# Position by position, width for width: what comes in goes out in the same form.
+# Layers that change neither the positions nor the width.
 SAME = (nn.Identity, nn.Dropout, nn.LayerNorm, nn.RMSNorm, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid)
 AXES = {0: 0, 1: -2, -2: -2, 2: -1, -1: -1}
 
 
 class Form(NamedTuple):
-    """The axis of the positions in a layer's output (0, −2 or −1), the features that it reads, where known, and those that it gives."""
+    """The axis of the positions in a layer's output (0, −2 or −1), and the widths of its input, where known, and its output."""
 
     axis: int
-    reads: int | None
-    gives: int
+    input_features: int | None
+    output_features: int
 
 
 def known_form(layer: nn.Module) -> Form | None:
@@ -40,53 +40,52 @@ def known_form(layer: nn.Module) -> Form | None:
     form = getattr(layer, "form", None)
     if isinstance(form, Form):
         return form
-    for kind, read in _TABLE.items():
+    for kind, form_of_kind in _TABLE.items():
         if isinstance(layer, kind):
-            return read(layer)
+            return form_of_kind(layer)
     return None
 
 
 def form_of(layer: nn.Module, axis: Any = None, features: int | None = None) -> Form:
-    """The form of a layer, from the table or from what the caller says of it."""
+    """The form of a layer, from the table or from the caller's arguments."""
     if axis is not None and axis not in AXES:
         raise InputError(
-            "axis is the dimension of the positions in the layer's output",
+            "axis as the dimension of the positions in the layer's output",
             got=repr(axis),
             fix="pass 0 for (L, B, D), 1 for (B, L, D), 2 for (B, C, L)",
         )
-    known, given, name = known_form(layer), None if axis is None else AXES[axis], name_of(layer)
-    if known is None and (given is None or features is None):
-        missing = [word for word, value in (("axis=", given), ("features=", features)) if value is None]
+    known, name = known_form(layer), name_of(layer)
+    negative_axis = None if axis is None else AXES[axis]
+    if known is None and (axis is None or features is None):
+        missing = [argument for argument, value in (("axis=", axis), ("features=", features)) if value is None]
         raise InputError(
-            "Contextual knows the output of RNN, LSTM, GRU, Linear, Conv1d, TransformerEncoderLayer and nn.Sequential of them",
+            "RNN, LSTM, GRU, Linear, Conv1d, TransformerEncoderLayer or nn.Sequential of them, whose output Contextual knows",
             got=f"{name} without {' and '.join(missing)}",
             fix="say where the positions are, as in axis=1 for (B, L, D), and how wide the output is, as in features=64",
         )
     if known is None:
-        return Form(given, None, features)  # type: ignore[arg-type]
-    if features is not None and features != known.gives:
+        return Form(negative_axis, None, features)  # type: ignore[arg-type]
+    if features is not None and features != known.output_features:
         raise InputError(
-            f"this {name} gives {known.gives} features", got=f"features={features}", fix="leave features= out: it is known"
+            f"{known.output_features} features, as this {name} has", got=f"features={features}", fix="leave features= out"
         )
-    if given is not None and given != known.axis and _fixed_axis(layer):
-        raise InputError(
-            f"the positions of this {name} are on axis {known.axis}", got=f"axis={axis}", fix="leave axis= out: it is known"
-        )
-    return known._replace(axis=known.axis if given is None else given)
+    if axis is not None and negative_axis != known.axis and _fixed_axis(layer):
+        raise InputError(f"the positions of this {name} on axis {known.axis}", got=f"axis={axis}", fix="leave axis= out")
+    return known._replace(axis=known.axis if negative_axis is None else negative_axis)
 
 
 def name_of(layer: nn.Module) -> str:
-    """What a message calls the layer."""
+    """The name of the layer in messages."""
     return f"nn.{type(layer).__name__}" if type(layer).__module__.startswith("torch.nn") else type(layer).__name__
 
 
-def rows(tensor: Tensor, axis: int) -> Tensor:
-    """From a layer's own order to (..., L, D); a view."""
+def positions_second_last(tensor: Tensor, axis: int) -> Tensor:
+    """From a layer's order of dimensions to (..., L, D); a view."""
     return tensor.mT if axis == -1 else tensor.movedim(0, -2) if axis == 0 else tensor
 
 
-def back(tensor: Tensor, axis: int) -> Tensor:
-    """From (..., L, D) to the layer's own order; a view."""
+def original_order(tensor: Tensor, axis: int) -> Tensor:
+    """From (..., L, D) to the layer's order of dimensions; a view."""
     return tensor.mT if axis == -1 else tensor.movedim(-2, 0) if axis == 0 else tensor
 
 
@@ -100,7 +99,7 @@ def _transformer(layer: Any) -> Form:
     return Form(-2 if attention.batch_first else 0, attention.embed_dim, attention.embed_dim)
 
 
-# A lazy layer reads 0 features until it has seen some.
+# A lazy layer has 0 input features until its first call.
 _TABLE: dict[type, Callable[[Any], Form]] = {
     nn.RNNBase: _recurrent,
     nn.Linear: lambda layer: Form(-2, layer.in_features or None, layer.out_features),
@@ -116,7 +115,7 @@ def _sequential(layer: nn.Sequential) -> Form | None:
     for child in list(layer)[:-1]:
         if isinstance(child, nn.RNNBase):
             raise InputError(
-                "a recurrent layer in an nn.Sequential comes last, since it returns its states beside its output",
+                "a recurrent layer last in an nn.Sequential, since it returns its states beside its output",
                 got=f"nn.{type(child).__name__} before another layer",
                 fix="make two layers of it, or pick the output with a module between",
             )
@@ -126,15 +125,15 @@ def _sequential(layer: nn.Sequential) -> Form | None:
     fixed = [form.axis for child, form in zip(children, forms, strict=True) if form is not None and _fixed_axis(child)]
     if None not in forms and len(set(fixed)) > 1:
         raise InputError(
-            "the layers of an nn.Sequential have their positions on one axis",
+            "layers with their positions on one axis in an nn.Sequential",
             got=f"axes {fixed}",
-            fix="set batch_first alike, or put a module between that transposes",
+            fix="use the same batch_first, or put a module that transposes between them",
         )
-    return Form(fixed[-1] if fixed else -2, None if forms[0] is None else forms[0].reads, forms[-1].gives)
+    return Form(fixed[-1] if fixed else -2, None if forms[0] is None else forms[0].input_features, forms[-1].output_features)
 
 
 def _fixed_axis(layer: nn.Module) -> bool:
-    """Whether the layer itself says which axis is which; a linear layer works on any."""
+    """Whether the layer fixes the axis of the positions; a linear layer works with any."""
     if isinstance(layer, nn.Sequential):
         return any(_fixed_axis(child) for child in layer)
     return not isinstance(layer, (nn.Linear, nn.Embedding, *SAME))

@@ -1,4 +1,4 @@
-"""How order gets into attention, which by itself sees a set: three places where a kind of positions may act."""
+"""Positions: without them attention has no order. Each kind of positions overrides one or more of three methods."""
 
 from typing import Any
 
@@ -10,49 +10,55 @@ from overt.errors import InputError, KindError
 
 
 class Positions(nn.Module):
-    """Where tokens stand, told to an attention layer; each kind of positions is one or more of these hooks.
+    """How an attention layer uses the positions of tokens; each kind of positions overrides one or more of these methods.
 
-    `places` are absolute positions, whole numbers (n,), or (B, n) where the rows of a batch stand elsewhere (B is the first
-    dimension of what they go with). Every hook changes nothing unless a kind says otherwise.
+    `positions` are absolute, whole numbers (n,), or (B, n) where the rows of a batch have different ones (B is the first
+    dimension of x). By default each method changes nothing.
 
     >>> x = torch.ones(2, 3)
     >>> Positions().inputs(x, torch.arange(2)) is x, Positions().bias(None)
     (True, None)
     """
 
-    def inputs(self, x: Tensor, places: Tensor) -> Tensor:
-        """What asks and what is asked, before it is projected (values are not told): (..., n, width) → the same shape."""
+    def inputs(self, x: Tensor, positions: Tensor) -> Tensor:
+        """The inputs of queries and keys before their projection (values have no positions): (..., n, width) → the same shape."""
         return x
 
-    def heads(self, x: Tensor, places: Tensor) -> Tensor:
+    def heads(self, x: Tensor, positions: Tensor) -> Tensor:
         """Queries and keys after projection: (..., H, n, D) → the same shape."""
         return x
 
     def bias(self, offset: int | Tensor | None) -> Bias | None:
-        """What is added to the scores.
+        """The bias that is added to the scores, or None.
 
-        `offset` is the position of query 0 less that of key 0, an int or one a batch entry (B,); None stands for K − Q.
+        `offset` is the position of query 0 minus that of key 0, an int or one for each batch entry (B,); None means K − Q.
         """
         return None
 
 
-def checked_places(places: Any, x: Tensor) -> Tensor:
-    """Places on the device of x (..., n, features), one for each of its n tokens."""
-    if not isinstance(places, Tensor) or places.is_floating_point() or places.is_complex() or places.dtype == torch.bool:
-        kind = f"a {places.dtype} tensor" if isinstance(places, Tensor) else type(places).__name__
-        raise KindError("places are whole numbers, one for each token", got=kind, fix="count: torch.arange(n)")
+def checked_positions(positions: Any, x: Tensor) -> Tensor:
+    """Positions on the device of x (..., n, features), one for each of its n tokens."""
+    if (
+        not isinstance(positions, Tensor)
+        or positions.is_floating_point()
+        or positions.is_complex()
+        or positions.dtype == torch.bool
+    ):
+        kind = f"a {positions.dtype} tensor" if isinstance(positions, Tensor) else type(positions).__name__
+        raise KindError("positions as whole numbers, one for each token", got=kind, fix="count: torch.arange(n)")
     rows = (1, x.shape[0]) if x.ndim > 2 else (1,)
-    if places.ndim not in (1, 2) or places.shape[-1] != x.shape[-2] or (places.ndim == 2 and places.shape[0] not in rows):
+    fits = positions.ndim == 1 or (positions.ndim == 2 and positions.shape[0] in rows)
+    if not fits or positions.shape[-1] != x.shape[-2]:
         raise InputError(
-            "places are (n,), or (B, n) with B the first dimension of what they go with (B, ..., n, features)",
-            got=f"places {tuple(places.shape)} for {tuple(x.shape)}",
-            fix="pass one place for each token",
+            "positions (n,), or (B, n) with B the first dimension of the states (B, ..., n, features)",
+            got=f"positions {tuple(positions.shape)} for {tuple(x.shape)}",
+            fix="pass one position for each token",
         )
-    return places.to(x.device)
+    return positions.to(x.device)
 
 
-def beside(values: Tensor, x: Tensor) -> Tensor:
-    """Values of places, (n, F) or (B, n, F), shaped to broadcast against x (B, ..., n, features)."""
+def broadcastable(values: Tensor, x: Tensor) -> Tensor:
+    """Values of positions, (n, F) or (B, n, F), shaped to broadcast against x (B, ..., n, features)."""
     if values.ndim < 3:
         return values
     between = (1,) * (x.ndim - 3)

@@ -1,7 +1,7 @@
 """Rotary positions beyond the length that a model was trained on: its frequencies θ_i, scaled.
 
-m features turn, so i = 0 … m/2 − 1. L is the length trained on, s the factor by which it is stretched, and a feature pair turns
-L θ_i / 2π times within L.
+m features rotate, so i = 0 … m/2 − 1. L is the length trained on, s the factor by which it is stretched, and a feature pair makes
+L θ_i / 2π rotations within L.
 
 | rope_type  | frequencies                                                     | source                                           |
 |------------|-----------------------------------------------------------------|--------------------------------------------------|
@@ -9,10 +9,10 @@ L θ_i / 2π times within L.
 | "linear"   | θ_i / s                                                         | Chen et al. 2023, section 2.3                    |
 | "dynamic"  | θ_i · g^(−2i / (m − 2)), g = s n / L − (s − 1), n the length    | Peng et al. 2023, section 3 ("Dynamic NTK")      |
 | "yarn"     | r θ_i + (1 − r) θ_i / s, r falling from 1 to 0 over i           | Peng et al. 2023, section 3 ("YaRN")             |
-| "llama3"   | r θ_i + (1 − r) θ_i / s, r rising from 0 to 1 over the turns    | Llama 3.1's own code, `apply_scaling`            |
+| "llama3"   | r θ_i + (1 − r) θ_i / s, r rising with the rotations in L       | Llama 3.1's own code, `apply_scaling`            |
 | "longrope" | θ_i / t_i, with one list of t within L and another beyond it    | Ding et al. 2024, section 3                      |
 
-"yarn" and "longrope" also multiply cosines and sines, and so queries and keys, by a strength. Fields are named as in Hugging
+"yarn" and "longrope" also multiply cosines and sines, and so queries and keys, by a magnitude. Fields are named as in Hugging
 Face's configurations, so that the two can be read side by side.
 """
 
@@ -32,35 +32,35 @@ from overt.errors import InputError, KindError
 class Scaling:
     """The frequencies as they are, "default"."""
 
-    def frequencies(self, plain: Tensor, base: float, places: Tensor) -> Tensor:
-        """The frequencies θ_i = base^(−2i / m), scaled for a call at these places: (m / 2,)."""
+    def frequencies(self, plain: Tensor, base: float, positions: Tensor) -> Tensor:
+        """The frequencies θ_i = base^(−2i / m), scaled for a call at these positions: (m / 2,)."""
         return plain
 
     @property
-    def strength(self) -> float:
-        """What cosines and sines are multiplied by."""
+    def magnitude(self) -> float:
+        """The factor of cosines and sines."""
         return 1.0
 
 
 @dataclass(frozen=True)
 class LinearScaling(Scaling):
-    """Position interpolation: place p turns as p / factor did."""
+    """Position interpolation: position p is rotated as p / factor was."""
 
     factor: float
 
     def __post_init__(self):
         check.positive("factor", self.factor)
 
-    def frequencies(self, plain: Tensor, base: float, places: Tensor) -> Tensor:
+    def frequencies(self, plain: Tensor, base: float, positions: Tensor) -> Tensor:
         """θ_i / s."""
         return plain / self.factor
 
 
 @dataclass(frozen=True)
 class DynamicScaling(Scaling):
-    """A base that grows with the length of the call, one more than its greatest place, where that is over the original.
+    """A base that grows with the length of the call, one more than its greatest position, where that is over the original.
 
-    As in Hugging Face the longest row decides for a batch, and keys that a cache holds stay as they were turned when they came.
+    As in Hugging Face the longest row decides for a batch, and keys in a cache keep the rotation of the call that stored them.
     """
 
     factor: float
@@ -70,19 +70,19 @@ class DynamicScaling(Scaling):
         check.positive("factor", self.factor)
         check.whole_number("original_max_position_embeddings", self.original_max_position_embeddings)
 
-    def frequencies(self, plain: Tensor, base: float, places: Tensor) -> Tensor:
-        """θ_i · g^(−2i / (m − 2)): the first as it was, the last divided by g."""
-        stretched = (_length(places).to(plain.dtype) / self.original_max_position_embeddings).clamp(min=1)
+    def frequencies(self, plain: Tensor, base: float, positions: Tensor) -> Tensor:
+        """θ_i · g^(−2i / (m − 2)): the first unchanged, the last divided by g."""
+        stretched = (_length(positions).to(plain.dtype) / self.original_max_position_embeddings).clamp(min=1)
         growth = self.factor * stretched - (self.factor - 1)
         return plain * growth ** -torch.linspace(0, 1, len(plain), dtype=plain.dtype, device=plain.device)
 
 
 @dataclass(frozen=True)
 class YarnScaling(Scaling):
-    """Fast pairs as they were, slow ones interpolated, and a ramp over the index between; sharper attention for longer texts.
+    """Fast pairs unchanged, slow ones interpolated, and a ramp over the index between; sharper attention for longer texts.
 
-    The ramp runs from the pair that turns `beta_fast` times within the original length to the one that turns `beta_slow` times,
-    `truncate` rounding both outwards. The strength is `attention_factor`, or 0.1 ln s + 1, or where both are given the quotient of
+    The ramp runs from the pair with `beta_fast` rotations within the original length to the one with `beta_slow` rotations;
+    `truncate` rounds both outwards. The magnitude is `attention_factor`, or 0.1 ln s + 1, or where both are given the quotient of
     0.1 · mscale · ln s + 1 and the same with `mscale_all_dim`.
     """
 
@@ -103,31 +103,31 @@ class YarnScaling(Scaling):
             check.positive("attention_factor", self.attention_factor)
         if self.beta_fast < self.beta_slow:
             raise InputError(
-                "a fast pair turns more often than a slow one",
+                "beta_fast at least as large as beta_slow",
                 got=f"beta_fast={self.beta_fast}, beta_slow={self.beta_slow}",
-                fix="make beta_fast the larger",
+                fix="exchange the two",
             )
 
-    def frequencies(self, plain: Tensor, base: float, places: Tensor) -> Tensor:
+    def frequencies(self, plain: Tensor, base: float, positions: Tensor) -> Tensor:
         """r θ_i + (1 − r) θ_i / s."""
         first, last = self._ramp(2 * len(plain), base)
         index = torch.arange(len(plain), dtype=plain.dtype, device=plain.device)
-        return _mixed(plain, self.factor, 1 - ((index - first) / (last - first)).clamp(0, 1))
+        return _interpolated(plain, self.factor, 1 - ((index - first) / (last - first)).clamp(0, 1))
 
-    def _ramp(self, turned: int, base: float) -> tuple[float, float]:
-        """The index of the last pair that is kept and of the first that is interpolated."""
+    def _ramp(self, rotated: int, base: float) -> tuple[float, float]:
+        """The index of the last unchanged pair and of the first that is interpolated."""
 
-        def index(turns: float) -> float:
-            return turned * math.log(self.original_max_position_embeddings / (turns * 2 * math.pi)) / (2 * math.log(base))
+        def index(rotations: float) -> float:
+            return rotated * math.log(self.original_max_position_embeddings / (rotations * 2 * math.pi)) / (2 * math.log(base))
 
         first, last = index(self.beta_fast), index(self.beta_slow)
         if self.truncate:
             first, last = math.floor(first), math.ceil(last)
-        first, last = max(first, 0), min(last, turned - 1)
+        first, last = max(first, 0), min(last, rotated - 1)
         return first, last if last != first else last + 0.001
 
     @property
-    def strength(self) -> float:
+    def magnitude(self) -> float:
         """The attention factor."""
         if self.attention_factor is not None:
             return self.attention_factor
@@ -141,7 +141,7 @@ class YarnScaling(Scaling):
 
 @dataclass(frozen=True)
 class Llama3Scaling(Scaling):
-    """Pairs that turn `high_freq_factor` times or more within the original length as they were, those under `low_freq_factor` / s."""
+    """Pairs with `high_freq_factor` rotations or more within the original length unchanged, those under `low_freq_factor` / s."""
 
     factor: float
     low_freq_factor: float
@@ -154,23 +154,23 @@ class Llama3Scaling(Scaling):
             check.positive(name, getattr(self, name))
         if self.high_freq_factor <= self.low_freq_factor:
             raise InputError(
-                "a high frequency turns more often than a low one",
+                "high_freq_factor above low_freq_factor",
                 got=f"low_freq_factor={self.low_freq_factor}, high_freq_factor={self.high_freq_factor}",
-                fix="make high_freq_factor the larger",
+                fix="exchange the two, or increase high_freq_factor",
             )
 
-    def frequencies(self, plain: Tensor, base: float, places: Tensor) -> Tensor:
+    def frequencies(self, plain: Tensor, base: float, positions: Tensor) -> Tensor:
         """r θ_i + (1 − r) θ_i / s."""
-        turns = self.original_max_position_embeddings * plain / (2 * math.pi)
-        kept = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
-        return _mixed(plain, self.factor, kept.clamp(0, 1))
+        rotations = self.original_max_position_embeddings * plain / (2 * math.pi)
+        ramp = (rotations - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
+        return _interpolated(plain, self.factor, ramp.clamp(0, 1))
 
 
 @dataclass(frozen=True)
 class LongScaling(Scaling):
     """A divisor for each pair, found by search: `short_factor` for calls within the original length, `long_factor` beyond it.
 
-    The strength is `attention_factor`, or √(1 + ln s / ln L). As in Hugging Face the longest row decides for a batch.
+    The magnitude is `attention_factor`, or √(1 + ln s / ln L). As in Hugging Face the longest row decides for a batch.
     """
 
     short_factor: Sequence[float]
@@ -186,28 +186,28 @@ class LongScaling(Scaling):
                 check.positive(name, getattr(self, name))
         if self.factor is None and self.attention_factor is None:
             raise InputError(
-                'the scaling "longrope" has a factor or an attention_factor',
+                'a factor or an attention_factor for the scaling "longrope"',
                 fix="pass factor = max_position_embeddings / original_max_position_embeddings",
             )
         for name in ("short_factor", "long_factor"):
             for divisor in getattr(self, name):
                 check.positive(f"each number in {name}", divisor)
 
-    def frequencies(self, plain: Tensor, base: float, places: Tensor) -> Tensor:
+    def frequencies(self, plain: Tensor, base: float, positions: Tensor) -> Tensor:
         """θ_i / t_i."""
         for name in ("short_factor", "long_factor"):
             if len(getattr(self, name)) != len(plain):
                 raise InputError(
-                    f"{name} has a number for each pair of features that turn, {len(plain)}",
+                    f"{len(plain)} numbers as {name}, one for each pair of features that rotate",
                     got=str(len(getattr(self, name))),
                     fix="pass the width and fraction of the model that the numbers are from",
                 )
         short = plain.new_tensor(self.short_factor)
         long = plain.new_tensor(self.long_factor)
-        return plain / torch.where(_length(places) > self.original_max_position_embeddings, long, short)
+        return plain / torch.where(_length(positions) > self.original_max_position_embeddings, long, short)
 
     @property
-    def strength(self) -> float:
+    def magnitude(self) -> float:
         """The attention factor."""
         if self.attention_factor is not None:
             return self.attention_factor
@@ -225,30 +225,32 @@ SCALINGS: dict[str, type[Scaling]] = {
 }
 
 
-def scaling_of(given: Any, base: float, fraction: float) -> Scaling:
+def scaling_of(scaling: Any, base: float, fraction: float) -> Scaling:
     """The scaling of a Hugging Face `rope_scaling` or `rope_parameters`, of an object above, or "default" for None.
 
     >>> scaling_of({"rope_type": "linear", "factor": 4.0}, base=10000.0, fraction=1.0)
     LinearScaling(factor=4.0)
     """
-    if given is None:
+    if scaling is None:
         return Scaling()
-    if isinstance(given, Scaling):
-        return given
-    if not isinstance(given, Mapping):
+    if isinstance(scaling, Scaling):
+        return scaling
+    if not isinstance(scaling, Mapping):
         raise KindError(
-            "a scaling is a mapping as in Hugging Face's configurations, or an object of overt.layers.positions.rotary_scaling",
-            got=repr(given),
+            "scaling as a mapping as in Hugging Face's configurations, or an object of overt.layers.positions.rotary_scaling",
+            got=repr(scaling),
             fix='pass one such as {"rope_type": "linear", "factor": 4.0}',
         )
-    settings = {name: value for name, value in given.items() if value is not None}
+    settings = {name: value for name, value in scaling.items() if value is not None}
     kind = _kind(settings)
-    for name, own, value in (("rope_theta", "base", base), ("partial_rotary_factor", "fraction", fraction)):
+    for name, argument, value in (("rope_theta", "base", base), ("partial_rotary_factor", "fraction", fraction)):
         if settings.pop(name, value) != value:
             raise InputError(
-                f"{name} is the {own} of Rotary", got=f"{given[name]} and {value}", fix=f"pass {own}={given[name]}"
+                f"{name} equal to the {argument} of Rotary, {value}",
+                got=f"{scaling[name]}",
+                fix=f"pass {argument}={scaling[name]}",
             )
-    return _built(kind, settings)
+    return _from_settings(kind, settings)
 
 
 def _kind(settings: dict[str, Any]) -> str:
@@ -256,31 +258,31 @@ def _kind(settings: dict[str, Any]) -> str:
     names = {str(settings.pop(name)) for name in ("rope_type", "type") if name in settings}
     if len(names) != 1 or not names <= SCALINGS.keys():
         raise InputError(
-            "a scaling has one rope_type of " + ", ".join(SCALINGS),
+            "one rope_type of " + ", ".join(SCALINGS),
             got=" and ".join(sorted(names)) or "none",
-            fix="choose one, or build one from overt.layers.rotary_scaling.Scaling",
+            fix="choose one, or write a subclass of overt.layers.positions.rotary_scaling.Scaling",
         )
     return names.pop()
 
 
-def _built(kind: str, settings: dict[str, Any]) -> Scaling:
-    own = {field.name: field.default is MISSING for field in fields(SCALINGS[kind])}
-    missing = [name for name, needed in own.items() if needed and name not in settings]
-    unknown = [name for name in settings if name not in own]
+def _from_settings(kind: str, settings: dict[str, Any]) -> Scaling:
+    required = {field.name: field.default is MISSING for field in fields(SCALINGS[kind])}
+    missing = [name for name, needed in required.items() if needed and name not in settings]
+    unknown = [name for name in settings if name not in required]
     if missing or unknown:
         fix = "leave out " + ", ".join(unknown) if unknown else "add " + ", ".join(missing)
         if not unknown and "original_max_position_embeddings" in missing:
             fix += "; where a configuration has no original length, it is its max_position_embeddings"
         raise InputError(
-            f'the scaling "{kind}" has {", ".join(own) or "no settings"}', got=", ".join(settings) or "none", fix=fix
+            f'{", ".join(required) or "no settings"} for the scaling "{kind}"', got=", ".join(settings) or "none", fix=fix
         )
     return SCALINGS[kind](**settings)
 
 
-def _mixed(plain: Tensor, factor: float, kept: Tensor) -> Tensor:
-    return kept * plain + (1 - kept) * plain / factor
+def _interpolated(plain: Tensor, factor: float, unchanged: Tensor) -> Tensor:
+    return unchanged * plain + (1 - unchanged) * plain / factor
 
 
-def _length(places: Tensor) -> Tensor:
-    """One more than the greatest place, 0 where there is none."""
-    return places.max() + 1 if places.numel() else places.new_zeros(())
+def _length(positions: Tensor) -> Tensor:
+    """One more than the greatest position, 0 where there is none."""
+    return positions.max() + 1 if positions.numel() else positions.new_zeros(())

@@ -1,6 +1,6 @@
-"""What torch's multi-head attention calls masks, as a mask and a bias of overt."""
+"""The mask arguments of torch's multi-head attention as a mask and a bias of overt."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,75 +8,70 @@ from torch import Tensor
 from overt.attention.masks import Causal, Dense, Keys
 from overt.errors import InputError, KindError
 from overt.layers.parts.bias_sum import sum_of
-from overt.layers.parts.padding import combined
-
-
-class Sizes(NamedTuple):
-    """The weights' sizes, (B, H, Q, K)."""
-
-    batch: int
-    heads: int
-    queries: int
-    keys: int
+from overt.layers.parts.padding import combine_masks
 
 
 def read_masks(
-    sizes: Sizes, key_padding_mask: Tensor | None, attn_mask: Tensor | None, is_causal: bool, need_weights: bool
+    shape: tuple[int, int, int, int],
+    key_padding_mask: Tensor | None,
+    attn_mask: Tensor | None,
+    is_causal: bool,
+    need_weights: bool,
 ) -> tuple[Any, Any]:
-    """The mask and the bias that torch's arguments come to; either may be None.
+    """The mask and the bias of torch's arguments, for weights of the shape (B, H, Q, K); either may be None.
 
-    `key_padding_mask` (B, K), or (K,) without a batch, and `attn_mask` (Q, K) or (B · H, Q, K) are bool, True where a key is barred,
-    or numbers to add, −inf where it is barred. Where `is_causal` comes with an `attn_mask` alone and no weights are asked for, torch
-    trusts it and leaves the mask unread: query i may attend to keys j ≤ i, aligned at the start.
+    `key_padding_mask` (B, K), or (K,) without a batch, and `attn_mask` (Q, K) or (B · H, Q, K) are bool, True where a key is masked,
+    or numbers to add, −inf where a key is masked. With `is_causal`, an `attn_mask` alone and `need_weights=False`, torch does not
+    read the mask: query i may attend to keys j ≤ i, aligned at the start.
 
-    >>> read_masks(Sizes(1, 1, 1, 2), torch.tensor([[False, True]]), None, False, False)[0].visible
+    >>> read_masks((1, 1, 1, 2), torch.tensor([[False, True]]), None, False, False)[0].visible
     tensor([[ True, False]])
     """
     if is_causal and attn_mask is None:
         raise InputError(
-            "torch takes is_causal=True as a hint of what attn_mask is, so it needs the mask",
+            "attn_mask beside is_causal=True, which in torch only says that this mask is causal",
             got="is_causal=True without attn_mask",
             fix="pass attn_mask=torch.nn.Transformer.generate_square_subsequent_mask(n) beside it",
         )
     if is_causal and key_padding_mask is None and not need_weights:
         return Causal(offset=0), None
-    batch, heads, queries, keys = sizes
+    batch, heads, queries, keys = shape
     pairs, added = _read("attn_mask", attn_mask, (queries, keys), (batch * heads, queries, keys))
     padding, padding_added = _read("key_padding_mask", key_padding_mask, (batch, keys), *([(keys,)] if batch == 1 else []))
-    mask = combined(None if padding is None else Keys(padding), None if pairs is None else Dense(_by_head(pairs, heads)))
+    mask = combine_masks(None if padding is None else Keys(padding), None if pairs is None else Dense(_by_head(pairs, heads)))
     rows = None if padding_added is None else padding_added.reshape(-1, 1, 1, keys)  # (B, 1, 1, K)
     return mask, sum_of(rows, None if added is None else _by_head(added, heads))
 
 
-def _read(name: str, given: Tensor | None, *shapes: tuple[int, ...]) -> tuple[Tensor | None, Tensor | None]:
-    """Where a query may attend, and what is added, of one of torch's masks."""
-    if given is None:
+def _read(name: str, tensor: Tensor | None, *shapes: tuple[int, ...]) -> tuple[Tensor | None, Tensor | None]:
+    """Where a query may attend, and the numbers to add, of one of torch's masks."""
+    if tensor is None:
         return None, None
-    if given.dtype != torch.bool and not given.is_floating_point():
+    if tensor.dtype != torch.bool and not tensor.is_floating_point():
         raise KindError(
-            f"torch's {name} is bool, True where a key is barred, or numbers to add",
-            got=f"a {given.dtype} tensor",
+            f"torch's {name} as bool, True where a key is masked, or as numbers to add",
+            got=f"a {tensor.dtype} tensor",
             fix=f"convert it: {name}.bool()",
         )
-    if tuple(given.shape) not in shapes:
+    if tuple(tensor.shape) not in shapes:
         raise InputError(
-            f"torch's {name} is " + " or ".join(str(shape) for shape in shapes),
-            got=f"{name} {tuple(given.shape)}",
-            fix="pass one row of keys a batch entry" if len(shapes[0]) == 1 else "check the lengths of query and key",
+            f"torch's {name} as " + " or ".join(str(shape) for shape in shapes),
+            got=f"{name} {tuple(tensor.shape)}",
+            fix="pass one row of keys for each batch entry" if len(shapes[0]) == 1 else "check the lengths of query and key",
         )
-    if given.dtype == torch.bool:
-        return ~given, None
-    allowed = given != -torch.inf
-    return allowed, None if _only_bars(given, allowed) else given
+    if tensor.dtype == torch.bool:
+        return ~tensor, None
+    allowed = tensor != -torch.inf
+    return allowed, None if _only_masks(tensor, allowed) else tensor
 
 
-def _only_bars(given: Tensor, allowed: Tensor) -> bool:
-    """Whether numbers only bar, as torch's Transformer layers write their bool masks; where looking costs nothing to wait for."""
-    if given.requires_grad or given.device.type != "cpu" or torch.compiler.is_compiling():
+def _only_masks(tensor: Tensor, allowed: Tensor) -> bool:
+    """Whether all numbers are 0 or −inf, as in the masks of torch's Transformer layers; checked only where no device has to finish."""
+    if tensor.requires_grad or tensor.device.type != "cpu" or torch.compiler.is_compiling():
         return False
-    return not torch._C._are_functorch_transforms_active() and not bool(torch.where(allowed, given, 0).any())
+    return not torch._C._are_functorch_transforms_active() and not bool(torch.where(allowed, tensor, 0).any())
 
 
-def _by_head(given: Tensor, heads: int) -> Tensor:
-    """(B · H, Q, K) as (B, H, Q, K); (Q, K) as it is."""
-    return given if given.ndim == 2 else given.unflatten(0, (-1, heads))
+def _by_head(tensor: Tensor, heads: int) -> Tensor:
+    """(B · H, Q, K) as (B, H, Q, K); (Q, K) unchanged."""
+    return tensor if tensor.ndim == 2 else tensor.unflatten(0, (-1, heads))

@@ -1,4 +1,4 @@
-"""torch's multi-head attention on overt's mechanism, inside a model that does not change: its calls, returns and parameters stay."""
+"""torch's multi-head attention computed by overt, inside a model whose calls, returns and parameters stay the same."""
 
 import warnings
 from typing import Any, TypeVar
@@ -13,21 +13,21 @@ from overt.attention.mechanism import attend, formula
 from overt.errors import InputError, KindError
 from overt.layers.parts import checks
 from overt.layers.parts.extra_keys import bias_with_extra, mask_with_extra, with_extra
-from overt.layers.parts.heads import joined, lifted, split
-from overt.layers.torch_interop.masks import Sizes, read_masks
+from overt.layers.parts.heads import join_heads, split_heads, with_batch
+from overt.layers.torch_interop.masks import read_masks
 
 NAME = "torch.nn.MultiheadAttention"
 Model = TypeVar("Model", bound=nn.Module)
 
 
 def replace_multihead_attention(model: Model) -> Model:
-    """Let every `torch.nn.MultiheadAttention` in a model compute by `overt.attend`; the model is changed in place, and returned.
+    """Make every `torch.nn.MultiheadAttention` in a model compute with `overt.attend`; the model is changed in place, and returned.
 
-    Parameters, their names, hooks and shared modules are the same objects as before, so state dicts and optimizers go on; every call,
-    return and mask keeps torch's meaning (`ReplacedAttention` says what differs). The fast path and the nested tensors of torch's
-    Transformer layers are off for them. Without weights asked for, and without an n × n mask, memory is linear in the length.
+    Parameters, their names, hooks and shared modules stay the same objects, so state dicts and optimizers stay valid; calls,
+    returns and masks have torch's meaning (`ReplacedAttention` lists what differs). The fast path and the nested tensors of torch's
+    Transformer layers are switched off. With `need_weights=False` and without an n × n mask, memory is linear in the length.
 
-    A subclass of `MultiheadAttention` may compute something else, so it stays as it is, and a warning names it. Raises InputError
+    A subclass of `MultiheadAttention` may compute something else, so it is not replaced, and a warning names it. Raises InputError
     where there is nothing to replace.
 
     >>> import torch
@@ -39,25 +39,27 @@ def replace_multihead_attention(model: Model) -> Model:
     """
     if not isinstance(model, nn.Module):
         raise KindError(
-            "replace_multihead_attention takes a torch.nn.Module",
+            "a torch.nn.Module in replace_multihead_attention",
             got=type(model).__name__,
             fix="pass the model that holds the layers",
         )
-    found = {name: module for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention)}
-    others = {name: module for name, module in found.items() if type(module) not in (nn.MultiheadAttention, ReplacedAttention)}
-    left = ", ".join(f"{name or 'the model'} ({type(module).__name__})" for name, module in others.items())
-    if len(found) == len(others):
+    attentions = {name: module for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention)}
+    subclasses = {
+        name: module for name, module in attentions.items() if type(module) not in (nn.MultiheadAttention, ReplacedAttention)
+    }
+    names = ", ".join(f"{name or 'the model'} ({type(module).__name__})" for name, module in subclasses.items())
+    if len(attentions) == len(subclasses):
         raise InputError(
-            f"replace_multihead_attention looks for {NAME} itself, of which this {type(model).__name__} has none",
-            got=f"subclasses: {left}" if left else "",
+            f"a model that contains {NAME}",
+            got=f"{type(model).__name__} with subclasses of it: {names}" if names else f"{type(model).__name__} without any",
             fix="pass a model that is built of it; layers of overt need no replacing",
         )
-    if left:
+    if names:
         warnings.warn(
-            f"replace_multihead_attention leaves {left} as it is: a subclass may compute something else", stacklevel=2
+            f"replace_multihead_attention does not replace {names}: a subclass may compute something else", stacklevel=2
         )
-    for name in found.keys() - others.keys():
-        found[name].__class__ = ReplacedAttention
+    for name in attentions.keys() - subclasses.keys():
+        attentions[name].__class__ = ReplacedAttention
     for encoder in model.modules():
         if isinstance(encoder, nn.TransformerEncoder) and any(
             isinstance(part, ReplacedAttention) for part in encoder.modules()
@@ -67,11 +69,11 @@ def replace_multihead_attention(model: Model) -> Model:
 
 
 class ReplacedAttention(nn.MultiheadAttention):
-    """A `torch.nn.MultiheadAttention` that computes by `overt.attend`; `replace_multihead_attention` makes them.
+    """A `torch.nn.MultiheadAttention` that computes with `overt.attend`; `replace_multihead_attention` makes them.
 
-    Call, return and masks are torch's: True in a bool mask bars, numbers are added. What differs: for a query that may attend to
-    nothing, where torch gives NaN, heads and weights are zeros; what a barred key holds reaches no output; weights that are asked
-    for are those before dropout; and the keys of add_bias_kv and add_zero_attn are seen by every query under `is_causal` too.
+    Call, return and masks are torch's: True in a bool mask excludes, numbers are added. What differs: for a query that may attend to
+    nothing, where torch returns NaN, heads and weights are zeros; NaN in a masked key reaches no output; the returned weights
+    are those before dropout; and every query attends to the keys of add_bias_kv and add_zero_attn, with `is_causal` too.
 
     >>> import torch
     >>> layer, x = replace_multihead_attention(nn.MultiheadAttention(8, 2, batch_first=True)), torch.randn(1, 3, 8)
@@ -79,7 +81,7 @@ class ReplacedAttention(nn.MultiheadAttention):
     ('ReplacedAttention', 0.0)
     """
 
-    # torch's Transformer layers ask for it before they compute the attention themselves, on their fast path.
+    # torch's Transformer layers read it before they take their fast path, which computes the attention itself.
     _qkv_same_embed_dim = property(lambda self: False)  # type: ignore[assignment]
 
     def forward(
@@ -93,16 +95,16 @@ class ReplacedAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """The attention output, and the weights if they are asked for: averaged over the heads, or one a head."""
+        """The attention output, and with `need_weights` the weights, averaged over the heads or for each head."""
         _check(self, query, key, value)
-        alone, swapped = query.ndim == 2, query.ndim == 3 and not self.batch_first
-        projected = (x.transpose(0, 1) if swapped else x for x in self._projected(query, key, value))
-        asking, keys, values = (lifted(split(x, self.num_heads)) for x in projected)  # (B, H, n, D)
-        sizes = Sizes(asking.shape[0], self.num_heads, asking.shape[-2], keys.shape[-2])
-        mask, bias = read_masks(sizes, key_padding_mask, attn_mask, is_causal, need_weights)
+        unbatched, length_first = query.ndim == 2, query.ndim == 3 and not self.batch_first
+        projected = (x.transpose(0, 1) if length_first else x for x in self._projected(query, key, value))
+        queries, keys, values = (with_batch(split_heads(x, self.num_heads)) for x in projected)  # (B, H, n, D)
+        shape = (queries.shape[0], self.num_heads, queries.shape[-2], keys.shape[-2])
+        mask, bias = read_masks(shape, key_padding_mask, attn_mask, is_causal, need_weights)
         extra = (self.bias_k is not None) + self.add_zero_attn
         arguments = {
-            "query": asking,
+            "query": queries,
             "key": with_extra(keys, self.bias_k, self.add_zero_attn),
             "value": with_extra(values, self.bias_v, self.add_zero_attn),
             "mask": mask_with_extra(mask, extra),
@@ -111,10 +113,10 @@ class ReplacedAttention(nn.MultiheadAttention):
         }
         heads = attend(**arguments)
         weights = _weights(arguments, average_attn_weights).to(heads.dtype) if need_weights else None
-        output = functional.linear(joined(heads), self.out_proj.weight, self.out_proj.bias)  # (B, Q, E)
-        if alone:
+        output = functional.linear(join_heads(heads), self.out_proj.weight, self.out_proj.bias)  # (B, Q, E)
+        if unbatched:
             return output.squeeze(0), None if weights is None else weights.squeeze(0)
-        return output.transpose(0, 1) if swapped else output, weights
+        return output.transpose(0, 1) if length_first else output, weights
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         packed, bias = self.in_proj_weight, self.in_proj_bias
@@ -127,25 +129,24 @@ class ReplacedAttention(nn.MultiheadAttention):
 
 def _weights(arguments: dict[str, Any], averaged: bool) -> Tensor:
     """The weights before dropout (B, H, Q, K), or their mean over the heads (B, Q, K)."""
-    narrow = arguments["value"][..., :1]  # no value is mixed here
-    call = Call.of(**arguments | {"value": narrow, "dropout": 0.0})
+    call = Call.of(**arguments | {"value": arguments["value"][..., :1], "dropout": 0.0})  # one feature is enough for weights
     (weights,) = blocked(call, lambda block: formula(block)[2:3], every_key=True)
     return weights.mean(dim=1) if averaged else weights
 
 
 def _check(layer: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor) -> None:
-    if any(isinstance(given, Tensor) and given.is_nested for given in (query, key, value)):
+    if any(isinstance(tensor, Tensor) and tensor.is_nested for tensor in (query, key, value)):
         raise KindError(
-            "a replaced attention reads padded tensors",
+            "padded tensors in a replaced attention",
             got="a nested tensor",
-            fix="pass its padded tensor with key_padding_mask; a TransformerEncoder does where the whole of it was replaced",
+            fix="pass a padded tensor with key_padding_mask, or replace the whole TransformerEncoder, which then does so",
         )
     checks.states(NAME, "query", query, layer.embed_dim, option="embed_dim")
     checks.states(NAME, "key", key, layer.kdim, option="kdim")
     checks.states(NAME, "value", value, layer.vdim, option="vdim")
     if query.ndim > 3 or not query.ndim == key.ndim == value.ndim:
         raise InputError(
-            f"{NAME} reads (L, E) or, in a batch, three dimensions, of query, key and value alike",
+            f"query, key and value of {NAME} all with two dimensions, (L, E), or all with three, in a batch",
             got=check.shapes(query=query, key=key, value=value),
             fix="give all three a batch, or none",
         )

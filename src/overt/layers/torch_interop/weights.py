@@ -1,4 +1,4 @@
-"""Weights between torch's `nn.MultiheadAttention` and `MultiHeadAttention`: the same numbers under other names.
+"""Conversion of weights between torch's `nn.MultiheadAttention` and `MultiHeadAttention`: the same numbers, other names.
 
 | torch                                                                      | here                                   |
 |----------------------------------------------------------------------------|----------------------------------------|
@@ -7,7 +7,7 @@
 | out_proj.weight (E, E), out_proj.bias (E)                                  | output.weight, output.bias             |
 | bias_k, bias_v (1, 1, E)                                                   | extra_key, extra_value (E)             |
 
-E is the width. The rows of a matrix are the heads' one after the other in both.
+E is the width. In both, the rows of a matrix are ordered by head.
 """
 
 from typing import Any
@@ -26,10 +26,10 @@ _PARTS = ("query", "key", "value")
 
 
 def rename_from_torch(state: dict[str, Any], prefix: str) -> None:
-    """Give torch's entries at this prefix their names here, in place; others stay."""
+    """Rename torch's entries at this prefix to the names here, in place; others stay."""
     for kind in ("weight", "bias"):
         if (packed := state.pop(f"{prefix}in_proj_{kind}", None)) is not None:
-            state |= {f"{prefix}{part}.{kind}": third for part, third in zip(_PARTS, packed.chunk(3), strict=True)}
+            state |= {f"{prefix}{part}.{kind}": matrix for part, matrix in zip(_PARTS, packed.chunk(3), strict=True)}
         if (output := state.pop(f"{prefix}out_proj.{kind}", None)) is not None:
             state[f"{prefix}output.{kind}"] = output
     for part in _PARTS:
@@ -43,25 +43,25 @@ def rename_from_torch(state: dict[str, Any], prefix: str) -> None:
 def renamed_for_torch(state: dict[str, Tensor], layer: Any, prefix: str) -> dict[str, Tensor]:
     """The state with the entries of a `MultiHeadAttention` at this prefix under torch's names; refused where torch has no such layer."""
     _refuse_unknown_to_torch(layer)
-    own = {name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)}
+    ours = {name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)}
     others = {name: value for name, value in state.items() if not name.startswith(prefix)}
-    matrices, biases = ([own[f"{part}.{kind}"] for part in _PARTS if f"{part}.{kind}" in own] for kind in ("weight", "bias"))
+    matrices, biases = ([ours[f"{part}.{kind}"] for part in _PARTS if f"{part}.{kind}" in ours] for kind in ("weight", "bias"))
     if layer.key_width == layer.value_width == layer.width:
         theirs = {"in_proj_weight": torch.cat(matrices)}
     else:
         theirs = {f"{part[0]}_proj_weight": matrix for part, matrix in zip(_PARTS, matrices, strict=True)}
     if biases:
         theirs["in_proj_bias"] = torch.cat(biases)
-    theirs |= {f"bias_{part[0]}": own[f"extra_{part}"][None, None] for part in ("key", "value") if f"extra_{part}" in own}
-    theirs |= {name.replace("output.", "out_proj."): own[name] for name in ("output.weight", "output.bias") if name in own}
+    theirs |= {f"bias_{part[0]}": ours[f"extra_{part}"][None, None] for part in ("key", "value") if f"extra_{part}" in ours}
+    theirs |= {name.replace("output.", "out_proj."): ours[name] for name in ("output.weight", "output.bias") if name in ours}
     return others | {prefix + name: value for name, value in theirs.items()}
 
 
 def options(layer: Any) -> dict[str, Any]:
-    """What a `MultiHeadAttention` is built with to be as torch's layer is."""
+    """The arguments of a `MultiHeadAttention` that computes the same as torch's layer."""
     if not isinstance(layer, nn.MultiheadAttention) or type(layer).forward not in _KNOWN_FORWARD:
         raise KindError(
-            "from_torch takes torch.nn.MultiheadAttention; a class with a forward of its own may compute something else",
+            "torch.nn.MultiheadAttention in from_torch, since a subclass with another forward may compute something else",
             got=type(layer).__name__,
             fix="build a MultiHeadAttention and load its weights: layer.load_state_dict(theirs.state_dict())",
         )
@@ -80,7 +80,7 @@ def options(layer: Any) -> dict[str, Any]:
 def torch_layer(layer: Any) -> nn.MultiheadAttention:
     """torch's layer, with copies of the weights of a `MultiHeadAttention`."""
     state = renamed_for_torch(layer.state_dict(), layer, "")
-    made = nn.MultiheadAttention(
+    result = nn.MultiheadAttention(
         layer.width,
         layer.heads,
         dropout=layer.dropout,
@@ -93,31 +93,31 @@ def torch_layer(layer: Any) -> nn.MultiheadAttention:
         device=layer.query.weight.device,
         dtype=layer.query.weight.dtype,
     )
-    made.load_state_dict(state)
-    return made.train(layer.training)
+    result.load_state_dict(state)
+    return result.train(layer.training)
 
 
 def _refuse_unknown_to_torch(layer: Any) -> None:
-    score, normalizer = layer.score.now(), layer.normalizer.now()
+    score, normalizer = layer.score.current(), layer.normalizer.current()
     plain = type(score) is Dot and score.softcap is None and _number(score.scale) in (None, layer.head_width**-0.5)
     softmax = type(normalizer) is Softmax and normalizer.sink is None and _number(normalizer.temperature) == 1
     unknown = {
         f"kv_heads={layer.kv_heads}": layer.kv_heads != layer.heads,
         f"head_width={layer.head_width}": layer.head_width * layer.heads != layer.width,
         "positions": type(layer.positions) is not Positions,
-        "causal or window, which torch is told at each call": layer.causal or layer.window is not None,
+        "causal or window, which torch takes at each call": layer.causal or layer.window is not None,
         f"the score {score}": not plain,
         f"the normalizer {normalizer}": not softmax,
     }
-    found = [what for what, given in unknown.items() if given]
-    if found:
+    different = [name for name, is_different in unknown.items() if is_different]
+    if different:
         raise InputError(
-            "torch's MultiheadAttention is scaled dot products under a softmax, in heads that share the width evenly",
-            got="a layer with " + ", ".join(found),
-            fix="keep it as it is: layer.state_dict() saves it",
+            "scaled dot products and a softmax, in heads that share the width evenly, as torch's MultiheadAttention computes them",
+            got="a layer with " + ", ".join(different),
+            fix="save the layer itself: layer.state_dict()",
         )
 
 
 def _number(setting: Any) -> Any:
-    """A setting that is a number, or NaN for a tensor, which equals none."""
+    """A setting that is a number, or NaN, which equals no number, for a tensor."""
     return float("nan") if isinstance(setting, Tensor) else setting
