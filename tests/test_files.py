@@ -353,7 +353,7 @@ def test_json_that_is_none_is_refused_in_a_sentence(content, got, tmp_path):
     (tmp_path / "a.json").write_bytes(content)
     with pytest.raises(InputError) as caught:
         read_json(tmp_path / "a.json", "a configuration", "copy it again")
-    assert f"{tmp_path / 'a.json'} is a configuration" in str(caught.value)
+    assert f"{tmp_path / 'a.json'} to be a configuration" in str(caught.value)
     assert got in str(caught.value)
     with pytest.raises(InputError, match=r"got Is a directory\. Fix: copy it again\."):
         read_json(tmp_path, "a configuration", "copy it again")

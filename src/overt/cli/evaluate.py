@@ -1,4 +1,4 @@
-"""`overt evaluate`: a finished model's scores on a test set."""
+"""`overt evaluate`: the scores of a trained model on a test set."""
 
 import os
 from collections.abc import Iterable
@@ -19,23 +19,23 @@ _LONGEST_BAR = 40
 
 
 def evaluate(
-    recipe: Annotated[Path | None, typer.Argument(help="A recipe: its test set, and its run's model.")] = None,
-    model: Annotated[
-        Path | None, typer.Option(help="The folder that overt train left. (default: runs/ and the recipe's name)")
+    recipe: Annotated[Path | None, typer.Argument(help="A recipe: its test set and the model of its run are used.")] = None,
+    model: Annotated[Path | None, typer.Option(help="The folder of a run. (default: runs/ and the recipe's name)")] = None,
+    source: Annotated[
+        Path | None, typer.Option(help="A file with one sentence on each line, instead of a recipe's test set.")
     ] = None,
-    source: Annotated[Path | None, typer.Option(help="A text, one sentence a line, in place of a recipe's test set.")] = None,
-    reference: Annotated[Path | None, typer.Option(help="Its translation, line by line.")] = None,
-    data: Annotated[Path | None, typer.Option(help="The folder that the recipe's data are in.")] = None,
-    beam: Annotated[int | None, typer.Option(help="How many translations are kept. (default: the recipe's, or 5)")] = None,
+    reference: Annotated[Path | None, typer.Option(help="Its reference translation, line by line.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The folder of the recipe's data.")] = None,
+    beam: Annotated[int | None, typer.Option(help="Beam size; 1 is greedy. (default: the recipe's, or 5)")] = None,
 ) -> None:
-    """Score a finished model: overt evaluate RECIPE, or overt evaluate --model FOLDER --source FILE --reference FILE."""
+    """Score a trained model: overt evaluate RECIPE, or overt evaluate --model FOLDER --source FILE --reference FILE."""
     _check(recipe, model, source, reference)
     require_torch("overt evaluate")
     if data is not None:
         os.environ["OVERT_DATA"] = str(data)
     with busy("reading the model and the test set …"):
         task, network = _of_recipe(recipe, model, beam) if recipe else _of_files(model, source, reference, beam)
-    with busy("answering the test set …"):
+    with busy("running the model on the test set …"):
         scores = task.test(network)
     console = Console(highlight=False)
     for line in [*task.corpus.notes, *score_lines(scores)]:
@@ -46,13 +46,13 @@ def evaluate(
 
 
 def _check(recipe: Path | None, model: Path | None, source: Path | None, reference: Path | None) -> None:
-    """Refuse anything but a recipe, or a model with two files."""
-    files = [name for name, given in (("--source", source), ("--reference", reference)) if given is not None]
+    """Raise InputError unless there is a recipe, or a model with two files."""
+    files = [name for name, path in (("--source", source), ("--reference", reference)) if path is not None]
     if recipe is not None and files:
-        raise InputError("a test set is a recipe's or two files", got=f"a recipe and {files[0]}", fix="leave out one of them")
+        raise InputError("a recipe or two files as the test set", got=f"a recipe and {files[0]}", fix="leave out one of them")
     if recipe is None and (model is None or len(files) < 2):
         raise InputError(
-            "evaluate needs a model and a test set",
+            "a model and a test set",
             got=" and ".join([*(["--model"] if model else []), *files]) or "neither",
             fix="pass a recipe, or --model FOLDER --source FILE --reference FILE",
         )
@@ -68,13 +68,13 @@ def _of_recipe(path: Path, folder: Path | None, beam: int | None) -> tuple[Any, 
     recipe, folder = read_recipe(path), folder or Path("runs") / path.stem
     finished = find_model_folder(folder)
     if finished is None:
-        raise InputError("a run is evaluated when it has a model", got=f"none in {folder}", fix=f"run: overt train {path}")
+        raise InputError("a run with a finished model", got=f"none in {folder}", fix=f"run: overt train {path}")
     model, _, _ = load_model(finished)
     recipe = replace(recipe, decoding=replace(recipe.decoding, beam=beam)) if beam is not None else recipe
-    # The model's own tokens: those that would be learned of the data may differ.
+    # With the model's tokenizer: one learned from the data again may differ.
     task, _ = build_task(recipe, finished)
     if not task.corpus.test:
-        raise InputError("the recipe names a test set", got=f"none in {path}", fix="name one in [data], or hold one out")
+        raise InputError("a recipe with a test set", got=f"none in {path}", fix="name one in [data], or hold one out")
     return task, model
 
 
@@ -95,8 +95,8 @@ def _of_files(folder: Path | None, source: Path | None, reference: Path | None, 
 
 
 def _by_length(parts: list[dict[str, Any]], ink: Ink) -> Iterable[Text]:
-    """BLEU against the length of the source, a row for each part of the test set."""
-    most = max((part["bleu"] for part in parts), default=0.0)
+    """BLEU by the length of the source: a row for each bin of the test set."""
+    highest = max((part["bleu"] for part in parts), default=0.0)
     yield ink.line(ink.text("BLEU by the length of the source", "bold"))
     rows = [[ink.text(head, "dim") for head in ("words", "rows", "BLEU", "")]]
     for part in parts:
@@ -105,7 +105,7 @@ def _by_length(parts: list[dict[str, Any]], ink: Ink) -> Iterable[Text]:
             words,
             str(part["rows"]),
             f"{part['bleu']:.1f}",
-            bar(part["bleu"], max(most, 1.0), min(_LONGEST_BAR, ink.width - 30)),
+            bar(part["bleu"], max(highest, 1.0), min(_LONGEST_BAR, ink.width - 30)),
         )
         rows.append([ink.text(cell) for cell in cells])
     yield from ink.table(rows, [True, True, True, False])

@@ -9,14 +9,14 @@ from pathlib import Path
 from overt.errors import InputError
 from overt.files import PathLike, reason
 
-# Endings that a text of one word hardly has: of texts, of tables and data, of documents; and the languages of parallel texts.
-_FILES = (
+# Suffixes of file names, which a text of one word hardly ends in; languages are the suffixes of parallel texts.
+_SUFFIXES = (
     "txt|text|md|rst|csv|tsv|tab|json|jsonl|xml|html|htm|tex|srt|vtt|log|toml|yaml|yml|conllu|src|ref|hyp|tok|bpe|tmx|xliff|po|"
     "gz|zip|bz2|xz|zst|tar|parquet|safetensors|pdf|doc|docx|odt|rtf|epub"
 )
 _LANGUAGES = "en|fr|de|es|it|pt|nl|pl|cs|ro|ru|uk|tr|ar|hi|zh|ja|ko"
-_FILE = re.compile(rf".*[^.]\.({_FILES})", re.IGNORECASE | re.DOTALL)
-_IN_A_LANGUAGE = re.compile(rf"(?!www\.)[^@]*[^.@]\.({_LANGUAGES})", re.DOTALL)
+_HAS_SUFFIX = re.compile(rf".*[^.]\.({_SUFFIXES})", re.IGNORECASE | re.DOTALL)
+_HAS_LANGUAGE = re.compile(rf"(?!www\.)[^@]*[^.@]\.({_LANGUAGES})", re.DOTALL)
 _MODEL_FILES = (
     "*config.json",
     "tokenizer*.json",
@@ -28,17 +28,17 @@ _MODEL_FILES = (
     "*.model",
 )
 
-_BEGINS = re.compile(r"~?/|\\\\\w|\.\.?[/\\]|[A-Za-z]:[/\\]")
+_PATH_START = re.compile(r"~?/|\\\\\w|\.\.?[/\\]|[A-Za-z]:[/\\]")
 
 
 def looks_like_a_path(text: str) -> bool:
-    """Whether a text names a place on a disk, whatever stands there: it has a path's beginning, or a file's ending and no blank.
+    """Whether a text looks like a path, whatever exists there: it starts like a path, or ends like a file name and has no space.
 
     >>> [each for each in ("notes.txt", "./notes", "and/or", "Hello.", "a/b.gz", "I read notes.txt") if looks_like_a_path(each)]
     ['notes.txt', './notes', 'a/b.gz']
     """
-    begins = _BEGINS.match(text) is not None
-    ends = bool(_FILE.fullmatch(text) or _IN_A_LANGUAGE.fullmatch(text))
+    begins = _PATH_START.match(text) is not None
+    ends = bool(_HAS_SUFFIX.fullmatch(text) or _HAS_LANGUAGE.fullmatch(text))
     if "://" in text or "\n" in text:
         return False
     if re.search(r"\s", text):
@@ -48,10 +48,10 @@ def looks_like_a_path(text: str) -> bool:
 
 
 def file_of(text: str | None, as_text: bool = False) -> Path | None:
-    """The file that a TEXT argument names, standard input for "-" and for none, or None where it is a text itself.
+    """The file that a TEXT argument names, standard input for "-" and for no argument, or None where the argument is the text itself.
 
-    What is there is read; what looks like a path and is not there, and a folder, are refused; all else is a text, and so is
-    everything where `as_text`. Raises InputError.
+    With `as_text` the argument is always the text. Raises InputError for a folder, and for what looks like the path of a file that
+    does not exist.
     """
     if as_text and text is not None:
         return None
@@ -59,26 +59,24 @@ def file_of(text: str | None, as_text: bool = False) -> Path | None:
         return Path("/dev/stdin")
     try:
         mode = os.stat(text).st_mode if text else None
-        why = "which is not there"
+        problem = "which does not exist"
     except (OSError, ValueError) as error:
-        mode, why = None, "which is not there" if isinstance(error, FileNotFoundError) else reason(error)
+        mode, problem = None, "which does not exist" if isinstance(error, FileNotFoundError) else reason(error)
     if mode is not None and not stat.S_ISDIR(mode):
         return Path(text)
     if mode is not None or looks_like_a_path(text):
-        got = f"the folder {text}" if mode is not None else f"{text}, {why}"
-        raise InputError(
-            "a TEXT is a text or the name of a file", got=got, fix="check the name, or pass --text if it is a text"
-        )
+        got = f"the folder {text}" if mode is not None else f"{text}, {problem}"
+        raise InputError("a text or the name of a file", got=got, fix="check the name, or pass --text if it is a text")
     return None
 
 
 def read_text(text: str | None, as_text: bool = False) -> list[str]:
-    """The lines of a TEXT argument: of the file that it names, of standard input, or its own."""
+    """The lines of a TEXT argument: those of its file, of standard input, or of the text itself."""
     from overt.learn.data.text_lines import decode_lines, read_lines
 
     path = file_of(text, as_text)
     if path is None:
-        # What the shell passes that is not UTF-8 comes as lone surrogates.
+        # Bytes of the command line that are not UTF-8 arrive as lone surrogates.
         return decode_lines("the text", (text or "").encode("utf-8", "surrogateescape"))
     if text is None or text == "-":
         return decode_lines("standard input", sys.stdin.buffer.read())
@@ -86,7 +84,7 @@ def read_text(text: str | None, as_text: bool = False) -> list[str]:
 
 
 def input_of(text: str | None, as_text: bool = False) -> dict[str, PathLike]:
-    """The file that a TEXT argument is read from, by the name that `files.separate` gives it in an error."""
+    """The file that a TEXT argument is read from, under the name that `files.separate` shows in an error."""
     path = file_of(text, as_text)
     if path is None:
         return {}

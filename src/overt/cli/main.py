@@ -1,4 +1,4 @@
-"""The command `overt` and its commands, each loaded when it is called, so that `overt smooth` never imports torch."""
+"""The command `overt` and its subcommands, each imported when it is called, so that `overt smooth` never imports torch."""
 
 import importlib
 from typing import Annotated, Any
@@ -12,34 +12,34 @@ import overt
 from overt.drawing.letters import writable
 from overt.errors import MissingExtra, OvertError
 
-# A command's function has the name of its file in this folder, with _ for the blank of a command of two words; the sentence is
-# what `overt --help` says of it.
+# A command's function has the name of its file in this folder, with _ for the space in a command of two words. The sentence is
+# the one in `overt --help`.
 COMMANDS = {
-    "demo": "Show on one screen what overt is for, and write overt-demo.html and overt-demo.png.",
-    "explain": "Show how a word attends to the others of its text, in numbers and pictures.",
-    "view": "Show a saved recording as a page: every head from the whole map to single weights.",
-    "smooth": "Smooth columns of a CSV or Parquet file by attention to themselves.",
-    "train": "Train a model by a recipe; started again, a stopped run goes on.",
+    "demo": "Show what overt does on one screen, and write overt-demo.html and overt-demo.png.",
+    "explain": "Show how a word attends to the other words of its text, in numbers and pictures.",
+    "view": "Write a saved recording as a page, from the map of every head down to single weights.",
+    "smooth": "Smooth columns of a CSV or Parquet file by self-attention.",
+    "train": "Train a model from a recipe; the same command resumes a stopped run.",
     "translate": "Translate a text, or each line of a file, offline.",
-    "evaluate": "Score a translator on a test set: BLEU, chrF, and BLEU by length.",
-    "bench": "Time overt beside other libraries on this machine, results compared first.",
-    "bench smooth": "Compare smoothing with other smoothers: error left, time, real series.",
-    "doctor": "Show what is installed, found and able to run here.",
+    "evaluate": "Score a trained model on its test set, such as BLEU and chrF.",
+    "bench": "Time overt and other libraries on this machine; results are compared first.",
+    "bench smooth": "Compare overt's smoothing with other methods: error, time, and real series.",
+    "doctor": "Show what is installed and which kernels can run on this machine.",
 }
 
 
 class Commands(TyperGroup):
-    """Loads a command when it is called, not when it is listed, and prints an overt error in place of a traceback."""
+    """Imports a command when it is called, and prints an error of overt without a traceback."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command by its name, and put the loaded one in the place of the listed one."""
+        """Find the command by its name, and replace the placeholder by the imported command."""
         if " ".join(args[:2]) in COMMANDS:
             args = [" ".join(args[:2]), *args[2:]]
         name, command, rest = super().resolve_command(ctx, args)
         return name, _load(name) if name in COMMANDS else command, rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; an overt error is its message on stderr, and 2."""
+        """Run the command; print the message of an OvertError on stderr and exit with 2."""
         try:
             return super().invoke(ctx)
         except OvertError as error:
@@ -57,8 +57,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"overt {overt.__version__}")
         raise typer.Exit
 
@@ -72,26 +72,27 @@ def _overt(
     pass
 
 
-def _listed(sentence: str) -> Any:
-    def stand_in() -> None:
-        raise AssertionError("a listed command is replaced before it runs")
+def _placeholder(sentence: str) -> Any:
+    def command() -> None:
+        raise AssertionError("a placeholder is replaced before it runs")
 
-    stand_in.__doc__ = sentence
-    return stand_in
+    command.__doc__ = sentence
+    return command
 
 
 def _load(name: str) -> Any:
     try:
-        file = name.replace(" ", "_")
-        function = getattr(importlib.import_module(f"overt.cli.{file}"), file)
+        module = name.replace(" ", "_")
+        function = getattr(importlib.import_module(f"overt.cli.{module}"), module)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("overt"):
             raise
         raise MissingExtra(f"overt {name}", needs=error.name, extra="all") from error
-    single = typer.Typer(add_completion=False)
+    # Markdown joins the lines of a paragraph before it wraps them; "rich" keeps each line break of the docstring.
+    single = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     single.command(name)(function)
     return get_command(single)
 
 
 for _name, _sentence in COMMANDS.items():
-    app.command(_name)(_listed(_sentence))
+    app.command(_name)(_placeholder(_sentence))

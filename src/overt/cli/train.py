@@ -1,4 +1,4 @@
-"""`overt train`: from a recipe to a finished model, its scores and its curve."""
+"""`overt train`: train a model from a recipe, and write its scores and its training curve."""
 
 import json
 import os
@@ -15,9 +15,9 @@ from overt.drawing.letters import Piece
 from overt.errors import InputError, MissingExtra
 from overt.files import separate, whole
 
-# The files of a run's folder beside its checkpoints.
-_WRITTEN = ("run.json", "log.jsonl", "results.json", "tokenizer.json", "curve.png")
-_WRITTEN += tuple(f"model/{name}" for name in ("config.json", "model.safetensors", "tokenizer.json"))
+# The files that a run writes, without its checkpoints.
+_RUN_FILES = ("run.json", "log.jsonl", "results.json", "tokenizer.json", "curve.png")
+_RUN_FILES += tuple(f"model/{name}" for name in ("config.json", "model.safetensors", "tokenizer.json"))
 
 
 def train(
@@ -25,59 +25,57 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The run's folder. (default: runs/ and the recipe's name)")] = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="The folder that the recipe's data are in. (default: OVERT_DATA, or the one that one is in)"),
+        typer.Option(help="The folder of the recipe's data. (default: OVERT_DATA, or this folder)"),
     ] = None,
 ) -> None:
-    """Train a model by a recipe; started again, a run that was stopped goes on by itself.
+    """Train a model from a recipe. The same command resumes a run that was stopped.
 
     On several processes or machines: torchrun --nproc-per-node 2 -m overt train RECIPE.
     """
     require_torch("overt train")
     from overt.learn.config.recipe import read_recipe
     from overt.learn.loop.distributed import Processes
-    from overt.learn.loop.training import train as learn
+    from overt.learn.loop.training import train as run_training
     from overt.learn.run import checkpoint
     from overt.learn.tasks.build import build_task
 
     if data is not None:
         os.environ["OVERT_DATA"] = str(data)
-    read, folder = read_recipe(recipe), out or Path("runs") / recipe.stem
-    _separate(recipe, read, folder)
+    settings, folder = read_recipe(recipe), out or Path("runs") / recipe.stem
+    _check_outputs(recipe, settings, folder)
     processes = Processes()
     console = Console(highlight=False) if processes.is_main else Console(quiet=True)
     if not processes.is_main:
-        processes.wait()  # the first one learns the tokens, the others read them
-    task, model = build_task(read, folder)
+        processes.wait()  # the main process learns the tokenizer, the others read it
+    task, model = build_task(settings, folder)
     if processes.is_main:
         processes.wait()
-    _say(
-        console,
-        *task.corpus.notes,
-        _standing(folder, checkpoint.list_checkpoints(folder / "checkpoints"), read.training.updates),
-    )
-    held = {name: table for name, table in asdict(read).items() if name not in {"training", "decoding"}}
-    result = learn(model, task, read.training, folder, recipe=held, console=console)
+    checkpoints = checkpoint.list_checkpoints(folder / "checkpoints")
+    _print_lines(console, *task.corpus.notes, _start_message(folder, checkpoints, settings.training.updates))
+    tables = {name: table for name, table in asdict(settings).items() if name not in {"training", "decoding"}}
+    result = run_training(model, task, settings.training, folder, recipe=tables, console=console)
     if not processes.is_main:
         return
-    found = _results(recipe, read, task, model, result)
+    results = _results(recipe, settings, task, model, result)
     with whole(folder / "results.json") as temporary:
-        temporary.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    _say(console, *told(found), f"→ {', '.join([f'{folder}/model', f'{folder}/results.json', *_curve(folder, task.measure)])}")
+        temporary.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    outputs = [f"{folder}/model", f"{folder}/results.json", *_curve(folder, task.measure)]
+    _print_lines(console, *summary_lines(results), f"→ {', '.join(outputs)}")
 
 
-def _separate(path: Path, recipe: Any, folder: Path) -> None:
-    """Refuse a run's folder in which a file of the run would replace the recipe or its data."""
+def _check_outputs(path: Path, recipe: Any, folder: Path) -> None:
+    """Raise InputError for a run's folder whose files would overwrite the recipe or its data."""
     from overt.learn.data.corpora import data_paths
 
     named = [*recipe.data.train, *recipe.data.valid, *recipe.data.test, *filter(None, [recipe.tokens.merges_file])]
     inputs = {"the recipe": path} | {f"{each} of the data": each for each in data_paths(recipe.data, named)}
-    separate({f"{name} of --out": folder / name for name in _WRITTEN}, inputs)
+    separate({f"{name} of --out": folder / name for name in _RUN_FILES}, inputs)
     if os.path.lexists(folder) and not folder.is_dir():
-        raise InputError("--out is a run's folder", got=f"{folder}, which is a file", fix="name a folder, or leave it out")
+        raise InputError("--out to be a folder", got=f"the file {folder}", fix="name a folder, or leave --out out")
 
 
-def told(results: dict[str, Any]) -> list[str]:
-    """The scores of a run on its test set, a line each, and what they were made with."""
+def summary_lines(results: dict[str, Any]) -> list[str]:
+    """The test scores of a run, one on each line, and its updates, time, hardware and seed."""
     from overt.learn.packaging import duration_text, hardware_text
 
     return [
@@ -87,39 +85,39 @@ def told(results: dict[str, Any]) -> list[str]:
 
 
 def score_lines(scores: dict[str, Any]) -> list[str]:
-    """Each score with two decimals, and sacrebleu's signature where it has one.
+    """Each score with two decimals, and sacrebleu's signature if it has one.
 
     >>> score_lines({"rows": 10, "bleu": 41.234, "bleu_signature": "nrefs:1|tok:none"})
     ['bleu 41.23   nrefs:1|tok:none']
     """
-    signed = {name: scores.get(f"{name}_signature", "") for name, value in scores.items() if isinstance(value, float)}
-    return [f"{name} {scores[name]:.2f}   {signature}".rstrip() for name, signature in signed.items()]
+    signatures = {name: scores.get(f"{name}_signature", "") for name, value in scores.items() if isinstance(value, float)}
+    return [f"{name} {scores[name]:.2f}   {signature}".rstrip() for name, signature in signatures.items()]
 
 
 def _results(path: Path, recipe: Any, task: Any, model: Any, result: Any) -> dict[str, Any]:
-    """Everything that a card or a table says of a run."""
+    """The content of results.json: everything that a model card or a table reports about a run."""
     import torch
 
     from overt.bench.provenance import provenance
     from overt.learn.loop.distributed import Processes
 
     processes, corpus = Processes(), task.corpus
-    head = provenance()
+    environment = provenance()
     on_gpu = processes.device.type == "cuda"
     return {
         "recipe": path.name,
         "recipe_text": path.read_text(encoding="utf-8"),
         "command": shlex.join(["overt", "train", path.name if path.is_absolute() else str(path)]),
-        **head,
+        **environment,
         "seed": recipe.training.seed,
         "updates": result.state.update,
         "tokens": result.state.tokens,
         "seconds": round(result.state.seconds, 1),
         "stopped_early": result.stopped_early,
-        "hardware": torch.cuda.get_device_name() if on_gpu else head["machine"]["processor"],
+        "hardware": torch.cuda.get_device_name() if on_gpu else environment["machine"]["processor"],
         "processes": processes.count,
         "threads": torch.get_num_threads(),
-        "software": {name: head["machine"][name] for name in ("python", "overt", "torch")},
+        "software": {name: environment["machine"][name] for name in ("python", "overt", "torch")},
         "parameters": sum(each.numel() for each in model.parameters()),
         "examples": {split: len(getattr(corpus, split)) for split in ("train", "valid", "test")},
         "data": asdict(recipe.data),
@@ -130,15 +128,15 @@ def _results(path: Path, recipe: Any, task: Any, model: Any, result: Any) -> dic
     }
 
 
-def _standing(folder: Path, checkpoints: list[Path], updates: int) -> str:
+def _start_message(folder: Path, checkpoints: list[Path], updates: int) -> str:
     done = int(checkpoints[-1].name) if checkpoints else 0
     if done:
-        return f"{folder} goes on from its last checkpoint, update {done:,} of {updates:,}"
-    return f"{folder} begins: {updates:,} updates; if it is stopped, the same command goes on"
+        return f"{folder}: resuming from the checkpoint of update {done:,} of {updates:,}"
+    return f"{folder}: {updates:,} updates; if the run is stopped, the same command resumes it"
 
 
 def _curve(folder: Path, measure: str) -> list[str]:
-    """Draw the curve where matplotlib is there; the file, or nothing."""
+    """Draw the training curve if matplotlib is installed; returns its file, or nothing."""
     from overt.learn.run.curve import draw_curve
 
     try:
@@ -148,6 +146,6 @@ def _curve(folder: Path, measure: str) -> list[str]:
     return [f"{folder}/curve.png"]
 
 
-def _say(console: Console, *sentences: str) -> None:
+def _print_lines(console: Console, *sentences: str) -> None:
     for sentence in sentences:
         console.print(Piece(lambda ink, sentence=sentence: ink.prose(sentence, lead="")))

@@ -1,4 +1,4 @@
-"""`overt translate`: text in one language in, the same text in the other language out, line by line."""
+"""`overt translate`: translate a text line by line."""
 
 import os
 import sys
@@ -22,51 +22,46 @@ from overt.files import separate, whole
 def translate(
     text: Annotated[
         str | None,
-        typer.Argument(help="The text, or a file whose lines are texts; without one, or as -, standard input is read."),
+        typer.Argument(help="The text, or a file whose lines are translated. Without it, or with -, standard input is read."),
     ] = None,
     model: Annotated[
-        Path | None, typer.Option(help="The folder that overt train left. (default: the English-French one in the box)")
+        Path | None, typer.Option(help="The folder of a run of overt train. (default: the built-in English-French model)")
     ] = None,
-    beam: Annotated[int, typer.Option(help="How many translations are kept while searching; 1 is greedy.")] = 5,
+    beam: Annotated[int, typer.Option(help="Beam size; 1 is greedy.")] = 5,
     nbest: Annotated[
         int | None,
-        typer.Option(help="Write this many translations of each line: its number, score and text, with tabs between."),
+        typer.Option(help="Write this many translations of each line: line number, score and text, separated by tabs."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the translations to a file.")] = None,
     attention: Annotated[
-        Path | None, typer.Option(help="Write a page of what each word attended to; it works offline.")
+        Path | None, typer.Option(help="Write an HTML page that shows what each word attended to; it works offline.")
     ] = None,
-    heat_map: Annotated[bool, typer.Option("--map", help="Show what each word attended to as a map in the terminal.")] = False,
-    as_text: Annotated[bool, typer.Option("--text", help="TEXT is the text itself, though a file has that name.")] = False,
+    show_map: Annotated[bool, typer.Option("--map", help="Show in the terminal what each word attended to.")] = False,
+    as_text: Annotated[bool, typer.Option("--text", help="TEXT is the text itself, even if a file has that name.")] = False,
 ) -> None:
     """Translate a text, or each line of a file: overt translate english.txt > french.txt.
 
-    Lines keep their order, and empty ones stay empty.
+    The order of the lines is kept, and empty lines stay empty.
     """
     paths = {"--out": out, "--attention": attention}
     separate(paths, input_of(text, as_text) | model_files(model))
     with busy("loading torch …"):
         lines = _lines(text, as_text)
-    _check(lines, nbest, beam, attention or heat_map)
+    _check(lines, nbest, beam, attention or show_map)
     with busy("loading the translator …"):
         translator = _translator(model)
     with ExitStack() as files:
         # A file that cannot be written is refused before the work.
-        places = {name: files.enter_context(whole(path)) for name, path in paths.items() if path is not None}
-        found = _translated(translator, lines, beam, nbest or 1)
-        told = "".join(f"{line}\n" for line in _written(found, nbest))
+        outputs = {name: files.enter_context(whole(path)) for name, path in paths.items() if path is not None}
+        translations = _translate_lines(translator, lines, beam, nbest or 1)
+        content = "".join(f"{line}\n" for line in _output_lines(translations, nbest))
         if out is None:
-            _print(told)
+            _print(content)
         else:
-            places["--out"].write_text(told, encoding="utf-8")
-        if attention or heat_map:
-            _show(
-                translator,
-                lines[0],
-                found[0][0],
-                places.get("--attention"),
-                report_console(*paths.values()) if heat_map else None,
-            )
+            outputs["--out"].write_text(content, encoding="utf-8")
+        if attention or show_map:
+            console = report_console(*paths.values()) if show_map else None
+            _show(translator, lines[0], translations[0][0], outputs.get("--attention"), console)
     for path in filter(None, paths.values()):
         Console(stderr=True, highlight=False).print(Piece(lambda ink, path=path: ink.prose(f"→ {path}", lead="")))
 
@@ -74,21 +69,21 @@ def translate(
 def _lines(text: str | None, as_text: bool) -> list[str]:
     """The lines of the text, of the file that it names, or of standard input."""
     if text is None and sys.stdin.isatty():
-        raise InputError("translate needs a text", fix='pass one, overt translate "Hello.", or a file, overt translate FILE')
+        raise InputError("a text", fix='pass one, overt translate "Hello.", or a file, overt translate FILE')
     require_torch("overt translate")
     return read_text(text, as_text)
 
 
-def _check(lines: list[str], nbest: int | None, beam: int, shown: Any) -> None:
+def _check(lines: list[str], nbest: int | None, beam: int, show_attention: Any) -> None:
     if beam < 1:
-        raise InputError("a beam keeps at least one translation", got=f"--beam {beam}", fix="pass 1 for greedy search, or 5")
+        raise InputError("a beam of at least 1", got=f"--beam {beam}", fix="pass 1 for greedy search, or 5")
     if nbest is not None and not 1 <= nbest <= beam:
         got = f"--nbest {nbest} with --beam {beam}"
-        raise InputError("a beam finds at most as many translations as it keeps", got=got, fix="widen the beam")
-    if shown and (len(lines) != 1 or not lines[0].strip()):
-        got = f"{len(lines)} lines" if len(lines) != 1 else "an empty one"
+        raise InputError("from 1 translation up to the size of the beam", got=got, fix="widen the beam")
+    if show_attention and (len(lines) != 1 or not lines[0].strip()):
+        got = f"{len(lines)} lines" if len(lines) != 1 else "an empty line"
         raise InputError(
-            "--attention and --map show one sentence", got=got, fix='pass it as the text: overt translate "…" --map'
+            "one sentence for --attention and --map", got=got, fix='pass it as the text: overt translate "…" --map'
         )
 
 
@@ -98,51 +93,51 @@ def _translator(folder: Path | None) -> Any:
     return Translator.bundled() if folder is None else Translator.load(folder)
 
 
-def _translated(translator: Any, lines: list[str], beam: int, best: int) -> list[list[Any]]:
+def _translate_lines(translator: Any, lines: list[str], beam: int, best: int) -> list[list[Any]]:
     """The best translations of each line, in the order of the lines."""
-    found: list[list[Any]] = [[] for _ in lines]
+    results: list[list[Any]] = [[] for _ in lines]
     with _progress(sum(bool(line.strip()) for line in lines)) as advance:
-        for place, translations in translator.stream(lines, beam=beam, best=best):
-            found[place] = translations
+        for index, translations in translator.stream(lines, beam=beam, best=best):
+            results[index] = translations
             advance()
-    return found
+    return results
 
 
-def _written(found: list[list[Any]], nbest: int | None) -> Iterator[str]:
+def _output_lines(translations: list[list[Any]], nbest: int | None) -> Iterator[str]:
     """One line of output for each line of input, or with `nbest` one for each translation of it."""
-    for number, translations in enumerate(found, 1):
+    for number, candidates in enumerate(translations, 1):
         if nbest is None:
-            yield _on_one_line(translations[0].text) if translations else ""
-        for each in translations if nbest is not None else ():
+            yield _on_one_line(candidates[0].text) if candidates else ""
+        for each in candidates if nbest is not None else ():
             yield f"{number}\t{each.score:.4f}\t{_on_one_line(each.text)}"
 
 
 def _on_one_line(text: str) -> str:
-    """A vocabulary of single letters may hold a line's end; a translation keeps to its line."""
+    """The text without line ends, which a vocabulary of single characters may contain."""
     return " ".join(text.splitlines())
 
 
-def _print(told: str) -> None:
-    """Write to standard output: UTF-8 into a pipe or file, what the terminal has letters for on a terminal."""
+def _print(content: str) -> None:
+    """Write to standard output: UTF-8 into a pipe or file, and characters that its encoding has to a terminal."""
     try:
         if sys.stdout.isatty():
-            sys.stdout.write(writable(told, sys.stdout.encoding))
+            sys.stdout.write(writable(content, sys.stdout.encoding))
         else:
             sys.stdout.flush()
-            sys.stdout.buffer.write(told.encode())
+            sys.stdout.buffer.write(content.encode())
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has left, which is no fault; what is still buffered must not fail again at exit.
+        # The reader closed the pipe, which is no error; buffered output must not fail again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit from None
 
 
 def _show(translator: Any, text: str, translation: Any, page: Path | None, console: Console | None) -> None:
-    """What each written word attended to: as a page, and as a map of the head that reaches the source best."""
+    """Show what each written word attended to: as a page, and as a map in the terminal."""
     from overt.cli import translator_as_text_model
     from overt.explain.page import html
 
-    with busy("looking at its attention …"):
+    with busy("recording the attention …"):
         if page is not None:
             page.write_text(html(translator_as_text_model.explained(translator, text, translation)), encoding="utf-8")
         looked = translator_as_text_model.looked(translator, text, translation) if console is not None else None
@@ -154,7 +149,7 @@ def _show(translator: Any, text: str, translation: Any, page: Path | None, conso
 
 @contextmanager
 def _progress(total: int) -> Iterator[Any]:
-    """A bar on a terminal, where there is more than one line."""
+    """A progress bar, on a terminal and for more than one line."""
     console = Console(stderr=True)
     bars = [BarColumn()] if console.width >= ROOM_FOR_A_BAR else []
     time = [TimeRemainingColumn()] if bars else []
