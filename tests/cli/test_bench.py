@@ -91,7 +91,7 @@ def test_where_one_disagrees_nobody_is_timed_and_the_command_ends_with_1(monkeyp
     found = run("--case", TINY.name, "--out", tmp_path / "out.json")
     assert found.exit_code == 1
     assert "✗ liar: output is off by 1.0e-03 of the largest number wanted, and 1e-05 is" in found.stdout
-    assert "No times are shown: results disagree." in found.stdout
+    assert "No times are shown, because results disagree." in found.stdout
     assert "median" not in found.stdout
     told = json.loads((tmp_path / "out.json").read_text())["cases"][0]
     assert told["contenders"] == {}
@@ -294,9 +294,9 @@ def test_list_measures_nothing(monkeypatch):
             f"--device cuda needs a GPU that torch can use, got torch {torch.__version__}, which sees none. Fix: run on a "
             "machine with an NVIDIA GPU and a torch built for CUDA, or leave --device out.",
         ),
-        (["--dtype", "float16"], "--dtype is one of float32, float64, got 'float16'. Fix: name one of them."),
-        (["--dtype", "bfloat16"], "--dtype is one of float32, float64, got 'bfloat16'."),
-        (["--device", "cuda", "--dtype", "float16"], "--dtype is one of float32, bfloat16, float64, got 'float16'."),
+        (["--dtype", "float16"], "--dtype to be one of float32, float64, got 'float16'. Fix: choose one of them."),
+        (["--dtype", "bfloat16"], "--dtype to be one of float32, float64, got 'bfloat16'."),
+        (["--device", "cuda", "--dtype", "float16"], "--dtype to be one of float32, bfloat16, float64, got 'float16'."),
     ],
 )
 def test_what_cannot_be_measured_is_refused(monkeypatch, args, told):
@@ -458,9 +458,9 @@ def test_a_gpu_is_told_with_shares_of_the_bound_and_beside_one_tanh_a_term(monke
     assert "multiply-adds 30·10¹²/s · reciprocals 4·10¹²/s · tanh 4·10¹²/s · copy 4.00 TB/s" in told
     assert "overt triton 0.8 ms 0.8 – 0.8 1 5369 4.0 53.7 %" in told
     assert "torch.compile 3.2 ms 3.2 – 3.2 1 1342 1.0 13.4 %" in told
-    assert "overt triton is 4.0 times as fast as torch.compile, the fastest other." in told
+    assert "overt triton is 4.0 times as fast as torch.compile, the fastest other library." in told
     assert "bound: 0.4295 ms of float32 instructions (reciprocals beside them 0.2684 ms)" in told
-    assert "one float32 tanh of the hardware a term would take 1.074 ms; overt triton takes 74.5 % of that" in told
+    assert "one float32 hardware tanh per term would take 1.074 ms; overt triton takes 74.5 % of that" in told
 
 
 def test_a_summary_on_a_gpu_is_told_in_fused_forward_passes(monkeypatch):

@@ -34,8 +34,8 @@ def test_it_shows_versions_paths_and_the_models_sums():
     assert np.__version__ in lines["numpy"]
     assert "blocked" in lines["paths"]
     if not torch.cuda.is_available():
-        assert "-  triton               no GPU that torch sees" in found.stdout
-    assert "as it must be" in lines["model.safetensors"]
+        assert "-  triton               torch finds no GPU" in found.stdout
+    assert "…, correct" in lines["model.safetensors"]
 
 
 def test_what_is_not_installed_is_named_with_its_cure_and_is_no_fault(monkeypatch):
@@ -53,8 +53,8 @@ def test_what_is_not_installed_is_named_with_its_cure_and_is_no_fault(monkeypatc
     found = run()
     assert found.exit_code == 0
     assert '-  torch                not installed: pip install "overt[torch]"' in found.stdout
-    assert "needs torch; smooth works without it" in found.stdout
-    assert "no files here: explain " in found.stdout
+    assert "needs torch; overt smooth works without it" in found.stdout
+    assert "all-MiniLM-L6-v2 is not installed: explain " in found.stdout
 
 
 def test_a_broken_model_file_is_told_whole_and_ends_with_1(monkeypatch, tmp_path):
@@ -74,19 +74,19 @@ def test_a_torch_that_does_not_load_is_broken(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if name == "torch" else None)
     found = run()
     assert found.exit_code == 1
-    assert "torch is installed but does not load" in found.stdout
+    assert "torch is installed but cannot be imported" in found.stdout
 
 
 def test_it_shows_the_level_of_the_native_core():
     found = run()
-    assert f"native               {native.level()} (this machine runs " in found.stdout
+    assert f"native               {native.level()} (this machine supports " in found.stdout
 
 
 def test_a_native_core_that_was_not_built_is_told_whole_with_its_cure_and_is_no_fault(monkeypatch):
     monkeypatch.setattr(native, "load", lambda: native.Loaded(None, "its C++ did not compile. Fix: install g++"))
     found = run()
     assert found.exit_code == 0
-    told = "-  native: attention takes slower paths, since its C++ did not compile. Fix: install g++."
+    told = "-  native: attention uses slower kernels: its C++ did not compile. Fix: install g++."
     assert told in " ".join(found.stdout.split("\n   "))
 
 

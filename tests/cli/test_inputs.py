@@ -114,7 +114,7 @@ def test_a_sentence_stays_a_sentence(text):
 def test_the_name_of_a_file_that_is_not_there_is_refused(text):
     with pytest.raises(InputError) as caught:
         read_text(text)
-    message = f"a TEXT is a text or the name of a file, got {text}, which is not there. Fix: check the name, or pass --text"
+    message = f"Expected a text or the name of a file, got {text}, which does not exist. Fix: check the name, or pass --text"
     assert str(caught.value).startswith(message)
     assert read_text(text, as_text=True) == [text]
 
@@ -133,7 +133,7 @@ def test_a_folder_is_refused(tmp_path):
     for name in ("texts", "texts/", ".", ".."):
         with pytest.raises(InputError, match=f"got the folder {name}"):
             read_text(name)
-    with pytest.raises(InputError, match=r"got texts/one, which is not there"):
+    with pytest.raises(InputError, match=r"got texts/one, which does not exist"):
         read_text("texts/one")
     assert read_text("and/or") == ["and/or"]
     assert read_text("texts", as_text=True) == ["texts"]

@@ -170,5 +170,5 @@ def test_a_run_does_not_replace_its_recipe(tmp_path):
     recipe.write_text(text)
     assert "the same file as the recipe" in refused("train", recipe, "--out", tmp_path)
     assert recipe.read_text() == text
-    assert "--out is a run's folder; got" in refused("train", recipe, "--out", recipe)
+    assert "--out to be a folder, got the file" in refused("train", recipe, "--out", recipe)
     assert recipe.read_text() == text

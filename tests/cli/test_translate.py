@@ -130,29 +130,29 @@ def refused_late(folder, *arguments):
 
 def test_text_that_is_not_utf8_is_refused_with_its_byte(model):
     told = refused(model, given=b"one\ntwo \xff\n")
-    assert told.startswith("standard input is UTF-8 text, got the byte 0xff on line 2, its byte 5.")
+    assert told.startswith("Expected standard input to be UTF-8 text, got the byte 0xff on line 2, byte 5 of the line.")
 
 
 @pytest.mark.parametrize(
     ("arguments", "given", "told"),
     [
-        (["--map"], b"one\ntwo\n", "--attention and --map show one sentence, got 2 lines. Fix: pass it as the text:"),
-        (["--map", " "], b"", "--attention and --map show one sentence, got an empty one."),
+        (["--map"], b"one\ntwo\n", "one sentence for --attention and --map, got 2 lines. Fix: pass it as the text:"),
+        (["--map", " "], b"", "one sentence for --attention and --map, got an empty line."),
         (
             ["--nbest", "3", "--beam", "2", "a"],
             b"",
-            "a beam finds at most as many translations as it keeps, got --nbest 3 with --beam 2.",
+            "from 1 translation up to the size of the beam, got --nbest 3 with --beam 2.",
         ),
-        (["--beam", "0", "a"], b"", "a beam keeps at least one translation, got --beam 0."),
+        (["--beam", "0", "a"], b"", "a beam of at least 1, got --beam 0."),
         (["a", "--out", "nowhere/at/all.txt"], b"", "an output path in an existing folder, got nowhere/at/all.txt."),
     ],
 )
 def test_what_cannot_be_done_is_refused(model, arguments, given, told):
-    assert refused(model, *arguments, given=given).startswith(told)
+    assert refused(model, *arguments, given=given).startswith(f"Expected {told}")
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
-    assert refused(tmp_path, "a").startswith("a model is read from the folder that overt train left")
+    assert refused(tmp_path, "a").startswith("Expected the folder of a training run")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes break otherwise there")
@@ -193,7 +193,7 @@ def test_the_explained_head_is_the_encoders_own():
 
     translator_as_text_model = SeenTranslator(by_heart())
     explanation = qkv(translator_as_text_model, ENGLISH[0], "happy", layer=0, head=1)
-    source = torch.tensor([by_heart().read(ENGLISH[0])])
+    source = torch.tensor([by_heart().encode(ENGLISH[0])])
     weights = by_heart().model.weights(source, torch.tensor([[1]]))["encoder"][0][0, 1]
     torch.testing.assert_close(torch.tensor(explanation.matrix), weights)
 
@@ -235,5 +235,7 @@ def test_a_file_that_is_named_is_translated_line_by_line(model, tmp_path, monkey
     (tmp_path / "in.txt").write_text(f"{ENGLISH[1]}\n\n{ENGLISH[0]}\n", encoding="utf-8")
     assert shown(model, "in.txt") == f"{FRENCH[1]}\n\n{FRENCH[0]}\n"
     assert shown(model, "-", given=ENGLISH[0].encode()) == FRENCH[0] + "\n"
-    assert "got out.txt, which is not there. Fix: check the name, or pass --text if it is a text." in refused(model, "out.txt")
+    assert "got out.txt, which does not exist. Fix: check the name, or pass --text if it is a text." in refused(
+        model, "out.txt"
+    )
     assert shown(model, "out.txt", "--text").count("\n") == 1
