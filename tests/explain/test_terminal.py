@@ -9,6 +9,7 @@ from rich.console import Console
 import explanations
 from overt.drawing.letters import bar, sparkline, writable
 from overt.drawing.numbers import labels
+from overt.explain.explanation import choose_rows, stages
 from overt.explain.terminal import render as terminal
 
 
@@ -68,7 +69,7 @@ def test_the_steps_are_numbered_over_their_columns():
 
 def test_the_tokens_that_are_not_shown_are_counted_and_summed():
     explanation = explanations.long()
-    choice = choose(explanation, 8)
+    choice = choose_rows(explanation, 8)
     assert len(choice.rows) + len(choice.others) == 60
     assert math.isclose(sum(row.weight for row in choice.rows) + choice.weight, 1.0)
     line = next(line for line in printed(explanation).splitlines() if "the other" in line)
@@ -78,11 +79,11 @@ def test_the_tokens_that_are_not_shown_are_counted_and_summed():
 
 def test_the_word_itself_is_always_a_row():
     explanation = explanations.long()
-    assert explanation.word in {row.index for row in choose(explanation, 3).rows}
+    assert explanation.word in {row.index for row in choose_rows(explanation, 3).rows}
 
 
 def test_no_line_is_spent_on_hiding_two_tokens():
-    assert choose(explanations.qkv(tokens=[*"abcdefghij"], word=0), 8).others == []
+    assert choose_rows(explanations.qkv(tokens=[*"abcdefghij"], word=0), 8).others == []
 
 
 def test_a_token_that_occurs_twice_is_told_apart():

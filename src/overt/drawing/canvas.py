@@ -70,24 +70,26 @@ class Sheet:
         """How wide a text is."""
         return _measured(text, size, bold, mono, self.dpi)
 
-    def fitted(self, text: str, room: float, size: float, bold: bool = False, mono: bool = False) -> str:
+    def fitted(self, text: str, max_width: float, size: float, bold: bool = False, mono: bool = False) -> str:
         """The text as the font has it, cropped to the room there is."""
         text = self.letters(visible(text))
-        if self.measure(text, size, bold, mono) <= room:
+        if self.measure(text, size, bold, mono) <= max_width:
             return text
         self.cropped = True
         low, high = 0, len(text)
         while low < high:
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if self.measure(f"{text[:middle]}…", size, bold, mono) <= room else (low, middle - 1)
+            low, high = (
+                (middle, high) if self.measure(f"{text[:middle]}…", size, bold, mono) <= max_width else (low, middle - 1)
+            )
         return f"{text[:low].rstrip()}…"
 
     def letters(self, text: str) -> str:
         """The text with a box in place of each letter that the font lacks."""
         known = _known_letters()
-        told = "".join(letter if ord(letter) in known else _MISSING for letter in text)
-        self.strange |= told != text
-        return told
+        shown = "".join(letter if ord(letter) in known else _MISSING for letter in text)
+        self.strange |= shown != text
+        return shown
 
     def text(
         self,
@@ -99,33 +101,33 @@ class Sheet:
         bold: bool = False,
         mono: bool = False,
         across: str = "left",
-        room: float = math.inf,
-        turned: bool = False,
+        max_width: float = math.inf,
+        rotated: bool = False,
     ) -> float:
         """Set a text, its middle line at y, cropped to the room; gives its width."""
         if not text:
             return 0.0
-        told = self.fitted(text, room, size, bold, mono)
+        shown = self.fitted(text, max_width, size, bold, mono)
         self.axes.text(
-            x, y, told, color=colour, fontproperties=_font(size, bold, mono), ha=across, parse_math=False,
-            va="bottom" if turned else "center_baseline", rotation=90 if turned else 0,
+            x, y, shown, color=colour, fontproperties=_font(size, bold, mono), ha=across, parse_math=False,
+            va="bottom" if rotated else "center_baseline", rotation=90 if rotated else 0,
         )  # fmt: skip
-        return self.measure(told, size, bold, mono)
+        return self.measure(shown, size, bold, mono)
 
-    def wrapped(self, x: float, y: float, text: str, room: float, size: float, lines: int, colour: str = INK) -> float:
+    def wrapped(self, x: float, y: float, text: str, max_width: float, size: float, lines: int, colour: str = INK) -> float:
         """Set sentences on at most so many lines, the last one cropped; gives the y of the line after."""
-        told = ""
+        line = ""
         step, words = size * 2.0, self.letters(visible(text)).split(" ")
-        for place, word in enumerate(words):
-            if told and self.measure(f"{told} {word}", size) > room:
+        for index, word in enumerate(words):
+            if line and self.measure(f"{line} {word}", size) > max_width:
                 if lines == 1:
-                    self.text(x, y, " ".join([told, *words[place:]]), size, colour, room=room)
+                    self.text(x, y, " ".join([line, *words[index:]]), size, colour, max_width=max_width)
                     return y + step
-                self.text(x, y, told, size, colour, room=room)
-                told, y, lines = word, y + step, lines - 1
+                self.text(x, y, line, size, colour, max_width=max_width)
+                line, y, lines = word, y + step, lines - 1
             else:
-                told = f"{told} {word}" if told else word
-        self.text(x, y, told, size, colour, room=room)
+                line = f"{line} {word}" if line else word
+        self.text(x, y, line, size, colour, max_width=max_width)
         return y + step
 
     def box(self, x: float, y: float, width: float, height: float, colour: Any, edge: str = "none", hatch: str = "") -> None:
@@ -168,10 +170,10 @@ class Sheet:
         patch = PathPatch(path, facecolor="none", edgecolor=colour, linewidth=width, alpha=alpha, capstyle="round")
         self.axes.add_patch(patch)
 
-    def strip(self, x: float, y: float, width: float, height: float, values: Sequence[float], most: float) -> None:
+    def strip(self, x: float, y: float, width: float, height: float, values: Sequence[float], limit: float) -> None:
         """Draw a vector as a strip of cells, blue above zero and vermillion below."""
         finite = [value if math.isfinite(value) else 0.0 for value in values]
-        self.image([finite], x, y, width, height, signs(), -most, most)
+        self.image([finite], x, y, width, height, signs(), -limit, limit)
 
     def image(self, rows: Any, x: float, y: float, width: float, height: float, colours: Any, low: float, high: float) -> None:
         """Draw numbers as coloured cells."""
@@ -189,9 +191,9 @@ class Sheet:
 
     def remark(self) -> str:
         """What must be said of the texts that were changed, or nothing."""
-        told = ["… cropped to fit"] if self.cropped else []
-        told += [f"{_MISSING} a letter that the font lacks"] if self.strange else []
-        return "; ".join(told)
+        remarks = ["… cropped to fit"] if self.cropped else []
+        remarks += [f"{_MISSING} a letter that the font lacks"] if self.strange else []
+        return "; ".join(remarks)
 
 
 @cache

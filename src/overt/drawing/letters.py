@@ -46,19 +46,19 @@ def sparkline(values: Sequence[float], low: float, high: float) -> str:
 def _level(value: float, low: float, high: float) -> str:
     if not math.isfinite(value):
         return " "
-    place = (value - low) / (high - low) if high > low else 0.5
-    return _LEVELS[round(min(max(place, 0.0), 1.0) * (len(_LEVELS) - 1))]
+    share = (value - low) / (high - low) if high > low else 0.5
+    return _LEVELS[round(min(max(share, 0.0), 1.0) * (len(_LEVELS) - 1))]
 
 
-def bar(value: float, most: float, width: int) -> str:
+def bar(value: float, maximum: float, width: int) -> str:
     """Draw a bar of at most `width` letters, to an eighth of a letter; a negative value is hatched.
 
     >>> bar(1, 2, 4), bar(-1, 1, 3), bar(0.15625, 1, 4)
     ('██', '▒▒▒', '▋')
     """
-    if not math.isfinite(value) or most <= 0:
+    if not math.isfinite(value) or maximum <= 0:
         return ""
-    share = min(abs(value) / most, 1.0) * width
+    share = min(abs(value) / maximum, 1.0) * width
     if value < 0:
         return "▒" * round(share)
     eighths = round(share * 8)
@@ -103,8 +103,8 @@ def broken(line: Text, width: int, indent: int | None = None) -> list[Text]:
     """
     if line.cell_len <= width:
         return [line]
-    own = len(line.plain) - len(line.plain.lstrip())
-    indent = min(own + 2, width // 3) if indent is None else indent
+    indentation = len(line.plain) - len(line.plain.lstrip())
+    indent = min(indentation + 2, width // 3) if indent is None else indent
     parts: list[Text] = []
     for start, end in _runs(line.plain, width, indent):
         part = line[start:end]
@@ -117,14 +117,14 @@ def _runs(text: str, width: int, indent: int) -> Iterable[tuple[int, int]]:
     """Where the lines of a text begin and end that is broken between words."""
     start = end = 0
     for word in re.finditer(r"\S+", text):
-        room = width - (indent if start else 0)
-        if end > start and cell_len(text[start : word.end()]) > room:
+        available = width - (indent if start else 0)
+        if end > start and cell_len(text[start : word.end()]) > available:
             yield start, end
-            start, room = word.start(), width - indent
-        while cell_len(text[start : word.end()]) > room:
-            cut = start + max(1, len(set_cell_size(text[start : word.end()], room).rstrip()))
+            start, available = word.start(), width - indent
+        while cell_len(text[start : word.end()]) > available:
+            cut = start + max(1, len(set_cell_size(text[start : word.end()], available).rstrip()))
             yield start, cut
-            start, room = cut, width - indent
+            start, available = cut, width - indent
         end = word.end()
     if end > start:
         yield start, end
@@ -136,16 +136,16 @@ class Ink:
     def __init__(self, width: int, encoding: str):
         self.width, self.encoding = width, encoding
 
-    def text(self, told: str, style: str = "") -> Text:
+    def text(self, content: str, style: str = "") -> Text:
         """One run of text; nothing in it is markup."""
-        return Text(writable(told, self.encoding), style=style, no_wrap=True, overflow="crop", end="")
+        return Text(writable(content, self.encoding), style=style, no_wrap=True, overflow="crop", end="")
 
-    def token(self, told: str, most: int, style: str = "") -> Text:
+    def token(self, content: str, width: int, style: str = "") -> Text:
         """A token, its control characters made visible, cropped to `most` columns."""
-        told, dots = writable(visible(told), self.encoding), writable("…", self.encoding)
-        if cell_len(told) > most:
-            told = set_cell_size(told, most - len(dots)).rstrip() + dots
-        return self.text(told, style)
+        content, dots = writable(visible(content), self.encoding), writable("…", self.encoding)
+        if cell_len(content) > width:
+            content = set_cell_size(content, width - len(dots)).rstrip() + dots
+        return self.text(content, style)
 
     def line(self, *parts: Text | str) -> Text:
         """Parts beside each other; a `Piece` breaks the line between words where it is too long."""
@@ -154,12 +154,12 @@ class Ink:
             whole.append_text(part if isinstance(part, Text) else self.text(part))
         return whole
 
-    def prose(self, told: str, style: str = "", lead: str = "  ") -> list[Text]:
+    def prose(self, content: str, style: str = "", lead: str = "  ") -> list[Text]:
         """Sentences broken between words; the first line starts with `lead`, the rest stand under it."""
-        room = max(self.width - len(lead), 8)
-        broken = textwrap.wrap(writable(told, self.encoding), room, break_on_hyphens=False) or [""]
+        available = max(self.width - len(lead), 8)
+        broken = textwrap.wrap(writable(content, self.encoding), available, break_on_hyphens=False) or [""]
         return [
-            self.line(self.text((lead if not place else " " * len(lead)) + part, style)) for place, part in enumerate(broken)
+            self.line(self.text((lead if not index else " " * len(lead)) + part, style)) for index, part in enumerate(broken)
         ]
 
     def table(self, rows: Iterable[Sequence[Text]], right: Sequence[bool], gap: int = 2) -> list[Text]:
@@ -186,11 +186,11 @@ class Ink:
             widths[-1] = self.width - others
             return self._folded(rows, range(len(widths)), widths, right, gap)
         widths[0] = min(widths[0], self.width // 2)
-        room = self.width - widths[0] - gap
+        available = self.width - widths[0] - gap
         parts: list[list[int]] = [[]]
         for column in range(1, len(widths)):
-            widths[column] = min(widths[column], room)
-            if parts[-1] and sum(widths[each] + gap for each in parts[-1]) + widths[column] > room:
+            widths[column] = min(widths[column], available)
+            if parts[-1] and sum(widths[each] + gap for each in parts[-1]) + widths[column] > available:
                 parts.append([])
             parts[-1].append(column)
         lines: list[Text] = []
@@ -207,12 +207,12 @@ class Ink:
         for row in rows:
             cells = [broken(row[column], widths[column], 0) for column in columns]
             deep = max(map(len, cells))
-            folded += [[cell[place] if place < len(cell) else Text() for cell in cells] for place in range(deep)]
+            folded += [[cell[index] if index < len(cell) else Text() for cell in cells] for index in range(deep)]
         return self.grid(folded, [right[column] for column in columns], gap)
 
     def _spaced(self, row: list[Text], widths: list[int], right: Sequence[bool], gap: int) -> Iterable[Text]:
-        for place, (cell, width, to_right) in enumerate(zip(row, widths, right, strict=True)):
-            last, space = place + 1 == len(row), " " * (width - cell.cell_len)
+        for index, (cell, width, to_right) in enumerate(zip(row, widths, right, strict=True)):
+            last, space = index + 1 == len(row), " " * (width - cell.cell_len)
             yield Text(space).append_text(cell) if to_right else cell
             if not last:
                 yield Text(" " * gap if to_right else space + " " * gap)

@@ -10,7 +10,7 @@ STRONG = 0.5  # below a weight of a half colours stay pale, so that a row that l
 _EXPONENTS = str.maketrans("-", MINUS)
 
 
-def number(value: float, places: int = 2) -> str:
+def number(value: float, decimals: int = 2) -> str:
     """Write a number with fixed decimals and a real minus sign.
 
     Beyond a million the fixed decimals give way to a power of ten, and a negative number that rounds to zero loses its sign.
@@ -24,11 +24,11 @@ def number(value: float, places: int = 2) -> str:
         return "∞" if value > 0 else f"{MINUS}∞"
     if abs(value) >= 1e6:
         return scientific(value, 2)
-    text = f"{value:.{places}f}"
+    text = f"{value:.{decimals}f}"
     return text.replace("-", "" if float(text) == 0 else MINUS)
 
 
-def scientific(value: float, places: int = 1) -> str:
+def scientific(value: float, decimals: int = 1) -> str:
     """Write a number as a power of ten, without the zeros that pad the exponent.
 
     >>> scientific(4.1e-7), scientific(0.0)
@@ -36,20 +36,20 @@ def scientific(value: float, places: int = 1) -> str:
     """
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else number(value)
-    digits, power = f"{value:.{places}e}".split("e")
+    digits, power = f"{value:.{decimals}e}".split("e")
     return f"{digits}e{int(power)}".translate(_EXPONENTS)
 
 
-def places(values: Sequence[float], least: int = 2, most: int = 4) -> int:
+def decimals_for(values: Sequence[float], minimum: int = 2, maximum: int = 4) -> int:
     """How many decimals show the largest of the values with two digits that count, within limits.
 
-    >>> places([1.5, -20.0]), places([0.004, 0.01])
+    >>> decimals_for([1.5, -20.0]), decimals_for([0.004, 0.01])
     (2, 3)
     """
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     if largest == 0:
-        return least
-    return min(most, max(least, 1 - math.floor(math.log10(largest))))
+        return minimum
+    return min(maximum, max(minimum, 1 - math.floor(math.log10(largest))))
 
 
 def vector(values: Sequence[float], shown: int = 3, width: int = 0, decimals: int = 2) -> str:
@@ -94,28 +94,28 @@ def _visible_letter(letter: str) -> str:
     return letter
 
 
-def shorten(text: str, most: int) -> str:
+def shorten(text: str, limit: int) -> str:
     """Crop to at most so many letters, with an ellipsis in place of what is gone.
 
     >>> shorten("electroencephalography", 8), shorten("tired", 8)
     ('electro…', 'tired')
     """
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
-def labels(tokens: Sequence[str], most: int = 80) -> list[str]:
+def labels(tokens: Sequence[str], limit: int = 80) -> list[str]:
     """The tokens fit to be seen and cropped, those that occur more than once told apart by which of them they are.
 
-    >>> labels(["the", "animal", "the"], most=5)
+    >>> labels(["the", "animal", "the"], limit=5)
     ['the:1', 'anim…', 'the:2']
     """
-    seen: dict[str, int] = {}
-    told = []
+    counts: dict[str, int] = {}
+    names = []
     for token in tokens:
-        seen[token] = seen.get(token, 0) + 1
-        name = shorten(visible(token), most)
-        told.append(f"{name}:{seen[token]}" if tokens.count(token) > 1 else name)
-    return told
+        counts[token] = counts.get(token, 0) + 1
+        name = shorten(visible(token), limit)
+        names.append(f"{name}:{counts[token]}" if tokens.count(token) > 1 else name)
+    return names
 
 
 def duration(seconds: float) -> str:

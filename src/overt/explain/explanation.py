@@ -4,8 +4,11 @@ The recipes (`lens/recipes/`) make it; the terminal, the picture and the page dr
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import numpy as np
 
 from overt.drawing.numbers import duration, scientific, visible
 
@@ -105,6 +108,18 @@ class Explanation:
         return asdict(self)
 
 
+def step_rows(tokens: Sequence[str], scores: Any, scaled: Any, weights: Any, keys: Any, values: Any) -> list[StepRow]:
+    """What each step makes of each token: scores, scaled and weights (K,), keys (K, D), values (K, E), arrays or CPU tensors.
+
+    >>> step_rows(["sky"], [2.0], [1.0], [0.5], [[1.0, 0.0]], [[4.0]])[0].weighted
+    [2.0]
+    """
+    scores, scaled, weights, keys, values = (np.asarray(array) for array in (scores, scaled, weights, keys, values))
+    weighted = weights[:, None] * values  # (K, E)
+    columns = (array.tolist() for array in (scores, scaled, weights, keys, values, weighted))
+    return [StepRow(index, token, *rest) for index, (token, *rest) in enumerate(zip(tokens, *columns, strict=True))]
+
+
 @dataclass(frozen=True)
 class Choice:
     """The rows of the step table that are shown, strongest first, and those that are summed in one line."""
@@ -128,7 +143,7 @@ class Choice:
         return f"the other {len(self.others)} tokens"
 
 
-def choose(explanation: Explanation, rows: int | None = 8) -> Choice:
+def choose_rows(explanation: Explanation, rows: int | None = 8) -> Choice:
     """Take the strongest rows and the word's own, by the size of the weight; `None` takes them all.
 
     Nothing is left out to save a single line: one more row than asked for is shown instead.
@@ -136,21 +151,21 @@ def choose(explanation: Explanation, rows: int | None = 8) -> Choice:
     ranked = sorted(explanation.steps, key=lambda row: (-_size(row.weight), row.index))
     if rows is None or len(ranked) <= rows + 2:
         return Choice(ranked, [])
-    own = own_index(explanation)
-    kept = {row.index for row in ranked[:rows]} | ({own} if own is not None else set())
-    return Choice([row for row in ranked if row.index in kept], [row for row in ranked if row.index not in kept])
+    word_row = word_index(explanation)
+    chosen = {row.index for row in ranked[:rows]} | ({word_row} if word_row is not None else set())
+    return Choice([row for row in ranked if row.index in chosen], [row for row in ranked if row.index not in chosen])
 
 
 def _size(weight: float) -> float:
     return -1.0 if math.isnan(weight) else abs(weight)
 
 
-def own_index(explanation: Explanation) -> int | None:
+def word_index(explanation: Explanation) -> int | None:
     """Where the word stands among the tokens that it attends to; None where those are another sentence's."""
     return explanation.word if explanation.other is None else None
 
 
-def word(explanation: Explanation) -> str:
+def query_word(explanation: Explanation) -> str:
     """The word whose attention is shown, fit to be seen."""
     return visible(explanation.query_tokens[explanation.word])
 
@@ -171,10 +186,10 @@ def stages(explanation: Explanation) -> list[Stage]:
 
     A division appears where there is one.
     """
-    told = {"qkv": _trained, "hidden": _hidden, "plain": _plain}[explanation.recipe](explanation)
+    texts = {"qkv": _trained, "hidden": _hidden, "plain": _plain}[explanation.recipe](explanation)
     if not explanation.scale_name and all(row.score == row.scaled for row in explanation.steps):
-        told = [step for step in told if step[0] != "scale"]
-    return [Stage(key, place, *rest) for place, (key, *rest) in enumerate(told, start=1)]
+        texts = [step for step in texts if step[0] != "scale"]
+    return [Stage(key, number, *rest) for number, (key, *rest) in enumerate(texts, start=1)]
 
 
 def count_word(count: int) -> str:
@@ -184,14 +199,14 @@ def count_word(count: int) -> str:
 
 def stage(explanation: Explanation, key: str) -> Stage | None:
     """The step of that key, or None where the recipe has no such step."""
-    return next((found for found in stages(explanation) if found.key == key), None)
+    return next((each for each in stages(explanation) if each.key == key), None)
 
 
-Told = list[tuple[str, str, str, str]]
+StepTexts = list[tuple[str, str, str, str]]
 
 
-def _trained(explanation: Explanation) -> Told:
-    asker, width = f"“{word(explanation)}”", len(explanation.query)
+def _trained(explanation: Explanation) -> StepTexts:
+    asker, width = f"“{query_word(explanation)}”", len(explanation.query)
     return [
         ("vectors", "query, key, value", "q, k, v",
          f"Three learned matrices make a query, a key and a value of each token, {width} numbers each."),
@@ -204,13 +219,13 @@ def _trained(explanation: Explanation) -> Told:
     ]  # fmt: skip
 
 
-def _hidden(explanation: Explanation) -> Told:
+def _hidden(explanation: Explanation) -> StepTexts:
     i, count = explanation.word + 1, len(explanation.steps)
     return [
         ("vectors", "hidden states", f"h_1 … h_{count}",
          f"The layer reads the sequence and leaves a hidden state at each place, {len(explanation.query)} numbers each."),
         ("score", "score", score_name(explanation),
-         f"The state h_{i}, of “{word(explanation)}”, is scored against every state of the sequence."),
+         f"The state h_{i}, of “{query_word(explanation)}”, is scored against every state of the sequence."),
         ("scale", "scale", _division(explanation), _scaling(explanation)),
         ("normalize", normalizer_name(explanation), f"a_{i}j", _normalizing(explanation)),
         ("weigh", "weight", f"a_{i}j h_j", "Each hidden state is multiplied by its weight."),
@@ -220,7 +235,7 @@ def _hidden(explanation: Explanation) -> Told:
     ]  # fmt: skip
 
 
-def _plain(explanation: Explanation) -> Told:
+def _plain(explanation: Explanation) -> StepTexts:
     i = explanation.word + 1
     return [
         ("vectors", "the vectors", "x", "No trained weights: each vector is its own query, key and value."),
@@ -266,8 +281,8 @@ def _joined_width(explanation: Explanation) -> int:
 
 def sum_formula(explanation: Explanation) -> str:
     """The last line of the step table: what the output is the sum of."""
-    found = stage(explanation, "sum")
-    formula = found.formula if found else "Σ α·v"
+    last_step = stage(explanation, "sum")
+    formula = last_step.formula if last_step else "Σ α·v"
     return formula if "=" in formula else f"output = {formula}"
 
 
@@ -291,7 +306,7 @@ def looks_line(explanation: Explanation) -> str:
     parts = [f"{looks.special} of {looks.heads} heads look hardest at {names}"]
     if explanation.other is not None:
         return ", ".join([*parts, f"{others} at a word"])
-    return ", ".join([*parts, f"{looks.itself} at “{word(explanation)}” itself", f"{others} at another word"])
+    return ", ".join([*parts, f"{looks.itself} at “{query_word(explanation)}” itself", f"{others} at another word"])
 
 
 def residual_line(explanation: Explanation) -> str:

@@ -19,15 +19,15 @@ class HubModel:
     """An encoder or decoder that transformers can load; of an encoder–decoder, the encoder."""
 
     def __init__(self, name: str):
-        self.place = _checked_folder(name)
-        self.name = Path(name).name if self.place != name or Path(name).is_dir() else name
+        self.source = _checked_folder(name)
+        self.name = Path(name).name if self.source != name or Path(name).is_dir() else name
         self.notes: list[str] = []
 
     def encode(self, text: str, truncate: bool = False) -> Encoded:
         """Cut a text into the model's tokens; refuse an empty one and one that is longer than the model takes."""
         if not text.strip():
             raise InputError("a text needs at least one word", got=repr(text), fix="pass a sentence")
-        found = self._tokenizer(
+        encoding = self._tokenizer(
             text,
             return_offsets_mapping=True,
             return_special_tokens_mask=True,
@@ -35,16 +35,16 @@ class HubModel:
             max_length=self.limit if truncate else None,
             verbose=False,
         )
-        ids, spans = list(found["input_ids"]), [(int(start), int(end)) for start, end in found["offset_mapping"]]
+        ids, spans = list(encoding["input_ids"]), [(int(start), int(end)) for start, end in encoding["offset_mapping"]]
         tokens = readable(text, self._tokenizer.convert_ids_to_tokens(ids), spans)
-        special = [place for place, mark in enumerate(found["special_tokens_mask"]) if mark]
+        special = [index for index, mark in enumerate(encoding["special_tokens_mask"]) if mark]
         return fitting(Encoded(text, tokens, ids, spans, special), self.limit, self.name)
 
     @cached_property
     def limit(self) -> int | None:
         """How many tokens the model takes, where it says so."""
-        said = [getattr(self._config, name, None) for name in ("max_position_embeddings", "n_positions")]
-        limits = [*said, self._tokenizer.model_max_length]
+        configured = [getattr(self._config, name, None) for name in ("max_position_embeddings", "n_positions")]
+        limits = [*configured, self._tokenizer.model_max_length]
         return min((int(limit) for limit in limits if limit and 0 < limit < 10**9), default=None)
 
     @cached_property
@@ -100,7 +100,7 @@ class HubModel:
 
     def _loaded(self, kind: Any, **options: Any) -> Any:
         try:
-            return kind.from_pretrained(self.place, trust_remote_code=False, **options)
+            return kind.from_pretrained(self.source, trust_remote_code=False, **options)
         except Exception as error:  # whatever another library raises for a folder that is damaged
             reason = " ".join(str(error).split("\n")[0].split()).rstrip(".")
             raise InputError(

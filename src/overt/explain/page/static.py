@@ -3,31 +3,31 @@
 import math
 
 from overt.drawing.html import escape_text, formula
-from overt.drawing.numbers import labels, number, places, vector, visible
+from overt.drawing.numbers import decimals_for, labels, number, vector, visible
 from overt.explain.explanation import (
     Explanation,
     StepRow,
-    choose,
+    choose_rows,
     count_word,
     heading,
     looks_line,
     loop_line,
     normalizer_name,
-    own_index,
     query_name,
+    query_word,
     residual_line,
     stages,
     sum_formula,
-    word,
+    word_index,
 )
 
 
-def article(explanation: Explanation, place: int) -> str:
+def article(explanation: Explanation, order: int) -> str:
     """One explanation as HTML; `place` tells it from another on the same page."""
-    return f"""<article class="explanation {explanation.recipe}" data-explanation="{place}" aria-labelledby="sentence-{place}">
+    return f"""<article class="explanation {explanation.recipe}" data-explanation="{order}" aria-labelledby="sentence-{order}">
 <div class="head">
 <p class="recipe"><b>{escape_text(heading(explanation))}</b> <span>{escape_text(explanation.source)}</span></p>
-{_sentence(explanation, place)}
+{_sentence(explanation, order)}
 </div>
 <section class="steps" aria-label="The steps{escape_text(f" of {explanation.name}") if explanation.name else ""}">
 <h3>{escape_text(_steps_title(explanation))}</h3>
@@ -52,45 +52,45 @@ def _true(explanation: Explanation) -> str:
 def _steps_title(explanation: Explanation) -> str:
     count = count_word(len(stages(explanation)))
     if not explanation.name:
-        return f"{count} steps for “{word(explanation)}”"
-    return f"{count} steps for “{word(explanation)}” in {explanation.name} ({visible(explanation.why)})"
+        return f"{count} steps for “{query_word(explanation)}”"
+    return f"{count} steps for “{query_word(explanation)}” in {explanation.name} ({visible(explanation.why)})"
 
 
-def _sentence(explanation: Explanation, place: int) -> str:
-    own = own_index(explanation)
-    asked = ""
-    if own is None:
+def _sentence(explanation: Explanation, order: int) -> str:
+    word_among_keys = word_index(explanation)
+    query_line = ""
+    if word_among_keys is None:
         tokens = [_token(token, i, i == explanation.word, "asks") for i, token in enumerate(explanation.query_tokens)]
-        asked = f'<p class="sentence asking">{" ".join(tokens)}</p><p class="attends">attends to</p>'
-    tokens = [_token(token, j, j == own, "token") for j, token in enumerate(explanation.tokens)]
+        query_line = f'<p class="sentence asking">{" ".join(tokens)}</p><p class="attends">attends to</p>'
+    tokens = [_token(token, j, j == word_among_keys, "token") for j, token in enumerate(explanation.tokens)]
     many = " many" if len(tokens) > 120 else ""
-    return f'{asked}<h2 class="sentence{many}" id="sentence-{place}">{" ".join(tokens)}</h2>'
+    return f'{query_line}<h2 class="sentence{many}" id="sentence-{order}">{" ".join(tokens)}</h2>'
 
 
-def _token(token: str, index: int, own: bool, kind: str) -> str:
-    return f'<bdi class="{kind}{" word" if own else ""}" data-token="{index}">{escape_text(token)}</bdi>'
+def _token(token: str, index: int, is_word: bool, kind: str) -> str:
+    return f'<bdi class="{kind}{" word" if is_word else ""}" data-token="{index}">{escape_text(token)}</bdi>'
 
 
 def _query(explanation: Explanation) -> str:
     name, query = query_name(explanation), explanation.query
-    told = vector(query, decimals=places(query))
-    return f'<p class="query" data-column="vectors"><span class="name">{formula(name)} =</span> <span class="vector">{told}</span></p>'
+    numbers = vector(query, decimals=decimals_for(query))
+    return f'<p class="query" data-column="vectors"><span class="name">{formula(name)} =</span> <span class="vector">{numbers}</span></p>'
 
 
 def _table(explanation: Explanation) -> str:
     known = {stage.key: stage for stage in stages(explanation)}
-    choice = choose(explanation)
-    kept = {row.index for row in choice.rows}
+    choice = choose_rows(explanation)
+    shown = {row.index for row in choice.rows}
     names = labels(explanation.tokens)
     rows = "".join(
-        _row(row, names[row.index], row.index not in kept, "scale" in known) for row in [*choice.rows, *choice.others]
+        _row(row, names[row.index], row.index not in shown, "scale" in known) for row in [*choice.rows, *choice.others]
     )
     heads = "".join(
-        f'<th scope="col" data-column="{key}"><i>{known[key].number}</i> {formula(told)}</th>'
-        for key, told in _columns(explanation)
+        f'<th scope="col" data-column="{key}"><i>{known[key].number}</i> {formula(name)}</th>'
+        for key, name in _columns(explanation)
         if key in known
     )
-    caption = f"How “{word(explanation)}” attends to each token, strongest first: every step with its numbers."
+    caption = f"How “{query_word(explanation)}” attends to each token, strongest first: every step with its numbers."
     return f"""<table>
 <caption>{escape_text(caption)}</caption>
 <thead><tr><th scope="col">token</th>{heads}</tr></thead>
@@ -101,9 +101,9 @@ def _table(explanation: Explanation) -> str:
 
 def _columns(explanation: Explanation) -> list[tuple[str, str]]:
     """The columns by the step that makes them, and how they are headed."""
-    told = {stage.key: stage.formula for stage in stages(explanation)}
+    formulas = {stage.key: stage.formula for stage in stages(explanation)}
     first = {"qkv": [("vectors", "key"), ("vectors", "value")], "hidden": [("vectors", "h_j")], "plain": [("vectors", "x_j")]}
-    names = [(key, told.get(key, "")) for key in ("score", "scale", "normalize", "weigh")]
+    names = [(key, formulas.get(key, "")) for key in ("score", "scale", "normalize", "weigh")]
     names = [(key, f"{normalizer_name(explanation)} {name}" if key == "normalize" else name) for key, name in names]
     return [*first[explanation.recipe], *names]
 
@@ -118,7 +118,7 @@ def _row(row: StepRow, name: str, rest: bool, scaled: bool) -> str:
 
 
 def _vector_cell(key: str, entries: list[float]) -> str:
-    return f'<td data-column="{key}" class="vector"><span>{vector(entries, decimals=places(entries))}</span></td>'
+    return f'<td data-column="{key}" class="vector"><span>{vector(entries, decimals=decimals_for(entries))}</span></td>'
 
 
 def _number_cell(key: str, value: float, decimals: int) -> str:
@@ -126,7 +126,7 @@ def _number_cell(key: str, value: float, decimals: int) -> str:
 
 
 def _foot(explanation: Explanation, known: dict) -> str:
-    choice = choose(explanation)
+    choice = choose_rows(explanation)
     span = 1 + sum(key in known for key, _ in _columns(explanation)[:-2])
     total = number(math.fsum(row.weight for row in explanation.steps), 3)
     others = ""
@@ -165,7 +165,7 @@ def _links(explanation: Explanation) -> str:
         f"<td>{escape_text(link.pattern) if link.pattern else ''}</td></tr>"
         for link in explanation.links
     )
-    title = f"Strongest link from “{word(explanation)}” to another word, by layer"
+    title = f"Strongest link from “{query_word(explanation)}” to another word, by layer"
     table = (
         f"<table><caption>{escape_text(title)}</caption><thead><tr><th scope=col>head</th><th scope=col>token</th>"
         f"<th scope=col>weight</th><th scope=col>pattern</th></tr></thead><tbody>{rows}</tbody></table>"

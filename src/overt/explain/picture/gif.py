@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from overt.drawing.canvas import BLUE, FIRE, INK, LINE, QUIET, Sheet, drawing, lowered, plain_settings
-from overt.drawing.numbers import places, vector
-from overt.explain.explanation import Explanation, Stage, choose, heading, query_name, stages
+from overt.drawing.numbers import decimals_for, vector
+from overt.explain.explanation import Explanation, Stage, choose_rows, heading, query_name, stages
 from overt.explain.picture.parts import StepColumns, sentence
 from overt.files import whole
 
@@ -24,14 +24,19 @@ def gif(explanation: Explanation, path: str | os.PathLike[str]) -> None:
         palette = drawn[-1][0].quantize(256, dither=0)
         pictures = [picture.quantize(palette=palette, dither=0) for picture, _ in drawn]
         pictures[0].save(
-            temporary, format="GIF", save_all=True, append_images=pictures[1:], duration=[held for _, held in drawn], loop=0
+            temporary,
+            format="GIF",
+            save_all=True,
+            append_images=pictures[1:],
+            duration=[duration for _, duration in drawn],
+            loop=0,
         )
 
 
 def frames(explanation: Explanation) -> Iterator[tuple[Any, int]]:
     """Each picture of the animation, and for how many milliseconds it is held."""
     known = stages(explanation)
-    count = len(choose(explanation, 7).rows)
+    count = len(choose_rows(explanation, 7).rows)
     for stage in known:
         moving = stage.key not in {"join"}
         for part in range(1, PARTS) if moving else []:
@@ -43,15 +48,15 @@ def _frame(explanation: Explanation, known: list[Stage], stage: Stage, rows: flo
     from PIL import Image
 
     sheet = Sheet(WIDTH, HEIGHT, dpi=80)
-    room = WIDTH - 2 * EDGE
-    told = sheet.text(EDGE, 34, heading(explanation), 15, bold=True, room=room / 2)
+    page_width = WIDTH - 2 * EDGE
+    title_width = sheet.text(EDGE, 34, heading(explanation), 15, bold=True, max_width=page_width / 2)
     where = f"{explanation.name} · {explanation.source}" if explanation.name else explanation.source
-    sheet.text(EDGE + told + 14, 35, where, 11, QUIET, room=room - told - 20)
-    _progress(sheet, known, stage, room)
+    sheet.text(EDGE + title_width + 14, 35, where, 11, QUIET, max_width=page_width - title_width - 20)
+    _progress(sheet, known, stage, page_width)
     weighing = next(each.number for each in known if each.key == "normalize")
-    sentence(sheet, explanation, EDGE, 168, room, 116, weighed=stage.number >= weighing)
-    _query(sheet, explanation, room)
-    StepColumns(sheet, explanation, choose(explanation, 7), EDGE, 330, room, 370).draw(stage.number, rows)
+    sentence(sheet, explanation, EDGE, 168, page_width, 116, weighed=stage.number >= weighing)
+    _query(sheet, explanation, page_width)
+    StepColumns(sheet, explanation, choose_rows(explanation, 7), EDGE, 330, page_width, 370).draw(stage.number, rows)
     remark = sheet.remark()
     if remark:
         sheet.text(WIDTH - EDGE, HEIGHT - 10, remark, 8, QUIET, across="right")
@@ -60,22 +65,24 @@ def _frame(explanation: Explanation, known: list[Stage], stage: Stage, rows: flo
     return Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba(), "raw", "RGBA", 0, 1).convert("RGB")
 
 
-def _progress(sheet: Sheet, known: list[Stage], stage: Stage, room: float) -> None:
+def _progress(sheet: Sheet, known: list[Stage], stage: Stage, page_width: float) -> None:
     """A line for each step, the present one marked, and what it does in a sentence."""
-    width = room / len(known)
-    for place, each in enumerate(known):
-        left, now = EDGE + place * width, each is stage
+    width = page_width / len(known)
+    for index, each in enumerate(known):
+        left, now = EDGE + index * width, each is stage
         colour = FIRE if now else BLUE if each.number < stage.number else LINE
         sheet.line(left, 62, left + width - 10, 62, colour, 3.2)
-        sheet.text(left, 80, f"{each.number}  {each.title}", 10.5, INK if now else QUIET, bold=now, room=width - 12)
-    sheet.text(EDGE, 116, lowered(stage.formula), 17, FIRE, bold=True, room=room / 3)
+        sheet.text(left, 80, f"{each.number}  {each.title}", 10.5, INK if now else QUIET, bold=now, max_width=width - 12)
+    sheet.text(EDGE, 116, lowered(stage.formula), 17, FIRE, bold=True, max_width=page_width / 3)
     reach = sheet.measure(lowered(stage.formula), 17, bold=True) + 18
-    sheet.wrapped(EDGE + min(reach, room / 3), 116, lowered(stage.sentence), room - min(reach, room / 3), 12.5, 2)
+    sheet.wrapped(
+        EDGE + min(reach, page_width / 3), 116, lowered(stage.sentence), page_width - min(reach, page_width / 3), 12.5, 2
+    )
 
 
-def _query(sheet: Sheet, explanation: Explanation, room: float) -> None:
+def _query(sheet: Sheet, explanation: Explanation, page_width: float) -> None:
     """The word's own vector, from the first step on."""
     name, query = lowered(query_name(explanation)), explanation.query
-    told = f"1   {name} = {vector(query, decimals=places(query))}"
-    width = sheet.text(EDGE, 314, told, 11, mono=True, room=room / 2)
+    line = f"1   {name} = {vector(query, decimals=decimals_for(query))}"
+    width = sheet.text(EDGE, 314, line, 11, mono=True, max_width=page_width / 2)
     sheet.strip(EDGE + width + 12, 306, 150, 16, query, max(map(abs, query), default=1.0) or 1.0)

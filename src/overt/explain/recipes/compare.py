@@ -21,7 +21,7 @@ def compared(first: Explanation, second: Explanation, pieces: tuple[Word, Word])
     tokens = first.tokens[here], second.tokens[there]
     weights = first.rows[layer][head][here], second.rows[layer][head][there]
     numbers = f"{weights[0]:.2f} and {weights[1]:.2f}"
-    if _place(first.tokens, here) == _place(second.tokens, there):
+    if _occurrence(first.tokens, here) == _occurrence(second.tokens, there):
         notes.append(
             f"In both sentences L{layer}H{head} points from {words} to “{tokens[0]}”, {numbers}. "
             f"Where {words} means something else in the second, the model does not resolve it here."
@@ -33,32 +33,32 @@ def compared(first: Explanation, second: Explanation, pieces: tuple[Word, Word])
     return [first, replace(second, notes=[*notes, *_largest_change(first, second), *second.notes])]
 
 
-def _strongest(explanation: Explanation, layer: int, head: int, own: Sequence[int]) -> int | None:
+def _strongest(explanation: Explanation, layer: int, head: int, word_pieces: Sequence[int]) -> int | None:
     """The other word that this head's row weighs most."""
-    barred = {*explanation.special, *(own if explanation.other is None else ())}
+    excluded = {*explanation.special, *(word_pieces if explanation.other is None else ())}
     row = explanation.rows[layer][head]
-    return max((place for place in range(len(row)) if place not in barred), key=lambda place: row[place], default=None)
+    return max((index for index in range(len(row)) if index not in excluded), key=lambda index: row[index], default=None)
 
 
 def _largest_change(first: Explanation, second: Explanation) -> list[str]:
     """Of the first sentence's strongest links whose words the second has too, the one whose weight changes most."""
     changes = []
     for link in first.links:
-        name, count = _place(first.tokens, link.index)
-        same = [place for place, token in enumerate(second.tokens) if token == name]
+        name, count = _occurrence(first.tokens, link.index)
+        same = [index for index, token in enumerate(second.tokens) if token == name]
         if link.pattern or len(same) <= count:
             continue
         changes.append((abs(second.rows[link.layer][link.head][same[count]] - link.weight), link, same[count]))
-    change, link, place = max(changes, key=lambda entry: entry[0], default=(0.0, None, 0))
+    change, link, index = max(changes, key=lambda entry: entry[0], default=(0.0, None, 0))
     if link is None or change < _CHANGE or (link.layer, link.head) == first.shown:
         return []
-    after = second.rows[link.layer][link.head][place]
+    after = second.rows[link.layer][link.head][index]
     verb = "falls" if after < link.weight else "rises"
     return [
         f"L{link.layer}H{link.head} changes most: its weight on “{link.token}” {verb} from {link.weight:.2f} to {after:.2f}."
     ]
 
 
-def _place(tokens: Sequence[str], place: int) -> tuple[str, int]:
+def _occurrence(tokens: Sequence[str], index: int) -> tuple[str, int]:
     """A token and how many like it come before."""
-    return tokens[place], list(tokens[:place]).count(tokens[place])
+    return tokens[index], list(tokens[:index]).count(tokens[index])

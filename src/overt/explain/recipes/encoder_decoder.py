@@ -49,24 +49,24 @@ def between(written: Written, check: Callable[[Explanation, int], None] = lambda
     layer, head, reach = _farthest(views, written)
     why = f"it reaches the text best: on average a token gets {reach:.2f} from the word that looks hardest at it"
     notes = [_ROWS, *closing_notes(written.read, verified)]
-    tokens = [Word(place, (place,)) for place in range(len(written.text.ids))]
+    tokens = [Word(index, (index,)) for index in range(len(written.text.ids))]
     options: dict[str, Any] = {"name": written.name, "layer": layer, "head": head, "verified": verified}
-    found = []
+    explanations = []
     for token in tokens:
-        found.append(explained(views, token, written.text, written.read, **options))
-        if len(found) == 1:
-            check(found[0], len(tokens))
-    return [replace(each, why=why, notes=notes) for each in found]
+        explanations.append(explained(views, token, written.text, written.read, **options))
+        if len(explanations) == 1:
+            check(explanations[0], len(tokens))
+    return [replace(each, why=why, notes=notes) for each in explanations]
 
 
 def _farthest(views: list[list[View]], written: Written) -> tuple[int, int, float]:
     """The head that reaches the read text best, and how well."""
-    rows = [place for place in range(len(written.text.ids)) if place not in written.text.special]
-    columns = [place for place in range(len(written.read.ids)) if place not in written.read.special]
+    rows = [index for index in range(len(written.text.ids)) if index not in written.text.special]
+    columns = [index for index in range(len(written.read.ids)) if index not in written.read.special]
     reach = {
         (layer, head): float(view.weights()[0][rows][:, columns].max(dim=0).values.mean())
         for layer, heads in enumerate(views)
         for head, view in enumerate(heads)
     }
-    (layer, head), most = max(reach.items(), key=lambda entry: entry[1])
-    return layer, head, most
+    (layer, head), best = max(reach.items(), key=lambda entry: entry[1])
+    return layer, head, best

@@ -18,7 +18,7 @@ class Word:
     note: str = ""
 
 
-def choose(encoded: Encoded, asked: str | None = None) -> Word:
+def choose(encoded: Encoded, word: str | None = None) -> Word:
     """The word of that name, `it`, or of that name and occurrence, `it:2`; without a name, the last word.
 
     Case does not matter. A word that the model reads as several pieces asks through its last one.
@@ -27,27 +27,27 @@ def choose(encoded: Encoded, asked: str | None = None) -> Word:
     >>> choose(named(["the", "cat", "saw", "the", "dog"]), "the:2")
     Word(index=3, pieces=(3,), note='')
     """
-    if asked is None:
+    if word is None:
         return _last(encoded)
-    found = _occurrences(encoded, asked)
-    name, _, count = asked.rpartition(":")
-    if not found and name and count.isdigit():
-        numbered = _occurrences(encoded, name)
+    matches = _occurrences(encoded, word)
+    text, _, count = word.rpartition(":")
+    if not matches and text and count.isdigit():
+        numbered = _occurrences(encoded, text)
         if numbered and not 1 <= int(count) <= len(numbered):
-            raise InputError(f"“{name}” occurs {_times(len(numbered))}", got=asked, fix=_which(name, len(numbered)))
+            raise InputError(f"“{text}” occurs {_times(len(numbered))}", got=word, fix=_which(text, len(numbered)))
         if numbered:
             return _word(encoded, numbered[int(count) - 1])
-    if not found:
+    if not matches:
         raise InputError(
-            "the word to explain stands in the text", got=repr(asked), fix=f"choose one of its words{_near(encoded, asked)}"
+            "the word to explain stands in the text", got=repr(word), fix=f"choose one of its words{_near(encoded, word)}"
         )
-    if len(found) > 1:
+    if len(matches) > 1:
         raise InputError(
             "the word to explain is one word of the text",
-            got=f"“{asked}”, which occurs {_times(len(found))}",
-            fix=_which(asked, len(found)),
+            got=f"“{word}”, which occurs {_times(len(matches))}",
+            fix=_which(word, len(matches)),
         )
-    return _word(encoded, found[0])
+    return _word(encoded, matches[0])
 
 
 def named(tokens: Sequence[str]) -> Encoded:
@@ -65,8 +65,8 @@ def spelled(encoded: Encoded, pieces: Sequence[int]) -> str:
 
 
 def _last(encoded: Encoded) -> Word:
-    plain = [place for place in range(len(encoded.ids)) if place not in encoded.special]
-    lettered = [place for place in plain if any(letter.isalnum() for letter in encoded.tokens[place])]
+    plain = [index for index in range(len(encoded.ids)) if index not in encoded.special]
+    lettered = [index for index in plain if any(letter.isalnum() for letter in encoded.tokens[index])]
     index = (lettered or plain)[-1]
     start, end = encoded.spans[index]
     while start > 0 and not encoded.text[start - 1].isspace() and start < end and encoded.text[start - 1].isalnum():
@@ -82,29 +82,29 @@ def _occurrences(encoded: Encoded, name: str) -> list[tuple[int, ...]]:
     bounded = rf"(?<!\w){re.escape(name)}(?!\w)"
     for pattern, exact in ((bounded, False), (re.escape(name), True)):
         matches = (match.span() for match in re.finditer(pattern, encoded.text, re.IGNORECASE))
-        found = [pieces for start, end in matches if (pieces := _covering(encoded, start, end, exact))]
-        if found:
-            return found
-    return [(place,) for place, token in enumerate(encoded.tokens) if token.casefold() == name.casefold()]
+        occurrences = [pieces for start, end in matches if (pieces := _covering(encoded, start, end, exact))]
+        if occurrences:
+            return occurrences
+    return [(index,) for index, token in enumerate(encoded.tokens) if token.casefold() == name.casefold()]
 
 
 def _covering(encoded: Encoded, start: int, end: int, exact: bool = False) -> tuple[int, ...]:
-    places = [
-        place
-        for place, (first, last) in enumerate(encoded.spans)
-        if place not in encoded.special and first < end and last > start and first < last
+    indices = [
+        index
+        for index, (first, last) in enumerate(encoded.spans)
+        if index not in encoded.special and first < end and last > start and first < last
     ]
-    if exact and places:
-        text, first, last = encoded.text, encoded.spans[places[0]][0], encoded.spans[places[-1]][1]
+    if exact and indices:
+        text, first, last = encoded.text, encoded.spans[indices[0]][0], encoded.spans[indices[-1]][1]
         if text[first:last].strip() != text[start:end]:
             return ()
-    return tuple(places)
+    return tuple(indices)
 
 
 def _word(encoded: Encoded, pieces: tuple[int, ...]) -> Word:
     if len(pieces) == 1:
         return Word(pieces[0], pieces)
-    parts = " · ".join(encoded.tokens[place] for place in pieces)
+    parts = " · ".join(encoded.tokens[index] for index in pieces)
     note = f"The model reads “{spelled(encoded, pieces)}” as {len(pieces)} pieces, {parts}; the last one asks."
     return Word(pieces[-1], pieces, note)
 
@@ -114,14 +114,14 @@ def _times(count: int) -> str:
 
 
 def _which(name: str, count: int) -> str:
-    choices = [f"--word {name}:{place}" for place in range(1, count + 1)]
+    choices = [f"--word {name}:{index}" for index in range(1, count + 1)]
     return f"say which: {', '.join(choices[:-1])} or {choices[-1]}" if count > 1 else f"pass --word {name}"
 
 
-def _near(encoded: Encoded, asked: str) -> str:
+def _near(encoded: Encoded, name: str) -> str:
     words = dict.fromkeys(re.findall(r"\w+(?:['’-]\w+)*", encoded.text))
     by_case = {word.casefold(): word for word in reversed(words)}
-    near = difflib.get_close_matches(asked.casefold(), by_case, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(name.casefold(), by_case, n=3, cutoff=0.5)
     if near:
         return "; near it are: " + ", ".join(by_case[word] for word in near)
     return ": " + ", ".join(list(words)[:12]) + (", …" if len(words) > 12 else "")

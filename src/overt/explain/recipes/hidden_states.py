@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 import overt
 from overt.errors import InputError
-from overt.explain.explanation import Explanation, Timing
+from overt.explain.explanation import Explanation, Timing, step_rows
 from overt.explain.recipes.find_word import Word
-from overt.explain.recipes.step_rows import step_rows
 from overt.explain.recipes.timing import timed
 from overt.explain.recipes.vectors import Vectors
 
@@ -43,9 +42,13 @@ def hidden(
     The layer and the parameters of f are untrained, drawn from `seed`. `initial` is h_0, zero where it is not given; only a GRU
     and an LSTM have one. With `other`, h_i comes from one sentence and h_j from the other, through the same layer.
     """
-    for name, given, choices in (("layer", layer, LAYERS), ("score", score, FORMULAS), ("normalizer", normalizer, NORMALIZERS)):
-        if given not in choices:
-            raise InputError(f"the {name} is one of {', '.join(choices)}", got=repr(given), fix="choose one of them")
+    for name, choice, choices in (
+        ("layer", layer, LAYERS),
+        ("score", score, FORMULAS),
+        ("normalizer", normalizer, NORMALIZERS),
+    ):
+        if choice not in choices:
+            raise InputError(f"the {name} is one of {', '.join(choices)}", got=repr(choice), fix="choose one of them")
     start = _initial(initial, layer, width)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -54,7 +57,7 @@ def hidden(
     states = states_of(torch.from_numpy(vectors.values).float())  # (N, width)
     others = states if other is None else states_of(torch.from_numpy(other.values).float())
     query, key = projections[0](states), projections[1](others)
-    found = overt.steps(query, key, others, score=f, normalizer=NORMALIZERS[normalizer]())
+    attention = overt.steps(query, key, others, score=f, normalizer=NORMALIZERS[normalizer]())
     against = other or vectors
     i = word.index
     return Explanation(
@@ -66,17 +69,17 @@ def hidden(
         word=i,
         special=[],
         source=f"{LAYERS[layer]}, untrained, seed {seed}, over {vectors.source}",
-        rows=[[found.weights[i].tolist()]],
+        rows=[[attention.weights[i].tolist()]],
         shown=(0, 0),
         why="there is nothing to choose: one layer, one head",
         score_name="f(h_i, h_j)",
         scale_name="",
         normalizer=normalizer,
         query=states[i].tolist(),
-        steps=step_rows(against.encoded.tokens, found.scores[i], found.masked[i], found.weights[i], others, others),
-        output=found.output[i].tolist(),
-        matrix=found.weights.tolist(),
-        joined=torch.cat([states[i], found.output[i]]).tolist(),
+        steps=step_rows(against.encoded.tokens, attention.scores[i], attention.masked[i], attention.weights[i], others, others),
+        output=attention.output[i].tolist(),
+        matrix=attention.weights.tolist(),
+        joined=torch.cat([states[i], attention.output[i]]).tolist(),
         loop=_timed(query, key, others, f, normalizer) if loop else None,
         notes=[note for note in (word.note, *vectors.notes, *_true_of_it(layer, score, seed, initial)) if note],
     )

@@ -6,9 +6,8 @@ import time
 import numpy as np
 
 from overt.errors import InputError
-from overt.explain.explanation import Explanation, Timing
+from overt.explain.explanation import Explanation, Timing, step_rows
 from overt.explain.recipes.find_word import Word
-from overt.explain.recipes.step_rows import step_rows
 from overt.explain.recipes.vectors import Vectors
 
 NORMALIZERS = ("softmax", "sum")

@@ -9,23 +9,24 @@ import torch
 
 from overt.attention.scores import Dot
 from overt.errors import InputError
-from overt.explain.explanation import Explanation, Link, Looks, StepRow, Timing
+from overt.explain.explanation import Explanation, Link, Looks, StepRow, Timing, step_rows
 from overt.explain.recipes.compare import compared
 from overt.explain.recipes.find_word import Word, choose
-from overt.explain.recipes.patterns import pattern
-from overt.explain.recipes.step_rows import step_rows
 from overt.explain.recipes.timing import timed
-from overt.explain.recipes.two_texts import Crossed
-from overt.explain.recipes.vectors import cut
-from overt.explain.text_model import Encoded
+from overt.explain.recipes.two_texts import CrossHead
+from overt.explain.text_model import Encoded, truncation_notes
 from overt.lens.head import Head
 from overt.lens.recording import Recording, record
 from overt.lens.statistics.verified import Verified
 
-View = Head | Crossed
+View = Head | CrossHead
+
+# Mean weight of the words on their neighbour from which a head is said to follow it. "Always" also asks it of every single word.
+ALWAYS, MOSTLY = 0.9, 0.5
+_NEIGHBOURS = {"the previous word": -1, "the next word": 1}
 
 
-class Read(NamedTuple):
+class ReadText(NamedTuple):
     """A text as the model read it, with its attention recorded."""
 
     encoded: Encoded
@@ -41,21 +42,21 @@ class Read(NamedTuple):
         return [heads for heads in layers if heads[0].query.shape[-1]]  # without query and key there is nothing to explain
 
 
-def read(model: Any, text: str, truncate: bool = False) -> Read:
+def read(model: Any, text: str, truncate: bool = False) -> ReadText:
     """Run the model over the text under `record`."""
     encoded = model.encode(text, truncate)
     with record(model.network) as recording:
         model.run(encoded)
     recording.tokens = encoded.tokens
-    found = Read(encoded, recording, cut(encoded, truncate))
+    text_read = ReadText(encoded, recording, truncation_notes(encoded, truncate))
     _ = recording.layers  # a model without attention is an error here
-    if not found.layers:
+    if not text_read.layers:
         raise InputError(
             "explain needs a model whose layers attend over the text's tokens, with queries and keys to be had",
             got=f"{model.name}, whose attention has the layers {', '.join(dict.fromkeys(recording.layers))}",
             fix="choose another text model",
         )
-    return found
+    return text_read
 
 
 def qkv(
@@ -78,10 +79,12 @@ def qkv(
     target = source if other is None else read(model, other, truncate)
     chosen, views = choose(source.encoded, word), _views(source, target)
     verified = source.recording.verify() if other is None else None
-    found = explained(views, chosen, source.encoded, target.encoded, name=model.name, layer=layer, head=head, verified=verified)
-    shown_layer, shown_head = found.shown
+    explanation = explained(
+        views, chosen, source.encoded, target.encoded, name=model.name, layer=layer, head=head, verified=verified
+    )
+    shown_layer, shown_head = explanation.shown
     return replace(
-        found,
+        explanation,
         loop=_timed(views[shown_layer][shown_head]) if loop else None,
         notes=_notes(chosen, source, target, model, verified),
     )
@@ -99,8 +102,8 @@ def explained(
     verified: Verified | None = None,
 ) -> Explanation:
     """What the heads `views[layer][head]` make of the chosen word of `source`, which attends to `target`, perhaps another text."""
-    own = chosen.pieces if source is target else ()
-    links = _links(views, chosen, target, own)
+    word_pieces = chosen.pieces if source is target else ()
+    links = _links(views, chosen, target, word_pieces)
     (shown_layer, shown_head), why = _shown(views, links, layer, head)
     view = views[shown_layer][shown_head]
     rows = [[view.weights(chosen.index)[0, 0].tolist() for view in heads] for heads in views]
@@ -124,7 +127,7 @@ def explained(
         output=view.steps(chosen.index).output[0, 0].tolist(),
         matrix=view.weights()[0].tolist(),
         links=links,
-        looks=_looks(rows, target, own),
+        looks=_looks(rows, target, word_pieces),
         residual=verified and verified.difference,
         bound=verified and verified.bound,
     )
@@ -150,11 +153,11 @@ def scale_name(view: View) -> str:
     return "" if factor == 1 else f"{1 / factor:g}"
 
 
-def _views(source: Read, target: Read) -> list[list[View]]:
+def _views(source: ReadText, target: ReadText) -> list[list[View]]:
     """Every head of every layer: over one text, or with the queries of one and the keys and values of the other."""
     if source is target:
         return [list(heads) for heads in source.layers]
-    return [[Crossed(*pair) for pair in zip(*both, strict=True)] for both in zip(source.layers, target.layers, strict=True)]
+    return [[CrossHead(*pair) for pair in zip(*both, strict=True)] for both in zip(source.layers, target.layers, strict=True)]
 
 
 def _factor(view: View) -> float:
@@ -168,21 +171,21 @@ def _head_count(views: Sequence[Sequence[View]]) -> str:
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
-def _links(views: list[list[View]], word: Word, target: Encoded, own: Sequence[int]) -> list[Link]:
+def _links(views: list[list[View]], word: Word, target: Encoded, word_pieces: Sequence[int]) -> list[Link]:
     """The strongest link of each layer to another word: special tokens and the word's own pieces do not count."""
-    barred = {*target.special, *own}
-    places = [place for place in range(len(target.ids)) if place not in barred]
-    plain = [place for place in range(len(target.ids)) if place not in target.special]
+    excluded = {*target.special, *word_pieces}
+    indices = [index for index in range(len(target.ids)) if index not in excluded]
+    plain = [index for index in range(len(target.ids)) if index not in target.special]
     links = []
     for layer, heads in enumerate(views):
         weights = np.array([view.weights(word.index)[0, 0].numpy(force=True) for view in heads])  # (H, K)
-        if not places or not (weights[:, places] > 0).any():
+        if not indices or not (weights[:, indices] > 0).any():
             continue
-        head, best = np.unravel_index(weights[:, places].argmax(), (len(heads), len(places)))
-        place = places[int(best)]
+        head, best = np.unravel_index(weights[:, indices].argmax(), (len(heads), len(indices)))
+        index = indices[int(best)]
         # The rule of position needs one sentence: the places of two have nothing to do with each other.
-        rule = pattern(heads[int(head)].weights()[0].numpy(force=True), plain) if own else ""
-        links.append(Link(layer, int(head), place, target.tokens[place], float(weights[int(head), place]), rule))
+        rule = pattern(heads[int(head)].weights()[0].numpy(force=True), plain) if word_pieces else ""
+        links.append(Link(layer, int(head), index, target.tokens[index], float(weights[int(head), index]), rule))
     return links
 
 
@@ -190,38 +193,42 @@ def _shown(views: list[list[View]], links: list[Link], layer: int | None, head: 
     """Which head is shown, and why."""
     if layer is not None and not 0 <= layer < len(views):
         raise InputError(f"the model has layers 0 to {len(views) - 1}", got=f"--layer {layer}", fix="choose one of them")
-    place = len(views) - 1 if layer is None else layer
+    shown_layer = len(views) - 1 if layer is None else layer
     if head is not None:
-        if not 0 <= head < len(views[place]):
+        if not 0 <= head < len(views[shown_layer]):
             raise InputError(
-                f"layer {place} has heads 0 to {len(views[place]) - 1}", got=f"--head {head}", fix="choose one of them"
+                f"layer {shown_layer} has heads 0 to {len(views[shown_layer]) - 1}",
+                got=f"--head {head}",
+                fix="choose one of them",
             )
-        return (place, head), f"chosen: layer {place}, head {head}"
-    strongest = next((link for link in links if link.layer == place), None)
-    which = "the last layer's" if layer is None else f"layer {place}'s"
+        return (shown_layer, head), f"chosen: layer {shown_layer}, head {head}"
+    strongest = next((link for link in links if link.layer == shown_layer), None)
+    which = "the last layer's" if layer is None else f"layer {shown_layer}'s"
     if strongest is None:
-        return (place, 0), f"{which} first head, since none has a link to another word"
-    return (place, strongest.head), f"{which} strongest link to another word"
+        return (shown_layer, 0), f"{which} first head, since none has a link to another word"
+    return (shown_layer, strongest.head), f"{which} strongest link to another word"
 
 
-def _looks(rows: list[list[list[float]]], target: Encoded, own: Sequence[int]) -> Looks:
+def _looks(rows: list[list[list[float]]], target: Encoded, word_pieces: Sequence[int]) -> Looks:
     """Where each head looks hardest: at which special token, at the word itself, elsewhere."""
-    hardest = [int(np.argmax(row)) for heads in rows for row in heads]
-    at = {name: sum(target.tokens[place] == name for place in hardest if place in target.special) for name in _special(target)}
-    seen = sorted((name for name in at if at[name]), key=lambda name: -at[name])
-    names = " and ".join(f"{name} ({at[name]})" for name in seen) if len(seen) > 1 else "".join(seen)
-    return Looks(len(hardest), sum(at.values()), sum(place in own for place in hardest), names)
+    strongest = [int(np.argmax(row)) for heads in rows for row in heads]
+    counts = {
+        name: sum(target.tokens[index] == name for index in strongest if index in target.special) for name in _special(target)
+    }
+    attended = sorted((name for name in counts if counts[name]), key=lambda name: -counts[name])
+    names = " and ".join(f"{name} ({counts[name]})" for name in attended) if len(attended) > 1 else "".join(attended)
+    return Looks(len(strongest), sum(counts.values()), sum(index in word_pieces for index in strongest), names)
 
 
 def _special(target: Encoded) -> list[str]:
-    return list(dict.fromkeys(target.tokens[place] for place in target.special))
+    return list(dict.fromkeys(target.tokens[index] for index in target.special))
 
 
 def _steps(view: View, index: int, tokens: list[str]) -> list[StepRow]:
     """The six steps for each token: q·k, divided, weight, value, weight · value."""
-    found = view.steps(index)
+    steps = view.steps(index)
     query, key, value = (tensor[0].float() for tensor in (view.query[:, index], view.key, view.value))
-    return step_rows(tokens, key @ query, found.masked[0, 0], found.weights[0, 0], key, value)
+    return step_rows(tokens, key @ query, steps.masked[0, 0], steps.weights[0, 0], key, value)
 
 
 def _timed(view: View) -> Timing:
@@ -230,7 +237,7 @@ def _timed(view: View) -> Timing:
     return timed(view.query[0], view.key[0], view.value[0], view.call.score, view.mask())
 
 
-def _notes(word: Word, source: Read, target: Read, model: Any, verified: Verified | None) -> list[str]:
+def _notes(word: Word, source: ReadText, target: ReadText, model: Any, verified: Verified | None) -> list[str]:
     """What is true of this picture, a sentence each."""
     crossed = source is not target
     notes = [*filter(None, [word.note]), *source.notes, *(target.notes if crossed else []), *model.notes]
@@ -250,3 +257,20 @@ def closing_notes(target: Encoded, verified: Verified | None) -> list[str]:
     if verified is not None and not verified.holds:
         notes.append(f"Recomputed and the model's own output differ by {verified.difference:.1e}, more than rounding explains.")
     return [*notes, "Weights show where this head looked, not why, and not what the model concluded."]
+
+
+def pattern(weights: np.ndarray, positions: Sequence[int]) -> str:
+    """Name the rule that the weights (N, N) follow at these places, the words without special tokens; empty where none.
+
+    >>> shifted = np.eye(4, k=-1)
+    >>> pattern(shifted, [0, 1, 2, 3]), pattern(0.6 * shifted + 0.1, [0, 1, 2, 3]), pattern(np.full((4, 4), 0.25), range(4))
+    ('always the previous word', 'mostly the previous word', '')
+    """
+    among = set(positions)
+    for name, step in _NEIGHBOURS.items():
+        shares = [float(weights[position, position + step]) for position in positions if position + step in among]
+        if len(shares) < 2 or np.mean(shares) < MOSTLY:
+            continue
+        always = np.mean(shares) >= ALWAYS and min(shares) >= MOSTLY
+        return f"{'always' if always else 'mostly'} {name}"
+    return ""

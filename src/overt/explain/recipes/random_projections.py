@@ -4,9 +4,8 @@ import torch
 from torch import nn
 
 import overt
-from overt.explain.explanation import Explanation
+from overt.explain.explanation import Explanation, step_rows
 from overt.explain.recipes.find_word import Word
-from overt.explain.recipes.step_rows import step_rows
 from overt.explain.recipes.timing import timed
 from overt.explain.recipes.vectors import Vectors
 
@@ -21,7 +20,7 @@ def projected(vectors: Vectors, word: Word, *, other: Vectors | None = None, see
         torch.manual_seed(seed)
         of_query, of_key, of_value = (nn.Linear(width, width, bias=False) for _ in range(3))
     query, key, value = of_query(x), of_key(y), of_value(y)
-    found = overt.steps(query, key, value)
+    attention = overt.steps(query, key, value)
     return Explanation(
         recipe="qkv",
         text=vectors.encoded.text,
@@ -31,16 +30,16 @@ def projected(vectors: Vectors, word: Word, *, other: Vectors | None = None, see
         word=i,
         special=[],
         source=f"{vectors.source}, random projections, seed {seed}",
-        rows=[[found.weights[i].tolist()]],
+        rows=[[attention.weights[i].tolist()]],
         shown=(0, 0),
         why="there is nothing to choose: one layer, one head",
         score_name="q·k",
         scale_name=f"√{width}" if width > 1 else "",
         normalizer="softmax",
         query=query[i].tolist(),
-        steps=step_rows(against.encoded.tokens, query[i] @ key.mT, found.masked[i], found.weights[i], key, value),
-        output=found.output[i].tolist(),
-        matrix=found.weights.tolist(),
+        steps=step_rows(against.encoded.tokens, query[i] @ key.mT, attention.masked[i], attention.weights[i], key, value),
+        output=attention.output[i].tolist(),
+        matrix=attention.weights.tolist(),
         loop=timed(query, key, value, overt.Dot()) if loop else None,
         notes=[
             *filter(None, [word.note, *vectors.notes]),

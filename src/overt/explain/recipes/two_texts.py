@@ -14,43 +14,43 @@ from overt.lens.head import Head
 
 
 @dataclass(frozen=True, eq=False)
-class Crossed:
+class CrossHead:
     """One head with the queries of the text that asks and the keys and values of the text that is asked.
 
     It answers as a `Head` does. The model's own masks and biases belong to one text and are left out; a score or normaliser with
     parameters of its own is refused.
     """
 
-    asking: Head
-    asked: Head
+    query_head: Head
+    key_head: Head
 
     def __post_init__(self):
         if self.call.bias is not None:
             raise InputError(
                 "two texts can be joined in a head that adds no bias by position",
-                got=f"{self.asking.layer}, which adds one",
+                got=f"{self.query_head.layer}, which adds one",
                 fix="choose another model, or leave out --with",
             )
 
     @property
     def call(self) -> Call:
         """The call that the queries come from."""
-        return self.asking.call
+        return self.query_head.call
 
     @property
     def query(self) -> Tensor:
         """Queries of the one text (1, Q, D)."""
-        return self.asking.query
+        return self.query_head.query
 
     @property
     def key(self) -> Tensor:
         """Keys of the other (1, K, D)."""
-        return self.asked.key
+        return self.key_head.key
 
     @property
     def value(self) -> Tensor:
         """Values of the other (1, K, E)."""
-        return self.asked.value
+        return self.key_head.value
 
     def mask(self) -> Any:
         """None: every word of the other text may be attended to."""

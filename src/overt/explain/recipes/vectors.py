@@ -11,7 +11,7 @@ import numpy as np
 
 from overt.errors import InputError
 from overt.explain.recipes.find_word import named
-from overt.explain.text_model import Encoded
+from overt.explain.text_model import Encoded, truncation_notes
 
 
 @dataclass(frozen=True)
@@ -28,19 +28,11 @@ def of_text(model: Any, text: str, truncate: bool = False) -> Vectors:
     """The model's own vector of each token, before any layer; special tokens are left out."""
     encoded = model.encode(text, truncate)
     plain = encoded.plain
-    return Vectors(plain, model.word_vectors(plain.ids), f"word vectors of {model.name}", cut(encoded, truncate))
-
-
-def cut(encoded: Encoded, truncate: bool) -> list[str]:
-    """What to say where only the beginning of a text was read."""
-    end = max((last for _, last in encoded.spans), default=0)
-    if truncate and encoded.text[end:].strip():
-        return [f"Only the first {len(encoded.ids)} tokens of the text were read."]
-    return []
+    return Vectors(plain, model.word_vectors(plain.ids), f"word vectors of {model.name}", truncation_notes(encoded, truncate))
 
 
 @dataclass(frozen=True)
-class Table:
+class VectorTable:
     """A CSV file of numbers: one vector a row, and the rows' names, if it has any."""
 
     path: Path
@@ -51,7 +43,7 @@ class Table:
         """The rows in their order; with a text, the row of each of its words, or the rows named by them where names are absent."""
         words = text.split() if text else None
         if words is None:
-            names = self.names or [f"x{place}" for place in range(1, len(self.values) + 1)]
+            names = self.names or [f"x{index}" for index in range(1, len(self.values) + 1)]
             return Vectors(named(names), self.values, self.path.name)
         if self.names is None:
             if len(words) != len(self.values):
@@ -61,18 +53,18 @@ class Table:
                     fix="give the file a first column of names, or leave the text out",
                 )
             return Vectors(named(words), self.values, self.path.name)
-        places = {name.casefold(): place for place, name in reversed(list(enumerate(self.names)))}
-        unknown = [word for word in words if word.casefold() not in places]
+        index_of = {name.casefold(): index for index, name in reversed(list(enumerate(self.names)))}
+        unknown = [word for word in words if word.casefold() not in index_of]
         if unknown:
             raise InputError(
                 f"every word of the text has a row in {self.path.name}",
                 got=f"no row for {', '.join(repr(word) for word in unknown[:5])}",
                 fix="add the rows, or leave the text out to take the file's rows in their order",
             )
-        return Vectors(named(words), self.values[[places[word.casefold()] for word in words]], self.path.name)
+        return Vectors(named(words), self.values[[index_of[word.casefold()] for word in words]], self.path.name)
 
 
-def read_csv(path: str | Path) -> Table:
+def read_csv(path: str | Path) -> VectorTable:
     """Read one vector a row, an optional first column of names, an optional first row of headings.
 
     A cell that is not a finite number is an error that names it by row and column, counted from 1.
@@ -92,12 +84,13 @@ def read_csv(path: str | Path) -> Table:
     first = 0 if all(_number(row[0]) for _, row in lines) else 1
     width = len(lines[0][1])
     values = [
-        [_cell(path, line, place, row[place]) for place in range(first, _width(path, line, row, width))] for line, row in lines
+        [_cell(path, line, column, row[column]) for column in range(first, _width(path, line, row, width))]
+        for line, row in lines
     ]
     if not values[0]:
         raise InputError("each row holds at least one number", got=f"{path} with names only", fix="add columns of numbers")
     names = [row[0].strip() for _, row in lines] if first else None
-    return Table(path, names, np.array(values, dtype=np.float64))
+    return VectorTable(path, names, np.array(values, dtype=np.float64))
 
 
 def _number(cell: str) -> bool:
@@ -108,12 +101,12 @@ def _number(cell: str) -> bool:
     return True
 
 
-def _cell(path: Path, line: int, place: int, cell: str) -> float:
+def _cell(path: Path, line: int, column: int, cell: str) -> float:
     value = float(cell) if _number(cell) else math.nan
     if not math.isfinite(value):
         raise InputError(
             f"{path.name} holds finite numbers",
-            got=f"{cell.strip()!r} in row {line}, column {place + 1}",
+            got=f"{cell.strip()!r} in row {line}, column {column + 1}",
             fix="write a number there, with a point before the decimals",
         )
     return value

@@ -11,7 +11,17 @@ from rich.text import Text
 
 from overt.drawing.letters import Ink, Piece, bar, shade, sparkline
 from overt.drawing.numbers import STRONG, number, visible
-from overt.explain.explanation import Explanation, Link, choose, heading, looks_line, loop_line, own_index, residual_line, word
+from overt.explain.explanation import (
+    Explanation,
+    Link,
+    choose_rows,
+    heading,
+    looks_line,
+    loop_line,
+    query_word,
+    residual_line,
+    word_index,
+)
 from overt.explain.terminal.step_table import BAR, QUIET, WORD, StepTable
 from overt.explain.terminal.weight_map import BlockMap, block_map
 
@@ -42,8 +52,8 @@ def render(explanations: Sequence[Explanation], console: Console) -> None:
     if len(parts) > 1 and console.width >= SIDE_BY_SIDE:
         console.print(_beside(parts))
         return
-    for place, part in enumerate(parts):
-        if place:
+    for index, part in enumerate(parts):
+        if index:
             console.print()
         console.print(part)
 
@@ -71,19 +81,19 @@ def sentence(explanation: Explanation) -> Piece:
 def _sentence(explanation: Explanation, ink: Ink) -> Iterable[Text]:
     layer, head = explanation.shown
     sizes = [abs(weight) for weight in explanation.rows[layer][head]]
-    most, own = max([STRONG, *sizes]), own_index(explanation)
-    if own is None:
+    strongest, word_column = max([STRONG, *sizes]), word_index(explanation)
+    if word_column is None:
         yield _flow(_marked(ink, token, i == explanation.word, 0.0) for i, token in enumerate(explanation.query_tokens))
         yield ink.line("  ", ink.text("attends to", QUIET))
-    yield _flow(_marked(ink, token, j == own, sizes[j] / most) for j, token in enumerate(explanation.tokens))
+    yield _flow(_marked(ink, token, j == word_column, sizes[j] / strongest) for j, token in enumerate(explanation.tokens))
 
 
 def _flow(tokens: Iterable[Text]) -> Text:
     return Text(" ").join(tokens)
 
 
-def _marked(ink: Ink, token: str, own: bool, share: float) -> Text:
-    if own:
+def _marked(ink: Ink, token: str, is_word: bool, share: float) -> Text:
+    if is_word:
         return ink.line(ink.text("»", WORD), ink.token(token, 24, f"bold {shade(share)}"), ink.text("«", WORD))
     return ink.token(token, 24, shade(share))
 
@@ -95,11 +105,11 @@ def links(explanation: Explanation) -> Piece:
 
 def _links(explanation: Explanation, ink: Ink) -> Iterable[Text]:
     if explanation.links:
-        yield ink.line(ink.text("Strongest link from “", "bold"), ink.token(word(explanation), 24, WORD),
+        yield ink.line(ink.text("Strongest link from “", "bold"), ink.token(query_word(explanation), 24, WORD),
                        ink.text("” to another word, by layer", "bold"))  # fmt: skip
-        lines, told = _fitted_links(explanation, ink)
+        lines, explained_in_line = _fitted_links(explanation, ink)
         yield from (ink.line("  " if line else "", line) for line in lines)
-        if not told:
+        if not explained_in_line:
             yield from ink.prose(f"{explanation.name} is shown: {visible(explanation.why)}", WORD)
     if explanation.looks:
         yield from ink.prose(looks_line(explanation), QUIET)
@@ -151,8 +161,8 @@ def head_map(explanation: Explanation) -> BlockMap:
 
 def checks(explanation: Explanation) -> Piece:
     """What was recomputed and how far it is from the model's own, and the two forms timed where they were."""
-    told = [line for line in (residual_line(explanation), loop_line(explanation)) if line]
-    return Piece(lambda ink: [part for line in told for part in ink.prose(line)])
+    lines = [line for line in (residual_line(explanation), loop_line(explanation)) if line]
+    return Piece(lambda ink: [part for line in lines for part in ink.prose(line)])
 
 
 def notes(explanation: Explanation) -> Piece:
@@ -169,31 +179,31 @@ def _comparison(explanations: Sequence[Explanation], rows: int, ink: Ink) -> Ite
     name = explanations[0].name
     yield ink.line(ink.text(f"The same head, {name}, in {len(explanations)} sentences" if name else "Side by side", "bold"))
     beside = ink.width >= _LEAST_BESIDE * len(explanations)
-    room = (ink.width - 4) // len(explanations) if beside else ink.width - 2
-    texts = _apart([visible(explanation.text) for explanation in explanations], room - 3)
-    blocks = [_block(explanation, text, rows, ink, room) for explanation, text in zip(explanations, texts, strict=True)]
+    width = (ink.width - 4) // len(explanations) if beside else ink.width - 2
+    texts = _apart([visible(explanation.text) for explanation in explanations], width - 3)
+    blocks = [_block(explanation, text, rows, ink, width) for explanation, text in zip(explanations, texts, strict=True)]
     if not beside:
         yield from (ink.line("  ", line) for block in blocks for line in block)
         return
-    for place in range(max(map(len, blocks))):
-        row = [block[place] if place < len(block) else Text() for block in blocks]
-        yield ink.line("  ", *(part for cell in row for part in (cell, " " * max(1, room - cell.cell_len))))
+    for index in range(max(map(len, blocks))):
+        row = [block[index] if index < len(block) else Text() for block in blocks]
+        yield ink.line("  ", *(part for cell in row for part in (cell, " " * max(1, width - cell.cell_len))))
 
 
-def _apart(texts: Sequence[str], room: int) -> list[str]:
+def _apart(texts: Sequence[str], width: int) -> list[str]:
     """Cut from the front what all texts share, as far as they need it to show where they part."""
-    shared = next((place for place, letters in enumerate(zip(*texts, strict=False)) if len(set(letters)) > 1), 0)
-    starts = [max(0, min(shared - room // 2, len(text) - room + 1)) for text in texts]
+    shared = next((index for index, letters in enumerate(zip(*texts, strict=False)) if len(set(letters)) > 1), 0)
+    starts = [max(0, min(shared - width // 2, len(text) - width + 1)) for text in texts]
     return [f"…{text[start:]}" if start else text for text, start in zip(texts, starts, strict=True)]
 
 
-def _block(explanation: Explanation, text: str, rows: int, ink: Ink, room: int) -> list[Text]:
-    own, strongest = own_index(explanation), choose(explanation, None).rows[:rows]
-    most = max((abs(row.weight) for row in strongest), default=0.0)
-    width = max(2, min(20, room - 28))
-    table = [[ink.token(row.token, 14, WORD if row.index == own else ""), ink.text(number(row.weight)),
-              ink.text(bar(row.weight, max(most, 1.0), width), BAR)] for row in strongest]  # fmt: skip
-    return [ink.token(text, room - 3, QUIET), *ink.grid(table, [False, True, False])]
+def _block(explanation: Explanation, text: str, rows: int, ink: Ink, width: int) -> list[Text]:
+    word_row, strongest = word_index(explanation), choose_rows(explanation, None).rows[:rows]
+    largest = max((abs(row.weight) for row in strongest), default=0.0)
+    bar_width = max(2, min(20, width - 28))
+    table = [[ink.token(row.token, 14, WORD if row.index == word_row else ""), ink.text(number(row.weight)),
+              ink.text(bar(row.weight, max(largest, 1.0), bar_width), BAR)] for row in strongest]  # fmt: skip
+    return [ink.token(text, width - 3, QUIET), *ink.grid(table, [False, True, False])]
 
 
 def _beside(parts: Sequence[RenderableType], gap: int = 4) -> Table:

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from overt.drawing.letters import Ink, bar
-from overt.drawing.numbers import entry_width, labels, number, places, vector
+from overt.drawing.numbers import decimals_for, entry_width, labels, number, vector
 from overt.explain.explanation import (
     Explanation,
     StepRow,
-    choose,
+    choose_rows,
     count_word,
-    own_index,
     query_name,
     stages,
     state_name,
     sum_formula,
+    word_index,
 )
 
 BAR, WORD, QUIET = "#2b8fd0", "bold #d55e00", "dim"
@@ -25,7 +25,7 @@ LONGEST_BAR = 28
 
 
 @dataclass
-class Column:
+class TextColumn:
     """One column: the number and name of its step, a cell a row, a cell for all the others, and the foot."""
 
     number: str
@@ -40,10 +40,10 @@ class StepTable:
     """The table of one explanation, with the strongest `rows` tokens; `lines(ink)` lays it out."""
 
     def __init__(self, explanation: Explanation, rows: int | None = 8):
-        self.explanation, self.choice = explanation, choose(explanation, rows)
+        self.explanation, self.choice = explanation, choose_rows(explanation, rows)
         self.stages = {stage.key: stage for stage in stages(explanation)}
-        self.own = own_index(explanation)
-        self.labels = labels([row.token for row in explanation.steps], most=14)
+        self.word_row = word_index(explanation)
+        self.labels = labels([row.token for row in explanation.steps], limit=14)
 
     def lines(self, ink: Ink) -> Iterable[Text]:
         """All of it: the word's own vector, the table, and in the hidden recipe the joined vector."""
@@ -69,11 +69,11 @@ class StepTable:
         return [*apart, *(ink.line("  " if line else "", line) for line in narrower.table(rows, right))]
 
     def _heading(self, ink: Ink) -> Text:
-        told = f"{count_word(len(self.stages))} steps"
-        told += f", {self.explanation.name}" if self.explanation.name else ""
+        title = f"{count_word(len(self.stages))} steps"
+        title += f", {self.explanation.name}" if self.explanation.name else ""
         query = self.explanation.query
-        own = f"1  {query_name(self.explanation)} = {vector(query, decimals=places(query))}"
-        return ink.line(ink.text(told, "bold"), "   ", ink.text(own))
+        query_line = f"1  {query_name(self.explanation)} = {vector(query, decimals=decimals_for(query))}"
+        return ink.line(ink.text(title, "bold"), "   ", ink.text(query_line))
 
     def _sequence(self, ink: Ink) -> list[Text]:
         """The vectors of step 1 on lines of their own, where the table has no room for them beside the rest."""
@@ -92,14 +92,14 @@ class StepTable:
         stage = self.stages["join"]
         joined = self.explanation.joined or [*self.explanation.query, *self.explanation.output]
         width = f"{len(self.explanation.query)} numbers in, {len(joined)} out"
-        told = f"  {stage.number}  {stage.formula} = {vector(joined, decimals=places(joined))}"
-        return [ink.line(ink.text(told, "bold"), "   ", ink.text(width, QUIET))]
+        line = f"  {stage.number}  {stage.formula} = {vector(joined, decimals=decimals_for(joined))}"
+        return [ink.line(ink.text(line, "bold"), "   ", ink.text(width, QUIET))]
 
     def _fitted(self, ink: Ink, shown: int, with_vectors: bool) -> list[Text]:
         """The table with `shown` entries of each vector and as long a bar as the width leaves."""
         bare = self._table(ink, shown, with_vectors, 0)
-        room = ink.width - _width(bare) - 1
-        return self._table(ink, shown, with_vectors, max(8 if with_vectors else 4, min(LONGEST_BAR, room)))
+        available = ink.width - _width(bare) - 1
+        return self._table(ink, shown, with_vectors, max(8 if with_vectors else 4, min(LONGEST_BAR, available)))
 
     def _table(self, ink: Ink, shown: int, with_vectors: bool, width: int) -> list[Text]:
         rows, right = self._rows(ink, shown, with_vectors, width)
@@ -118,55 +118,55 @@ class StepTable:
         rows += [[column.foot for column in columns]]
         return rows, [column.right for column in columns]
 
-    def _tokens(self, ink: Ink) -> Column:
+    def _tokens(self, ink: Ink) -> TextColumn:
         foot = ink.text(f"{self.stages['sum'].number}  {sum_formula(self.explanation)}", "bold")
         cells = [self._token(row, ink) for row in self.choice.rows]
-        return Column("", "token", cells, ink.text(self.choice.label, QUIET), foot)
+        return TextColumn("", "token", cells, ink.text(self.choice.label, QUIET), foot)
 
     def _token(self, row: StepRow, ink: Ink) -> Text:
-        place = "" if self.explanation.recipe == "qkv" else f"{state_name(self.explanation, row.index)}  "
-        name = ink.token(self.labels[row.index], 18, WORD if row.index == self.own else "")
-        return ink.line(ink.text(place, QUIET), name)
+        state = "" if self.explanation.recipe == "qkv" else f"{state_name(self.explanation, row.index)}  "
+        name = ink.token(self.labels[row.index], 18, WORD if row.index == self.word_row else "")
+        return ink.line(ink.text(state, QUIET), name)
 
-    def _vectors(self, ink: Ink, shown: int) -> Column:
+    def _vectors(self, ink: Ink, shown: int) -> TextColumn:
         write = self._aligned([row.value for row in self.choice.rows], shown)
         name = {"hidden": "h_j", "plain": "x_j"}.get(self.explanation.recipe, "v")
-        return Column("1", name, [ink.text(write(row.value)) for row in self.choice.rows], ink.text(""), ink.text(""))
+        return TextColumn("1", name, [ink.text(write(row.value)) for row in self.choice.rows], ink.text(""), ink.text(""))
 
-    def _scores(self, ink: Ink, key: str, values: list[float]) -> Column:
-        stage, decimals = self.stages[key], places(values)
+    def _scores(self, ink: Ink, key: str, values: list[float]) -> TextColumn:
+        stage, decimals = self.stages[key], decimals_for(values)
         cells = [ink.text(number(value, decimals)) for value in values]
-        return Column(str(stage.number), stage.formula, cells, ink.text(""), ink.text(""), right=True)
+        return TextColumn(str(stage.number), stage.formula, cells, ink.text(""), ink.text(""), right=True)
 
-    def _weights(self, ink: Ink, width: int) -> Column:
-        stage, most = self.stages["normalize"], max((abs(row.weight) for row in self.choice.rows), default=0.0)
-        told = [number(row.weight, 3) for row in self.choice.rows]
-        wide = max(map(len, told), default=0)
+    def _weights(self, ink: Ink, width: int) -> TextColumn:
+        stage, strongest = self.stages["normalize"], max((abs(row.weight) for row in self.choice.rows), default=0.0)
+        numbers = [number(row.weight, 3) for row in self.choice.rows]
+        wide = max(map(len, numbers), default=0)
         cells = [
-            ink.line(f"{weight.rjust(wide)} ", _bar(row.weight, most, width, ink))
-            for weight, row in zip(told, self.choice.rows, strict=True)
+            ink.line(f"{weight.rjust(wide)} ", _bar(row.weight, strongest, width, ink))
+            for weight, row in zip(numbers, self.choice.rows, strict=True)
         ]
         total = math.fsum(row.weight for row in self.explanation.steps)
         others = ink.text(number(self.choice.weight, 3).rjust(wide), QUIET)
         foot = ink.text(number(total, 3).rjust(wide))
-        return Column(str(stage.number), f"{stage.title} {stage.formula}", cells, others, foot)
+        return TextColumn(str(stage.number), f"{stage.title} {stage.formula}", cells, others, foot)
 
-    def _weighted(self, ink: Ink, shown: int) -> Column:
+    def _weighted(self, ink: Ink, shown: int) -> TextColumn:
         vectors = [row.weighted for row in self.choice.rows] + [self.choice.weighted] * bool(self.choice.others)
         write, stage = self._aligned([*vectors, self.explanation.output], shown), self.stages["weigh"]
         cells = [ink.text(write(row.weighted)) for row in self.choice.rows]
         others = ink.text(write(self.choice.weighted) if self.choice.others else "", QUIET)
-        return Column(str(stage.number), stage.formula, cells, others, ink.text(write(self.explanation.output), "bold"))
+        return TextColumn(str(stage.number), stage.formula, cells, others, ink.text(write(self.explanation.output), "bold"))
 
     @staticmethod
     def _aligned(vectors: Sequence[Sequence[float]], shown: int):
-        decimals = places([entry for entries in vectors for entry in entries[: shown + 1]])
+        decimals = decimals_for([entry for entries in vectors for entry in entries[: shown + 1]])
         wide = entry_width(vectors, shown, decimals)
         return lambda entries: vector(entries, shown, wide, decimals)
 
 
-def _bar(weight: float, most: float, width: int, ink: Ink) -> Text:
-    return ink.text(bar(weight, most, width).ljust(width), WORD if weight < 0 else BAR)
+def _bar(weight: float, strongest: float, width: int, ink: Ink) -> Text:
+    return ink.text(bar(weight, strongest, width).ljust(width), WORD if weight < 0 else BAR)
 
 
 def _width(lines: Sequence[Text]) -> int:

@@ -27,42 +27,44 @@ _SIXTEEN = ("black", "blue", "bright_black", "white", "bright_yellow")
 _NOT_A_NUMBER = Color.parse("red")
 
 
-def weight_map(asking: Sequence[str], asked: Sequence[str], weights: Sequence[Sequence[float]]) -> Piece:
+def weight_map(query_tokens: Sequence[str], key_tokens: Sequence[str], weights: Sequence[Sequence[float]]) -> Piece:
     """Draw `weights[i][j]`, of the token `asking[i]` on `asked[j]`, each as a shaded cell with its number to two decimals.
 
     The names of the columns stand upright where they would not fit side by side; columns that still do not fit stand below, beside
     the names of the rows once more.
     """
-    return Piece(lambda ink: _map(asking, asked, weights, ink))
+    return Piece(lambda ink: _map(query_tokens, key_tokens, weights, ink))
 
 
-def _map(asking: Sequence[str], asked: Sequence[str], weights: Sequence[Sequence[float]], ink: Ink) -> Iterable[Text]:
-    names = [ink.token(token, _DEEP, QUIET) for token in asked]
-    rows = [ink.token(token, min(_LABEL, ink.width // 2)) for token in asking]
+def _map(
+    query_tokens: Sequence[str], key_tokens: Sequence[str], weights: Sequence[Sequence[float]], ink: Ink
+) -> Iterable[Text]:
+    names = [ink.token(token, _DEEP, QUIET) for token in key_tokens]
+    rows = [ink.token(token, min(_LABEL, ink.width // 2)) for token in query_tokens]
     label = max((row.cell_len for row in rows), default=0) + 1
-    room = ink.width - label
+    available = ink.width - label
     wide = [max(5, name.cell_len + 1) for name in names]
-    upright = sum(wide) > room
+    upright = sum(wide) > available
     if upright:
         wide = [max((len(_number(weight)) for row in weights for weight in row), default=0) + 1] * len(names)
-    for place, part in enumerate(_parts(wide, room)):
-        if place:
+    for index, part in enumerate(_parts(wide, available)):
+        if index:
             yield ink.line()
         if upright:
             yield from _upright(ink, [name.plain for name in names[part]], wide[part], label)
         else:
             yield ink.line(" " * label, *(_centred(name, width) for name, width in zip(names, wide, strict=True)))
-        for row, own in zip(rows, weights, strict=True):
-            cells = (_cell(ink, weight, width) for weight, width in zip(own[part], wide[part], strict=True))
+        for row, row_weights in zip(rows, weights, strict=True):
+            cells = (_cell(ink, weight, width) for weight, width in zip(row_weights[part], wide[part], strict=True))
             yield ink.line(" " * (label - row.cell_len - 1), row, " ", *cells)
 
 
-def _parts(wide: Sequence[int], room: int) -> list[slice]:
+def _parts(wide: Sequence[int], available: int) -> list[slice]:
     """Columns that fit beside each other, as many in each part as nearly can be."""
-    if sum(wide) <= room:
+    if sum(wide) <= available:
         return [slice(0, len(wide))]
-    most = max(room // max(wide), 1)
-    size = math.ceil(len(wide) / math.ceil(len(wide) / most))
+    columns = max(available // max(wide), 1)
+    size = math.ceil(len(wide) / math.ceil(len(wide) / columns))
     return [slice(first, first + size) for first in range(0, len(wide), size)]
 
 
@@ -84,8 +86,8 @@ def _centred(text: Text, width: int, style: str = "") -> Text:
 def _upright(ink: Ink, names: Sequence[str], wide: Sequence[int], indent: int) -> Iterable[Text]:
     """The names from top to bottom, ending just above their columns."""
     deep = max(map(len, names), default=0)
-    for place in range(deep):
-        letters = [name.rjust(deep)[place] for name in names]
+    for index in range(deep):
+        letters = [name.rjust(deep)[index] for name in names]
         cells = (_centred(ink.text(letter, QUIET), width) for letter, width in zip(letters, wide, strict=True))
         yield ink.line(" " * indent, *cells)
 
@@ -93,20 +95,20 @@ def _upright(ink: Ink, names: Sequence[str], wide: Sequence[int], indent: int) -
 Rows = Sequence[Sequence[float]]
 
 
-def block_map(asking: Sequence[str], weights: Rows, marked: int, name: str = "") -> "BlockMap":
+def block_map(query_tokens: Sequence[str], weights: Rows, marked: int, name: str = "") -> "BlockMap":
     """Draw weights as a picture of half blocks, nothing where there are no colours or no such letter, as in a pipe.
 
     Up to 24 rows have a line and a name each, beyond that two rows share a line; what is wider than the terminal, or than 96 cells,
     is joined, each cell the largest of its weights, and that is said. `marked` is the row of the word that is explained.
     """
-    return BlockMap(asking, weights, marked, name)
+    return BlockMap(query_tokens, weights, marked, name)
 
 
 class BlockMap:
     """A picture of weights, laid out once the terminal's width and colours are known; see `block_map`."""
 
-    def __init__(self, asking: Sequence[str], weights: Rows, marked: int, name: str = ""):
-        self.asking, self.weights, self.marked, self.name = asking, weights, marked, name
+    def __init__(self, query_tokens: Sequence[str], weights: Rows, marked: int, name: str = ""):
+        self.query_tokens, self.weights, self.marked, self.name = query_tokens, weights, marked, name
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if console.color_system is not None and writable(_HALF, options.encoding) == _HALF:
@@ -115,31 +117,31 @@ class BlockMap:
 
     def _lines(self, ink: Ink, few: bool) -> Iterable[Text]:
         rows, columns = len(self.weights), max(map(len, self.weights), default=0)
-        most = max((abs(weight) for row in self.weights for weight in row if math.isfinite(weight)), default=0.0)
-        names = [ink.token(token, _LABEL, QUIET) for token in self.asking] if rows <= _LABELLED else []
+        largest = max((abs(weight) for row in self.weights for weight in row if math.isfinite(weight)), default=0.0)
+        names = [ink.token(token, _LABEL, QUIET) for token in self.query_tokens] if rows <= _LABELLED else []
         label = max((name.cell_len for name in names), default=0) + 2
         if names and label + 2 * columns > ink.width:
             names, label = [], 2
         joined = 1 if names else max(1, math.ceil(max(columns / max(1, min(_MOST, ink.width - label)), rows / _MOST)))
         title = ink.line(ink.text(f"Every weight of {self.name}" if self.name else "Every weight", "bold"))
         yield from broken(title, ink.width)
-        yield from ink.prose(_told(rows, columns, most, joined), QUIET)
+        yield from ink.prose(_caption(rows, columns, largest, joined), QUIET)
         wide = 2 if names else 1
-        colours = [[_tint(weight, most, few) for weight in row] for row in pooled(self.weights, joined)]
+        colours = [[_tint(weight, largest, few) for weight in row] for row in pooled(self.weights, joined)]
         pairs = [(row, row) for row in colours] if names else _paired(colours)
-        for place, (upper, lower) in enumerate(pairs):
-            first = place * joined * (1 if names else 2)
-            own = first <= self.marked < first + joined * (1 if names else 2)
-            name = names[place] if names else Text()
-            mark = ink.text("»" if own else " ", WORD)
+        for index, (upper, lower) in enumerate(pairs):
+            first = index * joined * (1 if names else 2)
+            is_marked = first <= self.marked < first + joined * (1 if names else 2)
+            name = names[index] if names else Text()
+            mark = ink.text("»" if is_marked else " ", WORD)
             yield ink.line(" " * (label - 2 - name.cell_len), name, mark, " ", _line(upper, lower, wide))
         yield Text()
 
 
-def _told(rows: int, columns: int, most: float, joined: int) -> str:
+def _caption(rows: int, columns: int, largest: float, joined: int) -> str:
     """What stands under the title."""
     cells = f"each cell is the largest of {joined} × {joined} weights, " if joined > 1 else ""
-    return f"{rows} rows ask, {columns} columns are asked; {cells}brightness grows with √weight, up to {number(most)}"
+    return f"{rows} rows ask, {columns} columns are asked; {cells}brightness grows with √weight, up to {number(largest)}"
 
 
 def pooled(weights: Rows, joined: int) -> list[list[float]]:
@@ -161,36 +163,36 @@ def pooled(weights: Rows, joined: int) -> list[list[float]]:
 
 
 def _largest(weights: Iterable[float]) -> float:
-    most = 0.0
+    largest = 0.0
     for weight in weights:
         if math.isnan(weight):
             return math.nan
-        most = max(most, abs(weight))
-    return most
+        largest = max(largest, abs(weight))
+    return largest
 
 
 def _paired(rows: list[list[Color]]) -> list[tuple[list[Color], list[Color] | None]]:
     """Two rows a line; the last line of an odd number has no lower one."""
-    return [(rows[place], rows[place + 1] if place + 1 < len(rows) else None) for place in range(0, len(rows), 2)]
+    return [(rows[index], rows[index + 1] if index + 1 < len(rows) else None) for index in range(0, len(rows), 2)]
 
 
 def _line(upper: list[Color], lower: list[Color] | None, wide: int) -> Text:
     line = Text(end="")
-    for place, colour in enumerate(upper):
-        below = None if lower is None else lower[place]
+    for index, colour in enumerate(upper):
+        below = None if lower is None else lower[index]
         # One colour needs no letter, in which a font may leave gaps.
         line.append(" " * wide if colour == below else _HALF * wide, Style(color=colour, bgcolor=below))
     return line
 
 
-def _tint(weight: float, most: float, few: bool) -> Color:
+def _tint(weight: float, largest: float, few: bool) -> Color:
     """The colour of a weight between nothing and the largest: by its root, so that what is weak is seen beside what is strong."""
     if not math.isfinite(weight):
         return _NOT_A_NUMBER
-    share = math.sqrt(min(abs(weight) / most, 1.0)) if most else 0.0
+    share = math.sqrt(min(abs(weight) / largest, 1.0)) if largest else 0.0
     if few:
         return Color.parse(_SIXTEEN[min(int(share * len(_SIXTEEN)), len(_SIXTEEN) - 1)])
-    place = share * (len(_RAMP) - 1)
-    low = min(int(place), len(_RAMP) - 2)
-    mixed = (round(a + (b - a) * (place - low)) for a, b in zip(_RAMP[low], _RAMP[low + 1], strict=True))
+    level = share * (len(_RAMP) - 1)
+    low = min(int(level), len(_RAMP) - 2)
+    mixed = (round(a + (b - a) * (level - low)) for a, b in zip(_RAMP[low], _RAMP[low + 1], strict=True))
     return Color.from_rgb(*mixed)

@@ -46,7 +46,7 @@ def heads_grid(recording: RecordedCalls, *, size: int = 64, sequence: int = 0) -
             drawn = entry(recording.head_of(opened, head).map(cells(captured, size)), sequence)
             weight_map(paper, drawn, left + column * step, y, room, room, root=True)
     told = "columns are heads; rows of a map ask, its columns are asked; colour grows with √weight up to each map's own largest"
-    paper.text(left, floor + 10, told, SMALL, QUIET, room=WIDE - left - EDGE)
+    paper.text(left, floor + 10, told, SMALL, QUIET, max_width=WIDE - left - EDGE)
     return paper.figure
 
 
@@ -80,7 +80,7 @@ def one_head(head: Head, *, size: int = 256, sequence: int = 0) -> Any:
     wide = scale(paper, left, top + height + 14, float(drawn.abs().nan_to_num().max()))
     if drawn.shape != (head.queries, head.keys):
         told = f"cells are means of {head.queries / drawn.shape[0]:.3g} × {head.keys / drawn.shape[1]:.3g} weights"
-        paper.text(COLUMN - EDGE, top + height + 14, told, SMALL, QUIET, across="right", room=COLUMN - EDGE - left - wide)
+        paper.text(COLUMN - EDGE, top + height + 14, told, SMALL, QUIET, across="right", max_width=COLUMN - EDGE - left - wide)
     return paper.figure
 
 
@@ -89,9 +89,9 @@ def _names(paper: Sheet, asking: list[str], asked: list[str], x: float, y: float
     down, across = height / len(asking), width / len(asked)
     row_size, column_size = (max(3.5, min(SMALL, step * 0.55)) for step in (down, across))
     for place, token in enumerate(asking):
-        paper.text(x - 4, y + (place + 0.5) * down, token, row_size, across="right", room=x - 8)
+        paper.text(x - 4, y + (place + 0.5) * down, token, row_size, across="right", max_width=x - 8)
     for place, token in enumerate(asked):
-        paper.text(x + (place + 0.5) * across, y - 4, token, column_size, across="center", room=y - 26, turned=True)
+        paper.text(x + (place + 0.5) * across, y - 4, token, column_size, across="center", max_width=y - 26, rotated=True)
 
 
 def _ends(paper: Sheet, head: Head, x: float, y: float, width: float, height: float) -> None:
@@ -100,4 +100,4 @@ def _ends(paper: Sheet, head: Head, x: float, y: float, width: float, height: fl
     paper.text(x + width, y - 8, f"{head.keys - 1}", SMALL, QUIET, across="right")
     paper.text(x - 4, y + 5, "0", SMALL, QUIET, across="right")
     paper.text(x - 4, y + height - 5, f"{head.queries - 1}", SMALL, QUIET, across="right")
-    paper.text(x - 4, y + height / 2, "query", SMALL, QUIET, across="right", turned=False, room=x - 6)
+    paper.text(x - 4, y + height / 2, "query", SMALL, QUIET, across="right", rotated=False, max_width=x - 6)

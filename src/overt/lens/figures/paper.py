@@ -69,8 +69,8 @@ def sheet(width: float, height: float) -> Sheet:
 def title(paper: Sheet, told: str, aside: str = "") -> None:
     """What the figure shows, and of what."""
     room = paper.width - 2 * EDGE
-    width = paper.text(EDGE, 13, told, PLAIN, bold=True, room=room)
-    paper.text(EDGE + width + 9, 13, aside, SMALL, QUIET, room=max(room - width - 9, 0))
+    width = paper.text(EDGE, 13, told, PLAIN, bold=True, max_width=room)
+    paper.text(EDGE + width + 9, 13, aside, SMALL, QUIET, max_width=max(room - width - 9, 0))
 
 
 def weight_map(paper: Sheet, weights: Tensor, x: float, y: float, width: float, height: float, root: bool) -> None:

@@ -110,7 +110,7 @@ function names(pen, e, { margin, wide, high }, font, style) {
   });
   e.labels.forEach((label, j) => {
     pen.save();
-    pen.fillStyle = style.getPropertyValue(j === e.own ? "--fire-ink" : "--quiet");
+    pen.fillStyle = style.getPropertyValue(j === e.word_index ? "--fire-ink" : "--quiet");
     pen.translate(margin + (j + 0.5) * wide, margin - 6);
     pen.rotate(-Math.PI / 2);
     pen.textAlign = "left";

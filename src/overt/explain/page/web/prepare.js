@@ -61,7 +61,7 @@ function prepareTable(v) {
   v.ranked.forEach((line, rank) => {
     const row = v.e.steps[Number(line.dataset.row)];
     line.style.setProperty("--rank", Math.min(rank, 12));
-    line.classList.toggle("own", row.index === v.e.own);
+    line.classList.toggle("own", row.index === v.e.word_index);
     line.addEventListener("click", () => choose(v, row.index));
     const vectors = [...line.querySelectorAll('[data-column="vectors"]')];
     vectors.forEach((cell, i) => add(cell, i ? row.value : row.key, largestOf.vectors));
@@ -108,7 +108,7 @@ function prepareLinks(v) {
 function heads(v) {
   const count = v.e.rows.reduce((sum, layer) => sum + layer.length, 0);
   const one = count === 1;
-  v.headsBox.append(make("h3", { text: one ? `What “${v.e.asker}” attends to` : `“${v.e.asker}” in all ${count} heads` }));
+  v.headsBox.append(make("h3", { text: one ? `What “${v.e.query_word}” attends to` : `“${v.e.query_word}” in all ${count} heads` }));
   const wide = Math.max(...v.e.rows.map((layer) => layer.length));
   const grid = make("div", { className: "cells", attributes: { role: "group", "aria-label": "layers down, heads across" } });
   grid.style.gridTemplateColumns = `26px repeat(${wide}, minmax(0, 1fr))`;

@@ -53,7 +53,7 @@ function drawSentence(v, weights) {
     token.setAttribute("aria-label", `${v.e.labels[j]}, weight ${number(weights[j], 3)}`);
     token.title = number(weights[j], 3);
   });
-  arcs(v.sentence, weights, v.e.own, most);
+  arcs(v.sentence, weights, v.e.word_index, most);
 }
 
 function drawHeads(v, weights) {
