@@ -19,11 +19,11 @@ PAGES = sorted(DOCS.rglob("*.md"))
 SHOWN_ELSEWHERE = {
     "overt.learn.TrainingResult",
     "overt.learn.Translation",
-    "overt.lens.Explanation",
-    "overt.lens.Link",
-    "overt.lens.Looks",
-    "overt.lens.StepRow",
-    "overt.lens.Timing",
+    "overt.explain.Explanation",
+    "overt.explain.Link",
+    "overt.explain.Looks",
+    "overt.explain.StepRow",
+    "overt.explain.Timing",
     "overt.smoothing.Demonstration",
     "overt.smoothing.Smoothing",
 }

@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from overt import errors, integrations, layers, learn, lens, models, smoothing
+    from overt import errors, explain, integrations, layers, learn, lens, models, smoothing
     from overt.attention import biases, masks, normalizers, scores
     from overt.attention.biases import ALiBi, RelativePositionBias
     from overt.attention.kernels.plan import Plan, plan, use_path
@@ -32,7 +32,9 @@ _HOMES = {
     "overt.attention.normalizers": ["Softmax", "Sparsemax", "Entmax"],
     "overt.smoothing": ["smooth"],
 }
-_MODULES = {name: f"overt.{name}" for name in ["errors", "integrations", "layers", "learn", "lens", "models", "smoothing"]}
+_MODULES = {
+    name: f"overt.{name}" for name in ["errors", "explain", "integrations", "layers", "learn", "lens", "models", "smoothing"]
+}
 _MODULES |= {name: f"overt.attention.{name}" for name in ["biases", "masks", "normalizers", "scores"]}
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _WITHOUT_TORCH = {"smooth"}
@@ -42,8 +44,8 @@ _EXTRAS = {"torch": "torch", "jaxtyping": "torch", "safetensors": "text", "token
 __all__ = [
     "ALiBi", "Additive", "Bilinear", "Causal", "Cosine", "Documents", "Dot", "Entmax", "Gaussian", "Lengths",
     "Plan", "RelativePositionBias", "Softmax", "Sparsemax", "Steps", "Summary", "Window", "__version__",
-    "attend", "biases", "errors", "integrations", "layers", "learn", "lens", "masks", "models", "normalizers", "plan", "scores",
-    "smooth", "smoothing", "steps", "summarize", "use_path",
+    "attend", "biases", "errors", "explain", "integrations", "layers", "learn", "lens", "masks", "models", "normalizers", "plan",
+    "scores", "smooth", "smoothing", "steps", "summarize", "use_path",
 ]  # fmt: skip
 
 

@@ -188,10 +188,10 @@ def test_explain_falls_back_to_the_box_and_says_so(model, monkeypatch):
 
 
 def test_the_explained_head_is_the_encoders_own():
-    from overt.cli.translator_as_text_model import SeenTranslator
+    from overt.cli.translator_as_text_model import TranslatorTextModel
     from overt.explain.recipes.qkv import qkv
 
-    translator_as_text_model = SeenTranslator(by_heart())
+    translator_as_text_model = TranslatorTextModel(by_heart())
     explanation = qkv(translator_as_text_model, ENGLISH[0], "happy", layer=0, head=1)
     source = torch.tensor([by_heart().encode(ENGLISH[0])])
     weights = by_heart().model.weights(source, torch.tensor([[1]]))["encoder"][0][0, 1]

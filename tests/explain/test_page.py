@@ -294,7 +294,9 @@ def test_in_a_browser_hundreds_of_tokens_still_have_a_page(opened):
     explanation = explanations.long(300, layers=2, heads=2)
     page = opened(explanation)
     assert page.ask("document.querySelector('.sentence').clientHeight") < 400
-    assert f"the other {len(choose_rows(explanation).others)} tokens" in page.ask("document.querySelector('.others').textContent")
+    assert f"the other {len(choose_rows(explanation).others)} tokens" in page.ask(
+        "document.querySelector('.others').textContent"
+    )
     assert page.complaints == []
 
 

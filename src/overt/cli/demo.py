@@ -31,14 +31,14 @@ def demo() -> None:
     console = Console(highlight=False)
     console = console if console.width <= _WIDEST else Console(highlight=False, width=_WIDEST)
     model = reading_model()
-    place = "CPU" if isinstance(model, HubModel) else "CPU, offline"
-    console.print(Piece(lambda ink: [_apart(ink, "overt · attention with nothing hidden", place, "bold")]))
+    device = "CPU" if isinstance(model, HubModel) else "CPU, offline"
+    console.print(Piece(lambda ink: [_apart(ink, "overt · attention with nothing hidden", device, "bold")]))
     console.print(Piece(_series))
     words = vectors.of_text(model, WORDS)
     console.print(Piece(lambda ink: _plain(ink, plain(words, choose(words.encoded, "sky")))))
     require_torch("overt demo")
     with ExitStack() as files:
-        places = {kind: files.enter_context(whole(path)) for kind, path in (("html", PAGE), ("png", PICTURE))}
+        paths = {kind: files.enter_context(whole(path)) for kind, path in (("html", PAGE), ("png", PICTURE))}
         with busy("loading torch and the model …"):
             from overt.explain.recipes.hidden_states import hidden
             from overt.explain.recipes.qkv import qkv
@@ -48,15 +48,15 @@ def demo() -> None:
         for part in _trained(trained):
             console.print(part)
         with busy("writing …"):
-            write([trained], places)
+            write([trained], paths)
     console.print(_indented(Piece(lambda ink: ink.prose(f"→ {PAGE}, {PICTURE}", "bold"))))
     console.print(Piece(_yours))
 
 
-def _heading(ink: Ink, place: int, name: str, source: str, remark: str = "") -> Text:
-    told = ink.line(ink.text(f"{place}  ", "bold cyan"), ink.text(name.ljust(23), "bold"), ink.text(source, "dim"))
-    space = ink.width - told.cell_len - len(remark)
-    return ink.line(told, " " * max(space, 3), ink.text(remark, "bold")) if remark else told
+def _heading(ink: Ink, number: int, name: str, source: str, remark: str = "") -> Text:
+    line = ink.line(ink.text(f"{number}  ", "bold cyan"), ink.text(name.ljust(23), "bold"), ink.text(source, "dim"))
+    space = ink.width - line.cell_len - len(remark)
+    return ink.line(line, " " * max(space, 3), ink.text(remark, "bold")) if remark else line
 
 
 def _apart(ink: Ink, left: str, right: str, style: str = "") -> Text:
@@ -65,11 +65,11 @@ def _apart(ink: Ink, left: str, right: str, style: str = "") -> Text:
 
 def _series(ink: Ink) -> Iterable[Text]:
     """Part 1: a noisy series before and after, as many of its points as there is room for."""
-    found = demonstration(seed=0)
-    places = np.linspace(0, len(found.noisy) - 1, max(8, (ink.width - 44) // 2)).round().astype(int)
-    low, high = found.noisy.min(), found.noisy.max()
-    noisy, smoothed = (sparkline(list(values[places]), low, high) for values in (found.noisy, found.smoothed))
-    yield _heading(ink, 1, "Re-weight a series", f"{noisy} → {smoothed}", f"noise −{found.reduction:.0%}".replace("%", " %"))
+    series = demonstration(seed=0)
+    indices = np.linspace(0, len(series.noisy) - 1, max(8, (ink.width - 44) // 2)).round().astype(int)
+    low, high = series.noisy.min(), series.noisy.max()
+    noisy, smoothed = (sparkline(list(values[indices]), low, high) for values in (series.noisy, series.smoothed))
+    yield _heading(ink, 1, "Re-weight a series", f"{noisy} → {smoothed}", f"noise −{series.reduction:.0%}".replace("%", " %"))
 
 
 def _plain(ink: Ink, explanation: Explanation) -> Iterable[Text]:

@@ -98,27 +98,27 @@ def explain(
     as_text: Annotated[bool, typer.Option("--text", help="TEXT is the text itself, though a file has that name.")] = False,
 ) -> None:
     """Explain how a word attends: every step of it, with its numbers, in a trained model, a recurrent layer or plain vectors."""
-    wanted = {kind: path for kind, path in {"html": html, "png": png, "gif": gif, "json": json}.items() if path is not None}
+    outputs = {kind: path for kind, path in {"html": html, "png": png, "gif": gif, "json": json}.items() if path is not None}
     texts = [each for each in (text, other, compare) if each is not None]
     read = [path for each in texts for path in input_of(each, as_text).values()]
     inputs = {f"the text {path}": path for path in read} | {"--vectors": vectors} | model_files(model)
-    separate({_flag(kind): path for kind, path in wanted.items()}, inputs)
+    separate({_flag(kind): path for kind, path in outputs.items()}, inputs)
     text, other, compare = (None if each is None else _text(each, as_text) for each in (text, other, compare))
     request = Request(
         text, word, recipe, other, compare, model, vectors, layer, head, layer_type, score, normalizer, seed, h0, loop, truncate
     )
     _check(request, gif)
-    console = report_console(*wanted.values())
+    console = report_console(*outputs.values())
     with ExitStack() as files:
         # A file that cannot be written is refused before the work, and all of them appear together after it.
-        places = {kind: files.enter_context(whole(path)) for kind, path in wanted.items()}
+        paths = {kind: files.enter_context(whole(path)) for kind, path in outputs.items()}
         with busy("reading the text …"):
-            found = explanations(request)
-        terminal.render(found, console)
+            results = explanations(request)
+        terminal.render(results, console)
         with busy("writing …"):
-            write(found, places, _recording_page(request, found, console))
-    if wanted:
-        console.print(Piece(lambda ink: ink.prose("→ " + ", ".join(map(str, wanted.values())), lead="")))
+            write(results, paths, _recording_page(request, results, console))
+    if outputs:
+        console.print(Piece(lambda ink: ink.prose("→ " + ", ".join(map(str, outputs.values())), lead="")))
 
 
 def _text(text: str, as_text: bool) -> str:
@@ -133,27 +133,27 @@ def explanations(request: Request) -> list[Explanation]:
     """What the recipe makes of the text: one explanation, or two to compare."""
     if request.recipe == "qkv" and request.vectors is None:
         return _trained(request)
-    explained, read = _recipe(request), _reader(request)
+    recipe, read = _recipe(request), _reader(request)
     vectors = [read(request.text)] + ([read(request.compare)] if request.compare else [])
     other = read(request.other) if request.other else None
-    return [explained(each, choose(each.encoded, request.word), other=other, loop=request.loop) for each in vectors]
+    return [recipe(each, choose(each.encoded, request.word), other=other, loop=request.loop) for each in vectors]
 
 
-def write(found: list[Explanation], places: dict[str, Path], page: Callable[[Path], Any] | None = None) -> None:
+def write(explained: list[Explanation], paths: dict[str, Path], page: Callable[[Path], Any] | None = None) -> None:
     """Write each kind of file, html, png, gif or json, at its place; `page` writes another page than that of the explanations."""
     writers: dict[str, Callable[[Path], Any]] = {
-        "html": page or (lambda path: path.write_text(_page(found), encoding="utf-8")),
-        "png": lambda path: _plot().png(found, path),
-        "gif": lambda path: _plot().gif(found[0], path),
-        "json": lambda path: path.write_text(numbers(found), encoding="utf-8"),
+        "html": page or (lambda path: path.write_text(_page(explained), encoding="utf-8")),
+        "png": lambda path: _plot().png(explained, path),
+        "gif": lambda path: _plot().gif(explained[0], path),
+        "json": lambda path: path.write_text(numbers(explained), encoding="utf-8"),
     }
-    for kind, path in places.items():
+    for kind, path in paths.items():
         writers[kind](path)
 
 
-def numbers(found: list[Explanation]) -> str:
+def numbers(explained: list[Explanation]) -> str:
     """Every number as JSON, a list where two sentences are compared; what is not finite, as behind a mask, is null."""
-    everything = [_finite(explanation.to_dict()) for explanation in found]
+    everything = [_finite(explanation.to_dict()) for explanation in explained]
     return json_format.dumps(everything[0] if len(everything) == 1 else everything, ensure_ascii=False, allow_nan=False)
 
 
@@ -169,24 +169,24 @@ def _trained(request: Request) -> list[Explanation]:
     return [qkv.qkv(model, request.text, request.word, other=request.other, **options)]
 
 
-def _recording_page(request: Request, found: list[Explanation], console: Console) -> Callable[[Path], Any] | None:
+def _recording_page(request: Request, explained: list[Explanation], console: Console) -> Callable[[Path], Any] | None:
     """What writes the page of one text that a trained model read: all of its heads, opened at the word and the head explained."""
     if request.recipe != "qkv" or request.vectors is not None or request.other is not None or request.compare is not None:
         return None
     from overt.explain.recipes.qkv import read
 
     def page(path: Path) -> None:
-        [explanation], text = found, request.text or ""
-        told = read(request.reader, text, request.truncate)
+        [explanation], text = explained, request.text or ""
+        text_read = read(request.reader, text, request.truncate)
         layer, head = explanation.shown
-        own = [(each.captured.number, each.head) for each in told.layers[layer]]
-        options = {"title": text, "model": request.reader.network, "opened": (*own[head], explanation.word)}
+        heads = [(each.captured.number, each.head) for each in text_read.layers[layer]]
+        options = {"title": text, "model": request.reader.network, "opened": (*heads[head], explanation.word)}
         try:
-            told.recording.page(path, **options)
+            text_read.recording.page(path, **options)
         except InputError:  # all heads of a large model make too large a page
-            told.recording.page(path, heads=own, **options)
-            said = f"The page holds the {len(own)} heads of layer {layer}: with those of all layers it would be too large."
-            console.print(Piece(lambda ink: ink.prose(said, "dim", "· ")))
+            text_read.recording.page(path, heads=heads, **options)
+            note = f"The page holds the {len(heads)} heads of layer {layer}: with those of all layers it would be too large."
+            console.print(Piece(lambda ink: ink.prose(note, "dim", "· ")))
 
     return page
 
@@ -197,22 +197,22 @@ def _recipe(request: Request) -> Callable[..., Explanation]:
     if request.recipe == "plain":
         from overt.explain.recipes.plain_vectors import plain
 
-        return lambda *given, **options: plain(*given, normalizer=normalizer, **options)
+        return lambda *inputs, **options: plain(*inputs, normalizer=normalizer, **options)
     require_torch("this recipe")
     if request.recipe == "qkv":
         from overt.explain.recipes.random_projections import projected
 
-        return lambda *given, **options: projected(*given, seed=seed, **options)
+        return lambda *inputs, **options: projected(*inputs, seed=seed, **options)
     from overt.explain.recipes.hidden_states import hidden
 
-    own: dict[str, Any] = {
+    chosen: dict[str, Any] = {
         "layer": request.layer_type or "gru",
         "score": request.score or "additive",
         "normalizer": normalizer,
         "seed": seed,
     }
-    own["initial"] = None if request.h0 is None else _numbers(request.h0)
-    return lambda *given, **options: hidden(*given, **own, **options)
+    chosen["initial"] = None if request.h0 is None else _numbers(request.h0)
+    return lambda *inputs, **options: hidden(*inputs, **chosen, **options)
 
 
 def _reader(request: Request) -> Callable[[str | None], sources.Vectors]:
@@ -233,13 +233,13 @@ def reading_model(name: str | None = None) -> Any:
     from overt.learn.translator import Translator, bundled_folder, find_model_folder
 
     if name is not None and find_model_folder(name) is not None:
-        from overt.cli.translator_as_text_model import SeenTranslator
+        from overt.cli.translator_as_text_model import TranslatorTextModel
 
-        return SeenTranslator(Translator.load(name))
+        return TranslatorTextModel(Translator.load(name))
     if name is None and bundled_folder() is not None:
-        from overt.cli.translator_as_text_model import SeenTranslator
+        from overt.cli.translator_as_text_model import TranslatorTextModel
 
-        return SeenTranslator(Translator.bundled(), _FALLBACK)
+        return TranslatorTextModel(Translator.bundled(), _FALLBACK)
     return text_model.find(name)
 
 
@@ -256,14 +256,14 @@ def _check(request: Request, gif: Path | None) -> None:
     if gif is not None and request.compare is not None:
         raise InputError("--gif shows one sentence", got="--compare as well", fix="use --html or --png for both")
     for name, recipes in _BELONGS.items():
-        given = getattr(request, name) is not None
-        if given and request.recipe not in recipes:
+        passed = getattr(request, name) is not None
+        if passed and request.recipe not in recipes:
             raise InputError(
                 f"{_flag(name)} belongs to --recipe {' or '.join(recipes)}",
                 got=f"--recipe {request.recipe}",
                 fix="leave it out",
             )
-        if given and request.recipe == "qkv" and (name == "seed") == (request.vectors is None):
+        if passed and request.recipe == "qkv" and (name == "seed") == (request.vectors is None):
             other = "a trained model, where nothing is drawn" if name == "seed" else "--vectors, where there is one head"
             raise InputError(f"{_flag(name)} has no meaning here", got=other, fix="leave it out")
 
@@ -280,10 +280,10 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _page(found: list[Explanation]) -> str:
+def _page(explained: list[Explanation]) -> str:
     from overt.explain import page
 
-    return page.html(found)
+    return page.html(explained)
 
 
 def _plot() -> Any:

@@ -140,11 +140,11 @@ def _show(translator: Any, text: str, translation: Any, page: Path | None, conso
     with busy("recording the attention …"):
         if page is not None:
             page.write_text(html(translator_as_text_model.explained(translator, text, translation)), encoding="utf-8")
-        looked = translator_as_text_model.looked(translator, text, translation) if console is not None else None
-    if looked is not None and console is not None:
+        attention_map = translator_as_text_model.cross_attention_map(translator, text, translation) if console else None
+    if attention_map is not None and console is not None:
         console.print()
-        console.print(Piece(lambda ink: ink.prose(looked.told, "dim", "")))
-        console.print(weight_map(looked.asking, looked.asked, looked.weights))
+        console.print(Piece(lambda ink: ink.prose(attention_map.caption, "dim", "")))
+        console.print(weight_map(attention_map.query_tokens, attention_map.key_tokens, attention_map.weights))
 
 
 @contextmanager

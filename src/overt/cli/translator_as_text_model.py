@@ -20,7 +20,7 @@ from overt.models import Seq2Seq, Transformer
 _GAP = 4
 
 
-class SeenTranslator:
+class TranslatorTextModel:
     """The encoder of a translator, as a text model of the lens."""
 
     def __init__(self, translator: Translator, *notes: str):
@@ -54,21 +54,21 @@ class SeenTranslator:
         return self.network.embedding.table.weight.detach()[list(ids)].double().numpy()
 
 
-class Looked(NamedTuple):
+class CrossAttentionMap(NamedTuple):
     """Which weights these are, the tokens written, the tokens read, and what each of the first takes from each of the second."""
 
-    told: str
-    asking: list[str]
-    asked: list[str]
+    caption: str
+    query_tokens: list[str]
+    key_tokens: list[str]
     weights: list[list[float]]
 
 
-def looked(translator: Translator, text: str, translation: Translation) -> Looked:
+def cross_attention_map(translator: Translator, text: str, translation: Translation) -> CrossAttentionMap:
     """What each written token attended to: in a recurrent decoder's one head, or in the head that reaches the text best."""
     if isinstance(translator.model, Seq2Seq):
-        return _looked_one_by_one(translator, text, translation)
+        return _map_of_recurrent(translator, text, translation)
     first = between(written(translator, text, translation))[0]
-    return Looked(f"{first.name} of {first.source}: {first.why}", first.query_tokens, first.tokens, first.matrix)
+    return CrossAttentionMap(f"{first.name} of {first.source}: {first.why}", first.query_tokens, first.tokens, first.matrix)
 
 
 def explained(translator: Translator, text: str, translation: Translation) -> list[Explanation]:
@@ -83,18 +83,18 @@ def explained(translator: Translator, text: str, translation: Translation) -> li
 
 
 @torch.no_grad()
-def _looked_one_by_one(translator: Translator, text: str, translation: Translation) -> Looked:
-    found = translator.model.weights(*translator.teacher_forced(text, translation)).get("cross")
-    if found is None:
+def _map_of_recurrent(translator: Translator, text: str, translation: Translation) -> CrossAttentionMap:
+    weights = translator.model.weights(*translator.teacher_forced(text, translation)).get("cross")
+    if weights is None:
         raise InputError(
             "a map shows what a decoder attends to",
             got=f"{translator.name}, whose decoder reads one context vector and attends to nothing",
             fix="choose a model with attention",
         )
     read, wrote = _both(translator, text, translation)
-    asks = "the state before it asks" if translator.model.score_with == "previous" else "its own state asks"
-    told = f"{translator.name}: what each word took from the source as it was written; {asks}"
-    return Looked(told, wrote.tokens, read.tokens, found[0][0, 0].tolist())
+    query = "the state before it asks" if translator.model.score_with == "previous" else "its own state asks"
+    caption = f"{translator.name}: what each word took from the source as it was written; {query}"
+    return CrossAttentionMap(caption, wrote.tokens, read.tokens, weights[0][0, 0].tolist())
 
 
 def written(translator: Translator, text: str, translation: Translation) -> Written:
@@ -125,8 +125,8 @@ def spans_of(text: str, tokens: Sequence[str]) -> list[tuple[int, int]]:
     lowered, start, spans = text.lower(), 0, []
     for token in tokens:
         letters = token.removeprefix("▁").removesuffix("</w>").lower()
-        place = lowered.find(letters, start, start + len(letters) + _GAP)
-        start, end = (start, start) if place < 0 else (place, place + len(letters))
+        position = lowered.find(letters, start, start + len(letters) + _GAP)
+        start, end = (start, start) if position < 0 else (position, position + len(letters))
         spans.append((start, end))
         start = end
     return spans

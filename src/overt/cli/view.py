@@ -33,22 +33,22 @@ def view(
     require_torch("overt view")
     from overt.lens import load
 
-    wanted = _places(heads)
+    requested = _requested_heads(heads)
     if not limit > 0:
         raise InputError("a page's limit is a number of MB above 0", got=f"--limit {limit:g}", fix="leave it out for 24")
     target = out or recording.with_suffix(".html")
     separate({"--out": target}, {"RECORDING": recording})
     with busy("reading the recording …"):
-        found = load(recording)
+        loaded = load(recording)
     with busy("writing …"), whole(target) as temporary:
-        found.page(temporary, heads=wanted, title=title, exact=not summary, limit=int(min(limit, _LARGEST) * 10**6))
+        loaded.page(temporary, heads=requested, title=title, exact=not summary, limit=int(min(limit, _LARGEST) * 10**6))
         size = f"{temporary.stat().st_size / 10**6:.1f} MB"
     report_console(target).print(Piece(lambda ink: ink.prose(f"→ {os.fspath(target)}, {size}", lead="")))
     if open_page:
         webbrowser.open(target.resolve().as_uri())
 
 
-def _places(heads: str | None) -> str | list[tuple[int | str, int]] | None:
+def _requested_heads(heads: str | None) -> str | list[tuple[int | str, int]] | None:
     """What --heads names: "top 16" as it is, "5.11,0.3" as layers and heads."""
     if heads is None or heads.strip().startswith("top"):
         return heads

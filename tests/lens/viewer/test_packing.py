@@ -10,7 +10,7 @@ from overt.attention.masks import Causal, Dense, Lengths
 from overt.errors import InputError, KindError
 from overt.lens import viewer
 from overt.lens.viewer.blocks import Blocks, rounded
-from overt.lens.viewer.packing import packed
+from overt.lens.viewer.packing import pack_heads
 from overt.lens.viewer.pyramids import coded
 from overt.lens.viewer.select_heads import chosen, estimated
 from packed_models import Attends, attended
@@ -32,7 +32,7 @@ def vectors(found, told):
 
 
 def pack(recording, heads=None, exact=True, **how):
-    return packed(recording, chosen(recording, heads, exact, 10**9), exact=exact, **how)
+    return pack_heads(recording, chosen(recording, heads, exact, 10**9), exact=exact, **how)
 
 
 def test_rounded_vectors_are_off_by_half_a_step_of_their_largest_entry_at_most():
@@ -217,7 +217,7 @@ def test_a_head_that_is_not_there_is_refused():
 
 def test_a_page_over_the_limit_is_refused_before_it_is_built(monkeypatch):
     _, recording = multi_head()
-    monkeypatch.setattr(viewer, "packed", lambda *given, **told: pytest.fail("it was built"))
+    monkeypatch.setattr(viewer, "pack_heads", lambda *given, **told: pytest.fail("it was built"))
     with pytest.raises(InputError, match=r"at most 10\.0 kB.*2 heads that need about .*fewer heads.*exact=False.*limit="):
         recording.page(limit=10_000)
 

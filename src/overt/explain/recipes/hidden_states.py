@@ -6,12 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import overt
+from overt.attention.normalizers import Softmax, Sum
+from overt.attention.scores import Additive, Bilinear, Cosine, Dot
+from overt.attention.trace import steps
 from overt.errors import InputError
-from overt.explain.explanation import Explanation, Timing, step_rows
+from overt.explain.explanation import Explanation, Timing
 from overt.explain.recipes.find_word import Word
 from overt.explain.recipes.timing import timed
-from overt.explain.recipes.vectors import Vectors
+from overt.explain.recipes.vectors import Vectors, one_head
 
 LAYERS = {"gru": "GRU", "lstm": "LSTM", "conv": "1-D CNN", "linear": "linear layer"}
 FORMULAS = {
@@ -20,7 +22,7 @@ FORMULAS = {
     "general": "h_i · W h_j",
     "cosine": "h_i · h_j / |h_i| |h_j|",
 }
-NORMALIZERS = {"softmax": overt.Softmax, "sum": overt.normalizers.Sum}
+NORMALIZERS = {"softmax": Softmax, "sum": Sum}
 
 
 @torch.no_grad()
@@ -57,31 +59,25 @@ def hidden(
     states = states_of(torch.from_numpy(vectors.values).float())  # (N, width)
     others = states if other is None else states_of(torch.from_numpy(other.values).float())
     query, key = projections[0](states), projections[1](others)
-    attention = overt.steps(query, key, others, score=f, normalizer=NORMALIZERS[normalizer]())
-    against = other or vectors
-    i = word.index
-    return Explanation(
+    attention = steps(query, key, others, score=f, normalizer=NORMALIZERS[normalizer]())
+    return one_head(
+        vectors,
+        other,
+        word,
         recipe="hidden",
-        text=vectors.encoded.text,
-        other=other.encoded.text if other else None,
-        tokens=against.encoded.tokens,
-        query_tokens=vectors.encoded.tokens,
-        word=i,
-        special=[],
         source=f"{LAYERS[layer]}, untrained, seed {seed}, over {vectors.source}",
-        rows=[[attention.weights[i].tolist()]],
-        shown=(0, 0),
-        why="there is nothing to choose: one layer, one head",
         score_name="f(h_i, h_j)",
-        scale_name="",
         normalizer=normalizer,
-        query=states[i].tolist(),
-        steps=step_rows(against.encoded.tokens, attention.scores[i], attention.masked[i], attention.weights[i], others, others),
-        output=attention.output[i].tolist(),
-        matrix=attention.weights.tolist(),
-        joined=torch.cat([states[i], attention.output[i]]).tolist(),
+        query=states,
+        scores=attention.scores,
+        scaled=attention.masked,
+        weights=attention.weights,
+        keys=others,
+        values=others,
+        output=attention.output,
+        joined=torch.cat([states[word.index], attention.output[word.index]]).tolist(),
         loop=_timed(query, key, others, f, normalizer) if loop else None,
-        notes=[note for note in (word.note, *vectors.notes, *_true_of_it(layer, score, seed, initial)) if note],
+        notes=_notes(layer, score, seed, initial),
     )
 
 
@@ -104,10 +100,10 @@ def _score(kind: str, width: int) -> tuple[tuple[Callable[[Tensor], Tensor], Cal
     same = (nn.Identity(), nn.Identity())
     if kind == "additive":
         projections = (nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False))
-        return projections, overt.Additive(torch.randn(width))
+        return projections, Additive(torch.randn(width))
     if kind == "general":
-        return same, overt.Bilinear(torch.randn(width, width) / width**0.5)
-    return same, overt.Cosine() if kind == "cosine" else overt.Dot(scale=1.0)
+        return same, Bilinear(torch.randn(width, width) / width**0.5)
+    return same, Cosine() if kind == "cosine" else Dot(scale=1.0)
 
 
 def _initial(initial: Sequence[float] | None, layer: str, width: int) -> Tensor | None:
@@ -126,7 +122,7 @@ def _timed(query: Tensor, key: Tensor, value: Tensor, f: Any, normalizer: str) -
     return timed(query, key, value, f)
 
 
-def _true_of_it(layer: str, score: str, seed: int, initial: Sequence[float] | None) -> list[str]:
+def _notes(layer: str, score: str, seed: int, initial: Sequence[float] | None) -> list[str]:
     drawn = " with weights from the same seed" if score in ("additive", "general") else ""
     began = "" if layer not in ("gru", "lstm") else " h_0 is zero." if initial is None else " h_0 is given."
     return [

@@ -6,9 +6,9 @@ import time
 import numpy as np
 
 from overt.errors import InputError
-from overt.explain.explanation import Explanation, Timing, step_rows
+from overt.explain.explanation import Explanation, Timing
 from overt.explain.recipes.find_word import Word
-from overt.explain.recipes.vectors import Vectors
+from overt.explain.recipes.vectors import Vectors, one_head
 
 NORMALIZERS = ("softmax", "sum")
 
@@ -32,30 +32,25 @@ def plain(
     """Explain one word: W_ij = normalize_j(x_i · x_j), y_i = Σ_j W_ij x_j, over its own sentence or another one."""
     if normalizer not in NORMALIZERS:
         raise InputError("the normalizer is softmax or sum", got=repr(normalizer), fix="choose one of them")
-    against = other or vectors
-    scores, weights, output = attend(vectors.values, against.values, normalizer)
-    i = word.index
-    return Explanation(
+    keys = (other or vectors).values
+    scores, weights, output = attend(vectors.values, keys, normalizer)
+    return one_head(
+        vectors,
+        other,
+        word,
         recipe="plain",
-        text=vectors.encoded.text,
-        other=other.encoded.text if other else None,
-        tokens=against.encoded.tokens,
-        query_tokens=vectors.encoded.tokens,
-        word=i,
-        special=[],
         source=vectors.source,
-        rows=[[weights[i].tolist()]],
-        shown=(0, 0),
-        why="there is nothing to choose: no layers and no heads",
         score_name="x_i·x_j",
-        scale_name="",
         normalizer=normalizer,
-        query=vectors.values[i].tolist(),
-        steps=step_rows(against.encoded.tokens, scores[i], scores[i], weights[i], against.values, against.values),
-        output=output[i].tolist(),
-        matrix=weights.tolist(),
-        loop=_timed(vectors.values, against.values, normalizer) if loop else None,
-        notes=[note for note in (word.note, *vectors.notes, *(other.notes if other else []), *_true_of_it(normalizer)) if note],
+        query=vectors.values,
+        scores=scores,
+        scaled=scores,
+        weights=weights,
+        keys=keys,
+        values=keys,
+        output=output,
+        loop=_timed(vectors.values, keys, normalizer) if loop else None,
+        notes=_notes(normalizer),
     )
 
 
@@ -111,7 +106,7 @@ def _timed(queries: np.ndarray, keys: np.ndarray, normalizer: str) -> Timing:
     return Timing(middle - start, end - middle, float(np.abs(np.array(loops) - matrices).max()))
 
 
-def _true_of_it(normalizer: str) -> list[str]:
+def _notes(normalizer: str) -> list[str]:
     notes = [
         "Nothing here was trained to attend, and order has no influence: the weights say which vectors point the same way."
     ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-import overt
+from overt.attention.mechanism import attend
 from overt.attention.trace import loop as attend_one_by_one
 from overt.errors import InputError
 from overt.explain.explanation import Timing
@@ -23,7 +23,7 @@ def timed(query: Tensor, key: Tensor, value: Tensor, score: Any, mask: Any = Non
             fix="shorten the text, or leave out --loop",
         )
     loop_seconds, loops = _quickest(2, lambda: attend_one_by_one(query, key, value, score=score, mask=mask))
-    matrix_seconds, matrices = _quickest(9, lambda: overt.attend(query, key, value, score=score, mask=mask))
+    matrix_seconds, matrices = _quickest(9, lambda: attend(query, key, value, score=score, mask=mask))
     return Timing(loop_seconds, matrix_seconds, float((loops - matrices).abs().max()))
 
 

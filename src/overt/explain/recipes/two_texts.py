@@ -6,9 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import overt
 from overt.attention.kernels.call import Call
-from overt.attention.trace import Steps
+from overt.attention.trace import Steps, steps
 from overt.errors import InputError
 from overt.lens.head import Head
 
@@ -66,4 +65,4 @@ class CrossHead:
     @torch.no_grad()
     def _steps(self, rows: slice) -> Steps:
         call = self.call
-        return overt.steps(self.query[:, rows], self.key, self.value, score=call.score, normalizer=call.normalizer)
+        return steps(self.query[:, rows], self.key, self.value, score=call.score, normalizer=call.normalizer)

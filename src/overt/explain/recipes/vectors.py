@@ -5,13 +5,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from overt.errors import InputError
-from overt.explain.recipes.find_word import named
+from overt.explain.explanation import Explanation, Timing, step_rows
+from overt.explain.recipes.find_word import Word, named
 from overt.explain.text_model import Encoded, truncation_notes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Matrix: TypeAlias = "np.ndarray | Tensor"
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,57 @@ def of_text(model: Any, text: str, truncate: bool = False) -> Vectors:
     encoded = model.encode(text, truncate)
     plain = encoded.plain
     return Vectors(plain, model.word_vectors(plain.ids), f"word vectors of {model.name}", truncation_notes(encoded, truncate))
+
+
+def one_head(
+    vectors: Vectors,
+    other: Vectors | None,
+    word: Word,
+    *,
+    recipe: str,
+    source: str,
+    score_name: str,
+    scores: Matrix,
+    scaled: Matrix,
+    weights: Matrix,
+    keys: Matrix,
+    values: Matrix,
+    query: Matrix,
+    output: Matrix,
+    scale_name: str = "",
+    normalizer: str = "softmax",
+    joined: list[float] | None = None,
+    loop: Timing | None = None,
+    notes: Sequence[str] = (),
+) -> Explanation:
+    """The explanation of one word where there is a single head.
+
+    Scores, scaled scores and weights are (N, K), keys (K, D), values (K, E), queries (N, D) and outputs (N, E).
+    """
+    against, i = other or vectors, word.index
+    return Explanation(
+        recipe=recipe,
+        text=vectors.encoded.text,
+        other=other.encoded.text if other else None,
+        tokens=against.encoded.tokens,
+        query_tokens=vectors.encoded.tokens,
+        word=i,
+        special=[],
+        source=source,
+        rows=[[weights[i].tolist()]],
+        shown=(0, 0),
+        why="the only head",
+        score_name=score_name,
+        scale_name=scale_name,
+        normalizer=normalizer,
+        query=query[i].tolist(),
+        steps=step_rows(against.encoded.tokens, scores[i], scaled[i], weights[i], keys, values),
+        output=output[i].tolist(),
+        matrix=weights.tolist(),
+        joined=joined,
+        loop=loop,
+        notes=[note for note in (word.note, *vectors.notes, *(other.notes if other else []), *notes) if note],
+    )
 
 
 @dataclass(frozen=True)

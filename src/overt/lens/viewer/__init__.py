@@ -10,12 +10,12 @@ from overt.drawing.html import PAGE_LIMIT, bundle, escape_text, fill_template, p
 from overt.files import separate, whole
 from overt.lens.capture.options import in_bytes
 from overt.lens.recorded_calls import RecordedCalls
-from overt.lens.viewer.packing import Opened, Packed, packed
+from overt.lens.viewer.packing import Opened, Packed, pack_heads
 from overt.lens.viewer.select_heads import chosen, refuse
 from overt.lens.viewer.static import static_page
 
 _WEB = "lens/viewer/web"
-_STYLES = ("drawing/web/palette.css", f"{_WEB}/style.css", f"{_WEB}/reading.css")
+_STYLES = ("drawing/web/palette.css", f"{_WEB}/styles/page.css", f"{_WEB}/styles/reading.css")
 
 
 def page(
@@ -31,7 +31,7 @@ def page(
 ) -> str:
     """Make the page of these calls; `Calls.page` says more. Returns the HTML, or the path where it was written."""
     separate({"path": path}, {"the recording": calls.file})
-    html = _html(packed(calls, chosen(calls, heads, exact, limit), title=title, exact=exact, model=model, opened=opened))
+    html = _html(pack_heads(calls, chosen(calls, heads, exact, limit), title=title, exact=exact, model=model, opened=opened))
     if len(html) > limit:  # the page is ASCII but for its title
         refuse(f"a page of {in_bytes(len(html))}", max(1, len(calls) // 2), limit)
     if path is None:

@@ -17,7 +17,7 @@ class Blocks:
     """Arrays by block. Those of block 0 are read at once, the others when a head of theirs is first looked at."""
 
     parts: list[list[bytes]] = field(default_factory=lambda: [[]])
-    _seen: dict[tuple[int, bytes], list[Any]] = field(default_factory=dict)
+    _entries: dict[tuple[int, bytes], list[Any]] = field(default_factory=dict)
 
     def begin(self) -> int:
         """A new block's number."""
@@ -26,16 +26,16 @@ class Blocks:
 
     def put(self, array: Any, block: int = 0) -> list[Any]:
         """Store an array, unless its like is there already: [block, offset in bytes, type, count]."""
-        given = array.detach().cpu().numpy() if isinstance(array, Tensor) else np.asarray(array)
-        given = np.ascontiguousarray(given)
-        kind = {"f": "float32", "i": "int32", "u": "uint8"}[given.dtype.kind] if given.dtype != np.int16 else "int16"
-        data = given.astype(f"<{np.dtype(kind).str[1:]}" if kind != "uint8" else np.uint8, copy=False).tobytes()
+        values = array.detach().cpu().numpy() if isinstance(array, Tensor) else np.asarray(array)
+        values = np.ascontiguousarray(values)
+        kind = {"f": "float32", "i": "int32", "u": "uint8"}[values.dtype.kind] if values.dtype != np.int16 else "int16"
+        data = values.astype(f"<{np.dtype(kind).str[1:]}" if kind != "uint8" else np.uint8, copy=False).tobytes()
         key = block, hashlib.blake2b(data + kind.encode(), digest_size=16).digest()
-        if key not in self._seen:
+        if key not in self._entries:
             offset = sum(map(len, self.parts[block]))
             self.parts[block].append(data + bytes(-len(data) % 8))
-            self._seen[key] = [block, offset, kind, given.size]
-        return self._seen[key]
+            self._entries[key] = [block, offset, kind, values.size]
+        return self._entries[key]
 
     def vectors(self, vectors: Tensor, block: int, whole: bool) -> dict[str, Any]:
         """Vectors (N, D): float32 where `whole`, or where one holds an infinity; else int16 with a scale for each vector.
@@ -43,18 +43,18 @@ class Blocks:
         A vector with a NaN in it has the scale NaN, and is NaN.
         """
         numbers = plain(vectors)
-        found = {"width": numbers.shape[-1], "count": numbers.shape[0]}
+        sizes = {"width": numbers.shape[-1], "count": numbers.shape[0]}
         if whole or np.isinf(numbers).any():
-            return found | {"data": self.put(numbers, block), "scale": None}
+            return sizes | {"data": self.put(numbers, block), "scale": None}
         integers, scale = rounded(numbers)
-        return found | {"data": self.put(integers, block), "scale": self.put(scale, block)}
+        return sizes | {"data": self.put(integers, block), "scale": self.put(scale, block)}
 
     def texts(self) -> list[tuple[str, str]]:
         """Each block as (encoding, base64): block 0 "gzip", the others as they are, since vectors hardly shrink."""
         whole = [b"".join(parts) for parts in self.parts]
         return [
-            ("gzip", b64encode(gzip.compress(data, 6, mtime=0)).decode()) if not place else ("plain", b64encode(data).decode())
-            for place, data in enumerate(whole)
+            ("gzip", b64encode(gzip.compress(data, 6, mtime=0)).decode()) if not number else ("plain", b64encode(data).decode())
+            for number, data in enumerate(whole)
         ]
 
 

@@ -17,14 +17,14 @@ from overt.lens.statistics.roles import Role, roles
 from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.tokens import Tokens
 from overt.lens.viewer.blocks import Blocks, plain
-from overt.lens.viewer.precision import needs_floats, settled
+from overt.lens.viewer.precision import corrected_log_sum_exp, needs_floats
 from overt.lens.viewer.pyramids import cells, coded
 from overt.lens.viewer.statistics import measured
 from overt.lens.viewer.terms import Terms, terms_of
 from overt.lens.viewer.with_model import known_of
 
 FORMAT, LINKS = 1, 100
-Wanted = Sequence[tuple[Captured, tuple[int, ...]]]
+Requested = Sequence[tuple[Captured, tuple[int, ...]]]
 Opened = tuple[int | str, int, int] | None
 
 _WHOLE = 2**20  # bytes of vectors up to which they stay float32
@@ -32,16 +32,16 @@ _WHOLE = 2**20  # bytes of vectors up to which they stay float32
 _PLAIN = {"first token", "separator", "uniform", "same token", "previous token", "next token", "NaN"}
 
 
-def side_of(wanted: Wanted, exact: bool) -> int:
+def side_of(requested: Requested, exact: bool) -> int:
     """How many cells a side the heads' base maps have."""
-    count = sum(len(heads) * captured.batch for captured, heads in wanted)
-    longest = max((max(captured.queries, captured.keys) for captured, _ in wanted), default=0)
-    return cells(longest, count, exact and not any(isinstance(captured.opened(), CapturedSummary) for captured, _ in wanted))
+    count = sum(len(heads) * captured.batch for captured, heads in requested)
+    longest = max((max(captured.queries, captured.keys) for captured, _ in requested), default=0)
+    return cells(longest, count, exact and not any(isinstance(captured.opened(), CapturedSummary) for captured, _ in requested))
 
 
-def stays_whole(wanted: Wanted) -> bool:
+def stays_whole(requested: Requested) -> bool:
     """Whether vectors are few enough to stay float32."""
-    return sum(captured.bytes * len(heads) // max(1, len(captured.heads)) for captured, heads in wanted) <= _WHOLE
+    return sum(captured.bytes * len(heads) // max(1, len(captured.heads)) for captured, heads in requested) <= _WHOLE
 
 
 @dataclass
@@ -70,7 +70,7 @@ class _Packing:
         return self.words.setdefault(tuple(words[batch if len(words) > 1 else 0]), len(self.words))
 
 
-def packed(
+def pack_heads(
     calls: RecordedCalls,
     chosen: Sequence[Captured],
     *,
@@ -80,44 +80,44 @@ def packed(
     opened: Opened = None,
 ) -> Packed:
     """Pack these calls, each cut down to the heads that are wanted."""
-    wanted = [(captured, captured.heads) for captured in chosen]
-    packing = _Packing(calls, side_of(wanted, exact), stays_whole(wanted), exact, model)
-    told = [_call(packing, place, captured) for place, captured in enumerate(chosen)]
+    requested = [(captured, captured.heads) for captured in chosen]
+    packing = _Packing(calls, side_of(requested, exact), stays_whole(requested), exact, model)
+    packed_calls = [_call(packing, index, captured) for index, captured in enumerate(chosen)]
     header = {
         "format": FORMAT,
         "title": title or calls.model,
         "model": calls.model,
         "passes": calls.pass_count,
         "missing": [list(each) for each in calls.missing],
-        "verified": _verified(told),
+        "verified": _verified(packed_calls),
         "words": [list(words) for words in packing.words],
-        "calls": told,
+        "calls": packed_calls,
         "heads": packing.heads,
-        "start": _start(packing.heads) if opened is None else _place(packing, told, calls[opened[0], opened[1]]),
+        "start": _start(packing.heads) if opened is None else _index_of(packing, packed_calls, calls[opened[0], opened[1]]),
         "opened": None if opened is None else {"token": opened[2]},
     }
     return Packed(header, packing.blocks)
 
 
-def _call(packing: _Packing, place: int, captured: Captured) -> dict[str, Any]:
+def _call(packing: _Packing, call_index: int, captured: Captured) -> dict[str, Any]:
     """Pack one call: its heads go to the packing, the rest is returned."""
-    found = measured(captured, packing.calls.strings, packing.side)
-    comparison, notes = found.comparison, [*captured.notes, *_unmatched(packing.calls.strings, captured)]
+    statistics = measured(captured, packing.calls.strings, packing.side)
+    comparison, notes = statistics.comparison, [*captured.notes, *_unmatched(packing.calls.strings, captured)]
     vectors = packing.exact and not isinstance(captured, CapturedSummary)
     store = _Store(
         packing.blocks,
         packing.blocks.begin() if vectors else 0,
         packing.whole or (isinstance(captured, CapturedCall) and needs_floats(captured)),
     )
-    for index, role in enumerate(roles(found, found.shares)):
+    for index, role in enumerate(roles(statistics, statistics.shares)):
         head = packing.calls.head_of(captured, role.head)
-        own = _vectors(packing, head, store, notes) if vectors else [{} for _ in range(captured.batch)]
-        for batch, each in enumerate(own):
-            told = {"call": place, "head": role.head, "batch": batch, **_role(role), **_words(packing, head, batch)}
-            told |= _statistics(packing, found.summary, (batch, index), not vectors) | each
+        per_batch = _vectors(packing, head, store, notes) if vectors else [{} for _ in range(captured.batch)]
+        for batch, each in enumerate(per_batch):
+            fields = {"call": call_index, "head": role.head, "batch": batch, **_role(role), **_words(packing, head, batch)}
+            fields |= _statistics(packing, statistics.summary, (batch, index), not vectors) | each
             if "score" in each and not store.whole:
-                told["lse"] = _settled(store, head, found.summary, (batch, index))
-            packing.heads.append(told)
+                fields["lse"] = _log_sum_exp(store, head, statistics.summary, (batch, index))
+            packing.heads.append(fields)
     notes.extend(store.notes())
     return {
         "number": packing.calls.number_of(captured),
@@ -148,8 +148,8 @@ def _words(packing: _Packing, head: Head, batch: int) -> dict[str, Any]:
 def _unmatched(strings: Tokens, captured: Captured) -> list[str]:
     """A note where the recording's tokens are not those of this call."""
     lengths = f"{captured.queries} queries and {captured.keys} keys"
-    given = strings.keys is not None and not strings.fit(captured)
-    return [f"the tokens are not as many as this call's {lengths}: places are shown instead"] if given else []
+    mismatch = strings.keys is not None and not strings.fit(captured)
+    return [f"the tokens are not as many as this call's {lengths}: places are shown instead"] if mismatch else []
 
 
 @dataclass
@@ -172,10 +172,10 @@ class _Store:
         """Where these vectors are."""
         return self.blocks.vectors(vectors, self.block, self.whole)
 
-    def placed(self, held: dict[str, Any], first: bool = False) -> dict[str, Any]:
+    def placed(self, values: dict[str, Any], first: bool = False) -> dict[str, Any]:
         """The same with its arrays in the block, or in the one that is read at once."""
-        arrays = {name: value for name, value in held.items() if isinstance(value, Tensor | np.ndarray)}
-        return held | {name: self.blocks.put(value, 0 if first else self.block) for name, value in arrays.items()}
+        arrays = {name: value for name, value in values.items() if isinstance(value, Tensor | np.ndarray)}
+        return values | {name: self.blocks.put(value, 0 if first else self.block) for name, value in arrays.items()}
 
     def notes(self) -> list[str]:
         """What a reader of the weights has to know."""
@@ -184,35 +184,37 @@ class _Store:
         return [f"query and key are kept as int16: the strongest weights are within {self.off:.0e} of the recording's"]
 
 
-def _settled(store: _Store, head: Head, summary: Summary, place: tuple[int, int]) -> list[Any]:
+def _log_sum_exp(store: _Store, head: Head, summary: Summary, position: tuple[int, int]) -> list[Any]:
     """The log-sum-exp that goes with rounded vectors."""
     terms = store.terms_of(head)
     assert terms is not None
     assert summary.lse is not None
-    found = settled(terms, place[0], summary.lse[place], summary.top_weights[place], summary.top_keys[place])
-    store.off = max(store.off, found.off)
-    return store.blocks.put(found.lse)
+    corrected = corrected_log_sum_exp(
+        terms, position[0], summary.lse[position], summary.top_weights[position], summary.top_keys[position]
+    )
+    store.off = max(store.off, corrected.off)
+    return store.blocks.put(corrected.lse)
 
 
 def _vectors(packing: _Packing, head: Head, store: _Store, notes: list[str]) -> list[dict[str, Any]]:
     """What single weights are computed from, for each batch element: vectors and terms, or the weights themselves."""
     terms, value = store.terms_of(head), head.value
     norms, known = known_of(head, packing.model)
-    told = known | {"valueWidth": value.shape[-1], "normalizer": type(head.call.normalizer).__name__.lower()}
+    common = known | {"valueWidth": value.shape[-1], "normalizer": type(head.call.normalizer).__name__.lower()}
     stored = head.weights() if terms is None else None
     note = "the page holds these weights themselves: what they are made from is nothing that it computes"
     notes.extend([note] if stored is not None and note not in notes else [])
-    found = []
+    entries = []
     for batch in range(head.captured.batch):
-        each = told | {"value": store.vectors(value[batch])}
+        each = common | {"value": store.vectors(value[batch])}
         if norms is not None:
             each["outNorm"] = packing.blocks.put(norms[batch].float())
         if terms is not None:
             each |= _terms(store, terms, batch)
         if stored is not None:
             each["weights"] = store.vectors(stored[batch])
-        found.append(each)
-    return found
+        entries.append(each)
+    return entries
 
 
 def _terms(store: _Store, terms: Terms, batch: int) -> dict[str, Any]:
@@ -227,35 +229,35 @@ def _terms(store: _Store, terms: Terms, batch: int) -> dict[str, Any]:
     }
 
 
-def _statistics(packing: _Packing, summary: Summary, place: tuple[int, int], top: bool) -> dict[str, Any]:
+def _statistics(packing: _Packing, summary: Summary, position: tuple[int, int], top: bool) -> dict[str, Any]:
     """What is shown of a head, (batch, index), without its vectors; its largest weights too, where they are all there is."""
-    blocks, entropy = packing.blocks, plain(summary.entropy[place])
-    found = {
+    blocks, entropy = packing.blocks, plain(summary.entropy[position])
+    fields = {
         "entropy": float(entropy.mean()) if entropy.size else math.nan,
         "entropies": blocks.put(entropy),
-        "received": blocks.put(plain(summary.received[place])),
-        "lse": None if summary.lse is None else blocks.put(plain(summary.lse[place])),
-        "base": _base(blocks, summary, place),
-        "links": _links(blocks, summary, place),
+        "received": blocks.put(plain(summary.received[position])),
+        "lse": None if summary.lse is None else blocks.put(plain(summary.lse[position])),
+        "base": _base(blocks, summary, position),
+        "links": _links(blocks, summary, position),
     }
     if top:
-        weights, keys = summary.top_weights[place].float(), summary.top_keys[place].int()
-        found["top"] = {"weights": blocks.put(weights), "keys": blocks.put(keys), "width": keys.shape[-1]}
-    return found
+        weights, keys = summary.top_weights[position].float(), summary.top_keys[position].int()
+        fields["top"] = {"weights": blocks.put(weights), "keys": blocks.put(keys), "width": keys.shape[-1]}
+    return fields
 
 
-def _base(blocks: Blocks, summary: Summary, place: tuple[int, int]) -> dict[str, Any] | None:
-    most, mean, rows, keys = summary.map_max, summary.map_mean, summary.row_edges, summary.key_edges
-    if most is None or mean is None or rows is None or keys is None:
+def _base(blocks: Blocks, summary: Summary, position: tuple[int, int]) -> dict[str, Any] | None:
+    maximum, mean, rows, keys = summary.map_max, summary.map_mean, summary.row_edges, summary.key_edges
+    if maximum is None or mean is None or rows is None or keys is None:
         return None
-    maps = {"max": blocks.put(coded(most[place])), "mean": blocks.put(coded(mean[place]))}
+    maps = {"max": blocks.put(coded(maximum[position])), "mean": blocks.put(coded(mean[position]))}
     edges = {"rowEdges": blocks.put(rows.int()), "keyEdges": blocks.put(keys.int())}
     return {"rows": len(rows) - 1, "columns": len(keys) - 1} | maps | edges
 
 
-def _links(blocks: Blocks, summary: Summary, place: tuple[int, int]) -> dict[str, Any]:
+def _links(blocks: Blocks, summary: Summary, position: tuple[int, int]) -> dict[str, Any]:
     """The strongest links of a head: weight, query and key of each, strongest first."""
-    weights, keys = plain(summary.top_weights[place]), summary.top_keys[place].cpu().numpy()
+    weights, keys = plain(summary.top_weights[position]), summary.top_keys[position].cpu().numpy()
     flat = np.where((keys >= 0) & ~np.isnan(weights), weights, -np.inf).ravel()
     best = np.argpartition(-flat, LINKS - 1)[:LINKS] if len(flat) > LINKS else np.arange(len(flat))
     best = best[np.argsort(-flat[best], kind="stable")]
@@ -268,26 +270,28 @@ def _links(blocks: Blocks, summary: Summary, place: tuple[int, int]) -> dict[str
     }
 
 
-def _verified(told: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    compared = [each for each in told if not math.isnan(each["residual"])]
+def _verified(packed_calls: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    compared = [each for each in packed_calls if not math.isnan(each["residual"])]
     return {
         "difference": max((each["residual"] for each in compared), default=math.nan),
         "bound": max((each["bound"] for each in compared), default=math.nan),
-        "holds": all(each["holds"] for each in told),
+        "holds": all(each["holds"] for each in packed_calls),
     }
 
 
-def _place(packing: _Packing, told: Sequence[dict[str, Any]], wanted: Head) -> int:
+def _index_of(packing: _Packing, packed_calls: Sequence[dict[str, Any]], requested: Head) -> int:
     """Where a head stands among those of the page."""
-    found = [(told[each["call"]]["number"], each["head"]) for each in packing.heads]
-    own = (packing.calls.number_of(wanted.captured), wanted.head)
-    if own not in found:
-        raise InputError("a page opens at one of its heads", got=f"{wanted.layer}, head {wanted.head}", fix="add it to heads")
-    return found.index(own)
+    heads = [(packed_calls[each["call"]]["number"], each["head"]) for each in packing.heads]
+    head = (packing.calls.number_of(requested.captured), requested.head)
+    if head not in heads:
+        raise InputError(
+            "a page opens at one of its heads", got=f"{requested.layer}, head {requested.head}", fix="add it to heads"
+        )
+    return heads.index(head)
 
 
 def _start(heads: Sequence[dict[str, Any]]) -> int:
     """The head that the page opens with: the sharpest that does more than one plain thing."""
-    first = [place for place, each in enumerate(heads) if each["batch"] == 0]
-    telling = [place for place in first if heads[place]["role"] not in _PLAIN] or first
-    return min(telling, key=lambda place: (math.isnan(heads[place]["entropy"]), heads[place]["entropy"]), default=0)
+    first = [index for index, each in enumerate(heads) if each["batch"] == 0]
+    telling = [index for index in first if heads[index]["role"] not in _PLAIN] or first
+    return min(telling, key=lambda index: (math.isnan(heads[index]["entropy"]), heads[index]["entropy"]), default=0)

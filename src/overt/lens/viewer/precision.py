@@ -36,37 +36,37 @@ def needs_floats(captured: CapturedCall) -> bool:
         float(tensor.float().norm(dim=-1).nan_to_num(0.0).amax()) if tensor.numel() else 0.0
         for tensor in (call.query, call.key)
     ]
-    factor, heat = call.score.factor(call.query), call.normalizer.temperature
-    scale = float(torch.as_tensor(factor).abs().max()) / float(torch.as_tensor(heat).min())
+    factor, temperature = call.score.factor(call.query), call.normalizer.temperature
+    scale = float(torch.as_tensor(factor).abs().max()) / float(torch.as_tensor(temperature).min())
     deviation = scale / (_LARGEST * math.sqrt(12)) * math.hypot(largest[0] * longest[1], longest[0] * largest[1])
     return 5 * deviation / 4 > _MOST
 
 
 @dataclass(frozen=True)
-class Settled:
+class CorrectedLogSumExp:
     """The log-sum-exp (Q,) to be used with rounded vectors, and how far the strongest weights of each query are off with it."""
 
     lse: np.ndarray
     off: float
 
 
-def settled(terms: Terms, batch: int, lse: Tensor, weights: Tensor, keys: Tensor) -> Settled:
+def corrected_log_sum_exp(terms: Terms, batch: int, lse: Tensor, weights: Tensor, keys: Tensor) -> CorrectedLogSumExp:
     """Move each row's log-sum-exp by what rounding does to its strongest keys, `weights` and `keys` (Q, k).
 
     lse' = lse + log(1 + Σ_top w_j (exp δ_j − 1)),  δ_j the change of the score of key j.
     """
-    given = [plain(each[batch]) for each in (terms.query, terms.key)]
-    short = [integers * scale[:, None].astype(np.float64) for integers, scale in map(rounded, given)]
-    known, places = plain(weights), keys.cpu().numpy()
-    known = np.where(places >= 0, known, 0.0)
-    moved = np.zeros(places.shape)
-    for first in range(0, len(places), _ROWS):
+    exact = [plain(each[batch]) for each in (terms.query, terms.key)]
+    short = [integers * scale[:, None].astype(np.float64) for integers, scale in map(rounded, exact)]
+    known, indices = plain(weights), keys.cpu().numpy()
+    known = np.where(indices >= 0, known, 0.0)
+    moved = np.zeros(indices.shape)
+    for first in range(0, len(indices), _ROWS):
         rows = slice(first, first + _ROWS)
-        before, after = (_scores(terms, query[rows], key[places[rows].clip(0)]) for query, key in (given, short))
+        before, after = (_scores(terms, query[rows], key[indices[rows].clip(0)]) for query, key in (exact, short))
         moved[rows] = np.nan_to_num((after - before) / terms.temperature)
     shift = np.log1p((known * np.expm1(moved)).sum(-1))
     off = np.nan_to_num(known * np.abs(np.expm1(moved - shift[:, None]))).max(initial=0.0)
-    return Settled((plain(lse) + shift).astype(np.float32), float(off))
+    return CorrectedLogSumExp((plain(lse) + shift).astype(np.float32), float(off))
 
 
 def _scores(terms: Terms, query: np.ndarray, key: np.ndarray) -> np.ndarray:

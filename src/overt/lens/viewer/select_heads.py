@@ -21,11 +21,11 @@ from overt.lens.viewer.precision import needs_floats
 from overt.lens.viewer.statistics import cut
 from overt.lens.viewer.terms import computable
 
-Places = str | Sequence[tuple[int | str, int]] | None
+HeadNames = str | Sequence[tuple[int | str, int]] | None
 _FIXED = 280_000  # the page's own script and style, and its still picture
 
 
-def chosen(calls: RecordedCalls, heads: Places, exact: bool, limit: int) -> list[Captured]:
+def chosen(calls: RecordedCalls, heads: HeadNames, exact: bool, limit: int) -> list[Captured]:
     """The calls, each cut down to the heads that are wanted; refuses a page that would be larger than `limit` bytes.
 
     `heads` is None for all, "top 16" for the sixteen of the lowest entropy, or a list of (layer, head).
@@ -34,16 +34,16 @@ def chosen(calls: RecordedCalls, heads: Places, exact: bool, limit: int) -> list
     present = [captured for captured in calls.nonempty_calls() if captured.heads and captured.queries and captured.keys]
     if not present:
         raise InputError("a page shows recorded attention", got="none", fix="see recording.missing for the reasons")
-    wanted = _wanted(calls, present, heads)
-    if calls.strings.keys is not None and not any(calls.strings.fit(captured) for captured, _ in wanted):
-        calls.strings.of_keys(wanted[0][0])  # tokens that match no call: the error that says so
-        calls.strings.of_queries(wanted[0][0])
-    needed = estimated([(captured, own) for captured, own in wanted], calls, exact)
+    requested = _requested(calls, present, heads)
+    if calls.strings.keys is not None and not any(calls.strings.fit(captured) for captured, _ in requested):
+        calls.strings.of_keys(requested[0][0])  # tokens that match no call: the error that says so
+        calls.strings.of_queries(requested[0][0])
+    needed = estimated([(captured, indices) for captured, indices in requested], calls, exact)
     if needed > limit:
-        count = sum(len(own) for _, own in wanted)
+        count = sum(len(indices) for _, indices in requested)
         fewer = max(1, count * max(0, limit - _FIXED) // needed)
         refuse(f"{count} heads that need about {in_bytes(needed)}", fewer, limit)
-    return [cut(captured.opened(), own) for captured, own in wanted]
+    return [cut(captured.opened(), indices) for captured, indices in requested]
 
 
 def refuse(got: str, fewer: int, limit: int) -> NoReturn:
@@ -56,27 +56,27 @@ def refuse(got: str, fewer: int, limit: int) -> NoReturn:
     )
 
 
-def _wanted(calls: RecordedCalls, present: Sequence[Captured], heads: Places) -> list[tuple[Captured, tuple[int, ...]]]:
+def _requested(calls: RecordedCalls, present: Sequence[Captured], heads: HeadNames) -> list[tuple[Captured, tuple[int, ...]]]:
     if heads is None:
         return [(captured, captured.heads) for captured in present]
     if isinstance(heads, str):
-        found = re.fullmatch(r"top ([1-9]\d{0,5})", heads.strip())
-        if found is None:
+        count = re.fullmatch(r"top ([1-9]\d{0,5})", heads.strip())
+        if count is None:
             raise InputError('heads is "top 16", or a list of (layer, head)', got=repr(heads), fix='write heads="top 16"')
-        places = _sharpest(present, int(found[1]))
+        pairs = _sharpest(present, int(count[1]))
     else:
-        places = _listed(calls, heads)
-    wanted: dict[int, tuple[Captured, list[int]]] = {}
-    for captured, head in places:
-        own = wanted.setdefault(captured.number, (captured, []))[1]
-        own.extend([head] if head not in own else [])
-    return [(captured, tuple(own)) for captured, own in wanted.values()]
+        pairs = _listed(calls, heads)
+    requested: dict[int, tuple[Captured, list[int]]] = {}
+    for captured, head in pairs:
+        indices = requested.setdefault(captured.number, (captured, []))[1]
+        indices.extend([head] if head not in indices else [])
+    return [(captured, tuple(indices)) for captured, indices in requested.values()]
 
 
 def _listed(calls: RecordedCalls, heads: Any) -> list[tuple[Captured, int]]:
     if not isinstance(heads, Sequence) or not heads or not all(isinstance(each, Sequence) and len(each) == 2 for each in heads):
         raise KindError("heads is a list of (layer, head), at least one", got=repr(heads), fix="write heads=[(5, 11)]")
-    return [((found := calls[layer, head]).captured, found.head) for layer, head in heads]
+    return [((view := calls[layer, head]).captured, view.head) for layer, head in heads]
 
 
 def _sharpest(present: Sequence[Captured], count: int) -> list[tuple[Captured, int]]:
@@ -87,7 +87,7 @@ def _sharpest(present: Sequence[Captured], count: int) -> list[tuple[Captured, i
         for head, share in zip(captured.heads, _spread(captured.opened()), strict=True)
     ]
     best = sorted(spread, key=lambda each: each[0])[:count]
-    order = {id(each): place for place, each in enumerate(spread)}
+    order = {id(each): index for index, each in enumerate(spread)}
     return [(captured, head) for _, captured, head in sorted(best, key=lambda each: order[id(each)])]
 
 
@@ -105,11 +105,11 @@ def _spread(captured: Captured) -> list[float]:
     return (entropy.mean((0, 2)) / math.log(max(2, captured.keys))).nan_to_num(nan=2.0).tolist()
 
 
-def estimated(wanted: Sequence[tuple[Captured, tuple[int, ...]]], calls: RecordedCalls, exact: bool) -> int:
+def estimated(requested: Sequence[tuple[Captured, tuple[int, ...]]], calls: RecordedCalls, exact: bool) -> int:
     """About how many bytes a page of these heads takes, before anything of it is built."""
-    side = side_of(wanted, exact)
-    whole = stays_whole(wanted)
-    held = sum(_held(captured.opened(), len(heads), side, whole, exact) for captured, heads in wanted)
+    side = side_of(requested, exact)
+    whole = stays_whole(requested)
+    size = sum(_bytes_of(captured.opened(), len(heads), side, whole, exact) for captured, heads in requested)
     words = sum(
         len(token.encode("utf-8", "replace")) + 4
         for sides in calls.strings
@@ -117,16 +117,16 @@ def estimated(wanted: Sequence[tuple[Captured, tuple[int, ...]]], calls: Recorde
         for each in sides
         for token in each
     )
-    return _FIXED + held * 4 // 3 + 2 * words
+    return _FIXED + size * 4 // 3 + 2 * words
 
 
-def _held(captured: Captured, heads: int, side: int, whole: bool, exact: bool) -> int:
+def _bytes_of(captured: Captured, heads: int, side: int, whole: bool, exact: bool) -> int:
     queries, keys = captured.queries, captured.keys
     # Two maps, a byte a cell: most shrink, those of restless weights hardly.
-    told = captured.batch * heads * (8 * queries + 4 * keys + 2 * min(side, queries) * min(side, keys) + 2000)
+    size = captured.batch * heads * (8 * queries + 4 * keys + 2 * min(side, queries) * min(side, keys) + 2000)
     if not isinstance(captured, CapturedCall) or not exact:
-        return told + captured.batch * heads * 64 * queries
-    return told + _vectors(captured, heads, 4 if whole or needs_floats(captured) else 2)
+        return size + captured.batch * heads * 64 * queries
+    return size + _vectors(captured, heads, 4 if whole or needs_floats(captured) else 2)
 
 
 def _vectors(captured: CapturedCall, heads: int, number: int) -> int:
@@ -144,6 +144,6 @@ def _vectors(captured: CapturedCall, heads: int, number: int) -> int:
 
 def _tables(call: Any, queries: int, keys: int) -> int:
     """Mask and bias, where they hold a number for each query and key; a tensor that is one run a row turns out smaller."""
-    held = [leaf for leaf in [getattr(call.mask, "allowed", None), call.bias] if isinstance(leaf, Tensor)]
-    square = [leaf for leaf in held if leaf.shape[-1] == keys and leaf.ndim > 1 and leaf.shape[-2] == queries]
+    tensors = [leaf for leaf in [getattr(call.mask, "allowed", None), call.bias] if isinstance(leaf, Tensor)]
+    square = [leaf for leaf in tensors if leaf.shape[-1] == keys and leaf.ndim > 1 and leaf.shape[-2] == queries]
     return sum(leaf.numel() // 8 if leaf.dtype == torch.bool else leaf.numel() * 4 for leaf in square) + 8 * queries

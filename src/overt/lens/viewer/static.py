@@ -19,45 +19,45 @@ _ENDS = np.array([[0, 34, 78], [123, 123, 120], [254, 232, 56]])  # cividis at i
 _WRONG = np.array([232, 32, 84])
 
 
-def static_page(found: Packed) -> str:
+def static_page(packed: Packed) -> str:
     """The still page of what was packed, as HTML that holds nothing but text, pictures and a table.
 
     The maps are drawn with the largest weight of each cell, logarithmically, from 2^−9 on.
     """
-    heads = found.header["heads"]
-    shown = _shown(found.header)
-    pictures = "".join(f"<li>{_picture(found, place)}</li>" for place in shown)
+    heads = packed.header["heads"]
+    shown = _shown(packed.header)
+    pictures = "".join(f"<li>{_picture(packed, index)}</li>" for index in shown)
     more = "" if len(shown) == len(heads) else f" {len(shown)} of {len(heads)} heads are shown."
     return f"""<main class="still">
-<h1>{escape_text(found.header["title"])}</h1>
+<h1>{escape_text(packed.header["title"])}</h1>
 <p>The largest weight of each cell of each head's map, rows ask, columns are asked.{more} With scripts this page zooms down to
 single weights, and shows the text and the steps.</p>
 <ul class="stills">{pictures}</ul>
-{_table(found, found.header["start"]) if heads else ""}
-{_residual(found.header)}
+{_table(packed, packed.header["start"]) if heads else ""}
+{_residual(packed.header)}
 </main>"""
 
 
 def _shown(header: dict[str, Any]) -> list[int]:
     """The places of the heads that are shown: the one that the page opens with first, of the first batch element."""
-    places = [place for place, head in enumerate(header["heads"]) if head["batch"] == 0]
-    return sorted(places, key=lambda place: place != header["start"])[:HEADS]
+    indices = [index for index, head in enumerate(header["heads"]) if head["batch"] == 0]
+    return sorted(indices, key=lambda index: index != header["start"])[:HEADS]
 
 
-def _picture(found: Packed, place: int) -> str:
-    name, head = _name(found.header, place), found.header["heads"][place]
+def _picture(packed: Packed, index: int) -> str:
+    name, head = _name(packed.header, index), packed.header["heads"][index]
     if not head["base"]:
         return f"<p><b>{name}</b> has no map</p>"
     base = head["base"]
-    codes = _array(found, base["max"]).reshape(base["rows"], base["columns"])
+    codes = _array(packed, base["max"]).reshape(base["rows"], base["columns"])
     data = b64encode(_png(_coloured(_fewer(codes)))).decode()
     role = escape_text(head["role"]) if head["role"] else ""
     image = f'<img alt="{name}: map of weights" src="data:image/png;base64,{data}">'
     return f"<figure>{image}<figcaption><b>{name}</b> {role}</figcaption></figure>"
 
 
-def _name(header: dict[str, Any], place: int) -> str:
-    head = header["heads"][place]
+def _name(header: dict[str, Any], index: int) -> str:
+    head = header["heads"][index]
     return f"L{header['calls'][head['call']]['number']}H{head['head']}"
 
 
@@ -91,31 +91,31 @@ def _png(pixels: np.ndarray) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", zlib.compress(lines, 9)) + chunk(b"IEND", b"")
 
 
-def _array(found: Packed, place: list[Any]) -> np.ndarray:
+def _array(packed: Packed, address: list[Any]) -> np.ndarray:
     """The array that a place of the header points to."""
-    block, offset, kind, count = place
-    whole = b"".join(found.blocks.parts[block])
+    block, offset, kind, count = address
+    whole = b"".join(packed.blocks.parts[block])
     return np.frombuffer(whole, dtype=np.dtype(kind).newbyteorder("<"), count=count, offset=offset)
 
 
-def _table(found: Packed, place: int) -> str:
+def _table(packed: Packed, index: int) -> str:
     """The strongest links of the head that the page opens with."""
-    head, name = found.header["heads"][place], _name(found.header, place)
-    weights, rows, keys = (_array(found, head["links"][part])[:ROWS] for part in ("weights", "rows", "keys"))
-    told = "".join(
-        f'<tr><th scope="row">{_token(found, head["queries"], int(row))}</th><td>{_token(found, head["keys"], int(key))}</td>'
+    head, name = packed.header["heads"][index], _name(packed.header, index)
+    weights, rows, keys = (_array(packed, head["links"][part])[:ROWS] for part in ("weights", "rows", "keys"))
+    rows_html = "".join(
+        f'<tr><th scope="row">{_token(packed, head["queries"], int(row))}</th><td>{_token(packed, head["keys"], int(key))}</td>'
         f'<td class="number">{number(float(weight), 4)}</td></tr>'
         for weight, row, key in zip(weights, rows, keys, strict=True)
     )
     return (
         f"<table><caption>The strongest links of {name}</caption><thead><tr><th scope=col>query</th><th scope=col>key</th>"
-        f"<th scope=col>weight</th></tr></thead><tbody>{told}</tbody></table>"
+        f"<th scope=col>weight</th></tr></thead><tbody>{rows_html}</tbody></table>"
     )
 
 
-def _token(found: Packed, words: int | None, place: int) -> str:
-    told = str(place) if words is None else shorten(visible(found.header["words"][words][place]), 40)
-    return f"<bdi>{escape_text(told)}</bdi> <small>{place}</small>"
+def _token(packed: Packed, words: int | None, index: int) -> str:
+    text = str(index) if words is None else shorten(visible(packed.header["words"][words][index]), 40)
+    return f"<bdi>{escape_text(text)}</bdi> <small>{index}</small>"
 
 
 def _residual(header: dict[str, Any]) -> str:
@@ -123,5 +123,5 @@ def _residual(header: dict[str, Any]) -> str:
     if verified["difference"] != verified["difference"]:
         return ""
     bound = f"rounding bound {scientific(verified['bound'])}"
-    held = f"within the {bound}" if verified["holds"] else f"not everywhere within its rounding bound; the largest {bound}"
-    return f"<p>recomputed vs. model: {scientific(verified['difference'])}, {held}</p>"
+    within = f"within the {bound}" if verified["holds"] else f"not everywhere within its rounding bound; the largest {bound}"
+    return f"<p>recomputed vs. model: {scientific(verified['difference'])}, {within}</p>"

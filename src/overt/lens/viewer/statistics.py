@@ -21,17 +21,17 @@ def cut(captured: Captured, heads: tuple[int, ...]) -> Captured:
     assert isinstance(captured, CapturedCall)
     if captured.call.query.ndim < 4 or not sliceable(captured.call):
         return replace(captured, heads=heads)
-    places = tuple(captured.copies.index(head) for head in heads)
-    call, output = copied(captured.checked_call(), captured.output, places, len(captured.copies), TensorCache())
+    indices = tuple(captured.copies.index(head) for head in heads)
+    call, output = copied(captured.checked_call(), captured.output, indices, len(captured.copies), TensorCache())
     return replace(captured, heads=heads, copies=heads, call=call, output=output, versions=())
 
 
 def _cut_summary(captured: CapturedSummary, heads: tuple[int, ...]) -> CapturedSummary:
-    places = [captured.heads.index(head) for head in heads]
+    indices = [captured.heads.index(head) for head in heads]
     names = ("lse", "entropy", "received", "sink", "top_weights", "top_keys", "map_mean", "map_max")
-    held = {name: tensor[:, places] for name in names if (tensor := getattr(captured.summary, name)) is not None}
-    shares = tuple(captured.shares[place] for place in places)
-    return replace(captured, heads=heads, summary=replace(captured.summary, **held), shares=shares)
+    tensors = {name: tensor[:, indices] for name in names if (tensor := getattr(captured.summary, name)) is not None}
+    shares = tuple(captured.shares[index] for index in indices)
+    return replace(captured, heads=heads, summary=replace(captured.summary, **tensors), shares=shares)
 
 
 @torch.no_grad()

@@ -26,8 +26,8 @@ def known_of(head: Head, model: nn.Module | None) -> tuple[Tensor | None, dict[s
     """
     if model is None:
         return None, {"outWhy": WITHOUT, "recipe": None}
-    found = output_norms(head, model)
-    return found.norms, {"outWhy": found.why, "recipe": recipe_of(head.layer, model)}
+    result = output_norms(head, model)
+    return result.norms, {"outWhy": result.why, "recipe": recipe_of(head.layer, model)}
 
 
 def recipe_of(layer: str, model: nn.Module) -> str | None:
