@@ -18,7 +18,7 @@ def message(kind, *tensors, **options):
 
 def test_integer_tensors_are_refused():
     text = message(KindError, X, torch.ones(2, 4, 5, 8, dtype=torch.long), X)
-    assert text.startswith("query, key and value hold floating-point numbers, got key of dtype torch.int64.")
+    assert text.startswith("Expected query, key and value to hold floating-point numbers, got key of dtype torch.int64.")
 
 
 def test_what_is_no_tensor_is_refused():
@@ -33,13 +33,13 @@ def test_vectors_without_a_length_are_refused():
 
 def test_features_that_differ_are_refused_with_all_shapes():
     text = message(InputError, X, X[..., :7], X)
-    assert "overt.Dot compares query and key feature by feature" in text
+    assert "query and key to have the same last dimension D, since overt.Dot compares them feature by feature" in text
     assert "query (2, 4, 5, 8), key (2, 4, 5, 7)" in text
 
 
 def test_keys_without_values_are_refused():
     assert (
-        "key and value have the same length K (dimension -2), got query (2, 4, 5, 8), key (2, 4, 5, 8), value (2, 4, 3, 8)"
+        "key and value to have the same length K (dimension -2), got query (2, 4, 5, 8), key (2, 4, 5, 8), value (2, 4, 3, 8)"
         in message(InputError, X, X, X[..., :3, :])
     )
 
@@ -66,7 +66,9 @@ def test_leading_dimensions_that_do_not_fit_are_refused(query, key):
 
 def test_heads_that_do_not_divide_are_refused():
     text = message(InputError, torch.ones(1, 6, 5, 8), torch.ones(1, 4, 5, 8), torch.ones(1, 4, 5, 8))
-    assert text.startswith("the number of query heads is a multiple of the number of key and value heads (dimension -3)")
+    assert text.startswith(
+        "Expected the number of query heads to be a multiple of the number of key and value heads (dimension -3)"
+    )
 
 
 def heads(count, length=5):
@@ -92,7 +94,7 @@ ENTRANCES = {
 def test_keys_and_values_of_different_numbers_of_heads_are_refused(entrance, query, key, value):
     with pytest.raises(Exception) as caught:  # torch.compile wraps what is raised while it traces
         ENTRANCES[entrance](heads(query), heads(key), heads(value))
-    assert "key and value have the same number of heads (dimension -3), or one of them a single head, shared by all" in str(
+    assert "key and value to have the same number of heads (dimension -3), or one of them a single head, shared by all" in str(
         caught.value
     )
     assert f"key (2, {key}, 5, 8), value (2, {value}, 5, 8). Fix: pass one value head for each key head" in str(caught.value)
@@ -111,7 +113,7 @@ def test_a_single_head_is_shared_by_all(query, key, value):
 def test_a_float_mask_points_to_bias():
     text = message(KindError, X, X, X, mask=torch.zeros(5, 5))
     assert (
-        "a mask is bool, True where a query may attend, got a torch.float32 tensor. Fix: pass numbers to add to the scores as bias="
+        "a bool mask, True where a query may attend, got a torch.float32 tensor. Fix: pass what is added to the scores as bias="
         in text
     )
 
@@ -133,53 +135,57 @@ def test_a_mask_of_the_wrong_shape_is_refused_with_all_shapes(shape):
 
 def test_a_bias_of_the_wrong_kind_shape_or_device_is_refused():
     assert "pass a bool tensor as mask=" in message(KindError, X, X, X, bias=torch.ones(5, 5, dtype=torch.bool))
-    assert "a bias is a floating-point tensor" in message(KindError, X, X, X, bias=3)
+    assert "the bias to be a floating-point tensor" in message(KindError, X, X, X, bias=3)
     assert "bias to broadcast, aligned right, against" in message(InputError, X, X, X, bias=torch.ones(5, 4))
-    assert "the bias lives on the query's device, got the bias on meta" in message(
+    assert "the bias to be on the query's device, got the bias on meta" in message(
         KindError, X, X, X, bias=torch.ones(5, 5, device="meta")
     )
 
 
 def test_a_mask_on_another_device_is_refused():
     mask = torch.ones(5, 5, dtype=torch.bool, device="meta")
-    assert "the mask lives on the query's device, got the mask on meta, query on cpu" in message(KindError, X, X, X, mask=mask)
+    assert "the mask to be on the query's device, got the mask on meta, query on cpu" in message(KindError, X, X, X, mask=mask)
 
 
 @pytest.mark.parametrize("dropout", [-0.1, 1.5, float("nan"), "half"])
 def test_dropout_that_is_no_probability_is_refused(dropout):
-    assert message(InputError, X, X, X, dropout=dropout).startswith(f"dropout to be a probability, got {dropout!r}.")
+    assert message(InputError, X, X, X, dropout=dropout).startswith(f"Expected dropout to be a probability, got {dropout!r}.")
 
 
 def test_scores_and_normalizers_that_are_none_are_refused():
-    assert "a score is callable, (query, key) -> (..., Q, K), got 'dot' of type str" in message(KindError, X, X, X, score="dot")
-    assert "a score is an object, not a class, got Cosine. Fix: make one: Cosine()" in message(
+    assert "the score to be callable, (query, key) -> (..., Q, K), got 5 of type int" in message(KindError, X, X, X, score=5)
+    assert "the score to be an object, got the class Cosine. Fix: make one: Cosine()" in message(
         KindError, X, X, X, score=overt.Cosine
     )
-    assert "a normalizer is callable, (scores, allowed) -> weights, got 3 of type int" in message(
+    assert "the normalizer to be callable, (scores, allowed) -> weights, got 3 of type int" in message(
         KindError, X, X, X, normalizer=3
     )
 
 
 def test_pieces_whose_tensors_do_not_fit_are_refused():
-    assert "overt.Additive needs one weight for each feature, (D,) or (H, D), got weight (3,)" in message(
+    assert "one weight for each feature, (D,) or (H, D), in overt.Additive, got weight (3,)" in message(
         InputError, X, X, X, score=overt.Additive(torch.ones(3))
     )
-    assert "overt.Bilinear needs a weight of shape (D_query, D_key)" in message(
+    assert "a weight of shape (D_query, D_key) or (H, D_query, D_key) in overt.Bilinear" in message(
         InputError, X, X, X, score=overt.Bilinear(torch.ones(8, 7))
     )
-    assert "got torch.int64" in message(KindError, X, X, X, score=overt.Additive(torch.ones(8, dtype=torch.long)))
-    with pytest.raises(InputError, match="overt.Additive has these activations: tanh, sigmoid, relu, leaky_relu, got 'gelu'"):
+    assert "got a torch.int64 tensor" in message(KindError, X, X, X, score=overt.Additive(torch.ones(8, dtype=torch.long)))
+    with pytest.raises(
+        InputError, match="the activation of overt.Additive to be one of tanh, sigmoid, relu, leaky_relu, got 'gelu'"
+    ):
         overt.Additive(torch.ones(3), activation="gelu")
-    with pytest.raises(InputError, match="overt.Gaussian needs a bandwidth above 0, got 0"):
+    with pytest.raises(InputError, match="the bandwidth of overt.Gaussian to be above 0, got 0"):
         overt.Gaussian(0)
 
 
 def test_a_score_of_ones_own_with_the_wrong_shape_is_refused():
-    assert "a score gives (..., Q, K)" in message(InputError, X, X, X, score=lambda q, k: q)
+    assert "the score to return (..., Q, K)" in message(InputError, X, X, X, score=lambda q, k: q)
 
 
 def test_a_normalizer_of_ones_own_with_the_wrong_shape_is_refused():
-    assert "a normalizer gives weights of the scores' shape" in message(InputError, X, X, X, normalizer=lambda s, a: s.sum(-1))
+    assert "the normalizer to return weights of the scores' shape" in message(
+        InputError, X, X, X, normalizer=lambda s, a: s.sum(-1)
+    )
 
 
 def test_a_mask_of_ones_own_that_gives_no_bool_is_refused():
@@ -187,4 +193,6 @@ def test_a_mask_of_ones_own_that_gives_no_bool_is_refused():
         def block(self, rows, keys):
             return rows[:, None] - keys
 
-    assert "a mask's block(rows, keys) returns a bool tensor, got torch.int64" in message(KindError, X, X, X, mask=Wrong())
+    assert "block(rows, keys) of the mask to return a bool tensor, got a torch.int64 tensor" in message(
+        KindError, X, X, X, mask=Wrong()
+    )

@@ -91,7 +91,7 @@ def test_each_batch_entry_may_have_an_offset_of_its_own(name):
 def test_an_offset_for_each_batch_entry_gives_the_same_output_and_gradients(name):
     query, key = torch.randn(2, 2, 4, 5, requires_grad=True), torch.randn(2, 2, 7, 5)
     together = MAKE_BIAS[name](torch.tensor([3, 1]))
-    together.held.requires_grad_()
+    together.source.requires_grad_()
     apart = [MAKE_BIAS[name](offset) for offset in (3, 1)]
     output = overt.attend(query, key, key, bias=together)
     wanted = torch.stack([overt.attend(query[i], key[i], key[i], bias=replace(apart[i], **held(together))) for i in (0, 1)])
@@ -102,11 +102,11 @@ def test_an_offset_for_each_batch_entry_gives_the_same_output_and_gradients(name
 
 def held(bias):
     """The tensor that a bias is read from, by its field's name."""
-    return {"slopes" if isinstance(bias, overt.ALiBi) else "table": bias.held}
+    return {"slopes" if isinstance(bias, overt.ALiBi) else "table": bias.source}
 
 
 def gradients(output, query, bias):
-    return torch.autograd.grad(output.square().sum(), [query, bias.held])
+    return torch.autograd.grad(output.square().sum(), [query, bias.source])
 
 
 def test_learned_tables_and_slopes_get_gradients():
@@ -128,28 +128,28 @@ def test_a_bias_that_does_not_fit_the_heads_is_refused():
 @pytest.mark.parametrize(
     ("make", "kind", "text"),
     [
-        (lambda: overt.ALiBi([0.5]), KindError, "overt.ALiBi holds slopes as a floating-point tensor, got list"),
-        (lambda: overt.ALiBi(torch.ones(2, 2)), InputError, "overt.ALiBi needs slopes of shape (H,), got (2, 2)"),
+        (lambda: overt.ALiBi([0.5]), KindError, "slopes of overt.ALiBi to be a floating-point tensor, got [0.5] of type list"),
+        (lambda: overt.ALiBi(torch.ones(2, 2)), InputError, "slopes of overt.ALiBi of shape (H,), got (2, 2)"),
         (
             lambda: overt.RelativePositionBias(torch.ones(4)),
             InputError,
-            "overt.RelativePositionBias with clipped distances needs an odd number",
+            "an odd number of clipped buckets, R = 2m + 1, in overt.RelativePositionBias",
         ),
         (
             lambda: overt.RelativePositionBias(torch.ones(5), buckets="t5"),
             InputError,
-            'overt.RelativePositionBias has buckets "clip" and "log", got \'t5\'',
+            'buckets to be "clip" or "log", got \'t5\'',
         ),
-        (lambda: biases.alibi_slopes(0), InputError, "ALiBi has at least one head, got 0"),
+        (lambda: biases.alibi_slopes(0), InputError, "at least one head, got 0"),
         (
             lambda: overt.ALiBi(torch.ones(2), offset=torch.ones(2)),
             KindError,
-            "overt.ALiBi takes offset as an int or an integer tensor, got a torch.float32 tensor",
+            "offset of overt.ALiBi to be an int or an integer tensor, got a torch.float32 tensor",
         ),
         (
             lambda: overt.RelativePositionBias(torch.ones(5), offset=1.5),
             KindError,
-            "overt.RelativePositionBias takes offset as an int or an integer tensor, got 1.5",
+            "offset of overt.RelativePositionBias to be an int or an integer tensor, got 1.5",
         ),
         (
             lambda: added(overt.ALiBi(torch.ones(4), offset=torch.tensor([1, 2, 3]))),
@@ -159,11 +159,11 @@ def test_a_bias_that_does_not_fit_the_heads_is_refused():
         (
             lambda: added(overt.ALiBi(torch.ones(4), offset=torch.ones(1, 4, 1, dtype=torch.long))),
             InputError,
-            "overt.ALiBi has at most one entry for each of the call's 2 leading dimensions, aligned left, got a tensor of shape",
+            "overt.ALiBi to have at most one entry for each of the call's 2 leading dimensions, aligned left, got a tensor of shape",
         ),
     ],
 )
 def test_what_is_no_bias_is_refused(make, kind, text):
     with pytest.raises(kind) as error:
         make()
-    assert str(error.value).startswith(text)
+    assert str(error.value).startswith(f"Expected {text}")

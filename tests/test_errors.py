@@ -1,4 +1,4 @@
-"""Errors have one form: the rule, what came, the fix."""
+"""Errors have one form: what was expected, what came, the fix."""
 
 import pickle
 
@@ -9,15 +9,15 @@ from overt.errors import InputError, KindError, MissingExtra, OvertError
 
 @pytest.mark.parametrize("kind", [InputError, KindError])
 def test_the_parts_of_an_error_are_one_message_and_can_be_read_apart(kind):
-    error = kind("a rule holds", got="something else", fix="keep the rule")
-    assert str(error) == "a rule holds, got something else. Fix: keep the rule."
-    assert (error.expected, error.got, error.fix) == ("a rule holds", "something else", "keep the rule")
+    error = kind("a whole number", got="1.5", fix="round it")
+    assert str(error) == "Expected a whole number, got 1.5. Fix: round it."
+    assert (error.expected, error.got, error.fix) == ("a whole number", "1.5", "round it")
 
 
 def test_what_is_not_known_is_left_out():
-    assert str(InputError("a rule holds")) == "a rule holds."
-    assert str(InputError("a rule holds", got="''")) == "a rule holds, got ''."
-    assert str(InputError("a rule holds", fix="keep it")) == "a rule holds. Fix: keep it."
+    assert str(InputError("a whole number")) == "Expected a whole number."
+    assert str(InputError("a whole number", got="''")) == "Expected a whole number, got ''."
+    assert str(InputError("a whole number", fix="round it")) == "Expected a whole number. Fix: round it."
 
 
 def test_a_missing_extra_names_the_package_and_the_command():

@@ -164,33 +164,33 @@ def test_converters_keep_the_other_librarys_meaning():
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: overt.Causal(offset=1.5), "overt.Causal takes offset as an int or an integer tensor, got 1.5"),
-        (lambda: overt.Window(1.0, 0), "overt.Window counts before in whole positions, got 1.0"),
+        (lambda: overt.Causal(offset=1.5), "offset of overt.Causal to be an int or an integer tensor, got 1.5"),
+        (lambda: overt.Window(1.0, 0), "before of overt.Window to be a whole number of positions, or None, got 1.0"),
         (
             lambda: overt.Lengths(torch.tensor([1.0])),
-            "overt.Lengths takes keys as an int or an integer tensor, got a torch.float32 tensor",
+            "keys of overt.Lengths to be an int or an integer tensor, got a torch.float32 tensor",
         ),
-        (lambda: overt.Documents([0, 1]), "overt.Documents takes key_ids as an integer tensor, got [0, 1] of type list"),
+        (lambda: overt.Documents([0, 1]), "key_ids of overt.Documents to be an integer tensor, got [0, 1] of type list"),
         (
             lambda: overt.masks.Dense(torch.zeros(2, 2)),
-            "a mask is bool, True where a query may attend, got a torch.float32 tensor",
+            "a bool mask, True where a query may attend, got a torch.float32 tensor",
         ),
-        (lambda: masks.Keys(torch.ones(3)), "overt.masks.Keys holds a bool tensor, got a torch.float32 tensor"),
+        (lambda: masks.Keys(torch.ones(3)), "a bool tensor in overt.masks.Keys, got a torch.float32 tensor"),
         (
             lambda: masks.from_padding(torch.zeros(2, 3)),
-            "key_padding_mask is bool, True at padding, got a torch.float32 tensor",
+            "key_padding_mask to be bool, True at padding, got a torch.float32 tensor",
         ),
         (
             lambda: overt.Causal() & 3,
-            "a mask is a bool tensor, one of overt's masks, or an object with block(rows, keys), got 3",
+            "the mask to be a bool tensor, one of overt's masks, the name of one or an object with block(rows, keys), got 3",
         ),
-        (lambda: bool(overt.Causal()), "masks combine with & | ~, got and, or, not or if"),
+        (lambda: bool(overt.Causal()), "masks combined with & | ~, got and, or, not or if"),
     ],
 )
 def test_what_is_no_mask_is_refused(make, text):
     with pytest.raises(KindError) as error:
         make()
-    assert str(error.value).startswith(text)
+    assert str(error.value).startswith(f"Expected {text}")
 
 
 @pytest.mark.parametrize(
@@ -198,33 +198,36 @@ def test_what_is_no_mask_is_refused(make, text):
     [
         (
             lambda: dense(overt.Lengths(torch.tensor([[1]])), batch=(1,)),
-            "overt.Lengths has at most one entry for each of the call's 1 leading",
+            "overt.Lengths to have at most one entry for each of the call's 1 leading",
         ),
-        (lambda: dense(overt.Documents(torch.tensor([0, 1]))), "overt.Documents needs key_ids of length K = 5, got shape (2,)"),
+        (
+            lambda: dense(overt.Documents(torch.tensor([0, 1]))),
+            "key_ids of overt.Documents to have the length K = 5, got shape (2,)",
+        ),
         (
             lambda: dense(overt.Lengths(torch.tensor([1, 2, 3])), batch=(2,)),
             "a block of the mask Lengths to broadcast, aligned right, against",
         ),
         (
             lambda: overt.Causal().block(torch.arange(2), torch.arange(2)),
-            "overt.Causal() is aligned at the end, so its blocks are known only",
+            "the lengths Q and K before a block, since overt.Causal() without an offset is aligned at the end",
         ),
         (
             lambda: dense(overt.Causal() & torch.ones(7, 7, dtype=torch.bool)),
-            "a bool mask to broadcast, aligned right, against the weights (..., Q, K) = (..., 5, 5), got a mask of shape (7, 7)",
+            "a mask to broadcast, aligned right, against the weights (..., Q, K) = (..., 5, 5), got a mask of shape (7, 7)",
         ),
-        (lambda: dense(overt.Causal() | torch.ones(4, dtype=torch.bool)), "a bool mask to broadcast, aligned right, against"),
-        (lambda: masks.from_cu_seqlens(torch.tensor([1, 2])), "cu_seqlens starts at 0 and does not fall, got [1, 2]"),
+        (lambda: dense(overt.Causal() | torch.ones(4, dtype=torch.bool)), "a mask to broadcast, aligned right, against"),
+        (lambda: masks.from_cu_seqlens(torch.tensor([1, 2])), "cu_seqlens to start at 0 and not to decrease, got [1, 2]"),
         (
             lambda: masks.from_attention_mask(torch.zeros(1, 1, 2, 2)),
-            "attention_mask is (B, K) of ones and zeros, or a bool tensor (B, H, Q, K)",
+            "attention_mask to be (B, K) of ones and zeros, or a bool tensor (B, H, Q, K)",
         ),
     ],
 )
 def test_a_mask_that_does_not_fit_is_refused(make, text):
     with pytest.raises(InputError) as error:
         make()
-    assert str(error.value).startswith(text)
+    assert str(error.value).startswith(f"Expected {text}")
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (1, 5), (3, 1), (1, 1), (5,), (1,), (), (2, 1, 3, 5), (2, 1, 5)])
@@ -264,16 +267,14 @@ def test_a_run_of_keys_a_query_holds_the_keys_from_low_up_to_high(shape):
 
 
 def test_runs_of_other_lengths_than_the_queries_are_refused():
-    with pytest.raises(
-        InputError, match="a mask of ranges has one run for each of Q = 3 queries, or one for all, got low of shape"
-    ):
+    with pytest.raises(InputError, match="one range for each of Q = 3 queries, or one for all, got low of shape"):
         masks.Ranges(torch.zeros(2, dtype=torch.int64), torch.ones(2, dtype=torch.int64)).bind((), 3, 6)
 
 
 def test_packed_texts_of_any_lengths_are_told_apart():
     packed = masks.from_cu_seqlens(torch.tensor([0, 1, 3, 4, 6]))
     assert packed.key_ids.tolist() == [0, 1, 1, 2, 3, 3]
-    with pytest.raises(InputError, match="cu_seqlens starts at 0 and does not fall; got"):
+    with pytest.raises(InputError, match="cu_seqlens to start at 0 and not to decrease, got"):
         masks.from_cu_seqlens(torch.tensor([0]))
 
 

@@ -131,19 +131,19 @@ def test_entmax_comes_close_to_softmax_as_alpha_falls_to_one():
 @pytest.mark.parametrize(
     ("make", "kind", "text"),
     [
-        (lambda: overt.Softmax(temperature=0.0), InputError, "overt.Softmax has a temperature above 0, got 0.0"),
-        (lambda: overt.Softmax(temperature=math.nan), InputError, "overt.Softmax has a temperature above 0, got nan"),
+        (lambda: overt.Softmax(temperature=0.0), InputError, "the temperature of overt.Softmax to be above 0, got 0.0"),
+        (lambda: overt.Softmax(temperature=math.nan), InputError, "the temperature of overt.Softmax to be above 0, got nan"),
         (
             lambda: overt.Softmax(sink=0.5),
             KindError,
-            "overt.Softmax takes a sink as a floating-point tensor, a scalar or (H,), got 0.5",
+            "the sink of overt.Softmax to be a floating-point tensor, a scalar or (H,), got 0.5",
         ),
-        (lambda: overt.Entmax(0.5), InputError, "overt.Entmax has an alpha above 1, got 0.5"),
-        (lambda: overt.Entmax(float("nan")), InputError, "overt.Entmax has an alpha above 1, got nan"),
-        (lambda: overt.Entmax(1.0), InputError, "overt.Entmax has an alpha above 1, got 1.0. Fix: use overt.Softmax()"),
+        (lambda: overt.Entmax(0.5), InputError, "the alpha of overt.Entmax to be above 1, got 0.5"),
+        (lambda: overt.Entmax(float("nan")), InputError, "the alpha of overt.Entmax to be above 1, got nan"),
+        (lambda: overt.Entmax(1.0), InputError, "the alpha of overt.Entmax to be above 1, got 1.0. Fix: use overt.Softmax()"),
     ],
 )
 def test_what_is_no_normalizer_is_refused(make, kind, text):
     with pytest.raises(kind) as error:
         make()
-    assert str(error.value).startswith(text)
+    assert str(error.value).startswith(f"Expected {text}")

@@ -175,7 +175,7 @@ def test_a_forced_path_that_cannot_serve_is_an_error_that_says_why():
     with overt.use_path("torch"), pytest.raises(InputError) as error:
         overt.attend(X, X, X, dropout=0.5)
     assert (
-        "a path that is forced can serve the call, got native: forbidden here by overt.use_path; torch: dropout would"
+        "a path permitted by overt.use_path that can compute the call, got native: forbidden here by overt.use_path; torch: dropout would"
         in str(error.value)
     )
     assert 'add "blocked"' in str(error.value)
@@ -194,7 +194,7 @@ def test_a_forced_path_that_cannot_summarise_is_an_error_that_says_why(path, opt
         overt.summarize(X, X, **options)
     with overt.use_path(path), pytest.raises(InputError) as error:
         overt.summarize(X, X, **options)
-    assert "a path that is forced can serve the call, got " in str(error.value)
+    assert "a path permitted by overt.use_path that can compute the call, got " in str(error.value)
     assert why in str(error.value)
     assert 'add "blocked"' in str(error.value)
 
@@ -213,7 +213,7 @@ def test_paths_are_left_after_an_error_and_kept_apart_between_threads():
 @pytest.mark.parametrize("names", [(), ("cuda",), ("torch", "nativ")])
 def test_an_unknown_path_is_refused_with_the_list(names):
     with (
-        pytest.raises(InputError, match=r"overt\.path takes one or more of the paths native, torch, triton, blocked; got"),
+        pytest.raises(InputError, match="one or more of the paths native, torch, triton, blocked in overt.use_path, got"),
         overt.use_path(*names),
     ):
         pass

@@ -147,5 +147,5 @@ def test_half_precision_is_summarised_in_float32():
 @pytest.mark.parametrize("options", [{"top": 0}, {"top": 2.5}, {"map_size": 0}, {"map_size": (3, 4, 5)}])
 def test_sizes_that_are_none_are_refused(options):
     query, key, _ = tensors()
-    with pytest.raises(InputError, match=f"{next(iter(options))} is a"):
+    with pytest.raises(InputError, match=f"{next(iter(options))} to be a"):
         overt.summarize(query, key, **options)

@@ -53,6 +53,6 @@ def test_the_loop_gives_zeros_where_nothing_may_be_attended_to():
 def test_the_loop_takes_one_sequence_and_says_so():
     x = torch.randn(1, 3, 2)
     with pytest.raises(
-        InputError, match=r"the loop form takes one sequence and one head, \(length, features\), got query \(1, 3, 2\)"
+        InputError, match=r"one sequence and one head, \(length, features\), in the loop form, got query \(1, 3, 2\)"
     ):
         trace.loop(x, x, x)

@@ -2,7 +2,7 @@
 
 The classes here compute theirs from positions, a block at a time, so that nothing of size Q × K is built. The distance from
 query i to key j is j − (i + offset), with `offset=None` for K − Q, aligned at the end as `Causal` is; a tensor (B,) gives each
-batch entry its own, as rows of a cache need that differ in length.
+batch entry one, as rows of a cache need that differ in length.
 """
 
 import math
@@ -11,15 +11,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from overt.attention.check import align_left, whole_numbers
+from overt.attention.check import align_left, bias_tensor, broadcasts, float_tensor, whole_numbers
 from overt.attention.pieces import SelectHeads, inherit_only_with, piece, select_heads
-from overt.errors import InputError, KindError
+from overt.errors import InputError
 
-__all__ = ["ALiBi", "Bias", "RelativePositionBias", "alibi_slopes"]
+__all__ = ["ALiBi", "Bias", "RelativePositionBias", "SumOfBiases", "TensorBias", "alibi_slopes", "as_bias", "sum_of"]
 
 
 class Bias:
-    """What biases from positions share: told the sizes of a call, they say block by block what is added.
+    """What biases share: once bound to the sizes of a call, they compute what is added, block by block.
 
     >>> block = ALiBi(torch.tensor([1.0])).bind(3, 2, 2).block(torch.arange(2), torch.arange(2))
     >>> isinstance(ALiBi(torch.tensor([1.0])), Bias), block.tolist()
@@ -39,7 +39,7 @@ class Bias:
         inherit_only_with("block", cls, Bias, ("by_distance", "trailing"))
 
     def bind(self, leading: int, queries: int, keys: int) -> "Bias":
-        """The same bias, told the number of leading dimensions and the lengths Q and K of the call."""
+        """The same bias for a call with this number of leading dimensions and the lengths Q and K."""
         raise NotImplementedError
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
@@ -56,8 +56,8 @@ class Bias:
         raise NotImplementedError
 
     @property
-    def held(self) -> Tensor:
-        """The tensor that the bias is read from."""
+    def source(self) -> Tensor:
+        """The tensor that the bias is computed from."""
         raise NotImplementedError
 
     def _distance(self, rows: Tensor, keys: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ class ALiBi(Bias):
     trailing: ClassVar = {"slopes": 0, "offset": 2}
 
     def __post_init__(self):
-        _table("ALiBi", "slopes", self.slopes, 1, "(H,)")
+        _check_table("slopes of overt.ALiBi", self.slopes, 1, "(H,)")
         self._check_offset()
 
     def bind(self, leading, queries, keys):
@@ -108,7 +108,7 @@ class ALiBi(Bias):
         return None if slopes is None or offset is None else ALiBi(slopes.reshape(-1), offset)
 
     @property
-    def held(self):
+    def source(self):
         """The slopes."""
         return self.slopes
 
@@ -125,7 +125,7 @@ def alibi_slopes(heads: int) -> Tensor:
     tensor([0.2500, 0.0625, 0.0156, 0.0039])
     """
     if heads < 1:
-        raise InputError("ALiBi has at least one head", got=str(heads), fix="pass the number of heads")
+        raise InputError("at least one head", got=str(heads), fix="pass the number of heads")
     power = 2 ** math.floor(math.log2(heads))
     slopes = [2 ** (-8 * (head + 1) / power) for head in range(power)]
     between = [2 ** (-8 * (head + 1) / (2 * power)) for head in range(0, 2 * power, 2)]
@@ -158,22 +158,20 @@ class RelativePositionBias(Bias):
     trailing: ClassVar = {"table": 1, "offset": 2}
 
     def __post_init__(self):
-        _table("RelativePositionBias", "table", self.table, 2, "(H, R) or (R,)")
+        _check_table("table of overt.RelativePositionBias", self.table, 2, "(H, R) or (R,)")
         self._check_offset()
         size = self.table.shape[-1]
         if self.buckets not in ("clip", "log"):
-            raise InputError(
-                'overt.RelativePositionBias has buckets "clip" and "log"', got=repr(self.buckets), fix="choose one"
-            )
+            raise InputError('buckets to be "clip" or "log"', got=repr(self.buckets), fix="choose one of them")
         if self.buckets == "clip" and size % 2 == 0:
             raise InputError(
-                "overt.RelativePositionBias with clipped distances needs an odd number of buckets, R = 2m + 1",
-                got=f"table {tuple(self.table.shape)}",
+                "an odd number of clipped buckets, R = 2m + 1, in overt.RelativePositionBias",
+                got=f"a table of shape {tuple(self.table.shape)}",
                 fix="count the distances −m to m",
             )
         if self.buckets == "log" and size < 4:
             raise InputError(
-                "overt.RelativePositionBias with logarithmic buckets needs 4 or more", got=str(size), fix="enlarge the table"
+                "4 or more logarithmic buckets in overt.RelativePositionBias", got=str(size), fix="enlarge the table"
             )
 
     def bind(self, leading, queries, keys):
@@ -200,7 +198,7 @@ class RelativePositionBias(Bias):
         return _log_bucket(distance.abs(), half, self.max_distance) + half * (distance > 0)
 
     @property
-    def held(self):
+    def source(self):
         """The table."""
         return self.table
 
@@ -210,6 +208,87 @@ class RelativePositionBias(Bias):
         return tuple(self.table.shape[:-1])
 
 
+@piece
+class SumOfBiases(Bias):
+    """What both biases add."""
+
+    first: Bias
+    second: Bias
+
+    trailing: ClassVar = {}
+
+    def bind(self, leading, queries, keys):
+        """Both bound."""
+        return SumOfBiases(self.first.bind(leading, queries, keys), self.second.bind(leading, queries, keys))
+
+    def block(self, rows, keys):
+        """The sum of their numbers."""
+        return self.first.block(rows, keys) + self.second.block(rows, keys)
+
+    @property
+    def leading(self):
+        """The first dimensions that both broadcast to."""
+        return torch.broadcast_shapes(self.first.leading, self.second.leading)
+
+    @property
+    def source(self):
+        """The first bias's."""
+        return self.first.source
+
+
+@piece
+class TensorBias(Bias):
+    """A tensor that broadcasts, aligned right, against (..., Q, K), as a bias that gives its blocks."""
+
+    tensor: Tensor
+
+    trailing: ClassVar = {"tensor": 2}
+
+    def bind(self, leading, queries, keys):
+        """Itself, if its last two sizes are 1 or those of the call."""
+        broadcasts("bias", self.tensor, queries, keys)
+        return self
+
+    def block(self, rows, keys):
+        """The tensor's rows and keys; dimensions of size 1 stay."""
+        tensor = self.tensor.reshape((1,) * (2 - self.tensor.ndim) + tuple(self.tensor.shape))
+        tensor = tensor if tensor.shape[-2] == 1 else tensor[..., rows, :]
+        return tensor if tensor.shape[-1] == 1 else tensor[..., keys]
+
+    @property
+    def leading(self):
+        """Its dimensions before the last two."""
+        return tuple(self.tensor.shape[:-2])
+
+    @property
+    def source(self):
+        """The tensor."""
+        return self.tensor
+
+
+def as_bias(bias: "Bias | Tensor") -> Bias:
+    """A bias that computes blocks, from what a caller passes: itself, or a tensor in a `TensorBias`.
+
+    >>> as_bias(torch.zeros(2, 3)).bind(0, 2, 3).block(torch.arange(1), torch.arange(3)).shape
+    torch.Size([1, 3])
+    """
+    if isinstance(bias, Bias):
+        return bias
+    bias_tensor(bias)
+    return TensorBias(bias)
+
+
+def sum_of(first: "Bias | Tensor | None", second: "Bias | Tensor | None") -> "Bias | Tensor | None":
+    """The sum of two biases, either of which may be None, as a bias that computes it a block at a time.
+
+    >>> bias = sum_of(ALiBi(torch.tensor([1.0]), offset=0), torch.ones(2, 2))
+    >>> bias.block(torch.arange(2), torch.arange(2))
+    tensor([[[1., 0.],
+             [0., 1.]]])
+    """
+    return second if first is None else first if second is None else SumOfBiases(as_bias(first), as_bias(second))
+
+
 def _log_bucket(distance: Tensor, buckets: int, max_distance: int) -> Tensor:
     exact = buckets // 2
     share = torch.log(distance.clamp(min=1).float() / exact) / math.log(max_distance / exact)
@@ -217,14 +296,10 @@ def _log_bucket(distance: Tensor, buckets: int, max_distance: int) -> Tensor:
     return torch.where(distance < exact, distance, far)
 
 
-def _table(who: str, name: str, tensor: object, most: int, shape: str) -> None:
-    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-        kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
-        raise KindError(f"overt.{who} holds {name} as a floating-point tensor", got=str(kind), fix="pass a float tensor")
-    if not 1 <= tensor.ndim <= most:
-        raise InputError(
-            f"overt.{who} needs {name} of shape {shape}", got=str(tuple(tensor.shape)), fix="drop or add dimensions"
-        )
+def _check_table(name: str, tensor: Any, max_dimensions: int, shape: str) -> None:
+    float_tensor(name, tensor)
+    if not 1 <= tensor.ndim <= max_dimensions:
+        raise InputError(f"{name} of shape {shape}", got=str(tuple(tensor.shape)), fix="drop or add dimensions")
 
 
 def __dir__() -> list[str]:

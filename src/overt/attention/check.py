@@ -141,6 +141,23 @@ def bias_tensor(bias: Any) -> None:
         )
 
 
+def broadcasts(name: str, tensor: Tensor, queries: int, keys: int) -> None:
+    """Refuse a tensor whose last two sizes are neither 1 nor those of the call."""
+    rows, columns = (1, 1, *tensor.shape)[-2:]
+    if (rows != 1 and rows != queries) or (columns != 1 and columns != keys):
+        raise InputError(
+            f"a {name} to broadcast, aligned right, against the weights (..., Q, K) = (..., {queries}, {keys})",
+            got=f"a {name} of shape {tuple(tensor.shape)}",
+            fix="cut it to the call's lengths, or insert dimensions of size 1",
+        )
+
+
+def float_tensor(name: str, tensor: Any) -> None:
+    """Refuse what is not a floating-point tensor."""
+    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+        raise KindError(f"{name} to be a floating-point tensor", got=kind_of(tensor), fix="pass a float tensor")
+
+
 def score_shape(scores: Any, query: Tensor, key: Tensor) -> Tensor:
     """The scores that a caller's function returned, if they are (..., Q, K)."""
     if not isinstance(scores, Tensor) or tuple(scores.shape[-2:]) != (query.shape[-2], key.shape[-2]):

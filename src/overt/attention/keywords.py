@@ -10,7 +10,7 @@ from overt.errors import KindError
 
 ARGUMENTS = ("score", "mask", "bias", "normalizer", "dropout")
 
-# What to write in the place of a keyword of torch, of flex_attention, of flash-attn or of transformers.
+# What to write instead of a keyword of torch, of flex_attention, of flash-attn or of transformers.
 FIXES = {
     "is_causal": "write mask=overt.Causal(offset=0), which is aligned at the start as torch's is_causal is",
     "enable_gqa": "leave it out: fewer heads of key and value than of query are grouped without it",
@@ -51,7 +51,7 @@ SWITCHES = {
 
 
 def refuse(unknown: Mapping[str, Any]) -> None:
-    """Raise the KindError that says what to write in the place of these keywords."""
+    """Raise the KindError that says what to write instead of these keywords."""
     received = ", ".join(f"{name}={_short(value)}" for name, value in unknown.items())
     fixes = "; ".join(
         f"{name}: {_fix(name, value)}" if len(unknown) > 1 else _fix(name, value) for name, value in unknown.items()

@@ -1,7 +1,7 @@
 """Normalizers: from the scores of one query to its weights.
 
-Each maps scores (..., Q, K), −inf where barred, and `allowed`, a bool tensor of the same shape, to weights (..., Q, K); a row in
-which nothing is allowed may come out as anything finite, since the mechanism sets barred weights to zero. Any callable
+Each maps scores (..., Q, K), −inf where masked, and `allowed`, a bool tensor of the same shape, to weights (..., Q, K); a row in
+which nothing is allowed may come out as anything finite, since the mechanism sets masked weights to zero. Any callable
 `(scores, allowed) -> weights` is a normalizer too.
 """
 
@@ -35,11 +35,10 @@ class Normalizer:
 
 @piece
 class Softmax(Normalizer):
-    """The softmax, exp(s_j / T) / Σ exp(s / T), optionally with a sink: one more exponential in the sum that no key gets.
+    """The softmax, exp(s_j / T) / Σ exp(s / T), optionally with a sink: one more exponential in the sum, which belongs to no key.
 
     `temperature` T is a positive number or a tensor that broadcasts against (..., Q, K), such as (H, 1, 1). `sink` is a
-    learned logit, a scalar or (H,), one a head: a query that finds nothing worth attending to leaves its mass there (Xiao et al.
-    2024; GPT-OSS).
+    learned logit, a scalar or (H,), one for each head: a query that matches no key gives its weight to it (Xiao et al. 2024; GPT-OSS).
 
     >>> everything = torch.ones(1, 2, dtype=torch.bool)
     >>> Softmax()(torch.tensor([[0.0, 0.0]]), everything)
@@ -54,35 +53,35 @@ class Softmax(Normalizer):
     def __post_init__(self):
         if not isinstance(self.temperature, Tensor) and not self.temperature > 0:
             raise InputError(
-                "overt.Softmax has a temperature above 0", got=repr(self.temperature), fix="pass a positive number"
+                "the temperature of overt.Softmax to be above 0", got=repr(self.temperature), fix="pass a positive number"
             )
         if self.sink is not None and (
             not isinstance(self.sink, Tensor) or not self.sink.is_floating_point() or self.sink.ndim > 1
         ):
             raise KindError(
-                "overt.Softmax takes a sink as a floating-point tensor, a scalar or (H,)",
+                "the sink of overt.Softmax to be a floating-point tensor, a scalar or (H,)",
                 got=repr(self.sink),
-                fix="pass one logit a head",
+                fix="pass one logit for each head",
             )
 
     def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
-        """Weights of each row, summing to 1, or to less where a sink takes its share."""
-        scores = self.heated(scores, allowed)
+        """Weights of each row, summing to 1, or to less with a sink."""
+        scores = self.divided_by_temperature(scores, allowed)
         if self.sink is None:
             return torch.softmax(scores, dim=-1)
         return torch.softmax(torch.cat([scores, self._sink_column(scores)], dim=-1), dim=-1)[..., :-1]
 
-    def heated(self, scores: Tensor, allowed: Tensor) -> Tensor:
+    def divided_by_temperature(self, scores: Tensor, allowed: Tensor) -> Tensor:
         """The scores divided by the temperature."""
         if isinstance(self.temperature, Tensor):
-            # −inf / T would turn the temperature's gradient to NaN: barred scores stay out of the division.
+            # −inf / T would make the temperature's gradient NaN: masked scores stay out of the division.
             divided = torch.where(allowed, scores, 0) / self.temperature
             return torch.where(allowed, divided, scores)
         return scores if self.temperature == 1 else scores / self.temperature
 
     def logsumexp(self, scores: Tensor, allowed: Tensor) -> Tensor:
         """log Σ exp(s / T), the sink included: (..., Q)."""
-        scores = self.heated(scores, allowed)
+        scores = self.divided_by_temperature(scores, allowed)
         return torch.logsumexp(scores if self.sink is None else torch.cat([scores, self._sink_column(scores)], dim=-1), dim=-1)
 
     def _sink_column(self, scores: Tensor) -> Tensor:
@@ -92,7 +91,7 @@ class Softmax(Normalizer):
 
 @piece
 class Sparsemax(Normalizer):
-    """The projection of the scores onto the probability simplex: weights that are exactly zero off a few keys.
+    """The projection of the scores onto the probability simplex: weights that are exactly zero except at a few keys.
 
     p_j = max(s_j − τ, 0) with τ such that Σ p = 1. Martins and Astudillo 2016, algorithm 1; its gradient is equation 13.
 
@@ -123,7 +122,9 @@ class Entmax(Normalizer):
 
     def __post_init__(self):
         if not isinstance(self.alpha, Tensor) and not self.alpha > 1:
-            raise InputError("overt.Entmax has an alpha above 1", got=repr(self.alpha), fix="use overt.Softmax() for alpha = 1")
+            raise InputError(
+                "the alpha of overt.Entmax to be above 1", got=repr(self.alpha), fix="use overt.Softmax() for alpha = 1"
+            )
 
     def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
         """Weights of each row, summing to 1."""
@@ -133,13 +134,13 @@ class Entmax(Normalizer):
             half = _shifted(scores) / 2
             support = _support(half, _entmax15_threshold)
             return torch.where(support, half - _entmax15_threshold(half, support), 0).square()
-        # Barred scores are far below every threshold; as −inf they would turn alpha's gradient to NaN.
+        # Masked scores are far below every threshold; as −inf they would make alpha's gradient NaN.
         return _entmax(torch.where(allowed, _shifted(scores), torch.finfo(scores.dtype).min / 4), self.alpha)
 
 
 @piece
 class Sigmoid(Normalizer):
-    """Each weight on its own, 1 / (1 + exp(−s_j)): nothing competes and rows do not sum to 1. Ramapuram et al. 2025, section 2.
+    """Each weight by itself, 1 / (1 + exp(−s_j)): rows do not sum to 1. Ramapuram et al. 2025, section 2.
 
     The paper adds a bias of −log K, which keeps the output's size: pass `bias=torch.tensor(-math.log(K))`.
 
@@ -164,7 +165,7 @@ class Sum(Normalizer):
         """Weights of each row, summing to 1."""
         scores = torch.where(allowed, scores, 0)
         total = scores.sum(-1, keepdim=True)
-        # A row that is barred as a whole has no sum; 1 keeps it, and its gradient, finite.
+        # A row that is masked as a whole has no sum; 1 keeps it, and its gradient, finite.
         return scores / torch.where(allowed.any(-1, keepdim=True), total, 1)
 
 

@@ -1,7 +1,7 @@
-"""Scores f(query, key): how well each key answers each query. The formula is the code.
+"""Scores f(query, key): how well each key matches each query. The formula is the code.
 
 Every score maps query (..., Q, D) and key (..., K, D) to (..., Q, K) and is differentiable in its inputs and in the tensors
-it holds. Any other callable of the same signature is a score too.
+it is made of. Any other callable of the same signature is a score too.
 """
 
 import math
@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from overt.attention import check
 from overt.attention.pieces import piece
-from overt.errors import InputError, KindError
+from overt.errors import InputError
 
 __all__ = ["ACTIVATIONS", "Additive", "Bilinear", "Cosine", "Dot", "Gaussian", "Score"]
 
@@ -27,7 +27,7 @@ ACTIVATIONS = {
 
 
 class Score:
-    """What the library's own scores share: they say what they need, and compare one pair at a time.
+    """What the library's scores share: they check their inputs, and score each pair by itself.
 
     >>> class Nearness(Score):
     ...     def __call__(self, query, key):
@@ -36,7 +36,7 @@ class Score:
     tensor([[-5.]])
     """
 
-    pairwise: ClassVar[bool] = True  # f(query_i, key_j) depends on no other query or key, so any block can be asked for
+    pairwise: ClassVar[bool] = True  # f(query_i, key_j) depends on no other query or key, so any block can be computed
 
     def __call__(self, query: Float[Tensor, "... Q D"], key: Float[Tensor, "... K D2"]) -> Float[Tensor, "... Q K"]:
         """Score each query against each key."""
@@ -47,17 +47,17 @@ class Score:
         check.same_features(query, key, f"overt.{type(self).__name__}")
 
     def width(self, features: int) -> int:
-        """How many numbers one pair of query and key holds at once while it is scored."""
+        """How many numbers one pair of query and key takes in memory while it is scored."""
         return 1
 
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float] | None:
-        """Query, key and scale whose scaled dot product is this score, if there are such."""
+        """Query, key and scale whose scaled dot product is this score; None where there are none."""
         return None
 
 
 @piece
 class Dot(Score):
-    """The scaled dot product, f(q, k) = softcap · tanh(scale · (q · k) / softcap), without the cap unless one is given.
+    """The scaled dot product, f(q, k) = softcap · tanh(scale · (q · k) / softcap), or scale · (q · k) without a softcap.
 
     `scale=None` is 1/√D, under which the scores of independent unit-variance features have variance 1 (Vaswani et al. 2017,
     section 3.2.1); `scale=1.0` is the plain dot product. `softcap` bounds the scores smoothly (Gemma 2, section 2). Both may
@@ -77,20 +77,20 @@ class Dot(Score):
         return scores if self.softcap is None else self.softcap * torch.tanh(scores / self.softcap)
 
     def factor(self, query: Tensor) -> float | Tensor:
-        """The scale, 1/√D where none was given."""
+        """The scale; 1/√D where it is None."""
         if self.scale is not None:
             return self.scale
         return 1 / math.sqrt(query.shape[-1]) if query.shape[-1] else 1.0
 
     def as_dot(self, query, key):
-        """Itself, where the scale is a number and nothing is capped."""
+        """Itself, where the scale is a number and there is no softcap."""
         factor = self.factor(query)
         return None if self.softcap is not None or isinstance(factor, Tensor) else (query, key, float(factor))
 
 
 @piece
 class Bilinear(Score):
-    """The bilinear score f(q, k) = q · W k, with a learned W of shape (D_query, D_key), or one a head (H, D_query, D_key).
+    """The bilinear score f(q, k) = q · W k, with a learned W of shape (D_query, D_key), or one for each head, (H, D_query, D_key).
 
     Luong et al. 2015, section 3.1, "general".
 
@@ -106,11 +106,11 @@ class Bilinear(Score):
         return query @ self.weight.to(query.dtype) @ key.mT
 
     def check(self, query, key):
-        """The weight joins the query's features to the key's."""
-        _held_tensor("Bilinear", self.weight, query)
+        """The weight is a matrix from the key's features to the query's."""
+        _check_weight("Bilinear", self.weight, query)
         if tuple(self.weight.shape[-2:]) != (query.shape[-1], key.shape[-1]):
             raise InputError(
-                "overt.Bilinear needs a weight of shape (D_query, D_key), or (H, D_query, D_key)",
+                "a weight of shape (D_query, D_key) or (H, D_query, D_key) in overt.Bilinear",
                 got=check.shapes(weight=self.weight, query=query, key=key),
                 fix=f"pass a weight of shape ({query.shape[-1]}, {key.shape[-1]})",
             )
@@ -125,9 +125,9 @@ class Additive(Score):
     """Additive attention, f(q, k) = Σ_d w_d · act(q_d + k_d), with q and k already projected.
 
     Bahdanau et al. 2015, appendix A.1.2; Luong's "concat" is the same with one matrix cut in two; `activation="leaky_relu"`
-    (slope 0.2) is GATv2 (Brody et al. 2022, equation 7). The weight is (D,), or (H, D) for one a head.
+    (slope 0.2) is GATv2 (Brody et al. 2022, equation 7). The weight is (D,), or (H, D) with one for each head.
 
-    This is the plain formula: it holds (..., Q, K, D) at once. `overt.attend` calls it in blocks and never does.
+    This is the plain formula, with (..., Q, K, D) numbers in memory. `overt.attend` calls it in blocks, and never needs as many.
 
     >>> Additive(torch.tensor([1.0, 1.0]), activation="relu")(torch.tensor([[1.0, -5.0]]), torch.tensor([[2.0, 3.0]]))
     tensor([[3.]])
@@ -139,7 +139,7 @@ class Additive(Score):
     def __post_init__(self):
         if self.activation not in ACTIVATIONS:
             raise InputError(
-                "overt.Additive has these activations: " + ", ".join(ACTIVATIONS),
+                "the activation of overt.Additive to be one of " + ", ".join(ACTIVATIONS),
                 got=repr(self.activation),
                 fix="choose one of them, or pass any callable (query, key) -> (..., Q, K) as the score",
             )
@@ -152,16 +152,16 @@ class Additive(Score):
     def check(self, query, key):
         """One weight for each feature."""
         super().check(query, key)
-        _held_tensor("Additive", self.weight, query)
+        _check_weight("Additive", self.weight, query)
         if self.weight.ndim < 1 or self.weight.shape[-1] != query.shape[-1]:
             raise InputError(
-                "overt.Additive needs one weight for each feature, (D,) or (H, D)",
+                "one weight for each feature, (D,) or (H, D), in overt.Additive",
                 got=check.shapes(weight=self.weight, query=query, key=key),
                 fix=f"pass a weight of shape ({query.shape[-1]},)",
             )
 
     def width(self, features):
-        """All features of a pair are there at once."""
+        """All features of a pair are in memory at once."""
         return max(features, 1)
 
 
@@ -205,7 +205,9 @@ class Gaussian(Score):
 
     def __post_init__(self):
         if not isinstance(self.bandwidth, Tensor) and not self.bandwidth > 0:
-            raise InputError("overt.Gaussian needs a bandwidth above 0", got=repr(self.bandwidth), fix="pass a positive number")
+            raise InputError(
+                "the bandwidth of overt.Gaussian to be above 0", got=repr(self.bandwidth), fix="pass a positive number"
+            )
 
     def __call__(self, query, key):
         """Score each query (..., Q, D) against each key (..., K, D): (..., Q, K)."""
@@ -213,7 +215,7 @@ class Gaussian(Score):
         return squared / (-2 * self.bandwidth**2)
 
     def width(self, features):
-        """All differences of a pair are there at once."""
+        """All differences of a pair are in memory at once."""
         return max(features, 1)
 
 
@@ -227,11 +229,9 @@ def _unit(vectors: Tensor) -> Tensor:
     return vectors / torch.where(largest == 0, 1, length)
 
 
-def _held_tensor(name: str, tensor: Tensor, query: Tensor) -> None:
-    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-        kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
-        raise KindError(f"overt.{name} holds a floating-point tensor as its weight", got=str(kind), fix="pass a float tensor")
-    check.same_device(f"overt.{name}'s weight", tensor, query)
+def _check_weight(name: str, weight: Tensor, query: Tensor) -> None:
+    check.float_tensor(f"the weight of overt.{name}", weight)
+    check.same_device(f"the weight of overt.{name}", weight, query)
 
 
 def __dir__() -> list[str]:

@@ -21,7 +21,7 @@ from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, Sc
 from overt.errors import InputError
 
 Stages = tuple[Tensor, Tensor, Tensor, Tensor]
-Seen = Callable[[int, Block, Stages], None]
+ShowBlock = Callable[[int, Block, Stages], None]
 
 # As for `attend`: each path's reason to refuse a summary, in order of preference.
 TABLE: Table = {
@@ -34,23 +34,23 @@ TABLE: Table = {
 
 @dataclass(frozen=True, eq=False)
 class Summary(Generic[Array]):
-    """What the weights are like. Everything is in the dtype of the computation, float32 or float64.
+    """Statistics of the weights, in the dtype of the computation, float32 or float64.
 
     lse (..., Q): log Σ_j exp(score_ij), sink included, so that weight_ij = exp(score_ij − lse_i); None unless the normaliser is
         a softmax. Scores are masked, biased and divided by the temperature.
     entropy (..., Q): −Σ_j w_ij log w_ij in nats, of the weights scaled to sum to 1 where they do not; NaN where any is negative.
-    received (..., K): the mean weight that a key gets from the queries that may attend to anything.
+    received (..., K): the mean weight of a key over the queries that may attend to anything.
     top_weights, top_keys (..., Q, min(top, K)): the largest weights and their keys (int32); 0 and −1 beyond the keys that the
         query may attend to.
     map_mean, map_max (..., R, C): mean and largest weight in each of R × C near-equal cells, whose edges are row_edges (R + 1)
         and key_edges (C + 1); None without `map_size`.
-    sink (..., Q): what a sink takes; None without one.
+    sink (..., Q): the weight of the sink; None without one.
     output (..., Q, E): the attention output; None without `value`.
 
     >>> import torch, overt
     >>> x = torch.randn(1, 2, 9, 4)
-    >>> found = overt.summarize(x, x, mask=overt.Causal(), top=3, map_size=2)
-    >>> found.entropy.shape, found.top_keys.shape, found.map_mean.shape, found.row_edges.tolist()
+    >>> summary = overt.summarize(x, x, mask=overt.Causal(), top=3, map_size=2)
+    >>> summary.entropy.shape, summary.top_keys.shape, summary.map_mean.shape, summary.row_edges.tolist()
     (torch.Size([1, 2, 9]), torch.Size([1, 2, 9, 3]), torch.Size([1, 2, 2, 2]), [0, 4, 9])
     """
 
@@ -81,9 +81,9 @@ def summarize(
     map_size: int | tuple[int, int] | None = None,
     **unknown: Never,
 ) -> Summary[Array]:
-    """Summarise the weights of `attend` with these arguments, never holding Q × K of them.
+    """Summarise the weights of `attend` with these arguments, without Q × K of them in memory.
 
-    `top` is the number of largest weights kept a query; `map_size` the number of cells of the map, rows and keys alike or
+    `top` is the number of largest weights for each query; `map_size` the number of cells of the map, of rows and keys alike or
     (rows, keys). Shapes: query (..., Q, D), key (..., K, D). Nothing is differentiated.
 
     >>> import torch, overt
@@ -105,49 +105,51 @@ def summarize(
 
 
 @torch.no_grad()
-def gathered(call: Call, top: int, map_size: int | tuple[int, int] | None = None, see: Seen | None = None) -> Summary:
-    """Summarise a checked call, output included; `see` is shown each block: its first row, itself, and its stages."""
+def gathered(
+    call: Call, top: int, map_size: int | tuple[int, int] | None = None, show_block: ShowBlock | None = None
+) -> Summary:
+    """Summarise a checked call, output included; `show_block` is called with each block: its first row, itself, and its stages."""
     edges = _edges(map_size, call)
-    if see is None and any(permits(name) and TABLE[name](call) is None for name in ("native", "triton")):
+    if show_block is None and any(permits(name) and TABLE[name](call) is None for name in ("native", "triton")):
         return _by_kernel(call, top, edges)
     dtype, call = call.query.dtype, ready(call)
-    parts, received, count, bands = [], torch.zeros(()), torch.zeros(()), _Bands(edges)
+    parts, received, count, cells_of_map = [], torch.zeros(()), torch.zeros(()), _MapCells(edges)
     with unrounded(call.query):
         for rows, careful in row_blocks(call):
             block = block_of(call, rows, every_key=True, careful=careful)
             _, masked, weights, output = stages = formula(block)
             alive = (masked != -torch.inf).any(-1, keepdim=True)  # (..., rows, 1)
             received, count = received + weights.sum(-2), count + alive.sum(-2)
-            bands.add(rows.first, weights)
-            parts.append((*_rows(call.normalizer, masked, weights, top), output))
-            if see is not None:
-                see(rows.first, block, stages)
+            cells_of_map.add(rows.first, weights)
+            parts.append((*_row_statistics(call.normalizer, masked, weights, top), output))
+            if show_block is not None:
+                show_block(rows.first, block, stages)
     columns = zip(zip(*parts, strict=True), (-1, -1, -1, -2, -2, -2), strict=True)
     lse, entropy, sink, top_weights, top_keys, output = (_joined(column, dim) for column, dim in columns)
     received = received / count.clamp(min=1)
-    return Summary(lse, entropy, received, top_weights, top_keys, *bands.maps(), sink, output.to(dtype))
+    return Summary(lse, entropy, received, top_weights, top_keys, *cells_of_map.maps(), sink, output.to(dtype))
 
 
 def _by_kernel(call: Call, top: int, edges: tuple[Tensor, Tensor] | None) -> Summary:
-    found = flat_summary.summarized(call, top, edges)
+    statistics = flat_summary.summarized(call, top, edges)
     sink = call.normalizer.sink
-    sink = None if sink is None else torch.exp(sink.to(found.lse.dtype)[..., None] - found.lse)
-    entropy = found.entropy
-    if sink is not None and found.top_weights.shape[-1]:
-        # The kernel knows how weights share what the sink leaves, however little; of weights that are 0 nothing is said.
-        entropy = torch.where(found.top_weights[..., 0] == 0, 0, entropy)
-    maps = (None, None, None, None) if edges is None else (found.map_mean, found.map_max, *edges)
-    return Summary(found.lse, entropy, *found[2:5], *maps, sink, found.output.to(call.query.dtype))
+    sink = None if sink is None else torch.exp(sink.to(statistics.lse.dtype)[..., None] - statistics.lse)
+    entropy = statistics.entropy
+    if sink is not None and statistics.top_weights.shape[-1]:
+        # The kernel's entropy is that of the weights without the sink, however small they are; where they are all 0 it is 0.
+        entropy = torch.where(statistics.top_weights[..., 0] == 0, 0, entropy)
+    maps = (None, None, None, None) if edges is None else (statistics.map_mean, statistics.map_max, *edges)
+    return Summary(statistics.lse, entropy, *statistics[2:5], *maps, sink, statistics.output.to(call.query.dtype))
 
 
 def _joined(column: Any, dim: int) -> Any:
     return None if column[0] is None else torch.cat(column, dim=dim)
 
 
-def _rows(normalizer: Any, masked: Tensor, weights: Tensor, top: int) -> tuple[Tensor | None, ...]:
-    """What is said of each query on its own: lse, entropy, sink, top weights, top keys."""
-    barred = masked == -torch.inf
-    lse = normalizer.logsumexp(masked, ~barred) if isinstance(normalizer, Softmax) else None
+def _row_statistics(normalizer: Any, masked: Tensor, weights: Tensor, top: int) -> tuple[Tensor | None, ...]:
+    """The statistics of each query: lse, entropy, sink, top weights, top keys."""
+    excluded = masked == -torch.inf
+    lse = normalizer.logsumexp(masked, ~excluded) if isinstance(normalizer, Softmax) else None
     sink = None
     if lse is not None and normalizer.sink is not None:
         logit = normalizer.sink.to(lse.dtype)
@@ -155,18 +157,18 @@ def _rows(normalizer: Any, masked: Tensor, weights: Tensor, top: int) -> tuple[T
     total = weights.sum(-1, keepdim=True)
     entropy = torch.special.entr(weights / torch.where(total == 0, 1, total)).sum(-1)
     entropy = torch.where((weights < 0).any(-1), torch.nan, entropy)
-    largest, keys = torch.where(barred, -torch.inf, weights).topk(min(top, weights.shape[-1]), dim=-1)
+    largest, keys = torch.where(excluded, -torch.inf, weights).topk(min(top, weights.shape[-1]), dim=-1)
     none = largest == -torch.inf
     return lse, entropy, sink, largest.masked_fill(none, 0), keys.masked_fill(none, -1).int()
 
 
 def _edges(map_size: int | tuple[int, int] | None, call: Call) -> tuple[Tensor, Tensor] | None:
-    """Where the cells of the map begin and end, along queries and along keys."""
+    """The edges of the map's cells, along queries and along keys."""
     if map_size is None:
         return None
     sizes = (map_size, map_size) if isinstance(map_size, int) else map_size
     if not isinstance(sizes, tuple) or len(sizes) != 2:
-        raise InputError("map_size is a number of cells or (rows, keys)", got=repr(map_size), fix="pass map_size=256")
+        raise InputError("map_size to be a number of cells or (rows, keys)", got=repr(map_size), fix="pass map_size=256")
     for size in sizes:
         check.whole_number("map_size", size)
     lengths = (call.queries, call.keys)
@@ -177,8 +179,8 @@ def _edges(map_size: int | tuple[int, int] | None, call: Call) -> tuple[Tensor, 
     return rows, keys
 
 
-class _Bands:
-    """The map, gathered from blocks of rows as they pass."""
+class _MapCells:
+    """The map, added up from blocks of rows."""
 
     def __init__(self, edges: tuple[Tensor, Tensor] | None):
         self.edges = edges

@@ -1,7 +1,7 @@
 """Every intermediate of attention, for people: as matrices (`steps`), and one token at a time as plain loops (`loop`)."""
 
 import math
-from typing import Generic, NamedTuple, Never
+from typing import Any, Generic, NamedTuple, Never
 
 import torch
 from jaxtyping import Float
@@ -17,14 +17,14 @@ from overt.errors import InputError
 
 
 class Steps(NamedTuple, Generic[Array]):
-    """What attention computes on its way; printed, it is the step table.
+    """The intermediates of attention; printed, they are the step table.
 
-    `scores` (..., Q, K): f(query, key), scale and softcap included. `masked` (..., Q, K): scores + bias, −inf where barred.
+    `scores` (..., Q, K): f(query, key), scale and softcap included. `masked` (..., Q, K): scores + bias, −inf where masked.
     `weights` (..., Q, K): normalised, before dropout. `output` (..., Q, E): Σ weights · value.
 
     >>> import torch, overt
-    >>> found = overt.steps(torch.eye(2), torch.eye(2), torch.eye(2), mask=overt.Causal())
-    >>> found.masked[0], found.weights[0]
+    >>> steps = overt.steps(torch.eye(2), torch.eye(2), torch.eye(2), mask=overt.Causal())
+    >>> steps.masked[0], steps.weights[0]
     (tensor([0.7071,   -inf]), tensor([1., 0.]))
     """
 
@@ -53,8 +53,8 @@ def steps(
 ) -> Steps[Array]:
     """Attend, and keep every intermediate: scores, masked scores, weights and output.
 
-    The same formula, arguments and errors as `overt.attend`; the results of size Q × K are this call's purpose. Additive scores
-    take no Q × K × D on the way. Weights are given before dropout.
+    The same formula, arguments and errors as `overt.attend`; the results have the size Q × K. Additive scores never take
+    Q × K × D in memory. The weights are those before dropout.
 
     Shapes: query (..., Q, D), key (..., K, D), value (..., K, E) → scores, masked, weights (..., Q, K), output (..., Q, E).
 
@@ -92,7 +92,7 @@ def loop(
     check.attention_inputs(query, key, value)
     if (query.ndim, key.ndim, value.ndim) != (2, 2, 2):
         raise InputError(
-            "the loop form takes one sequence and one head, (length, features)",
+            "one sequence and one head, (length, features), in the loop form",
             got=check.shapes(query=query, key=key, value=value),
             fix="index the batch and the head first",
         )
@@ -111,7 +111,7 @@ def loop(
         total = sum(exponentials.values())  # … divided by their sum
 
         output = torch.zeros_like(value[0])
-        for j, exponential in exponentials.items():  # weigh each value, and add up
+        for j, exponential in exponentials.items():  # multiply each value by its weight, and add up
             output = output + exponential / total * value[j]
         outputs.append(output)
     return torch.stack(outputs)
@@ -132,8 +132,8 @@ def _allowed(mask, query: Tensor, key: Tensor) -> list[list[bool]]:
     return block.expand(len(query), len(key)).tolist()  # type: ignore[union-attr]
 
 
-def _table(steps: Steps, most: int = 24) -> str:
-    """One head's pairs, a line each; larger results say their shapes and show the first pairs of the first head."""
+def _table(steps: Steps[Any], max_pairs: int = 24) -> str:
+    """The pairs of one head, one on each line; for larger results the shapes, and the first pairs of the first head."""
     scores, masked, weights, output = (torch.as_tensor(each).detach() for each in steps)
     lead = scores.shape[:-2]
     header = f"{'query':>5}{'key':>5}{'score':>9}{'masked':>9}{'weight':>9}{'output':>9}".rstrip()
@@ -146,14 +146,14 @@ def _table(steps: Steps, most: int = 24) -> str:
     if 0 in scores.shape:
         return "\n".join([*lines, "(empty)"])
     pairs = [(i, j) for i in range(scores.shape[-2]) for j in range(scores.shape[-1])]
-    for i, j in pairs[:most]:
+    for i, j in pairs[:max_pairs]:
         numbers = "".join(f"{float(tensor[(*first, i, j)]):9.3f}" for tensor in (scores, masked, weights))
         lines.append(f"{i:5}{j:5}{numbers}" + (f"  {_vector(output[(*first, i)])}" if j == 0 else ""))
-    if len(pairs) > most:
-        lines.append(f"… and {len(pairs) - most} more pairs")
+    if len(pairs) > max_pairs:
+        lines.append(f"… and {len(pairs) - max_pairs} more pairs")
     return "\n".join(lines)
 
 
-def _vector(vector: Tensor, most: int = 4) -> str:
-    numbers = " ".join(f"{float(number):7.3f}" for number in vector[:most])
-    return numbers if len(vector) <= most else f"{numbers} … ({len(vector)})"
+def _vector(vector: Tensor, max_numbers: int = 4) -> str:
+    numbers = " ".join(f"{float(number):7.3f}" for number in vector[:max_numbers])
+    return numbers if len(vector) <= max_numbers else f"{numbers} … ({len(vector)})"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from overt.attention import check
-from overt.attention.biases import ALiBi, RelativePositionBias
+from overt.attention.biases import ALiBi, RelativePositionBias, sum_of
 from overt.attention.masks import Lengths, Mask, as_mask
 from overt.attention.mechanism import attend
 from overt.attention.normalizers import Softmax
@@ -18,7 +18,6 @@ from overt.errors import InputError, KindError
 from overt.layers.cross_attention import Prepared
 from overt.layers.kv_cache import KVCache, restored_on_error
 from overt.layers.parts import checks
-from overt.layers.parts.bias_sum import sum_of
 from overt.layers.parts.extra_keys import bias_with_extra, mask_with_extra, with_extra
 from overt.layers.parts.heads import join_heads, split_heads, with_batch
 from overt.layers.parts.padding import (

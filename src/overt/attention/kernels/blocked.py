@@ -45,7 +45,7 @@ def row_blocks(call: Call) -> Iterator[tuple[Rows, bool]]:
     One empty block comes where there are no queries.
     """
     careful = call.mask is not None and not (call.inspectable and call.finite)
-    for rows in call.parted(_size(call)):
+    for rows in call.split(_size(call)):
         if not careful or not call.inspectable or _same_for_all(call.block(rows)):
             yield rows, careful
         else:

@@ -15,7 +15,7 @@ from overt.attention.biases import Bias
 from overt.attention.masks import Mask, as_mask
 from overt.attention.normalizers import Entmax, Sigmoid, Softmax, Sparsemax, Sum
 from overt.attention.scores import Cosine, Dot, Score
-from overt.attention.typing import NormalizerFunction, NormalizerLike, ScoreFunction, ScoreLike
+from overt.attention.typing import MaskLike, NormalizerFunction, NormalizerLike, ScoreFunction, ScoreLike
 from overt.errors import KindError
 
 # The scores and normalizers that need no argument, by the names that `score=` and `normalizer=` take.
@@ -68,7 +68,7 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """What `attend` was asked for. The mask and the bias know the call's lengths; `batch` are the leading dimensions."""
+    """The arguments of `attend`, checked. Mask and bias are bound to the call's lengths; `batch` are the leading dimensions."""
 
     query: Tensor
     key: Tensor
@@ -138,19 +138,19 @@ class Call:
 
     @property
     def inspectable(self) -> bool:
-        """Whether values can be looked at: not while torch traces, transforms or captures, nor on tensors without data."""
+        """Whether values can be read: not while torch traces, transforms or captures, nor of tensors without data."""
         if torch.compiler.is_compiling() or self.transformed or self.query.is_meta:
             return False
         return not (self.query.is_cuda and torch.cuda.is_current_stream_capturing())
 
     @property
     def transformed(self) -> bool:
-        """Whether a torch.func transform is at work."""
+        """Whether a torch.func transform is active."""
         return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
 
     @cached_property
     def finite(self) -> bool:
-        """Whether query, key and value hold no NaN and no infinity. Asked only where `inspectable`."""
+        """Whether query, key and value hold no NaN and no infinity. To be read only where `inspectable`."""
         return all(
             not tensor.numel() or bool(torch.isfinite(torch.stack(tensor.detach().aminmax())).all()) for tensor in self._tensors
         )
@@ -165,7 +165,7 @@ class Call:
         if self.batch:
             key, value = (_repeat_heads(tensor, self.batch[-1]) for tensor in (key, value))
         if isinstance(self.score, Score):
-            # A score of the caller's own may hold parameters of the inputs' dtype, so it gets the inputs as they are.
+            # A caller's own score may have parameters of the inputs' dtype, so it gets the inputs as they are.
             query, key = query.to(self.dtype), key.to(self.dtype)
         return replace(self, query=query, key=key, value=value.to(self.dtype))
 
@@ -174,8 +174,8 @@ class Call:
         bias = self.bias[..., first:stop, :] if _has_rows(self.bias) else self.bias
         return Rows(first, stop, self.query[..., first:stop, :], bias)
 
-    def parted(self, size: int) -> list[Rows]:
-        """All queries, `size` rows at a time; cut in one piece, so that their gradients are joined and not added up one by one."""
+    def split(self, size: int) -> list[Rows]:
+        """All queries, `size` rows at a time; split at once, so that their gradients are concatenated and not added one by one."""
         starts = range(0, max(self.queries, 1), size)
         queries = self.query.split(size, dim=-2)
         biases = self.bias.split(size, dim=-2) if _has_rows(self.bias) else [self.bias] * len(starts)
@@ -186,15 +186,15 @@ class Call:
         """These rows with the keys that they can reach, or with every key."""
         first, stop, query, bias = rows
         low, high = (0, self.keys) if every_key or not getattr(self.score, "pairwise", False) else self.span(first, stop)
-        places = torch.arange(first, stop, device=query.device)
+        row_indices = torch.arange(first, stop, device=query.device)
         keys = torch.arange(low, high, device=query.device)
         return Block(
             query,
             self.key[..., low:high, :],
             self.value[..., low:high, :],
             self.score if isinstance(self.score, Score) else lambda q, k: check.score_shape(self.score(q, k), q, k),
-            None if self.mask is None else self.mask.block(places, keys),
-            bias.block(places, keys) if isinstance(bias, Bias) else bias if bias is None else _columns(bias, low, high),
+            None if self.mask is None else self.mask.block(row_indices, keys),
+            bias.block(row_indices, keys) if isinstance(bias, Bias) else bias if bias is None else _columns(bias, low, high),
             lambda scores, allowed: check.weight_shape(self.normalizer(scores, allowed), scores),
             self.dropout,
         )
@@ -207,9 +207,9 @@ class Call:
 
 
 def unrounded(tensor: Tensor) -> AbstractContextManager[None]:
-    """Autocast off, so that scores, softmax and sums keep the dtype they are given; tensors without data know no autocast."""
-    there = not tensor.is_meta and torch.is_autocast_enabled(tensor.device.type)
-    return torch.autocast(tensor.device.type, enabled=False) if there else nullcontext()  # type: ignore[return-value]
+    """Autocast off, so that scores, softmax and sums keep their dtype; there is no autocast on the meta device."""
+    autocast = not tensor.is_meta and torch.is_autocast_enabled(tensor.device.type)
+    return torch.autocast(tensor.device.type, enabled=False) if autocast else nullcontext()  # type: ignore[return-value]
 
 
 def _autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -221,19 +221,19 @@ def _autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor
     return query.to(dtype), key.to(dtype), value.to(dtype)
 
 
-def _bound_mask(given: Any, to: Frame) -> Any:
-    mask = as_mask(given)
-    if isinstance(given, Tensor):
-        check.same_device("the mask", given, to.query)
-        to.fits("mask", given.shape)
+def _bound_mask(argument: MaskLike, to: Frame) -> Any:
+    mask = as_mask(argument)
+    if isinstance(argument, Tensor):
+        check.same_device("the mask", argument, to.query)
+        to.fits("mask", argument.shape)
     bound = mask.bind(len(to.batch), to.queries, to.keys) if isinstance(mask, Mask) else mask
     if isinstance(bound, Mask) and bound.numbers is not None:
         return bound  # of positions alone: it fits any call, and a decoder's step need not wait for a probe
     first = [min(size, 1) for size in (to.queries, to.keys)]
     probe = bound.block(*(torch.arange(size, device=to.query.device) for size in first))
     if not isinstance(probe, Tensor) or probe.dtype != torch.bool:
-        kind = probe.dtype if isinstance(probe, Tensor) else type(probe).__name__
-        raise KindError("a mask's block(rows, keys) returns a bool tensor", got=str(kind), fix="compare, do not subtract")
+        kind = f"a {probe.dtype} tensor" if isinstance(probe, Tensor) else type(probe).__name__
+        raise KindError("block(rows, keys) of the mask to return a bool tensor", got=kind, fix="compare, do not subtract")
     check.same_device("the mask", probe, to.query)
     check.fits(f"a block of the mask {type(bound).__name__}", probe.shape, (*to.batch, *first), to.query, to.key)
     return bound
@@ -242,7 +242,7 @@ def _bound_mask(given: Any, to: Frame) -> Any:
 def _bound_bias(bias: Any, to: Frame) -> Any:
     if isinstance(bias, Bias):
         name = f"overt.{type(bias).__name__}"
-        check.same_device(name, bias.held, to.query)
+        check.same_device(name, bias.source, to.query)
         to.fits(name, (*bias.leading, to.queries, to.keys))
         bound = bias.bind(len(to.batch), to.queries, to.keys)
         if isinstance(bound.offset, Tensor):

@@ -1,4 +1,4 @@
-"""Which path computes a call, and why: a fixed table, asked from the top; the first path that is able takes the call."""
+"""Which path computes a call, and why: a fixed table, read from the top; the first path that supports the call computes it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ from overt.errors import InputError
 
 Table = dict[str, Callable[[Call], str | None]]
 
-# Each path's reason to refuse a call, None where it serves it. The order is the preference.
+# Each path's reason to refuse a call; None where it supports it. The order is the preference.
 TABLE: Table = {
     "native": lambda call: flat_call.refusal(call) or _quicker(call),
     "torch": torch_sdpa.refusal,
@@ -34,14 +34,14 @@ _permitted_compiled: tuple[str, ...] = tuple(TABLE)
 
 
 def _quicker(call: Call) -> str | None:
-    """Whether torch's kernel, which is able and permitted, is the quicker one by the benchmarks."""
+    """The reason to prefer torch's kernel where it is permitted, supports the call and is faster by the benchmarks."""
     slower = type(call.score) is not Additive and flat_call.slower_than_torch(call)
     return slower if slower and permits("torch") and torch_sdpa.refusal(call) is None else None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The path that a call takes (`path`), why (`reason`), and what each path before it lacks (`refused`).
+    """The path that a call takes (`path`), why (`reason`), and why each path before it was refused (`refused`).
 
     >>> import torch, overt
     >>> x = torch.randn(1, 4, 16, 8)
@@ -70,7 +70,7 @@ def plan(
     dropout: float = 0.0,
     **unknown: Never,
 ) -> Plan:
-    """Say which path `attend` would take with these arguments, and why, without computing anything.
+    """Return the path that `attend` would take with these arguments, and why, without computing anything.
 
     Shapes, arguments and errors are `attend`'s.
 
@@ -99,7 +99,7 @@ def choose(call: Call) -> Plan:
 
 
 def first_able(table: Table, call: Call) -> tuple[str, dict[str, str]]:
-    """The first path of a table that is permitted here and serves the call, and what those before it lack."""
+    """The first path of a table that is permitted here and supports the call, and why those before it are refused."""
     refused: dict[str, str] = {}
     for name, refusal in table.items():
         reason = refusal(call) if permits(name) else "forbidden here by overt.use_path"
@@ -107,14 +107,14 @@ def first_able(table: Table, call: Call) -> tuple[str, dict[str, str]]:
             return name, refused
         refused[name] = reason
     raise InputError(
-        "a path that is forced can serve the call",
+        "a path permitted by overt.use_path that can compute the call",
         got="; ".join(f"{name}: {reason}" for name, reason in refused.items()),
-        fix='add "blocked", which serves every call, to overt.use_path(…), or leave it',
+        fix='add "blocked", which computes every call, to overt.use_path(…), or call outside of it',
     )
 
 
 def permits(name: str) -> bool:
-    """Whether `overt.use_path` lets this path be taken here."""
+    """Whether `overt.use_path` permits this path here."""
     return name in (_permitted_compiled if torch.compiler.is_compiling() else _permitted.get())
 
 
@@ -122,8 +122,8 @@ def permits(name: str) -> bool:
 def use_path(*names: str) -> Iterator[None]:
     """Within the block `attend` and `summarize` may take only these paths: one name forces a path, several forbid the others.
 
-    A call that none of them can serve is an error that says why. (`steps` is the plain formula whatever is said here, though the
-    scores that it starts from are native ones only where that path is permitted.)
+    A call that none of them supports is an error that says why. (`steps` always computes the plain formula; the scores that it
+    starts from come from the native core only where that path is permitted.)
 
     >>> import torch, overt
     >>> x = torch.randn(1, 4, 16, 8)
@@ -134,7 +134,7 @@ def use_path(*names: str) -> Iterator[None]:
     unknown = [name for name in names if name not in TABLE]
     if unknown or not names:
         raise InputError(
-            "overt.use_path takes one or more of the paths " + ", ".join(TABLE),
+            "one or more of the paths " + ", ".join(TABLE) + " in overt.use_path",
             got=", ".join(map(repr, unknown)) or "none",
             fix="run overt doctor to see which there are",
         )

@@ -1,6 +1,6 @@
 """Masks: which query may attend to which key. `True` means *may attend*, everywhere.
 
-A mask is lazy: it answers for the block of rows and keys that it is asked about, so nothing of size Q × K is built. Masks
+A mask is lazy: it is computed for one block of rows and keys at a time, so nothing of size Q × K is built. Masks
 combine with & | ~. A mask of your own is a class with one method, `block(rows, keys)`, that takes two 1-D index tensors and
 returns a bool tensor that broadcasts to (..., rows, keys); derive it from `Mask` to combine it with others.
 

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from overt.attention.check import kind_of, one_of
+from overt.attention.check import broadcasts, kind_of, one_of
 from overt.attention.pieces import SelectHeads, inherit_only_with, piece, select_heads
-from overt.errors import InputError, KindError
+from overt.errors import KindError
 
 # Of each row, the first key and the one after the last: integer tensors (..., Q) or (..., 1), or one int for all rows.
 RowRanges = tuple[Tensor | int, Tensor | int]
@@ -260,25 +260,18 @@ class Dense(Mask):
 
     def __post_init__(self):
         if not isinstance(self.allowed, Tensor) or self.allowed.dtype != torch.bool:
-            if isinstance(self.allowed, Tensor) and self.allowed.is_floating_point():
-                raise KindError(
-                    "a mask is bool, True where a query may attend",
-                    got=f"a {self.allowed.dtype} tensor",
-                    fix="pass numbers to add to the scores as bias=, or compare: mask > -1",
-                )
+            floating = isinstance(self.allowed, Tensor) and self.allowed.is_floating_point()
             raise KindError(
-                "a mask is bool, True where a query may attend", got=kind_of(self.allowed), fix="convert it: mask.bool()"
+                "a bool mask, True where a query may attend",
+                got=kind_of(self.allowed),
+                fix="pass what is added to the scores as bias=, or compare: mask > -1"
+                if floating
+                else "convert it: mask.bool()",
             )
 
     def bind(self, leading, queries, keys):
         """Itself, if its last two sizes are 1 or those of the call."""
-        rows, columns = (1, 1, *self.allowed.shape)[-2:]
-        if (rows != 1 and rows != queries) or (columns != 1 and columns != keys):
-            raise InputError(
-                f"a bool mask broadcasts, aligned right, against the weights (..., Q, K) = (..., {queries}, {keys})",
-                got=f"a mask of shape {tuple(self.allowed.shape)}",
-                fix="cut it to the call's lengths, or insert dimensions of size 1",
-            )
+        broadcasts("mask", self.allowed, queries, keys)
         return self
 
     def block(self, rows, keys):

@@ -17,7 +17,7 @@ def from_padding(key_padding_mask: Tensor) -> Keys:
     """
     if not isinstance(key_padding_mask, Tensor) or key_padding_mask.dtype != torch.bool:
         raise KindError(
-            "key_padding_mask is bool, True at padding", got=kind_of(key_padding_mask), fix="convert it: mask.bool()"
+            "key_padding_mask to be bool, True at padding", got=kind_of(key_padding_mask), fix="convert it: mask.bool()"
         )
     return Keys(~key_padding_mask)
 
@@ -36,9 +36,9 @@ def from_attention_mask(attention_mask: Tensor) -> Mask:
         or not bool(((attention_mask == 0) | (attention_mask == 1)).all())
     ):
         raise InputError(
-            "attention_mask is (B, K) of ones and zeros, or a bool tensor (B, H, Q, K)",
+            "attention_mask to be (B, K) of ones and zeros, or a bool tensor (B, H, Q, K)",
             got=f"{kind_of(attention_mask)} {tuple(getattr(attention_mask, 'shape', ()))}",
-            fix="pass the tokenizer's own attention_mask; numbers to add to the scores go to bias=",
+            fix="pass the tokenizer's attention_mask; pass what is added to the scores as bias=",
         )
     return Keys(attention_mask.bool())
 
@@ -52,7 +52,7 @@ def from_cu_seqlens(cu_seqlens: Tensor, total: int | None = None) -> Documents:
     whole_numbers("masks.from_cu_seqlens", "cu_seqlens", cu_seqlens, tensor=True)
     if cu_seqlens.ndim != 1 or len(cu_seqlens) < 2 or int(cu_seqlens[0]) != 0 or bool((cu_seqlens.diff() < 0).any()):
         raise InputError(
-            "cu_seqlens starts at 0 and does not fall",
+            "cu_seqlens to start at 0 and not to decrease",
             got=str(cu_seqlens.tolist()),
             fix="use lengths.cumsum(0) with a 0 before it",
         )

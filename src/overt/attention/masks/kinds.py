@@ -44,11 +44,11 @@ class Causal(Mask):
         return keys <= rows[:, None] + _known(self.offset, "Causal")
 
     def span(self, first, stop, keys):
-        """No key after the last row's own."""
+        """Up to the last row's key."""
         return (0, stop + self.offset) if isinstance(self.offset, int) else (0, keys)
 
     def row_ranges(self, queries, keys, device):
-        """Up to the row's own key."""
+        """Up to the row's key."""
         return 0, _row_positions(_known(self.offset, "Causal"), 1, queries, device)
 
     def with_offset(self, offset):
@@ -85,7 +85,11 @@ class Window(Mask):
         _offset_kind("Window", self.offset)
         for name, side in (("before", self.before), ("after", self.after)):
             if side is not None and (isinstance(side, bool) or not isinstance(side, int)):
-                raise KindError(f"overt.Window counts {name} in whole positions", got=repr(side), fix="pass an int or None")
+                raise KindError(
+                    f"{name} of overt.Window to be a whole number of positions, or None",
+                    got=repr(side),
+                    fix="pass an int or None",
+                )
 
     def bind(self, leading, queries, keys):
         """With the offset known."""
@@ -246,9 +250,7 @@ class Keys(Mask):
 
     def __post_init__(self):
         if not isinstance(self.visible, Tensor) or self.visible.dtype != torch.bool:
-            raise KindError(
-                "overt.masks.Keys holds a bool tensor", got=kind_of(self.visible), fix="compare: Keys(padding == 0)"
-            )
+            raise KindError("a bool tensor in overt.masks.Keys", got=kind_of(self.visible), fix="compare: Keys(padding == 0)")
 
     def bind(self, leading, queries, keys):
         """With the batch aligned left."""
@@ -272,8 +274,8 @@ class Keys(Mask):
 def _known(offset: int | Tensor | None, who: str) -> int | Tensor:
     if offset is None:
         raise InputError(
-            f"overt.{who}() is aligned at the end, so its blocks are known only within a call, where Q and K are",
-            fix=f"give an offset, {who}(…, offset=K - Q), or call mask.bind(leading, Q, K) first",
+            f"the lengths Q and K before a block, since overt.{who}() without an offset is aligned at the end",
+            fix=f"pass an offset, {who}(…, offset=K - Q), or call mask.bind(leading, Q, K) first",
         )
     return offset
 
@@ -297,7 +299,7 @@ def _by_row(value: int | Tensor) -> int | Tensor:
 def _length(who: str, name: str, tensor: Tensor, length: int, letter: str) -> None:
     if tensor.ndim < 1 or tensor.shape[-1] != length:
         raise InputError(
-            f"overt.{who} needs {name} of length {letter} = {length}",
+            f"{name} of overt.{who} to have the length {letter} = {length}",
             got=f"shape {tuple(tensor.shape)}",
             fix="pass one entry a position" + (", or query_ids where queries are not the keys" if who == "Documents" else ""),
         )

@@ -1,4 +1,4 @@
-"""A mask that is one run of keys a query: two numbers a row in the place of Q × K."""
+"""A mask that is one interval of keys for each query: two numbers for each row instead of Q × K."""
 
 from typing import ClassVar
 
@@ -31,9 +31,9 @@ class Ranges(Mask):
         """Itself, if it has one run a query or one for all."""
         if self.low.shape[-1] not in (1, queries):
             raise InputError(
-                f"a mask of ranges has one run for each of Q = {queries} queries, or one for all",
+                f"one range for each of Q = {queries} queries, or one for all",
                 got=f"low of shape {tuple(self.low.shape)}",
-                fix="pass one low and one high a query",
+                fix="pass one low and one high for each query",
             )
         return self
 

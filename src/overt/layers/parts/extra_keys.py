@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from overt.attention.biases import Bias
+from overt.attention.biases import Bias, as_bias
 from overt.attention.masks import Mask, as_mask
 from overt.attention.pieces import piece
-from overt.layers.parts.bias_sum import as_bias
 
 
 def with_extra(heads: Tensor, learned: Tensor | None, zero: bool) -> Tensor:
@@ -84,7 +83,7 @@ class BiasWithExtra(Bias):
     def block(self, rows, keys):
         """The inner one's numbers, and 0 beyond them."""
         if not self.keys:
-            return self.held.new_zeros(1, len(keys))
+            return self.source.new_zeros(1, len(keys))
         return torch.where(keys < self.keys, self.inner.block(rows, keys.clamp(max=self.keys - 1)), 0)
 
     @property
@@ -93,6 +92,6 @@ class BiasWithExtra(Bias):
         return self.inner.leading
 
     @property
-    def held(self):
+    def source(self):
         """The inner one's."""
-        return self.inner.held
+        return self.inner.source

@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from overt.attention.biases import sum_of
 from overt.attention.masks import Causal, Dense, Keys
 from overt.errors import InputError, KindError
-from overt.layers.parts.bias_sum import sum_of
 from overt.layers.parts.padding import combine_masks
 
 

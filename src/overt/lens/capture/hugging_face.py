@@ -17,12 +17,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from overt.attention.biases import sum_of
 from overt.attention.kernels.call import Call
 from overt.attention.masks import Causal, as_mask
 from overt.attention.normalizers import Softmax
 from overt.attention.scores import Dot
 from overt.errors import OvertError
-from overt.layers.parts.bias_sum import sum_of
 from overt.lens.capture.barrier import beside
 from overt.lens.capture.ranges import MasksSeen, Ranges
 from overt.lens.capture.watching import Patch, at_work, patch

@@ -75,7 +75,7 @@ def measured(kept: CapturedCall, tokens: Tokens) -> tuple[dict[str, float], ...]
     "uniform" is the entropy of the weights over that of equal ones.
     """
     shares = Shares(kept, tokens)
-    gathered(fresh(kept.checked_call()), top=1, see=shares.add)
+    gathered(fresh(kept.checked_call()), top=1, show_block=shares.add)
     return shares.means()
 
 

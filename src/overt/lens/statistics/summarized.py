@@ -99,7 +99,7 @@ def _by_blocks(kept: CapturedCall, call: Call, tokens: Tokens, how: SummaryOptio
         shares.add(first, block, stages)
         allowed.append(allowance.of(block, *stages))
 
-    found = gathered(fresh(call), top=how.top, map_size=how.map_size, see=see)
+    found = gathered(fresh(call), top=how.top, map_size=how.map_size, show_block=see)
     assert found.output is not None
     return found, shares.means(), compared(kept, found.output, torch.cat(allowed, dim=-2))
 

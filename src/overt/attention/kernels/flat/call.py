@@ -108,7 +108,7 @@ def other_dtype(call: Call) -> str | None:
 
 def held(call: Call) -> list[Tensor]:
     """All that the call may be differentiated in."""
-    bias = call.bias if call.bias is None or isinstance(call.bias, Tensor) else call.bias.held
+    bias = call.bias if call.bias is None or isinstance(call.bias, Tensor) else call.bias.source
     held = [call.query, call.key, call.value, *(getattr(call.score, name, None) for name in ("weight", "scale")), bias]
     if type(call.normalizer) is Softmax:
         held += [call.normalizer.temperature, call.normalizer.sink]

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from overt.attention.biases import sum_of
 from overt.attention.kernels.call import Call
 from overt.attention.scores import Dot
-from overt.layers.parts.bias_sum import sum_of
 from overt.lens.capture.ranges import MasksSeen
 
 SAME = {"to", "type", "type_as", "float", "double", "half", "bfloat16", "contiguous", "clone", "detach"}
