@@ -24,7 +24,7 @@ from torch.nn import functional
 from overt.bench.turns import in_turns, use_threads
 from overt.learn.loop.loss import cross_entropy
 from overt.models import Transformer, greedy_search
-from overt.models.memory import Memory
+from overt.models.transformer_layers import TransformerMemory
 
 WORDS, WIDTH, HEADS, LAYERS, HIDDEN = 10_000, 128, 4, 4, 256
 START, END = 1, 2
@@ -243,7 +243,7 @@ class Ending(Transformer):
 
     ends: Tensor
 
-    def step(self, tokens: Tensor, memory: Memory) -> Tensor:
+    def step(self, tokens: Tensor, memory: TransformerMemory) -> Tensor:
         """The scores of the model, and the end where it is due."""
         written = len(memory.caches[0])
         return ended(super().step(tokens, memory), self.ends[memory.sentences] <= written)

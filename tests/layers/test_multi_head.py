@@ -398,7 +398,7 @@ def test_three_dimensions_of_a_mask_or_bias_are_ambiguous_in_a_batch(name):
     [
         (
             {"heads": 5},
-            r"a width that the number of heads divides, got width=12, heads=5\. Fix: choose .* or say how wide each is: head_width=2",
+            r"heads that divide the width evenly, got width=12, heads=5\. Fix: choose .* or say how wide each is: head_width=2",
         ),
         ({"kv_heads": 3}, r"kv_heads to divide heads, .*, got heads=4, kv_heads=3\. Fix: choose one of 1, 2, 4"),
         ({"kv_heads": 0}, r"kv_heads of MultiHeadAttention of at least 1, got 0\. Fix: pass a whole number"),

@@ -108,7 +108,7 @@ def test_a_kind_that_is_no_text_is_refused(tmp_path):
     folder = folder_of("tagger", tmp_path)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "kind": []}))
-    with pytest.raises(InputError, match=r"kind is one of Transformer, .*, got \[\]"):
+    with pytest.raises(InputError, match=r"kind as one of Transformer, .*, got \[\]"):
         load_model(folder)
 
 

@@ -7,7 +7,7 @@ import torch
 
 from overt.errors import InputError
 from overt.models import LanguageModel, Seq2Seq, Transformer, beam_search, greedy_search, sample
-from overt.models.decoding import likeliest
+from overt.models.decoding import filter_probabilities
 
 START, END, WORDS = 1, 2, 5
 
@@ -209,11 +209,15 @@ def test_a_generator_decides_what_is_drawn():
 
 def test_top_k_and_top_p_leave_only_the_likeliest():
     given = torch.tensor([[0.1, 0.4, 0.3, 0.2], [0.25, 0.25, 0.25, 0.25]])
-    torch.testing.assert_close(likeliest(given, top_k=2), torch.tensor([[0.0, 0.4, 0.3, 0.0], [0.25, 0.25, 0.0, 0.0]]))
-    torch.testing.assert_close(likeliest(given, top_p=0.65), torch.tensor([[0.0, 0.4, 0.3, 0.0], [0.25, 0.25, 0.25, 0.0]]))
-    torch.testing.assert_close(likeliest(given, top_k=1, top_p=0.9)[0], torch.tensor([0.0, 0.4, 0.0, 0.0]))
-    torch.testing.assert_close(likeliest(given, top_p=1e-9).count_nonzero(-1), torch.tensor([1, 1]))
-    assert torch.equal(likeliest(given, top_k=9, top_p=1.0), given)
+    torch.testing.assert_close(
+        filter_probabilities(given, top_k=2), torch.tensor([[0.0, 0.4, 0.3, 0.0], [0.25, 0.25, 0.0, 0.0]])
+    )
+    torch.testing.assert_close(
+        filter_probabilities(given, top_p=0.65), torch.tensor([[0.0, 0.4, 0.3, 0.0], [0.25, 0.25, 0.25, 0.0]])
+    )
+    torch.testing.assert_close(filter_probabilities(given, top_k=1, top_p=0.9)[0], torch.tensor([0.0, 0.4, 0.0, 0.0]))
+    torch.testing.assert_close(filter_probabilities(given, top_p=1e-9).count_nonzero(-1), torch.tensor([1, 1]))
+    assert torch.equal(filter_probabilities(given, top_k=9, top_p=1.0), given)
 
 
 @pytest.mark.parametrize("write", [greedy_search, sample, beam_search])
@@ -235,7 +239,7 @@ def test_no_rows_give_no_texts(write):
 def test_a_model_that_scores_nan_is_refused(write):
     model = translator()
     torch.nn.init.constant_(model.output.weight, torch.nan)
-    with pytest.raises(InputError, match="a model that writes gives each word a score, got NaN"):
+    with pytest.raises(InputError, match="a number as the model.s score of each word, got NaN"):
         write(model, PADDED)
 
 
@@ -243,7 +247,7 @@ def test_a_model_that_scores_nan_is_refused(write):
     ("write", "options", "message"),
     [
         (beam_search, {"size": 0}, "size to be a whole number of at least 1, got 0"),
-        (beam_search, {"best": 6}, "a beam gives at most as many texts as it holds, got best=6, size=5"),
+        (beam_search, {"best": 6}, "best of at most size, got best=6, size=5"),
         (greedy_search, {"longest": -1}, "longest to be a whole number of at least 0, got -1"),
         (sample, {"temperature": 0.0}, "temperature to be a number above 0, got 0.0"),
         (sample, {"top_k": 0}, "top_k to be a whole number of at least 1, got 0"),
@@ -256,5 +260,5 @@ def test_a_setting_that_is_none_is_refused(write, options, message):
 
 
 def test_a_prompt_of_no_tokens_is_refused():
-    with pytest.raises(InputError, match="a language model goes on from at least one token, got a prompt of none"):
+    with pytest.raises(InputError, match="a prompt of at least one token, got an empty prompt"):
         greedy_search(language_model(), PADDED, source_lengths=torch.tensor([3, 0]))

@@ -232,9 +232,9 @@ def test_dropout_is_for_training_only():
         ({"tied": "both"}, "tied to be one of 'all', 'target', None, got 'both'"),
         (
             {"tied": "all"},
-            "one matrix for source, target and output needs one vocabulary for both languages, got source_words=11",
+            "one vocabulary for both languages, for one matrix of source, target and output, got source_words=11",
         ),
-        ({"attention": None, "self_attention": "dot"}, "without attention the decoder reads the encoder's last state alone"),
+        ({"attention": None, "self_attention": "dot"}, "attention where there is self_attention: without it"),
         (
             {"attention": "bahdanau"},
             "score as one of additive, concat, general, dot, cosine, gaussian, got 'bahdanau'",
@@ -250,9 +250,9 @@ def test_options_that_do_not_fit_are_refused(options, said):
 
 def test_inputs_that_do_not_fit_are_refused():
     translator, source, target = model(), ids(2, 6), ids(2, 5, words=TARGET)
-    with pytest.raises(InputError, match="token ids of source are from 0 to 10"):
+    with pytest.raises(InputError, match="token ids of source from 0 to 10"):
         translator(source + 9, target)
-    with pytest.raises(KindError, match=r"a model reads target as token ids \(B, T\), got a torch.float32 tensor"):
+    with pytest.raises(KindError, match=r"Expected target as token ids \(B, T\), got a torch.float32 tensor"):
         translator(source, target.float())
     with pytest.raises(InputError, match="lengths from 0 to 6, the number of positions, got 3 to 7"):
         translator(source, target, source_lengths=[3, 7])

@@ -157,13 +157,13 @@ def test_every_parameter_learns(make, way):
         ),
         ({"positions": "rotary"}, "positions to be one of None, 'sinusoidal', got 'rotary'"),
         ({"self_attention": "product"}, "score as one of additive, concat, general, dot, cosine, gaussian"),
-        ({"encoder": "transformer", "self_attention": "dot"}, "a Transformer has its own self-attention"),
+        ({"encoder": "transformer", "self_attention": "dot"}, "no embedding and self_attention beside a Transformer"),
         ({"dropout": -0.1}, "dropout to be a probability, got -0.1"),
         ({"layers": 0}, "layers of a model of at least 1, got 0"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options, said):
-    with pytest.raises(InputError, match="^" + said):
+    with pytest.raises(InputError, match="^Expected " + said):
         tagger(**options)
 
 
@@ -173,11 +173,11 @@ def test_a_pool_that_is_not_known_is_refused():
 
 
 def test_inputs_that_do_not_fit_are_refused():
-    with pytest.raises(InputError, match="token ids of tokens are from 0 to 11"):
+    with pytest.raises(InputError, match="token ids of tokens from 0 to 11"):
         tagger()(ids(2, 6) + 8)
-    with pytest.raises(KindError, match="a model reads tokens as token ids"):
+    with pytest.raises(KindError, match="Expected tokens as token ids"):
         tagger()(ids(2, 6).float())
     with pytest.raises(InputError, match="lengths from 0 to 6, the number of positions, got 3 to 7"):
         classifier()(ids(2, 6), lengths=[3, 7])
-    with pytest.raises(InputError, match=r"a model reads tokens as token ids \(B, n\)"):
+    with pytest.raises(InputError, match=r"Expected tokens as token ids \(B, n\)"):
         tagger(encoder="transformer")(ids(2, 6, 3))

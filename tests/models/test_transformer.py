@@ -220,7 +220,7 @@ def test_a_new_model_reads_and_scores_numbers_of_deviation_about_1():
         ({"tied": "yes"}, "tied to be one of 'all', 'target', None, got 'yes'"),
         ({"dropout": 2.0}, "dropout to be a probability, got 2.0"),
         ({"positions": "spiral"}, "positions as one of .*'spiral'"),
-        ({"heads": 3}, "a width that the number of heads divides, got width=16, heads=3"),
+        ({"heads": 3}, "heads that divide the width evenly, got width=16, heads=3"),
         ({"decoder_layers": 0}, "layers of TransformerDecoder of at least 1, got 0"),
     ],
 )
@@ -230,18 +230,18 @@ def test_a_setting_that_is_none_is_refused(options, message):
 
 
 def test_one_matrix_for_two_vocabularies_is_refused():
-    with pytest.raises(InputError, match="needs one vocabulary for both languages, got source_words=10, target_words=20"):
+    with pytest.raises(InputError, match="one vocabulary for both languages, .*, got source_words=10, target_words=20"):
         Transformer(10, 20, 16, 4, 1, 1, 16, tied="all")
 
 
 @pytest.mark.parametrize(
     ("source", "kind", "message"),
     [
-        (torch.ones(2, 3), KindError, "reads tokens as token ids .* got a torch.float32 tensor"),
-        (torch.tensor([5, 6]), InputError, r"reads tokens as token ids \(B, n\), got tokens \(2,\).*unsqueeze"),
-        (torch.tensor([[5, 20]]), InputError, "token ids of tokens are from 0 to 19, .* got 5 to 20"),
-        (torch.tensor([[-1, 5]]), InputError, "token ids of tokens are from 0 to 19, .* got -1 to 5"),
-        ([[5, 6]], KindError, "reads tokens as token ids .* got list"),
+        (torch.ones(2, 3), KindError, "Expected tokens as token ids .* got a torch.float32 tensor"),
+        (torch.tensor([5, 6]), InputError, r"Expected tokens as token ids \(B, n\), got tokens \(2,\).*unsqueeze"),
+        (torch.tensor([[5, 20]]), InputError, "token ids of tokens from 0 to 19, .* got 5 to 20"),
+        (torch.tensor([[-1, 5]]), InputError, "token ids of tokens from 0 to 19, .* got -1 to 5"),
+        ([[5, 6]], KindError, "Expected tokens as token ids .* got list"),
     ],
 )
 def test_tokens_that_do_not_fit_are_refused(source, kind, message):

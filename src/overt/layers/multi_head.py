@@ -339,7 +339,7 @@ def _check_prepared(value: Any, lengths: Any, cache: Any) -> None:
 def _head_width(width: int, heads: int) -> int:
     if width % heads:
         raise InputError(
-            "a width that the number of heads divides",
+            "heads that divide the width evenly",
             got=f"width={width}, heads={heads}",
             fix=f"choose another number of heads, or say how wide each is: head_width={max(width // heads, 1)}",
         )

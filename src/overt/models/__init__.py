@@ -1,8 +1,8 @@
-"""Models: whole networks made of the layers, each readable in one file.
+"""Models: whole networks made of the layers, each in one file.
 
-`Transformer` and the recurrent `Seq2Seq` translate, `LanguageModel` goes on from a prompt, `TransformerEncoder` reads; `Tagger` says
-something of each word and `Classifier` of a whole text. `greedy_search`, `beam_search` and `sample` write
-with a translator or a language model, a word at a time, with caches. `from_config` makes a model of plain data.
+`Transformer` and the recurrent `Seq2Seq` translate, `LanguageModel` continues a prompt, `TransformerEncoder` encodes a text; `Tagger`
+classifies each word and `Classifier` a whole text. `greedy_search`, `beam_search` and `sample` generate text
+with a translator or a language model, word by word, with caches. `from_config` builds a model from plain data.
 """
 
 from overt.models.building import from_config

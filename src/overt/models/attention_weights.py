@@ -1,4 +1,4 @@
-"""The weights of every attention in a model: each layer is asked again what it was asked in a forward pass."""
+"""The weights of every attention in a model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -6,25 +6,25 @@ from typing import Any
 from torch import Tensor, nn
 
 
-def weights_of(layers: Mapping[str, Sequence[nn.Module]], run: Callable[[], Any]) -> dict[str, list[Tensor]]:
-    """The weights of these attention layers while `run()` runs the model, each `layer.weights` of the layer's own inputs.
+def attention_weights(layers: Mapping[str, Sequence[nn.Module]], run: Callable[[], Any]) -> dict[str, list[Tensor]]:
+    """The weights of these attention layers: `run()` runs the model, then each layer's `weights` is called with the inputs it got.
 
     >>> import torch
     >>> from overt.layers import SelfAttention
     >>> layer = SelfAttention(4)
-    >>> found = weights_of({"only": [layer]}, lambda: layer(torch.randn(2, 3, 4)))
-    >>> found["only"][0].shape
+    >>> weights = attention_weights({"only": [layer]}, lambda: layer(torch.randn(2, 3, 4)))
+    >>> weights["only"][0].shape
     torch.Size([2, 3, 3])
     """
-    asked: dict[nn.Module, tuple[tuple, dict[str, Any]]] = {}
+    inputs: dict[nn.Module, tuple[tuple, dict[str, Any]]] = {}
 
-    def notice(layer: nn.Module, given: tuple, options: dict[str, Any]) -> None:
-        asked[layer] = given, options
+    def capture(layer: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        inputs[layer] = args, kwargs
 
-    hooks = [layer.register_forward_pre_hook(notice, with_kwargs=True) for each in layers.values() for layer in each]
+    hooks = [layer.register_forward_pre_hook(capture, with_kwargs=True) for each in layers.values() for layer in each]
     try:
         run()
     finally:
         for hook in hooks:
             hook.remove()
-    return {name: [layer.weights(*asked[layer][0], **asked[layer][1]) for layer in each] for name, each in layers.items()}  # type: ignore[operator]
+    return {name: [layer.weights(*inputs[layer][0], **inputs[layer][1]) for layer in each] for name, each in layers.items()}  # type: ignore[operator]

@@ -1,26 +1,25 @@
-"""One class for a whole text, such as what a question asks for."""
-
-from typing import Any
+"""One class for a whole text, such as the kind of a question."""
 
 import torch
 from torch import Tensor, nn
 
 from overt.attention import check
+from overt.attention.typing import LengthsLike
 from overt.layers import AttentionPool
 from overt.layers.parts.checks import widths
 from overt.layers.parts.padding import checked_lengths, within_lengths
-from overt.models.building import arguments
+from overt.models.config import constructor_arguments
 from overt.models.reader import Reader
 
 
 class Classifier(nn.Module):
     """Read a text, make one vector of its states, score the classes by it: scores = W pool(s_1 … s_n) + b, with s_i = h_i or [h_i, c_i].
 
-    What reads, and how, is `overt.models.reader.Reader`. `pool` is "mean", "max" (of each feature, over the words), or "attention":
-    a learned query asks all states (`overt.layers.AttentionPool`).
+    `overt.models.reader.Reader` makes the states. `pool` is "mean", "max" (of each feature, over the words), or "attention":
+    a learned query attends to all states (`overt.layers.AttentionPool`).
 
-    Shapes: tokens (B, n), or (B, n, P) for words told by their parts too → scores (B, classes). `lengths` (B,) keep padding from
-    everything; a text of length 0 has a vector of zeros.
+    Shapes: tokens (B, n), or (B, n, P) with the parts of each word → scores (B, classes). `lengths` (B,) exclude padding;
+    a text of length 0 has a vector of zeros.
 
     >>> classifier = Classifier(1000, 6, width=32, encoder="embeddings", self_attention="plain")
     >>> classifier(torch.randint(1000, (2, 5)), lengths=torch.tensor([5, 3])).shape
@@ -42,7 +41,7 @@ class Classifier(nn.Module):
         pool: str = "mean",
         dropout: float = 0.0,
     ):
-        self.config = arguments(locals())
+        self.config = constructor_arguments(locals())
         super().__init__()
         widths("Classifier", classes=classes)
         check.one_of("pool", pool, ("mean", "max", "attention"))
@@ -50,12 +49,12 @@ class Classifier(nn.Module):
         self.pool = AttentionPool(self.reader.features) if pool == "attention" else None
         self.output = nn.Linear(self.reader.features, classes)
 
-    def forward(self, tokens: Tensor, *, lengths: Any = None) -> Tensor:
+    def forward(self, tokens: Tensor, *, lengths: LengthsLike | None = None) -> Tensor:
         """The scores of each text's classes: (B, classes)."""
         return self.output(self.states(tokens, lengths=lengths))
 
-    def states(self, tokens: Tensor, *, lengths: Any = None) -> Tensor:
-        """What `output` makes scores of, the one vector of each text: (B, features)."""
+    def states(self, tokens: Tensor, *, lengths: LengthsLike | None = None) -> Tensor:
+        """The vector of each text, the input of `output`: (B, features)."""
         states = self.reader(tokens, lengths=lengths)  # (B, n, features)
         lengths = [states.shape[1]] * len(states) if lengths is None else lengths
         lengths = checked_lengths(lengths, states)
@@ -63,12 +62,12 @@ class Classifier(nn.Module):
             return self.pool(states, lengths=lengths)
         if self.config["pool"] == "mean":  # padding's states are zeros
             return states.sum(1) / lengths.clamp(min=1)[:, None]
-        largest = torch.where(within_lengths(lengths, states), states, -torch.inf).amax(1)
-        return torch.where(lengths[:, None] > 0, largest, 0)
+        maximum = torch.where(within_lengths(lengths, states), states, -torch.inf).amax(1)
+        return torch.where(lengths[:, None] > 0, maximum, 0)
 
-    def weights(self, tokens: Tensor, *, lengths: Any = None) -> dict[str, list[Tensor]]:
-        """What each word takes from each, "encoder" [(B, H, n, n) an attention], and what the pool takes from each, "pool" [(B, n)]."""
-        found = {"encoder": self.reader.weights(tokens, lengths=lengths)}
+    def weights(self, tokens: Tensor, *, lengths: LengthsLike | None = None) -> dict[str, list[Tensor]]:
+        """The weights of each attention, "encoder" [(B, H, n, n)], and of the pool, "pool" [(B, n)]."""
+        weights = {"encoder": self.reader.weights(tokens, lengths=lengths)}
         if self.pool is not None:
-            found["pool"] = [self.pool.weights(self.reader(tokens, lengths=lengths), lengths=lengths)]
-        return found
+            weights["pool"] = [self.pool.weights(self.reader(tokens, lengths=lengths), lengths=lengths)]
+        return weights

@@ -1,9 +1,9 @@
-"""Writing with a model, a word at a time: the likeliest next word (greedy), a drawn one (sample), or the likeliest texts (beam).
+"""Generating text with a model, word by word: the most probable next word (greedy), a sampled one, or the best texts (beam).
 
 A model gives the probability of a text as a product, p(y | x) = Π_t p(y_t | x, y_1 … y_(t−1)). Every text ends with the end token,
-whose probability counts too; a text of `longest` tokens may only end. So the probabilities of all texts add up to 1.
+whose probability counts too; after `longest` tokens only the end may follow. So the probabilities of all texts add up to 1.
 
-A translator goes on from its source, a text from the start token. A language model has no source: it goes on from a prompt.
+A translator starts from its source and the start token. A language model has no source: it continues a prompt.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,14 +17,14 @@ from overt.attention import check
 from overt.errors import InputError
 from overt.models.language_model import LanguageModel
 
-# Rows that have ended leave when this share of all is left: to leave, the memory of the others has to be copied.
-_LEAVING = 0.75
+# Finished rows are removed when at most this share of the rows is active: removing them copies the memory of the others.
+_ACTIVE_SHARE = 0.75
 
 
 class Hypothesis(NamedTuple):
-    """A text that a model wrote: its tokens, without start and end, and its score.
+    """A generated text: its tokens, without start and end, and its score.
 
-    The score is Σ_t log p(y_t | …), the end token's included, in nats; `beam_search` divides it by a power of the text's length.
+    The score is Σ_t log p(y_t | …), including the end token, in nats; `beam_search` divides it by a power of the text's length.
 
     >>> Hypothesis([7, 5], -1.5).tokens
     [7, 5]
@@ -44,9 +44,9 @@ def greedy_search(
     end: int = 2,
     longest: int | None = None,
 ) -> list[Hypothesis]:
-    """Write the likeliest next word until that is the end: one hypothesis for each row of the source (B, S).
+    """Take the most probable next word until the end token: one hypothesis for each row of the source (B, S).
 
-    `longest` bounds the tokens of a text; unless given it is 2 · S + 10 for a source of S tokens. The model is in eval mode meanwhile.
+    `longest` is the maximum number of tokens, by default 2 · S + 10 for a source of S tokens. The model is in eval mode meanwhile.
 
     >>> from overt.models import Transformer
     >>> model = Transformer(9, 9, width=8, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=16)
@@ -54,8 +54,8 @@ def greedy_search(
     >>> len(text.tokens) <= 4, text.score < 0
     (True, True)
     """
-    with _begun(model, source, source_lengths, start, longest) as begun:
-        return _written(model, *begun, end, lambda scores: scores.max(-1).indices)  # faster than argmax, and the same
+    with _started(model, source, source_lengths, start, longest) as started:
+        return _decode(model, *started, end, lambda scores: scores.max(-1).indices)  # faster than argmax, and the same
 
 
 @torch.no_grad()
@@ -72,17 +72,17 @@ def sample(
     end: int = 2,
     longest: int | None = None,
 ) -> list[Hypothesis]:
-    """Draw each word from softmax(scores / temperature): one hypothesis for each row of the source (B, S).
+    """Sample each word from softmax(scores / temperature): one hypothesis for each row of the source (B, S).
 
-    `top_k` leaves only the k likeliest words to draw from (Fan et al. 2018, section 5.1), `top_p` only the fewest likeliest that
-    together have this probability (Holtzman et al. 2020, section 3.1). The score is that of the model itself, without any of these.
+    `top_k` keeps only the k most probable words (Fan et al. 2018, section 5.1), `top_p` only the fewest most probable words that
+    together have this probability (Holtzman et al. 2020, section 3.1). The score is that of the model, without any of these.
     The other arguments are `greedy_search`'s.
 
     >>> from overt.models import Transformer
     >>> model = Transformer(9, 9, width=8, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=16)
     >>> source = torch.tensor([[5, 7, 2]])
-    >>> draws = [sample(model, source, generator=torch.Generator().manual_seed(0)) for _ in range(2)]
-    >>> draws[0] == draws[1], sample(model, source, top_k=1)[0].tokens == greedy_search(model, source)[0].tokens
+    >>> samples = [sample(model, source, generator=torch.Generator().manual_seed(0)) for _ in range(2)]
+    >>> samples[0] == samples[1], sample(model, source, top_k=1)[0].tokens == greedy_search(model, source)[0].tokens
     (True, True)
     """
     check.positive("temperature", temperature)
@@ -91,25 +91,25 @@ def sample(
     if top_p is not None:
         check.positive("top_p", top_p)
 
-    def draw(scores: Tensor) -> Tensor:
-        chances = likeliest(torch.softmax(scores / temperature, dim=-1), top_k, top_p)
-        return torch.multinomial(chances, 1, generator=generator)[:, 0]
+    def choose(scores: Tensor) -> Tensor:
+        probabilities = filter_probabilities(torch.softmax(scores / temperature, dim=-1), top_k, top_p)
+        return torch.multinomial(probabilities, 1, generator=generator)[:, 0]
 
-    with _begun(model, source, source_lengths, start, longest) as begun:
-        return _written(model, *begun, end, draw)
+    with _started(model, source, source_lengths, start, longest) as started:
+        return _decode(model, *started, end, choose)
 
 
-def likeliest(chances: Tensor, top_k: int | None = None, top_p: float | None = None) -> Tensor:
-    """The chances (R, V) with zeros for all but the k likeliest words, and but the fewest likeliest with probability p together.
+def filter_probabilities(probabilities: Tensor, top_k: int | None = None, top_p: float | None = None) -> Tensor:
+    """The probabilities (R, V) with zeros except for the k largest, and except for the fewest largest that sum to p.
 
-    >>> likeliest(torch.tensor([[0.5, 0.1, 0.25, 0.15]]), top_p=0.7)
+    >>> filter_probabilities(torch.tensor([[0.5, 0.1, 0.25, 0.15]]), top_p=0.7)
     tensor([[0.5000, 0.0000, 0.2500, 0.0000]])
     """
-    ranked, words = chances.sort(dim=-1, descending=True, stable=True)  # (R, V)
-    before = ranked.cumsum(-1) - ranked  # (R, V), what the likelier words have
-    out = torch.zeros_like(ranked, dtype=torch.bool) if top_p is None else before >= top_p * ranked.sum(-1, keepdim=True)
-    out[:, top_k:] |= top_k is not None
-    return torch.zeros_like(chances).scatter(-1, words, ranked.masked_fill(out, 0))
+    ranked, words = probabilities.sort(dim=-1, descending=True, stable=True)  # (R, V)
+    before = ranked.cumsum(-1) - ranked  # (R, V), the sum of all larger probabilities
+    excluded = torch.zeros_like(ranked, dtype=torch.bool) if top_p is None else before >= top_p * ranked.sum(-1, keepdim=True)
+    excluded[:, top_k:] |= top_k is not None
+    return torch.zeros_like(probabilities).scatter(-1, words, ranked.masked_fill(excluded, 0))
 
 
 @torch.no_grad()
@@ -125,13 +125,13 @@ def beam_search(
     end: int = 2,
     longest: int | None = None,
 ) -> list[list[Hypothesis]]:
-    """Write `size` texts at a time, always the likeliest: the `best` of them for each row of the source (B, S), best first.
+    """Extend the `size` most probable texts in each step: the `best` of them for each row of the source (B, S), best first.
 
         score(y) = Σ_t log p(y_t | …) / |y|^length_penalty        |y| counts the tokens of y and its end
 
-    At each step every text of the beam goes on with every word, and the likeliest of all these stay. A text that ends keeps its
-    place in the beam, so a search is over when `size` texts have ended. With length_penalty 0 the score is the log probability, which
-    is the larger the shorter a text is; 1 makes it the mean of a token. There may be fewer texts than `best` where few exist.
+    Each step extends every text of the beam by every word, and the most probable of all these stay. A finished text stays in the
+    beam, so the search ends when `size` texts are finished. With length_penalty 0 the score is the log probability, which
+    favours short texts; with 1 it is the mean over the tokens. There may be fewer texts than `best` where few exist.
     The other arguments are `greedy_search`'s.
 
     >>> from overt.models import Transformer
@@ -143,131 +143,125 @@ def beam_search(
     check.whole_number("size", size)
     check.whole_number("best", best)
     if best > size:
-        raise InputError("a beam gives at most as many texts as it holds", got=f"best={best}, size={size}", fix="raise size")
-    with _begun(model, source, source_lengths, start, longest) as (memory, tokens, limits):
+        raise InputError("best of at most size", got=f"best={best}, size={size}", fix="increase size")
+    with _started(model, source, source_lengths, start, longest) as (memory, tokens, limits):
         if len(tokens) == 0:
             return []
         memory.reorder(torch.arange(len(tokens)).repeat_interleave(size))
-        search = _Beams(len(tokens), size, end, length_penalty, limits)
+        beams = _Beams(len(tokens), size, end, length_penalty, limits)
         tokens = tokens.repeat_interleave(size)
-        while len(search.sentences):
-            rows = search.advance(model.step(tokens, memory).float())
-            if len(search.sentences):
+        while len(beams.sentences):
+            rows = beams.advance(model.step(tokens, memory).float())
+            if len(beams.sentences):
                 memory.reorder(rows)
-                tokens = search.written[:, :, -1].flatten()
-    return [sorted(texts, key=lambda text: -text.score)[:best] for texts in search.ended]
+                tokens = beams.tokens[:, :, -1].flatten()
+    return [sorted(texts, key=lambda text: -text.score)[:best] for texts in beams.finished]
 
 
 class _Beams:
-    """The beams of all sentences still searched, B · size rows; a place whose text has ended, or none, has log probability −∞."""
+    """The beams of all sentences with active texts, B · size rows; a text that is finished or invalid has log probability −∞."""
 
     def __init__(self, sentences: int, size: int, end: int, length_penalty: float, limits: Tensor):
         self.size, self.end, self.length_penalty, self.limits = size, end, length_penalty, limits
-        self.ended: list[list[Hypothesis]] = [[] for _ in range(sentences)]
+        self.finished: list[list[Hypothesis]] = [[] for _ in range(sentences)]
         device = limits.device
         self.sentences = torch.arange(sentences, device=device)  # (B,)
-        self.places = torch.full((sentences,), size, device=device)  # (B,) how many texts may still go on
-        self.written = torch.empty(sentences, size, 0, dtype=torch.long, device=device)  # (B, size, t)
-        # All places begin alike, so one of them stands for all.
+        self.active = torch.full((sentences,), size, device=device)  # (B,) the number of texts that are not finished
+        self.tokens = torch.empty(sentences, size, 0, dtype=torch.long, device=device)  # (B, size, t)
+        # All texts of a beam start equal, so only the first of them counts.
         self.totals = torch.full((sentences, size), -torch.inf, device=device)  # (B, size)
         self.totals[:, 0] = 0
 
     def advance(self, scores: Tensor) -> Tensor:
-        """Let the likeliest texts go on by a word, given all scores (B · size, V), and say which row each comes from."""
-        length, words = self.written.shape[-1], scores.shape[-1]
-        gains = torch.log_softmax(scores, dim=-1).unflatten(0, (-1, self.size))  # (B, size, V)
-        full = (length >= self.limits)[:, None, None] & (torch.arange(words, device=scores.device) != self.end)
-        totals = (self.totals[..., None] + gains.masked_fill(full, -torch.inf)).flatten(1)  # (B, size · V)
-        totals, chosen = totals.topk(self.size)  # (B, size), best first; NaN would be the best
+        """Extend the texts by a word with the scores (B · size, V), and return the row that each new row continues."""
+        length, words = self.tokens.shape[-1], scores.shape[-1]
+        log_probabilities = torch.log_softmax(scores, dim=-1).unflatten(0, (-1, self.size))  # (B, size, V)
+        too_long = (length >= self.limits)[:, None, None] & (torch.arange(words, device=scores.device) != self.end)
+        totals = (self.totals[..., None] + log_probabilities.masked_fill(too_long, -torch.inf)).flatten(1)  # (B, size · V)
+        totals, indices = totals.topk(self.size)  # (B, size), best first; topk takes NaN for the largest
         _refuse_nan(totals)
-        origin, token = chosen // words, chosen % words
-        there = (torch.arange(self.size, device=scores.device) < self.places[:, None]) & totals.isfinite()
-        over = there & (token == self.end)
-        self._keep(over, origin, totals / (length + 1) ** self.length_penalty)
-        self.places = self.places - over.sum(-1)
-        self.totals = totals.masked_fill(over | ~there, -torch.inf)
-        before = self.written.gather(1, origin[..., None].expand(-1, -1, length))  # (B, size, t)
-        self.written = torch.cat((before, token[..., None]), dim=-1)  # (B, size, t + 1)
-        return self._going(origin)
+        parents, tokens = indices // words, indices % words
+        valid = (torch.arange(self.size, device=scores.device) < self.active[:, None]) & totals.isfinite()
+        ended = valid & (tokens == self.end)
+        self._store(ended, parents, totals / (length + 1) ** self.length_penalty)
+        self.active = self.active - ended.sum(-1)
+        self.totals = totals.masked_fill(ended | ~valid, -torch.inf)
+        before = self.tokens.gather(1, parents[..., None].expand(-1, -1, length))  # (B, size, t)
+        self.tokens = torch.cat((before, tokens[..., None]), dim=-1)  # (B, size, t + 1)
+        return self._active_rows(parents)
 
-    def _keep(self, over: Tensor, origin: Tensor, scores: Tensor) -> None:
-        """Put the texts that are over among those that have ended."""
-        for row, place in over.nonzero().tolist():
-            text = self.written[row, origin[row, place]].tolist()
-            self.ended[int(self.sentences[row])].append(Hypothesis(text, float(scores[row, place])))
+    def _store(self, ended: Tensor, parents: Tensor, scores: Tensor) -> None:
+        """Add the texts that have ended to the finished ones."""
+        for row, beam in ended.nonzero().tolist():
+            tokens = self.tokens[row, parents[row, beam]].tolist()
+            self.finished[int(self.sentences[row])].append(Hypothesis(tokens, float(scores[row, beam])))
 
-    def _going(self, origin: Tensor) -> Tensor:
-        """Leave out sentences in which nothing goes on, and give the row that each row of the others comes from."""
-        going = self.totals.isfinite().any(-1)
-        going |= going.sum() > _LEAVING * len(going)
-        rows = torch.arange(len(origin), device=origin.device)[:, None] * self.size + origin  # (B, size)
-        self.sentences, self.places, self.limits = self.sentences[going], self.places[going], self.limits[going]
-        self.totals, self.written = self.totals[going], self.written[going]
-        return rows[going].flatten()
+    def _active_rows(self, parents: Tensor) -> Tensor:
+        """Remove sentences without active texts, and return the row that each row of the others continues."""
+        active = self.totals.isfinite().any(-1)
+        active |= active.sum() > _ACTIVE_SHARE * len(active)
+        rows = torch.arange(len(parents), device=parents.device)[:, None] * self.size + parents  # (B, size)
+        self.sentences, self.active, self.limits = self.sentences[active], self.active[active], self.limits[active]
+        self.totals, self.tokens = self.totals[active], self.tokens[active]
+        return rows[active].flatten()
 
 
-def _written(
+def _decode(
     model: Any, memory: Any, tokens: Tensor, limits: Tensor, end: int, choose: Callable[[Tensor], Tensor]
 ) -> list[Hypothesis]:
-    """One text a row, its words chosen one by one from their scores (R, V)."""
+    """One text for each row; `choose` gives the next words from their scores (R, V)."""
     texts: list[list[int]] = [[] for _ in tokens]
     totals = [0.0] * len(texts)
-    rows, going, length = list(range(len(texts))), set(range(len(texts))), 0  # the text of each row; those that go on
-    while going:
+    rows, active, length = list(range(len(texts))), set(range(len(texts))), 0  # the text of each row; unfinished texts
+    while active:
         scores = model.step(tokens, memory).float()  # (R, V)
         tokens, length = torch.where(length >= limits, end, choose(scores)), length + 1  # (R,)
-        gained = -nn.functional.cross_entropy(scores, tokens, reduction="none")  # (R,)
-        _refuse_nan(gained)
-        for row, token, gain in zip(rows, tokens.tolist(), gained.tolist(), strict=True):
-            if row in going:
-                totals[row] += gain
+        log_probabilities = -nn.functional.cross_entropy(scores, tokens, reduction="none")  # (R,)
+        _refuse_nan(log_probabilities)
+        for row, token, log_probability in zip(rows, tokens.tolist(), log_probabilities.tolist(), strict=True):
+            if row in active:
+                totals[row] += log_probability
                 texts[row] += [token] if token != end else []
-                going -= {row} if token == end else set()
-        if going and len(going) <= _LEAVING * len(rows):
-            places = [place for place, row in enumerate(rows) if row in going]
-            memory.reorder(places)
-            tokens, limits, rows = tokens[places], limits[places], [rows[place] for place in places]
+                active -= {row} if token == end else set()
+        if active and len(active) <= _ACTIVE_SHARE * len(rows):
+            indices = [index for index, row in enumerate(rows) if row in active]
+            memory.reorder(indices)
+            tokens, limits, rows = tokens[indices], limits[indices], [rows[index] for index in indices]
     return [Hypothesis(text, total) for text, total in zip(texts, totals, strict=True)]
 
 
 def _refuse_nan(totals: Tensor) -> None:
     if totals.isnan().any():
         raise InputError(
-            "a model that writes gives each word a score",
+            "a number as the model's score of each word",
             got="NaN",
             fix="look for NaN in its parameters: training may have failed",
         )
 
 
 @contextmanager
-def _begun(
+def _started(
     model: Any, source: Tensor, lengths: Tensor | None, start: int, longest: int | None
 ) -> Iterator[tuple[Any, Tensor, Tensor]]:
-    """The memory, the tokens to go on from, and how many tokens each text may have; within, the model is in eval mode."""
+    """The memory, the tokens to continue, and the maximum number of tokens of each text; inside, the model is in eval mode."""
     if longest is not None:
         check.whole_number("longest", longest, minimum=0)
-    own = torch.full((len(source),), source.shape[1]) if lengths is None else torch.as_tensor(lengths)
-    own = own.to(source.device)
-    limits = 2 * own + 10 if longest is None else torch.full_like(own, longest)
+    known = torch.full((len(source),), source.shape[1]) if lengths is None else torch.as_tensor(lengths)
+    known = known.to(source.device)
+    limits = 2 * known + 10 if longest is None else torch.full_like(known, longest)
     with evaluating(model):
         if isinstance(model, LanguageModel):
-            _refuse_no_prompt(own)
-            last = source.gather(1, (own - 1)[:, None])[:, 0]
-            yield model.start(source[:, :-1], lengths=own - 1), last, limits
+            if (known < 1).any():
+                raise InputError("a prompt of at least one token", got="an empty prompt", fix="begin it with the start token")
+            last = source.gather(1, (known - 1)[:, None])[:, 0]
+            yield model.start(source[:, :-1], lengths=known - 1), last, limits
         else:
-            yield model.start(source, source_lengths=lengths), torch.full_like(own, start), limits
-
-
-def _refuse_no_prompt(lengths: Tensor) -> None:
-    if (lengths < 1).any():
-        raise InputError(
-            "a language model goes on from at least one token", got="a prompt of none", fix="begin it with the start token"
-        )
+            yield model.start(source, source_lengths=lengths), torch.full_like(known, start), limits
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Without dropout within the block, and as before after it."""
+    """Eval mode, so without dropout, inside the block."""
     training = model.training
     model.eval()
     try:

@@ -1,18 +1,18 @@
-"""Dropout that does not wait for its random numbers."""
+"""Dropout with fast random numbers on the CPU."""
 
 import torch
 from torch import Tensor, nn
 
 from overt.attention import check
 
-_CHANCES = 2**16  # what 16 random bits can tell apart
+_VALUES = 2**16  # of 16 random bits
 
 
 class Dropout(nn.Module):
     """In training each number becomes 0 with probability p, and the others are divided by 1 − p, so that the mean stays.
 
-    Srivastava et al. 2014, section 4. On a CPU torch draws numbers one after another, which takes a small model a fifth of a training
-    step; here every draw of 64 bits decides four places, and p is rounded to a multiple of 1/65536. Elsewhere it is torch's own.
+    Srivastava et al. 2014, section 4. On a CPU torch draws a number for each element, a fifth of the time of a training step of a small
+    model; here each draw of 64 bits decides four elements, and p is rounded to a multiple of 1/65536. On other devices it is torch's.
 
     >>> dropped = Dropout(0.25)(torch.ones(1000))
     >>> sorted(set(dropped.tolist())), Dropout(0.25).eval()(torch.ones(2))
@@ -25,17 +25,17 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """x, thinned out in training."""
-        dropped = round(self.p * _CHANCES)
-        if not self.training or dropped == 0:
+        """x, in training with zeros."""
+        dropped_values = round(self.p * _VALUES)
+        if not self.training or dropped_values == 0:
             return x
-        if not x.is_cpu or dropped == _CHANCES or torch.compiler.is_compiling():
+        if not x.is_cpu or dropped_values == _VALUES or torch.compiler.is_compiling():
             return nn.functional.dropout(x, self.p)
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-        lots = draws.view(torch.int16)[: x.numel()].view(x.shape)  # from −32768, each as likely
-        kept = (lots >= dropped - _CHANCES // 2).to(x.dtype)
-        return x * kept.mul_(_CHANCES / (_CHANCES - dropped))
+        numbers = draws.view(torch.int16)[: x.numel()].view(x.shape)  # uniform, from −32768
+        factors = (numbers >= dropped_values - _VALUES // 2).to(x.dtype)
+        return x * factors.mul_(_VALUES / (_VALUES - dropped_values))
 
     def extra_repr(self) -> str:
-        """What it was built with."""
+        """The probability."""
         return f"p={self.p}"

@@ -1,4 +1,4 @@
-"""A language model: a Transformer without a source, which tells the next word from those before it."""
+"""A language model: a Transformer without a source, which predicts the next word from those before it."""
 
 from typing import Any
 
@@ -6,22 +6,22 @@ import torch
 from torch import Tensor, nn
 
 from overt.layers.parts.padding import zero_padding
-from overt.models.attention_weights import weights_of
-from overt.models.building import arguments
-from overt.models.memory import Memory
+from overt.models.attention_weights import attention_weights
+from overt.models.config import TransformerConfig, constructor_arguments
 from overt.models.tokens import checked_tokens, needed_lengths
 from overt.models.transformer_encoder import TransformerEncoder
+from overt.models.transformer_layers import TransformerMemory
 
 
 class LanguageModel(nn.Module):
-    """The probability of each word, given the words before it: an encoder that looks only back, and scores of all words.
+    """The probability of each word, given the words before it: a causal encoder, and scores of all words.
 
         states = body(tokens)        scores = W_out · states
 
     Liu et al. 2018, section 4.2.4 (a Transformer's decoder alone); Radford et al. 2018, section 3.1. With `tied` W_out is the
     embedding. The other arguments are `TransformerEncoder`'s.
 
-    Shapes: tokens (B, n) of whole numbers, lengths (B,) → scores (B, n, words); beyond a length they mean nothing.
+    Shapes: tokens (B, n) of whole numbers, lengths (B,) → scores (B, n, words); beyond a length they have no meaning.
 
     >>> model = LanguageModel(100, width=16, heads=2, layers=1, feed_forward=32).eval()
     >>> model(torch.tensor([[1, 5, 7]])).shape
@@ -49,8 +49,8 @@ class LanguageModel(nn.Module):
         longest: int = 512,
     ):
         super().__init__()
-        self.config = arguments(locals())
-        self.body = TransformerEncoder(**{name: value for name, value in self.config.items() if name != "tied"}, causal=True)
+        self.config = constructor_arguments(locals())
+        self.body = TransformerEncoder(words, layers=layers, causal=True, **vars(TransformerConfig.of(self.config)))
         self.output = nn.Linear(width, words, bias=False)
         nn.init.normal_(self.output.weight, std=width**-0.5)
         if tied:
@@ -61,25 +61,25 @@ class LanguageModel(nn.Module):
         return self.output(self.states(tokens, lengths=lengths))
 
     def states(self, tokens: Tensor, *, lengths: Tensor | None = None) -> Tensor:
-        """What `output` makes scores of: (B, n, width). Padding comes last, so no token sees it, whatever the lengths."""
+        """The input of `output`: (B, n, width). Padding comes last, so that no token attends to it, for any lengths."""
         return self.body(tokens)
 
     @torch.no_grad()
     def weights(self, tokens: Tensor, *, lengths: Tensor | None = None) -> dict[str, list[Tensor]]:
-        """What every head takes from where, zeros at padding: "decoder", a list of (B, H, n, n), one a layer."""
-        asked: dict[str, Any] = {"decoder": [layer.attention for layer in self.body.layers]}
-        found = weights_of(asked, lambda: self.body(tokens))
-        own = needed_lengths(lengths, tokens)
-        return {"decoder": [zero_padding(each, own) for each in found["decoder"]]}
+        """The weights of every head, zeros at padding: "decoder", a list of (B, H, n, n), one for each layer."""
+        layers: dict[str, Any] = {"decoder": [layer.attention for layer in self.body.layers]}
+        weights = attention_weights(layers, lambda: self.body(tokens))["decoder"]
+        lengths = needed_lengths(lengths, tokens)
+        return {"decoder": [zero_padding(each, lengths) for each in weights]}
 
-    def start(self, tokens: Tensor, *, lengths: Tensor | None = None) -> Memory:
-        """Read a prompt (B, n), which may be empty, to go on from its end."""
-        memory = Memory(len(tokens), len(self.body.layers))
+    def start(self, tokens: Tensor, *, lengths: Tensor | None = None) -> TransformerMemory:
+        """Read a prompt (B, n), which may be empty; `step` continues it."""
+        memory = TransformerMemory(len(tokens), len(self.body.layers))
         if tokens.shape[1]:
             self.body(tokens, lengths=lengths, caches=memory.caches)
         return memory
 
-    def step(self, tokens: Tensor, memory: Memory) -> Tensor:
-        """The scores of the next word of each row, after the last one (R,): (R, words). The memory goes on by a word."""
+    def step(self, tokens: Tensor, memory: TransformerMemory) -> Tensor:
+        """The scores of the next word of each row, after the last one (R,): (R, words). Adds the tokens to the memory."""
         tokens = checked_tokens("tokens", tokens, self.body.words, "(R,)")
         return self.output(self.body(tokens[:, None], caches=memory.caches))[:, 0]

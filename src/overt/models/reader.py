@@ -1,24 +1,25 @@
-"""What reads a text for a tagger or a classifier: in order, word by word, or all words at once."""
+"""The encoder of a tagger or a classifier: recurrent, convolutional, with self-attention, or the embeddings alone."""
 
 from typing import Any
 
 from torch import Tensor, nn
 
 from overt.attention import check
+from overt.attention.typing import LengthsLike
 from overt.errors import InputError
 from overt.layers import Contextual, SelfAttention, Sinusoidal
 from overt.layers.parts.checks import widths
 from overt.layers.parts.padded_run import run_padded
 from overt.layers.parts.padding import checked_lengths, zero_padding
 from overt.layers.parts.sequence_form import original_order, positions_second_last
-from overt.models.attention_weights import weights_of
+from overt.models.attention_weights import attention_weights
 from overt.models.tokens import checked_tokens
 from overt.models.transformer_encoder import TransformerEncoder
 
 RECURRENT = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
-REACH = 5  # words that a convolution sees at once
-# The deviation of embeddings at first: small, so that plain dot products are nearly equal and attention begins as the mean of all words.
-SIZE = 0.1
+KERNEL_SIZE = 5  # words in the window of a convolution
+# The standard deviation of embeddings at the start: small, so that dot products are nearly equal and attention starts as a mean.
+EMBEDDING_STD = 0.1
 READERS = (*RECURRENT, "convolution", "attention", "embeddings", "transformer")
 
 
@@ -27,20 +28,20 @@ class Reader(nn.Module):
 
     | encoder              | h_i                                                              | order              |
     |----------------------|------------------------------------------------------------------|--------------------|
-    | "rnn", "gru", "lstm" | the states of both directions side by side, each `width` wide    | read in turn       |
+    | "rnn", "gru", "lstm" | the states of both directions side by side, each `width` wide    | recurrence         |
     | "convolution"        | relu(W [x_(i−2) … x_(i+2)]), as wide as these (Kim 2014)         | within the window  |
-    | "attention"          | tanh(W x_i), as wide as these: each word alone                   | as `positions` say |
-    | "embeddings"         | x_i, the words and nothing else                                  | as `positions` say |
-    | "transformer"        | those of a `TransformerEncoder` with `layers` and `heads`        | as `positions` say |
+    | "attention"          | tanh(W x_i), as wide as these: each word alone                   | by `positions`     |
+    | "embeddings"         | x_i, the embeddings alone                                        | by `positions`     |
+    | "transformer"        | those of a `TransformerEncoder` with `layers` and `heads`        | by `positions`     |
 
-    `self_attention` puts c_i = Σ_j a_ij h_j beside h_i (`overt.layers.Contextual`): a name that `overt.layers.SelfAttention` takes, or
-    "plain", the dot product of the states themselves, with nothing learned. "attention" is self-attention in the place of recurrence, and
-    takes "dot", learned queries, keys and values, where no other is named. `positions="sinusoidal"` are added to the embeddings, as small
-    as these are at first; a Transformer takes the others too. `embedding` is the width of the embeddings, `width` unless given. `dropout`
-    is for embeddings, between `layers`, and for what comes out.
+    `self_attention` appends c_i = Σ_j a_ij h_j to h_i (`overt.layers.Contextual`): a name that `overt.layers.SelfAttention` takes, or
+    "plain", the dot product of the states themselves, with nothing learned. "attention" is self-attention instead of recurrence,
+    by default with "dot", learned queries, keys and values. `positions="sinusoidal"` are added to the embeddings, with the scale of
+    these at the start; a Transformer takes the others too. `embedding` is the width of the embeddings, by default `width`. `dropout`
+    is for embeddings, between `layers`, and for the output.
 
-    Shapes: tokens (B, n) ids → (B, n, features). Tokens (B, n, P) tell a word by P ids, its own and those of its parts, such as its
-    ending, and its embedding is their sum (Bojanowski et al. 2017, section 3.2). With `lengths` (B,) padding reaches nothing and its
+    Shapes: tokens (B, n) ids → (B, n, features). Tokens (B, n, P) have P ids for a word, its own and those of its parts, such as its
+    ending, and its embedding is their sum (Bojanowski et al. 2017, section 3.2). With `lengths` (B,) padding influences nothing and its
     rows are zeros. Raises InputError and KindError for inputs that do not fit.
 
     >>> import torch
@@ -77,7 +78,7 @@ class Reader(nn.Module):
         check.one_of("positions", positions, (None, "sinusoidal"))
         embedding = width if embedding is None else embedding
         self.embedding = nn.Embedding(words, embedding)
-        nn.init.normal_(self.embedding.weight, std=SIZE)
+        nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
         self.positions = None if positions is None else Sinusoidal(embedding)
         self.axis = -1 if encoder == "convolution" else -2  # of the positions in what the layer reads and gives
         self.layer, self.features = _layer(encoder, embedding, width, layers, dropout)
@@ -87,55 +88,55 @@ class Reader(nn.Module):
             self.layer = Contextual(self.layer, attention, axis=self.axis, features=self.features)
             self.features = self.layer.features
 
-    def forward(self, tokens: Tensor, *, lengths: Any = None) -> Tensor:
+    def forward(self, tokens: Tensor, *, lengths: LengthsLike | None = None) -> Tensor:
         """The state of each word: (B, n, features)."""
         if isinstance(self.layer, TransformerEncoder):
             states = self.layer(checked_tokens("tokens", tokens, self.words), lengths=lengths)
             return zero_padding(states, None if lengths is None else checked_lengths(lengths, states))
-        told_by_parts = isinstance(tokens, Tensor) and tokens.ndim == 3
-        tokens = checked_tokens("tokens", tokens, self.words, "(B, n, P)" if told_by_parts else "(B, n)")
+        with_parts = isinstance(tokens, Tensor) and tokens.ndim == 3
+        tokens = checked_tokens("tokens", tokens, self.words, "(B, n, P)" if with_parts else "(B, n)")
         words = self.embedding(tokens)
-        words = words.sum(-2) if told_by_parts else words
-        if self.positions is not None:  # as large as words are at first; as they come, of size 1, they would drown them
-            words = SIZE * self.positions(words / SIZE)
+        words = words.sum(-2) if with_parts else words
+        if self.positions is not None:  # scaled to the embeddings, which are much smaller than 1 at the start
+            words = EMBEDDING_STD * self.positions(words / EMBEDDING_STD)
         words = self.dropout(words)  # (B, n, embedding)
         lengths = None if lengths is None else checked_lengths(lengths, words)
         words = original_order(words, self.axis)
         states = self.layer(words) if lengths is None else run_padded(self.layer, words, (), {}, lengths, axis=self.axis)
         return self.dropout(positions_second_last(states[0] if isinstance(states, tuple) else states, self.axis))
 
-    def weights(self, tokens: Tensor, *, lengths: Any = None) -> list[Tensor]:
-        """What each word takes from each, an attention at a time: [(B, H, n, n)]; without any, an empty list."""
+    def weights(self, tokens: Tensor, *, lengths: LengthsLike | None = None) -> list[Tensor]:
+        """The weights of each attention: [(B, H, n, n)]; without any, an empty list."""
         if isinstance(self.layer, TransformerEncoder):
             attentions: list[Any] = [each.attention for each in self.layer.layers]
-            return weights_of({"all": attentions}, lambda: self(tokens, lengths=lengths))["all"]
+            return attention_weights({"all": attentions}, lambda: self(tokens, lengths=lengths))["all"]
         if isinstance(self.layer, Contextual):
-            found = weights_of({"all": [self.layer.attention]}, lambda: self(tokens, lengths=lengths))["all"]
-            return [weights[:, None] for weights in found]
+            layers = {"all": [self.layer.attention]}
+            return [weights[:, None] for weights in attention_weights(layers, lambda: self(tokens, lengths=lengths))["all"]]
         return []
 
 
 def _layer(encoder: str, embedding: int, width: int, layers: int, dropout: float) -> tuple[nn.Module, int]:
-    """The layer between embeddings and self-attention, and how wide its states are."""
+    """The layer between embeddings and self-attention, and the width of its states."""
     if encoder == "embeddings":
         return nn.Identity(), embedding
     if encoder == "attention":
         return nn.Sequential(nn.Linear(embedding, 2 * width), nn.Tanh()), 2 * width
     if encoder == "convolution":
-        return nn.Sequential(nn.Conv1d(embedding, 2 * width, REACH, padding="same"), nn.ReLU()), 2 * width
+        return nn.Sequential(nn.Conv1d(embedding, 2 * width, KERNEL_SIZE, padding="same"), nn.ReLU()), 2 * width
     between = dropout if layers > 1 else 0.0
     return RECURRENT[encoder](embedding, width, layers, batch_first=True, dropout=between, bidirectional=True), 2 * width
 
 
 def _attention(name: str, features: int) -> SelfAttention:
-    """Whose values are the states themselves, except with "dot", which has learned ones."""
+    """Self-attention whose values are the states themselves, except with "dot", which learns values."""
     return SelfAttention(features, "dot", projections=False) if name == "plain" else SelfAttention(features, name)
 
 
 def _refuse_beside_transformer(embedding: int | None, self_attention: str | None) -> None:
     if embedding is not None or self_attention is not None:
         raise InputError(
-            "a Transformer has its own self-attention, and embeddings as wide as its states",
+            "no embedding and self_attention beside a Transformer, which has its self-attention, and embeddings as wide as its states",
             got=f"embedding={embedding!r} and self_attention={self_attention!r}",
             fix="leave both out, or use another encoder",
         )

@@ -7,13 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from overt.attention import check
+from overt.attention.typing import LengthsLike
 from overt.errors import InputError
 from overt.layers import Contextual, CrossAttention, Prepared
 from overt.layers.parts.checks import widths
 from overt.layers.parts.padded_run import run_padded
 from overt.layers.parts.padding import checked_lengths, zero_padding
-from overt.models.attention_weights import weights_of
-from overt.models.building import arguments
+from overt.models.attention_weights import attention_weights
+from overt.models.config import constructor_arguments
 from overt.models.tokens import checked_tokens
 from overt.models.transformer_layers import TokenEmbedding, tie
 
@@ -26,26 +27,26 @@ class Seq2Seq(nn.Module):
 
         s_0 = tanh(W_0 h_end)     s_i = GRU([y_(i−1), c_i], s_(i−1))     scores of word i = W_o tanh(W_r [y_(i−1), s_i, c_i])
 
-    y_i is the embedding of word i, h_end the encoder's last state, of both directions where it reads both ways, and c_i is, with
+    y_i is the embedding of word i, h_end the encoder's last state, of both directions if it is bidirectional, and c_i is, with
 
-    - `attention=None`, one context vector for the whole sentence, c_i = h_end: all that the decoder is to know of the source passes
-      through it, the bottleneck (Cho et al. 2014, section 2.2);
-    - `score_with="previous"`, Σ_j a_ij h_j with a_ij = softmax_j f(s_(i−1), h_j): every word has its own context (Bahdanau et al. 2015,
-      sections 3.1 and A.1.2). A position waits for the one before it, so the decoder is a loop;
+    - `attention=None`, one context vector for the whole sentence, c_i = h_end: the bottleneck through which all information on the
+      source passes (Cho et al. 2014, section 2.2);
+    - `score_with="previous"`, Σ_j a_ij h_j with a_ij = softmax_j f(s_(i−1), h_j): each word has a context (Bahdanau et al. 2015,
+      sections 3.1 and A.1.2). Each position needs the state before it, so the decoder is a loop;
     - `score_with="current"`, the same with f(s_i, h_j): the state comes first, s_i = GRU(y_(i−1), s_(i−1)), then its context (Luong et
       al. 2015, section 3, without input feeding). All positions of a known target are computed in one pass;
-    - `score_with="both"`, c_i is asked for by s_i, and the next state reads it besides, s_i = GRU([y_(i−1), c_(i−1)], s_(i−1)), c_0 = 0: a
-      state that asks knows what was attended to before (Chan et al. 2016, section 3.2; "input feeding" in Luong et al. 2015, section
-      3.3, where the readout of c_(i−1) and s_(i−1) is read). A loop again.
+    - `score_with="both"`, s_i is the query of c_i, and the next state reads it too, s_i = GRU([y_(i−1), c_(i−1)], s_(i−1)), c_0 = 0: the
+      query depends on earlier attention (Chan et al. 2016, section 3.2; "input feeding" in Luong et al. 2015, section 3.3, where
+      the input is the readout of c_(i−1) and s_(i−1)). This too is a loop.
 
-    `attention` is a name that `overt.layers.CrossAttention` takes, f; with "dot" the values are projected besides. `self_attention`,
-    such a name too, lets the encoder's states look at each other first, so that h_j becomes [h_j, c_j] (`overt.layers.Contextual`).
+    `attention` is a name that `overt.layers.CrossAttention` takes, f; with "dot" the values are projected too. With `self_attention`,
+    such a name too, the encoder's states attend to each other first, so that h_j becomes [h_j, c_j] (`overt.layers.Contextual`).
     `layer` is "gru" or "lstm", `width` that of embeddings and states. `tied="target"` makes one matrix of the target's embedding and the
     output, "all" of the source's embedding too. `dropout` is for embeddings, between `layers`, for h_j and before the output.
 
     Shapes: source (B, S), target (B, T), token ids → scores (B, T, target_words); the target begins with the start token, and row i
-    scores what follows its word i. `source_lengths` (B,) keep padding from everything, `target_lengths` blank the states of the
-    target's. Raises InputError and KindError for inputs that do not fit.
+    scores what follows its word i. `source_lengths` (B,) exclude padding, `target_lengths` set the states at the target's padding
+    to zero. Raises InputError and KindError for inputs that do not fit.
 
     >>> model = Seq2Seq(1000, 1200, width=64)
     >>> source, target = torch.randint(4, 1000, (2, 7)), torch.randint(4, 1200, (2, 5))
@@ -68,7 +69,7 @@ class Seq2Seq(nn.Module):
         dropout: float = 0.0,
         tied: str | None = None,
     ):
-        self.config = arguments(locals())
+        self.config = constructor_arguments(locals())
         super().__init__()
         widths(NAME, source_words=source_words, target_words=target_words, width=width, layers=layers)
         check.one_of("layer", layer, RECURRENT)
@@ -84,7 +85,7 @@ class Seq2Seq(nn.Module):
         self.attention = None if attention is None else CrossAttention(width, states, attention, width=width)
         if self.attention is None and self_attention is not None:
             raise InputError(
-                "without attention the decoder reads the encoder's last state alone, which no self-attention behind it changes",
+                "attention where there is self_attention: without it the decoder reads only the encoder's last state",
                 got=f"attention=None and self_attention={self_attention!r}",
                 fix="leave self_attention out, or give the decoder an attention",
             )
@@ -98,46 +99,66 @@ class Seq2Seq(nn.Module):
         self.dropout = nn.Dropout(dropout)
         tie(self.output, self.source_embedding, self.target_embedding, tied)
 
-    def forward(self, source: Tensor, target: Tensor, *, source_lengths: Any = None, target_lengths: Any = None) -> Tensor:
+    def forward(
+        self,
+        source: Tensor,
+        target: Tensor,
+        *,
+        source_lengths: LengthsLike | None = None,
+        target_lengths: LengthsLike | None = None,
+    ) -> Tensor:
         """The scores of the word after each of the target's: (B, T, target_words)."""
         return self.output(self.states(source, target, source_lengths=source_lengths, target_lengths=target_lengths))
 
-    def states(self, source: Tensor, target: Tensor, *, source_lengths: Any = None, target_lengths: Any = None) -> Tensor:
-        """What `output` makes scores of: (B, T, width)."""
+    def states(
+        self,
+        source: Tensor,
+        target: Tensor,
+        *,
+        source_lengths: LengthsLike | None = None,
+        target_lengths: LengthsLike | None = None,
+    ) -> Tensor:
+        """The input of `output`: (B, T, width)."""
         memory = self.start(source, source_lengths=source_lengths)
         states = self._write(checked_tokens("target", target, self.target_words, "(B, T)"), memory)
         return zero_padding(states, None if target_lengths is None else checked_lengths(target_lengths, states))
 
-    def start(self, source: Tensor, *, source_lengths: Any = None) -> "Memory":
-        """Read the source (B, S): what `step` goes on from."""
+    def start(self, source: Tensor, *, source_lengths: LengthsLike | None = None) -> "Seq2SeqMemory":
+        """Read the source (B, S): the memory from which `step` starts."""
         states, end, lengths = self._read(source, source_lengths)
-        heard = end if self.attention is None else self.attention.prepare(states, lengths=lengths)
+        encoded = end if self.attention is None else self.attention.prepare(states, lengths=lengths)
         context = torch.zeros_like(states[:, 0]) if self.score_with == "both" else None
-        return Memory(heard, self._first_state(end), torch.arange(len(source), device=source.device), context)
+        return Seq2SeqMemory(encoded, self._first_state(end), torch.arange(len(source), device=source.device), context)
 
-    def step(self, tokens: Tensor, memory: "Memory") -> Tensor:
-        """The scores of the word after these, one a row, (R,): (R, target_words). The memory goes on."""
+    def step(self, tokens: Tensor, memory: "Seq2SeqMemory") -> Tensor:
+        """The scores of the word after these, one a row, (R,): (R, target_words). The memory moves on by a word."""
         tokens = checked_tokens("tokens", tokens, self.target_words, "(R,)")
         return self.output(self._write(tokens[:, None], memory)).squeeze(1)
 
     def weights(
-        self, source: Tensor, target: Tensor, *, source_lengths: Any = None, target_lengths: Any = None
+        self,
+        source: Tensor,
+        target: Tensor,
+        *,
+        source_lengths: LengthsLike | None = None,
+        target_lengths: LengthsLike | None = None,
     ) -> dict[str, list[Tensor]]:
-        """What is taken from where: "cross" [(B, 1, T, S)] if there is attention, "encoder" [(B, 1, S, S)] if self-attention."""
-        found = {}
+        """The weights: "cross" [(B, 1, T, S)] with attention, "encoder" [(B, 1, S, S)] with self-attention."""
+        result = {}
         if isinstance(self.encoder, Contextual):
-            own = weights_of({"all": [self.encoder.attention]}, lambda: self._read(source, source_lengths))["all"]
-            found["encoder"] = [weights[:, None] for weights in own]
+            layers = {"encoder": [self.encoder.attention]}
+            encoder_weights = attention_weights(layers, lambda: self._read(source, source_lengths))["encoder"]
+            result["encoder"] = [weights[:, None] for weights in encoder_weights]
         if self.attention is not None:
             memory = self.start(source, source_lengths=source_lengths)
             words = self.target_embedding(checked_tokens("target", target, self.target_words, "(B, T)"))
             first = _top(memory.state)[:, None]
             states, _ = self._decoded(words, memory)
-            asking = torch.cat([first, states[:, :-1]], dim=1) if self.score_with == "previous" else states
-            weights = self.attention.weights(asking, memory.source)
+            queries = torch.cat([first, states[:, :-1]], dim=1) if self.score_with == "previous" else states
+            weights = self.attention.weights(queries, memory.source)
             lengths = None if target_lengths is None else checked_lengths(target_lengths, weights)
-            found["cross"] = [zero_padding(weights, lengths)[:, None]]
-        return found
+            result["cross"] = [zero_padding(weights, lengths)[:, None]]
+        return result
 
     def _read(self, source: Tensor, lengths: Any) -> tuple[Tensor, Tensor, Tensor | None]:
         """The encoder's states (B, S, features), the last one (B, ends), and the lengths, checked."""
@@ -155,13 +176,13 @@ class Seq2Seq(nn.Module):
         parts = tuple(part.contiguous() for part in first.movedim(0, 2))
         return parts if len(parts) == 2 else parts[0]
 
-    def _write(self, target: Tensor, memory: "Memory") -> Tensor:
-        """The states (B, T, width) that the output reads, for these words; the memory goes on behind them."""
+    def _write(self, target: Tensor, memory: "Seq2SeqMemory") -> Tensor:
+        """The input (B, T, width) of the output for these words; the memory moves on by them."""
         words = self.target_embedding(target)
         states, contexts = self._decoded(words, memory)
         return self.dropout(torch.tanh(self.readout(torch.cat([words, states, contexts], dim=-1))))
 
-    def _decoded(self, words: Tensor, memory: "Memory") -> tuple[Tensor, Tensor]:
+    def _decoded(self, words: Tensor, memory: "Seq2SeqMemory") -> tuple[Tensor, Tensor]:
         """The decoder's states s_i (B, T, width) and contexts c_i (B, T, features)."""
         if self.attention is None:
             contexts = memory.source[:, None].expand(-1, words.shape[1], -1)
@@ -182,28 +203,28 @@ class Seq2Seq(nn.Module):
 
 
 @dataclass
-class Memory:
-    """What a decoder keeps from step to step: what it has of the source, its state, and which source each of its R rows writes of."""
+class Seq2SeqMemory:
+    """What decoding needs from step to step: the encoded source, the decoder's state, and the source of each of its R rows."""
 
     source: Any  # `Prepared`: the encoder's states, projected once; without attention h_end (R, ends)
     state: Any  # (layers, R, width); of an LSTM a pair of them
     rows: Tensor  # (R,)
-    context: Any = None  # where the next state reads the last context, (R, features)
+    context: Any = None  # with score_with="both" the last context, (R, features)
 
     def reorder(self, indices: Any) -> None:
-        """Let row i go on from what is now row indices[i], as beam search asks; there may be more rows than before, or fewer."""
-        picked = torch.as_tensor(indices, device=self.rows.device)
-        self.state = tuple(part[:, picked] for part in self.state) if isinstance(self.state, tuple) else self.state[:, picked]
-        self.context = None if self.context is None else self.context[picked]
-        rows = self.rows[picked]
-        if torch.equal(rows, self.rows):  # each row stays with its source, as a beam's do: nothing of that has to be moved
+        """Make row i a copy of the present row indices[i], for beam search; the number of rows may change."""
+        indices = torch.as_tensor(indices, device=self.rows.device)
+        self.state = tuple(part[:, indices] for part in self.state) if isinstance(self.state, tuple) else self.state[:, indices]
+        self.context = None if self.context is None else self.context[indices]
+        rows = self.rows[indices]
+        if torch.equal(rows, self.rows):  # the beams of one sentence have the same source
             return
         self.rows = rows
         if isinstance(self.source, Tensor):
-            self.source = self.source[picked]
+            self.source = self.source[indices]
         else:
             key, value, lengths = self.source
-            self.source = Prepared(key[picked], value[picked], None if lengths is None else lengths[picked])
+            self.source = Prepared(key[indices], value[indices], None if lengths is None else lengths[indices])
 
 
 def _top(state: Any) -> Tensor:

@@ -1,22 +1,21 @@
 """A tag for each word, such as its part of speech."""
 
-from typing import Any
-
 from torch import Tensor, nn
 
+from overt.attention.typing import LengthsLike
 from overt.layers.parts.checks import widths
-from overt.models.building import arguments
+from overt.models.config import constructor_arguments
 from overt.models.reader import Reader
 
 
 class Tagger(nn.Module):
     """Read a text, then score each word's tags by its state: scores_i = W s_i + b, with s_i = h_i or [h_i, c_i].
 
-    What reads, and how, is `overt.models.reader.Reader`: recurrence ("lstm", "gru", "rnn"), recurrence with self-attention behind it
-    (`self_attention="additive"`), self-attention in its place ("attention", "transformer"), or the words alone ("embeddings").
+    `overt.models.reader.Reader` makes the states: recurrence ("lstm", "gru", "rnn"), recurrence with self-attention behind it
+    (`self_attention="additive"`), self-attention instead ("attention", "transformer"), or the words alone ("embeddings").
 
-    Shapes: tokens (B, n), or (B, n, P) for words told by their parts too → scores (B, n, tags); `lengths` (B,) keep padding from
-    everything, and the scores at padding are those of a state of zeros.
+    Shapes: tokens (B, n), or (B, n, P) with the parts of each word → scores (B, n, tags); `lengths` (B,) exclude padding,
+    and the scores at padding are those of a state of zeros.
 
     >>> import torch
     >>> tagger = Tagger(1000, 17, width=32, self_attention="additive")
@@ -38,20 +37,20 @@ class Tagger(nn.Module):
         heads: int = 4,
         dropout: float = 0.0,
     ):
-        self.config = arguments(locals())
+        self.config = constructor_arguments(locals())
         super().__init__()
         widths("Tagger", tags=tags)
         self.reader = Reader(**{name: value for name, value in self.config.items() if name != "tags"})
         self.output = nn.Linear(self.reader.features, tags)
 
-    def forward(self, tokens: Tensor, *, lengths: Any = None) -> Tensor:
+    def forward(self, tokens: Tensor, *, lengths: LengthsLike | None = None) -> Tensor:
         """The scores of each word's tags: (B, n, tags)."""
         return self.output(self.states(tokens, lengths=lengths))
 
-    def states(self, tokens: Tensor, *, lengths: Any = None) -> Tensor:
-        """What `output` makes scores of: (B, n, features)."""
+    def states(self, tokens: Tensor, *, lengths: LengthsLike | None = None) -> Tensor:
+        """The input of `output`: (B, n, features)."""
         return self.reader(tokens, lengths=lengths)
 
-    def weights(self, tokens: Tensor, *, lengths: Any = None) -> dict[str, list[Tensor]]:
-        """What each word takes from each: "encoder" [(B, H, n, n) an attention]."""
+    def weights(self, tokens: Tensor, *, lengths: LengthsLike | None = None) -> dict[str, list[Tensor]]:
+        """The weights of each attention: "encoder" [(B, H, n, n)]."""
         return {"encoder": self.reader.weights(tokens, lengths=lengths)}

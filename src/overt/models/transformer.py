@@ -9,12 +9,11 @@ from torch import Tensor, nn
 from overt.layers import KVCache, Prepared
 from overt.layers.parts.checks import widths
 from overt.layers.parts.padding import zero_padding
-from overt.models.attention_weights import weights_of
-from overt.models.building import arguments
-from overt.models.memory import Memory
+from overt.models.attention_weights import attention_weights
+from overt.models.config import TransformerConfig, constructor_arguments
 from overt.models.tokens import checked_tokens, needed_lengths
 from overt.models.transformer_encoder import TransformerEncoder
-from overt.models.transformer_layers import AT_THE_BOTTOM, DecoderLayer, TokenEmbedding, tie
+from overt.models.transformer_layers import DecoderLayer, TokenEmbedding, TransformerMemory, tie
 
 
 class Transformer(nn.Module):
@@ -22,13 +21,13 @@ class Transformer(nn.Module):
 
         memory = encoder(source)        states = decoder(target, memory)        scores = W_out · states
 
-    Vaswani et al. 2017, section 3; the softmax over the scores is left to the loss. `positions` are "sinusoidal", "learned" (for
-    `longest` places), "rotary", "alibi", "relative" or None; `norm` is "pre" or "post"; `kv_heads`, a divisor of `heads`, shares
+    Vaswani et al. 2017, section 3; the softmax over the scores is left to the loss. `positions` are "sinusoidal", "learned" (up to
+    `longest`), "rotary", "alibi", "relative" or None; `norm` is "pre" or "post"; `kv_heads`, a divisor of `heads`, shares
     keys and values among heads. `tied="all"` makes one matrix of both embeddings and W_out (section 3.4; equal vocabularies),
     "target" of the decoder's embedding and W_out, None keeps three.
 
     Shapes: source (B, S) and target (B, T) of whole numbers, the target with its start token first; lengths (B,) where rows end
-    in padding; → scores (B, T, target_words). What stands in padding reaches no other position.
+    in padding → scores (B, T, target_words). Padding influences no other position.
 
     >>> model = Transformer(100, 100, width=16, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=32)
     >>> model(torch.tensor([[5, 7, 2]]), torch.tensor([[1, 8, 9, 4]])).shape
@@ -55,18 +54,10 @@ class Transformer(nn.Module):
         longest: int = 512,
     ):
         super().__init__()
-        self.config = arguments(locals())
-        shared = {
-            "kv_heads": kv_heads,
-            "positions": positions,
-            "norm": norm,
-            "activation": activation,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "longest": longest,
-        }
-        self.encoder = TransformerEncoder(source_words, width, heads, encoder_layers, feed_forward, **shared)
-        self.decoder = TransformerDecoder(target_words, width, heads, decoder_layers, feed_forward, **shared)
+        self.config = constructor_arguments(locals())
+        config = TransformerConfig.of(self.config)
+        self.encoder = TransformerEncoder(source_words, layers=encoder_layers, **vars(config))
+        self.decoder = TransformerDecoder(target_words, decoder_layers, config)
         self.output = nn.Linear(width, target_words, bias=False)
         nn.init.normal_(self.output.weight, std=width**-0.5)
         tie(self.output, self.encoder.embedding, self.decoder.embedding, tied)
@@ -79,7 +70,7 @@ class Transformer(nn.Module):
         source_lengths: Tensor | None = None,
         target_lengths: Tensor | None = None,
     ) -> Tensor:
-        """The scores of the word that follows each target word, all at once, as training asks: (B, T, target_words)."""
+        """The scores of the word that follows each target word, in one pass, as for training: (B, T, target_words)."""
         return self.output(self.states(source, target, source_lengths=source_lengths, target_lengths=target_lengths))
 
     def states(
@@ -90,7 +81,7 @@ class Transformer(nn.Module):
         source_lengths: Tensor | None = None,
         target_lengths: Tensor | None = None,
     ) -> Tensor:
-        """What `output` makes scores of: (B, T, width). Beyond `target_lengths` they mean nothing; nothing before depends on them."""
+        """The input of `output`: (B, T, width). Beyond `target_lengths` it has no meaning, and nothing before depends on it."""
         return self.decoder(target, self._read(source, source_lengths))
 
     @torch.no_grad()
@@ -102,25 +93,25 @@ class Transformer(nn.Module):
         source_lengths: Tensor | None = None,
         target_lengths: Tensor | None = None,
     ) -> dict[str, list[Tensor]]:
-        """What every head takes from where, a layer at a time, zeros at padding.
+        """The weights of every head, layer by layer, zeros at padding.
 
-        "encoder" (B, H, S, S), "decoder" (B, H, T, T) and "cross" (B, H, T, S): each a list with a tensor a layer.
+        "encoder" (B, H, S, S), "decoder" (B, H, T, T) and "cross" (B, H, T, S): each a list with a tensor for each layer.
         """
-        asked: dict[str, Any] = {
+        layers: dict[str, Any] = {
             "encoder": [layer.attention for layer in self.encoder.layers],
             "decoder": [layer.self_attention for layer in self.decoder.layers],
             "cross": [layer.cross_attention for layer in self.decoder.layers],
         }
-        own = needed_lengths(target_lengths, target)
-        found = weights_of(asked, lambda: self.states(source, target, source_lengths=source_lengths))
-        return {name: [zero_padding(each, own) if name != "encoder" else each for each in found[name]] for name in found}
+        lengths = needed_lengths(target_lengths, target)
+        weights = attention_weights(layers, lambda: self.states(source, target, source_lengths=source_lengths))
+        return weights | {name: [zero_padding(each, lengths) for each in weights[name]] for name in ("decoder", "cross")}
 
-    def start(self, source: Tensor, *, source_lengths: Tensor | None = None) -> Memory:
-        """Read the source, and keep what writing asks of it."""
-        return Memory(len(source), len(self.decoder.layers), self._read(source, source_lengths))
+    def start(self, source: Tensor, *, source_lengths: Tensor | None = None) -> TransformerMemory:
+        """Read the source (B, S): the memory from which `step` starts."""
+        return TransformerMemory(len(source), len(self.decoder.layers), self._read(source, source_lengths))
 
-    def step(self, tokens: Tensor, memory: Memory) -> Tensor:
-        """The scores of the next word of each row, after the last one (R,): (R, target_words). The memory goes on by a word."""
+    def step(self, tokens: Tensor, memory: TransformerMemory) -> Tensor:
+        """The scores of the next word of each row, after the last one (R,): (R, target_words). Adds the tokens to the memory."""
         tokens = checked_tokens("tokens", tokens, self.decoder.words, "(R,)")
         return self.output(self.decoder(tokens[:, None], memory.source, memory.caches))[:, 0]
 
@@ -131,42 +122,25 @@ class Transformer(nn.Module):
 
 
 class TransformerDecoder(nn.Module):
-    """Target words that know those before them and the source: embeddings, then `DecoderLayer`s. The arguments are `Transformer`'s.
+    """From target words to states that depend on earlier target words and on the source: embeddings, then `DecoderLayer`s.
 
     Shapes: tokens (B, n), the source `prepare(states, lengths)` → (B, n, width).
     """
 
-    def __init__(
-        self,
-        words: int,
-        width: int,
-        heads: int,
-        layers: int,
-        feed_forward: int,
-        *,
-        positions: str | None,
-        norm: str,
-        dropout: float,
-        longest: int,
-        **others: Any,
-    ):
+    def __init__(self, words: int, layers: int, config: TransformerConfig):
         super().__init__()
         widths("TransformerDecoder", layers=layers)
         self.words = words
-        self.embedding = TokenEmbedding(words, width, positions, dropout, longest)
-        inside = None if positions in AT_THE_BOTTOM else positions
-        self.layers = nn.ModuleList(
-            DecoderLayer(width, heads, feed_forward, positions=inside, norm=norm, dropout=dropout, **others)
-            for _ in range(layers)
-        )
-        self.norm = nn.LayerNorm(width) if norm == "pre" else nn.Identity()
+        self.embedding = TokenEmbedding(words, config.width, config.positions, config.dropout, config.longest)
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(layers))
+        self.norm = nn.LayerNorm(config.width) if config.norm == "pre" else nn.Identity()
 
     def prepare(self, states: Tensor, lengths: Tensor | None = None) -> list[Prepared]:
         """The encoder's states (B, S, width) as each layer's keys and values, projected once."""
         return [layer.cross_attention.prepare(states, lengths=lengths) for layer in self.layers]  # type: ignore[operator]
 
     def forward(self, tokens: Tensor, source: Sequence[Prepared], caches: Sequence[KVCache] | None = None) -> Tensor:
-        """The states of all tokens; with `caches`, one a layer, the tokens go on from those before."""
+        """The states of all tokens; with `caches`, one for each layer, the tokens follow the cached ones."""
         tokens = checked_tokens("target", tokens, self.words)
         positions = None if caches is None else caches[0].positions(tokens.shape[1], tokens.device)
         x = self.embedding(tokens, positions)

@@ -1,4 +1,4 @@
-"""The encoder of a Transformer: words in, a vector for each in its context out."""
+"""The encoder of a Transformer: from words to a vector for each in its context."""
 
 from collections.abc import Sequence
 
@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 from overt.layers import KVCache
 from overt.layers.parts.checks import widths
-from overt.models.building import arguments
+from overt.models.config import TransformerConfig, constructor_arguments
 from overt.models.tokens import checked_tokens, needed_lengths
-from overt.models.transformer_layers import AT_THE_BOTTOM, EncoderLayer, TokenEmbedding
+from overt.models.transformer_layers import EncoderLayer, TokenEmbedding
 
 
 class TransformerEncoder(nn.Module):
@@ -16,12 +16,12 @@ class TransformerEncoder(nn.Module):
 
         x_0 = embedding(tokens)        x_l = layer_l(x_(l−1))        states = norm(x_L), with norm="post" x_L
 
-    Vaswani et al. 2017, section 3.1. `positions` are "sinusoidal", "learned" (for `longest` places), "rotary", "alibi", "relative" or
-    None; `kv_heads`, a divisor of `heads`, is how many heads of keys and values there are. With `causal` each position sees only
-    those before it: the body of a language model.
+    Vaswani et al. 2017, section 3.1. `positions` are "sinusoidal", "learned" (up to `longest`), "rotary", "alibi", "relative" or
+    None; `kv_heads`, a divisor of `heads`, is the number of heads of keys and values. With `causal` each position attends only to
+    itself and earlier ones: the body of a language model.
 
-    Shapes: tokens (B, n) whole numbers from 0 to words − 1, lengths (B,) → states (B, n, width). What stands beyond a length is
-    padding, and no other position sees it. Raises InputError and KindError for tokens that do not fit.
+    Shapes: tokens (B, n) whole numbers from 0 to words − 1, lengths (B,) → states (B, n, width). Tokens beyond a length are
+    padding, to which no other position attends. Raises InputError and KindError for tokens that do not fit.
 
     >>> import torch
     >>> encoder = TransformerEncoder(100, width=16, heads=2, layers=2, feed_forward=32)
@@ -47,29 +47,16 @@ class TransformerEncoder(nn.Module):
         longest: int = 512,
     ):
         super().__init__()
-        self.config = arguments(locals())
+        self.config = constructor_arguments(locals())
+        config = TransformerConfig.of(self.config)
         widths("TransformerEncoder", layers=layers)
         self.words = words
         self.embedding = TokenEmbedding(words, width, positions, dropout, longest)
-        self.layers = nn.ModuleList(
-            EncoderLayer(
-                width,
-                heads,
-                feed_forward,
-                norm=norm,
-                activation=activation,
-                dropout=dropout,
-                attention_dropout=attention_dropout,
-                kv_heads=kv_heads,
-                positions=None if positions in AT_THE_BOTTOM else positions,
-                causal=causal,
-            )
-            for _ in range(layers)
-        )
+        self.layers = nn.ModuleList(EncoderLayer(config, causal=causal) for _ in range(layers))
         self.norm = nn.LayerNorm(width) if norm == "pre" else nn.Identity()
 
     def forward(self, tokens: Tensor, *, lengths: Tensor | None = None, caches: Sequence[KVCache] | None = None) -> Tensor:
-        """The states of all tokens; with `caches`, one a layer, the tokens go on from those before (causal models only)."""
+        """The states of all tokens; with `caches`, one for each layer, the tokens follow the cached ones (causal models only)."""
         tokens = checked_tokens("tokens", tokens, self.words)
         lengths = needed_lengths(lengths, tokens)
         positions = None if caches is None else caches[0].positions(tokens.shape[1], tokens.device)

@@ -1,36 +1,35 @@
-"""The parts of a Transformer: what words are read as, and the two layers that are stacked.
+"""The parts of a Transformer: embeddings, the two layers that are stacked, and the memory of decoding.
 
     encoder layer: self-attention → feed-forward                    decoder layer: self-attention → cross-attention → feed-forward
 
-Each sublayer stands beside a path on which its input goes by (`Residual`), so that a layer only adds to what it reads.
+Each sublayer has a residual connection (`Residual`), so that a layer only adds to its input.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from overt.attention import check
 from overt.errors import InputError
 from overt.layers import KVCache, LearnedPositions, MultiHeadAttention, Prepared, Sinusoidal
 from overt.layers.parts.checks import widths
+from overt.models.config import TransformerConfig
 from overt.models.dropout import Dropout
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
 NORMS = ("pre", "post")
-AT_THE_BOTTOM = ("sinusoidal", "learned")  # positions that are added to the words; the others act in every attention
 
 
 class TokenEmbedding(nn.Module):
-    """Words as vectors that know their places: √width · table[token] + P_place, then dropout.
+    """Words as vectors with their positions: √width · table[token] + P_position, then dropout.
 
-    Vaswani et al. 2017, sections 3.4 and 3.5. The table starts as normal numbers of deviation 1/√width, so that what is read has
-    deviation 1, and the same table can score words at the top. `positions` "sinusoidal" or "learned" (for `longest` places) are added
-    here; None and any other leave the words as they are.
+    Vaswani et al. 2017, sections 3.4 and 3.5. The table starts as normal numbers of standard deviation 1/√width, so that the embeddings
+    have 1, and the same table can score words at the output. `positions` "sinusoidal" or "learned" (up to `longest`) are added
+    here; None and any other change nothing.
 
     Shapes: tokens (B, n) whole numbers → (B, n, width); positions (n,) or (B, n), by default 0 to n − 1.
 
-    >>> import torch
     >>> TokenEmbedding(100, 16)(torch.tensor([[1, 7, 2]])).shape
     torch.Size([1, 3, 16])
     """
@@ -53,10 +52,9 @@ class TokenEmbedding(nn.Module):
 class Residual(nn.Module):
     """A sublayer f beside its input: x + dropout(f(norm(x))), or with "post" norm(x + dropout(f(x))).
 
-    "post" is Vaswani et al. 2017, section 5.4. With "pre" nothing stands on the path from bottom to top, so deep stacks train
+    "post" is Vaswani et al. 2017, section 5.4. With "pre" the residual path has no norm, so deep stacks train
     without a careful warm-up (Xiong et al. 2020, section 3).
 
-    >>> import torch
     >>> around = Residual(4, norm="pre")
     >>> torch.equal(around(torch.ones(2, 4), torch.zeros_like), torch.ones(2, 4))
     True
@@ -70,7 +68,7 @@ class Residual(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """What the sublayer adds to x, and x."""
+        """x plus the output of the sublayer, with the norm before or after."""
         if self.first:
             return x + self.dropout(sublayer(self.norm(x)))
         return self.norm(x + self.dropout(sublayer(x)))
@@ -81,7 +79,6 @@ class FeedForward(nn.Module):
 
     Vaswani et al. 2017, section 3.3. `activation` is "relu", "gelu" or "silu".
 
-    >>> import torch
     >>> FeedForward(16, 64)(torch.randn(2, 5, 16)).shape
     torch.Size([2, 5, 16])
     """
@@ -101,37 +98,33 @@ class FeedForward(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention, then the feed-forward layer, each in a residual. With `causal` a position sees only those before it.
+    """Self-attention, then the feed-forward layer, each in a residual. With `causal` no position attends to later ones.
 
-    Vaswani et al. 2017, section 3.1. What is not named here is `MultiHeadAttention`'s.
+    Vaswani et al. 2017, section 3.1.
 
-    Shapes: x (B, n, width) → the same; lengths (B,). With a `cache` the n tokens go on from those before.
+    Shapes: x (B, n, width) → the same; lengths (B,). With a `cache` the n tokens follow the cached ones.
 
-    >>> import torch
-    >>> EncoderLayer(16, heads=2, feed_forward=32)(torch.randn(2, 5, 16), lengths=torch.tensor([5, 3])).shape
+    >>> layer = EncoderLayer(TransformerConfig(width=16, heads=2, feed_forward=32))
+    >>> layer(torch.randn(2, 5, 16), lengths=torch.tensor([5, 3])).shape
     torch.Size([2, 5, 16])
     """
 
-    def __init__(
-        self,
-        width: int,
-        heads: int,
-        feed_forward: int,
-        *,
-        norm: str = "pre",
-        activation: str = "relu",
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
-        **attention: Any,
-    ):
+    def __init__(self, config: TransformerConfig, causal: bool = False):
         super().__init__()
-        self.attention = MultiHeadAttention(width, heads, dropout=attention_dropout, **attention)
-        self.feed_forward = FeedForward(width, feed_forward, activation)
-        self.around_attention = Residual(width, norm, dropout)
-        self.around_feed_forward = Residual(width, norm, dropout)
+        self.attention = MultiHeadAttention(
+            config.width,
+            config.heads,
+            kv_heads=config.kv_heads,
+            positions=config.attention_positions,
+            causal=causal,
+            dropout=config.attention_dropout,
+        )
+        self.feed_forward = FeedForward(config.width, config.feed_forward, config.activation)
+        self.around_attention = Residual(config.width, config.norm, config.dropout)
+        self.around_feed_forward = Residual(config.width, config.norm, config.dropout)
 
     def forward(self, x: Tensor, *, lengths: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
-        """What each position has learnt of the others."""
+        """The states of the next layer: (B, n, width)."""
         x = self.around_attention(x, lambda x: self.attention(x, lengths=lengths, cache=cache))
         return self.around_feed_forward(x, self.feed_forward)
 
@@ -139,45 +132,69 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """Causal self-attention, attention to an encoder's states, then the feed-forward layer, each in a residual.
 
-    Vaswani et al. 2017, section 3.1. `positions` act in the self-attention: an encoder's states have no place among the targets.
+    Vaswani et al. 2017, section 3.1. `positions` act in the self-attention alone: the source is another sequence.
 
-    Shapes: x (B, n, width), the encoder's states `cross.prepare(states, lengths=…)` → (B, n, width). With a `cache` the n tokens
-    go on from those before.
+    Shapes: x (B, n, width), the source `cross_attention.prepare(states, lengths=…)` → (B, n, width). With a `cache` the n tokens
+    follow the cached ones.
 
-    >>> import torch
-    >>> layer = DecoderLayer(16, heads=2, feed_forward=32)
+    >>> layer = DecoderLayer(TransformerConfig(width=16, heads=2, feed_forward=32))
     >>> source = layer.cross_attention.prepare(torch.randn(2, 7, 16))
     >>> layer(torch.randn(2, 5, 16), source).shape
     torch.Size([2, 5, 16])
     """
 
-    def __init__(
-        self,
-        width: int,
-        heads: int,
-        feed_forward: int,
-        *,
-        kv_heads: int | None = None,
-        positions: str | None = None,
-        norm: str = "pre",
-        activation: str = "relu",
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
-    ):
+    def __init__(self, config: TransformerConfig):
         super().__init__()
-        shared = {"kv_heads": kv_heads, "dropout": attention_dropout}
-        self.self_attention = MultiHeadAttention(width, heads, positions=positions, causal=True, **shared)
-        self.cross_attention = MultiHeadAttention(width, heads, **shared)
-        self.feed_forward = FeedForward(width, feed_forward, activation)
-        self.around_self_attention = Residual(width, norm, dropout)
-        self.around_cross_attention = Residual(width, norm, dropout)
-        self.around_feed_forward = Residual(width, norm, dropout)
+        width, heads, dropout = config.width, config.heads, config.attention_dropout
+        self.self_attention = MultiHeadAttention(
+            width, heads, kv_heads=config.kv_heads, positions=config.attention_positions, causal=True, dropout=dropout
+        )
+        self.cross_attention = MultiHeadAttention(width, heads, kv_heads=config.kv_heads, dropout=dropout)
+        self.feed_forward = FeedForward(width, config.feed_forward, config.activation)
+        self.around_self_attention = Residual(width, config.norm, config.dropout)
+        self.around_cross_attention = Residual(width, config.norm, config.dropout)
+        self.around_feed_forward = Residual(width, config.norm, config.dropout)
 
     def forward(self, x: Tensor, source: Prepared, *, cache: KVCache | None = None) -> Tensor:
-        """What each target position has learnt of those before it and of the source."""
+        """The states of the next layer: (B, n, width)."""
         x = self.around_self_attention(x, lambda x: self.self_attention(x, cache=cache))
         x = self.around_cross_attention(x, lambda x: self.cross_attention(x, source))
         return self.around_feed_forward(x, self.feed_forward)
+
+
+class TransformerMemory:
+    """What decoding needs of earlier tokens: a cache for each layer, and the source as each layer's keys and values, where there is one.
+
+    Row i decodes for sentence `sentences[i]` of those that the model's `start` read.
+
+    >>> memory = TransformerMemory(rows=2, layers=1)
+    >>> memory.reorder([1, 1, 0])
+    >>> memory.sentences
+    [1, 1, 0]
+    """
+
+    def __init__(self, rows: int, layers: int, source: Sequence[Prepared] = ()):
+        self.sentences = list(range(rows))
+        self.caches = [KVCache() for _ in range(layers)]
+        self.source = list(source)
+
+    def reorder(self, indices: Tensor | Sequence[int]) -> None:
+        """Make row i a copy of the present row indices[i]; the number of rows may change."""
+        indices = torch.as_tensor(indices)
+        for cache in self.caches:
+            if cache.lengths.numel():
+                cache.reorder(indices)
+        sentences = [self.sentences[index] for index in indices.tolist()]
+        # The beams of one sentence have the same source, so that it moves only where the sentences of rows change.
+        if sentences != self.sentences:
+            self.source = [_rows(prepared, indices) for prepared in self.source]
+            self.sentences = sentences
+
+
+def _rows(prepared: Prepared, indices: Tensor) -> Prepared:
+    indices = indices.to(prepared.key.device)
+    lengths = None if prepared.lengths is None else prepared.lengths[indices]
+    return Prepared(prepared.key.index_select(0, indices), prepared.value.index_select(0, indices), lengths)
 
 
 def tie(output: nn.Linear, source: TokenEmbedding, target: TokenEmbedding, tied: str | None) -> None:
@@ -186,11 +203,11 @@ def tie(output: nn.Linear, source: TokenEmbedding, target: TokenEmbedding, tied:
     Press and Wolf 2017, section 3; Vaswani et al. 2017, section 3.4.
     """
     check.one_of("tied", tied, ("all", "target", None))
-    words, others = source.table.num_embeddings, target.table.num_embeddings
-    if tied == "all" and words != others:
+    source_words, target_words = source.table.num_embeddings, target.table.num_embeddings
+    if tied == "all" and source_words != target_words:
         raise InputError(
-            "one matrix for source, target and output needs one vocabulary for both languages",
-            got=f"source_words={words}, target_words={others}",
+            "one vocabulary for both languages, for one matrix of source, target and output",
+            got=f"source_words={source_words}, target_words={target_words}",
             fix='use joint tokens, or tied="target"',
         )
     if tied is not None:

@@ -1,7 +1,6 @@
 """Recipes: TOML files that say what to train, on what data and how; errors name the line."""
 
 import difflib
-import importlib
 import inspect
 import os
 import re
@@ -117,7 +116,7 @@ class _Reader:
             raise self._at(
                 ("model", "kind"), f"a model of kind {names} for the task {task!r}", repr(kind), _near(kind, MODELS[task])
             )
-        constructor = getattr(importlib.import_module(KINDS[kind]), kind).__init__
+        constructor = KINDS[kind].__init__
         hints = get_type_hints(constructor)
         known = [name for name in inspect.signature(constructor).parameters if name not in {"self", *SIZES[task]}]
         values = {"kind": kind}

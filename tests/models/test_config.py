@@ -7,7 +7,8 @@ import torch
 
 from overt.errors import InputError, KindError
 from overt.models import from_config
-from overt.models.building import KINDS, arguments
+from overt.models.building import KINDS
+from overt.models.config import constructor_arguments
 
 SMALL = {
     "Transformer": {"source_words": 9, "target_words": 9, "width": 8, "heads": 2, "feed_forward": 16, "encoder_layers": 1},
@@ -35,7 +36,7 @@ def test_a_whole_number_serves_where_any_number_does():
 
 def test_what_is_named_after_the_arguments_is_no_argument():
     def made(words, *, width=4):
-        given = arguments(locals())
+        given = constructor_arguments(locals())
         words = 7
         return given, words
 
@@ -45,16 +46,16 @@ def test_what_is_named_after_the_arguments_is_no_argument():
 @pytest.mark.parametrize(
     ("config", "kind", "message"),
     [
-        ({"kind": "Transfomer"}, InputError, "kind is one of Transformer, .*'Transfomer'.*write 'Transformer'"),
-        ({}, InputError, "kind is one of .*got None"),
-        ({"widht": 8}, InputError, "TransformerEncoder is built with words, .*'widht'.*write 'width'"),
+        ({"kind": "Transfomer"}, InputError, "kind as one of Transformer, .*'Transfomer'.*write 'Transformer'"),
+        ({}, InputError, "kind as one of .*got None"),
+        ({"widht": 8}, InputError, "arguments of TransformerEncoder: words, .*'widht'.*write 'width'"),
         ({"colour": 8}, InputError, "'colour'.*choose one of them"),
-        ({"words": None}, KindError, "words of TransformerEncoder is int, got None of type NoneType"),
-        ({"width": 8.0}, KindError, "width of TransformerEncoder is int, got 8.0 of type float"),
-        ({"width": True}, KindError, "width of TransformerEncoder is int, got True of type bool"),
-        ({"dropout": "much"}, KindError, "dropout of TransformerEncoder is float, got 'much' of type str"),
-        ({"positions": 3}, KindError, "positions of TransformerEncoder is str or None, got 3 of type int"),
-        ({"causal": 1}, KindError, "causal of TransformerEncoder is bool, got 1 of type int"),
+        ({"words": None}, KindError, "words of TransformerEncoder as int, got None of type NoneType"),
+        ({"width": 8.0}, KindError, "width of TransformerEncoder as int, got 8.0 of type float"),
+        ({"width": True}, KindError, "width of TransformerEncoder as int, got True of type bool"),
+        ({"dropout": "much"}, KindError, "dropout of TransformerEncoder as float, got 'much' of type str"),
+        ({"positions": 3}, KindError, "positions of TransformerEncoder as str or None, got 3 of type int"),
+        ({"causal": 1}, KindError, "causal of TransformerEncoder as bool, got 1 of type int"),
     ],
 )
 def test_a_config_that_makes_no_model_is_refused(config, kind, message):
@@ -64,5 +65,5 @@ def test_a_config_that_makes_no_model_is_refused(config, kind, message):
 
 
 def test_what_is_missing_is_named():
-    with pytest.raises(InputError, match="Transformer is not built without source_words and target_words, got width"):
+    with pytest.raises(InputError, match="source_words and target_words of Transformer, got width"):
         from_config({"kind": "Transformer", "width": 8})

@@ -1,0 +1,54 @@
+"""The configuration of a model: its constructor's arguments as plain data, and what the layers of a Transformer share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+EMBEDDING_POSITIONS = ("sinusoidal", "learned")  # added to the embeddings; the other positions act in every attention
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """What the layers of a Transformer share: `Transformer`, `TransformerEncoder` and `LanguageModel` make it of their arguments.
+
+    `width` of the states, `heads` of each attention, `feed_forward`, the inner width of the feed-forward layers; `kv_heads`, a divisor
+    of `heads`; `positions` "sinusoidal", "learned" (up to `longest`), "rotary", "alibi", "relative" or None; `norm` "pre" or "post";
+    `activation` "relu", "gelu" or "silu"; `dropout` of embeddings and sublayers, `attention_dropout` of weights.
+
+    >>> config = TransformerConfig.of({"words": 100, "width": 16, "heads": 2, "feed_forward": 32, "positions": "rotary"})
+    >>> config.width, config.norm, config.attention_positions
+    (16, 'pre', 'rotary')
+    """
+
+    width: int = 512
+    heads: int = 8
+    feed_forward: int = 2048
+    kv_heads: int | None = None
+    positions: str | None = "sinusoidal"
+    norm: str = "pre"
+    activation: str = "relu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    longest: int = 512
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> "TransformerConfig":
+        """The configuration in a model's arguments; others among them, such as the number of words, are left out."""
+        return cls(**{field.name: arguments[field.name] for field in fields(cls) if field.name in arguments})
+
+    @property
+    def attention_positions(self) -> str | None:
+        """The positions that act in every attention; None for those that are added to the embeddings."""
+        return None if self.positions in EMBEDDING_POSITIONS else self.positions
+
+
+def constructor_arguments(names: Mapping[str, Any]) -> dict[str, Any]:
+    """A model's `config`: the arguments in the `locals()` of its `__init__`, which calls this before it assigns other names.
+
+    >>> class Model:
+    ...     def __init__(self, words, width=512):
+    ...         self.config = constructor_arguments(locals())
+    >>> Model(100).config
+    {'words': 100, 'width': 512}
+    """
+    return {name: value for name, value in names.items() if name not in {"self", "__class__"}}
