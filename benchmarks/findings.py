@@ -29,7 +29,7 @@ import torch
 from overt.errors import InputError
 from overt.explain import minilm, text_model
 from overt.lens import mean_attention, norm_weights, record, rollout
-from overt.lens.analysis.by_block import Weighed
+from overt.lens.analysis.by_block import WeightsByBlock
 
 LAYERS, HEADS, RESAMPLED = 6, 12, 2000
 FEWEST = 100  # test arcs that a relation needs to be listed
@@ -209,7 +209,7 @@ def by_word(model: Any, words: list[str]) -> Array | None:
             member[np.searchsorted(ends, start, side="right"), place] = 1
     with record(model.network) as recording:
         model.run(encoded)
-    weights = torch.cat([Weighed(call).rows(0, len(encoded.ids))[0] for call in recording.calls]).numpy()  # (72, n, n)
+    weights = torch.cat([WeightsByBlock(call).rows(0, len(encoded.ids))[0] for call in recording.calls]).numpy()  # (72, n, n)
     return (member / np.maximum(member.sum(-1, keepdims=True), 1)) @ weights @ member.T
 
 

@@ -46,7 +46,7 @@ def test_any_block_of_the_weights_can_be_asked_for():
 
 def test_rows_and_keys_that_are_not_there_are_refused():
     head = recorded(normal(1, 1, 5, 8))[0, 0]
-    with pytest.raises(InputError, match="this head has rows 0 to 4, got row 5"):
+    with pytest.raises(InputError, match="a row of this head, 0 to 4, got row 5"):
         head.weights(5)
     with pytest.raises(InputError, match="this head has keys 0 to 4, got key -6"):
         head.weights(0, [-6])
@@ -188,7 +188,7 @@ def test_a_head_that_follows_no_place_follows_content():
 
 def test_tokens_that_do_not_fit_are_refused():
     recording = recorded(normal(1, 1, 5, 8), tokens=["a", "b"])
-    with pytest.raises(InputError, match=r"one string for each key.*got \[2\] tokens for 5 keys of Plain"):
+    with pytest.raises(InputError, match=r"one token for each key.*got \[2\] tokens for 5 keys of Plain"):
         recording.roles()
 
 

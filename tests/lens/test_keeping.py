@@ -127,7 +127,7 @@ def test_a_summary_says_that_an_output_is_not_attentions(monkeypatch):
 def test_a_summary_of_dropout_compares_nothing():
     with record(model := Fused(dropout_p=0.5), keep="summary") as recording:
         model(sequence())
-    assert "dropout 0.5 was drawn at random, and draws are not kept" in str(recording.verify())
+    assert "dropout 0.5 was drawn at random, and draws are not recorded" in str(recording.verify())
     weights = pair(model, sequence())[0][0, 1].weights()
     torch.testing.assert_close(recording[0, 1].map(20), weights)
 
@@ -302,7 +302,7 @@ def test_the_size_is_that_of_the_copies_and_is_printed():
     with record(model := Fused()) as recording:
         model(sequence())
     assert recording.bytes == 2 * 4 * (2 * 4 * 20 * 8) * 4  # calls · tensors · (B · H · N · D) · bytes
-    assert "41.0 kB are kept" in str(recording).splitlines()
+    assert "41.0 kB are recorded" in str(recording).splitlines()
     assert sum(each.bytes for each in recording.passes) == recording.bytes
 
 

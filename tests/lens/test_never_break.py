@@ -199,7 +199,7 @@ ENTRIES = [
     (recorder, "CapturedCall"),
     (recorder, "head_count"),
     (tracker, "product"),
-    (captured, "own"),
+    (captured, "detached"),
 ]
 
 

@@ -184,7 +184,7 @@ def test_a_mask_that_the_model_writes_over_is_not_believed():
     with record(model) as recording:
         model(sequence())
     mask[0, 1] = -1.0
-    with pytest.raises(InputError, match="the mask of Attending is kept by reference"):
+    with pytest.raises(InputError, match="the mask of Attending unchanged"):
         recording[0, 0].weights()
     with pytest.raises(InputError, match="hand the model a copy of the mask"):
         recording.verify()
@@ -308,7 +308,7 @@ def test_dropout_is_recorded_and_not_compared():
     verified = recording.verify()
     assert math.isnan(verified.difference)
     assert not verified.holds
-    assert "dropout 0.5 was drawn at random, and draws are not kept" in str(verified)
+    assert "dropout 0.5 was drawn at random, and draws are not recorded" in str(verified)
 
 
 def test_half_precision_stands_beside_its_own_bound():
@@ -332,7 +332,7 @@ def test_only_the_layers_and_heads_asked_for_are_kept_under_their_own_numbers():
     assert torch.equal(recording[1, 1].weights(), whole[1, 1].weights())
     with pytest.raises(InputError, match="one of the recorded calls, 1, 2, got layer 0"):
         recording[0, 1]
-    with pytest.raises(InputError, match=r"second has the recorded heads \[3, 1\], got 0"):
+    with pytest.raises(InputError, match=r"a recorded head of second, \[3, 1\], got 0"):
         recording[1, 0]
 
 
@@ -347,14 +347,14 @@ def test_a_layer_that_never_came_is_missing():
     model = Attending()
     with record(model, layers=[0, 9]) as recording:
         model(sequence())
-    assert recording.missing == [("9", "layers= asks for it, but no call of attention has this number or name")]
+    assert recording.missing == [("9", "layers= names it, but no call of attention has this number or name")]
 
 
 def test_a_head_that_does_not_exist_is_missing_and_the_model_runs_on():
     model = Attending()
     with record(model, heads=[4]) as recording:
         model(sequence())
-    assert recording.missing == [("Attending", "Attending has heads 0 to 3, got heads=[4]. Fix: leave out the others.")]
+    assert recording.missing == [("Attending", "Expected heads from 0 to 3 of Attending, got heads=[4]. Fix: leave out the others.")]
 
 
 def test_what_is_too_large_is_not_kept_and_the_model_runs_on():
@@ -367,12 +367,12 @@ def test_what_is_too_large_is_not_kept_and_the_model_runs_on():
     assert recording.missing == [
         (
             "second",
-            "a recording keeps at most 5.0 kB, got 3.6 kB for this call beside 3.6 kB of others. Fix: keep less with "
+            "Expected a recording of at most 5.0 kB, got 3.6 kB for this call and 3.6 kB for others. Fix: record less with "
             'layers=[…], heads=[…] or keep="summary", write it to files with offload="disk", or raise limit=.',
         ),
         (
             "first",
-            "a recording keeps at most 5.0 kB, got 3.6 kB for this call beside 3.6 kB of others. Fix: keep less with "
+            "Expected a recording of at most 5.0 kB, got 3.6 kB for this call and 3.6 kB for others. Fix: record less with "
             'layers=[…], heads=[…] or keep="summary", write it to files with offload="disk", or raise limit=.',
         ),
     ]
@@ -415,7 +415,7 @@ def test_a_model_without_attention_is_an_error_on_use():
     model = nn.Linear(4, 4)
     with record(model) as recording:
         model(torch.ones(1, 4))
-    message = "looked for were torch.nn.functional.scaled_dot_product_attention, torch.nn.MultiheadAttention, overt.attend"
+    message = "a model that computes attention by torch.nn.functional.scaled_dot_product_attention, torch.nn.MultiheadAttention, overt.attend"
     for use in (lambda: recording.layers, lambda: recording[0, 0], recording.roles, lambda: str(recording)):
         with pytest.raises(InputError, match=message):
             use()
@@ -426,9 +426,9 @@ def test_a_model_without_attention_is_an_error_on_use():
 def test_a_model_that_did_not_run_is_an_error_on_use():
     with record(Attending()) as recording:
         pass
-    with pytest.raises(InputError, match="got a model that did not run in it"):
+    with pytest.raises(InputError, match="got one that did not run in it"):
         recording.roles()
-    assert "got a model that did not run in it" in str(recording.verify())
+    assert "got one that did not run in it" in str(recording.verify())
 
 
 def test_attention_that_is_written_out_in_no_known_way_is_missing_with_the_reason():

@@ -151,14 +151,14 @@ def test_words_that_came_after_the_summary_are_refused():
     with record(model, keep="summary") as recording:
         model()
     recording.tokens = WORDS
-    message = r"words measured while the model runs, got other tokens than Built was summarised with.*record\(key_tokens=…"
+    message = r"the tokens with which Built was summarised.*got other tokens.*record\(key_tokens=…"
     with pytest.raises(InputError, match=message):
         recording.roles()
 
 
 @both
 def test_words_of_another_length_are_refused_when_roles_are_asked_for(keep):
-    with pytest.raises(InputError, match=r"one string for each key.*got \[2\] tokens for 6 keys of Built"):
+    with pytest.raises(InputError, match=r"one token for each key.*got \[2\] tokens for 6 keys of Built"):
         told(Built(OWN, OWN), keep, ["a", "b"])
 
 

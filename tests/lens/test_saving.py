@@ -138,7 +138,7 @@ def test_passes_notes_and_what_is_missing_are_kept(tmp_path):
     recording.calls[1] = replace(recording.calls[1], notes=("as run: without its sink",))
     loaded = saved(recording, tmp_path)
     assert [each.layers for each in loaded.passes] == [["Fused"], ["Fused"]]
-    assert loaded.missing == [("9", "layers= asks for it, but no call of attention has this number or name")]
+    assert loaded.missing == [("9", "layers= names it, but no call of attention has this number or name")]
     assert "call 1: as run: without its sink" in str(loaded)
     assert "; as run: without its sink" in str(loaded.verify())
 
@@ -180,7 +180,7 @@ def test_a_mask_that_was_written_over_is_not_saved(tmp_path):
     mask = random(7, 7)
     recording = recorded(Fused(attn_mask=mask))
     mask[0, 1] += 1
-    with pytest.raises(InputError, match="is kept by reference and has to stay as it was"):
+    with pytest.raises(InputError, match="the mask of Fused unchanged"):
         recording.save(tmp_path / "x.safetensors")
 
 

@@ -1,4 +1,4 @@
-"""One recorded call of attention: what went in, what came out, and which heads of it are kept."""
+"""One recorded call of attention: its inputs, its output, and which of its heads were recorded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -18,15 +18,18 @@ from overt.lens.capture.by_head import of_heads, some_heads
 from overt.lens.capture.written_out.weighted import ExpOfLogWeights
 from overt.lens.storage.tensor_cache import TensorCache
 
+# Models mask keys with −inf or with their dtype's lowest number; a score this far below a row's largest one has no weight.
+MASKED_GAP = 3e4
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Captured:
-    """A call of attention inside a model: which one it was, whatever of it is kept.
+    """A call of attention inside a model, whatever was recorded of it.
 
-    `number` counts the calls of the whole recording and `place` those of one pass (`turn`), all from 0, calls that were not kept
-    included. `heads` are the kept heads by the model's own numbers, out of `total`; `batch` is the number of sequences;
-    `score_dtype` is what the model rounds its scores to. `notes` say what a reader of the weights has to know, such as a part
-    of the model's configuration that its own path left out.
+    `number` counts the calls of the whole recording, and `call_index` those of one pass, number `pass_index`. All count from 0 and
+    include calls that were not recorded. `heads` are the recorded heads by the model's own numbers, out of `total`. `batch` is the
+    number of sequences, and `score_dtype` the dtype to which the model rounds its scores. `notes` are what a reader of the weights
+    has to know, for example that the model's code path ignored a part of its configuration.
     """
 
     number: int
@@ -44,29 +47,29 @@ class Captured:
 
     @property
     def bytes(self) -> int:
-        """What is held of the call; masks that are the model's own tensors are not counted."""
+        """The memory of what was recorded; masks that are the model's own tensors do not count."""
         raise NotImplementedError
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Which call it was, without what is kept of it."""
+        """The fields that say which call it was."""
         return {each.name: getattr(self, each.name) for each in fields(Captured)}
 
     def opened(self) -> "Captured":
-        """The call with its tensors at hand."""
+        """The call with its tensors, read from their files where they are in files."""
         return self
 
     def frozen(self) -> "Captured":
-        """The call without anything that the model may still write over."""
+        """The call without anything that the model could still write to."""
         return self
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CapturedCall(Captured):
-    """A call with its query, key and value as `call` holds them, and the model's own `output`.
+    """A call with its query, key and value, in `call`, and the model's own `output`.
 
-    Mask and bias are the model's own tensors; `versions` has how often each was written to by then. `copies` are the heads in
-    `call`, which may be more than those asked for where heads do not come apart.
+    Mask and bias are the model's own tensors; `versions` says how often each had been written to. `copies` are the heads in `call`,
+    more than the recorded ones where heads cannot be separated.
     """
 
     call: Call
@@ -76,21 +79,21 @@ class CapturedCall(Captured):
 
     @property
     def bytes(self):
-        """Query, key, value and output."""
+        """The bytes of query, key, value and output."""
         return size(self.call, self.output)
 
     def checked_call(self) -> Call:
-        """The call, if mask and bias are still what they were."""
+        """The call. Raises InputError if the model wrote to its mask or bias after it."""
         if any(tensor._version != version for tensor, version in self.versions):
             raise InputError(
-                f"the mask of {self.layer} is kept by reference and has to stay as it was",
-                got="a tensor that the model wrote over after the call",
-                fix="look at the recording before the model runs on, or hand the model a copy of the mask",
+                f"the mask of {self.layer} unchanged, because a recording refers to it and does not copy it",
+                got="a tensor that the model wrote to after the call",
+                fix="read the recording before the model runs on, or pass the model a copy of the mask",
             )
         return self.call
 
     def frozen(self):
-        """With mask and bias believed to stay as they are now."""
+        """The call, which does not check its mask and bias from here on."""
         return replace(self, call=self.checked_call(), versions=())
 
 
@@ -99,65 +102,65 @@ def head_count(call: Call) -> int:
     return call.batch[-1] if call.query.ndim >= 4 and call.batch else 1
 
 
-def kept_heads(wanted: Sequence[int] | None, total: int, layer: str) -> tuple[int, ...]:
-    """The heads to keep, checked against how many there are."""
-    if wanted is None:
+def checked_heads(heads: Sequence[int] | None, total: int, layer: str) -> tuple[int, ...]:
+    """The heads to record, each once; all of them for None. Raises InputError for a head that the layer does not have."""
+    if heads is None:
         return tuple(range(total))
-    wrong = [head for head in wanted if not 0 <= head < total]
-    if wrong:
-        raise InputError(f"{layer} has heads 0 to {total - 1}", got=f"heads={list(wanted)}", fix="leave out the others")
-    return tuple(dict.fromkeys(wanted))
+    if any(not 0 <= head < total for head in heads):
+        raise InputError(f"heads from 0 to {total - 1} of {layer}", got=f"heads={list(heads)}", fix="leave out the others")
+    return tuple(dict.fromkeys(heads))
 
 
 def sliceable(call: Call) -> bool:
-    """Whether one head of the call can be scored without the others: no score parameters, which may differ by head."""
+    """Whether one head of the call can be scored without the others: its score and normalizer have no tensors of parameters."""
     if type(call.score) not in (Dot, Cosine, Gaussian):
         return False
-    held = [call.score, call.normalizer]
-    return not any(isinstance(value, Tensor) for piece in held for value in getattr(piece, "__dict__", {}).values())
+    pieces = [call.score, call.normalizer]
+    return not any(isinstance(value, Tensor) for piece in pieces for value in getattr(piece, "__dict__", {}).values())
 
 
 def size(call: Call, output: Tensor, heads: int = 1, total: int = 1) -> int:
-    """Bytes that a copy of these heads takes."""
+    """How many bytes a copy of `heads` of `total` heads takes."""
     tensors = [call.query, call.key, call.value, output]
     if isinstance(call.normalizer, ExpOfLogWeights):
         tensors.append(call.bias)  # the model's weights themselves
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors) * heads // total
 
 
-def copied(call: Call, output: Tensor, heads: tuple[int, ...], total: int, once: TensorCache) -> tuple[Call, Tensor]:
-    """The call with copies of its inputs, cut down to these heads: models write over their own buffers, caches above all.
+def copied(call: Call, output: Tensor, heads: tuple[int, ...], total: int, cache: TensorCache) -> tuple[Call, Tensor]:
+    """The call with copies of its inputs, of these heads alone: models write to their own buffers, above all to caches.
 
-    Mask and bias are the model's own tensors, cut off from its gradients.
+    Mask and bias are the model's own tensors, without its gradients.
     """
     tensors = {"query": call.query, "key": call.key, "value": call.value}
-    pieces: dict[str, Any] = {name: own(getattr(call, name), once) for name in ("mask", "bias")}
-    pieces |= {name: _copy(getattr(call, name)) for name in ("score", "normalizer")}
+    pieces: dict[str, Any] = {name: detached(getattr(call, name), cache) for name in ("mask", "bias")}
+    pieces |= {name: _contiguous_copy(getattr(call, name)) for name in ("score", "normalizer")}
     if len(heads) == total:
-        return replace(call, **{name: _copy(tensor) for name, tensor in tensors.items()}, **pieces), _copy(output)
-    copies = {name: chosen(tensor, heads, total) for name, tensor in tensors.items()}
+        copies = {name: _contiguous_copy(tensor) for name, tensor in tensors.items()}
+        return replace(call, **copies, **pieces), _contiguous_copy(output)
+    copies = {name: select_heads(tensor, heads, total) for name, tensor in tensors.items()}
     if call.mask is not None:
-        some = of_heads(pieces["mask"], some_heads(heads, total))
-        pieces["mask"] = HeadsOfMask(pieces["mask"], heads, total) if some is None else some
+        mask = of_heads(pieces["mask"], some_heads(heads, total))
+        pieces["mask"] = HeadsOfMask(pieces["mask"], heads, total) if mask is None else mask
     if isinstance(call.bias, Bias):
-        known = of_heads(pieces["bias"], some_heads(heads, total))
-        pieces["bias"] = HeadsOfBias(pieces["bias"], heads, total) if known is None else known
+        bias = of_heads(pieces["bias"], some_heads(heads, total))
+        pieces["bias"] = HeadsOfBias(pieces["bias"], heads, total) if bias is None else bias
     elif call.bias is not None:
-        pieces["bias"] = chosen(pieces["bias"], heads, total)
-    return replace(call, batch=(*call.batch[:-1], len(heads)), **copies, **pieces), chosen(output, heads, total)
+        pieces["bias"] = select_heads(pieces["bias"], heads, total)
+    return replace(call, batch=(*call.batch[:-1], len(heads)), **copies, **pieces), select_heads(output, heads, total)
 
 
-def lent(call: Call, output: Tensor, heads: tuple[int, ...], total: int, once: TensorCache) -> tuple[Call, Tensor]:
-    """The same without copies, where all heads are wanted: for as long as the model has not run on."""
+def without_copies(call: Call, output: Tensor, heads: tuple[int, ...], total: int, cache: TensorCache) -> tuple[Call, Tensor]:
+    """The same as `copied`, without copies where all heads are recorded: valid until the model runs on."""
     if len(heads) < total:
-        return copied(call, output, heads, total, once)
+        return copied(call, output, heads, total, cache)
     tensors = {name: getattr(call, name).detach() for name in ("query", "key", "value")}
-    pieces = {name: own(getattr(call, name), once) for name in ("mask", "bias", "score", "normalizer")}
+    pieces = {name: detached(getattr(call, name), cache) for name in ("mask", "bias", "score", "normalizer")}
     return replace(call, **tensors, **pieces), output.detach()
 
 
-def chosen(tensor: Tensor, heads: tuple[int, ...], total: int) -> Tensor:
-    """A copy of what these query heads read, dimension −3, repeated where heads share one."""
+def select_heads(tensor: Tensor, heads: tuple[int, ...], total: int) -> Tensor:
+    """A copy of what these query heads read, dimension −3, repeated where several heads share one."""
     tensor = tensor.detach()
     if tensor.ndim < 3 or tensor.shape[-3] == 1:
         return tensor.clone()
@@ -165,16 +168,18 @@ def chosen(tensor: Tensor, heads: tuple[int, ...], total: int) -> Tensor:
     return tensor.index_select(-3, torch.tensor([head // group for head in heads], device=tensor.device))
 
 
-def own(held: Any, once: TensorCache) -> Any:
-    """The same piece with its tensors detached; an object of the caller's own stays as it is.
+def detached(piece: Any, cache: TensorCache) -> Any:
+    """The same piece with its tensors detached. A piece of the caller's own stays as it is.
 
-    Tensors made in inference mode do not count how often they are written to, so these are copied.
+    Torch does not count how often tensors made in inference mode are written to, so these are copied.
     """
-    return tree_map(lambda leaf: _detached(leaf, once) if isinstance(leaf, Tensor) else leaf, held)
 
+    def detach(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        return cache(leaf, Tensor.clone, torch.equal) if leaf.is_inference() else leaf.detach()
 
-def _detached(tensor: Tensor, once: TensorCache) -> Tensor:
-    return once(tensor, Tensor.clone, torch.equal) if tensor.is_inference() else tensor.detach()
+    return tree_map(detach, piece)
 
 
 @piece
@@ -186,9 +191,9 @@ class HeadsOfMask(Mask):
     total: int
 
     def block(self, rows, keys):
-        """The chosen heads of the inner mask's block."""
+        """The block of these heads."""
         block = self.inner.block(rows, keys)
-        return chosen(block, self.heads, self.total) if block.ndim >= 3 else block
+        return select_heads(block, self.heads, self.total) if block.ndim >= 3 else block
 
 
 @piece
@@ -200,24 +205,25 @@ class HeadsOfBias(Bias):
     total: int
 
     def block(self, rows, keys):
-        """The chosen heads of the inner bias's block."""
+        """The block of these heads."""
         block = self.inner.block(rows, keys)
-        return chosen(block, self.heads, self.total) if block.ndim >= 3 else block
+        return select_heads(block, self.heads, self.total) if block.ndim >= 3 else block
 
 
 def versions(call: Call) -> tuple[tuple[Tensor, int], ...]:
-    """The tensors of mask and bias and how often each was written to, where torch counts that."""
+    """The tensors of mask and bias, and how often each was written to, where torch counts that."""
     leaves = tree_leaves((call.mask, call.bias))
     return tuple((leaf, leaf._version) for leaf in leaves if isinstance(leaf, Tensor) and not leaf.is_inference())
 
 
 def fresh(call: Call) -> Call:
-    """The call with copies that lie in memory one way only: how a tensor is kept must not be felt in the last digit."""
-    return replace(call, **{name: _copy(getattr(call, name)) for name in ("query", "key", "value", "score", "normalizer")})
+    """The call with contiguous copies of its tensors, so that their strides cannot change the last digit of a result."""
+    names = ("query", "key", "value", "score", "normalizer")
+    return replace(call, **{name: _contiguous_copy(getattr(call, name)) for name in names})
 
 
-def _copy(held: Any) -> Any:
-    """The same tensor, or piece, with memory of its own."""
-    return tree_map(
-        lambda leaf: leaf.detach().clone(memory_format=torch.contiguous_format) if isinstance(leaf, Tensor) else leaf, held
-    )
+def _contiguous_copy(tensor_or_piece: Any) -> Any:
+    def copy(leaf: Any) -> Any:
+        return leaf.detach().clone(memory_format=torch.contiguous_format) if isinstance(leaf, Tensor) else leaf
+
+    return tree_map(copy, tensor_or_piece)

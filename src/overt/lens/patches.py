@@ -1,4 +1,4 @@
-"""Attention of image models on the image: a query's weights as the grid of patches that they stand for, laid over the picture."""
+"""Attention of image models: the weights of a query as a grid of patches, drawn over the image."""
 
 import math
 from typing import Any
@@ -12,20 +12,23 @@ LOST = (255, 0, 255)  # patches whose weight is NaN
 
 
 def patch_grid(keys: int, grid: tuple[int, int] | None = None, aside: int | None = None) -> tuple[int, tuple[int, int]]:
-    """How many of so many keys come before the patches, such as a class token, and the rows and columns of the patches.
+    """How many keys come before the patches, such as a class token, and the (rows, columns) of the patches.
 
-    `grid` is given where it is not square, `aside` where more than a class token comes before (registers, another class token).
+    Pass `grid` if it is not square, and `aside` if more than a class token comes before the patches (such as registers).
 
     >>> patch_grid(197), patch_grid(201, aside=5), patch_grid(7, grid=(2, 3))
     ((1, (14, 14)), (5, (14, 14)), (1, (2, 3)))
     """
     if grid is not None:
-        _numbers("grid", grid)
+        if not isinstance(grid, tuple) or len(grid) != 2 or any(type(each) is not int or each < 1 for each in grid):
+            raise KindError("grid as (rows, columns), two whole numbers", got=repr(grid), fix="pass grid=(14, 14)")
         before = keys - grid[0] * grid[1]
         if before < 0 or aside not in (None, before):
             others = "" if aside is None else f" and aside={aside}"
-            fix = "give the rows and columns of patches that the model cuts the image into, (height, width) over the patch size"
-            raise InputError(f"a grid holds the keys that are patches, of {keys}", got=f"grid={grid}{others}", fix=fix)
+            fix = "pass the rows and columns of patches that the model cuts the image into, (height, width) over the patch size"
+            raise InputError(
+                f"a grid of as many patches as there are among the {keys} keys", got=f"grid={grid}{others}", fix=fix
+            )
         return before, grid
     for before in (0, 1) if aside is None else (aside,):
         side = math.isqrt(max(keys - before, 0))
@@ -35,24 +38,25 @@ def patch_grid(keys: int, grid: tuple[int, int] | None = None, aside: int | None
     fix = (
         "pass grid=(rows, columns), or aside= the number of tokens before the patches (5 for a class token and four registers)"
     )
-    raise InputError("patches are found by themselves where they make up a square", got=f"{keys} keys, {some}", fix=fix)
+    raise InputError("keys that are a square of patches, or a grid=", got=f"{keys} keys, {some}", fix=fix)
 
 
 def overlay_patches(image: Any, weights: Any, *, opacity: float = 0.75) -> Any:
-    """Lay weights over the image that the model saw: the more a patch gets, the more of its colour covers it.
+    """Draw weights over the image that the model read: the larger the weight of a patch, the more its colour covers it.
 
-    `image` is a Pillow image, a path, or an array (height, width) or (height, width, 3) of bytes or of numbers from 0 to 1;
-    `weights` a tensor or array (rows, columns), such as `head.patches(0)[0]`. A patch of the largest weight is covered to `opacity`,
-    from 0 to 1, the others by their share of it; patches are drawn as they are, without smoothing, and one whose weight is NaN is
-    covered with magenta. Gives a Pillow image of the same size. Raises InputError for other shapes, and MissingExtra without
-    matplotlib and Pillow.
+    `image` is a Pillow image, a path, or an array (height, width) or (height, width, 3) of bytes or of numbers from 0 to 1.
+    `weights` is a tensor or array (rows, columns), such as `head.patches(0)[0]`. The colour of the patch with the largest weight has
+    the `opacity`, from 0 to 1, the others a share of it. Patches are not smoothed, and a patch whose weight is NaN is magenta.
+    Returns a Pillow image of the same size. Raises InputError for other shapes, and MissingExtra without matplotlib and Pillow.
 
     >>> overlay_patches(np.zeros((8, 12)), np.eye(2)).size
     (12, 8)
     """
     matplotlib = drawing("overt.lens.overlay_patches")
+    from PIL import Image
+
     if not 0 <= opacity <= 1:
-        raise InputError("opacity is a number from 0 to 1", got=repr(opacity), fix="pass 1 to cover the image")
+        raise InputError("an opacity from 0 to 1", got=repr(opacity), fix="pass 1 to cover the image")
     picture, grid = _picture(image), _weights(weights)
     largest = np.nanmax(grid) if np.isfinite(grid).any() else 0.0
     share = np.divide(grid, largest, out=np.zeros_like(grid), where=np.isfinite(grid) & (largest > 0))
@@ -60,9 +64,10 @@ def overlay_patches(image: Any, weights: Any, *, opacity: float = 0.75) -> Any:
     cover = (opacity * share)[..., None]
     lost = ~np.isfinite(grid)
     colours[lost], cover[lost] = LOST, opacity
-    places = [np.arange(size) * count // size for size, count in zip(picture.shape[:2], grid.shape, strict=True)]
-    colours, cover = (each[places[0][:, None], places[1]] for each in (colours, cover))  # (height, width, 3 or 1)
-    return _image(picture * (1 - cover) + colours * cover)
+    index = [np.arange(size) * count // size for size, count in zip(picture.shape[:2], grid.shape, strict=True)]
+    colours, cover = (each[index[0][:, None], index[1]] for each in (colours, cover))  # (height, width, 3 or 1)
+    pixels = picture * (1 - cover) + colours * cover
+    return Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8))
 
 
 def _picture(image: Any) -> np.ndarray:
@@ -77,10 +82,10 @@ def _picture(image: Any) -> np.ndarray:
     pixels = np.asarray(image)
     if pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] != 3) or 0 in pixels.shape:
         fix = "convert it: tensor.permute(1, 2, 0) puts the colours last"
-        raise InputError("an image is (height, width) or (height, width, 3)", got=f"shape {pixels.shape}", fix=fix)
+        raise InputError("an image (height, width) or (height, width, 3)", got=f"shape {pixels.shape}", fix=fix)
     if pixels.dtype.kind == "f" and not (pixels.min() >= 0 and pixels.max() <= 1):
         fix = "undo the model's normalisation: pixels * std + mean"
-        raise InputError("numbers of an image are from 0 to 1", got=f"from {pixels.min():.2g} to {pixels.max():.2g}", fix=fix)
+        raise InputError("an image of numbers from 0 to 1", got=f"from {pixels.min():.2g} to {pixels.max():.2g}", fix=fix)
     scaled = pixels.astype(float) * (255 if pixels.dtype.kind in "fb" else 1)
     return np.repeat(scaled[..., None], 3, axis=2) if pixels.ndim == 2 else scaled
 
@@ -89,16 +94,5 @@ def _weights(weights: Any) -> np.ndarray:
     grid = np.asarray(weights.detach().cpu().double() if hasattr(weights, "detach") else weights, dtype=float)
     if grid.ndim != 2 or 0 in grid.shape:
         fix = "pass those of one image: head.patches(row)[0]"
-        raise InputError("weights on a picture are (rows, columns) of patches", got=f"shape {grid.shape}", fix=fix)
+        raise InputError("weights of patches, (rows, columns)", got=f"shape {grid.shape}", fix=fix)
     return grid
-
-
-def _image(pixels: np.ndarray) -> Any:
-    from PIL import Image
-
-    return Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8))
-
-
-def _numbers(name: str, pair: Any) -> None:
-    if not isinstance(pair, tuple) or len(pair) != 2 or any(type(each) is not int or each < 1 for each in pair):
-        raise KindError(f"{name} is (rows, columns), two whole numbers", got=repr(pair), fix=f"pass {name}=(14, 14)")

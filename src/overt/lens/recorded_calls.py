@@ -5,19 +5,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from overt.errors import InputError, KindError
-from overt.lens.capture.adapters import LOOKED_FOR
+from overt.lens.capture.adapters import CAUGHT
 from overt.lens.capture.options import in_bytes
+from overt.lens.capture.recorder import is_in
 from overt.lens.captured import Captured, CapturedCall
 from overt.lens.head import Head
 from overt.lens.statistics.roles import Role, measured, roles
 from overt.lens.statistics.summarized import CapturedSummary, SummaryHead
-from overt.lens.statistics.verified import Comparison, Coverage, Verified, recomputed
+from overt.lens.statistics.verified import Comparison, Coverage, Verified, recompute
 from overt.lens.tokens import Strings, Tokens
 
 
 @dataclass(eq=False, repr=False)
 class RecordedCalls:
-    """Recorded calls of attention, to be looked at by layer and head."""
+    """Recorded calls of attention, indexed by layer and head."""
 
     model: str
     calls: list[Captured] = field(default_factory=list)
@@ -35,17 +36,17 @@ class RecordedCalls:
         return words[0] if words is not None and len(words) == 1 else words
 
     @tokens.setter
-    def tokens(self, given: Strings | None) -> None:
-        self.strings = Tokens.of(given, given)
+    def tokens(self, tokens: Strings | None) -> None:
+        self.strings = Tokens.of(tokens, tokens)
 
     @property
     def bytes(self) -> int:
-        """What is held of all calls together, in memory and in files; masks that are the model's own are not counted."""
+        """The size of all recorded calls, in memory and in files; masks that are the model's own tensors do not count."""
         return sum(captured.bytes for captured in self.calls)
 
     @property
     def layers(self) -> list[str]:
-        """The module that made each kept call, in call order; a module called twice is there twice."""
+        """The name of the module that made each recorded call, in call order; a module called twice is listed twice."""
         return [captured.layer for captured in self.nonempty_calls()]
 
     def __len__(self) -> int:
@@ -59,7 +60,7 @@ class RecordedCalls:
         captured = self.call_of(layer)
         if head not in captured.heads:
             there = f"0 to {captured.total - 1}" if len(captured.heads) == captured.total else str(list(captured.heads))
-            raise InputError(f"{captured.layer} has the recorded heads {there}", got=repr(head), fix="name one of them")
+            raise InputError(f"a recorded head of {captured.layer}, {there}", got=repr(head), fix="choose one of them")
         return self.head_of(captured.opened(), head)
 
     def heads(self) -> Iterator[Head]:
@@ -70,17 +71,17 @@ class RecordedCalls:
     def verify(self) -> Verified:
         """Recompute every call from its query, key and value, and compare with the model's own attention output.
 
-        Calls of which summaries are kept were compared when they were summarised. Printed, it says too how many of the model's
-        token-mixing layers these calls are, and of an empty recording why it is empty.
+        Calls recorded as summaries were compared when they were summarised. The result, printed, also says how many of the model's
+        token-mixing layers were recorded and, for an empty recording, why it is empty.
         """
         if not self.calls:
             return Verified((), self._coverage(), f"nothing was recorded, so nothing is verified: {self._why_empty()}")
         return Verified(tuple(_compared(captured.opened()) for captured in self.calls), self._coverage())
 
     def roles(self) -> list[Role]:
-        """What each head does in this recording, with the score that decides it; give `tokens` to tell words apart."""
+        """What each head does in this recording, and the score that decides it; some roles are known only with `tokens`."""
         opened = (captured.opened() for captured in self.nonempty_calls())
-        return [each for captured in opened for each in roles(captured, _shares(captured, self.strings))]
+        return [role for captured in opened for role in roles(captured, _shares(captured, self.strings))]
 
     def __repr__(self) -> str:
         return f"<recording of {self.model}: {_many(len(self.calls), 'call')} of attention, {_many(self.pass_count, 'pass')}>"
@@ -104,7 +105,7 @@ class RecordedCalls:
         if isinstance(layer, int):
             matches = [captured for captured in calls if self.number_of(captured) == layer]
         else:
-            matches = [captured for captured in calls if f"{captured.layer}.".startswith(f"{layer}.")]
+            matches = [captured for captured in calls if is_in(captured.layer, layer)]
         if len(matches) == 1 or (matches and isinstance(layer, int)):
             return matches[0]
         numbers = ", ".join(str(self.number_of(captured)) for captured in matches or calls)
@@ -129,19 +130,19 @@ class RecordedCalls:
     def _why_empty(self) -> InputError:
         if not self.pass_count and not self.missing:
             return InputError(
-                "a recording holds what the model did inside the block",
-                got="a model that did not run in it",
+                "a model that runs inside the block",
+                got="one that did not run in it",
                 fix="run it there: with overt.lens.record(model) as recording: model(x)",
             )
         reasons = "; ".join(dict.fromkeys(f"{name}: {reason}" for name, reason in self.missing))
         return InputError(
-            f"a recording needs attention to record; looked for were {LOOKED_FOR}",
+            f"a model that computes attention by {CAUGHT}",
             got=f"{self.model}, which called none of them" + (f" ({reasons})" if reasons else ""),
-            fix='record a model that attends (a Hugging Face model with attn_implementation="sdpa")',
+            fix='record a model with attention (a Hugging Face model with attn_implementation="sdpa")',
         )
 
     def _coverage(self) -> Coverage | None:
-        """How many of the token-mixing layers are here; None for a file that does not say which there were."""
+        """How many of the model's token-mixing layers were recorded; None where none was noticed."""
         recorded = {captured.layer for captured in self.calls}
         others = {*self.mixing} - recorded
         listed = others & {name for name, _ in self.missing}
@@ -152,7 +153,7 @@ def _compared(captured: Captured) -> Comparison:
     if isinstance(captured, CapturedSummary):
         return captured.comparison
     assert isinstance(captured, CapturedCall)
-    return recomputed(captured)
+    return recompute(captured)
 
 
 def _shares(captured: Captured, tokens: Tokens) -> tuple[dict[str, float], ...]:
@@ -172,11 +173,11 @@ def _table(calls: RecordedCalls) -> str:
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     header = f"{calls.model}: {_many(len(calls.calls), 'call')} of attention in {_many(calls.pass_count, 'pass')}"
     missed = [f"not recorded: {names}: {reason}" for reason, names in _reasons(calls).items()]
-    return "\n".join([header, *lines, f"{in_bytes(calls.bytes)} are kept", *_notes(calls), *missed])
+    return "\n".join([header, *lines, f"{in_bytes(calls.bytes)} are recorded", *_notes(calls), *missed])
 
 
 def _notes(calls: RecordedCalls) -> list[str]:
-    """Each note once, with the calls that it is about."""
+    """Each note once, with the numbers of its calls."""
     about: dict[str, list[str]] = {}
     for captured in calls.calls:
         for note in captured.notes:
@@ -185,7 +186,7 @@ def _notes(calls: RecordedCalls) -> list[str]:
 
 
 def _reasons(calls: RecordedCalls) -> dict[str, str]:
-    """Each reason once, with the layers that it is about."""
+    """Each reason once, with its layers."""
     about: dict[str, list[str]] = {}
     for name, reason in calls.missing:
         about.setdefault(reason, []).append(name)

@@ -1,4 +1,4 @@
-"""Record what a model attends to while it runs, unmodified, its outputs unchanged to the bit."""
+"""Record the attention of a model while it runs, unmodified, its outputs unchanged to the bit."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -35,26 +35,26 @@ def record(
     top: int = TOP,
     map_size: int | tuple[int, int] = CELLS,
 ) -> Iterator["Recording"]:
-    """Record every attention inside `model` for as long as the block runs: `with record(model) as recording: model(x)`.
+    """Record every call of attention inside `model` while the block runs: `with record(model) as recording: model(x)`.
 
-    Caught are torch's `scaled_dot_product_attention`, `nn.MultiheadAttention`, `overt.attend`, Hugging Face's registry and
-    attention that is written out. The model runs as it is, in training or evaluation, and its outputs are the same to the bit.
-    Where torch runs a layer on its fast path, as one kernel, query, key and value are computed beside it from the layer's parameters,
-    and a note of the call says so. What fails beside the model never reaches it: the call stands in `recording.missing`, a list of
-    (module, reason), with the error's text.
+    It catches torch's `scaled_dot_product_attention`, `nn.MultiheadAttention`, `overt.attend`, functions of Hugging Face's registry,
+    and attention that a model writes out. The model runs as it is, in training or evaluation, and its outputs are the same to the bit.
+    Where torch runs a layer as one kernel, on its fast path, query, key and value are computed from the layer's parameters, and a
+    note of the call says so. Errors of the recording never reach the model: `recording.missing`, a list of (module, reason), has the
+    call and the text of the error.
 
-    `layers` keeps only these calls, by their number within a pass (from 0) or by the name of a module that they are in;
-    `heads` only these heads. Numbers of layers and heads stay the model's own whatever is left out.
+    `layers` records only these calls, by their number within a pass (from 0) or by the name of a module that they are in;
+    `heads` only these heads. Layers and heads always have the model's own numbers.
 
-    `keep="qkv"` keeps copies of query, key, value and output, linear in the length, and masks by reference, from which everything
-    is recomputed; in generation every step's keys count. `keep="summary"` takes the statistics while the model runs, about a
-    tenth of that, at any length: entropy, received, the `top` largest weights of each query, a map of `map_size` cells, a number
-    for both sides or (rows, keys), the residual and the roles. Nothing of it grows with Q × K.
-    `offload="cpu"` moves what is kept to the CPU call by call, `"disk"` into files of a private folder that is removed with the
-    recording. A call that goes beyond `limit` bytes, or what the disk has left, is not kept and stands in `missing` with the sizes.
+    `keep="qkv"` copies query, key, value and output, linear in the length, and refers to masks; everything is recomputed from these.
+    In generation the keys of every step count. `keep="summary"` computes statistics while the model runs, about a tenth of the
+    size at any length: entropy, received, the `top` largest weights of each query, a map of `map_size` cells (a number for both
+    sides or (rows, keys)), the residual and the roles. Nothing of it grows with Q × K.
+    `offload="cpu"` moves the recording to the CPU call by call, `"disk"` to files of a private folder that is removed with the
+    recording. A call beyond `limit` bytes, or beyond the free space of the disk, is not recorded, and `missing` has its size.
 
-    `query_tokens` and `key_tokens` are one string for each position, or a list of them for each batch element; one of them is
-    enough where queries and keys are of one sequence, and an encoder–decoder has its decoder's and its encoder's.
+    `query_tokens` and `key_tokens` are one string for each position, or a list of them for each batch element. One of them is
+    enough for self-attention; for an encoder–decoder they are the decoder's tokens and the encoder's.
 
     >>> import torch, overt
     >>> layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
@@ -73,13 +73,13 @@ def record(
             yield recording
     finally:
         recording.pass_count = recorder.pass_count
-    recorder.note_unseen()
+    recorder.note_unmatched()
     recording.mixing = recorder.note_mixing()
 
 
 @dataclass(eq=False, repr=False)
 class ModelPass(RecordedCalls):
-    """The calls of one pass of a model, or of all passes, with the page that shows them."""
+    """Recorded calls with the page that shows them: those of one pass of a model, or of all passes."""
 
     def page(
         self,
@@ -92,16 +92,16 @@ class ModelPass(RecordedCalls):
         opened: tuple[int | str, int, int] | None = None,
         limit: int = PAGE_LIMIT,
     ) -> str:
-        """Everything in one HTML file that works offline: every head as a map, from the whole of it to single weights.
+        """Everything in one HTML file that works offline: every head as a map that zooms down to single weights.
 
-        Written to `path`, whole or not at all; the path is returned, or the page itself where none is given. `heads` shows all,
-        "top 16" the sixteen of the lowest entropy, a list of (layer, head) those. The page recomputes single weights, within
-        1e-3, from query, key and value, which it holds as int16 with a scale for each vector unless they are few; `exact=False`
-        leaves them out. `model` is the one that was recorded, where norms behind its output matrix are wanted too. `opened` is the
-        (layer, head, token) whose steps are in sight first.
+        The page is written to `path`, whole or not at all, and the path is returned; without a path the page itself is returned.
+        `heads` is None for all heads, "top 16" for the sixteen of the lowest entropy, or a list of (layer, head). The page recomputes
+        single weights, within 1e-3, from query, key and value, which it stores as int16 with a scale for each vector, or as float32
+        if they are few; `exact=False` leaves them out. Pass the recorded `model` to add the norms of the values behind its output
+        matrix. `opened` is the (layer, head, token) whose steps are shown first.
 
         Raises InputError, before anything is built, for a page of more than `limit` bytes, for tokens that match no call, and for
-        a recording of nothing.
+        an empty recording.
 
         >>> import torch, overt
         >>> layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
@@ -126,7 +126,7 @@ class ModelPass(RecordedCalls):
 
 @dataclass(eq=False, repr=False)
 class Recording(ModelPass):
-    """What a model attended to while it was recorded, every call and head of it.
+    """The attention of a model while it was recorded: every call, and every head of it.
 
     `layers`, `passes`, `recording[layer, head]` (a `Head`), `verify()`, `roles()`, `missing` (attention that could not be
     recorded, with the reason), `bytes`; printed, it is a table. `recording.tokens = [...]` attaches the tokens' strings.
@@ -151,7 +151,7 @@ class Recording(ModelPass):
         ]
 
     def plot(self, path: str | os.PathLike[str] | None = None, figure: str = "heads", **options: Any) -> Any:
-        """Draw a figure for print and give it, a matplotlib Figure; write it too, as PDF, SVG or PNG, where there is a `path`.
+        """Draw a figure for print. Returns a matplotlib Figure, and writes it to `path`, as PDF, SVG or PNG, if there is one.
 
         `figure` is "heads" (every head as a small map), "head" (one head's weights), "arcs" (its strongest links over the tokens), both
         with `layer=` and `head=`, or "entropy" (how spread out each head is, by layer). Other `options` are those of `overt.lens.figures`.
@@ -164,8 +164,8 @@ class Recording(ModelPass):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one safetensors file, whole or not at all; `overt.lens.load` reads it, anywhere.
 
-        A mask of the caller's own is written as the bool tensor that it makes. A score or normalizer of the caller's own is code,
-        which is not written: raises InputError.
+        A mask of the caller's own is written as the bool tensor that it makes. Raises InputError for a score or normalizer of the
+        caller's own: it is code, which is not written.
         """
         from overt.lens.storage.write import write
 

@@ -1,4 +1,4 @@
-"""The strings of the tokens that a model read, found for each call by its lengths."""
+"""The strings of the tokens that a model read, matched with each call by its lengths."""
 
 import hashlib
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ Words = list[list[str]]  # one list, or one for each batch element
 
 
 class Tokens(NamedTuple):
-    """One string a position, or a list of them for each batch element: what the queries read, and what the keys read.
+    """The strings of the queries and of the keys: one for each position, or a list of them for each batch element.
 
-    An encoder–decoder model has calls of three kinds. Those of its encoder have the keys' tokens on both sides, those of its decoder
-    the queries', and the attention between them one of each; which is which is told by the lengths, and by the layer's name
-    where both are equally long.
+    An encoder–decoder model makes calls of three kinds. Self-attention of its encoder has the keys' tokens on both sides,
+    self-attention of its decoder the queries', and cross-attention has both. The lengths of a call say which kind it is, and the
+    name of its layer where both texts are equally long.
     """
 
     queries: Words | None = None
@@ -25,21 +25,21 @@ class Tokens(NamedTuple):
 
     @classmethod
     def of(cls, queries: Strings | None, keys: Strings | None) -> "Tokens":
-        """Check the strings; those of one side stand for both where the other's are not given."""
+        """Check the strings; those of one side are used for both where the other side has none."""
         query_words, key_words = _words("query_tokens", queries), _words("key_tokens", keys)
         return cls(query_words or key_words, key_words or query_words)
 
     def of_queries(self, call: Captured) -> Words | None:
         """The tokens of a call's queries; queries that continue a cache have the last of its keys' tokens."""
-        found = self._fitting(call, call.queries, "queries")
-        if found is None and self.queries is not None and not between(call):
+        words = self._matching(call, call.queries, "queries")
+        if words is None and self.queries is not None and not is_cross_attention(call):
             return [sentence[call.keys - call.queries :] for sentence in self.of_keys(call) or []]
-        return found if found is not None or self.queries is None else _misfit(self, call, call.queries, "queries")
+        return words if words is not None or self.queries is None else _no_match(self, call, call.queries, "queries")
 
     def of_keys(self, call: Captured) -> Words | None:
         """The tokens of a call's keys."""
-        found = self._fitting(call, call.keys, "keys")
-        return found if found is not None or self.keys is None else _misfit(self, call, call.keys, "keys")
+        words = self._matching(call, call.keys, "keys")
+        return words if words is not None or self.keys is None else _no_match(self, call, call.keys, "keys")
 
     def fit(self, call: Captured) -> bool:
         """Whether there are tokens of this call's lengths."""
@@ -49,22 +49,22 @@ class Tokens(NamedTuple):
             return False
 
     def fingerprint(self, call: Captured) -> str:
-        """What tells these tokens of a call from others; empty without any."""
+        """A hash of the tokens of a call; empty without tokens."""
         words = self.of_keys(call)
         return "" if words is None else hashlib.sha256(repr((words, self.of_queries(call))).encode()).hexdigest()[:16]
 
-    def _fitting(self, call: Captured, length: int, side: str) -> Words | None:
+    def _matching(self, call: Captured, length: int, side: str) -> Words | None:
         sides = (self.keys, self.queries) if side == "keys" else (self.queries, self.keys)
-        fitting = [words for words in sides if words is not None and _fits(words, length, call.batch)]
-        if len(fitting) == 2 and not between(call):
+        matching = [words for words in sides if words is not None and _has_lengths(words, length, call.batch)]
+        if len(matching) == 2 and not is_cross_attention(call):
             # Self-attention reads the same tokens on both sides: in an encoder those of the keys, in a decoder the queries'.
             name = call.layer.lower()
-            return self.keys if "encoder" in name else self.queries if "decoder" in name else fitting[0]
-        return fitting[0] if fitting else None
+            return self.keys if "encoder" in name else self.queries if "decoder" in name else matching[0]
+        return matching[0] if matching else None
 
 
-def between(call: Captured) -> bool:
-    """Whether a call is attention between two sequences, as its layer's name or its lengths tell."""
+def is_cross_attention(call: Captured) -> bool:
+    """Whether a call is attention between two sequences, by its layer's name or its lengths."""
     name = call.layer.lower()
     if any(mark in name for mark in ("cross", "encoder_attn", "encdec")):
         return True
@@ -72,33 +72,35 @@ def between(call: Captured) -> bool:
     return call.queries > call.keys or (call.source == MULTI_HEAD and call.queries != call.keys)
 
 
-def _words(name: str, given: Any) -> Words | None:
+def _words(name: str, strings: Any) -> Words | None:
     """One list of strings for each batch element."""
-    if given is None or (isinstance(given, Sequence) and not given):
+    if strings is None or (isinstance(strings, Sequence) and not strings):
         return None
-    sentences = [given] if isinstance(given, Sequence) and isinstance(given[0], str) else given
-    if isinstance(given, str) or not isinstance(sentences, Sequence) or not all(map(_is_sentence, sentences)):
+    sentences = [strings] if isinstance(strings, Sequence) and isinstance(strings[0], str) else strings
+    if isinstance(strings, str) or not isinstance(sentences, Sequence) or not all(map(_is_sentence, sentences)):
         raise KindError(
-            f"{name} is a list of strings, one a position, or a list of them for each batch element",
-            got=repr(given) if len(repr(given)) < 80 else type(given).__name__,
+            f"{name} as a list of strings, one for each position, or a list of them for each batch element",
+            got=repr(strings) if len(repr(strings)) < 80 else type(strings).__name__,
             fix="pass tokenizer.convert_ids_to_tokens(ids)",
         )
     return [list(sentence) for sentence in sentences]
 
 
-def _is_sentence(given: Any) -> bool:
-    return isinstance(given, Sequence) and not isinstance(given, str) and all(isinstance(token, str) for token in given)
+def _is_sentence(sentence: Any) -> bool:
+    return (
+        isinstance(sentence, Sequence) and not isinstance(sentence, str) and all(isinstance(token, str) for token in sentence)
+    )
 
 
-def _fits(words: Words, length: int, batch: int) -> bool:
+def _has_lengths(words: Words, length: int, batch: int) -> bool:
     return len(words) in (1, batch) and all(len(sentence) == length for sentence in words)
 
 
-def _misfit(tokens: Tokens, call: Captured, length: int, side: str) -> NoReturn:
-    given = dict.fromkeys(str([len(sentence) for sentence in words]) for words in tokens if words is not None)
+def _no_match(tokens: Tokens, call: Captured, length: int, side: str) -> NoReturn:
+    lengths = dict.fromkeys(str([len(sentence) for sentence in words]) for words in tokens if words is not None)
     each = f" in each of {call.batch} sequences" if call.batch > 1 else ""
     raise InputError(
-        "tokens are one string for each key, and for each query, or a list of them for each batch element",
-        got=f"{' and '.join(given)} tokens for {length} {side} of {call.layer}{each}",
-        fix="give the tokens that the model read in this call, padding and special ones included",
+        "one token for each key and for each query, or a list of them for each batch element",
+        got=f"{' and '.join(lengths)} tokens for {length} {side} of {call.layer}{each}",
+        fix="pass the tokens that the model read in this call, with padding and special tokens",
     )

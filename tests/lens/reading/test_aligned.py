@@ -34,7 +34,7 @@ def test_a_layer_is_named_or_numbered(layer):
     recording = recorded(torch_translator(), sequence(2, 6), sequence(2, 5, seed=2))
     name = "decoder.layers.2.multihead_attn"
     if layer == "decoder.layers.2.multihead":
-        with pytest.raises(InputError, match="a layer is named by the module that attends"):
+        with pytest.raises(InputError, match="the name of a module that computes attention"):
             alignment(recording, layer)
     else:
         alike(alignment(recording, layer), cross_weights(recording, name)[:, 1:])
@@ -44,7 +44,7 @@ def test_heads_are_chosen_by_the_models_numbers():
     recording = recorded(torch_translator(1), sequence(2, 6), sequence(2, 5, seed=2), heads=[1, 3])
     name = "decoder.layers.0.multihead_attn"
     alike(alignment(recording, name, heads=[3]), recording[name, 3].weights()[:, 1:])
-    with pytest.raises(InputError, match=r"has the recorded heads 1, 3, got heads=\[0\]"):
+    with pytest.raises(InputError, match=r"recorded heads of decoder.layers.0.multihead_attn, some of 1, 3, got heads=\[0\]"):
         alignment(recording, name, heads=[0])
 
 
@@ -76,7 +76,7 @@ def test_a_recording_of_several_passes_is_one_writing():
 
 def test_self_attention_alone_is_refused():
     with pytest.raises(
-        InputError, match="read from attention between two texts, got the layers 0, 1, 2, none of them known to be one"
+        InputError, match="a layer of attention between two texts.*got the layers 0, 1, 2, which are not known to be such layers"
     ):
         alignment(recorded(stack(), sequence()))
 

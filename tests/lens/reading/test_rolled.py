@@ -94,7 +94,7 @@ def test_several_passes_are_refused():
         model(x)
         model(x)
     with pytest.raises(
-        InputError, match=r"rollout reads one pass of the model, got a recording of 2. Fix: pass recording.passes\[0\]"
+        InputError, match=r"one pass of the model, for rollout, got a recording of 2. Fix: pass recording.passes\[0\]"
     ):
         rollout(recording)
     alike(rollout(recording.passes[1]), rolled_by_hand(all_weights_by_hand(model, x)))

@@ -94,7 +94,7 @@ def test_a_norm_in_between_is_said_and_nothing_is_claimed():
     model = Sub()
     found = output_norms(recorded(model, torch.randn(1, 5, 8))[0, 0], model)
     assert found.norms is None
-    assert found.why == "Sub holds LayerNorm, inner_norm, which may stand between its heads and its output matrix"
+    assert found.reason == "Sub holds LayerNorm, inner_norm, which may stand between its heads and its output matrix"
 
 
 def test_a_matrix_of_another_width_is_not_taken():
@@ -109,7 +109,7 @@ def test_a_summary_has_no_values_and_says_so():
     layer = overt.layers.MultiHeadAttention(8, heads=2)
     with overt.lens.record(layer, keep="summary") as recording:
         layer(torch.randn(1, 5, 8))
-    assert output_norms(recording[0, 0], layer).why == "the recording kept summaries, which hold no values"
+    assert output_norms(recording[0, 0], layer).reason == "the recording has summaries, without values"
 
 
 def test_another_model_is_refused():

@@ -11,7 +11,7 @@ from overt.explain.recipes.qkv import View, closing_notes, explained
 from overt.explain.text_model import Encoded
 from overt.lens.head import Head
 from overt.lens.recording import Recording
-from overt.lens.tokens import between as is_between
+from overt.lens.tokens import is_cross_attention as is_between
 
 _ROWS = "Each row is a token as it is written: its query knows the tokens before it, and not yet the token itself."
 

@@ -29,7 +29,7 @@ class HeadDifference:
 
 @dataclass(frozen=True)
 class Differences:
-    """Every head's distance, call by call; printed, the largest ones. `known` says whether both recordings have their tokens."""
+    """Every head's distance, call by call; printed, the largest ones. `known` says whether both recordings have tokens."""
 
     heads: tuple[HeadDifference, ...]
     known: bool
@@ -42,7 +42,7 @@ class Differences:
         mean = sum(each.distance for each in self.heads) / len(self.heads)
         lines = [f"{len(self.heads)} heads, on average {mean:.4f} nats apart, of {math.log(2):.4f} at most; the furthest:"]
         lines += [str(each) for each in self.largest()]
-        return "\n".join(lines if self.known else [*lines, "tokens were not given, so only the lengths were compared"])
+        return "\n".join(lines if self.known else [*lines, "the recordings have no tokens, so only lengths were compared"])
 
 
 @torch.no_grad()
@@ -52,10 +52,10 @@ def compare(first: RecordedCalls, second: RecordedCalls) -> Differences:
         JS(p, q) = ½ KL(p ‖ m) + ½ KL(q ‖ m),   m = ½(p + q)        per query, in nats: 0 for equal weights, log 2 for no key in common
 
     Lin 1991, section IV (with equal weights). For recordings of two models, of one model before and after training, pruning or
-    `without_heads`, or of two inputs that are cut into the same tokens. Weights that do not sum to 1 are scaled to; queries that may attend
-    to nothing in either recording do not count.
+    `without_heads`, or of two inputs with the same tokens. Weights that do not sum to 1 are scaled to sum to 1. Queries that may
+    attend to nothing in one of the recordings do not count.
 
-    What it leaves out: heads are paired by their numbers, and two models trained apart have no reason to number them alike.
+    What it leaves out: heads are paired by their numbers, and heads of the same number need not be alike in two models.
 
     Raises InputError where calls, heads, lengths or tokens differ, or weights are negative.
 
@@ -65,38 +65,38 @@ def compare(first: RecordedCalls, second: RecordedCalls) -> Differences:
     ...     _ = attention(x, x, x)
     >>> with overt.lens.record(attention, key_tokens=list("abcde")) as other:
     ...     _ = attention(3 * x, 3 * x, x)
-    >>> found = overt.lens.compare(one, other)
-    >>> [0 < each.distance < 0.7 for each in found.heads], overt.lens.compare(one, one).heads[0].distance
+    >>> differences = overt.lens.compare(one, other)
+    >>> [0 < each.distance < 0.7 for each in differences.heads], overt.lens.compare(one, one).heads[0].distance
     ([True, True], 0.0)
     """
     known = first.strings.keys is not None and second.strings.keys is not None
-    found = []
+    differences = []
     for one, other in _pairs(first, second):
         if known:
             _same_words("keys", one.layer, first.strings.of_keys(one), second.strings.of_keys(other))
             _same_words("queries", one.layer, first.strings.of_queries(one), second.strings.of_queries(other))
         distances = _distances(one, other)
         number = first.number_of(one)
-        found += [HeadDifference(one.layer, number, head, far) for head, far in zip(one.heads, distances, strict=True)]
-    return Differences(tuple(found), known)
+        differences += [HeadDifference(one.layer, number, head, far) for head, far in zip(one.heads, distances, strict=True)]
+    return Differences(tuple(differences), known)
 
 
 def _pairs(first: RecordedCalls, second: RecordedCalls) -> list[tuple[Captured, Captured]]:
-    """The calls of both recordings side by side, if they are of the same shapes."""
+    """The calls of both recordings in pairs. Raises InputError unless their shapes are the same."""
     pairs = list(zip_longest(first.nonempty_calls(), second.nonempty_calls()))
-    for place, (one, other) in enumerate(pairs):
+    for index, (one, other) in enumerate(pairs):
         shapes = [None if each is None else (each.batch, each.heads, each.queries, each.keys) for each in (one, other)]
         if shapes[0] != shapes[1]:
-            told = [_told(each) for each in (one, other)]
+            sizes = [_sizes(each) for each in (one, other)]
             raise InputError(
-                "two recordings are compared call by call, over the same tokens and heads",
-                got=f"call {place}: {told[0]} and {told[1]}",
+                "two recordings of the same calls, with the same lengths and heads",
+                got=f"call {index}: {sizes[0]} and {sizes[1]}",
                 fix="record both with the same tokens, layers and heads",
             )
     return pairs
 
 
-def _told(captured: Captured | None) -> str:
+def _sizes(captured: Captured | None) -> str:
     if captured is None:
         return "none"
     return f"{captured.batch} × {len(captured.heads)} heads of {captured.queries} queries and {captured.keys} keys"
@@ -106,25 +106,25 @@ def _same_words(side: str, layer: str, one: Words | None, other: Words | None) -
     if one == other or one is None or other is None:
         return
     for sentence, (left, right) in enumerate(zip_longest(one, other, fillvalue=[])):
-        for place, (mine, others) in enumerate(zip_longest(left, right)):
-            if mine != others:
+        for index, (left_token, right_token) in enumerate(zip_longest(left, right)):
+            if left_token != right_token:
                 raise InputError(
-                    f"two recordings are compared over the same tokens, and the {side} of {layer} are not",
-                    got=f"{mine!r} and {others!r} at token {place} of sequence {sentence}",
+                    f"two recordings of the same tokens, for the {side} of {layer}",
+                    got=f"{left_token!r} and {right_token!r} at token {index} of sequence {sentence}",
                     fix="record both with the same text and the same tokenizer",
                 )
 
 
 def _distances(one: Captured, other: Captured) -> list[float]:
-    """Each head's mean distance over the queries that may attend to anything in both."""
+    """Each head's mean distance over the queries that may attend to some key in both recordings."""
     left, right = WeightsByBlock(one), WeightsByBlock(other)
-    total = torch.zeros(len(left.places), dtype=torch.float64)
+    total = torch.zeros(len(left.indices), dtype=torch.float64)
     count = torch.zeros_like(total)
     for first, stop, weights in left.blocks():
         both = [_shares(each, one.layer) for each in (weights, right.rows(first, stop))]
-        alive = (both[0].sum(-1) > 0) & (both[1].sum(-1) > 0)  # (B, H, rows)
-        total += torch.where(alive, jensen_shannon(both[0], both[1]), 0).sum((0, 2)).cpu()
-        count += alive.sum((0, 2)).cpu()
+        counted = (both[0].sum(-1) > 0) & (both[1].sum(-1) > 0)  # (B, H, rows)
+        total += torch.where(counted, jensen_shannon(both[0], both[1]), 0).sum((0, 2)).cpu()
+        count += counted.sum((0, 2)).cpu()
     return (total / count.clamp(min=1)).tolist()
 
 
@@ -142,7 +142,7 @@ def _shares(weights: Tensor, layer: str) -> Tensor:
     """Weights that sum to 1 where there are any, in float64."""
     if bool((weights < 0).any()):
         raise InputError(
-            "the distance is one of shares", got=f"negative weights of {layer}", fix="compare heads under a softmax"
+            "weights of at least 0, for a distance", got=f"negative weights of {layer}", fix="compare heads with a softmax"
         )
     wide = weights.double()
     total = wide.sum(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Weights times the length of what they weigh: how much each token adds to a layer's output."""
+"""Weights times the norm of the vector that they weight: how much each token adds to a layer's output."""
 
 import math
 from dataclasses import dataclass
@@ -9,31 +9,31 @@ from torch import Tensor, nn
 from overt.errors import InputError
 from overt.lens.analysis.by_block import BLOCK, WeightsByBlock
 from overt.lens.captured import Captured
-from overt.lens.head import Head, Rows, places
+from overt.lens.head import Head, Index, positions
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.statistics.output_norms import output_matrix, output_norms
 
 
 def norm_weights(recording: RecordedCalls, model: nn.Module) -> "NormWeights":
-    """The length of what each key adds to each query's output, ‖α_ij f(x_j)‖ with f(x) = (x W_V + b_V) W_O.
+    """The norm of what each key adds to each query's output, ‖α_ij f(x_j)‖ with f(x) = (x W_V + b_V) W_O.
 
     Kobayashi et al. 2020, section 3: attention adds vectors α_ij f(x_j), and a large weight on a short vector adds little. `model` is the
-    one that was recorded: a recording holds the values x W_V + b_V and no parameters, so W_O is looked for in the model.
+    recorded one: a recording has the values x W_V + b_V and no parameters, so W_O is read from the model.
 
-    `found[layer, head]` is one head, with `weights(rows, keys)`, `lengths()` and `received()`; `found.layer(layer, rows)` takes all
-    heads together, ‖Σ_h α_ij^h f^h(x_j)‖, where heads that pull apart cancel. `layer` is a number or a module's name.
+    `norms[layer, head]` is one head, with `weights(rows, keys)`, `lengths()` and `received()`. `norms.layer(layer, rows)` takes all
+    heads together, ‖Σ_h α_ij^h f^h(x_j)‖, where opposite vectors cancel. `layer` is a number or a module's name.
 
-    What it leaves out: the residual, normalisation, the bias of W_O, and that long vectors may point where nobody reads.
+    What it leaves out: the residual, normalisation, the bias of W_O, and whether later layers read the direction of a long vector.
 
-    Raises InputError where no output matrix is known for sure, or the recording kept summaries.
+    Raises InputError where no output matrix is certain, or the recording has summaries.
 
     >>> import torch, overt
     >>> attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
     >>> x = torch.randn(1, 5, 8)
     >>> with overt.lens.record(attention) as recording:
     ...     _ = attention(x, x, x)
-    >>> found = overt.lens.norm_weights(recording, attention)
-    >>> found[0, 1].weights(rows=2).shape, found.layer(0).shape
+    >>> norms = overt.lens.norm_weights(recording, attention)
+    >>> norms[0, 1].weights(rows=2).shape, norms.layer(0).shape
     (torch.Size([1, 1, 5]), torch.Size([1, 5, 5]))
     """
     return NormWeights(recording, model)
@@ -41,82 +41,71 @@ def norm_weights(recording: RecordedCalls, model: nn.Module) -> "NormWeights":
 
 @dataclass(frozen=True, eq=False)
 class NormHead:
-    """One head's weights in lengths: those of the model's own vectors."""
+    """One head's weights as norms, those of the model's own vectors."""
 
     head: Head
     model: nn.Module
 
-    @property
-    def _lengths(self) -> Tensor:
-        found = output_norms(self.head, self.model)
-        if found.norms is None:
-            raise _unknown(found.why)
-        return found.norms
-
     def lengths(self) -> Tensor:
         """‖f(x_j)‖ of each key: (B, K)."""
-        return self._lengths
+        norms, reason = output_norms(self.head, self.model)
+        if norms is None:
+            raise _unknown(reason)
+        return norms
 
-    def weights(self, rows: Rows = None, keys: Rows = None) -> Tensor:
+    def weights(self, rows: Index = None, keys: Index = None) -> Tensor:
         """‖α_ij f(x_j)‖, any block: (B, rows, keys)."""
-        lengths = self._lengths if keys is None else self._lengths[:, places("key", keys, self.head.keys)]
+        lengths = self.lengths() if keys is None else self.lengths()[:, positions("key", keys, self.head.keys)]
         return self.head.weights(rows, keys).abs() * lengths[:, None]
 
     def received(self) -> Tensor:
-        """The mean over the queries of what each key adds to them: (B, K); streamed, for weights that are not negative."""
-        return self.head.received() * self._lengths
+        """The mean over the queries of what each key adds to them: (B, K); for weights that are not negative."""
+        return self.head.received() * self.lengths()
 
 
 @dataclass(frozen=True, eq=False)
 class NormWeights:
-    """A recording with every weight times the length of what it weighs; see `norm_weights`."""
+    """A recording with every weight times the norm of the vector that it weights; see `norm_weights`."""
 
     recording: RecordedCalls
     model: nn.Module
 
-    def __getitem__(self, place: tuple[int | str, int]) -> NormHead:
-        """One head: `found[layer, head]`."""
-        return NormHead(self.recording[place], self.model)
+    def __getitem__(self, layer_and_head: tuple[int | str, int]) -> NormHead:
+        """One head: `norms[layer, head]`."""
+        return NormHead(self.recording[layer_and_head], self.model)
 
     @torch.no_grad()
-    def layer(self, layer: int | str, rows: Rows = None) -> Tensor:
+    def layer(self, layer: int | str, rows: Index = None) -> Tensor:
         """‖Σ_h α_ij^h f^h(x_j)‖, all recorded heads of a call as one vector: (B, rows, K)."""
-        captured = self._captured(layer)
-        weighed, products = WeightsByBlock(captured), self._products(captured)
-        wanted = places("row", rows, weighed.queries)
-        size = max(1, BLOCK // max(1, math.prod(weighed.call.batch) * weighed.keys))
-        found = torch.empty(weighed.batch, len(wanted), weighed.keys, dtype=weighed.call.dtype, device=products.device)
+        captured = self.recording.call_of(layer)
+        by_block, products = WeightsByBlock(captured), self._products(captured)
+        wanted = positions("row", rows, by_block.queries)
+        size = max(1, BLOCK // max(1, math.prod(by_block.call.batch) * by_block.keys))
+        norms = torch.empty(by_block.batch, len(wanted), by_block.keys, dtype=by_block.call.dtype, device=products.device)
         for start in range(0, len(wanted), size):
-            own = wanted[start : start + size]
-            run = own == list(range(own[0], own[-1] + 1))
-            parts = [weighed.rows(own[0], own[-1] + 1)] if run else [weighed.rows(row, row + 1) for row in own]
-            weights = torch.cat(parts, dim=2).double()  # (B, H, rows, K)
-            summed = weights * torch.einsum("bkhg,bgqk->bhqk", products, weights)
-            found[:, start : start + size] = summed.sum(1).clamp(min=0).sqrt()
-        return found
+            weights = by_block.some_rows(wanted[start : start + size]).double()  # (B, H, rows, K)
+            squares = weights * torch.einsum("bkhg,bgqk->bhqk", products, weights)
+            norms[:, start : start + size] = squares.sum(1).clamp(min=0).sqrt()
+        return norms
 
     def _products(self, captured: Captured) -> Tensor:
-        """f^h(x_j) · f^g(x_j), from which the length of any weighted sum over heads follows: (B, K, H, H).
+        """f^h(x_j) · f^g(x_j), which give the norm of any weighted sum over heads: (B, K, H, H).
 
-        In float64, since vectors that cancel leave a small difference of large squares.
+        In float64, because vectors that cancel leave a small difference of large squares.
         """
         values = torch.stack([Head(captured.opened(), head).value for head in captured.heads], dim=1).double()  # (B, H, K, E)
         matrix = output_matrix(self.model, captured.layer, captured.total, values.shape[-1])
         if isinstance(matrix, str):
             raise _unknown(matrix)
-        own = matrix[:, list(captured.heads)].double()  # (width, H, E)
-        both = torch.einsum("whd,wge->hgde", own, own)  # (H, H, E, E)
-        halves = (torch.einsum("bkd,gde->bgke", value, turned) for value, turned in zip(values.unbind(1), both, strict=True))
+        matrix = matrix[:, list(captured.heads)].double()  # (width, H, E)
+        products = torch.einsum("whd,wge->hgde", matrix, matrix)  # (H, H, E, E)
+        halves = (torch.einsum("bkd,gde->bgke", *pair) for pair in zip(values.unbind(1), products, strict=True))
         return torch.stack([torch.einsum("bgke,bgke->bkg", half, values) for half in halves], dim=2)
 
-    def _captured(self, layer: int | str) -> Captured:
-        calls = self.recording
-        return calls.call_named(layer) if isinstance(layer, str) else calls.call_numbered(layer)
 
-
-def _unknown(why: str) -> InputError:
+def _unknown(reason: str) -> InputError:
     return InputError(
-        "norm-based weights need the values and the matrix that reads the heads",
-        got=why,
-        fix='record a layer of a known kind with keep="qkv", or look at the plain weights',
+        "a layer with values and a known output matrix, for norm-based weights",
+        got=reason,
+        fix='record a layer of a known kind with keep="qkv", or use the plain weights',
     )

@@ -1,6 +1,4 @@
-"""Attention followed through all layers down to the tokens, and one layer's weights beside it."""
-
-from collections.abc import Iterator
+"""Attention multiplied through all layers down to the tokens, and the mean weights of one layer."""
 
 import torch
 from torch import Tensor
@@ -8,30 +6,30 @@ from torch import Tensor
 from overt.errors import InputError
 from overt.lens.analysis.by_block import WeightsByBlock, one_pass
 from overt.lens.captured import Captured
-from overt.lens.head import Rows, places
+from overt.lens.head import Index, positions
 from overt.lens.recorded_calls import RecordedCalls
-from overt.lens.tokens import between
+from overt.lens.tokens import is_cross_attention
 
-# Rows of the result that are carried through the layers at once: a quarter of it, within these bounds.
-_FEWEST, _MOST = 128, 512
+# Rows of the result that are multiplied by the layers at once: a quarter of it, within these bounds.
+_MIN_ROWS, _MAX_ROWS = 128, 512
 
 
 @torch.no_grad()
-def rollout(recording: RecordedCalls, layer: int | None = None, rows: Rows = None) -> Tensor:
-    """How much of each token's vector comes from each token of the input, if attention and the residual were all that mixed them.
+def rollout(recording: RecordedCalls, layer: int | None = None, rows: Index = None) -> Tensor:
+    """How much of each token's vector comes from each token of the input, if only attention and the residual mixed tokens.
 
         rollout_l = Ā_l · Ā_(l−1) · … · Ā_0        Ā = ½(A + I), A the mean of the layer's weights over its heads
 
-    Abnar and Zuidema 2020, section 3. `layer` is the number of the last call that counts (from 0; None: all), `rows` the tokens
-    of that layer that are asked for. Where weights do not sum to 1 (a sink, a query that may attend to nothing), the rows of A + I
-    are divided by their own sums, so rows of the result sum to 1. Only recorded heads are in the mean.
+    Abnar and Zuidema 2020, section 3. `layer` is the number of the last call that counts (from 0; None: all), `rows` are
+    the tokens of that layer. Where weights do not sum to 1 (a sink, a query that may attend to nothing), the rows of A + I are
+    divided by their sums, so that rows of the result sum to 1. Only recorded heads are in the mean.
 
-    What it leaves out: it takes residual and attention to weigh the same, every value to be as long as every other, and what feed-forward
-    layers and normalisation do to be the same for all tokens. It was proposed for its correlation with the effect of erasing
+    What it leaves out: it assumes that residual and attention count the same, that all values have the same norm, and that
+    feed-forward layers and normalisation do the same to all tokens. It was proposed because it correlates with the effect of erasing
     tokens, which docs/reading.md measures.
 
-    Shapes: (B, rows, n), in shares of 1. Beside the result, a few hundred rows of it and a block of weights are held; each
-    such part computes the weights again. Raises InputError for a recording of several passes or of more than one sequence.
+    Shapes: (B, rows, n), in shares of 1. Memory holds the result, a few hundred rows of it and a block of weights, and each part of
+    the result recomputes the weights. Raises InputError for a recording of several passes or of more than one sequence.
 
     >>> import torch, overt
     >>> layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True)
@@ -41,27 +39,27 @@ def rollout(recording: RecordedCalls, layer: int | None = None, rows: Rows = Non
     >>> overt.lens.rollout(recording).sum(-1).allclose(torch.ones(5))
     True
     """
-    layers = _tower(recording, layer, "rollout")
+    layers = _self_attention_calls(recording, layer, "rollout")
     length = layers[0].keys
-    wanted = places("row", rows, length)
-    size = min(max(length // 4, _FEWEST), _MOST)
+    wanted = positions("row", rows, length)
+    size = min(max(length // 4, _MIN_ROWS), _MAX_ROWS)
     first = WeightsByBlock(layers[-1])
-    found = torch.empty(first.batch, len(wanted), length, dtype=first.call.dtype, device=first.call.query.device)
+    result = torch.empty(first.batch, len(wanted), length, dtype=first.call.dtype, device=first.call.query.device)
     for start in range(0, len(wanted), size):
-        own = torch.tensor(wanted[start : start + size], device=found.device)
-        part = torch.nn.functional.one_hot(own, length).to(found.dtype).expand(found.shape[0], -1, -1)  # (B, rows, n)
+        chosen = torch.tensor(wanted[start : start + size], device=result.device)
+        part = torch.nn.functional.one_hot(chosen, length).to(result.dtype).expand(result.shape[0], -1, -1)  # (B, rows, n)
         for captured in reversed(layers):
-            part = _back(part, captured)
-        found[:, start : start + size] = part
-    return found
+            part = _multiplied_by_layer(part, captured)
+        result[:, start : start + size] = part
+    return result
 
 
 @torch.no_grad()
-def mean_attention(recording: RecordedCalls, layer: int | None = None, rows: Rows = None) -> Tensor:
+def mean_attention(recording: RecordedCalls, layer: int | None = None, rows: Index = None) -> Tensor:
     """The weights of one layer, the mean over its heads: what `rollout` is compared with (Abnar and Zuidema 2020, section 4).
 
-    `layer` is the number of the call (None: the last). Above the first layer, the vectors that are attended to are mixtures
-    already, so a weight on a place is no weight on its token.
+    `layer` is the number of the call (None: the last). Above the first layer the keys are mixtures of tokens already, so a weight on
+    a position is not a weight on its token.
 
     Shapes: (B, rows, n). Raises InputError as `rollout` does.
 
@@ -73,46 +71,42 @@ def mean_attention(recording: RecordedCalls, layer: int | None = None, rows: Row
     >>> overt.lens.mean_attention(recording, rows=slice(0, 2)).shape
     torch.Size([1, 2, 5])
     """
-    weighed = WeightsByBlock(_tower(recording, layer, "raw attention")[-1])
-    wanted = places("row", rows, weighed.queries)
+    by_block = WeightsByBlock(_self_attention_calls(recording, layer, "mean attention")[-1])
+    wanted = positions("row", rows, by_block.queries)
     if not wanted:
-        return weighed.rows(0, 0).mean(1)
-    if wanted != list(range(weighed.queries)):
-        return torch.cat([weighed.rows(row, row + 1).mean(1) for row in wanted], dim=1)
-    return torch.cat([weights.mean(1) for _, _, weights in weighed.blocks()], dim=1)
+        return by_block.rows(0, 0).mean(1)
+    if wanted != list(range(by_block.queries)):
+        return torch.cat([by_block.rows(row, row + 1).mean(1) for row in wanted], dim=1)
+    return torch.cat([weights.mean(1) for _, _, weights in by_block.blocks()], dim=1)
 
 
-def _back(part: Tensor, captured: Captured) -> Tensor:
-    """Rows of a product (B, rows, n), multiplied by one more layer's ½(A + I) from the right."""
-    found = torch.zeros_like(part, memory_format=torch.contiguous_format)
-    for first, stop, mean in _means(captured):  # (B, block, n)
-        shares = part[..., first:stop] / (mean.sum(-1) + 1)[:, None]  # (B, rows, block)
-        found += shares @ mean
-        found[..., first:stop] += shares
-    return found
-
-
-def _means(captured: Captured) -> Iterator[tuple[int, int, Tensor]]:
+def _multiplied_by_layer(part: Tensor, captured: Captured) -> Tensor:
+    """Rows (B, rows, n) of a product, multiplied from the right by the ½(A + I) of one more layer."""
+    result = torch.zeros_like(part, memory_format=torch.contiguous_format)
     for first, stop, weights in WeightsByBlock(captured).blocks():
-        yield first, stop, weights.mean(1)
+        mean = weights.mean(1)  # (B, block, n)
+        shares = part[..., first:stop] / (mean.sum(-1) + 1)[:, None]  # (B, rows, block)
+        result += shares @ mean
+        result[..., first:stop] += shares
+    return result
 
 
-def _tower(recording: RecordedCalls, layer: int | None, what: str) -> list[Captured]:
-    """The calls from the first to the one of this number, if all are self-attention over one sequence."""
+def _self_attention_calls(recording: RecordedCalls, layer: int | None, what: str) -> list[Captured]:
+    """The calls up to the one of this number. Raises InputError unless all are self-attention over one sequence."""
     calls = one_pass(recording, what)
     lengths = {(captured.queries, captured.keys, captured.batch) for captured in calls}
-    other = [captured for captured in calls if between(captured) or captured.queries != captured.keys]
+    other = [captured for captured in calls if is_cross_attention(captured) or captured.queries != captured.keys]
     if len(lengths) > 1 or other:
         shapes = ", ".join(f"{captured.layer} {captured.queries} × {captured.keys}" for captured in calls)
         raise InputError(
-            f"{what} follows one sequence through layers of self-attention",
+            f"layers of self-attention over one sequence, for {what}",
             got=shapes,
-            fix="record one tower of the model alone, by record(model.encoder) or record(model, layers=[…])",
+            fix="record one stack of layers alone, with record(model.encoder) or record(model, layers=[…])",
         )
     if layer is None:
         return calls
     numbers = [recording.number_of(captured) for captured in calls]
     if layer not in numbers:
         there = ", ".join(map(str, numbers))
-        raise InputError(f"this recording holds the calls {there}", got=f"layer {layer}", fix="name one of them")
+        raise InputError(f"one of the recorded calls, {there}", got=f"layer {layer}", fix="choose one of them")
     return calls[: numbers.index(layer) + 1]

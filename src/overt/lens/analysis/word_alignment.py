@@ -1,4 +1,4 @@
-"""Which source words a written word goes with, read from the step that reads it."""
+"""Which source words each word of a translation goes with, from the weights of the step that reads it."""
 
 from collections.abc import Sequence
 
@@ -7,9 +7,10 @@ from torch import Tensor
 
 from overt.errors import InputError
 from overt.lens.analysis.by_block import WeightsByBlock
+from overt.lens.capture.recorder import is_in
 from overt.lens.captured import Captured
 from overt.lens.recorded_calls import RecordedCalls
-from overt.lens.tokens import between
+from overt.lens.tokens import is_cross_attention
 
 
 @torch.no_grad()
@@ -20,17 +21,17 @@ def alignment(
 
         alignment_mj = mean over heads of w_(m−1+later, j)      for word m = 1, 2, … after the start token, written in step m − 1
 
-    A step's query knows the words before the one that it writes, not the word itself; one step later it has read it. Chen et al. 2020,
-    section 3 (the decoder's input against its output), found alignments of that row to be better. `later=0` is the step that
-    writes the word. A recurrent decoder that asks before it reads (`Seq2Seq(score_with="previous")`) knows the word two steps
-    later, `later=2`.
+    The query of a step depends on the words before the one that it writes, and one step later on this word too. Chen et al. 2020,
+    section 3 (the decoder's input against its output), found that the later row aligns better. `later=0` is the step that writes
+    the word. In a recurrent decoder whose query is its previous state (`Seq2Seq(score_with="previous")`) the query depends on the
+    word two steps later, `later=2`.
 
     `layer` is a module's name or a call's number; None is the last but one that attends between two texts, as in Garg et al. 2019.
     `heads` are those in the mean, by the model's numbers (None: all recorded). A recording of several passes, as of greedy writing,
     is read as one; with beams, rows of a batch are not the same sentence from step to step.
 
-    What it leaves out: a weight is where the step looked, not why the word was written. Other weights may give the same word (Jain and
-    Wallace 2019), and much weight goes to the end mark when a word needs nothing of the source.
+    What it leaves out: a weight does not say why the word was written. Other weights may give the same word (Jain and Wallace 2019),
+    and much weight goes to the end mark when a word needs nothing of the source.
 
     Shapes: (B, T − later, S), rows in shares of 1, for T steps; the last `later` words have no row. Raises InputError where no call
     attends between two texts, or there are too few steps.
@@ -43,11 +44,11 @@ def alignment(
     >>> overt.lens.alignment(recording, "decoder.layers.0.multihead_attn").shape
     torch.Size([1, 3, 6])
     """
-    steps = _chosen(recording, layer)
+    steps = _steps_of(recording, layer)
     if later < 0 or sum(captured.queries for captured in steps) <= later:
         count = sum(captured.queries for captured in steps)
         raise InputError(
-            "a word is read some steps after the one that writes it",
+            "a later= from 0 to the number of steps − 1",
             got=f"later={later} with {count} steps of {steps[0].layer}",
             fix="pass 0 or 1, and record more steps than that",
         )
@@ -60,32 +61,30 @@ def _mean(captured: Captured, heads: Sequence[int] | None) -> Tensor:
     wrong = [head for head in heads or () if head not in captured.heads]
     if wrong:
         got, there = f"heads={list(heads or ())}", ", ".join(map(str, captured.heads))
-        raise InputError(f"{captured.layer} has the recorded heads {there}", got=got, fix="name some of them")
-    places = [captured.heads.index(head) for head in (captured.heads if heads is None else heads)]
-    return torch.cat([weights[:, places].mean(1) for _, _, weights in WeightsByBlock(captured).blocks()], dim=1)
+        raise InputError(f"recorded heads of {captured.layer}, some of {there}", got=got, fix="leave out the others")
+    indices = [captured.heads.index(head) for head in (captured.heads if heads is None else heads)]
+    return torch.cat([weights[:, indices].mean(1) for _, _, weights in WeightsByBlock(captured).blocks()], dim=1)
 
 
-def _chosen(recording: RecordedCalls, layer: int | str | None) -> list[Captured]:
+def _steps_of(recording: RecordedCalls, layer: int | str | None) -> list[Captured]:
     """The calls of one layer that attends between two texts, in the order of the steps."""
     calls = recording.nonempty_calls()
-    if isinstance(layer, int):
-        name = recording.call_numbered(layer).layer
-    elif layer is not None:
-        found = [captured.layer for captured in calls if captured.layer == layer or captured.layer.startswith(f"{layer}.")]
-        name = found[0] if len(set(found)) == 1 else recording.call_named(layer).layer
+    if layer is not None:
+        matches = {captured.layer for captured in calls if is_in(captured.layer, layer)}
+        name = matches.pop() if len(matches) == 1 else recording.call_of(layer).layer
     else:
-        names = list(dict.fromkeys(captured.layer for captured in calls if between(captured)))
+        names = list(dict.fromkeys(captured.layer for captured in calls if is_cross_attention(captured)))
         if not names:
             raise InputError(
-                "an alignment is read from attention between two texts",
-                got=f"the layers {', '.join(dict.fromkeys(recording.layers))}, none of them known to be one",
+                "a layer of attention between two texts, for an alignment",
+                got=f"the layers {', '.join(dict.fromkeys(recording.layers))}, which are not known to be such layers",
                 fix="record a decoder that attends to an encoder, and name its layer: alignment(recording, layer=…)",
             )
         name = names[max(len(names) - 2, 0)]
     steps = [captured for captured in calls if captured.layer == name]
     if len({(captured.keys, captured.batch) for captured in steps}) > 1:
         raise InputError(
-            "all steps of an alignment read the same source",
+            "the same source in all steps of an alignment",
             got=f"{name} with {', '.join(str(captured.keys) for captured in steps)} keys",
             fix="record the writing of one text",
         )

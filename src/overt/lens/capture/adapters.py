@@ -37,7 +37,7 @@ from overt.lens.capture.written_out.weighted import KEPT, Mixed
 
 SDPA, MULTI_HEAD, OVERT = "scaled_dot_product_attention", "nn.MultiheadAttention", "overt.attend"
 WRITTEN = "softmax and product"
-LOOKED_FOR = (
+CAUGHT = (
     "torch.nn.functional.scaled_dot_product_attention, torch.nn.MultiheadAttention, overt.attend, transformers' registry of "
     "attention functions, and softmax followed by a matrix product"
 )

@@ -1,4 +1,4 @@
-"""What is kept of the recorded calls, and where: `layers`, `heads`, `keep`, `offload` and `limit` of `record`."""
+"""What is recorded of each call, and where it goes: `layers`, `heads`, `keep`, `offload` and `limit` of `record`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,19 +17,19 @@ from overt.lens.tokens import Tokens
 
 @dataclass(frozen=True)
 class RecordOptions:
-    """Which calls and heads are kept, what of them, and where.
+    """Which calls and heads are recorded, what of them, and where it goes.
 
-    `take` makes of a call with its copies what is kept of it; where it `lends`, of the call as it stands, with which it is done at
-    once. `needed(call, output, heads, total)` says before how many bytes that takes, and `room(held)` how many there may be in
-    all where so many are held already.
+    `needed(call, output, heads, total)` is how many bytes a call will take, and `limit(recorded)` how many there may be in all
+    when so many are recorded already. If `copies`, the inputs of a call are copied before `store` gets it; otherwise `store` has
+    to be done with them before the model runs on.
     """
 
     layers: Sequence[int | str] | None
     heads: Sequence[int] | None
-    take: Callable[[CapturedCall], Captured]
+    store: Callable[[CapturedCall], Captured]
     needed: Callable[[Call, Tensor, int, int], int]
-    room: Callable[[int], int]
-    lends: bool
+    limit: Callable[[int], int]
+    copies: bool
 
 
 def record_options(
@@ -42,51 +42,50 @@ def record_options(
     top: int = TOP,
     map_size: int | tuple[int, int] = CELLS,
 ) -> RecordOptions:
-    """Check the options of `record` and make them one thing."""
-    _listed("layers", layers, (int, str), "numbers of calls or names of modules")
-    _listed("heads", heads, (int,), "numbers of heads")
+    """Check the options of `record`."""
+    _check_list("layers", layers, (int, str), "numbers of calls or names of modules")
+    _check_list("heads", heads, (int,), "numbers of heads")
     if keep not in ("qkv", "summary"):
-        raise InputError('record keeps "qkv" or "summary"', got=f"keep={keep!r}", fix="choose one of them")
+        raise InputError('keep="qkv" or keep="summary"', got=f"keep={keep!r}", fix="choose one of them")
     if offload not in (None, "cpu", "disk"):
-        raise InputError('record offloads to "cpu" or "disk"', got=f"offload={offload!r}", fix="choose one of them, or None")
+        raise InputError('offload="cpu" or offload="disk"', got=f"offload={offload!r}", fix="choose one of them, or None")
     check.whole_number("limit", limit)
-    how = _how(keep, top, map_size)
-    store = OnCpu() if offload == "cpu" else OnDisk() if offload == "disk" else None
+    summary = _summary_options(keep, top, map_size)
+    storage = OnCpu() if offload == "cpu" else OnDisk() if offload == "disk" else None
 
-    def take(kept: CapturedCall) -> Captured:
-        found = summarized(kept, tokens, how) if keep == "summary" else kept
-        return found if store is None else store.take(found)
+    def store(call: CapturedCall) -> Captured:
+        captured = summarized(call, tokens, summary) if keep == "summary" else call
+        return captured if storage is None else storage.store(captured)
 
-    def room(held: int) -> int:
-        return held + store.free if isinstance(store, OnDisk) else limit
+    def limit_of(recorded: int) -> int:
+        return recorded + storage.free if isinstance(storage, OnDisk) else limit
 
-    return RecordOptions(layers, heads, take, how.size if keep == "summary" else size, room, keep == "summary")
+    return RecordOptions(layers, heads, store, summary.size if keep == "summary" else size, limit_of, copies=keep == "qkv")
 
 
-def _how(keep: str, top: int, map_size: int | tuple[int, int]) -> SummaryOptions:
+def _summary_options(keep: str, top: int, map_size: int | tuple[int, int]) -> SummaryOptions:
     check.whole_number("top", top)
     sizes = (map_size, map_size) if isinstance(map_size, int) else map_size
     if not isinstance(sizes, tuple) or len(sizes) != 2:
-        raise InputError("map_size is a number of cells or (rows, keys)", got=repr(map_size), fix="pass map_size=256")
+        raise InputError("map_size as a number of cells or (rows, keys)", got=repr(map_size), fix="pass map_size=256")
     for each in sizes:
         check.whole_number("map_size", each)
     if keep != "summary" and (top, sizes) != (TOP, (CELLS, CELLS)):
-        fix = 'leave them out, and ask for head.top(row, k) and head.map(size), or pass keep="summary"'
-        raise InputError('top and map_size are of keep="summary"', got=f"keep={keep!r}", fix=fix)
+        fix = 'leave them out, and call head.top(row, k) and head.map(size), or pass keep="summary"'
+        raise InputError('top and map_size with keep="summary" only', got=f"keep={keep!r}", fix=fix)
     return SummaryOptions(top, sizes)
 
 
-def _listed(name: str, given: Any, kinds: tuple[type, ...], what: str) -> None:
-    """Refuse what is no list of these; None is everything."""
-    if given is None:
-        return
-    if not isinstance(given, Sequence) or isinstance(given, str) or not given or any(type(each) not in kinds for each in given):
-        fix = f"write {name}=[…], or leave it out to keep all"
-        raise KindError(f"{name} is a list of {what}, at least one", got=f"{name}={given!r}", fix=fix)
+def _check_list(name: str, values: Any, kinds: tuple[type, ...], meaning: str) -> None:
+    """Refuse what is no list of these types; None stands for all."""
+    is_list = isinstance(values, Sequence) and not isinstance(values, str)
+    if values is not None and not (is_list and values and all(type(each) in kinds for each in values)):
+        fix = f"write {name}=[…], or leave it out to record all"
+        raise KindError(f"{name} as a list of {meaning}, at least one", got=f"{name}={values!r}", fix=fix)
 
 
 def in_bytes(count: int) -> str:
-    """A number of bytes, to be read.
+    """A number of bytes with its unit.
 
     >>> in_bytes(3_600)
     '3.6 kB'

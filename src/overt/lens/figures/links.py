@@ -10,7 +10,7 @@ from overt.drawing.numbers import number
 from overt.errors import InputError
 from overt.lens.figures.paper import EDGE, SMALL, WIDE, entry, in_print, sheet, title, words
 from overt.lens.head import Head
-from overt.lens.tokens import between
+from overt.lens.tokens import is_cross_attention
 
 Link = tuple[int, int, float]
 _GAP, _LEAST = 7.0, 4.5  # between tokens, in hundredths of an inch; points of the smallest letters
@@ -38,7 +38,7 @@ def arcs(head: Head, *, links: int = 24, first: int = 0, stop: int | None = None
     if asking is None or asked is None:
         fix = "set recording.tokens = [...], or give them to record(key_tokens=…)"
         raise InputError("arcs stand over the tokens", got="a recording without them", fix=fix)
-    crossing = between(head.captured) or asking != asked
+    crossing = is_cross_attention(head.captured) or asking != asked
     rows = slice(first, stop)
     columns = slice(None) if crossing else rows
     weights = entry(head.weights(rows), sequence)[:, columns]

@@ -1,8 +1,8 @@
-"""The shares that `roles` tells, of a call of any length: exactly those of the weights, in memory linear in the lengths.
+"""The shares of `roles` for a call of any length: exactly those of the weights, in memory linear in the lengths.
 
 The weight of a set S of keys is exp(lse_i(S) − lse_i), where lse_i(S) = log Σ_{j in S} exp(score_ij) is what the native summary
-finds under a mask that allows S alone. The key before, the key after, the first key and the query's own are runs of one key, so the
-kernel skips nearly all tiles. Keys of the same token are made one run by sorting queries and keys by their tokens first.
+computes under a mask that allows S alone. The previous key, the next key, the first key and the query's own key are ranges of one key,
+so the kernel skips nearly all tiles. Keys with the same token become one range when queries and keys are sorted by their tokens.
 """
 
 from dataclasses import replace
@@ -18,79 +18,76 @@ from overt.attention.masks.base import Both
 from overt.attention.summary import Summary
 from overt.lens.capture.ranges import Ranges
 from overt.lens.captured import CapturedCall, head_count
-from overt.lens.statistics.roles import Shares
+from overt.lens.statistics.roles import RoleShares
 from overt.lens.tokens import Tokens
 
 
-def told(kept: CapturedCall, call: Call, tokens: Tokens, runs: Ranges, summary: Summary) -> tuple[dict[str, float], ...]:
-    """What `roles.measured` says of a call that the native kernel summarises, whose mask is these runs.
+class SharesByKernel:
+    """The result of `roles.measured` for a call that the native kernel summarises, whose mask is these ranges of keys.
 
-    `call` is that of `kept` without dropout, and `summary` its statistics.
+    `call` is that of `captured` without dropout, and `summary` its statistics.
     """
-    return _Told(kept, call, tokens, runs, summary).means()
 
-
-class _Told:
-    def __init__(self, kept: CapturedCall, call: Call, tokens: Tokens, runs: Ranges, summary: Summary):
-        self.shares, self.runs, self.summary = Shares(kept, tokens), runs, summary
-        # The sink's share is no key's: it stands in the summary's own log-sum-exp and not in that of some keys.
+    def __init__(self, captured: CapturedCall, call: Call, tokens: Tokens, ranges: Ranges, summary: Summary):
+        self.shares, self.ranges, self.summary = RoleShares(captured, tokens), ranges, summary
+        # The share of a sink belongs to no key: it is in the summary's own log-sum-exp, and not in that of a set of keys.
         self.call = replace(call, value=call.key[..., :0], normalizer=replace(call.normalizer, sink=None))
         self.keys, self.heads = call.keys, head_count(call)
-        low, high = self._edges()
-        self.spread = self._by_head(high - low)  # how many keys each query may attend to
-        self.choice = self.spread > 1
-        self.own = torch.arange(call.queries, device=call.query.device) + self.shares.aligned  # (Q,)
+        self.low, self.high = ranges.low.long(), ranges.high.long()  # (..., Q) or (..., 1)
+        self.allowed_keys = self._by_head(self.high - self.low)  # how many keys each query may attend to
+        self.choice = self.allowed_keys > 1
+        self.self_key = torch.arange(call.queries, device=call.query.device) + self.shares.offset  # (Q,)
 
     def means(self) -> tuple[dict[str, float], ...]:
-        """Each kept head's mean share of every pattern."""
+        """Each recorded head's mean share of every pattern."""
         shares = self.shares
-        if not self.spread.numel():
+        if not self.allowed_keys.numel():
             return shares.means()
         if shares.one_sequence:
             start = self._start()  # (B, 1, 1), or of as many dimensions as the call has before its features
-            self._at("previous token", self.own - 1, self.own > 0)
-            self._at("next token", self.own + 1, self.own < self.keys - 1)
-            self._at("first token", start, self.own > start)
+            self._count_key("previous token", self.self_key - 1, self.self_key > 0)
+            self._count_key("next token", self.self_key + 1, self.self_key < self.keys - 1)
+            self._count_key("first token", start, self.self_key > start)
         if shares.words is not None:
-            marks = self._before_heads(shares.marks).long()
-            self._of_ids("separator", marks, torch.ones_like(marks[..., :1]))
+            marks = self._before_heads(shares.separators).long()
+            self._count_same_id("separator", marks, torch.ones_like(marks[..., :1]))
             if shares.one_sequence:
                 ids = self._before_heads(shares.ids)
-                self._of_ids("same token", ids, ids[..., shares.aligned :])
+                self._count_same_id("same token", ids, ids[..., shares.offset :])
         elif shares.one_sequence:
-            self._at("same token", self.own, self.own >= 0)
-        self._uniform()
+            self._count_key("same token", self.self_key, self.self_key >= 0)
+        self._count_uniform()
         return shares.means()
 
-    def _at(self, name: str, place: Tensor, there: Tensor) -> None:
-        """Count what each query gives to the key at its place, (..., Q) or (..., 1), if it is there."""
-        low, high = self._edges()
-        low = torch.where(there, torch.maximum(low, place), 0)
-        high = torch.where(there, torch.minimum(high, place + 1), 0)
+    def _count_key(self, name: str, key: Tensor, exists: Tensor) -> None:
+        """Count the weight of one key for each query, (..., Q) or (..., 1), where that key exists."""
+        low = torch.where(exists, torch.maximum(self.low, key), 0)
+        high = torch.where(exists, torch.minimum(self.high, key + 1), 0)
         self._count(name, low, high, self._lse(self.call, Ranges(low, torch.maximum(low, high))))
 
-    def _of_ids(self, name: str, keys: Tensor, queries: Tensor) -> None:
-        """Count what each query gives to the keys of its own number: (..., K) and (..., Q or 1), without the heads' dimension."""
+    def _count_same_id(self, name: str, keys: Tensor, queries: Tensor) -> None:
+        """Count the weight of the keys with the query's id: (..., K) and (..., Q or 1), without the dimension of heads."""
         queries = queries.expand(*queries.shape[:-1], self.call.queries)
         order = keys.argsort(dim=-1, stable=True)
-        # In this order the keys of one number follow each other, those of the mask's run among them too.
+        # In this order the keys of one id are neighbours, and so are those of them in a range of the mask.
         numbers = keys.gather(-1, order) * (self.keys + 1) + order  # (..., K), ascending
-        low, high = (_found(numbers, queries * (self.keys + 1) + edge) for edge in self._edges())
+        low, high = (_searchsorted(numbers, queries * (self.keys + 1) + edge) for edge in (self.low, self.high))
         if self.call.bias is None:
-            lse = self._sorted(order, queries.argsort(dim=-1, stable=True), Ranges(low, high))
+            lse = self._lse_sorted(order, queries.argsort(dim=-1, stable=True), Ranges(low, high))
         else:
-            lse = self._lse(self.call, Both(self.runs, Documents(keys, queries)))
+            lse = self._lse(self.call, Both(self.ranges, Documents(keys, queries)))
         self._count(name, low, high, lse)
 
-    def _sorted(self, of_keys: Tensor, of_queries: Tensor, runs: Ranges) -> Tensor:
-        """The log-sum-exp (..., Q) of the call with its keys in this order, where `runs` say what queries may attend to.
+    def _lse_sorted(self, key_order: Tensor, query_order: Tensor, ranges: Ranges) -> Tensor:
+        """The log-sum-exp (..., Q) of the call with its keys in this order, where `ranges` are the keys of each query.
 
-        Queries are sorted too, so that neighbours look at the same tiles.
+        Queries are sorted too, so that neighbours read the same tiles.
         """
-        query, key = (_taken(*pair) for pair in ((self.call.query, of_queries), (self.call.key, of_keys)))
-        edges = (torch.take_along_dim(edge, of_queries, dim=-1) for edge in (runs.low, runs.high))
-        found = self._lse(replace(self.call, query=query, key=key, value=key[..., :0]), Ranges(*edges))
-        return torch.take_along_dim(found, of_queries.argsort(dim=-1), dim=-1)
+        query = torch.take_along_dim(self.call.query, query_order[..., None], dim=-2)
+        key = torch.take_along_dim(self.call.key, key_order[..., None], dim=-2)
+        edges = (torch.take_along_dim(edge, query_order, dim=-1) for edge in (ranges.low, ranges.high))
+        lse = self._lse(replace(self.call, query=query, key=key, value=key[..., :0]), Ranges(*edges))
+        return torch.take_along_dim(lse, query_order.argsort(dim=-1), dim=-1)
 
     def _lse(self, call: Call, mask: Any) -> Tensor:
         return summarized(replace(call, mask=mask), top=1, edges=None).lse
@@ -100,33 +97,29 @@ class _Told:
         share = self._by_head(torch.exp(lse - self.summary.lse))
         self.shares.count(name, self._by_head(high > low), share, self.choice)
 
-    def _uniform(self) -> None:
-        """The entropy of the weights over that of equal ones; of weights that a sink leaves, as they are."""
+    def _count_uniform(self) -> None:
+        """Count the entropy of the weights divided by that of equal ones; with a sink, of the weights that it leaves."""
         entropy, sink = self.summary.entropy, self.summary.sink
         if sink is not None:
             left = 1 - sink
             entropy = left * entropy + torch.special.entr(left)
-        spread = self._by_head(entropy) / self.spread.clamp(min=2).log()
-        self.shares.count("uniform", self.choice, spread, self.choice)
+        share = self._by_head(entropy) / self.allowed_keys.clamp(min=2).log()
+        self.shares.count("uniform", self.choice, share, self.choice)
 
     def _start(self) -> Tensor:
-        """The first key that any query may attend to, which is no padding; key 0 for queries that continue a cache."""
-        low, high = (self._by_head(edge) for edge in self._edges())  # (B, H, Q)
+        """The first key that any query may attend to, which is not padding; key 0 for queries that continue a cache."""
+        low, high = self._by_head(self.low), self._by_head(self.high)  # (B, H, Q)
         first = torch.where(high > low, low, self.keys).amin((1, 2))
         first = first * (self.call.queries == self.keys)
         return self._before_heads(first[:, None])
 
-    def _edges(self) -> tuple[Tensor, Tensor]:
-        """The runs' edges, (..., Q) or (..., 1)."""
-        return self.runs.low.long(), self.runs.high.long()
-
     def _by_head(self, tensor: Tensor) -> Tensor:
-        """What is said of each query, (..., Q or 1), as (B, H, Q)."""
+        """A value for each query, (..., Q or 1), as (B, H, Q)."""
         batch, queries = self.call.batch, self.call.queries
         return tensor.expand(*batch, queries).reshape(-1, self.heads, queries)
 
     def _before_heads(self, tensor: Tensor) -> Tensor:
-        """What is said of each sequence, (1 or B, N), in as many dimensions as the call has before its features."""
+        """Values of each sequence, (1 or B, N), in as many dimensions as the call has before its features."""
         batch = self.call.batch
         headed = self.call.query.ndim >= 4 and bool(batch)
         lead = batch[:-1] if headed else batch
@@ -134,12 +127,7 @@ class _Told:
         return tensor.reshape(*lead, *((1,) if headed else ()), tensor.shape[-1])
 
 
-def _found(numbers: Tensor, asked: Tensor) -> Tensor:
-    """Where numbers (..., Q) belong among ascending ones (..., K)."""
-    lead = torch.broadcast_shapes(numbers.shape[:-1], asked.shape[:-1])
-    return torch.searchsorted(numbers.expand(*lead, -1).contiguous(), asked.expand(*lead, -1).contiguous())
-
-
-def _taken(tensor: Tensor, order: Tensor) -> Tensor:
-    """Rows (..., N, D) in an order (..., N)."""
-    return torch.take_along_dim(tensor, order[..., None], dim=-2)
+def _searchsorted(numbers: Tensor, values: Tensor) -> Tensor:
+    """Where values (..., Q) belong among ascending numbers (..., K)."""
+    lead = torch.broadcast_shapes(numbers.shape[:-1], values.shape[:-1])
+    return torch.searchsorted(numbers.expand(*lead, -1).contiguous(), values.expand(*lead, -1).contiguous())

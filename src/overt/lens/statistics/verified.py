@@ -1,4 +1,4 @@
-"""What a recording recomputes, beside what the model computed itself, and how much of the difference rounding explains."""
+"""The recomputed output of a call compared with the model's own, and how much of the difference rounding explains."""
 
 import math
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from overt.lens.captured import CapturedCall, fresh
 class Comparison:
     """One call: the largest difference between both outputs, the rounding bound, or why they cannot be compared.
 
-    The bound is that of all queries, or of those that `bounds` looks at in a long call that is summarised.
+    The bound is that of all queries, or of those that `bounds` chooses in a long call that is summarised.
     """
 
     layer: str
@@ -100,44 +100,44 @@ def _compared(call: Comparison) -> bool:
 
 
 @torch.no_grad()
-def recomputed(kept: CapturedCall) -> Comparison:
+def recompute(captured: CapturedCall) -> Comparison:
     """Recompute a call by the plain formula, a block of rows at a time, never by the kernel that the model used."""
-    call = kept.checked_call()
+    call = captured.checked_call()
     if call.dropout > 0:
-        return compared(kept, kept.output, kept.output)
-    allowance = Allowance(kept)
+        return compared(captured, captured.output, captured.output)
+    allowance = Allowance(captured)
 
     def both(block: Block) -> tuple[Tensor, Tensor]:
         stages = formula(block)
         return stages[3], allowance.of(block, *stages)
 
-    return compared(kept, *blocked(fresh(call), both))
+    return compared(captured, *blocked(fresh(call), both))
 
 
-# Queries of which the bound is taken where a call is too long for all: half of them where the outputs differ most, half evenly.
-LOOKED_AT = 16
+# How many queries of a long call have a bound: half of them where the outputs differ most, half evenly spaced.
+BOUNDED_QUERIES = 16
 
 
 @torch.no_grad()
-def bounds(kept: CapturedCall, again: Tensor) -> Tensor:
-    """How far rounding may take the outputs apart: of every query (..., Q, E), or of the `LOOKED_AT` that say most.
+def bounds(captured: CapturedCall, recomputed: Tensor) -> Tensor:
+    """How far rounding may take the outputs apart, (..., Q, E), for every query or for `BOUNDED_QUERIES` of them.
 
-    The largest difference is among theirs, so that it is held against a bound of its own neighbourhood; others could only be larger.
+    The query of the largest difference is among these, and the bound of all queries could only be larger.
     """
-    call, allowance = replace(kept.checked_call(), dropout=0.0), Allowance(kept)
-    if not again.numel():
-        return again
-    if call.queries > LOOKED_AT:
-        call = _of_rows(call, _telling(kept.output, again))
+    call, allowance = replace(captured.checked_call(), dropout=0.0), Allowance(captured)
+    if not recomputed.numel():
+        return recomputed
+    if call.queries > BOUNDED_QUERIES:
+        call = _of_rows(call, _queries_that_differ(captured.output, recomputed))
     return blocked(call, lambda block: (allowance.of(block, *formula(block)),))[0]
 
 
-def _telling(output: Tensor, again: Tensor) -> Tensor:
-    """The queries whose outputs differ most, and some from first to last, in order."""
-    apart = _apart(output, again).amax(-1).float()  # (..., Q)
-    apart = apart.nan_to_num_(0.0, 0.0).reshape(-1, apart.shape[-1]).amax(0)
-    evenly = torch.linspace(0, len(apart) - 1, LOOKED_AT // 2, device=apart.device).long()
-    return torch.cat([evenly, apart.topk(LOOKED_AT // 2).indices]).unique()
+def _queries_that_differ(output: Tensor, recomputed: Tensor) -> Tensor:
+    """The queries whose outputs differ most, and evenly spaced ones, in order."""
+    difference = _difference(output, recomputed).amax(-1).float()  # (..., Q)
+    difference = difference.nan_to_num_(0.0, 0.0).reshape(-1, difference.shape[-1]).amax(0)
+    evenly = torch.linspace(0, len(difference) - 1, BOUNDED_QUERIES // 2, device=difference.device).long()
+    return torch.cat([evenly, difference.topk(BOUNDED_QUERIES // 2).indices]).unique()
 
 
 def _of_rows(call: Call, rows: Tensor) -> Call:
@@ -149,73 +149,73 @@ def _of_rows(call: Call, rows: Tensor) -> Call:
     return replace(call, query=call.query[..., rows, :], mask=mask, bias=bias)
 
 
-class _RowsOfMask(Mask):
-    def __init__(self, inner: Any, places: Tensor):
-        self.inner, self.places = inner, places
+class _SomeRows:
+    def __init__(self, inner: Any, positions: Tensor):
+        self.inner, self.positions = inner, positions
 
-    def block(self, rows, keys):
-        return self.inner.block(self.places[rows], keys)
-
-
-class _RowsOfBias(Bias):
-    def __init__(self, inner: Bias, places: Tensor):
-        self.inner, self.places = inner, places
-
-    def block(self, rows, keys):
-        return self.inner.block(self.places[rows], keys)
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
+        return self.inner.block(self.positions[rows], keys)
 
 
-def compared(kept: CapturedCall, again: Tensor, allowed: Tensor) -> Comparison:
-    """The model's own output beside what was recomputed, and how far rounding may take them apart, all (..., Q, E)."""
-    dropout, notes = kept.call.dropout, "".join(f"; {note}" for note in kept.notes)
+class _RowsOfMask(_SomeRows, Mask):
+    """Some rows of a mask that is bound to its call."""
+
+
+class _RowsOfBias(_SomeRows, Bias):
+    """Some rows of a bias that is bound to its call."""
+
+
+def compared(captured: CapturedCall, recomputed: Tensor, allowed: Tensor) -> Comparison:
+    """The model's own output compared with the recomputed one; `allowed` is what rounding explains, all (..., Q, E)."""
+    dropout, notes = captured.call.dropout, "".join(f"; {note}" for note in captured.notes)
     if dropout > 0:
-        note = f": dropout {dropout} was drawn at random, and draws are not kept"
-        return Comparison(kept.layer, kept.number, math.nan, math.nan, note + notes)
-    difference = _apart(kept.output, again)
+        note = f": dropout {dropout} was drawn at random, and draws are not recorded"
+        return Comparison(captured.layer, captured.number, math.nan, math.nan, note + notes)
+    difference = _difference(captured.output, recomputed)
     largest, note = _largest(difference), ""
     if math.isnan(largest):
-        own_nan = kept.output.isnan() & ~again.isnan()
-        if bool(own_nan.any()):
-            note = f": the model's own output is NaN for {int(own_nan.any(-1).sum())} queries, which may attend to nothing"
-            largest = _largest(difference[~own_nan])
-    return Comparison(kept.layer, kept.number, largest, _largest(allowed[allowed.isfinite()]), note + notes)
+        only_model = captured.output.isnan() & ~recomputed.isnan()
+        if bool(only_model.any()):
+            note = f": the model's own output is NaN for {int(only_model.any(-1).sum())} queries, which may attend to nothing"
+            largest = _largest(difference[~only_model])
+    return Comparison(captured.layer, captured.number, largest, _largest(allowed[allowed.isfinite()]), note + notes)
 
 
-def _apart(output: Tensor, again: Tensor) -> Tensor:
-    """How far both are apart; numbers this close to each other have a difference that is exact in their own dtype."""
-    return (again.to(output.dtype) - output).abs_()
+def _difference(output: Tensor, recomputed: Tensor) -> Tensor:
+    """The absolute difference, in the output's dtype, where the difference of two close numbers is exact."""
+    return (recomputed.to(output.dtype) - output).abs_()
 
 
 class Allowance:
     """How far apart two correct computations of a call may end, for each number of the output.
 
-    A score is a sum of D products, and may be off by ε₃₂ √D |q| |k| · scale; it is rounded to the scores' own dtype, by up to half
-    of its ε, before and after what is added to it: together δ_ij. Through a softmax that moves the output by Σ_j w_ij δ_ij (v_j − o_i).
-    The weights are rounded to the output's dtype, by up to half of its ε, which moves it by Σ_j w_ij ε/2 · v_j. Errors have random
-    signs, so their squares add up, and four times the root is beyond what they come to. To this come the sum over K weights,
-    √K · ε₃₂, and the output's own rounding.
+    A score is a sum of D products with an error of up to ε₃₂ √D |q| |k| · scale. It is rounded to the scores' own dtype, by up to
+    half of its ε, before and after the bias is added: together δ_ij. Through a softmax this moves the output by
+    Σ_j w_ij δ_ij (v_j − o_i). The weights are rounded to the output's dtype, by up to half of its ε, which moves it by
+    Σ_j w_ij ε/2 · v_j. The errors have random signs, so their squares add up, and four times the root is a safe bound. To this are
+    added the error of a sum over K weights, √K · ε₃₂, and the rounding of the output.
     """
 
-    def __init__(self, kept: CapturedCall):
-        call = kept.call
-        self.single, self.half = torch.finfo(call.dtype).eps, torch.finfo(kept.score_dtype).eps / 2
-        self.last = torch.finfo(kept.output.dtype).eps
+    def __init__(self, captured: CapturedCall):
+        call = captured.call
+        self.single, self.half = torch.finfo(call.dtype).eps, torch.finfo(captured.score_dtype).eps / 2
+        self.last = torch.finfo(captured.output.dtype).eps
         self.softmax = isinstance(call.normalizer, Softmax)
         scale = call.score.factor(call.query) if isinstance(call.score, Dot) else 1.0
         self.scale = float(scale.abs().max()) if isinstance(scale, Tensor) else abs(scale)
 
     def of(self, block: Block, scores: Tensor, masked: Tensor, weights: Tensor, output: Tensor) -> Tensor:
-        """What rounding may do to the output of a block of rows: (..., rows, E)."""
+        """How far rounding may move the output of a block of rows: (..., rows, E)."""
         products = block.query.norm(dim=-1)[..., :, None] * block.key.norm(dim=-1)[..., None, :]  # (..., rows, K)
         sizes = torch.where(weights == 0, 0, scores.abs() + masked.abs())
-        off = math.sqrt(block.query.shape[-1]) * self.single * self.scale * products + self.half * sizes
-        by_score, by_weight = (weights * off).square(), (weights * self.last / 2).square()
-        moved = (by_score + by_weight) @ block.value.square()  # (..., rows, E)
+        error = math.sqrt(block.query.shape[-1]) * self.single * self.scale * products + self.half * sizes
+        by_score, by_weight = (weights * error).square(), (weights * self.last / 2).square()
+        squares = (by_score + by_weight) @ block.value.square()  # (..., rows, E)
         if self.softmax:
             total = by_score.sum(-1, keepdim=True)
-            moved = (moved - 2 * output * (by_score @ block.value) + output.square() * total).clamp(min=0)
+            squares = (squares - 2 * output * (by_score @ block.value) + output.square() * total).clamp(min=0)
         summed = math.sqrt(block.key.shape[-2]) * self.single * (weights.abs() @ block.value.abs())
-        return 4 * moved.sqrt() + summed + self.last * output.abs()
+        return 4 * squares.sqrt() + summed + self.last * output.abs()
 
 
 def _largest(tensor: Tensor) -> float:

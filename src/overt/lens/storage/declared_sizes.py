@@ -1,4 +1,4 @@
-"""Sizes that a file declares, held against the tensors that it holds before anything is made of that size."""
+"""Sizes that a file declares, checked against its tensors before anything of that size is made."""
 
 import math
 from collections.abc import Callable
@@ -14,67 +14,71 @@ from overt.lens.storage.offloading import unexpanded
 
 _DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _DTYPES |= {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
-_EMPTY = 2**20  # the sizes of a tensor without numbers take nothing in the file, and no more than this elsewhere
-_MOST_DIMENSIONS = 16
+_MAX_EMPTY = 2**20  # the largest product of the other sizes of a tensor that has a size of 0, and so takes no bytes in the file
+_MAX_DIMENSIONS = 16
 
 
-def tensors_of(stored: Callable[[str], Tensor]) -> Callable[[Any], Tensor]:
-    """What finds a tensor by [name, shape] as a file says it: the stored one, repeated where the file says so.
+def stored_tensors(read_stored: Callable[[str], Tensor]) -> Callable[[Any], Tensor]:
+    """A function that returns the tensor of [name, shape] in a file: the stored one, expanded to the declared shape.
 
-    Repeating takes no memory by itself. Raises ValueError for a shape that is none, or not the stored tensor's, repeated.
+    Raises TypeError or ValueError for a shape to which the stored tensor does not expand.
     """
-    read = cache(stored)  # what layers share is one tensor again
+    read = cache(read_stored)  # layers that shared a tensor share it when it is loaded
 
-    def get(place: Any) -> Tensor:
-        name, shape = place
+    def get(name_and_shape: Any) -> Tensor:
+        name, shape = name_and_shape
         if not isinstance(name, str) or not isinstance(shape, list) or not all(type(size) is int for size in shape):
             raise TypeError("a tensor is saved as its name and its shape")
         tensor = read(name)
         if tensor.dtype not in _DTYPES:
             raise TypeError(f"a recording holds no tensors of {tensor.dtype}")
         pairs = list(zip(tensor.shape, shape, strict=False))
-        if tensor.ndim != len(shape) or tensor.ndim > _MOST_DIMENSIONS or any(own not in (1, size) for own, size in pairs):
-            raise ValueError(f"a tensor of shape {tuple(tensor.shape)} is not one of {tuple(shape)}")
-        if 0 in shape and math.prod(size for size in shape if size) > _EMPTY:
-            raise ValueError(f"a tensor without numbers has no sizes such as {tuple(shape)}")
+        if (
+            tensor.ndim != len(shape)
+            or tensor.ndim > _MAX_DIMENSIONS
+            or any(size_in_file not in (1, size) for size_in_file, size in pairs)
+        ):
+            raise ValueError(f"a tensor of shape {tuple(tensor.shape)} does not expand to {tuple(shape)}")
+        if 0 in shape and math.prod(size for size in shape if size) > _MAX_EMPTY:
+            raise ValueError(f"an empty tensor has the sizes {tuple(shape)}")
         return tensor.expand(shape)
 
     return get
 
 
 def stored_whole(*tensors: Tensor | None) -> bool:
-    """Whether every number of these tensors stands in the file, none of them repeated."""
+    """Whether none of these tensors was expanded: every number of them is in the file."""
     return all(tensor is None or unexpanded(tensor).shape == tensor.shape for tensor in tensors)
 
 
 def fits_the_call(piece: Any, call: Call, total: int) -> bool:
-    """Whether each tensor in a mask or bias has sizes of the call: its batch, its heads (out of `total`), its lengths."""
+    """Whether each tensor in a mask or bias has the sizes of the call: its batch, its heads (out of `total`), its lengths."""
     if isinstance(piece, Tensor):
         return _fits(piece, 2, call, total)
     trailing = getattr(piece, "trailing", None) or {}
-    held = {each.name: getattr(piece, each.name) for each in fields(piece)}
+    values = {each.name: getattr(piece, each.name) for each in fields(piece)}
     return all(
         _fits(value, trailing[name], call, total) if isinstance(value, Tensor) else fits_the_call(value, call, total)
-        for name, value in held.items()
+        for name, value in values.items()
         if isinstance(value, Tensor) or hasattr(value, "block")
     )
 
 
 def broadcasts(tensor: Tensor, shape: tuple[int, ...]) -> bool:
-    """Whether a tensor has the sizes of this shape, aligned right, or 1 in their place."""
+    """Whether a tensor has the sizes of this shape, aligned right, or 1 instead."""
     padded = (1,) * (len(shape) - tensor.ndim) + tuple(tensor.shape)
-    return len(padded) == len(shape) and all(own in (1, size) for own, size in zip(padded, shape, strict=True))
+    return len(padded) == len(shape) and all(declared in (1, size) for declared, size in zip(padded, shape, strict=True))
 
 
-def _fits(tensor: Tensor, behind: int, call: Call, total: int) -> bool:
-    lead = tuple(tensor.shape[: tensor.ndim - behind])
-    repeated = [size for size, own in zip(tensor.shape, unexpanded(tensor).shape, strict=True) if size != own]
+def _fits(tensor: Tensor, trailing: int, call: Call, total: int) -> bool:
+    lead = tuple(tensor.shape[: tensor.ndim - trailing])
+    repeated = [size for size, stored in zip(tensor.shape, unexpanded(tensor).shape, strict=True) if size != stored]
     batch = call.batch
     return (
         len(lead) <= len(batch)
         and all(
-            size in (1, wanted) or (place == 1 and size > 0 and total % size == 0)
-            for place, (size, wanted) in enumerate(zip(reversed(lead), reversed(batch), strict=False), 1)
+            size in (1, wanted) or (dim == 1 and size > 0 and total % size == 0)
+            for dim, (size, wanted) in enumerate(zip(reversed(lead), reversed(batch), strict=False), 1)
         )
         and all(size <= max(call.queries, call.keys, total, *batch) for size in repeated)
     )

@@ -1,4 +1,4 @@
-"""Whether what a file says of a class's fields is of the kinds that the class says: nothing is made of what does not fit."""
+"""Whether the fields that a file gives for a class have the types that the class declares, checked before it is made."""
 
 import math
 import types
@@ -13,19 +13,19 @@ from overt.attention.masks import Mask
 
 _LARGEST = 2**63 - 1  # as far as positions go in a tensor
 _OFFSET = 2**62  # so that a position and an offset have a sum
-# Fields of which the class says only that they are something, since callers' own are welcome there: in a file they are ours.
+# Fields that the class declares as Any, because callers may pass classes of their own: in a file they are overt's.
 _OURS = {("Both", "left"): Mask, ("Both", "right"): Mask, ("Either", "left"): Mask, ("Either", "right"): Mask}
 _OURS |= {("Documents", "query_ids"): Tensor}  # given, in a mask that is bound to its call
 _OURS |= {("Not", "inner"): Mask, ("HeadsOfMask", "inner"): Mask, ("MaskWithExtra", "inner"): Mask}
-# What may well be infinite or not a number: measured, and not chosen.
+# Classes of measured numbers, which may be infinite or NaN.
 _MEASURED = {"Comparison", "CapturedSummary"}
 _MAY_BE_INFINITE = {("Gaussian", "bandwidth"), ("Softmax", "temperature")}
 
 
 def checked(kind: type, values: dict[str, Any]) -> dict[str, Any]:
-    """The values with which a class is made, whole numbers turned to floats where it takes floats.
+    """The values with which a class is made, with ints converted to floats where it takes floats.
 
-    Raises TypeError for a field that is missing, unknown or of another kind, and ValueError for a number out of range.
+    Raises TypeError for a field that is missing, unknown or of another type, and ValueError for a number out of range.
 
     >>> from overt.attention.scores import Dot
     >>> checked(Dot, {"scale": 2, "softcap": None})
@@ -66,15 +66,15 @@ def _fits(value: Any, hint: Any) -> bool:
 
 def _in_range(kind: type, name: str, value: Any) -> None:
     if type(value) is int and abs(value) > (_OFFSET if name == "offset" else _LARGEST):
-        raise ValueError(f"{name} of {kind.__name__} is beyond what a tensor can count")
+        raise ValueError(f"{name} of {kind.__name__} is larger than 64 bits hold")
     if not isinstance(value, float) or math.isfinite(value) or kind.__name__ in _MEASURED:
         return
     if math.isnan(value) or (kind.__name__, name) not in _MAY_BE_INFINITE:
-        raise ValueError(f"{name} of {kind.__name__} is a finite number")
+        raise ValueError(f"{name} of {kind.__name__} is not finite")
 
 
 @cache
 def _hints(kind: type) -> dict[str, Any]:
-    """The types of a dataclass's fields; those of shapes, which jaxtyping writes, are tensors."""
+    """The types of a dataclass's fields; types that jaxtyping declares are tensors."""
     hints = typing.get_type_hints(kind)
     return {each.name: hints.get(each.name, Tensor) for each in fields(kind)}  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Where the copies of a recorded call go: they stay where the model runs, move to the CPU, or into files."""
+"""Where recorded tensors go: they move to the CPU, or into files."""
 
 import os
 import re
@@ -17,62 +17,62 @@ from overt.files import unwritable
 from overt.lens.captured import Captured, TensorCache
 from overt.lens.storage.plain_data import plain, restored
 
-_CURE = 'make room there, name a larger disk with TMPDIR, or record with offload="cpu"'
+_FIX = 'free some space there, choose another disk with TMPDIR, or record with offload="cpu"'
 
 
 class OnCpu:
-    """Moves the copies to the CPU; what is there already stays as it is."""
+    """Moves recorded tensors to the CPU."""
 
     def __init__(self):
-        self._once = TensorCache()
+        self._cache = TensorCache()
 
-    def take(self, call: Captured) -> Captured:
-        """The same call with every tensor on the CPU."""
-        held: list[Any] = []
+    def store(self, call: Captured) -> Captured:
+        """The same call with every tensor on the CPU, where all of them may be already."""
+        leaves: list[Any] = []
 
         def put(leaf: Any) -> int:
-            held.append(leaf)
-            return len(held) - 1
+            leaves.append(leaf)
+            return len(leaves) - 1
 
         data = plain(call.frozen(), put)
-        if not any(isinstance(leaf, Tensor) and _elsewhere(leaf) for leaf in held):
+        if all(leaf.device.type == "cpu" for leaf in leaves if isinstance(leaf, Tensor)):
             return call
-        moved = [self._once(leaf, _on_cpu) if isinstance(leaf, Tensor) else leaf for leaf in held]
+        moved = [self._cache(leaf, _on_cpu) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         return restored(data, moved.__getitem__)
 
 
 class OnDisk:
-    """Writes the copies to files in a private folder, which is removed with the last call that is in it."""
+    """Writes recorded tensors to files in a private folder, which is removed with the last call that is in it."""
 
     def __init__(self):
-        tensor_files('offload="disk"')
+        import_safetensors('offload="disk"')
         try:
             self.folder = Path(tempfile.mkdtemp(prefix="overt-recording-"))
         except OSError as error:
-            raise unwritable(tempfile.gettempdir(), error, _CURE) from error
+            raise unwritable(tempfile.gettempdir(), error, _FIX) from error
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-        self._once, self._numbers, self._objects = TensorCache(), count(), {}
+        self._cache, self._numbers, self._objects = TensorCache(), count(), {}
 
     @property
     def free(self) -> int:
         """Bytes that the folder's disk has left."""
         return shutil.disk_usage(self.folder).free
 
-    def take(self, call: Captured) -> "Offloaded":
+    def store(self, call: Captured) -> "Offloaded":
         """The same call, its tensors in files."""
         return Offloaded(**call.facts, data=plain(call.frozen(), self._put), store=self, size=call.bytes)
 
     def get(self, name: Any) -> Any:
-        """What was put: a tensor as a view of its file, which is read when, and as far as, it is looked at."""
+        """What was stored under a name: a tensor is a view of its file, which is read when its numbers are used."""
         if isinstance(name, str):
             return self._objects[name]
         file, shape = name
-        with tensor_files().safe_open(self.folder / file, "pt") as opened:
+        with import_safetensors().safe_open(self.folder / file, "pt") as opened:
             return opened.get_tensor("tensor").expand(shape)
 
     def _put(self, leaf: Any) -> Any:
         if isinstance(leaf, Tensor):
-            return self._once(leaf, self._write)
+            return self._cache(leaf, self._write)
         name = f"object {next(self._numbers)}"
         self._objects[name] = leaf
         return name
@@ -82,8 +82,8 @@ class OnDisk:
         try:
             write_tensors({"tensor": unexpanded(tensor).cpu().contiguous()}, self.folder / file)
         except OSError as error:
-            (self.folder / file).unlink(missing_ok=True)  # half a file on a full disk
-            raise unwritable(self.folder, error, _CURE) from error
+            (self.folder / file).unlink(missing_ok=True)  # the disk is full and the file incomplete
+            raise unwritable(self.folder, error, _FIX) from error
         return file, list(tensor.shape)
 
 
@@ -97,7 +97,7 @@ class Offloaded(Captured):
 
     @property
     def bytes(self):
-        """What the files take."""
+        """The size of the files."""
         return self.size
 
     def opened(self):
@@ -106,8 +106,8 @@ class Offloaded(Captured):
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Write a safetensors file. Raises OSError where the system refuses, such as for a full disk, as any other writer does."""
-    files = tensor_files()
+    """Write a safetensors file. Raises OSError where the system refuses, for example for a full disk."""
+    files = import_safetensors()
     try:
         files.torch.save_file(tensors, path, metadata=metadata)
     except files.SafetensorError as error:
@@ -117,8 +117,8 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, st
         raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
 
 
-def tensor_files(what: str = "a recording in files") -> Any:
-    """The package safetensors, or an error that says how to get it."""
+def import_safetensors(what: str = "a recording in files") -> Any:
+    """The package safetensors. Raises MissingExtra, which says how to install it."""
     try:
         import safetensors.torch
     except ModuleNotFoundError as error:
@@ -127,15 +127,11 @@ def tensor_files(what: str = "a recording in files") -> Any:
 
 
 def unexpanded(tensor: Tensor) -> Tensor:
-    """The tensor without what it repeats: dimensions of stride 0 cut to 1."""
+    """The tensor with its expanded dimensions, those of stride 0, cut to size 1."""
     for dimension, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if size > 1 and stride == 0:
             tensor = tensor.narrow(dimension, 0, 1)
     return tensor
-
-
-def _elsewhere(tensor: Tensor) -> bool:
-    return tensor.device.type != "cpu"
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:

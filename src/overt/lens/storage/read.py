@@ -10,9 +10,9 @@ from torch import Tensor
 from overt.errors import InputError
 from overt.files import parse_json, reason
 from overt.lens.recording import Recording
-from overt.lens.storage.declared_sizes import tensors_of
+from overt.lens.storage.declared_sizes import stored_tensors
 from overt.lens.storage.field_kinds import checked
-from overt.lens.storage.offloading import tensor_files
+from overt.lens.storage.offloading import import_safetensors
 from overt.lens.storage.plain_data import NotRegistered, restored
 from overt.lens.storage.validate import checked_call
 from overt.lens.storage.write import FORMAT, METADATA
@@ -50,7 +50,7 @@ def load(path: str | os.PathLike[str]) -> Recording:
     >>> torch.equal(loaded[0, 1].weights(), recording[0, 1].weights())
     True
     """
-    files = tensor_files("overt.lens.load")
+    files = import_safetensors("overt.lens.load")
     if not os.path.isfile(path):
         raise InputError("a file that recording.save wrote", got=f"{path}, which is not a file", fix="check the path")
     saved, recording = None, None
@@ -85,7 +85,7 @@ def _format(saved: dict[str, Any]) -> int:
 
 
 def _recording(saved: dict[str, Any], tensor: Callable[[str], Tensor]) -> Recording:
-    get = tensors_of(tensor)
+    get = stored_tensors(tensor)
     model, pass_count, missing, mixing = saved["model"], saved["passes"], restored(saved["missing"], get), saved["mixing"]
     names = (model, *(text for name, why in missing for text in (name, why)), *mixing)
     named = isinstance(mixing, list) and all(isinstance(each, str) for each in names)

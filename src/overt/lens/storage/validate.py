@@ -19,79 +19,82 @@ from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.statistics.verified import Comparison
 from overt.lens.storage.declared_sizes import broadcasts, fits_the_call, stored_whole
 
-MAX_DEPTH = 64  # masks and biases that one is made of, one within another
-_MOST_HEADS = 2**16
-_WHOLE = (torch.int32, torch.int64)
+MAX_DEPTH = 64  # levels of masks or biases inside each other
+_MAX_HEADS = 2**16
+_INTEGERS = (torch.int32, torch.int64)
 _OPTIONAL = {"lse", "map_max", "sink"}
-_PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def checked_call(call: Any) -> Captured:
-    """The call, if kinds and shapes of its parts are those of a recorded one. Raises TypeError or ValueError."""
+    """The call, if the types and shapes of its parts are those of a recorded one. Raises TypeError or ValueError."""
     if not isinstance(call, CapturedCall | CapturedSummary):
-        raise TypeError("something else stands where a call was saved")
+        raise TypeError("one of its calls is not a call")
     numbers = (call.number, call.call_index, call.pass_index, call.total, call.batch, call.queries, call.keys)
-    _demand(all(each >= 0 for each in numbers), "its numbers")
-    _demand(call.score_dtype in _PRECISIONS, "its dtype")
-    _demand(call.total <= _MOST_HEADS and _some_of(call.heads, call.total), "its heads")
+    _require(all(each >= 0 for each in numbers), "its numbers")
+    _require(call.score_dtype in _FLOATS, "its dtype")
+    _require(call.total <= _MAX_HEADS and _some_of(call.heads, call.total), "its heads")
     if isinstance(call, CapturedCall):
-        _kept(call)
+        _check_call(call)
     else:
-        _summarized(call)
+        _check_summary(call)
     return call
 
 
-def _kept(kept: CapturedCall) -> None:
-    call, output = kept.call, kept.output
+def _check_call(captured: CapturedCall) -> None:
+    call, output = captured.call, captured.output
     inputs = (call.query, call.key, call.value, output)
-    _demand(kept.versions == () and all(each.dtype in _PRECISIONS for each in inputs), "its call")
-    _demand(isinstance(call.score, Score) and isinstance(call.normalizer, Normalizer), "its score")
+    _require(captured.versions == () and all(each.dtype in _FLOATS for each in inputs), "its call")
+    _require(isinstance(call.score, Score) and isinstance(call.normalizer, Normalizer), "its score")
     parameters = [each for piece in (call.score, call.normalizer) for each in _tensors(piece)]
-    _demand(stored_whole(*inputs, *parameters), "the sizes of its tensors")
+    _require(stored_whole(*inputs, *parameters), "the sizes of its tensors")
     try:
-        again = Call.of(call.query, call.key, call.value, call.score, normalizer=call.normalizer, dropout=call.dropout)
+        rebuilt = Call.of(call.query, call.key, call.value, call.score, normalizer=call.normalizer, dropout=call.dropout)
     except OvertError as error:
         raise ValueError(str(error)) from error
-    heads = head_count(again)
-    _demand(again.batch == call.batch and (call.queries, call.keys) == (kept.queries, kept.keys), "its lengths")
-    _demand(kept.batch == math.prod(call.batch) // max(1, heads), "its batch")
-    _demand(_some_of(kept.copies, kept.total) and len(kept.copies) == heads and {*kept.heads} <= {*kept.copies}, "its heads")
-    _between(call.mask, Mask, call, kept.total)
-    _between(call.bias, Bias, call, kept.total)
-    _demand(_shaped(output, (*call.batch, call.queries, call.value.shape[-1])), "its output")
-    _demand(not call.queries or not call.keys or _computes(call), "its score")
+    heads = head_count(rebuilt)
+    _require(rebuilt.batch == call.batch and (call.queries, call.keys) == (captured.queries, captured.keys), "its lengths")
+    _require(captured.batch == math.prod(call.batch) // max(1, heads), "its batch")
+    _require(
+        _some_of(captured.copies, captured.total) and len(captured.copies) == heads and {*captured.heads} <= {*captured.copies},
+        "its heads",
+    )
+    _check_mask_or_bias(call.mask, Mask, call, captured.total)
+    _check_mask_or_bias(call.bias, Bias, call, captured.total)
+    _require(_shaped(output, (*call.batch, call.queries, call.value.shape[-1])), "its output")
+    _require(not call.queries or not call.keys or _computes(call), "its score")
 
 
 @torch.no_grad()
 def _computes(call: Call) -> bool:
-    """Whether the last query and the last key have a weight, of a shape that is the call's."""
-    score, normalizer, whole = call.score, call.normalizer, (*call.batch, call.queries, call.keys)
+    """Whether score and normalizer give the last query and the last key a score and a weight that broadcast to the call."""
+    score, normalizer, shape_of_call = call.score, call.normalizer, (*call.batch, call.queries, call.keys)
     one = replace(call, query=call.query[..., -1:, :], key=call.key[..., -1:, :], value=call.value[..., -1:, :]).ready()
     scores = score(one.query, one.key)
     weights = normalizer(scores, torch.ones_like(scores, dtype=torch.bool))
-    return all(each.is_floating_point() and broadcasts(each, whole) for each in (scores, weights))
+    return all(each.is_floating_point() and broadcasts(each, shape_of_call) for each in (scores, weights))
 
 
-def _between(piece: Any, kind: type, call: Call, total: int) -> None:
-    """Refuse a mask or bias that does not say something of the last query and the last key, or is of other sizes."""
+def _check_mask_or_bias(piece: Any, kind: type, call: Call, total: int) -> None:
+    """Refuse a mask or bias of other sizes, or without a value for the last query and the last key."""
     if piece is None:
         return
-    _demand(isinstance(piece, kind | Tensor) and depth(piece) <= MAX_DEPTH, f"its {kind.__name__.lower()}")
-    _demand(fits_the_call(piece, call, total), f"the sizes of its {kind.__name__.lower()}")
+    _require(isinstance(piece, kind | Tensor) and depth(piece) <= MAX_DEPTH, f"its {kind.__name__.lower()}")
+    _require(fits_the_call(piece, call, total), f"the sizes of its {kind.__name__.lower()}")
     last = [torch.arange(length)[-1:] for length in (call.queries, call.keys)]
-    whole = isinstance(piece, Tensor)
-    found = piece.block(*last) if isinstance(piece, kind) else piece
-    asked = (*call.batch, call.queries, call.keys) if whole else (*call.batch, *(len(places) for places in last))
-    fits = isinstance(found, Tensor) and (found.dtype == torch.bool) == (kind is Mask) and (kind is Bias or not whole)
-    _demand(fits and torch.broadcast_shapes(found.shape, asked) == asked, f"its {kind.__name__.lower()}")
+    is_tensor = isinstance(piece, Tensor)
+    block = piece.block(*last) if isinstance(piece, kind) else piece
+    shape = (*call.batch, call.queries, call.keys) if is_tensor else (*call.batch, *(len(positions) for positions in last))
+    fits = isinstance(block, Tensor) and (block.dtype == torch.bool) == (kind is Mask) and (kind is Bias or not is_tensor)
+    _require(fits and torch.broadcast_shapes(block.shape, shape) == shape, f"its {kind.__name__.lower()}")
 
 
-def _summarized(call: CapturedSummary) -> None:
-    found, lead = call.summary, (call.batch, len(call.heads))
-    _demand(isinstance(found, Summary) and isinstance(call.comparison, Comparison), "its summary")
-    edges = [edge for edge in (found.row_edges, found.key_edges) if isinstance(edge, Tensor) and edge.dtype in _WHOLE]
-    _demand(len(edges) == 2 and all(edge.ndim == 1 and len(edge) > 0 for edge in edges), "its map")
-    top, cells = _last(found.top_weights, call.keys), tuple(len(edge) - 1 for edge in edges)
+def _check_summary(call: CapturedSummary) -> None:
+    summary, lead = call.summary, (call.batch, len(call.heads))
+    _require(isinstance(summary, Summary) and isinstance(call.comparison, Comparison), "its summary")
+    edges = [edge for edge in (summary.row_edges, summary.key_edges) if isinstance(edge, Tensor) and edge.dtype in _INTEGERS]
+    _require(len(edges) == 2 and all(edge.ndim == 1 and len(edge) > 0 for edge in edges), "its map")
+    top, cells = _last(summary.top_weights, call.keys), tuple(len(edge) - 1 for edge in edges)
     shapes = {
         "entropy": (call.queries,),
         "received": (call.keys,),
@@ -101,19 +104,21 @@ def _summarized(call: CapturedSummary) -> None:
     }
     shapes |= {"lse": (call.queries,), "map_max": cells, "sink": (call.queries,)}
     for name, shape in shapes.items():
-        held = getattr(found, name)
-        if held is not None or name not in _OPTIONAL:
-            dtypes = _WHOLE if name == "top_keys" else _PRECISIONS
-            _demand(isinstance(held, Tensor) and _shaped(held, (*lead, *shape)) and held.dtype in dtypes, name)
-    _demand(found.output is None and stored_whole(*_tensors(found)), "the sizes of its summary")
-    _demand(not found.top_keys.numel() or bool(((found.top_keys >= -1) & (found.top_keys < call.keys)).all()), "top_keys")
+        value = getattr(summary, name)
+        if value is not None or name not in _OPTIONAL:
+            dtypes = _INTEGERS if name == "top_keys" else _FLOATS
+            _require(isinstance(value, Tensor) and _shaped(value, (*lead, *shape)) and value.dtype in dtypes, name)
+    _require(summary.output is None and stored_whole(*_tensors(summary)), "the sizes of its summary")
+    _require(
+        not summary.top_keys.numel() or bool(((summary.top_keys >= -1) & (summary.top_keys < call.keys)).all()), "top_keys"
+    )
     for edge, length in zip(edges, (call.queries, call.keys), strict=True):
-        _demand(int(edge[0]) == 0 and int(edge[-1]) == length and bool((edge.diff() > 0).all()), "its map")
-    _demand(len(call.shares) == len(call.heads), "its roles")
+        _require(int(edge[0]) == 0 and int(edge[-1]) == length and bool((edge.diff() > 0).all()), "its map")
+    _require(len(call.shares) == len(call.heads), "its roles")
 
 
 def depth(piece: Any) -> int:
-    """How many masks or biases stand one within another."""
+    """How many levels of masks or biases inside each other this one has."""
     todo, deepest = [(piece, 1)], 0
     while todo:
         each, level = todo.pop()
@@ -124,22 +129,21 @@ def depth(piece: Any) -> int:
 
 
 def _tensors(piece: Any) -> list[Tensor]:
-    held = [getattr(piece, each.name) for each in fields(piece)]
-    return [each for each in held if isinstance(each, Tensor)]
+    return [value for each in fields(piece) if isinstance(value := getattr(piece, each.name), Tensor)]
 
 
-def _last(tensor: Any, most: int) -> int:
-    """The size of a tensor's last dimension, of so many at most."""
-    return min(tensor.shape[-1], most) if isinstance(tensor, Tensor) and tensor.ndim else 0
+def _last(tensor: Any, limit: int) -> int:
+    """The size of a tensor's last dimension, `limit` at most."""
+    return min(tensor.shape[-1], limit) if isinstance(tensor, Tensor) and tensor.ndim else 0
 
 
-def _demand(fits: bool, what: str) -> None:
+def _require(fits: bool, what: str) -> None:
     if not fits:
         raise ValueError(f"{what} cannot be those of a recorded call")
 
 
 def _some_of(heads: Any, total: int) -> bool:
-    """Whether these are different heads of so many."""
+    """Whether these are heads of `total`, none of them twice."""
     return (
         isinstance(heads, tuple)
         and len({*heads}) == len(heads)

@@ -26,7 +26,7 @@ _MAX_METADATA = 90 * 10**6  # bytes of a header that readers of safetensors acce
 def write(recording: RecordedCalls, path: str | os.PathLike[str]) -> None:
     """Write a recording as one file, whole or not at all; `Recording.save` says more."""
     writer = _Writer()
-    held = {
+    fields = {
         "format": FORMAT,
         "model": recording.model,
         "passes": recording.pass_count,
@@ -36,39 +36,39 @@ def write(recording: RecordedCalls, path: str | os.PathLike[str]) -> None:
         "key_tokens": recording.strings.keys,
         "calls": [plain(_portable(call.opened().frozen()), writer.put) for call in recording.calls],
     }
-    metadata = json.dumps(held, allow_nan=False)
+    metadata = json.dumps(fields, allow_nan=False)
     if len(metadata.encode()) > _MAX_METADATA:
         raise InputError(
-            "a recording is saved with at most 90 MB of names and tokens",
-            got=f"{len(recording.calls)} calls",
-            fix="record fewer with layers=[…], or fewer passes",
+            "at most 90 MB of names and tokens in a saved recording",
+            got=f"more of them for {len(recording.calls)} calls",
+            fix="record fewer layers with layers=[…], or fewer passes",
         )
     with whole(path) as temporary:
         write_tensors(writer.tensors, temporary, {METADATA: metadata})
 
 
 class _Writer:
-    """Collects the tensors of a recording under their names, each once."""
+    """Collects the tensors of a recording by name, each once."""
 
     def __init__(self):
         self.tensors: dict[str, Tensor] = {}
-        self._once = TensorCache()
+        self._cache = TensorCache()
         self._storages: set[int] = set()
 
     def put(self, leaf: Any) -> list[Any]:
         """The name under which a tensor is written, and its shape."""
         if not isinstance(leaf, Tensor):
             raise InputError(
-                "a saved recording holds tensors and overt's own scores, biases and normalizers, no code",
-                got=f"{getattr(leaf, '__name__', type(leaf).__name__)} of the caller's own",
+                "tensors and overt's own scores, biases and normalizers, because a saved recording holds no code",
+                got=f"{getattr(leaf, '__name__', type(leaf).__name__)}, which is the caller's own",
                 fix='use one of overt.scores, overt.biases or overt.normalizers, or record with keep="summary"',
             )
-        return [self._once(leaf, self._name), list(leaf.shape)]
+        return [self._cache(leaf, self._name), list(leaf.shape)]
 
     def _name(self, tensor: Tensor) -> str:
         name = str(len(self.tensors))
         tensor = unexpanded(tensor).cpu().contiguous()
-        # Two names for one memory are refused by safetensors.
+        # safetensors refuses two names for one memory.
         storage = tensor.untyped_storage()._cdata
         self.tensors[name] = tensor.clone() if storage in self._storages else tensor
         self._storages.add(storage)
@@ -76,15 +76,15 @@ class _Writer:
 
 
 def _portable(call: Captured) -> Captured:
-    """The call with a mask of the caller's own as the tensor that it makes, in a piece that the kernels do not look into.
+    """The call with the bool tensor that a mask of the caller's own makes, wrapped so that the kernels treat it as a custom mask.
 
-    So what is computed of it takes the same path as before, and is the same to the bit.
+    So computations take the same path as before saving, and their results are the same to the bit.
     """
     if isinstance(call, CapturedCall) and max(depth(call.call.mask), depth(call.call.bias)) > MAX_DEPTH:
-        got, fix = f"more of them in {call.layer}", "pass them as one tensor"
-        raise InputError(f"a saved mask or bias is made of at most {MAX_DEPTH}, one within another", got=got, fix=fix)
+        got, fix = f"more levels in {call.layer}", "pass them as one tensor"
+        raise InputError(f"a mask or bias with at most {MAX_DEPTH} levels of nesting, to be saved", got=got, fix=fix)
     if not isinstance(call, CapturedCall) or call.call.mask is None or known(call.call.mask):
         return call
     rows, keys = (torch.arange(length, device=call.call.query.device) for length in (call.queries, call.keys))
-    made = Dense(call.call.mask.block(rows, keys))
-    return replace(call, call=replace(call.call, mask=HeadsOfMask(made, tuple(range(len(call.copies))), len(call.copies))))
+    dense = Dense(call.call.mask.block(rows, keys))
+    return replace(call, call=replace(call.call, mask=HeadsOfMask(dense, tuple(range(len(call.copies))), len(call.copies))))

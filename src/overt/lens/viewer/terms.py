@@ -14,7 +14,7 @@ from overt.attention.normalizers import Softmax
 from overt.attention.scores import Additive, Cosine, Dot, Gaussian, Score
 from overt.lens.capture.ranges import Ranges, in_ranges, read
 from overt.lens.captured import CapturedCall
-from overt.lens.head import Head, one
+from overt.lens.head import Head, head_part
 
 _AT_ONCE = 2**22  # cells of a mask that are looked at together
 
@@ -38,10 +38,10 @@ class Terms:
 
 def terms_of(head: Head) -> Terms | None:
     """The head's terms; None where the page cannot compute its weights from them, and needs the weights themselves."""
-    if not computable(head._kept):
+    if not computable(head.captured_call):
         return None
     call = head.call
-    normalizer, index, total = call.normalizer, head._index, head._count
+    normalizer, index, total = call.normalizer, head.index_in_call, head.heads_in_call
     temperature, sink = _number(normalizer.temperature, index, total), _sink(normalizer.sink, index)
     found = _score(head, call, index, total)
     if temperature is None or found is None:
@@ -70,7 +70,7 @@ def _number(held: Any, index: int, total: int) -> float | None:
     if held.numel() == 1:
         return float(held)
     if held.ndim >= 3 and held.shape[-2:] == (1, 1) and held.numel() == held.shape[-3]:
-        return float(one(held, index, total))
+        return float(head_part(held, index, total))
     return None
 
 
@@ -98,7 +98,7 @@ def _score(head: Head, call: Call, index: int, total: int) -> tuple[Tensor, Tens
 
 
 def _parts(head: Head, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-    return head._part(query), head._part(key)
+    return head.part_of(query), head.part_of(key)
 
 
 def _biases(head: Head) -> list[dict[str, Any]]:
@@ -107,7 +107,7 @@ def _biases(head: Head) -> list[dict[str, Any]]:
     if bias is None:
         return [{"kind": "none"}] * head.captured.batch
     if isinstance(head.call.bias, ALiBi) and isinstance(head.call.bias.offset, int):
-        slope = float(head.call.bias.slopes[head._index])
+        slope = float(head.call.bias.slopes[head.index_in_call])
         return [{"kind": "alibi", "slope": slope, "offset": head.call.bias.offset}] * head.captured.batch
     if isinstance(bias, Bias):
         device = head.call.query.device
@@ -134,12 +134,12 @@ def _square(values: Tensor) -> dict[str, Any]:
 def _of_head(bias: Any, head: Head) -> Any:
     """The bias as it is, or a bias tensor's part of this head."""
     if isinstance(bias, Tensor) and head.call.query.ndim >= 4:
-        return one(bias, head._index, head._count)
+        return head_part(bias, head.index_in_call, head.heads_in_call)
     return bias
 
 
 def _picked(block: Tensor, head: Head) -> Tensor:
-    return one(block, head._index, head._count) if head.call.query.ndim >= 4 else block
+    return head_part(block, head.index_in_call, head.heads_in_call) if head.call.query.ndim >= 4 else block
 
 
 def _batched(tensor: Tensor, head: Head, rows: int, keys: int) -> Tensor:

@@ -27,7 +27,7 @@ def known_of(head: Head, model: nn.Module | None) -> tuple[Tensor | None, dict[s
     if model is None:
         return None, {"outWhy": WITHOUT, "recipe": None}
     result = output_norms(head, model)
-    return result.norms, {"outWhy": result.why, "recipe": recipe_of(head.layer, model)}
+    return result.norms, {"outWhy": result.reason, "recipe": recipe_of(head.layer, model)}
 
 
 def recipe_of(layer: str, model: nn.Module) -> str | None:
