@@ -1,6 +1,5 @@
 """Whatever is changed in a model's folder, a checkpoint or a recipe, it is refused in a sentence or it can be used."""
 
-import copy
 import json
 import random as draws
 import subprocess
@@ -10,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from json_parts import changed, parts
 from overt.errors import InputError, OvertError
 from overt.learn import Tokenizer, Translator, load_model, save_model
 from overt.learn.config.recipe import read_recipe
@@ -37,22 +37,6 @@ def folder_of(kind, folder):
         model = from_config({"kind": "Tagger", "words": tokenizer.words, "tags": 2, "width": 8})
     save_model(model, folder, tokenizer)
     return folder
-
-
-def parts(held, place=()):
-    if place:
-        yield place
-    for key, each in held.items() if isinstance(held, dict) else enumerate(held) if isinstance(held, list) else ():
-        yield from parts(each, (*place, key))
-
-
-def changed(held, place, value):
-    held = copy.deepcopy(held)
-    part = held
-    for step in place[:-1]:
-        part = part[step]
-    part[place[-1]] = value
-    return held
 
 
 def use(folder, kind):

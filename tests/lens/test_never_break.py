@@ -240,7 +240,7 @@ def test_what_fails_where_it_is_kept_is_missing(way, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(offloading.tensor_files().torch, "save_file", full)
+    monkeypatch.setattr(offloading.import_safetensors().torch, "save_file", full)
     if "offload" not in way:
         monkeypatch.setattr(summarized, "gathered", full)
     recording = run(*from_torch(), **way)
@@ -255,7 +255,7 @@ def test_a_file_that_could_not_be_written_whole_is_removed(monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     folders = []
-    monkeypatch.setattr(offloading.tensor_files().torch, "save_file", half)
+    monkeypatch.setattr(offloading.import_safetensors().torch, "save_file", half)
     monkeypatch.setattr(OnDisk, "free", property(lambda store: folders.append(store.folder) or 10**9))
     with monkeypatch.context() as stays:
         stays.setattr(offloading.shutil, "rmtree", lambda *args, **kwargs: None)
@@ -586,7 +586,7 @@ def test_an_ablation_that_fails_says_so_instead_of_leaving_the_head_in(monkeypat
         (Catcher, "_fused"),
         (Catcher, "_watch"),
         (Recorder, "entered"),
-        (keep_options, "_how"),
+        (keep_options, "_summary_options"),
         (MasksSeen, "read"),
     ]:
         with monkeypatch.context() as patched:

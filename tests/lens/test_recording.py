@@ -186,7 +186,7 @@ def test_a_mask_that_the_model_writes_over_is_not_believed():
     mask[0, 1] = -1.0
     with pytest.raises(InputError, match="the mask of Attending unchanged"):
         recording[0, 0].weights()
-    with pytest.raises(InputError, match="hand the model a copy of the mask"):
+    with pytest.raises(InputError, match="pass the model a copy of the mask"):
         recording.verify()
 
 
@@ -354,7 +354,9 @@ def test_a_head_that_does_not_exist_is_missing_and_the_model_runs_on():
     model = Attending()
     with record(model, heads=[4]) as recording:
         model(sequence())
-    assert recording.missing == [("Attending", "Expected heads from 0 to 3 of Attending, got heads=[4]. Fix: leave out the others.")]
+    assert recording.missing == [
+        ("Attending", "Expected heads from 0 to 3 of Attending, got heads=[4]. Fix: leave out the others.")
+    ]
 
 
 def test_what_is_too_large_is_not_kept_and_the_model_runs_on():

@@ -168,7 +168,7 @@ def test_a_mask_of_the_callers_own_is_written_as_the_tensor_that_it_makes(tmp_pa
     [({"score": lambda q, k: q @ k.mT}, "<lambda>"), ({"normalizer": lambda s, allowed: s.softmax(-1)}, "<lambda>")],
 )
 def test_code_of_the_callers_own_is_refused_unless_summaries_are_kept(pieces, name, tmp_path):
-    message = f'no code, got {name} of the caller\'s own.*or record with keep="summary"'
+    message = f'no code, got {name}, which is the caller\'s own.*or record with keep="summary"'
     with pytest.raises(InputError, match=message):
         recorded(Attends(**pieces)).save(tmp_path / "x.safetensors")
     assert list(tmp_path.iterdir()) == []

@@ -76,7 +76,8 @@ def test_a_recording_of_several_passes_is_one_writing():
 
 def test_self_attention_alone_is_refused():
     with pytest.raises(
-        InputError, match="a layer of attention between two texts.*got the layers 0, 1, 2, which are not known to be such layers"
+        InputError,
+        match="a layer of attention between two texts.*got the layers 0, 1, 2, which are not known to be such layers",
     ):
         alignment(recorded(stack(), sequence()))
 

@@ -139,7 +139,7 @@ def _last(tensor: Any, limit: int) -> int:
 
 def _require(fits: bool, what: str) -> None:
     if not fits:
-        raise ValueError(f"{what} cannot be those of a recorded call")
+        raise ValueError(f"{what} cannot be part of a recorded call")
 
 
 def _some_of(heads: Any, total: int) -> bool:
