@@ -48,9 +48,9 @@ def test_rows_and_keys_that_are_not_there_are_refused():
     head = recorded(normal(1, 1, 5, 8))[0, 0]
     with pytest.raises(InputError, match="a row of this head, 0 to 4, got row 5"):
         head.weights(5)
-    with pytest.raises(InputError, match="this head has keys 0 to 4, got key -6"):
+    with pytest.raises(InputError, match="a key of this head, 0 to 4, got key -6"):
         head.weights(0, [-6])
-    with pytest.raises(InputError, match="this head has rows 0 to 4, got row 9"):
+    with pytest.raises(InputError, match="a row of this head, 0 to 4, got row 9"):
         head.steps(9)
 
 

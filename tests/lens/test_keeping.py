@@ -152,7 +152,7 @@ def test_what_a_summary_let_go_is_refused_with_the_cure():
         *(lambda name=name: getattr(head, name) for name in ("query", "key", "value", "output", "call")),
     ]
     for look in [*looks, lambda: head.steps(0)]:
-        message = r'got a recording that kept summaries of second\. Fix: record with keep="qkv"'
+        message = r'got summaries of second\. Fix: record with keep="qkv"'
         with pytest.raises(InputError, match=message):
             look()
     with pytest.raises(InputError, match="keeps the 8 largest weights of each query, got k=9"):
@@ -165,7 +165,7 @@ def test_the_map_of_a_summary_joins_the_cells_that_are_kept():
     whole, other = pair(Fused(), sequence(128, 1), keep="summary")
     for size in (64, 32, (16, 8), 1):
         torch.testing.assert_close(other[0, 1].map(size), whole[0, 1].map(size))
-    with pytest.raises(InputError, match="joined from the 64 kept ones, of 128 places, got 48 cells.*ask for 64"):
+    with pytest.raises(InputError, match="join the 64 cells of the summary, over 128 positions, got 48 cells.*pass 64"):
         other[0, 1].map(48)
 
 
@@ -235,7 +235,7 @@ def test_resident_memory_does_not_grow_with_the_calls_that_go_to_files():
 
 def test_copies_from_elsewhere_are_moved_whole_and_a_shared_mask_once(monkeypatch):
     mask = torch.rand(20, 20) > 0.3
-    monkeypatch.setattr(offloading, "_elsewhere", lambda tensor: True)
+    monkeypatch.setattr(offloading, "_on_other_device", lambda tensor: True)
     monkeypatch.setattr(offloading, "_on_cpu", torch.clone)
     whole, other = pair(Fused(attn_mask=mask.expand(2, 4, 20, 20)), sequence(), offload="cpu")
     assert all(torch.equal(one.weights(), head.weights()) for one, head in zip(whole.heads(), other.heads(), strict=True))
@@ -261,7 +261,7 @@ def test_copies_on_a_cpu_stay_where_they_are_and_masks_are_the_models_own():
     with record(model := Fused(attn_mask=mask), offload="cpu") as recording:
         model(sequence())
     mask[0, 0] = 9.0
-    with pytest.raises(InputError, match="is kept by reference"):
+    with pytest.raises(InputError, match="the mask of first unchanged"):
         recording.verify()
 
 
@@ -295,7 +295,7 @@ def test_more_than_the_disk_has_is_not_kept(monkeypatch):
     with record(model := Fused(), offload="disk") as recording:
         model(sequence())
     assert recording.calls == []
-    assert all("keeps at most 1.0 kB, got 20.5 kB for this call" in reason for _, reason in recording.missing)
+    assert all("a recording of at most 1.0 kB, got 20.5 kB for this call" in reason for _, reason in recording.missing)
 
 
 def test_the_size_is_that_of_the_copies_and_is_printed():
@@ -317,15 +317,15 @@ def test_every_step_of_a_growing_cache_counts():
         list(map(model, steps))
     assert len(recording) == 6
     ((_, reason),) = recording.missing  # said once, and not for every step
-    assert reason.startswith("a recording keeps at most 1.0 kB, got 256 bytes for this call beside 864 bytes of others")
+    assert reason.startswith("Expected a recording of at most 1.0 kB, got 256 bytes for this call and 864 bytes for others")
     assert recording.bytes == sum((2 * length + 2) * 16 for length in range(1, 7))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"keep": "all"}, r'record keeps "qkv" or "summary", got keep=\'all\''),
-        ({"offload": "tape"}, r'record offloads to "cpu" or "disk", got offload=\'tape\''),
+        ({"keep": "all"}, r'keep="qkv" or keep="summary", got keep=\'all\''),
+        ({"offload": "tape"}, r'offload="cpu" or offload="disk", got offload=\'tape\''),
         ({"limit": "4 GB"}, "limit to be a whole number of at least 1, got '4 GB'"),
     ],
 )
@@ -396,7 +396,10 @@ def test_tokens_that_fit_no_side_are_an_error_with_both_numbers():
 
 @pytest.mark.parametrize("given", ["abc", [1, 2], [["a"], "b"]])
 def test_what_is_no_list_of_strings_is_refused(given):
-    with pytest.raises(KindError, match="key_tokens is a list of strings, one a position"), record(Fused(), key_tokens=given):
+    with (
+        pytest.raises(KindError, match="key_tokens as a list of strings, one for each position"),
+        record(Fused(), key_tokens=given),
+    ):
         pass
 
 
@@ -405,11 +408,11 @@ def test_what_is_no_list_of_strings_is_refused(given):
     [
         (
             {"layers": "0"},
-            r"layers is a list of numbers of calls or names of modules, at least one, got layers='0'\. .*layers=\[…\]",
+            r"layers as a list of numbers of calls or names of modules, at least one, got layers='0'\. .*layers=\[…\]",
         ),
         ({"layers": 3}, "got layers=3"),
         ({"layers": []}, r"got layers=\[\]"),
-        ({"heads": 1}, r"heads is a list of numbers of heads, at least one, got heads=1\. .*heads=\[…\]"),
+        ({"heads": 1}, r"heads as a list of numbers of heads, at least one, got heads=1\. .*heads=\[…\]"),
         ({"heads": []}, r"got heads=\[\]"),
         ({"heads": ["1"]}, r"got heads=\['1'\]"),
     ],

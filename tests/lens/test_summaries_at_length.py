@@ -209,7 +209,9 @@ def test_map_and_top_are_of_the_sizes_asked_for(tmp_path):
         head = each[0, 2]
         torch.testing.assert_close(head.map((35, 7)), whole[0, 2].map((35, 7)))
         torch.testing.assert_close(head.top(4).weights, whole[0, 2].top(4, 3).weights)
-        with pytest.raises(InputError, match=r"keeps the 3 largest weights of each query, got k=4\. .*record with top=4"):
+        with pytest.raises(
+            InputError, match=r"k of at most 3, the largest weights that the summary has, got k=4\. .*record with top=4"
+        ):
             head.top(4, 4)
 
 
@@ -217,10 +219,10 @@ def test_map_and_top_are_of_the_sizes_asked_for(tmp_path):
     ("options", "message"),
     [
         ({"map_size": 0}, "map_size to be a whole number of at least 1, got 0"),
-        ({"map_size": (3, 2, 1)}, r"map_size is a number of cells or \(rows, keys\), got \(3, 2, 1\)"),
+        ({"map_size": (3, 2, 1)}, r"map_size as a number of cells or \(rows, keys\), got \(3, 2, 1\)"),
         ({"map_size": "all"}, "got 'all'"),
         ({"top": 0}, "top to be a whole number of at least 1, got 0"),
-        ({"keep": "qkv", "top": 3}, r"top and map_size are of keep=\"summary\", got keep='qkv'\. .*head\.top\(row, k\)"),
+        ({"keep": "qkv", "top": 3}, r"top and map_size with keep=\"summary\" only, got keep='qkv'\. .*head\.top\(row, k\)"),
     ],
 )
 def test_other_sizes_are_refused(options, message):

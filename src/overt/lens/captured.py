@@ -135,6 +135,7 @@ def copied(call: Call, output: Tensor, heads: tuple[int, ...], total: int, cache
     tensors = {"query": call.query, "key": call.key, "value": call.value}
     pieces: dict[str, Any] = {name: detached(getattr(call, name), cache) for name in ("mask", "bias")}
     pieces |= {name: _contiguous_copy(getattr(call, name)) for name in ("score", "normalizer")}
+    pieces["library"] = None  # results are tensors, whatever library the call's arrays are of
     if len(heads) == total:
         copies = {name: _contiguous_copy(tensor) for name, tensor in tensors.items()}
         return replace(call, **copies, **pieces), _contiguous_copy(output)

@@ -156,7 +156,7 @@ def test_a_head_that_is_not_there_is_refused():
     model, x = stack(), sequence()
     with pytest.raises(InputError, match=r"heads of calls that the model makes .* got \(3, 0\) and 1 passes without it"):
         ablate(model, lambda: model(x), [(3, 0)])
-    with pytest.raises(InputError, match=r"1 has heads 0 to 3, got heads=\[4\]"):
+    with pytest.raises(InputError, match=r"heads from 0 to 3 of 1, got heads=\[4\]"):
         ablate(model, lambda: model(x), [(1, 4)])
 
 

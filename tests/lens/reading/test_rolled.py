@@ -106,16 +106,16 @@ def test_two_sequences_are_refused():
             return functional.scaled_dot_product_attention(x, y, y)
 
     recording = recorded(Crossed(), torch.randn(1, 2, 3, 4), torch.randn(1, 2, 5, 4))
-    with pytest.raises(InputError, match="follows one sequence through layers of self-attention, got Crossed 3 × 5"):
+    with pytest.raises(InputError, match="layers of self-attention over one sequence, for rollout, got Crossed 3 × 5"):
         rollout(recording)
 
 
 def test_a_summary_is_refused():
     recording = recorded(Fused(), sequence(), keep="summary")
-    with pytest.raises(InputError, match='kept summaries of Fused. Fix: record with keep="qkv"'):
+    with pytest.raises(InputError, match='got summaries of Fused. Fix: record with keep="qkv"'):
         rollout(recording)
 
 
 def test_a_layer_that_is_not_there_is_refused():
-    with pytest.raises(InputError, match="this recording holds the calls 0, 1, 2, got layer 3"):
+    with pytest.raises(InputError, match="one of the recorded calls, 0, 1, 2, got layer 3"):
         rollout(recorded(stack(), sequence()), layer=3)

@@ -3,6 +3,7 @@
 import math
 import types
 import typing
+from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
 from typing import Any
@@ -39,7 +40,7 @@ def checked(kind: type, values: dict[str, Any]) -> dict[str, Any]:
 
 def _value(kind: type, name: str, value: Any, hint: Any) -> Any:
     hint = _OURS.get((kind.__name__, name), hint)
-    for choice in typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,):
+    for choice in typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,):
         if _fits(value, choice):
             value = float(value) if choice is float else value
             _in_range(kind, name, value)
@@ -55,6 +56,10 @@ def _fits(value: Any, hint: Any) -> bool:
         many = inner[-1] is Ellipsis
         kinds = [inner[0]] * len(value) if many and isinstance(value, tuple) else inner
         return isinstance(value, tuple) and len(value) == len(kinds) and all(map(_fits, value, kinds))
+    if isinstance(hint, typing.TypeVar):  # arrays of any library, which are tensors in a file
+        return isinstance(value, Tensor)
+    if origin is Callable:
+        return False  # a file holds no code
     if origin is dict:
         return isinstance(value, dict) and all(type(each) is inner[1] for each in value.values())
     if hint in (int, float):

@@ -35,7 +35,7 @@ class OnCpu:
             return len(leaves) - 1
 
         data = plain(call.frozen(), put)
-        if all(leaf.device.type == "cpu" for leaf in leaves if isinstance(leaf, Tensor)):
+        if not any(isinstance(leaf, Tensor) and _on_other_device(leaf) for leaf in leaves):
             return call
         moved = [self._cache(leaf, _on_cpu) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         return restored(data, moved.__getitem__)
@@ -132,6 +132,10 @@ def unexpanded(tensor: Tensor) -> Tensor:
         if size > 1 and stride == 0:
             tensor = tensor.narrow(dimension, 0, 1)
     return tensor
+
+
+def _on_other_device(tensor: Tensor) -> bool:
+    return tensor.device.type != "cpu"
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:
