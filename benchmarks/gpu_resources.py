@@ -30,8 +30,10 @@ import overt
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import additive as flat_additive
 from overt.attention.kernels.flat import call as flat_call
+from overt.attention.kernels.flat import dot_scores
 from overt.attention.kernels.flat import summary as flat_summary
 from overt.attention.kernels.triton import run_additive, run_summary
+from overt.attention.scores import AdditiveForm
 
 TOOLS = Path(nvidia.__file__).parent / "bin"
 REGISTERS, SHARED = 65536, 227 * 1024  # of a multiprocessor
@@ -110,7 +112,7 @@ def passes(dtype: torch.dtype, activation: str, **options) -> None:
     """Ask for the kernels of a forward and a backward pass."""
     x = torch.zeros(1, 2, LENGTH, FEATURES, dtype=dtype)
     call = Call.of(x, x, x, overt.Additive(torch.ones(FEATURES, dtype=dtype), activation), **options)
-    bias, heat = flat_call.heated(call, flat_call.bias_of(call))
+    bias, inverse_temperature = flat_call.bias_and_inverse_temperature(call)
     by_distance, seed = isinstance(call.bias, overt.ALiBi), torch.zeros((), dtype=torch.int64)
     inputs = (
         x,
@@ -123,9 +125,9 @@ def passes(dtype: torch.dtype, activation: str, **options) -> None:
         bias,
         by_distance,
         call.normalizer.sink,
-        heat,
+        inverse_temperature,
     )
-    given = flat_additive.Given(*inputs, call.dropout, seed if call.dropout else None)
+    given = flat_additive.AdditiveInputs(*inputs, call.dropout, seed if call.dropout else None)
     output, lse = run_additive.additive(*given)
     run_additive.additive_gradients(*given, output, lse, output, bias is not None)
 
@@ -135,9 +137,15 @@ def summaries(dtype: torch.dtype, score, **options) -> None:
     x = torch.zeros(1, 2, LENGTH, FEATURES, dtype=dtype)
     call = Call.of(x, x, x if options else x[..., :0], score, **options)
     edges = (torch.arange(0, LENGTH + 1, 32),) * 2
-    masks = flat_call.mask_of(call)
-    inputs = (*flat_summary._compared(call), list(call.batch), *masks, None, False, None, None, 8, *edges)
-    run_summary.summary(flat_summary._outputs(*inputs), *inputs)
+    form = call.score.kernel_form()
+    if isinstance(form, AdditiveForm):
+        compared = x, x, call.value, form.weight.to(call.dtype), form.activation, None, 0.0
+    else:
+        query, key, value, scale, softcap = dot_scores.as_dot_product(call, form)
+        compared = query, key, value, None, "tanh", torch.full((), scale, dtype=torch.float64), softcap
+    rest = (list(call.batch), *flat_call.mask_of(call), None, False, None, None, 8, *edges)
+    inputs = flat_summary.SummaryInputs(*compared, *rest)
+    run_summary.summary(flat_summary.empty_outputs(inputs), *inputs)
 
 
 def compiled(capability: int, everything: bool) -> list[tuple[str, bytes, int]]:

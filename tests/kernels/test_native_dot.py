@@ -86,11 +86,8 @@ def test_any_ranges_give_the_oracles_numbers(data):
     allowed = (bounds[0, :, None] <= place) & (place < bounds[1, :, None])
 
     class Ranges(overt.masks.Mask):
-        def bounds(self, sizes):
-            return [bounds[0]], [bounds[1]]
-
-        def bind(self, dims, queries, keys):
-            return self
+        def row_ranges(self, queries, keys, device):
+            return bounds[0], bounds[1]
 
         def block(self, rows, keys):
             return allowed[rows][:, keys]

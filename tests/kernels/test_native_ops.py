@@ -18,6 +18,7 @@ from overt import native
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import call as flat_call
 from overt.attention.kernels.flat import reference as flat_reference
+from overt.attention.kernels.flat import supported
 from overt.errors import InputError
 
 OPERATORS = torch.ops.overt
@@ -449,7 +450,7 @@ def test_a_traced_program_holds_the_plain_formula_and_not_its_answer():
 
 
 def test_without_the_native_core_the_blocks_serve_and_the_plan_says_why(monkeypatch):
-    monkeypatch.setattr(flat_call, "MISSING", "it is on holiday")
+    monkeypatch.setattr(supported, "MISSING", "it is on holiday")
     plan = overt.plan(X, X, X, score=overt.Additive(W))
     assert plan.path == "blocked"
     assert plan.refused["native"] == "the native core is not available: it is on holiday"
@@ -458,7 +459,7 @@ def test_without_the_native_core_the_blocks_serve_and_the_plan_says_why(monkeypa
 
 
 def test_without_the_native_core_that_is_said_once(monkeypatch):
-    monkeypatch.setattr(flat_call, "MISSING", "it is on holiday")
+    monkeypatch.setattr(supported, "MISSING", "it is on holiday")
     monkeypatch.setattr(native, "load", lambda: SimpleNamespace(module=None, why_not="it is on holiday"))
     native.warn_if_missing.cache_clear()
     with warnings.catch_warnings(record=True) as said:

@@ -5,7 +5,8 @@ it is made of. Any other callable of the same signature is a score too.
 """
 
 import math
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from overt.attention import check
-from overt.attention.pieces import piece
+from overt.attention.pieces import inherit_only_with, piece
 from overt.errors import InputError
 
 __all__ = ["ACTIVATIONS", "Additive", "Bilinear", "Cosine", "Dot", "Gaussian", "Score"]
@@ -24,6 +25,36 @@ ACTIVATIONS = {
     "relu": torch.relu,
     "leaky_relu": lambda x: functional.leaky_relu(x, 0.2),
 }
+
+
+class AdditiveForm(NamedTuple):
+    """Σ_d weight_d · act(q_d + k_d), as the kernels of additive attention compute it."""
+
+    weight: Tensor
+    activation: str
+
+
+class DotForm(NamedTuple):
+    """softcap · tanh(scale · (q · k) / softcap), as the kernels of dot products compute it, of the vectors that `project` gives.
+
+    `scale=None` is 1/√D; `softcap=None` is no cap, and `project=None` takes query and key as they are. `parameters` are the tensors
+    in `project`, matrices (..., D, D'). `linear` says whether `project` is: if not, a masked key that is not finite would be felt.
+    """
+
+    scale: float | Tensor | None = 1.0
+    softcap: float | Tensor | None = None
+    project: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
+    parameters: tuple[Tensor, ...] = ()
+    linear: bool = True
+
+
+class DistanceForm(NamedTuple):
+    """−|q − k|² / (2 · bandwidth²), which the kernels of dot products compute where queries and keys are near each other."""
+
+    bandwidth: float | Tensor
+
+
+KernelForm = AdditiveForm | DotForm | DistanceForm
 
 
 class Score:
@@ -37,6 +68,10 @@ class Score:
     """
 
     pairwise: ClassVar[bool] = True  # f(query_i, key_j) depends on no other query or key, so any block can be computed
+
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__(**options)
+        inherit_only_with("__call__", cls, Score, ("as_dot", "kernel_form"))
 
     def __call__(self, query: Float[Tensor, "... Q D"], key: Float[Tensor, "... K D2"]) -> Float[Tensor, "... Q K"]:
         """Score each query against each key."""
@@ -52,6 +87,10 @@ class Score:
 
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float] | None:
         """Query, key and scale whose scaled dot product is this score; None where there are none."""
+        return None
+
+    def kernel_form(self) -> KernelForm | None:
+        """What this score is to the fused kernels; None where they do not know it."""
         return None
 
 
@@ -87,6 +126,10 @@ class Dot(Score):
         factor = self.factor(query)
         return None if self.softcap is not None or isinstance(factor, Tensor) else (query, key, float(factor))
 
+    def kernel_form(self):
+        """Itself."""
+        return DotForm(self.scale, self.softcap)
+
 
 @piece
 class Bilinear(Score):
@@ -118,6 +161,10 @@ class Bilinear(Score):
     def as_dot(self, query, key):
         """The query projected, then the plain dot product."""
         return query @ self.weight.to(query.dtype), key, 1.0
+
+    def kernel_form(self):
+        """The dot product of the projected query and the key."""
+        return DotForm(project=lambda query, key: (query @ self.weight.to(query.dtype), key), parameters=(self.weight,))
 
 
 @piece
@@ -164,6 +211,10 @@ class Additive(Score):
         """All features of a pair are in memory at once."""
         return max(features, 1)
 
+    def kernel_form(self):
+        """Itself."""
+        return AdditiveForm(self.weight, self.activation)
+
 
 @piece
 class Cosine(Score):
@@ -187,6 +238,10 @@ class Cosine(Score):
         if isinstance(self.scale, Tensor):
             return None
         return _unit(query), _unit(key), float(self.scale)
+
+    def kernel_form(self):
+        """The dot product of unit vectors."""
+        return DotForm(self.scale, project=lambda query, key: (_unit(query), _unit(key)), linear=False)
 
 
 @piece
@@ -217,6 +272,10 @@ class Gaussian(Score):
     def width(self, features):
         """All differences of a pair are in memory at once."""
         return max(features, 1)
+
+    def kernel_form(self):
+        """Itself."""
+        return DistanceForm(self.bandwidth)
 
 
 def _unit(vectors: Tensor) -> Tensor:

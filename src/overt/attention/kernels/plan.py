@@ -9,11 +9,12 @@ from typing import Never
 import torch
 from jaxtyping import Float
 
+from overt import native
 from overt.attention.kernels import torch_sdpa
 from overt.attention.kernels.call import Call
-from overt.attention.kernels.flat import call as flat_call
+from overt.attention.kernels.flat import supported
 from overt.attention.kernels.triton import support as triton_support
-from overt.attention.scores import Additive
+from overt.attention.scores import AdditiveForm
 from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, ScoreLike
 from overt.errors import InputError
 
@@ -21,7 +22,7 @@ Table = dict[str, Callable[[Call], str | None]]
 
 # Each path's reason to refuse a call; None where it supports it. The order is the preference.
 TABLE: Table = {
-    "native": lambda call: flat_call.refusal(call) or _quicker(call),
+    "native": lambda call: supported.refusal(call) or _slower_than_torch(call),
     "torch": torch_sdpa.refusal,
     "triton": triton_support.refusal,
     "blocked": lambda call: None,
@@ -33,10 +34,16 @@ _permitted: ContextVar[tuple[str, ...]] = ContextVar("permitted", default=tuple(
 _permitted_compiled: tuple[str, ...] = tuple(TABLE)
 
 
-def _quicker(call: Call) -> str | None:
+def _slower_than_torch(call: Call) -> str | None:
     """The reason to prefer torch's kernel where it is permitted, supports the call and is faster by the benchmarks."""
-    slower = type(call.score) is not Additive and flat_call.slower_than_torch(call)
-    return slower if slower and permits("torch") and torch_sdpa.refusal(call) is None else None
+    if call.query.dtype in (torch.float16, torch.bfloat16):
+        reason = "torch's kernel multiplies half precision as it is"
+    elif not torch.compiler.is_compiling() and native.level() == "baseline":  # torch.compile cannot look into the core
+        reason = "torch's kernel has wider vectors than the core's baseline"
+    else:
+        return None
+    additive = isinstance(supported.form_of(call), AdditiveForm)
+    return None if additive or not permits("torch") or torch_sdpa.refusal(call) is not None else reason
 
 
 @dataclass(frozen=True)
@@ -152,12 +159,12 @@ def _reason(name: str, call: Call) -> str:
     if name == "torch":
         return "a dot product under a softmax, which torch's fused kernels compute in linear memory" + torch_sdpa.caveat(call)
     if name == "native":
-        kind = "additive attention" if type(call.score) is Additive else "a dot product"
+        kind = "additive attention" if isinstance(supported.form_of(call), AdditiveForm) else "a dot product"
         return f"{kind} under a softmax, fused with it in the native core, in linear memory"
     if name == "triton":
         return "additive attention under a softmax, fused with it in Triton's kernels, in linear memory"
     text = "any score, mask, bias and normalizer, in blocks of query rows, recomputed in the backward pass"
-    if permits("native") and flat_call.scores(call):
+    if permits("native") and supported.scores_refusal(call) is None:
         text += "; the scores come from the native core"
     if call.transformed:
         text += "; under torch.func nothing is recomputed, so the backward pass holds all Q × K weights"

@@ -1,28 +1,18 @@
 """Dot-product attention by the native kernel, as a torch operator."""
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from overt import native
-from overt.attention.kernels.flat import reference as flat_reference
-from overt.attention.kernels.flat.operator import (
-    MASKED,
-    Attention,
-    array,
-    bias_to_add_to,
-    dense,
-    drawn,
-    masked,
-    numbers,
-    room_for_bias,
-)
+from overt.attention.kernels import cpu
+from overt.attention.kernels.flat import reference
+from overt.attention.kernels.flat.operator import MASK_SCHEMA, Attention, empty, empty_bias_gradient
 
 
-class Given(NamedTuple):
-    """What dot-product attention is given. A sink is of the computation's dtype, float32 or float64, already."""
+class DotInputs(NamedTuple):
+    """The inputs of dot-product attention. A sink is of the computation's dtype, float32 or float64, already."""
 
     query: Tensor
     key: Tensor
@@ -35,47 +25,40 @@ class Given(NamedTuple):
     bias: Tensor | None  # (..., Q or 1, K or 1), or (..., Q + K - 1) by distance j - i + Q - 1
     by_distance: bool
     sink: Tensor | None  # (...), a logit
-    heat: Tensor | None  # (...), float64: what score + bias are multiplied with
+    inverse_temperature: Tensor | None  # (...), float64: what score + bias are multiplied with
     dropout: float
     seed: Tensor | None
 
 
-def _room(given: Given, keep: bool = True) -> tuple[Tensor, ...]:
+def _empty_outputs(inputs: DotInputs, save: bool = True) -> tuple[Tensor, ...]:
     """For the output, and of each row a base and a total: a weight is 2^(t - base) / total, of a total score t in powers of two."""
-    queries = given.query.shape[-2]
-    output = numbers(given.query, *given.batch, queries, given.value.shape[-1])
-    return (output, numbers(given.query, *given.batch, 2, queries)) if keep else (output,)
+    queries = inputs.query.shape[-2]
+    output = empty(inputs.query, *inputs.batch, queries, inputs.value.shape[-1])
+    return (output, empty(inputs.query, *inputs.batch, 2, queries)) if save else (output,)
 
 
-def _room_for_gradients(given: Given, with_bias: bool) -> tuple[Tensor | None, ...]:
-    """For those of query, key and value, an entry each; for delta, where a sink asks for it, and for that of the bias."""
-    query, batch = given.query, given.batch
+def _empty_gradients(inputs: DotInputs, with_bias: bool) -> tuple[Tensor | None, ...]:
+    """For those of query, key and value, an entry each; for delta, where a sink needs it, and for that of the bias."""
+    query, batch = inputs.query, inputs.batch
     return (
-        numbers(query, *batch, *query.shape[-2:]),
-        numbers(query, *batch, *given.key.shape[-2:]),
-        numbers(query, *batch, *given.value.shape[-2:]),
-        None if given.sink is None else numbers(query, *batch, query.shape[-2]),
-        room_for_bias(given, with_bias),
+        empty(query, *batch, *query.shape[-2:]),
+        empty(query, *batch, *inputs.key.shape[-2:]),
+        empty(query, *batch, *inputs.value.shape[-2:]),
+        None if inputs.sink is None else empty(query, *batch, query.shape[-2]),
+        empty_bias_gradient(inputs, with_bias),
     )
 
 
-def _told(given: Given, bias: Tensor | None) -> tuple[Any, ...]:
-    compared = dense(given.query), dense(given.key), dense(given.value), given.scale, given.softcap
-    return *compared, *masked(given, bias), *drawn(given), native.threads()
+def _forward(inputs: DotInputs, save: bool) -> tuple[Tensor, ...]:
+    outputs = _empty_outputs(inputs, save)
+    cpu.dot(inputs, outputs)
+    return outputs
 
 
-def _dot(given: Given, keep: bool) -> tuple[Tensor, ...]:
-    found = _room(given, keep)
-    native.module().dot(*_told(given, given.bias), *map(array, found), *([] if keep else [None]))
-    return found
-
-
-def _dot_gradients(given: Given, passed: tuple[Tensor, ...], upstream: Tensor, with_bias: bool) -> tuple[Tensor | None, ...]:
-    found = _room_for_gradients(given, with_bias)
-    bias = bias_to_add_to(given, found[-1])
-    held = (array(tensor.contiguous()) for tensor in (*passed, upstream))
-    native.module().dot_gradients(*_told(given, bias), *held, *map(array, found))
-    return found
+def _backward(inputs: DotInputs, saved: tuple[Tensor, ...], upstream: Tensor, with_bias: bool) -> tuple[Tensor | None, ...]:
+    gradients = _empty_gradients(inputs, with_bias)
+    cpu.dot_gradients(inputs, saved, upstream, gradients)
+    return gradients
 
 
 def _lse(sums: Tensor) -> Tensor:
@@ -85,15 +68,16 @@ def _lse(sums: Tensor) -> Tensor:
 
 dot = Attention(
     "dot",
-    Given,
+    DotInputs,
     ("query", "key", "value"),
-    _dot,
-    _dot_gradients,
-    flat_reference.dot,
+    _forward,
+    _backward,
+    reference.dot,
     _lse,
-    _room,
-    _room_for_gradients,
+    _empty_outputs,
+    _empty_gradients,
 )
 dot.register(
-    f"Tensor query, Tensor key, Tensor value, float scale, float softcap, {MASKED}, float dropout, Tensor? seed", kept="sums"
+    f"Tensor query, Tensor key, Tensor value, float scale, float softcap, {MASK_SCHEMA}, float dropout, Tensor? seed",
+    saved="sums",
 )

@@ -1,6 +1,6 @@
 """The native kernels as torch operators, `torch.ops.overt.*`, known to autograd, torch.compile and vmap; on a GPU, those in Triton.
 
-The operators are flat: tensors, numbers, and a mask as a program (`native_masks`). Those that run eagerly on plain tensors skip
+The operators are flat: tensors, numbers, and a mask as a program (`mask_program`). Those that run eagerly on plain tensors skip
 torch's dispatcher, which takes longer than a decoder's step; both ways run the same code.
 """
 
@@ -15,153 +15,154 @@ from torch._C._functorch import is_legacy_batchedtensor
 
 from overt.attention.kernels.flat.vmap import batched
 
-# Triton's interpreter runs the kernels for GPUs on the CPU: they stand in for the native core then, and can be tested anywhere.
+# Triton's interpreter runs the kernels for GPUs on the CPU, in place of the native core, so that they can be tested anywhere.
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 _LIBRARY = library.Library("overt", "DEF")
 
-MASKED = "SymInt[] batch, int[] program, Tensor[] arrays, Tensor? bias, bool by_distance, Tensor? sink, Tensor? heat"
+MASK_SCHEMA = (
+    "SymInt[] batch, int[] program, Tensor[] arrays, Tensor? bias, bool by_distance, Tensor? sink, Tensor? inverse_temperature"
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Attention:
-    """An operator of attention: its kernels, and the formula that stands for them where derivatives are taken twice.
+    """An operator of attention: its kernels, and the formula that is differentiated where a second derivative is computed.
 
-    What a call holds is a NamedTuple `given`, an operator's inputs one after the other. `kernel` gives the output and, where they are
-    to be kept, what the backward pass needs besides; `gradients` is told these, the upstream gradient and whether the bias's is asked
-    for, and gives those of `direct`, an entry of the batch each, then delta, from which a sink's is made, and the bias's, both None
-    where nobody asks. The last two functions give room for both: all that torch asks for while it traces.
+    `inputs` is the NamedTuple of the operator's inputs. `forward` computes the output and, if the backward pass follows, what that
+    needs besides (`saved`); `backward` computes the gradients of `direct`, an entry of the batch each, then delta, from which a
+    sink's is made, and the bias's, both None where there are none. The last two functions make tensors for the results of both: torch
+    needs only these while it traces.
     """
 
     name: str
-    given: Any
+    inputs: Any
     direct: tuple[str, ...]
-    kernel: Callable[..., tuple[Tensor, ...]]  # (given, keep)
-    gradients: Callable[..., tuple[Tensor | None, ...]]  # (given, passed, upstream, with_bias)
+    forward: Callable[..., tuple[Tensor, ...]]  # (inputs, save)
+    backward: Callable[..., tuple[Tensor | None, ...]]  # (inputs, saved, upstream, with_bias)
     formula: Callable[..., Tensor]
-    lse: Callable[[Tensor], Tensor]  # each row's log-sum-exp, of what the kernel gives besides the output
-    room: Callable[..., tuple[Tensor, ...]]  # (given)
-    room_for_gradients: Callable[..., tuple[Tensor | None, ...]]  # (given, with_bias)
-    differentiable: tuple[int, ...] = field(init=False)  # where in `given` stands what the output can be differentiated in,
-    held: tuple[int, ...] = field(init=False)  # all tensors of a call,
-    arrays: int = field(init=False)  # and the mask's
+    lse: Callable[[Tensor], Tensor]  # each row's log-sum-exp, of what the kernel computes besides the output
+    empty_outputs: Callable[..., tuple[Tensor, ...]]  # (inputs)
+    empty_gradients: Callable[..., tuple[Tensor | None, ...]]  # (inputs, with_bias)
+    differentiable: tuple[int, ...] = field(init=False)  # indices in `inputs`: of what the output can be differentiated in,
+    tensors: tuple[int, ...] = field(init=False)  # of all tensors,
+    arrays: int = field(init=False)  # and of the mask's
 
     def __post_init__(self):
-        fields = self.given._fields
-        object.__setattr__(self, "differentiable", tuple(fields.index(name) for name in (*self.direct, "bias", "sink")))
-        object.__setattr__(self, "held", (*self.differentiable, fields.index("heat"), fields.index("seed")))
-        object.__setattr__(self, "arrays", fields.index("arrays"))
+        names = self.inputs._fields
+        object.__setattr__(self, "differentiable", tuple(names.index(name) for name in (*self.direct, "bias", "sink")))
+        object.__setattr__(self, "tensors", (*self.differentiable, names.index("inverse_temperature"), names.index("seed")))
+        object.__setattr__(self, "arrays", names.index("arrays"))
 
-    def __call__(self, given: Any) -> Tensor:
+    def __call__(self, inputs: Any) -> Tensor:
         """The output (..., Q, E), in float32 or float64."""
-        leaves = [given[place] for place in self.differentiable]
-        there = [tensor for tensor in leaves if tensor is not None]
-        if seen_by_torch(*there):
-            return getattr(torch.ops.overt, self.name)(*given)[0]
-        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in there):
-            output: Any = _Eager.apply(self, given, *leaves)
+        leaves = [inputs[index] for index in self.differentiable]
+        tensors = [tensor for tensor in leaves if tensor is not None]
+        if needs_dispatcher(*tensors):
+            return getattr(torch.ops.overt, self.name)(*inputs)[0]
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+            output: Any = _Eager.apply(self, inputs, *leaves)
             return output
-        return self.kernel(given, False)[0]
+        return self.forward(inputs, False)[0]
 
-    def register(self, inputs: str, kept: str) -> None:
-        """Make it `torch.ops.overt.<name>`: a schema of its inputs, and the name of what the kernel gives besides the output."""
-        given, found = self.given, ", ".join(["Tensor"] * (len(self.direct) + 2))
+    def register(self, schema: str, saved: str) -> None:
+        """Make it `torch.ops.overt.<name>`: a schema of its inputs, and the name of what the kernel computes besides the output."""
+        kind, outputs = self.inputs, ", ".join(["Tensor"] * (len(self.direct) + 2))
 
-        def gradients(*inputs: Any) -> tuple[Tensor, ...]:
-            return whole(self.gradients(given(*inputs[:-4]), inputs[-4:-2], *inputs[-2:]))
-
-        def whole(found: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
-            """An operator gives tensors alone: the scalar 0 where nothing was asked for."""
-            return tuple(numbers(found[0]).zero_() if tensor is None else tensor for tensor in found)  # pyright: ignore[reportArgumentType]
+        def all_tensors(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
+            """An operator returns tensors alone: the scalar 0 in the place of None."""
+            return tuple(empty(gradients[0]).zero_() if tensor is None else tensor for tensor in gradients)  # pyright: ignore[reportArgumentType]
 
         register(
             self.name,
-            f"({inputs}) -> (Tensor, Tensor)",
-            lambda *inputs: self.kernel(given(*inputs), True),
-            lambda *inputs: self.room(given(*inputs)),
+            f"({schema}) -> (Tensor, Tensor)",
+            lambda *inputs: self.forward(kind(*inputs), True),
+            lambda *inputs: self.empty_outputs(kind(*inputs)),
         )
         register(
             f"{self.name}_gradients",
-            f"({inputs}, Tensor output, Tensor {kept}, Tensor upstream, bool with_bias) -> ({found})",
-            gradients,
-            lambda *inputs: whole(self.room_for_gradients(given(*inputs[:-4]), inputs[-1])),
+            f"({schema}, Tensor output, Tensor {saved}, Tensor upstream, bool with_bias) -> ({outputs})",
+            lambda *inputs: all_tensors(self.backward(kind(*inputs[:-4]), inputs[-4:-2], *inputs[-2:])),
+            lambda *inputs: all_tensors(self.empty_gradients(kind(*inputs[:-4]), inputs[-1])),
         )
-        library.register_autograd(f"overt::{self.name}", self._backward_listed, setup_context=self._keep_listed, lib=_LIBRARY)
+        library.register_autograd(
+            f"overt::{self.name}", self._backward_of_operator, setup_context=self._save_of_operator, lib=_LIBRARY
+        )
 
-    def keep(self, ctx: Any, given: Any, found: tuple[Tensor, ...]) -> None:
-        """Note what the backward pass needs."""
-        ctx.rest, arrays = list(given), given[self.arrays]
-        for place in (*self.held, self.arrays):
-            ctx.rest[place] = None
-        ctx.leaves = len(arrays)
-        ctx.save_for_backward(*(given[place] for place in self.held), *arrays, *found)
+    def save(self, ctx: Any, inputs: Any, outputs: tuple[Tensor, ...]) -> None:
+        """Save what the backward pass needs."""
+        ctx.others, arrays = list(inputs), inputs[self.arrays]
+        for index in (*self.tensors, self.arrays):
+            ctx.others[index] = None
+        ctx.array_count = len(arrays)
+        ctx.save_for_backward(*(inputs[index] for index in self.tensors), *arrays, *outputs)
 
-    def backward(self, ctx: Any, needed: list[int], upstream: Tensor) -> dict[int, Tensor]:
-        """The gradients of what stands at the places that need one."""
-        values, saved, count = list(ctx.rest), ctx.saved_tensors, len(self.held)
-        for place, tensor in zip(self.held, saved, strict=False):
-            values[place] = tensor
-        values[self.arrays] = list(saved[count : count + ctx.leaves])
-        given, passed = self.given(*values), saved[count + ctx.leaves :]
-        if by_formula(upstream):
-            return again(self.formula, given, needed, upstream)
-        with_bias = given._fields.index("bias") in needed
-        if seen_by_torch(given.query, upstream):
-            found = getattr(torch.ops.overt, f"{self.name}_gradients")(*given, *passed, upstream, with_bias)
+    def gradients(self, ctx: Any, indices: list[int], upstream: Tensor) -> dict[int, Tensor]:
+        """The gradients of the inputs with these indices."""
+        values, saved, count = list(ctx.others), ctx.saved_tensors, len(self.tensors)
+        for index, tensor in zip(self.tensors, saved, strict=False):
+            values[index] = tensor
+        values[self.arrays] = list(saved[count : count + ctx.array_count])
+        inputs, outputs = self.inputs(*values), saved[count + ctx.array_count :]
+        if needs_formula(upstream):
+            return recompute_gradients(self.formula, inputs, indices, upstream)
+        with_bias = inputs._fields.index("bias") in indices
+        if needs_dispatcher(inputs.query, upstream):
+            gradients = getattr(torch.ops.overt, f"{self.name}_gradients")(*inputs, *outputs, upstream, with_bias)
         else:
-            found = self.gradients(given, passed, upstream, with_bias)
-        gradients = self._own_shapes(given, found, passed[1])
-        return {place: gradients[place] for place in needed}
+            gradients = self.backward(inputs, outputs, upstream, with_bias)
+        summed = self._summed(inputs, gradients, outputs[1])
+        return {index: summed[index] for index in indices}
 
-    def _own_shapes(self, given: Any, found: tuple[Any, ...], sums: Tensor) -> dict[int, Tensor]:
-        """The kernel's gradients, of tensors that entries of the batch may share, by their places."""
-        *direct, delta, d_bias = found
-        own = [summed(gradient, getattr(given, name)) for name, gradient in zip(self.direct, direct, strict=True)]
+    def _summed(self, inputs: Any, gradients: tuple[Any, ...], sums: Tensor) -> dict[int, Tensor]:
+        """The kernel's gradients summed over the entries of the batch that share a tensor, by the tensors' indices."""
+        *direct, delta, d_bias = gradients
+        summed = [sum_shared(gradient, getattr(inputs, name)) for name, gradient in zip(self.direct, direct, strict=True)]
         d_sink = None
-        if given.sink is not None:
+        if inputs.sink is not None:
             # The sink's weight e^(sink - lse) goes to no key: all that it does is take from others; none are there where lse is -inf.
             lse = self.lse(sums)
-            taken = torch.where(lse == -torch.inf, 0, torch.exp(given.sink[..., None] - lse))
-            d_sink = summed(-(taken * delta).sum(-1), given.sink)
-        own += [None if given.bias is None or d_bias is None else d_bias.to(given.bias.dtype), d_sink]
-        return dict(zip(self.differentiable, own, strict=True))
+            weight = torch.where(lse == -torch.inf, 0, torch.exp(inputs.sink[..., None] - lse))
+            d_sink = sum_shared(-(weight * delta).sum(-1), inputs.sink)
+        summed += [None if inputs.bias is None or d_bias is None else d_bias.to(inputs.bias.dtype), d_sink]
+        return dict(zip(self.differentiable, summed, strict=True))
 
-    def _keep_listed(self, ctx: Any, inputs: Any, output: tuple[Tensor, ...]) -> None:
+    def _save_of_operator(self, ctx: Any, inputs: Any, output: tuple[Tensor, ...]) -> None:
         ctx.mark_non_differentiable(*output[1:])
-        self.keep(ctx, inputs, output)
+        self.save(ctx, inputs, output)
 
-    def _backward_listed(self, ctx: Any, upstream: Tensor, *_: Any) -> tuple[Any, ...]:
-        """For an operator that is given tensors in a list: to torch, each empty list is one, and has a list of gradients."""
-        needed = [place for place in self.differentiable if ctx.needs_input_grad[place]]
-        found = self.backward(ctx, needed, upstream)
-        gradients: list[Any] = [found.get(place) for place in range(len(ctx.rest))]
+    def _backward_of_operator(self, ctx: Any, upstream: Tensor, *_: Any) -> tuple[Any, ...]:
+        """For an operator with lists of tensors: torch counts each empty list as one, which has a list of gradients."""
+        indices = [index for index in self.differentiable if ctx.needs_input_grad[index]]
+        found = self.gradients(ctx, indices, upstream)
+        gradients: list[Any] = [found.get(index) for index in range(len(ctx.others))]
         for name in ("batch", "program"):
-            place = self.given._fields.index(name)
-            gradients[place] = None if ctx.rest[place] else []
-        gradients[self.arrays] = [None] * ctx.leaves
+            index = self.inputs._fields.index(name)
+            gradients[index] = None if ctx.others[index] else []
+        gradients[self.arrays] = [None] * ctx.array_count
         return tuple(gradients)
 
 
 class _Eager(torch.autograd.Function):
-    """An operator of attention, past torch's dispatcher: given the call, and beside it what it may be differentiated in."""
+    """An operator of attention, past torch's dispatcher: the inputs, and beside them what the output may be differentiated in."""
 
     @staticmethod
-    def forward(ctx, attention, given, *leaves):  # type: ignore[override]
-        found = attention.kernel(given, True)
-        attention.keep(ctx, given, found)
+    def forward(ctx, attention, inputs, *leaves):  # type: ignore[override]
+        outputs = attention.forward(inputs, True)
+        attention.save(ctx, inputs, outputs)
         ctx.attention = attention
-        return found[0]
+        return outputs[0]
 
     @staticmethod
     def backward(ctx, upstream):  # type: ignore[override]
         attention, needs = ctx.attention, ctx.needs_input_grad[2:]
-        needed = [place for place, need in zip(attention.differentiable, needs, strict=True) if need]
-        found = attention.backward(ctx, needed, upstream)
-        return None, None, *(found.get(place) for place in attention.differentiable)
+        indices = [index for index, need in zip(attention.differentiable, needs, strict=True) if need]
+        gradients = attention.gradients(ctx, indices, upstream)
+        return None, None, *(gradients.get(index) for index in attention.differentiable)
 
 
-def seen_by_torch(*tensors: Tensor) -> bool:
-    """Whether torch must see an operator: it traces, transforms or intercepts, or a tensor is more than plain."""
+def needs_dispatcher(*tensors: Tensor) -> bool:
+    """Whether torch must see an operator: it traces, transforms or intercepts, or a tensor is of a subclass."""
     return (
         torch.compiler.is_compiling()
         or torch._C._are_functorch_transforms_active()
@@ -170,67 +171,17 @@ def seen_by_torch(*tensors: Tensor) -> bool:
     )
 
 
-def numbers(like: Tensor, *shape: Any) -> Tensor:
-    """Room for numbers of the computation's dtype: at least float32."""
+def empty(like: Tensor, *shape: Any) -> Tensor:
+    """A tensor for numbers of the computation's dtype: at least float32."""
     return like.new_empty(shape, dtype=like.dtype if like.dtype == torch.float64 else torch.float32)
 
 
-def room_for_bias(given: Any, with_bias: bool) -> Tensor | None:
-    """Room for the bias's gradient, where it is asked for."""
-    return numbers(given.query, *given.bias.shape) if with_bias and given.bias is not None else None
+def empty_bias_gradient(inputs: Any, with_bias: bool) -> Tensor | None:
+    """A tensor for the bias's gradient, where it is needed."""
+    return empty(inputs.query, *inputs.bias.shape) if with_bias and inputs.bias is not None else None
 
 
-def array(tensor: Tensor | None) -> Any:
-    """As the module reads it. NumPy's arrays are handed over in a tenth of the time, but know no bfloat16."""
-    if tensor is None:
-        return None
-    if tensor.requires_grad:
-        tensor = tensor.detach()
-    if tensor.is_neg():
-        tensor = tensor.resolve_neg()
-    return tensor if tensor.dtype == torch.bfloat16 else tensor.numpy()
-
-
-def dense(tensor: Tensor) -> Any:
-    """The same, the last dimension's numbers beside each other."""
-    return array(tensor if tensor.stride(-1) == 1 or tensor.shape[-1] < 2 else tensor.contiguous())
-
-
-def masked(given: Any, bias: Tensor | None) -> tuple[Any, ...]:
-    """What all kernels are told of the mask, the bias and the softmax."""
-    return (
-        list(given.program),
-        [array(held) for held in given.arrays],
-        array(bias),
-        given.by_distance,
-        array(given.sink),
-        array(given.heat),
-    )
-
-
-def drawn(given: Any) -> tuple[float, int]:
-    """Dropout and its seed."""
-    return given.dropout, 0 if given.seed is None else int(given.seed)
-
-
-def bias_to_add_to(given: Any, d_bias: Tensor | None) -> Tensor | None:
-    """The bias, laid out as its gradient is, to whose zeros the kernel adds."""
-    if d_bias is None:
-        return given.bias
-    d_bias.zero_()
-    return given.bias.contiguous()
-
-
-def for_gpu(tensor: Tensor) -> Any:
-    """The module of kernels that run where a tensor is, if that is no place for the native core; triton is imported when it is needed."""
-    if not (tensor.is_cuda or INTERPRETED):
-        return None
-    from overt.attention.kernels.triton import run_additive
-
-    return run_additive
-
-
-def summed(gradient: Tensor, tensor: Tensor) -> Tensor:
+def sum_shared(gradient: Tensor, tensor: Tensor) -> Tensor:
     """The gradient of a tensor that entries of the batch share, by broadcasting or as grouped heads."""
     if gradient.shape == tensor.shape and gradient.dtype == tensor.dtype:
         return gradient
@@ -239,27 +190,27 @@ def summed(gradient: Tensor, tensor: Tensor) -> Tensor:
     return gradient.sum_to_size(tensor.shape).to(tensor.dtype)
 
 
-def by_formula(upstream: Tensor) -> bool:
+def needs_formula(upstream: Tensor) -> bool:
     """Whether the gradients need derivatives themselves, or are mapped over by autograd's own vmap, which no operator can join."""
     return torch.is_grad_enabled() or is_legacy_batchedtensor(upstream)
 
 
-def again(formula: Any, inputs: Any, places: list[int], upstream: Tensor) -> dict[int, Tensor]:
-    """Gradients of the plain formula, which have a derivative: of the inputs at these places."""
+def recompute_gradients(formula: Any, inputs: Any, indices: list[int], upstream: Tensor) -> dict[int, Tensor]:
+    """Gradients of the plain formula, which have a derivative: of the inputs with these indices."""
     twice = torch.is_grad_enabled()
     with torch.enable_grad():
         # An alias each: a tensor that is query and key at once has one gradient as query and another as key.
-        leaves = {place: inputs[place].view_as(inputs[place]) for place in places}
-        output = formula(*(leaves.get(place, given) for place, given in enumerate(inputs)))
-    found = torch.autograd.grad(output, list(leaves.values()), upstream, create_graph=twice, allow_unused=True)
-    return dict(zip(places, found, strict=True))
+        leaves = {index: inputs[index].view_as(inputs[index]) for index in indices}
+        output = formula(*(leaves.get(index, value) for index, value in enumerate(inputs)))
+    gradients = torch.autograd.grad(output, list(leaves.values()), upstream, create_graph=twice, allow_unused=True)
+    return dict(zip(indices, gradients, strict=True))
 
 
 def register(name: str, schema: str, kernel: Any, fake: Any, autograd: tuple[Any, Any] | None = None) -> None:
-    """Make a kernel the operator `torch.ops.overt.<name>`, traced by its fake, mapped by vmap, with (backward, what keeps for it)."""
+    """Make a kernel the operator `torch.ops.overt.<name>`, traced by its fake, mapped by vmap, with (backward, what saves for it)."""
     _LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
-    for place in ("CPU", "CUDA"):
-        _LIBRARY.impl(name, kernel, place)
+    for device in ("CPU", "CUDA"):
+        _LIBRARY.impl(name, kernel, device)
     library.register_fake(f"overt::{name}", fake, lib=_LIBRARY)
     library.register_vmap(f"overt::{name}", batched(name), lib=_LIBRARY)
     if autograd:

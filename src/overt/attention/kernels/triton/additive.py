@@ -1,6 +1,7 @@
 """Additive attention on a GPU, forward and backward, fused with the softmax: memory is O(n·d), and no pair of tokens is kept.
 
-A program owns a block of queries, or of keys, and passes over what it can see; what it sums up it alone writes, in one order, so that
+A program owns a block of queries, or of keys, and passes over what it can see; what it sums up it alone writes, in one order,
+so that
 results are the same in every run. Deterministic gradients cost two passes: one that owns queries, one that owns keys.
 """
 
@@ -21,14 +22,14 @@ from overt.attention.kernels.triton.additive_scores import (
 from overt.attention.kernels.triton.tiles import (
     BARE_KEY,
     BARE_QUERY,
-    HEAT,
+    INVERSE_TEMPERATURE,
     SINK,
     VALUE,
     added,
     any_of,
     kept,
     keys_of,
-    place,
+    offset_of,
     rows_of,
     seen,
 )
@@ -36,7 +37,7 @@ from overt.attention.kernels.triton.tiles import (
 
 @triton.jit
 def forward(
-    score, value, mask, bias, sink, heat, seed, places, sizes, output, lse, width, value_strides,
+    score, value, mask, bias, sink, inverse_temperature, seed, offsets, sizes, output, lse, width, value_strides,
     RATE: tl.constexpr, LEAK: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, BOUNDS: tl.constexpr,
     BY_DISTANCE: tl.constexpr, DROPOUT: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -47,14 +48,16 @@ def forward(
     largest = tl.full((ROWS,), -float("inf"), number)
     total = tl.zeros((ROWS,), number)
     mixed = tl.zeros((ROWS, WIDTH), number)
-    values = value + place(places, VALUE, entry)
+    values = value + offset_of(offsets, VALUE, entry)
     low, high = keys_of(mask, BOUNDS, entry, rows, sizes)
     for start in range(low, high, KEYS):
         keys = start + tl.arange(0, KEYS)
         some = seen(mask, STEPS, FIRSTS, entry, rows[:, None], keys[None, :], sizes)
         if any_of(some):
-            scores = additive_scores(score, RATE, LEAK, places, entry, rows, keys, sizes, True)
-            scores, some = totals(scores, some, bias, heat, places, BY_DISTANCE, entry, rows[:, None], keys[None, :], sizes)
+            scores = additive_scores(score, RATE, LEAK, offsets, entry, rows, keys, sizes, True)
+            scores, some = totals(
+                scores, some, bias, inverse_temperature, offsets, BY_DISTANCE, entry, rows[:, None], keys[None, :], sizes
+            )
             now = tl.maximum(largest, tl.max(scores, 1), propagate_nan=tl.PropagateNan.ALL)
             base = tl.where(now == -float("inf"), 0, now)
             weights = tl.where(some, tl.exp(scores - base[:, None]), 0)
@@ -66,7 +69,7 @@ def forward(
             mixed = mixed * shrunk[:, None] + weighed(weights, some, given)
             largest = now
     if sink is not None:
-        largest, total, shrunk = with_sink(sink, places, entry, largest, total)
+        largest, total, shrunk = with_sink(sink, offsets, entry, largest, total)
         mixed = mixed * shrunk[:, None]
     none = total == 0
     first = entry.to(tl.int64) * sizes[0] + rows
@@ -87,9 +90,9 @@ def tile_of(tensor, strides, rows, count, columns, width):
 
 
 @triton.jit
-def with_sink(sink, places, entry, largest, total):
+def with_sink(sink, offsets, entry, largest, total):
     """The largest logit and the sum with the sink among them, and what that makes of a weight."""
-    logit = tl.load(sink + place(places, SINK, entry)).to(total.dtype)
+    logit = tl.load(sink + offset_of(offsets, SINK, entry)).to(total.dtype)
     now = tl.maximum(largest, logit, propagate_nan=tl.PropagateNan.ALL)
     base = tl.where(now == -float("inf"), 0, now)
     shrunk = tl.exp(largest - base)
@@ -97,12 +100,12 @@ def with_sink(sink, places, entry, largest, total):
 
 
 @triton.jit
-def totals(scores, some, bias, heat, places, BY_DISTANCE: tl.constexpr, entry, rows, keys, sizes):
-    """Scores with bias and heat, -inf where barred, and which pairs are not: one whose bias is -inf is."""
+def totals(scores, some, bias, inverse_temperature, offsets, BY_DISTANCE: tl.constexpr, entry, rows, keys, sizes):
+    """Scores with bias and inverse_temperature, -inf where barred, and which pairs are not: one whose bias is -inf is."""
     if bias is not None:
-        scores += added(bias, places, BY_DISTANCE, entry, rows, keys, sizes).to(scores.dtype)
-    if heat is not None:
-        scores *= tl.load(heat + place(places, HEAT, entry)).to(scores.dtype)
+        scores += added(bias, offsets, BY_DISTANCE, entry, rows, keys, sizes).to(scores.dtype)
+    if inverse_temperature is not None:
+        scores *= tl.load(inverse_temperature + offset_of(offsets, INVERSE_TEMPERATURE, entry)).to(scores.dtype)
     some = some & (scores != -float("inf"))
     return tl.where(some, scores, -float("inf")), some
 
@@ -129,10 +132,10 @@ def weighed(weights, some, rows):
 
 @triton.jit
 def gradients(
-    score, value, upstream, mask, bias, heat, seed, lse, delta, places, sizes, width, value_strides,
+    score, value, upstream, mask, bias, inverse_temperature, seed, lse, delta, offsets, sizes, width, value_strides,
     d_own, d_shares, d_scores, d_value,
     RATE: tl.constexpr, LEAK: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, BOUNDS: tl.constexpr,
-    BY_DISTANCE: tl.constexpr, DROPOUT: tl.constexpr, OWN: tl.constexpr, OTHERS: tl.constexpr, WIDTH: tl.constexpr,
+    BY_DISTANCE: tl.constexpr, DROPOUT: tl.constexpr, ROWS: tl.constexpr, OTHERS: tl.constexpr, WIDTH: tl.constexpr,
     OF_QUERIES: tl.constexpr,
 ):  # fmt: skip
     """The gradients of a block of queries, with those of weights and scores a query; or of a block of keys and their values.
@@ -140,14 +143,14 @@ def gradients(
     The own ones are the tile's rows, which tensor cores lay out among the lanes of one warp: a sum over the others stays in it.
     """
     entry, columns = tl.program_id(1), tl.program_id(2) * WIDTH + tl.arange(0, WIDTH)
-    own = tl.program_id(0) * OWN + tl.arange(0, OWN)
+    own = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     number: tl.constexpr = lse.dtype.element_ty
     if OF_QUERIES:
         low, high = keys_of(mask, BOUNDS, entry, own, sizes)
     else:
-        low, high = rows_of(mask, BOUNDS, entry, tl.program_id(0) * OWN, tl.program_id(0) * OWN + OWN, sizes)
-    found = tl.zeros((OWN, WIDTH), number)
-    summed = tl.zeros((OWN,), number)
+        low, high = rows_of(mask, BOUNDS, entry, tl.program_id(0) * ROWS, tl.program_id(0) * ROWS + ROWS, sizes)
+    found = tl.zeros((ROWS, WIDTH), number)
+    summed = tl.zeros((ROWS,), number)
     first_row = entry.to(tl.int64) * sizes[0]
     for start in range(low, high, OTHERS):
         others = start + tl.arange(0, OTHERS)
@@ -155,13 +158,13 @@ def gradients(
         row, key = (rows[:, None], keys[None, :]) if OF_QUERIES else (rows[None, :], keys[:, None])
         some = seen(mask, STEPS, FIRSTS, entry, row, key, sizes)
         if any_of(some):
-            known = score, value, upstream, bias, heat, seed, lse, delta, places, width, value_strides
+            known = score, value, upstream, bias, inverse_temperature, seed, lse, delta, offsets, width, value_strides
             slopes, weights, some = pulled(
                 known, some, RATE, LEAK, BY_DISTANCE, DROPOUT, entry, rows, keys, sizes, WIDTH, OF_QUERIES
             )
             if tl.program_id(2) == 0:
                 summed += tl.sum(slopes, 1)
-                spread(score, d_own, d_shares, slopes, places, entry, own, others, sizes, RATE, LEAK, OF_QUERIES)
+                spread(score, d_own, d_shares, slopes, offsets, entry, own, others, sizes, RATE, LEAK, OF_QUERIES)
             if not OF_QUERIES:
                 asked = tile_of(upstream + first_row * width, (width, 1), rows, sizes[0], columns, width)
                 found += weighed(weights, some, asked)
@@ -174,26 +177,29 @@ def gradients(
 
 @triton.jit
 def pulled(
-    known, some, RATE: tl.constexpr, LEAK: tl.constexpr, BY_DISTANCE: tl.constexpr, DROPOUT: tl.constexpr, entry, rows, keys, sizes,
+    known, some, RATE: tl.constexpr, LEAK: tl.constexpr, BY_DISTANCE: tl.constexpr, DROPOUT: tl.constexpr, entry, rows, keys,
+    sizes,
     WIDTH: tl.constexpr, KEYS_LAST: tl.constexpr,
 ):  # fmt: skip
     """The gradient of each score of a tile, its weight after dropout, and whether the pair is seen at all."""
-    score, value, upstream, bias, heat, seed, lse, delta, places, width, value_strides = known
+    score, value, upstream, bias, inverse_temperature, seed, lse, delta, offsets, width, value_strides = known
     row, key = (rows[:, None], keys[None, :]) if KEYS_LAST else (rows[None, :], keys[:, None])
     before = entry.to(tl.int64) * sizes[0]
     number: tl.constexpr = lse.dtype.element_ty
-    scores = additive_scores(score, RATE, LEAK, places, entry, rows, keys, sizes, KEYS_LAST)
-    scores, some = totals(scores, some, bias, heat, places, BY_DISTANCE, entry, row, key, sizes)
+    scores = additive_scores(score, RATE, LEAK, offsets, entry, rows, keys, sizes, KEYS_LAST)
+    scores, some = totals(scores, some, bias, inverse_temperature, offsets, BY_DISTANCE, entry, row, key, sizes)
     weights = tl.where(some, tl.exp(scores - tl.load(lse + before + row, mask=row < sizes[0], other=0)), 0)
     asked = upstream + before * width
-    slopes = products(value + place(places, VALUE, entry), value_strides, asked, rows, keys, sizes, width, WIDTH, KEYS_LAST)
+    slopes = products(
+        value + offset_of(offsets, VALUE, entry), value_strides, asked, rows, keys, sizes, width, WIDTH, KEYS_LAST
+    )
     dropped = weights
     if DROPOUT > 0:
         share = kept(seed, DROPOUT, entry, row, key, sizes).to(number)
         slopes, dropped = slopes * share, weights * share
     slopes = weights * (slopes - tl.load(delta + before + row, mask=row < sizes[0], other=0))
-    if heat is not None:
-        slopes *= tl.load(heat + place(places, HEAT, entry)).to(number)
+    if inverse_temperature is not None:
+        slopes *= tl.load(inverse_temperature + offset_of(offsets, INVERSE_TEMPERATURE, entry)).to(number)
     return tl.where(some, slopes, 0), dropped, some
 
 
@@ -213,11 +219,12 @@ def products(value, strides, upstream, rows, keys, sizes, width, WIDTH: tl.const
 
 @triton.jit
 def spread(
-    score, d_own, d_shares, slopes, places, entry, own, others, sizes, RATE: tl.constexpr, LEAK: tl.constexpr, OF_QUERIES: tl.constexpr
+    score, d_own, d_shares, slopes, offsets, entry, own, others, sizes, RATE: tl.constexpr, LEAK: tl.constexpr,
+    OF_QUERIES: tl.constexpr
 ):  # fmt: skip
     """Add what the slopes (own, others) of scores mean for each feature of the own ones, and for the weights."""
     _, _, query, key, _, ways, groups = score
-    query, key = query + place(places, BARE_QUERY, entry), key + place(places, BARE_KEY, entry)
+    query, key = query + offset_of(offsets, BARE_QUERY, entry), key + offset_of(offsets, BARE_KEY, entry)
     own_pack, other_pack = (query, key) if OF_QUERIES else (key, query)
     own_count, other_count = (sizes[0], sizes[1]) if OF_QUERIES else (sizes[1], sizes[0])
     first = entry.to(tl.int64) * groups * own_count
@@ -271,7 +278,8 @@ def bend(slopes, a, b, LEAK: tl.constexpr):
 
 @triton.jit
 def bias_gradient(
-    score, value, upstream, mask, bias, heat, seed, lse, delta, places, sizes, width, value_strides, d_bias, sharing, sharers, shape,
+    score, value, upstream, mask, bias, inverse_temperature, seed, lse, delta, offsets, sizes, width, value_strides, d_bias,
+    sharing, sharers, shape,
     RATE: tl.constexpr, LEAK: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, DROPOUT: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, WIDTH: tl.constexpr, ROWWISE: tl.constexpr, KEYWISE: tl.constexpr,
 ):  # fmt: skip
@@ -287,7 +295,7 @@ def bias_gradient(
                 rows, keys = row_start + tl.arange(0, ROWS), key_start + tl.arange(0, KEYS)
                 some = seen(mask, STEPS, FIRSTS, entry, rows[:, None], keys[None, :], sizes)
                 if any_of(some):
-                    known = score, value, upstream, bias, heat, seed, lse, delta, places, width, value_strides
+                    known = score, value, upstream, bias, inverse_temperature, seed, lse, delta, offsets, width, value_strides
                     slopes, _, _ = pulled(known, some, RATE, LEAK, False, DROPOUT, entry, rows, keys, sizes, WIDTH, True)
                     total += slopes
     rows, keys = first_row + tl.arange(0, ROWS), first_key + tl.arange(0, KEYS)
@@ -301,7 +309,8 @@ def bias_gradient(
 
 @triton.jit
 def distance_gradient(
-    score, value, upstream, mask, bias, heat, seed, lse, delta, places, sizes, width, value_strides, d_bias, sharing, sharers,
+    score, value, upstream, mask, bias, inverse_temperature, seed, lse, delta, offsets, sizes, width, value_strides, d_bias,
+    sharing, sharers,
     RATE: tl.constexpr, LEAK: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, DROPOUT: tl.constexpr,
     SIDE: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -321,7 +330,7 @@ def distance_gradient(
                 rows, keys = row_start + side, key_start + side
                 some = seen(mask, STEPS, FIRSTS, entry, rows[:, None], keys[None, :], sizes)
                 if any_of(some):
-                    known = score, value, upstream, bias, heat, seed, lse, delta, places, width, value_strides
+                    known = score, value, upstream, bias, inverse_temperature, seed, lse, delta, offsets, width, value_strides
                     slopes, _, _ = pulled(known, some, RATE, LEAK, True, DROPOUT, entry, rows, keys, sizes, WIDTH, True)
                     column = low + side[:, None] + side[None, :] - key_start  # of each row (SIDE, 1) and distance (1, SIDE)
                     along = tl.gather(slopes, tl.minimum(tl.maximum(column, 0), SIDE - 1), 1)

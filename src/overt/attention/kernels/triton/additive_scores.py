@@ -1,8 +1,11 @@
 """Additive scores of a tile on a GPU, without one tanh: sum_d w_d tanh(q_d + k_d) = sum_d w_d - 2 sum_d w_d / (1 + e^2q_d e^2k_d).
 
-The exponentials are taken once a query and once a key (`triton_packing`). With y_d = (1 + e^2q_d e^2k_d) / w_d, one multiply-add each,
-four terms share one reciprocal, 1/a + 1/b = (a + b) / ab twice over: the special-function units are asked once where they would be
-four times. A sigmoid is the same with e^q e^k and without the 2. Features come in groups of four, which lie beside each other in memory:
+The exponentials are taken once a query and once a key (`triton_packing`). With y_d = (1 + e^2q_d e^2k_d) / w_d,
+one multiply-add each,
+four terms share one reciprocal,
+1/a + 1/b = (a + b) / ab twice over: the special-function units are asked once where they would be
+four times. A sigmoid is the same with e^q e^k and without the 2. Features come in groups of four,
+which lie beside each other in memory:
 (groups, rows, 4). All of it holds for tiles of queries by keys and of keys by queries.
 """
 
@@ -10,7 +13,7 @@ import triton
 import triton.language as tl
 
 from overt.attention.kernels.flat import operator as flat_operator
-from overt.attention.kernels.triton.tiles import KEY, QUERY, WEIGHT, place
+from overt.attention.kernels.triton.tiles import KEY, QUERY, WEIGHT, offset_of
 
 # How a group of features is computed, by the range of its exponents over all queries and keys.
 #   shared  four terms share a reciprocal
@@ -22,9 +25,9 @@ INTERPRETED = tl.constexpr(flat_operator.INTERPRETED)
 
 
 @triton.jit
-def additive_scores(score, RATE: tl.constexpr, LEAK: tl.constexpr, places, entry, rows, keys, sizes, KEYS_LAST: tl.constexpr):
+def additive_scores(score, RATE: tl.constexpr, LEAK: tl.constexpr, offsets, entry, rows, keys, sizes, KEYS_LAST: tl.constexpr):
     """The scores of a tile, (rows, keys) or else (keys, rows). RATE is 2 for tanh, 1 for a sigmoid, 0 for max(x, LEAK · x)."""
-    query, key, weight, ways, groups = packs(score, places, entry)
+    query, key, weight, ways, groups = packs(score, offsets, entry)
     if KEYS_LAST:
         total = summed(query, rows, sizes[0], key, keys, sizes[1], weight, ways, groups, RATE, LEAK)
     else:
@@ -33,13 +36,13 @@ def additive_scores(score, RATE: tl.constexpr, LEAK: tl.constexpr, places, entry
 
 
 @triton.jit
-def packs(score, places, entry):
+def packs(score, offsets, entry):
     """An entry's own packs: of queries, of keys, and of weights, their shares, the inverses of those, the constant and the factor."""
     query, key, _, _, weight, ways, groups = score
     return (
-        query + place(places, QUERY, entry),
-        key + place(places, KEY, entry),
-        weight + place(places, WEIGHT, entry),
+        query + offset_of(offsets, QUERY, entry),
+        key + offset_of(offsets, KEY, entry),
+        weight + offset_of(offsets, WEIGHT, entry),
         ways,
         groups,
     )

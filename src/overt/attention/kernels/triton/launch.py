@@ -19,21 +19,26 @@ def on_its_device(run: Callable[..., Any]) -> Callable[..., Any]:
     """Run with the device of the first tensor as the current one, on which Triton launches."""
 
     @wraps(run)
-    def there(*inputs: Any) -> Any:
+    def run_there(*inputs: Any) -> Any:
         device = next(each.device for each in inputs if isinstance(each, Tensor))
         with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
             return run(*inputs)
 
-    return there
+    return run_there
 
 
-def table(batch: Sequence[int], own: dict[str, tuple[Tensor | None, int]], arrays: Sequence[Tensor], program: Sequence[int]):
-    """`places` as the kernels take it: the table, a column a tensor, and its width. `own`: how many last dimensions are not the batch's."""
-    leading = [_leading(*own.get(name, (None, 0))) for name in COLUMNS]
-    leading += [_leading(*each) for each in zip(arrays, _own(program), strict=True)]
-    device = next(tensor.device for tensor, _ in own.values() if tensor is not None)
-    places = _table(tuple(batch), tuple(leading), device)
-    return places, places.shape[1]
+def table(
+    batch: Sequence[int], trailing: dict[str, tuple[Tensor | None, int]], arrays: Sequence[Tensor], program: Sequence[int]
+):
+    """`offsets` as the kernels take it: the table, a column a tensor, and its width.
+
+    `trailing` has of each tensor how many of its last dimensions are not the batch's.
+    """
+    leading = [_leading(*trailing.get(name, (None, 0))) for name in COLUMNS]
+    leading += [_leading(*each) for each in zip(arrays, _trailing_dims(program), strict=True)]
+    device = next(tensor.device for tensor, _ in trailing.values() if tensor is not None)
+    offsets = _table(tuple(batch), tuple(leading), device)
+    return offsets, offsets.shape[1]
 
 
 def steps(program: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -43,12 +48,12 @@ def steps(program: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tup
     >>> steps([RANGES, DENSE, BOTH])
     ((0, 1, 3), (0, 2, -1), (0,))
     """
-    firsts, held, pending = [], 0, []
+    firsts, array_count, pending = [], 0, []
     for step in program:
-        firsts.append(held if step in TRAILING_DIMS else -1)
+        firsts.append(array_count if step in TRAILING_DIMS else -1)
         if step in TRAILING_DIMS:
-            pending.append({held} if step == RANGES else set())
-            held += len(TRAILING_DIMS[step])
+            pending.append({array_count} if step == RANGES else set())
+            array_count += len(TRAILING_DIMS[step])
         elif step == INVERSE:
             pending[-1] = set()
         else:
@@ -57,10 +62,12 @@ def steps(program: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tup
     return tuple(program), tuple(firsts), tuple(sorted(pending[0])) if pending else ()
 
 
-def mask_of(arrays: Sequence[Tensor], program: Sequence[int], places: tuple[Tensor, int]) -> tuple[Any, ...]:
-    """The mask as the kernels take it: arrays, the strides of their own dimensions, places."""
-    strides = tuple((*tensor.stride()[-own:], 0)[:2] for tensor, own in zip(arrays, _own(program), strict=True))
-    return tuple(arrays), strides, places
+def mask_of(arrays: Sequence[Tensor], program: Sequence[int], offsets: tuple[Tensor, int]) -> tuple[Any, ...]:
+    """The mask as the kernels take it: arrays, the strides of their trailing dimensions, offsets."""
+    strides = tuple(
+        (*tensor.stride()[-trailing:], 0)[:2] for tensor, trailing in zip(arrays, _trailing_dims(program), strict=True)
+    )
+    return tuple(arrays), strides, offsets
 
 
 def bias_of(bias: Tensor | None, by_distance: bool) -> tuple[Tensor, int, int] | None:
@@ -71,20 +78,20 @@ def bias_of(bias: Tensor | None, by_distance: bool) -> tuple[Tensor, int, int] |
     return bias, row, key
 
 
-def size(length: int, most: int, least: int = 16) -> int:
+def size(length: int, largest: int, smallest: int = 16) -> int:
     """A power of two that a block of this many rows fills well."""
-    return max(least, min(most, 1 << (max(length, 1) - 1).bit_length()))
+    return max(smallest, min(largest, 1 << (max(length, 1) - 1).bit_length()))
 
 
-def _own(program: Sequence[int]) -> list[int]:
-    """How many dimensions of each array of a mask are its own."""
-    return [own for step in program for own in TRAILING_DIMS.get(step, [])]
+def _trailing_dims(program: Sequence[int]) -> list[int]:
+    """How many dimensions of each array of a mask come after those of the batch."""
+    return [trailing for step in program for trailing in TRAILING_DIMS.get(step, [])]
 
 
-def _leading(tensor: Tensor | None, own: int) -> Leading | None:
+def _leading(tensor: Tensor | None, trailing: int) -> Leading | None:
     if tensor is None:
         return None
-    last = tensor.ndim - own
+    last = tensor.ndim - trailing
     return tuple(tensor.shape[:last]), tuple(tensor.stride()[:last])
 
 
@@ -97,9 +104,9 @@ def _table(batch: tuple[int, ...], leading: tuple[Leading | None, ...], device: 
 
 def _offsets(batch: tuple[int, ...], sizes: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     """Dimensions are aligned at the last one; those of size 1 serve all, and of grouped heads each serves several that follow."""
-    found = np.zeros(batch, np.int64)
+    offsets = np.zeros(batch, np.int64)
     for dim, (length, stride) in enumerate(zip(sizes, strides, strict=True), len(batch) - len(sizes)):
         if length > 1:
             index = np.arange(batch[dim]) * length // batch[dim] * stride
-            found += index.reshape(-1, *(1,) * (len(batch) - 1 - dim))
-    return found
+            offsets += index.reshape(-1, *(1,) * (len(batch) - 1 - dim))
+    return offsets

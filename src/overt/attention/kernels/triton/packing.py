@@ -1,7 +1,8 @@
 """Queries and keys as additive kernels on a GPU read them: exponentials, in groups of four features that lie beside each other.
 
 What makes the reciprocal form of `triton_additive_scores` safe is decided here: how far the exponents of each feature range over all
-queries and all keys, and by that, which group of four is shared, capped or plain. Exponents far from 0 are shifted to their middle, and
+queries and all keys, and by that, which group of four is shared,
+capped or plain. Exponents far from 0 are shifted to their middle, and
 those of the keys against it, so that e^q and e^k stay numbers wherever e^(q + k) is one.
 """
 
@@ -81,7 +82,8 @@ def _raised(tensor: Tensor, room: Tensor, ways: Tensor, middle: Tensor, rate: in
 
 @triton.jit
 def _weigh(
-    weight, q_low, q_high, k_low, k_high, room, ways, middle, entries, features, groups, GROUPS: tl.constexpr, RATE: tl.constexpr
+    weight, q_low, q_high, k_low, k_high, room, ways, middle, entries, features, groups, GROUPS: tl.constexpr,
+    RATE: tl.constexpr
 ):  # fmt: skip
     """One program: shares, inverses, constant and factor of each entry's weights, and how each group of features is computed."""
     WIDE: tl.constexpr = weight.dtype.element_ty == tl.float64

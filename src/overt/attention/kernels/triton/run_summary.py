@@ -20,28 +20,33 @@ LINE, WIDEST = 128, 128
 
 
 @on_its_device
-def summary(found: Any, *inputs: Any) -> tuple[Tensor, ...]:
-    """Fill the room that `native_summary` made for what is found."""
+def summary(outputs: Any, *inputs: Any) -> tuple[Tensor, ...]:
+    """Fill `flat.summary.SummaryOutputs`."""
     query, key, value, weight, activation, scale, softcap, *rest = inputs
-    batch, program, arrays, bias, by_distance, sink, heat, top, *edges = rest
-    number, entries, (queries, keys) = found.lse.dtype, math.prod(batch), (query.shape[-2], key.shape[-2])
-    found.received.zero_()
-    for room in (found.map_mean, found.map_max):
-        room.zero_()
+    batch, program, arrays, bias, by_distance, sink, inverse_temperature, top, *edges = rest
+    number, entries, (queries, keys) = outputs.lse.dtype, math.prod(batch), (query.shape[-2], key.shape[-2])
+    outputs.received.zero_()
+    for cells in (outputs.map_mean, outputs.map_max):
+        cells.zero_()
     if not (entries and queries):
-        return tuple(found)
-    score, own, kind = _compared(query, key, weight, activation, scale, softcap, number)
-    own |= {"value": (value, 2), "bias": (bias, 1 if by_distance else 2), "sink": (sink, 0), "heat": (heat, 0)}
-    places = table(batch, own, arrays, program)
+        return tuple(outputs)
+    score, trailing, kind = _compared(query, key, weight, activation, scale, softcap, number)
+    trailing |= {
+        "value": (value, 2),
+        "bias": (bias, 1 if by_distance else 2),
+        "sink": (sink, 0),
+        "inverse_temperature": (inverse_temperature, 0),
+    }
+    offsets = table(batch, trailing, arrays, program)
     program, firsts, bounds = steps(program)
     kind |= {"STEPS": program, "FIRSTS": firsts, "BOUNDS": bounds, "BY_DISTANCE": by_distance}
-    mask, bias, sizes = mask_of(arrays, program, places), bias_of(bias, by_distance), (queries, keys)
-    alive = _of_queries(found, (score, value, mask, bias, sink, heat, places, sizes), top, kind, entries)
-    _of_keys(found, (score, mask, bias, heat, places, sizes), edges, kind, entries)
-    found.received.div_(alive.sum(-1, keepdim=True).clamp(min=1))
+    mask, bias, sizes = mask_of(arrays, program, offsets), bias_of(bias, by_distance), (queries, keys)
+    alive = _of_queries(outputs, (score, value, mask, bias, sink, inverse_temperature, offsets, sizes), top, kind, entries)
+    _of_keys(outputs, (score, mask, bias, inverse_temperature, offsets, sizes), edges, kind, entries)
+    outputs.received.div_(alive.sum(-1, keepdim=True).clamp(min=1))
     if edges[0] is not None:
-        found.map_mean.div_(edges[0].diff()[:, None] * edges[1].diff())
-    return tuple(found)
+        outputs.map_mean.div_(edges[0].diff()[:, None] * edges[1].diff())
+    return tuple(outputs)
 
 
 def _compared(
@@ -57,22 +62,23 @@ def _compared(
     return (*pack, len(pack.ways)), {"query": (pack.query, 3), "key": (pack.key, 3), "weight": (pack.weight, 1)}, kind
 
 
-def _of_queries(found: Any, given: tuple[Any, ...], top: int, kind: dict[str, Any], entries: int) -> Tensor:
+def _of_queries(outputs: Any, arguments: tuple[Any, ...], top: int, kind: dict[str, Any], entries: int) -> Tensor:
     """What is said of queries; gives 1 for each that may attend to anything, else 0."""
-    value, queries, keys = given[1], *given[-1]
-    alive, width = torch.empty_like(found.lse), value.shape[-1]
+    value, queries, keys = arguments[1], *arguments[-1]
+    alive, width = torch.empty_like(outputs.lse), value.shape[-1]
     rows, block = size(queries, QUERIES["rows"]), size(width, WIDEST) if width else 0
     KERNELS.of_queries[triton.cdiv(queries, rows), entries, triton.cdiv(width, block) if width else 1](
-        *given, found.lse, found.entropy, alive, found.top_weights, found.top_keys, top, found.output, width, value.stride()[-2:], **kind,
+        *arguments, outputs.lse, outputs.entropy, alive, outputs.top_weights, outputs.top_keys, top, outputs.output, width,
+        value.stride()[-2:], **kind,
         ROWS=rows, KEYS=size(keys, LINE // value.itemsize), TOP=triton.next_power_of_2(top) if top else 0, WIDTH=block,
         num_warps=QUERIES["warps"],
     )  # fmt: skip
     return alive
 
 
-def _of_keys(found: Any, given: tuple[Any, ...], edges: list[Tensor | None], kind: dict[str, Any], entries: int) -> None:
+def _of_keys(outputs: Any, arguments: tuple[Any, ...], edges: list[Tensor | None], kind: dict[str, Any], entries: int) -> None:
     """What keys receive, summed, and the map's sums and largest weights. A program has whole cells, of about a block of keys."""
-    queries, keys = given[-1]
+    queries, keys = arguments[-1]
     if not keys:
         return
     block, cells, wide = size(keys, KEYS["keys"]), (1, 1), 1
@@ -83,6 +89,7 @@ def _of_keys(found: Any, given: tuple[Any, ...], edges: list[Tensor | None], kin
         programs = triton.cdiv(cells[1], wide)
     rows = size(-(-queries // cells[0]), KEYS["rows"])
     KERNELS.of_keys[programs, entries](
-        *given, found.lse, found.received, *edges, found.map_mean, found.map_max, cells, wide, **kind, ROWS=rows, KEYS=block,
+        *arguments, outputs.lse, outputs.received, *edges, outputs.map_mean, outputs.map_max, cells, wide, **kind, ROWS=rows,
+        KEYS=block,
         CELLS=0 if edges[0] is None else triton.next_power_of_2(wide), num_warps=KEYS["warps"],
     )  # fmt: skip

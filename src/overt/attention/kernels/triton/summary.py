@@ -1,6 +1,7 @@
 """Statistics of attention weights on a GPU: one pass that owns queries, one that owns keys, neither of which keeps a pair.
 
-The first gives what is said of each query: log-sum-exp, entropy, the largest weights, the output. The second knows the log-sum-exp,
+The first gives what is said of each query: log-sum-exp, entropy, the largest weights,
+the output. The second knows the log-sum-exp,
 so that a weight is e^(score - lse), and gives what is said of keys: what each receives, and the cells of the map.
 """
 
@@ -9,37 +10,38 @@ import triton.language as tl
 
 from overt.attention.kernels.triton.additive import tile_of, totals, weighed, with_sink
 from overt.attention.kernels.triton.additive_scores import INTERPRETED, additive_scores
-from overt.attention.kernels.triton.tiles import KEY, QUERY, SCALE, VALUE, any_of, keys_of, place, rows_of, seen
+from overt.attention.kernels.triton.tiles import KEY, QUERY, SCALE, VALUE, any_of, keys_of, offset_of, rows_of, seen
 
 NONE = tl.constexpr(2**31 - 1)  # later than any key
 
 
 @triton.jit
 def pair_scores(
-    score, RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr, places, entry, rows, keys, sizes,
+    score, RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr, offsets, entry, rows, keys,
+    sizes,
     KEYS_LAST: tl.constexpr,
 ):  # fmt: skip
     """The scores of a tile, (rows, keys) or else (keys, rows): additive, or with RATE = -1 dot products."""
     # One return: Triton compiles what follows a branch that returns, too.
     if RATE >= 0:
-        found = additive_scores(score, RATE, LEAK, places, entry, rows, keys, sizes, KEYS_LAST)
+        found = additive_scores(score, RATE, LEAK, offsets, entry, rows, keys, sizes, KEYS_LAST)
     else:
-        found = dot_scores(score, SOFTCAP, FEATURES, places, entry, rows, keys, sizes, KEYS_LAST)
+        found = dot_scores(score, SOFTCAP, FEATURES, offsets, entry, rows, keys, sizes, KEYS_LAST)
     return found
 
 
 @triton.jit
 def dot_scores(
-    score, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr, places, entry, rows, keys, sizes, KEYS_LAST: tl.constexpr
+    score, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr, offsets, entry, rows, keys, sizes, KEYS_LAST: tl.constexpr
 ):  # fmt: skip
     """scale · q · k, or softcap · tanh(scale · q · k / softcap); FEATURES of them at a time."""
     query, key, query_strides, key_strides, features, scale = score
-    query, key = query + place(places, QUERY, entry), key + place(places, KEY, entry)
+    query, key = query + offset_of(offsets, QUERY, entry), key + offset_of(offsets, KEY, entry)
     if KEYS_LAST:
         found = products(query, query_strides, rows, sizes[0], key, key_strides, keys, sizes[1], features, FEATURES)
     else:
         found = products(key, key_strides, keys, sizes[1], query, query_strides, rows, sizes[0], features, FEATURES)
-    found *= tl.load(scale + place(places, SCALE, entry)).to(found.dtype)
+    found *= tl.load(scale + offset_of(offsets, SCALE, entry)).to(found.dtype)
     if SOFTCAP > 0:
         shrunk = tl.exp(-2 * tl.abs(found) / SOFTCAP)
         size = SOFTCAP * (1 - shrunk) / (1 + shrunk)
@@ -66,9 +68,12 @@ def products(
 
 @triton.jit
 def of_queries(
-    score, value, mask, bias, sink, heat, places, sizes, lse, entropy, alive, top_weights, top_keys, top, output, width, value_strides,
-    RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr,
-    BOUNDS: tl.constexpr, BY_DISTANCE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, TOP: tl.constexpr, WIDTH: tl.constexpr,
+    score, value, mask, bias, sink, inverse_temperature, offsets, sizes, lse, entropy, alive, top_weights, top_keys, top,
+    output, width, value_strides,
+    RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr, STEPS: tl.constexpr,
+    FIRSTS: tl.constexpr,
+    BOUNDS: tl.constexpr, BY_DISTANCE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, TOP: tl.constexpr,
+    WIDTH: tl.constexpr,
 ):  # fmt: skip
     """What is said of each query of a block. TOP is `top` or a little more, 0 for none; WIDTH likewise, of the values' features."""
     entry, rows = tl.program_id(1), tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -85,18 +90,20 @@ def of_queries(
         keys = start + tl.arange(0, KEYS)
         some = seen(mask, STEPS, FIRSTS, entry, rows[:, None], keys[None, :], sizes)
         if any_of(some):
-            scores = pair_scores(score, RATE, LEAK, SOFTCAP, FEATURES, places, entry, rows, keys, sizes, True)
-            scores, some = totals(scores, some, bias, heat, places, BY_DISTANCE, entry, rows[:, None], keys[None, :], sizes)
+            scores = pair_scores(score, RATE, LEAK, SOFTCAP, FEATURES, offsets, entry, rows, keys, sizes, True)
+            scores, some = totals(
+                scores, some, bias, inverse_temperature, offsets, BY_DISTANCE, entry, rows[:, None], keys[None, :], sizes
+            )
             weights, shrunk, now, total, slope = read(scores, some, largest, total, slope)
             if TOP > 0:
                 best, names = chosen(best, names, scores, some, keys)
             if WIDTH > 0:
-                given = tile_of(value + place(places, VALUE, entry), value_strides, keys, sizes[1], columns, width)
+                given = tile_of(value + offset_of(offsets, VALUE, entry), value_strides, keys, sizes[1], columns, width)
                 mixed = mixed * shrunk[:, None] + weighed(weights, some, given)
             largest = now
     own, peak, first, there = total, largest, entry.to(tl.int64) * sizes[0] + rows, rows < sizes[0]
     if sink is not None:
-        peak, total, _ = with_sink(sink, places, entry, largest, total)
+        peak, total, _ = with_sink(sink, offsets, entry, largest, total)
     none = total == 0
     sums = tl.where(none, -float("inf"), peak + tl.log(tl.where(none, 1, total)))
     if WIDTH > 0:
@@ -158,8 +165,9 @@ def ranked(best, names, lse, weights, keys, top, there):
 
 @triton.jit
 def of_keys(
-    score, mask, bias, heat, places, sizes, lse, received, row_edges, key_edges, map_sum, map_max, cells, wide,
-    RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr,
+    score, mask, bias, inverse_temperature, offsets, sizes, lse, received, row_edges, key_edges, map_sum, map_max, cells, wide,
+    RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr, STEPS: tl.constexpr,
+    FIRSTS: tl.constexpr,
     BOUNDS: tl.constexpr, BY_DISTANCE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CELLS: tl.constexpr,
 ):  # fmt: skip
     """What the keys of some cells of the map receive, and these cells: this program's `wide` ones, all rows. Without a map, one cell."""
@@ -183,7 +191,7 @@ def of_keys(
         sums, tops = tl.zeros((max(CELLS, 1),), number), tl.zeros((max(CELLS, 1),), number)
         for key_start in range(first_key, tl.where(begin < end, last_key, first_key), KEYS):
             keys = key_start + tl.arange(0, KEYS)
-            known = score, mask, bias, heat, places, sizes, lse
+            known = score, mask, bias, inverse_temperature, offsets, sizes, lse
             total, most = gathered(
                 known, entry, begin, end, keys, last_key, RATE, LEAK, SOFTCAP, FEATURES, STEPS, FIRSTS, BY_DISTANCE, ROWS, KEYS
             )
@@ -202,11 +210,12 @@ def of_keys(
 
 @triton.jit
 def gathered(
-    known, entry, begin, end, keys, last_key, RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr,
+    known, entry, begin, end, keys, last_key, RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr,
+    FEATURES: tl.constexpr,
     STEPS: tl.constexpr, FIRSTS: tl.constexpr, BY_DISTANCE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """The sum and the largest of the weights that each of these keys gets from some rows."""
-    score, mask, bias, heat, places, sizes, lse = known
+    score, mask, bias, inverse_temperature, offsets, sizes, lse = known
     number: tl.constexpr = lse.dtype.element_ty
     total, most = tl.zeros((KEYS,), number), tl.zeros((KEYS,), number)
     for row_start in range(begin, end, ROWS):
@@ -214,8 +223,10 @@ def gathered(
         some = seen(mask, STEPS, FIRSTS, entry, rows[None, :], keys[:, None], sizes)
         some = some & (rows < end)[None, :] & (keys < last_key)[:, None]
         if any_of(some):
-            scores = pair_scores(score, RATE, LEAK, SOFTCAP, FEATURES, places, entry, rows, keys, sizes, False)
-            scores, some = totals(scores, some, bias, heat, places, BY_DISTANCE, entry, rows[None, :], keys[:, None], sizes)
+            scores = pair_scores(score, RATE, LEAK, SOFTCAP, FEATURES, offsets, entry, rows, keys, sizes, False)
+            scores, some = totals(
+                scores, some, bias, inverse_temperature, offsets, BY_DISTANCE, entry, rows[None, :], keys[:, None], sizes
+            )
             shift = tl.load(lse + entry.to(tl.int64) * sizes[0] + rows, mask=rows < sizes[0], other=0)
             weights = tl.where(some, tl.exp(scores - shift[None, :]), 0)
             total += tl.sum(weights, 1)

@@ -1,6 +1,7 @@
 """What the GPU's kernels know of a tile of pairs: which are seen, what is added to their scores, and which dropout keeps.
 
-`rows` (queries) and `keys` are numbers of places. Where a tile is meant they broadcast against each other: (R, 1) and (1, C) in a tile
+`rows` (queries) and `keys` are numbers of offsets. Where a tile is meant they broadcast against each other: (R, 1) and (1,
+C) in a tile
 of queries by keys, (1, R) and (C, 1) in one of keys by queries.
 """
 
@@ -13,25 +14,25 @@ RANGES, DENSE = tl.constexpr(mask_program.RANGES), tl.constexpr(mask_program.DEN
 DOCUMENTS, BOTH = tl.constexpr(mask_program.DOCUMENTS), tl.constexpr(mask_program.BOTH)
 EITHER = tl.constexpr(mask_program.EITHER)
 
-# The columns of `places`: where an entry's own part of each tensor begins. Those of the mask's arrays follow.
-COLUMNS = ("query", "key", "bare query", "bare key", "value", "weight", "bias", "sink", "heat", "scale")
+# The columns of `offsets`: where an entry's own part of each tensor begins. Those of the mask's arrays follow.
+COLUMNS = ("query", "key", "bare query", "bare key", "value", "weight", "bias", "sink", "inverse_temperature", "scale")
 QUERY, KEY, BARE_QUERY, BARE_KEY, VALUE, WEIGHT = (tl.constexpr(column) for column in range(6))
-BIAS, SINK, HEAT, SCALE, ARRAYS = (tl.constexpr(column) for column in range(6, 11))
+BIAS, SINK, INVERSE_TEMPERATURE, SCALE, ARRAYS = (tl.constexpr(column) for column in range(6, 11))
 
 CHUNK = tl.constexpr(1024)  # rows whose ranges are looked through at once
 
 
 @triton.jit
-def place(places, column, entry):
-    """Where this entry's part of a tensor begins; `places` is the table and its width."""
-    return tl.load(places[0] + column * places[1] + entry)
+def offset_of(offsets, column, entry):
+    """Where this entry's part of a tensor begins; `offsets` is the table and its width."""
+    return tl.load(offsets[0] + column * offsets[1] + entry)
 
 
 @triton.jit
 def bound(mask, array, entry, rows, sizes, other):
     """What one of the two arrays of a range says of these rows."""
-    arrays, strides, places = mask
-    own = arrays[array] + place(places, ARRAYS + array, entry)
+    arrays, strides, offsets = mask
+    own = arrays[array] + offset_of(offsets, ARRAYS + array, entry)
     return tl.load(own + rows.to(tl.int64) * strides[array][0], mask=rows < sizes[0], other=other).to(tl.int32)
 
 
@@ -41,7 +42,7 @@ def seen(mask, STEPS: tl.constexpr, FIRSTS: tl.constexpr, entry, rows, keys, siz
 
     FIRSTS has the number of each leaf's first array.
     """
-    arrays, strides, places = mask
+    arrays, strides, offsets = mask
     inside = (rows < sizes[0]) & (keys < sizes[1])
     bits = inside.to(tl.int32)
     for step in tl.static_range(len(STEPS)):
@@ -50,12 +51,12 @@ def seen(mask, STEPS: tl.constexpr, FIRSTS: tl.constexpr, entry, rows, keys, siz
             stop = bound(mask, FIRSTS[step] + 1, entry, rows, sizes, 0)
             bits = (bits << 1) | ((first <= keys) & (keys < stop)).to(tl.int32)
         elif STEPS[step] == DENSE:
-            own = arrays[FIRSTS[step]] + place(places, ARRAYS + FIRSTS[step], entry)
+            own = arrays[FIRSTS[step]] + offset_of(offsets, ARRAYS + FIRSTS[step], entry)
             at = rows.to(tl.int64) * strides[FIRSTS[step]][0] + keys.to(tl.int64) * strides[FIRSTS[step]][1]
             bits = (bits << 1) | tl.load(own + at, mask=inside, other=0).to(tl.int32)
         elif STEPS[step] == DOCUMENTS:
-            asking = arrays[FIRSTS[step]] + place(places, ARRAYS + FIRSTS[step], entry)
-            asked = arrays[FIRSTS[step] + 1] + place(places, ARRAYS + FIRSTS[step] + 1, entry)
+            asking = arrays[FIRSTS[step]] + offset_of(offsets, ARRAYS + FIRSTS[step], entry)
+            asked = arrays[FIRSTS[step] + 1] + offset_of(offsets, ARRAYS + FIRSTS[step] + 1, entry)
             own = tl.load(asking + rows.to(tl.int64) * strides[FIRSTS[step]][0], mask=rows < sizes[0], other=-1)
             other = tl.load(asked + keys.to(tl.int64) * strides[FIRSTS[step] + 1][0], mask=keys < sizes[1], other=-1)
             bits = (bits << 1) | ((own == other) & (own >= 0)).to(tl.int32)
@@ -104,13 +105,13 @@ def rows_of(mask, BOUNDS: tl.constexpr, entry, first, stop, sizes):
 
 
 @triton.jit
-def added(bias, places, BY_DISTANCE: tl.constexpr, entry, rows, keys, sizes):
+def added(bias, offsets, BY_DISTANCE: tl.constexpr, entry, rows, keys, sizes):
     """The bias of these pairs. One that knows distances alone has that of j - i at j - i + Q - 1."""
     held, row_stride, key_stride = bias
     inside = (rows < sizes[0]) & (keys < sizes[1])
     rows, keys = rows.to(tl.int64), keys.to(tl.int64)
     at = (keys - rows + sizes[0] - 1) * key_stride if BY_DISTANCE else rows * row_stride + keys * key_stride
-    return tl.load(held + place(places, BIAS, entry) + at, mask=inside, other=0)
+    return tl.load(held + offset_of(offsets, BIAS, entry) + at, mask=inside, other=0)
 
 
 @triton.jit

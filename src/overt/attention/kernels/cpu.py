@@ -1,0 +1,113 @@
+"""Launches of the native core: PyTorch's tensors, and the tensors for the results, as its functions take them."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from overt import native
+from overt.attention.scores import ACTIVATIONS
+
+_ACTIVATIONS = list(ACTIVATIONS)  # a kernel knows an activation by its number
+
+
+def additive(inputs: Any, output: Tensor, lse: Tensor) -> None:
+    """Output (..., Q, E) and log-sum-exp (..., Q) of additive attention."""
+    native.module().additive(*_additive_arguments(inputs, inputs.bias), output.numpy(), lse.numpy())
+
+
+def additive_gradients(inputs: Any, saved: tuple[Tensor, ...], upstream: Tensor, gradients: tuple[Tensor | None, ...]) -> None:
+    """Of query, key, value and weight, delta and the bias's gradient."""
+    bias = _bias_for_gradients(inputs, gradients[-1])
+    outputs = (array(tensor.contiguous()) for tensor in (*saved, upstream))
+    native.module().additive_gradients(*_additive_arguments(inputs, bias), *outputs, *map(array, gradients))
+
+
+def additive_scores(query: Tensor, key: Tensor, weight: Tensor, activation: str, scores: Tensor) -> None:
+    """Additive scores (..., Q, K)."""
+    native.module().additive_scores(*_score_arguments(query, key, weight, activation), scores.numpy())
+
+
+def additive_scores_gradients(
+    query: Tensor, key: Tensor, weight: Tensor, activation: str, upstream: Tensor, gradients: tuple[Tensor, ...]
+) -> None:
+    """Of query, key and weight."""
+    arguments = _score_arguments(query, key, weight, activation)
+    native.module().additive_scores_gradients(*arguments, array(upstream.contiguous()), *map(array, gradients))
+
+
+def dot(inputs: Any, outputs: tuple[Tensor, ...]) -> None:
+    """Output (..., Q, E) of dot-product attention and, where there is a tensor for them, each row's base and total."""
+    nothing = [None] * (2 - len(outputs))
+    native.module().dot(*_dot_arguments(inputs, inputs.bias), *map(array, outputs), *nothing)
+
+
+def dot_gradients(inputs: Any, saved: tuple[Tensor, ...], upstream: Tensor, gradients: tuple[Tensor | None, ...]) -> None:
+    """Of query, key and value, delta and the bias's gradient."""
+    bias = _bias_for_gradients(inputs, gradients[-1])
+    outputs = (array(tensor.contiguous()) for tensor in (*saved, upstream))
+    native.module().dot_gradients(*_dot_arguments(inputs, bias), *outputs, *map(array, gradients))
+
+
+def summary(inputs: Any, outputs: Any) -> None:
+    """The statistics of `flat.summary.SummaryOutputs`."""
+    weight = None if inputs.weight is None else dense(inputs.weight)
+    maps = (None, None) if inputs.row_edges is None else (array(outputs.map_mean), array(outputs.map_max))
+    native.module().summary(
+        *(dense(inputs.query), dense(inputs.key), dense(inputs.value), weight),
+        *(_ACTIVATIONS.index(inputs.activation), array(inputs.scale), inputs.softcap),
+        *_mask_arguments(inputs, inputs.bias),
+        native.threads(),
+        *map(array, outputs[:5]),
+        *(array(inputs.row_edges), array(inputs.key_edges), *maps, array(outputs.output)),
+    )
+
+
+def array(tensor: Tensor | None) -> Any:
+    """The tensor as the core reads it. NumPy's arrays are handed over in a tenth of the time, but know no bfloat16."""
+    if tensor is None:
+        return None
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
+    return tensor if tensor.dtype == torch.bfloat16 else tensor.numpy()
+
+
+def dense(tensor: Tensor) -> Any:
+    """The same, with the numbers of the last dimension next to each other in memory."""
+    return array(tensor if tensor.stride(-1) == 1 or tensor.shape[-1] < 2 else tensor.contiguous())
+
+
+def _additive_arguments(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:
+    scores = (*(dense(tensor) for tensor in inputs[:4]), _ACTIVATIONS.index(inputs.activation))
+    return *scores, *_mask_arguments(inputs, bias), *_dropout_arguments(inputs), native.threads()
+
+
+def _score_arguments(query: Tensor, key: Tensor, weight: Tensor, activation: str) -> tuple[Any, ...]:
+    return dense(query), dense(key), dense(weight), _ACTIVATIONS.index(activation), native.threads()
+
+
+def _dot_arguments(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:
+    scores = dense(inputs.query), dense(inputs.key), dense(inputs.value), inputs.scale, inputs.softcap
+    return *scores, *_mask_arguments(inputs, bias), *_dropout_arguments(inputs), native.threads()
+
+
+def _mask_arguments(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:
+    """The mask, the bias and the softmax."""
+    arrays = [array(tensor) for tensor in inputs.arrays]
+    softmax = array(inputs.sink), array(inputs.inverse_temperature)
+    return list(inputs.program), arrays, array(bias), inputs.by_distance, *softmax
+
+
+def _dropout_arguments(inputs: Any) -> tuple[float, int]:
+    """The probability and the seed."""
+    return inputs.dropout, 0 if inputs.seed is None else int(inputs.seed)
+
+
+def _bias_for_gradients(inputs: Any, d_bias: Tensor | None) -> Tensor | None:
+    """The bias, laid out as its gradient, to whose zeros the kernel adds."""
+    if d_bias is None:
+        return inputs.bias
+    d_bias.zero_()
+    return inputs.bias.contiguous()
