@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overt.smoothing import features
-from overt.smoothing.features import Sample, attend_features, choose_bandwidth
+from overt.smoothing.heads.features import Sample, attend_features, choose_bandwidth
 
 
 def sample(n=40, d=3, seed=0):

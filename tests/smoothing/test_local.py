@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from overt import native
-from overt.smoothing.heads.local.direct import attend_time
+from overt.smoothing.heads.local.regression import attend_time
 from plain_smoother import time_rows as plain_rows
 
 pytestmark = pytest.mark.usefixtures("form")

@@ -5,7 +5,7 @@ import pytest
 
 import overt.smoothing.selection.mixture as mixture
 from overt import native
-from overt.smoothing.heads.local.direct import attend_time
+from overt.smoothing.heads.local.regression import attend_time
 from overt.smoothing.selection.mixture import Heads, Observed, mix
 
 N, SIGMA = 400, 0.5

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from overt.errors import InputError, MissingExtra
-from overt.smoothing.data.table import read_table
+from overt.smoothing.data.read_table import read_table
 
 DATES = ["2024-01-01", "2024-01-02", "2024-01-05"]
 FRAME = {"day": DATES, "x": [1.5, None, 3.0], "city": ["Ulm", "Bonn", "Ulm"]}

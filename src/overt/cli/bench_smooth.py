@@ -1,4 +1,4 @@
-"""`overt bench smooth`: the error that smoothers leave, the time they take, and what ours does on real series."""
+"""`overt bench smooth`: the error and the time of smoothers, and results on real series."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -27,12 +27,12 @@ from overt.files import separate, whole
 
 PARTS = ("accuracy", "speed", "heads", "real")
 
-Tell = Callable[[str, int, int], None]  # what is being done, the pieces done, and of all
+ShowProgress = Callable[[str, int, int], None]  # the current step, the number of steps done, and of all steps
 
 
 @dataclass
 class _Results:
-    """What was measured, for the file."""
+    """All measurements, for the file."""
 
     accuracy: Accuracy | None = None
     speed: dict[str, Speed] = field(default_factory=dict)
@@ -43,28 +43,28 @@ class _Results:
 def bench_smooth(
     part: Annotated[
         list[str] | None,
-        typer.Option(help="accuracy, speed, heads or real; may be given again. (default: all there is data for)"),
+        typer.Option(help="accuracy, speed, heads or real; may be repeated. (default: all that have data)"),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Draws of the noise, of which scores are means.", min=1)] = 100,
+    seeds: Annotated[int, typer.Option(help="Draws of the noise; scores are means over them.", min=1)] = 100,
     case: Annotated[
-        list[str] | None, typer.Option(help="A signal and SNR as in blocks 3, or how several begin; may be given again.")
+        list[str] | None, typer.Option(help="A signal and SNR such as blocks 3, or a prefix of several; may be repeated.")
     ] = None,
-    peer: Annotated[list[str] | None, typer.Option(help="A peer; may be given again. (default: all)")] = None,
-    processes: Annotated[int, typer.Option(help="Processes for the accuracy; times are taken in one.", min=1)] = 2,
+    peer: Annotated[list[str] | None, typer.Option(help="A peer; may be repeated. (default: all)")] = None,
+    processes: Annotated[int, typer.Option(help="Processes for the accuracy; times are measured in one.", min=1)] = 2,
     data: Annotated[
-        Path | None, typer.Option(envvar="OVERT_DATA", help="The folder that holds the real series in its folder `series`.")
+        Path | None, typer.Option(envvar="OVERT_DATA", help="The folder with the real series in its subfolder `series`.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write every score and every time into this JSON file.")] = None,
 ) -> None:
-    """Compare smoothing with other smoothers: the error left, the time taken, single heads, and real series.
+    """Compare smoothing with other smoothers: remaining error, time, single heads, and real series.
 
-    All are as automatic as they come: nobody is told the signal or the noise. Signals have 1,024 points and white noise of
+    All run with automatic settings, without the signal or the noise level. Signals have 1,024 points and white noise of
     standard deviation sd(f)/SNR; a score is 10⁴·Σ(f̂ − f)²/Σf², and lower is better.
     """
     parts, cases = _parts(part, data), _cases(case or [])
-    place = real.folder(data) if "real" in parts and data else None
+    folder = real.folder(data) if "real" in parts and data else None
     taking = [each for each in _peers(peer or []) if not each.missing]
-    separate({"--out": out}, real.files(place) if place else {})
+    separate({"--out": out}, real.files(folder) if folder else {})
     console, names, results = report_console(out), [OURS.name, *(each.name for each in taking)], _Results()
     # A file that cannot be written is refused before the work.
     with whole(out) if out else nullcontext() as file:
@@ -73,12 +73,12 @@ def bench_smooth(
             console.print(Piece(lambda ink: _accuracy(ink, results.accuracy, seeds)))
         if "speed" in parts:
             results.speed = _speeds([OURS, *taking])
-            console.print(Piece(lambda ink: _speed(ink, "everything chosen by the smoother itself", results.speed)))
+            console.print(Piece(lambda ink: _speed(ink, "all settings automatic", results.speed)))
         if "heads" in parts:
             results.heads = _speeds([each for each in heads.HEADS if not each.missing])
-            console.print(Piece(lambda ink: _speed(ink, "one head, its bandwidth given", results.heads)))
-        if place:
-            results.real = _found(place, [each.name for each in (OURS, *taking) if each.fills])
+            console.print(Piece(lambda ink: _speed(ink, "one head with a given bandwidth", results.heads)))
+        if folder:
+            results.real = _measure_real(folder, [each.name for each in (OURS, *taking) if each.fills])
             console.print(Piece(lambda ink: _real(ink, results.real)))
         if file:
             file.write_text(_numbers(results), encoding="utf-8")
@@ -90,96 +90,95 @@ def bench_smooth(
         raise typer.Exit(1)
 
 
-def _parts(asked: list[str] | None, data: Path | None) -> list[str]:
-    for name in asked or []:
+def _parts(names: list[str] | None, data: Path | None) -> list[str]:
+    for name in names or []:
         if name not in PARTS:
-            raise InputError("--part is one of " + ", ".join(PARTS), got=repr(name), fix="name one of them")
-    if "real" in (asked or []) and data is None:
-        fix = "name the folder that holds `series` by --data or OVERT_DATA"
-        raise InputError("real series are read from a folder of the user's", got="none", fix=fix)
-    return asked or [name for name in PARTS if name != "real" or data]
+            raise InputError("--part " + " or ".join(PARTS), got=repr(name), fix="choose one of them")
+    if "real" in (names or []) and data is None:
+        fix = "pass the folder that contains `series` with --data or OVERT_DATA"
+        raise InputError("a data folder for --part real", got="none", fix=fix)
+    return names or [name for name in PARTS if name != "real" or data]
 
 
-def _cases(begun: list[str]) -> list[Case]:
-    chosen = [case for case in CASES if not begun or any(case.name.startswith(name) for name in begun)]
+def _cases(prefixes: list[str]) -> list[Case]:
+    chosen = [case for case in CASES if not prefixes or any(case.name.startswith(name) for name in prefixes)]
     if not chosen:
         known = ", ".join(dict.fromkeys(case.signal for case in CASES))
-        raise InputError(
-            "--case is how the name of a case begins", got=", ".join(begun), fix=f"name one of {known}, with SNR 1 or 3"
-        )
+        fix = f"choose one of {known}, with SNR 1 or 3"
+        raise InputError("--case with the name of a case, or its beginning", got=", ".join(prefixes), fix=fix)
     return chosen
 
 
-def _peers(asked: list[str]) -> list[Smoother]:
+def _peers(names: list[str]) -> list[Smoother]:
     known = {each.name: each for each in peers.PEERS}
-    for name in asked:
+    for name in names:
         if name not in known:
-            raise InputError("--peer is one of " + ", ".join(known), got=repr(name), fix="name one of them")
-    return [known[name] for name in asked or known]
+            raise InputError("--peer " + " or ".join(known), got=repr(name), fix="choose one of them")
+    return [known[name] for name in names or known]
 
 
 @contextmanager
-def _telling() -> Iterator[Tell]:
-    """A bar on a terminal; nothing in a pipe."""
+def _progress() -> Iterator[ShowProgress]:
+    """A progress bar on a terminal; nothing in a pipe."""
     console = Console(stderr=True, highlight=False)
     bars = [BarColumn(), TimeRemainingColumn()] if console.width >= ROOM_FOR_A_BAR else []
     columns = (TextColumn("{task.description}"), MofNCompleteColumn(), *bars)
-    # It moves only when told: a bar that moves by itself takes time from what is measured.
+    # Without automatic refresh, which would take time from the measurement.
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True, auto_refresh=False) as bar:
         task = bar.add_task("", total=None)
         yield lambda doing, done, work: bar.update(task, description=doing, completed=done, total=work, refresh=True)
 
 
 def _scores(cases: list[Case], names: list[str], seeds: int, processes: int) -> Accuracy:
-    with _telling() as tell:
-        return accuracy.measure(cases, names, seeds, processes, lambda done, work: tell("scores", done, work))
+    with _progress() as show:
+        return accuracy.measure(cases, names, seeds, processes, lambda done, work: show("scores", done, work))
 
 
 def _speeds(taking: list[Smoother]) -> dict[str, Speed]:
-    found: dict[str, Speed] = {}
-    with _telling() as tell:
+    speeds: dict[str, Speed] = {}
+    with _progress() as show:
         for each in taking:
-            told = partial(_tell_of, tell, each.name, len(found), len(taking))
-            found[each.name] = speed.measure(each, speed.SIZES, told)
-    return found
+            show_size = partial(_show_step, show, each.name, len(speeds), len(taking))
+            speeds[each.name] = speed.measure(each, speed.SIZES, show_size)
+    return speeds
 
 
-def _found(place: Path, names: list[str]) -> list[Found]:
-    found: list[Found] = []
-    with _telling() as tell:
+def _measure_real(folder: Path, names: list[str]) -> list[Found]:
+    results: list[Found] = []
+    with _progress() as show:
         for name in real.SERIES:
-            told = partial(_tell_of, tell, name, len(found), len(real.SERIES))
-            found.append(real.measure(place, name, names, told))
-    return found
+            show_size = partial(_show_step, show, name, len(results), len(real.SERIES))
+            results.append(real.measure(folder, name, names, show_size))
+    return results
 
 
-def _tell_of(tell: Tell, what: str, done: int, work: int, doing: str) -> None:
-    tell(f"{what}: {doing}", done, work)
+def _show_step(show: ShowProgress, what: str, done: int, work: int, doing: str) -> None:
+    show(f"{what}: {doing}", done, work)
 
 
-def _accuracy(ink: Ink, found: Accuracy | None, seeds: int) -> Iterable[Text]:
-    if found is None:
+def _accuracy(ink: Ink, result: Accuracy | None, seeds: int) -> Iterable[Text]:
+    if result is None:
         return
-    yield from ink.prose(f"Error left: 10⁴·Σ(f̂ − f)²/Σf² of 1,024 points, mean of {seeds} seeds", "bold", "")
-    if OURS.name in found.scores:
-        yield from _beside_the_best(ink, found)
-    if len(found.scores) > 1:
-        yield from _everybody(ink, found)
-    for name, what in found.unable.items():
+    yield from ink.prose(f"Remaining error: 10⁴·Σ(f̂ − f)²/Σf² of 1,024 points, mean of {seeds} seeds", "bold", "")
+    if OURS.name in result.scores:
+        yield from _beside_the_best(ink, result)
+    if len(result.scores) > 1:
+        yield from _all_scores(ink, result)
+    for name, what in result.unable.items():
         yield from ink.prose(f"{name}: {what}", "dim", "- ")
     yield ink.line()
 
 
-def _beside_the_best(ink: Ink, found: Accuracy) -> Iterable[Text]:
-    """Our scores beside those of the best peer and the best published."""
+def _beside_the_best(ink: Ink, result: Accuracy) -> Iterable[Text]:
+    """Our scores beside those of the best peer and the best published result."""
     rows = [_heads(ink, "", OURS.name, "× peer", "", "best peer", "× published", "", "best published")]
     published: dict[str, float] = {}
-    for case in found.cases:
-        own, best = found.mean(OURS.name, case), best_published(case.signal, case.snr)
+    for case in result.cases:
+        ours, best = result.mean(OURS.name, case), best_published(case.signal, case.snr)
         if best:
-            published[case.name] = own / best[1]
-        cells = [*_against(ink, own, found.best_peer(case)), *_against(ink, own, best)]
-        rows.append([ink.text(case.name), ink.text(f"{own:.1f}", "bold"), *cells])
+            published[case.name] = ours / best[1]
+        cells = [*_against(ink, ours, result.best_peer(case)), *_against(ink, ours, best)]
+        rows.append([ink.text(case.name), ink.text(f"{ours:.1f}", "bold"), *cells])
     yield from ink.table(rows, right=[False, True, True, True, False, True, True, False])
     if published:
         worst = max(published, key=lambda name: published[name])
@@ -187,26 +186,26 @@ def _beside_the_best(ink: Ink, found: Accuracy) -> Iterable[Text]:
         yield from ink.prose(f"{told}, {published[worst]:.2f} at worst ({worst}).")
 
 
-def _against(ink: Ink, own: float, best: tuple[str, float] | None) -> list[Text]:
+def _against(ink: Ink, ours: float, best: tuple[str, float] | None) -> list[Text]:
     if best is None:
         return [ink.text("")] * 3
-    return [ink.text(f"{own / best[1]:.2f}"), ink.text(f"{best[1]:.1f}"), ink.text(best[0], "dim")]
+    return [ink.text(f"{ours / best[1]:.2f}"), ink.text(f"{best[1]:.1f}"), ink.text(best[0], "dim")]
 
 
-def _everybody(ink: Ink, found: Accuracy) -> Iterable[Text]:
-    """Every mean score, and each smoother's overall."""
+def _all_scores(ink: Ink, result: Accuracy) -> Iterable[Text]:
+    """Every mean score, and the summary of each smoother."""
     yield ink.line()
-    rows = [_heads(ink, "", *found.scores)]
+    rows = [_heads(ink, "", *result.scores)]
     rows += [
-        [ink.text(case.name), *(ink.text(f"{found.mean(name, case):.1f}") for name in found.scores)] for case in found.cases
+        [ink.text(case.name), *(ink.text(f"{result.mean(name, case):.1f}") for name in result.scores)] for case in result.cases
     ]
-    yield from ink.table(rows, right=[False, *[True] * len(found.scores)], gap=1)
+    yield from ink.table(rows, right=[False, *[True] * len(result.scores)], gap=1)
     yield ink.line()
     rows = [_heads(ink, "", "mean", "worst", "at", "")]
-    for name in found.scores:
-        mean = geometric_mean(found.mean(name, case) for case in found.cases)
+    for name in result.scores:
+        mean = geometric_mean(result.mean(name, case) for case in result.cases)
         worst, at = max(
-            (found.mean(name, case) / best[1], case.name) for case in found.cases if (best := found.best_peer(case))
+            (result.mean(name, case) / best[1], case.name) for case in result.cases if (best := result.best_peer(case))
         )
         told = ink.text(smoother(name).told, "dim")
         rows.append([ink.text(name), ink.text(f"{mean:.1f}"), ink.text(f"{worst:.2f}"), ink.text(at), told])
@@ -214,31 +213,33 @@ def _everybody(ink: Ink, found: Accuracy) -> Iterable[Text]:
     yield from ink.prose("mean: geometric, of the scores above; worst: the largest ratio to the best peer.", "dim")
 
 
-def _speed(ink: Ink, how: str, found: dict[str, Speed]) -> Iterable[Text]:
+def _speed(ink: Ink, how: str, speeds: dict[str, Speed]) -> Iterable[Text]:
     """Seconds by length."""
-    yield from ink.prose(f"Seconds, the least of {speed.RUNS} runs: {how}", "bold", "")
+    yield from ink.prose(f"Seconds, minimum of {speed.RUNS} runs: {how}", "bold", "")
     rows = [_heads(ink, "", *(f"{size:,} points" for size in speed.SIZES))]
-    for name, one in found.items():
+    for name, one in speeds.items():
         rows.append(
             [ink.text(name), *(ink.text(f"{one.seconds[size]:.3g}" if size in one.seconds else "") for size in speed.SIZES)]
         )
     yield from ink.table(rows, right=[False, *[True] * len(speed.SIZES)])
-    for name, one in found.items():
+    for name, one in speeds.items():
         if one.unable:
             yield from ink.prose(f"{name}: {one.unable}", "dim", "- ")
     yield ink.line()
 
 
-def _real(ink: Ink, found: list[Found]) -> Iterable[Text]:
-    """How near the points left out are come to, and what ours says of each series."""
-    yield from ink.prose("Points left out, a tenth: mean squared error over the series' variance", "bold", "")
-    names = list(dict.fromkeys(name for one in found for name in (OURS.name, LINE, *one.errors) if name in one.errors))
+def _real(ink: Ink, results: list[Found]) -> Iterable[Text]:
+    """The error at points left out, and our report of each series."""
+    yield from ink.prose(
+        "A tenth of the points left out: their mean squared error, relative to the series' variance", "bold", ""
+    )
+    names = list(dict.fromkeys(name for one in results for name in (OURS.name, LINE, *one.errors) if name in one.errors))
     rows = [_heads(ink, "", "points", *names)]
-    for one in found:
+    for one in results:
         errors = (f"{one.errors[name]:.4f}" if name in one.errors else "" for name in names)
         rows.append([ink.text(one.name), ink.text(f"{one.points:,}"), *(ink.text(error) for error in errors)])
     yield from ink.table(rows, right=[False, *[True] * (len(names) + 1)])
-    for one in found:
+    for one in results:
         yield from ink.prose(f"{one.name}: {one.sentence}", lead="  ")
         for name, what in one.unable.items():
             yield from ink.prose(f"{name}: {what}", "dim", "- ")
@@ -251,13 +252,13 @@ def _heads(ink: Ink, *heads: str) -> list[Text]:
 
 def _numbers(results: _Results) -> str:
     """Everything as JSON: each score, seconds by length, errors on real series."""
-    found = results.accuracy
+    result = results.accuracy
     versions = {package: version for each in peers.PEERS for package, version in each.versions.items()}
-    told: dict[str, Any] = provenance(**versions)
-    told["runs"] = speed.RUNS
-    told["speed"] = {name: asdict(one) for name, one in results.speed.items()}
-    told["heads"] = {name: asdict(one) for name, one in results.heads.items()}
-    if found:
-        scores = {name: {case.name: of[case] for case in found.cases} for name, of in found.scores.items()}
-        told["accuracy"] = {"scores": scores, "unable": found.unable}
-    return lines(told | {"real": [asdict(one) for one in results.real]})
+    content: dict[str, Any] = provenance(**versions)
+    content["runs"] = speed.RUNS
+    content["speed"] = {name: asdict(one) for name, one in results.speed.items()}
+    content["heads"] = {name: asdict(one) for name, one in results.heads.items()}
+    if result:
+        scores = {name: {case.name: of[case] for case in result.cases} for name, of in result.scores.items()}
+        content["accuracy"] = {"scores": scores, "unable": result.unable}
+    return lines(content | {"real": [asdict(one) for one in results.real]})

@@ -1,16 +1,17 @@
 """Parameter-free self-attention on series and vectors, in NumPy.
 
-The sequence's own numbers are queries, keys and values; nothing is trained. The house, from the bottom up:
-`series` reads what comes in, `keys` says what "similar" means, `rows` attends, `risk` judges and chooses a bandwidth,
-`analysis` puts it together; `vectors` is the same mechanism on vectors, as literally as it is usually written. Upon these stand
-`online`, the causal form point by point, `estimator`, the same for scikit-learn, and `many`, a job of many series.
+The sequence's own numbers are queries, keys and values; nothing is trained. From the bottom up: `data` reads and checks the input,
+`heads` compute attention with each kind of keys, `selection` estimates noise and risk and mixes the heads, `api` has `smooth` and
+`analyze`, and `result` what they return. `vectors` is the same mechanism on vectors. On these stand `streaming`, the causal
+form point by point, `estimator` for scikit-learn, and `batch`, for many series.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from overt.errors import MissingExtra
-from overt.smoothing.api import Smoothing, analyze, smooth
+from overt.smoothing.api import analyze, smooth
 from overt.smoothing.demo import Demonstration, demonstration
+from overt.smoothing.result import Smoothing
 from overt.smoothing.streaming.online import Online
 from overt.smoothing.vectors import Reweighted, reweight
 

@@ -1,4 +1,4 @@
-"""A worked example: a series whose truth is known, so that what smoothing gains can be measured."""
+"""An example: a noisy series whose truth is known, so that the gain of smoothing can be measured."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from overt.smoothing.data.series import Floats
 
 @dataclass(frozen=True)
 class Demonstration:
-    """A truth, the truth with noise, what `smooth` makes of that, and the part of the error that is gone."""
+    """A truth, the truth with noise, its smoothed series, and the fraction of the error removed."""
 
     truth: Floats
     noisy: Floats
@@ -21,7 +21,7 @@ class Demonstration:
 def demonstration(seed: int = 0) -> Demonstration:
     """Smooth a rise with four waves, 120 points in Gaussian noise, and measure: 1 − rmse(smoothed)/rmse(noisy).
 
-    `smooth` is called with its defaults and knows neither the truth nor the noise.
+    `smooth` is called with its defaults; it does not get the truth or the noise level.
 
     >>> 0.4 < demonstration().reduction < 0.8
     True

@@ -9,25 +9,24 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from overt.errors import InputError
 from overt.smoothing.api import analyze
-from overt.smoothing.data.options import Bandwidth, is_number
+from overt.smoothing.data.options import Bandwidth, KeyKind, is_number
 from overt.smoothing.data.series import Floats
-from overt.smoothing.features import Sample, attend_features, choose_bandwidth
+from overt.smoothing.heads.features import Sample, attend_features, choose_bandwidth
 
 
 class AttentionSmoother(RegressorMixin, BaseEstimator):
-    """`overt.smooth` for scikit-learn: `fit(times, values)`, then `predict(times)` at any times, between and beyond.
+    """`overt.smooth` for scikit-learn: `fit(times, values)`, then `predict(times)` at any times, inside the data or outside.
 
-    Of one feature, the time, every parameter means what it means there, and `predict` gives `overt.smooth(values, at=times)`.
+    With one feature, the time, the parameters are those of `overt.smooth`, and `predict` returns `overt.smooth(values, at=times)`.
 
-    Of several, a point attends to those near it in all of them, W_ij ∝ w_j exp(−|z_i − z_j|²/2h²), each feature counted in its
-    own standard deviations, h too; the answer is their mean (degree 0) or the plane through them (degree 1), and "auto" is the h of
-    least leave-one-out error. keys is "time" then, and there is no window, noise or robust.
+    With several features, a point attends to those near it in all of them, W_ij ∝ w_j exp(−|z_i − z_j|²/2h²). Features and h are in
+    standard deviations of each feature. The prediction is the mean (degree 0) or a plane (degree 1), and "auto" is the h of least
+    leave-one-out error. keys must be "time", without window, noise and robust.
 
-    Points of the same features are joined into one before, with the weighted mean of their values and the sum of their weights;
+    Points with equal features are first joined into one, with the weighted mean of their values and the sum of their weights;
     so a weight of 2 is the same as the point twice.
 
-    Learned: `bandwidth_` (None where heads are mixed), `n_features_in_`, and of one feature `smoothing_`, the `Smoothing` with its
-    sentence.
+    Fitted attributes: `bandwidth_` (None where heads are mixed), `n_features_in_`, and with one feature `smoothing_`, a `Smoothing`.
 
     >>> times = np.arange(6.0).reshape(-1, 1)
     >>> AttentionSmoother(bandwidth=1.0).fit(times, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).predict([[2.5]]).round(6)
@@ -38,7 +37,7 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
 
     def __init__(
         self,
-        keys: str = "time",
+        keys: KeyKind = "time",
         bandwidth: Bandwidth = "auto",
         degree: int = 1,
         window: float | None = None,
@@ -52,17 +51,17 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
         self.robust = robust
         self.noise = noise
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
-        """Keep the points and choose what is "auto".
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Store the points and choose an automatic bandwidth.
 
         X (n, features) finite, y (n,) finite; sample_weight (n,), 0 or more, is 1/variance of a value up to a factor.
         """
         X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if not weights.any():  # which scikit-learn 1.8 lets through
-            fix = "give a weight to the points that count, or leave sample_weight out"
-            raise InputError("sample_weight has a non-zero weight", got=f"{weights.size} zeros", fix=fix)
-        self._sample = _joined(X, np.asarray(y, dtype=np.float64), weights)
+        if not weights.any():  # scikit-learn 1.8 does not check this
+            fix = "pass a weight above 0 for some points, or leave out sample_weight"
+            raise InputError("a non-zero weight in sample_weight", got=f"{weights.size} zeros", fix=fix)
+        self._sample = _join_equal(X, np.asarray(y, dtype=np.float64), weights)
         if self.n_features_in_ == 1:
             self.smoothing_ = analyze(self._sample.values, **self._options())
             self.bandwidth_ = self.smoothing_.bandwidth
@@ -70,12 +69,12 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
         self._check_features()
         self._center, self._scale = _units(self._sample)
         self._sample = self._sample._replace(features=(self._sample.features - self._center) / self._scale)
-        chosen = self.bandwidth == "auto"
-        self.bandwidth_ = choose_bandwidth(self._sample, self.degree) if chosen else float(self.bandwidth)  # type: ignore[arg-type]
+        automatic = self.bandwidth == "auto"
+        self.bandwidth_ = choose_bandwidth(self._sample, self.degree) if automatic else float(self.bandwidth)  # type: ignore[arg-type]
         return self
 
-    def predict(self, X: Any) -> Floats:
-        """The curve, or the surface, at other points: X (m, features), returns (m,)."""
+    def predict(self, X: ArrayLike) -> Floats:
+        """The curve, or the surface, at other points: X (m, features) gives (m,)."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         if self.n_features_in_ > 1:
@@ -93,21 +92,21 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
 
     def _check_features(self) -> None:
         if self.keys != "time" or self.window is not None or self.noise is not None or self.robust:
-            rule = "of several features, points attend by all of them, without window, noise or robust"
+            expected = 'keys="time" without window, noise and robust, for several features'
             got = f"keys={self.keys!r}, window={self.window}, noise={self.noise}, robust={self.robust}"
-            raise InputError(rule, got=got, fix="leave these out, or fit one feature, the time")
+            raise InputError(expected, got=got, fix="leave these out, or fit one feature, the time")
         if self.degree not in (0, 1):
-            raise InputError("of several features, a degree is 0 or 1", got=repr(self.degree), fix="choose one of them")
+            raise InputError("degree 0 or 1 for several features", got=repr(self.degree), fix="choose one of them")
         if self.bandwidth != "auto" and not is_number(self.bandwidth, above=0.0):
-            raise InputError("a bandwidth is a number above 0", got=repr(self.bandwidth), fix='pass one, or "auto"')
+            raise InputError("a bandwidth above 0", got=repr(self.bandwidth), fix='pass a number above 0, or "auto"')
 
 
-def _joined(features: Floats, values: Floats, weights: Floats) -> Sample:
-    """The points of weight above 0, those of equal features as one, in ascending order."""
-    counted = weights > 0
-    unique, group = np.unique(features[counted], axis=0, return_inverse=True)
-    total = np.bincount(group.ravel(), weights[counted]).astype(np.float64)
-    return Sample(unique, np.bincount(group.ravel(), weights[counted] * values[counted]) / total, total)
+def _join_equal(features: Floats, values: Floats, weights: Floats) -> Sample:
+    """The points of weight above 0, joined where their features are equal, in ascending order."""
+    known = weights > 0
+    unique, group = np.unique(features[known], axis=0, return_inverse=True)
+    total = np.bincount(group.ravel(), weights[known]).astype(np.float64)
+    return Sample(unique, np.bincount(group.ravel(), weights[known] * values[known]) / total, total)
 
 
 def _units(sample: Sample) -> tuple[Floats, Floats]:

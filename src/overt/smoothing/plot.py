@@ -1,11 +1,11 @@
-"""A picture of smoothed series, made to be put into a report: data, curve, band, and which heads made the curve."""
+"""A picture of smoothed series for a report: data, curve, band, and the mixture of heads."""
 
 import io
 import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,24 +15,28 @@ from overt.files import whole
 from overt.smoothing.data.curve import Curve
 from overt.smoothing.data.series import Floats, Indices
 
-# Okabe and Ito's blue, and a grey of another lightness: told apart by every eye and in black and white.
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's blue and a grey of another lightness, which also differ for colour-blind readers and in black and white.
 _CURVE, _DATA, _FRAME = "#0072B2", "#8A8F94", "#B8BDC2"
-# A family of heads has its colour in every picture; others take what is left.
+# Each family of heads has a fixed colour; families not listed here take one of `_SPARE`.
 _HEADS = {
     "parabolas": "#9DB8CC",
     "lines": "#E3B778",
     "means": "#D9D3BE",
     "one side": "#C79FB8",
     "patches": "#8FBFA5",
-    "second look": "#A9A9C8",
+    "guided": "#A9A9C8",
     "the point itself": "#C98F7A",
     "others": "#DADDE0",
 }
 _SPARE = ("#B5C7B0", "#C9B49A", "#8FA9A9", "#BFA5A5")
 
-# More than this in one picture could not be told apart, and would not be looked at.
+# More series in one picture are not readable.
 PANELS = 12
-# Points and runs of the curve that are drawn at most: about three to a column of pixels.
+# Points and runs of the curve drawn at most: about three per column of pixels.
 _POINTS, _RUNS = 30_000, 2_000
 
 
@@ -42,12 +46,12 @@ class Panel:
 
     name: str
     times: NDArray[Any]  # (n,) numbers or datetime64
-    given: Floats  # (n,)
+    data: Floats  # (n,)
     curve: Curve
 
 
 def check_picture(path: str | os.PathLike[str], panels: int = 1) -> None:
-    """Refuse a picture that could not be written: without matplotlib, in a format that it does not know, too crowded."""
+    """Refuse a picture that cannot be drawn: without matplotlib, in an unknown format, or of too many series."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
     except ModuleNotFoundError as error:
@@ -55,38 +59,38 @@ def check_picture(path: str | os.PathLike[str], panels: int = 1) -> None:
     known = sorted(FigureCanvasAgg.get_supported_filetypes())
     ending = os.path.splitext(path)[1].lstrip(".").lower()
     if ending not in known:
-        fix = "end its name in .png, .svg or .pdf"
-        raise InputError("a picture's format is its file's ending", got=os.fspath(path), fix=fix)
+        fix = "end the name in .png, .svg or .pdf"
+        raise InputError("a picture file with a known suffix", got=os.fspath(path), fix=fix)
     if panels > PANELS:
-        fix = "leave the picture out, or smooth fewer columns or a file of fewer groups"
-        raise InputError(f"a picture shows at most {PANELS} series", got=str(panels), fix=fix)
+        fix = "leave out the picture, or smooth fewer columns or groups"
+        raise InputError(f"at most {PANELS} series in a picture", got=str(panels), fix=fix)
 
 
 def draw(path: str | os.PathLike[str], panels: Sequence[Panel], *, x: str) -> None:
-    """Draw each series, one under the other, against its times, labelled `x`; the file's ending is the format."""
+    """Draw each series in a panel against its times, labelled `x`; the file's suffix is the format."""
     check_picture(path, len(panels))
     with whole(path) as temporary:
-        # In memory first: a PDF's writer does not close its file where the disk is full.
-        drawn = io.BytesIO()
-        figure_of(panels, x=x).savefig(drawn, format=temporary.suffix.lstrip(".").lower())
-        temporary.write_bytes(drawn.getbuffer())
+        # In memory first, since the PDF writer does not close its file if the disk is full.
+        buffer = io.BytesIO()
+        figure_of(panels, x=x).savefig(buffer, format=temporary.suffix.lstrip(".").lower())
+        temporary.write_bytes(buffer.getbuffer())
 
 
-def figure_of(panels: Sequence[Panel], *, x: str) -> Any:
-    """The picture as a matplotlib Figure, which belongs to no window and needs no closing."""
+def figure_of(panels: Sequence[Panel], *, x: str) -> "Figure":
+    """The picture as a matplotlib Figure, which has no window and need not be closed."""
     from matplotlib.figure import Figure
 
-    tall = 3.6 if len(panels) == 1 else 2.3
-    figure = Figure(figsize=(8.5, tall * len(panels) + 0.4), dpi=200, layout="constrained")
+    panel_height = 3.6 if len(panels) == 1 else 2.3
+    figure = Figure(figsize=(8.5, panel_height * len(panels) + 0.4), dpi=200, layout="constrained")
     strip = 1.0 if len(panels) == 1 else 1.4
     heights = [height for panel in panels for height in ([16, strip] if _mixed(panel) else [16])]
-    places = iter(figure.add_gridspec(len(heights), 1, height_ratios=heights, hspace=0.0))
+    rows = iter(figure.add_gridspec(len(heights), 1, height_ratios=heights, hspace=0.0))
     colours = _colours({family for panel in panels for family in panel.curve.families})
     for panel in panels:
-        axes = figure.add_subplot(next(places))
-        lowest = figure.add_subplot(next(places), sharex=axes) if _mixed(panel) else axes
-        _panel(axes, lowest, panel, colours)
-        _time_axis(lowest, panels, x if panel is panels[-1] else "")
+        axes = figure.add_subplot(next(rows))
+        bottom_axes = figure.add_subplot(next(rows), sharex=axes) if _mixed(panel) else axes
+        _panel(axes, bottom_axes, panel, colours)
+        _time_axis(bottom_axes, panels, x if panel is panels[-1] else "")
     _legends(figure, colours)
     return figure
 
@@ -101,10 +105,10 @@ def _mixed(panel: Panel) -> bool:
     return panel.curve.shares is not None and len(panel.curve.families) > 1
 
 
-def _panel(axes: Any, strip: Any, panel: Panel, colours: dict[str, str]) -> None:
+def _panel(axes: "Axes", strip: "Axes", panel: Panel, colours: dict[str, str]) -> None:
     order = np.argsort(panel.times, kind="stable")
     times = panel.times[order]
-    _data(axes, times, panel.given[order])
+    _data(axes, times, panel.data[order])
     _curve(axes, times, panel.curve, order)
     axes.set_ylabel(panel.name)
     axes.grid(axis="y", color="#ECEEF0", linewidth=0.8)
@@ -118,14 +122,14 @@ def _panel(axes: Any, strip: Any, panel: Panel, colours: dict[str, str]) -> None
         part.tick_params(color=_FRAME, labelsize=9)
 
 
-def _data(axes: Any, times: NDArray[Any], given: Floats) -> None:
-    shown = _points(given)
-    # A short series shows every point as a dot; in a long one they are a cloud.
-    size, seen = float(np.clip(2500.0 / given.size, 1.2, 14.0)), float(np.clip(4000.0 / given.size, 0.3, 0.9))
-    axes.scatter(times[shown], given[shown], s=size, alpha=seen, color=_DATA, linewidths=0, rasterized=given.size > 5_000)
+def _data(axes: "Axes", times: NDArray[Any], data: Floats) -> None:
+    shown = _points(data)
+    # In a short series every point is a dot; in a long one the points are a cloud.
+    size, alpha = float(np.clip(2500.0 / data.size, 1.2, 14.0)), float(np.clip(4000.0 / data.size, 0.3, 0.9))
+    axes.scatter(times[shown], data[shown], s=size, alpha=alpha, color=_DATA, linewidths=0, rasterized=data.size > 5_000)
 
 
-def _curve(axes: Any, times: NDArray[Any], curve: Curve, order: Indices) -> None:
+def _curve(axes: "Axes", times: NDArray[Any], curve: Curve, order: Indices) -> None:
     values = curve.values[order]
     runs = _extremes(values, _RUNS)
     if curve.lower is not None and curve.upper is not None:
@@ -134,22 +138,22 @@ def _curve(axes: Any, times: NDArray[Any], curve: Curve, order: Indices) -> None
     axes.plot(times[runs], values[runs], color=_CURVE, linewidth=1.5, solid_joinstyle="round", label="smoothed")
 
 
-def _strip(axes: Any, times: NDArray[Any], curve: Curve, colours: dict[str, str]) -> None:
-    """The mixture of heads under the curve: how much of each point came from which family."""
+def _strip(axes: "Axes", times: NDArray[Any], curve: Curve, colours: dict[str, str]) -> None:
+    """The mixture of heads below the curve: the share of each family at each point."""
     assert curve.shares is not None
     cells = curve.shares.shape[1]
     edges = times[np.minimum(np.linspace(0, times.size, cells + 1).astype(int), times.size - 1)]
     tops = np.vstack([np.zeros(cells), np.cumsum(curve.shares, axis=0)])  # (families + 1, cells)
-    for place, family in enumerate(curve.families):
-        bottom, top = (np.append(row, row[-1]) for row in tops[place : place + 2])
+    for index, family in enumerate(curve.families):
+        bottom, top = (np.append(row, row[-1]) for row in tops[index : index + 2])
         axes.fill_between(edges, bottom, top, step="post", color=colours[family], linewidth=0)
     axes.set_ylim(0, 1)
     axes.set_yticks([])
     axes.set_ylabel("heads", rotation=0, ha="right", va="center", fontsize=9)
 
 
-def _time_axis(axes: Any, panels: Sequence[Panel], x: str) -> None:
-    """One range of times for all panels, so that what is above is at the same time."""
+def _time_axis(axes: "Axes", panels: Sequence[Panel], x: str) -> None:
+    """The same range of times for all panels."""
     first, last = min(panel.times.min() for panel in panels), max(panel.times.max() for panel in panels)
     if first < last:
         axes.set_xlim(first - (last - first) / 100, last + (last - first) / 100)
@@ -163,13 +167,13 @@ def _time_axis(axes: Any, panels: Sequence[Panel], x: str) -> None:
         axes.set_xlabel(x)
 
 
-def _legends(figure: Any, colours: dict[str, str]) -> None:
-    """What the curve is made of above, what the strip is made of below, neither over the data."""
+def _legends(figure: "Figure", colours: dict[str, str]) -> None:
+    """The legend of the curve above, that of the strip below, neither over the data."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     parts = {label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    # A dot of its own: those of a long series could not be seen.
+    # A separate dot, since those of a long series are too faint.
     dot = Line2D([], [], marker="o", markersize=3.5, color=_DATA, linestyle="", label="data")
     figure.legend(handles=[dot, *parts.values()], loc="outside upper right", ncols=3, frameon=False, fontsize=9)
     if len(colours) > 1:
@@ -186,7 +190,7 @@ def _legends(figure: Any, colours: dict[str, str]) -> None:
 
 
 def _points(values: Floats) -> Indices:
-    """Which points to draw: all, or of a long series a sample that keeps the extremes."""
+    """The points to draw: all, or in a long series a sample with the extremes."""
     if values.size <= _POINTS:
         return np.arange(values.size)
     sample = np.random.default_rng(0).choice(values.size, _POINTS - 2 * _RUNS, replace=False)
@@ -194,12 +198,12 @@ def _points(values: Floats) -> Indices:
 
 
 def _extremes(values: Floats, runs: int) -> Indices:
-    """The places of the least and the largest value of each of so many runs, and of both ends; all, where that is as many."""
+    """The indices of the minimum and maximum of each run and of both ends; all indices of a short series."""
     if values.size <= 4 * runs:
         return np.arange(values.size)
     length = -(-values.size // runs)
     padded = np.pad(values, (0, length * runs - values.size), constant_values=np.nan).reshape(runs, length)
     starts = length * np.arange(runs)
-    least = starts + np.argmin(np.where(np.isnan(padded), np.inf, padded), axis=1)
-    largest = starts + np.argmax(np.where(np.isnan(padded), -np.inf, padded), axis=1)
-    return np.unique(np.concatenate([[0], least, largest, [values.size - 1]]).clip(max=values.size - 1))
+    lowest = starts + np.argmin(np.where(np.isnan(padded), np.inf, padded), axis=1)
+    highest = starts + np.argmax(np.where(np.isnan(padded), -np.inf, padded), axis=1)
+    return np.unique(np.concatenate([[0], lowest, highest, [values.size - 1]]).clip(max=values.size - 1))

@@ -6,22 +6,22 @@ from typing import TypeVar
 from overt import native
 
 Part = TypeVar("Part")
-Found = TypeVar("Found")
+Result = TypeVar("Found")
 
 
-def side_by_side(function: Callable[[Part], Found], parts: Sequence[Part]) -> Iterator[Found]:
-    """What the function gives for each part, in order; a thread a processor, in each of which kernels run on that thread alone.
+def map_in_threads(function: Callable[[Part], Result], parts: Sequence[Part]) -> Iterator[Result]:
+    """The function of each part, in order, computed in one thread per processor, where kernels run on that thread alone.
 
-    A kernel divides only itself; in threads the arithmetic between kernels goes on at once as well.
+    A kernel alone uses several threads only for itself; here the arithmetic between kernels is parallel as well.
 
-    >>> list(side_by_side(lambda part: part**2, [1, 2, 3]))
+    >>> list(map_in_threads(lambda part: part**2, [1, 2, 3]))
     [1, 4, 9]
     """
     workers = min(native.threads(), len(parts))
     if workers < 2:
         yield from map(function, parts)
         return
-    # Here, so that what needs no threads is quick from a cold start.
+    # Imported here, so that calls without threads start fast.
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(workers, initializer=native.alone) as pool:

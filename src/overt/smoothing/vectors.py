@@ -1,12 +1,13 @@
-"""Parameter-free self-attention on vectors, as literally as it is written down."""
+"""Parameter-free self-attention on vectors, as in its formula."""
 
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from overt.errors import InputError
-from overt.smoothing.data.options import is_number, one_of
+from overt.smoothing.data.options import NormalizerName, ScoreName, is_number, one_of
 from overt.smoothing.data.series import Floats, read_values
 from overt.smoothing.heads.normalize import plain_sum, softmax
 
@@ -15,8 +16,8 @@ from overt.smoothing.heads.normalize import plain_sum, softmax
 class Reweighted:
     """Every intermediate: scores s_ij (n, n), weights W_ij (n, n), output y_i = Σ_j W_ij x_j (n, d).
 
-    >>> found = reweight([[1.0, 0.0], [0.0, 1.0]])
-    >>> found.scores.tolist(), found.weights.sum(axis=1).tolist()
+    >>> result = reweight([[1.0, 0.0], [0.0, 1.0]])
+    >>> result.scores.tolist(), result.weights.sum(axis=1).tolist()
     ([[1.0, 0.0], [0.0, 1.0]], [1.0, 1.0])
     """
 
@@ -28,15 +29,15 @@ class Reweighted:
 def reweight(
     vectors: ArrayLike,
     *,
-    score: str = "dot",
+    score: ScoreName = "dot",
     scale: float = 1.0,
     bandwidth: float | None = None,
-    normalizer: str = "softmax",
+    normalizer: NormalizerName = "softmax",
 ) -> Reweighted:
-    """Re-weight vectors by each other, nothing trained: W_ij = normalize_j(s_ij), y_i = Σ_j W_ij x_j.
+    """Re-weight vectors by each other, without training: W_ij = normalize_j(s_ij), y_i = Σ_j W_ij x_j.
 
-    **score** "dot": s_ij = scale·x_i·x_j. "gaussian": s_ij = −|x_i − x_j|²/2·bandwidth², which is the dot product where all
-    vectors are equally long: the terms |x_j|² that tell them apart are then the same for all j.
+    **score** "dot": s_ij = scale·x_i·x_j. "gaussian": s_ij = −|x_i − x_j|²/2·bandwidth², which ranks like the dot product where
+    all vectors have the same length, since the terms |x_j|² are then the same for all j.
     **normalizer** "softmax", or "sum": W_ij = s_ij / Σ_k s_ik, whose weights may be negative or above 1.
 
     vectors (n, d), such as the word vectors of a sentence. Order has no influence: permuting the vectors permutes the
@@ -44,18 +45,18 @@ def reweight(
 
     Raises InputError for vectors that are not (n, d) or not finite, and where a row's plain sum is 0.
 
-    >>> found = reweight([[1.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
-    >>> found.weights.round(2)
+    >>> result = reweight([[1.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
+    >>> result.weights.round(2)
     array([[0.42, 0.42, 0.16],
            [0.42, 0.42, 0.16],
            [0.02, 0.02, 0.96]])
-    >>> found.output.round(2)
+    >>> result.output.round(2)
     array([[0.84, 0.31],
            [0.84, 0.31],
            [0.04, 1.93]])
     """
-    one_of("score", score, ("dot", "gaussian"))
-    one_of("normalizer", normalizer, ("softmax", "sum"))
+    one_of("score", score, get_args(ScoreName))
+    one_of("normalizer", normalizer, get_args(NormalizerName))
     x = _read(vectors)
     scores = _dot(x, scale, bandwidth) if score == "dot" else _gaussian(x, scale, bandwidth, normalizer)
     weights = softmax(scores) if normalizer == "softmax" else plain_sum(scores)
@@ -65,29 +66,29 @@ def reweight(
 def _read(vectors: ArrayLike) -> Floats:
     x = read_values(vectors)
     if x.ndim != 2:
-        fix = "put one vector a row; numbers alone as x[:, None]"
-        raise InputError("vectors are (n, d)", got=f"shape {x.shape}", fix=fix)
+        fix = "pass one vector per row; pass single numbers as x[:, None]"
+        raise InputError("vectors of shape (n, d)", got=f"shape {x.shape}", fix=fix)
     if np.isnan(x).any():
         row, feature = np.argwhere(np.isnan(x))[0]
-        raise InputError("vectors are finite", got=f"NaN at [{row}, {feature}]", fix="leave that vector out")
+        raise InputError("finite vectors", got=f"NaN at [{row}, {feature}]", fix="leave out that vector")
     return x
 
 
 def _dot(x: Floats, scale: float, bandwidth: float | None) -> Floats:
     if bandwidth is not None:
-        raise InputError("the dot score has no bandwidth", got=repr(bandwidth), fix="sharpen it with scale")
+        raise InputError("no bandwidth with the dot score", got=repr(bandwidth), fix="pass scale instead")
     if not is_number(scale):
-        raise InputError("a scale is a finite number", got=repr(scale), fix="pass one")
+        raise InputError("a finite scale", got=repr(scale), fix="pass a finite number")
     return scale * (x @ x.T)
 
 
 def _gaussian(x: Floats, scale: float, bandwidth: float | None, normalizer: str) -> Floats:
     if scale != 1.0:
-        raise InputError("the Gaussian score has no scale", got=repr(scale), fix="sharpen it with bandwidth")
+        raise InputError("no scale with the Gaussian score", got=repr(scale), fix="pass bandwidth instead")
     if bandwidth is None or not is_number(bandwidth, above=0.0):
-        raise InputError("the Gaussian score needs a bandwidth above 0", got=repr(bandwidth), fix="pass one")
+        raise InputError("a bandwidth above 0 with the Gaussian score", got=repr(bandwidth), fix="pass a number above 0")
     if normalizer == "sum":
         fix = 'pass normalizer="softmax", or score="dot"'
-        raise InputError("the plain sum is for the dot score; a Gaussian score is a logarithm", got="gaussian", fix=fix)
-    # Differences, not |x_i|² + |x_j|² − 2x_i·x_j, which loses the digits of vectors that are close and long.
+        raise InputError('score="dot" with normalizer="sum"', got='score="gaussian"', fix=fix)
+    # Differences, since |x_i|² + |x_j|² − 2x_i·x_j loses the digits of long vectors that are close.
     return np.stack([-0.5 * (((x - row) / bandwidth) ** 2).sum(axis=1) for row in x])  # (n, n)

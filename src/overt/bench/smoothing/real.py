@@ -10,7 +10,7 @@ from overt.bench.smoothing.peers import smoother
 from overt.errors import InputError
 from overt.smoothing import analyze
 from overt.smoothing.data.series import Floats
-from overt.smoothing.data.table import read_table
+from overt.smoothing.data.read_table import read_table
 
 # Numenta's anomaly benchmark (github numenta/NAB) and electricity transformers (github zhouhaoyi/ETDataset).
 SERIES = {

@@ -20,7 +20,7 @@ _limit = threading.Lock()
 
 @dataclass(frozen=True)
 class CommaSeparated(Table):
-    """The cells of a file, as text; `lines` are the line numbers of the rows, as an editor counts them."""
+    """The cells of a file as text; `lines` are the line numbers of the rows, counted from 1."""
 
     path: Path
     delimiter: str
@@ -34,26 +34,26 @@ class CommaSeparated(Table):
         return len(self.rows)
 
     def cells(self, column: str) -> list[str]:
-        """A column's cells without the blanks around them."""
+        """The cells of a column without surrounding blanks."""
         self.check_column(column)
-        place = self.header.index(column)
-        return [row[place].strip() for row in self.rows]
+        index = self.header.index(column)
+        return [row[index].strip() for row in self.rows]
 
-    def place(self, row: int) -> str:
-        """A row's line, as an editor counts it."""
+    def row_label(self, row: int) -> str:
+        """A row's line number, counted from 1."""
         return f"line {self.lines[row]}"
 
     def write(self, target: str | os.PathLike[str], columns: Mapping[str, Floats]) -> None:
-        """Write the file with these columns more; NaN becomes an empty cell. It is written whole or not at all."""
-        more = [["" if math.isnan(value) else repr(value) for value in values.tolist()] for values in columns.values()]
+        """Write the file with these columns added; NaN becomes an empty cell. It is written completely or not at all."""
+        added = [["" if math.isnan(value) else repr(value) for value in values.tolist()] for values in columns.values()]
         with whole(target) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, delimiter=self.delimiter, lineterminator="\n")
             writer.writerow([*self.header, *columns])
-            writer.writerows([*row, *cells] for row, *cells in zip(self.rows, *more, strict=True))
+            writer.writerows([*row, *cells] for row, *cells in zip(self.rows, *added, strict=True))
 
 
 def read_comma_separated(path: Path) -> CommaSeparated:
-    """Read a file whose first line names its columns, separated by commas, semicolons, tabs or bars."""
+    """Read a file whose first line names its columns, separated by commas, semicolons, tabs or vertical bars."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             first = file.readline()
@@ -63,20 +63,19 @@ def read_comma_separated(path: Path) -> CommaSeparated:
                 reader = csv.reader(file, delimiter=delimiter)
                 numbered = [(row, reader.line_num) for row in reader if row]
     except OSError as error:
-        fix = "check the path"
-        raise InputError("the file to smooth can be read", got=f"{path}: {error.strerror}", fix=fix) from error
+        raise InputError("a readable file to smooth", got=f"{path}: {error.strerror}", fix="check the path") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is text in UTF-8", got=str(error), fix="save it in UTF-8") from error
+        raise InputError(f"UTF-8 text in {path}", got=f"an error: {error}", fix="save it as UTF-8") from error
     except csv.Error as error:
-        raise InputError(f"{path} is a table of comma-separated values", got=str(error), fix="export it anew") from error
+        raise InputError(f"comma-separated values in {path}", got=f"an error: {error}", fix="export it again") from error
     if len(numbered) < 2:
-        got = "an empty file" if not numbered else "the first line only"
-        raise InputError(f"{path} has a line of names and at least one row", got=got, fix="name a file with both")
+        got = "an empty file" if not numbered else "only the first line"
+        raise InputError(f"a line of column names and at least one row in {path}", got=got, fix="pass a file with both")
     (header, _), *body = numbered
     for row, line in body:
         if len(row) != len(header):
-            rule = f"every row of {path} has as many cells as its first line, {len(header)}"
-            raise InputError(rule, got=f"{len(row)} at line {line}", fix="mend that row")
+            expected = f"{len(header)} cells in each row of {path}, as in its first line"
+            raise InputError(expected, got=f"{len(row)} at line {line}", fix="correct that row")
     return CommaSeparated(
         path, delimiter, [name.strip() for name in header], [row for row, _ in body], [line for _, line in body]
     )
@@ -84,7 +83,7 @@ def read_comma_separated(path: Path) -> CommaSeparated:
 
 @contextmanager
 def _cells_of_any_size() -> Iterator[None]:
-    """Lift the limit of a cell, 131,072 characters, which is one number for the whole process, and put it back."""
+    """Raise the limit of 131,072 characters per cell, which is global to the process, and restore it."""
     with _limit:
         before = csv.field_size_limit(_LARGEST_CELL)
         try:

@@ -1,66 +1,70 @@
-"""What a caller may ask for, checked before anything is computed: a request is honoured or refused."""
+"""The options of `smooth` and `analyze`, checked before anything is computed."""
 
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Literal, get_args
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from overt.errors import InputError
 
-Bandwidth = float | tuple[float, float] | str
-
-_KEYS = ("auto", "time", "value", "both", "patch")
+KeyKind = Literal["auto", "time", "value", "both", "patch"]
+ScoreName = Literal["gaussian", "dot"]
+NormalizerName = Literal["softmax", "sum"]
+Bandwidth = float | tuple[float, float] | Literal["auto"]
 
 
 @dataclass(frozen=True)
 class Options:
-    """The choices of `smooth` and `analyze`; building one checks them.
+    """The options of `smooth` and `analyze`, checked when an instance is made.
 
     >>> Options(bandwidth=0.0)
     Traceback (most recent call last):
-    overt.errors.InputError: a bandwidth is a number above 0, got 0.0. Fix: pass one, or "auto".
+    overt.errors.InputError: Expected a bandwidth above 0, got 0.0. Fix: pass a number above 0, or "auto".
     """
 
-    keys: str = "auto"
+    keys: KeyKind = "auto"
     bandwidth: Bandwidth = "auto"
-    score: str = "gaussian"
-    normalizer: str = "softmax"
+    score: ScoreName = "gaussian"
+    normalizer: NormalizerName = "softmax"
     scale: float = 1.0
     window: float | None = None
     degree: int = 1
     causal: bool = False
     robust: bool = False
-    noise: Any = None  # a number, or one for each point
+    noise: ArrayLike | None = None  # a number, or one for each point
     fill: bool = True
 
     def __post_init__(self) -> None:
-        one_of("keys", self.keys, _KEYS)
-        one_of("score", self.score, ("gaussian", "dot"))
-        one_of("normalizer", self.normalizer, ("softmax", "sum"))
+        one_of("keys", self.keys, get_args(KeyKind))
+        one_of("score", self.score, get_args(ScoreName))
+        one_of("normalizer", self.normalizer, get_args(NormalizerName))
         if self.score == "dot":
             self._check_dot()
         else:
             self._check_gaussian()
-        if self.window is not None and not is_number(self.window, least=0.0):
-            raise InputError("a window is a distance in time, 0 or more", got=repr(self.window), fix="pass one, or None")
+        if self.window is not None and not is_number(self.window, minimum=0.0):
+            raise InputError(
+                "a window of 0 or more, a distance in time", got=repr(self.window), fix="pass such a number, or None"
+            )
         self._check_degree()
         if self.keys == "auto":
             self._check_auto()
-        if self.noise is not None and np.ndim(self.noise) == 0 and not is_number(self.noise, least=0.0):
-            rule = "noise is a standard deviation, 0 or more"
-            raise InputError(rule, got=repr(self.noise), fix="pass one, one for each point, or None to have it estimated")
+        if self.noise is not None and np.ndim(self.noise) == 0 and not is_number(self.noise, minimum=0.0):
+            fix = "pass one number, one for each point, or None to estimate it"
+            raise InputError("a noise standard deviation of 0 or more", got=repr(self.noise), fix=fix)
 
     @property
     def bandwidths(self) -> tuple[float, ...] | None:
-        """The bandwidths given: one, or that of time and that of value; None for "auto"."""
+        """The bandwidths as floats: one, or (time, value); None for "auto"."""
         if isinstance(self.bandwidth, str):
             return None
         return tuple(map(float, self.bandwidth)) if self.keys == "both" else (float(self.bandwidth),)  # type: ignore[arg-type]
 
     @property
-    def given(self) -> float | tuple[float, float] | None:
-        """The same as they were given: a number, or two."""
+    def fixed_bandwidth(self) -> float | tuple[float, float] | None:
+        """The bandwidth as a number, or (time, value); None for "auto"."""
         match self.bandwidths:
             case time, value:
                 return time, value
@@ -70,59 +74,61 @@ class Options:
 
     def _check_degree(self) -> None:
         if isinstance(self.degree, bool) or not isinstance(self.degree, int | np.integer) or self.degree not in (0, 1, 2):
-            rule = "a degree is 0, 1 or 2: through the weighted points goes a mean, a line or a parabola"
-            raise InputError(rule, got=repr(self.degree), fix="choose one of them")
+            fix = "pass 0 for a mean, 1 for a line, 2 for a parabola"
+            raise InputError("degree 0, 1 or 2", got=repr(self.degree), fix=fix)
         if self.keys != "time" and self.degree != 1:
             fix = 'pass keys="time", or leave degree out'
             raise InputError(
-                "a degree is for time keys; others take means", got=f'keys="{self.keys}", degree={self.degree}', fix=fix
+                'keys="time" with a degree, since other keys take means',
+                got=f'keys="{self.keys}", degree={self.degree}',
+                fix=fix,
             )
 
     def _check_auto(self) -> None:
         if self.bandwidth != "auto" or self.window is not None:
             got = f"bandwidth={self.bandwidth!r}" if self.bandwidth != "auto" else f"window={self.window!r}"
-            fix = 'say what it is for, as in keys="time"'
-            raise InputError('keys="auto" mix heads of many bandwidths and windows', got=got, fix=fix)
+            fix = 'pass keys as well, such as keys="time"'
+            raise InputError('no bandwidth and no window with keys="auto", which mixes heads of many', got=got, fix=fix)
 
     def _check_dot(self) -> None:
         if self.keys != "value":
             fix = 'pass keys="value", or score="gaussian"'
-            raise InputError("the dot score compares values", got=f'keys="{self.keys}"', fix=fix)
+            raise InputError('keys="value" with the dot score', got=f'keys="{self.keys}"', fix=fix)
         if self.bandwidth != "auto":
-            raise InputError("the dot score has no bandwidth", got=repr(self.bandwidth), fix="sharpen it with scale")
+            raise InputError("no bandwidth with the dot score", got=repr(self.bandwidth), fix="pass scale instead")
         if not is_number(self.scale):
-            raise InputError("a scale is a finite number", got=repr(self.scale), fix="pass one")
+            raise InputError("a finite scale", got=repr(self.scale), fix="pass a finite number")
 
     def _check_gaussian(self) -> None:
         if self.normalizer == "sum":
             fix = 'pass normalizer="softmax", or score="dot"'
-            raise InputError("the plain sum is for the dot score; a Gaussian score is a logarithm", got="gaussian", fix=fix)
+            raise InputError('score="dot" with normalizer="sum"', got='score="gaussian"', fix=fix)
         if self.scale != 1.0:
-            raise InputError("the Gaussian score has no scale", got=repr(self.scale), fix="sharpen it with bandwidth")
+            raise InputError("no scale with the Gaussian score", got=repr(self.scale), fix="pass bandwidth instead")
         if isinstance(self.bandwidth, str):
-            one_of("bandwidth", self.bandwidth, ("auto",), also="a number above 0")
+            one_of("bandwidth", self.bandwidth, ("auto",), otherwise="a number above 0")
         elif self.keys == "both":
             self._check_pair()
         elif not is_number(self.bandwidth, above=0.0):
-            raise InputError("a bandwidth is a number above 0", got=repr(self.bandwidth), fix='pass one, or "auto"')
+            raise InputError("a bandwidth above 0", got=repr(self.bandwidth), fix='pass a number above 0, or "auto"')
 
     def _check_pair(self) -> None:
         pair = self.bandwidth
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(is_number(h, above=0.0) for h in pair):
-            rule = 'keys="both" take two bandwidths above 0, that of time and that of value'
-            raise InputError(rule, got=repr(pair), fix='pass (time, value), or "auto"')
+            fix = 'pass (time, value), or "auto"'
+            raise InputError('two bandwidths above 0 with keys="both"', got=repr(pair), fix=fix)
 
 
-def one_of(what: str, got: Any, names: tuple[str, ...], also: str = "") -> None:
+def one_of(argument: str, got: object, names: tuple[str, ...], otherwise: str = "") -> None:
     """Raise unless `got` is one of the names."""
     if not isinstance(got, str) or got not in names:
-        choice = " or ".join([*(f'"{name}"' for name in names), *([also] if also else [])])
-        raise InputError(f"{what} is {choice}", got=repr(got), fix="choose one of them")
+        choices = " or ".join([*(f'"{name}"' for name in names), *([otherwise] if otherwise else [])])
+        raise InputError(f"{argument}={choices}", got=repr(got), fix="choose one of them")
 
 
-def is_number(value: Any, *, least: float = -np.inf, above: float = -np.inf) -> bool:
-    """Whether `value` is a finite real number of at least `least` and above `above`; True and False are none."""
+def is_number(value: object, *, minimum: float = -np.inf, above: float = -np.inf) -> bool:
+    """Whether `value` is a finite real number of at least `minimum` and above `above`; True and False are not numbers."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
         return False
     number = float(value)
-    return bool(np.isfinite(number) and number >= least and number > above)
+    return bool(np.isfinite(number) and number >= minimum and number > above)

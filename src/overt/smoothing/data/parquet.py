@@ -17,7 +17,7 @@ from overt.smoothing.data.table import Table
 
 @dataclass(frozen=True)
 class Parquet(Table):
-    """A Parquet file; each column is read when it is asked for."""
+    """A Parquet file; each column is read when it is needed."""
 
     path: Path
     header: list[str]
@@ -29,39 +29,38 @@ class Parquet(Table):
         return self.file.metadata.num_rows
 
     def cells(self, column: str) -> list[str]:
-        """A column as text; a null is empty."""
+        """A column as text; null is empty."""
         return ["" if cell is None else str(cell).strip() for cell in self._column(column).to_pylist()]
 
-    def place(self, row: int) -> str:
-        """A row's number, counted from 0 as pandas counts it."""
+    def row_label(self, row: int) -> str:
+        """A row's number, counted from 0 as in pandas."""
         return f"row {row}"
 
     def numbers(self, column: str) -> Floats:
-        """A column as float64, null as NaN; numbers kept as text are read as text is."""
-        found = self._column(column)
-        if not _is_numeric(found):
+        """A column as float64, null as NaN; numbers stored as text are parsed."""
+        cells = self._column(column)
+        if not _is_numeric(cells):
             return super().numbers(column)
-        numbers = found.cast("float64", safe=False).to_numpy()
+        numbers = cells.cast("float64", safe=False).to_numpy()
         infinite = np.flatnonzero(np.isinf(numbers))
         if infinite.size:
-            fix = "mend that cell, or empty it if the value is missing"
-            raise InputError(f"the column {column} holds numbers", got=self._cell("inf", infinite[0], column), fix=fix)
+            raise self._not_a_number("inf", int(infinite[0]), column)
         return numbers
 
     def times(self, column: str) -> NDArray[Any]:
-        """A column of times: float64, or datetime64 (in UTC, where a zone is given) for timestamps and dates."""
+        """A column of times: float64, or datetime64 (in UTC if there is a time zone) for timestamps and dates."""
         import pyarrow
 
-        found = self._column(column)
-        dated = pyarrow.types.is_timestamp(found.type) or pyarrow.types.is_date(found.type)
-        if dated and not found.null_count:
-            unit = found.type.unit if pyarrow.types.is_timestamp(found.type) else "s"
-            return found.cast(pyarrow.timestamp(unit)).to_numpy()
-        numbers = self.numbers(column) if _is_numeric(found) else np.full(1, np.nan)
+        cells = self._column(column)
+        dated = pyarrow.types.is_timestamp(cells.type) or pyarrow.types.is_date(cells.type)
+        if dated and not cells.null_count:
+            unit = cells.type.unit if pyarrow.types.is_timestamp(cells.type) else "s"
+            return cells.cast(pyarrow.timestamp(unit)).to_numpy()
+        numbers = self.numbers(column) if _is_numeric(cells) else np.full(1, np.nan)
         return super().times(column) if np.isnan(numbers).any() else numbers
 
     def write(self, target: str | os.PathLike[str], columns: Mapping[str, Floats]) -> None:
-        """Write the file with these columns more; NaN becomes null. It is written whole or not at all."""
+        """Write the file with these columns added; NaN becomes null. It is written completely or not at all."""
         import pyarrow
         import pyarrow.parquet
 
@@ -75,12 +74,12 @@ class Parquet(Table):
         import pyarrow
 
         self.check_column(column)
-        found = self.file.read(columns=[column]).column(0)
-        return found.cast(found.type.value_type) if pyarrow.types.is_dictionary(found.type) else found
+        cells = self.file.read(columns=[column]).column(0)
+        return cells.cast(cells.type.value_type) if pyarrow.types.is_dictionary(cells.type) else cells
 
 
 def read_parquet(path: Path) -> Parquet:
-    """Open a Parquet file, without reading its columns yet."""
+    """Open a Parquet file; its columns are read later."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -90,11 +89,11 @@ def read_parquet(path: Path) -> Parquet:
         file = pyarrow.parquet.ParquetFile(path)
     except OSError as error:
         got = f"{path}: {error.strerror or error}"
-        raise InputError("the file to smooth can be read", got=got, fix="check the path") from error
+        raise InputError("a readable file to smooth", got=got, fix="check the path") from error
     except pyarrow.ArrowInvalid as error:
-        raise InputError(f"{path} is a Parquet file", got=str(error), fix="export it anew") from error
+        raise InputError(f"a Parquet file in {path}", got=f"an error: {error}", fix="export it again") from error
     if file.metadata.num_rows == 0:
-        raise InputError(f"{path} has at least one row", got="none", fix="name a file with some")
+        raise InputError(f"at least one row in {path}", got="none", fix="pass a file with rows")
     return Parquet(path, file.schema_arrow.names, file)
 
 

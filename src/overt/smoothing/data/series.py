@@ -1,4 +1,4 @@
-"""What comes in: numbers, times, pandas objects; read once, checked once, made ready to attend."""
+"""The input: numbers, times, weights and pandas objects, read and checked once, and sorted into a `Series`."""
 
 from dataclasses import dataclass, replace
 from datetime import UTC, date
@@ -12,26 +12,26 @@ from overt.errors import InputError, KindError
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
-# The square of anything larger is near the end of float64.
+# The square of a larger number is near the range of float64.
 LARGEST = 1e150
-# Seconds; 2⁶³ nanoseconds are little more.
+# Seconds; 2⁶³ nanoseconds are slightly more.
 CENTURIES = 9e9
 
 
 @dataclass(frozen=True)
 class Series:
-    """One series, sorted by time, in units of its own.
+    """One series, sorted by time, in its own units.
 
-    values = (given − center) / spread, NaN where missing; times count typical steps from the first. The smoothers do
+    values = (x − center) / spread, NaN where missing; times are in typical steps from the first. The smoothers do
     not depend on these units, but the arithmetic does: a constant series becomes exact zeros, and small squares do not
     underflow.
     """
 
     times: Floats  # (n,) ascending
     values: Floats  # (n,)
-    weights: Floats | None  # (n,) 1/variance of a value, above 0 where present, as multiples of `weight`; None: all 1
+    weights: Floats | None  # (n,) 1/variance of a value, above 0 where present, in units of `weight`; None: all 1
     present: Indices  # (m,) where values are not missing
-    order: Indices  # (n,) given[order] is sorted
+    order: Indices  # (n,) x[order] is sorted by time
     center: float
     spread: float
     start: float  # the first time, in the caller's unit
@@ -40,7 +40,7 @@ class Series:
 
     @property
     def noise_unit(self) -> float:
-        """What a standard deviation at weight 1 counts in the caller's units."""
+        """A standard deviation of 1 at weight 1, in the caller's units."""
         return self.spread * float(np.sqrt(self.weight))
 
     @property
@@ -59,32 +59,36 @@ class Series:
         return None if self.weights is None else self.weights[self.present]
 
     @property
-    def own_key(self) -> Indices:
-        """Where among the keys each point is, −1 where its value is missing (n,)."""
-        own = np.full(self.times.size, -1)
-        own[self.present] = np.arange(self.present.size)
-        return own
+    def key_index(self) -> Indices:
+        """The index of each point among the keys, −1 where its value is missing (n,)."""
+        index = np.full(self.times.size, -1)
+        index[self.present] = np.arange(self.present.size)
+        return index
 
     def part(self, rows: slice) -> "Series":
-        """Some consecutive points, in the same units, as a series of its own."""
+        """Some consecutive points, in the same units, as a series."""
         weights = None if self.weights is None else self.weights[rows]
         values = self.values[rows]
         present, order = np.flatnonzero(~np.isnan(values)), np.arange(values.size)
         return replace(self, times=self.times[rows], values=values, weights=weights, present=present, order=order)
 
     def with_values(self, values: Floats) -> "Series":
-        """The same series with other values where it has some, in its own units."""
+        """The same series with other values, in its own units, missing where they were."""
         return replace(self, values=values)
 
     def restore(self, outputs: Floats) -> Floats:
         """Outputs in the caller's unit and order."""
-        given = np.empty_like(outputs)
-        given[self.order] = self.center + self.spread * outputs
-        return given
+        return self.unsort(self.center + self.spread * outputs)
+
+    def unsort(self, column: Floats) -> Floats:
+        """A column (n,) in the caller's order."""
+        unsorted = np.empty_like(column)
+        unsorted[self.order] = column
+        return unsorted
 
 
 def arrange(values: Floats, times: Floats, weights: Floats | None = None, *, shift: bool = True) -> Series:
-    """Sort a series by time and put it into its own units; `shift=False` leaves the values as they are.
+    """Sort a series by time and scale it to its own units; `shift=False` leaves the values unchanged.
 
     A value of weight 0 counts as missing.
 
@@ -95,8 +99,8 @@ def arrange(values: Floats, times: Floats, weights: Floats | None = None, *, shi
         values = np.where(weights > 0, values, np.nan)
     known = values[~np.isnan(values)]
     if known.size == 0:
-        fix = "give at least one value that is not NaN"
-        raise InputError("a series needs at least one value", got="none" if values.size == 0 else "only NaN", fix=fix)
+        got = "none" if values.size == 0 else "only NaN"
+        raise InputError("a series with at least one value", got=got, fix="pass at least one number that is not NaN")
     center = float(np.median(known)) if shift else 0.0
     spread = float(np.max(np.abs(known - center))) if shift else 1.0
     spread = spread if spread > np.finfo(float).tiny else 1.0
@@ -104,19 +108,19 @@ def arrange(values: Floats, times: Floats, weights: Floats | None = None, *, shi
     ordered, moments = values[order], times[order]
     steps = np.diff(moments)
     steps = steps[steps > 0]
-    # A middle step that is there, not the mean of two: times on a grid then count in its steps.
+    # A median that is one of the steps, not the mean of two: times on a grid are then whole numbers.
     step = float(np.quantile(steps, 0.5, method="lower")) if steps.size else 1.0
     start = float(moments[0])
     moments, ordered = (moments - start) / step, (ordered - center) / spread
     present = np.flatnonzero(~np.isnan(ordered))
-    weighed = np.ones(values.size) if weights is None else weights[order]
-    weight = float(np.median(weighed[present]))
-    weighed = None if (weighed[present] == weight).all() else weighed / weight
-    return Series(moments, ordered, weighed, present, order, center, spread, start, step, weight)
+    scaled = np.ones(values.size) if weights is None else weights[order]
+    weight = float(np.median(scaled[present]))
+    scaled = None if (scaled[present] == weight).all() else scaled / weight
+    return Series(moments, ordered, scaled, present, order, center, spread, start, step, weight)
 
 
 def filled_values(series: Series, *, causal: bool = False) -> Floats:
-    """The values, missing ones on the line between their neighbours; with `causal`, as the last one that was there."""
+    """The values, with missing ones interpolated linearly, or with `causal` equal to the last known value."""
     missing = np.isnan(series.values)
     if not missing.any():
         return series.values
@@ -127,39 +131,40 @@ def filled_values(series: Series, *, causal: bool = False) -> Floats:
 
 
 def read_values(x: ArrayLike) -> Floats:
-    """Numbers of one or more series as float64, (n,) or (n, columns); pandas objects too."""
+    """The numbers of one or more series as float64, (n,) or (n, columns); x may be a pandas object."""
     if is_pandas(x):
         x = _of_pandas(x)
     try:
         array = np.asarray(x)
         values = array.astype(np.float64) if array.dtype.kind in "biufO" else None
     except (TypeError, ValueError, OverflowError) as error:
-        raise KindError("a series holds real numbers", got=str(error), fix="convert it to float first") from error
+        raise KindError("a series of real numbers", got=f"an error: {error}", fix="convert it to float first") from error
     if values is None:
-        raise KindError("a series holds real numbers", got=f"dtype {array.dtype}", fix="convert it to float first")
+        raise KindError("a series of real numbers", got=f"dtype {array.dtype}", fix="convert it to float first")
     if isinstance(x, np.ma.MaskedArray):
         values[np.ma.getmaskarray(x)] = np.nan
     if values.ndim not in (1, 2) or values.size == 0:
-        rule = "a series is (n,), several are (n, columns), and n is at least 1"
-        raise InputError(rule, got=f"shape {values.shape}", fix="pass one number a point in time, along axis 0")
+        expected = "one series (n,) or several (n, columns), with n of at least 1"
+        raise InputError(expected, got=f"shape {values.shape}", fix="pass one number per point in time, along axis 0")
     large = np.abs(values) > LARGEST
     if large.any():
-        place = ", ".join(map(str, np.argwhere(large)[0]))
-        rule = f"a series holds numbers up to {LARGEST:g}, or NaN where one is missing"
-        raise InputError(rule, got=f"{values[large][0]:g} at [{place}]", fix="mend that value, or measure in a larger unit")
+        position = ", ".join(map(str, np.argwhere(large)[0]))
+        expected = f"numbers up to {LARGEST:g}, or NaN for a missing value"
+        fix = "correct that value, or use a larger unit"
+        raise InputError(expected, got=f"{values[large][0]:g} at [{position}]", fix=fix)
     return values
 
 
 class Times(NamedTuple):
-    """Times as numbers and their unit: "steps" where none are given, "seconds" for dates, "" for plain numbers."""
+    """Times as numbers and their unit: "steps" where none are passed, "seconds" for dates, "" for plain numbers."""
 
     moments: Floats  # (n,)
     unit: str
-    origin: np.datetime64 | None = None  # the date that seconds count from
+    origin: np.datetime64 | None = None  # the date of second 0
 
 
 def read_times(times: ArrayLike | None, x: ArrayLike, length: int) -> Times:
-    """Read times, one for each of `length` points. A pandas DatetimeIndex of `x` counts as given."""
+    """Read times, one for each of `length` points. Without times, a pandas DatetimeIndex of `x` is used."""
     index = getattr(x, "index", None) if is_pandas(x) else None
     if times is None and getattr(getattr(index, "dtype", None), "kind", "") == "M":
         times = index
@@ -167,8 +172,8 @@ def read_times(times: ArrayLike | None, x: ArrayLike, length: int) -> Times:
         return Times(np.arange(length, dtype=np.float64), "steps")
     array = _array_of(times)
     if array.shape != (length,):
-        rule = "there is one time for each point"
-        raise InputError(rule, got=f"times of shape {array.shape} for {length} points", fix="pass times of the series' length")
+        got = f"times of shape {array.shape} for {length} points"
+        raise InputError("one time for each point", got=got, fix="pass as many times as the series has points")
     if array.dtype.kind == "M":
         origin = array.min()
         return Times(_seconds(array, origin), "seconds", origin)
@@ -176,19 +181,19 @@ def read_times(times: ArrayLike | None, x: ArrayLike, length: int) -> Times:
 
 
 def read_moments(times: ArrayLike, like: Times) -> Floats:
-    """Other times of the same kind as a series' own, as numbers from the same origin (m,)."""
+    """Other times of the same kind as those of a series, as numbers from the same origin (m,)."""
     array = np.atleast_1d(_array_of(times))
     if array.ndim != 1:
-        raise InputError("times are (m,)", got=f"shape {array.shape}", fix="pass one after the other")
+        raise InputError("times of shape (m,)", got=f"shape {array.shape}", fix="pass a flat sequence")
     if (array.dtype.kind == "M") != (like.origin is not None):
         kind = "numbers" if like.origin is None else "dates"
         got = {"M": "dates", "f": "numbers", "i": "numbers"}.get(array.dtype.kind, f"dtype {array.dtype}")
-        raise KindError(f"a series whose times are {kind} is asked at {kind}", got=got, fix=f"pass {kind}")
+        raise KindError(f"times that are {kind}, as those of the series", got=got, fix=f"pass {kind}")
     return _numbers(array) if like.origin is None else _seconds(array, like.origin)
 
 
 def _array_of(times: Any) -> NDArray[Any]:
-    """Times as an array; dates, of Python, NumPy or pandas, as datetime64, in UTC where they have a zone."""
+    """Times as an array; dates of Python, NumPy or pandas as datetime64, in UTC where they have a time zone."""
     kind: Any = getattr(times, "dtype", None)
     zoned = getattr(kind, "kind", "") == "M" and not isinstance(kind, np.dtype)
     array = np.asarray(times, dtype=f"datetime64[{getattr(kind, 'unit', 'ns')}]" if zoned else None)
@@ -201,34 +206,32 @@ def _array_of(times: Any) -> NDArray[Any]:
 def _numbers(array: NDArray[Any]) -> Floats:
     if array.dtype.kind not in "iuf":
         fix = "pass floats, or dates as numpy.datetime64"
-        raise KindError("times are numbers or dates", got=f"dtype {array.dtype}", fix=fix)
+        raise KindError("times as numbers or dates", got=f"dtype {array.dtype}", fix=fix)
     moments = array.astype(np.float64)
     if not np.isfinite(moments).all():
         at = int(np.flatnonzero(~np.isfinite(moments))[0])
-        raise InputError("every point has a finite time", got=f"{moments[at]} at [{at}]", fix="drop that point or date it")
+        raise InputError(
+            "a finite time for every point", got=f"{moments[at]} at [{at}]", fix="drop that point, or set its time"
+        )
     return moments
 
 
 def read_weights(weights: ArrayLike | None, length: int) -> Floats | None:
-    """Weights as float64 (n,), None where all are alike."""
+    """Weights as float64 (n,); None where none are passed."""
     if weights is None:
         return None
     array = np.asarray(weights)
     if array.dtype.kind not in "biuf":
-        raise KindError(
-            "weights are numbers", got=f"dtype {array.dtype}", fix="pass floats, 1/variance of each value up to a factor"
-        )
+        fix = "pass floats, 1/variance of each value up to a factor"
+        raise KindError("weights as numbers", got=f"dtype {array.dtype}", fix=fix)
     if array.shape != (length,):
-        rule = "there is one weight for each point"
-        raise InputError(
-            rule, got=f"weights of shape {array.shape} for {length} points", fix="pass weights of the series' length"
-        )
+        got = f"weights of shape {array.shape} for {length} points"
+        raise InputError("one weight for each point", got=got, fix="pass as many weights as the series has points")
     wrong = ~(np.isfinite(array) & (array >= 0))
     if wrong.any():
         at = int(np.flatnonzero(wrong)[0])
-        raise InputError(
-            "a weight is finite and 0 or more", got=f"{array[at]} at [{at}]", fix="give a value that does not count weight 0"
-        )
+        fix = "pass weight 0 for a value to leave out"
+        raise InputError("finite weights of 0 or more", got=f"{array[at]} at [{at}]", fix=fix)
     return array.astype(np.float64)
 
 
@@ -236,25 +239,25 @@ def read_noise(noise: ArrayLike, length: int) -> Floats:
     """Standard deviations of the noise as float64 (n,), from one number or one for each point."""
     array = np.asarray(noise)
     if array.dtype.kind not in "biuf":
-        raise KindError("noise is numbers", got=f"dtype {array.dtype}", fix="pass floats, a standard deviation for each point")
+        raise KindError("noise as numbers", got=f"dtype {array.dtype}", fix="pass floats, a standard deviation for each point")
     if array.ndim and array.shape != (length,):
-        rule, got = "noise is one number, or one for each point", f"shape {array.shape} for {length} points"
-        raise InputError(rule, got=got, fix="pass noise of the series' length")
+        got = f"shape {array.shape} for {length} points"
+        raise InputError("noise as one number, or one for each point", got=got, fix="pass as many as the series has points")
     each = np.broadcast_to(array, (length,)).astype(np.float64)
     wrong = ~(np.isfinite(each) & (each >= 0))
     if wrong.any():
         at = int(np.flatnonzero(wrong)[0])
-        rule = "noise is a standard deviation, finite and 0 or more"
-        raise InputError(rule, got=f"{each[at]:g} at [{at}]", fix="pass such ones, or None to have it estimated")
+        fix = "pass standard deviations, or None to estimate the noise"
+        raise InputError("finite noise of 0 or more", got=f"{each[at]:g} at [{at}]", fix=fix)
     return each
 
 
 def is_pandas(x: Any) -> bool:
-    """Whether `x` is a pandas Series or DataFrame, asked without importing pandas."""
+    """Whether `x` is a pandas Series or DataFrame, without importing pandas."""
     return type(x).__module__.partition(".")[0] == "pandas" and hasattr(x, "index") and hasattr(x, "to_numpy")
 
 
-def dressed_like(x: Any, values: Floats) -> Any:
+def wrap_like(x: Any, values: Floats) -> Any:
     """`values` with the index and names of `x` where it is a pandas object, plain otherwise."""
     if not is_pandas(x):
         return values
@@ -266,13 +269,13 @@ def _of_pandas(x: Any) -> NDArray[Any]:
     try:
         return x.to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError) as error:
-        raise KindError("a series holds real numbers", got=str(error), fix="select the columns that are numbers") from error
+        raise KindError("a series of real numbers", got=f"an error: {error}", fix="select the numeric columns") from error
 
 
 def _seconds(dates: NDArray[Any], origin: Any) -> Floats:
     if np.isnat(dates).any():
         at = int(np.flatnonzero(np.isnat(dates))[0])
-        raise InputError("every point has a time", got=f"NaT at [{at}]", fix="drop that point or date it")
+        raise InputError("a time for every point", got=f"NaT at [{at}]", fix="drop that point, or set its time")
     seconds = (dates.astype("datetime64[s]") - origin.astype("datetime64[s]")).astype(np.float64)
     if np.abs(seconds).max(initial=0.0) > CENTURIES:
         return seconds

@@ -1,1 +1,1 @@
-"""What one head computes: its keys, and the fast way to attend by each kind of keys."""
+"""What one head computes: its keys, and a fast method for each kind of keys."""

@@ -8,30 +8,12 @@ import numpy as np
 from overt import native
 from overt.errors import InputError
 from overt.smoothing.data.series import Floats, Indices
-from overt.smoothing.heads.keys import BothKeys, Points, TimeKeys, ValueKeys
+from overt.smoothing.heads.blocks import KeyRange, row_blocks
+from overt.smoothing.heads.keys import BothKeys, Points, RowMoments, TimeKeys, ValueKeys
 from overt.smoothing.heads.normalize import softmax
 
-# Scores held at a time, and the fewest rows worth a block.
-CELLS = 2**18
-SHORTEST = 64
 
-
-class Pairs(NamedTuple):
-    """Row by row: y_i, W_ii, and Σ_j W_ij (x_j − y_i)²."""
-
-    values: Floats
-    own: Floats
-    variance: Floats
-
-
-class Reach(NamedTuple):
-    """The keys that each row may attend to: start <= j < stop."""
-
-    start: Indices
-    stop: Indices
-
-
-class Charged(NamedTuple):
+class KeyPoints(NamedTuple):
     """Points that serve as keys: times ascending, values, and weights above 0, all (n,)."""
 
     times: Floats
@@ -49,55 +31,53 @@ def attend_both(
     window: float = np.inf,
     side: str = "both",
     targets: Points | None = None,
-) -> Pairs:
-    """Attend to what is near in time and in value: W_ij ∝ w_j exp(−(t_i − t_j)²/2h_t² − (x_i − x_j)²/2h_x²), y_i = Σ_j W_ij x_j.
+) -> RowMoments:
+    """Attend to points near in time and in value: W_ij ∝ w_j exp(−(t_i − t_j)²/2h_t² − (x_i − x_j)²/2h_x²), y_i = Σ_j W_ij x_j.
 
     The bilateral filter (Tomasi and Manduchi 1998, section 2). ∂y_i/∂x_i = W_ii + Σ_j W_ij (x_j − y_i)²/h_x².
 
-    Keys are the points with |t_i − t_j| <= window; of side="past" those of t_j <= t_i, of "future" of t_j >= t_i. They are counted up
-    to nine h_t beyond the nearest one. h_t may be infinite: then time counts through the window only.
+    Keys are the points with |t_i − t_j| <= window; of side="past" those of t_j <= t_i, of "future" of t_j >= t_i. Keys more than
+    nine h_t beyond the nearest one are negligible. h_t may be infinite: then time enters through the window only.
 
     times (n,) ascending, values (n,), weights (n,) 0 or more (None for 1); `targets` other points, in any order, (m,) times and
-    values; None for the points themselves. Returns values, own and variance, (m,): own is 0 for a point of weight 0 and NaN
-    for targets, and a row without a key in reach is NaN. Time O(n·window), memory O(n).
+    values; None for the points themselves. Returns (m,) each: self weights are 0 for a point of weight 0 and NaN for
+    targets, and a row without a key within range is NaN. Time O(n·window), memory O(n).
 
     >>> step = np.array([0.0, 0.2, 0.1, 8.0, 8.1])
     >>> attend_both(np.arange(5.0), step, None, 2.0, 0.5).values.round(2)
     array([0.09, 0.11, 0.11, 8.05, 8.05])
     """
     if side not in ("both", "past", "future"):
-        raise InputError('a side is "both", "past" or "future"', got=repr(side), fix="choose one of them")
-    key, charged = _charged(times, values, weights)
+        raise InputError('side "both", "past" or "future"', got=repr(side), fix="choose one of them")
+    key, is_key = _key_points(times, values, weights)
     keys = BothKeys(TimeKeys(bandwidth_time), ValueKeys(bandwidth_value))
     if targets is not None:
-        reach = _reach(key.times, targets.times, keys.radius, window, side)
-        found = _attend_rows(keys, key, targets, reach, np.full(targets.times.size, -1))
-        return found._replace(own=np.full(targets.times.size, np.nan))
-    points, place = Points(times, values), np.where(charged, np.cumsum(charged) - 1, -1)
+        outputs = _attend_rows(keys, key, targets, window, side, np.full(targets.times.size, -1))
+        return outputs._replace(self_weights=np.full(targets.times.size, np.nan))
+    points, self_index = Points(times, values), np.where(is_key, np.cumsum(is_key) - 1, -1)
     if side != "both" or not native.available():
-        return _attend_rows(keys, key, points, _reach(key.times, times, keys.radius, window, side), place)
+        return _attend_rows(keys, key, points, window, side, self_index)
     mutual = _attend_mutually(keys, key, min(window * (1 + 1e-9), keys.radius))
-    if charged.all():
+    if is_key.all():
         return mutual
-    rest = Points(times[~charged], values[~charged])
-    others = _attend_rows(keys, key, rest, _reach(key.times, rest.times, keys.radius, window, side), place[~charged])
-    found = Pairs(*(np.empty(times.size) for _ in Pairs._fields))
-    for column, theirs, ours in zip(found, mutual, others, strict=True):
-        column[charged], column[~charged] = theirs, ours
-    return found
+    others = _attend_rows(keys, key, Points(times[~is_key], values[~is_key]), window, side, self_index[~is_key])
+    outputs = RowMoments(*(np.empty(times.size) for _ in RowMoments._fields))
+    for column, at_keys, elsewhere in zip(outputs, mutual, others, strict=True):
+        column[is_key], column[~is_key] = at_keys, elsewhere
+    return outputs
 
 
-def _charged(times: Floats, values: Floats, weights: Floats | None) -> tuple[Charged, np.ndarray]:
-    """The points that serve as keys, the largest weight 1, and which they are."""
+def _key_points(times: Floats, values: Floats, weights: Floats | None) -> tuple[KeyPoints, np.ndarray]:
+    """The points that serve as keys, with the largest weight scaled to 1, and which points these are."""
     if weights is None or (weights == 1).all():
-        return Charged(times, values, None), np.ones(times.size, bool)
-    charged = weights > 0
-    return Charged(times[charged], values[charged], weights[charged] / weights.max(initial=0.0)), charged
+        return KeyPoints(times, values, None), np.ones(times.size, bool)
+    is_key = weights > 0
+    return KeyPoints(times[is_key], values[is_key], weights[is_key] / weights.max(initial=0.0)), is_key
 
 
-def _reach(key_times: Floats, times: Floats, radius: float, window: float, side: str) -> Reach:
+def _key_range(key_times: Floats, times: Floats, radius: float, window: float, side: str) -> KeyRange:
     if key_times.size == 0:
-        return Reach(np.zeros(times.size, np.intp), np.zeros(times.size, np.intp))
+        return KeyRange(np.zeros(times.size, np.intp), np.zeros(times.size, np.intp))
     after = np.minimum(np.searchsorted(key_times, times, side="left"), key_times.size - 1)
     before = np.maximum(np.searchsorted(key_times, times, side="right") - 1, 0)
     ahead, behind = np.abs(key_times[after] - times), np.abs(times - key_times[before])
@@ -105,27 +85,28 @@ def _reach(key_times: Floats, times: Floats, radius: float, window: float, side:
     reach = np.minimum(window * (1 + 1e-9), np.hypot(nearest, radius))
     start = np.searchsorted(key_times, times if side == "future" else times - reach, side="left")
     stop = np.searchsorted(key_times, times if side == "past" else times + reach, side="right")
-    return Reach(start, np.maximum(start, stop))
+    return KeyRange(start, np.maximum(start, stop))
 
 
-def _attend_mutually(keys: BothKeys, key: Charged, reach: float) -> Pairs:
+def _attend_mutually(keys: BothKeys, key: KeyPoints, reach: float) -> RowMoments:
     """Keys that attend to each other, in C++."""
-    found = Pairs(*(np.empty(key.times.size) for _ in Pairs._fields))
-    native.module().bilateral(*map(_whole, key), *_rates(keys), reach, native.threads(), *found)
-    return found
+    outputs = RowMoments(*(np.empty(key.times.size) for _ in RowMoments._fields))
+    native.module().bilateral(*map(_contiguous, key), *_rates(keys), reach, native.threads(), *outputs)
+    return outputs
 
 
-def _attend_rows(keys: BothKeys, key: Charged, query: Points, reach: Reach, place: Indices) -> Pairs:
-    """Row by row; `place` is where among the keys the point itself is, −1 where it is none."""
+def _attend_rows(keys: BothKeys, key: KeyPoints, query: Points, window: float, side: str, self_index: Indices) -> RowMoments:
+    """Row by row; `self_index` is the index of the point itself among the keys, −1 where it is none."""
+    key_range = _key_range(key.times, query.times, keys.radius, window, side)
     if not native.available():
-        return attend_blocks(keys, key, query, reach, place)
-    found = Pairs(*(np.empty(place.size) for _ in Pairs._fields))
-    rows = *map(_whole, query), *reach, place
-    native.module().bilateral_rows(*map(_whole, key), *_rates(keys), *rows, native.threads(), *found)
-    return found
+        return attend_blocks(keys, key, query, key_range, self_index)
+    outputs = RowMoments(*(np.empty(self_index.size) for _ in RowMoments._fields))
+    rows = *map(_contiguous, query), *key_range, self_index
+    native.module().bilateral_rows(*map(_contiguous, key), *_rates(keys), *rows, native.threads(), *outputs)
+    return outputs
 
 
-def _whole(numbers: Floats | None) -> Floats | None:
+def _contiguous(numbers: Floats | None) -> Floats | None:
     return None if numbers is None else np.ascontiguousarray(numbers)
 
 
@@ -133,42 +114,33 @@ def _rates(keys: BothKeys) -> tuple[float, float]:
     return 0.5 / keys.time.bandwidth**2, 0.5 / keys.value.bandwidth**2
 
 
-def attend_blocks(keys: BothKeys, key: Charged, query: Points, reach: Reach, place: Indices) -> Pairs:
+def attend_blocks(keys: BothKeys, key: KeyPoints, query: Points, key_range: KeyRange, self_index: Indices) -> RowMoments:
     """The same in NumPy, in blocks of rows."""
-    found = Pairs(*(np.full(place.size, np.nan) for _ in Pairs._fields))
-    for rows in blocks(reach):
-        block = Reach(*(column[rows] for column in reach))
-        result = _attend_block(keys, key, Points(*(column[rows] for column in query)), block, place[rows])
-        for column, part in zip(found, result, strict=True):
+    outputs = RowMoments(*(np.full(self_index.size, np.nan) for _ in RowMoments._fields))
+    for rows in reached_blocks(key_range):
+        block = Points(query.times[rows], query.values[rows])
+        block_outputs = _attend_block(keys, key, block, key_range.part(rows), self_index[rows])
+        for column, part in zip(outputs, block_outputs, strict=True):
             column[rows] = part
-    return found
+    return outputs
 
 
-def blocks(reach: Reach) -> Iterator[Indices]:
-    """Runs of rows, ascending in time, whose scores together fit into CELLS; rows that reach no key are left out."""
-    rows = np.flatnonzero(reach.stop > reach.start)
-    rows = rows[np.argsort(reach.start[rows], kind="stable")]
-    while rows.size:
-        count = min(max(SHORTEST, int(reach.stop[rows[0]] - reach.start[rows[0]])), rows.size)
-        while count > 1 and count * _width(reach, rows[:count]) > CELLS:
-            count = (count + 1) // 2
-        yield rows[:count]
-        rows = rows[count:]
+def reached_blocks(key_range: KeyRange) -> Iterator[Indices]:
+    """Blocks of rows, ascending in time, without those that reach no key."""
+    rows = np.flatnonzero(key_range.stop > key_range.start)
+    rows = rows[np.argsort(key_range.start[rows], kind="stable")]
+    return (rows[block] for block in row_blocks(key_range.part(rows)))
 
 
-def _width(reach: Reach, rows: Indices) -> int:
-    return int(reach.stop[rows].max() - reach.start[rows].min())
-
-
-def _attend_block(keys: BothKeys, key: Charged, query: Points, reach: Reach, place: Indices) -> Pairs:
-    first, last = int(reach.start.min()), int(reach.stop.max())
-    scores = keys.scores(query, Points(key.times[first:last], key.values[first:last]))
+def _attend_block(keys: BothKeys, key: KeyPoints, query: Points, key_range: KeyRange, self_index: Indices) -> RowMoments:
+    span, first = key_range.span, key_range.span.start
+    scores = keys.scores(query, Points(key.times[span], key.values[span]))
     if key.weights is not None:
-        scores += np.log(key.weights[first:last])
-    column = np.arange(first, last)
-    scores[(column < reach.start[:, None]) | (column >= reach.stop[:, None])] = -np.inf
-    weights = softmax(scores)  # (rows, last - first)
-    own = np.where(place >= 0, weights[np.arange(place.size), np.maximum(place - first, 0)], 0.0)
-    step = key.values[first:last] - query.values[:, None]
+        scores += np.log(key.weights[span])
+    column = np.arange(first, span.stop)
+    scores[(column < key_range.start[:, None]) | (column >= key_range.stop[:, None])] = -np.inf
+    weights = softmax(scores)  # (rows, keys)
+    self_weights = np.where(self_index >= 0, weights[np.arange(self_index.size), np.maximum(self_index - first, 0)], 0.0)
+    step = key.values[span] - query.values[:, None]
     shift = (weights * step).sum(axis=1)  # y_i − x_i
-    return Pairs(query.values + shift, own, (weights * (step - shift[:, None]) ** 2).sum(axis=1))
+    return RowMoments(query.values + shift, self_weights, (weights * (step - shift[:, None]) ** 2).sum(axis=1))

@@ -1,52 +1,46 @@
-"""Attention over a series by its definition, a block of rows at a time, for the scores that nothing quicker serves.
+"""Attention over a series by its definition, a block of rows at a time, for the scores that have no faster method.
 
 Memory is linear in the number of points, never n×n.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from overt.smoothing.data.series import Floats, Indices, Series
+from overt.smoothing.heads.blocks import CELLS, KeyRange, row_blocks
 from overt.smoothing.heads.head import Head, Outputs
-from overt.smoothing.heads.keys import DotKeys, Keys, Points, Row
+from overt.smoothing.heads.keys import DotKeys, Keys, Points, RowMoments
 from overt.smoothing.heads.normalize import plain_sum, softmax
 
-# Scores held at a time: 2 MB of float64, so that a block and its temporaries stay in a processor's cache.
-CELLS = 2**18
-# Shorter blocks would spend their time in Python, however few keys they reach.
-SHORTEST = 64
 
-
-class Mix(NamedTuple):
-    """A missing point as a mixture of its neighbours: (1 − share)·left + share·right; −1 where there is no neighbour."""
+class Interpolation(NamedTuple):
+    """A missing point between its neighbours: (1 − share)·left + share·right; the index −1 where there is no neighbour."""
 
     left: Indices
     right: Indices
     share: Floats
 
 
-def attend_directly(series: Series, head: Head, keys: Keys, rows: Indices, cells: int = CELLS) -> Outputs:
+def attend_by_definition(series: Series, head: Head, keys: Keys, rows: Indices, cells: int = CELLS) -> Outputs:
     """y_i = Σ_j W_ij x_j and ∂y_i/∂x_i of present points, in blocks of at most about `cells` scores. Rows are ascending."""
     outputs = Outputs(np.empty(rows.size), np.empty(rows.size))
-    start, stop = intervals(series, head, keys, rows)
-    for block in _blocks(start, stop, cells):
-        found = _attend_block(series, head, keys, rows[block], start[block], stop[block])
-        outputs.values[block], outputs.slopes[block] = found
+    key_range = intervals(series, head, keys, rows)
+    for block in row_blocks(key_range, cells):
+        outputs.values[block], outputs.leverages[block] = _attend_block(series, head, keys, rows[block], key_range.part(block))
     return outputs
 
 
-def intervals(series: Series, head: Head, keys: Keys, rows: Indices) -> tuple[Indices, Indices]:
-    """The keys that each row may attend to, as start and stop of a range of the present points."""
+def intervals(series: Series, head: Head, keys: Keys, rows: Indices) -> KeyRange:
+    """The range of present points that each row may attend to."""
     times, key_times = series.times[rows], series.key_times
     reach = np.minimum(head.reach, keys.radius)
     start = np.searchsorted(key_times, times - reach, side="left")
     stop = np.searchsorted(key_times, times if head.causal else times + reach, side="right")
-    return start, np.maximum(start, stop)
+    return KeyRange(start, np.maximum(start, stop))
 
 
-def neighbours(series: Series, head: Head, rows: Indices) -> Mix:
+def interpolation(series: Series, head: Head, rows: Indices) -> Interpolation:
     """The present points before and after each missing row, within its window and on its side of time."""
     times, key_times = series.times[rows], series.key_times
     before = np.searchsorted(series.present, rows) - 1
@@ -58,43 +52,22 @@ def neighbours(series: Series, head: Head, rows: Indices) -> Mix:
     gap = key_times[after] - key_times[before]
     share = np.where(gap > 0, (times - key_times[before]) / np.where(gap > 0, gap, 1.0), 0.5)
     share = np.where(has_before & has_after, share, np.where(has_after, 1.0, 0.0))
-    return Mix(np.where(has_before, series.present[before], -1), np.where(has_after, series.present[after], -1), share)
+    left, right = np.where(has_before, series.present[before], -1), np.where(has_after, series.present[after], -1)
+    return Interpolation(left, right, share)
 
 
-def _blocks(start: Indices, stop: Indices, cells: int) -> Iterator[slice]:
-    """Runs of rows whose scores together fit into `cells`, each run about as long as the range of keys it reaches."""
-    first = 0
-    while first < start.size:
-        count = min(max(SHORTEST, int(stop[first] - start[first])), start.size - first)
-        while count > 1 and count * _width(start[first : first + count], stop[first : first + count]) > cells:
-            count = (count + 1) // 2
-        yield slice(first, first + count)
-        first += count
-
-
-def _width(start: Indices, stop: Indices) -> int:
-    return int(stop.max() - start.min())
-
-
-def _attend_block(series: Series, head: Head, keys: Keys, rows: Indices, start: Indices, stop: Indices) -> Outputs:
-    weights, first = _weights(series, head, keys, rows, start, stop)
-    values = series.key_values[first : first + weights.shape[1]]
-    outputs = weights @ values  # (rows,)
-    own = weights[np.arange(rows.size), np.searchsorted(series.present, rows) - first]
-    # Summing squares of differences, not taking the difference of squares, keeps the variance's digits.
-    variance = ((values - outputs[:, None]) ** 2 * weights).sum(axis=1)
-    return Outputs(outputs, keys.slope(Row(own, variance, series.values[rows], outputs)))
-
-
-def _weights(series: Series, head: Head, keys: Keys, rows: Indices, start: Indices, stop: Indices) -> tuple[Floats, int]:
-    """Weights of a block over the range of keys that its rows reach together, and where that range starts."""
-    first, last = int(start.min()), int(stop.max())
+def _attend_block(series: Series, head: Head, keys: Keys, rows: Indices, key_range: KeyRange) -> Outputs:
+    span, inputs = key_range.span, series.values[rows]
+    query = Points(series.times[rows], inputs)
+    scores = keys.scores(query, Points(series.key_times[span], series.key_values[span]))  # (rows, keys)
     plain = isinstance(keys, DotKeys) and keys.plain_sum
-    query = Points(series.times[rows], series.values[rows])
-    key = Points(series.key_times[first:last], series.key_values[first:last])
-    scores = keys.scores(query, key)  # (rows, last - first)
     if head.causal or np.isfinite(head.window):
-        column = np.arange(first, last)
-        barred = (column < start[:, None]) | (column >= stop[:, None])
-        scores[barred] = 0.0 if plain else -np.inf
-    return (plain_sum(scores) if plain else softmax(scores)), first
+        column = np.arange(span.start, span.stop)
+        masked = (column < key_range.start[:, None]) | (column >= key_range.stop[:, None])
+        scores[masked] = 0.0 if plain else -np.inf
+    weights, values = (plain_sum if plain else softmax)(scores), series.key_values[span]
+    outputs = weights @ values  # (rows,)
+    self_weights = weights[np.arange(rows.size), np.searchsorted(series.present, rows) - span.start]
+    # A sum of squared differences, not a difference of sums of squares, which would lose the variance's digits.
+    variances = ((values - outputs[:, None]) ** 2 * weights).sum(axis=1)
+    return Outputs(outputs, keys.leverage(RowMoments(outputs, self_weights, variances), inputs))

@@ -1,20 +1,20 @@
-"""One head of attention over a series, and what attending gives."""
+"""One head of attention over a series, and its outputs."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from overt.smoothing.data.series import Floats
+from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.heads.keys import AnyKeys
 
 
 @dataclass(frozen=True)
 class Head:
-    """What the keys compare, which of them a point may attend to, and what goes through those.
+    """The keys, the mask, and the degree of the local polynomial.
 
-    `window` is the largest distance in time, both ends included; `causal` bars keys later than the point. Time keys take
-    the mean of what they attend to (degree 0), or fit a line or a parabola to it.
+    `window` is the largest distance in time, both ends included; `causal` masks keys later than the point. Time keys take
+    the weighted mean (degree 0), or fit a line (1) or a parabola (2); other keys take the mean.
     """
 
     keys: AnyKeys
@@ -24,7 +24,7 @@ class Head:
 
     @property
     def reach(self) -> float:
-        """The window, with room for rounding: a distance that equals it on paper may exceed it by a last digit."""
+        """The window, enlarged for rounding: a distance that equals it exactly may exceed it in the last digit."""
         return self.window * (1 + 1e-9)
 
     @property
@@ -34,7 +34,11 @@ class Head:
 
 
 class Outputs(NamedTuple):
-    """Row by row: y_i, and ∂y_i/∂x_i (NaN where x_i is missing)."""
+    """Row by row: y_i, and the leverage ∂y_i/∂x_i (NaN where x_i is missing)."""
 
     values: Floats
-    slopes: Floats
+    leverages: Floats
+
+    def at(self, rows: Indices) -> "Outputs":
+        """The outputs of some rows."""
+        return Outputs(self.values[rows], self.leverages[rows])

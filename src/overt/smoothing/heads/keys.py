@@ -1,8 +1,9 @@
 """What makes two points of a series similar: the scores of parameter-free self-attention, and their derivatives.
 
-Each class is one score s_ij = f(point_i, point_j). With weights W = softmax_j(s) and y_i = Σ_j W_ij x_j, `slope` is the
-full derivative ∂y_i/∂x_i that an honest risk estimate needs: where the score itself contains the noisy x_i, the
-diagonal W_ii alone is wrong, since moving x_i also moves every weight of row i.
+Each class is one score s_ij = f(point_i, point_j). With weights W = softmax_j(s) and y_i = Σ_j W_ij x_j, the leverage of point i
+is the full derivative ∂y_i/∂x_i, which Stein's risk estimate needs. For weights that do not depend on the values it is W_ii, the
+diagonal of the smoother matrix. Where the score contains the noisy x_i, W_ii alone is wrong, since x_i also changes every weight
+of row i: then it is the generalized leverage (St. Laurent and Cook 1992).
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats
 
-# Beyond nine bandwidths a Gaussian is below e^-40 of its peak, far under the last digit of a float64.
+# In bandwidths: beyond nine a Gaussian is below e^-40 of its peak, far below the precision of float64.
 NEGLIGIBLE = 9.0
 # Points to either side that patches are compared over where no window is given.
 PATCH_WINDOW = 200
@@ -25,13 +26,12 @@ class Points(NamedTuple):
     values: Floats
 
 
-class Row(NamedTuple):
-    """What a slope is made of, one entry a row: W_ii, Var_{W_i}(x) = Σ_j W_ij (x_j − y_i)², x_i and y_i."""
+class RowMoments(NamedTuple):
+    """Row by row: y_i = Σ_j W_ij x_j, the self weight W_ii, and the variance Var_{W_i}(x) = Σ_j W_ij (x_j − y_i)²."""
 
-    own: Floats
-    variance: Floats
-    value: Floats
-    output: Floats
+    values: Floats
+    self_weights: Floats  # NaN for targets that are no keys
+    variances: Floats
 
 
 class Keys(Protocol):
@@ -46,8 +46,8 @@ class Keys(Protocol):
         """s_ij, (queries, keys)."""
         ...
 
-    def slope(self, row: Row) -> Floats:
-        """∂y_i/∂x_i, (rows,)."""
+    def leverage(self, row: RowMoments, inputs: Floats) -> Floats:
+        """∂y_i/∂x_i of rows whose own values are `inputs`, (rows,)."""
         ...
 
     def in_units(self, step: float, spread: float) -> float | tuple[float, float] | None:
@@ -57,7 +57,7 @@ class Keys(Protocol):
 
 @dataclass(frozen=True)
 class TimeKeys:
-    """Near in time: s_ij = −(t_i − t_j)² / 2h², for which attention is Nadaraya–Watson kernel regression.
+    """Similar in time: s_ij = −(t_i − t_j)² / 2h², for which attention is Nadaraya–Watson kernel regression.
 
     The weights do not depend on the values, so ∂y_i/∂x_i = W_ii.
 
@@ -76,9 +76,9 @@ class TimeKeys:
         """−(t_i − t_j)² / 2h²."""
         return _gaussian(query.times, key.times, self.bandwidth)
 
-    def slope(self, row: Row) -> Floats:
+    def leverage(self, row: RowMoments, inputs: Floats) -> Floats:
         """W_ii."""
-        return row.own
+        return row.self_weights
 
     def in_units(self, step: float, spread: float) -> float:
         """h, a time."""
@@ -87,7 +87,7 @@ class TimeKeys:
 
 @dataclass(frozen=True)
 class ValueKeys:
-    """Near in value: s_ij = −(x_i − x_j)² / 2h², one mean-shift step (Fukunaga and Hostetler 1975).
+    """Similar in value: s_ij = −(x_i − x_j)² / 2h², one mean-shift step (Fukunaga and Hostetler 1975).
 
     ∂s_ij/∂x_i = (x_j − x_i)/h², so ∂y_i/∂x_i = W_ii + Σ_j W_ij (x_j − y_i)(x_j − x_i)/h² = W_ii + Var_{W_i}(x)/h².
     """
@@ -96,16 +96,16 @@ class ValueKeys:
 
     @property
     def radius(self) -> float:
-        """Without end: points far apart in time may be alike."""
+        """Infinite: points far apart in time may have similar values."""
         return np.inf
 
     def scores(self, query: Points, key: Points) -> Floats:
         """−(x_i − x_j)² / 2h²."""
         return _gaussian(query.values, key.values, self.bandwidth)
 
-    def slope(self, row: Row) -> Floats:
+    def leverage(self, row: RowMoments, inputs: Floats) -> Floats:
         """W_ii + Var_{W_i}(x)/h²."""
-        return row.own + row.variance / self.bandwidth**2
+        return row.self_weights + row.variances / self.bandwidth**2
 
     def in_units(self, step: float, spread: float) -> float:
         """h, a value."""
@@ -114,9 +114,9 @@ class ValueKeys:
 
 @dataclass(frozen=True)
 class BothKeys:
-    """Near in time and in value: the sum of both scores, the bilateral filter (Tomasi and Manduchi 1998).
+    """Similar in time and in value: the sum of both scores, the bilateral filter (Tomasi and Manduchi 1998).
 
-    Only the score of the values moves with x_i, so ∂y_i/∂x_i is that of `ValueKeys`.
+    Only the score of the values depends on x_i, so ∂y_i/∂x_i is that of `ValueKeys`.
     """
 
     time: TimeKeys
@@ -124,16 +124,16 @@ class BothKeys:
 
     @property
     def radius(self) -> float:
-        """That of the time keys: a point's own score is 0, the largest there is."""
+        """That of the time keys: a point's score with itself is 0, the largest possible."""
         return self.time.radius
 
     def scores(self, query: Points, key: Points) -> Floats:
         """−(t_i − t_j)² / 2h_t² − (x_i − x_j)² / 2h_x²."""
         return self.time.scores(query, key) + self.value.scores(query, key)
 
-    def slope(self, row: Row) -> Floats:
+    def leverage(self, row: RowMoments, inputs: Floats) -> Floats:
         """W_ii + Var_{W_i}(x)/h_x²."""
-        return self.value.slope(row)
+        return self.value.leverage(row, inputs)
 
     def in_units(self, step: float, spread: float) -> tuple[float, float]:
         """(h_t, h_x), a time and a value."""
@@ -153,18 +153,18 @@ class DotKeys:
 
     @property
     def radius(self) -> float:
-        """Without end: the recipe knows nothing of time."""
+        """Infinite: the recipe ignores time."""
         return np.inf
 
     def scores(self, query: Points, key: Points) -> Floats:
         """β x_i x_j."""
         return self.scale * query.values[:, None] * key.values  # (queries, keys)
 
-    def slope(self, row: Row) -> Floats:
-        """The derivative that goes with the normaliser."""
+    def leverage(self, row: RowMoments, inputs: Floats) -> Floats:
+        """The derivative for the normalizer in use."""
         if self.plain_sum:
-            return row.own * (2 * row.value - row.output) / row.value
-        return row.own * (1 + self.scale * row.value * (row.value - row.output)) + self.scale * row.variance
+            return row.self_weights * (2 * inputs - row.values) / inputs
+        return row.self_weights * (1 + self.scale * inputs * (inputs - row.values)) + self.scale * row.variances
 
     def in_units(self, step: float, spread: float) -> None:
         """The dot score has no bandwidth."""
@@ -172,7 +172,7 @@ class DotKeys:
 
 @dataclass(frozen=True)
 class PatchKeys:
-    """Alike around: s_ij = −Σ_m (x_{i+m} − x_{j+m})² / ((2p + 1)·2h²), m = −p … p, non-local means (Buades, Coll and Morel 2005).
+    """Similar surroundings: s_ij = −Σ_m (x_{i+m} − x_{j+m})² / ((2p + 1)·2h²), m = −p … p, non-local means (Buades, Coll and Morel 2005).
 
     Points are compared in their order, whatever their times. `overt.smoothing.heads.patches` has the derivative.
     """
@@ -181,18 +181,18 @@ class PatchKeys:
     half: int = 5
 
     def profile(self, causal: bool) -> Floats:
-        """What each difference of two patches counts for, all together 1 (2p + 1,); with `causal` only those of the past count."""
-        counts = np.ones(2 * self.half + 1)
+        """The weight of each difference of two patches, summing to 1 (2p + 1,); 0 for later points if `causal`."""
+        profile = np.ones(2 * self.half + 1)
         if causal:
-            counts[self.half + 1 :] = 0.0
-        return counts / counts.sum()
+            profile[self.half + 1 :] = 0.0
+        return profile / profile.sum()
 
     def reach(self, window: float) -> int:
-        """Points to either side that are compared: the window, in steps, or 200 where there is none."""
+        """Points to either side that are compared: the window in steps, or 200 without a window."""
         return PATCH_WINDOW if np.isinf(window) else int(window * (1 + 1e-9))
 
     def in_units(self, step: float, spread: float) -> float:
-        """h, a value: how far apart two points of like patches are."""
+        """h, a value: the typical difference of two points with similar patches."""
         return float(self.bandwidth * spread)
 
 

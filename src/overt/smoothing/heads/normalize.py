@@ -7,13 +7,13 @@ from overt.smoothing.data.series import Floats
 
 
 def softmax(scores: Floats) -> Floats:
-    """exp(s_ij) / Σ_k exp(s_ik) along the last axis; a row that is −∞ throughout becomes zeros.
+    """exp(s_ij) / Σ_k exp(s_ik) along the last axis; a row of −∞ only becomes zeros.
 
     >>> softmax(np.array([[0.0, 0.0, -np.inf], [-np.inf, -np.inf, -np.inf]]))
     array([[0.5, 0.5, 0. ],
            [0. , 0. , 0. ]])
     """
-    # Taking the row's maximum away changes no weight and keeps the exponentials from overflowing.
+    # Subtracting the row's maximum changes no weight and prevents overflow.
     peak = scores.max(axis=-1, keepdims=True, initial=-np.inf)
     weights = scores - np.where(np.isneginf(peak), 0.0, peak)
     np.exp(weights, out=weights)
@@ -25,15 +25,15 @@ def softmax(scores: Floats) -> Floats:
 def plain_sum(scores: Floats) -> Floats:
     """s_ij / Σ_k s_ik along the last axis; weights may be negative or above 1.
 
-    Raises InputError where a row's scores add up to nothing: such a row has no weights.
+    Raises InputError where the scores of a row sum to 0: such a row has no weights.
 
     >>> plain_sum(np.array([[1.0, 3.0]]))
     array([[0.25, 0.75]])
     """
     total = scores.sum(axis=-1, keepdims=True)
-    # A sum that is only rounding error of its terms is nothing, too.
-    nothing = np.abs(total) <= 1e-15 * np.abs(scores).sum(axis=-1, keepdims=True)
-    if nothing.any():
+    # A sum that is only rounding error of its terms counts as 0 too.
+    zero = np.abs(total) <= 1e-15 * np.abs(scores).sum(axis=-1, keepdims=True)
+    if zero.any():
         fix = 'use normalizer="softmax", whose sum cannot be 0'
-        raise InputError("the plain sum divides by the sum of a row's scores", got="a row whose sum is 0", fix=fix)
+        raise InputError("scores of a nonzero sum in each row, to divide by", got="a row whose sum is 0", fix=fix)
     return scores / total

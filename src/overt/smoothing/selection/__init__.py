@@ -1,1 +1,1 @@
-"""Choosing without the truth: the level of the noise, the risk of each bandwidth, the mixture of heads."""
+"""Estimates without the truth: the noise level, the risk of each bandwidth, the mixture of heads, the band."""

@@ -6,24 +6,27 @@ from typing import Any
 import numpy as np
 
 from overt.errors import InputError, KindError
-from overt.smoothing.api import Smoothing
-from overt.smoothing.data.options import Bandwidth, Options
+from overt.smoothing.data.options import Bandwidth, KeyKind, NormalizerName, Options, ScoreName
 from overt.smoothing.data.series import LARGEST
 from overt.smoothing.heads.keys import BothKeys, DotKeys, PatchKeys, TimeKeys, ValueKeys
-from overt.smoothing.streaming.incremental import InPatches, InTime, InValue, Row
+from overt.smoothing.result import Smoothing
+from overt.smoothing.streaming.incremental import IncrementalHead, IncrementalPatches, IncrementalTime, IncrementalValue
+
+Time = float | datetime | np.datetime64 | str
+_KINDS = {"none": "no time", "number": "a number", "date": "a date"}
 
 
 class Online:
     """Smooths a series as it arrives: each point attends to itself and its past, y_i = Σ_{j≤i} W_ij x_j.
 
-    After every `update` its answer is what `overt.smooth(..., causal=True)` with the same options gives to that point, to 1e-12 of the
-    largest value: a causal curve does not change when more arrives. The options are those of `overt.smooth`, but nothing is chosen
-    here: the bandwidth is given, or comes `like` an analysis of some history.
+    Every `update` returns the value of `overt.smooth(..., causal=True)` with the same options at that point, to 1e-12 of the
+    largest value: later points do not change a causal curve. The options are those of `overt.smooth`, but nothing is chosen
+    here: pass the bandwidth, or take it from an analysis of some history with `Online.like`.
 
-    An update takes O(points within reach), and memory holds no more: reach is the window, and for keys that compare times at most
-    nine bandwidths. Keys that compare values alone look back without end, so they need a window. Patches count points, not times.
+    Time and memory of an update are O(points within reach). Reach is the window, and for keys that compare times at most
+    nine bandwidths. Keys that compare only values have infinite reach, so they need a window. Patches count points, not times.
 
-    Raises InputError for options that name no bandwidth or that cannot be had point by point.
+    Raises InputError for options without a bandwidth, and for options that need the whole series.
 
     >>> online = Online(bandwidth=2.0, degree=0)
     >>> [round(online.update(value), 3) for value in [1.0, 3.0, float("nan"), 5.0]]
@@ -32,44 +35,42 @@ class Online:
 
     def __init__(
         self,
-        keys: str = "time",
+        keys: KeyKind = "time",
         *,
         bandwidth: Bandwidth = "auto",
         degree: int = 1,
         window: float | None = None,
-        score: str = "gaussian",
-        normalizer: str = "softmax",
+        score: ScoreName = "gaussian",
+        normalizer: NormalizerName = "softmax",
         scale: float = 1.0,
         fill: bool = True,
     ):
         _check(keys, bandwidth, score, window)
-        asked = {"score": score, "normalizer": normalizer, "scale": scale, "window": window, "degree": degree, "fill": fill}
-        self.options = Options(keys=keys, bandwidth=bandwidth, causal=True, **asked)
-        self._row = _row(self.options)
+        self.options = Options(keys, bandwidth, score, normalizer, scale, window, degree, causal=True, fill=fill)
+        self._head = _head(self.options)
         self._clock = _Clock()
 
     @classmethod
-    def like(cls, found: Smoothing) -> "Online":
-        """The smoother that goes on as an analysis of some history did: with its options, and the bandwidth that it chose.
+    def like(cls, analysis: Smoothing) -> "Online":
+        """A smoother that continues an analysis of some history, with its options and its bandwidth.
 
         >>> import overt
         >>> history = [1.0, 2.0, 1.5, 2.5, 2.0]
-        >>> found = overt.smoothing.analyze(history, keys="time", bandwidth=2.0, causal=True)
-        >>> online = Online.like(found)
-        >>> np.allclose([online.update(value) for value in history], found.values)
+        >>> analysis = overt.smoothing.analyze(history, keys="time", bandwidth=2.0, causal=True)
+        >>> online = Online.like(analysis)
+        >>> np.allclose([online.update(value) for value in history], analysis.values)
         True
         """
-        options = found.options
+        options = analysis.options
         if not options.causal:
-            fix = "pass one made with causal=True"
-            raise InputError("Online sees no future", got="a smoothing whose points saw theirs", fix=fix)
-        if options.robust or found.series.weights is not None:
-            raise InputError(
-                "Online gives all points one weight", got="a weighted smoothing", fix="pass one without weights or robust"
-            )
+            fix = "analyze with causal=True"
+            raise InputError("a causal smoothing", got="one that is not causal", fix=fix)
+        if options.robust or analysis.series.weights is not None:
+            fix = "analyze without weights and robust"
+            raise InputError("a smoothing with equal weights", got="one with weights", fix=fix)
         return cls(
             options.keys,
-            bandwidth="auto" if found.bandwidth is None else found.bandwidth,
+            bandwidth="auto" if analysis.bandwidth is None else analysis.bandwidth,
             degree=options.degree,
             window=options.window,
             score=options.score,
@@ -78,100 +79,100 @@ class Online:
             fill=options.fill,
         )
 
-    def update(self, value: float, time: Any = None) -> float:
-        """Take the next point and return its smoothed value.
+    def update(self, value: float, time: Time | None = None) -> float:
+        """Add the next point and return its smoothed value.
 
-        NaN is a missing value: it is no key, and is answered from the past, or by NaN where there is none within the window.
-        `time` is a number or a date after the last one; None throughout counts the points.
+        NaN is a missing value: it is no key, and its smoothed value comes from the past, or is NaN without a point within the window.
+        `time` is a number or a date after the last one. If all are None, points are counted.
 
-        Raises InputError or KindError for what is no number, and for a time that is not after the last one; nothing is kept
-        of such a point.
+        Raises InputError or KindError for a value that is not a number, and for a time that is not after the last one; such a
+        point is not added.
         """
         value = _number(value)  # checked before the clock moves on
         if self.options.keys == "patch" and self.options.window is not None and time is not None:
-            fix = "leave the times out, or the window"
-            raise InputError("a window of patches counts points", got="a time with a point", fix=fix)
-        answer = self._row.add(self._clock.read(time), value)
-        return answer if self.options.fill or not np.isnan(value) else float("nan")
+            fix = "leave out the times, or the window"
+            raise InputError("no times with a window of patches, which counts points", got=f"the time {time}", fix=fix)
+        output = self._head.update(self._clock.read(time), value)
+        return output if self.options.fill or not np.isnan(value) else float("nan")
 
 
-def _row(options: Options) -> Row:
+def _head(options: Options) -> IncrementalHead:
     window = np.inf if options.window is None else options.window
     if options.score == "dot":
-        return InValue(DotKeys(options.scale, plain_sum=options.normalizer == "sum"), window)
+        return IncrementalValue(DotKeys(options.scale, plain_sum=options.normalizer == "sum"), window)
     bandwidths = options.bandwidths
     assert bandwidths is not None  # `_check` has refused "auto"
     if options.keys == "time":
-        return InTime(TimeKeys(bandwidths[0]), options.degree, window)
+        return IncrementalTime(TimeKeys(bandwidths[0]), options.degree, window)
     if options.keys == "patch":
-        return InPatches(PatchKeys(bandwidths[0]), window)
+        return IncrementalPatches(PatchKeys(bandwidths[0]), window)
     if options.keys == "value":
-        return InValue(ValueKeys(bandwidths[0]), window)
-    return InValue(BothKeys(TimeKeys(bandwidths[0]), ValueKeys(bandwidths[1])), window)
+        return IncrementalValue(ValueKeys(bandwidths[0]), window)
+    return IncrementalValue(BothKeys(TimeKeys(bandwidths[0]), ValueKeys(bandwidths[1])), window)
 
 
 def _check(keys: str, bandwidth: Bandwidth, score: str, window: float | None) -> None:
-    """Refuse what cannot be had point by point; the options themselves are checked where they are the batch's."""
+    """Refuse what needs the whole series; `Options` checks the rest."""
     if keys == "auto":
         fix = 'pass keys="time", "value", "both" or "patch"'
-        raise InputError("Online has one head, and a mixture is chosen by all points", got='keys="auto"', fix=fix)
+        raise InputError("keys of one head, since a mixture needs the whole series", got='keys="auto"', fix=fix)
     if score != "dot" and bandwidth == "auto":
         fix = "pass one, or choose it on some history: Online.like(overt.smoothing.analyze(history, keys=…, causal=True))"
-        raise InputError("Online is told its bandwidth", got='"auto"', fix=fix)
+        raise InputError("a bandwidth", got='bandwidth="auto"', fix=fix)
     if keys == "value" and window is None:
-        fix = "pass window=, the longest distance in time to look back"
-        raise InputError('keys="value" looks back without end, which takes endless memory', got="no window", fix=fix)
+        fix = "pass window=, the largest distance in time to attend over"
+        raise InputError('a window with keys="value", to bound the memory', got="none", fix=fix)
 
 
 class _Clock:
-    """Reads times as numbers since the first, dates in seconds; where none are given, it counts the points."""
+    """Converts times to numbers since the first, dates to seconds; without times it counts the points."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._kind = ""
         self._start: Any = None
         self._last: Any = None
         self._now = -np.inf
 
-    def read(self, time: Any) -> float:
-        """The time of the next point, which is after the last."""
+    def read(self, time: Time | None) -> float:
+        """The next time as a number; it must be after the last."""
         kind = "none" if time is None else "number" if isinstance(time, int | float | np.number) else "date"
         if self._kind and kind != self._kind:
-            fix = "give every point a number, every point a date, or none a time"
-            raise InputError("times are all of one kind", got=f"{kind} after {self._kind}", fix=fix)
-        given = self._given(time, kind)
-        if np.isnat(given) if kind == "date" else not np.isfinite(given):
-            raise InputError("every point has a finite time", got=str(time), fix="drop that point or date it")
-        start = given if self._start is None else self._start
-        moment = float((given - start) / np.timedelta64(1, "s") if kind == "date" else given - start)
+            fix = "pass a number for every point, a date for every point, or no times"
+            raise InputError("times of one kind", got=f"{_KINDS[kind]} after {_KINDS[self._kind]}", fix=fix)
+        parsed = self._parse(time, kind)
+        if np.isnat(parsed) if kind == "date" else not np.isfinite(parsed):
+            raise InputError("a finite time for every point", got=str(time), fix="drop that point, or set its time")
+        start = parsed if self._start is None else self._start
+        moment = float((parsed - start) / np.timedelta64(1, "s") if kind == "date" else parsed - start)
         if moment <= self._now:
-            fix = "keep the order in which they were measured, and join points of one time into one"
-            raise InputError("each time is after the last", got=f"{time} after {self._last}", fix=fix)
+            fix = "pass points in the order of their times, and join points of equal times"
+            raise InputError("a time after the last one", got=f"{time} after {self._last}", fix=fix)
         self._kind, self._start, self._last, self._now = kind, start, time, moment
         return moment
 
-    def _given(self, time: Any, kind: str) -> Any:
+    def _parse(self, time: Any, kind: str) -> Any:
         if kind == "date":
             return _date(time)
         return max(self._now, -1.0) + 1.0 if kind == "none" else float(time)
 
 
-def _date(time: Any) -> np.datetime64:
+def _date(time: Time) -> np.datetime64:
     if isinstance(time, datetime) and time.tzinfo is not None:
         time = time.astimezone(UTC).replace(tzinfo=None)
     try:
         return np.datetime64(time, "ns")
     except (TypeError, ValueError) as error:
         fix = "pass floats, or dates as numpy.datetime64 or datetime"
-        raise KindError("times are numbers or dates", got=repr(time), fix=fix) from error
+        raise KindError("times as numbers or dates", got=repr(time), fix=fix) from error
 
 
-def _number(value: Any) -> float:
+def _number(value: object) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError) as error:
-        fix = "pass one number a point, NaN where it is missing"
-        raise KindError("a series holds real numbers", got=repr(value), fix=fix) from error
+        fix = "pass one number per point, NaN if it is missing"
+        raise KindError("real numbers", got=repr(value), fix=fix) from error
     if abs(number) > LARGEST:
-        rule = f"a series holds numbers up to {LARGEST:g}, or NaN where one is missing"
-        raise InputError(rule, got=f"{number:g}", fix="mend that value, or measure in a larger unit")
+        expected = f"numbers up to {LARGEST:g}, or NaN for a missing value"
+        raise InputError(expected, got=f"{number:g}", fix="correct that value, or use a larger unit")
     return number

@@ -1,1 +1,1 @@
-"""Local polynomials in time: by definition, on evenly spaced points, and in the native core."""
+"""Local polynomial regression in time: by definition, on evenly spaced points, and in the native core."""

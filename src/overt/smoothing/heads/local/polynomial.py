@@ -1,4 +1,4 @@
-"""A local polynomial from the sums that determine it, the degree falling where they do not."""
+"""A local polynomial from the sums that determine it, of a lower degree where they do not."""
 
 from typing import Literal, NamedTuple
 
@@ -9,21 +9,21 @@ from overt.smoothing.data.series import Floats
 Side = Literal["both", "past", "future"]
 SIDES = ("both", "past", "future")
 
-# A matrix whose determinant is smaller beside the product of its diagonal loses three digits or more.
+# A smaller ratio of the determinant to the product of the diagonal loses three digits or more.
 SINGULAR = 1e-3
-# Room for rounding, for squares that equal the bar on paper.
+# Tolerance for rounding, where a variance equals its bound exactly.
 ROUNDING = 1 + 1e-9
 
 
 class Local(NamedTuple):
-    """Target by target: the value y_i, its derivative after the target's own point, and Σ_j l_ij² / w_j."""
+    """Target by target: the value y_i, the leverage ∂y_i/∂x_i of the target's own point, and Σ_j l_ij² / w_j."""
 
     values: Floats
-    own: Floats
-    squares: Floats
+    leverages: Floats
+    unit_variances: Floats
 
 
-class Sums(NamedTuple):
+class PowerSums(NamedTuple):
     """Sums over the keys of each target, with k_j = exp(−u_j²/2) and u_j = (t_j − t_i)/h; a row for each power p of u_j.
 
     All k of one target may share a factor: no output depends on it.
@@ -32,46 +32,46 @@ class Sums(NamedTuple):
     weights: Floats  # Σ_j w_j k_j u_j^p, (2·degree + 1, m)
     values: Floats  # Σ_j w_j k_j u_j^p x_j, (degree + 1, m)
     squares: Floats  # Σ_j w_j k_j² u_j^p, (2·degree + 1, m)
-    bare: Floats  # Σ_j k_j, (m,)
+    kernel: Floats  # Σ_j k_j, (m,)
 
 
-class Fit(NamedTuple):
+class PolynomialFit(NamedTuple):
     """Rows l of the fits, target by target: l_j = w_j k_j Σ_p c_p u_j^p; NaN where there is no key."""
 
     coefficients: Floats  # c_p, (degree + 1, m)
-    squares: Floats  # Σ_j l_j² / w_j, (m,)
+    unit_variances: Floats  # Σ_j l_j² / w_j, (m,)
 
-    def results(self, sums: Sums) -> Floats:
-        """β_0 = Σ_j l_j x_j, c_0, and the squares, (3, m)."""
-        return np.stack([(self.coefficients * sums.values).sum(axis=0), self.coefficients[0], self.squares])
+    def results(self, sums: PowerSums) -> Floats:
+        """β_0 = Σ_j l_j x_j, c_0, and the unit variances, (3, m)."""
+        return np.stack([(self.coefficients * sums.values).sum(axis=0), self.coefficients[0], self.unit_variances])
 
 
-def fit(sums: Sums) -> Fit:
-    """The polynomial of the largest degree that is determined and not wild, at each target.
+def fit(sums: PowerSums) -> PolynomialFit:
+    """The polynomial of the largest degree that is determined and has no large variance, at each target.
 
-    With S_pq = Σ_j w_j k_j u_j^(p+q), c is the first column of S⁻¹. Determined: det S > 0.001 · Π_p S_pp. Wild: Σ_j l_j²/w_j
-    exceeds Σ_j k_j / Σ_j w_j k_j, the mean of 1/w_j under the weights themselves.
+    With S_pq = Σ_j w_j k_j u_j^(p+q), c is the first column of S⁻¹. Determined: det S > 0.001 · Π_p S_pp. No large variance:
+    Σ_j l_j²/w_j is at most Σ_j k_j / Σ_j w_j k_j, the mean of 1/w_j under the weights themselves.
 
-    >>> three = Sums(np.array([[3.0], [0.0], [2.0]]), np.array([[6.0], [2.0]]), np.array([[3.0], [0.0], [2.0]]), np.array([3.0]))
+    >>> three = PowerSums(np.array([[3.0], [0.0], [2.0]]), np.array([[6.0], [2.0]]), np.array([[3.0], [0.0], [2.0]]), np.array([3.0]))
     >>> fit(three).results(three).round(3).tolist()
     [[2.0], [0.333], [0.333]]
     """
-    degrees, size = len(sums.values), sums.bare.size
-    found = Fit(np.full((degrees, size), np.nan), np.full(size, np.nan))
-    left = np.ones(size, bool)  # targets without a fit so far
+    degrees, size = len(sums.values), sums.kernel.size
+    fitted = PolynomialFit(np.full((degrees, size), np.nan), np.full(size, np.nan))
+    unfitted = np.ones(size, bool)
     for degree in reversed(range(degrees)):
         determinant, factors = cofactors(sums.weights, degree)
         diagonal = sums.weights[0 : 2 * degree + 1 : 2]
-        with np.errstate(all="ignore"):  # what is not determined is not taken
+        with np.errstate(all="ignore"):  # undetermined fits are not accepted
             c = factors / determinant  # (degree + 1, m)
             pairs = [(p, q) for p in range(degree + 1) for q in range(degree + 1)]
-            squares = np.sum([c[p] * c[q] * sums.squares[p + q] for p, q in pairs], axis=0)
-            takes = left & (diagonal > 0).all(axis=0) & (determinant > SINGULAR * diagonal.prod(axis=0))
-            takes &= (squares * sums.weights[0] <= ROUNDING * sums.bare) if degree else True
-        found.coefficients[: degree + 1, takes], found.coefficients[degree + 1 :, takes] = c[:, takes], 0.0
-        found.squares[takes] = squares[takes]
-        left &= ~takes
-    return found
+            variances = np.sum([c[p] * c[q] * sums.squares[p + q] for p, q in pairs], axis=0)
+            accepted = unfitted & (diagonal > 0).all(axis=0) & (determinant > SINGULAR * diagonal.prod(axis=0))
+            accepted &= (variances * sums.weights[0] <= ROUNDING * sums.kernel) if degree else True
+        fitted.coefficients[: degree + 1, accepted], fitted.coefficients[degree + 1 :, accepted] = c[:, accepted], 0.0
+        fitted.unit_variances[accepted] = variances[accepted]
+        unfitted &= ~accepted
+    return fitted
 
 
 def cofactors(weights: Floats, degree: int) -> tuple[Floats, Floats]:

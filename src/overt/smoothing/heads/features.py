@@ -5,16 +5,15 @@ from typing import NamedTuple
 import numpy as np
 
 from overt.smoothing.data.series import Floats
+from overt.smoothing.heads.blocks import CELLS
 from overt.smoothing.heads.normalize import softmax
 
-# Scores held at a time: 2 MB of float64.
-CELLS = 2**18
-# A direction in which the keys near a target spread less than this part of the bandwidth gets no slope.
+# A direction in which the keys near a target vary by less than this part of the bandwidth gets no slope.
 FLAT = 1e-3
 
 
 class Sample(NamedTuple):
-    """Points to attend to: features (n, d), values (n,), weights above 0 (n,)."""
+    """The points: features (n, d), values (n,), weights above 0 (n,)."""
 
     features: Floats
     values: Floats
@@ -22,17 +21,17 @@ class Sample(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """Target by target: y_i, and ∂y_i/∂x_i where the target is point i of the sample, else NaN."""
+    """Target by target: y_i, and the leverage ∂y_i/∂x_i where the target is point i of the sample, else NaN."""
 
     values: Floats
-    own: Floats
+    leverages: Floats
 
 
 def attend_features(sample: Sample, bandwidth: float, degree: int, targets: Floats | None = None) -> Fitted:
-    """Attend over points near in all features: W_ij ∝ w_j exp(−|z_i − z_j|²/2h²), y_i = Σ_j W_ij x_j or a plane through them.
+    """Attend to points near in all features: W_ij ∝ w_j exp(−|z_i − z_j|²/2h²), y_i = Σ_j W_ij x_j or a plane through them.
 
-    Degree 0 is the mean. Degree 1 is β_0 of the plane Σ_j W_ij (x_j − β_0 − β·(z_j − z_i))² → min, the slope of which is held back in
-    directions in which the keys hardly spread: y_i = x̄_i + (z_i − z̄_i)ᵀ(C_i + (0.001 h)² I)⁻¹c_i, with the means, the covariance C_i of
+    Degree 0 is the mean. Degree 1 is β_0 of the plane Σ_j W_ij (x_j − β_0 − β·(z_j − z_i))² → min, with a ridge on the slope for
+    directions in which the keys hardly vary: y_i = x̄_i + (z_i − z̄_i)ᵀ(C_i + (0.001 h)² I)⁻¹c_i, with the means, the covariance C_i of
     z and c_i of z with x under the weights W_i. (Ruppert and Wand 1994, section 1, for the plane.)
 
     targets (m, d), the sample's own points where None. Time O(n·m·d²), memory O(n·d²).
@@ -42,41 +41,42 @@ def attend_features(sample: Sample, bandwidth: float, degree: int, targets: Floa
     >>> attend_features(plane, 1.0, 1, np.array([[0.5, 0.0]])).values.round(4)
     array([2.])
     """
-    given = sample.features if targets is None else targets
-    found = Fitted(np.empty(len(given)), np.full(len(given), np.nan))
+    points = sample.features if targets is None else targets
+    fitted = Fitted(np.empty(len(points)), np.full(len(points), np.nan))
     length = max(1, CELLS // len(sample.values))
-    for start in range(0, len(given), length):
+    for start in range(0, len(points), length):
         part = slice(start, start + length)
-        values, own = _attend_block(sample, bandwidth, degree, given[part])
-        found.values[part] = values
+        values, leverages = _attend_block(sample, bandwidth, degree, points[part])
+        fitted.values[part] = values
         if targets is None:
-            found.own[part] = own[np.arange(len(values)), np.arange(len(given))[part]]
-    return found
+            fitted.leverages[part] = leverages[np.arange(len(values)), np.arange(len(points))[part]]
+    return fitted
 
 
 def choose_bandwidth(sample: Sample, degree: int) -> float:
     """The bandwidth of least leave-one-out error, Σ_i w_i ((x_i − y_i)/(1 − ∂y_i/∂x_i))², over a geometric grid.
 
-    From a tenth of the points' distance from their mean to thirty times it, where attention is even and the plane that of least squares.
+    From a tenth of the points' root mean square distance from their mean to thirty times it, where the weights are nearly equal and
+    the plane is the one of least squares.
     """
     center = np.average(sample.features, axis=0, weights=sample.weights)
     spread = float(np.sqrt(np.average((sample.features - center) ** 2, axis=0, weights=sample.weights).sum()))
     grid = (spread or 1.0) * np.geomspace(0.1, 30.0, 20)
-    errors = [_left_out(sample, attend_features(sample, bandwidth, degree)) for bandwidth in grid]
-    # Of equals the last, the widest: where nothing tells them apart, the plainer surface.
+    errors = [_leave_one_out_error(sample, attend_features(sample, bandwidth, degree)) for bandwidth in grid]
+    # Of equal errors the last, the widest bandwidth: the simpler surface.
     return float(grid[len(errors) - 1 - int(np.argmin(errors[::-1]))])
 
 
-def _left_out(sample: Sample, fitted: Fitted) -> float:
-    # A point that is its own answer says nothing of the others: it counts as all wrong.
-    error = (sample.values - fitted.values) / np.maximum(1 - fitted.own, 1e-9)
+def _leave_one_out_error(sample: Sample, fitted: Fitted) -> float:
+    # A point of leverage 1 is not predicted by the others: its error is the distance from the mean.
+    error = (sample.values - fitted.values) / np.maximum(1 - fitted.leverages, 1e-9)
     mean = np.average(sample.values, weights=sample.weights)
-    alone = fitted.own > 1 - 1e-9
-    return float(np.average(np.where(alone, sample.values - mean, error) ** 2, weights=sample.weights))
+    interpolated = fitted.leverages > 1 - 1e-9
+    return float(np.average(np.where(interpolated, sample.values - mean, error) ** 2, weights=sample.weights))
 
 
 def _attend_block(sample: Sample, bandwidth: float, degree: int, targets: Floats) -> Fitted:
-    """Values (m,) of some targets, and the derivatives after every point (m, n)."""
+    """Values (m,) of some targets, and the derivatives by every point (m, n)."""
     weights = softmax(_scores(sample, bandwidth, targets))  # (m, n)
     if degree == 0:
         return Fitted(weights @ sample.values, weights)
@@ -85,9 +85,9 @@ def _attend_block(sample: Sample, bandwidth: float, degree: int, targets: Floats
     products = (sample.features[:, :, None] * sample.features[:, None, :]).reshape(n, d * d)
     covariance = (weights @ products).reshape(-1, d, d) - center[:, :, None] * center[:, None, :]  # (m, d, d)
     covariance += (FLAT * bandwidth) ** 2 * np.eye(d)
-    lever = np.linalg.solve(covariance, (targets - center)[:, :, None])[:, :, 0]  # (m, d)
-    # l_ij = W_ij (1 + (z_j − z̄_i)·lever_i), so that y_i = Σ_j l_ij x_j.
-    weights *= 1 + lever @ sample.features.T - (lever * center).sum(axis=1, keepdims=True)
+    slope_weights = np.linalg.solve(covariance, (targets - center)[:, :, None])[:, :, 0]  # (m, d)
+    # l_ij = W_ij (1 + (z_j − z̄_i)·slope_weights_i), so that y_i = Σ_j l_ij x_j.
+    weights *= 1 + slope_weights @ sample.features.T - (slope_weights * center).sum(axis=1, keepdims=True)
     return Fitted(weights @ sample.values, weights)
 
 

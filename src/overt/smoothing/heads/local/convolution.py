@@ -1,4 +1,4 @@
-"""A row of weights slid over evenly spaced values, in O(n) however far it reaches, where the weights are smooth."""
+"""Convolution of evenly spaced values with a smooth row of weights, in O(n) for any length of the row."""
 
 import math
 from collections.abc import Callable
@@ -7,39 +7,39 @@ import numpy as np
 
 from overt import native
 from overt.smoothing.data.series import Floats
-from overt.smoothing.heads.chebyshev import MULTIPLE, TERMS, between, polynomials
+from overt.smoothing.heads.chebyshev import MULTIPLE, TERMS, interpolate_difference, polynomials
 from overt.smoothing.heads.keys import NEGLIGIBLE
 
-# So few weights are summed one by one, which is quicker; and more where there are few sums: a plan takes as long as these products.
+# At most so many weights, or so many products in all, are summed directly: that is faster than making a plan.
 SHORT, FEW = 160, 2e7
-# Stretches worked on together, whose sums stay in a processor's cache.
+# Blocks computed together, whose sums stay in a processor's cache.
 TOGETHER = 256
 
 
-def slide(values: Floats, weight: Callable[[Floats], Floats], scale: float, before: float, after: float) -> Floats:
+def convolve(values: Floats, weight: Callable[[Floats], Floats], scale: float, before: float, after: float) -> Floats:
     """y_i = Σ_j f((j − i)/scale) x_j over −before ≤ j − i ≤ after, where f is exp(−u²/2) times a polynomial of degree 2 at most.
 
     Values (n,) give outputs (n,); beyond its ends a series counts as zeros. Before and after are whole numbers of points, or inf.
     Errors are below 1e-14 · max|f| · Σ_j |x_j|, over the points within nine scales.
 
-    >>> slide(np.array([0.0, 0.0, 1.0, 0.0]), lambda u: np.exp(-u * u / 2), 1.0, 0, np.inf).round(4)
+    >>> convolve(np.array([0.0, 0.0, 1.0, 0.0]), lambda u: np.exp(-u * u / 2), 1.0, 0, np.inf).round(4)
     array([0.1353, 0.6065, 1.    , 0.    ])
     """
-    back, forth = (int(min(end, math.ceil(NEGLIGIBLE * scale), values.size - 1)) for end in (before, after))
-    if back + forth <= SHORT or (native.available() and (back + forth) * values.size <= FEW):
-        return _one_by_one(values, weight(np.arange(-back, forth + 1) / scale), back)
-    plans = (Plan(values.size, scale, width, before, after) for width in TERMS if width * scale >= MULTIPLE)
-    return _by_stretches(values, weight, min(plans, key=lambda plan: plan.cost))
+    back, ahead = (int(min(end, math.ceil(NEGLIGIBLE * scale), values.size - 1)) for end in (before, after))
+    if back + ahead <= SHORT or (native.available() and (back + ahead) * values.size <= FEW):
+        return _directly(values, weight(np.arange(-back, ahead + 1) / scale), back)
+    plans = (BlockPlan(values.size, scale, width, before, after) for width in TERMS if width * scale >= MULTIPLE)
+    return _by_blocks(values, weight, min(plans, key=lambda plan: plan.cost))
 
 
-class Plan:
-    """Stretches of `size` points, and how those so many stretches `away` count: by polynomials, point by point, or not at all."""
+class BlockPlan:
+    """Blocks of `size` points, and how blocks at each distance enter: by polynomials, point by point, or not at all."""
 
     def __init__(self, points: int, scale: float, width: float, before: float, after: float) -> None:
         whole_series = -(-points // MULTIPLE) * MULTIPLE
         self.scale, self.size, self.terms = scale, min(int(width * scale) // MULTIPLE * MULTIPLE, whole_series), TERMS[width]
         reach = math.ceil(NEGLIGIBLE * scale)
-        # Where weights are negligible, they need not be cut off.
+        # Where weights are negligible, no limit is needed.
         self.first, self.last = (-before if before < reach else -np.inf), (after if after < reach else np.inf)
         farthest = min(reach, points - 1) // self.size + 1
         away = np.arange(-farthest, farthest + 1)
@@ -47,23 +47,23 @@ class Plan:
         whole = (self.first <= nearest) & (farthest <= self.last)
         self.whole = away[whole]
         self.cut = away[~whole & (farthest >= self.first) & (nearest <= self.last)]
-        # Multiplications a point.
+        # Multiplications per point.
         self.cost = 2 * self.terms + self.whole.size * self.terms**2 / self.size + self.cut.size * self.size
 
     def matrices(self, weight: Callable[[Floats], Floats]) -> Floats:
-        """From the sums of all stretches that count whole, one after the other, to polynomials: (whole · terms, terms)."""
+        """From the sums of all blocks that enter whole, one after the other, to polynomials: (whole · terms, terms)."""
         width = self.size / self.scale
-        found = [between(weight, float(away) * width, width, self.terms) for away in self.whole]
-        return np.concatenate(found) if found else np.zeros((0, self.terms))
+        matrices = [interpolate_difference(weight, float(away) * width, width, self.terms) for away in self.whole]
+        return np.concatenate(matrices) if matrices else np.zeros((0, self.terms))
 
     def corners(self, weight: Callable[[Floats], Floats]) -> Floats:
-        """From each point of a stretch that is cut to each of the one that reads: (cut, size, size)."""
+        """Weights from each point of a block that is cut to each point of the target block: (cut, size, size)."""
         point = np.arange(self.size)
         offset = self.cut[:, None, None] * self.size + point[:, None] - point
         return np.where((self.first <= offset) & (offset <= self.last), weight(offset / self.scale), 0.0)
 
 
-def _one_by_one(values: Floats, taps: Floats, before: int) -> Floats:
+def _directly(values: Floats, taps: Floats, before: int) -> Floats:
     if native.available():
         outputs = np.empty(values.size)
         native.module().filter(values, taps, before, native.threads(), outputs)
@@ -72,12 +72,12 @@ def _one_by_one(values: Floats, taps: Floats, before: int) -> Floats:
     return np.convolve(padded, taps[::-1], "valid")
 
 
-def _by_stretches(values: Floats, weight: Callable[[Floats], Floats], plan: Plan) -> Floats:
+def _by_blocks(values: Floats, weight: Callable[[Floats], Floats], plan: BlockPlan) -> Floats:
     reading = polynomials((2 * np.arange(plan.size) - plan.size + 1) / plan.size, plan.terms)  # (terms, size)
     table = np.ascontiguousarray(reading.T)
     matrices, corners = plan.matrices(weight), plan.corners(weight)
     if not native.available():
-        return _by_products(values, plan, table, matrices, corners)
+        return _by_matrix_products(values, plan, table, matrices, corners)
     outputs = np.empty(values.size)
     first = int(plan.whole[0]) if plan.whole.size else 0
     native.module().slide(
@@ -86,8 +86,8 @@ def _by_stretches(values: Floats, weight: Callable[[Floats], Floats], plan: Plan
     return outputs
 
 
-def _by_products(values: Floats, plan: Plan, table: Floats, matrices: Floats, corners: Floats) -> Floats:
-    """The same as NumPy's matrix products."""
+def _by_matrix_products(values: Floats, plan: BlockPlan, table: Floats, matrices: Floats, corners: Floats) -> Floats:
+    """The same in NumPy, as matrix products."""
     count = -(-values.size // plan.size)
     margin = int(max(np.abs(plan.whole).max(initial=0), np.abs(plan.cut).max(initial=0)))
     padded = np.zeros((count + 2 * margin, plan.size))

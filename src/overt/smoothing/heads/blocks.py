@@ -1,0 +1,41 @@
+"""Blocks of rows: as many at a time as keep their scores within a fixed memory."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from overt.smoothing.data.series import Indices
+
+# Scores in memory at a time: 2 MB of float64, so that a block and its temporaries stay in a processor's cache.
+CELLS = 2**18
+# Shorter blocks would spend their time in Python, however few keys they reach.
+SHORTEST = 64
+
+
+class KeyRange(NamedTuple):
+    """The keys j that each row may attend to: start <= j < stop."""
+
+    start: Indices
+    stop: Indices
+
+    def part(self, rows: Indices | slice) -> "KeyRange":
+        """The ranges of some rows."""
+        return KeyRange(self.start[rows], self.stop[rows])
+
+    @property
+    def span(self) -> slice:
+        """All keys that any row reaches."""
+        return slice(int(self.start.min()), int(self.stop.max()))
+
+
+def row_blocks(keys: KeyRange, cells: int = CELLS) -> Iterator[slice]:
+    """Runs of rows whose scores together fit into `cells`, each about as long as the range of keys that it reaches."""
+    first, rows = 0, keys.start.size
+    while first < rows:
+        count = min(max(SHORTEST, int(keys.stop[first] - keys.start[first])), rows - first)
+        while count > 1:
+            span = keys.part(slice(first, first + count)).span
+            if count * (span.stop - span.start) <= cells:
+                break
+            count = (count + 1) // 2
+        yield slice(first, first + count)
+        first += count

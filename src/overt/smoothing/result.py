@@ -1,0 +1,161 @@
+"""What `analyze` returns: a smoothed series with its band, its risk, its weights and a report in sentences."""
+
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from overt.errors import InputError
+from overt.smoothing.data.options import Options
+from overt.smoothing.data.series import Floats, Series, Times, read_moments
+from overt.smoothing.heads.dispatch import attend_in_time
+from overt.smoothing.heads.head import Head
+from overt.smoothing.heads.keys import TimeKeys
+from overt.smoothing.heads.single_row import weight_row
+from overt.smoothing.report import describe
+from overt.smoothing.selection.bands import NORMAL_QUANTILE, standard_deviations
+from overt.smoothing.selection.bank import bank_row, bank_series
+from overt.smoothing.selection.levels import overall_level
+from overt.smoothing.selection.noise import NoiseEstimate
+from overt.smoothing.selection.risk import STANDARD_ERRORS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """A smoothed series and the estimates behind it. Times and values are in the caller's units and order.
+
+    `risk` is the estimated mean squared error against the truth, and `risk_error` is the standard error of that estimate, σ²√(2/n).
+    A risk below two standard errors, or below 0, is too small to estimate; then only `risk_upper_bound` is informative. Both assume
+    noise that is independent from point to point and close to normal. `degrees_of_freedom` is the sum of the leverages ∂y_i/∂x_i: n
+    for a curve that passes through every point, 1 for the mean. `mixture` holds the weights of the `heads`, averaged over equal runs
+    of points in time.
+    """
+
+    values: Floats  # (n,)
+    bandwidth: float | tuple[float, float] | None  # of time or of value, or (time, value); None for the dot score and the bank
+    noise: float  # standard deviation of a value of weight 1, passed or estimated; root mean square where it varies
+    risk: float
+    risk_error: float
+    degrees_of_freedom: float
+    leave_one_out: float | None  # mean squared error when each value is predicted from the others; None but for time keys
+    points: int
+    filled: int  # missing points that received a value
+    times: Times = field(repr=False)
+    heads: tuple[str, ...]
+    mixture: Floats | None  # (heads, cells), None for a single head
+    withheld: str  # why there is no band, one sentence; "" where there is one
+    options: Options
+    series: Series = field(repr=False)
+    head: Head | None = field(repr=False)  # None for the bank
+    noise_estimate: NoiseEstimate = field(repr=False)  # in the series' own units
+    levels: Floats = field(repr=False)  # (n,) standard deviations at weight 1, sorted by time, in the series' own units
+    _variances: Floats | None = field(repr=False)  # of the bank, and of time keys whose bandwidth was passed
+
+    @property
+    def estimable(self) -> bool:
+        """Whether the risk differs from 0 by two standard errors or more."""
+        return self.risk >= STANDARD_ERRORS * self.risk_error
+
+    @property
+    def risk_upper_bound(self) -> float:
+        """Two standard errors above the estimated risk, or above 0 where the estimate is negative."""
+        return max(self.risk, 0.0) + STANDARD_ERRORS * self.risk_error
+
+    @cached_property
+    def deviation(self) -> Floats | None:
+        """The standard deviation of each value of the curve (n,), without its bias; None where there is no band."""
+        if self.withheld:
+            return None
+        if self._variances is not None or self.head is None:
+            deviation = np.sqrt(np.asarray(self._variances))
+        else:
+            selected = self.options.bandwidths is None
+            deviation = standard_deviations(self.series, self.head, self._sorted_curve(), self.levels, selected=selected)
+        deviation = self.series.unsort(deviation * self.series.spread)
+        return np.where(np.isnan(self.values), np.nan, deviation)
+
+    @property
+    def lower(self) -> Floats | None:
+        """The lower end of the pointwise 95% band around the mean curve (n,); None where there is no band."""
+        return None if self.deviation is None else self.values - NORMAL_QUANTILE * self.deviation
+
+    @property
+    def upper(self) -> Floats | None:
+        """The upper end of the pointwise 95% band (n,); None where there is no band."""
+        return None if self.deviation is None else self.values + NORMAL_QUANTILE * self.deviation
+
+    def weights(self, point: int) -> Floats:
+        """The weights W_ij with which one point attends to all (n,): `values[i]` is Σ_j W_ij x_j over the known x_j.
+
+        >>> from overt.smoothing import analyze
+        >>> analyze([0.0, 1.0, 0.0], keys="time", degree=0, bandwidth=1.0).weights(0).round(2)
+        array([0.57, 0.35, 0.08])
+        """
+        if not -self.points <= point < self.points:
+            fix = f"pass an index from 0 to {self.points - 1}"
+            raise InputError("the index of a point", got=f"{point} for {self.points} points", fix=fix)
+        row = int(np.flatnonzero(self.series.order == point % self.points)[0])
+        if self.head is not None:
+            return self.series.unsort(weight_row(self.series, self.head, row))
+        noisy = bank_series(self.series, self.levels, self.options.causal)
+        return self.series.unsort(bank_row(noisy, overall_level(self.levels), row, causal=self.options.causal))
+
+    def at(self, times: ArrayLike) -> Floats:
+        """The curve at other times (m,), in the unit of the series' times: numbers, or dates where those were dates.
+
+        Time keys fit at the new times as they do at the points. Other keys compare values, and a new time has no value. Their curve
+        is interpolated linearly between points and constant beyond the ends; with `causal` it keeps the value of the last point.
+
+        >>> from overt.smoothing import analyze
+        >>> analyze([0.0, 1.0, 2.0, 3.0], keys="time", bandwidth=1.0).at([0.5, 2.75]).round(6)
+        array([0.5 , 2.75])
+        """
+        moments = (read_moments(times, self.times) - self.series.start) / self.series.step
+        order = np.argsort(moments, kind="stable")
+        curve = np.empty(moments.size)
+        curve[order] = self._at(moments[order])
+        return self.series.center + self.series.spread * curve
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
+        """Data, curve and band as a matplotlib Figure, with the mixture of heads below; saved to `path` if one is passed."""
+        from overt.smoothing.data.curve import curve_of
+        from overt.smoothing.plot import Panel, draw, figure_of
+
+        moments = self.times.moments
+        start = self.times.origin
+        times = moments if start is None else start.astype("datetime64[us]") + (moments * 1e6).astype("timedelta64[us]")
+        panel = Panel("", times, self.series.restore(self.series.values), curve_of(self))
+        if path is not None:
+            draw(path, [panel], x=self.unit)
+        return figure_of([panel], x=self.unit)
+
+    @property
+    def unit(self) -> str:
+        """Of the times: "steps", "seconds", or "" for plain numbers."""
+        return self.times.unit
+
+    @property
+    def sentence(self) -> str:
+        """A report in a few sentences: what was computed, from what, and how large the remaining error is."""
+        return describe(self)
+
+    def _sorted_curve(self) -> Floats:
+        return (self.values[self.series.order] - self.series.center) / self.series.spread
+
+    def _at(self, moments: Floats) -> Floats:
+        """The curve at ascending times, in the series' own units."""
+        if self.head is not None and isinstance(self.head.keys, TimeKeys):
+            return attend_in_time(self.series, self.head, self.head.keys.bandwidth, targets=moments).values
+        curve = self._sorted_curve()
+        known = ~np.isnan(curve)
+        times, curve = self.series.times[known], curve[known]
+        if not self.options.causal:
+            return np.interp(moments, times, curve)
+        before = np.searchsorted(times, moments, side="right") - 1
+        return np.where(before < 0, np.nan, curve[np.maximum(before, 0)])

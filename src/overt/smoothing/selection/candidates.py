@@ -1,0 +1,179 @@
+"""The heads of the bank: by time with many bandwidths, by patches, and guided by a pilot curve."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from overt.smoothing.data.series import Floats
+from overt.smoothing.heads.guided import attend_guided
+from overt.smoothing.heads.local.polynomial import Side
+from overt.smoothing.heads.local.regression import attend_time
+from overt.smoothing.heads.patches import attend_patch
+from overt.smoothing.heads.single_row import guided_row, patch_row, time_row
+from overt.smoothing.selection.mixture import HeadOutputs, Mixture
+from overt.smoothing.threads import map_in_threads
+
+# Bandwidths of time, in steps: narrow ones, by factors of √2, and those of one-sided heads.
+NARROW = 0.5 * np.sqrt(2.0) ** np.arange(16)  # 0.5 … 91
+ONE_SIDED = 2.0 ** np.arange(8)  # 1 … 128
+# Patches: points to either side, and bandwidths in units of the noise, for the root of the sum of squares.
+PATCHES = ((2, 2.0 ** np.arange(0, 2, 0.5)), (5, 2.0 ** np.arange(0.5, 2.5, 0.5)), (10, 2.0 ** np.arange(1, 3, 0.5)))
+PATCH_WINDOW = 60
+# Guided heads: bandwidths of the pilot in units of the noise, and the window in bandwidths of time.
+PILOT_BANDWIDTHS = (1.2, 0.6, 0.3)
+GUIDED_WINDOW = 3.0
+
+
+class NoisySeries(NamedTuple):
+    """A series as the heads see it, sorted by time; all (n,)."""
+
+    times: Floats  # in steps, ascending
+    values: Floats  # missing ones filled
+    weights: Floats  # w_i, 0 where the value is missing
+    levels: Floats  # the noise's standard deviation at weight 1
+
+    def part(self, rows: slice) -> "NoisySeries":
+        """Some of the points."""
+        return NoisySeries(*(column[rows] for column in self))
+
+    @property
+    def noise(self) -> Floats:
+        """σ_i of each value, infinite where it is missing."""
+        with np.errstate(divide="ignore"):
+            return self.levels / np.sqrt(self.weights)
+
+
+RowWeights = Callable[[int], Floats]  # the weights of one point over all points of the head's series (n,)
+
+
+class NamedHeads(NamedTuple):
+    """Heads with their outputs, their names, family first ("line, 8 steps"), and functions that compute a row of weights."""
+
+    names: list[str]
+    outputs: HeadOutputs
+    rows: list[RowWeights]
+
+    def part(self, rows: slice) -> "NamedHeads":
+        """The same heads at some of the points."""
+        return NamedHeads(self.names, HeadOutputs(*(column[:, rows] for column in self.outputs)), self.rows)
+
+
+def pilot_heads(series: NoisySeries, level: float, causal: bool) -> Iterator[NamedHeads]:
+    """The heads that compare the noisy series itself: the points unchanged, narrow bandwidths of time, and patches."""
+    yield _identity(series)
+    yield from (_by_time(series, h, degree, side) for h, degree, side in _time_heads(causal))
+    yield from (_by_patches(series, half, scales, level, causal) for half, scales in PATCHES)
+
+
+def wide_heads(series: NoisySeries, causal: bool) -> NamedHeads:
+    """Heads by time with bandwidths from 128 steps to a quarter of the series; they need the whole series."""
+    octaves = int(np.log2(max(series.times[-1] - series.times[0], 1.0) / 4 / 128)) if series.times[-1] >= 512 else -1
+    sides: tuple[Side, ...] = ("past",) if causal else ("both",)
+    degrees = (0, 1, 2) if causal else (1, 2)
+    bandwidths = 128.0 * 2.0 ** np.arange(octaves + 1)
+    heads: list[tuple[float, int, Side]] = list(product(bandwidths.tolist(), degrees, sides))
+    outputs = HeadOutputs(*(np.empty((len(heads), series.values.size)) for _ in HeadOutputs._fields))
+    names, rows = [], []
+    for index, part in enumerate(map_in_threads(lambda head: _by_time(series, *head), heads)):
+        write_heads(outputs, [part], index)
+        names, rows = names + part.names, rows + part.rows
+    return NamedHeads(names, outputs, rows)
+
+
+def guided_heads(series: NoisySeries, pilot: Mixture, bandwidth: float, level: float, causal: bool) -> NamedHeads:
+    """Means over points near in time and similar in the pilot p, with the leverage W_ii + ∂p_i/∂x_i Cov_W(p, x)/h².
+
+    The dependence of p_j on x_i for j ≠ i is neglected.
+    """
+    scales = np.array(PILOT_BANDWIDTHS)
+    options = {"bandwidth_time": bandwidth, "window": GUIDED_WINDOW * bandwidth, "side": "past" if causal else "both"}
+    guided = attend_guided(series.times, pilot.values, series.values, series.weights, scales * level, **options)
+    leverages = guided.self_weights + pilot.leverages * guided.covariance / (scales[:, None] * level) ** 2
+    names = [f"guided, {bandwidth:.3g} steps and {scale:.3g} σ" for scale in scales]
+    rows: list[RowWeights] = [
+        partial(guided_row, series.times, pilot.values, series.weights, bandwidth=scale * level, **options) for scale in scales
+    ]
+    return NamedHeads(names, _value_head_outputs(series, guided.values, leverages), rows)
+
+
+def write_heads(outputs: HeadOutputs, parts: list[NamedHeads], start: int) -> None:
+    """Write the outputs of all parts, one after the other, from the row `start` on."""
+    for part in parts:
+        stop = start + len(part.names)
+        for column, values in zip(outputs, part.outputs, strict=True):
+            column[start:stop] = values
+        start = stop
+
+
+def _time_heads(causal: bool) -> Iterator[tuple[float, int, Side]]:
+    """Bandwidth, degree and side."""
+    if causal:
+        for h, degree in product(NARROW, (0, 1, 2)):
+            yield float(h), degree, "past"
+        return
+    for h, degree in product(NARROW, (1, 2)):
+        yield float(h), degree, "both"
+    for h, degree in product(ONE_SIDED, (0, 1)):
+        yield float(h), degree, "past"
+        yield float(h), degree, "future"
+
+
+def _identity(series: NoisySeries) -> NamedHeads:
+    variance = series.levels**2 / np.where(series.weights > 0, series.weights, 1.0)
+    outputs = HeadOutputs(series.values[None], np.ones((1, series.values.size)), variance[None])
+    return NamedHeads(["itself"], outputs, [lambda row: np.eye(1, series.values.size, row)[0] * (series.weights > 0)])
+
+
+def _by_time(series: NoisySeries, bandwidth: float, degree: int, side: Side) -> NamedHeads:
+    is_key, options = series.weights > 0, {"degree": degree, "side": side}
+    if (series.weights == 1).all():
+        local = attend_time(series.times, series.values, None, bandwidth, **options)
+    else:
+        self_index = np.where(is_key, np.cumsum(is_key) - 1, -1)
+        keys = series.times[is_key], series.values[is_key], series.weights[is_key]
+        local = attend_time(*keys, bandwidth, targets=series.times, self_index=self_index, **options)
+    values, leverages, variances = local
+    if not is_key.all():
+        # Without a key on this side, the output is the point itself.
+        isolated = np.isnan(values)
+        values, variances = np.where(isolated, series.values, values), np.where(isolated, 1.0, variances)
+        leverages = np.where(np.isnan(leverages), 0.0, leverages)
+    family = ("mean", "line", "parabola")[degree] + ("" if side == "both" else f" of the {side}")
+
+    def row_weights(row: int) -> Floats:
+        weights = np.zeros(is_key.size)
+        weights[is_key] = time_row(series.times[is_key], series.weights[is_key], series.times[row], bandwidth, **options)
+        return weights
+
+    outputs = HeadOutputs(values[None], leverages[None], (variances * series.levels**2)[None])
+    return NamedHeads([f"{family}, {bandwidth:.3g} steps"], outputs, [row_weights])
+
+
+def _by_patches(series: NoisySeries, half: int, scales: Floats, level: float, causal: bool) -> NamedHeads:
+    profile = np.ones(2 * half + 1)
+    if causal:
+        profile[half + 1 :] = 0.0
+    window, side = min(PATCH_WINDOW, series.values.size - 1), ("past" if causal else "both")
+    options = {"profile": profile, "window": window, "side": side}
+    present = series.weights > 0
+    weights = None if (series.weights[present] == 1).all() else series.weights
+    patches = attend_patch(series.values, present, weights, bandwidths=scales * level, **options)
+    names = [f"patches of {int(profile.sum())}, {scale:.3g} σ" for scale in scales]
+    rows: list[RowWeights] = [
+        partial(patch_row, series.values, series.weights, bandwidth=scale * level, **options) for scale in scales
+    ]
+    return NamedHeads(names, _value_head_outputs(series, patches.values, patches.leverages), rows)
+
+
+def _value_head_outputs(series: NoisySeries, values: Floats, leverages: Floats) -> HeadOutputs:
+    """Outputs of heads that compare values. Their variance is approximated: Σ_j W_ij² is at most W_ii for most smoothers."""
+    known = series.weights > 0
+    if not known.all():
+        index = np.arange(known.size)
+        leverages = np.stack([np.interp(index, index[known], row[known]) for row in leverages])
+    variances = np.maximum(leverages, 0.0) * series.levels**2 / np.where(known, series.weights, 1.0)
+    values = np.where(np.isnan(values), series.values, values)
+    return HeadOutputs(values, np.where(known, leverages, 0.0), variances)
