@@ -33,11 +33,11 @@ def plain(times, values, weights, h_time, h_value, window, side="both", targets=
     return W / np.where(total > 0, total, np.nan)
 
 
-def check(found, W, values, own=None):
+def check(found, W, values, self_weights=None):
     y = W @ values
     np.testing.assert_allclose(found.values, y.astype(float), atol=1e-13)
-    np.testing.assert_allclose(found.variance, (W * (values - y[:, None]) ** 2).sum(axis=1).astype(float), atol=1e-13)
-    np.testing.assert_allclose(found.own, (np.diag(W) if own is None else own).astype(float), atol=1e-13)
+    np.testing.assert_allclose(found.variances, (W * (values - y[:, None]) ** 2).sum(axis=1).astype(float), atol=1e-13)
+    np.testing.assert_allclose(found.self_weights, (np.diag(W) if self_weights is None else self_weights).astype(float), atol=1e-13)
 
 
 BANDWIDTHS = [(3.0, 0.5), (1e6, 0.5), (np.inf, 0.5), (3.0, 1e6), (0.5, 0.01)]
@@ -68,11 +68,11 @@ def test_a_window_that_equals_a_distance_includes_it():
 def test_the_slope_made_of_own_and_variance_is_the_derivative():
     times, values, weights = noisy(60)
     found = attend_both(times, values, weights, 3.0, 0.5, window=20.0)
-    slopes = found.own + found.variance / 0.5**2
+    leverages = found.self_weights + found.variances / 0.5**2
     for i in range(60):
         nudge = 1e-5 * (np.arange(60) == i)
         above, below = ((plain(times, x, weights, 3.0, 0.5, 20.0) @ x)[i] for x in (values + nudge, values - nudge))
-        assert slopes[i] == pytest.approx(float(above - below) / 2e-5, abs=1e-8)
+        assert leverages[i] == pytest.approx(float(above - below) / 2e-5, abs=1e-8)
 
 
 @pytest.mark.parametrize("side", ["both", "past", "future"])
@@ -91,7 +91,7 @@ def test_targets_may_lie_anywhere(side):
     targets = Points(generator.uniform(-30.0, 370.0, 100), generator.normal(size=100))
     found = attend_both(times, values, weights, 3.0, 0.5, window=20.0, side=side, targets=targets)
     W = plain(times, values, weights, 3.0, 0.5, 20.0, side, targets)
-    check(found, W, values, own=np.full(100, np.nan))
+    check(found, W, values, self_weights=np.full(100, np.nan))
     np.testing.assert_array_equal(np.isnan(found.values), np.isnan(W[:, 0]))
     assert 0 < np.isnan(found.values).sum() < 50
 
@@ -112,7 +112,7 @@ def test_moving_all_values_moves_the_outputs_and_no_variance():
     times, values, weights = noisy(300)
     near, far = (attend_both(times, values + level, weights, 3.0, 0.5) for level in (0.0, 2.0**20))
     np.testing.assert_allclose(far.values - 2.0**20, near.values, atol=1e-9)
-    np.testing.assert_allclose(far.variance, near.variance, atol=1e-9)
+    np.testing.assert_allclose(far.variances, near.variances, atol=1e-9)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overt.smoothing import features
+from overt.smoothing.heads import features
 from overt.smoothing.heads.features import Sample, attend_features, choose_bandwidth
 
 
@@ -50,7 +50,7 @@ def test_own_is_the_derivative_after_the_points_own_value(degree):
         moved = points.values.copy()
         moved[place] += 1.0
         other = attend_features(points._replace(values=moved), 0.9, degree)
-        assert found.own[place] == pytest.approx(other.values[place] - found.values[place], rel=1e-9)
+        assert found.leverages[place] == pytest.approx(other.values[place] - found.values[place], rel=1e-9)
 
 
 @pytest.mark.parametrize("degree", [0, 1])
@@ -75,7 +75,7 @@ def test_rows_in_blocks_equal_rows_at_once(cells, degree):
     finally:
         features.CELLS = before
     np.testing.assert_allclose(blocked.values, whole.values, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(blocked.own, whole.own, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(blocked.leverages, whole.leverages, rtol=0, atol=1e-12)
 
 
 def test_the_chosen_bandwidth_has_the_least_error_with_each_point_left_out():

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import naive_smoother as plain
 import overt
-import plain_smoother as plain
 from overt.smoothing import analyze
 
 NAN = float("nan")

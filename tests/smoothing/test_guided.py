@@ -99,7 +99,7 @@ def test_a_point_of_weight_zero_attends_and_is_not_attended_to(series, side):
     series = times, guide, values, weights
     found = attend(series, [0.8, 0.4], 5.0, 15.0, side)
     check(found, series, [0.8, 0.4], 5.0, 15.0, side)
-    assert (found.own[:, 5:290:7] == 0).all()
+    assert (found.self_weights[:, 5:290:7] == 0).all()
     values[5:290:7] = -1e9
     moved = attend(series, [0.8, 0.4], 5.0, 15.0, side)
     np.testing.assert_allclose(moved.values[:, 6:290:7], found.values[:, 6:290:7], rtol=1e-12)
@@ -124,7 +124,7 @@ def test_with_the_values_as_guide_it_is_the_bilateral_filter():
     found = attend((times, values, values, weights), [0.5], 3.0, 20.0)
     pairs = attend_both(times, values, weights, 3.0, 0.5, window=20.0)
     np.testing.assert_allclose(found.values[0], pairs.values, rtol=1e-12)
-    np.testing.assert_allclose(found.own[0], pairs.own, rtol=1e-12)
+    np.testing.assert_allclose(found.self_weights[0], pairs.self_weights, rtol=1e-12)
     np.testing.assert_allclose(found.covariance[0], pairs.variance, atol=1e-12)
 
 
@@ -132,12 +132,12 @@ def test_with_the_values_as_guide_it_is_the_bilateral_filter():
 def test_the_slope_made_of_own_weight_and_covariance_is_the_derivative(follows):
     times, guide, values, weights = uneven(60)
     found = attend((times, guide, values, weights), [0.4], 5.0, 15.0)
-    slopes = found.own[0] + follows * found.covariance[0] / 0.4**2
+    leverages = found.self_weights[0] + follows * found.covariance[0] / 0.4**2
     for i in range(60):
         nudge = 1e-5 * (np.arange(60) == i)
         moved = ((times, guide + follows * by, values + by, weights) for by in (nudge, -nudge))
         above, below = (plain(series, 0.4, 5.0, 15.0)[0][i] for series in moved)
-        assert slopes[i] == pytest.approx(float(above - below) / 2e-5, abs=1e-8)
+        assert leverages[i] == pytest.approx(float(above - below) / 2e-5, abs=1e-8)
 
 
 def test_moving_guide_and_values_moves_the_outputs_alone():

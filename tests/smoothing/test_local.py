@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from naive_smoother import time_rows as plain_rows
 from overt import native
 from overt.smoothing.heads.local.regression import attend_time
-from plain_smoother import time_rows as plain_rows
 
 pytestmark = pytest.mark.usefixtures("form")
 SIDES = ["both", "past", "future"]
@@ -24,9 +24,9 @@ def series(n=120, seed=0):
 def expect(found, rows, values, weights, own):
     centered = values - values.mean()
     np.testing.assert_allclose(found.values, rows @ centered + values.mean(), rtol=0, atol=1e-9)
-    np.testing.assert_allclose(found.squares, (rows**2 / weights).sum(axis=1), rtol=1e-9, atol=0)
+    np.testing.assert_allclose(found.unit_variances, (rows**2 / weights).sum(axis=1), rtol=1e-9, atol=0)
     expected = np.where(own < 0, np.nan, rows[np.arange(own.size), own])
-    np.testing.assert_allclose(found.own, expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.leverages, expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -54,7 +54,7 @@ def test_targets_may_be_anywhere(degree, side):
     times, values, weights = series()
     targets = np.sort(np.concatenate([times[[3, 60]], np.linspace(-30, times[-1] + 30, 97)]))
     own = np.where(np.isin(targets, times), np.searchsorted(times, targets), -1)
-    found = attend_time(times, values, weights, 2.0, degree=degree, targets=targets, own=own, side=side)
+    found = attend_time(times, values, weights, 2.0, degree=degree, targets=targets, self_index=own, side=side)
     rows = plain_rows(times, weights, 2.0, degree, targets, side=side)
     expect(found, rows, values, weights, own)
 
@@ -72,7 +72,7 @@ def test_the_own_weight_is_the_derivative():
     moved = values.copy()
     moved[50] += 1e-3
     change = attend_time(times, moved, weights, 3.0, degree=2).values - found.values
-    assert change[50] / 1e-3 == pytest.approx(found.own[50], abs=1e-8)
+    assert change[50] / 1e-3 == pytest.approx(found.leverages[50], abs=1e-8)
 
 
 def test_squares_at_a_point_never_exceed_one_where_weights_are_equal():
@@ -85,7 +85,7 @@ def test_a_line_does_not_leap_across_a_wide_gap():
     times = np.concatenate([np.arange(10.0), np.arange(200.0, 210.0)])
     values = np.tile(np.arange(10.0), 2)
     found = attend_time(times, values, None, 2.0, degree=1, targets=np.linspace(10, 199, 50))
-    assert found.squares.max() <= 1 + 1e-9
+    assert found.unit_variances.max() <= 1 + 1e-9
     assert found.values.min() >= -1
     assert found.values.max() <= 11
 
@@ -100,7 +100,7 @@ def test_a_target_without_a_key_in_reach_is_nan():
 def test_without_a_window_a_far_target_takes_the_nearest_key():
     found = attend_time(np.array([0.0, 1.0]), np.array([1.0, 3.0]), None, 0.01, targets=np.array([-1e6, 1e6]))
     np.testing.assert_array_equal(found.values, [1.0, 3.0])
-    np.testing.assert_array_equal(found.squares, [1.0, 1.0])
+    np.testing.assert_array_equal(found.unit_variances, [1.0, 1.0])
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -129,7 +129,7 @@ def test_boxes_give_what_keys_one_by_one_give(degree, weighted):
     targets = np.sort(np.concatenate([times[::50], np.linspace(-400, times[-1] + 400, 80)]))
     own = np.where(np.isin(targets, times), np.searchsorted(times, targets), -1)
     weights = weights if weighted else np.ones(times.size)
-    found = attend_time(times, values, weights if weighted else None, 30.0, degree=degree, targets=targets, own=own)
+    found = attend_time(times, values, weights if weighted else None, 30.0, degree=degree, targets=targets, self_index=own)
     expect(found, plain_rows(times, weights, 30.0, degree, targets), values, weights, own)
 
 
@@ -155,7 +155,7 @@ def test_long_rows_on_a_grid_are_those_of_single_targets(side, window):
         found = attend_time(times, values, None, 90.0, degree=degree, window=window, side=side)
         some = attend_time(times, values, None, 90.0, degree=degree, window=window, side=side, targets=targets)
         np.testing.assert_allclose(found.values[::71], some.values, rtol=0, atol=1e-9)
-        np.testing.assert_allclose(found.squares[::71], some.squares, rtol=1e-9)
+        np.testing.assert_allclose(found.unit_variances[::71], some.squares, rtol=1e-9)
 
 
 @pytest.mark.parametrize("degree", [1, 2])

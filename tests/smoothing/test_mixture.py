@@ -6,7 +6,7 @@ import pytest
 import overt.smoothing.selection.mixture as mixture
 from overt import native
 from overt.smoothing.heads.local.regression import attend_time
-from overt.smoothing.selection.mixture import Heads, Observed, mix
+from overt.smoothing.selection.mixture import HeadOutputs, Observations, mix
 
 N, SIGMA = 400, 0.5
 TIMES = np.arange(float(N))
@@ -35,18 +35,18 @@ def heads_of(x, causal=False):
     for bandwidth in (1.0, 3.0, 9.0, 27.0, 81.0):
         for degree in (0, 1):
             found = attend_time(TIMES, x, None, bandwidth, degree=degree, side=side)
-            rows.append((found.values, found.own, SIGMA**2 * found.squares))
-    return Heads(*map(np.stack, zip(*rows, strict=True)))
+            rows.append((found.values, found.leverages, SIGMA**2 * found.unit_variances))
+    return HeadOutputs(*map(np.stack, zip(*rows, strict=True)))
 
 
 def observed(x, sigma=SIGMA):
-    return Observed(x, np.full(N, sigma))
+    return Observations(x, np.full(N, sigma))
 
 
 def plain_weights(heads, seen, point, width, temperature, step, causal=False):
     """softmax_k(−r_k N / temperature) at one point: κ falls from block to block of `step` points, those later than it left out."""
     known = np.isfinite(seen.noise)
-    risks = np.where(known, ((seen.values - heads.values) / seen.noise) ** 2 - 1 + 2 * heads.slopes, 0.0)
+    risks = np.where(known, ((seen.values - heads.values) / seen.noise) ** 2 - 1 + 2 * heads.leverages, 0.0)
     away = np.arange(N) // step - point // step
     kappa = np.where(known, np.exp(-0.5 * (away * step / width) ** 2), 0.0)
     kappa[(np.abs(away) * step > mixture.CUT * width) | (causal & (np.arange(N) > point))] = 0.0
@@ -86,16 +86,16 @@ def test_weights_are_shares_of_the_whole_and_make_the_curve(truth, causal):
 @pytest.mark.parametrize("causal", [False, True])
 def test_heads_that_are_alike_mix_to_themselves(copies, causal):
     x = noisy()
-    one = Heads(*(column[4:5] for column in heads_of(x)))
-    mixed = mix(Heads(*(np.repeat(column, copies, axis=0) for column in one)), observed(x), causal=causal)
-    for column, expected in zip((mixed.values, mixed.slopes, mixed.variances), one, strict=True):
+    one = HeadOutputs(*(column[4:5] for column in heads_of(x)))
+    mixed = mix(HeadOutputs(*(np.repeat(column, copies, axis=0) for column in one)), observed(x), causal=causal)
+    for column, expected in zip((mixed.values, mixed.leverages, mixed.variances), one, strict=True):
         np.testing.assert_allclose(column, expected[0], rtol=1e-9, atol=1e-12)
 
 
 def test_each_head_is_used_where_it_is_the_better_one():
     x = np.where(TIMES < 200, 0.0, 4.0 * np.sin(TIMES)) + SIGMA * np.random.default_rng(0).normal(size=N)
     flat, itself = np.zeros(N), np.ones(N)
-    heads = Heads(np.stack([flat, x]), np.stack([flat, itself]), np.stack([flat, SIGMA**2 * itself]))
+    heads = HeadOutputs(np.stack([flat, x]), np.stack([flat, itself]), np.stack([flat, SIGMA**2 * itself]))
     weights = mix(heads, observed(x)).weights(np.arange(N))
     assert weights[0, :150].min() > 0.9
     assert weights[1, 250:].min() > 0.9
@@ -126,7 +126,7 @@ def test_values_of_missing_points_do_not_count():
 def test_risks_are_judged_in_units_of_each_points_own_noise(causal):
     x, factor = noisy("steps"), np.where(TIMES < 170, 1.0, 20.0)
     heads, points = heads_of(x, causal), np.arange(N)
-    louder = heads._replace(values=factor * heads.values), Observed(factor * x, factor * SIGMA)
+    louder = heads._replace(values=factor * heads.values), Observations(factor * x, factor * SIGMA)
     expected = mix(heads, observed(x), causal=causal).weights(points)
     np.testing.assert_allclose(mix(*louder, causal=causal).weights(points), expected, rtol=0, atol=1e-12)
 
@@ -137,7 +137,7 @@ def test_a_causal_mixture_does_not_change_when_the_future_does():
     before = mix(heads, observed(x), causal=True)
     for now in (0, 5, 100, 203):
         later = np.arange(N) > now
-        changed = Heads(*(np.where(later, 7.0, column) for column in heads))
+        changed = HeadOutputs(*(np.where(later, 7.0, column) for column in heads))
         after = mix(changed, observed(np.where(later, -3.0, x)), causal=True)
         for column, same in zip(before[:3], after[:3], strict=True):
             np.testing.assert_allclose(column[: now + 1], same[: now + 1], rtol=0, atol=1e-12)
@@ -158,21 +158,21 @@ def of_curve(x, points, causal):
 def test_the_slope_is_nearly_the_derivative_and_on_the_mean_not_below_it(truth, causal):
     # The residuals of neighbours move with a point, too, which the formula leaves out: some up, some down. A risk needs the mean.
     x, points = noisy(truth), np.arange(3, N, 19)
-    over = mix(heads_of(x, causal), observed(x), causal=causal).slopes[points] - of_curve(x, points, causal)
+    over = mix(heads_of(x, causal), observed(x), causal=causal).leverages[points] - of_curve(x, points, causal)
     assert -0.003 < over.mean() < (0.03 if causal else 0.01)
 
 
 def test_the_slope_counts_how_the_weights_move():
     x, points = noisy("spikes"), np.arange(0, N, 50)
     heads = heads_of(x)
-    mixed, slopes = mix(heads, observed(x)), of_curve(x, points, False)
-    as_if_they_stood_still = (mixed.weights(points) * heads.slopes[:, points]).sum(axis=0)
-    assert as_if_they_stood_still.mean() < 0.5 * slopes.mean()
-    assert mixed.slopes[points].mean() == pytest.approx(slopes.mean(), rel=0.2)
+    mixed, leverages = mix(heads, observed(x)), of_curve(x, points, False)
+    as_if_they_stood_still = (mixed.weights(points) * heads.leverages[:, points]).sum(axis=0)
+    assert as_if_they_stood_still.mean() < 0.5 * leverages.mean()
+    assert mixed.leverages[points].mean() == pytest.approx(leverages.mean(), rel=0.2)
 
 
 def test_the_variance_is_wide_where_heads_disagree():
     x = noisy()
-    apart = Heads(np.stack([x - 1, x + 1]), np.ones((2, N)), np.full((2, N), 0.09))
+    apart = HeadOutputs(np.stack([x - 1, x + 1]), np.ones((2, N)), np.full((2, N), 0.09))
     mixed = mix(apart, observed(x, 100.0))  # so much noise that neither is the better one
     np.testing.assert_allclose(mixed.variances, 0.09 + 1, rtol=1e-3)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from overt import native
-from overt.smoothing.selection.mixture import Heads, Observed, mix
+from overt.smoothing.selection.mixture import HeadOutputs, Observations, mix
 
 LEVELS = native.module().levels()
 
@@ -21,7 +21,7 @@ def some_heads(n, count=7, seed=0):
     columns = generator.normal(size=(count, n)), generator.uniform(0, 1, (count, n)), generator.uniform(0, 1, (count, n))
     noise = generator.uniform(0.5, 2.0, n)
     noise[3::50] = np.inf
-    return Heads(*columns), Observed(generator.normal(size=n), noise)
+    return HeadOutputs(*columns), Observations(generator.normal(size=n), noise)
 
 
 @pytest.mark.parametrize("level", LEVELS, indirect=True)
@@ -29,13 +29,13 @@ def some_heads(n, count=7, seed=0):
 @pytest.mark.parametrize("causal", [False, True])
 def test_heads_are_mixed_natively_as_in_numpy(monkeypatch, level, n, causal):
     heads, observed = some_heads(n)
-    natively = mix(heads, observed, causal=causal)
+    attend_compiled = mix(heads, observed, causal=causal)
     monkeypatch.setattr(native, "available", lambda: False)
     plainly = mix(heads, observed, causal=causal)
-    for column, same in zip(natively[:3], plainly[:3], strict=True):
+    for column, same in zip(attend_compiled[:3], plainly[:3], strict=True):
         np.testing.assert_allclose(column, same, rtol=1e-12, atol=1e-13)
     points = np.arange(n)
-    np.testing.assert_allclose(natively.weights(points), plainly.weights(points), rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(attend_compiled.weights(points), plainly.weights(points), rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -60,8 +60,8 @@ def test_the_number_of_threads_changes_no_digit_of_a_mixture(monkeypatch):
 
 def test_heads_that_are_parts_of_longer_ones_are_mixed_alike():
     heads, observed = some_heads(2000)
-    part = Heads(*(column[:, 500:900] for column in heads)), Observed(*(column[500:900] for column in observed))
-    copy = Heads(*map(np.ascontiguousarray, part[0])), Observed(*map(np.ascontiguousarray, part[1]))
+    part = HeadOutputs(*(column[:, 500:900] for column in heads)), Observations(*(column[500:900] for column in observed))
+    copy = HeadOutputs(*map(np.ascontiguousarray, part[0])), Observations(*map(np.ascontiguousarray, part[1]))
     for column, same in zip(mix(*part)[:3], mix(*copy)[:3], strict=True):
         np.testing.assert_array_equal(column, same)
 

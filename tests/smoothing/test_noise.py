@@ -5,8 +5,8 @@ import csv
 import numpy as np
 import pytest
 
-from overt.smoothing.selection.contrasts import contrasts, trimmed
-from overt.smoothing.selection.noise import Noise, estimate
+from overt.smoothing.selection.contrasts import contrasts, trimmed_deviation
+from overt.smoothing.selection.noise import NoiseEstimate, estimate_noise
 
 # The signals of Donoho and Johnstone 1994, and two with kinks and waves.
 JUMPS = [0.1, 0.13, 0.15, 0.23, 0.25, 0.4, 0.44, 0.65, 0.76, 0.78, 0.81]
@@ -26,8 +26,8 @@ SIGNALS = {
 }
 
 
-def evenly(values, weights=None) -> Noise:
-    return estimate(np.arange(float(len(values))), np.asarray(values, float), weights)
+def evenly(values, weights=None) -> NoiseEstimate:
+    return estimate_noise(np.arange(float(len(values))), np.asarray(values, float), weights)
 
 
 def draw(size, seed=0):
@@ -81,9 +81,9 @@ def test_points_at_one_time_are_compared_with_each_other():
 
 def test_trimming_leaves_out_what_no_normal_distribution_holds():
     x = draw(100_000)
-    assert trimmed(x) == pytest.approx(1, abs=0.02)
-    assert trimmed(np.concatenate([x, np.full(5000, 1e6)])) == pytest.approx(1, abs=0.04)
-    assert trimmed(np.zeros(5)) == trimmed(np.empty(0)) == 0.0
+    assert trimmed_deviation(x) == pytest.approx(1, abs=0.02)
+    assert trimmed_deviation(np.concatenate([x, np.full(5000, 1e6)])) == pytest.approx(1, abs=0.04)
+    assert trimmed_deviation(np.zeros(5)) == trimmed_deviation(np.empty(0)) == 0.0
 
 
 # The level
@@ -91,7 +91,7 @@ def test_trimming_leaves_out_what_no_normal_distribution_holds():
 
 @pytest.mark.parametrize("values", [np.full(50, 3.7), 1e6 + 0.1 * np.arange(50.0), np.repeat([1e3, 1.5, -2.0], 40), [1.0, 5.0]])
 def test_constants_lines_and_exact_steps_have_no_noise(values):
-    assert evenly(values) == Noise(0.0, None, True, "")
+    assert evenly(values) == NoiseEstimate(0.0, None, True, "")
 
 
 @pytest.mark.parametrize("size", range(12))
@@ -104,7 +104,7 @@ def test_a_few_points_are_no_reason_to_fail(size):
 
 def test_a_line_at_uneven_times_has_no_noise():
     times = np.sort(np.random.default_rng(0).uniform(0, 1e6, 500))
-    assert estimate(times, 3 - 7.3 * times).level == 0.0
+    assert estimate_noise(times, 3 - 7.3 * times).level == 0.0
 
 
 @pytest.mark.parametrize("name", SIGNALS)
@@ -134,12 +134,12 @@ def test_a_value_of_weight_0_says_nothing():
     values, weights = draw(200), np.ones(200)
     values[::5], weights[::5] = 1e9, 0.0
     kept = weights > 0
-    assert evenly(values, weights) == estimate(np.arange(200.0)[kept], values[kept])
+    assert evenly(values, weights) == estimate_noise(np.arange(200.0)[kept], values[kept])
 
 
 @pytest.mark.parametrize("times", [np.arange(20_000.0), np.sort(np.random.default_rng(0).uniform(0, 2e4, 20_000).round())])
 def test_the_level_is_found_at_uneven_and_equal_times_on_a_slope(times):
-    found = estimate(times, 50 * times + 0.5 * draw(20_000))
+    found = estimate_noise(times, 50 * times + 0.5 * draw(20_000))
     assert found.level == pytest.approx(0.5, rel=0.03)
     assert found.white
     assert found.levels is None
@@ -153,7 +153,7 @@ def test_outliers_and_jumps_are_not_noise():
 
 def test_units_change_the_level_alone():
     x = autoregressive(0.6, 1000)
-    plain, other = evenly(x), estimate(86400 * np.arange(1000.0) + 1e9, 1e-5 * x + 7)
+    plain, other = evenly(x), estimate_noise(86400 * np.arange(1000.0) + 1e9, 1e-5 * x + 7)
     assert other.level == pytest.approx(1e-5 * plain.level, rel=1e-6)
     assert (other.white, other.reason) == (plain.white, plain.reason)
 
@@ -229,4 +229,4 @@ def test_every_stock_price_of_a_few_hundred_is_found_to_be_a_walk():
         prices = np.array([float(row[name] or "nan") for row in rows])
         known = ~np.isnan(prices)
         if known.sum() > 200:
-            assert not estimate(dates[known], prices[known]).white, name
+            assert not estimate_noise(dates[known], prices[known]).white, name

@@ -68,19 +68,19 @@ def test_patches_attend_as_plain_loops_do(n, profile, window, side):
     for k, bandwidth in enumerate([0.8, 2.0]):
         W = plain(x, present, weights, profile, bandwidth, window, side)
         np.testing.assert_allclose(found.values[k], W @ x, atol=1e-13)
-        np.testing.assert_allclose(found.own[k], np.diag(W), atol=1e-13)
+        np.testing.assert_allclose(found.self_weights[k], np.diag(W), atol=1e-13)
 
 
 @pytest.mark.parametrize(("n", "profile", "window", "side"), CASES)
 def test_the_slope_is_the_whole_derivative_at_the_ends_too(n, profile, window, side):
     x, present, weights = noisy(n)
-    slopes = attend_patch(x, present, weights, profile=profile, bandwidths=[0.8], window=window, side=side).slopes[0]
+    leverages = attend_patch(x, present, weights, profile=profile, bandwidths=[0.8], window=window, side=side).leverages[0]
     for i in np.flatnonzero(present):
         nudge = 1e-5 * (np.arange(n) == i)
         request = present, weights, profile, 0.8, window, side
         above, below = (plain_row(i, moved, *request) @ moved for moved in (x + nudge, x - nudge))
-        assert slopes[i] == pytest.approx((above - below) / 2e-5, abs=1e-8)
-    assert np.isnan(slopes[~present]).all()
+        assert leverages[i] == pytest.approx((above - below) / 2e-5, abs=1e-8)
+    assert np.isnan(leverages[~present]).all()
 
 
 def test_a_missing_value_gets_no_weight_but_an_output():
@@ -89,7 +89,7 @@ def test_a_missing_value_gets_no_weight_but_an_output():
     found = attend_patch(x, present, profile=FLAT, bandwidths=[0.8], window=12)
     assert (W[:, ~present] == 0).all()
     np.testing.assert_allclose(found.values[0], W @ x, atol=1e-13)
-    assert (found.own[0, ~present] == 0).all()
+    assert (found.self_weights[0, ~present] == 0).all()
 
 
 @pytest.mark.parametrize("weights", [None, np.array([1.0, 2.0, 0.0, 1.0, 1.0, 3.0])])
@@ -97,7 +97,7 @@ def test_a_point_far_from_all_keys_takes_the_most_similar_one(weights):
     x, present = np.array([0.0, 0.1, 1e4, 2.0, 0.2, 0.1]), np.array([True, True, weights is not None, True, True, True])
     found = attend_patch(x, present, weights, profile=[1.0], bandwidths=[0.01], window=5)
     assert found.values[0, 2] == pytest.approx(2.0, abs=1e-12)
-    assert found.own[0, 2] == 0
+    assert found.self_weights[0, 2] == 0
 
 
 def test_a_point_with_no_key_in_reach_is_missing():
@@ -109,7 +109,7 @@ def test_a_point_with_no_key_in_reach_is_missing():
 def test_a_constant_series_stays_itself_whatever_its_level():
     found = attend_patch(np.full(30, 1e9), np.ones(30, bool), profile=FLAT, bandwidths=[1e-3], window=4)
     assert (found.values == 1e9).all()
-    assert found.own[0, 15] == pytest.approx(1 / 9)
+    assert found.self_weights[0, 15] == pytest.approx(1 / 9)
 
 
 def test_looking_back_only_leaves_the_past_alone():
@@ -119,7 +119,7 @@ def test_looking_back_only_leaves_the_past_alone():
         for series in (x, np.concatenate([x[:20], -5.0 * x[20:]]))
     )
     np.testing.assert_array_equal(before.values[:, :20], after.values[:, :20])
-    np.testing.assert_array_equal(before.slopes[:, :20], after.slopes[:, :20])
+    np.testing.assert_array_equal(before.leverages[:, :20], after.leverages[:, :20])
 
 
 @pytest.mark.parametrize("side", ["both", "past"])

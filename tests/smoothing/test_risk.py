@@ -10,7 +10,7 @@ from overt.smoothing.data.series import arrange
 from overt.smoothing.heads.dispatch import attend_head
 from overt.smoothing.heads.head import Head
 from overt.smoothing.heads.keys import BothKeys, DotKeys, PatchKeys, TimeKeys, ValueKeys
-from overt.smoothing.selection.noise import estimate
+from overt.smoothing.selection.noise import estimate_noise
 
 HEADS = {
     "mean in time": (TimeKeys(2.0), 0),
@@ -40,12 +40,12 @@ def test_the_slope_is_the_whole_derivative(head, weighted, causal, window, even)
     series = arrange(x, times, generator.uniform(0.3, 3.0, 24) if weighted else None, shift=False)
     (keys, degree), by = HEADS[head], 1e-5
     attending = Head(keys, window, causal, degree)
-    slopes = attend_head(series, attending).slopes
+    leverages = attend_head(series, attending).leverages
     beside_a_hole = {4, 6, 16, 18} if head == "patch" and not causal else set()  # the line across the hole moves with these
     for point in set(series.present) - beside_a_hole:
         moved = (series.with_values(series.values + sign * by * (np.arange(24) == point)) for sign in (1, -1))
         up, down = (attend_head(one, attending).values[point] for one in moved)
-        assert abs((up - down) / (2 * by) - slopes[point]) < 1e-6 * max(1.0, abs(slopes[point]))
+        assert abs((up - down) / (2 * by) - leverages[point]) < 1e-6 * max(1.0, abs(leverages[point]))
 
 
 def test_the_diagonal_alone_would_be_wrong_where_keys_hold_the_values():
@@ -97,7 +97,7 @@ def test_the_true_error_hardly_ever_exceeds_what_is_told_of_it(way):
     for seed, truth in itertools.product(range(12), truths):
         found = analyze(truth + np.random.default_rng(seed).normal(scale=0.3, size=200), **way)
         there = ~np.isnan(found.values)
-        inside.append(np.mean((found.values - truth)[there] ** 2) <= found.most_risk)
+        inside.append(np.mean((found.values - truth)[there] ** 2) <= found.risk_upper_bound)
         small.append(not found.estimable)
     assert np.mean(inside) >= 0.95
     assert np.mean(small) >= 0.3, "the rule is put to the test"
@@ -132,7 +132,7 @@ def test_no_bandwidth_of_an_octave_grid_has_less_risk_than_the_chosen(keys):
 def test_a_long_series_is_judged_by_stretches_and_chooses_about_as_well(keys):
     x = np.sin(np.arange(6000) / 40) + np.random.default_rng(0).normal(scale=0.4, size=6000)
     series = arrange(x, np.arange(6000.0))
-    noise = estimate(series.times, series.values).level
+    noise = estimate_noise(series.times, series.values).level
     chosen = analyze(x, keys=keys)
     grid = itertools.product(2.0 ** np.arange(2, 7), series.spread * noise * 2.0 ** np.arange(0, 5)) if keys == "both" else None
     bandwidths = grid or noise * series.spread * 2.0 ** np.arange(-2, 4, 0.5)
@@ -156,8 +156,8 @@ def test_one_noise_for_each_point_is_one_for_all_where_they_are_equal(keys):
 def test_noise_of_each_point_is_what_it_is_judged_by():
     x, noise = np.random.default_rng(0).normal(size=50), np.linspace(0.1, 2.0, 50)
     found = analyze(x, keys="time", bandwidth=3.0, noise=noise)
-    slopes = np.array([found.weights(i)[i] for i in range(50)])
-    np.testing.assert_allclose(found.risk, np.mean((x - found.values) ** 2 - noise**2 + 2 * noise**2 * slopes), rtol=1e-9)
+    leverages = np.array([found.weights(i)[i] for i in range(50)])
+    np.testing.assert_allclose(found.risk, np.mean((x - found.values) ** 2 - noise**2 + 2 * noise**2 * leverages), rtol=1e-9)
     assert found.noise == pytest.approx(np.sqrt(np.mean(noise**2)))
 
 

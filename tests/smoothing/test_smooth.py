@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import naive_smoother as plain
 import overt
-import plain_smoother as plain
 from overt.smoothing import analyze
 
 GAUSSIAN = [

@@ -77,7 +77,7 @@ def test_it_says_why_there_is_no_band():
 def test_an_error_that_the_estimate_cannot_tell_from_none_is_no_number():
     found = analyze(np.sin(np.arange(400) / 60) + np.random.default_rng(1).normal(scale=0.3, size=400))
     assert not found.estimable
-    most = f"{found.most_risk**0.5:.3g}"
+    most = f"{found.risk_upper_bound**0.5:.3g}"
     assert f"the error that is left is too small to estimate from 400 points: under some {most}." in found.sentence
     assert "nearly nothing" not in found.sentence
     assert "lowers the error" not in found.sentence

@@ -37,10 +37,10 @@ def test_attention_by_value_is_exact_to_1e_13(bandwidth, weighted):
     weights = draw.uniform(0.1, 2, x.size) if weighted else np.ones(x.size)
     found = attend_scalar(x, x, weights if weighted else None, bandwidth)
     u = (x.astype(np.longdouble)[:, None] - x) / bandwidth
-    mean, rows, variance = exact(weights * np.exp(-u * u / 2), x)
+    mean, rows, variances = exact(weights * np.exp(-u * u / 2), x)
     assert np.abs(found.values - mean).max() <= 1e-13 * np.abs(x).max()
-    assert np.abs(found.own - np.diag(rows)).max() <= 1e-13
-    assert np.abs(found.variance - variance).max() <= 1e-12 * bandwidth**2
+    assert np.abs(found.self_weights - np.diag(rows)).max() <= 1e-13
+    assert np.abs(found.variances - variances).max() <= 1e-12 * bandwidth**2
 
 
 def test_values_may_differ_from_keys_and_targets_lie_anywhere():
@@ -49,20 +49,20 @@ def test_values_may_differ_from_keys_and_targets_lie_anywhere():
     targets = np.concatenate([draw.uniform(-4, 4, 50), [1e4, -1e4]])
     found = attend_scalar(keys, x, weights, 0.2, targets)
     u = ((keys.astype(np.longdouble) - targets[:, None]) / 0.2) ** 2
-    mean, _, variance = exact(weights * np.exp(-(u - u.min(axis=1, keepdims=True)) / 2), x)
+    mean, _, variances = exact(weights * np.exp(-(u - u.min(axis=1, keepdims=True)) / 2), x)
     np.testing.assert_allclose(found.values, mean.astype(float), rtol=0, atol=1e-11)
-    np.testing.assert_allclose(found.variance, variance.astype(float), rtol=0, atol=1e-10)
-    assert np.isnan(found.own).all()
+    np.testing.assert_allclose(found.variances, variances.astype(float), rtol=0, atol=1e-10)
+    assert np.isnan(found.self_weights).all()
 
 
 def test_keys_without_targets_attend_to_each_other():
     draw = np.random.default_rng(3)
     keys, x = draw.normal(size=400), draw.normal(size=400)
     found = attend_scalar(keys, x, None, 0.3)
-    mean, rows, variance = exact(np.exp(-((keys[:, None] - keys) ** 2) / 0.18), x)
+    mean, rows, variances = exact(np.exp(-((keys[:, None] - keys) ** 2) / 0.18), x)
     np.testing.assert_allclose(found.values, mean, atol=1e-12)
-    np.testing.assert_allclose(found.own, np.diag(rows), atol=1e-12)
-    np.testing.assert_allclose(found.variance, variance, atol=1e-12)
+    np.testing.assert_allclose(found.self_weights, np.diag(rows), atol=1e-12)
+    np.testing.assert_allclose(found.variances, variances, atol=1e-12)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-9, 0.3, -2.0, 50.0, 1e6, -1e12])
@@ -70,16 +70,16 @@ def test_keys_without_targets_attend_to_each_other():
 def test_dot_attention_is_exact_to_1e_13_at_any_scale(scale, offset):
     x = np.random.default_rng(4).normal(size=600) + offset
     scores = scale * x.astype(np.longdouble)[:, None] * x
-    mean, rows, variance = exact(np.exp(scores - scores.max(axis=1, keepdims=True)), x)
+    mean, rows, variances = exact(np.exp(scores - scores.max(axis=1, keepdims=True)), x)
     found = attend_dot(x, scale)
     assert np.abs(found.values - mean).max() <= 1e-13 * np.abs(x).max()
-    assert np.abs(found.own - np.diag(rows)).max() <= 1e-12
-    assert np.abs(found.variance - variance).max() <= 1e-12
+    assert np.abs(found.self_weights - np.diag(rows)).max() <= 1e-12
+    assert np.abs(found.variances - variances).max() <= 1e-12
 
 
 def test_equal_values_attend_to_each_other_equally():
     x = np.full(5, 3.0)
     for found in (attend_dot(x, 2.0), attend_scalar(x, x, None, 0.1)):
         np.testing.assert_allclose(found.values, 3.0, rtol=1e-15)
-        np.testing.assert_allclose(found.own, 0.2, rtol=1e-14)
-        np.testing.assert_allclose(found.variance, 0.0, atol=1e-14)
+        np.testing.assert_allclose(found.self_weights, 0.2, rtol=1e-14)
+        np.testing.assert_allclose(found.variances, 0.0, atol=1e-14)
