@@ -110,7 +110,7 @@ def correlated(share, seed, n=1000):
 def expect_no_band(x, **way):
     found = analyze(x, **way)
     assert (found.lower, found.upper, found.deviation) == (None, None, None)
-    assert found.withheld.startswith("Neighbouring values move")
+    assert found.withheld.startswith("The noise does not look independent")
     assert found.withheld in found.sentence
     assert np.isfinite(found.values).all()
 

@@ -48,12 +48,12 @@ def test_a_causal_curve_is_what_its_past_alone_gives():
 @pytest.mark.parametrize("causal", [False, True])
 def test_without_the_native_core_it_gives_the_same(causal, monkeypatch):
     x, given = hard()
-    attend_compiled = analyze(x, causal=causal, **given)
+    compiled = analyze(x, causal=causal, **given)
     monkeypatch.setattr(native, "available", lambda: False)
     plainly = analyze(x, causal=causal, **given)
-    np.testing.assert_allclose(plainly.values, attend_compiled.values, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(plainly.deviation, attend_compiled.deviation, rtol=1e-8)
-    np.testing.assert_allclose(plainly.mixture, attend_compiled.mixture, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(plainly.values, compiled.values, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(plainly.deviation, compiled.deviation, rtol=1e-8)
+    np.testing.assert_allclose(plainly.mixture, compiled.mixture, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("causal", [False, True])

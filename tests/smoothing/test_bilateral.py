@@ -37,7 +37,9 @@ def check(found, W, values, self_weights=None):
     y = W @ values
     np.testing.assert_allclose(found.values, y.astype(float), atol=1e-13)
     np.testing.assert_allclose(found.variances, (W * (values - y[:, None]) ** 2).sum(axis=1).astype(float), atol=1e-13)
-    np.testing.assert_allclose(found.self_weights, (np.diag(W) if self_weights is None else self_weights).astype(float), atol=1e-13)
+    np.testing.assert_allclose(
+        found.self_weights, (np.diag(W) if self_weights is None else self_weights).astype(float), atol=1e-13
+    )
 
 
 BANDWIDTHS = [(3.0, 0.5), (1e6, 0.5), (np.inf, 0.5), (3.0, 1e6), (0.5, 0.01)]
@@ -133,5 +135,5 @@ def test_the_number_of_threads_changes_no_digit(monkeypatch, side, weighted):
 
 
 def test_another_side_is_refused():
-    with pytest.raises(InputError, match='a side is "both", "past" or "future", got \'left\''):
+    with pytest.raises(InputError, match='side "both", "past" or "future", got \'left\''):
         attend_both(np.arange(3.0), np.arange(3.0), None, 1.0, 1.0, side="left")

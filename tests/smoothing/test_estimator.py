@@ -116,12 +116,12 @@ def test_it_survives_pickling():
     [
         (
             {"keys": "value"},
-            r"of several features, points attend by all of them, without window, noise or robust, got keys='value'",
+            r"without window, noise and robust, for several features, got keys='value'",
         ),
         ({"window": 3.0}, r"window=3\.0, noise=None, robust=False\. Fix: leave these out, or fit one feature, the time"),
         ({"robust": True}, r"robust=True"),
-        ({"degree": 2}, r"of several features, a degree is 0 or 1, got 2\. Fix: choose one of them"),
-        ({"bandwidth": 0.0}, r'a bandwidth is a number above 0, got 0\.0\. Fix: pass one, or "auto"'),
+        ({"degree": 2}, r"degree 0 or 1 for several features, got 2\. Fix: choose one of them"),
+        ({"bandwidth": 0.0}, r'a bandwidth above 0, got 0\.0\. Fix: pass a number above 0, or "auto"'),
     ],
 )
 def test_what_several_features_cannot_have_is_refused(way, message):

@@ -125,7 +125,7 @@ def test_with_the_values_as_guide_it_is_the_bilateral_filter():
     pairs = attend_both(times, values, weights, 3.0, 0.5, window=20.0)
     np.testing.assert_allclose(found.values[0], pairs.values, rtol=1e-12)
     np.testing.assert_allclose(found.self_weights[0], pairs.self_weights, rtol=1e-12)
-    np.testing.assert_allclose(found.covariance[0], pairs.variance, atol=1e-12)
+    np.testing.assert_allclose(found.covariance[0], pairs.variances, atol=1e-12)
 
 
 @pytest.mark.parametrize("follows", [0.0, 0.3, 1.0])
@@ -176,7 +176,7 @@ def test_numpy_gives_the_same_numbers(monkeypatch, series, side):
 
 
 def test_what_cannot_be_a_side_or_a_bandwidth_is_refused():
-    with pytest.raises(InputError, match='a side is "both", "past" or "future", got \'left\''):
+    with pytest.raises(InputError, match='side "both", "past" or "future", got \'left\''):
         attend(even(3), [1.0], 1.0, 1.0, "left")
-    with pytest.raises(InputError, match=r"bandwidths are one or more numbers above 0, got \[1. 0.\]"):
+    with pytest.raises(InputError, match=r"one or more bandwidths above 0, got \[1. 0.\]"):
         attend(even(3), [1.0, 0.0], 1.0, 1.0)

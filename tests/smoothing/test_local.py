@@ -78,7 +78,7 @@ def test_the_own_weight_is_the_derivative():
 def test_squares_at_a_point_never_exceed_one_where_weights_are_equal():
     times, values, _ = series()
     for bandwidth in (0.2, 1.0, 30.0):
-        assert attend_time(times, values, None, bandwidth, degree=2).squares.max() <= 1 + 1e-9
+        assert attend_time(times, values, None, bandwidth, degree=2).unit_variances.max() <= 1 + 1e-9
 
 
 def test_a_line_does_not_leap_across_a_wide_gap():
@@ -155,7 +155,7 @@ def test_long_rows_on_a_grid_are_those_of_single_targets(side, window):
         found = attend_time(times, values, None, 90.0, degree=degree, window=window, side=side)
         some = attend_time(times, values, None, 90.0, degree=degree, window=window, side=side, targets=targets)
         np.testing.assert_allclose(found.values[::71], some.values, rtol=0, atol=1e-9)
-        np.testing.assert_allclose(found.unit_variances[::71], some.squares, rtol=1e-9)
+        np.testing.assert_allclose(found.unit_variances[::71], some.unit_variances, rtol=1e-9)
 
 
 @pytest.mark.parametrize("degree", [1, 2])

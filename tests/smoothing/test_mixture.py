@@ -61,12 +61,12 @@ def test_each_width_weighs_by_the_mean_risk_around_a_point(causal):
     heads, seen = heads_of(x, causal), observed(x)
     seen.noise[100:120] = np.inf
     mixed = mix(heads, seen, causal=causal)
-    for width, shares in zip(mixture.WIDTHS, mixed.shares, strict=True):
+    for width, shares in zip(mixture.WIDTHS, mixed.head_weights, strict=True):
         step = mixture.BLOCK if causal else width // mixture.FINENESS
         for block in range(N // step):
             point = block * step + (step - 1) // 2
             middle = np.array([point]) if causal else np.array([block * step + (step - 1) / 2])
-            expected = plain_weights(heads, seen, point, width, mixture.HEADS, step, causal)
+            expected = plain_weights(heads, seen, point, width, mixture.HEAD_TEMPERATURE, step, causal)
             np.testing.assert_allclose(shares.at(middle)[0][:, 0], expected, atol=1e-9)
 
 

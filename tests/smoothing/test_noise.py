@@ -193,11 +193,12 @@ def test_independent_noise_of_any_distribution_is_white(errors):
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(("coefficient", "how"), [(0.3, "together"), (0.6, "together"), (-0.3, "against"), (-0.6, "against")])
+@pytest.mark.parametrize(("coefficient", "how"), [(0.3, "positive"), (0.6, "positive"), (-0.3, "negative"), (-0.6, "negative")])
 def test_correlated_noise_is_found_on_a_signal(coefficient, how, seed):
     found = evenly(signal("doppler", 2000, 3) + autoregressive(coefficient, 2000, seed))
     assert not found.white
-    assert found.reason.startswith(f"Neighbouring values move {how}")
+    assert found.reason.startswith("The noise does not look independent")
+    assert f"{how} correlation" in found.reason
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -75,7 +75,9 @@ def test_patches_without_a_window_equal_the_batch_at_any_times():
 
 
 def test_a_window_of_patches_counts_points():
-    with pytest.raises(InputError, match=r"a window of patches counts points, got a time with a point\. Fix: leave the times"):
+    with pytest.raises(
+        InputError, match=r"no times with a window of patches, which counts points, got the time .*\. Fix: leave out the times"
+    ):
         Online(keys="patch", bandwidth=1.0, window=5.0).update(1.0, 3.0)
 
 
@@ -165,22 +167,22 @@ def test_it_goes_on_as_an_analysis_of_history_did():
     [
         (
             {},
-            r'Online is told its bandwidth, got "auto"\. Fix: pass one, or choose it on some history: Online\.like\(overt\.smoothing',
+            r'Expected a bandwidth, got bandwidth="auto"\. Fix: pass one, or choose it on some history: Online\.like\(overt\.smoothing',
         ),
         (
             {"keys": "auto"},
-            r'Online has one head, and a mixture is chosen by all points, got keys="auto"\. Fix: pass keys="time"',
+            r'keys of one head, since a mixture needs the whole series, got keys="auto"\. Fix: pass keys="time"',
         ),
-        ({"keys": "patch"}, r'Online is told its bandwidth, got "auto"'),
+        ({"keys": "patch"}, r'Expected a bandwidth, got bandwidth="auto"'),
         (
             {"keys": "value", "bandwidth": 1.0},
-            r'keys="value" looks back without end, which takes endless memory, got no window\. Fix: pass window=',
+            r'a window with keys="value", to bound the memory, got none\. Fix: pass window=',
         ),
-        ({"keys": "value", "score": "dot"}, r"looks back without end, which takes endless memory, got no window"),
-        ({"bandwidth": 0.0}, r"a bandwidth is a number above 0, got 0\.0"),
-        ({"bandwidth": NAN}, r"a bandwidth is a number above 0, got nan"),
-        ({"bandwidth": 1.0, "window": -1.0}, r"a window is a distance in time, 0 or more, got -1\.0"),
-        ({"bandwidth": 1.0, "degree": 3}, r"a degree is 0, 1 or 2: .*, got 3"),
+        ({"keys": "value", "score": "dot"}, r"a window with keys=.value., to bound the memory, got none"),
+        ({"bandwidth": 0.0}, r"a bandwidth above 0, got 0\.0"),
+        ({"bandwidth": NAN}, r"a bandwidth above 0, got nan"),
+        ({"bandwidth": 1.0, "window": -1.0}, r"a window of 0 or more, a distance in time, got -1\.0"),
+        ({"bandwidth": 1.0, "degree": 3}, r"Expected degree 0, 1 or 2, got 3"),
         ({"keys": "colour", "bandwidth": 1.0}, r"got 'colour'"),
     ],
 )
@@ -190,7 +192,7 @@ def test_options_that_cannot_be_had_are_refused(way, message):
 
 
 def test_a_smoothing_that_saw_its_future_is_no_model():
-    message = r"Online sees no future, got a smoothing whose points saw theirs\. Fix: pass one made with causal=True"
+    message = r"a causal smoothing, got one that is not causal\. Fix: analyze with causal=True"
     with pytest.raises(InputError, match=message):
         Online.like(analyze([1.0, 2.0, 3.0], keys="time", bandwidth=1.0))
 
@@ -198,7 +200,7 @@ def test_a_smoothing_that_saw_its_future_is_no_model():
 @pytest.mark.parametrize("way", [{"robust": True}, {"weights": [1.0, 2.0, 1.0, 1.0, 1.0]}])
 def test_a_weighted_smoothing_is_no_model(way):
     found = analyze([1.0, 2.0, 90.0, 3.0, 2.0], keys="time", bandwidth=1.0, causal=True, **way)
-    message = r"Online gives all points one weight, got a weighted smoothing\. Fix: pass one without weights or robust"
+    message = r"a smoothing with equal weights, got one with weights\. Fix: analyze without weights and robust"
     with pytest.raises(InputError, match=message):
         Online.like(found)
 
@@ -206,13 +208,13 @@ def test_a_weighted_smoothing_is_no_model(way):
 @pytest.mark.parametrize(
     ("value", "time", "kind", "message"),
     [
-        (1.0, 3.0, InputError, r"each time is after the last, got 3\.0 after 3\.0\. Fix: keep the order"),
-        (1.0, 2.5, InputError, r"each time is after the last, got 2\.5 after 3\.0"),
-        (1.0, NAN, InputError, r"every point has a finite time, got nan"),
-        (1.0, None, InputError, r"times are all of one kind, got none after number\. Fix: give every point a number"),
-        (1.0, datetime.datetime(2024, 1, 1), InputError, r"times are all of one kind, got date after number"),
-        ("two", 4.0, KindError, r"a series holds real numbers, got 'two'\. Fix: pass one number a point"),
-        (INF, 4.0, InputError, r"a series holds numbers up to 1e\+150, or NaN where one is missing, got inf"),
+        (1.0, 3.0, InputError, r"a time after the last one, got 3\.0 after 3\.0\. Fix: pass points in the order"),
+        (1.0, 2.5, InputError, r"a time after the last one, got 2\.5 after 3\.0"),
+        (1.0, NAN, InputError, r"a finite time for every point, got nan"),
+        (1.0, None, InputError, r"times of one kind, got no time after a number\. Fix: pass a number for every point"),
+        (1.0, datetime.datetime(2024, 1, 1), InputError, r"times of one kind, got a date after a number"),
+        ("two", 4.0, KindError, r"Expected real numbers, got 'two'\. Fix: pass one number per point"),
+        (INF, 4.0, InputError, r"numbers up to 1e\+150, or NaN for a missing value, got inf"),
     ],
 )
 def test_a_point_that_will_not_do_is_refused_and_forgotten(value, time, kind, message):
@@ -225,7 +227,7 @@ def test_a_point_that_will_not_do_is_refused_and_forgotten(value, time, kind, me
 
 
 def test_what_is_no_time_is_refused():
-    with pytest.raises(KindError, match=r"times are numbers or dates, got 'soon'\. Fix: pass floats, or dates"):
+    with pytest.raises(KindError, match=r"times as numbers or dates, got 'soon'\. Fix: pass floats, or dates"):
         Online(bandwidth=2.0).update(1.0, "soon")
-    with pytest.raises(InputError, match=r"every point has a finite time, got NaT"):
+    with pytest.raises(InputError, match=r"a finite time for every point, got NaT"):
         Online(bandwidth=2.0).update(1.0, np.datetime64("NaT"))

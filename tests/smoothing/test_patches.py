@@ -142,11 +142,11 @@ def test_blocks_give_what_lags_give_however_many_threads_share_them(form, monkey
 
 def test_wrong_requests_are_refused():
     x, present = np.arange(4.0), np.ones(4, bool)
-    with pytest.raises(InputError, match=r"reaches into the past only, got \[1. 1. 1.\]. Fix: make g_m = 0 for m > 0"):
+    with pytest.raises(InputError, match=r"a profile of 0 for later points, got \[1. 1. 1.\]. Fix: make g_m = 0 for m > 0"):
         attend_patch(x, present, profile=[1, 1, 1], bandwidths=[1], window=2, side="past")
     with pytest.raises(InputError, match="an odd number of finite weights, 0 or more"):
         attend_patch(x, present, profile=[1, 1], bandwidths=[1], window=2)
-    with pytest.raises(InputError, match="bandwidths are numbers above 0"):
+    with pytest.raises(InputError, match="Expected bandwidths above 0"):
         attend_patch(x, present, profile=[1], bandwidths=[0], window=2)
-    with pytest.raises(InputError, match='a side is "both" or "past", got \'future\''):
+    with pytest.raises(InputError, match='side "both" or "past", got \'future\''):
         attend_patch(x, present, profile=[1], bandwidths=[1], window=2, side="future")

@@ -33,7 +33,7 @@ def test_data_curve_and_band_are_drawn_and_named():
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("time", "temperature")
     np.testing.assert_allclose(axes.lines[0].get_ydata(), panel().curve.values)
     (dots,) = (found for found in axes.collections if isinstance(found, PathCollection))
-    np.testing.assert_allclose(dots.get_offsets()[:, 1], panel().given)
+    np.testing.assert_allclose(dots.get_offsets()[:, 1], panel().data)
 
 
 def test_a_band_that_is_withheld_is_not_drawn():
@@ -71,7 +71,7 @@ def test_dates_are_written_as_dates():
 
 def test_a_long_series_is_thinned_but_keeps_its_extremes():
     long = panel(200_000)
-    long.given[123_456] = 50.0
+    long.data[123_456] = 50.0
     long.curve.values[77_777] = -9.0
     (axes,) = figure_of([long], x="time").axes
     (dots,) = (found for found in axes.collections if isinstance(found, PathCollection))
@@ -91,7 +91,7 @@ def test_the_shortest_series_are_drawn(tmp_path, n):
 def test_missing_values_and_an_empty_curve_are_gaps(tmp_path):
     empty = Panel("empty", np.arange(3.0), np.full(3, NAN), Curve(np.full(3, NAN), None, None, None, (), "", {}))
     some = panel(20_000)
-    some.given[5_000:9_000] = NAN
+    some.data[5_000:9_000] = NAN
     some.curve.values[5_000:9_000] = NAN
     draw(tmp_path / "a.png", [empty, some], x="time")
     (axes,) = figure_of([some], x="time").axes
@@ -106,6 +106,6 @@ def test_the_ending_is_the_format(tmp_path, ending):
 
 
 def test_too_many_panels_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"a picture shows at most 12 series, got 13\. Fix: leave the picture out"):
+    with pytest.raises(InputError, match=r"at most 12 series in a picture, got 13\. Fix: leave out the picture"):
         draw(tmp_path / "a.png", [panel(3)] * 13, x="time")
     assert list(tmp_path.iterdir()) == []

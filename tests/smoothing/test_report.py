@@ -18,20 +18,22 @@ def test_it_names_the_bandwidth_and_who_chose_it():
     assert f"Each point became the value of a line through {near}" in lines
     assert f"Each point became the value of a parabola through {near}" in parabolas
     assert "(chosen for the least estimated risk)" in analyze(X, keys="time").sentence
-    assert "alike in value, weighted by a Gaussian of bandwidth 0.5 (given)" in analyze(X, keys="value", bandwidth=0.5).sentence
+    assert (
+        "similar in value, weighted by a Gaussian of bandwidth 0.5 (given)" in analyze(X, keys="value", bandwidth=0.5).sentence
+    )
     both = analyze(X, keys="both", bandwidth=(3.0, 0.5), times=np.arange(50.0)).sentence
     assert "weighted by Gaussians of bandwidth 3 and 0.5 (given)" in both
     patches = analyze(X, keys="patch", bandwidth=0.5).sentence
-    assert "the mean of the points with surroundings like its own, weighted by a Gaussian of bandwidth 0.5 (given)" in patches
+    assert "the mean of the points with similar surroundings, weighted by a Gaussian of bandwidth 0.5 (given)" in patches
 
 
 def test_it_names_the_heads_that_were_used_and_where():
     waves, steps = np.sin(np.arange(400) / 40), np.repeat([0.0, 3.0, -2.0, 4.0], 50)
     x = np.r_[waves, steps] + 0.3 * np.random.default_rng(0).normal(size=600)
     found = analyze(x)
-    assert f"a mixture of {len(found.heads)} heads, weighted by how well each is estimated to do around it" in found.sentence
-    assert re.search(r"what a first curve holds alike \(\d+%, mostly late\)", found.sentence)
-    assert re.search(r"parabolas through what is near in time \(\d+%", found.sentence)
+    assert f"a mixture of {len(found.heads)} heads, with larger weights for lower estimated risk" in found.sentence
+    assert re.search(r"points similar in a first curve \(\d+%, mostly late\)", found.sentence)
+    assert re.search(r"local parabolas \(\d+%", found.sentence)
 
 
 def test_every_head_of_the_bank_has_a_name_in_plain_words():
@@ -41,18 +43,16 @@ def test_every_head_of_the_bank_has_a_name_in_plain_words():
 
 
 def test_it_says_whether_the_curve_has_seen_the_future():
-    assert "saw its future too, so the curve is no forecast." in analyze(X).sentence
+    assert "Each point attends to past and future points, so the curve is not a forecast." in analyze(X).sentence
     narrow = analyze(X, keys="time", causal=True, window=4.0).sentence
+    past = "Each point attends to the present and past only"
+    assert f"{past}; chosen from the whole series: the bandwidth. The window is 4 steps to either side." in narrow
+    assert f"{past}; chosen from the whole series: the noise level and the heads." in analyze(X, causal=True).sentence
+    assert f"{past}." in analyze(X, keys="time", bandwidth=3.0, causal=True).sentence
     assert (
-        "saw only its past and present, but for the bandwidth, chosen from the whole series; none saw farther than 4 steps."
-        in narrow
+        f"{past}; chosen from the whole series: the outliers."
+        in analyze(X, keys="time", bandwidth=3.0, robust=True, causal=True).sentence
     )
-    assert (
-        "saw only its past and present, but for the noise level and the heads, chosen from the whole series."
-        in analyze(X, causal=True).sentence
-    )
-    assert "Each saw only its past and present." in analyze(X, keys="time", bandwidth=3.0, causal=True).sentence
-    assert "but for the outliers, chosen" in analyze(X, keys="time", bandwidth=3.0, robust=True, causal=True).sentence
 
 
 def test_it_says_what_it_takes_for_granted_about_the_noise():
@@ -60,32 +60,32 @@ def test_it_says_what_it_takes_for_granted_about_the_noise():
         "If the noise is independent from point to point and close to normal, with a standard deviation of 0.3 (given)"
         in analyze(X, noise=0.3).sentence
     )
-    assert "No noise shows in its second differences" in analyze([1.0, 1.0, 1.0]).sentence
+    assert "The second differences show no noise" in analyze([1.0, 1.0, 1.0]).sentence
     assert "The noise was given as 0" in analyze(X, noise=0.0).sentence
 
 
 def test_it_says_when_the_noise_varies():
-    assert "(given, on the whole: it varies with time)" in analyze(X, noise=np.linspace(0.1, 0.5, 50)).sentence
+    assert "(given, on average: it varies with time)" in analyze(X, noise=np.linspace(0.1, 0.5, 50)).sentence
 
 
 def test_it_says_why_there_is_no_band():
     found = analyze(np.random.default_rng(0).normal(size=600).cumsum())
     assert found.withheld in found.sentence
-    assert "So what is said of the error is not to be relied on, and there is no band." in found.sentence
+    assert "So the error estimate is unreliable, and there is no band." in found.sentence
 
 
 def test_an_error_that_the_estimate_cannot_tell_from_none_is_no_number():
     found = analyze(np.sin(np.arange(400) / 60) + np.random.default_rng(1).normal(scale=0.3, size=400))
     assert not found.estimable
-    most = f"{found.risk_upper_bound**0.5:.3g}"
-    assert f"the error that is left is too small to estimate from 400 points: under some {most}." in found.sentence
+    bound = f"{found.risk_upper_bound**0.5:.3g}"
+    assert f"the remaining error is too small to estimate from 400 points: below about {bound}." in found.sentence
     assert "nearly nothing" not in found.sentence
     assert "lowers the error" not in found.sentence
 
 
 def test_of_a_few_points_no_error_is_told_at_all():
     found = analyze([1.0, 2.5, 2.0, 1.2, 3.1, 2.2])
-    assert "the error that is left cannot be told from 6 points" in found.sentence
+    assert "6 points are too few to estimate the remaining error" in found.sentence
 
 
 def test_an_error_that_can_be_estimated_is_a_number():
@@ -99,23 +99,25 @@ def test_an_error_that_can_be_estimated_is_a_number():
 def test_it_says_when_the_error_rises():
     found = analyze(X, keys="time", bandwidth=1000.0)
     assert found.risk > found.noise**2
-    assert "this raises the error to about" in found.sentence
+    assert "smoothing raises the error to about" in found.sentence
 
 
 def test_it_names_the_flaw_of_the_literal_recipe():
-    assert "it moves with the zero of the values" in analyze(X, keys="value", score="dot").sentence
+    assert "it depends on the zero of the values" in analyze(X, keys="value", score="dot").sentence
     assert "every point gets the same value" in analyze(X, keys="value", score="dot", normalizer="sum").sentence
 
 
 def test_it_counts_what_was_missing():
     x = [1.0, float("nan"), 3.0]
-    assert "1 missing filled from their neighbours." in analyze(x).sentence
-    assert analyze(x, fill=False).sentence.endswith(" 1 left empty.")
+    assert "Missing points filled from their neighbours: 1." in analyze(x).sentence
+    assert analyze(x, fill=False).sentence.endswith(" Missing points left empty: 1.")
     causal = analyze([float("nan"), *x], keys="time", causal=True).sentence
-    assert causal.endswith("1 missing filled from their neighbours; 1 left empty, with no neighbour to attend to.")
-    assert "1 missing" in analyze([1.0, 2.0, 3.0], weights=[1.0, 0.0, 1.0]).sentence
+    assert causal.endswith(
+        "Missing points filled from their neighbours: 1. Missing points left empty, with no neighbour to attend to: 1."
+    )
+    assert "Missing points filled from their neighbours: 1." in analyze([1.0, 2.0, 3.0], weights=[1.0, 0.0, 1.0]).sentence
     outlier = np.where(np.arange(50) == 20, 99.0, X)
-    assert "missing" not in analyze(outlier, robust=True).sentence
+    assert "issing" not in analyze(outlier, robust=True).sentence
 
 
 @pytest.mark.parametrize(

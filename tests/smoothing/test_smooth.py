@@ -173,7 +173,7 @@ def test_what_may_attend_to_nothing_stays_missing(way):
     found = analyze([NAN, 1.0, 2.0, NAN, NAN, NAN], causal=True, window=2.0, **way)
     np.testing.assert_array_equal(np.isnan(found.values), [True, False, False, False, False, True])
     np.testing.assert_array_equal(found.weights(0), np.zeros(6))
-    assert "2 left empty" in found.sentence
+    assert "left empty, with no neighbour to attend to: 2." in found.sentence
 
 
 def test_a_far_hole_is_filled_from_its_nearest_points_without_underflow():

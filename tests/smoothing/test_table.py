@@ -52,62 +52,68 @@ def test_the_written_file_is_the_one_read_with_columns_more(path, tmp_path):
 
 
 def test_a_column_that_is_not_there_lists_those_that_are(path):
-    with pytest.raises(InputError, match=r"has no such column, got 'temp'. Fix: choose one of: day, x, city\."):
+    with pytest.raises(InputError, match=r"a column of .*: day, x, city, got 'temp'. Fix: choose one of them"):
         read_table(path).numbers("temp")
 
 
 def test_text_in_a_column_of_numbers_names_the_row(path):
     with pytest.raises(
-        InputError, match=f"the column city holds numbers, got 'Ulm' at {row(path, 0)}, column city. To mend it,"
+        InputError, match=f"a finite number in each cell of column city, got 'Ulm' at {row(path, 0)}. Fix: correct that cell"
     ):
         read_table(path).numbers("city")
 
 
 def test_a_missing_time_names_the_row(path):
-    place = f"an empty cell at {row(path, 1)}, column x"
-    with pytest.raises(InputError, match=f"every point has a time, got {place}. Fix: date that row or drop it"):
+    place = f"an empty cell at {row(path, 1)}"
+    with pytest.raises(
+        InputError, match=f"a time in each row of column x, got {place}. Fix: fill in that time, or drop that row"
+    ):
         read_table(path).times("x")
 
 
 def test_a_missing_group_names_the_row(path):
-    place = f"an empty cell at {row(path, 1)}, column x"
-    with pytest.raises(InputError, match=f"every row names its group, got {place}. Fix: name it, or drop that row"):
+    place = f"an empty cell at {row(path, 1)}"
+    with pytest.raises(
+        InputError, match=f"a group name in each row of column x, got {place}. Fix: fill it in, or drop that row"
+    ):
         read_table(path).names("x")
 
 
 def test_an_infinity_names_the_row(path):
     save(pd.DataFrame({"x": [1.0, np.inf]}), path)
-    with pytest.raises(InputError, match=f"the column x holds numbers, got 'inf' at {row(path, 1)}, column x"):
+    with pytest.raises(InputError, match=f"a finite number in each cell of column x, got 'inf' at {row(path, 1)}"):
         read_table(path).numbers("x")
 
 
 @pytest.mark.parametrize("column", ["x", "city"])
 def test_a_column_that_is_there_already_is_not_overwritten(path, column, tmp_path):
-    with pytest.raises(InputError, match=f"already has a column {column}, got day, x, city. Fix: rename that column"):
+    with pytest.raises(
+        InputError, match=f"no column {column} in .* yet, got such a column: day, x, city. Fix: rename or remove that column"
+    ):
         read_table(path).check_target(tmp_path / f"b{path.suffix}", ["new", column])
 
 
 def test_a_file_comes_out_as_the_kind_it_went_in(path, tmp_path):
     other = "b.parquet" if path.suffix == ".csv" else "b.csv"
-    message = f"comes out as what it went in, got {path.name} to {other}. Fix: end its name in {path.suffix}"
+    message = f"an output of the input's file format, got {other} for {path.name}. Fix: end the name in {path.suffix}"
     with pytest.raises(InputError, match=message):
         read_table(path).check_target(tmp_path / other, [])
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path):
     for name in ("no.csv", "no.parquet"):
-        with pytest.raises(InputError, match=r"the file to smooth can be read, got .*No such file or directory. Fix: check"):
+        with pytest.raises(InputError, match=r"a readable file to smooth, got .*No such file or directory. Fix: check"):
             read_table(tmp_path / name)
 
 
 def test_a_parquet_file_that_is_none_is_said(tmp_path):
     (tmp_path / "a.parquet").write_text("x\n1\n")
-    with pytest.raises(InputError, match=r"a.parquet is a Parquet file, got .* Fix: export it anew"):
+    with pytest.raises(InputError, match=r"a Parquet file in .*a.parquet, got an error: .* Fix: export it again"):
         read_table(tmp_path / "a.parquet")
 
 
 def test_a_parquet_file_without_rows_is_said(tmp_path):
-    with pytest.raises(InputError, match=r"a.parquet has at least one row, got none. Fix: name a file with some"):
+    with pytest.raises(InputError, match=r"at least one row in .*a.parquet, got none. Fix: pass a file with rows"):
         parquet(tmp_path, x=pa.array([], type=pa.float64()))
 
 
@@ -142,7 +148,7 @@ def test_numbers_of_any_type_of_parquet_are_read(tmp_path, column):
     ids=["truth values", "times", "lists"],
 )
 def test_types_of_parquet_that_are_no_numbers_are_refused(tmp_path, column, got):
-    with pytest.raises(InputError, match=f"the column x holds numbers, got {got}, column x"):
+    with pytest.raises(InputError, match=f"a finite number in each cell of column x, got {got}"):
         parquet(tmp_path, x=column).numbers("x")
 
 
@@ -165,13 +171,13 @@ def test_times_of_any_type_of_parquet_are_read_in_utc(tmp_path, column):
 def test_numbers_in_parquet_may_be_times(tmp_path):
     table = parquet(tmp_path, t=pa.array([2, 1]), late=pa.array([2.5, None]))
     np.testing.assert_array_equal(table.times("t"), [2.0, 1.0])
-    with pytest.raises(InputError, match="every point has a time, got an empty cell at row 1, column late"):
+    with pytest.raises(InputError, match="a time in each row of column late, got an empty cell at row 1"):
         table.times("late")
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path):
     pq.write_table(pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], names=["x", "x"]), tmp_path / "a.parquet")
-    with pytest.raises(InputError, match="a column is known by its name, got 2 columns called x"):
+    with pytest.raises(InputError, match="one column called x, got 2 columns called x"):
         read_table(tmp_path / "a.parquet").numbers("x")
 
 

@@ -68,19 +68,19 @@ def test_large_scores_do_not_overflow():
         (
             [1.0, 2.0],
             {},
-            r"vectors are \(n, d\), got shape \(2,\). Fix: put one vector a row; numbers alone as x\[:, None\]",
+            r"vectors of shape \(n, d\), got shape \(2,\). Fix: pass one vector per row; pass single numbers as x\[:, None\]",
         ),
-        ([[1.0, float("nan")]], {}, r"vectors are finite, got NaN at \[0, 1\]"),
+        ([[1.0, float("nan")]], {}, r"finite vectors, got NaN at \[0, 1\]"),
         ([[1.0, float("inf")]], {}, r"numbers up to 1e\+150.*got inf at \[0, 1\]"),
-        (np.zeros((0, 3)), {}, r"n is at least 1, got shape \(0, 3\)"),
-        ([[1.0], [0.0]], {"normalizer": "sum"}, r"divides by the sum of a row's scores, got a row whose sum is 0"),
-        ([[1.0]], {"normalizer": "mean"}, r'normalizer is "softmax" or "sum", got \'mean\''),
-        ([[1.0]], {"score": "cosine"}, r'score is "dot" or "gaussian", got \'cosine\''),
-        ([[1.0]], {"score": "gaussian"}, r"the Gaussian score needs a bandwidth above 0, got None"),
-        ([[1.0]], {"score": "gaussian", "bandwidth": 1.0, "scale": 2.0}, r"the Gaussian score has no scale, got 2.0"),
-        ([[1.0]], {"score": "gaussian", "bandwidth": 1.0, "normalizer": "sum"}, r"the plain sum is for the dot score"),
-        ([[1.0]], {"bandwidth": 1.0}, r"the dot score has no bandwidth, got 1.0"),
-        ([[1.0]], {"scale": float("nan")}, r"a scale is a finite number, got nan"),
+        (np.zeros((0, 3)), {}, r"with n of at least 1, got shape \(0, 3\)"),
+        ([[1.0], [0.0]], {"normalizer": "sum"}, r"nonzero sum in each row, to divide by, got a row whose sum is 0"),
+        ([[1.0]], {"normalizer": "mean"}, r'normalizer="softmax" or "sum", got \'mean\''),
+        ([[1.0]], {"score": "cosine"}, r'score="gaussian" or "dot", got \'cosine\''),
+        ([[1.0]], {"score": "gaussian"}, r"a bandwidth above 0 with the Gaussian score, got None"),
+        ([[1.0]], {"score": "gaussian", "bandwidth": 1.0, "scale": 2.0}, r"no scale with the Gaussian score, got 2.0"),
+        ([[1.0]], {"score": "gaussian", "bandwidth": 1.0, "normalizer": "sum"}, r"score=.dot. with normalizer=.sum."),
+        ([[1.0]], {"bandwidth": 1.0}, r"no bandwidth with the dot score, got 1.0"),
+        ([[1.0]], {"scale": float("nan")}, r"a finite scale, got nan"),
     ],
 )
 def test_what_cannot_be_done_is_said(x, way, message):
@@ -89,5 +89,5 @@ def test_what_cannot_be_done_is_said(x, way, message):
 
 
 def test_words_are_no_vectors():
-    with pytest.raises(KindError, match="a series holds real numbers, got dtype <U3"):
+    with pytest.raises(KindError, match="a series of real numbers, got dtype <U3"):
         reweight([["sky"]])
