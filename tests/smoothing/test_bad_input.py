@@ -117,7 +117,7 @@ def test_times_that_are_none(times, kind, message):
             "no bandwidth with the dot score, got 1.0. Fix: pass scale instead",
         ),
         ({"score": "dot", "keys": "value", "scale": INF}, "Expected a finite scale, got inf"),
-        ({"normalizer": "sum"}, "score="dot" with normalizer="sum""),
+        ({"normalizer": "sum"}, 'score="dot" with normalizer="sum"'),
         ({"normalizer": "mean"}, 'normalizer="softmax" or "sum"'),
         ({"scale": 2.0}, "no scale with the Gaussian score, got 2.0. Fix: pass bandwidth instead"),
         ({"window": -1.0}, "a window of 0 or more, a distance in time, got -1.0. Fix: pass such a number, or None"),

@@ -96,7 +96,7 @@ def test_a_series_without_any_value_stays_empty_beside_the_others():
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_an_error_names_its_series_and_keeps_what_is_done(tmp_path, jobs):
     bad = Task("Ulm", np.array([1.0, np.inf]), None, OPTIONS)
-    with pytest.raises(InputError, match=r"Expected in Ulm, numbers up to 1e\+150, .*, got inf at \[1\]\. Fix: correct"):
+    with pytest.raises(InputError, match=r"numbers up to 1e\+150, .* \(series Ulm\), got inf at \[1\]\. Fix: correct"):
         curves([*tasks(2), bad], jobs=jobs, parts=tmp_path)
     if jobs == 1:
         assert len(list(tmp_path.iterdir())) == 2

@@ -51,7 +51,7 @@ def smooth_task(task: Task) -> Curve:
     try:
         return curve_of(analyze(task.values, times=task.times, **task.options))
     except InputError as error:
-        raise InputError(f"in {task.name}, {error.expected}", got=error.got, fix=error.fix) from error
+        raise InputError(f"{error.expected} (series {task.name})", got=error.got, fix=error.fix) from error
 
 
 def smooth_many(

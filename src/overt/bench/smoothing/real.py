@@ -9,8 +9,8 @@ import numpy as np
 from overt.bench.smoothing.peers import smoother
 from overt.errors import InputError
 from overt.smoothing import analyze
-from overt.smoothing.data.series import Floats
 from overt.smoothing.data.read_table import read_table
+from overt.smoothing.data.series import Floats
 
 # Numenta's anomaly benchmark (github numenta/NAB) and electricity transformers (github zhouhaoyi/ETDataset).
 SERIES = {
