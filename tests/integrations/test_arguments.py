@@ -110,7 +110,10 @@ def test_packed_sequences_of_several_rows_are_refused():
 
 
 def test_an_argument_that_is_not_known_is_refused_by_its_name():
-    with pytest.raises(InputError, match='drops none unread, got block_indices=, .* and frobnicate=, .*"eager" or "sdpa"'):
+    with pytest.raises(
+        InputError,
+        match='only arguments of attention that overt supports, got block_indices=, .* and frobnicate=, .*"eager" or "sdpa"',
+    ):
         integrations.attention(None, *inputs(), None, frobnicate=2.5, block_indices=torch.zeros(1))
 
 

@@ -9,8 +9,8 @@ import transformers
 from transformers import masking_utils
 
 from overt import integrations
-from overt.integrations import mask_function
-from overt.integrations.attention_function import _mask_and_bias
+from overt.integrations import mask_interface
+from overt.integrations.attention_interface import mask_and_bias
 from overt.integrations.lazy_mask import LazyMask
 
 NAME = integrations.huggingface()
@@ -75,7 +75,7 @@ def test_only_masks_whose_keys_are_not_one_range_are_made_whole():
 
 
 def test_a_mask_is_looked_at_some_rows_at_a_time(monkeypatch):
-    monkeypatch.setattr(mask_function, "_AT_ONCE", 20)
+    monkeypatch.setattr(mask_interface, "_BLOCK", 20)
     mask = integrations.attention_mask(2, 9, 9, mask_function=FUNCTIONS["chunks"])
     assert type(mask) is LazyMask
     assert torch.equal(mask[:], masking_utils.sdpa_mask(2, 9, 9, mask_function=FUNCTIONS["chunks"], allow_is_causal_skip=False))
@@ -136,7 +136,7 @@ def test_a_mask_that_was_written_to_is_what_was_written(name):
     WRITES[name](mask)
     WRITES[name](wanted)
     assert torch.equal(mask[:], wanted)
-    assert torch.equal(_mask_and_bias(mask, torch.zeros(2, 1, 4, 8))[0].allowed, wanted)
+    assert torch.equal(mask_and_bias(mask, torch.zeros(2, 1, 4, 8))[0].allowed, wanted)
 
 
 def test_in_inference_mode_a_mask_that_was_computed_with_is_no_range_any_more():
@@ -159,8 +159,8 @@ def test_reading_a_mask_leaves_its_ranges():
 def test_a_mask_for_eager_alone_is_what_is_added_to_the_scores():
     mask = lazy(torch.float16)
     assert torch.equal(mask + 0, torch.where(WHOLE, 0.0, torch.finfo(torch.float16).min).half())
-    assert repr(mask) == repr(mask.whole())
-    assert mask.tolist() == mask.whole().tolist()
+    assert repr(mask) == repr(mask.entries())
+    assert mask.tolist() == mask.entries().tolist()
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int8])

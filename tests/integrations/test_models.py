@@ -200,7 +200,7 @@ def test_without_transformers_the_error_says_what_to_install(monkeypatch):
 
 def test_an_older_transformers_is_named(monkeypatch):
     monkeypatch.setattr(masking_utils, "sdpa_mask", lambda batch_size, cache_position, kv_length: None)
-    with pytest.raises(InputError, match=r'from 5\.4 on, got transformers .*pip install "transformers>=5\.4"'):
+    with pytest.raises(InputError, match=r'of transformers 5\.4 or later, got transformers .*pip install "transformers>=5\.4"'):
         integrations.huggingface()
 
 

@@ -1,12 +1,12 @@
 """Other libraries' models on overt's kernels.
 
-`huggingface()` enters overt into transformers' registries under the name "overt". A model that asks for that name attends by
-`overt.attend`: masks go as one range of keys a query, two numbers in the place of Q × K; grouped heads are not copied; soft caps,
-sinks, position biases and dropout are those of the model. What a model asks for and overt does not serve is refused by its name.
+`huggingface()` registers overt in transformers under the name "overt". A model with `attn_implementation="overt"` computes attention
+by `overt.attend`: a mask is passed as one range of keys for each query, two numbers instead of Q × K; grouped heads are not copied;
+soft caps, sinks, position biases and dropout are those of the model. Unsupported arguments are an error that names them.
 """
 
-from overt.integrations.attention_function import attention
-from overt.integrations.mask_function import attention_mask
+from overt.integrations.attention_interface import attention
+from overt.integrations.mask_interface import attention_mask
 from overt.integrations.registration import huggingface
 
 __all__ = ["attention", "attention_mask", "huggingface"]

@@ -1,7 +1,7 @@
-"""A mask that transformers hands to a model: an ordinary mask to all that computes with it, ranges of keys to overt's attention.
+"""The mask that transformers passes to a model: ranges of keys for overt's attention, an ordinary tensor for everything else.
 
-Most models hand a mask on untouched, and then nothing of size Q × K is made. Some compute with it: they index it, add to it, join it
-with a mask of their own. Then it is the tensor that it says it is, and what they compute is an ordinary tensor without ranges.
+Most models pass the mask on unchanged, and then nothing of size Q × K is allocated. Some models compute with it: they index it, add to
+it, or combine it with another mask. Then its entries are computed, and the result is an ordinary tensor without ranges.
 """
 
 from typing import Any
@@ -14,11 +14,11 @@ from overt.attention.masks import Ranges
 
 
 class LazyMask(Tensor):
-    """A mask (B, 1, Q, K) of transformers, bool or 0 and the lowest number, whose entries are made when an operation reads them.
+    """A mask (B, 1, Q, K) of transformers, bool or 0 and the lowest number, whose entries are computed when an operation reads them.
 
-    Query i of a sequence may attend to keys low_i ≤ j < high_i; `low` and `high` are integers (B or 1, 1, Q). Shape, dtype and device
-    are those of the whole tensor. `ranges` says both edges, to whom has the very mask that was made: every operation gives an
-    ordinary tensor, and a write into the mask, or into a view of it, ends its ranges.
+    Query i may attend to the keys low_i ≤ j < high_i; `low` and `high` are integers (B or 1, 1, Q). Shape, dtype and device are those
+    of the full tensor. `ranges` returns the ranges of an unchanged mask: every operation returns an ordinary tensor, and after a
+    write into the mask or a view of it there are no ranges.
 
     >>> low, high = torch.zeros(1, 1, 2, dtype=torch.long), torch.tensor([[[1, 2]]])
     >>> mask = LazyMask(low, high, (1, 1, 2, 2), torch.bool)
@@ -29,56 +29,56 @@ class LazyMask(Tensor):
 
     low: Tensor
     high: Tensor
-    _whole: Tensor | None
-    _watched: bool
+    _entries: Tensor | None
+    _writes_counted: bool
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
     def __new__(cls, low: Tensor, high: Tensor, shape: tuple[int, int, int, int], dtype: torch.dtype):
-        """A tensor of this shape and dtype without memory of its own."""
+        """A tensor of this shape and dtype without memory."""
         return Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=low.device)
 
     def __init__(self, low: Tensor, high: Tensor, shape: tuple[int, int, int, int], dtype: torch.dtype):
-        self.low, self.high, self._whole, self._watched = low, high, None, True
+        self.low, self.high, self._entries, self._writes_counted = low, high, None, True
 
     def ranges(self) -> Ranges | None:
-        """The edges as a mask of overt; None once the mask was written to, or where torch cannot tell whether it was."""
-        if self._whole is not None and (not self._watched or self.is_inference() or self._version > 0):
+        """The ranges as a mask of overt; None if the mask was written to, or if torch does not count writes to it."""
+        if self._entries is not None and (not self._writes_counted or self.is_inference() or self._version > 0):
             return None
         return Ranges(self.low, self.high)
 
-    def whole(self) -> Tensor:
-        """All entries, (B, 1, Q, K), made once."""
-        if self._whole is None:
+    def entries(self) -> Tensor:
+        """All entries, (B, 1, Q, K), computed once."""
+        if self._entries is None:
             rows, keys = (torch.arange(size, device=self.device) for size in self.shape[-2:])
             allowed = Ranges(self.low, self.high).block(rows, keys).expand(self.shape)  # (B, 1, Q, K)
-            self._whole = allowed.contiguous() if self.dtype == torch.bool else added(allowed, self.dtype)
-        return self._whole
+            self._entries = allowed.contiguous() if self.dtype == torch.bool else additive_mask(allowed, self.dtype)
+        return self._entries
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        """Run an operation on all entries."""
-        if func is torch.ops.aten.detach.default:  # `.data` too, whose writes torch does not count
-            args[0]._watched = False
-        args, kwargs = tree_map_only(cls, cls.whole, (args, kwargs or {}))
+        """Run an operation on the entries."""
+        if func is torch.ops.aten.detach.default:  # also from `.data`, whose writes torch does not count
+            args[0]._writes_counted = False
+        args, kwargs = tree_map_only(cls, cls.entries, (args, kwargs or {}))
         return func(*args, **kwargs)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
-        """The entries, as any tensor shows them."""
-        return repr(self.whole())
+        """The representation of the entries."""
+        return repr(self.entries())
 
-    # What reads a tensor's memory, or copies the tensor as an object, is no operation that torch dispatches.
+    # Reading a tensor's memory and copying the tensor as an object are not operations that torch dispatches.
     def numpy(self, *, force: bool = False) -> Any:
-        """All entries as an array."""
+        """The entries as a NumPy array."""
         return self._memory().numpy(force=force)
 
     def tolist(self) -> Any:
-        """All entries as lists."""
-        return self.whole().tolist()
+        """The entries as nested lists."""
+        return self.entries().tolist()
 
     def data_ptr(self) -> int:
-        """Where the entries are in memory."""
+        """The address of the entries."""
         return self._memory().data_ptr()
 
     def untyped_storage(self) -> Any:
@@ -86,18 +86,18 @@ class LazyMask(Tensor):
         return self._memory().untyped_storage()
 
     def _memory(self) -> Tensor:
-        self._watched = False  # what is written there is not counted
-        return self.whole()
+        self._writes_counted = False  # torch does not count writes to it
+        return self.entries()
 
     def __deepcopy__(self, memo: dict) -> Tensor:
-        """A tensor of its own."""
-        return self.whole().clone()
+        """An ordinary tensor."""
+        return self.entries().clone()
 
     def __reduce_ex__(self, proto: Any) -> Any:
-        """An ordinary tensor is what is saved."""
-        return self.whole().__reduce_ex__(proto)
+        """Pickled as an ordinary tensor."""
+        return self.entries().__reduce_ex__(proto)
 
 
-def added(allowed: Tensor, dtype: torch.dtype) -> Tensor:
-    """What is added to the scores: 0 where a query may attend, the lowest number of the dtype elsewhere."""
+def additive_mask(allowed: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask to add to the scores: 0 where a query may attend, the lowest number of the dtype elsewhere."""
     return torch.where(allowed, torch.zeros((), dtype=dtype, device=allowed.device), torch.finfo(dtype).min)

@@ -1,25 +1,23 @@
-"""overt's entry in transformers' registries of attention and of masks."""
+"""Registering overt in transformers' AttentionInterface and AttentionMaskInterface."""
 
 import inspect
 
 from overt.errors import InputError, MissingExtra
-from overt.integrations.attention_function import attention
-from overt.integrations.mask_function import attention_mask
-from overt.integrations.watch import watch_models
+from overt.integrations.attention_interface import attention
+from overt.integrations.mask_interface import attention_mask
+from overt.integrations.unused_warning import warn_if_unused
 
 NAME = "overt"
 
 
 def huggingface() -> str:
-    """Let Hugging Face models attend by overt: afterwards `attn_implementation="overt"` is known to transformers.
+    """Register overt in transformers, so that Hugging Face models accept `attn_implementation="overt"`; returns that name.
 
-    For models whose attention goes through transformers' registry, as most do. The outputs are those of "eager", with which they
-    share the model's own scale, mask, soft cap, sinks and position bias; queries that may attend to nothing get zeros. A model that
-    takes the name and never asks for it is told of in a warning at its first forward pass; arguments that overt does not serve are
-    an InputError that names them. `output_attentions=True` gives the weights, or a warning where the model's own code does not
-    return them. Returns the name. Calling it again changes nothing.
-
-    MissingExtra says how to install transformers where it is not there.
+    It works for models that use transformers' attention registry, as most do. The outputs are those of "eager", with the model's
+    scale, mask, soft cap, sinks and position bias; queries that may attend to nothing get zeros. A model that accepts the name and
+    does not call overt gives a warning at its first forward pass, and arguments that overt does not support are an InputError that
+    names them. `output_attentions=True` returns the weights, or gives a warning if the model's code does not return them. A second
+    call changes nothing. Raises MissingExtra without transformers, and InputError for a version before 5.4.
 
     >>> import torch, transformers
     >>> settings = {"n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 9}
@@ -28,16 +26,16 @@ def huggingface() -> str:
     >>> model(torch.tensor([[1, 2, 3]])).last_hidden_state.shape
     torch.Size([1, 3, 16])
 
-    A model that is there already changes over with `model.set_attn_implementation("overt")`.
+    A model that is already loaded is switched with `model.set_attn_implementation("overt")`.
     """
     try:
         from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel, __version__, masking_utils
     except ImportError as error:
         raise MissingExtra("overt.integrations.huggingface", needs="transformers", extra="text") from error
     if "q_length" not in inspect.signature(masking_utils.sdpa_mask).parameters:
-        rule = "overt.integrations.huggingface reads masks as transformers describes them from 5.4 on"
-        raise InputError(rule, got=f"transformers {__version__}", fix='run: pip install "transformers>=5.4"')
+        expected = "the mask interface of transformers 5.4 or later"
+        raise InputError(expected, got=f"transformers {__version__}", fix='run: pip install "transformers>=5.4"')
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, attention_mask)
-    watch_models(PreTrainedModel, NAME)
+    warn_if_unused(PreTrainedModel, NAME)
     return NAME

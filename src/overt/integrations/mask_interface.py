@@ -1,4 +1,4 @@
-"""The masks that transformers describes, as ranges of keys where each query's keys are one range."""
+"""The mask function for transformers' AttentionMaskInterface: a `LazyMask` where the keys of each query are one range."""
 
 import sys
 from collections.abc import Callable
@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from overt.integrations.lazy_mask import LazyMask, added
+from overt.integrations.lazy_mask import LazyMask, additive_mask
 
-_AT_ONCE = 2**22  # entries of a mask that are looked at together
+_BLOCK = 2**22  # entries of a mask that are computed together
 
-# How far a query sees: the keys from `before` ones before it to `after` ones after it; None: as far as there are any.
-Reach = tuple[int | None, int | None]
+# The keys of a query: from `before` positions before it to `after` positions after it; None: no limit.
+KeyWindow = tuple[int | None, int | None]
 
 
 def attention_mask(
@@ -30,10 +30,10 @@ def attention_mask(
     config: Any = None,
     **_: Any,
 ) -> Tensor | None:
-    """The mask that transformers describes, (B, 1, Q, K), of the dtype that the model's own mask has; None where all may attend.
+    """The mask that transformers requests, (B, 1, Q, K), in the dtype that the model expects; None if every query attends to every key.
 
-    Bool for a model that supports "sdpa", else 0 and the lowest number of `dtype`, as "eager" adds it to the scores. Where each
-    query's keys are one range, it is a `LazyMask`, which has a size of Q × K only for a model that computes with it.
+    It is bool for a model that supports "sdpa", else 0 and the lowest number of `dtype`, as "eager" adds it to the scores. If the keys
+    of each query are one range, it is a `LazyMask`, which allocates Q × K entries only for a model that computes with it.
 
     >>> mask = attention_mask(batch_size=1, q_length=2, kv_length=3, q_offset=1)
     >>> mask.shape, mask[0, 0].int()
@@ -43,7 +43,7 @@ def attention_mask(
     from transformers import masking_utils
 
     function = masking_utils.causal_mask_function if mask_function is None else mask_function
-    numbers = torch.bool if _takes_bool(config) else dtype
+    mask_dtype = torch.bool if _takes_bool(config) else dtype
 
     def rows(first: int, size: int) -> Tensor:
         return masking_utils.sdpa_mask(
@@ -53,31 +53,31 @@ def attention_mask(
 
     if _is_traced(q_offset, attention_mask):
         allowed = rows(0, q_length)
-        return allowed if numbers == torch.bool else added(allowed, numbers)
+        return allowed if mask_dtype == torch.bool else additive_mask(allowed, mask_dtype)
     padding = _padding(attention_mask, kv_length, kv_offset)
-    reach = _reach(function, masking_utils)
-    if reach is not None and (padding is None or _is_one_range(padding)):
-        if allow_is_bidirectional_skip and reach == (None, None) and (padding is None or bool(padding.all())):
+    window = _window_of(function, masking_utils)
+    if window is not None and (padding is None or _is_one_range(padding)):
+        if allow_is_bidirectional_skip and window == (None, None) and (padding is None or bool(padding.all())):
             return None
         queries = torch.arange(q_length, device=device) + q_offset - kv_offset  # (Q,)
-        edges = _edges(reach, queries, kv_length, padding)
+        edges = _range_edges(window, queries, kv_length, padding)
     else:
-        edges = _edges_of(rows, q_length, kv_length)
+        edges = _edges_of_any(rows, q_length, kv_length)
     if edges is None:
         allowed = rows(0, q_length)
-        return allowed if numbers == torch.bool else added(allowed, numbers)
-    return LazyMask(*edges, (batch_size, 1, q_length, kv_length), numbers)
+        return allowed if mask_dtype == torch.bool else additive_mask(allowed, mask_dtype)
+    return LazyMask(*edges, (batch_size, 1, q_length, kv_length), mask_dtype)
 
 
 def _is_traced(*inputs: Any) -> bool:
-    """Whether torch is making a graph of the model: what is computed then must not depend on values."""
+    """Whether torch is tracing the model, so that the computation must not depend on values."""
     from transformers.utils.import_utils import is_tracing
 
     return is_tracing() or any(each.is_meta or is_tracing(each) for each in inputs if isinstance(each, Tensor))
 
 
 def _takes_bool(config: Any) -> bool:
-    """Whether the models of this configuration support "sdpa", and so know bool masks; others know those of "eager" alone."""
+    """Whether the models of this configuration support "sdpa", and so bool masks; others support only the masks of "eager"."""
     source = sys.modules.get(type(config).__module__.replace("configuration_", "modeling_"))
     models = [each for each in vars(source).values() if isinstance(each, type)] if source is not None else []
     supports = [each._supports_sdpa for each in models if getattr(each, "config_class", None) is type(config)]
@@ -85,7 +85,7 @@ def _takes_bool(config: Any) -> bool:
 
 
 def _padding(attention_mask: Tensor | None, keys: int, offset: int) -> Tensor | None:
-    """Which keys are no padding, (B, K)."""
+    """Which keys are not padding, (B, K)."""
     if attention_mask is None:
         return None
     missing = keys + offset - attention_mask.shape[-1]
@@ -93,8 +93,8 @@ def _padding(attention_mask: Tensor | None, keys: int, offset: int) -> Tensor | 
     return padded[:, offset : offset + keys].bool()
 
 
-def _reach(function: Callable, masking: Any) -> Reach | None:
-    """What a mask function of transformers' own says of every query; None where it says anything else."""
+def _window_of(function: Callable, masking: Any) -> KeyWindow | None:
+    """The window of one of transformers' mask functions; None for other functions."""
     if function is masking.bidirectional_mask_function:
         return None, None
     if function is masking.causal_mask_function:
@@ -111,7 +111,7 @@ def _reach(function: Callable, masking: Any) -> Reach | None:
         return variables["sliding_window"], variables["sliding_window"]
     if not maker.startswith("and_masks."):
         return None
-    parts = [_reach(part, masking) for part in variables["mask_functions"]]
+    parts = [_window_of(part, masking) for part in variables["mask_functions"]]
     if any(part is None for part in parts):
         return None
     sides = zip(*(part for part in parts if part is not None), strict=True)
@@ -120,14 +120,14 @@ def _reach(function: Callable, masking: Any) -> Reach | None:
 
 
 def _is_one_range(padding: Tensor) -> bool:
-    """Whether each row's keys that are no padding stand beside each other."""
-    begins = (padding[:, 1:] & ~padding[:, :-1]).sum(-1) + padding[:, :1].sum(-1)
-    return bool((begins <= 1).all())
+    """Whether the keys of each row that are not padding are contiguous."""
+    starts = (padding[:, 1:] & ~padding[:, :-1]).sum(-1) + padding[:, :1].sum(-1)
+    return bool((starts <= 1).all())
 
 
-def _edges(reach: Reach, queries: Tensor, keys: int, padding: Tensor | None) -> tuple[Tensor, Tensor]:
+def _range_edges(window: KeyWindow, queries: Tensor, keys: int, padding: Tensor | None) -> tuple[Tensor, Tensor]:
     """The first key of each query and the one after its last, (B or 1, 1, Q)."""
-    before, after = reach
+    before, after = window
     low = torch.zeros_like(queries) if before is None else queries - before
     high = torch.full_like(queries, keys) if after is None else queries + after + 1
     low, high = low.clamp(0, keys)[None], high.clamp(0, keys)[None]  # (1, Q)
@@ -137,9 +137,9 @@ def _edges(reach: Reach, queries: Tensor, keys: int, padding: Tensor | None) -> 
     return low[:, None], torch.maximum(low, high)[:, None]  # (B or 1, 1, Q)
 
 
-def _edges_of(rows: Callable[[int, int], Tensor], queries: int, keys: int) -> tuple[Tensor, Tensor] | None:
-    """The same of a mask that must be looked at, some rows at a time; None where a query's keys are not one range."""
-    size = max(1, _AT_ONCE // max(keys, 1))
+def _edges_of_any(rows: Callable[[int, int], Tensor], queries: int, keys: int) -> tuple[Tensor, Tensor] | None:
+    """The same, from the entries of the mask, a block of rows at a time; None if the keys of a query are not one range."""
+    size = max(1, _BLOCK // max(keys, 1))
     lows, highs = [], []
     for first in range(0, queries, size):
         allowed = rows(first, min(size, queries - first))  # (B, 1, rows, K)

@@ -36,7 +36,7 @@ def test_a_model_that_writes_its_attention_out_is_told_of_at_its_first_pass_alon
         first, second = (told(lambda: model(**bloom.inputs("left"))) for _ in range(2))
         assert torch.equal(model(**bloom.inputs("left")).logits, bloom.build("eager")(**bloom.inputs("left")).logits)
     assert len(first) == 1
-    assert first[0].startswith('BloomForCausalLM took attn_implementation="overt" and did not call it')
+    assert first[0].startswith('BloomForCausalLM accepted attn_implementation="overt" and did not call it')
     assert second == []
 
 
@@ -63,7 +63,7 @@ def test_the_part_of_a_model_that_does_not_attend_by_overt_is_named():
     config._attn_implementation = NAME
     sentences = told(lambda: Both(config)(torch.tensor([[3, 4, 5]])))
     assert len(sentences) == 1
-    assert sentences[0].startswith("BloomForCausalLM took")
+    assert sentences[0].startswith("BloomForCausalLM accepted")
 
 
 def test_a_model_that_was_changed_to_another_path_is_not_told_of():
@@ -125,5 +125,5 @@ def test_weights_that_the_models_code_does_not_return_are_told_of():
     assert told(lambda: model(x)) == []
     sentences = told(lambda: model(x, output_attentions=True))
     assert len(sentences) == 1
-    assert "the code of Silent does not return the weights" in sentences[0]
+    assert "the code of Silent does not return the attention weights" in sentences[0]
     assert "overt.lens.record(model)" in sentences[0]

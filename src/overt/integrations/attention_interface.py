@@ -1,4 +1,4 @@
-"""The attention function of transformers' registry: what a model asks for, as a call of `overt.attend`, or a refusal by name."""
+"""The attention function for transformers' AttentionInterface: a model's arguments as a call of `overt.attend`."""
 
 import sys
 from typing import Any
@@ -15,9 +15,9 @@ from overt.attention.scores import Dot
 from overt.attention.trace import steps
 from overt.errors import InputError, KindError
 from overt.integrations.lazy_mask import LazyMask
-from overt.integrations.watch import note_call
+from overt.integrations.unused_warning import count_call
 
-# What reaches attention and changes nothing there: it is in the mask, the query or the key already, or it is about other outputs.
+# Arguments that do not change attention: they are already in the mask, the query or the key, or concern other outputs.
 WITHOUT_EFFECT = frozenset(
     {
         "sliding_window", "position_ids", "cache_position", "position_embeddings", "past_key_values", "use_cache", "layer_idx",
@@ -44,27 +44,28 @@ def attention(
     cu_seq_lens_q: Tensor | None = None,
     cu_seq_lens_k: Tensor | None = None,
     output_attentions: bool | None = None,
-    **others: Any,
+    **other_arguments: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attend as transformers asks: query (B, H, Q, D), key and value (B, Hk, K, D) to (B, Q, H, D), and the weights if asked for.
+    """Compute attention as transformers calls it: query (B, H, Q, D), key and value (B, Hk, K, D) → output (B, Q, H, D), and weights.
 
-    Without a mask all may attend to all, unless `is_causal` says otherwise. `s_aux` and `sinks` are a logit a head (H,), or a head
-    and query (B, H, Q, 1), that takes weight and gives nothing; `indices` (B, Q, n) the keys that a query may attend to, −1 for
-    none; `cu_seq_lens_q` and `cu_seq_lens_k` where packed sequences begin. Raises InputError for any other argument that is not
-    known to change nothing (`WITHOUT_EFFECT`).
+    Returns None for the weights unless they are requested. Without a mask, every query attends to every key, except with `is_causal`.
+    `s_aux` and `sinks` are attention sinks: one logit for each head (H,), or for each head and query (B, H, Q, 1), that takes weight
+    and adds nothing to the output. `indices` (B, Q, n) are the keys that a query may attend to, −1 for none; `cu_seq_lens_q` and
+    `cu_seq_lens_k` are the starts of packed sequences. Raises InputError for any other argument, except for those that do not change
+    attention (`WITHOUT_EFFECT`).
 
     >>> x = torch.randn(1, 2, 5, 8)
     >>> output, weights = attention(None, x, x, x, None, scaling=0.5, output_attentions=True)
     >>> output.shape, weights.shape
     (torch.Size([1, 5, 2, 8]), torch.Size([1, 2, 5, 5]))
     """
-    note_call()
-    _refuse_others(others)
-    mask, bias = _mask_and_bias(attention_mask, key)
+    count_call()
+    _check_unsupported(other_arguments)
+    mask, bias = mask_and_bias(attention_mask, key)
     if attention_mask is None and is_causal and query.shape[2] > 1:
-        mask = Causal(offset=0)  # a cache that is longer than what it holds is filled from its start
-    more = [None if indices is None else _selected(indices, key.shape[2]), _packed(cu_seq_lens_q, cu_seq_lens_k, query, key)]
-    for each in more:
+        mask = Causal(offset=0)  # a static cache is filled from its start
+    selected = None if indices is None else _selected_keys(indices, key.shape[2])
+    for each in (selected, _packed_sequences(cu_seq_lens_q, cu_seq_lens_k, query, key)):
         mask = each if mask is None else mask if each is None else mask & each
     if position_bias is not None:
         bias = position_bias if bias is None else position_bias + bias
@@ -86,29 +87,29 @@ def attention(
     return output.transpose(1, 2).contiguous(), weights
 
 
-def _refuse_others(others: dict[str, Any]) -> None:
+def _check_unsupported(others: dict[str, Any]) -> None:
     if others.get("cache") is not None:
         raise InputError(
-            "overt attends to keys and values that lie in one tensor",
-            got="a paged cache, as continuous batching keeps it",
-            fix='choose attn_implementation="paged|eager" for it',
+            "keys and values in one tensor",
+            got="a paged cache, as continuous batching uses it",
+            fix='choose attn_implementation="paged|eager"',
         )
     names = sorted(name for name, value in others.items() if value is not None and name not in WITHOUT_EFFECT)
     if names:
         raise InputError(
-            "overt serves the arguments of attention that it knows, and drops none unread",
+            "only arguments of attention that overt supports",
             got=" and ".join(f"{name}=, {kind_of(others[name])}" for name in names),
-            fix='choose attn_implementation="eager" or "sdpa" for this model, or leave out what it does not need',
+            fix='choose attn_implementation="eager" or "sdpa" for this model, or leave these arguments out',
         )
 
 
-def _mask_and_bias(mask: Any, key: Tensor) -> tuple[Any, Tensor | None]:
-    """Ranges, where the very mask that overt made arrives; else an ordinary mask: bool says who may attend, numbers are added."""
+def mask_and_bias(mask: Any, key: Tensor) -> tuple[Any, Tensor | None]:
+    """The mask and the bias of transformers' mask: ranges for an unchanged `LazyMask`, a mask for bool, a bias for numbers."""
     if mask is None:
         return None, None
     if not isinstance(mask, Tensor):
         raise KindError(
-            "overt takes a mask of transformers as a tensor",
+            "a mask of transformers as a tensor",
             got=kind_of(mask),
             fix='choose attn_implementation="flex_attention"',
         )
@@ -123,42 +124,42 @@ def _mask_and_bias(mask: Any, key: Tensor) -> tuple[Any, Tensor | None]:
     return None, mask if mask.is_floating_point() else mask.to(key.dtype)
 
 
-def _selected(indices: Tensor, keys: int) -> Dense:
-    """The keys of each query that a sparse model's indexer chose."""
+def _selected_keys(indices: Tensor, keys: int) -> Dense:
+    """The keys that a sparse model's indexer selected for each query, as a mask."""
     indices = indices if indices.ndim == 4 else indices[:, None]  # (B, 1, Q, n)
-    chosen = torch.zeros(*indices.shape[:-1], keys + 1, dtype=torch.bool, device=indices.device)
-    chosen.scatter_(-1, torch.where(indices < 0, keys, indices).long(), True)
-    return Dense(chosen[..., :keys])
+    selected = torch.zeros(*indices.shape[:-1], keys + 1, dtype=torch.bool, device=indices.device)
+    selected.scatter_(-1, torch.where(indices < 0, keys, indices).long(), True)
+    return Dense(selected[..., :keys])
 
 
-def _packed(starts: Tensor | None, key_starts: Tensor | None, query: Tensor, key: Tensor) -> Any:
-    """That sequences packed into one row do not see each other."""
+def _packed_sequences(starts: Tensor | None, key_starts: Tensor | None, query: Tensor, key: Tensor) -> Any:
+    """The mask that keeps sequences packed into one row separate; None without packing."""
     if starts is None and key_starts is None:
         return None
     same = starts is None or key_starts is None or torch.equal(starts, key_starts)
     if not same or query.shape[0] != 1 or query.shape[2] != key.shape[2]:
         raise InputError(
-            "cu_seq_lens says where sequences begin that are packed into one row, for queries and keys alike",
+            "cu_seq_lens of sequences packed into one row, the same for queries and keys",
             got=f"{query.shape[0]} rows of {query.shape[2]} queries and {key.shape[2]} keys"
-            + ("" if same else ", which begin at different positions"),
-            fix="leave it out, and tell packed sequences by position_ids that begin again at 0",
+            + ("" if same else ", with different starts"),
+            fix="leave it out, and pass position_ids that restart at 0 for each sequence",
         )
     return from_cu_seqlens(starts if starts is not None else key_starts, total=key.shape[2])  # type: ignore[arg-type]
 
 
 def _with_sink_key(call: dict[str, Any], sink: Tensor) -> dict[str, Any]:
-    """The call with one more key, whose score is each query's own sink (B, H, Q, 1), and whose value is nothing.
+    """The call with one more key, whose score is the sink of each query (B, H, Q, 1), and whose value is zero.
 
-    One more feature does it: in the query it is the sink over the scale, in the keys 0, in the new key 1.
+    This takes one more feature: the sink divided by the scale in the query, 0 in the keys, and 1 in the new key.
     """
     query, key, value, score = (call[name] for name in ("query", "key", "value", "score"))
     batch, heads, queries = query.shape[:3]
     if score.softcap is not None or sink.ndim != 4 or any(
-        mine not in (1, whole) for mine, whole in zip(sink.shape, (batch, heads, queries, 1), strict=True)
+        size not in (1, full) for size, full in zip(sink.shape, (batch, heads, queries, 1), strict=True)
     ):  # fmt: skip
         raise InputError(
-            f"sinks are one logit a head (H,), or, without a softcap, a head and query (B, H, Q, 1) = {(batch, heads, queries, 1)}",
-            got=f"shape {tuple(sink.shape)}" + ("" if score.softcap is None else f" beside a softcap of {score.softcap}"),
+            f"sinks (H,), or, without a softcap, of each query (B, H, Q, 1) = {(batch, heads, queries, 1)}",
+            got=f"shape {tuple(sink.shape)}" + ("" if score.softcap is None else f" with a softcap of {score.softcap}"),
             fix='choose attn_implementation="eager" for this model',
         )
     pad = torch.nn.functional.pad
@@ -179,9 +180,11 @@ def _with_sink_key(call: dict[str, Any], sink: Tensor) -> dict[str, Any]:
 
 
 def _weights_are_collected() -> bool:
-    """Whether transformers' hooks gather the weights behind the attention modules, for `output_attentions=True`."""
+    """Whether transformers' hooks collect the weights of attention modules, for `output_attentions=True`."""
     collector = getattr(sys.modules.get("transformers.utils.output_capturing"), "_active_collector", None)
     if collector is None:
         return False
-    wanted = collector.global_var if torch.compiler.is_compiling() else collector.get()  # a context variable cannot be compiled
-    return bool(wanted) and any("attentions" in name for name in wanted)
+    collected = (
+        collector.global_var if torch.compiler.is_compiling() else collector.get()
+    )  # a context variable cannot be compiled
+    return bool(collected) and any("attentions" in name for name in collected)
