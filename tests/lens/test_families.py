@@ -158,7 +158,7 @@ def test_a_softcap_that_the_path_leaves_out_is_said(forgetful):
     model.config._attn_implementation = forgetful
     recording, _ = recorded(model, NAMED["Gemma2"].inputs())
     assert recording.calls[0].notes[0] == (
-        'as run: the model asks for a softcap of 2.0 on the scores, and its path "forgetful" leaves that out'
+        'as run: the model sets a softcap of 2.0 on the scores, and its path "forgetful" ignores that'
     )
     assert recording.calls[0].call.score.softcap is None
     assert recording.verify().holds
@@ -179,7 +179,7 @@ def test_a_window_that_the_path_leaves_out_is_said(forgetful):
     model.config._attn_implementation = forgetful
     recording, _ = recorded(model, NAMED["Mistral"].inputs())
     assert recording.calls[0].notes == (
-        'as run: the model asks for a sliding window of 4 keys, and its path "forgetful" leaves that out',
+        'as run: the model sets a sliding window of 4 keys, and its path "forgetful" ignores that',
     )
     assert (recording[0, 0].weights() > 0).all()
 
@@ -191,7 +191,7 @@ def test_sinks_take_their_share_and_are_said_where_the_path_leaves_them_out():
     model.config._attn_implementation = "sdpa"
     recording, _ = recorded(model, given)
     assert recording.calls[0].notes == (
-        'as run: the model asks for a sink in every head\'s softmax, and its path "sdpa" leaves that out',
+        'as run: the model sets a sink in every head\'s softmax, and its path "sdpa" ignores that',
     )
     torch.testing.assert_close(recording[0, 0].weights().sum(-1), torch.ones(2, LENGTH))
     assert recording.verify().holds
@@ -211,7 +211,7 @@ def test_a_path_that_clips_the_scores_is_recorded_by_its_weights():
     finally:
         del AttentionInterface._global_mapping["clipped"]
     torch.testing.assert_close(weights(recording, 1), expected[1], rtol=0, atol=1e-6)
-    assert recording.calls[0].notes == ("query and key are not to be had here, so the model's own weights are kept",)
+    assert recording.calls[0].notes == ("query and key are unknown here, so the model's own weights are recorded",)
     assert recording.verify().holds
 
 
@@ -324,7 +324,7 @@ def test_what_is_too_large_is_not_kept_and_is_missing():
     with record(model, limit=5_000) as recording:
         model(**given)
     assert [layer for layer, _ in recording.missing] == list(NAMED["Llama"].layers)
-    assert all(reason.startswith("a recording keeps at most 5.0 kB") for _, reason in recording.missing)
+    assert all(reason.startswith("Expected a recording of at most 5.0 kB") for _, reason in recording.missing)
 
 
 @pytest.mark.slow

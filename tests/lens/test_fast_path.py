@@ -171,7 +171,7 @@ def test_a_note_says_what_is_the_models_own(tmp_path):
     attention, x = nn.MultiheadAttention(16, 4, batch_first=True).eval(), sequence()
     with torch.no_grad():
         recording, _ = run(lambda: attention(x, x, x), attention)
-    note = "torch ran the whole layer as one kernel, its fast path: query, key and value are computed beside it from the layer's parameters"
+    note = "torch ran the whole layer as one kernel, its fast path: query, key and value are recomputed from the layer's parameters"
     assert note in str(recording)
     assert note in str(recording.verify())
     recording.save(tmp_path / "recording.safetensors")
@@ -199,7 +199,7 @@ def test_what_does_not_come_to_the_layers_own_output_is_missing(monkeypatch):
             assert torch.equal(encoder(sequence()), plain)
     ((layer, reason),) = recording.missing
     assert layer == "TransformerEncoderLayer"
-    assert "what is computed beside it comes to another output" in reason
+    assert "the recomputed output differs" in reason
     assert len(recording) == 0
 
 

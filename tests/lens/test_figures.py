@@ -138,7 +138,7 @@ def test_another_sequence_of_the_batch_is_drawn():
     np.testing.assert_allclose(
         images(one_head(recording[0, 0], sequence=1))[0], recording[0, 0].weights()[1], rtol=1e-5, atol=1e-7
     )
-    with pytest.raises(InputError, match="holds the sequences 0 to 1, got sequence=2"):
+    with pytest.raises(InputError, match="a recorded sequence, 0 to 1, got sequence=2"):
         one_head(recording[0, 0], sequence=2)
 
 
@@ -178,15 +178,13 @@ def test_links_between_two_texts_run_up_from_the_one_that_asks():
 
 def test_arcs_over_more_tokens_than_fit_are_refused():
     recording = recorded(stack(layers=1), sequence(1, 200), key_tokens=[f"word{place}" for place in range(200)])
-    with pytest.raises(
-        InputError, match=r"got 200 tokens, too many for 6.75 inches. Fix: choose some of them: first=0, stop=30"
-    ):
+    with pytest.raises(InputError, match=r"on 6.75 inches, got 200 tokens. Fix: choose some of them: first=0, stop=30"):
         arcs(recording[0, 0])
     assert "word40" in words(arcs(recording[0, 0], first=30, stop=50))
 
 
 def test_arcs_without_tokens_are_refused():
-    with pytest.raises(InputError, match="arcs stand over the tokens, got a recording without them"):
+    with pytest.raises(InputError, match="a recording with tokens, to draw arcs, got one without them"):
         arcs(recorded(stack(), sequence())[0, 0])
 
 
@@ -238,10 +236,10 @@ def test_a_recording_plots_by_name(tmp_path):
 
 def test_another_figure_or_ending_is_refused(tmp_path):
     recording = named()
-    with pytest.raises(InputError, match="the figures are heads, entropy, head, arcs, got figure='pie'"):
+    with pytest.raises(InputError, match="one of the figures heads, entropy, head, arcs, got figure='pie'"):
         recording.plot(figure="pie")
-    with pytest.raises(InputError, match="the figure 'head' is of one head, got no options. Fix: name it: layer=5, head=11"):
+    with pytest.raises(InputError, match="one head for the figure 'head', got no options. Fix: name it: layer=5, head=11"):
         recording.plot(figure="head")
-    with pytest.raises(InputError, match="a figure is written as .pdf, .svg or .png"):
+    with pytest.raises(InputError, match="a path that ends in .pdf, .svg or .png"):
         recording.plot(tmp_path / "a.jpg")
     assert list(tmp_path.iterdir()) == []

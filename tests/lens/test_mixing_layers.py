@@ -268,7 +268,7 @@ def test_an_empty_recording_is_explained_and_holds_nothing():
     checked = recording.verify()
     assert not checked.holds
     assert "nothing was recorded" in str(checked)
-    assert "a model that did not run in it" in str(checked)
+    assert "a model that runs inside the block" in str(checked)
     recording = recorded(nn.Sequential(nn.GRU(4, 4)), torch.randn(3, 2, 4))
     assert "covers 0 of 1 token-mixing layers; 1 is listed in missing" in str(recording.verify())
 

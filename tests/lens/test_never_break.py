@@ -25,12 +25,12 @@ from overt.lens.capture import options as keep_options
 from overt.lens.capture.adapters import COMPILED, Catcher
 from overt.lens.capture.barrier import beside, sentence
 from overt.lens.capture.fast_path import FastPath
-from overt.lens.capture.hugging_face import Entry
-from overt.lens.capture.multi_head import ByHand
+from overt.lens.capture.hugging_face import RegistryEntry
+from overt.lens.capture.multi_head import MultiHeadSteps
 from overt.lens.capture.ranges import MasksSeen
 from overt.lens.capture.recorder import Recorder
 from overt.lens.capture.written_out import tracker
-from overt.lens.capture.written_out.tracker import Mixed, WrittenOut
+from overt.lens.capture.written_out.tracker import WeightedSum, WrittenOut
 from overt.lens.statistics import summarized
 from overt.lens.storage import offloading
 from overt.lens.storage.offloading import OnDisk
@@ -164,8 +164,8 @@ def test_every_piece_of_work_beside_a_model_may_fail(make, monkeypatch):
 ENTRIES = [
     (Catcher, "_watch"),
     (Catcher, "_fused"),
-    (Catcher, "_followed"),
-    (Catcher, "_by_hand"),
+    (Catcher, "_traced"),
+    (Catcher, "_multi_head_step"),
     (Catcher, "_multi_head"),
     (Catcher, "_fast"),
     (Catcher, "_keep"),
@@ -180,16 +180,16 @@ ENTRIES = [
     (Recorder, "_wanted"),
     (Recorder, "_affordable"),
     (Recorder, "_owner"),
-    (Entry, "of"),
-    (Entry, "written"),
-    (Entry, "notes"),
-    (FastPath, "see"),
-    (ByHand, "see"),
-    (ByHand, "found"),
+    (RegistryEntry, "of"),
+    (RegistryEntry, "written"),
+    (RegistryEntry, "notes"),
+    (FastPath, "observe"),
+    (MultiHeadSteps, "observe"),
+    (MultiHeadSteps, "inputs_and_output"),
     (MasksSeen, "read"),
     (WrittenOut, "before"),
-    (WrittenOut, "see"),
-    (Mixed, "call"),
+    (WrittenOut, "observe"),
+    (WeightedSum, "call"),
     (hugging_face, "_noted"),
     (adapters, "arguments"),
     (adapters, "unreadable"),
@@ -356,7 +356,7 @@ def test_a_module_that_calls_flex_attention_itself_runs_as_alone():
     assert run(model, lambda: model(x)).missing == [("0", COMPILED)]
     with torch.compiler.set_stance("force_eager"):
         recording = run(model, lambda: model(x))
-    assert recording.missing == [("0", "flex_attention scores by a function of the model's own, which is not recorded")]
+    assert recording.missing == [("0", "flex_attention scores with a function of the model's own, which is not recorded")]
 
 
 def graphs():
@@ -492,7 +492,7 @@ def test_a_subclass_of_tensor_stays_one(need_weights):
     assert type(output) is type(plain) is Meters
     assert torch.equal(output, plain)
     assert recording.missing == [
-        ("MultiheadAttention", "torch hands its multi-head attention over to Meters as a whole, where it cannot be seen")
+        ("MultiheadAttention", "torch passes its multi-head attention to Meters as a whole, where it cannot be observed")
     ]
 
 

@@ -442,12 +442,12 @@ def test_attention_that_is_written_out_in_no_known_way_is_missing_with_the_reaso
     model = nn.Sequential(Attending(), Written())
     with record(model) as recording:
         model(sequence())
-    reason = "softmax and product with the values are written out in an order that is not understood"
+    reason = "softmax and product with the values are written out in an order that is not recognised"
     assert recording.missing == [("1", reason)]
     assert f"not recorded: 1: {reason}" in str(recording)
     with record(model[1]) as recording:
         model[1](sequence())
-    with pytest.raises(InputError, match="which called none of them .*in an order that is not understood"):
+    with pytest.raises(InputError, match="which called none of them .*in an order that is not recognised"):
         recording.roles()
 
 

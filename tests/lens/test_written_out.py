@@ -11,8 +11,8 @@ from overt.attention.normalizers import Entmax, Sigmoid, Sparsemax, Sum
 from overt.lens import record
 from overt.lens.capture.written_out.weighted import ExpOfLogWeights
 
-KEPT = ("query and key are not to be had here, so the model's own weights are kept",)
-OF_EIGHT = "these are the weights of keys 0 to 6 of a softmax over 8: the others met other values, or none"
+KEPT = ("query and key are unknown here, so the model's own weights are recorded",)
+OF_EIGHT = "these are the weights of keys 0 to 6 of a softmax over 8: the others have other values, or none"
 BARRED = ~torch.ones(7, 7, dtype=torch.bool).tril()
 HEADS = (2, 4, 7, 8)  # B, H, Q, D
 
@@ -222,7 +222,7 @@ def test_kept_weights_count_toward_the_limit():
     with record(model, limit=size - 1) as recording:
         model(*tensors)
     assert len(recording) == 0
-    assert recording.missing[0][1].startswith("a recording keeps at most")
+    assert recording.missing[0][1].startswith("Expected a recording of at most")
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -277,16 +277,16 @@ def test_scores_that_are_written_over_are_not_believed():
         (lambda self, q, k, v: ((q @ k.mT).softmax(-1).unsqueeze(-1) * v.unsqueeze(-3)).mean(-2), "an order that is not"),
         (
             lambda self, q, k, v: functional.pad((q @ k.mT).softmax(-1), (0, 1)) @ functional.pad(v, (0, 0, 0, 1)),
-            "weights are laid out anew by pad, and not followed from there",
+            "weights are rearranged by pad, and not tracked from there",
         ),
-        (lambda self, q, k, v: (1 - (q @ k.mT).softmax(-1) * 2) @ v, "turns weights negative"),
+        (lambda self, q, k, v: (1 - (q @ k.mT).softmax(-1) * 2) @ v, "makes weights negative"),
         (
             lambda self, q, k, v: torch.einsum("bhqk,bhke,eo->bhqo", (q @ k.mT).softmax(-1), v, torch.eye(8)),
-            "weights meet their values in einsum, which is not followed",
+            "weights are multiplied with their values by einsum, which is not tracked",
         ),
         (
             lambda self, q, k, v: torch.baddbmm(v[:, 0], (q @ k.mT).softmax(-1)[:, 0], v[:, 0]),
-            "an order that is not understood",
+            "an order that is not recognised",
         ),
         (
             lambda self, q, k, v: ((raised := (q @ k.mT).exp()) @ v) / raised.sum(-1, keepdim=True),
@@ -579,7 +579,7 @@ def test_both_parts_of_one_softmax_are_recorded_with_the_keys_that_they_are_of(c
         model(q, k, v)
     assert recording.missing == []
     for call, (low, high) in enumerate([(0, 3), (3, 7)]):
-        said = f"these are the weights of keys {low} to {high - 1} of a softmax over 7: the others met other values, or none"
+        said = f"these are the weights of keys {low} to {high - 1} of a softmax over 7: the others have other values, or none"
         assert recording.calls[call].notes == (*KEPT, said)
         torch.testing.assert_close(recording[call, 1].weights(), model.weights[:, 1, :, low:high])
         assert torch.equal(recording[call, 1].value, v[:, 1, low:high])
@@ -592,7 +592,7 @@ def test_keys_that_are_chosen_after_the_softmax_are_listed():
     with record(model := Written(chosen)) as recording:
         model(*vectors())
     assert recording.calls == []
-    assert recording.missing == [("Written", "weights are laid out anew by index_select, and not followed from there")]
+    assert recording.missing == [("Written", "weights are rearranged by index_select, and not tracked from there")]
 
 
 # Weights that no softmax makes.

@@ -1,8 +1,8 @@
 """Where attention is caught: torch's fused function, its multi-head layers, and attention that a model writes out.
 
-A `TorchFunctionMode` sees every torch function that the model calls and passes each one on unchanged; so outputs are the
-model's own to the bit. Before a function the catcher decides what to look at, behind it it looks; the function itself runs between
-the two, out of reach of both. What is caught goes to the sinks.
+A `TorchFunctionMode` gets every torch function that the model calls and runs each one unchanged, so outputs are the model's own to the
+bit. Before a function the catcher decides how to observe it, and after it the catcher reads its output; errors of both never reach the
+function itself. What is caught goes to the sinks.
 """
 
 import sys
@@ -24,8 +24,8 @@ from overt.attention.scores import Dot
 from overt.errors import OvertError
 from overt.lens.capture.barrier import beside, unseen
 from overt.lens.capture.fast_path import FastPath
-from overt.lens.capture.hugging_face import Entry, registry_patches
-from overt.lens.capture.multi_head import VISIBLE_INSIDE, ByHand, overridden
+from overt.lens.capture.hugging_face import RegistryEntry, registry_patches
+from overt.lens.capture.multi_head import VISIBLE_INSIDE, MultiHeadSteps, overridden
 from overt.lens.capture.ranges import MasksSeen
 from overt.lens.capture.recordable import out_of_reach, unreadable
 from overt.lens.capture.token_axes.labels import Mixing
@@ -33,7 +33,7 @@ from overt.lens.capture.token_axes.propagate import TokenAxes
 from overt.lens.capture.watching import Watching, at_work, caller
 from overt.lens.capture.written_out.products import arguments, plain
 from overt.lens.capture.written_out.tracker import WrittenOut
-from overt.lens.capture.written_out.weighted import KEPT, Mixed
+from overt.lens.capture.written_out.weighted import WEIGHTS_RECORDED, WeightedSum
 
 SDPA, MULTI_HEAD, OVERT = "scaled_dot_product_attention", "nn.MultiheadAttention", "overt.attend"
 WRITTEN = "softmax and product"
@@ -45,13 +45,13 @@ COMPILED = (
     "code that torch compiled ran in it, where attention cannot be seen. To see it, run the model inside "
     'torch.compiler.set_stance("force_eager")'
 )
-FLEX = "flex_attention scores by a function of the model's own, which is not recorded"
+FLEX = "flex_attention scores with a function of the model's own, which is not recorded"
 _HEADS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead", "heads")
-_OWN = ("overt.attention.kernels", "overt.attention.mechanism")
+_KERNELS = ("overt.attention.kernels", "overt.attention.mechanism")
 
 
 class Sink(Protocol):
-    """What the catcher tells. One that `writes` may write into the output that it is handed, with which the model then goes on."""
+    """What the catcher calls. One that `writes` may write to the output that it gets, with which the model then continues."""
 
     writes: bool
 
@@ -94,31 +94,31 @@ class Sink(Protocol):
         ...
 
     def failed(self, error: Exception, weight: Tensor | None = None) -> None:
-        """Something of overt's own went wrong beside the model."""
+        """Overt's own work beside the model failed."""
         ...
 
 
 class Watch(NamedTuple):
-    """How a function of the model is watched: what runs in its place, the same to the bit, and what looks at its output."""
+    """How a function of the model is observed: what runs instead of it, the same to the bit, and what reads its output."""
 
     run: Callable[..., Any]
     look: Callable[[Any], object]
 
 
 class Catcher(Watching):
-    """Sees the torch functions that a model calls, and keeps those that are attention."""
+    """Gets the torch functions that a model calls, and records those that are attention."""
 
     def __init__(self):
         super().__init__(registry_patches())
         self.sinks: list[Sink] = []
-        self.inside: ByHand | None = None
-        self.entries: list[tuple[Entry, int]] = []
+        self.inside: MultiHeadSteps | None = None
+        self.entries: list[tuple[RegistryEntry, int]] = []
         self.caught = 0
         self.masks, self.tokens, self.fast = MasksSeen(), TokenAxes(), FastPath()
         self.written = WrittenOut(self.tokens)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        """Run the function as it is, and keep it where it is attention."""
+        """Run the function as it is, and record it if it is attention."""
         kwargs = kwargs or {}
         watch = self._beside(self._watch, func, args, kwargs, sys._getframe(1))
         output = (func if watch is None else watch.run)(*args, **kwargs)
@@ -127,23 +127,23 @@ class Catcher(Watching):
         return output
 
     def observe(self, call: Call, output: Tensor) -> None:
-        """Keep a call of `overt.attend`."""
+        """Record a call of `overt.attend`."""
         self._beside(lambda: self._keep(call, output, OVERT, call.dtype))
 
     def entered(self, module: nn.Module, args: tuple) -> None:
-        """Tell the sinks."""
+        """A module begins, in any thread: call the sinks."""
         if not any(sink.inside for sink in self.sinks):
             self.tokens.begin(args)
         for sink in self.sinks:
             beside(sink.failed, sink.entered, module)
 
     def left(self, module: nn.Module) -> None:
-        """Tell the sinks."""
+        """A module ended: call the sinks."""
         for sink in self.sinks:
             beside(sink.failed, sink.left, module)
 
     def stepped_aside(self, owner: Any) -> None:
-        """Compiled code is not seen; a function of transformers' registry says so itself."""
+        """Compiled code begins, which cannot be observed; in a function of transformers' registry `leave` notes it."""
         for sink in self.sinks if isinstance(owner, nn.Module) else []:
             beside(sink.failed, sink.entered, owner)
         if not self.entries:
@@ -151,21 +151,21 @@ class Catcher(Watching):
         self.left(owner)
 
     def failed(self, error: Exception) -> None:
-        """Tell the sinks; where one of them writes, a head may be left in, so the error is the caller's."""
-        if self._written_over:
+        """Overt's own work failed: call the sinks. If one of them writes, a head may not be removed, so the error is the caller's."""
+        if self._overwrites:
             raise error
         for sink in self.sinks:
             with suppress(Exception):
                 sink.failed(error)
 
-    def enter(self, name: str, args: tuple, kwargs: dict[str, Any]) -> Entry | None:
-        """A function of transformers' registry begins; None where it is not given query, key and value."""
-        entry = Entry.of(name, args, kwargs)
+    def enter(self, name: str, args: tuple, kwargs: dict[str, Any]) -> RegistryEntry | None:
+        """A function of transformers' registry begins; None if query, key and value are not among its arguments."""
+        entry = RegistryEntry.of(name, args, kwargs)
         if entry is not None:
             self.entries.append((entry, self.caught))
         return entry
 
-    def leave(self, entry: Entry, done: bool) -> None:
+    def leave(self, entry: RegistryEntry, done: bool) -> None:
         """It ended, `done` or with an error."""
         *_, (index, before) = ((index, caught) for index, (each, caught) in enumerate(self.entries) if each is entry)
         del self.entries[index:]
@@ -179,7 +179,7 @@ class Catcher(Watching):
         return beside(self.failed, _unseen, work, *args)
 
     @property
-    def _written_over(self) -> bool:
+    def _overwrites(self) -> bool:
         return any(sink.writes for sink in self.sinks)
 
     def _keep(
@@ -201,12 +201,12 @@ class Catcher(Watching):
             beside(sink.failed, sink.miss, reason)
 
     def _watch(self, func: Any, args: tuple, kwargs: dict[str, Any], frame: FrameType) -> Watch | None:
-        """How to watch a function, if it can have to do with attention."""
+        """How to observe a function, if it can be a part of attention."""
         if not any(sink.inside for sink in self.sinks):
             return None
         if func is functional.multi_head_attention_forward:
             return self._multi_head(args, kwargs)
-        if caller(frame).startswith(_OWN):  # a call of overt's own kernels is observed as a whole
+        if caller(frame).startswith(_KERNELS):  # a call of overt's own kernels is observed as a whole
             return None
         if func is functional.scaled_dot_product_attention:
             return Watch(func, partial(self._fused_and_labelled, func, args, kwargs))
@@ -216,54 +216,54 @@ class Catcher(Watching):
         if name == "flex_attention":
             return Watch(func, lambda output: self._miss(FLEX))
         if self.inside is not None:
-            return Watch(func, partial(self._by_hand, self.inside, name, args))
-        return self._follow(func, name, args, kwargs)
+            return Watch(func, partial(self._multi_head_step, self.inside, name, args))
+        return self._trace(func, name, args, kwargs)
 
-    def _follow(self, func: Any, name: str, args: tuple, kwargs: dict[str, Any]) -> Watch | None:
-        """Follow a function, to keep the attention that it completes, if it does, and to say how it mixes tokens otherwise."""
-        given = arguments(name, args, kwargs)
-        reasons = [reason for each in given if isinstance(each, Tensor) and (reason := unreadable(each)) is not None]
+    def _trace(self, func: Any, name: str, args: tuple, kwargs: dict[str, Any]) -> Watch | None:
+        """Track a function, to record the attention that it may complete, and how it mixes tokens otherwise."""
+        values = arguments(name, args, kwargs)
+        reasons = [reason for each in values if isinstance(each, Tensor) and (reason := unreadable(each)) is not None]
         if reasons:
             if plain(name) == "softmax":
                 self._miss(reasons[0])
             return None
-        return Watch(func, partial(self._followed, func, name, (args, kwargs), self.written.before(name, given)))
+        return Watch(func, partial(self._traced, func, name, (args, kwargs), self.written.before(name, values)))
 
-    def _followed(self, func: Any, name: str, call: tuple[tuple, dict], before: Tensor | None, output: Any) -> None:
+    def _traced(self, func: Any, name: str, call: tuple[tuple, dict], before: Tensor | None, output: Any) -> None:
         mixing = self._labelled(func, name, call, output)
-        found = self.written.see(name, func, call, before, output, self._head_count)
-        if mixing is not None and (found is None or not mixing.like_attention):
+        result = self.written.observe(name, func, call, before, output, self._head_count)
+        if mixing is not None and (result is None or not mixing.like_attention):
             for sink in self.sinks:
                 sink.mixes(mixing)
-        if isinstance(found, str):
-            self._miss(found)
-        elif found is not None and self._written_over and _memory(found.output) != _memory(output):
-            self._miss("its output is laid out anew behind the product, so that it cannot be written over")
-        elif found is not None:
-            self._written(found)
+        if isinstance(result, str):
+            self._miss(result)
+        elif result is not None and self._overwrites and _memory(result.output) != _memory(output):
+            self._miss("its output is copied to another layout after the product, so that it cannot be overwritten")
+        elif result is not None:
+            self._written(result)
 
     def _labelled(self, func: Any, name: str, call: tuple[tuple, dict], output: Any) -> Mixing | None:
-        """Follow the tokens through a function; how it mixes them, attention included."""
+        """Track the tokens through a function. Returns how it mixes them, attention included."""
         module = self._module
-        return None if module is None else self.tokens.see(name, func, *call, output, module)
+        return None if module is None else self.tokens.observe(name, func, *call, output, module)
 
-    def _written(self, mixed: Mixed) -> None:
+    def _written(self, mixed: WeightedSum) -> None:
         entry = self._entry
         call = None if entry is None else entry.written(mixed, self.masks)
         notes: tuple[str, ...] = ()
         if call is None:
-            found = mixed.call(self.masks)
-            if found is None:
-                return self._miss("what follows the softmax turns weights negative")
-            call, whole = found
-            notes = mixed.notes if whole else (KEPT, *mixed.notes)
+            call_and_whole = mixed.call(self.masks)
+            if call_and_whole is None:
+                return self._miss("a function after the softmax makes weights negative")
+            call, whole = call_and_whole
+            notes = mixed.notes if whole else (WEIGHTS_RECORDED, *mixed.notes)
         elif entry is not None:
             notes = entry.notes(call, self.masks)
         source = WRITTEN if entry is None else entry.source
         return self._keep(replace(call, dropout=mixed.dropout), mixed.output, source, mixed.value.dtype, (*notes, *mixed.parts))
 
     @property
-    def _entry(self) -> Entry | None:
+    def _entry(self) -> RegistryEntry | None:
         return self.entries[-1][0] if self.entries else None
 
     @property
@@ -272,7 +272,7 @@ class Catcher(Watching):
         return next((module for sink in self.sinks if (module := sink.module) is not None), None)
 
     def _head_count(self) -> int | None:
-        """How many heads the module that runs says it has."""
+        """How many heads the module that runs has, by its attributes."""
         counts = [getattr(self._module, name, None) for name in _HEADS]
         return next((count for count in counts if isinstance(count, int) and count > 1), None)
 
@@ -280,61 +280,63 @@ class Catcher(Watching):
         self._labelled(func, "scaled_dot_product_attention", (args, kwargs), output)
         self._fused(_fused_arguments(*args, **kwargs), output)
 
-    def _fused(self, given: dict[str, Any], output: Tensor) -> None:
-        if (reason := unreadable(given["query"])) is not None:
+    def _fused(self, arguments_of_call: dict[str, Any], output: Tensor) -> None:
+        if (reason := unreadable(arguments_of_call["query"])) is not None:
             self._miss(reason)
             return
-        entry, own = self._entry, output
-        parts = self.tokens.parts_of_input(given["query"])
-        apart = None
+        entry, model_output = self._entry, output
+        parts = self.tokens.parts_of_input(arguments_of_call["query"])
+        separated = None
         if entry is not None:
-            given, output = entry.fused(given, output)
-            apart = entry.apart(given["attn_mask"], self.masks)
-        mask, bias = apart or ((None, None) if given["attn_mask"] is None else self.masks.read(given["attn_mask"]))
+            arguments_of_call, output = entry.fused(arguments_of_call, output)
+            separated = entry.separated(arguments_of_call["attn_mask"], self.masks)
+        mask, bias = separated or (
+            (None, None) if arguments_of_call["attn_mask"] is None else self.masks.read(arguments_of_call["attn_mask"])
+        )
         call = self._checked(
-            *(given[name] for name in ("query", "key", "value")),
-            score=Dot(given["scale"]),
-            mask=Causal(offset=0) if given["is_causal"] else mask,  # torch aligns is_causal at the start
+            *(arguments_of_call[name] for name in ("query", "key", "value")),
+            score=Dot(arguments_of_call["scale"]),
+            mask=Causal(offset=0) if arguments_of_call["is_causal"] else mask,  # torch aligns is_causal at the start
             bias=bias,
-            dropout=given["dropout_p"],
+            dropout=arguments_of_call["dropout_p"],
         )
         if call is None:
             return
         source = MULTI_HEAD if self.inside is not None else SDPA if entry is None else entry.source
         notes = (() if entry is None else entry.notes(call, self.masks)) + (() if parts is None else (parts,))
         self._keep(call, output, source, call.dtype, notes)
-        if self._written_over and output is not own:
-            own.copy_(output.reshape(own.shape))  # laid out by head for the sinks, it may be a copy
+        if self._overwrites and output is not model_output:
+            model_output.copy_(output.reshape(model_output.shape))  # laid out by head for the sinks, it may be a copy
 
     def _fast(self, func: Any, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
-        """Keep what a kernel of torch's fast path computed as a whole."""
+        """Record what a kernel of torch's fast path computed as a whole."""
         if isinstance(args[0], Tensor) and (reason := out_of_reach(args[0])) is not None:
             self._miss(reason)
             return
-        found = self.fast.see(func, args, kwargs, output)
+        fast_call = self.fast.observe(func, args, kwargs, output)
         self._labelled(func, func.__name__, (args, kwargs), output)
-        if found is None:
+        if fast_call is None:
             return
-        if self._written_over:
-            self._miss("torch's fast path ran the whole layer as one kernel, so that its attention cannot be written over")
-        elif not found.agrees:
+        if self._overwrites:
+            self._miss("torch's fast path ran the whole layer as one kernel, so that its attention cannot be overwritten")
+        elif not fast_call.agrees:
             self._miss(
-                "torch's fast path ran the whole layer as one kernel, and what is computed beside it comes to another output: "
-                f"{found.apart:.0e} of its largest number apart"
+                "torch's fast path ran the whole layer as one kernel, and the recomputed output differs: "
+                f"by {fast_call.difference:.0e} of its largest number"
             )
         else:
-            call = self._checked(found.query, found.key, found.value, mask=found.mask, bias=found.bias)
+            call = self._checked(fast_call.query, fast_call.key, fast_call.value, mask=fast_call.mask, bias=fast_call.bias)
             if call is not None:
-                self._keep(call, found.output, MULTI_HEAD, found.query.dtype, (found.note,), found.weight)
+                self._keep(call, fast_call.output, MULTI_HEAD, fast_call.query.dtype, (fast_call.note,), fast_call.weight)
 
     def _multi_head(self, args: tuple, kwargs: dict[str, Any]) -> Watch | None:
-        """Watch torch's multi-head attention so that the functions inside it are seen too."""
+        """Run torch's multi-head attention so that the functions inside it are observed too."""
         if self.inside is not None:
             return None
         if (other := overridden(args, kwargs)) is not None:
-            self._miss(f"torch hands its multi-head attention over to {other} as a whole, where it cannot be seen")
+            self._miss(f"torch passes its multi-head attention to {other} as a whole, where it cannot be observed")
             return None
-        inside = ByHand(args, kwargs)
+        inside = MultiHeadSteps(args, kwargs)
 
         def run(*args, **kwargs):
             self.inside = inside
@@ -347,12 +349,12 @@ class Catcher(Watching):
         name = "multi_head_attention_forward"
         return Watch(run, lambda output: self._labelled(functional.multi_head_attention_forward, name, (args, kwargs), output))
 
-    def _by_hand(self, inside: ByHand, name: str, args: tuple, output: Any) -> None:
-        """Keep what torch's multi-head attention computed itself, before it goes on with it."""
-        found = inside.found() if inside.see(name, args, output) else None
-        if found is None:
+    def _multi_head_step(self, inside: MultiHeadSteps, name: str, args: tuple, output: Any) -> None:
+        """Record what torch's multi-head attention computes itself, before it continues."""
+        inputs = inside.inputs_and_output() if inside.observe(name, args, output) else None
+        if inputs is None:
             return
-        query, key, value, scale, bias, output = found
+        query, key, value, scale, bias, output = inputs
         if (reason := unreadable(query)) is not None:
             self._miss(reason)
             return
@@ -365,13 +367,13 @@ class Catcher(Watching):
         try:
             return Call.of(*args, **kwargs)
         except OvertError as error:
-            self._miss(f"torch took arguments that overt.attend does not: {error}")
+            self._miss(f"torch accepts arguments that overt.attend does not: {error}")
             return None
 
 
 @contextmanager
 def catching(sink: Sink) -> Iterator[None]:
-    """Catch attention for as long as the block runs; recordings inside each other share one mode, so that each sees all of it."""
+    """Catch attention while the block runs. Nested recordings share one mode, so that each gets all of it."""
     catcher = at_work()
     if not isinstance(catcher, Catcher):
         catcher = Catcher()

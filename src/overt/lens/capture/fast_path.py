@@ -1,4 +1,4 @@
-"""torch's fast path, whose kernels run a whole attention or encoder layer at once: its query, key, value and output, computed beside it.
+"""torch's fast path, whose kernels run a whole attention or encoder layer: its query, key, value and output, recomputed.
 
 `nn.MultiheadAttention` and `nn.TransformerEncoderLayer` take it in evaluation without gradients. The kernels are given the layer's
 parameters, so query, key and value are projected again here. The same kernel runs again with the identity in place of the output
@@ -50,19 +50,19 @@ class FastCall(NamedTuple):
     mask: Any
     bias: Tensor | None
     weight: Tensor
-    apart: float
+    difference: float
 
     @property
     def agrees(self) -> bool:
         """Whether the layer's own output is this one's, up to rounding."""
-        return self.apart <= _TOLERANCE[self.output.dtype]
+        return self.difference <= _TOLERANCE[self.output.dtype]
 
     @property
     def note(self) -> str:
         """What a reader of the call has to know."""
-        within = "" if self.apart == 0 else f" within {_TOLERANCE[self.output.dtype]:.0e}"
+        within = "" if self.difference == 0 else f" within {_TOLERANCE[self.output.dtype]:.0e}"
         return (
-            "torch ran the whole layer as one kernel, its fast path: query, key and value are computed beside it from the layer's "
+            "torch ran the whole layer as one kernel, its fast path: query, key and value are recomputed from the layer's "
             "parameters, and the output by the same kernel without its output projection; the rest of the layer makes of that "
             f"the layer's own output{within or ', to the bit'}"
         )
@@ -77,7 +77,7 @@ class FastPath:
         self.masks = TensorCache()
         self.sizes = WeakTensorKeyDictionary()  # how long the sequences of a nested tensor are with their padding
 
-    def see(self, func: Any, args: tuple, kwargs: dict[str, Any], output: Any) -> FastCall | None:
+    def observe(self, func: Any, args: tuple, kwargs: dict[str, Any], output: Any) -> FastCall | None:
         """The call that a function computed, if it computes any."""
         if func is _NESTED:
             self.sizes[output] = args[0].shape[1]
@@ -102,18 +102,18 @@ class FastPath:
         output = _padded(_unprojected(arguments, inputs, heads), size)  # (B, N, E)
         lengths = inputs[0]._nested_tensor_size()[:, 0].to(actual.device) if inputs[0].is_nested else None
         mask, bias = self._mask(arguments) if lengths is None else Read(Lengths(lengths, lengths), None)
-        apart = _apart(rest(output, arguments, size), _padded(actual, size), lengths)
-        return FastCall(query, key, value, _by_head(output, heads), mask, bias, arguments["qkv_weight"], apart)
+        difference = _relative_difference(rest(output, arguments, size), _padded(actual, size), lengths)
+        return FastCall(query, key, value, _by_head(output, heads), mask, bias, arguments["qkv_weight"], difference)
 
     def _mask(self, arguments: Arguments) -> Read:
         """Mask and bias; the kernels bar whatever is not zero in their mask, finite numbers of a float mask too."""
-        barred = arguments.get("mask")
-        if barred is None:
+        masked = arguments.get("mask")
+        if masked is None:
             return Read(None, None)
-        barred = barred[:, None, None] if arguments["mask_type"] == 1 else barred  # (B, K) -> (B, 1, 1, K)
-        if barred.is_inference():  # torch does not count how often these are written to
-            return read(barred == 0)
-        return self.masks(barred, lambda tensor: read(tensor == 0))
+        masked = masked[:, None, None] if arguments["mask_type"] == 1 else masked  # (B, K) -> (B, 1, 1, K)
+        if masked.is_inference():  # torch does not count how often these are written to
+            return read(masked == 0)
+        return self.masks(masked, lambda tensor: read(tensor == 0))
 
     def _size(self, tensor: Tensor) -> int:
         if not tensor.is_nested:
@@ -158,7 +158,7 @@ def _padded(tensor: Tensor, size: int) -> Tensor:
     return tensor.to_padded_tensor(0.0, (tensor.size(0), size, tensor.size(2))) if tensor.is_nested else tensor
 
 
-def _apart(ours: Tensor, actual: Tensor, lengths: Tensor | None) -> float:
+def _relative_difference(ours: Tensor, actual: Tensor, lengths: Tensor | None) -> float:
     """The largest difference, NaN beside NaN being none, relative to the largest number; of a nested tensor, what is in it."""
     same = (ours == actual) | (ours.isnan() & actual.isnan())
     difference = torch.where(same, 0, (ours - actual).abs())

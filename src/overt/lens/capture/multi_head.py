@@ -13,9 +13,9 @@ _NAMES = functional.multi_head_attention_forward.__code__.co_varnames
 
 
 def visible_inside(function: types.FunctionType) -> Callable[..., Any]:
-    """The same code, told that no argument overrides torch functions, so that the functions it calls reach the mode.
+    """The same code with a `has_torch_function` that is always False, so that the functions it calls reach the mode.
 
-    With a mode at work, torch's own Python functions hand themselves to it whole, and run where it sees nothing.
+    During a mode torch's own Python functions call it as a whole, and the functions inside them do not reach it.
     """
     names = {**function.__globals__, "has_torch_function": lambda tensors: False}
     visible = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
@@ -27,7 +27,7 @@ VISIBLE_INSIDE = visible_inside(functional.multi_head_attention_forward)
 
 
 def overridden(args: tuple, kwargs: dict[str, Any]) -> str | None:
-    """Whose torch functions the arguments or other modes bring along, which have to get the call as a whole; None: nobody's."""
+    """The name of a tensor class or mode with its own torch functions, which has to get the call as a whole; else None."""
     tensors = [type(each) for each in (*args, *kwargs.values()) if isinstance(each, Tensor)]
     modes = [type(mode) for mode in _get_current_function_mode_stack()]
     others = [each for each in tensors if each not in (Tensor, Parameter)]
@@ -35,7 +35,7 @@ def overridden(args: tuple, kwargs: dict[str, Any]) -> str | None:
     return others[0].__name__ if others else None
 
 
-class ByHand:
+class MultiHeadSteps:
     """What `nn.MultiheadAttention` does itself where weights are wanted: scale, product, softmax, product."""
 
     def __init__(self, args: tuple, kwargs: dict[str, Any]):
@@ -46,8 +46,8 @@ class ByHand:
         self.scores: tuple[Tensor, Tensor | None] | None = None
         self.output: tuple[Tensor, Tensor] | None = None
 
-    def see(self, name: str, args: tuple, output: Any) -> bool:
-        """Notice one function; whether it was the last one, which gives the output."""
+    def observe(self, name: str, args: tuple, output: Any) -> bool:
+        """Observe one function. Returns whether it was the last one, which gives the output."""
         if name == "mul" and self.scores is None and isinstance(args[1], float):
             self.scaled = (output, args[0], args[1])
         elif name in ("bmm", "baddbmm") and self.scores is None:
@@ -59,7 +59,7 @@ class ByHand:
             return True
         return False
 
-    def found(self) -> tuple[Tensor, Tensor, Tensor, float, Tensor | None, Tensor] | None:
+    def inputs_and_output(self) -> tuple[Tensor, Tensor, Tensor, float, Tensor | None, Tensor] | None:
         """Query, key, value, scale, bias and output with the heads in their own dimension; None where torch's kernel ran."""
         if self.scaled is None or self.scores is None or self.output is None:
             return None

@@ -24,7 +24,7 @@ KINDS = ("pdf", "svg", "png")
 
 
 def in_print(draw: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that draws, with matplotlib's own settings whatever the user's are."""
+    """Run a function that draws with matplotlib's default settings, whatever the user's are."""
 
     @functools.wraps(draw)
     def drawn(*args: Any, **kwargs: Any) -> Any:
@@ -50,7 +50,7 @@ def save(figure: Any, path: str | os.PathLike[str]) -> None:
     """
     kind = Path(path).suffix.removeprefix(".").lower()
     if kind not in KINDS:
-        raise InputError("a figure is written as .pdf, .svg or .png", got=str(path), fix="choose one of these endings")
+        raise InputError("a path that ends in .pdf, .svg or .png", got=str(path), fix="choose one of these endings")
     matplotlib = drawing("a figure")
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}[kind]
     with plain_settings(matplotlib), whole(path) as temporary:
@@ -66,18 +66,18 @@ def sheet(width: float, height: float) -> Sheet:
     return Sheet(width, height, DPI)
 
 
-def title(paper: Sheet, told: str, aside: str = "") -> None:
+def title(paper: Sheet, text: str, aside: str = "") -> None:
     """What the figure shows, and of what."""
-    room = paper.width - 2 * EDGE
-    width = paper.text(EDGE, 13, told, PLAIN, bold=True, max_width=room)
-    paper.text(EDGE + width + 9, 13, aside, SMALL, QUIET, max_width=max(room - width - 9, 0))
+    width_limit = paper.width - 2 * EDGE
+    width = paper.text(EDGE, 13, text, PLAIN, bold=True, max_width=width_limit)
+    paper.text(EDGE + width + 9, 13, aside, SMALL, QUIET, max_width=max(width_limit - width - 9, 0))
 
 
 def weight_map(paper: Sheet, weights: Tensor, x: float, y: float, width: float, height: float, root: bool) -> None:
     """Draw weights (rows, columns) as cells, white for none; by their roots, so that what is weak is seen, if `root`."""
     shown = weights.abs().sqrt() if root else weights.abs()
-    most = float(shown.nan_to_num().max()) if shown.numel() else 0.0
-    paper.image(shown.cpu().numpy(), x, y, width, height, colours(), 0.0, most or 1.0)
+    largest = float(shown.nan_to_num().max()) if shown.numel() else 0.0
+    paper.image(shown.cpu().numpy(), x, y, width, height, colours(), 0.0, largest or 1.0)
     paper.box(x, y, width, height, "none", edge=QUIET)
     paper.axes.patches[-1].set_linewidth(0.5)
 
@@ -87,15 +87,15 @@ def colours() -> Any:
     """From white over the sheet's blues to the darkest, darker all the way; what is not a number is vermillion."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    found = LinearSegmentedColormap.from_list("weights", ["#ffffff", *(signs()(0.5 + place / 8) for place in range(1, 5))])
-    return found.with_extremes(bad=FIRE)
+    colormap = LinearSegmentedColormap.from_list("weights", ["#ffffff", *(signs()(0.5 + step / 8) for step in range(1, 5))])
+    return colormap.with_extremes(bad=FIRE)
 
 
-def scale(paper: Sheet, x: float, y: float, most: float) -> float:
+def scale(paper: Sheet, x: float, y: float, largest: float) -> float:
     """The colours from 0 to the largest weight; gives the width that they take."""
-    told = paper.text(x, y, "0", SMALL, QUIET)
-    paper.image([[step / 63 for step in range(64)]], x + told + 4, y - 4, 70, 8, colours(), 0.0, 1.0)
-    return told + 78 + paper.text(x + told + 78, y, number(most), SMALL, INK)
+    width = paper.text(x, y, "0", SMALL, QUIET)
+    paper.image([[step / 63 for step in range(64)]], x + width + 4, y - 4, 70, 8, colours(), 0.0, 1.0)
+    return width + 78 + paper.text(x + width + 78, y, number(largest), SMALL, INK)
 
 
 def cells(captured: Captured, size: int) -> tuple[int, int]:
@@ -103,14 +103,14 @@ def cells(captured: Captured, size: int) -> tuple[int, int]:
     return min(size, captured.queries), min(size, captured.keys)
 
 
-def entry(found: Tensor, sequence: int) -> Tensor:
+def entry(batch: Tensor, sequence: int) -> Tensor:
     """One sequence of a batch."""
-    if not 0 <= sequence < len(found):
-        there = f"0 to {len(found) - 1}"
-        raise InputError(f"this recording holds the sequences {there}", got=f"sequence={sequence}", fix="name one of them")
-    return found[sequence]
+    if not 0 <= sequence < len(batch):
+        there = f"0 to {len(batch) - 1}"
+        raise InputError(f"a recorded sequence, {there}", got=f"sequence={sequence}", fix="choose one of them")
+    return batch[sequence]
 
 
-def words(found: Words | None, sequence: int) -> list[str] | None:
+def words(tokens: Words | None, sequence: int) -> list[str] | None:
     """One sequence's tokens as labels, or None."""
-    return None if found is None else labels(found[0] if len(found) == 1 else found[sequence])
+    return None if tokens is None else labels(tokens[0] if len(tokens) == 1 else tokens[sequence])

@@ -21,15 +21,15 @@ def plot(recording: RecordedCalls, path: str | os.PathLike[str] | None, figure: 
     separate({"path": path}, {"the recording": recording.file})
     if figure not in {**_OF_ALL, **_OF_ONE}:
         names = ", ".join([*_OF_ALL, *_OF_ONE])
-        raise InputError(f"the figures are {names}", got=f"figure={figure!r}", fix="choose one of them")
+        raise InputError(f"one of the figures {names}", got=f"figure={figure!r}", fix="choose one of them")
     if figure in _OF_ALL:
         drawn = _OF_ALL[figure](recording, **options)
     else:
         if not {"layer", "head"} <= options.keys():
-            given = ", ".join(options) or "no options"
-            raise InputError(f"the figure {figure!r} is of one head", got=given, fix="name it: layer=5, head=11")
-        place = options.pop("layer"), options.pop("head")
-        drawn = _OF_ONE[figure](recording[place], **options)
+            names = ", ".join(options) or "no options"
+            raise InputError(f"one head for the figure {figure!r}", got=names, fix="name it: layer=5, head=11")
+        layer_and_head = options.pop("layer"), options.pop("head")
+        drawn = _OF_ONE[figure](recording[layer_and_head], **options)
     if path is not None:
         save(drawn, path)
     return drawn

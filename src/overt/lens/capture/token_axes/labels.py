@@ -31,7 +31,7 @@ CELL = Mixing("cell", "a recurrence from step to step", repeat=True)
 FOURIER = Mixing("fourier", "a Fourier transform over tokens")
 
 
-class Label(NamedTuple):
+class TensorLabel(NamedTuple):
     """What a tensor's dimensions count, and which token alone it is of, if one was taken out.
 
     It is not `sure` where a function was not understood on the way: then dimensions without a mark may count tokens all the same. It is
@@ -44,7 +44,7 @@ class Label(NamedTuple):
     constant: bool = False
 
 
-class Step(NamedTuple):
+class FunctionCall(NamedTuple):
     """One function of torch as a model called it."""
 
     name: str
@@ -64,21 +64,21 @@ class Step(NamedTuple):
         return [tensor for tensor in each if is_numbers(tensor)]
 
 
-class Labels:
+class TensorLabels:
     """Keeps the label of every tensor that a model has at hand."""
 
     def __init__(self):
-        self.known: dict[int, tuple[weakref.ref[Tensor], Label]] = {}
+        self.known: dict[int, tuple[weakref.ref[Tensor], TensorLabel]] = {}
 
-    def of(self, tensor: Any) -> Label | None:
+    def of(self, tensor: Any) -> TensorLabel | None:
         """What is known of a tensor."""
         entry = self.known.get(id(tensor))
         return entry[1] if entry is not None and entry[0]() is tensor else None
 
-    def know(self, tensor: Tensor, label: Label) -> None:
+    def know(self, tensor: Tensor, label: TensorLabel) -> None:
         """Keep a label for as long as its tensor lives."""
-        place = id(tensor)
-        self.known[place] = weakref.ref(tensor, lambda _: self.known.pop(place, None)), label
+        key = id(tensor)
+        self.known[key] = weakref.ref(tensor, lambda _: self.known.pop(key, None)), label
 
     def axes(self, tensor: Any) -> Axes:
         """What the dimensions of a tensor count, as far as is known."""
@@ -88,9 +88,9 @@ class Labels:
     def give(self, tensor: Tensor, axes: Axes | None, position: int | None = None) -> None:
         """Keep what the dimensions of a result count; None, or what does not fit its sizes, is not known."""
         fits = axes is not None and [math.prod(factor.size for factor in axis) for axis in axes] == list(tensor.shape)
-        self.know(tensor, Label(axes if fits and axes is not None else unmarked(tensor.shape), position, sure=fits))
+        self.know(tensor, TensorLabel(axes if fits and axes is not None else unmarked(tensor.shape), position, sure=fits))
 
-    def position(self, step: Step) -> tuple[int | None, bool]:
+    def position(self, step: FunctionCall) -> tuple[int | None, bool]:
         """Of which token alone a result is, and whether several met in it."""
         labels = [self.of(tensor) for tensor in tensors_in((*step.args, *step.kwargs.values()))]
         positions = {label.position for label in labels if label is not None and label.position is not None}

@@ -20,7 +20,16 @@ from overt.lens.capture.token_axes.factors import (
     with_marks,
     without,
 )
-from overt.lens.capture.token_axes.labels import LOOP, SHIFT, Label, Labels, Mixing, Step, is_numbers, tensors_in
+from overt.lens.capture.token_axes.labels import (
+    LOOP,
+    SHIFT,
+    FunctionCall,
+    Mixing,
+    TensorLabel,
+    TensorLabels,
+    is_numbers,
+    tensors_in,
+)
 
 _ARITHMETIC = {
     "add",
@@ -43,10 +52,10 @@ _SPLITS = {"split", "chunk", "tensor_split", "split_with_sizes", "unsafe_chunk",
 _RESIZING = {"interpolate", "repeat", "tile", "repeat_interleave"}
 _RESIZING |= {f"adaptive_{kind}_pool{dims}d" for kind in ("avg", "max") for dims in (1, 2, 3)}
 
-Rule = Callable[[Labels, Step], Mixing | None]
+Rule = Callable[[TensorLabels, FunctionCall], Mixing | None]
 
 
-def elementwise(labels: Labels, step: Step) -> Mixing | None:
+def elementwise(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     """Whatever has no rule of its own: dimensions stand where they stood, counted from the last."""
     operands = tensors_in((*step.args, *step.kwargs.values()))
     position, met = labels.position(step)
@@ -64,21 +73,21 @@ def elementwise(labels: Labels, step: Step) -> Mixing | None:
     return SHIFT if step.name in _ARITHMETIC and shifted else None
 
 
-def resize(labels: Labels, step: Step) -> None:
+def resize(labels: TensorLabels, step: FunctionCall) -> None:
     """The same dimensions, of other sizes perhaps."""
     axes = labels.axes(step.args[0])
     for output in step.outputs:
         labels.give(output, _resized(axes, output.shape) if len(axes) == output.ndim else None)
 
 
-def same(labels: Labels, step: Step) -> None:
+def same(labels: TensorLabels, step: FunctionCall) -> None:
     """The order along a dimension changes, so that shifts are no longer known."""
     for output in step.outputs:
         axes = labels.axes(step.args[0])
         labels.give(output, _unshifted(axes))
 
 
-def embedding(labels: Labels, step: Step) -> None:
+def embedding(labels: TensorLabels, step: FunctionCall) -> None:
     """A tensor that begins with tokens: all of its dimensions but the last count something.
 
     Embeddings of positions hold no token, so they are not shifted against one.
@@ -88,7 +97,7 @@ def embedding(labels: Labels, step: Step) -> None:
         labels.give(output, _unshifted(axes) if step.name == "embedding" and _counts_up(step.argument(0, "input")) else axes)
 
 
-def attention(labels: Labels, step: Step) -> None:
+def attention(labels: TensorLabels, step: FunctionCall) -> None:
     """The output of fused attention stands where its queries stood; what comes before them, its values have too."""
     query, value = (labels.axes(step.argument(*each)) for each in ((0, "query"), (2, "value")))
     for output in step.outputs:
@@ -96,7 +105,7 @@ def attention(labels: Labels, step: Step) -> None:
         labels.give(output, (*before, *query[-2:-1], (Factor(output.shape[-1]),)))
 
 
-def reshape(labels: Labels, step: Step) -> None:
+def reshape(labels: TensorLabels, step: FunctionCall) -> None:
     """Dimensions are split and joined."""
     label = labels.of(step.args[0]) if step.args else None
     for output in step.outputs:
@@ -105,7 +114,7 @@ def reshape(labels: Labels, step: Step) -> None:
         )
 
 
-def swap(labels: Labels, step: Step) -> None:
+def swap(labels: TensorLabels, step: FunctionCall) -> None:
     """Dimensions change places."""
     label = labels.of(step.args[0])
     for output in step.outputs:
@@ -113,10 +122,10 @@ def swap(labels: Labels, step: Step) -> None:
         labels.give(output, axes, None if label is None else label.position)
 
 
-def index(labels: Labels, step: Step) -> None:
+def index(labels: TensorLabels, step: FunctionCall) -> None:
     """Parts of a tensor, by numbers and slices or by a tensor of numbers."""
     tensor, [output] = step.args[0], step.outputs
-    label = Label(labels.axes(tensor))
+    label = TensorLabel(labels.axes(tensor))
     taken = indexed(label.axes, step.args[1], output.shape)
     if taken is not None:
         before = labels.of(tensor)
@@ -131,7 +140,7 @@ def index(labels: Labels, step: Step) -> None:
     return labels.give(output, (*((Factor(size, "0" if counted and size > 1 else "", None),) for size in first), *behind))
 
 
-def write(labels: Labels, step: Step) -> None:
+def write(labels: TensorLabels, step: FunctionCall) -> None:
     """`target[index] = value`: the target counts tokens where the value did, or where one token after another is written."""
     target, index, value = step.args[:3]
     if not is_numbers(target) or not is_numbers(value):
@@ -159,14 +168,14 @@ def write(labels: Labels, step: Step) -> None:
     labels.give(target, tuple(axes))
 
 
-def select(labels: Labels, step: Step) -> None:
+def select(labels: TensorLabels, step: FunctionCall) -> None:
     """One number of a dimension, which then is a token alone."""
     axes = labels.axes(step.args[0])
     dim, number = step.argument(1, "dim") % len(axes), step.argument(2, "index")
     labels.give(step.outputs[0], without(axes, {dim}), int(number) if marks_of(axes[dim]) else None)
 
 
-def unbind(labels: Labels, step: Step) -> None:
+def unbind(labels: TensorLabels, step: FunctionCall) -> None:
     """Every number of a dimension apart."""
     axes = labels.axes(step.args[0])
     dim = step.argument(1, "dim", 0) % len(axes)
@@ -174,20 +183,20 @@ def unbind(labels: Labels, step: Step) -> None:
         labels.give(output, without(axes, {dim}), number if marks_of(axes[dim]) else None)
 
 
-def narrow(labels: Labels, step: Step) -> None:
+def narrow(labels: TensorLabels, step: FunctionCall) -> None:
     """A part of one dimension."""
     axes = labels.axes(step.args[0])
     dim, start = step.argument(1, "dim") % len(axes), int(step.argument(2, "start"))
     parts(labels, step, axes, dim, start)
 
 
-def split(labels: Labels, step: Step) -> None:
+def split(labels: TensorLabels, step: FunctionCall) -> None:
     """Parts of one dimension that follow each other."""
     axes = labels.axes(step.args[0])
     parts(labels, step, axes, step.argument(2, "dim", 0) % len(axes), 0)
 
 
-def parts(labels: Labels, step: Step, axes: Axes, dim: int, start: int) -> None:
+def parts(labels: TensorLabels, step: FunctionCall, axes: Axes, dim: int, start: int) -> None:
     """Outputs that follow each other along one dimension."""
     for output in step.outputs:
         size = output.shape[dim]
@@ -196,7 +205,7 @@ def parts(labels: Labels, step: Step, axes: Axes, dim: int, start: int) -> None:
         start += size
 
 
-def stack(labels: Labels, step: Step) -> None:
+def stack(labels: TensorLabels, step: FunctionCall) -> None:
     """A new dimension, which counts tokens where the tensors were of different ones."""
     tensors, [output] = tensors_in(step.args[:1] or step.kwargs.values()), step.outputs
     positions = {label.position for tensor in tensors if (label := labels.of(tensor)) is not None}
@@ -206,7 +215,7 @@ def stack(labels: Labels, step: Step) -> None:
     labels.give(output, tuple(axes))
 
 
-def cat(labels: Labels, step: Step) -> Mixing | None:
+def cat(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     """Tensors one behind the other; beside each other, along another dimension, shifted tokens come together."""
     tensors, [output] = tensors_in(step.args[:1] or step.kwargs.values()), step.outputs
     dim = step.argument(1, "dim", 0) % output.ndim
@@ -226,7 +235,7 @@ def cat(labels: Labels, step: Step) -> Mixing | None:
     return SHIFT if any(apart for _, apart in met) else None
 
 
-def pad(labels: Labels, step: Step) -> None:
+def pad(labels: TensorLabels, step: FunctionCall) -> None:
     """Padding in front shifts what a dimension counts."""
     axes, pads = list(labels.axes(step.args[0])), list(step.argument(1, "pad"))
     for number in range(len(pads) // 2):
@@ -238,7 +247,7 @@ def pad(labels: Labels, step: Step) -> None:
     labels.give(step.outputs[0], tuple(axes))
 
 
-def roll(labels: Labels, step: Step) -> None:
+def roll(labels: TensorLabels, step: FunctionCall) -> None:
     """A dimension is shifted, its end put in front."""
     axes = list(labels.axes(step.args[0]))
     shifts, dims = step.argument(1, "shifts"), step.argument(2, "dims")
@@ -250,7 +259,7 @@ def roll(labels: Labels, step: Step) -> None:
     labels.give(step.outputs[0], tuple(axes))
 
 
-def unfold(labels: Labels, step: Step) -> None:
+def unfold(labels: TensorLabels, step: FunctionCall) -> None:
     """Windows along a dimension; what is summed over a window mixes its tokens."""
     axes, output = labels.axes(step.args[0]), step.outputs[0]
     if output.ndim != len(axes) + 1:  # of images: channels · window, windows
@@ -264,7 +273,7 @@ def unfold(labels: Labels, step: Step) -> None:
     return labels.give(output, (*windows, (Factor(output.shape[-1], f"window {mark}" if mark and overlap else "", None),)))
 
 
-def reduce(labels: Labels, step: Step) -> Mixing | None:
+def reduce(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     """Dimensions are summed or averaged away; only over windows does that mix tokens."""
     axes = labels.axes(step.args[0]) if step.args and is_numbers(step.args[0]) else None
     default = step.argument(2 if step.name in _NORMS else 1, "dim")

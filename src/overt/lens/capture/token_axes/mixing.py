@@ -5,7 +5,7 @@ from typing import Any
 from torch import nn
 
 from overt.lens.capture.token_axes.factors import Axis, Factor, dims_of, marks_of, with_marks
-from overt.lens.capture.token_axes.labels import CELL, FOURIER, LINEAR, LOOP, PRODUCT, SCAN, Labels, Mixing, Step
+from overt.lens.capture.token_axes.labels import CELL, FOURIER, LINEAR, LOOP, PRODUCT, SCAN, FunctionCall, Mixing, TensorLabels
 from overt.lens.capture.token_axes.layout import Rule, elementwise, embedding, resize
 from overt.lens.capture.written_out.products import arguments, operand_letters
 
@@ -20,19 +20,19 @@ _PRODUCTS = {"matmul", "bmm", "mm", "mv", "baddbmm", "einsum", "linear", "addmm"
 BEGIN = {"embedding", "_pad_packed_sequence", *_RECURRENT, *_CONVOLUTIONS}
 
 
-def recurrent(labels: Labels, step: Step) -> Mixing:
+def recurrent(labels: TensorLabels, step: FunctionCall) -> Mixing:
     """torch's recurrent kernels."""
     embedding(labels, step)
     return Mixing("recurrent", _RECURRENT[step.name])
 
 
-def cell(labels: Labels, step: Step) -> Mixing:
+def cell(labels: TensorLabels, step: FunctionCall) -> Mixing:
     """One step of a recurrent layer; a second one goes on with its state."""
     elementwise(labels, step)
     return CELL
 
 
-def convolution(labels: Labels, step: Step) -> Mixing | None:
+def convolution(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     """Windows that overlap mix their positions; what was not known to count positions does behind a convolution."""
     tensor, weight, output = step.argument(0, "input"), step.argument(1, "weight"), step.outputs[0]
     sizes = tuple(weight.shape[2:])
@@ -45,7 +45,7 @@ def convolution(labels: Labels, step: Step) -> Mixing | None:
     return _windows("a convolution", sizes, step.argument(3, "stride", 1), tensor.shape[-len(sizes) :])
 
 
-def pool(labels: Labels, step: Step) -> Mixing | None:
+def pool(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     """Pooling over windows that overlap."""
     tensor, size = step.argument(0, "input"), step.argument(1, "kernel_size")
     resize(labels, step)
@@ -55,7 +55,7 @@ def pool(labels: Labels, step: Step) -> Mixing | None:
     return _windows("pooling", sizes, sizes if stride is None or stride == [] else stride, tensor.shape[-count:])
 
 
-def scan(labels: Labels, step: Step) -> Mixing | None:
+def scan(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     """A running sum along a dimension."""
     axes = labels.axes(step.args[0])
     elementwise(labels, step)
@@ -69,7 +69,7 @@ def scan(labels: Labels, step: Step) -> Mixing | None:
     )
 
 
-def fourier(labels: Labels, step: Step) -> Mixing | None:
+def fourier(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     """A Fourier transform along a dimension."""
     axes, kind = labels.axes(step.args[0]), step.name.removeprefix("fft_")
     resize(labels, step)
@@ -81,7 +81,7 @@ def fourier(labels: Labels, step: Step) -> Mixing | None:
     return FOURIER if transforms and any(marks_of(axes[dim]) for dim in dims_of(dims, len(axes))) else None
 
 
-def product(labels: Labels, step: Step) -> Mixing | None:
+def product(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     """A product that sums over tokens, or brings single ones together."""
     output = step.outputs[0]
     tensors, letters = operand_letters(step.name, arguments(step.name, step.args, step.kwargs), output)

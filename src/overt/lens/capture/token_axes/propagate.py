@@ -1,10 +1,10 @@
-"""Which dimensions of a model's tensors count tokens, followed from function to function, and which functions mix tokens.
+"""Which dimensions of a model's tensors count tokens, tracked from function to function, and which functions mix tokens.
 
-A function mixes tokens where it sums, scans, convolves or transforms along a dimension that counts them, or brings different tokens
-together in arithmetic. Attention does so too: its product of weights and values is taken out by whoever recognises it.
+A function mixes tokens if it sums, scans, convolves or transforms along a dimension that counts them, or combines different tokens in
+arithmetic. Attention does so too: the caller excludes its product of weights and values.
 
-Tokens begin at an embedding, at a convolution (its positions), and at any tensor from outside the model, all of whose dimensions but the
-last count them. A batch is marked so too; that does no harm, because models do not sum over it.
+Tokens begin at an embedding, at a convolution (its positions), and at any tensor from outside the model: all dimensions but the last
+count them. A batch is marked too, which does no harm, because models do not sum over it.
 
 Normalisation and pooling are no mixing here: they take statistics of tokens, and give one number or vector for all of them.
 """
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from overt.lens.capture.token_axes.factors import RESHAPES, marks_of, swaps, unmarked, with_marks
-from overt.lens.capture.token_axes.labels import Label, Labels, Mixing, Step, tensors_in
+from overt.lens.capture.token_axes.labels import FunctionCall, Mixing, TensorLabel, TensorLabels, tensors_in
 from overt.lens.capture.token_axes.layout import LAYOUT, elementwise, swap
 from overt.lens.capture.token_axes.mixing import BEGIN, MIXING, fourier
 from overt.lens.capture.written_out.products import plain
@@ -26,8 +26,8 @@ from overt.lens.capture.written_out.products import plain
 _RULES = {**LAYOUT, **MIXING}
 
 
-class TokenAxes(Labels):
-    """Follows the dimensions that count tokens through a model."""
+class TokenAxes(TensorLabels):
+    """Tracks the dimensions that count tokens through a model."""
 
     def __init__(self):
         super().__init__()
@@ -37,18 +37,18 @@ class TokenAxes(Labels):
         """The model begins, with these arguments."""
         self.inputs = frozenset(id(leaf) for leaf in tree_leaves(args) if isinstance(leaf, Tensor))
 
-    def see(
+    def observe(
         self, name: str, func: Callable, args: tuple, kwargs: dict[str, Any], output: Any, module: nn.Module
     ) -> Mixing | None:
-        """Follow one function; how it mixed tokens, if it did. `module` is the innermost one that runs: what it holds is no input."""
-        step = Step(plain(name), func, args, kwargs, output)
+        """Track one function. Returns how it mixed tokens, if it did. Tensors of `module`, the innermost one that runs, are no inputs."""
+        step = FunctionCall(plain(name), func, args, kwargs, output)
         if not step.outputs and step.name != "__setitem__":
             return None
         operands = []
         for tensor in tensors_in((*args, *kwargs.values())):
             if self.of(tensor) is None:
                 self.know(tensor, self._from_outside(step.name, tensor, module))
-            operands.append((tensor.shape, self.of(tensor) or Label(unmarked(tensor.shape))))
+            operands.append((tensor.shape, self.of(tensor) or TensorLabel(unmarked(tensor.shape))))
         rule = swap if swaps(step.name, func) else fourier if step.name.startswith("fft_") else None
         mixing = (rule or _RULES.get(step.name, elementwise))(self, step)
         if step.name not in BEGIN:
@@ -56,9 +56,9 @@ class TokenAxes(Labels):
                 self._inherit(output, operands)
         return mixing
 
-    def _inherit(self, output: Tensor, operands: list[tuple[torch.Size, Label]]) -> None:
-        """How sure a result is: as its operands are, or as one that is as large and comes from the input."""
-        label = self.of(output) or Label(unmarked(output.shape))
+    def _inherit(self, output: Tensor, operands: list[tuple[torch.Size, TensorLabel]]) -> None:
+        """Whether a result is sure: if its operands are, or one of its size that comes from the input."""
+        label = self.of(output) or TensorLabel(unmarked(output.shape))
         whole = any(each.sure and not each.constant and shape == output.shape for shape, each in operands)
         sure = label.sure and (whole or all(each.sure for _, each in operands))
         self.know(output, label._replace(sure=sure, constant=all(each.constant for _, each in operands)))
@@ -69,12 +69,12 @@ class TokenAxes(Labels):
         return label is not None and len(label.axes) == tensor.ndim and bool(marks_of(label.axes[dim]))
 
     def may_count_tokens(self, tensor: Tensor, dim: int) -> bool:
-        """Whether a dimension counts tokens, or its tensor was lost sight of on the way."""
+        """Whether a dimension counts tokens, or this is unknown."""
         label = self.of(tensor)
         return label is None or not label.sure or self.counts_tokens(tensor, dim)
 
     def parts_of_input(self, tensor: Tensor) -> str | None:
-        """What a reader has to know of a tensor (B, ..., tokens, D) whose batch entries are parts of one input, as windows are."""
+        """A note on a tensor (B, ..., tokens, D) whose batch entries are parts of one input, as windows are; else None."""
         axes = self.axes(tensor)
         if len(axes) < 3:
             return None
@@ -83,32 +83,32 @@ class TokenAxes(Labels):
         if not parts:
             return None
         sizes, count = [factor.size for factor in parts], tensor.shape[0]
-        said = (
+        text = (
             f"its {count} batch entries are {_grid(sizes)} parts of each of {count // math.prod(sizes)} inputs, as windows are"
         )
         if list(first[-len(parts) :]) == parts:
-            said += f": entry {_place(sizes)}"
+            text += f": entry {_entry_number(sizes)}"
         shifts = [factor.shift for factor in parts]
-        return said + (f", of an input shifted by {_grid(shifts)}" if all(shifts) else "")
+        return text + (f", of an input shifted by {_grid(shifts)}" if all(shifts) else "")
 
-    def _from_outside(self, name: str, tensor: Tensor, module: nn.Module) -> Label:
+    def _from_outside(self, name: str, tensor: Tensor, module: nn.Module) -> TensorLabel:
         """A tensor that no function made: of what the model was called with, all dimensions but the last count tokens.
 
-        What a module holds counts nothing. Anything else was passed by name, or is a cache, or comes from a kernel that torch's
-        functions do not show: its tokens are the last dimension but one, unless its heads are laid out at once, which tells that
-        they may be another.
+        Tensors of a module count nothing. Any other tensor was passed by name, or is a cache, or comes from a kernel that torch's
+        functions do not show: its tokens are the last dimension but one, unless the first function reshapes its heads, so that they
+        may be another one.
         """
         if isinstance(tensor, nn.Parameter) or _holds(module, tensor):
-            return Label(unmarked(tensor.shape), constant=True)
+            return TensorLabel(unmarked(tensor.shape), constant=True)
         is_input, hidden = id(tensor) in self.inputs, tensor.ndim > 3 and name in RESHAPES
         dims: Iterable[int] = [tensor.ndim - 2] if tensor.ndim > 2 and (is_input or not hidden) else []
         if is_input and tensor.ndim < 4:
             dims = range(tensor.ndim - 1)
-        return Label(with_marks(tensor.shape, {dim: str(dim) for dim in dims}), sure=is_input or tensor.ndim == 3)
+        return TensorLabel(with_marks(tensor.shape, {dim: str(dim) for dim in dims}), sure=is_input or tensor.ndim == 3)
 
 
 def _holds(module: nn.Module, tensor: Tensor) -> bool:
-    """Whether a tensor is something that the module keeps, not something that it was called with."""
+    """Whether a tensor is an attribute of the module, not one of its inputs."""
     inside = (*module._parameters.values(), *module._buffers.values(), *vars(module).values())
     return any(each is tensor for each in inside)
 
@@ -117,14 +117,14 @@ def _grid(sizes: list[Any]) -> str:
     return " × ".join(map(str, sizes))
 
 
-def _place(sizes: list[int]) -> str:
-    """How an entry of the batch is numbered by its input and its place among the parts, in words.
+def _entry_number(sizes: list[int]) -> str:
+    """The number of a batch entry as a formula of its input and its index among the parts.
 
-    >>> _place([3, 4])
+    >>> _entry_number([3, 4])
     '(input · 3 + row) · 4 + column'
     """
     names = {1: ["part"], 2: ["row", "column"]}.get(len(sizes), [f"part {number}" for number in range(1, len(sizes) + 1)])
-    said = "input"
+    text = "input"
     for name, size in zip(names, sizes, strict=True):
-        said = f"{said if said == 'input' else f'({said})'} · {size} + {name}"
-    return said
+        text = f"{text if text == 'input' else f'({text})'} · {size} + {name}"
+    return text

@@ -86,19 +86,19 @@ class Product(NamedTuple):
         return (left, right, self.right) if weights is self.left else (right, left, self.left)
 
 
-def product(name: str, given: list[Any], output: Tensor) -> Product | None:
+def product(name: str, operands: list[Any], output: Tensor) -> Product | None:
     """What a call of one of these functions multiplies; None where it is no such call, or not of two operands."""
     if name in ("linear", "addmm", "addbmm"):
         return None
-    tensors, letters = operand_letters(name, given, output)
+    tensors, letters = operand_letters(name, operands, output)
     if len(tensors) != 2 or not all(letters[:2]):
         return None
     alpha, added = 1.0, None
     if name == "baddbmm":
-        beta, alpha = (1.0 if number is None else number for number in (*given[3:], None, None)[:2])
+        beta, alpha = (1.0 if number is None else number for number in (*operands[3:], None, None)[:2])
         if beta not in (0, 1):
             return None
-        added = given[0] if beta else None
+        added = operands[0] if beta else None
     return Product(tensors[0], tensors[1], output, (letters[0], letters[1], letters[2]), alpha, added)
 
 
@@ -118,23 +118,23 @@ def multiplied_and_summed(left: Tensor, right: Tensor, dim: int, output: Tensor)
     return Product(left, right, output, (first, second, names[: dim % ndim] + names[dim % ndim + 1 :]))
 
 
-def operand_letters(name: str, given: list[Any], output: Tensor) -> tuple[list[Tensor], list[str]]:
+def operand_letters(name: str, operands: list[Any], output: Tensor) -> tuple[list[Tensor], list[str]]:
     """The tensors that a call multiplies, and the letters of each and of the output; nothing where these are not known."""
     if name == "einsum":
-        equation, *tensors = given
+        equation, *tensors = operands
         letters = _einsum_letters(equation, tensors, output) if isinstance(equation, str) else None
         return ([], []) if letters is None else (tensors, letters)
     if name in ("baddbmm", "addmm", "addbmm"):
         batch = {"baddbmm": ("b", "b"), "addmm": ("", ""), "addbmm": ("b", "")}[name]
-        return list(given[1:3]), [f"{batch[0]}ij", f"{batch[0]}jk", f"{batch[1]}ik"]
+        return list(operands[1:3]), [f"{batch[0]}ij", f"{batch[0]}jk", f"{batch[1]}ik"]
     if name == "linear":
-        batch = _ELLIPSIS[: given[0].ndim - 1]
-        if given[1].ndim != 2 or len(batch) != given[0].ndim - 1:
+        batch = _ELLIPSIS[: operands[0].ndim - 1]
+        if operands[1].ndim != 2 or len(batch) != operands[0].ndim - 1:
             return [], []
-        return list(given[:2]), [f"{batch}i", "oi", f"{batch}o"]
+        return list(operands[:2]), [f"{batch}i", "oi", f"{batch}o"]
     if name not in ("matmul", "bmm", "mm", "mv"):
         return [], []
-    left, right = given[:2]
+    left, right = operands[:2]
     rows, columns = "i" if left.ndim > 1 else "", "k" if right.ndim > 1 else ""
     batch = _ELLIPSIS[: output.ndim - len(rows) - len(columns)]
     return [left, right], [
@@ -146,12 +146,12 @@ def operand_letters(name: str, given: list[Any], output: Tensor) -> tuple[list[T
 
 def arguments(name: str, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
     """What a function was given, in torch's order, None where nothing was; lists of operands opened."""
-    given = list(args)
+    operands = list(args)
     if kwargs and plain(name) in _ORDER:
-        given += [kwargs.get(each) for each in _ORDER[plain(name)][len(args) :]]
+        operands += [kwargs.get(each) for each in _ORDER[plain(name)][len(args) :]]
     elif kwargs:
-        given += kwargs.values()
-    return [each for one in given for each in (one if _operands(one) else [one])]
+        operands += kwargs.values()
+    return [each for one in operands for each in (one if _operands(one) else [one])]
 
 
 def plain(name: str) -> str:
@@ -159,8 +159,8 @@ def plain(name: str) -> str:
     return name if name.startswith("__") else name.rstrip("_")
 
 
-def _operands(given: Any) -> bool:
-    return isinstance(given, list | tuple) and bool(given) and isinstance(given[0], Tensor)
+def _operands(operands: Any) -> bool:
+    return isinstance(operands, list | tuple) and bool(operands) and isinstance(operands[0], Tensor)
 
 
 def _einsum_letters(equation: str, tensors: list[Tensor], output: Tensor) -> list[str] | None:
@@ -183,9 +183,9 @@ def _arranged(tensor: Tensor, letters: str, wanted: str) -> Tensor | None:
     if set(letters) - set(wanted):
         return None
     arranged = tensor.permute([letters.index(letter) for letter in wanted if letter in letters])
-    for place, letter in enumerate(wanted):
+    for dim, letter in enumerate(wanted):
         if letter not in letters:
-            arranged = arranged.unsqueeze(place)
+            arranged = arranged.unsqueeze(dim)
     return arranged
 
 

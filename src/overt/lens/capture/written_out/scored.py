@@ -18,10 +18,9 @@ SHAPED = {"view", "reshape", "unflatten", "flatten", "unsqueeze", "squeeze", "__
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Scores on their way to a softmax: scale · query · key + what was added; all as the model multiplied them.
+    """Scores on their way to a softmax: scale · query · key + added, in the shapes that the model multiplied.
 
-    `among_tokens` says that both their queries and their keys are tokens, as far as is known: a layer's product with its own
-    parameters is none of these.
+    `among_tokens` says that both their queries and their keys are tokens, as far as is known. A product with parameters is not.
     """
 
     query: Tensor
@@ -30,40 +29,40 @@ class Scores:
     added: tuple[Tensor, ...] = ()
     among_tokens: bool = False
 
-    def after(self, name: str, given: list[Any], own: int, output: Tensor) -> "Scores | None":
-        """What they are after one more function, of which they are argument number `own`; None if that cannot be told."""
+    def after(self, name: str, operands: list[Any], position: int, output: Tensor) -> "Scores | None":
+        """The scores after one more function, whose argument at `position` they are; None if that is unknown."""
         if (
             name in SAME
-            or (name == "log_softmax" and given[1] in (-1, output.ndim - 1))
+            or (name == "log_softmax" and operands[1] in (-1, output.ndim - 1))
             or (name in SHAPED and output.shape[-2:] == (self.query.shape[-2], self.key.shape[-2]))
         ):
             return self
-        simple = len([each for each in given if each is not None]) == 2 and (own == 0 or name in ("mul", "add"))
-        other = given[1 - own] if simple else None
+        simple = len([each for each in operands if each is not None]) == 2 and (position == 0 or name in ("mul", "add"))
+        other = operands[1 - position] if simple else None
         if name in ("mul", "div") and simple and (number := _number(other)):
             factor = number if name == "mul" else 1 / number
             scaled = tuple(tensor * factor for tensor in self.added)
             return replace(self, scale=self.scale * factor, added=scaled)
         if name in ("add", "sub") and simple and isinstance(other, Tensor):
             return replace(self, added=(*self.added, other.detach() if name == "add" else -other.detach()))
-        if name in ("add", "sub") and own == 0 and simple and _number(other) is not None:
-            return self  # no softmax feels one number added to all scores
-        if name == "masked_fill" and own == 0:
-            return self._filled(given[1], given[2])
-        if name == "where" and own == 1 and len(given) == 3:
-            return self._filled(~given[0], given[2])
+        if name in ("add", "sub") and position == 0 and simple and _number(other) is not None:
+            return self  # one number added to all scores does not change a softmax
+        if name == "masked_fill" and position == 0:
+            return self._filled(operands[1], operands[2])
+        if name == "where" and position == 1 and len(operands) == 3:
+            return self._filled(~operands[0], operands[2])
         return None
 
-    def _filled(self, barred: Tensor, value: Any) -> "Scores | None":
+    def _filled(self, masked: Tensor, value: Any) -> "Scores | None":
         number = _number(value)
         lowest = torch.finfo(self.query.dtype).min
-        if number is None or number > -1e4 or (number > lowest and bool(barred.all(-1).any())):
+        if number is None or number > -1e4 or (number > lowest and bool(masked.all(-1).any())):
             return None
-        floor = torch.full((), -math.inf if number == -math.inf else lowest, dtype=self.query.dtype, device=barred.device)
-        return replace(self, added=(*self.added, torch.where(barred, floor, torch.zeros_like(floor))))
+        floor = torch.full((), -math.inf if number == -math.inf else lowest, dtype=self.query.dtype, device=masked.device)
+        return replace(self, added=(*self.added, torch.where(masked, floor, torch.zeros_like(floor))))
 
     def call(self, like: Tensor, value: Tensor, masks: MasksSeen) -> Call:
-        """The call of attention that they are part of, where `like` are its weights (..., Q, K)."""
+        """The call of attention with these scores, where `like` are its weights (..., Q, K)."""
         query, key, *added = (_shaped(tensor, like) for tensor in (self.query, self.key, *self.added))
         mask, bias = None, None
         for tensor in added:

@@ -1,14 +1,14 @@
-"""Attention that a model writes out itself, scores → softmax → product with the values, followed from function to function.
+"""Attention that a model writes out itself, scores → softmax → product with the values, tracked from function to function.
 
-A result of softmax is followed until it meets the values, in a matrix product or multiplied and summed: that is attention, and the weights
-are what was multiplied. Where no scores of query and key are known, it is attention only if what is summed over are tokens: a router's
-choice among experts, or a mixture of layers, is none.
+The result of a softmax is tracked until it is multiplied with the values, in a matrix product or element by element before a sum: this
+is attention with these weights. Where query and key are unknown, it is attention only if the sum is over tokens: a router's choice
+among experts, or a mixture of layers, is not attention.
 
-Scores of tokens against tokens that another function makes weights of (a sigmoid, a squared relu, sparsemax) are followed the same
-way. A gate is none of these: its scores are a product with parameters, and it meets its values element by element.
+Scores of tokens against tokens that another function turns into weights (a sigmoid, a squared relu, sparsemax) are tracked in the
+same way. A gate is different: its scores are a product with parameters, and it is multiplied with its values element by element.
 
-The scores are followed too, from the product of query and key on. Where nothing but scales, masks and biases came between, they
-say the call in full; otherwise the weights themselves are kept.
+The scores are tracked too, from the product of query and key on. If only scales, masks and biases follow, they give the complete
+call; otherwise the weights themselves are recorded.
 """
 
 import math
@@ -23,23 +23,23 @@ from overt.lens.capture.token_axes.factors import dims_of
 from overt.lens.capture.token_axes.propagate import TokenAxes
 from overt.lens.capture.written_out.products import Product, arguments, multiplied_and_summed, plain, product
 from overt.lens.capture.written_out.scored import SAME, Scores
-from overt.lens.capture.written_out.weighted import NONLINEAR, Mixed, Weights
+from overt.lens.capture.written_out.weighted import NONLINEAR, WeightedSum, Weights
 
 Heads = Callable[[], int | None]
 
-_REMEMBERED = 64  # tensors that are followed at once; what comes to nothing is let go
+_REMEMBERED = 64  # tensors that are tracked at once; the oldest are dropped
 _OTHER_PRODUCTS = {"einsum", "tensordot", "addmm", "addbmm"}
 _REARRANGED = {"pad", "as_strided", "cat", "stack", "roll", "index_select", "gather", "take_along_dim"}
 _SPLITS = {"split", "chunk", "tensor_split", "split_with_sizes"}
 
 
 _LINEAR = {"where", "masked_fill", "div"}  # of these a product of query and key may still be no weights
-_IN_ANOTHER_ORDER = "softmax and product with the values are written out in an order that is not understood"
+_IN_ANOTHER_ORDER = "softmax and product with the values are written out in an order that is not recognised"
 
 
 @dataclass(frozen=True, eq=False)
-class Spread:
-    """Weights multiplied with values element by element, which a sum over the keys makes attention of."""
+class ElementwiseProduct:
+    """Weights multiplied with values element by element; a sum over the keys completes the attention."""
 
     weights: Tensor
     value: Tensor
@@ -48,74 +48,74 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Raised:
-    """Exponentials of scores that nothing is known of, which become weights where they are divided by their sum.
+class Exponentials:
+    """Exponentials of unknown scores, which become weights when they are divided by their sum.
 
     With a dimension they are logarithms of weights along it instead, which become weights by another exponential.
     """
 
     dim: int | None = None
 
-    def after(self, name: str, given: list[Any], followed: Tensor, output: Tensor) -> "Weights | Raised | None":
+    def after(self, name: str, operands: list[Any], tracked: Tensor, output: Tensor) -> "Weights | Exponentials | None":
         """What they are after one more function."""
-        if name in SAME or (name in ("mul", "masked_fill", "where") and output.shape == followed.shape):
+        if name in SAME or (name in ("mul", "masked_fill", "where") and output.shape == tracked.shape):
             return self
         if name == "exp" and self.dim is not None:
             return Weights.along(output, self.dim, None)
-        if name not in ("div", "true_divide") or given[0] is not followed or not isinstance(given[1], Tensor):
+        if name not in ("div", "true_divide") or operands[0] is not tracked or not isinstance(operands[1], Tensor):
             return None
-        total = given[1].shape
-        dims = [dim for dim in range(-followed.ndim, 0) if followed.shape[dim] > 1 and (-dim > len(total) or total[dim] == 1)]
+        total = operands[1].shape
+        dims = [dim for dim in range(-tracked.ndim, 0) if tracked.shape[dim] > 1 and (-dim > len(total) or total[dim] == 1)]
         return Weights.along(output, dims[0], None, by_hand=True) if len(dims) == 1 else None
 
 
 class WrittenOut:
-    """Follows scores and weights through the functions that a model calls."""
+    """Tracks scores and weights through the functions that a model calls."""
 
     def __init__(self, tokens: TokenAxes):
-        self.known: dict[int, tuple[weakref.ref[Tensor], Scores | Weights | Spread | Raised]] = {}
+        self.known: dict[int, tuple[weakref.ref[Tensor], Scores | Weights | ElementwiseProduct | Exponentials]] = {}
         self.tokens = tokens
 
-    def before(self, name: str, given: list[Any]) -> Tensor | None:
-        """The followed tensor that a function is about to take; a copy, if dropout is going to write over it."""
-        followed = next((each for each in given if isinstance(each, Tensor) and self._of(each) is not None), None)
-        if followed is not None and plain(name) == "dropout" and (name.endswith("_") or (len(given) > 3 and given[3])):
-            return followed.detach().clone()
-        return followed
+    def before(self, name: str, operands: list[Any]) -> Tensor | None:
+        """The tracked tensor among the operands of the next function; a copy, if dropout is going to write to it."""
+        tracked = next((each for each in operands if isinstance(each, Tensor) and self._tracked_as(each) is not None), None)
+        if tracked is not None and plain(name) == "dropout" and (name.endswith("_") or (len(operands) > 3 and operands[3])):
+            return tracked.detach().clone()
+        return tracked
 
-    def see(
+    def observe(
         self, name: str, func: Any, call: tuple[tuple, dict], before: Tensor | None, output: Any, heads: Heads
-    ) -> Mixed | str | None:
-        """Follow one function, called with (args, kwargs): the attention that it completed, why that cannot be recorded, or None.
+    ) -> WeightedSum | str | None:
+        """Track one function, called with (args, kwargs). Returns the attention that it completes, why that cannot be recorded, or None.
 
-        `before` is what the method of that name said, `heads` how many heads the module that runs has.
+        `before` is the result of the method of that name, `heads` how many heads the module that runs has.
         """
-        name, given = plain(name), arguments(name, *call)
+        name, operands = plain(name), arguments(name, *call)
         if before is not None and name in _SPLITS and isinstance(output, list | tuple):
-            return self._split(given, call, output)
+            return self._split(operands, call, output)
         if not isinstance(output, Tensor) or not output.is_floating_point():
             return None
         if name == "softmax":
-            self._softmax(given, output)
-        elif (multiplied := product(name, given, output)) is not None:
+            self._softmax(operands, output)
+        elif (multiplied := product(name, operands, output)) is not None:
             return self._product(multiplied, output, heads)
         elif before is not None:
-            return self._follow(name, func, call, before, output, heads)
+            return self._trace(name, func, call, before, output, heads)
         elif name in ("exp", "log_softmax"):
-            self._know(output, Raised(None if name == "exp" else _softmax_dim(given, output)))
+            self._track(output, Exponentials(None if name == "exp" else _softmax_dim(operands, output)))
         return None
 
-    def _softmax(self, given: list[Any], output: Tensor) -> None:
-        scores = self._of(given[0])
+    def _softmax(self, operands: list[Any], output: Tensor) -> None:
+        scores = self._tracked_as(operands[0])
         if not output.ndim:
             return
-        dim = _softmax_dim(given, output)
+        dim = _softmax_dim(operands, output)
         last = dim % output.ndim == output.ndim - 1
-        self._know(output, Weights.along(output, dim, scores if isinstance(scores, Scores) and last else None))
+        self._track(output, Weights.along(output, dim, scores if isinstance(scores, Scores) and last else None))
 
-    def _split(self, given: list[Any], call: tuple[tuple, dict], outputs: Any) -> None:
+    def _split(self, operands: list[Any], call: tuple[tuple, dict], outputs: Any) -> None:
         """The parts of weights, each with the keys that it has."""
-        known = self._of(given[0])
+        known = self._tracked_as(operands[0])
         args, kwargs = call
         dim = args[2] if len(args) > 2 else kwargs.get("dim", 0)
         start = 0
@@ -123,14 +123,14 @@ class WrittenOut:
             dim, size = dim % output.ndim, output.shape[dim]
             if isinstance(known, Weights):
                 index = (slice(None),) * dim + (slice(start, start + size),)
-                after = known.after("__getitem__", Tensor.__getitem__, ((given[0], index), {}), given[0], output)
+                after = known.after("__getitem__", Tensor.__getitem__, ((operands[0], index), {}), operands[0], output)
                 if after is not None:
-                    self._know(output, after)
+                    self._track(output, after)
             start += size
 
-    def _product(self, multiplied: Product, output: Tensor, heads: Heads) -> Mixed | str | None:
+    def _product(self, multiplied: Product, output: Tensor, heads: Heads) -> WeightedSum | str | None:
         for tensor in (multiplied.left, multiplied.right):
-            if not isinstance(known := self._of(tensor), Weights):
+            if not isinstance(known := self._tracked_as(tensor), Weights):
                 continue
             sides = {dim: multiplied.summed_over(tensor, dim) for dim in known.dims(tensor)}
             dim = next((dim for dim, side in sides.items() if side is not None), None)
@@ -142,12 +142,12 @@ class WrittenOut:
             query, key = (tensor.detach() for tensor in pair)
             added = () if multiplied.added is None else (multiplied.added.detach(),)
             among_tokens = all(self.tokens.counts_tokens(output, dim) for dim in (-1, -2))
-            self._know(output, Scores(query, key, multiplied.alpha, added, among_tokens))
+            self._track(output, Scores(query, key, multiplied.alpha, added, among_tokens))
         return None
 
     def _mixed(
         self, multiplied: Product, tensor: Tensor, dim: int | None, known: Weights, part: str | None, heads: Heads
-    ) -> Mixed | str | None:
+    ) -> WeightedSum | str | None:
         entries = self.tokens.parts_of_input(tensor)
         if known.undropped is not None:
             undropped = known.undropped.detach().reshape(tensor.shape)
@@ -156,14 +156,14 @@ class WrittenOut:
         parts = None if dim is None else multiplied.weighted(tensor, dim)
         if parts is None:
             return _IN_ANOTHER_ORDER
-        if (why := _no_weights(known, parts[0])) is not None:
-            return why or None
+        if (reason := _no_weights(known, parts[0])) is not None:
+            return reason or None
         if (arranged := _by_head(known, *parts, heads)) is None:
-            return "queries and keys are cut into blocks, whose places are not those of the sequence"
+            return "queries and keys are cut into blocks, whose positions are not those of the sequence"
         weights, value, output = arranged
         made = () if known.made_by[0] == "softmax" else (_how_made(known, weights),)
         notes = made if part is None else (*made, part)
-        return Mixed(
+        return WeightedSum(
             weights, value.to(output.dtype), output, known.dropout, known.scores, notes, () if entries is None else (entries,)
         )
 
@@ -187,85 +187,87 @@ class WrittenOut:
         dims = known.dims(tensor) or (range(tensor.ndim) if known.total > 1 else [])
         return known.scores is not None or any(self.tokens.may_count_tokens(tensor, dim) for dim in dims)
 
-    def _follow(
+    def _trace(
         self, name: str, func: Any, call: tuple[tuple, dict], before: Tensor, output: Tensor, heads: Heads
-    ) -> Mixed | str | None:
-        given = arguments(name, *call)
-        followed = next(each for each in given if isinstance(each, Tensor) and self._of(each) is not None)
-        known, after = self._of(followed), None
-        if isinstance(known, Spread):
-            return self._summed(name, call, known, followed, output, heads)
+    ) -> WeightedSum | str | None:
+        operands = arguments(name, *call)
+        tracked = next(each for each in operands if isinstance(each, Tensor) and self._tracked_as(each) is not None)
+        known, after = self._tracked_as(tracked), None
+        if isinstance(known, ElementwiseProduct):
+            return self._summed(name, call, known, tracked, output, heads)
         if isinstance(known, Scores):
-            after = self._scored(name, known, given, followed, output)
-        elif isinstance(known, Raised):
-            after = known.after(name, given, followed, output)
+            after = self._scored(name, known, operands, tracked, output)
+        elif isinstance(known, Exponentials):
+            after = known.after(name, operands, tracked, output)
         elif known is not None:
-            others = [each for each in given if isinstance(each, Tensor) and each is not followed]
-            if name == "mul" and len(others) == 1 and output.numel() > followed.numel() and known.dims(followed):
-                after = Spread(followed, others[0], known, known.dims(followed)[0] - followed.ndim)
-            elif name in _OTHER_PRODUCTS and self._attends(known, followed, None):
-                return f"weights meet their values in {name}, which is not followed"
-            elif name in _REARRANGED and len(known.leading) > 1 and self._of_tokens(known, followed):
-                return f"weights are laid out anew by {name}, and not followed from there"
+            others = [each for each in operands if isinstance(each, Tensor) and each is not tracked]
+            if name == "mul" and len(others) == 1 and output.numel() > tracked.numel() and known.dims(tracked):
+                after = ElementwiseProduct(tracked, others[0], known, known.dims(tracked)[0] - tracked.ndim)
+            elif name in _OTHER_PRODUCTS and self._attends(known, tracked, None):
+                return f"weights are multiplied with their values by {name}, which is not tracked"
+            elif name in _REARRANGED and len(known.leading) > 1 and self._of_tokens(known, tracked):
+                return f"weights are rearranged by {name}, and not tracked from there"
             else:
                 after = known.after(name, func, call, before, output)
         self.known.pop(id(output), None)
         if after is not None:
-            self._know(output, after)
+            self._track(output, after)
         return None
 
-    def _scored(self, name: str, known: Scores, given: list[Any], followed: Tensor, output: Tensor) -> Scores | Weights | None:
+    def _scored(
+        self, name: str, known: Scores, operands: list[Any], tracked: Tensor, output: Tensor
+    ) -> Scores | Weights | None:
         """Scores after one more function: scores still, or weights, if that is what it made of them."""
-        numbers = [number for number, each in enumerate(given) if each is followed]
+        numbers = [number for number, each in enumerate(operands) if each is tracked]
         if name == "exp":
             return Weights.along(output, -1, known, by_hand=True)
-        after = known.after(name, given, numbers[0], output) if len(numbers) == 1 else None
-        if after is None and known.among_tokens and name in NONLINEAR and output.shape == followed.shape:
+        after = known.after(name, operands, numbers[0], output) if len(numbers) == 1 else None
+        if after is None and known.among_tokens and name in NONLINEAR and output.shape == tracked.shape:
             return Weights.along(output, -1, None, made_by=(name,))
         return after
 
     def _summed(
-        self, name: str, call: tuple[tuple, dict], known: Spread, followed: Tensor, output: Tensor, heads: Heads
-    ) -> Mixed | str | None:
-        """Follow weights times values to the sum over their keys."""
+        self, name: str, call: tuple[tuple, dict], known: ElementwiseProduct, tracked: Tensor, output: Tensor, heads: Heads
+    ) -> WeightedSum | str | None:
+        """Track weights times values until the sum over their keys."""
         args, kwargs = call
         if name in SAME:
-            self._know(output, known)
+            self._track(output, known)
         if name not in ("sum", "mean"):
             return None
-        dims, key = dims_of(args[1] if len(args) > 1 else kwargs.get("dim"), followed.ndim), known.dim % followed.ndim
+        dims, key = dims_of(args[1] if len(args) > 1 else kwargs.get("dim"), tracked.ndim), known.dim % tracked.ndim
         weights, value = known.weights, known.value
         over = known.dim if -known.dim <= value.ndim else 0
         if key not in dims or not self._attends(known.known, weights, (known.dim, value, over)):
             return None
         if dims != {key} or name == "mean":
             return _IN_ANOTHER_ORDER
-        summed = output.squeeze(key) if output.ndim == followed.ndim else output
+        summed = output.squeeze(key) if output.ndim == tracked.ndim else output
         multiplied = multiplied_and_summed(weights, value, key, summed)
         letter = next((each for each in multiplied.letters[0] if each not in multiplied.letters[2]), None)
         dim = None if letter is None else multiplied.letters[0].index(letter)
         return self._mixed(multiplied, multiplied.left, dim, known.known, known.known.part(weights, known.dim), heads)
 
-    def _of(self, tensor: Any) -> Scores | Weights | Spread | Raised | None:
+    def _tracked_as(self, tensor: Any) -> Scores | Weights | ElementwiseProduct | Exponentials | None:
         entry = self.known.get(id(tensor))
         return entry[1] if entry is not None and entry[0]() is tensor else None
 
-    def _know(self, tensor: Tensor, what: Scores | Weights | Spread | Raised) -> None:
-        place = id(tensor)
+    def _track(self, tensor: Tensor, what: Scores | Weights | ElementwiseProduct | Exponentials) -> None:
+        key = id(tensor)
         while len(self.known) >= _REMEMBERED:
             del self.known[next(iter(self.known))]
-        self.known[place] = weakref.ref(tensor, lambda _: self.known.pop(place, None)), what
+        self.known[key] = weakref.ref(tensor, lambda _: self.known.pop(key, None)), what
 
 
-def _softmax_dim(given: list[Any], output: Tensor) -> int:
+def _softmax_dim(operands: list[Any], output: Tensor) -> int:
     """The dimension of a softmax; torch's own choice where none is named."""
-    return given[1] if len(given) > 1 and isinstance(given[1], int) else 0 if output.ndim in (0, 1, 3) else 1
+    return operands[1] if len(operands) > 1 and isinstance(operands[1], int) else 0 if output.ndim in (0, 1, 3) else 1
 
 
 def _no_weights(known: Weights, weights: Tensor) -> str | None:
-    """Why what met the values are no weights; an empty sentence where they are a plain product, as in linear attention."""
+    """Why the factor of the values is no weights; empty where it is a plain product, as in linear attention."""
     if known.by_hand and bool((weights.sum(-1) > 1.5).any()):
-        return "exponentials of scores meet a matrix product before they are divided by their sum"
+        return "exponentials of scores are multiplied with the values before they are divided by their sum"
     if known.made_by[0] == "softmax":
         return None
     negative = bool((weights < 0).any())
@@ -278,7 +280,7 @@ def _no_weights(known: Weights, weights: Tensor) -> str | None:
 
 
 def _how_made(known: Weights, weights: Tensor) -> str:
-    """What a reader of weights has to know that no softmax made."""
+    """A note on weights that were not made by a softmax."""
     sums = weights.detach().sum(-1)
     low, high = (f"{float(each):.3g}" for each in (sums.min(), sums.max())) if sums.numel() else ("0", "0")
     rows = low if low == high else f"{low} to {high}"

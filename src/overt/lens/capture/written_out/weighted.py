@@ -27,14 +27,14 @@ from overt.lens.capture.token_axes.factors import (
 )
 from overt.lens.capture.written_out.scored import SAME, SHAPED, Scores
 
-KEPT = "query and key are not to be had here, so the model's own weights are kept"
+WEIGHTS_RECORDED = "query and key are unknown here, so the model's own weights are recorded"
 KEYS = "keys"
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
 @piece
 class ExpOfLogWeights(Normalizer):
-    """Not a normalizer of the model's: it turns the logarithms of weights, which are kept as a bias, into the weights again.
+    """A normalizer that turns logarithms of weights, which are recorded as a bias, into the weights.
 
     >>> ExpOfLogWeights()(torch.tensor([[0.25, 0.75]]).log(), torch.ones(1, 2, dtype=torch.bool))
     tensor([[0.2500, 0.7500]])
@@ -79,18 +79,18 @@ class Weights:
         return dims if len(dims) == 1 and len(self.axes[dims[0]]) == 1 else []
 
     def part(self, tensor: Tensor, dim: int) -> str | None:
-        """Which keys of a whole row these are, in a sentence; None if they are all."""
+        """A note that says which keys of a row these are; None if they are all of them."""
         size = tensor.shape[dim]
         if size == self.total or self.axes is None:
             return None
         [factor] = self.axes[dim]
         which = f"{size} keys" if factor.shift is None else f"keys {factor.shift} to {factor.shift + size - 1}"
         return (
-            f"these are the weights of {which} of a {self.made_by[0]} over {self.total}: the others met other values, or none"
+            f"these are the weights of {which} of a {self.made_by[0]} over {self.total}: the others have other values, or none"
         )
 
     def after(self, name: str, func: Callable, call: tuple[tuple, dict], before: Tensor, output: Tensor) -> "Weights | None":
-        """What they are after one more function, called with (args, kwargs); None where they are weights no more."""
+        """The weights after one more function, called with (args, kwargs); None where the result is not weights."""
         args, kwargs = call
         if name == "dropout":
             rate, active = _dropout(args, kwargs)
@@ -136,10 +136,10 @@ NONLINEAR |= {
 
 
 @dataclass(frozen=True, eq=False)
-class Mixed:
-    """Weights (..., Q, K) that met values (..., K, E) in a product, its output (..., Q, E), and the scores that they came from.
+class WeightedSum:
+    """Weights (..., Q, K) times values (..., K, E), the output (..., Q, E), and the scores that the weights were made of.
 
-    `notes` say what a reader of the weights has to know, `parts` what the batch entries are, if they are parts of one input.
+    `notes` are what a reader of the weights has to know, `parts` what the batch entries are, if they are parts of one input.
     """
 
     weights: Tensor
@@ -155,14 +155,14 @@ class Mixed:
         if self.scores is not None:
             try:
                 call = self.scores.call(self.weights, self.value, masks)
-            except (OvertError, RuntimeError):  # shapes that do not come together: something else was scored
+            except (OvertError, RuntimeError):  # shapes that do not fit: something else was scored
                 call = None
             if call is not None and agrees(call, self.weights):
                 return call, True
-        return None if bool((self.weights < 0).any()) else (self.kept(), False)
+        return None if bool((self.weights < 0).any()) else (self.from_weights(), False)
 
-    def kept(self) -> Call:
-        """The call with the weights themselves, as logarithms, in place of query and key."""
+    def from_weights(self) -> Call:
+        """The call with the weights themselves, as logarithms, instead of query and key."""
         weights = self.weights.detach().to(torch.promote_types(self.weights.dtype, torch.float32))
         bias = weights.nan_to_num(nan=0.0).log()
         query, key = (self.value.new_zeros(*shape[:-1], 0) for shape in (weights.shape, self.value.shape))
@@ -170,7 +170,7 @@ class Mixed:
 
 
 def agrees(call: Call, weights: Tensor) -> bool:
-    """Whether a call gives these weights (..., Q, K), as far as its first, middle and last rows tell."""
+    """Whether a call gives these weights (..., Q, K) in its first, middle and last rows."""
     return disagreement(call, weights) <= _TOLERANCE[call.query.dtype]
 
 
@@ -180,11 +180,11 @@ def disagreement(call: Call, weights: Tensor) -> float:
     ready, largest = call.ready(), 0.0
     with unrounded(call.query):
         for row in {0, call.queries // 2, call.queries - 1}:
-            again = formula(ready.block(ready.rows(row, row + 1), every_key=True))[2]
-            model = weights[..., row : row + 1, :].detach().to(again.dtype)
-            if again.shape != model.shape:
+            recomputed = formula(ready.block(ready.rows(row, row + 1), every_key=True))[2]
+            model = weights[..., row : row + 1, :].detach().to(recomputed.dtype)
+            if recomputed.shape != model.shape:
                 return math.inf
-            largest = max(largest, float((again - model).abs().nan_to_num(nan=0.0).max()))
+            largest = max(largest, float((recomputed - model).abs().nan_to_num(nan=0.0).max()))
     return largest
 
 
