@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from overt.bench.written import lines
+from overt.bench.compact_json import compact_json
 from overt.errors import InputError
 from overt.files import whole
 
@@ -97,7 +97,7 @@ def main() -> None:
         "runs": joined(kept, finished(asked.runs)),
     }
     with whole(asked.out) as place:
-        place.write_text(lines(told) + "\n", encoding="utf-8")
+        place.write_text(compact_json(told) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from overt.bench.compact_json import compact_json
 from overt.bench.provenance import provenance
-from overt.bench.written import lines
 from overt.files import whole
 
 
@@ -23,7 +23,7 @@ def write(out: Path | None, **found: Any) -> None:
         return
     told = {"command": command(sys.argv)} | provenance() | found
     with whole(out) as place:
-        place.write_text(lines(told) + "\n", encoding="utf-8")
+        place.write_text(compact_json(told) + "\n", encoding="utf-8")
 
 
 def command(given: list[str]) -> str:

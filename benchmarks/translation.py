@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from overt.bench.turns import in_turns, use_threads
+from overt.bench.timing import time_alternating, use_threads
 from overt.learn.loop.loss import cross_entropy
 from overt.models import Transformer, greedy_search
 from overt.models.transformer_layers import TransformerMemory
@@ -73,7 +73,7 @@ def main() -> None:
         ("training", "target tokens/s", training(), ["nn.Transformer"]),
         ("greedy translation", "sentences/s", translation(), [NOTHING_KEPT, SOURCE_KEPT, MARIAN, MARIAN_SORTED]),
     ):
-        times = in_turns(runs, given.runs, given.seconds)
+        times = time_alternating(runs, given.runs, given.seconds)
         print(f"\n{title:40}{'seconds':>24}{unit:>18}", *(f"   times {other}" for other in others), sep="")
         for name, taken in times.items():
             low, high = taken.quartiles

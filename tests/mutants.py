@@ -179,8 +179,8 @@ def main() -> None:
 
 def write(told: argparse.Namespace, found: dict[str, Any]) -> None:
     """Put a module's counts into the file, beside those of the others."""
+    from overt.bench.compact_json import compact_json
     from overt.bench.provenance import provenance
-    from overt.bench.written import lines
     from overt.files import whole
 
     held = json.loads(told.out.read_text()) if told.out.is_file() else {"modules": {}}
@@ -196,7 +196,7 @@ def write(told: argparse.Namespace, found: dict[str, Any]) -> None:
             each["why"] = reasons[each["change"]]
     held["modules"][told.module] = head | found
     with whole(told.out) as place:
-        place.write_text(lines({"modules": dict(sorted(held["modules"].items()))}) + "\n", encoding="utf-8")
+        place.write_text(compact_json({"modules": dict(sorted(held["modules"].items()))}) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`overt bench`: nothing is timed that disagrees, everybody runs in turns, and what is said of bounds is what was counted."""
+"""`overt bench`: nothing is timed that disagrees, contenders alternate, and bounds are those of the counted operations."""
 
 import dataclasses
 import itertools
@@ -13,17 +13,17 @@ from typer.testing import CliRunner
 
 from overt import native
 from overt.attention.kernels.flat import supported
-from overt.bench import bounds, cases, ceilings, compared, side_by_side, turns
-from overt.bench.cases import DOTS, Case, drawn
+from overt.bench import bounds, cases, ceilings, comparison, reference, timing
+from overt.bench.cases import DOTS, Case, random_inputs
 from overt.bench.ceilings import Ceilings
+from overt.bench.comparison import Options, Result
 from overt.bench.contenders import additive, contender, dots, libraries, summaries
 from overt.bench.contenders.contender import Contender
 from overt.bench.gpu import bounds as gpu_bounds
 from overt.bench.gpu import ceilings as gpu_ceilings
 from overt.bench.gpu import device as gpu
 from overt.bench.gpu.ceilings import GpuCeilings
-from overt.bench.side_by_side import Options, Result
-from overt.bench.turns import Times
+from overt.bench.timing import Times
 from overt.cli.main import app
 
 TINY = Case("additive", (2,), 5, 7, 8)
@@ -40,16 +40,16 @@ GPU_SUMMARY = Case("summary", (1, 16), 32768, 32768, 128, dtype=torch.bfloat16)
 def tiny(monkeypatch):
     """Tiny cases, contenders that compile nothing, and a machine whose rates are known."""
     monkeypatch.setattr(cases, "CASES", [TINY, TINY_GRADIENTS, TINY_SUMMARY])
-    quick = [additive.blocked(), additive.eager()]
+    quick = [additive.overt_path("blocked"), additive.eager()]
     few = {
         "additive": quick,
         "gradients": quick,
-        "memory": [additive.native()],
-        "summary": [summaries.blocked(), summaries.yardstick()],
+        "memory": [additive.overt_path("native")],
+        "summary": [summaries.overt_path("blocked"), summaries.forward_pass()],
     }
-    monkeypatch.setattr(side_by_side, "CONTENDERS", few)
+    monkeypatch.setattr(comparison, "CONTENDERS", few)
     monkeypatch.setattr(ceilings, "measured", lambda threads: LIMITS)
-    monkeypatch.setattr(turns, "_PAUSE", 0)
+    monkeypatch.setattr(timing, "_PAUSE", 0)
 
 
 def run(*args):
@@ -72,7 +72,7 @@ def scaled(part, factor):
 
 def join(monkeypatch, *more):
     for work in ("additive", "gradients"):
-        monkeypatch.setitem(side_by_side.CONTENDERS, work, [additive.blocked(), additive.eager(), *more])
+        monkeypatch.setitem(comparison.CONTENDERS, work, [additive.overt_path("blocked"), additive.eager(), *more])
 
 
 def test_contenders_that_agree_are_timed_fastest_first():
@@ -90,7 +90,7 @@ def test_where_one_disagrees_nobody_is_timed_and_the_command_ends_with_1(monkeyp
     join(monkeypatch, altered("liar", scaled("output", 1.001)))
     found = run("--case", TINY.name, "--out", tmp_path / "out.json")
     assert found.exit_code == 1
-    assert "✗ liar: output is off by 1.0e-03 of the largest number wanted, and 1e-05 is" in found.stdout
+    assert "✗ liar: output differs by 1.0e-03 of the largest expected number; 1e-05 is" in found.stdout
     assert "No times are shown, because results disagree." in found.stdout
     assert "median" not in found.stdout
     told = json.loads((tmp_path / "out.json").read_text())["cases"][0]
@@ -104,7 +104,7 @@ def test_a_wrong_gradient_disagrees_where_the_backward_pass_is_timed(monkeypatch
     assert run("--case", TINY.name).exit_code == 0
     found = run("--case", TINY_GRADIENTS.name)
     assert found.exit_code == 1
-    assert f"liar: {part} is off by" in found.stdout
+    assert f"liar: {part} differs by" in found.stdout
 
 
 def test_nan_is_no_agreement(monkeypatch):
@@ -113,18 +113,18 @@ def test_nan_is_no_agreement(monkeypatch):
 
 
 def test_with_some_rows_compared_the_gradients_are_those_of_these_rows(monkeypatch):
-    monkeypatch.setattr(compared, "_MOST_TERMS", 3 * 2 * 7 * 8)
+    monkeypatch.setattr(reference, "_MAX_TERMS", 3 * 2 * 7 * 8)
     join(monkeypatch)
     found = run("--case", TINY_GRADIENTS.name)
     assert found.exit_code == 0, found.output
-    assert "compared: what comes of 3 of 5 query rows" in found.stdout
+    assert "compared: the results of 3 of 5 query rows" in found.stdout
     join(monkeypatch, altered("liar", scaled("key gradient", 1.001)))
     assert run("--case", TINY_GRADIENTS.name).exit_code == 1
 
 
 def test_what_is_wanted_is_what_torchs_own_double_precision_gives():
-    inputs = drawn(TINY_GRADIENTS, torch.float64)
-    expected = compared.wanted(TINY_GRADIENTS, inputs)
+    inputs = random_inputs(TINY_GRADIENTS, torch.float64)
+    expected = reference.additive_reference(TINY_GRADIENTS, inputs)
     leaves = [tensor.clone().requires_grad_() for tensor in inputs.tensors]
     query, key, value, weight = leaves
     scores = torch.stack([torch.tanh(query[:, i, None] + key) @ weight for i in range(5)], 1)
@@ -136,21 +136,21 @@ def test_what_is_wanted_is_what_torchs_own_double_precision_gives():
 
 def test_a_summary_whose_top_keys_are_others_disagrees(monkeypatch):
     assert run("--case", TINY_SUMMARY.name).exit_code == 0
-    honest = summaries.blocked()
+    honest = summaries.overt_path("blocked")
 
     def prepare(inputs):
         right, _ = honest.prepare(inputs)
         return lambda upstream: (found := right(upstream)) | {"top_keys": found["top_keys"].roll(1, -1)}, ""
 
-    monkeypatch.setitem(side_by_side.CONTENDERS, "summary", [Contender("liar", prepare)])
+    monkeypatch.setitem(comparison.CONTENDERS, "summary", [Contender("liar", prepare)])
     found = run("--case", TINY_SUMMARY.name)
     assert found.exit_code == 1
-    assert "liar: top_keys is off by" in found.stdout
+    assert "liar: top_keys differs by" in found.stdout
 
 
 def test_a_summary_map_is_compared_cell_by_cell():
-    inputs = drawn(TINY_SUMMARY, torch.float64)
-    expected = summaries.wanted(inputs).results
+    inputs = random_inputs(TINY_SUMMARY, torch.float64)
+    expected = summaries.reference(inputs).results
     weights = torch.softmax(inputs.query @ inputs.key.mT / 2, -1)[0]
     torch.testing.assert_close(expected["map_mean"], weights)  # fewer rows and keys than cells: each its own
     torch.testing.assert_close(expected["received"], weights.mean(-2))
@@ -201,8 +201,8 @@ def test_a_library_that_is_not_installed_is_said(monkeypatch):
 def test_native_kernels_that_are_not_there_are_said_and_no_other_path_timed_in_their_name(monkeypatch):
     monkeypatch.setattr(native, "load", lambda: native.Loaded(None, "it was not compiled"))
     monkeypatch.setattr(supported, "MISSING", "it was not compiled")
-    join(monkeypatch, additive.native())
-    monkeypatch.setitem(side_by_side.CONTENDERS, "summary", [summaries.native(), summaries.yardstick()])
+    join(monkeypatch, additive.overt_path("native"))
+    monkeypatch.setitem(comparison.CONTENDERS, "summary", [summaries.overt_path("native"), summaries.forward_pass()])
     for case in (TINY, TINY_SUMMARY):
         found = run("--case", case.name)
         assert found.exit_code == 0, found.output
@@ -231,26 +231,26 @@ def test_a_failure_of_overts_own_is_not_hidden(monkeypatch):
 
 def test_runs_alternate_and_every_other_round_goes_the_other_way_about():
     order = []
-    found = turns.in_turns({name: lambda name=name: order.append(name) for name in "abc"}, 3, 60.0)
+    found = timing.time_alternating({name: lambda name=name: order.append(name) for name in "abc"}, 3, 60.0)
     assert "".join(name for name, _ in itertools.groupby(order)) == "abcbabc"  # each round ends with whom the next one begins
     assert {len(times.seconds) for times in found.values()} == {3}
 
 
 def test_a_short_run_is_the_mean_of_several_and_a_long_one_is_run_once(monkeypatch):
     clock, calls = itertools.count(step=0.001), []
-    monkeypatch.setattr(turns.time, "perf_counter", lambda: next(clock))
-    assert turns._timed(lambda: calls.append("short")) == pytest.approx(0.001)
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(clock))
+    assert timing._timed(lambda: calls.append("short")) == pytest.approx(0.001)
     assert len(calls) == 1 + 10
     clock, calls = itertools.count(step=1.0), []
-    assert turns._timed(lambda: calls.append("long")) == 1.0
+    assert timing._timed(lambda: calls.append("long")) == 1.0
     assert len(calls) == 1
 
 
 @pytest.mark.parametrize(("slow", "rounds"), [(0.5, 10), (2.0, 6), (6.0, 3), (14.0, 3), (14.5, 1), (100.0, 1)])
 def test_all_have_as_many_runs_and_a_slow_one_makes_them_few(monkeypatch, slow, rounds):
     costs = {"slow": slow, "fast": 0.5}
-    monkeypatch.setattr(turns, "_timed", lambda run: run())
-    found = turns.in_turns({name: lambda cost=cost: cost for name, cost in costs.items()}, 10, 15.0)
+    monkeypatch.setattr(timing, "_timed", lambda run: run())
+    found = timing.time_alternating({name: lambda cost=cost: cost for name, cost in costs.items()}, 10, 15.0)
     assert {name: len(times.seconds) for name, times in found.items()} == {"slow": rounds, "fast": rounds}
 
 
@@ -260,13 +260,13 @@ def test_the_textbook_runs_in_blocks_where_memory_does_not_do(monkeypatch):
     join(monkeypatch, libraries.keras())
     found = run("--case", TINY_GRADIENTS.name)
     assert found.exit_code == 0, found.output
-    assert "- PyTorch eager: in blocks of 2 rows: at once it would hold 0.0 GB" in found.stdout
+    assert "- PyTorch eager: in blocks of 2 rows: at once it would need 0.0 GB" in found.stdout
 
 
 def test_an_unknown_case_lists_the_cases():
     found = run("--case", "additive-9")
     assert found.exit_code == 2
-    assert "a case has a name of the list, got 'additive-9'" in found.stderr
+    assert "the name of a case, got 'additive-9'" in found.stderr
     assert all(f"\n  {case.name}\n" in found.stderr for case in cases.CASES)
 
 
@@ -282,17 +282,16 @@ def test_list_measures_nothing(monkeypatch):
     [
         (
             ["--device", "tpu"],
-            "overt bench measures the processor or a CUDA GPU, got --device tpu. Fix: leave --device out, or pass cuda, "
-            "or cuda:1 and so on.",
+            "Expected cpu or a CUDA GPU for --device, got 'tpu'. Fix: omit --device, or pass cuda, cuda:1 and so on.",
         ),
         (
             ["--device", "cuda:one"],
-            "overt bench measures the processor or a CUDA GPU, got --device cuda:one.",
+            "Expected cpu or a CUDA GPU for --device, got 'cuda:one'.",
         ),
         (
             ["--device", "cuda"],
-            f"--device cuda needs a GPU that torch can use, got torch {torch.__version__}, which sees none. Fix: run on a "
-            "machine with an NVIDIA GPU and a torch built for CUDA, or leave --device out.",
+            f"Expected a GPU that torch can use for --device cuda, got torch {torch.__version__}, which finds none. Fix: run on a "
+            "machine with an NVIDIA GPU and a torch built for CUDA, or omit --device.",
         ),
         (["--dtype", "float16"], "--dtype to be one of float32, float64, got 'float16'. Fix: choose one of them."),
         (["--dtype", "bfloat16"], "--dtype to be one of float32, float64, got 'bfloat16'."),
@@ -311,7 +310,7 @@ def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     found = run("--device", "cuda:2")
     assert found.exit_code == 2
-    told = "--device names a GPU that is there, got cuda:2 of 2 GPUs. Fix: pass one from cuda:0 to cuda:1."
+    told = "Expected an existing GPU for --device, got cuda:2 of 2 GPUs. Fix: pass one from cuda:0 to cuda:1."
     assert told in found.stderr
 
 
@@ -346,7 +345,7 @@ def test_a_number_type_that_is_asked_for_is_that_of_every_case_on_a_gpu():
 def test_a_case_of_a_gpu_is_none_of_a_processor():
     found = run("--case", GPU_FORWARD.name)
     assert found.exit_code == 2
-    assert f"a case has a name of the list, got '{GPU_FORWARD.name}'" in found.stderr
+    assert f"the name of a case, got '{GPU_FORWARD.name}'" in found.stderr
 
 
 def test_double_precision_is_held_to_its_own_tolerance(monkeypatch):
@@ -356,8 +355,8 @@ def test_double_precision_is_held_to_its_own_tolerance(monkeypatch):
 
 
 def test_a_table_fits_eighty_columns(monkeypatch):
-    times = {name: turns.Times((1.23456, 0.91, 1.61)) for name in ("overt blocked", "torch.compile")}
-    monkeypatch.setattr(side_by_side, "in_turns", lambda *args: times)
+    times = {name: timing.Times((1.23456, 0.91, 1.61)) for name in ("overt blocked", "torch.compile")}
+    monkeypatch.setattr(comparison, "time_alternating", lambda *args: times)
     lines = run("--case", TINY.name).stdout.splitlines()
     head = next(line for line in lines if "of bound" in line)
     assert max(map(len, lines)) <= 80
@@ -396,17 +395,17 @@ def test_a_rate_needs_threads_and_time(threads, seconds):
 
 
 def test_memory_is_measured_in_a_process_of_its_own():
-    result = side_by_side._memory(Case("memory", (1,), 512, 512, 32), side_by_side.Options(torch.float32, 1, 1, 1.0), str)
+    result = comparison._memory(Case("memory", (1,), 512, 512, 32), comparison.Options(torch.float32, 1, 1, 1.0), str)
     assert result.wrong == {}
     assert 0 <= result.memory["overt native"] < 512 * 512 * 32 * 4
 
 
 @pytest.mark.slow
 def test_the_compiled_formula_agrees():
-    inputs = drawn(TINY_GRADIENTS, torch.float32)
-    expected = compared.wanted(TINY_GRADIENTS, inputs)
+    inputs = random_inputs(TINY_GRADIENTS, torch.float32)
+    expected = reference.additive_reference(TINY_GRADIENTS, inputs)
     run, _ = additive.compiled().prepare(inputs)
-    assert compared.disagreement(run(inputs.upstream), expected, torch.float32) == ""
+    assert reference.disagreement(run(inputs.upstream), expected, torch.float32) == ""
 
 
 def test_the_bound_of_additive_attention_on_a_gpu_is_three_instructions_a_term():
@@ -441,7 +440,7 @@ def test_a_gpu_whose_rates_were_not_measured_bounds_nothing():
 def told_of_gpu(monkeypatch, result, *args):
     """What the command says of a result that a GPU is made out to have given."""
     facts = {"gpu": "NVIDIA H200", "multiprocessors": 132, "gpu_memory": 1, "cuda": "13.0", "triton": "3.6.0"}
-    monkeypatch.setattr(gpu, "usable", torch.device)
+    monkeypatch.setattr(gpu, "select_device", torch.device)
     monkeypatch.setattr(gpu, "facts", lambda: facts)
     monkeypatch.setattr(gpu_ceilings, "measured", lambda: GPU_LIMITS)
     monkeypatch.setattr("overt.cli.bench.measure", lambda *args: result)
@@ -467,7 +466,7 @@ def test_a_summary_on_a_gpu_is_told_in_fused_forward_passes(monkeypatch):
     times = {"overt triton": Times((0.036,)), "torch SDPA": Times((0.016,))}
     told = told_of_gpu(monkeypatch, Result(GPU_SUMMARY, "1 head", times, kind="cuda"))
     assert "overt triton: 2.25 × the fused forward pass." in told
-    assert "tanh of the hardware" not in told
+    assert "hardware tanh" not in told
 
 
 def test_memory_on_a_gpu_is_told_with_its_time(monkeypatch, tmp_path):
@@ -483,12 +482,12 @@ def test_memory_on_a_gpu_is_told_with_its_time(monkeypatch, tmp_path):
 
 def test_what_runs_on_a_gpu_is_timed_by_its_clock_and_its_memory(monkeypatch):
     clock = iter(range(1, 100))
-    monkeypatch.setattr(side_by_side, "drawn", lambda case, options: drawn(case, options.dtype_of(case)))
+    monkeypatch.setattr(comparison, "random_inputs", lambda case, options: random_inputs(case, options.dtype_of(case)))
     monkeypatch.setattr(gpu, "timed", lambda run: float(run() is not None and next(clock)))
     monkeypatch.setattr(gpu, "peak", lambda run: sum(found.nbytes for found in run().values()))
-    monkeypatch.setitem(side_by_side.GPU_CONTENDERS, "memory", [additive.blocked(), additive.eager()])
+    monkeypatch.setitem(comparison.GPU_CONTENDERS, "memory", [additive.overt_path("blocked"), additive.eager()])
     case = dataclasses.replace(TINY_GRADIENTS, work="memory", dtype=torch.float64)
-    result = side_by_side.measure(case, Options(torch.float32, 1, 2, 60.0, torch.device("cuda")))
+    result = comparison.measure(case, Options(torch.float32, 1, 2, 60.0, torch.device("cuda")))
     assert result.wrong == {}
     assert result.unable == {}
     assert {name: times.seconds for name, times in result.times.items()} == {
@@ -503,9 +502,9 @@ def test_what_runs_on_a_gpu_is_timed_by_its_clock_and_its_memory(monkeypatch):
 @pytest.mark.parametrize("work", DOTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_kind_of_dot_products_is_compared_and_timed(monkeypatch, work, dtype):
-    monkeypatch.setattr(side_by_side, "CONTENDERS", {work: dots.contenders(work)})
+    monkeypatch.setattr(comparison, "CONTENDERS", {work: dots.contenders(work)})
     case = Case(work, (2, 4), 1 if work in ("step", "batch") else 9, 9, 8)
-    result = side_by_side.measure(case, Options(dtype, 1, 1, 5.0))
+    result = comparison.measure(case, Options(dtype, 1, 1, 5.0))
     assert (result.wrong, result.unable) == ({}, {})
     assert set(result.times) == {"overt native", "torch SDPA"}
     assert bounds.bound(case, dtype.itemsize, Ceilings(1e11, 1e11, 1e10, 1e10, "avx2")).seconds > 0
@@ -515,15 +514,15 @@ def test_what_would_be_too_much_for_a_gpu_is_measured_against_its_own_memory(mon
     monkeypatch.setattr(gpu, "free_memory", lambda: 10**9)
     query = SimpleNamespace(is_cuda=True, shape=(1, 1000, 100), itemsize=4)
     inputs = SimpleNamespace(query=query, key=SimpleNamespace(shape=(1, 1000, 100)))
-    assert contender.too_much(inputs, 1) is None
-    assert contender.too_much(inputs, 2) == "at once it would hold 0.8 GB, and 1.0 GB are free"
+    assert contender.memory_shortage(inputs, 1) is None
+    assert contender.memory_shortage(inputs, 2) == "at once it would need 0.8 GB, and 1.0 GB are free"
 
 
 def test_half_precision_is_held_to_its_own_tolerance():
     case = dataclasses.replace(TINY_GRADIENTS, dtype=torch.bfloat16)
-    inputs = drawn(case, torch.bfloat16)
-    expected = compared.wanted(case, inputs)
+    inputs = random_inputs(case, torch.bfloat16)
+    expected = reference.additive_reference(case, inputs)
     run, _ = additive.eager().prepare(inputs)
     found = run(inputs.upstream)
-    assert compared.disagreement(found, expected, torch.bfloat16) == ""
-    assert "output is off by" in compared.disagreement(scaled("output", 1.05)(found), expected, torch.bfloat16)
+    assert reference.disagreement(found, expected, torch.bfloat16) == ""
+    assert "output differs by" in reference.disagreement(scaled("output", 1.05)(found), expected, torch.bfloat16)

@@ -1,4 +1,4 @@
-"""`overt bench smooth`: signals are those of the literature, scores come out as by hand, and nobody is missing unsaid."""
+"""`overt bench smooth`: signals are those of the literature, scores come out as by hand, and missing peers are reported."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from overt.bench.smoothing import accuracy, heads, peers, real, speed
+from overt.bench.smoothing import accuracy, heads, peers, real_series, speed
 from overt.bench.smoothing.accuracy import CASES, Case, noisy, score
 from overt.bench.smoothing.peers import OURS, PEERS, Smoother
 from overt.bench.smoothing.published import best_published
@@ -156,7 +156,7 @@ def test_a_peer_that_fails_is_told_and_the_others_go_on(monkeypatch, two_peers):
 def test_a_curve_with_holes_is_no_score(monkeypatch):
     monkeypatch.setattr(peers, "PEERS", [Smoother("holes", "fails", (), lambda x: np.where(x > x.mean(), x, np.nan))])
     found = accuracy.measure([BLOCKS_3], ["holes"], 1, 1)
-    assert re.search(r"returned shape \(1024,\) with \d+ values that are no numbers", found.unable["holes"])
+    assert re.search(r"returned shape \(1024,\) with \d+ values that are not finite", found.unable["holes"])
 
 
 def test_the_page_shows_ours_the_best_and_their_ratios(two_peers):
@@ -245,14 +245,14 @@ def straight(tmp_path, monkeypatch):
     (tmp_path / "series").mkdir()
     rows = "\n".join(f"2024-01-01 {hour:02}:00,{3 * hour}" for hour in range(24))
     (tmp_path / "series" / "line.csv").write_text(f"time,value\n{rows}\n")
-    monkeypatch.setattr(real, "SERIES", {"straight": ("line.csv", "value")})
+    monkeypatch.setattr(real_series, "SERIES", {"straight": ("line.csv", "value")})
     middle = Smoother("middle", "", (), lambda x: np.full_like(x, 34.5), fills=True)
     monkeypatch.setattr(peers, "PEERS", [middle, Smoother("even", "", (), identity)])
     return tmp_path
 
 
 def test_points_left_out_are_found_again_or_not(straight):
-    found = real.measure(straight / "series", "straight", ["middle"])
+    found = real_series.measure(straight / "series", "straight", ["middle"])
     hidden = 3 * np.sort(np.random.default_rng(0).choice(np.arange(1, 23), 2, replace=False))
     assert found.left_out == 2
     assert found.errors["line"] == pytest.approx(0)
@@ -263,7 +263,7 @@ def test_real_series_are_shown_with_the_sentence_and_those_that_fill(straight):
     found = run("--part", "real", "--data", straight)
     assert found.exit_code == 0, found.output
     assert found.stdout.splitlines()[1].split() == ["points", "overt", "line", "middle"]
-    assert " ".join(real.measure(straight / "series", "straight", []).sentence.split()) in " ".join(found.stdout.split())
+    assert " ".join(real_series.measure(straight / "series", "straight", []).sentence.split()) in " ".join(found.stdout.split())
 
 
 def test_all_numbers_go_into_the_file(straight, tmp_path):
@@ -287,9 +287,12 @@ def test_a_peer_says_the_versions_of_what_it_runs_on():
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--part", "sped"], "--part is one of accuracy, speed, heads, real, got 'sped'. Fix: name one of them."),
-        (["--peer", "loess"], "--peer is one of Haar, sym8, db4, TV, "),
-        (["--case", "cubes"], "--case is how the name of a case begins, got cubes. Fix: name one of spikes, bumps, "),
+        (["--part", "sped"], "Expected one of accuracy, speed, heads, real for --part, got 'sped'. Fix: pass one of these."),
+        (["--peer", "loess"], "Expected one of Haar, sym8, db4, TV, "),
+        (
+            ["--case", "cubes"],
+            "Expected the name of a case, or its beginning, for --case, got cubes. Fix: pass one of spikes, bumps, ",
+        ),
         (["--part", "real"], "name the folder that holds `series` by --data or OVERT_DATA."),
         (["--part", "accuracy", "--out", "no_such_folder/a.json"], "an output path in an existing folder"),
     ],
@@ -301,8 +304,8 @@ def test_what_cannot_be_asked_is_refused_with_its_cure(args, message):
 
 
 def test_a_folder_without_series_is_refused(tmp_path):
-    with pytest.raises(InputError, match="real series are read from a folder of the user's, got no folder"):
-        real.folder(tmp_path)
+    with pytest.raises(InputError, match="Expected a folder `series` with the real series, got no folder"):
+        real_series.folder(tmp_path)
 
 
 def test_it_loads_no_torch_and_the_plain_command_still_does_its_own():

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 import explanations
 from overt.bench.cases import Case
 from overt.bench.ceilings import Ceilings
-from overt.bench.side_by_side import Result
-from overt.bench.turns import Times
+from overt.bench.comparison import Result
+from overt.bench.timing import Times
 from overt.cli import bench, bench_smooth, demo, doctor, evaluate, train
 from overt.cli.main import app
 from overt.drawing.letters import Ink, Piece, broken

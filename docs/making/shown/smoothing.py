@@ -54,7 +54,7 @@ def beside_the_best() -> str:
 
 def others() -> str:
     """Whose each of the others is, and how it chooses."""
-    return "; ".join(f"{each.name}: {each.told}" for each in PEERS) + "."
+    return "; ".join(f"{each.name}: {each.description}" for each in PEERS) + "."
 
 
 def ratios(name: str) -> list[float]:

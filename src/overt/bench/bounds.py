@@ -1,4 +1,4 @@
-"""How fast a case can be done at all on this machine; docs/kernels.md derives the counts."""
+"""Lower bounds of the time of a case on this machine; docs/kernels.md derives the counts."""
 
 from dataclasses import dataclass
 from math import prod
@@ -9,7 +9,7 @@ from overt.bench.ceilings import Ceilings
 
 @dataclass(frozen=True)
 class Count:
-    """Operations on one number: products and multiply-adds; sums and comparisons; divisions."""
+    """Operations on single numbers: products and multiply-adds; sums and comparisons; divisions."""
 
     multiplies: float
     sums: float = 0.0
@@ -27,16 +27,16 @@ EXPONENTIAL = Count(multiplies=11, sums=4)
 POWER = Count(multiplies=8, sums=7)
 # A term of a score: four share a division.
 TERM = Count(multiplies=9 / 4, sums=3 / 4, divisions=1 / 4)
-# A term of the backward pass: its reciprocal, two of which share a division, the score once more, and the slope.
+# A term of the backward pass: its reciprocal, two of which share a division, the score again, and the slope.
 TERM_BACKWARD = Count(multiplies=14 / 4 + 2, sums=3, divisions=2 / 4)
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Seconds that a case takes at least: by its products, and by the bytes that it reads and writes.
+    """A lower bound of a case's seconds, by its products and by the bytes that it reads and writes.
 
-    Two more figures are no part of the bound, since not every processor has to wait for them: `with_sums`, where sums are made
-    by the units that multiply; `division`, what a divider needs that works beside them.
+    Two more figures are not part of the bound, since not every processor waits for them: `with_sums`, if the units that multiply
+    also add; `division`, for a divider that works in parallel.
     """
 
     arithmetic: float
@@ -51,7 +51,7 @@ class Bound:
 
     @property
     def applies(self) -> str:
-        """Which one that is."""
+        """Which of them that is."""
         return "multiply-adds" if self.arithmetic >= self.memory else "copying"
 
 
@@ -61,10 +61,10 @@ def operations(case: Case) -> Count:
     pairs = prod((*case.batch, case.queries, case.keys))
     if case.work in DOTS:
         kind = DOTS[case.work]
-        width *= kind.wide
-        seen = pairs * (0.5 + 0.5 / case.queries if kind.causal else 1)
-        once = Count(case.features + width) + POWER
-        return (once + Count(3 * case.features + 2 * width + 2, 1) + POWER if kind.backward else once) * seen
+        width *= kind.value_ratio
+        unmasked = pairs * (0.5 + 0.5 / case.queries if kind.causal else 1)
+        forward = Count(case.features + width) + POWER
+        return (forward + Count(3 * case.features + 2 * width + 2, 1) + POWER if kind.backward else forward) * unmasked
     if case.work == "summary":  # each score once: its exponential can wait until the row's sum is known
         return (Count(width, 2) + EXPONENTIAL + Count(3, 3)) * pairs
     packing = EXPONENTIAL * (prod(case.batch) * (case.queries + case.keys) * case.features)
@@ -75,25 +75,25 @@ def operations(case: Case) -> Count:
 
 
 def moved(case: Case, itemsize: int) -> int:
-    """The bytes that are read and written where everything is touched once in each pass."""
+    """The bytes that are read and written if each pass touches everything once."""
     queries, keys = (prod(case.batch) * length * case.features for length in (case.queries, case.keys))
     if case.work == "summary":
         return (queries + keys) * itemsize
     if case.work in DOTS:
-        keys = int(keys * (1 + DOTS[case.work].wide) / 2 / DOTS[case.work].group)
+        keys = int(keys * (1 + DOTS[case.work].value_ratio) / 2 / DOTS[case.work].group)
     forward = 2 * queries + 2 * keys  # query and output; key and value
     backward = 4 * queries + 4 * keys  # query, output, upstream, gradient; key, value, their gradients
     return (forward + (backward if case.backward else 0)) * itemsize
 
 
 def bound(case: Case, itemsize: int, ceilings: Ceilings) -> Bound | None:
-    """The bound of the case on this machine; None where the native kernels, which measure it, are not there."""
+    """The bound of the case on this machine; None without the native kernels, which measure it."""
     if ceilings.multiply_adds is None or ceilings.divisions is None:
         return None
-    count, larger = operations(case), itemsize / 4  # a vector has half as many numbers of twice the size
+    count, size = operations(case), itemsize / 4  # a vector has half as many numbers of twice the size
     return Bound(
-        arithmetic=count.multiplies * larger / ceilings.multiply_adds,
+        arithmetic=count.multiplies * size / ceilings.multiply_adds,
         memory=moved(case, itemsize) / ceilings.copy,
-        with_sums=(count.multiplies + count.sums) * larger / ceilings.multiply_adds,
-        division=count.divisions * larger / ceilings.divisions,
+        with_sums=(count.multiplies + count.sums) * size / ceilings.multiply_adds,
+        division=count.divisions * size / ceilings.divisions,
     )

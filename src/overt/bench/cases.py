@@ -1,4 +1,4 @@
-"""What is measured: a kind of work, its shape, and the numbers that it is done on."""
+"""The cases of `overt bench`: a kind of work, its shape, and its inputs."""
 
 from dataclasses import dataclass, replace
 from math import prod
@@ -11,14 +11,14 @@ from overt.errors import InputError
 
 @dataclass(frozen=True)
 class DotKind:
-    """What dot products are asked for with, beside queries, keys and values."""
+    """The options of a case of dot products."""
 
-    told: str
+    description: str
     causal: bool = False
     backward: bool = False
     dropout: float = 0.0
     biased: bool = False
-    wide: int = 1  # features of a value, in those of a key
+    value_ratio: int = 1  # features of a value / features of a key
     group: int = 1  # heads that share keys and values
 
 
@@ -29,9 +29,9 @@ DOTS = {
     "causalgradients": DotKind("causal dot products, forward and backward", causal=True, backward=True),
     "dropout": DotKind("dot products with dropout 0.1, forward and backward", backward=True, dropout=0.1),
     "bias": DotKind("dot products with a learned bias, forward and backward", backward=True, biased=True),
-    "wide": DotKind("dot products, values twice as wide as keys, forward and backward", backward=True, wide=2),
-    "step": DotKind("one query a head against cached keys, each shared by four heads", group=4),
-    "batch": DotKind("one query a head of many short texts, as a batch is translated"),
+    "wide": DotKind("dot products, values twice as wide as keys, forward and backward", backward=True, value_ratio=2),
+    "step": DotKind("one query for each head against cached keys, which four heads share", group=4),
+    "batch": DotKind("one query for each head of many short texts, as in batched translation"),
 }
 
 WORKS = {
@@ -39,7 +39,7 @@ WORKS = {
     "gradients": "additive attention, forward and backward",
     "memory": "memory of additive gradients, above the inputs",
     "summary": "top 8, entropy, received, 512 × 512 map; dot",
-    **{work: kind.told for work, kind in DOTS.items()},
+    **{work: kind.description for work, kind in DOTS.items()},
 }
 
 
@@ -58,11 +58,11 @@ class Case:
     keys: int
     features: int
     quick: bool = False
-    dtype: torch.dtype | None = None  # None: the one that is asked for
+    dtype: torch.dtype | None = None  # None: that of the options
 
     @classmethod
     def named(cls, name: str) -> "Case":
-        """The case that has this name."""
+        """The case of this name."""
         work, _, shape = name.partition("-")
         *batch, queries, keys, features = map(int, shape.split("x"))
         return cls(work, tuple(batch), queries, keys, features)
@@ -74,9 +74,9 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The work, the shape, and the number type where it is the case's own, as `--case` takes it."""
-        told = f"{self.work}-{'x'.join(map(str, self.shape))}"
-        return told if self.dtype is None else f"{told}-{str(self.dtype).removeprefix('torch.')}"
+        """The work, the shape, and the case's number type if it has one, as `--case` takes it."""
+        name = f"{self.work}-{'x'.join(map(str, self.shape))}"
+        return name if self.dtype is None else f"{name}-{str(self.dtype).removeprefix('torch.')}"
 
     @property
     def terms(self) -> int:
@@ -130,17 +130,17 @@ GPU_CASES = [
         for work in ("additive", "gradients")
         for dtype in (torch.float32, torch.bfloat16)
     ),
-    # Twice the length: what takes no memory a pair takes twice the memory.
+    # At twice the length, a kernel whose memory is linear takes twice the memory.
     Case("memory", (1,), 32768, 32768, 64, dtype=torch.float32),
     Case("memory", (1,), 65536, 65536, 64, dtype=torch.float32),
     Case("summary", (1, 16), 32768, 32768, 128, dtype=torch.bfloat16),
 ]
 
 
-def offered(kind: str, dtype: torch.dtype | None = None) -> list[Case]:
-    """The cases of a kind of device. On a GPU each has a number type of its own, but where one is asked for.
+def available_cases(kind: str, dtype: torch.dtype | None = None) -> list[Case]:
+    """The cases of a kind of device. On a GPU each has its own number type, unless `dtype` names one.
 
-    >>> [case.name for case in offered("cuda", torch.float64) if case.work == "gradients"]
+    >>> [case.name for case in available_cases("cuda", torch.float64) if case.work == "gradients"]
     ['gradients-8x2048x2048x128-float64']
     """
     if kind == "cpu":
@@ -148,24 +148,24 @@ def offered(kind: str, dtype: torch.dtype | None = None) -> list[Case]:
     return GPU_CASES if dtype is None else list(dict.fromkeys(replace(case, dtype=dtype) for case in GPU_CASES))
 
 
-def chosen(names: list[str], quick: bool = False, kind: str = "cpu", dtype: torch.dtype | None = None) -> list[Case]:
-    """The cases that are offered of these names, or whose names begin so; all, or the quick ones, where none is named.
+def select_cases(names: list[str], quick: bool = False, kind: str = "cpu", dtype: torch.dtype | None = None) -> list[Case]:
+    """The available cases whose names begin with one of `names`; without names all, or the quick ones.
 
-    >>> [case.name for case in chosen(["memory", "summary"])]
+    >>> [case.name for case in select_cases(["memory", "summary"])]
     ['memory-1x16384x16384x128', 'summary-1x8x8192x8192x64']
     """
-    cases = offered(kind, dtype)
+    cases = available_cases(kind, dtype)
     for name in names:
         if not any(case.name.startswith(name) for case in cases):
-            listed = "".join(f"\n  {case.name}" for case in cases)
-            fix = f"pass one of these or its beginning:{listed}\nor leave --case out, to have all"
-            raise InputError("a case has a name of the list", got=repr(name), fix=fix)
+            listing = "".join(f"\n  {case.name}" for case in cases)
+            fix = f"pass one of these or the beginning of one:{listing}\nor omit --case to run all"
+            raise InputError("the name of a case", got=repr(name), fix=fix)
     return [case for case in cases if (not quick or case.quick or names) and (not names or case.name.startswith(tuple(names)))]
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The tensors that every contender is given; without `upstream` there is no backward pass."""
+    """The tensors that every contender gets; without `upstream` there is no backward pass."""
 
     query: Tensor  # (*batch, Q, D)
     key: Tensor  # (*batch, K, D)
@@ -175,16 +175,16 @@ class Inputs:
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What additive attention is differentiated in."""
+        """The tensors with gradients of additive attention."""
         return self.query, self.key, self.value, self.weight
 
 
-def drawn(case: Case, dtype: torch.dtype, device: torch.device | str = "cpu") -> Inputs:
-    """The inputs of a case: normal, the same at every call and on every device."""
-    numbers = torch.Generator().manual_seed(0)
+def random_inputs(case: Case, dtype: torch.dtype, device: torch.device | str = "cpu") -> Inputs:
+    """Normally distributed inputs of a case, the same at every call and on every device."""
+    generator = torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=numbers, dtype=dtype).to(device)
+        return torch.randn(shape, generator=generator, dtype=dtype).to(device)
 
     query = normal(*case.batch, case.queries, case.features)
     key, value = (normal(*case.batch, case.keys, case.features) for _ in range(2))

@@ -1,4 +1,4 @@
-"""What this machine can do at most: multiply, multiply-add, divide, copy. Each rate is that of the best of a few runs."""
+"""Peak rates of this machine: matmul, multiply-adds, divisions, copying. Each is the best of a few runs."""
 
 import time
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _SECONDS = 0.05
 class Ceilings:
     """Rates a second, in float32: matmul in operations, of which a multiply-add is two, copying in bytes read and written.
 
-    Without the native kernels nobody measures multiply-adds and divisions: they are None.
+    Multiply-adds and divisions are measured by the native kernels; without these they are None.
     """
 
     matmul: float
@@ -31,8 +31,8 @@ class Ceilings:
 def measured(threads: int) -> Ceilings:
     """Measure them, which takes about two seconds."""
     square = torch.randn(_SIDE, _SIDE)
-    there = torch.empty_like(square)
-    matmul = _rate(2 * _SIDE**3, lambda: torch.matmul(square, square, out=there))
+    product = torch.empty_like(square)
+    matmul = _rate(2 * _SIDE**3, lambda: torch.matmul(square, square, out=product))
     bytes_from = torch.ones(_COPIED // 4)
     bytes_to = torch.ones(_COPIED // 4)
     copy = _rate(2 * _COPIED, lambda: bytes_to.copy_(bytes_from))

@@ -1,4 +1,4 @@
-"""What a measurement was made on and with: without it, numbers say nothing."""
+"""The machine and the packages of a measurement."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ _PACKAGES = ["torch", "numpy", "pykeops", "keras"]
 
 
 def machine() -> dict[str, str | int | None]:
-    """Processor, processors, Python, and the versions of overt and of what it is compared with."""
+    """The processor, the number of processors, Python, and the versions of overt and of the packages it is compared with."""
     facts: dict[str, str | int | None] = {
         "processor": _processor(),
         "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -23,10 +23,10 @@ def machine() -> dict[str, str | int | None]:
 
 
 def _processor() -> str:
-    told = Path("/proc/cpuinfo")
-    lines = told.read_text().splitlines() if told.exists() else []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor() or platform.machine())
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, platform.processor() or platform.machine())
 
 
 def _version(package: str) -> str | None:

@@ -1,6 +1,6 @@
-"""How much memory a case takes above its inputs: the peak of a process that does nothing else.
+"""The memory of a case above its inputs: the peak of a separate process.
 
-Run as a module it is that process: it measures one case with overt's native kernels and prints what it found as JSON.
+Run as a module it is that process: it measures one case with overt's native kernels and prints the result as JSON.
 """
 
 import json
@@ -12,44 +12,44 @@ from pathlib import Path
 
 import torch
 
-from overt.bench.cases import Case, drawn
-from overt.bench.compared import disagreement, wanted
+from overt.bench.cases import Case, random_inputs
 from overt.bench.contenders import additive
 from overt.bench.contenders.contender import Unable
+from overt.bench.reference import additive_reference, disagreement
 
-_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-_WARM = 64  # rows of a first run, which loads libraries and starts threads
+_STATUS, _CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_WARM_UP = 64  # rows of a first run, which loads libraries and starts threads
 
 
 def in_fresh_process(case: Case, dtype: torch.dtype, threads: int) -> tuple[float, int, str]:
-    """Seconds, bytes above the inputs, and what disagrees, of one forward and backward pass."""
-    if not _CLEAR.exists():
-        raise Unable("peak memory is read from /proc, which this system does not have")
+    """Seconds, bytes above the inputs, and disagreements of one forward and backward pass."""
+    if not _CLEAR_REFS.exists():
+        raise Unable("this system has no /proc, from which peak memory is read")
     arguments = [case.name, str(dtype).removeprefix("torch."), str(threads)]
-    found = subprocess.run([sys.executable, "-m", __name__, *arguments], capture_output=True, text=True, check=False)
-    if found.returncode != 0:
-        raise RuntimeError(f"measuring memory failed:\n{found.stderr}")
-    told = json.loads(found.stdout)
-    if "unable" in told:
-        raise Unable(told["unable"])
-    return told["seconds"], told["bytes"], told["disagreement"]
+    process = subprocess.run([sys.executable, "-m", __name__, *arguments], capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        raise RuntimeError(f"measuring memory failed:\n{process.stderr}")
+    result = json.loads(process.stdout)
+    if "unable" in result:
+        raise Unable(result["unable"])
+    return result["seconds"], result["bytes"], result["disagreement"]
 
 
 def _main(name: str, dtype_name: str, threads: int) -> dict[str, object]:
     torch.set_num_threads(threads)
     case, dtype = Case.named(name), getattr(torch, dtype_name)
-    contender, inputs = additive.native(), drawn(case, dtype)
+    contender, inputs = additive.overt_path("native"), random_inputs(case, dtype)
     try:
         run, _ = contender.prepare(inputs)
-    except Unable as why:
-        return {"unable": str(why)}
-    small = drawn(replace(case, queries=_WARM, keys=_WARM), dtype)
+    except Unable as reason:
+        return {"unable": str(reason)}
+    small = random_inputs(replace(case, queries=_WARM_UP, keys=_WARM_UP), dtype)
     contender.prepare(small)[0](small.upstream)
-    _CLEAR.write_text("5")  # the peak from here on
+    _CLEAR_REFS.write_text("5")  # resets the peak
     before, start = _resident("VmRSS"), time.perf_counter()
     run(inputs.upstream)
     seconds, peak = time.perf_counter() - start, _resident("VmHWM")
-    expected = wanted(case, inputs)
+    expected = additive_reference(case, inputs)
     return {"seconds": seconds, "bytes": peak - before, "disagreement": disagreement(run(expected.upstream), expected, dtype)}
 
 

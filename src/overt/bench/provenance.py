@@ -1,4 +1,4 @@
-"""Which code measured, when and on what: a number without them cannot be measured a second time."""
+"""Which code was measured, when and on which machine: without these, nobody can repeat a measurement."""
 
 import subprocess
 from datetime import UTC, datetime
@@ -19,8 +19,8 @@ def provenance(**facts: Any) -> dict[str, Any]:
 def commit(package: Path = _PACKAGE) -> str | None:
     """The commit of the checkout that a package is run from, with "-dirty" where files differ from it.
 
-    None where the package is not run from a checkout of its own: one that is installed inside another project's folder
-    would be told that project's commit.
+    None where the package is not run from its own checkout: a package installed inside another project's folder would
+    otherwise get that project's commit.
     """
     top = _git(package, "rev-parse", "--show-toplevel")
     if top is None or Path(top).resolve() != package.parents[1]:
@@ -30,7 +30,7 @@ def commit(package: Path = _PACKAGE) -> str | None:
 
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, timeout=10)
+        process = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() or None
+    return process.stdout.strip() or None

@@ -14,8 +14,10 @@ from rich.text import Text
 
 from overt.bench import ceilings
 from overt.bench.bounds import Bound, bound
-from overt.bench.cases import WORKS, Case, chosen
+from overt.bench.cases import WORKS, Case, select_cases
 from overt.bench.ceilings import Ceilings
+from overt.bench.compact_json import compact_json
+from overt.bench.comparison import Options, Result, measure
 from overt.bench.gpu import bounds as gpu_bounds
 from overt.bench.gpu import ceilings as gpu_ceilings
 from overt.bench.gpu import device as gpu
@@ -23,9 +25,7 @@ from overt.bench.gpu.bounds import GpuBound
 from overt.bench.gpu.ceilings import GpuCeilings
 from overt.bench.machine import machine
 from overt.bench.provenance import provenance
-from overt.bench.side_by_side import Options, Result, measure
-from overt.bench.turns import use_threads
-from overt.bench.written import lines
+from overt.bench.timing import use_threads
 from overt.cli.console import report_console
 from overt.drawing.letters import Ink, Piece
 from overt.errors import InputError
@@ -59,14 +59,14 @@ def bench(
     """
     kind = gpu.kind(device)
     requested = _dtype(dtype, kind)
-    cases = chosen(case or [], quick, kind, requested)
+    cases = select_cases(case or [], quick, kind, requested)
     console = report_console(out)
     if listed:
         console.print(Piece(lambda ink: _list(ink, cases)))
         return
     if quick:
         runs, seconds = min(runs, _QUICK_RUNS), min(seconds, _QUICK_SECONDS)
-    options = Options(requested or torch.float32, threads or torch.get_num_threads(), runs, seconds, gpu.usable(device))
+    options = Options(requested or torch.float32, threads or torch.get_num_threads(), runs, seconds, gpu.select_device(device))
     results: list[tuple[Result, Bound | GpuBound | None]] = []
     # A file that cannot be written is refused before the work.
     with whole(out) if out else nullcontext() as output:
@@ -233,7 +233,7 @@ def _numbers(options: Options, limits: Ceilings | GpuCeilings, results: list[tup
         "ceilings": asdict(limits),
         "cases": [_of_case(result, limit) | {"dtype": _named(options.dtype_of(result.case))} for result, limit in results],
     }
-    return lines(content)
+    return compact_json(content)
 
 
 def _named(dtype: torch.dtype) -> str:

@@ -12,14 +12,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from overt.bench.compact_json import compact_json
 from overt.bench.provenance import provenance
-from overt.bench.smoothing import accuracy, heads, peers, real, speed
+from overt.bench.smoothing import accuracy, heads, peers, real_series, speed
 from overt.bench.smoothing.accuracy import CASES, Accuracy, Case, geometric_mean
 from overt.bench.smoothing.peers import OURS, Smoother, smoother
 from overt.bench.smoothing.published import best_published
-from overt.bench.smoothing.real import LINE, Found
+from overt.bench.smoothing.real_series import LINE, SeriesResult
 from overt.bench.smoothing.speed import Speed
-from overt.bench.written import lines
 from overt.cli.console import report_console
 from overt.drawing.letters import ROOM_FOR_A_BAR, Ink, Piece
 from overt.errors import InputError
@@ -37,7 +37,7 @@ class _Results:
     accuracy: Accuracy | None = None
     speed: dict[str, Speed] = field(default_factory=dict)
     heads: dict[str, Speed] = field(default_factory=dict)
-    real: list[Found] = field(default_factory=list)
+    real: list[SeriesResult] = field(default_factory=list)
 
 
 def bench_smooth(
@@ -62,9 +62,9 @@ def bench_smooth(
     standard deviation sd(f)/SNR; a score is 10⁴·Σ(f̂ − f)²/Σf², and lower is better.
     """
     parts, cases = _parts(part, data), _cases(case or [])
-    folder = real.folder(data) if "real" in parts and data else None
+    folder = real_series.folder(data) if "real" in parts and data else None
     taking = [each for each in _peers(peer or []) if not each.missing]
-    separate({"--out": out}, real.files(folder) if folder else {})
+    separate({"--out": out}, real_series.files(folder) if folder else {})
     console, names, results = report_console(out), [OURS.name, *(each.name for each in taking)], _Results()
     # A file that cannot be written is refused before the work.
     with whole(out) if out else nullcontext() as file:
@@ -83,7 +83,7 @@ def bench_smooth(
         if file:
             file.write_text(_numbers(results), encoding="utf-8")
     missing = [each.missing for each in _peers(peer or []) if each.missing]
-    console.print(Piece(lambda ink: (line for told in missing for line in ink.prose(told, "dim", "- "))), end="")
+    console.print(Piece(lambda ink: (line for reason in missing for line in ink.prose(reason, "dim", "- "))), end="")
     if out:
         console.print(Piece(lambda ink: ink.prose(f"→ {out}", lead="")))
     if any(OURS.name in each.unable for each in (results.accuracy, *results.real) if each):
@@ -143,12 +143,12 @@ def _speeds(taking: list[Smoother]) -> dict[str, Speed]:
     return speeds
 
 
-def _measure_real(folder: Path, names: list[str]) -> list[Found]:
-    results: list[Found] = []
+def _measure_real(folder: Path, names: list[str]) -> list[SeriesResult]:
+    results: list[SeriesResult] = []
     with _progress() as show:
-        for name in real.SERIES:
-            show_size = partial(_show_step, show, name, len(results), len(real.SERIES))
-            results.append(real.measure(folder, name, names, show_size))
+        for name in real_series.SERIES:
+            show_size = partial(_show_step, show, name, len(results), len(real_series.SERIES))
+            results.append(real_series.measure(folder, name, names, show_size))
     return results
 
 
@@ -182,8 +182,10 @@ def _beside_the_best(ink: Ink, result: Accuracy) -> Iterable[Text]:
     yield from ink.table(rows, right=[False, True, True, True, False, True, True, False])
     if published:
         worst = max(published, key=lambda name: published[name])
-        told = f"over the best published: {geometric_mean(published.values()):.2f} in geometric mean of {len(published)} cases"
-        yield from ink.prose(f"{told}, {published[worst]:.2f} at worst ({worst}).")
+        summary = (
+            f"over the best published: {geometric_mean(published.values()):.2f} in geometric mean of {len(published)} cases"
+        )
+        yield from ink.prose(f"{summary}, {published[worst]:.2f} at worst ({worst}).")
 
 
 def _against(ink: Ink, ours: float, best: tuple[str, float] | None) -> list[Text]:
@@ -207,8 +209,8 @@ def _all_scores(ink: Ink, result: Accuracy) -> Iterable[Text]:
         worst, at = max(
             (result.mean(name, case) / best[1], case.name) for case in result.cases if (best := result.best_peer(case))
         )
-        told = ink.text(smoother(name).told, "dim")
-        rows.append([ink.text(name), ink.text(f"{mean:.1f}"), ink.text(f"{worst:.2f}"), ink.text(at), told])
+        description = ink.text(smoother(name).description, "dim")
+        rows.append([ink.text(name), ink.text(f"{mean:.1f}"), ink.text(f"{worst:.2f}"), ink.text(at), description])
     yield from ink.table(rows, right=[False, True, True, False, False])
     yield from ink.prose("mean: geometric, of the scores above; worst: the largest ratio to the best peer.", "dim")
 
@@ -228,7 +230,7 @@ def _speed(ink: Ink, how: str, speeds: dict[str, Speed]) -> Iterable[Text]:
     yield ink.line()
 
 
-def _real(ink: Ink, results: list[Found]) -> Iterable[Text]:
+def _real(ink: Ink, results: list[SeriesResult]) -> Iterable[Text]:
     """The error at points left out, and our report of each series."""
     yield from ink.prose(
         "A tenth of the points left out: their mean squared error, relative to the series' variance", "bold", ""
@@ -261,4 +263,4 @@ def _numbers(results: _Results) -> str:
     if result:
         scores = {name: {case.name: of[case] for case in result.cases} for name, of in result.scores.items()}
         content["accuracy"] = {"scores": scores, "unable": result.unable}
-    return lines(content | {"real": [asdict(one) for one in results.real]})
+    return compact_json(content | {"real": [asdict(one) for one in results.real]})

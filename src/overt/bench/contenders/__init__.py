@@ -1,1 +1,1 @@
-"""Who takes part: overt, PyTorch and other libraries."""
+"""The contenders: overt, PyTorch and other libraries."""

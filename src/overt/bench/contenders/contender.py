@@ -1,4 +1,4 @@
-"""Who takes part: a name, and how to make ready for a case."""
+"""A contender: a name, and how it is prepared for a case."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,22 +11,22 @@ from torch import Tensor
 from overt.bench.cases import Inputs
 from overt.bench.gpu import device as gpu
 
-# What a contender gives for an upstream gradient, or forward alone for None: its results by name.
+# From an upstream gradient, or None for a forward pass only, to results by name.
 Results = dict[str, Tensor]
 Run = Callable[[Tensor | None], Results]
 Attention = Callable[..., Tensor]
 
-_OF_FREE = 0.6  # of the free memory may be taken
+_FREE_SHARE = 0.6  # of the free memory may be used
 GRADIENTS = ("query gradient", "key gradient", "value gradient", "weight gradient")
 
 
 class Unable(Exception):
-    """Why a contender cannot run a case here; it is told in the table, and no fault."""
+    """Why a contender cannot run a case on this machine; the table shows it, and it is not an error."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """`prepare` makes a run for some inputs, and says what there is to know of it; it may raise `Unable`."""
+    """`prepare` makes a run for some inputs, with a note for the table; it may raise `Unable`."""
 
     name: str
     prepare: Callable[[Inputs], tuple[Run, str]]
@@ -34,7 +34,7 @@ class Contender:
 
 
 def differentiated(attention: Attention, tensors: tuple[Tensor, ...], names: tuple[str, ...] | None = None) -> Run:
-    """Run attention forward, and backward to each of its tensors where an upstream gradient is given."""
+    """Run attention forward, and backward to each of its tensors if there is an upstream gradient."""
     leaves = tuple(tensor.detach().requires_grad_() for tensor in tensors)
     names = names or GRADIENTS[: len(tensors)]
 
@@ -49,17 +49,17 @@ def differentiated(attention: Attention, tensors: tuple[Tensor, ...], names: tup
     return run
 
 
-def too_much(inputs: Inputs, tensors: int) -> str | None:
-    """Why so many tensors of B · Q · K · D numbers should not be held here, if they should not."""
+def memory_shortage(inputs: Inputs, tensors: int) -> str | None:
+    """Why so many tensors of B · Q · K · D numbers do not fit into memory; None if they do."""
     needed = tensors * prod((*inputs.query.shape, inputs.key.shape[-2])) * inputs.query.itemsize
     free = gpu.free_memory() if inputs.query.is_cuda else _free_memory()
-    if free is None or needed <= _OF_FREE * free:
+    if free is None or needed <= _FREE_SHARE * free:
         return None
-    return f"at once it would hold {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
+    return f"at once it would need {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
 
 
 def _free_memory() -> int | None:
-    """Bytes that can be had without swapping; None where the system does not say."""
+    """Bytes available without swapping; None where the system does not say."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Contenders for additive attention from other libraries, each where it is installed."""
+"""Contenders for additive attention from other libraries, where they are installed."""
 
 import importlib
 import importlib.util
@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from overt.bench.cases import Inputs
-from overt.bench.contenders.contender import Contender, Run, Unable, differentiated, too_much
+from overt.bench.contenders.contender import Contender, Run, Unable, differentiated, memory_shortage
 
-# How many tensors of B · Q · K · D numbers the Keras layer holds at once, forward alone and with its backward pass.
-_HELD, _HELD_BACKWARD = 3, 5
+# How many tensors of B · Q · K · D numbers the Keras layer has in memory, forward only and with its backward pass.
+_TENSORS, _TENSORS_BACKWARD = 3, 5
 
 
 def keops() -> Contender:
-    """KeOps: formulas on pairs, compiled, reduced without being held (Charlier et al. 2021)."""
+    """KeOps: formulas on pairs, compiled and reduced without storing the pairs (Charlier et al. 2021)."""
     return Contender("KeOps", _keops)
 
 
@@ -34,7 +34,7 @@ def _keops(inputs: Inputs) -> tuple[Run, str]:
 
     def attention(query: Tensor, key: Tensor, value: Tensor, weight: Tensor) -> Tensor:
         queries, keys = symbols(query[:, :, None]), symbols(key[:, None])  # (B, Q, 1, D), (B, 1, K, D)
-        tanh = 1 - 2 / (1 + (2 * (queries + keys)).exp())  # KeOps has none of its own
+        tanh = 1 - 2 / (1 + (2 * (queries + keys)).exp())  # KeOps has no tanh
         scores = (symbols(weight[None, None, None]) * tanh).sum(-1)
         return scores.sumsoftmaxweight(symbols(value[:, None]), axis=2)  # (B, Q, E)
 
@@ -42,7 +42,7 @@ def _keops(inputs: Inputs) -> tuple[Run, str]:
 
 
 def _keops_symbols() -> Any:
-    """KeOps's tensors of symbols; what it tells while it loads goes to stderr, and of compiling it tells nothing."""
+    """KeOps's symbolic tensors; its messages while loading go to stderr, those about compiling are switched off."""
     with redirect_stdout(sys.stderr):
         importlib.import_module("pykeops").set_verbose(False)
         return importlib.import_module("pykeops.torch").LazyTensor
@@ -51,10 +51,10 @@ def _keops_symbols() -> Any:
 def _keras(inputs: Inputs) -> tuple[Run, str]:
     _installed("keras")
     if inputs.query.dtype != torch.float32:
-        raise Unable("its scores are made in the number type asked for, its softmax in float32")
-    short = too_much(inputs, _HELD if inputs.upstream is None else _HELD_BACKWARD)
-    if short is not None:
-        raise Unable(short)
+        raise Unable("it computes its softmax in float32, whatever the number type")
+    shortage = memory_shortage(inputs, _TENSORS if inputs.upstream is None else _TENSORS_BACKWARD)
+    if shortage is not None:
+        raise Unable(shortage)
     library = _keras_on_torch()
     layer = library.layers.AdditiveAttention(use_scale=True)
     layer.build([inputs.query.shape, inputs.value.shape, inputs.key.shape])
@@ -67,7 +67,7 @@ def _keras(inputs: Inputs) -> tuple[Run, str]:
 
 
 def _keras_on_torch() -> Any:
-    """Keras, which reads its backend once, when it is imported; what the environment said before holds again after it."""
+    """Keras on torch. It reads KERAS_BACKEND when it is imported; the environment is restored after that."""
     with mock.patch.dict(os.environ, KERAS_BACKEND="torch"):
         library = importlib.import_module("keras")
     if library.config.backend() != "torch":

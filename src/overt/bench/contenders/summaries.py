@@ -1,4 +1,4 @@
-"""Contenders for summaries: overt's paths, and as a yardstick one forward pass of torch's dot-product attention."""
+"""Contenders for summaries: overt's paths, and for comparison one forward pass of torch's dot-product attention."""
 
 from itertools import pairwise
 from math import prod
@@ -9,47 +9,37 @@ from torch.nn import functional
 
 import overt
 from overt.bench.cases import Inputs
-from overt.bench.compared import Wanted
 from overt.bench.contenders.contender import Contender, Results, Run, Unable
+from overt.bench.reference import Reference
 from overt.errors import OvertError
 
 TOP, CELLS = 8, 512
 _STATISTICS = ("lse", "entropy", "received", "top_weights", "top_keys", "map_mean", "map_max")
 _VECTORS = ("lse", "entropy", "received")
-_MOST_PAIRS = 1 << 27  # of queries and keys, computed for the comparison
+_MAX_PAIRS = 1 << 27  # of queries and keys, computed for the comparison
 
 
-def native() -> Contender:
-    """overt's native kernels."""
-    return Contender("overt native", lambda inputs: _ours(inputs, "native"), ours=True)
+def overt_path(path: str) -> Contender:
+    """One path of overt: native, triton or blocked."""
+    return Contender(f"overt {path}", lambda inputs: _overt(inputs, path), ours=True)
 
 
-def triton() -> Contender:
-    """overt's kernels for GPUs."""
-    return Contender("overt triton", lambda inputs: _ours(inputs, "triton"), ours=True)
-
-
-def blocked() -> Contender:
-    """overt's path for anything, in pure PyTorch."""
-    return Contender("overt blocked", lambda inputs: _ours(inputs, "blocked"), ours=True)
-
-
-def yardstick() -> Contender:
-    """torch's fused kernel, which gives the output alone."""
+def forward_pass() -> Contender:
+    """torch's fused kernel, which computes the output only."""
     return Contender("torch SDPA", lambda inputs: (_forward(inputs), "one forward pass: the output, without statistics"))
 
 
-def wanted(inputs: Inputs) -> Wanted:
-    """The statistics and the output in float64, from the weights themselves, of evenly spread heads: all, where they are not many."""
+def reference(inputs: Inputs) -> Reference:
+    """The statistics and the output in float64, from the weights, of evenly spread heads: all of them where there are few enough."""
     heads, pairs = prod(inputs.query.shape[:-2]), inputs.query.shape[-2] * inputs.key.shape[-2]
-    count = max(1, min(heads, _MOST_PAIRS // max(pairs, 1)))
+    count = max(1, min(heads, _MAX_PAIRS // max(pairs, 1)))
     device = inputs.query.device
-    chosen = torch.arange(count, device=device) * heads // count
+    selected = torch.arange(count, device=device) * heads // count
 
-    def of_chosen(tensor: Tensor, dims: int) -> Tensor:
-        return tensor.flatten(0, -dims - 1)[chosen]
+    def of_selected(tensor: Tensor, dims: int) -> Tensor:
+        return tensor.flatten(0, -dims - 1)[selected]
 
-    query, key, value = (of_chosen(tensor, 2).double() for tensor in (inputs.query, inputs.key, inputs.value))
+    query, key, value = (of_selected(tensor, 2).double() for tensor in (inputs.query, inputs.key, inputs.value))
     rows, keys = _edges(query.shape[-2]), _edges(key.shape[-2]).to(device)
     parts: list[Results] = []
     for start, stop in pairwise(rows.tolist()):
@@ -58,18 +48,18 @@ def wanted(inputs: Inputs) -> Wanted:
     joined = {name: torch.cat([part[name] for part in parts], 1) for name in parts[0]}
     received = joined.pop("sum").sum(-2) / query.shape[-2]  # (heads, K)
 
-    def taken(results: Results) -> Results:
-        found = {name: of_chosen(tensor, 1 if name in _VECTORS else 2) for name, tensor in results.items()}
-        if "top_keys" not in found:
-            return found
-        # A key that is none is a disagreement, told like any other, and no crash.
-        there = found["top_keys"].long().clamp(0, key.shape[-2] - 1)
-        nearest = key[:, None].take_along_dim(there[..., None], -2)  # (heads, Q, top, D)
+    def select(results: Results) -> Results:
+        selection = {name: of_selected(tensor, 1 if name in _VECTORS else 2) for name, tensor in results.items()}
+        if "top_keys" not in selection:
+            return selection
+        # An index that is no key gives a disagreement, not an exception.
+        indices = selection["top_keys"].long().clamp(0, key.shape[-2] - 1)
+        nearest = key[:, None].take_along_dim(indices[..., None], -2)  # (heads, Q, top, D)
         scores = (query[..., None, :] * nearest).sum(-1) / query.shape[-1] ** 0.5  # (heads, Q, top)
-        return found | {"top_keys": torch.exp(scores - joined["lse"][..., None])}
+        return selection | {"top_keys": torch.exp(scores - joined["lse"][..., None])}
 
-    told = "every number" if count == heads else f"every number of {count} of {heads} heads"
-    return Wanted(joined | {"received": received, "top_keys": joined["top_weights"]}, None, told, taken)
+    description = "every number" if count == heads else f"every number of {count} of {heads} heads"
+    return Reference(joined | {"received": received, "top_keys": joined["top_weights"]}, None, description, select)
 
 
 def _edges(length: int) -> Tensor:
@@ -78,7 +68,7 @@ def _edges(length: int) -> Tensor:
 
 
 def _of_rows(scores: Tensor, value: Tensor, edges: Tensor) -> Results:
-    """What the rows of one cell of the map add to each result, along the dimension of queries."""
+    """Each result for the rows of one cell of the map, along the dimension of queries."""
     weights = scores.softmax(-1)  # (heads, rows, K)
     widths = edges.diff()
     cell = torch.repeat_interleave(torch.arange(len(widths), device=edges.device), widths)  # (K,)
@@ -95,14 +85,14 @@ def _of_rows(scores: Tensor, value: Tensor, edges: Tensor) -> Results:
     }
 
 
-def _ours(inputs: Inputs, path: str) -> tuple[Run, str]:
+def _overt(inputs: Inputs, path: str) -> tuple[Run, str]:
     def summarized(query: Tensor, key: Tensor) -> overt.Summary:
         with overt.use_path(path):
             return overt.summarize(query, key, top=TOP, map_size=CELLS)
 
     def run(upstream: Tensor | None) -> Results:
-        found = summarized(inputs.query, inputs.key)
-        return {name: getattr(found, name) for name in _STATISTICS}
+        summary = summarized(inputs.query, inputs.key)
+        return {name: getattr(summary, name) for name in _STATISTICS}
 
     try:
         summarized(inputs.query[..., :1, :], inputs.key[..., :1, :])

@@ -1,1 +1,1 @@
-"""What measuring on a GPU takes."""
+"""Measuring on a GPU."""

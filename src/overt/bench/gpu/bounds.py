@@ -1,4 +1,4 @@
-"""How fast a case can be done at all on a GPU: what its kernels' formulas take, at the rates that were measured."""
+"""Lower bounds of the time of a case on a GPU: the operations of the kernels' formulas, at the measured rates."""
 
 from dataclasses import dataclass
 from math import prod
@@ -17,7 +17,7 @@ SCORE = 12 / 4
 INVERSES = 13 / 4
 # Of each r = 1 / y: r - r² is one, and times the score's gradient, added, another; of queries gradient · r is added too, for weights.
 SLOPE_QUERIES, SLOPE_KEYS = 3, 2
-# Gradients are deterministic, which takes two passes, each with the scores again: one owns queries, one owns keys.
+# Gradients are deterministic, which takes two passes, each with the scores again: one by queries, one by keys.
 BACKWARD = 2 * (SCORE + INVERSES) + SLOPE_QUERIES + SLOPE_KEYS
 RECIPROCALS, RECIPROCALS_BACKWARD = 1 / 4, 2 * (1 / 4 + 1 / 4)
 # A summary's scores are computed twice: for each query, then, with its log-sum-exp known, for each key.
@@ -26,10 +26,10 @@ SUMMARY_PASSES = 2
 
 @dataclass(frozen=True)
 class GpuBound:
-    """Seconds that a case takes at least: by its float32 instructions, by its matmuls, by the bytes that it reads and writes.
+    """A lower bound of a case's seconds, by its float32 instructions, its matmuls and the bytes that it reads and writes.
 
-    Two more figures are no part of the bound: `reciprocals`, of other units that work beside these; `tanhs`, what one tanh of the
-    hardware a term would take in a forward pass. None where there is nothing of the kind.
+    Two more figures are not part of the bound: `reciprocals`, of units that work in parallel; `tanhs`, the time of one hardware
+    tanh for each term of a forward pass. None where the case has none.
     """
 
     instructions: float
@@ -45,19 +45,19 @@ class GpuBound:
 
     @property
     def applies(self) -> str:
-        """Which one that is."""
-        named = {"float32 instructions": self.instructions, "matmul": self.matmul, "copying": self.memory}
-        return max(named, key=lambda name: named[name])
+        """Which of them that is."""
+        parts = {"float32 instructions": self.instructions, "matmul": self.matmul, "copying": self.memory}
+        return max(parts, key=lambda name: parts[name])
 
 
 def bound(case: Case, dtype: torch.dtype, ceilings: GpuCeilings) -> GpuBound | None:
     """The bound of the case on this GPU; None where its rates were not measured: in float64, or without Triton.
 
-    Only what every term takes is counted: not what a pair takes beside it, its exponential and its share of the values.
+    It counts only the operations of terms, not those of pairs: the exponential and the sum of values.
     """
     memory = moved(case, dtype.itemsize) / ceilings.copy
     if case.work == "summary":
-        # Float32 scores may be made of several products of less precision, at a rate of their own.
+        # Float32 scores may be computed as several products of lower precision, at another rate.
         if dtype != torch.bfloat16:
             return None
         return GpuBound(0.0, SUMMARY_PASSES * 2 * prod(case.shape) / ceilings.matmul_bfloat16, memory)

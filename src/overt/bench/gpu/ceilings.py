@@ -1,4 +1,4 @@
-"""What a GPU can do at most: multiply, multiply-add, take a special function, copy. Each rate is that of the best of a few runs."""
+"""Peak rates of a GPU: matmul, multiply-adds, special functions, copying. Each is the best of a few runs."""
 
 import importlib.util
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _COPIED = 1 << 30  # bytes
 class GpuCeilings:
     """Rates a second: matmuls in operations, of which a multiply-add is two, copying in bytes read and written.
 
-    Multiply-adds and special functions are float32's. They are measured by Triton's kernels: without it they are None.
+    Multiply-adds and special functions are in float32. Triton's kernels measure them: without Triton they are None.
     """
 
     matmul: float
@@ -29,7 +29,7 @@ class GpuCeilings:
 
 
 def measured() -> GpuCeilings:
-    """Measure them on the GPU that torch uses, which takes a few seconds."""
+    """Measure them on the current GPU, which takes a few seconds."""
     matmul, matmul_bfloat16 = (_matmul(dtype) for dtype in (torch.float32, torch.bfloat16))
     bytes_from, bytes_to = (torch.ones(_COPIED, dtype=torch.uint8, device="cuda") for _ in range(2))
     copy = _rate(2 * _COPIED, lambda: bytes_to.copy_(bytes_from))
@@ -42,8 +42,8 @@ def measured() -> GpuCeilings:
 
 def _matmul(dtype: torch.dtype) -> float:
     square = torch.randn(_SIDE, _SIDE, device="cuda", dtype=dtype)
-    there = torch.empty_like(square)
-    return _rate(2 * _SIDE**3, lambda: torch.matmul(square, square, out=there))
+    product = torch.empty_like(square)
+    return _rate(2 * _SIDE**3, lambda: torch.matmul(square, square, out=product))
 
 
 def _rate(amount: float, run: Callable[[], object]) -> float:

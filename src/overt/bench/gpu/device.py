@@ -1,4 +1,4 @@
-"""What measuring on a GPU takes that a processor does not: its clock, its memory, what it is."""
+"""A GPU's clock, memory and properties."""
 
 import re
 from collections.abc import Callable
@@ -8,71 +8,71 @@ import torch
 
 from overt.errors import InputError
 
-_CACHE = 1 << 30  # bytes written before each run: more than any cache holds
+_CACHE = 1 << 30  # bytes written before each run: larger than any cache
 
 
 def kind(device: str) -> str:
-    """`cpu` or `cuda`, whether or not one is there.
+    """`cpu` or `cuda`, whether or not the machine has one.
 
     >>> kind("cpu"), kind("cuda"), kind("cuda:1")
     ('cpu', 'cuda', 'cuda')
     """
     if device != "cpu" and not re.fullmatch(r"cuda(:\d+)?", device):
-        fix = "leave --device out, or pass cuda, or cuda:1 and so on"
-        raise InputError("overt bench measures the processor or a CUDA GPU", got=f"--device {device}", fix=fix)
+        fix = "omit --device, or pass cuda, cuda:1 and so on"
+        raise InputError("cpu or a CUDA GPU for --device", got=repr(device), fix=fix)
     return device.partition(":")[0]
 
 
-def usable(device: str) -> torch.device:
-    """The device of this name, which has to be there; a GPU becomes the one that torch and Triton use."""
-    found = torch.device(device)
+def select_device(device: str) -> torch.device:
+    """The device of this name, which must exist; a GPU becomes the current one of torch and Triton."""
+    result = torch.device(device)
     if kind(device) == "cpu":
-        return found
+        return result
     if not torch.cuda.is_available():
-        fix = "run on a machine with an NVIDIA GPU and a torch built for CUDA, or leave --device out"
-        got = f"torch {torch.__version__}, which sees none"
-        raise InputError(f"--device {device} needs a GPU that torch can use", got=got, fix=fix)
+        fix = "run on a machine with an NVIDIA GPU and a torch built for CUDA, or omit --device"
+        got = f"torch {torch.__version__}, which finds none"
+        raise InputError(f"a GPU that torch can use for --device {device}", got=got, fix=fix)
     count = torch.cuda.device_count()
-    if (found.index or 0) >= count:
+    if (result.index or 0) >= count:
         fix = f"pass one from cuda:0 to cuda:{count - 1}"
-        raise InputError("--device names a GPU that is there", got=f"{device} of {count} GPUs", fix=fix)
-    torch.cuda.set_device(found.index or 0)
-    return found
+        raise InputError("an existing GPU for --device", got=f"{device} of {count} GPUs", fix=fix)
+    torch.cuda.set_device(result.index or 0)
+    return result
 
 
 def timed(run: Callable[[], object]) -> float:
     """Seconds on the GPU, between two events around the run.
 
-    The GPU empties its cache first: no input is in it, and Python is ahead by then, so that kernels do not wait for it.
+    The GPU first clears its cache, which then holds no input. Meanwhile Python queues the run, so that kernels do not wait for it.
     """
     start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.empty(_CACHE, dtype=torch.uint8, device="cuda").zero_()
     start.record()
-    kept = run()
+    result = run()
     stop.record()
     torch.cuda.synchronize()
-    del kept
+    del result
     return start.elapsed_time(stop) / 1e3
 
 
 def peak(run: Callable[[], object]) -> int:
-    """The most bytes that torch holds while it runs, and of what it gives, above what it held before."""
+    """The peak of torch's memory during a run, its result included, above the level before."""
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    kept = run()
+    result = run()
     torch.cuda.synchronize()
-    del kept
+    del result
     return torch.cuda.max_memory_allocated() - before
 
 
 def free_memory() -> int:
-    """Bytes that can be had: free ones, and those that torch keeps for later tensors."""
+    """Available bytes: free ones, and those that torch caches for later tensors."""
     return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
 
 
 def facts() -> dict[str, str | int | None]:
-    """The GPU, and what its kernels are compiled with."""
+    """The GPU, and the versions of CUDA and Triton."""
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     try:
         triton = version("triton")

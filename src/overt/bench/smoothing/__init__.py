@@ -1,1 +1,1 @@
-"""Smoothers side by side: the same noisy signals, the error each leaves, and the time each takes."""
+"""Smoothers compared: their errors on the same noisy signals, and their times."""

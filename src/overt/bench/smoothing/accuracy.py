@@ -1,4 +1,4 @@
-"""The error that smoothers leave on signals with noise, each told nothing but the noisy values."""
+"""The errors of smoothers on noisy signals; each gets only the noisy values."""
 
 import math
 import os
@@ -13,9 +13,9 @@ from overt.bench.smoothing.peers import OURS, smoother
 from overt.bench.smoothing.signals import SIGNALS, sampled
 from overt.smoothing.data.series import Floats
 
-Tell = Callable[[int, int], None]  # pieces of work done, and of all
+Notify = Callable[[int, int], None]  # batches done, and in all
 
-_TOGETHER = 10  # seeds in a piece of work
+_BATCH = 10  # seeds
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """As the tables have it, such as "blocks 3"."""
+        """The name in tables, such as "blocks 3"."""
         return f"{self.signal} {self.snr}"
 
 
@@ -36,10 +36,10 @@ CASES = [Case(signal, snr) for signal in SIGNALS for snr in (1, 3)]
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Every score of every smoother; what could not be done is said by name."""
+    """Every score of every smoother, and the reasons of those that failed."""
 
     cases: list[Case]
-    scores: dict[str, dict[Case, list[float]]]  # by smoother and case, one a seed
+    scores: dict[str, dict[Case, list[float]]]  # by smoother and case, one for each seed
     unable: dict[str, str]
 
     def mean(self, name: str, case: Case) -> float:
@@ -47,13 +47,13 @@ class Accuracy:
         return float(np.mean(self.scores[name][case]))
 
     def best_peer(self, case: Case) -> tuple[str, float] | None:
-        """The peer of least mean score, and that."""
+        """The peer with the smallest mean score, and that score."""
         means = [(name, self.mean(name, case)) for name in self.scores if name != OURS.name]
         return min(means, key=lambda item: item[1], default=None)
 
 
 def noisy(truth: Floats, snr: float, seed: int) -> Floats:
-    """The truth with white Gaussian noise of standard deviation sd(f)/snr, the same for everybody."""
+    """The truth with white Gaussian noise of standard deviation sd(f)/snr, the same for every smoother."""
     return truth + np.random.default_rng(seed).normal(0.0, truth.std() / snr, truth.size)
 
 
@@ -75,45 +75,47 @@ def geometric_mean(numbers: Iterable[float]) -> float:
     return math.exp(np.mean(np.log(list(numbers))))
 
 
-def measure(cases: list[Case], names: list[str], seeds: int, processes: int, tell: Tell = lambda done, work: None) -> Accuracy:
-    """Score each smoother on each case and seed, in so many processes; one that fails is left out with its reason."""
-    work = [(name, case, some) for case in cases for name in names for some in _together(seeds)]
+def measure(
+    cases: list[Case], names: list[str], seeds: int, processes: int, notify: Notify = lambda done, work: None
+) -> Accuracy:
+    """Score each smoother on each case and seed, in `processes` processes; one that fails is omitted, with the reason."""
+    work = [(name, case, batch) for case in cases for name in names for batch in _batches(seeds)]
     scores: dict[str, dict[Case, list[float]]] = {name: {case: [] for case in cases} for name in names}
     unable: dict[str, str] = {}
-    for done, (name, case, found) in enumerate(_done(work, processes), 1):
-        if isinstance(found, str):
-            unable[name] = found
+    for done, (name, case, result) in enumerate(_run(work, processes), 1):
+        if isinstance(result, str):
+            unable[name] = result
         else:
-            scores[name][case] += found
-        tell(done, len(work))
+            scores[name][case] += result
+        notify(done, len(work))
     return Accuracy(cases, {name: scores[name] for name in names if name not in unable}, unable)
 
 
-def _together(seeds: int) -> list[list[int]]:
-    return [list(range(first, min(first + _TOGETHER, seeds))) for first in range(0, seeds, _TOGETHER)]
+def _batches(seeds: int) -> list[list[int]]:
+    return [list(range(first, min(first + _BATCH, seeds))) for first in range(0, seeds, _BATCH)]
 
 
 Work = tuple[str, Case, list[int]]
 Done = tuple[str, Case, list[float] | str]
 
 
-def _done(work: list[Work], processes: int) -> Iterator[Done]:
+def _run(work: list[Work], processes: int) -> Iterator[Done]:
     if processes == 1:
-        yield from map(_piece, work)
+        yield from map(_score_batch, work)
         return
-    # Processes that are spawned, not forked: a fork takes over threads that only its parent can wake.
+    # Spawned, not forked: a fork would wait for threads that exist only in its parent.
     with ProcessPoolExecutor(processes, get_context("spawn"), initializer=_one_thread) as pool:
-        yield from pool.map(_piece, work)
+        yield from pool.map(_score_batch, work)
 
 
 def _one_thread() -> None:
-    os.environ["OMP_NUM_THREADS"] = "1"  # the processes share the processors among themselves
+    os.environ["OMP_NUM_THREADS"] = "1"  # one thread for each process
 
 
-def _piece(work: Work) -> Done:
+def _score_batch(work: Work) -> Done:
     name, case, seeds = work
-    truth, takes_part = sampled(case.signal), smoother(name)
+    truth, curve = sampled(case.signal), smoother(name).smooth
     try:
-        return name, case, [score(takes_part.smooth(noisy(truth, case.snr, seed)), truth) for seed in seeds]
-    except Exception as error:  # whatever goes wrong in another library is told, and ends only its own part
+        return name, case, [score(curve(noisy(truth, case.snr, seed)), truth) for seed in seeds]
+    except Exception as error:  # any error of another library is reported, and the others go on
         return name, case, f"failed on {case.name}: {type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""Single heads with their bandwidths given, for what the arithmetic costs where nothing is chosen."""
+"""Single heads with fixed bandwidths: the cost of the arithmetic without any selection."""
 
 from functools import cache
 from importlib import import_module
@@ -26,13 +26,13 @@ def _value(x: Floats) -> Floats:
 
 
 def _time(x: Floats) -> Floats:
-    found = analyze(x, times=uneven_times(x.size), keys="time", bandwidth=_BANDWIDTH)
-    assert found.lower is None or found.lower.size == x.size  # the band is made when it is asked for
-    return found.values
+    analysis = analyze(x, times=uneven_times(x.size), keys="time", bandwidth=_BANDWIDTH)
+    assert analysis.lower is None or analysis.lower.size == x.size  # computes the band, which is lazy
+    return analysis.values
 
 
 def _lowess(x: Floats) -> Floats:
-    fraction = min(1.0, 6 * _BANDWIDTH / x.size)  # as many neighbours as lie within three bandwidths to either side
+    fraction = min(1.0, 6 * _BANDWIDTH / x.size)  # the neighbours within three bandwidths on either side
     model = import_module("fastlowess").Lowess(fraction=fraction, iterations=0, delta=0.0)
     return np.asarray(model.fit(uneven_times(x.size), x).y)
 
@@ -48,7 +48,7 @@ def _patch(x: Floats) -> Floats:
 HEADS = [
     Smoother("value", "every value attends to every other", (), _value),
     Smoother("time", "uneven times with a gap, curve and band", (), _time),
-    Smoother("fastlowess", "the same times, as many neighbours", ("fastlowess",), _lowess),
-    Smoother("both", "bilateral, 200 steps to either side", (), _both),
-    Smoother("patch", "non-local means, likewise", (), _patch),
+    Smoother("fastlowess", "the same times, equally many neighbours", ("fastlowess",), _lowess),
+    Smoother("both", "bilateral, 200 steps on either side", (), _both),
+    Smoother("patch", "non-local means, 200 steps on either side", (), _patch),
 ]

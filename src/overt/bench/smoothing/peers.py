@@ -1,4 +1,4 @@
-"""Other smoothers, each as automatic as its package allows: a series in, its curve out, and nothing told of the truth."""
+"""Other smoothers, each as automatic as its package allows: a series in, its curve out, without knowledge of the truth."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,36 +16,36 @@ from overt.smoothing.data.series import Floats, Indices
 
 @dataclass(frozen=True)
 class Smoother:
-    """What takes part: `curve` takes (n,) at equal steps and returns (n,); `fills` says whether NaN may be among them."""
+    """A smoother: `curve` takes (n,) at equal steps and returns (n,); `fills` says whether NaN may be among them."""
 
     name: str
-    told: str  # whose it is and how it chooses, in 40 letters
+    description: str  # its package and how it chooses, in 40 letters
     needs: tuple[str, ...]  # modules
     curve: Callable[[Floats], Floats]
     fills: bool = False
 
     @property
     def missing(self) -> str | None:
-        """What to install where a module is not there, else None."""
+        """What to install if a module is missing, else None."""
         absent = next((module for module in self.needs if find_spec(module) is None), None)
         return str(MissingExtra(self.name, needs=absent, extra="bench")) if absent else None
 
     @property
     def versions(self) -> dict[str, str]:
-        """Of the packages that it runs on, by the names they are installed under."""
+        """The versions of its packages, by the names under which they are installed."""
         installed = packages_distributions()
         return {package: version(package) for module in self.needs for package in installed.get(module, [])}
 
     def smooth(self, x: Floats) -> Floats:
-        """The curve of x; a ValueError where what comes back is none."""
+        """The curve of x; a ValueError where the result is no curve."""
         curve = self.curve(x)
         if curve.shape != x.shape or not np.isfinite(curve).all():
-            raise ValueError(f"returned shape {curve.shape} with {np.sum(~np.isfinite(curve))} values that are no numbers")
+            raise ValueError(f"returned shape {curve.shape} with {np.sum(~np.isfinite(curve))} values that are not finite")
         return curve
 
 
 def ours(x: Floats) -> Floats:
-    """The default of this library, without an option."""
+    """The default of this library, without options."""
     return smooth(x)
 
 
@@ -86,8 +86,8 @@ def total_variation(x: Floats) -> Floats:
 
 def spline(x: Floats) -> Floats:
     """SciPy's cubic smoothing spline, λ by generalised cross-validation (Woltring 1986)."""
-    # It seeks λ between 0 and n in units of time cubed. In steps that stops short of a smooth series, and in shares of the
-    # whole the λ of a rough one is lost beside n.
+    # It searches λ between 0 and n in units of time cubed. With time in steps that is too small for a smooth series; with time
+    # from 0 to 1 the λ of a rough series is too small beside n.
     times, known = 0.1 * np.arange(x.size), ~np.isnan(x)
     return import_module("scipy.interpolate").make_smoothing_spline(times[known], x[known])(times)
 
@@ -97,13 +97,13 @@ def whittaker(x: Floats) -> Floats:
     known = ~np.isnan(x)
     options = {"lmbda": 1.0, "order": 2, "data_length": x.size, "weights": known.astype(float).tolist()}
     smoother = import_module("whittaker_eilers").WhittakerSmoother(**options)
-    # The noise here is white: its own remedy for correlated noise would only throw points away.
-    found = smoother.smooth_optimal(np.where(known, x, 0.0).tolist(), break_serial_correlation=False)
-    return np.array(found.get_optimal().get_smoothed())
+    # The noise here is white: the package's option against correlated noise would only drop points.
+    result = smoother.smooth_optimal(np.where(known, x, 0.0).tolist(), break_serial_correlation=False)
+    return np.array(result.get_optimal().get_smoothed())
 
 
 def gaussian_process(x: Floats) -> Floats:
-    """A Gaussian process with a Matérn-3/2 kernel (Foreman-Mackey et al. 2017), its three numbers of greatest likelihood."""
+    """A Gaussian process with a Matérn-3/2 kernel (Foreman-Mackey et al. 2017), its three parameters by maximum likelihood."""
     celerite2, minimize = import_module("celerite2"), import_module("scipy.optimize").minimize
     steps, known = np.arange(x.size, dtype=float), ~np.isnan(x)
     centre, spread = x[known].mean(), x[known].std()
@@ -120,14 +120,15 @@ def gaussian_process(x: Floats) -> Floats:
 
     bounds = [(-4.0, 4.0), (0.0, np.log(10.0 * x.size)), (-8.0, 1.0)]
     starts = [np.log([1.0, width, 0.5]) for width in (5.0, 50.0)]
-    best = min((minimize(cost, start, method="L-BFGS-B", bounds=bounds) for start in starts), key=lambda found: found.fun)
+    best = min((minimize(cost, start, method="L-BFGS-B", bounds=bounds) for start in starts), key=lambda result: result.fun)
     return centre + spread * fitted(best.x).predict(values, t=steps)
 
 
 def lowess(x: Floats) -> Floats:
     """Local lines with tricube weights (Cleveland 1979), without re-weighting, the fraction by cross-validation in five folds.
 
-    The package's own folds are stretches of the series, whose inner points have no neighbours left: here, every fifth point.
+    The folds of the package are stretches of the series, whose inner points have no neighbours left. Here each fold is every
+    fifth point.
     """
     steps, known = np.arange(x.size, dtype=float), np.flatnonzero(~np.isnan(x))
 
@@ -177,5 +178,5 @@ PEERS = [
 
 
 def smoother(name: str) -> Smoother:
-    """The one called `name`: ours or a peer."""
+    """The smoother called `name`: ours or a peer."""
     return next(each for each in (OURS, *PEERS) if each.name == name)

@@ -1,4 +1,4 @@
-"""The least errors published for four of the signals, 1,024 points each, means over 100 seeds."""
+"""The smallest published errors for four of the signals, 1,024 points each, means over 100 seeds."""
 
 # 10⁴·Σ(f̂ − f)²/Σf² by signal and SNR: the raw results (dscr.RData in github stephenslab/smash-paper) of Xing, Carbonetto and
 # Stephens, "Flexible signal denoising via flexible empirical Bayes shrinkage", JMLR 22, 2021. TI: translation-invariant.

@@ -37,18 +37,18 @@ def bumps(t: Floats) -> Floats:
 
 
 def blocks(t: Floats) -> Floats:
-    """Σ h(1 + sign(t − p))/2, brought to 0.2…0.8: steps between constants (Donoho and Johnstone 1994, table 1)."""
+    """Σ h(1 + sign(t − p))/2, scaled to 0.2…0.8: steps between constants (Donoho and Johnstone 1994, table 1)."""
     steps = [h * (1 + np.sign(t - p)) / 2 for h, p in zip(_STEPS, _POSITIONS, strict=True)]
     return 0.2 + 0.6 * _from_0_to_1(np.sum(steps, axis=0))
 
 
 def doppler(t: Floats) -> Floats:
-    """√(t(1 − t))·sin(2.1π/(t + 0.05)), brought to 0.2…0.8: ever slower waves (Donoho and Johnstone 1994, table 1)."""
+    """√(t(1 − t))·sin(2.1π/(t + 0.05)), scaled to 0.2…0.8: ever slower waves (Donoho and Johnstone 1994, table 1)."""
     return (1 + 3 * _from_0_to_1(np.sqrt(t * (1 - t)) * np.sin(2.1 * np.pi / (t + 0.05)))) / 5
 
 
 def heavisine(t: Floats) -> Floats:
-    """4 sin 4πt − sign(t − 0.3) − sign(0.72 − t), brought near 0.2…0.8: a sine that jumps (Donoho and Johnstone 1994, table 1)."""
+    """4 sin 4πt − sign(t − 0.3) − sign(0.72 − t), scaled near 0.2…0.8: a sine that jumps (Donoho and Johnstone 1994, table 1)."""
     return 0.2 + 0.6 / 9 * (4 * np.sin(4 * np.pi * t) - np.sign(t - 0.3) - np.sign(0.72 - t) + 5)
 
 
@@ -61,14 +61,14 @@ def angles(t: Floats) -> Floats:
 
 
 def blip(t: Floats) -> Floats:
-    """0.32 + 0.6t + 0.3 exp(−100(t − 0.3)²), going on 0.6 lower and a period later after 0.8: a bump and a jump (Marron et al. 1998)."""
+    """0.32 + 0.6t + 0.3 exp(−100(t − 0.3)²), continued 0.6 lower and one period later after 0.8: a bump and a jump (Marron et al. 1998)."""
     before = 0.32 + 0.6 * t + 0.3 * np.exp(-100 * (t - 0.3) ** 2)
     after = -0.28 + 0.6 * t + 0.3 * np.exp(-100 * (t - 1.3) ** 2)
     return np.where(t <= 0.8, before, after)
 
 
 def corner(t: Floats) -> Floats:
-    """Three polynomials that meet at corners at 0.5 and 0.8, brought to 0.2…0.8 (Marron et al. 1998)."""
+    """Three polynomials that meet at corners at 0.5 and 0.8, scaled to 0.2…0.8 (Marron et al. 1998)."""
     middle, end = 187.161 * (0.125 - t**3) * t**4, 3708.470441 * (t - 1) ** 3
     return 0.2 + 0.6 * _from_0_to_1(np.select([t <= 0.5, t <= 0.8], [623.87 * t**3 * (1 - 2 * t), middle], end))
 
@@ -79,7 +79,7 @@ def wave(t: Floats) -> Floats:
 
 
 def sine(t: Floats) -> Floats:
-    """0.5 + 0.3 sin 2πt: the smoothest there is but a line; of no source."""
+    """0.5 + 0.3 sin 2πt: smoother than all others; not from the literature."""
     return 0.5 + 0.3 * np.sin(2 * np.pi * t)
 
 

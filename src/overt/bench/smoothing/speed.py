@@ -1,4 +1,4 @@
-"""How long smoothers take on series of growing length."""
+"""The time of smoothers on series of growing length."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,37 +16,37 @@ _LONGEST = 60.0  # seconds for one run
 
 @dataclass(frozen=True)
 class Speed:
-    """The least seconds a smoother took, by length; a length that would have taken too long has none, but a reason."""
+    """The smallest seconds of a smoother, by length; `unable` says why a length is missing."""
 
     seconds: dict[int, float] = field(default_factory=dict)
     unable: str = ""
 
 
-def measure(takes_part: Smoother, sizes: Sequence[int], tell: Callable[[str], None] = lambda doing: None) -> Speed:
-    """Time one smoother on the doppler signal at SNR 3, at each length until a minute would not do.
+def measure(timed: Smoother, sizes: Sequence[int], notify: Callable[[str], None] = lambda doing: None) -> Speed:
+    """Time one smoother on the doppler signal at SNR 3, at each length up to one that would take over a minute.
 
-    The first call, on a hundred points, is not counted: packages load in it.
+    The first call, on a hundred points, is not counted: it loads packages.
     """
-    found: dict[int, float] = {}
+    seconds: dict[int, float] = {}
     try:
-        takes_part.smooth(noisy(sampled("doppler", 100), 3, 0))
+        timed.smooth(noisy(sampled("doppler", 100), 3, 0))
         last = (0, 0.0)
         for size in sizes:
-            # Nothing here takes less than time proportional to the length.
+            # The time of every smoother grows at least in proportion to the length.
             if last[0] and last[1] * size / last[0] > _LONGEST:
-                return Speed(found, f"{size:,} points would take over {_LONGEST:.0f} s")
-            tell(f"{size:,} points")
-            found[size] = _least_seconds(takes_part.smooth, noisy(sampled("doppler", size), 3, 0))
-            last = (size, found[size])
-    except Exception as error:  # whatever goes wrong in another library is told, and ends only its own part
-        return Speed(found, f"{type(error).__name__}: {error}")
-    return Speed(found)
+                return Speed(seconds, f"{size:,} points would take over {_LONGEST:.0f} s")
+            notify(f"{size:,} points")
+            seconds[size] = _min_seconds(timed.smooth, noisy(sampled("doppler", size), 3, 0))
+            last = (size, seconds[size])
+    except Exception as error:  # any error of another library is reported, and the others go on
+        return Speed(seconds, f"{type(error).__name__}: {error}")
+    return Speed(seconds)
 
 
-def _least_seconds(curve: Callable[[Floats], Floats], x: Floats) -> float:
-    took: list[float] = []
+def _min_seconds(curve: Callable[[Floats], Floats], x: Floats) -> float:
+    times: list[float] = []
     for _ in range(RUNS):
         start = time.perf_counter()
         curve(x)
-        took.append(time.perf_counter() - start)
-    return min(took)
+        times.append(time.perf_counter() - start)
+    return min(times)

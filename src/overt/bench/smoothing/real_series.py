@@ -1,0 +1,80 @@
+"""What smoothing makes of real series: whether points left out are found again, and what it says of itself."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from overt.bench.smoothing.peers import smoother
+from overt.errors import InputError
+from overt.smoothing import analyze
+from overt.smoothing.data.read_table import read_table
+from overt.smoothing.data.series import Floats
+
+# Numenta's anomaly benchmark (github numenta/NAB) and electricity transformers (github zhouhaoyi/ETDataset).
+SERIES = {
+    "taxi": ("nyc_taxi.csv", "value"),
+    "machine": ("machine_temperature_system_failure.csv", "value"),
+    "tweets": ("twitter_volume_goog.csv", "value"),
+    "oil": ("ETTh1.csv", "OT"),
+}
+LINE = "line"  # between the nearest visible neighbours
+_HIDDEN_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class SeriesResult:
+    """One series: the mean squared error at the hidden points over the series' variance, and the sentence of `analyze`."""
+
+    name: str
+    points: int
+    left_out: int
+    errors: dict[str, float]  # by smoother; LINE for linear interpolation
+    unable: dict[str, str]
+    sentence: str
+
+
+def folder(data: Path) -> Path:
+    """The folder `series` in the user's data."""
+    path = data / "series"
+    if not path.is_dir():
+        fix = "name the folder that holds `series` by --data or OVERT_DATA, or omit --part real"
+        raise InputError("a folder `series` with the real series", got=f"no folder {path}", fix=fix)
+    return path
+
+
+def files(folder: Path) -> dict[str, Path]:
+    """The file of each series, by its name in error messages."""
+    return {f"the series {name}": folder / file for name, (file, _) in SERIES.items()}
+
+
+def measure(folder: Path, name: str, names: list[str], notify: Callable[[str], None] = lambda doing: None) -> SeriesResult:
+    """Hide a tenth of the points, always the same ones, and measure how near each smoother comes to them.
+
+    Rows count as equal steps. The hidden points contain noise, so that no error can reach 0.
+    """
+    file, column = SERIES[name]
+    x = read_table(folder / file).numbers(column)
+    known = np.flatnonzero(~np.isnan(x))
+    inner = known[1:-1]  # the ends have neighbours on one side only
+    hidden = np.sort(np.random.default_rng(0).choice(inner, int(_HIDDEN_SHARE * inner.size), replace=False))
+    visible = x.copy()
+    visible[hidden] = np.nan
+    errors, unable = {LINE: _error(_line(visible), x, hidden)}, {}
+    for each in names:
+        notify(each)
+        try:
+            errors[each] = _error(smoother(each).smooth(visible), x, hidden)
+        except Exception as error:  # any error of another library is reported, and the others go on
+            unable[each] = f"failed on {name}: {type(error).__name__}: {error}"
+    return SeriesResult(name, x.size, hidden.size, errors, unable, analyze(x).sentence)
+
+
+def _line(x: Floats) -> Floats:
+    steps, known = np.arange(x.size), ~np.isnan(x)
+    return np.interp(steps, steps[known], x[known])
+
+
+def _error(curve: Floats, x: Floats, hidden: np.ndarray) -> float:
+    return float(np.mean((curve[hidden] - x[hidden]) ** 2) / np.nanvar(x))
