@@ -49,7 +49,7 @@ TESTS = {
     "learn/loop/training": ["learn/test_training.py", "learn/test_resuming.py"],
     "learn/tasks/translation": ["learn/test_tasks.py"],
     "learn/translator": ["learn/test_translator.py"],
-    "learn/loop/optimizer_step": ["learn/test_training.py", "learn/test_processes.py"],
+    "learn/loop/optimizer_step": ["learn/test_training.py", "learn/test_distributed.py"],
     "learn/data/vocabulary": ["learn/test_vocabulary.py"],
     "cli/evaluate": ["cli/test_train.py"],
     "cli/smooth": ["cli/test_smooth.py"],

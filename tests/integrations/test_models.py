@@ -115,7 +115,7 @@ def test_masks_that_models_hand_on_are_never_made_whole(monkeypatch, family: Fam
     model = family.build(NAME)
     for side in family.sides:
         for mask in masks_of_calls(monkeypatch, model, family.inputs(side)):
-            assert mask is None or (type(mask) is LazyMask and mask.ranges() is not None and mask._whole is None)
+            assert mask is None or (type(mask) is LazyMask and mask.ranges() is not None and mask._entries is None)
 
 
 def test_padding_with_holes_is_an_ordinary_mask(monkeypatch):
