@@ -1,12 +1,12 @@
 """Layers: attention with its parameters, each one call of the same mechanism.
 
-`SelfAttention` lets the positions of one sequence look at each other; `Contextual` puts it behind any layer that maps a
-sequence to a sequence, so that the next layer reads [h_i, c_i]; `CrossAttention` lets a decoder look at an encoder's states;
-`AttentionPool` makes one vector of a sequence. What a named score learns is a table in `overt.layers.parts.learned_scores`.
+In `SelfAttention` the positions of one sequence attend to each other; `Contextual` puts it behind any layer that maps a
+sequence to a sequence, so that the next layer reads [h_i, c_i]; in `CrossAttention` a decoder attends to an encoder's states;
+`AttentionPool` makes one vector of a sequence. The table in `overt.layers.parts.learned_scores` says what each named score learns.
 
-`MultiHeadAttention` is the Transformer's, in both places: with positions by name or as a module (the table of
-`overt.layers.positions.named`), and with a `KVCache` where tokens come one at a time. Its weights move to and from torch's own layer, and
-`replace_multihead_attention` lets the torch layers inside any model compute by overt.
+`MultiHeadAttention` is the Transformer's, for self-attention and cross-attention: with positions by name or as a module (the table of
+`overt.layers.positions.named`), and with a `KVCache` where tokens come one at a time. Its weights can be converted from and to torch's
+layer, and `replace_multihead_attention` makes the torch layers inside any model compute with overt.
 """
 
 from overt.layers.contextual import Contextual

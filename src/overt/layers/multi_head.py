@@ -1,4 +1,4 @@
-"""Multi-head attention: several attentions side by side, each on a projection of its own."""
+"""Multi-head attention: several attentions side by side, each on other projections of the inputs."""
 
 from dataclasses import replace
 from typing import Any
@@ -254,14 +254,11 @@ class MultiHeadAttention(nn.Module):
         if cache is not None:
             positions = cache.positions(query.shape[-2], query.device)
             return positions, positions
-        queries, keys = query.shape[-2], key.shape[-2]
-        first_query, first_key = max(keys - queries, 0), max(queries - keys, 0)
-        return tuple(
-            torch.arange(first, first + count, device=query.device)
-            for first, count in ((first_query, queries), (first_key, keys))
-        )
+        shift, device = key.shape[-2] - query.shape[-2], query.device
+        positions = torch.arange(query.shape[-2], device=device) + max(shift, 0)
+        return positions, torch.arange(key.shape[-2], device=device) + max(-shift, 0)
 
-    def _projected(self, key: Tensor, value: Tensor, positions: Tensor | None, lengths: Tensor | None) -> Prepared:
+    def _projected(self, key: Tensor, value: Tensor, positions: Any, lengths: Tensor | None) -> Prepared:
         heads = split_heads(self.key(self.positions.inputs(key, positions)), self.kv_heads)  # (..., Hk, K, D)
         return Prepared(self.positions.heads(heads, positions), split_heads(self.value(value), self.kv_heads), lengths)
 

@@ -80,7 +80,7 @@ class Reader(nn.Module):
         self.embedding = nn.Embedding(words, embedding)
         nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
         self.positions = None if positions is None else Sinusoidal(embedding)
-        self.axis = -1 if encoder == "convolution" else -2  # of the positions in what the layer reads and gives
+        self.axis = -1 if encoder == "convolution" else -2  # of the positions in the layer's input and output
         self.layer, self.features = _layer(encoder, embedding, width, layers, dropout)
         self_attention = "dot" if encoder == "attention" and self_attention is None else self_attention
         if self_attention is not None:
@@ -130,7 +130,9 @@ def _layer(encoder: str, embedding: int, width: int, layers: int, dropout: float
 
 def _attention(name: str, features: int) -> SelfAttention:
     """Self-attention whose values are the states themselves, except with "dot", which learns values."""
-    return SelfAttention(features, "dot", projections=False) if name == "plain" else SelfAttention(features, name)
+    if name == "plain":
+        return SelfAttention(features, "dot", projections=False)
+    return SelfAttention(features, name)  # type: ignore[arg-type]  # a recipe's string: the layer refuses wrong names
 
 
 def _refuse_beside_transformer(embedding: int | None, self_attention: str | None) -> None:

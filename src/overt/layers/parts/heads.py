@@ -1,4 +1,4 @@
-"""Heads as a dimension of their own, and back."""
+"""Heads as a dimension: split from the width, and joined."""
 
 from torch import Tensor
 

@@ -1,4 +1,4 @@
-"""Padding: which positions belong to a sequence, masks that say so, and states that are zero elsewhere.
+"""Padding: checked lengths, masks that exclude padding, and states that are zero there.
 
 Padding must reach nothing, not even a gradient: a weight's gradient is a sum over positions of states times their
 gradients, and 0 · NaN is NaN. So padded states are set to zero before anything is multiplied with them.

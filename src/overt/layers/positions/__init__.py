@@ -1,1 +1,1 @@
-"""Where tokens stand: positions that are added, rotated in, or scored."""
+"""Positions of tokens: added to the inputs, as rotations of queries and keys, or as a bias of the scores."""

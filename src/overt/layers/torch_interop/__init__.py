@@ -1,1 +1,1 @@
-"""torch's own attention layer: its masks, its weights, its place in a model."""
+"""torch's multi-head attention: its masks, its weights, and its replacement inside a model."""
