@@ -452,7 +452,7 @@ def test_attention_that_is_written_out_in_no_known_way_is_missing_with_the_reaso
 
 
 def test_what_cannot_be_recorded_is_refused_in_a_sentence():
-    with pytest.raises(KindError, match="looks into a torch.nn.Module, got function"), record(lambda x: x):
+    with pytest.raises(KindError, match="a torch.nn.Module for overt.lens.record, got function"), record(lambda x: x):
         pass
     compiled = nn.Sequential(torch.compile(Attending()))
     with pytest.raises(KindError, match=r"got 0, compiled by torch.compile.*record\(model._orig_mod\)"), record(compiled):

@@ -629,7 +629,7 @@ def test_weights_by_another_function_are_recorded_and_said(normalise, says):
     [
         (functional.silu, "weights by silu are negative in places, and not recorded"),
         (lambda scores: Sum()(scores, EVERY), "weights by division by a plain sum are negative in places, and not recorded"),
-        (lambda scores: scores * ~BARRED, "products that sum over tokens, not followed from a softmax"),
+        (lambda scores: scores * ~BARRED, "products that sum over tokens, not tracked from a softmax"),
     ],
     ids=["silu", "plain sum", "linear attention"],
 )

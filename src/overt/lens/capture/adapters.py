@@ -171,7 +171,7 @@ class Catcher(Watching):
         del self.entries[index:]
         if done and self.caught == before:
             self._miss(
-                f"the function \"{entry.name}\" of transformers' registry attends where torch's functions cannot be seen; "
+                f"the function \"{entry.name}\" of transformers' registry computes attention where torch's functions cannot be observed; "
                 'load the model with attn_implementation="sdpa" or "eager"'
             )
 

@@ -1,4 +1,4 @@
-"""The barrier between a model and what overt does beside it: the model's caller never meets an error of overt's own."""
+"""The barrier between a model and overt's work beside it: an error of overt's own never reaches the model's caller."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -11,10 +11,10 @@ from overt.errors import OvertError
 
 
 def beside(failed: Callable[[Exception], None], work: Callable[..., Any], *args: Any) -> Any:
-    """What some work of overt's own gives; None where it failed, which `failed` is told.
+    """The result of overt's own work beside the model; None if it failed, after `failed` got the error.
 
-    Work is all that overt does beside the model. The functions of the model itself are never called in here: they run once, with
-    their own arguments, and their errors are the model's. KeyboardInterrupt and SystemExit pass.
+    Functions of the model itself are never called in here: they run once, with their own arguments, and their errors are the model's.
+    KeyboardInterrupt and SystemExit are not caught.
 
     >>> beside(print, lambda: 1 / 0)
     division by zero
@@ -28,14 +28,14 @@ def beside(failed: Callable[[Exception], None], work: Callable[..., Any], *args:
 
 @contextmanager
 def unseen() -> Iterator[None]:
-    """Tensors are computed in here without a trace: no mode of torch sees it, and nothing is kept for gradients."""
+    """Compute in here without a trace: no mode of torch gets the functions, and nothing is stored for gradients."""
     dispatched = _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext()
     with torch._C.DisableTorchFunction(), torch.no_grad(), dispatched:
         yield
 
 
 def sentence(error: Exception) -> str:
-    """What failed beside the model, as a reason that attention is missing; a refusal of overt's is a sentence already.
+    """An error beside the model as the reason why attention is missing; an error of overt's own classes is a sentence already.
 
     >>> sentence(ValueError("two sinks"))
     'overt failed to record it, and the model ran on: ValueError: two sinks'

@@ -1,4 +1,4 @@
-"""Which models and tensors can be recorded, and what is inside a model that another one wraps."""
+"""Which models and tensors can be recorded, and which model is inside a wrapper."""
 
 from typing import Any
 
@@ -12,15 +12,15 @@ from overt.errors import KindError
 
 
 def recordable(model: Any) -> nn.Module:
-    """The model to follow: the one given, or the one that is wrapped for several devices; refuse what cannot be seen into.
+    """The model to record: the model itself, or the one inside a wrapper for several devices. Raises KindError for others.
 
     The layers of a wrapped model have the names that they have without the wrapper.
     """
     if not isinstance(model, nn.Module):
-        raise KindError("overt.lens.record looks into a torch.nn.Module", got=type(model).__name__, fix="pass the model itself")
+        raise KindError("a torch.nn.Module for overt.lens.record", got=type(model).__name__, fix="pass the model itself")
     if isinstance(model, DataParallel) and len(model.device_ids) > 1:
         raise KindError(
-            "a recording sees one thread, and torch's DataParallel runs a copy of the model in a thread for each device",
+            "a model that runs in one thread (DataParallel runs a copy in a thread for each device)",
             got=f"DataParallel on {len(model.device_ids)} devices",
             fix="record and run the model itself: model.module",
         )
@@ -30,24 +30,24 @@ def recordable(model: Any) -> nn.Module:
 
 
 def unreadable(tensor: Tensor) -> str | None:
-    """Why a tensor's numbers cannot be looked at, if they cannot."""
+    """Why the numbers of a tensor cannot be read, or None."""
     if (reason := out_of_reach(tensor)) is not None:
         return reason
     if is_traceable_wrapper_subclass(tensor) or tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized:
-        return f"it ran on tensors of another kind ({_kind(tensor)}), which a recording does not look into"
+        return f"it ran on tensors of another kind ({_kind(tensor)}), which a recording does not read"
     return None
 
 
 def out_of_reach(tensor: Tensor) -> str | None:
-    """Why nothing can be computed of a tensor of any kind, if it cannot: here and now, its operators mean something else."""
+    """Why nothing can be computed of a tensor here and now, or None: its operators mean something else."""
     if tensor.is_meta or isinstance(tensor, FakeTensor):
-        return "it ran on tensors without data, so there are no numbers to keep"
+        return "it ran on tensors without data, so there are no numbers to record"
     if torch._C._are_functorch_transforms_active():
-        return "it ran under a transform of torch.func (vmap, grad, …), whose tensors end with it"
+        return "it ran under a transform of torch.func (vmap, grad, …), whose tensors are gone after it"
     if torch._C._is_tracing():
-        return "it ran under torch.jit.trace, which writes down whatever is computed"
+        return "it ran under torch.jit.trace, which would trace the recording too"
     if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
-        return "it ran while a CUDA graph was captured, where nothing can be looked at"
+        return "it ran while a CUDA graph was captured, where no number can be read"
     return None
 
 
@@ -61,13 +61,13 @@ def _visible(name: str, module: nn.Module) -> None:
     kind = type(module).__name__
     if isinstance(module, torch.jit.ScriptModule | torch.jit.ScriptFunction):
         raise KindError(
-            "a scripted module runs where torch's functions cannot be seen",
+            "a module that is not scripted, because scripted code does not call torch's functions",
             got=f"{name}, a {kind}",
             fix="record the module that it was scripted from",
         )
     if kind == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
         raise KindError(
-            "a compiled module runs where torch's functions cannot be seen",
+            "a module that is not compiled, because compiled code does not call torch's functions",
             got=f"{name}, compiled by torch.compile",
             fix="record the module itself: overt.lens.record(model._orig_mod), or one that is not compiled",
         )
@@ -75,7 +75,7 @@ def _visible(name: str, module: nn.Module) -> None:
         isinstance(node.target, torch._ops.OpOverload) for node in module.graph.nodes
     ):
         raise KindError(
-            "an exported module calls torch's operators, below the functions that can be seen",
+            "a module that is not exported, because an exported one calls operators and not torch's functions",
             got=f"{name}, a {kind} of operators",
             fix="record the module that it was exported from",
         )

@@ -1,9 +1,9 @@
-"""How a recorder stands in torch while a model runs, so that torch decides and computes as it does alone.
+"""The mode and the hooks of a recording in torch, such that torch chooses its kernels and computes as it does without them.
 
-A mode sees the functions that the model calls, and two hooks for all modules tell which of them runs: hooks on the modules
-themselves would be copied with them, and would keep torch from its fast path. For the same reason the mode hides when torch's own
-layers ask whether anything overrides their tensors. Code that torch compiled is another program where a mode or a hook is there, so
-both step aside for as long as it runs.
+A mode gets the functions that the model calls, and two hooks for all modules say which module runs: hooks on the modules themselves
+would be copied with them, and would turn off torch's fast path. For the same reason the mode is hidden when torch's own layers check
+whether anything overrides their tensors. torch compiles other code when there is a mode or a hook, so both are removed while compiled
+code runs.
 """
 
 import functools
@@ -33,7 +33,7 @@ def at_work() -> "Watching | None":
 
 
 class Patch:
-    """An attribute of another library, replaced for as long as any thread needs it: `make` gives the new one for the old one."""
+    """An attribute of another library, replaced while any thread needs it: `make` returns the new one for the old one."""
 
     def __init__(self, owner: Any, name: str, make: Callable[[Any], Any]):
         self.owner, self.name, self.make = owner, name, make
@@ -66,10 +66,10 @@ def patch(owner: Any, name: str, make: Callable[[Any], Any]) -> Patch:
 
 
 class Watching(TorchFunctionMode):
-    """A mode that watches one thread, with hooks for all modules, and steps aside for compiled code.
+    """A mode for one thread, with hooks for all modules, which is removed while compiled code runs.
 
-    A subclass says what a module means that is `entered` and `left`, what compiled code (`stepped_aside`), and where an error in
-    this work is told (`failed`).
+    A subclass defines what happens when a module is `entered` and `left`, when compiled code begins (`stepped_aside`), and when this
+    work itself `failed`.
     """
 
     def __init__(self, patches: list[Patch]):
@@ -81,7 +81,7 @@ class Watching(TorchFunctionMode):
         self.patches = [*hidden, *patches]
         self.compiler = _compiler()
         self.handles: list[RemovableHandle] = []
-        self.wrapper: FrameType | None = None  # what runs compiled code, while the mode stands aside
+        self.wrapper: FrameType | None = None  # what runs compiled code, while the mode is removed
         self.index: int | None = None
 
     def begin(self) -> None:
@@ -108,7 +108,7 @@ class Watching(TorchFunctionMode):
             self.stepped_aside(getattr(wrapper.f_locals.get("fn"), "__self__", None))
 
     def come_back(self, wrapper: FrameType) -> None:
-        """What this frame called has ended; inside, torch's compiler sets callbacks of its own."""
+        """What this frame called has ended: put the mode back."""
         if self.wrapper is wrapper:
             self.wrapper = None
             if self.index is not None:
@@ -116,7 +116,7 @@ class Watching(TorchFunctionMode):
             self._appear()
 
     def watch_compiler(self) -> None:
-        """Hear of compiled code, now that torch's compiler is imported."""
+        """Patch torch's compiler, now that it is imported."""
         compiler = _compiler()
         if compiler is not self.compiler:
             compiler.apply()
@@ -132,7 +132,7 @@ class Watching(TorchFunctionMode):
         raise NotImplementedError
 
     def stepped_aside(self, owner: Any) -> None:
-        """What comes now is not seen; `owner` is that of the compiled method, if it is one."""
+        """Compiled code begins, which cannot be observed; `owner` is that of the compiled method, if it is one."""
         raise NotImplementedError
 
     def failed(self, error: Exception) -> None:
@@ -140,14 +140,14 @@ class Watching(TorchFunctionMode):
         raise NotImplementedError
 
     def hook(self) -> None:
-        """Hear of every module that begins or ends."""
+        """Register the hooks for every module that begins or ends."""
         self.handles = [
             register_module_forward_pre_hook(self._entering),
             register_module_forward_hook(self._leaving, always_call=True),
         ]
 
     def unhook(self) -> None:
-        """Hear of none."""
+        """Remove the hooks."""
         for handle in self.handles:
             handle.remove()
 
@@ -169,14 +169,14 @@ class Watching(TorchFunctionMode):
 
 
 def caller(frame: FrameType | None) -> str:
-    """The module of the code that called a function; of one that normalises, whoever called it: a model may do so by hand."""
+    """The name of the module that called a function; for overt's normalizers and torch's functions, of the module that called them."""
     while frame is not None and frame.f_globals.get("__name__", "") in ("overt.attention.normalizers", "torch.nn.functional"):
         frame = frame.f_back
     return "" if frame is None else frame.f_globals.get("__name__", "")
 
 
 def _of_tensors_alone(original: Callable) -> Callable:
-    """`torch.overrides.has_torch_function` without the recorder where torch's layers ask it, before they take their fast path."""
+    """`torch.overrides.has_torch_function` without the recorder, where torch's layers call it before they take their fast path."""
 
     @functools.wraps(original)
     def has_torch_function(relevant_args):
@@ -190,7 +190,7 @@ def _of_tensors_alone(original: Callable) -> Callable:
 
 
 def _of_others(original: Callable) -> Callable:
-    """`_has_any_global_hook` without the recorder's: a compiled module warns of hooks for all modules."""
+    """`_has_any_global_hook` without the recorder's hooks, of which a compiled module would warn."""
 
     @functools.wraps(original)
     def has_any_global_hook():
@@ -207,7 +207,7 @@ def _of_others(original: Callable) -> Callable:
 
 
 def _compiler() -> Patch:
-    """Where compiled code is heard of: at the function by which it begins and ends or, before there is any, where it is made."""
+    """The patch that notices compiled code: of the function by which it begins and ends or, before that is imported, of torch.compile."""
     frames = sys.modules.get("torch._dynamo.eval_frame")
     if hasattr(frames, "_maybe_set_eval_frame"):
         return patch(frames, "_maybe_set_eval_frame", _compiled_code)

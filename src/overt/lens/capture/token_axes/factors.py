@@ -1,7 +1,7 @@
-"""What the dimensions of a tensor count, followed through the functions that lay a tensor out anew.
+"""What the dimensions of a tensor count, tracked through the functions that rearrange a tensor.
 
-Each dimension is a product of factors, as in (batch · tokens); a mark on a factor says what it counts. Splitting, joining, swapping,
-slicing and selecting dimensions keep the marks where they belong.
+Each dimension is a product of factors, as in (batch · tokens), and a mark on a factor says what it counts. Marks stay with their factor
+when dimensions are split, joined, swapped, sliced and selected.
 """
 
 import math
@@ -19,7 +19,7 @@ _GETTERS = tuple(getattr(Tensor, name).__get__ for name in ("mT", "T", "mH", "H"
 
 
 class Factor(NamedTuple):
-    """A part of a dimension: its size, what it counts, and how far it was shifted; None where that is not known.
+    """A part of a dimension: its size, what it counts, and how far it was shifted (None: unknown).
 
     It is `whole` unless a dimension was cut to make it.
     """
@@ -35,7 +35,7 @@ Axes = tuple[Axis, ...]
 
 
 def unmarked(shape: Sequence[int]) -> Axes:
-    """The axes of a tensor of which nothing is known."""
+    """Axes without marks."""
     return tuple((Factor(size),) for size in shape)
 
 
@@ -59,7 +59,7 @@ def marked_dims(axes: Axes) -> list[int]:
 
 
 def reshaped(axes: Axes, shape: Sequence[int]) -> Axes | None:
-    """The axes after a reshape, which keeps the order of numbers; None where factors would have to be cut in no whole number.
+    """The axes after a reshape, which keeps the order of numbers; None where factors do not divide.
 
     >>> merged = reshaped(with_marks((2, 6, 4), {1: "tokens"}), (12, 4))
     >>> [factor.mark for factor in merged[0]], [len(marks_of(axis)) for axis in reshaped(merged, (2, 3, 2, 4))]
@@ -104,7 +104,7 @@ def swaps(name: str, func: Callable) -> bool:
 
 @lru_cache(maxsize=1024)
 def _order(func: Callable, ndim: int, args: tuple, kwargs: tuple) -> tuple[int, ...]:
-    """Which dimension stands where, read off a tensor without data whose sizes are all different."""
+    """The order of dimensions, from a tensor without data whose sizes are all different."""
     with torch._C.DisableTorchFunction():
         sizes = func(torch.empty(tuple(range(2, 2 + ndim)), device="meta"), *args, **dict(kwargs)).shape
     return tuple(size - 2 for size in sizes)
@@ -171,7 +171,7 @@ def indexed(axes: Axes, index: Any, shape: Sequence[int]) -> Indexed | None:
 
 
 def dims_of(value: Any, ndim: int) -> set[int]:
-    """Dimensions as a function was given them, a number or several; all where none is named."""
+    """The dimensions of an argument that is one of them, several, or None for all."""
     if value is None:
         return set(range(ndim))
     return {dim % ndim for dim in (value if isinstance(value, list | tuple) else [value])} if ndim else set()

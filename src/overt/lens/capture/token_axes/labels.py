@@ -1,4 +1,4 @@
-"""What is known of a model's tensors: which of their dimensions count tokens, and how a function may mix those."""
+"""What is known of a model's tensors: which of their dimensions count tokens, and how a function may mix tokens."""
 
 import math
 import weakref
@@ -11,9 +11,9 @@ from overt.lens.capture.token_axes.factors import Axes, unmarked
 
 
 class Mixing(NamedTuple):
-    """One way of mixing tokens: its kind, a phrase that says it, and whether attention's own steps look like it too.
+    """One way of mixing tokens: its kind, a phrase for it, and whether the steps of attention look like it too.
 
-    A kind that has to `repeat` mixes only where the same module does it more than once.
+    A kind with `repeat` mixes tokens only if the same module does it more than once.
     """
 
     kind: str
@@ -22,7 +22,7 @@ class Mixing(NamedTuple):
     repeat: bool = False
 
 
-PRODUCT = Mixing("product", "products that sum over tokens, not followed from a softmax", like_attention=True)
+PRODUCT = Mixing("product", "products that sum over tokens, not tracked from a softmax", like_attention=True)
 LINEAR = Mixing("linear", "a matrix of parameters over tokens")
 SCAN = Mixing("scan", "running sums over tokens", like_attention=True)
 SHIFT = Mixing("shift", "tokens added to their shifted neighbours", like_attention=True)
@@ -32,10 +32,10 @@ FOURIER = Mixing("fourier", "a Fourier transform over tokens")
 
 
 class TensorLabel(NamedTuple):
-    """What a tensor's dimensions count, and which token alone it is of, if one was taken out.
+    """What the dimensions of a tensor count, and the position of its token, if it is of a single one.
 
-    It is not `sure` where a function was not understood on the way: then dimensions without a mark may count tokens all the same. It is
-    `constant` where the tensor comes from the model alone.
+    It is not `sure` after an unknown function: then dimensions without a mark may count tokens too. It is `constant` if the tensor
+    depends on the model alone.
     """
 
     axes: Axes
@@ -59,46 +59,46 @@ class FunctionCall(NamedTuple):
 
     @property
     def outputs(self) -> list[Tensor]:
-        """The tensors of numbers that it gave."""
+        """The tensors of numbers that it returned."""
         each = self.output if isinstance(self.output, list | tuple) else [self.output]
         return [tensor for tensor in each if is_numbers(tensor)]
 
 
 class TensorLabels:
-    """Keeps the label of every tensor that a model has at hand."""
+    """The labels of all tensors of a model that are alive."""
 
     def __init__(self):
         self.known: dict[int, tuple[weakref.ref[Tensor], TensorLabel]] = {}
 
     def of(self, tensor: Any) -> TensorLabel | None:
-        """What is known of a tensor."""
+        """The label of a tensor, if it has one."""
         entry = self.known.get(id(tensor))
         return entry[1] if entry is not None and entry[0]() is tensor else None
 
     def know(self, tensor: Tensor, label: TensorLabel) -> None:
-        """Keep a label for as long as its tensor lives."""
+        """Store a label while its tensor is alive."""
         key = id(tensor)
         self.known[key] = weakref.ref(tensor, lambda _: self.known.pop(key, None)), label
 
     def axes(self, tensor: Any) -> Axes:
-        """What the dimensions of a tensor count, as far as is known."""
+        """What the dimensions of a tensor count, as far as this is known."""
         label = self.of(tensor)
         return label.axes if label is not None and len(label.axes) == tensor.ndim else unmarked(tensor.shape)
 
     def give(self, tensor: Tensor, axes: Axes | None, position: int | None = None) -> None:
-        """Keep what the dimensions of a result count; None, or what does not fit its sizes, is not known."""
+        """Store what the dimensions of a result count; None, or axes of other sizes, stand for unknown ones."""
         fits = axes is not None and [math.prod(factor.size for factor in axis) for axis in axes] == list(tensor.shape)
         self.know(tensor, TensorLabel(axes if fits and axes is not None else unmarked(tensor.shape), position, sure=fits))
 
     def position(self, step: FunctionCall) -> tuple[int | None, bool]:
-        """Of which token alone a result is, and whether several met in it."""
+        """The position of the token of a result, if its operands are of single tokens, and whether these are several."""
         labels = [self.of(tensor) for tensor in tensors_in((*step.args, *step.kwargs.values()))]
         positions = {label.position for label in labels if label is not None and label.position is not None}
         return max(positions, default=None), len(positions) > 1
 
 
 def tensors_in(values: Any) -> list[Tensor]:
-    """The tensors of numbers among some values, lists of them opened."""
+    """The tensors of numbers among some values and in lists of them."""
     return list(_each(values))
 
 

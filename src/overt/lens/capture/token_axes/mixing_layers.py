@@ -1,4 +1,4 @@
-"""The layers of a model that mix tokens otherwise than by attention, as a reader of the model would name them."""
+"""The layers of a model that mix tokens otherwise than by attention, by the names of modules that a reader knows."""
 
 from collections import Counter
 
@@ -27,7 +27,7 @@ class MixingLayers:
     def others(self) -> list[tuple[str, str]]:
         """Every layer that mixes tokens otherwise, once, with a sentence that says how.
 
-        In a module that attends, what attention's own steps look like is part of it.
+        In a module with attention, mixing that looks like a step of attention does not count.
         """
         layers: dict[str, dict[str, None]] = {}
         for name, ways in self.ways.items():
@@ -40,7 +40,7 @@ class MixingLayers:
         return [(name, self._sentence(name, [says for each in inside[name] for says in layers[each]])) for name in outer]
 
     def _layer(self, name: str) -> str:
-        """The module of the model's own code that a torch layer is part of, if that is no attention and not all of the model."""
+        """The module of the model's own code around a torch layer, unless it has attention; else the layer itself."""
         above = name
         while _of_torch(self.modules[above]) and "." in above:
             above = above.rpartition(".")[0]
