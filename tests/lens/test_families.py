@@ -228,7 +228,9 @@ def test_a_path_that_cannot_be_seen_into_is_missing_with_the_cure():
         del AttentionInterface._global_mapping["opaque"]
     layer, reason = recording.missing[0]
     assert layer == "encoder.layer.0.attention.self"
-    assert reason.startswith("the function \"opaque\" of transformers' registry computes attention where torch's functions cannot be observed")
+    assert reason.startswith(
+        "the function \"opaque\" of transformers' registry computes attention where torch's functions cannot be observed"
+    )
     assert reason.endswith('load the model with attn_implementation="sdpa" or "eager"')
 
 
