@@ -287,13 +287,13 @@ def test_a_peer_says_the_versions_of_what_it_runs_on():
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--part", "sped"], "Expected one of accuracy, speed, heads, real for --part, got 'sped'. Fix: pass one of these."),
-        (["--peer", "loess"], "Expected one of Haar, sym8, db4, TV, "),
+        (["--part", "sped"], "Expected --part accuracy or speed or heads or real, got 'sped'. Fix: choose one of them."),
+        (["--peer", "loess"], "Expected --peer Haar or sym8 or db4 or TV or "),
         (
             ["--case", "cubes"],
-            "Expected the name of a case, or its beginning, for --case, got cubes. Fix: pass one of spikes, bumps, ",
+            "Expected --case with the name of a case, or its beginning, got cubes. Fix: choose one of spikes, bumps, ",
         ),
-        (["--part", "real"], "name the folder that holds `series` by --data or OVERT_DATA."),
+        (["--part", "real"], "pass the folder that contains `series` with --data or OVERT_DATA."),
         (["--part", "accuracy", "--out", "no_such_folder/a.json"], "an output path in an existing folder"),
     ],
 )
