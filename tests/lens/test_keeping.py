@@ -155,7 +155,7 @@ def test_what_a_summary_let_go_is_refused_with_the_cure():
         message = r'got summaries of second\. Fix: record with keep="qkv"'
         with pytest.raises(InputError, match=message):
             look()
-    with pytest.raises(InputError, match="keeps the 8 largest weights of each query, got k=9"):
+    with pytest.raises(InputError, match="k of at most 8, the largest weights that the summary has, got k=9"):
         head.top(0, 9)
     with pytest.raises(InputError, match="this head has rows 0 to 19, got row 20"):
         head.top(20)

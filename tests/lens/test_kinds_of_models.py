@@ -264,7 +264,7 @@ def test_what_runs_in_another_thread_is_said_and_counts_no_passes():
         other.join()
     assert (len(recording), recording.pass_count) == (2, 1)
     assert recording.missing == [
-        ("Sequential", "it ran in another thread too, and a recording sees the one that it is made in")
+        ("Sequential", "it ran in another thread too, and a recording covers the thread in which it was opened")
     ]
 
 

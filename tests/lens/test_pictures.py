@@ -44,7 +44,8 @@ def test_an_image_that_is_not_square_says_its_grid():
     head = recording[0, 0]
     torch.testing.assert_close(head.patches(0, grid=(6, 8)), head.weights(0)[:, 0, 1:].reshape(2, 6, 8))
     with pytest.raises(
-        InputError, match=r"make up a square, got 49 keys, after 2 tokens\. .*pass grid=\(rows, columns\), or aside="
+        InputError,
+        match=r"keys that are a square of patches, or a grid=, got 49 keys, after 2 tokens\. .*pass grid=\(rows, columns\), or aside=",
     ):
         head.patches(0, aside=2)
     with pytest.raises(InputError, match="got 51 keys, with a class token or without"):
@@ -67,13 +68,13 @@ def test_what_comes_before_the_patches_is_set_aside(given, found):
 
 def test_a_grid_that_does_not_fit_is_refused():
     with pytest.raises(
-        InputError, match=r"a grid holds the keys that are patches, of 37, got grid=\(7, 7\)\. .*over the patch size"
+        InputError, match=r"a grid of as many patches as there are among the 37 keys, got grid=\(7, 7\)\. .*over the patch size"
     ):
         patch_grid(37, (7, 7))
     with pytest.raises(InputError, match=r"got grid=\(6, 6\) and aside=2"):
         patch_grid(37, (6, 6), 2)
     for wrong in (6, (6,), (6, 0), [6, 6]):
-        with pytest.raises(KindError, match=r"grid is \(rows, columns\), two whole numbers"):
+        with pytest.raises(KindError, match=r"grid as \(rows, columns\), two whole numbers"):
             patch_grid(37, wrong)  # type: ignore[arg-type]
 
 
@@ -123,11 +124,11 @@ def test_files_images_and_arrays_are_the_same_picture(tmp_path):
             torch.zeros(3, 8, 8),
             np.eye(2),
             {},
-            r"an image is \(height, width\) or .*, got shape \(3, 8, 8\)\. .*permute\(1, 2, 0\)",
+            r"an image \(height, width\) or .*, got shape \(3, 8, 8\)\. .*permute\(1, 2, 0\)",
         ),
-        (np.full((8, 8), -2.0), np.eye(2), {}, "numbers of an image are from 0 to 1, got from -2 to -2"),
-        (RED, np.ones((1, 2, 2)), {}, r"weights on a picture are \(rows, columns\) of patches, got shape \(1, 2, 2\)"),
-        (RED, np.eye(2), {"opacity": 2}, "opacity is a number from 0 to 1, got 2"),
+        (np.full((8, 8), -2.0), np.eye(2), {}, "an image of numbers from 0 to 1, got from -2 to -2"),
+        (RED, np.ones((1, 2, 2)), {}, r"weights of patches, \(rows, columns\), got shape \(1, 2, 2\)"),
+        (RED, np.eye(2), {"opacity": 2}, "an opacity from 0 to 1, got 2"),
     ],
 )
 def test_what_is_no_picture_is_refused(image, weights, options, message):

@@ -125,7 +125,7 @@ def test_ranges_are_a_mask_like_any_other():
     ours, plain = (overt.attend(x, x, x, mask=mask) for mask in (read(padded).mask, padded))
     torch.testing.assert_close(ours, plain)
     assert read(padded).mask.span(2, 4, 6) == (0, 4)
-    with pytest.raises(InputError, match="one run for each of Q = 5 queries, or one for all, got low of shape \\(6,\\)"):
+    with pytest.raises(InputError, match="one range for each of Q = 5 queries, or one for all, got low of shape \\(6,\\)"):
         overt.attend(x[..., :5, :], x, x, mask=read(CAUSAL).mask)
 
 

@@ -94,7 +94,8 @@ def _check_summary(call: CapturedSummary) -> None:
     _require(isinstance(summary, Summary) and isinstance(call.comparison, Comparison), "its summary")
     edges = [edge for edge in (summary.row_edges, summary.key_edges) if isinstance(edge, Tensor) and edge.dtype in _INTEGERS]
     _require(len(edges) == 2 and all(edge.ndim == 1 and len(edge) > 0 for edge in edges), "its map")
-    top, cells = _last(summary.top_weights, call.keys), tuple(len(edge) - 1 for edge in edges)
+    weights, cells = summary.top_weights, tuple(len(edge) - 1 for edge in edges)
+    top = min(weights.shape[-1], call.keys) if isinstance(weights, Tensor) and weights.ndim else 0
     shapes = {
         "entropy": (call.queries,),
         "received": (call.keys,),
@@ -130,11 +131,6 @@ def depth(piece: Any) -> int:
 
 def _tensors(piece: Any) -> list[Tensor]:
     return [value for each in fields(piece) if isinstance(value := getattr(piece, each.name), Tensor)]
-
-
-def _last(tensor: Any, limit: int) -> int:
-    """The size of a tensor's last dimension, `limit` at most."""
-    return min(tensor.shape[-1], limit) if isinstance(tensor, Tensor) and tensor.ndim else 0
 
 
 def _require(fits: bool, what: str) -> None:

@@ -45,9 +45,9 @@ class Product(NamedTuple):
         if summed is None or len(output) < 2 or output[-2] in right or output[-1] in left:
             return None
         batch, query, key = output[:-2], output[-2], output[-1]
-        return _both(
-            _arranged(self.left, left, f"{batch}{query}{summed}"), _arranged(self.right, right, f"{batch}{key}{summed}")
-        )
+        queries = _arranged(self.left, left, f"{batch}{query}{summed}")
+        keys = _arranged(self.right, right, f"{batch}{key}{summed}")
+        return None if queries is None or keys is None else (queries, keys)
 
     def summed_over(self, weights: Tensor, dim: int) -> tuple[Tensor, int] | None:
         """The other operand and its dimension that is summed together with this one of the weights; None if that is not summed."""
@@ -187,10 +187,6 @@ def _arranged(tensor: Tensor, letters: str, wanted: str) -> Tensor | None:
         if letter not in letters:
             arranged = arranged.unsqueeze(dim)
     return arranged
-
-
-def _both(first: Tensor | None, second: Tensor | None) -> tuple[Tensor, Tensor] | None:
-    return None if first is None or second is None else (first, second)
 
 
 def _only(letters: Any) -> str | None:
