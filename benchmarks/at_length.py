@@ -32,89 +32,89 @@ from overt.lens import record
 HEADS, FEATURES = 8, 64
 
 
-def main(given: argparse.Namespace) -> None:
+def main(arguments: argparse.Namespace) -> None:
     """Run one part, or, in a process of its own, one contender of it."""
-    torch.set_num_threads(given.threads)
-    if given.contender:
-        print(json.dumps(CONTENDERS[given.part][given.contender](given)))
+    torch.set_num_threads(arguments.threads)
+    if arguments.contender:
+        print(json.dumps(CONTENDERS[arguments.part][arguments.contender](arguments)))
         return
-    part = "gpt2" if given.part == "length" else given.part
-    lengths = {"gpt2": [8192], "layer": [32768], "length": [1024, 2048, 4096, 8192]}[given.part]
-    found = {}
-    for length in [given.length] if given.length else lengths:
-        given.length = length
-        found[length] = _side_by_side(given, part)
-    results.write(given.out, threads=given.threads, runs=given.runs or 2, lengths=found)
+    part = "gpt2" if arguments.part == "length" else arguments.part
+    lengths = {"gpt2": [8192], "layer": [32768], "length": [1024, 2048, 4096, 8192]}[arguments.part]
+    result = {}
+    for length in [arguments.length] if arguments.length else lengths:
+        arguments.length = length
+        result[length] = _side_by_side(arguments, part)
+    results.write(arguments.out, threads=arguments.threads, runs=arguments.runs or 2, lengths=result)
 
 
-def _side_by_side(given: argparse.Namespace, part: str) -> dict[str, Any]:
+def _side_by_side(arguments: argparse.Namespace, part: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        found = {name: _apart(given, part, name, folder) for name in CONTENDERS[part]}
-        held = [torch.load(Path(folder) / f"{name}.pt") for name in CONTENDERS[part]]
-    if part == "gpt2" and not torch.equal(*held):
+        result = {name: _apart(arguments, part, name, folder) for name in CONTENDERS[part]}
+        stored = [torch.load(Path(folder) / f"{name}.pt") for name in CONTENDERS[part]]
+    if part == "gpt2" and not torch.equal(*stored):
         sys.exit("the recorded output is not that of the plain run")
-    (base, first), (name, other) = found.items()
-    print(f"{part}, {given.length} tokens, {given.threads} threads")
-    for each, numbers in found.items():
+    (base, first), (name, other) = result.items()
+    print(f"{part}, {arguments.length} tokens, {arguments.threads} threads")
+    for each, numbers in result.items():
         print(f"  {each:16}{numbers['wall']:8.2f} s{numbers['cpu']:8.2f} s CPU{numbers['peak'] / 1e9:8.2f} GB at most")
     ratios = [other[each] / first[each] for each in ("wall", "cpu", "peak")]
     print(f"  {name} / {base}: time {ratios[0]:.2f}, CPU {ratios[1]:.2f}, memory {ratios[2]:.2f}")
-    for each, told in other["told"].items():
-        print(f"  {each}: {told}")
-    return found
+    for each, notes in other["told"].items():
+        print(f"  {each}: {notes}")
+    return result
 
 
-def _apart(given: argparse.Namespace, part: str, name: str, folder: str) -> dict[str, Any]:
+def _apart(arguments: argparse.Namespace, part: str, name: str, folder: str) -> dict[str, Any]:
     command = [sys.executable, str(Path(__file__).with_name("recording.py")), "--part", part, "--contender", name]
-    numbers = {"length": given.length, "threads": given.threads, "map": given.map, "runs": given.runs}
+    numbers = {"length": arguments.length, "threads": arguments.threads, "map": arguments.map, "runs": arguments.runs}
     options = [text for option, number in numbers.items() if number is not None for text in (f"--{option}", str(number))]
-    found = subprocess.run([*command, *options, "--folder", folder], stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(found.stdout)
+    result = subprocess.run([*command, *options, "--folder", folder], stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(result.stdout)
 
 
 def _measured(
-    given: argparse.Namespace, run: Callable[[], Tensor], told: Callable[[], dict[str, str]] = dict
+    arguments: argparse.Namespace, run: Callable[[], Tensor], notes: Callable[[], dict[str, str]] = dict
 ) -> dict[str, Any]:
     """The least of some runs, and the highest that memory went."""
     times, output = [], torch.empty(0)
-    for _ in range(given.runs or 2):
+    for _ in range(arguments.runs or 2):
         start, cpu = time.perf_counter(), time.process_time()
         output = run()
         times.append((time.perf_counter() - start, time.process_time() - cpu))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    torch.save(output, Path(given.folder) / f"{given.contender}.pt")
-    return {"wall": min(each for each, _ in times), "cpu": min(each for _, each in times), "peak": peak, "told": told()}
+    torch.save(output, Path(arguments.folder) / f"{arguments.contender}.pt")
+    return {"wall": min(each for each, _ in times), "cpu": min(each for _, each in times), "peak": peak, "told": notes()}
 
 
-def gpt2(given: argparse.Namespace) -> tuple[torch.nn.Module, Tensor]:
+def gpt2(arguments: argparse.Namespace) -> tuple[torch.nn.Module, Tensor]:
     """GPT-2's shape with random weights and room for so many positions, and tokens to read."""
     from transformers import GPT2Config, GPT2Model
 
     torch.manual_seed(0)
-    config = GPT2Config(n_positions=max(given.length, 1024))
+    config = GPT2Config(n_positions=max(arguments.length, 1024))
     model = GPT2Model._from_config(config, attn_implementation="sdpa").eval()
-    return model, torch.randint(0, 50257, (1, given.length))
+    return model, torch.randint(0, 50257, (1, arguments.length))
 
 
 @torch.no_grad()
-def _plain(given: argparse.Namespace) -> dict[str, Any]:
-    model, ids = gpt2(given)
-    return _measured(given, lambda: model(ids, use_cache=False).last_hidden_state)
+def _plain(arguments: argparse.Namespace) -> dict[str, Any]:
+    model, ids = gpt2(arguments)
+    return _measured(arguments, lambda: model(ids, use_cache=False).last_hidden_state)
 
 
 @torch.no_grad()
-def _recorded(given: argparse.Namespace) -> dict[str, Any]:
-    model, ids = gpt2(given)
+def _recorded(arguments: argparse.Namespace) -> dict[str, Any]:
+    model, ids = gpt2(arguments)
     last: list[Any] = []
 
     def run() -> Tensor:
         last.clear()
-        with record(model, keep="summary", map_size=given.map or 256) as recording:
+        with record(model, keep="summary", map_size=arguments.map or 256) as recording:
             output = model(ids, use_cache=False).last_hidden_state
         last.append(recording)
         return output
 
-    def told() -> dict[str, str]:
+    def notes() -> dict[str, str]:
         checked = last[0].verify()
         if not checked.holds:
             sys.exit(f"what was recorded is not what the model computed\n{checked}")
@@ -123,35 +123,35 @@ def _recorded(given: argparse.Namespace) -> dict[str, Any]:
             "residual": f"{checked.difference:.1e}, rounding bound {checked.bound:.1e}",
         }
 
-    return _measured(given, run, told)
+    return _measured(arguments, run, notes)
 
 
-def _inputs(given: argparse.Namespace) -> list[Tensor]:
+def _inputs(arguments: argparse.Namespace) -> list[Tensor]:
     torch.manual_seed(0)
-    return [torch.randn(1, HEADS, given.length, FEATURES) for _ in range(3)]
+    return [torch.randn(1, HEADS, arguments.length, FEATURES) for _ in range(3)]
 
 
 @torch.no_grad()
-def _fused(given: argparse.Namespace) -> dict[str, Any]:
-    query, key, value = _inputs(given)
-    return _measured(given, lambda: functional.scaled_dot_product_attention(query, key, value)[..., :1, :])
+def _fused(arguments: argparse.Namespace) -> dict[str, Any]:
+    query, key, value = _inputs(arguments)
+    return _measured(arguments, lambda: functional.scaled_dot_product_attention(query, key, value)[..., :1, :])
 
 
-def _summarized(given: argparse.Namespace) -> dict[str, Any]:
-    query, key, _ = _inputs(given)
+def _summarized(arguments: argparse.Namespace) -> dict[str, Any]:
+    query, key, _ = _inputs(arguments)
     last: list[overt.Summary] = []
 
     def run() -> Tensor:
-        last[:] = [overt.summarize(query, key, top=8, map_size=given.map or 1024)]
+        last[:] = [overt.summarize(query, key, top=8, map_size=arguments.map or 1024)]
         return last[0].entropy[..., :1]
 
-    def told() -> dict[str, str]:
-        differences = [_checked(query, key, last[0], row) for row in range(0, given.length, given.length // 8)]
+    def notes() -> dict[str, str]:
+        differences = [_checked(query, key, last[0], row) for row in range(0, arguments.length, arguments.length // 8)]
         if max(differences) > 1e-4:
             sys.exit(f"the summary is not that of the weights: off by {max(differences):.1e}")
         return {"compared with float64": f"{len(differences)} rows of each head, off by {max(differences):.1e} at most"}
 
-    return _measured(given, run, told)
+    return _measured(arguments, run, notes)
 
 
 def _checked(query: Tensor, key: Tensor, summary: overt.Summary, row: int) -> float:
@@ -160,8 +160,8 @@ def _checked(query: Tensor, key: Tensor, summary: overt.Summary, row: int) -> fl
     weights = scores.softmax(-1)[..., 0, :]
     entropy = torch.special.entr(weights).sum(-1)
     largest = weights.topk(8).values
-    found = summary.entropy[..., row] / entropy - 1, summary.top_weights[..., row, :] / largest - 1
-    return max(float(each.abs().max()) for each in found)
+    result = summary.entropy[..., row] / entropy - 1, summary.top_weights[..., row, :] / largest - 1
+    return max(float(each.abs().max()) for each in result)
 
 
 CONTENDERS: dict[str, dict[str, Callable[[argparse.Namespace], dict[str, Any]]]] = {

@@ -23,17 +23,17 @@ def main() -> None:
     for name in SIGNALS:
         truth = sampled(name)
         for snr in (1, 3):
-            shares = [np.mean([held(truth, snr, seed, way) for seed in range(seeds)]) for way in WAYS.values()]
+            shares = [np.mean([coverage(truth, snr, seed, way) for seed in range(seeds)]) for way in WAYS.values()]
             print(f"{name:<12}{snr:<5}" + "".join(f"{share:>16.1%}" for share in shares), flush=True)
 
 
-def held(truth: np.ndarray, snr: float, seed: int, way: dict) -> float:
+def coverage(truth: np.ndarray, snr: float, seed: int, way: dict) -> float:
     """The share of points whose truth lies in the band; NaN where it is withheld."""
     noisy = truth + truth.std() / snr * np.random.default_rng(seed).normal(size=truth.size)
-    found = analyze(noisy, **way)
-    if found.lower is None or found.upper is None:
+    result = analyze(noisy, **way)
+    if result.lower is None or result.upper is None:
         return float("nan")
-    return float(np.mean((found.lower <= truth) & (truth <= found.upper)))
+    return float(np.mean((result.lower <= truth) & (truth <= result.upper)))
 
 
 if __name__ == "__main__":

@@ -24,15 +24,15 @@ def row(family: Family, path: str) -> tuple[str, ...]:
     model, half = family.build(path), family.build(path, torch.bfloat16)
     equal, weights, residual, rounded, bound, layers = True, 0.0, 0.0, 0.0, 0.0, set()
     for side in family.sides:
-        given = family.inputs(side)
-        plain = model(**given)
+        arguments = family.inputs(side)
+        plain = model(**arguments)
         with record(model) as recording:
-            equal &= same(model(**given), plain)
-        weights = max(weights, weight_difference(family, path, recording, given))
+            equal &= same(model(**arguments), plain)
+        weights = max(weights, weight_difference(family, path, recording, arguments))
         residual = max(residual, recording.verify().difference)
         layers.add(f"{sum(name in family.layers for name in recording.layers)}/{len(family.layers)}")
         with record(half) as recording:
-            half(**{name: tensor.bfloat16() if tensor.is_floating_point() else tensor for name, tensor in given.items()})
+            half(**{name: tensor.bfloat16() if tensor.is_floating_point() else tensor for name, tensor in arguments.items()})
         verified = recording.verify()
         rounded, bound = max((rounded, bound), (verified.difference, verified.bound))
     writing = "yes" if writes_the_same(family, model) else "NO"
@@ -49,16 +49,16 @@ def row(family: Family, path: str) -> tuple[str, ...]:
     )
 
 
-def weight_difference(family: Family, path: str, recording, given) -> float:
+def weight_difference(family: Family, path: str, recording, arguments) -> float:
     """The largest difference of a weight from those that the eager model returns."""
-    expected = attentions(family.build("eager")(**given, output_attentions=True))
-    found = 0.0
+    expected = attentions(family.build("eager")(**arguments, output_attentions=True))
+    largest = 0.0
     for call, each in enumerate(expected):
         mine = torch.stack([recording[call, head].weights() for head in range(each.shape[1])], dim=2)  # (B, Q, H, K)
         difference = (mine - each.transpose(1, 2)).abs()
-        idle = family.idle(given, LENGTH)
-        found = max(found, float(difference[~idle].max() if path != "eager" and idle.any() else difference.max()))
-    return found
+        idle = family.idle(arguments, LENGTH)
+        largest = max(largest, float(difference[~idle].max() if path != "eager" and idle.any() else difference.max()))
+    return largest
 
 
 def writes_the_same(family: Family, model) -> bool:

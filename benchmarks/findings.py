@@ -61,14 +61,14 @@ def main() -> None:
     options.add_argument("--erased", type=int, default=400, help="sentences whose tokens are erased")
     options.add_argument("--threads", type=int, default=1)
     results.takes_out(options)
-    given = options.parse_args()
-    torch.set_num_threads(given.threads)
-    results.write(given.out, **{part: PARTS[part](given) for part in ([given.part] if given.part else PARTS)})
+    arguments = options.parse_args()
+    torch.set_num_threads(arguments.threads)
+    results.write(arguments.out, **{part: PARTS[part](arguments) for part in ([arguments.part] if arguments.part else PARTS)})
 
 
-def syntax(given: Any) -> dict[str, Any]:
+def syntax(arguments: Any) -> dict[str, Any]:
     """The best head for each dependency relation against the best fixed offset, and against an untrained model's best head."""
-    train, test = random.Random(0).sample(list(treebank("train")), given.train), list(treebank("test"))
+    train, test = random.Random(0).sample(list(treebank("train")), arguments.train), list(treebank("test"))
     model, blank = text_model.find(), text_model.find()
     blank.__dict__["network"] = untrained(blank.folder)
     print(f"syntax: chosen on {len(train):,} sentences of EWT train, counted on the {len(test):,} of test", flush=True)
@@ -83,20 +83,20 @@ def syntax(given: Any) -> dict[str, Any]:
     print("relation        arcs head               right  offset right  difference          untrained")
     for row in rows:
         difference, offset = "{right:+.3f} [{interval[0]:+.3f}, {interval[1]:+.3f}]".format(**row["difference"]), row["offset"]
-        told = f"{row['arcs']:6} {row['right']:6.3f} {f'{offset:+d}' if offset else '':>4} {row['right_by_offset']:6.3f}"
-        print(f"{row['relation']:14} {row['head']:18} {told}  {difference}  {row['untrained']:6.3f}")
+        notes = f"{row['arcs']:6} {row['right']:6.3f} {f'{offset:+d}' if offset else '':>4} {row['right_by_offset']:6.3f}"
+        print(f"{row['relation']:14} {row['head']:18} {notes}  {difference}  {row['untrained']:6.3f}")
     won = sum(row["right"] > row["right_by_offset"] for row in rows[:-1])
     print(f"the head is right more often than the offset for {won} of {len(listed)} relations\n", flush=True)
     return {"train": len(train), "test": len(test), "rows": rows}
 
 
-def compared(relation: str, place: int | None, way: int, offset: int | None, counts: Array) -> dict[str, Any]:
+def compared(relation: str, position: int | None, way: int, offset: int | None, counts: Array) -> dict[str, Any]:
     """A relation's row: arcs, the head's share of right ones, the offset's, their difference, and the untrained model's.
 
     `counts` has a row for each sentence: right by the head, arcs, right by the offset, right by the untrained model's head.
     """
     head, arcs, fixed, blank = counts.sum(0)
-    named = "" if place is None else f"L{place // HEADS}H{place % HEADS} {('word→head', 'head→word')[way]}"
+    named = "" if position is None else f"L{position // HEADS}H{position % HEADS} {('word→head', 'head→word')[way]}"
     return {
         "relation": relation,
         "arcs": int(arcs),
@@ -127,8 +127,8 @@ def rounded(number: float) -> float:
 def interval(rows: Array, measure: Callable[[Array], float]) -> tuple[float, float]:
     """The middle 95 % of what is measured on rows drawn again with replacement."""
     draw = np.random.default_rng(0)
-    found = [measure(rows[draw.integers(0, len(rows), len(rows))]) for _ in range(RESAMPLED)]
-    low, high = np.percentile(found, [2.5, 97.5])
+    result = [measure(rows[draw.integers(0, len(rows), len(rows))]) for _ in range(RESAMPLED)]
+    low, high = np.percentile(result, [2.5, 97.5])
     return float(low), float(high)
 
 
@@ -140,29 +140,29 @@ def of_best_heads(model: Any, train: list[Sentence], test: list[Sentence]) -> tu
             sums[arc.relation] = sums[arc.relation] + right.astype(int)
     heads = {relation: divmod(int(np.argmax(right)), 2) for relation, right in sums.items()}
     counts = {relation: np.zeros((len(test), 2)) for relation in heads}
-    for place, sentence in enumerate(test):
+    for position, sentence in enumerate(test):
         for arc, right in zip(sentence.arcs, hits(model, sentence), strict=True):
             if arc.relation in heads:
-                counts[arc.relation][place] += right[heads[arc.relation]], 1
+                counts[arc.relation][position] += right[heads[arc.relation]], 1
     return heads, counts
 
 
 def distances(sentences: list[Sentence]) -> dict[str, list[int]]:
     """How far behind its word each arc's head stands, by relation."""
-    found: dict[str, list[int]] = defaultdict(list)
+    result: dict[str, list[int]] = defaultdict(list)
     for sentence in sentences:
         for arc in sentence.arcs:
-            found[arc.relation].append(arc.head - arc.word)
-    return found
+            result[arc.relation].append(arc.head - arc.word)
+    return result
 
 
 def of_offsets(test: list[Sentence], offsets: dict[str, int]) -> dict[str, Array]:
     """How many arcs of each test sentence have their head at the relation's offset."""
     counts = {relation: np.zeros(len(test)) for relation in offsets}
-    for place, sentence in enumerate(test):
+    for position, sentence in enumerate(test):
         for arc in sentence.arcs:
             if arc.relation in offsets:
-                counts[arc.relation][place] += arc.head - arc.word == offsets[arc.relation]
+                counts[arc.relation][position] += arc.head - arc.word == offsets[arc.relation]
     return counts
 
 
@@ -185,8 +185,8 @@ def hits(model: Any, sentence: Sentence) -> Array:
     weights = by_word(model, sentence.words)  # (72, words, words)
     if weights is None:
         return np.zeros((len(sentence.arcs), LAYERS * HEADS, 2), dtype=bool)
-    places = np.arange(len(sentence.words))
-    weights[:, places, places] = -1  # a word is not its own head
+    positions = np.arange(len(sentence.words))
+    weights[:, positions, positions] = -1  # a word is not its own head
     hardest = weights.argmax(-1)  # (72, words)
     pairs = [(hardest[:, arc.word] == arc.head, hardest[:, arc.head] == arc.word) for arc in sentence.arcs]
     return np.array([np.stack(pair, -1) for pair in pairs]).reshape(len(pairs), LAYERS * HEADS, 2)
@@ -204,9 +204,9 @@ def by_word(model: Any, words: list[str]) -> Array | None:
         return None
     ends = np.cumsum([len(word) + 1 for word in words])
     member = np.zeros((len(words), len(encoded.ids)))  # which piece is of which word
-    for place, (start, _) in enumerate(encoded.spans):
-        if place not in encoded.special:
-            member[np.searchsorted(ends, start, side="right"), place] = 1
+    for position, (start, _) in enumerate(encoded.spans):
+        if position not in encoded.special:
+            member[np.searchsorted(ends, start, side="right"), position] = 1
     with record(model.network) as recording:
         model.run(encoded)
     weights = torch.cat([WeightsByBlock(call).rows(0, len(encoded.ids))[0] for call in recording.calls]).numpy()  # (72, n, n)
@@ -223,31 +223,31 @@ class Case(NamedTuple):
     occupation: str
 
 
-def pronouns(given: Any) -> dict[str, Any]:
+def pronouns(arguments: Any) -> dict[str, Any]:
     """The best head on half of the templates, tested on the other half, against the nearest candidate."""
     model, cases = text_model.find(), list(winogender())
     names = sorted({case.occupation for case in cases})
     random.Random(0).shuffle(names)
     half = set(names[: len(names) // 2])
-    found = np.array([prefers(model, case) for case in cases])  # (sentences, 72): 1, 0, or ½ for a tie
+    result = np.array([prefers(model, case) for case in cases])  # (sentences, 72): 1, 0, or ½ for a tie
     near = np.array([nearest(case) for case in cases])
     first = np.array([float(case.right < case.wrong) for case in cases])
     print(f"pronouns: {len(cases)} sentences, {len(names)} occupations, of each half the other half's best head", flush=True)
     picked, chosen = np.zeros(len(cases)), []
-    for told, own in (("first", half), ("second", set(names) - half)):
-        inside = np.array([case.occupation in own for case in cases])
-        place = int(found[inside].mean(0).argmax())
-        name, there = f"L{place // HEADS}H{place % HEADS}", found[~inside, place].mean()
-        print(f"  chosen on the {told} half: {name}, {found[inside, place].mean():.3f} there, {there:.3f} on the other")
-        picked[~inside] = found[~inside, place]
+    for notes, members in (("first", half), ("second", set(names) - half)):
+        inside = np.array([case.occupation in members for case in cases])
+        position = int(result[inside].mean(0).argmax())
+        name, there = f"L{position // HEADS}H{position % HEADS}", result[~inside, position].mean()
+        print(f"  chosen on the {notes} half: {name}, {result[inside, position].mean():.3f} there, {there:.3f} on the other")
+        picked[~inside] = result[~inside, position]
         chosen.append({"head": name, "right": rounded(there)})
     groups = np.array([[scores[np.array([case.occupation == name for case in cases])].mean() for scores in (picked, near, first)]
                        for name in names])  # fmt: skip
     measures = {"best head": mean(0), "nearest candidate": mean(1), "first candidate": mean(2), "head − nearest": mean(0, 1)}
-    shares = {told: share(groups, measure) for told, measure in measures.items()}
-    for told, row in shares.items():
-        print(f"  {told:18} {{right:.3f}} [{{interval[0]:.3f}}, {{interval[1]:.3f}}]".format(**row))
-    print(f"  best of 72 with all sentences in view: {found.mean(0).max():.3f}\n", flush=True)
+    shares = {notes: share(groups, measure) for notes, measure in measures.items()}
+    for notes, row in shares.items():
+        print(f"  {notes:18} {{right:.3f}} [{{interval[0]:.3f}}, {{interval[1]:.3f}}]".format(**row))
+    print(f"  best of 72 with all sentences in view: {result.mean(0).max():.3f}\n", flush=True)
     return {"sentences": len(cases), "occupations": len(names), "chosen": chosen, "shares": shares}
 
 
@@ -260,7 +260,7 @@ def winogender() -> Iterator[Case]:
         words = [word.strip(".,;'\"").removesuffix("'s") for word in text.split()]
         lowered = [word.lower() for word in words]
         candidates = [lowered.index(each.lower()) for each in (occupation, participant)]
-        pronoun = max(place for place, word in enumerate(lowered) if word in PRONOUNS)
+        pronoun = max(position for position, word in enumerate(lowered) if word in PRONOUNS)
         right = int(answer)
         yield Case(words, pronoun, candidates[right], candidates[1 - right], occupation)
 
@@ -279,24 +279,24 @@ def nearest(case: Case) -> float:
     return float(right < wrong) + 0.5 * (right == wrong)
 
 
-def erasing(given: Any) -> dict[str, Any]:
+def erasing(arguments: Any) -> dict[str, Any]:
     """Raw attention and rollout from the sentence vector, ranked beside what erasing each token does to that vector."""
     model = text_model.find()
     sentences = [each for each in treebank("test") if SHORTEST <= len(each.words) <= LONGEST]
-    drawn = random.Random(0).sample(sentences, given.erased)
+    drawn = random.Random(0).sample(sentences, arguments.erased)
     tables = [correlations(model, " ".join(each.words)) for each in drawn]
     names, rows = list(tables[0]), np.array([list(each.values()) for each in tables])  # (sentences, measures)
     rows = rows[~np.isnan(rows).any(-1)]
     print(
         f"rollout: {len(rows)} sentences of {SHORTEST} to {LONGEST} words; mean Spearman correlation with erasing", flush=True
     )
-    found = {name: share(rows, mean(column)) for column, name in enumerate(names)}
+    result = {name: share(rows, mean(column)) for column, name in enumerate(names)}
     for layer in range(LAYERS):
         rolled, raw = names.index(f"rollout {layer}"), names.index(f"raw {layer}")
-        found[f"rollout − raw {layer}"] = share(rows, mean(rolled, raw))
-    for name, row in found.items():
+        result[f"rollout − raw {layer}"] = share(rows, mean(rolled, raw))
+    for name, row in result.items():
         print(f"  {name:16} {{right:+.3f}} [{{interval[0]:+.3f}}, {{interval[1]:+.3f}}]".format(**row), flush=True)
-    return {"sentences": len(rows), "correlations": found}
+    return {"sentences": len(rows), "correlations": result}
 
 
 def correlations(model: Any, text: str) -> dict[str, float]:
@@ -307,7 +307,7 @@ def correlations(model: Any, text: str) -> dict[str, float]:
     encoded = model.encode(text)
     with record(model.network) as recording:
         model.run(encoded)
-    plain = [place for place in range(len(encoded.ids)) if place not in encoded.special]
+    plain = [position for position in range(len(encoded.ids)) if position not in encoded.special]
     norms = norm_weights(recording, model.network)
     scores = {"vocabulary": np.array(encoded.ids, dtype=float), "position": -np.arange(len(encoded.ids), dtype=float)}
     for layer in range(LAYERS):
@@ -319,11 +319,11 @@ def correlations(model: Any, text: str) -> dict[str, float]:
 
 
 @torch.no_grad()
-def erased(model: Any, ids: list[int], places: list[int]) -> Array:
+def erased(model: Any, ids: list[int], positions: list[int]) -> Array:
     """1 − cosine between the sentence vector and the one with a token replaced by [MASK], for each of these places."""
     mask = model._tokenizer.token_to_id("[MASK]")
-    batch = torch.tensor([ids] * (len(places) + 1))
-    batch[torch.arange(1, len(batch)), places] = mask
+    batch = torch.tensor([ids] * (len(positions) + 1))
+    batch[torch.arange(1, len(batch)), positions] = mask
     vectors = torch.nn.functional.normalize(model.network(batch).mean(1).double(), dim=-1)
     return 1 - (vectors[1:] @ vectors[0]).numpy()
 
@@ -335,8 +335,8 @@ def spearman(first: Array, second: Array) -> float:
 
 def ranks(values: Array) -> Array:
     """The place of each value in order; equal ones get the mean of their places."""
-    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(count) - (count - 1) / 2)[place]
+    _, position, count = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(count) - (count - 1) / 2)[position]
 
 
 def untrained(path: Path) -> Any:

@@ -44,7 +44,7 @@ class Compiler:
     """Stands in for a GPU's driver: what Triton would load is kept, and what it would launch is not."""
 
     def __init__(self, capability: int):
-        self.target, self.kept = GPUTarget("cuda", capability, 32), []
+        self.target, self.recorded = GPUTarget("cuda", capability, 32), []
         self.utils = SimpleNamespace(get_device_properties=lambda device: {"max_shared_mem": SHARED}, load_binary=self.keep)
         self.get_current_target = lambda: self.target
         self.get_current_device = lambda: 0
@@ -54,7 +54,7 @@ class Compiler:
 
     def keep(self, name, binary, shared, device):
         """Keep a kernel's code; to Triton it is loaded."""
-        self.kept.append((name, binary, shared))
+        self.recorded.append((name, binary, shared))
         return 1, 1, 0, 0, 1024
 
 
@@ -81,13 +81,13 @@ def read(binary: bytes) -> tuple[int, int, list[str]]:
 
 def loops(code: list[str]) -> list[list[str]]:
     """The bodies of loops that hold no other: from a label to the branch back to it."""
-    labels = {line[:-1]: place for place, line in enumerate(code) if line.startswith(".L_x_")}
-    found = []
-    for place, line in enumerate(code):
+    labels = {line[:-1]: index for index, line in enumerate(code) if line.startswith(".L_x_")}
+    result = []
+    for index, line in enumerate(code):
         back = re.search(r"BRA.*\((\.L_x_\d+)\)", line)
-        if back and labels.get(back[1], place) < place:
-            found.append((labels[back[1]], place + 1))
-    inner = [one for one in found if not any(one[0] <= other[0] and other[1] <= one[1] and one != other for other in found)]
+        if back and labels.get(back[1], index) < index:
+            result.append((labels[back[1]], index + 1))
+    inner = [one for one in result if not any(one[0] <= other[0] and other[1] <= one[1] and one != other for other in result)]
     return [code[first:stop] for first, stop in inner]
 
 
@@ -127,9 +127,9 @@ def passes(dtype: torch.dtype, activation: str, **options) -> None:
         call.normalizer.sink,
         inverse_temperature,
     )
-    given = flat_additive.AdditiveInputs(*inputs, call.dropout, seed if call.dropout else None)
-    output, lse = run_additive.additive(*given)
-    run_additive.additive_gradients(*given, output, lse, output, bias is not None)
+    additive_inputs = flat_additive.AdditiveInputs(*inputs, call.dropout, seed if call.dropout else None)
+    output, lse = run_additive.additive(*additive_inputs)
+    run_additive.additive_gradients(*additive_inputs, output, lse, output, bias is not None)
 
 
 def summaries(dtype: torch.dtype, score, **options) -> None:
@@ -163,7 +163,7 @@ def compiled(capability: int, everything: bool) -> list[tuple[str, bytes, int]]:
         passes(torch.float16, "sigmoid", mask=pairs, bias=torch.zeros(LENGTH, LENGTH))
         summaries(torch.float32, overt.Additive(torch.ones(FEATURES)), mask=pairs & overt.Causal())
         summaries(torch.float32, overt.Dot(softcap=30.0), mask=overt.Causal())
-    return compiler.kept
+    return compiler.recorded
 
 
 def main() -> None:
@@ -172,20 +172,20 @@ def main() -> None:
     parser.add_argument("--capability", type=int, default=90, help="the GPU's compute capability, 80 or 90")
     parser.add_argument("--all", action="store_true", help="kernels of every kind of call, not only those that are timed")
     results.takes_out(parser)
-    asked = parser.parse_args()
-    kernels = [described(*kernel) for kernel in compiled(asked.capability, asked.all)]
+    requested = parser.parse_args()
+    kernels = [described(*kernel) for kernel in compiled(requested.capability, requested.all)]
     console = Console(width=132)
-    table = Table(box=None, title=f"compute capability {asked.capability}, Triton {triton.__version__}")
+    table = Table(box=None, title=f"compute capability {requested.capability}, Triton {triton.__version__}")
     for head in ("kernel", "registers", "spilled", "shared", "programs", "instructions a term", "of them"):
         table.add_column(head, justify="left" if head in ("kernel", "of them") else "right")
     for kernel in kernels:
         used = kernel["kernel"], f"{kernel['registers']}", f"{kernel['spilled']} B", f"{kernel['shared'] / 1024:.0f} KiB"
-        for place, loop in enumerate(kernel["a_term"] or [{}]):
-            told = " · ".join(f"{name} {count:.2f}" for name, count in list(loop.items())[:5])
-            first = (*used, f"{kernel['programs']}") if place == 0 else ("",) * 5
-            table.add_row(*first, f"{sum(loop.values()):.2f}" if loop else "", told)
+        for index, loop in enumerate(kernel["a_term"] or [{}]):
+            notes = " · ".join(f"{name} {count:.2f}" for name, count in list(loop.items())[:5])
+            first = (*used, f"{kernel['programs']}") if index == 0 else ("",) * 5
+            table.add_row(*first, f"{sum(loop.values()):.2f}" if loop else "", notes)
     console.print(table)
-    results.write(asked.out, capability=asked.capability, triton=triton.__version__, features=FEATURES, kernels=kernels)
+    results.write(requested.out, capability=requested.capability, triton=triton.__version__, features=FEATURES, kernels=kernels)
 
 
 def described(name: str, binary: bytes, shared: int) -> dict[str, Any]:

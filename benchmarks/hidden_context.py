@@ -100,14 +100,14 @@ def main() -> None:
     options.add_argument("runs", type=Path, help="JSON lines, one a finished run; made or added to")
     options.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     options.add_argument("--seeds", type=int, default=3)
-    given = options.parse_args()
-    for seed in range(given.seeds):  # one seed of everything first, so that a stopped benchmark has a row of each
-        for task in given.tasks:
+    arguments = options.parse_args()
+    for seed in range(arguments.seeds):  # one seed of everything first, so that a stopped benchmark has a row of each
+        for task in arguments.tasks:
             for variant in TASKS[task][1]:
-                if found(given.runs, task, variant, seed) is None:
-                    run(given.runs, task, variant, seed)
-    for task in given.tasks:
-        print("\n".join(table(given.runs, task, given.seeds)), end="\n\n")
+                if results(arguments.runs, task, variant, seed) is None:
+                    run(arguments.runs, task, variant, seed)
+    for task in arguments.tasks:
+        print("\n".join(table(arguments.runs, task, arguments.seeds)), end="\n\n")
 
 
 def recipe_of(task: str, variant: str, seed: int) -> Recipe:
@@ -146,7 +146,7 @@ def plain(recipe: Recipe) -> dict:
     return json.loads(json.dumps(asdict(recipe)))
 
 
-def found(runs: Path, task: str, variant: str, seed: int) -> dict | None:
+def results(runs: Path, task: str, variant: str, seed: int) -> dict | None:
     """The finished run in the file, if it is there and of today's settings."""
     wanted = plain(recipe_of(task, variant, seed))
     lines = map(json.loads, runs.read_text().splitlines()) if runs.exists() else []
@@ -160,9 +160,9 @@ def table(runs: Path, task: str, seeds: int) -> Iterator[str]:
     tests: dict[str, list[float]] = {}
     yield f"{task:30}{'valid':>16}{'test':>16}{'gain':>16}  over"
     for variant, (_, other) in TASKS[task][1].items():
-        lines = [line for seed in range(seeds) if (line := found(runs, task, variant, seed))]
+        lines = [line for seed in range(seeds) if (line := results(runs, task, variant, seed))]
         tests[variant] = [line["test"] for line in lines]
-        gains = [own - theirs for own, theirs in zip(tests[variant], tests[other], strict=True)] if other else []
+        gains = [split - theirs for split, theirs in zip(tests[variant], tests[other], strict=True)] if other else []
         against = f"{spread(gains):>16}  {other}" if other else ""
         yield f"{variant:30}{spread([line['valid'] for line in lines]):>16}{spread(tests[variant]):>16}{against}"
 

@@ -33,16 +33,16 @@ PROMPT, WRITTEN = 4096, 128
 
 def models(config: transformers.PretrainedConfig) -> dict[str, torch.nn.Module]:
     """The same model on both paths."""
-    found = {}
+    result = {}
     for path in ("sdpa", overt.integrations.huggingface()):
         torch.manual_seed(0)
         # A model keeps the very configuration that it is given, and the path stands there.
-        found[path] = transformers.AutoModelForCausalLM.from_config(copy.deepcopy(config), attn_implementation=path).eval()
-        assert found[path].config._attn_implementation == path
-    return found
+        result[path] = transformers.AutoModelForCausalLM.from_config(copy.deepcopy(config), attn_implementation=path).eval()
+        assert result[path].config._attn_implementation == path
+    return result
 
 
-def in_turns(runs: dict[str, Callable[[], object]], count: int) -> dict[str, float]:
+def alternating_runs(runs: dict[str, Callable[[], object]], count: int) -> dict[str, float]:
     """Median seconds of each, run in turns."""
     taken: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(count):
@@ -53,10 +53,10 @@ def in_turns(runs: dict[str, Callable[[], object]], count: int) -> dict[str, flo
     return {name: statistics.median(seconds) for name, seconds in taken.items()}
 
 
-def tell(what: str, times: dict[str, float]) -> dict[str, dict[str, float]]:
+def notify(what: str, times: dict[str, float]) -> dict[str, dict[str, float]]:
     """One line, also returned: what was run, seconds of both, and how many times as fast overt is."""
-    told = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in times.items())
-    print(f"{what}: {told}; overt {times['sdpa'] / times['overt']:.2f} times as fast", flush=True)
+    notes = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in times.items())
+    print(f"{what}: {notes}; overt {times['sdpa'] / times['overt']:.2f} times as fast", flush=True)
     return {what: times}
 
 
@@ -67,8 +67,8 @@ def pass_over_a_prompt(runs: int) -> dict[str, dict[str, float]]:
     words = torch.randint(0, GPT2["vocab_size"], (1, GPT2["n_positions"]))
     logits = {name: model(words).logits for name, model in both.items()}
     torch.testing.assert_close(logits["overt"], logits["sdpa"], atol=1e-4, rtol=1e-4)
-    times = in_turns({name: lambda model=model: model(words) for name, model in both.items()}, runs)
-    return tell("GPT-2, a pass over 1 × 2,048 tokens", times)
+    times = alternating_runs({name: lambda model=model: model(words) for name, model in both.items()}, runs)
+    return notify("GPT-2, a pass over 1 × 2,048 tokens", times)
 
 
 def remembered(config: transformers.LlamaConfig) -> transformers.StaticCache:
@@ -88,12 +88,12 @@ def generation(runs: int) -> dict[str, dict[str, float]]:
     words = torch.randint(0, LLAMA["vocab_size"], (1, 1))
 
     def write(name: str, tokens: int) -> tuple[float, torch.Tensor]:
-        cache, last, found = remembered(both[name].config), words, []
+        cache, last, result = remembered(both[name].config), words, []
         start = time.perf_counter()
         for _ in range(tokens):
             last = both[name](last, past_key_values=cache, use_cache=True).logits.argmax(-1)
-            found.append(last)
-        return time.perf_counter() - start, torch.cat(found, dim=1)
+            result.append(last)
+        return time.perf_counter() - start, torch.cat(result, dim=1)
 
     assert torch.equal(write("overt", 16)[1], write("sdpa", 16)[1]), "the paths write different tokens"
     taken: dict[str, list[float]] = {name: [] for name in both}
@@ -101,19 +101,22 @@ def generation(runs: int) -> dict[str, dict[str, float]]:
         for name in list(both) if number % 2 == 0 else reversed(both):
             taken[name].append(write(name, WRITTEN)[0])
     medians = {name: statistics.median(seconds) for name, seconds in taken.items()}
-    return tell(f"four layers of Llama 3.2 1B, {WRITTEN} tokens after {PROMPT:,}", medians)
+    return notify(f"four layers of Llama 3.2 1B, {WRITTEN} tokens after {PROMPT:,}", medians)
 
 
 def main() -> None:
     """Both, on so many threads."""
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--threads", type=int, default=2)
-    asked.add_argument("--runs", type=int, default=5)
-    results.takes_out(asked)
-    given = asked.parse_args()
-    torch.set_num_threads(given.threads)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=5)
+    results.takes_out(parser)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
     results.write(
-        given.out, threads=given.threads, runs=given.runs, seconds=pass_over_a_prompt(given.runs) | generation(given.runs)
+        arguments.out,
+        threads=arguments.threads,
+        runs=arguments.runs,
+        seconds=pass_over_a_prompt(arguments.runs) | generation(arguments.runs),
     )
 
 

@@ -48,7 +48,7 @@ def record(path: Path, recipe: str) -> dict[str, Any]:
     results = json.loads(path.read_text())
     log = [json.loads(line) for line in (path.parent / "log.jsonl").read_text().splitlines()]
     test, (part, model) = results["test"], RECIPES[recipe]
-    told = tomllib.loads(results["recipe_text"])
+    notes = tomllib.loads(results["recipe_text"])
     return {
         "part": part,
         "model": model,
@@ -58,9 +58,9 @@ def record(path: Path, recipe: str) -> dict[str, Any]:
         "date": results.get("date"),
         "machine": results.get("machine", {"processor": results["hardware"]}) | {"threads": results["threads"]},
         "parameters": results["parameters"],
-        "tokens_per_batch": told["training"]["tokens_per_batch"],
-        "learning_rate": told["training"]["learning_rate"],
-        "dropout": told["model"]["dropout"],
+        "tokens_per_batch": notes["training"]["tokens_per_batch"],
+        "learning_rate": notes["training"]["learning_rate"],
+        "dropout": notes["model"]["dropout"],
         "updates": results["updates"],
         "tokens": results["tokens"],
         "seconds": round(results["seconds"]),
@@ -75,13 +75,13 @@ def record(path: Path, recipe: str) -> dict[str, Any]:
     }
 
 
-def joined(kept: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def joined(recorded: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The records that are kept, with new ones in the places of those of the same recipe and seed, or at the end."""
 
     def name(run: dict[str, Any]) -> Any:
         return (run["recipe"], run["seed"]) if run["recipe"] else id(run)
 
-    return list(({name(run): run for run in kept} | {name(run): run for run in new}).values())
+    return list(({name(run): run for run in recorded} | {name(run): run for run in new}).values())
 
 
 def main() -> None:
@@ -89,15 +89,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    asked = parser.parse_args()
-    kept = json.loads(asked.out.read_text())["runs"] if asked.out.is_file() else []
-    told = {
+    requested = parser.parse_args()
+    recorded = json.loads(requested.out.read_text())["runs"] if requested.out.is_file() else []
+    notes = {
         "command": "python benchmarks/ladder.py runs --out docs/results/ladder.json",
         "data": "Multi30k, English to German, 29,000 captions; test 2016",
-        "runs": joined(kept, finished(asked.runs)),
+        "runs": joined(recorded, finished(requested.runs)),
     }
-    with whole(asked.out) as place:
-        place.write_text(compact_json(told) + "\n", encoding="utf-8")
+    with whole(requested.out) as index:
+        index.write_text(compact_json(notes) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -35,18 +35,18 @@ def main() -> None:
     options.add_argument("--log", type=Path, help="keep each line here as it comes, and leave out those that are there already")
     options.add_argument("--seconds", type=float, default=SECONDS, help="the time that one model gets")
     results.takes_out(options)
-    asked = options.parse_args()
+    requested = options.parse_args()
     cases.prepare()
-    lines = _logged(asked.log)
-    for case in cases.chosen(asked.only):
+    lines = _logged(requested.log)
+    for case in cases.chosen(requested.only):
         if case.name not in lines:
-            lines[case.name] = line = one(case, asked.seconds)
-            _log(asked.log, line)
+            lines[case.name] = line = one(case, requested.seconds)
+            _log(requested.log, line)
             print(_sentence(line), flush=True)
     models = [lines[case.name] for case in cases.all_cases() if case.name in lines]
     counts, seconds = counted(models), round(sum(line["seconds"] for line in models))
     print(json.dumps(counts))
-    results.write(asked.out, seconds=seconds, versions=cases.versions(), counts=counts, models=models)
+    results.write(requested.out, seconds=seconds, versions=cases.versions(), counts=counts, models=models)
     sys.exit(bool(sum(each.get("wrong", 0) + each.get("crashed", 0) for each in counts["ways"].values())))
 
 

@@ -61,17 +61,17 @@ def main() -> None:
     options.add_argument("--length", type=int, default=32_768)
     options.add_argument("--runs", type=int, default=3)
     results.takes_out(options)
-    given = options.parse_args()
+    arguments = options.parse_args()
     if browser.find() is None:
         sys.exit(browser.MISSING)
     pages = [made(f"MiniLM, 72 heads, {length} tokens", minilm(length)) for length in (128, 512)]
-    pages.append(made(f"one head, {given.length:,} tokens", one_head(given.length)))
+    pages.append(made(f"one head, {arguments.length:,} tokens", one_head(arguments.length)))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "page.html"
         path.write_text(pages[-1].html, encoding="utf-8")
-        first, moved = look(path, given.runs)
-    made_of = {page.told: {"bytes": len(page.html.encode()), "seconds": page.seconds} for page in pages}
-    results.write(given.out, runs=given.runs, pages=made_of, first_picture=first, frames_a_second=moved)
+        first, moved = look(path, arguments.runs)
+    made_of = {page.notes: {"bytes": len(page.html.encode()), "seconds": page.seconds} for page in pages}
+    results.write(arguments.out, runs=arguments.runs, pages=made_of, first_picture=first, frames_a_second=moved)
 
 
 def minilm(length: int):
@@ -94,17 +94,17 @@ def one_head(length: int):
 class Page(NamedTuple):
     """A page: of what, how long it took to make, and itself."""
 
-    told: str
+    notes: str
     seconds: float
     html: str
 
 
-def made(told: str, recording) -> Page:
+def made(notes: str, recording) -> Page:
     """The page of a recording."""
     start = time.perf_counter()
     html = recording.page()
-    page = Page(told, time.perf_counter() - start, html)
-    print(f"{told}: {len(html.encode()) / 1e6:.2f} MB, made in {page.seconds:.2f} s")
+    page = Page(notes, time.perf_counter() - start, html)
+    print(f"{notes}: {len(html.encode()) / 1e6:.2f} MB, made in {page.seconds:.2f} s")
     return page
 
 
@@ -128,15 +128,15 @@ def look(path: Path, runs: int) -> tuple[float, dict[str, float]]:
         finally:
             running.close()
     print(f"first picture after {statistics.median(first):.2f} s")
-    for name, found in moved.items():
-        print(f"{name:20}{statistics.median(found):.0f} frames a second (least {min(found):.0f})")
-    return statistics.median(first), {name: statistics.median(found) for name, found in moved.items()}
+    for name, result in moved.items():
+        print(f"{name:20}{statistics.median(result):.0f} frames a second (least {min(result):.0f})")
+    return statistics.median(first), {name: statistics.median(result) for name, result in moved.items()}
 
 
 def frames(page, how: str) -> float:
     """Frames a second over 120 frames."""
-    asked = {"expression": MOVING.replace("HOW", how), "returnByValue": True, "awaitPromise": True}
-    return page.call("Runtime.evaluate", **asked)["result"]["value"]
+    requested = {"expression": MOVING.replace("HOW", how), "returnByValue": True, "awaitPromise": True}
+    return page.call("Runtime.evaluate", **requested)["result"]["value"]
 
 
 if __name__ == "__main__":

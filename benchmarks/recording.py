@@ -42,29 +42,29 @@ def main() -> None:
     results.takes_out(options)
     options.add_argument("--contender", help=argparse.SUPPRESS)
     options.add_argument("--folder", help=argparse.SUPPRESS)
-    given = options.parse_args()
-    if given.part != "minilm":
-        return at_length.main(given)
-    given.length, given.runs = given.length or 512, given.runs or 30
-    return every_way(given)
+    arguments = options.parse_args()
+    if arguments.part != "minilm":
+        return at_length.main(arguments)
+    arguments.length, arguments.runs = arguments.length or 512, arguments.runs or 30
+    return every_way(arguments)
 
 
-def every_way(given: argparse.Namespace) -> None:
+def every_way(arguments: argparse.Namespace) -> None:
     """MiniLM in every way, alternating."""
-    name, model = ("BertModel of transformers", hugging_face()) if given.hugging_face else ("overt's MiniLM", minilm())
+    name, model = ("BertModel of transformers", hugging_face()) if arguments.hugging_face else ("overt's MiniLM", minilm())
     numbers = torch.Generator().manual_seed(0)
-    ids = torch.randint(1000, 20000, (1, given.length), generator=numbers)
-    held, runs = compared(model, ids)
-    times = alternating(runs, given.runs)
-    print(f"{name}, {given.length} tokens, {given.runs} alternating runs, {torch.get_num_threads()} threads")
+    ids = torch.randint(1000, 20000, (1, arguments.length), generator=numbers)
+    bytes_stored, runs = compared(model, ids)
+    times = alternating(runs, arguments.runs)
+    print(f"{name}, {arguments.length} tokens, {arguments.runs} alternating runs, {torch.get_num_threads()} threads")
     print(f"{'':16}{'median':>10}{'least':>10}{'ratio of medians':>19}{'of least':>10}{'kept':>10}")
     plain = times["plain"]
     medians = {way: statistics.median(taken) for way, taken in times.items()}
-    results.write(given.out, length=given.length, runs=given.runs, seconds=medians)
+    results.write(arguments.out, length=arguments.length, runs=arguments.runs, seconds=medians)
     for way, taken in times.items():
-        median, least = statistics.median(taken), min(taken)
-        ratios = f"{median / statistics.median(plain):>19.2f}{least / min(plain):>10.2f}"
-        print(f"{way:16}{median * 1e3:>7.1f} ms{least * 1e3:>7.1f} ms{ratios}{held[way] / 1e6:>7.1f} MB")
+        median, minimum = statistics.median(taken), min(taken)
+        ratios = f"{median / statistics.median(plain):>19.2f}{minimum / min(plain):>10.2f}"
+        print(f"{way:16}{median * 1e3:>7.1f} ms{minimum * 1e3:>7.1f} ms{ratios}{bytes_stored[way] / 1e6:>7.1f} MB")
 
 
 def minilm() -> torch.nn.Module:
@@ -81,14 +81,14 @@ def hugging_face() -> torch.nn.Module:
 
 def compared(model: torch.nn.Module, ids: Tensor) -> tuple[dict[str, int], dict[str, Callable[[], object]]]:
     """The bytes that each way keeps, and its run; ends here if an output is not the plain one, to the bit."""
-    expected, held, runs = _tensor(_plain(model, ids)), {"plain": 0}, {"plain": lambda: _plain(model, ids)}
+    expected, bytes_stored, runs = _tensor(_plain(model, ids)), {"plain": 0}, {"plain": lambda: _plain(model, ids)}
     for way, options in WAYS.items():
         output, recording = _recorded(model, ids, options)
         if not torch.equal(_tensor(output), expected) or not recording.verify().holds:
             sys.exit(f"{way}: the output is not that of the plain run")
-        held[way] = recording.bytes
+        bytes_stored[way] = recording.bytes
         runs[way] = lambda options=options: _recorded(model, ids, options)
-    return held, runs
+    return bytes_stored, runs
 
 
 def alternating(runs: dict[str, Callable[[], object]], count: int) -> dict[str, list[float]]:

@@ -17,16 +17,16 @@ def takes_out(options: argparse.ArgumentParser) -> None:
     options.add_argument("--out", type=Path, help="write what is measured into this JSON file too")
 
 
-def write(out: Path | None, **found: Any) -> None:
+def write(out: Path | None, **results: Any) -> None:
     """Write it whole, with the command, the commit, the date and the machine; nothing where no file is asked for."""
     if out is None:
         return
-    told = {"command": command(sys.argv)} | provenance() | found
-    with whole(out) as place:
-        place.write_text(compact_json(told) + "\n", encoding="utf-8")
+    content = {"command": command(sys.argv)} | provenance() | results
+    with whole(out) as file:
+        file.write_text(compact_json(content) + "\n", encoding="utf-8")
 
 
-def command(given: list[str]) -> str:
+def command(arguments: list[str]) -> str:
     """How the benchmark was called, from the repository's root and without the files that it writes."""
-    called = " ".join(["python", f"benchmarks/{Path(given[0]).name}", shlex.join(given[1:])])
+    called = " ".join(["python", f"benchmarks/{Path(arguments[0]).name}", shlex.join(arguments[1:])])
     return re.sub(r" --(out|log)[ =]\S+", "", called).rstrip()

@@ -64,16 +64,16 @@ def main() -> None:
     options.add_argument("--runs", type=int, default=7)
     options.add_argument("--seconds", type=float, default=120.0)
     results.takes_out(options)
-    given = options.parse_args()
-    found, rounds = {}, {}
+    arguments = options.parse_args()
+    result, rounds = {}, {}
     use_threads(torch.get_num_threads())
     torch.manual_seed(0)
-    print(f"{torch.get_num_threads()} threads, at most {given.runs} runs in turns, medians with quartiles")
+    print(f"{torch.get_num_threads()} threads, at most {arguments.runs} runs in turns, medians with quartiles")
     for title, unit, (runs, amount), others in (
         ("training", "target tokens/s", training(), ["nn.Transformer"]),
         ("greedy translation", "sentences/s", translation(), [NOTHING_KEPT, SOURCE_KEPT, MARIAN, MARIAN_SORTED]),
     ):
-        times = time_alternating(runs, given.runs, given.seconds)
+        times = time_alternating(runs, arguments.runs, arguments.seconds)
         print(f"\n{title:40}{'seconds':>24}{unit:>18}", *(f"   times {other}" for other in others), sep="")
         for name, taken in times.items():
             low, high = taken.quartiles
@@ -81,8 +81,8 @@ def main() -> None:
             ratios = (f"{times[other].median / taken.median:>{len(other) + 9}.2f}" for other in others)
             print(f"{name:40}{seconds:>24}{amount / taken.median:>18,.0f}", *ratios, sep="")
         rounds[title] = len(next(iter(times.values())).seconds)
-        found[title] = {name: amount / taken.median for name, taken in times.items()}
-    results.write(given.out, threads=torch.get_num_threads(), runs=rounds, a_second=found)
+        result[title] = {name: amount / taken.median for name, taken in times.items()}
+    results.write(arguments.out, threads=torch.get_num_threads(), runs=rounds, a_second=result)
 
 
 def transformer(kind: type, norm: str, dropout: float = 0.0) -> Any:
@@ -96,7 +96,7 @@ class Torch(nn.Module):
     def __init__(self, like: Transformer, everywhere: bool):
         super().__init__()
         self.table = nn.Parameter(like.output.weight.detach().clone())
-        self.places = like.decoder.embedding.positions.vectors(torch.arange(64)).float()  # type: ignore[union-attr]
+        self.indices = like.decoder.embedding.positions.vectors(torch.arange(64)).float()  # type: ignore[union-attr]
         self.inner = nn.Transformer(WIDTH, HEADS, LAYERS, LAYERS, HIDDEN, DROPOUT, batch_first=True, norm_first=True)
         for layer in () if everywhere else (*self.inner.encoder.layers, *self.inner.decoder.layers):
             layer.dropout.p = 0.0
@@ -106,7 +106,7 @@ class Torch(nn.Module):
 
     def embedded(self, tokens: Tensor) -> Tensor:
         """Words with their places."""
-        x = functional.embedding(tokens, self.table) * WIDTH**0.5 + self.places[: tokens.shape[1]]
+        x = functional.embedding(tokens, self.table) * WIDTH**0.5 + self.indices[: tokens.shape[1]]
         return functional.dropout(x, DROPOUT, self.training)
 
     def forward(self, source: Tensor, target: Tensor, source_lengths: Tensor, target_lengths: Tensor) -> Tensor:
@@ -130,13 +130,13 @@ class Torch(nn.Module):
 
 def renamed(state: dict[str, Tensor], names: list[tuple[str, str]]) -> dict[str, Tensor]:
     """The weights of the layers under another library's names."""
-    found = {}
+    result = {}
     for name, weight in state.items():
         if "embedding" not in name and name != "output.weight":
             for one, other in names:
                 name = re.sub(one, other, name)
-            found[name] = weight
-    return found
+            result[name] = weight
+    return result
 
 
 def training() -> tuple[dict[str, Callable[[], object]], int]:
@@ -187,9 +187,9 @@ def step(model: nn.Module, loss: Callable) -> Callable[[], object]:
 def agree(losses: dict[str, list[Tensor]]) -> None:
     """End here unless every loss is the first one's."""
     (first, [wanted]), *others = losses.items()
-    for name, [found] in others:
-        if not torch.allclose(found, wanted, rtol=1e-5):
-            sys.exit(f"{name}: the loss is {found.item()}, that of {first} {wanted.item()}")
+    for name, [result] in others:
+        if not torch.allclose(result, wanted, rtol=1e-5):
+            sys.exit(f"{name}: the loss is {result.item()}, that of {first} {wanted.item()}")
 
 
 def translation() -> tuple[dict[str, Callable[[], object]], int]:
@@ -202,8 +202,8 @@ def translation() -> tuple[dict[str, Callable[[], object]], int]:
     by_length = lengths.argsort(descending=True)
     as_they_come, by_64, large = torch.arange(512).split(64), by_length.split(64), filled(by_length, lengths)
     ways: dict[str, tuple[Callable, nn.Module, Sequence[Tensor]]] = {
-        NOTHING_KEPT: (nothing_kept, model, by_64),
-        SOURCE_KEPT: (source_kept, model, by_64),
+        NOTHING_KEPT: (nothing_stored, model, by_64),
+        SOURCE_KEPT: (source_stored, model, by_64),
         MARIAN: (generated, marian, as_they_come),
         MARIAN_SORTED: (generated, marian, by_64),
         "generate(), batches as overt's": (generated, marian, large),
@@ -212,14 +212,14 @@ def translation() -> tuple[dict[str, Callable[[], object]], int]:
         "overt": (cached, model, large),
     }
 
-    def run(way: Callable, asked: nn.Module, batches: Sequence[Tensor]) -> list[list[int]]:
-        found: dict[int, list[int]] = {}
-        for places in batches:
-            source = nn.utils.rnn.pad_sequence([sentences[place] for place in places], batch_first=True)
-            found |= zip(places.tolist(), way(asked, source, lengths[places], ends[places]), strict=True)
-        return [found[place] for place in range(len(sentences))]
+    def run(way: Callable, requested: nn.Module, batches: Sequence[Tensor]) -> list[list[int]]:
+        result: dict[int, list[int]] = {}
+        for indices in batches:
+            source = nn.utils.rnn.pad_sequence([sentences[position] for position in indices], batch_first=True)
+            result |= zip(indices.tolist(), way(requested, source, lengths[indices], ends[indices]), strict=True)
+        return [result[position] for position in range(len(sentences))]
 
-    runs = {name: lambda given=given: run(*given) for name, given in ways.items()}
+    runs = {name: lambda arguments=arguments: run(*arguments) for name, arguments in ways.items()}
     wanted = runs["overt"]()
     for name, ours in runs.items():
         different = sum(one != other for one, other in zip(ours(), wanted, strict=True))
@@ -262,7 +262,7 @@ def cached(model: Ending, source: Tensor, lengths: Tensor, ends: Tensor) -> list
 
 
 @torch.no_grad()
-def nothing_kept(model: Ending, source: Tensor, lengths: Tensor, ends: Tensor) -> list[list[int]]:
+def nothing_stored(model: Ending, source: Tensor, lengths: Tensor, ends: Tensor) -> list[list[int]]:
     """For each word the whole model reads the source and all words before it; texts that have ended leave."""
 
     def scores(rows: Tensor, target: Tensor) -> Tensor:
@@ -272,7 +272,7 @@ def nothing_kept(model: Ending, source: Tensor, lengths: Tensor, ends: Tensor) -
 
 
 @torch.no_grad()
-def source_kept(model: Ending, source: Tensor, lengths: Tensor, ends: Tensor) -> list[list[int]]:
+def source_stored(model: Ending, source: Tensor, lengths: Tensor, ends: Tensor) -> list[list[int]]:
     """The source is read once, for each word the decoder reads all words before it, and the last place alone is scored."""
     states = model.encoder(source, lengths=lengths)
 
@@ -297,7 +297,7 @@ def written(scores: Callable[[Tensor, Tensor], Tensor], ends: Tensor) -> list[li
 
 def generated(marian: nn.Module, source: Tensor, lengths: Tensor, ends: Tensor) -> list[list[int]]:
     """What Hugging Face's generate() writes."""
-    found = marian.generate(  # type: ignore[operator]
+    result = marian.generate(  # type: ignore[operator]
         source,
         attention_mask=(torch.arange(source.shape[1]) < lengths[:, None]).long(),
         num_beams=1,
@@ -305,7 +305,7 @@ def generated(marian: nn.Module, source: Tensor, lengths: Tensor, ends: Tensor) 
         max_new_tokens=int(ends.max()) + 1,
         logits_processor=[lambda written, scores: ended(scores, ends < written.shape[1])],
     )
-    return [text[: text.index(END)] for text in found[:, 1:].tolist()]
+    return [text[: text.index(END)] for text in result[:, 1:].tolist()]
 
 
 def marian_of(model: Transformer) -> nn.Module:
@@ -319,9 +319,9 @@ def marian_of(model: Transformer) -> nn.Module:
         pad_token_id=0, decoder_start_token_id=START, bos_token_id=START, eos_token_id=END, forced_eos_token_id=None, **sizes,
     )  # fmt: skip
     marian = MarianMTModel(config).eval()
-    places = model.decoder.embedding.positions.vectors(torch.arange(128)).float()  # type: ignore[union-attr]
+    indices = model.decoder.embedding.positions.vectors(torch.arange(128)).float()  # type: ignore[union-attr]
     state = {f"model.{name}": weight for name, weight in renamed(model.state_dict(), TO_MARIAN).items()}
-    state |= {f"model.{side}.embed_positions.weight": places for side in ("encoder", "decoder")}
+    state |= {f"model.{side}.embed_positions.weight": indices for side in ("encoder", "decoder")}
     state["model.shared.weight"] = model.output.weight.detach()
     _, unknown = marian.load_state_dict(state, strict=False)
     if unknown:

@@ -83,10 +83,10 @@ def _judging(run_all: Callable[[str], dict[str, Any]], name: str) -> Callable[[]
 
 def versions() -> dict[str, str | None]:
     """Of the libraries that the models come from."""
-    found: dict[str, str | None] = {}
+    result: dict[str, str | None] = {}
     for name in LIBRARIES:
         try:
-            found[name] = version(name)
+            result[name] = version(name)
         except PackageNotFoundError:
-            found[name] = None
-    return found
+            result[name] = None
+    return result

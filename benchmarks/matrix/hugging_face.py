@@ -107,14 +107,14 @@ def leaves(output: Any) -> dict[str, torch.Tensor]:
     if isinstance(output, torch.Tensor):
         output = {"output": output}
     if isinstance(output, list | tuple):
-        output = {str(place): each for place, each in enumerate(output)}
+        output = {str(index): each for index, each in enumerate(output)}
     tensors = {}
     for name, value in dict(output).items():
         if name in ("past_key_values", "attentions", "loss"):
             continue
-        for place, leaf in enumerate(torch.utils._pytree.tree_leaves(dict(value) if hasattr(value, "to_tuple") else value)):
+        for index, leaf in enumerate(torch.utils._pytree.tree_leaves(dict(value) if hasattr(value, "to_tuple") else value)):
             if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.numel():
-                tensors[f"{name}.{place}" if place else name] = leaf
+                tensors[f"{name}.{index}" if index else name] = leaf
     if not tensors:
         raise NotBuilt("it gives no numbers")
     return tensors

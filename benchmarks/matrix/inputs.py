@@ -282,8 +282,8 @@ def _marked(model: Any, words: Inputs, more: Inputs, modality: str) -> Inputs | 
         return None
     if not count or count % BATCH or count // BATCH > 200:
         return None
-    places = torch.full((BATCH, count // BATCH), token)
-    ids = torch.cat([words["input_ids"][:, :3], places, words["input_ids"][:, 3:]], dim=1)
+    positions = torch.full((BATCH, count // BATCH), token)
+    ids = torch.cat([words["input_ids"][:, :3], positions, words["input_ids"][:, 3:]], dim=1)
     inputs = words | more | {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     names = inspect.signature(model.forward).parameters
     if "mm_token_type_ids" in names:

@@ -50,8 +50,8 @@ def _work(work: Callable[[], dict[str, Any]], writing: int, seconds: float) -> N
     faulthandler.disable()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     used = resource.getrusage(resource.RUSAGE_SELF)
-    most = int(used.ru_utime + used.ru_stime + seconds) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (most, most + 5))
+    limit = int(used.ru_utime + used.ru_stime + seconds) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     nothing = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):

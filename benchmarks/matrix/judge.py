@@ -62,7 +62,7 @@ class Event:
 class _Followed:
     """Where each number of a tensor comes from, row · STEP + column, or −1; and what it went through."""
 
-    places: Tensor
+    positions: Tensor
     largest: float
     normalized: bool
     curved: bool = False
@@ -132,14 +132,14 @@ class Judge(TorchDispatchMode):
         moved = output.movedim(dim, -1)
         count = moved.shape[:-1].numel()
         rows = torch.arange(count).reshape(*moved.shape[:-1], 1) + self.rows
-        places = torch.empty_strided(output.shape, output.stride(), dtype=torch.long)
-        places.movedim(dim, -1).copy_(rows * STEP + torch.arange(moved.shape[-1]))
+        positions = torch.empty_strided(output.shape, output.stride(), dtype=torch.long)
+        positions.movedim(dim, -1).copy_(rows * STEP + torch.arange(moved.shape[-1]))
         self.widths[self.rows] = moved.shape[-1]
         self.rows += count
-        self._keep(output, _Followed(places, largest, normalized))
+        self._keep(output, _Followed(positions, largest, normalized))
 
     def _keep(self, tensor: Any, followed: _Followed) -> None:
-        if isinstance(tensor, Tensor) and tensor.shape == followed.places.shape:
+        if isinstance(tensor, Tensor) and tensor.shape == followed.positions.shape:
             self.followed[id(tensor)] = tensor, followed
 
     def _of(self, tensor: Any) -> _Followed | None:
@@ -154,7 +154,7 @@ class Judge(TorchDispatchMode):
         for operand, other, dim in ((left, right, -1), (right, left, -2 if right.ndim > 1 else -1)):
             followed = self._of(operand)
             weighs = followed is not None and (followed.normalized or followed.curved) and self._computed(other)
-            if weighs and self._sums_a_row(followed.places, dim):
+            if weighs and self._sums_a_row(followed.positions, dim):
                 return self._met(name, operand.movedim(dim, -1), followed)
         followed = self._of(left)
         if followed is not None and followed.normalized and not self._computed(right) and output.shape == left.shape:
@@ -169,11 +169,11 @@ class Judge(TorchDispatchMode):
         source = "softmax" if followed.normalized else "weights without softmax"
         self._event(f"{source} and {name}", (rows.double().clone(), followed.largest))
 
-    def _sums_a_row(self, places: Tensor, dim: int) -> bool:
+    def _sums_a_row(self, positions: Tensor, dim: int) -> bool:
         """Whether each sum along this dimension is over different columns of one row."""
-        if not places.numel():
+        if not positions.numel():
             return False
-        lines = places.movedim(dim, -1)
+        lines = positions.movedim(dim, -1)
         lines = lines.reshape(-1, lines.shape[-1])
         known = lines >= 0
         lines = lines[known.any(-1)]
@@ -205,26 +205,26 @@ class Judge(TorchDispatchMode):
             self._keep(output[0], source)
 
     def _laid_out(self, func: Any, name: str, args: tuple, kwargs: dict[str, Any], output: Any, source: _Followed) -> None:
-        def places(leaf: Any) -> Any:
+        def positions(leaf: Any) -> Any:
             if not isinstance(leaf, Tensor):
                 return leaf
             followed = self._of(leaf)
             if followed is not None:
-                return followed.places
+                return followed.positions
             return torch.full_like(leaf, -1, dtype=torch.long) if name in ("cat", "stack") else leaf
 
         try:
             if name in ("topk", "sort"):
                 dim = args[2] if name == "topk" and len(args) > 2 else args[1] if name == "sort" and len(args) > 1 else -1
                 values, indices = output
-                laid: Any = source.places.gather(dim, indices)
+                laid: Any = source.positions.gather(dim, indices)
                 output = values
             elif name == "constant_pad_nd":
-                laid = func(places(args[0]), args[1], -1)
+                laid = func(positions(args[0]), args[1], -1)
             elif name == "_to_copy":
-                laid = source.places.clone()
+                laid = source.positions.clone()
             else:
-                laid = func(*tree_map(places, args), **{key: value for key, value in kwargs.items() if key != "dtype"})
+                laid = func(*tree_map(positions, args), **{key: value for key, value in kwargs.items() if key != "dtype"})
         except (RuntimeError, IndexError, TypeError):
             return
         for tensor, each in zip(tree_leaves(output), tree_leaves(laid), strict=False):
@@ -234,25 +234,25 @@ class Judge(TorchDispatchMode):
         if name == "convolution" and leaves[1].shape[2:].numel() == 1:
             leaves = leaves[:1]  # heads mixed with each other, as talking heads are
         try:
-            places = source.places.expand(output.shape)
+            positions = source.positions.expand(output.shape)
             if torch.broadcast_shapes(*(leaf.shape for leaf in leaves)) != output.shape:
                 return
         except RuntimeError:
             return
-        if places.stride() != output.stride():  # what lays it out anew later needs it laid out alike
-            places = torch.empty_strided(output.shape, output.stride(), dtype=torch.long).copy_(places)
+        if positions.stride() != output.stride():  # what lays it out anew later needs it laid out alike
+            positions = torch.empty_strided(output.shape, output.stride(), dtype=torch.long).copy_(positions)
         factor = source.factor
-        if name == "mul" and source.normalized and output.numel() > source.places.numel():
+        if name == "mul" and source.normalized and output.numel() > source.positions.numel():
             factor = next((leaf for leaf in leaves if self._of(leaf) is source), None)
-        followed = _Followed(places, source.largest, source.normalized, source.curved or name in CURVED, factor)
+        followed = _Followed(positions, source.largest, source.normalized, source.curved or name in CURVED, factor)
         self._keep(output, followed)
 
     def _weighted_sum(self, dims: Any, source: _Followed, weights: Tensor) -> None:
         """A sum over values that were weighted element by element."""
         dims = [dims] if isinstance(dims, int) else list(dims or [])
-        if len(dims) != 1 or not self._sums_a_row(source.places, dims[0]):
+        if len(dims) != 1 or not self._sums_a_row(source.positions, dims[0]):
             return
-        dim = dims[0] if dims[0] < 0 else dims[0] - source.places.ndim
+        dim = dims[0] if dims[0] < 0 else dims[0] - source.positions.ndim
         if -dim <= weights.ndim:
             rows = weights.movedim(dim, -1)
             rows = rows.reshape(1, -1, rows.shape[-1])

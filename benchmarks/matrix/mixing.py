@@ -58,8 +58,8 @@ def _mixes(module: nn.Module, call: _Call, tokens: int) -> bool:
     vectors = _vectors(call.args, call.kwargs, tokens)
     assert vectors is not None
     changed = vectors.clone()
-    place = tokens // 2
-    changed[:, place] += torch.randn(changed[:, place].shape, generator=torch.Generator().manual_seed(0))
+    index = tokens // 2
+    changed[:, index] += torch.randn(changed[:, index].shape, generator=torch.Generator().manual_seed(0))
     try:
         before, after = (_output(module, call, each) for each in (vectors, changed))
     except Exception:  # a module that cannot be called by itself again
@@ -67,7 +67,7 @@ def _mixes(module: nn.Module, call: _Call, tokens: int) -> bool:
     if before is None or after is None or before.ndim != 3 or before.shape[1] != tokens or before.shape != after.shape:
         return False
     apart = (before - after).abs().amax((0, 2))
-    apart[place] = 0
+    apart[index] = 0
     return bool(apart.max() > CHANGED * before.abs().max())
 
 

@@ -223,7 +223,7 @@ def _list(name: str, value: list | tuple, narrow: bool, layers: dict[int, list[i
     if re.fullmatch(r"\w*depths?|num_blocks|blocks_per_stage|num_encoder_blocks|stage_num_blocks|layer_depths", name):
         return kind(1 for _ in value)
     if re.fullmatch(r"\w*heads?(_per_stage)?", name) and narrow:
-        return kind(min(1 << place + 1, each) if max(value) > HEADS else each for place, each in enumerate(value))
+        return kind(min(1 << index + 1, each) if max(value) > HEADS else each for index, each in enumerate(value))
     if re.fullmatch(r"(pretrain_)?(image|img|input|input_image)_size", name):
         return kind(min(each, IMAGE) for each in value)
     if name == "conv_dim" and narrow:

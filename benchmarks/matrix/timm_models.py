@@ -27,7 +27,7 @@ def smallest(module: str) -> str:
     models = timm.list_models(module=module)
     if not models:
         raise NotBuilt("it has no models")
-    models.sort(key=lambda name: (next((place for place, word in enumerate(LITTLE) if word in name), len(LITTLE)), len(name)))
+    models.sort(key=lambda name: (next((index for index, word in enumerate(LITTLE) if word in name), len(LITTLE)), len(name)))
     sizes: dict[str, int] = {}
     for name in models[:TRIED]:
         try:

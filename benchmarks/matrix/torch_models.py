@@ -167,7 +167,7 @@ def run_all(name: str) -> dict[str, Any]:
 
     def run(module: nn.Module) -> dict[str, Tensor]:
         output = forward(module)
-        return {str(place): each for place, each in enumerate(output if isinstance(output, tuple) else (output,))}
+        return {str(index): each for index, each in enumerate(output if isinstance(output, tuple) else (output,))}
 
     def plainly(module: nn.Module) -> dict[str, Tensor]:
         with sdpa_kernel(SDPBackend.MATH):

@@ -73,7 +73,7 @@ def of_recording(
     if changed:
         return Verdict("wrong", f"recording{what} changes {changed}")
     try:
-        recorded = [(recording.layers[place], weights_of(recording, place)) for place in range(len(recording))]
+        recorded = [(recording.layers[position], weights_of(recording, position)) for position in range(len(recording))]
     except Exception as error:  # weights that cannot be looked at are a fault of the recording too
         return Verdict("crashed", f"looking at the weights{what} raises {error_line(error)}")
     missing = [(str(name), str(reason)) for name, reason, *_ in recording.missing]
@@ -100,10 +100,10 @@ def of_recording(
     return Verdict("exact", "" if result.events else "no attention in it", numbers)
 
 
-def weights_of(recording: Any, place: int) -> Tensor:
+def weights_of(recording: Any, position: int) -> Tensor:
     """The weights of all heads of a recorded call, (B, H, Q, K)."""
-    captured = recording.calls[place]
-    return torch.stack([recording[place, head].weights() for head in captured.heads], dim=1)
+    captured = recording.calls[position]
+    return torch.stack([recording[position, head].weights() for head in captured.heads], dim=1)
 
 
 def difference_in_bits(first: dict[str, Tensor], second: dict[str, Tensor]) -> str:
@@ -146,7 +146,7 @@ class Off:
     name: str
     off: float
     allowed: float
-    own: float
+    between_paths: float
 
 
 def compare(eager: dict[str, Tensor], sdpa: dict[str, Tensor], output: dict[str, Tensor], padding: Tensor | None) -> Off:
@@ -158,14 +158,14 @@ def compare(eager: dict[str, Tensor], sdpa: dict[str, Tensor], output: dict[str,
     worst_of_all = Off("", 0.0, OUTPUT, 0.0)
     for name, tensor in eager.items():
         limit = GRADIENT if name == "gradients" else OUTPUT
-        own = relative(tensor, sdpa[name], padding) if name in sdpa else 0.0
+        between_paths = relative(tensor, sdpa[name], padding) if name in sdpa else 0.0
         off = relative(tensor, output.get(name), padding)
-        if own > DEPTH:
+        if between_paths > DEPTH:
             off = min(off, relative(sdpa[name], output.get(name), padding))
         else:
-            limit = max(limit, 2 * own)
+            limit = max(limit, 2 * between_paths)
         if off / limit >= worst_of_all.off / worst_of_all.allowed:
-            worst_of_all = Off(name, off, limit, own)
+            worst_of_all = Off(name, off, limit, between_paths)
     return worst_of_all
 
 
@@ -223,9 +223,9 @@ def _backend_run(
             return Verdict("crashed", f"{what}: {error_line(error)}")
     off = compare(eager, sdpa, output, padding)
     said = said or next((" ".join(str(each.message).split()) for each in warned if "overt" in str(each.message)), "")
-    numbers = {"off": off.off, "own paths": off.own, "calls": calls.count}
+    numbers = {"off": off.off, "own paths": off.between_paths, "calls": calls.count}
     if not off.off <= off.allowed:
-        return Verdict("wrong", f"{what}: {off.name} off by {off.off:.1e}, its own paths by {off.own:.1e}", numbers)
+        return Verdict("wrong", f"{what}: {off.name} off by {off.off:.1e}, its own paths by {off.between_paths:.1e}", numbers)
     if attends and not calls.count and not said:
         return Verdict("wrong", f"{what}: it never called overt, and nothing said so", numbers)
     return Verdict("missing", said, numbers) if said else Verdict("exact", "" if attends else "no attention in it", numbers)

@@ -75,7 +75,7 @@ def build(name: str, flash: bool) -> tuple[nn.Module, dict[str, Any]]:
         )
         return model, {
             "x": ids,
-            "mems": [torch.randn(2, 8, WIDTH, generator=torch.Generator().manual_seed(place)) for place in range(2)],
+            "mems": [torch.randn(2, 8, WIDTH, generator=torch.Generator().manual_seed(index)) for index in range(2)],
         }
     if name == "picture":
         model = ViTransformerWrapper(image_size=32, patch_size=8, num_classes=5, attn_layers=Encoder(**small))
