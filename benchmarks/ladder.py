@@ -96,8 +96,8 @@ def main() -> None:
         "data": "Multi30k, English to German, 29,000 captions; test 2016",
         "runs": joined(recorded, finished(requested.runs)),
     }
-    with whole(requested.out) as index:
-        index.write_text(compact_json(notes) + "\n", encoding="utf-8")
+    with whole(requested.out) as file:
+        file.write_text(compact_json(notes) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
