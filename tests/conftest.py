@@ -17,7 +17,7 @@ if os.environ.get("OVERT_CHECK_SHAPES"):
     from jaxtyping import install_import_hook
 
     _SHAPED = ["scores", "normalizers", "biases", "kernels", "mechanism", "trace", "summary"]
-    install_import_hook([f"overt.{part}" for part in _SHAPED], "beartype.beartype")
+    install_import_hook([f"overt.attention.{part}" for part in _SHAPED], "beartype.beartype")
 
 hypothesis.settings.register_profile("overt", deadline=None)
 hypothesis.settings.load_profile("overt")

@@ -47,7 +47,7 @@ def attention_inputs(query: Any, key: Any, value: Any) -> None:
                 got=shapes(**tensors),
                 fix=f"give {name} a length: {name}.unsqueeze(0)",
             )
-    if len({tensor.device for tensor in tensors.values()}) > 1:
+    if not query.device == key.device == value.device:
         raise KindError(
             "query, key and value to be on one device", got=_each(tensors, "device"), fix="move them with .to(device)"
         )

@@ -1,6 +1,6 @@
 """One call of attention, checked and made explicit: every default filled in, every shape known."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -52,20 +52,6 @@ class Rows(NamedTuple):
     bias: Any
 
 
-class Frame(NamedTuple):
-    """What a call's mask and bias are bound to."""
-
-    query: Tensor
-    key: Tensor
-    batch: tuple[int, ...]
-    queries: int
-    keys: int
-
-    def fits(self, name: str, shape: Sequence[int]) -> None:
-        """Refuse a shape that does not broadcast against the weights."""
-        check.fits(name, shape, (*self.batch, self.queries, self.keys), self.query, self.key)
-
-
 @dataclass(frozen=True, eq=False)
 class Call:
     """The arguments of `attend`, checked. Mask and bias are bound to the call's lengths; `batch` are the leading dimensions."""
@@ -98,7 +84,7 @@ class Call:
         if unknown:
             keywords.refuse(unknown)
         library = None
-        if is_array(query):
+        if not isinstance(query, Tensor) and is_array(query):
             library = library_of(query=query, key=key, value=value)
             query, key, value = as_tensor("query", query), as_tensor("key", key), as_tensor("value", value)
             mask = as_tensor("mask", mask) if is_array(mask) else mask
@@ -112,9 +98,8 @@ class Call:
         if isinstance(score, Score):
             score.check(query, key)
         normalizer = _SOFTMAX if normalizer is None else as_normalizer(normalizer)
-        frame = Frame(query, key, batch, query.shape[-2], key.shape[-2])
-        mask = None if mask is None else _bound_mask(mask, frame)
-        bias = None if bias is None else _bound_bias(bias, frame)
+        mask = None if mask is None else _bound_mask(mask, query, key, batch)
+        bias = None if bias is None else _bound_bias(bias, query, key, batch)
         return cls(query, key, value, score, mask, bias, normalizer, float(dropout), batch, library)
 
     def returned(self, result: Tensor) -> Any:
@@ -221,38 +206,39 @@ def _autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor
     return query.to(dtype), key.to(dtype), value.to(dtype)
 
 
-def _bound_mask(argument: MaskLike, to: Frame) -> Any:
-    mask = as_mask(argument)
+def _bound_mask(argument: MaskLike, query: Tensor, key: Tensor, batch: tuple[int, ...]) -> Any:
+    mask, queries, keys = as_mask(argument), query.shape[-2], key.shape[-2]
     if isinstance(argument, Tensor):
-        check.same_device("the mask", argument, to.query)
-        to.fits("mask", argument.shape)
-    bound = mask.bind(len(to.batch), to.queries, to.keys) if isinstance(mask, Mask) else mask
+        check.same_device("the mask", argument, query)
+        check.fits("mask", argument.shape, (*batch, queries, keys), query, key)
+    bound = mask.bind(len(batch), queries, keys) if isinstance(mask, Mask) else mask
     if isinstance(bound, Mask) and bound.numbers is not None:
         return bound  # of positions alone: it fits any call, and a decoder's step need not wait for a probe
-    first = [min(size, 1) for size in (to.queries, to.keys)]
-    probe = bound.block(*(torch.arange(size, device=to.query.device) for size in first))
+    first = [min(size, 1) for size in (queries, keys)]
+    probe = bound.block(*(torch.arange(size, device=query.device) for size in first))
     if not isinstance(probe, Tensor) or probe.dtype != torch.bool:
         kind = f"a {probe.dtype} tensor" if isinstance(probe, Tensor) else type(probe).__name__
         raise KindError("block(rows, keys) of the mask to return a bool tensor", got=kind, fix="compare, do not subtract")
-    check.same_device("the mask", probe, to.query)
-    check.fits(f"a block of the mask {type(bound).__name__}", probe.shape, (*to.batch, *first), to.query, to.key)
+    check.same_device("the mask", probe, query)
+    check.fits(f"a block of the mask {type(bound).__name__}", probe.shape, (*batch, *first), query, key)
     return bound
 
 
-def _bound_bias(bias: Any, to: Frame) -> Any:
-    if isinstance(bias, Bias):
-        name = f"overt.{type(bias).__name__}"
-        check.same_device(name, bias.source, to.query)
-        to.fits(name, (*bias.leading, to.queries, to.keys))
-        bound = bias.bind(len(to.batch), to.queries, to.keys)
-        if isinstance(bound.offset, Tensor):
-            check.same_device(f"the offset of {name}", bound.offset, to.query)
-            to.fits(f"the offset of {name}", bound.offset.shape)
-        return bound
-    check.bias_tensor(bias)
-    check.same_device("the bias", bias, to.query)
-    to.fits("bias", bias.shape)
-    return bias
+def _bound_bias(bias: Any, query: Tensor, key: Tensor, batch: tuple[int, ...]) -> Any:
+    queries, keys = query.shape[-2], key.shape[-2]
+    if not isinstance(bias, Bias):
+        check.bias_tensor(bias)
+        check.same_device("the bias", bias, query)
+        check.fits("bias", bias.shape, (*batch, queries, keys), query, key)
+        return bias
+    name = f"overt.{type(bias).__name__}"
+    check.same_device(name, bias.source, query)
+    check.fits(name, (*bias.leading, queries, keys), (*batch, queries, keys), query, key)
+    bound = bias.bind(len(batch), queries, keys)
+    if isinstance(bound.offset, Tensor):
+        check.same_device(f"the offset of {name}", bound.offset, query)
+        check.fits(f"the offset of {name}", bound.offset.shape, (*batch, queries, keys), query, key)
+    return bound
 
 
 def _has_rows(bias: Any) -> bool:
