@@ -15,17 +15,17 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from overt.errors import OvertError
+from overt.errors import InputError, OvertError
 
 ACTIVATIONS = ("tanh", "sigmoid", "relu", "leaky_relu")
 
-_CURE = "install g++ and run: pip install --force-reinstall --no-deps --no-cache-dir --no-binary overt overt"
+_FIX = "install g++ and run: pip install --force-reinstall --no-deps --no-cache-dir --no-binary overt overt"
 _PROCESS = os.getpid()
 _thread = threading.local()
 
 
 class NativeMissing(OvertError, ImportError):
-    """The native core was asked for, and is not there."""
+    """The native core is needed, and is not there."""
 
 
 class SlowerWithoutNative(UserWarning):
@@ -69,15 +69,15 @@ def module() -> Any:
     native, reason, _ = load()
     if native is None:
         raise NativeMissing(f"the native core is not available: {reason}")
-    asked = os.environ.get("OVERT_SIMD")
-    if asked and asked not in native.levels():
+    setting = os.environ.get("OVERT_SIMD")
+    if setting and setting not in native.levels():
         raise InputError(
-            f"OVERT_SIMD names a SIMD level that this machine has: {', '.join(native.levels())}",
-            got=f"OVERT_SIMD={asked}",
+            f"a SIMD level of this machine in OVERT_SIMD: {', '.join(native.levels())}",
+            got=f"OVERT_SIMD={setting}",
             fix="name one of them, or unset it to have the best",
         )
-    if asked:
-        native.use(asked)
+    if setting:
+        native.use(setting)
     return native
 
 
@@ -100,7 +100,7 @@ def load() -> Loaded:
         if "libgomp" in str(error):
             rule = "libgomp.so.1, the OpenMP runtime that it runs on, is not found"
             return Loaded(None, f"{rule}. Fix: install it (on Debian: apt install libgomp1), or torch, which brings its own")
-        return Loaded(None, f"it is installed but does not load ({error}). Fix: {_CURE}", broken=True)
+        return Loaded(None, f"it is installed but does not load ({error}). Fix: {_FIX}", broken=True)
 
 
 def _import() -> Any:
@@ -124,7 +124,7 @@ def _runtime_of_torch() -> Path | None:
 def _not_built() -> str:
     """Why installing overt built no module, as the build itself left word."""
     try:
-        return f"{importlib.import_module('overt._without_native').REASON}. Fix: {_CURE}"
+        return f"{importlib.import_module('overt._without_native').REASON}. Fix: {_FIX}"
     except ModuleNotFoundError:
         return "its C++ has not been compiled here. Fix: run in the sources of overt: pip install --editable ."
 
@@ -141,8 +141,8 @@ def threads() -> int:
     if torch is not None:
         return torch.get_num_threads()
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return int(asked) if asked.isdigit() and int(asked) else processors
+    setting = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(setting) if setting.isdigit() and int(setting) else processors
 
 
 def alone() -> None:

@@ -41,7 +41,7 @@ def attended(query, key, value, weight, activation="tanh", **options):
 
 
 def flat(batch=(2, 3), masked=True, by_distance=False, dtype=torch.float64):
-    """The operators' inputs, as `native_ops.Given` has them."""
+    """The operators' inputs, as `AdditiveInputs` has them."""
     query, key, value, weight = leaves(batch=batch, dtype=dtype)
     weight = weight.detach().to(torch.promote_types(dtype, torch.float32)).requires_grad_()
     rows = torch.arange(9)

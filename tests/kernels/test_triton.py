@@ -23,7 +23,7 @@ def test_the_plan_names_them():
     plan = overt.plan(x, x, x, score=overt.Additive(torch.ones(4)))
     assert plan.path == "triton"
     assert plan.reason == "additive attention under a softmax, fused with it in Triton's kernels, in linear memory"
-    assert plan.refused["native"] == "with TRITON_INTERPRET=1 Triton's interpreter stands in for the native core"
+    assert plan.refused["native"] == "with TRITON_INTERPRET=1 Triton's interpreter runs in place of the native core"
 
 
 # Lengths round a program's block of 128 queries and tiles of 32 keys, or of 128 keys and 32 queries.

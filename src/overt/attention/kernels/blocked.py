@@ -28,7 +28,7 @@ def blocked(call: Call, formula: Formula, every_key: bool = False) -> tuple[Tens
     """Apply the formula to all queries, a block of rows at a time, and join its results along the rows."""
     call = ready(call)
     with unrounded(call.query):
-        parts = [_kept_or_recomputed(call, formula, rows, every_key, careful) for rows, careful in row_blocks(call)]
+        parts = [_checkpointed(call, formula, rows, every_key, careful) for rows, careful in row_blocks(call)]
     if len(parts) == 1:
         return parts[0]
     return tuple(torch.cat(results, dim=-2) for results in zip(*parts, strict=True))
@@ -61,12 +61,12 @@ def block_of(call: Call, rows: Rows, every_key: bool, careful: bool) -> Block:
     block = call.block(rows, every_key)
     if not careful:
         return block
-    seen = block.allowed.any(-2)  # type: ignore[union-attr]  # (..., K)
-    asked = block.allowed.any(-1)  # type: ignore[union-attr]  # (..., Q)
+    visible_keys = block.allowed.any(-2)  # type: ignore[union-attr]  # (..., K)
+    active_queries = block.allowed.any(-1)  # type: ignore[union-attr]  # (..., Q)
     return block._replace(
-        query=torch.where(asked[..., None], block.query, 0),
-        key=torch.where(seen[..., None], block.key, 0),
-        value=torch.where(seen[..., None], block.value, 0),
+        query=torch.where(active_queries[..., None], block.query, 0),
+        key=torch.where(visible_keys[..., None], block.key, 0),
+        value=torch.where(visible_keys[..., None], block.value, 0),
     )
 
 
@@ -77,7 +77,7 @@ def _size(call: Call) -> int:
     return max(BLOCK // row, 1 if width > 1 else 8)
 
 
-def _kept_or_recomputed(call: Call, formula: Formula, rows: Rows, every_key: bool, careful: bool) -> tuple[Tensor, ...]:
+def _checkpointed(call: Call, formula: Formula, rows: Rows, every_key: bool, careful: bool) -> tuple[Tensor, ...]:
     def run(query: Tensor) -> tuple[Tensor, ...]:
         # Mask and bias are asked for in here: kept from the forward pass for every block, they would be n × n.
         return formula(block_of(call, rows._replace(query=query), every_key, careful))

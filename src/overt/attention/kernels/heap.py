@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any
 
-_MOST = 2**26  # bytes that a process may have grown by
+_MAX_GROWTH = 2**26  # bytes that a process may have grown by
 _resident = sys.maxsize  # bytes of the process when it was smallest since its pages last went back
 
 
@@ -29,7 +29,7 @@ def give_back() -> None:
     if _trim is None:
         return
     size = _size()
-    if size > _resident + _MOST:
+    if size > _resident + _MAX_GROWTH:
         _trim(0)
         _resident = _size()
     else:

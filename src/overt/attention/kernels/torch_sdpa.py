@@ -19,7 +19,7 @@ _LARGEST = torch.finfo(torch.float32).max  # what scores are added up in, at lea
 
 def refusal(call: Call) -> str | None:
     """Why torch's kernels cannot serve this call; None where they can."""
-    return _other_mathematics(call) or _other_mask(call) or _other_mode(call) or _other_shape(call)
+    return _unsupported_mathematics(call) or _unsupported_mask(call) or _unsupported_mode(call) or _unsupported_shape(call)
 
 
 def caveat(call: Call) -> str:
@@ -29,14 +29,14 @@ def caveat(call: Call) -> str:
     return ""
 
 
-def delegated(call: Call, again: Callable[[Call], Tensor]) -> Tensor:
-    """The output of torch's fused kernel; `again(call)` computes it differentiably where a second derivative is asked for."""
+def delegated(call: Call, recompute: Callable[[Call], Tensor]) -> Tensor:
+    """The output of torch's fused kernel; `recompute(call)` computes it differentiably where a second derivative is computed."""
     query, key, value = call.query, call.key, call.value
-    allowed, seen = _key_mask(call)
-    shielded = allowed is not None and not (_judges_values(call) and _harmless(call, seen))
+    allowed, has_keys = _key_mask(call)
+    shielded = allowed is not None and not (_judges_values(call) and _harmless(call, has_keys))
     if shielded:
-        # Barred keys become zeros, so that nothing they hold can leak; a batch entry without keys is dropped as a whole.
-        query = torch.where(seen[..., None, None], query, 0)
+        # Masked keys become zeros, so that no NaN in them can leak; a batch entry without keys is dropped as a whole.
+        query = torch.where(has_keys[..., None, None], query, 0)
         key, value = (torch.where(allowed.mT, tensor, 0) for tensor in (key, value))  # pyright: ignore[reportOptionalMemberAccess]
     allowed = allowed if allowed is None else _four(allowed, call.batch)
     query, key, scale = call.score.as_dot(query, key)
@@ -45,13 +45,13 @@ def delegated(call: Call, again: Callable[[Call], Tensor]) -> Tensor:
     if torch.compiler.is_compiling() or not torch.is_grad_enabled() or not any(t.requires_grad for t in (query, key, value)):
         output = _fused(query, key, value, options)
     else:
-        output: Any = _Delegated.apply(query, key, value, options, again)
+        output: Any = _Delegated.apply(query, key, value, options, recompute)
     output = output.reshape(*call.batch, call.queries, value.shape[-1])
-    return torch.where(seen[..., None, None], output, 0) if shielded else output
+    return torch.where(has_keys[..., None, None], output, 0) if shielded else output
 
 
 class _Options(NamedTuple):
-    """What torch's kernel is told beside its inputs."""
+    """The arguments of torch's kernel beside its inputs."""
 
     allowed: Tensor | None
     causal: bool
@@ -60,27 +60,26 @@ class _Options(NamedTuple):
 
 
 class _Delegated(torch.autograd.Function):
-    """torch's kernel and its own backward; torch's backward has no derivative, so under create_graph the call runs again blocked."""
+    """torch's kernel and its backward, which has no derivative: under create_graph the call is computed once more, in blocks."""
 
     @staticmethod
-    def forward(ctx, query, key, value, options, again):  # type: ignore[override]
+    def forward(ctx, query, key, value, options, recompute):  # type: ignore[override]
         inputs = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in (query, key, value)]
         with torch.enable_grad():
             output = _fused(inputs[0], inputs[1], inputs[2], options)
         ctx.save_for_backward(query, key, value)
-        ctx.options, ctx.again, ctx.inner = options, again, (inputs, output)
+        ctx.options, ctx.recompute, ctx.inner = options, recompute, (inputs, output)
         return output.detach()
 
     @staticmethod
     def backward(ctx, gradient):  # type: ignore[override]
         saved = ctx.saved_tensors  # raises torch's own error where the graph has been freed
         twice = torch.is_grad_enabled()
-        inputs, output = (saved, ctx.again(_same_call(saved, ctx.options))) if twice else ctx.inner
+        inputs, output = (saved, ctx.recompute(_same_call(saved, ctx.options))) if twice else ctx.inner
         if not torch._C._autograd._get_current_graph_task_keep_graph():  # type: ignore[attr-defined]
             ctx.inner = None  # the kernel's saved tensors go when the caller's graph goes
         wanted = [tensor for tensor in inputs if tensor.requires_grad]
-        found = torch.autograd.grad(output, wanted, gradient, create_graph=twice, retain_graph=True)
-        gradients = iter(found)
+        gradients = iter(torch.autograd.grad(output, wanted, gradient, create_graph=twice, retain_graph=True))
         return *(next(gradients) if tensor.requires_grad else None for tensor in inputs), None, None
 
 
@@ -97,7 +96,7 @@ def _same_call(inputs: tuple[Tensor, Tensor, Tensor], options: _Options) -> Call
 
 def _key_mask(call: Call) -> tuple[Any, Any]:
     """The keys that every query may see, (..., 1, K), and whether there are any, (...)."""
-    if call.mask is None or _all_seen(call) or _torch_causal(call):
+    if call.mask is None or _all_visible(call) or _torch_causal(call):
         return None, None
     device = call.query.device
     allowed = call.mask.block(torch.arange(1, device=device), torch.arange(call.keys, device=device))
@@ -105,13 +104,13 @@ def _key_mask(call: Call) -> tuple[Any, Any]:
     return allowed, allowed.any(-1).squeeze(-1)
 
 
-def _harmless(call: Call, seen: Tensor) -> bool:
-    """Whether barred keys cannot leak as they are: each entry has a key to see, and no score overflows, so that their weights are 0.
+def _harmless(call: Call, has_keys: Tensor) -> bool:
+    """Whether masked keys cannot leak as they are: each entry has a key to see, and no score overflows, so that their weights are 0.
 
     A product of two vectors is at most that of their norms, and those are at most the norms of all queries and all keys. A norm takes
     a fifth of the time of a largest magnitude, which counts at each step of a decoder.
     """
-    if type(call.score) is not Dot or not bool(seen.all()):
+    if type(call.score) is not Dot or not bool(has_keys.all()):
         return False
     query, key, value = torch.stack([_norm(tensor) for tensor in (call.query, call.key, call.value)]).tolist()
     scale = abs(float(call.score.factor(call.query))) / float(call.normalizer.temperature)
@@ -138,21 +137,21 @@ def _grouped(call: Call) -> bool:
     return bool(call.batch) and call.key.ndim >= 4 and call.key.shape[-3] != 1 and call.key.shape[-3] != call.batch[-1]
 
 
-def _all_seen(call: Call) -> bool:
+def _all_visible(call: Call) -> bool:
     return isinstance(call.mask, Causal) and isinstance(call.mask.offset, int) and call.mask.offset >= call.keys - 1
 
 
 def _torch_causal(call: Call) -> bool:
     """torch's is_causal aligns at the start: the same thing only where Q = K."""
     causal = isinstance(call.mask, Causal) and isinstance(call.mask.offset, int) and call.mask.offset == 0
-    return causal and call.queries == call.keys and not _all_seen(call)
+    return causal and call.queries == call.keys and not _all_visible(call)
 
 
 def _judges_values(call: Call) -> bool:
     return call.inspectable and call.query.device.type == "cpu"
 
 
-def _other_mathematics(call: Call) -> str | None:
+def _unsupported_mathematics(call: Call) -> str | None:
     if not isinstance(call.score, Score) or call.score.as_dot(call.query[..., :0, :], call.key[..., :0, :]) is None:
         return "the score is not a dot product with a fixed scale"
     if (
@@ -166,8 +165,8 @@ def _other_mathematics(call: Call) -> str | None:
     return "dropout would make torch hold all Q × K weights" if call.dropout > 0 else None
 
 
-def _other_mask(call: Call) -> str | None:
-    if call.mask is None or _all_seen(call):
+def _unsupported_mask(call: Call) -> str | None:
+    if call.mask is None or _all_visible(call):
         return None
     if _torch_causal(call):
         if _judges_values(call) and not call.finite:
@@ -184,7 +183,7 @@ def _other_mask(call: Call) -> str | None:
     )
 
 
-def _other_mode(call: Call) -> str | None:
+def _unsupported_mode(call: Call) -> str | None:
     if call.transformed:
         return "torch.func transforms do not pass through torch's fused kernels"
     projected = call.score.as_dot(call.query[..., :0, :], call.key[..., :0, :])[
@@ -195,7 +194,7 @@ def _other_mode(call: Call) -> str | None:
     return None
 
 
-def _other_shape(call: Call) -> str | None:
+def _unsupported_shape(call: Call) -> str | None:
     if 0 in (*call.batch, call.queries, call.keys, call.query.shape[-1], call.value.shape[-1]):
         return "an empty dimension"
     kind = call.query.device.type
@@ -206,8 +205,8 @@ def _other_shape(call: Call) -> str | None:
     if _grouped(call) or _widths(call):
         return "torch may hold all weights for grouped heads or different widths on this device"
     four = [_four(tensor, call.batch) for tensor in (call.query, call.key, call.value)]
-    asked = torch.backends.cuda.SDPAParams(*four, None, 0.0, _torch_causal(call), False)  # type: ignore[call-arg]
-    able = torch.backends.cuda.can_use_flash_attention(asked) or torch.backends.cuda.can_use_efficient_attention(asked)
+    params = torch.backends.cuda.SDPAParams(*four, None, 0.0, _torch_causal(call), False)  # type: ignore[call-arg]
+    able = torch.backends.cuda.can_use_flash_attention(params) or torch.backends.cuda.can_use_efficient_attention(params)
     return None if able else "torch has no fused kernel for this dtype and shape on this GPU"
 
 

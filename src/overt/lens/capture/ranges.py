@@ -85,7 +85,8 @@ def _edges_of_float(mask: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
     drowned = lowest.all(-1)
     if bool((~allowed.any(-1) & ~drowned & ~barred.all(-1)).any()):
         return None
-    return None if (found := _edges(allowed | drowned[..., None])) is None else (*found[:2], drowned)
+    edges = _edges(allowed | drowned[..., None])
+    return None if edges is None else (*edges[:2], drowned)
 
 
 def in_ranges(mask: Any, queries: int, keys: int, device: torch.device, read: Callable[[Tensor], Read] = read) -> Ranges | None:
@@ -133,5 +134,5 @@ class MasksSeen:
 
 def _in_ranges(mask: Tensor) -> Read | None:
     """What `read` says where that is ranges, which hold nothing of the mask itself."""
-    found = read(mask)
-    return found if isinstance(found.mask, Ranges) else None
+    result = read(mask)
+    return result if isinstance(result.mask, Ranges) else None

@@ -44,8 +44,8 @@ def plain(value: Any, put: Callable[[Any], Any]) -> Any:
     if isinstance(value, torch.dtype):
         return {"dtype": str(value).removeprefix("torch.")}
     if isinstance(value, tuple | list):
-        found = [plain(each, put) for each in value]
-        return found if isinstance(value, list) else {"tuple": found}
+        values = [plain(each, put) for each in value]
+        return values if isinstance(value, list) else {"tuple": values}
     if isinstance(value, dict):
         return {"dict": {key: plain(each, put) for key, each in value.items()}}
     name = _name_of(type(value))
@@ -67,14 +67,14 @@ def restored(data: Any, get: Callable[[Any], Any], check: Check = lambda kind, v
     if "is" in data:
         kind = class_of(data["is"])
         return kind(**check(kind, {name: restored(each, get, check) for name, each in data["with"].items()}))
-    ((kind, held),) = data.items()
+    ((kind, content),) = data.items()
     if kind == "dict":
-        return {key: restored(each, get, check) for key, each in held.items()}
+        return {key: restored(each, get, check) for key, each in content.items()}
     if kind == "tuple":
-        return tuple([restored(each, get, check) for each in held])
+        return tuple([restored(each, get, check) for each in content])
     if kind == "dtype":
-        return _dtype(held)
-    return {"float": float, "put": get}[kind](held)
+        return _dtype(content)
+    return {"float": float, "put": get}[kind](content)
 
 
 def class_of(name: Any) -> type:
@@ -102,14 +102,14 @@ def _name_of(kind: type) -> str | None:
 
 
 def _dtype(name: str) -> torch.dtype:
-    found = getattr(torch, name)
-    if not isinstance(found, torch.dtype):
+    dtype = getattr(torch, name)
+    if not isinstance(dtype, torch.dtype):
         raise TypeError(f"torch.{name} is no dtype")
-    return found
+    return dtype
 
 
 def known(value: Any) -> bool:
     """Whether nothing but tensors would have to be put elsewhere."""
     others: list[Any] = []
-    plain(value, lambda held: others.append(held) if not isinstance(held, torch.Tensor) else None)
+    plain(value, lambda leaf: others.append(leaf) if not isinstance(leaf, torch.Tensor) else None)
     return not others

@@ -43,10 +43,10 @@ def terms_of(head: Head) -> Terms | None:
     call = head.call
     normalizer, index, total = call.normalizer, head.index_in_call, head.heads_in_call
     temperature, sink = _number(normalizer.temperature, index, total), _sink(normalizer.sink, index)
-    found = _score(head, call, index, total)
-    if temperature is None or found is None:
+    compared = _score(head, call, index, total)
+    if temperature is None or compared is None:
         return None
-    query, key, score = found
+    query, key, score = compared
     return Terms(query, key, score, _biases(head), _masks(head), temperature, sink)
 
 
@@ -58,19 +58,19 @@ def computable(captured: CapturedCall) -> bool:
     if isinstance(score, Additive):
         return True
     if isinstance(score, Dot | Gaussian | Cosine):
-        held = [getattr(score, name, None) for name in ("scale", "softcap", "bandwidth")]
-        return all(each is None or _number(each, 0, total) is not None for each in held)
+        parameters = [getattr(score, name, None) for name in ("scale", "softcap", "bandwidth")]
+        return all(each is None or _number(each, 0, total) is not None for each in parameters)
     return isinstance(score, Score) and score.as_dot(captured.call.query, captured.call.key) is not None
 
 
-def _number(held: Any, index: int, total: int) -> float | None:
+def _number(value: Any, index: int, total: int) -> float | None:
     """A number, or a tensor of one number a head, (H, 1, 1); None for one that differs by query or key."""
-    if held is None or not isinstance(held, Tensor):
-        return held
-    if held.numel() == 1:
-        return float(held)
-    if held.ndim >= 3 and held.shape[-2:] == (1, 1) and held.numel() == held.shape[-3]:
-        return float(head_part(held, index, total))
+    if value is None or not isinstance(value, Tensor):
+        return value
+    if value.numel() == 1:
+        return float(value)
+    if value.ndim >= 3 and value.shape[-2:] == (1, 1) and value.numel() == value.shape[-3]:
+        return float(head_part(value, index, total))
     return None
 
 
@@ -115,13 +115,13 @@ def _biases(head: Head) -> list[dict[str, Any]]:
         first = _batched(_picked(bias.block(rows[:1], columns), head), head, 1, keys)[:, 0]  # (B, K)
         down = _batched(_picked(bias.block(rows, columns[:1]), head), head, queries, 1)[:, 1:, 0].flip(-1)  # (B, Q − 1)
         return [{"kind": "distance", "values": each} for each in torch.cat([down, first], dim=-1).float()]
-    given = bias.float()
-    shape = given.shape[-2:] if given.ndim >= 2 else (1, given.shape[-1] if given.ndim else 1)
+    added = bias.float()
+    shape = added.shape[-2:] if added.ndim >= 2 else (1, added.shape[-1] if added.ndim else 1)
     if shape[0] == 1:
-        return [{"kind": "key", "values": each[0]} for each in _batched(given, head, 1, keys)]
+        return [{"kind": "key", "values": each[0]} for each in _batched(added, head, 1, keys)]
     if shape[1] == 1:
-        return [{"kind": "query", "values": each[:, 0]} for each in _batched(given, head, queries, 1)]
-    return [_square(each) for each in _batched(given, head, queries, keys)]
+        return [{"kind": "query", "values": each[:, 0]} for each in _batched(added, head, queries, 1)]
+    return [_square(each) for each in _batched(added, head, queries, keys)]
 
 
 def _square(values: Tensor) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def _masks(head: Head) -> list[dict[str, Any]]:
     if type(mask) is Causal and isinstance(mask.offset, int):
         return [{"kind": "causal", "offset": mask.offset}] * batch
     known = in_ranges(mask, head.queries, head.keys, device)
-    runs = _seen_runs(mask, head) if known is None else _known_runs(known, head)
+    runs = _runs_of_blocks(mask, head) if known is None else _known_runs(known, head)
     if runs is not None:
         return [{"kind": "ranges", "starts": low.int(), "stops": high.int()} for low, high in zip(*runs, strict=True)]
     return [{"kind": "bits", "bits": bits} for bits in _bits(mask, head)]
@@ -178,14 +178,14 @@ def _blocks(mask: Any, head: Head):
         yield _batched(block, head, len(rows), head.keys)
 
 
-def _seen_runs(mask: Any, head: Head) -> tuple[Tensor, Tensor] | None:
+def _runs_of_blocks(mask: Any, head: Head) -> tuple[Tensor, Tensor] | None:
     lows, highs = [], []
     for block in _blocks(mask, head):
-        found = read(block.contiguous()).mask
-        if not isinstance(found, Ranges):
+        ranges = read(block.contiguous()).mask
+        if not isinstance(ranges, Ranges):
             return None
-        lows.append(found.low)
-        highs.append(found.high)
+        lows.append(ranges.low)
+        highs.append(ranges.high)
     return torch.cat(lows, dim=-1), torch.cat(highs, dim=-1)
 
 

@@ -134,8 +134,8 @@ class Attention:
     def _backward_of_operator(self, ctx: Any, upstream: Tensor, *_: Any) -> tuple[Any, ...]:
         """For an operator with lists of tensors: torch counts each empty list as one, which has a list of gradients."""
         indices = [index for index in self.differentiable if ctx.needs_input_grad[index]]
-        found = self.gradients(ctx, indices, upstream)
-        gradients: list[Any] = [found.get(index) for index in range(len(ctx.others))]
+        by_index = self.gradients(ctx, indices, upstream)
+        gradients: list[Any] = [by_index.get(index) for index in range(len(ctx.others))]
         for name in ("batch", "program"):
             index = self.inputs._fields.index(name)
             gradients[index] = None if ctx.others[index] else []
