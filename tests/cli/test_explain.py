@@ -89,7 +89,9 @@ def test_the_page_opens_at_the_head_and_the_word_explained(tmp_path):
 def test_a_page_that_would_be_too_large_has_the_heads_of_the_layer_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(Recording, "page", functools.partialmethod(Recording.page, limit=1_000_000))
     output = shown(" ".join([TIRED] * 5), "--word", "it:2", "--html", tmp_path / "a.html")
-    assert "The page holds the 12 heads of layer 5: with those of all layers it would be too large." in " ".join(output.split())
+    assert "The page holds the 12 heads of layer 5: with the heads of all layers it would be too large." in " ".join(
+        output.split()
+    )
     assert len(header_of(tmp_path / "a.html")["heads"]) == 12
 
 
@@ -102,7 +104,7 @@ def header_of(path):
 def test_two_sentences_are_compared(tmp_path):
     output = shown(TIRED, "--word", "it", "--compare", WIDE, "--json", tmp_path / "a.json")
     told = " ".join(output.split())
-    assert "In both sentences L5H11 points from “it” to “animal”, 0.65 and 0.50." in told
+    assert "In both sentences L5H11 has its largest weight for “it” on “animal”, 0.65 and 0.50." in told
     assert "L3H1 changes most: its weight on “animal” falls from 0.64 to 0.27." in told
     assert [each["tokens"][-2] for each in json.loads((tmp_path / "a.json").read_text())] == ["tired", "wide"]
 
@@ -154,31 +156,31 @@ def test_a_decoders_barred_keys_are_null_in_json(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([""], "a text needs at least one word, got ''. Fix: pass a sentence."),
-        ([], 'explain needs a text. Fix: pass one: overt explain "The cat sat.".'),
-        ([TIRED, "--word", "animl"], "the word to explain stands in the text, got 'animl'. "
+        ([""], "a text of at least one word, got ''. Fix: pass a sentence."),
+        ([], 'a text to explain. Fix: pass one: overt explain "The cat sat.".'),
+        ([TIRED, "--word", "animl"], "a word of the text, got 'animl'. "
          "Fix: choose one of its words; near it are: animal."),
-        (["it is it", "--word", "it"], "the word to explain is one word of the text, got “it”, which occurs twice. "
+        (["it is it", "--word", "it"], "a word that occurs once, got “it”, which occurs twice. "
          "Fix: say which: --word it:1 or --word it:2."),
-        (["a " * 600], "all-MiniLM-L6-v2 takes at most 512 tokens, got 602 tokens. "
+        (["a " * 600], "at most 512 tokens for all-MiniLM-L6-v2, got 602 tokens. "
          "Fix: shorten the text, or pass --truncate to read its beginning only."),
-        ([TIRED, "--recipe", "rnn"], "the recipes are qkv, hidden, plain, got --recipe rnn. Fix: choose one of them."),
-        ([TIRED, "--layer", 9, "--word", "it"], "the model has layers 0 to 5, got --layer 9. Fix: choose one of them."),
-        ([TIRED, "--recipe", "plain", "--score", "dot"], "--score belongs to --recipe hidden, got --recipe plain. Fix: leave it out."),
-        ([TIRED, "--normalizer", "sum"], "--normalizer belongs to --recipe hidden or plain, got --recipe qkv. Fix: leave it out."),
-        ([TIRED, "--h0", "1,2"], "--h0 belongs to --recipe hidden, got --recipe qkv. Fix: leave it out."),
-        ([TIRED, "--recipe", "hidden", "--h0", "1,x"], "--h0 is numbers with commas between, got 1,x. Fix: write --h0 0.1,0,-0.2,…."),
-        ([TIRED, "--recipe", "hidden", "--h0", "1,2"], "h_0 is as wide as the states, 8, got 2 numbers. Fix: give 8."),
-        ([TIRED, "--seed", 1], "--seed has no meaning here, got a trained model, where nothing is drawn. Fix: leave it out."),
-        ([TIRED, "--with", "a", "--compare", "b"], "--with joins two sentences, --compare parts them, got both. Fix: leave out one of them."),
-        ([TIRED, "--compare", "b", "--gif", "a.gif"], "--gif shows one sentence, got --compare as well. Fix: use --html or --png for both."),
-        ([TIRED, "--vectors", "a.csv", "--model", "b"], "vectors come from a file or from a model, got --vectors and --model. Fix: leave out one of them."),
+        ([TIRED, "--recipe", "rnn"], "one of qkv, hidden, plain as --recipe, got --recipe rnn. Fix: choose one of them."),
+        ([TIRED, "--layer", 9, "--word", "it"], "a layer from 0 to 5, got --layer 9. Fix: choose one of them."),
+        ([TIRED, "--recipe", "plain", "--score", "dot"], "--recipe hidden with --score, got --recipe plain. Fix: leave it out."),
+        ([TIRED, "--normalizer", "sum"], "--recipe hidden or plain with --normalizer, got --recipe qkv. Fix: leave it out."),
+        ([TIRED, "--h0", "1,2"], "--recipe hidden with --h0, got --recipe qkv. Fix: leave it out."),
+        ([TIRED, "--recipe", "hidden", "--h0", "1,x"], "numbers separated by commas as --h0, got 1,x. Fix: write --h0 0.1,0,-0.2,…."),
+        ([TIRED, "--recipe", "hidden", "--h0", "1,2"], "8 numbers for h_0, one for each dimension of the states, got 2 numbers. Fix: give 8."),
+        ([TIRED, "--seed", 1], "a recipe that uses --seed, got a trained model, where nothing is drawn. Fix: leave it out."),
+        ([TIRED, "--with", "a", "--compare", "b"], "--with, which joins two sentences, or --compare, which shows them separately, got both. Fix: leave out one of them."),
+        ([TIRED, "--compare", "b", "--gif", "a.gif"], "one sentence for --gif, got --compare as well. Fix: use --html or --png for both."),
+        ([TIRED, "--vectors", "a.csv", "--model", "b"], "vectors from a file or from a model, got --vectors and --model. Fix: leave out one of them."),
         ([TIRED, "--json", "nowhere/a.json"], "an output path in an existing folder, got nowhere/a.json. Fix: make nowhere first."),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_one_sentence_and_2(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert refused(*arguments) == message
+    assert refused(*arguments) == f"Expected {message}"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -189,7 +191,7 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path):
 def test_a_cell_that_is_not_a_number_is_named(tmp_path):
     (tmp_path / "mine.csv").write_text("sky,1\nis,one\n")
     told = refused("--vectors", tmp_path / "mine.csv", "--recipe", "plain")
-    assert told.startswith("mine.csv holds finite numbers, got 'one' in row 2, column 2.")
+    assert told.startswith("Expected finite numbers in mine.csv, got 'one' in row 2, column 2.")
 
 
 def test_no_file_stays_where_writing_fails(tmp_path, monkeypatch):
@@ -216,7 +218,7 @@ def test_a_terminal_with_colours_shows_every_weight_as_a_map(monkeypatch):
     )
     output = shown(TIRED, "--word", "it")
     assert "Every weight of L5H11" in output
-    assert "15 rows ask, 15 columns are asked" in output
+    assert "15 rows are queries, 15 columns are keys" in output
 
 
 def test_a_pipe_has_no_map():

@@ -67,7 +67,7 @@ def test_a_map_has_a_row_for_each_token_with_its_weights(model):
     translation, _, *told = output.splitlines()
     assert translation == FRENCH[1]
     text = " ".join(told)
-    assert "it reaches the text best" in text
+    assert "it covers the source text best" in text
     [found] = by_heart().translate([ENGLISH[1]])
     rows = told[-len(found.tokens) - 1 :]
     assert [row.split()[0] for row in rows] == [*(token.removeprefix("▁") for token in found.tokens), "</s>"]
@@ -99,7 +99,11 @@ def recurrent(folder, **options):
 
 @pytest.mark.parametrize(
     ("score_with", "who"),
-    [("previous", "the state before it asks"), ("current", "its own state asks"), ("both", "its own state asks")],
+    [
+        ("previous", "the query is the decoder's previous state"),
+        ("current", "the query is the decoder's current state"),
+        ("both", "the query is the decoder's current state"),
+    ],
 )
 def test_the_map_of_a_recurrent_decoder_shows_the_weights_of_its_attention(tmp_path, score_with, who):
     folder = recurrent(tmp_path, score_with=score_with)
@@ -113,7 +117,7 @@ def test_the_map_of_a_recurrent_decoder_shows_the_weights_of_its_attention(tmp_p
 
 
 def test_a_recurrent_decoder_has_no_page_and_without_attention_no_map(tmp_path):
-    assert "whose recurrent decoder asks once a word. Fix: show" in refused_late(
+    assert "whose decoder is recurrent, with one query for each word. Fix: show" in refused_late(
         recurrent(tmp_path), "--attention", tmp_path / "page.html", "a"
     )
     assert not (tmp_path / "page.html").exists()
@@ -183,7 +187,7 @@ def test_explain_falls_back_to_the_box_and_says_so(model, monkeypatch):
     found = CliRunner().invoke(app, ["explain", ENGLISH[0], "--word", "happy"], env={"COLUMNS": "140"})
     assert found.exit_code == 0, found.stderr
     told = " ".join(found.stdout.split())
-    assert "all-MiniLM-L6-v2 is not installed, so overt's own translator is shown, a smaller model" in told
+    assert "all-MiniLM-L6-v2 is not installed, so overt's own translator, a smaller model, is used" in told
     assert "✓ within the rounding bound" in told
 
 
@@ -212,7 +216,7 @@ def test_a_page_that_would_be_too_large_is_refused_before_it_is_made(model, tmp_
     monkeypatch.setattr(page, "_data", lambda each: made.append(each) or once(each))
     monkeypatch.setattr(page.check_size, "__defaults__", (1000,))
     message = refused_late(model, ENGLISH[1], "--attention", tmp_path / "a.html")
-    assert "a page has at most 0.0 MB, which browsers open quickly, got about 0." in message
+    assert "a page of at most 0.0 MB, which browsers open quickly, got about 0." in message
     assert len(made) == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -226,7 +230,7 @@ def test_a_page_keeps_its_limit():
     assert page.PAGE_LIMIT == PAGE_LIMIT == 24_000_000
     [translation] = by_heart().translate([ENGLISH[1]])
     found = translator_as_text_model.explained(by_heart(), ENGLISH[1], translation)
-    with pytest.raises(InputError, match=r"a page has at most 0\.0 MB, which browsers open quickly, got .* MB\. Fix: pass a"):
+    with pytest.raises(InputError, match=r"a page of at most 0\.0 MB, which browsers open quickly, got .* MB\. Fix: pass a"):
         page.html(found, limit=len(page.article(found[0], 0)))
 
 

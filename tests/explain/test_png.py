@@ -149,7 +149,7 @@ def test_without_the_extra_the_error_says_what_to_install(write, missing, monkey
 
 
 def test_a_picture_of_nothing_is_an_error(tmp_path):
-    with pytest.raises(InputError, match="a picture shows at least one explanation, got none"):
+    with pytest.raises(InputError, match="at least one explanation, got none"):
         png([], tmp_path / "out.png")
 
 

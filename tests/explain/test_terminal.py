@@ -120,7 +120,7 @@ def test_the_looks_line_counts_special_tokens_the_word_and_the_others():
     from overt.explain.explanation import Looks
 
     told = printed(explanations.qkv(looks=Looks(72, 53, 1, "[CLS]")))
-    assert "53 of 72 heads look hardest at [CLS], 1 at “it” itself, 18 at another word" in told
+    assert "53 of 72 heads put their largest weight on [CLS], 1 on “it” itself, 18 on another word" in told
 
 
 def test_a_residual_within_its_bound_is_ticked_and_one_beyond_it_is_not():

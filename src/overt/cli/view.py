@@ -35,7 +35,7 @@ def view(
 
     requested = _requested_heads(heads)
     if not limit > 0:
-        raise InputError("a page's limit is a number of MB above 0", got=f"--limit {limit:g}", fix="leave it out for 24")
+        raise InputError("a limit above 0 MB", got=f"--limit {limit:g}", fix="leave it out for 24")
     target = out or recording.with_suffix(".html")
     separate({"--out": target}, {"RECORDING": recording})
     with busy("reading the recording …"):
@@ -55,6 +55,6 @@ def _requested_heads(heads: str | None) -> str | list[tuple[int | str, int]] | N
     parts = [part.strip() for part in heads.split(",")]
     if not all(re.fullmatch(r"\d{1,6}\.\d{1,6}", part) for part in parts):
         raise InputError(
-            '--heads is "top 16", or layers and heads with commas between', got=heads, fix="write --heads 5.11,0.3"
+            '"top 16", or layers and heads separated by commas, as --heads', got=heads, fix="write --heads 5.11,0.3"
         )
     return [(int(layer), int(head)) for layer, head in (part.split(".") for part in parts)]

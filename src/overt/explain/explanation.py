@@ -45,7 +45,7 @@ class StepRow:
 
 @dataclass(frozen=True)
 class Looks:
-    """How many heads look hardest at the special tokens, at the word itself, at another word."""
+    """How many heads put their largest weight on special tokens, on the word itself, on another word."""
 
     heads: int
     special: int
@@ -206,16 +206,16 @@ StepTexts = list[tuple[str, str, str, str]]
 
 
 def _trained(explanation: Explanation) -> StepTexts:
-    asker, width = f"“{query_word(explanation)}”", len(explanation.query)
+    name, width = f"“{query_word(explanation)}”", len(explanation.query)
     return [
         ("vectors", "query, key, value", "q, k, v",
          f"Three learned matrices make a query, a key and a value of each token, {width} numbers each."),
         ("score", "score", explanation.score_name,
-         f"The query of {asker} meets the key of every token: the better they match, the higher the score."),
+         f"The query of {name} is compared with the key of every token: the better they match, the higher the score."),
         ("scale", "scale", _division(explanation), _scaling(explanation)),
         ("normalize", normalizer_name(explanation), "α", _normalizing(explanation)),
         ("weigh", "weight", "α·v", "Each token's value is multiplied by its weight."),
-        ("sum", "sum", "Σ α·v", f"The weighted values add up to what this head says about {asker}."),
+        ("sum", "sum", "Σ α·v", f"The weighted values add up to this head's output for {name}."),
     ]  # fmt: skip
 
 
@@ -223,7 +223,7 @@ def _hidden(explanation: Explanation) -> StepTexts:
     i, count = explanation.word + 1, len(explanation.steps)
     return [
         ("vectors", "hidden states", f"h_1 … h_{count}",
-         f"The layer reads the sequence and leaves a hidden state at each place, {len(explanation.query)} numbers each."),
+         f"The layer reads the sequence and gives a hidden state at each position, {len(explanation.query)} numbers each."),
         ("score", "score", score_name(explanation),
          f"The state h_{i}, of “{query_word(explanation)}”, is scored against every state of the sequence."),
         ("scale", "scale", _division(explanation), _scaling(explanation)),
@@ -297,16 +297,16 @@ def heading(explanation: Explanation) -> str:
 
 
 def looks_line(explanation: Explanation) -> str:
-    """Where the heads look hardest, counted."""
+    """On what the heads put their largest weight, counted."""
     looks = explanation.looks
     if looks is None:
         return ""
     others = looks.heads - looks.special - looks.itself
     names = visible(looks.names) if looks.names else "special tokens"
-    parts = [f"{looks.special} of {looks.heads} heads look hardest at {names}"]
+    parts = [f"{looks.special} of {looks.heads} heads put their largest weight on {names}"]
     if explanation.other is not None:
-        return ", ".join([*parts, f"{others} at a word"])
-    return ", ".join([*parts, f"{looks.itself} at “{query_word(explanation)}” itself", f"{others} at another word"])
+        return ", ".join([*parts, f"{others} on a word"])
+    return ", ".join([*parts, f"{looks.itself} on “{query_word(explanation)}” itself", f"{others} on another word"])
 
 
 def residual_line(explanation: Explanation) -> str:

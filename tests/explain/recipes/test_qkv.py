@@ -83,9 +83,9 @@ def test_a_head_may_be_chosen(minilm):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"layer": 6}, "the model has layers 0 to 5, got --layer 6"),
-        ({"layer": -1}, "the model has layers 0 to 5, got --layer -1"),
-        ({"layer": 0, "head": 12}, "layer 0 has heads 0 to 11, got --head 12"),
+        ({"layer": 6}, "a layer from 0 to 5, got --layer 6"),
+        ({"layer": -1}, "a layer from 0 to 5, got --layer -1"),
+        ({"layer": 0, "head": 12}, "a head from 0 to 11 in layer 0, got --head 12"),
     ],
 )
 def test_layers_and_heads_that_do_not_exist_are_refused(minilm, options, message):
@@ -98,15 +98,17 @@ def test_two_sentences_side_by_side_show_that_the_model_does_not_resolve_the_wor
     assert (first.name, second.name) == ("L5H11", "L5H11")
     assert second.why == "the same head as in the first sentence"
     assert second.notes[:2] == [
-        "In both sentences L5H11 points from “it” to “animal”, 0.65 and 0.50. "
-        "Where “it” means something else in the second, the model does not resolve it here.",
+        "In both sentences L5H11 has its largest weight for “it” on “animal”, 0.65 and 0.50. "
+        "Where “it” means something else in the second, this head does not show it.",
         "L3H1 changes most: its weight on “animal” falls from 0.64 to 0.27.",
     ]
 
 
 def test_a_head_that_points_elsewhere_is_said_to(minilm):
     second = compare(minilm, "The dog chased the cat because it was hungry", "The boy sold the car because it was old", "it")[1]
-    assert second.notes[0].startswith("L5H11 points from “it” to “cat” in the first and to “car” in the second, 0.45 and 0.")
+    assert second.notes[0].startswith(
+        "L5H11 has its largest weight for “it” on “cat” in the first and on “car” in the second, 0.45 and 0."
+    )
 
 
 def test_one_sentence_attends_to_another(minilm):
@@ -126,14 +128,14 @@ def test_the_loop_form_equals_the_matrices(minilm):
     timing = qkv(minilm, "The cat sat", "cat", loop=True).loop
     assert timing.difference < 1e-5
     assert timing.loop > timing.matrices > 0
-    with pytest.raises(InputError, match="takes at most 64 tokens, got 82 tokens.*leave out --loop"):
+    with pytest.raises(InputError, match="at most 64 tokens for the loop form.*, got 82 tokens.*leave out --loop"):
         qkv(minilm, "a " * 79 + "b", loop=True)
 
 
 def test_a_word_in_pieces_asks_through_its_last_and_none_of_its_pieces_is_a_link(minilm):
     found = qkv(minilm, "The animal didn't cross", "didn't")
     assert (found.word, found.tokens[found.word]) == (5, "t")
-    assert found.notes[0] == "The model reads “didn't” as 3 pieces, didn · ' · t; the last one asks."
+    assert found.notes[0] == "The model reads “didn't” as 3 pieces, didn · ' · t; the query is that of the last one."
     assert not {3, 4, 5} & {link.index for link in found.links}
 
 

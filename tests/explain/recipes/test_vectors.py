@@ -35,13 +35,13 @@ def test_a_first_row_of_headings_is_passed_over(written):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cat,1,2\ndog,3,four\n", "mine.csv holds finite numbers, got 'four' in row 2, column 3"),
+        ("cat,1,2\ndog,3,four\n", "finite numbers in mine.csv, got 'four' in row 2, column 3"),
         ("cat,1,2\n\ndog,,4\n", "got '' in row 3, column 2"),
         ("1,2\n3,nan\n", "got 'nan' in row 2, column 2"),
         ("1,2\n3,inf\n", "got 'inf' in row 2, column 2"),
-        ("1,2\n3\n", "the rows of mine.csv are equally long, got 1 columns in row 2, 2 before it"),
+        ("1,2\n3\n", "rows of equal length in mine.csv, got 1 columns in row 2, 2 before it"),
         ("\n", "which is empty"),
-        ("cat\ndog\n", "each row holds at least one number, got .* with names only"),
+        ("cat\ndog\n", "at least one number in each row, got .* with names only"),
     ],
 )
 def test_what_is_not_numbers_is_refused_by_its_cell(written, text, message):
@@ -50,7 +50,7 @@ def test_what_is_not_numbers_is_refused_by_its_cell(written, text, message):
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(InputError, match="--vectors is a CSV file of numbers, got .*nothing.csv"):
+    with pytest.raises(InputError, match="a CSV file of numbers as --vectors, got .*nothing.csv"):
         read_csv(tmp_path / "nothing.csv")
 
 
@@ -59,14 +59,14 @@ def test_a_text_takes_the_rows_of_its_words(written):
     found = table.sequence("The cat sees the cat")
     assert found.encoded.tokens == ["The", "cat", "sees", "the", "cat"]
     assert found.values[:, 0].tolist() == [1, 2, 3, 1, 2]
-    with pytest.raises(InputError, match="every word of the text has a row in mine.csv, got no row for 'dog'"):
+    with pytest.raises(InputError, match="a row in mine.csv for every word of the text, got no row for 'dog'"):
         table.sequence("the dog")
 
 
 def test_a_text_names_rows_without_names(written):
     table = read_csv(written("1\n2\n"))
     assert table.sequence("hello there").encoded.tokens == ["hello", "there"]
-    with pytest.raises(InputError, match="one word each, got 3 words and 2 rows"):
+    with pytest.raises(InputError, match="one word for each row of a file without names, got 3 words and 2 rows"):
         table.sequence("one two three")
 
 

@@ -483,5 +483,7 @@ def test_a_page_can_open_at_the_steps_of_a_token(opened):
 
 
 def test_a_page_opens_at_a_head_that_it_holds():
-    with pytest.raises(InputError, match="a page opens at one of its heads, got .*head 1. Fix: add it to heads"):
+    with pytest.raises(
+        InputError, match="one of the page's heads as the head that it opens with, got .*head 1. Fix: add it to heads"
+    ):
         attended().page(heads=[(0, 0)], opened=(0, 1, 3))

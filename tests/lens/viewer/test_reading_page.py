@@ -75,8 +75,8 @@ def test_attention_between_two_texts_shows_both(opened):
     _, recording = between()
     page = opened(recording, "head=0.0&batch=0&token=2&colour=linear&panel=text")
     assert page.ask("[...document.querySelectorAll('.text .label')].map((each) => each.textContent)") == [
-        "What asks",
-        "What is asked",
+        "Queries",
+        "Keys",
     ]
     asked = f"{SHARES}.slice(4)"
     assert page.ask(asked) == pytest.approx(shares(recording[0, 0].weights(rows=2)[0, 0]), abs=0.06)
@@ -119,8 +119,8 @@ def test_barred_keys_are_minus_infinity_and_take_nothing(opened):
     told = {row[0]: row[2:4] for row in page.ask(TABLE)}
     assert set(told) == {0, 1, 2}
     page.ask("void (location.hash = 'head=0.1&batch=0&token=2&key=9&panel=steps&step=2')")
-    page.until("document.querySelector('.working').textContent.includes('barred')")
-    assert page.ask("document.querySelector('.working').textContent").endswith("barred: −∞")
+    page.until("document.querySelector('.working').textContent.includes('masked')")
+    assert page.ask("document.querySelector('.working').textContent").endswith("masked: −∞")
 
 
 def test_each_step_writes_its_numbers_out_and_the_sum_is_pythons_output(opened):
@@ -215,7 +215,7 @@ def test_a_nan_is_said_and_never_shown_as_zero(opened):
 
 def test_the_residual_stands_beside_its_rounding_bound(opened):
     _, recording = multi_head()
-    page = opened(recording, "head=0.1&batch=0&token=6&panel=honesty")
+    page = opened(recording, "head=0.1&batch=0&token=6&panel=checks")
     found = recording.verify()
     told = page.ask("document.querySelector('.honest .check').textContent").replace("−", "-")
     assert told.startswith("this call (L0): ")
@@ -227,13 +227,13 @@ def test_what_the_models_own_path_left_out_is_said(opened):
     _, recording = multi_head()
     note = "as run: the configuration asks for a window of 4, which this path leaves out"
     object.__setattr__(recording.calls[0], "notes", (note,))
-    page = opened(recording, "head=0.1&batch=0&token=6&panel=honesty")
+    page = opened(recording, "head=0.1&batch=0&token=6&panel=checks")
     assert note in page.ask("[...document.querySelectorAll('.honest li')].map((each) => each.textContent)")
 
 
 def test_norm_weighted_shares_stand_beside_the_weights(opened):
     layer, recording = multi_head()
-    page = opened(recording, "head=0.1&batch=0&token=6&panel=honesty", made={"model": layer})
+    page = opened(recording, "head=0.1&batch=0&token=6&panel=checks", made={"model": layer})
     head = recording[0, 1]
     added = head.weights(rows=6)[0, 0] * output_norms(head, layer).norms[0]
     rows = page.ask(
@@ -248,13 +248,13 @@ def test_norm_weighted_shares_stand_beside_the_weights(opened):
 
 def test_without_the_model_the_norms_are_not_known_and_the_reason_is_said(opened):
     _, recording = multi_head()
-    page = opened(recording, "head=0.1&batch=0&token=6&panel=honesty")
+    page = opened(recording, "head=0.1&batch=0&token=6&panel=checks")
     assert "is not known: the page was made without the model" in page.ask("document.querySelector('.honest').textContent")
 
 
 def test_equal_weights_are_the_baseline(opened):
     _, recording = multi_head(causal=True)
-    page = opened(recording, "head=0.1&batch=0&token=3&panel=honesty")
+    page = opened(recording, "head=0.1&batch=0&token=3&panel=checks")
     most = float(recording[0, 1].weights(rows=3).max())
     told = page.ask("document.querySelector('.honest').textContent")
     assert (
@@ -286,7 +286,7 @@ def test_a_link_of_the_table_leads_to_its_steps(opened):
     assert f"“w{query}”" in page.ask("document.querySelector('.stepping h3').textContent")
 
 
-@pytest.mark.parametrize("panel", ["text", "steps", "links", "honesty", "save"])
+@pytest.mark.parametrize("panel", ["text", "steps", "links", "checks", "save"])
 def test_nasty_tokens_never_run_and_are_shown_as_text(opened, panel):
     _, recording = multi_head(len(NASTY), tokens=NASTY)
     page = opened(recording, f"head=0.1&batch=0&token=0&panel={panel}")
@@ -303,7 +303,7 @@ def test_nasty_tokens_never_run_and_are_shown_as_text(opened, panel):
 def test_nothing_is_wider_than_the_window(opened, width):
     _, recording = multi_head(60)
     page = opened(recording, "head=0.1&batch=0&token=3", width=width, height=800)
-    for name in ("text", "steps", "links", "honesty", "save"):
+    for name in ("text", "steps", "links", "checks", "save"):
         tab(page, name)
         assert page.ask("document.documentElement.scrollWidth") <= width
 
@@ -322,7 +322,7 @@ def test_who_wants_no_motion_gets_none(opened):
 def test_every_control_is_reached_and_named(opened):
     _, recording = multi_head()
     page = opened(recording, STEPS)
-    for name in ("text", "steps", "links", "honesty", "save"):
+    for name in ("text", "steps", "links", "checks", "save"):
         tab(page, name)
         unnamed = page.ask(
             f"[...document.querySelectorAll('#panel-{name} button, #panel-{name} [role=button]')].filter((each) => !(each.getAttribute('aria-label') || each.textContent).trim()).length"
@@ -380,7 +380,7 @@ def test_weights_of_another_normalizer_are_shown_as_they_are_kept(opened):
     weights = recording[0, 1].weights(rows=6)[0, 0]
     for key, weight, _ in page.ask(TABLE):
         assert read(weight) == pytest.approx(float(weights[key]), abs=6e-4)
-    for name in ("text", "links", "honesty"):
+    for name in ("text", "links", "checks"):
         tab(page, name)
     assert page.complaints == []
 
@@ -401,7 +401,7 @@ def test_a_query_that_may_attend_to_nothing_says_so(opened):
     mask[2] = False
     with torch.no_grad(), overt.lens.record(layer, key_tokens=words(6)) as recording:
         layer(torch.randn(1, 6, 8), mask=mask)
-    page = opened(recording, "head=0.0&batch=0&token=2&panel=honesty")
+    page = opened(recording, "head=0.0&batch=0&token=2&panel=checks")
     assert "may attend to nothing: its weights are zeros." in page.ask("document.querySelector('.honest').textContent")
     tab(page, "steps")
     assert page.complaints == []

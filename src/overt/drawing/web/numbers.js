@@ -1,16 +1,16 @@
 // Numbers as people read them: fixed decimals and a real minus sign, as in drawing/numbers.py. Data holds "NaN" and "Infinity" as text.
 
-export function number(value, places = 2) {
+export function number(value, digits = 2) {
   value = Number(value);
   if (Number.isNaN(value)) return "nan";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
-  const text = Math.abs(value) >= 1e6 ? value.toExponential(2).replace("+", "") : value.toFixed(places);
+  const text = Math.abs(value) >= 1e6 ? value.toExponential(2).replace("+", "") : value.toFixed(digits);
   return Number(text) === 0 ? text.replace("-", "") : text.replaceAll("-", "−");
 }
 
-export function scientific(value, places = 1) {
+export function scientific(value, digits = 1) {
   if (value === 0 || !Number.isFinite(value)) return value === 0 ? "0" : number(value);
-  return value.toExponential(places).replace("+", "").replaceAll("-", "−");
+  return value.toExponential(digits).replace("+", "").replaceAll("-", "−");
 }
 
 // How many decimals show the largest of the values with two significant digits, within limits.
@@ -21,9 +21,9 @@ export function decimals(values, min = 2, max = 4) {
 }
 
 // A vector's first entries, then how many there are; with the decimals that its first entries need.
-export function vectorText(values, shown = 3, places = undefined) {
+export function vectorText(values, shown = 3, digits = undefined) {
   const first = Array.from(values.length <= shown + 1 ? values : values.slice(0, shown));
-  const entries = first.map((value) => number(value, places ?? decimals(first))).join("  ");
+  const entries = first.map((value) => number(value, digits ?? decimals(first))).join("  ");
   return values.length <= shown + 1 ? `[${entries}]` : `[${entries} … ${values.length}]`;
 }
 

@@ -44,7 +44,7 @@ def check_size(first: Explanation, count: int, limit: int = PAGE_LIMIT) -> None:
 def _fits(size: int, limit: int, about: str = "") -> None:
     if size > limit:
         raise InputError(
-            f"a page has at most {limit / 1e6:.1f} MB, which browsers open quickly",
+            f"a page of at most {limit / 1e6:.1f} MB, which browsers open quickly",
             got=f"{about}{size / 1e6:.1f} MB",
             fix="pass a shorter text",
         )

@@ -43,7 +43,7 @@ def _true(explanation: Explanation) -> str:
     lines = [line for line in (residual_line(explanation), loop_line(explanation)) if line]
     if not explanation.notes and not lines:
         return ""
-    title = "What is true of this picture"
+    title = "About this picture"
     notes = "".join(f"<li>{formula(note)}</li>" for note in explanation.notes)
     checks = "".join(f'<p class="check">{escape_text(line)}</p>' for line in lines)
     return f'<section class="true" aria-label="{title}"><h3>{title}</h3><ul>{notes}</ul>{checks}</section>'

@@ -39,7 +39,7 @@ def png(explanations: Sequence[Explanation], path: str | os.PathLike[str]) -> No
 def picture(explanations: Sequence[Explanation]) -> Sheet:
     """The picture itself, before it is written."""
     if not explanations:
-        raise InputError("a picture shows at least one explanation", got="none", fix="pass one")
+        raise InputError("at least one explanation", got="none", fix="pass one")
     sheet = Sheet(WIDTH, HEIGHT * len(explanations), dpi=120)
     for index, explanation in enumerate(explanations):
         if index:

@@ -13,7 +13,7 @@ from overt.lens.head import Head
 from overt.lens.recording import Recording
 from overt.lens.tokens import is_cross_attention as is_between
 
-_ROWS = "Each row is a token as it is written: its query knows the tokens before it, and not yet the token itself."
+_ROWS = "Each row is a token that the decoder writes: its query depends on the tokens before it, not on the token itself."
 
 
 class Written(NamedTuple):
@@ -35,19 +35,19 @@ class Written(NamedTuple):
 def between(written: Written, check: Callable[[Explanation, int], None] = lambda first, count: None) -> list[Explanation]:
     """Explain each token that was written, in its order, all in the same head; `check` sees the first one and how many come.
 
-    The head shown is the one that reaches the read text best: the mean, over the tokens read, of the largest weight that any token
-    written gives it, mean_j max_i w_ij. Special tokens do not count.
+    The head shown is the one that covers the source text best: it has the largest mean_j max_i w_ij, the mean over the source
+    tokens of the largest weight that any written token gives them. Special tokens do not count.
     """
     views = written.layers
     if not views:
         raise InputError(
-            "this needs a model whose decoder attends to its encoder, with queries and keys to be had",
+            "a model whose decoder attends to its encoder with queries and keys",
             got=f"{written.name}, whose attention has the layers {', '.join(dict.fromkeys(written.recording.layers)) or 'none'}",
             fix="choose a model with cross-attention",
         )
     verified = written.recording.verify()
-    layer, head, reach = _farthest(views, written)
-    why = f"it reaches the text best: on average a token gets {reach:.2f} from the word that looks hardest at it"
+    layer, head, coverage = _best_coverage(views, written)
+    why = f"it covers the source text best: the largest weight on a source token is {coverage:.2f} on average"
     notes = [_ROWS, *closing_notes(written.read, verified)]
     tokens = [Word(index, (index,)) for index in range(len(written.text.ids))]
     options: dict[str, Any] = {"name": written.name, "layer": layer, "head": head, "verified": verified}
@@ -59,14 +59,14 @@ def between(written: Written, check: Callable[[Explanation, int], None] = lambda
     return [replace(each, why=why, notes=notes) for each in explanations]
 
 
-def _farthest(views: list[list[View]], written: Written) -> tuple[int, int, float]:
-    """The head that reaches the read text best, and how well."""
+def _best_coverage(views: list[list[View]], written: Written) -> tuple[int, int, float]:
+    """The head that covers the source text best, and its coverage."""
     rows = [index for index in range(len(written.text.ids)) if index not in written.text.special]
     columns = [index for index in range(len(written.read.ids)) if index not in written.read.special]
-    reach = {
+    coverage = {
         (layer, head): float(view.weights()[0][rows][:, columns].max(dim=0).values.mean())
         for layer, heads in enumerate(views)
         for head, view in enumerate(heads)
     }
-    (layer, head), best = max(reach.items(), key=lambda entry: entry[1])
+    (layer, head), best = max(coverage.items(), key=lambda entry: entry[1])
     return layer, head, best

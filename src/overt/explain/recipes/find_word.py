@@ -11,7 +11,7 @@ from overt.explain.text_model import Encoded
 
 @dataclass(frozen=True)
 class Word:
-    """The word that asks: its token, all tokens that it is made of, and what to say about that."""
+    """The word that is the query: its token, all tokens that it is made of, and a note about them."""
 
     index: int
     pieces: tuple[int, ...]
@@ -21,7 +21,7 @@ class Word:
 def choose(encoded: Encoded, word: str | None = None) -> Word:
     """The word of that name, `it`, or of that name and occurrence, `it:2`; without a name, the last word.
 
-    Case does not matter. A word that the model reads as several pieces asks through its last one.
+    Case does not matter. A word that the model reads as several pieces has the query of its last one.
 
     >>> from overt.explain.recipes.find_word import named
     >>> choose(named(["the", "cat", "saw", "the", "dog"]), "the:2")
@@ -34,16 +34,14 @@ def choose(encoded: Encoded, word: str | None = None) -> Word:
     if not matches and text and count.isdigit():
         numbered = _occurrences(encoded, text)
         if numbered and not 1 <= int(count) <= len(numbered):
-            raise InputError(f"“{text}” occurs {_times(len(numbered))}", got=word, fix=_which(text, len(numbered)))
+            raise InputError(f"an occurrence of “{text}” from 1 to {len(numbered)}", got=word, fix=_which(text, len(numbered)))
         if numbered:
             return _word(encoded, numbered[int(count) - 1])
     if not matches:
-        raise InputError(
-            "the word to explain stands in the text", got=repr(word), fix=f"choose one of its words{_near(encoded, word)}"
-        )
+        raise InputError("a word of the text", got=repr(word), fix=f"choose one of its words{_near(encoded, word)}")
     if len(matches) > 1:
         raise InputError(
-            "the word to explain is one word of the text",
+            "a word that occurs once",
             got=f"“{word}”, which occurs {_times(len(matches))}",
             fix=_which(word, len(matches)),
         )
@@ -105,7 +103,7 @@ def _word(encoded: Encoded, pieces: tuple[int, ...]) -> Word:
     if len(pieces) == 1:
         return Word(pieces[0], pieces)
     parts = " · ".join(encoded.tokens[index] for index in pieces)
-    note = f"The model reads “{spelled(encoded, pieces)}” as {len(pieces)} pieces, {parts}; the last one asks."
+    note = f"The model reads “{spelled(encoded, pieces)}” as {len(pieces)} pieces, {parts}; the query is that of the last one."
     return Word(pieces[-1], pieces, note)
 
 

@@ -50,7 +50,7 @@ def hidden(
         ("normalizer", normalizer, NORMALIZERS),
     ):
         if choice not in choices:
-            raise InputError(f"the {name} is one of {', '.join(choices)}", got=repr(choice), fix="choose one of them")
+            raise InputError(f"one of {', '.join(choices)} as the {name}", got=repr(choice), fix="choose one of them")
     start = _initial(initial, layer, width)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -110,15 +110,17 @@ def _initial(initial: Sequence[float] | None, layer: str, width: int) -> Tensor 
     if initial is None:
         return None
     if layer not in ("gru", "lstm"):
-        raise InputError("only a GRU and an LSTM begin from a state h_0", got=f"h_0 for a {LAYERS[layer]}", fix="leave it out")
+        raise InputError("a GRU or an LSTM, which start from a state h_0", got=f"h_0 for a {LAYERS[layer]}", fix="leave it out")
     if len(initial) != width:
-        raise InputError(f"h_0 is as wide as the states, {width}", got=f"{len(initial)} numbers", fix=f"give {width}")
+        raise InputError(
+            f"{width} numbers for h_0, one for each dimension of the states", got=f"{len(initial)} numbers", fix=f"give {width}"
+        )
     return torch.tensor(initial, dtype=torch.float32)
 
 
 def _timed(query: Tensor, key: Tensor, value: Tensor, f: Any, normalizer: str) -> Timing:
     if normalizer != "softmax":
-        raise InputError("the loop form is written for the softmax", got=normalizer, fix="leave out --loop or --normalizer")
+        raise InputError("the softmax with the loop form", got=normalizer, fix="leave out --loop or --normalizer")
     return timed(query, key, value, f)
 
 
@@ -127,5 +129,5 @@ def _notes(layer: str, score: str, seed: int, initial: Sequence[float] | None) -
     began = "" if layer not in ("gru", "lstm") else " h_0 is zero." if initial is None else " h_0 is given."
     return [
         f"f(h_i, h_j) = {FORMULAS[score]}{drawn}.{began}",
-        f"The {LAYERS[layer]} is untrained (seed {seed}): the steps are real, the weights mean nothing yet.",
+        f"The {LAYERS[layer]} is untrained (seed {seed}): the steps are real, but the weights carry no meaning.",
     ]

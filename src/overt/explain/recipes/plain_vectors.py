@@ -31,7 +31,7 @@ def plain(
 ) -> Explanation:
     """Explain one word: W_ij = normalize_j(x_i · x_j), y_i = Σ_j W_ij x_j, over its own sentence or another one."""
     if normalizer not in NORMALIZERS:
-        raise InputError("the normalizer is softmax or sum", got=repr(normalizer), fix="choose one of them")
+        raise InputError("softmax or sum as the normalizer", got=repr(normalizer), fix="choose one of them")
     keys = (other or vectors).values
     scores, weights, output = attend(vectors.values, keys, normalizer)
     return one_head(
@@ -89,7 +89,7 @@ def _sums(scores: np.ndarray) -> np.ndarray:
     sums = scores.sum(axis=-1, keepdims=True)
     if bool((sums == 0).any()):
         raise InputError(
-            "dividing by the plain sum needs scores that do not sum to 0",
+            "scores that do not sum to 0, to divide them by their sum",
             got=f"a sum of 0 for row {int(np.flatnonzero(sums[:, 0] == 0)[0]) + 1}",
             fix="use the softmax",
         )
@@ -107,9 +107,7 @@ def _timed(queries: np.ndarray, keys: np.ndarray, normalizer: str) -> Timing:
 
 
 def _notes(normalizer: str) -> list[str]:
-    notes = [
-        "Nothing here was trained to attend, and order has no influence: the weights say which vectors point the same way."
-    ]
+    notes = ["Nothing here was trained, and order has no influence: the weights say which vectors have similar directions."]
     if normalizer == "sum":
         notes.append("Divided by their plain sum, weights may be negative or larger than 1.")
     return notes

@@ -52,7 +52,7 @@ def read(model: Any, text: str, truncate: bool = False) -> ReadText:
     _ = recording.layers  # a model without attention is an error here
     if not text_read.layers:
         raise InputError(
-            "explain needs a model whose layers attend over the text's tokens, with queries and keys to be had",
+            "a model whose layers attend over the text's tokens with queries and keys",
             got=f"{model.name}, whose attention has the layers {', '.join(dict.fromkeys(recording.layers))}",
             fix="choose another text model",
         )
@@ -192,12 +192,12 @@ def _links(views: list[list[View]], word: Word, target: Encoded, word_pieces: Se
 def _shown(views: list[list[View]], links: list[Link], layer: int | None, head: int | None) -> tuple[tuple[int, int], str]:
     """Which head is shown, and why."""
     if layer is not None and not 0 <= layer < len(views):
-        raise InputError(f"the model has layers 0 to {len(views) - 1}", got=f"--layer {layer}", fix="choose one of them")
+        raise InputError(f"a layer from 0 to {len(views) - 1}", got=f"--layer {layer}", fix="choose one of them")
     shown_layer = len(views) - 1 if layer is None else layer
     if head is not None:
         if not 0 <= head < len(views[shown_layer]):
             raise InputError(
-                f"layer {shown_layer} has heads 0 to {len(views[shown_layer]) - 1}",
+                f"a head from 0 to {len(views[shown_layer]) - 1} in layer {shown_layer}",
                 got=f"--head {head}",
                 fix="choose one of them",
             )
@@ -210,7 +210,7 @@ def _shown(views: list[list[View]], links: list[Link], layer: int | None, head: 
 
 
 def _looks(rows: list[list[list[float]]], target: Encoded, word_pieces: Sequence[int]) -> Looks:
-    """Where each head looks hardest: at which special token, at the word itself, elsewhere."""
+    """On what each head puts its largest weight: which special token, the word itself, another word."""
     strongest = [int(np.argmax(row)) for heads in rows for row in heads]
     counts = {
         name: sum(target.tokens[index] == name for index in strongest if index in target.special) for name in _special(target)
@@ -233,17 +233,19 @@ def _steps(view: View, index: int, tokens: list[str]) -> list[StepRow]:
 
 def _timed(view: View) -> Timing:
     if view.call.bias is not None:
-        raise InputError("the loop form takes no bias", got="a model that adds one to its scores", fix="leave out --loop")
+        raise InputError(
+            "scores without a bias for the loop form", got="a model that adds one to its scores", fix="leave out --loop"
+        )
     return timed(view.query[0], view.key[0], view.value[0], view.call.score, view.mask())
 
 
 def _notes(word: Word, source: ReadText, target: ReadText, model: Any, verified: Verified | None) -> list[str]:
-    """What is true of this picture, a sentence each."""
+    """About this picture, a sentence each."""
     crossed = source is not target
     notes = [*filter(None, [word.note]), *source.notes, *(target.notes if crossed else []), *model.notes]
     if crossed:
         notes.append(
-            "The model read each text alone; then the queries of one met the keys and values of the other in the same head. "
+            "The model read each text alone; then the queries of the first attended to the keys and values of the second in the same head. "
             "It was not trained for that."
         )
     return [*notes, *closing_notes(target.encoded, verified)]
@@ -253,10 +255,12 @@ def closing_notes(target: Encoded, verified: Verified | None) -> list[str]:
     """What is true of any picture of a trained model: its special tokens, whether it was recomputed, what weights are not."""
     special = _special(target)
     said = "is a special token" if len(special) == 1 else "are special tokens"
-    notes = [f"{' and '.join(special)} {said} and counted apart."] if special else []
+    notes = [f"{' and '.join(special)} {said} and counted separately."] if special else []
     if verified is not None and not verified.holds:
-        notes.append(f"Recomputed and the model's own output differ by {verified.difference:.1e}, more than rounding explains.")
-    return [*notes, "Weights show where this head looked, not why, and not what the model concluded."]
+        notes.append(
+            f"The recomputed output differs from the model's by {verified.difference:.1e}, more than rounding explains."
+        )
+    return [*notes, "Weights show what this head attended to, not why, and not what the model concluded."]
 
 
 def pattern(weights: np.ndarray, positions: Sequence[int]) -> str:

@@ -18,7 +18,7 @@ def timed(query: Tensor, key: Tensor, value: Tensor, score: Any, mask: Any = Non
     """Attend as plain loops and as matrices, both timed, and compare."""
     if max(len(query), len(key)) > LONGEST_LOOP:
         raise InputError(
-            f"the loop form, which goes one number at a time, takes at most {LONGEST_LOOP} tokens",
+            f"at most {LONGEST_LOOP} tokens for the loop form, which computes one number at a time",
             got=f"{max(len(query), len(key))} tokens",
             fix="shorten the text, or leave out --loop",
         )

@@ -26,7 +26,7 @@ class CrossHead:
     def __post_init__(self):
         if self.call.bias is not None:
             raise InputError(
-                "two texts can be joined in a head that adds no bias by position",
+                "a head without a position bias, to attend from one text to another",
                 got=f"{self.query_head.layer}, which adds one",
                 fix="choose another model, or leave out --with",
             )

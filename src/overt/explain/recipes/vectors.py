@@ -105,7 +105,7 @@ class VectorTable:
         if self.names is None:
             if len(words) != len(self.values):
                 raise InputError(
-                    "a text names the rows of a file without names, one word each",
+                    "one word for each row of a file without names",
                     got=f"{len(words)} words and {len(self.values)} rows",
                     fix="give the file a first column of names, or leave the text out",
                 )
@@ -114,7 +114,7 @@ class VectorTable:
         unknown = [word for word in words if word.casefold() not in index_of]
         if unknown:
             raise InputError(
-                f"every word of the text has a row in {self.path.name}",
+                f"a row in {self.path.name} for every word of the text",
                 got=f"no row for {', '.join(repr(word) for word in unknown[:5])}",
                 fix="add the rows, or leave the text out to take the file's rows in their order",
             )
@@ -132,12 +132,12 @@ def read_csv(path: str | Path) -> VectorTable:
             lines = [(number, row) for number, row in enumerate(csv.reader(file), start=1) if any(cell.strip() for cell in row)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(
-            "--vectors is a CSV file of numbers", got=f"{path}: {error}", fix="check the path and the file"
+            "a CSV file of numbers as --vectors", got=f"{path}: {error}", fix="check the path and the file"
         ) from error
     if len(lines) > 1 and not any(_number(cell) for cell in lines[0][1]) and any(_number(cell) for cell in lines[1][1]):
         lines = lines[1:]
     if not lines:
-        raise InputError("--vectors is a CSV file of numbers", got=f"{path}, which is empty", fix="write one vector a row")
+        raise InputError("a CSV file of numbers as --vectors", got=f"{path}, which is empty", fix="write one vector a row")
     first = 0 if all(_number(row[0]) for _, row in lines) else 1
     width = len(lines[0][1])
     values = [
@@ -145,7 +145,7 @@ def read_csv(path: str | Path) -> VectorTable:
         for line, row in lines
     ]
     if not values[0]:
-        raise InputError("each row holds at least one number", got=f"{path} with names only", fix="add columns of numbers")
+        raise InputError("at least one number in each row", got=f"{path} with names only", fix="add columns of numbers")
     names = [row[0].strip() for _, row in lines] if first else None
     return VectorTable(path, names, np.array(values, dtype=np.float64))
 
@@ -162,7 +162,7 @@ def _cell(path: Path, line: int, column: int, cell: str) -> float:
     value = float(cell) if _number(cell) else math.nan
     if not math.isfinite(value):
         raise InputError(
-            f"{path.name} holds finite numbers",
+            f"finite numbers in {path.name}",
             got=f"{cell.strip()!r} in row {line}, column {column + 1}",
             fix="write a number there, with a point before the decimals",
         )
@@ -172,7 +172,7 @@ def _cell(path: Path, line: int, column: int, cell: str) -> float:
 def _width(path: Path, line: int, row: Sequence[str], width: int) -> int:
     if len(row) != width:
         raise InputError(
-            f"the rows of {path.name} are equally long",
+            f"rows of equal length in {path.name}",
             got=f"{len(row)} columns in row {line}, {width} before it",
             fix="give every row the same columns",
         )

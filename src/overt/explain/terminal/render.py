@@ -99,7 +99,7 @@ def _marked(ink: Ink, token: str, is_word: bool, share: float) -> Text:
 
 
 def links(explanation: Explanation) -> Piece:
-    """The strongest link to another word, a line a layer, and where the heads look hardest."""
+    """The strongest link to another word, a line a layer, and on what the heads put their largest weight."""
     return Piece(lambda ink: _links(explanation, ink))
 
 
@@ -166,7 +166,7 @@ def checks(explanation: Explanation) -> Piece:
 
 
 def notes(explanation: Explanation) -> Piece:
-    """What is true of this picture, a line each."""
+    """About this picture, a line each."""
     return Piece(lambda ink: [part for note in explanation.notes for part in ink.prose(visible(note), QUIET, "· ")])
 
 

@@ -149,7 +149,7 @@ def _unmatched(strings: Tokens, captured: Captured) -> list[str]:
     """A note where the recording's tokens are not those of this call."""
     lengths = f"{captured.queries} queries and {captured.keys} keys"
     mismatch = strings.keys is not None and not strings.fit(captured)
-    return [f"the tokens are not as many as this call's {lengths}: places are shown instead"] if mismatch else []
+    return [f"there are not as many tokens as this call's {lengths}: positions are shown instead"] if mismatch else []
 
 
 @dataclass
@@ -181,7 +181,9 @@ class _Store:
         """What a reader of the weights has to know."""
         if self.whole or not self.off:
             return []
-        return [f"query and key are kept as int16: the strongest weights are within {self.off:.0e} of the recording's"]
+        return [
+            f"query and key are stored as int16: the strongest weights differ from the recording's by at most {self.off:.0e}"
+        ]
 
 
 def _log_sum_exp(store: _Store, head: Head, summary: Summary, position: tuple[int, int]) -> list[Any]:
@@ -202,7 +204,7 @@ def _vectors(packing: _Packing, head: Head, store: _Store, notes: list[str]) -> 
     norms, known = known_of(head, packing.model)
     common = known | {"valueWidth": value.shape[-1], "normalizer": type(head.call.normalizer).__name__.lower()}
     stored = head.weights() if terms is None else None
-    note = "the page holds these weights themselves: what they are made from is nothing that it computes"
+    note = "the page holds these weights themselves and does not recompute them"
     notes.extend([note] if stored is not None and note not in notes else [])
     entries = []
     for batch in range(head.captured.batch):
@@ -285,7 +287,9 @@ def _index_of(packing: _Packing, packed_calls: Sequence[dict[str, Any]], request
     head = (packing.calls.number_of(requested.captured), requested.head)
     if head not in heads:
         raise InputError(
-            "a page opens at one of its heads", got=f"{requested.layer}, head {requested.head}", fix="add it to heads"
+            "one of the page's heads as the head that it opens with",
+            got=f"{requested.layer}, head {requested.head}",
+            fix="add it to heads",
         )
     return heads.index(head)
 

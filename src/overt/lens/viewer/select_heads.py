@@ -33,7 +33,7 @@ def chosen(calls: RecordedCalls, heads: HeadNames, exact: bool, limit: int) -> l
     check.whole_number("limit", limit)
     present = [captured for captured in calls.nonempty_calls() if captured.heads and captured.queries and captured.keys]
     if not present:
-        raise InputError("a page shows recorded attention", got="none", fix="see recording.missing for the reasons")
+        raise InputError("recorded attention", got="none", fix="see recording.missing for the reasons")
     requested = _requested(calls, present, heads)
     if calls.strings.keys is not None and not any(calls.strings.fit(captured) for captured, _ in requested):
         calls.strings.of_keys(requested[0][0])  # tokens that match no call: the error that says so
@@ -48,9 +48,9 @@ def chosen(calls: RecordedCalls, heads: HeadNames, exact: bool, limit: int) -> l
 
 def refuse(got: str, fewer: int, limit: int) -> NoReturn:
     """Say what to choose in place of a page that is too large."""
-    smaller = "leave out what single weights are computed from with exact=False"
+    smaller = "leave out single weights with exact=False"
     raise InputError(
-        f"a page has at most {in_bytes(limit)}, which browsers open quickly",
+        f"a page of at most {in_bytes(limit)}, which browsers open quickly",
         got=got,
         fix=f'show fewer heads with heads="top {fewer}" or heads=[(layer, head)], {smaller}, or raise limit=',
     )
@@ -62,7 +62,7 @@ def _requested(calls: RecordedCalls, present: Sequence[Captured], heads: HeadNam
     if isinstance(heads, str):
         count = re.fullmatch(r"top ([1-9]\d{0,5})", heads.strip())
         if count is None:
-            raise InputError('heads is "top 16", or a list of (layer, head)', got=repr(heads), fix='write heads="top 16"')
+            raise InputError('"top 16" or a list of (layer, head) as heads', got=repr(heads), fix='write heads="top 16"')
         pairs = _sharpest(present, int(count[1]))
     else:
         pairs = _listed(calls, heads)
@@ -75,7 +75,7 @@ def _requested(calls: RecordedCalls, present: Sequence[Captured], heads: HeadNam
 
 def _listed(calls: RecordedCalls, heads: Any) -> list[tuple[Captured, int]]:
     if not isinstance(heads, Sequence) or not heads or not all(isinstance(each, Sequence) and len(each) == 2 for each in heads):
-        raise KindError("heads is a list of (layer, head), at least one", got=repr(heads), fix="write heads=[(5, 11)]")
+        raise KindError("a list of at least one (layer, head) as heads", got=repr(heads), fix="write heads=[(5, 11)]")
     return [((view := calls[layer, head]).captured, view.head) for layer, head in heads]
 
 

@@ -30,7 +30,7 @@ def static_page(packed: Packed) -> str:
     more = "" if len(shown) == len(heads) else f" {len(shown)} of {len(heads)} heads are shown."
     return f"""<main class="still">
 <h1>{escape_text(packed.header["title"])}</h1>
-<p>The largest weight of each cell of each head's map, rows ask, columns are asked.{more} With scripts this page zooms down to
+<p>The largest weight of each cell of each head's map, rows are queries, columns are keys.{more} With scripts this page zooms down to
 single weights, and shows the text and the steps.</p>
 <ul class="stills">{pictures}</ul>
 {_table(packed, packed.header["start"]) if heads else ""}

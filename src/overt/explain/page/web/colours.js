@@ -13,8 +13,8 @@ const channels = (hex) => [1, 3, 5].map((start) => parseInt(hex.slice(start, sta
 export function shade(share) {
   if (!Number.isFinite(share)) return [128, 128, 128];
   const ramp = RAMPS[theme()][share < 0 ? "minus" : "plus"];
-  const place = Math.min(Math.abs(share), 1) * (ramp.length - 1);
-  const low = Math.min(Math.floor(place), ramp.length - 2);
+  const position = Math.min(Math.abs(share), 1) * (ramp.length - 1);
+  const low = Math.min(Math.floor(position), ramp.length - 2);
   const [from, to] = [channels(ramp[low]), channels(ramp[low + 1])];
-  return from.map((value, i) => Math.round(value + (to[i] - value) * (place - low)));
+  return from.map((value, i) => Math.round(value + (to[i] - value) * (position - low)));
 }

@@ -3,21 +3,21 @@ import { shade } from "./colours.js";
 import { contextOf, css } from "../../../drawing/web/theme.js";
 
 // A vector as a strip of cells, blue above zero and vermillion below.
-export function strip(canvas, values, most) {
+export function strip(canvas, values, maximum) {
   const width = canvas.clientWidth || 96;
   const pen = contextOf(canvas, width, 16);
   const step = width / values.length;
   values.forEach((value, i) => {
-    pen.fillStyle = css(shade(Number(value) / (most || 1)));
+    pen.fillStyle = css(shade(Number(value) / (maximum || 1)));
     pen.fillRect(i * step, 0, step + 0.6, 16);
   });
 }
 
 // The largest size among numbers in rows, one by one: there may be more of them than a call takes arguments.
 export function largest(rows) {
-  let most = 1e-12;
-  for (const row of rows) for (const value of row) if (Math.abs(value) > most && Number.isFinite(Number(value))) most = Math.abs(value);
-  return most;
+  let maximum = 1e-12;
+  for (const row of rows) for (const value of row) if (Math.abs(value) > maximum && Number.isFinite(Number(value))) maximum = Math.abs(value);
+  return maximum;
 }
 
 // A weight of a half is strong: below it colours stay pale, so that a row that looks everywhere does not look sure.
@@ -41,21 +41,21 @@ export function stripes(canvas, weights) {
 export const SVG = "http://www.w3.org/2000/svg";
 
 // Arcs from the word to what it attends to, where the sentence stands on one line.
-export function arcs(sentence, weights, own, most) {
+export function arcs(sentence, weights, marked, maximum) {
   sentence.querySelector("svg")?.remove();
   sentence.classList.remove("arched");
   const tokens = [...sentence.querySelectorAll(".token")];
-  if (own === null || tokens.some((token) => Math.abs(token.offsetTop - tokens[0].offsetTop) > 8) || tokens.length < 2) return;
+  if (marked === null || tokens.some((token) => Math.abs(token.offsetTop - tokens[0].offsetTop) > 8) || tokens.length < 2) return;
   sentence.classList.add("arched");
   const middle = (token) => token.offsetLeft + token.offsetWidth / 2;
-  const floor = tokens[own].offsetTop - 2;
+  const floor = tokens[marked].offsetTop - 2;
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("aria-hidden", "true");
-  const span = Math.max(...tokens.map((token) => Math.abs(middle(token) - middle(tokens[own]))), 1);
+  const span = Math.max(...tokens.map((token) => Math.abs(middle(token) - middle(tokens[marked]))), 1);
   weights.forEach((weight, j) => {
-    const share = Math.abs(Number(weight)) / most;
-    if (j === own || !(share > 0.015)) return;
-    const [from, to] = [middle(tokens[own]), middle(tokens[j])];
+    const share = Math.abs(Number(weight)) / maximum;
+    if (j === marked || !(share > 0.015)) return;
+    const [from, to] = [middle(tokens[marked]), middle(tokens[j])];
     const height = 14 + 48 * Math.sqrt(Math.abs(to - from) / span);
     const path = document.createElementNS(SVG, "path");
     path.setAttribute("d", `M${from},${floor} C${from},${floor - height} ${to},${floor - height} ${to},${floor}`);
@@ -69,21 +69,21 @@ export function arcs(sentence, weights, own, most) {
   sentence.append(svg);
 }
 
-// The weights of every query: rows ask, columns are asked.
-export function board(canvas, e, room) {
+// The weights of every query: rows are queries, columns are keys.
+export function board(canvas, e, space) {
   const [rows, columns] = [e.matrix.length, e.tokens.length];
   const named = Math.max(rows, columns) <= 64;
-  const margin = named ? labelRoom(canvas, [...e.labels, ...e.query_labels]) : 0;
-  const wide = Math.max(named ? 9 : 1, Math.min(44, Math.floor((room - margin) / columns)));
+  const margin = named ? labelSpace(canvas, [...e.labels, ...e.query_labels]) : 0;
+  const wide = Math.max(named ? 9 : 1, Math.min(44, Math.floor((space - margin) / columns)));
   const font = `${Math.min(12, wide)}px ${getComputedStyle(document.body).fontFamily}`;
   const high = Math.min(wide, 26);
   canvas.style.width = `${margin + columns * wide}px`;
   canvas.style.height = `${margin + rows * high}px`;
   const pen = contextOf(canvas, margin + columns * wide, margin + rows * high);
   const gap = wide > 8 ? 1 : 0;
-  const most = largest(e.matrix);
+  const maximum = largest(e.matrix);
   e.matrix.forEach((row, i) => row.forEach((weight, j) => {
-    pen.fillStyle = css(shade(Number(weight) / most));
+    pen.fillStyle = css(shade(Number(weight) / maximum));
     pen.fillRect(margin + j * wide, margin + i * high, wide - gap, high - gap);
   }));
   const style = getComputedStyle(document.documentElement);
@@ -91,10 +91,10 @@ export function board(canvas, e, room) {
   pen.lineWidth = 2;
   pen.strokeStyle = style.getPropertyValue("--fire");
   pen.strokeRect(margin, margin + e.word * high - 0.5, columns * wide - 1, high);
-  return { margin, wide, high, most };
+  return { margin, wide, high, maximum };
 }
 
-function labelRoom(canvas, labels) {
+function labelSpace(canvas, labels) {
   const pen = canvas.getContext("2d");
   pen.font = `12px ${getComputedStyle(document.body).fontFamily}`;
   return Math.min(96, 12 + Math.ceil(Math.max(...labels.map((label) => pen.measureText(label).width))));
@@ -119,9 +119,9 @@ function names(pen, e, { margin, wide, high }, font, style) {
   });
 }
 
-function cropped(pen, label, room) {
-  if (pen.measureText(label).width <= room) return label;
+function cropped(pen, label, space) {
+  if (pen.measureText(label).width <= space) return label;
   const letters = [...label];
-  while (letters.length > 1 && pen.measureText(`${letters.join("")}…`).width > room) letters.pop();
+  while (letters.length > 1 && pen.measureText(`${letters.join("")}…`).width > space) letters.pop();
   return `${letters.join("")}…`;
 }

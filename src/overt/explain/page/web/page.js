@@ -11,9 +11,9 @@ function addUp(v, start) {
   const lines = v.ranked.map((line) => v.e.steps[Number(line.dataset.row)]);
   const count = Math.min(lines.length, Math.floor(((performance.now() - start) / 1800) * Math.min(lines.length, 10)));
   const part = count >= Math.min(lines.length, 10) ? v.e.output : v.e.output.map((_, d) => lines.slice(0, count).reduce((sum, row) => sum + Number(row.weighted[d]), 0));
-  strip(v.output.canvas, part, v.output.most);
+  strip(v.output.canvas, part, v.output.maximum);
   if (part !== v.e.output && state.playing && stepOf(v).key === "sum") requestAnimationFrame(() => addUp(v, start));
-  else strip(v.output.canvas, v.e.output, v.output.most);
+  else strip(v.output.canvas, v.e.output, v.output.maximum);
 }
 
 function go(step) {
@@ -132,13 +132,13 @@ function ask(i) {
 function prepareAskers() {
   if (!document.querySelector("main.askers")) return;
   for (const v of views) {
-    const asking = [...v.root.querySelectorAll(".asks")];
-    asking.forEach((token, i) => {
+    const queries = [...v.root.querySelectorAll(".asks")];
+    queries.forEach((token, i) => {
       const button = { role: "button", tabindex: i === v.e.word ? "0" : "-1", "aria-pressed": String(i === v.e.word) };
       for (const [name, value] of Object.entries(button)) token.setAttribute(name, value);
       token.addEventListener("click", () => ask(i));
       token.addEventListener("keydown", (event) => {
-        const to = { Enter: i, ArrowDown: Math.min(i + 1, asking.length - 1), ArrowUp: Math.max(i - 1, 0) }[event.key];
+        const to = { Enter: i, ArrowDown: Math.min(i + 1, queries.length - 1), ArrowUp: Math.max(i - 1, 0) }[event.key];
         if (to === undefined) return;
         event.preventDefault();
         event.stopPropagation();

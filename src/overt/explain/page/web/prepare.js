@@ -7,15 +7,15 @@ import { bar, choose, chooseHead, draw, mark } from "./view.js";
 export function prepareView(e, root) {
   const shown = { layer: e.shown[0], head: e.shown[1] };
   const ranked = [...root.querySelectorAll("tbody tr[data-row]")];
-  const found = { e, root, shown, ...shown, ranked, row: Number(ranked[0].dataset.row), mark: null, whole: false };
-  arrange(found);
-  prepareSentence(found);
-  prepareTable(found);
-  prepareLinks(found);
-  found.cells = heads(found);
-  matrix(found);
-  new ResizeObserver(() => draw(found)).observe(root);
-  return found;
+  const result = { e, root, shown, ...shown, ranked, row: Number(ranked[0].dataset.row), mark: null, whole: false };
+  arrange(result);
+  prepareSentence(result);
+  prepareTable(result);
+  prepareLinks(result);
+  result.cells = heads(result);
+  matrix(result);
+  new ResizeObserver(() => draw(result)).observe(root);
+  return result;
 }
 
 // The sections into two columns: the steps and the matrix, the heads and what they say.
@@ -52,10 +52,10 @@ function prepareTable(v) {
   steps.querySelector("h3").after(v.caption);
   const largestOf = { vectors: largest(v.e.steps.map((row) => [...row.key, ...row.value])), weigh: largest([v.e.output, ...v.e.steps.map((row) => row.weighted)]) };
   v.strips = [];
-  const add = (cell, values, most) => {
+  const add = (cell, values, maximum) => {
     const canvas = make("canvas", { className: "strip", attributes: { "aria-hidden": "true" } });
     cell.append(canvas);
-    v.strips.push({ canvas, values, most });
+    v.strips.push({ canvas, values, maximum });
   };
   const biggest = largest([v.e.steps.map((row) => row.weight)]);
   v.ranked.forEach((line, rank) => {
@@ -78,15 +78,15 @@ function prepareTable(v) {
 }
 
 // The weaker tokens, folded into one line that says how much they hold together.
-function prepareOthers(v, most, add) {
+function prepareOthers(v, maximum, add) {
   v.others = v.root.querySelector(".others");
   if (!v.others) return;
   const weak = v.ranked.filter((line) => line.classList.contains("rest")).map((line) => v.e.steps[Number(line.dataset.row)]);
-  add(v.others.querySelector(".vector"), v.e.output.map((_, d) => weak.reduce((sum, row) => sum + Number(row.weighted[d]), 0)), most);
+  add(v.others.querySelector(".vector"), v.e.output.map((_, d) => weak.reduce((sum, row) => sum + Number(row.weighted[d]), 0)), maximum);
   const button = make("button", { text: "show", attributes: { type: "button", "aria-expanded": "false" } });
   button.addEventListener("click", () => {
     v.whole = !v.whole;
-    button.textContent = v.whole ? "fold" : "show";
+    button.textContent = v.whole ? "hide" : "show";
     button.setAttribute("aria-expanded", String(v.whole));
     draw(v);
   });
@@ -98,7 +98,7 @@ function prepareLinks(v) {
     const cell = line.querySelector(".number");
     cell.append(bar(Number(cell.dataset.weight), 1));
     const head = line.querySelector("th");
-    const button = make("button", { text: head.textContent, attributes: { type: "button", "aria-label": `see the row of ${head.textContent}` } });
+    const button = make("button", { text: head.textContent, attributes: { type: "button", "aria-label": `show the weights of ${head.textContent}` } });
     button.addEventListener("click", () => chooseHead(v, Number(line.dataset.layer), Number(line.dataset.head)));
     head.replaceChildren(button);
   }
@@ -150,11 +150,11 @@ function moveHead(v, event, l, h) {
 
 function matrix(v) {
   const title = v.e.name ? `${v.e.name}: every token's weights` : "Every token's weights";
-  v.canvas = make("canvas", { attributes: { role: "application", tabindex: "0", "aria-label": `${title}. Arrow keys go from cell to cell; rows ask, columns are asked.` } });
+  v.canvas = make("canvas", { attributes: { role: "application", tabindex: "0", "aria-label": `${title}. Arrow keys go from cell to cell; rows are queries, columns are keys.` } });
   v.readout = make("p", { className: "readout", attributes: { "aria-live": "polite" } });
   v.frame = make("span", { className: "frame", attributes: { "aria-hidden": "true" } });
   const darkest = number(largest(v.e.matrix));
-  const says = `A row asks, a column is asked; the strongest cell is ${darkest}. Point at a cell, or go to it with the arrow keys, for its weight.`;
+  const says = `Rows are queries, columns are keys; the largest weight is ${darkest}. Point at a cell, or go to it with the arrow keys, for its weight.`;
   v.matrixBox.append(make("h3", { text: title }), make("div", { className: "board" }, v.canvas, v.frame), v.readout, make("p", { className: "quiet", text: says }));
   v.canvas.addEventListener("pointermove", (event) => {
     const { margin, wide, high } = v.layout;

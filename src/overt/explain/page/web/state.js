@@ -1,6 +1,6 @@
 // What the page shows: the explanations, their steps, and what is chosen.
 export const explanations = JSON.parse(document.getElementById("data").textContent);
-export const stages = explanations.reduce((most, e) => (e.stages.length > most.length ? e.stages : most), []);
+export const stages = explanations.reduce((maximum, e) => (e.stages.length > maximum.length ? e.stages : maximum), []);
 export const calm = matchMedia("(prefers-reduced-motion: reduce)");
 export const state = { step: stages.length - 1, timer: 0, playing: false };
 export const views = [];

@@ -34,17 +34,17 @@ export function draw(v) {
 
 // The matrix is large: it is drawn again only where its room or the theme has changed.
 function drawBoard(v) {
-  const room = v.matrixBox.clientWidth - 38;
-  const key = `${room} ${theme()} ${window.devicePixelRatio}`;
-  if (v.drawn !== key) v.layout = board(v.canvas, v.e, room);
+  const space = v.matrixBox.clientWidth - 38;
+  const key = `${space} ${theme()} ${window.devicePixelRatio}`;
+  if (v.drawn !== key) v.layout = board(v.canvas, v.e, space);
   v.drawn = key;
   mark(v, v.mark);
 }
 
 function drawSentence(v, weights) {
-  const most = Math.max(STRONG, largest([weights]));
+  const maximum = Math.max(STRONG, largest([weights]));
   v.tokens.forEach((token, j) => {
-    const colour = shade(Number(weights[j]) / most);
+    const colour = shade(Number(weights[j]) / maximum);
     token.style.backgroundColor = css(colour);
     token.style.color = inkOn(colour);
     token.classList.toggle("chosen", j === v.row);
@@ -53,7 +53,7 @@ function drawSentence(v, weights) {
     token.setAttribute("aria-label", `${v.e.labels[j]}, weight ${number(weights[j], 3)}`);
     token.title = number(weights[j], 3);
   });
-  arcs(v.sentence, weights, v.e.word_index, most);
+  arcs(v.sentence, weights, v.e.word_index, maximum);
 }
 
 function drawHeads(v, weights) {
@@ -65,8 +65,8 @@ function drawHeads(v, weights) {
   }));
   const order = weights.map((_, j) => j).sort((a, b) => Math.abs(Number(weights[b])) - Math.abs(Number(weights[a])));
   const top = order.slice(0, order.length <= 8 ? 8 : 6);
-  const most = Math.max(1, largest([weights]));
-  v.rowBox.replaceChildren(...top.flatMap((j) => [make("bdi", { text: v.e.labels[j] }), make("span", { className: "number", text: number(weights[j], 3) }), bar(weights[j], most)]));
+  const maximum = Math.max(1, largest([weights]));
+  v.rowBox.replaceChildren(...top.flatMap((j) => [make("bdi", { text: v.e.labels[j] }), make("span", { className: "number", text: number(weights[j], 3) }), bar(weights[j], maximum)]));
   const rest = order.slice(top.length);
   if (rest.length) {
     const total = rest.reduce((sum, j) => sum + Number(weights[j]), 0);
@@ -77,10 +77,10 @@ function drawHeads(v, weights) {
 
 function drawHeadName(v) {
   if (!v.e.name) return v.chosenHead.replaceChildren();
-  const own = v.layer === v.shown.layer && v.head === v.shown.head;
-  const told = own ? `: ${v.e.why}. The steps and the matrix show it.` : `. The steps and the matrix show ${v.e.name}. `;
-  v.chosenHead.replaceChildren(make("b", { text: `L${v.layer}H${v.head}` }), told);
-  if (own) return undefined;
+  const marked = v.layer === v.shown.layer && v.head === v.shown.head;
+  const description = marked ? `: ${v.e.why}. The steps and the matrix show it.` : `. The steps and the matrix show ${v.e.name}. `;
+  v.chosenHead.replaceChildren(make("b", { text: `L${v.layer}H${v.head}` }), description);
+  if (marked) return undefined;
   const back = make("button", { className: "cell-button", text: `back to ${v.e.name}`, attributes: { type: "button" } });
   back.addEventListener("click", () => chooseHead(v, v.shown.layer, v.shown.head));
   v.chosenHead.append(back);
@@ -94,20 +94,20 @@ export function drawSteps(v) {
   const keys = v.e.stages.map((each) => each.key);
   const now = keys.indexOf(stage.key);
   v.root.classList.toggle("playing", state.playing);
-  const kept = columnsKept(v, stage.key);
+  const visible = visibleColumns(v, stage.key);
   for (const cell of v.root.querySelectorAll(".steps [data-column]")) {
-    const place = keys.indexOf(cell.dataset.column);
-    cell.classList.toggle("now", place === now);
-    cell.classList.toggle("later", place > now);
-    cell.classList.toggle("away", cell.matches("th, td") && !kept.has(cell.dataset.column));
+    const position = keys.indexOf(cell.dataset.column);
+    cell.classList.toggle("now", position === now);
+    cell.classList.toggle("later", position > now);
+    cell.classList.toggle("away", cell.matches("th, td") && !visible.has(cell.dataset.column));
   }
   // A foot's first cell reaches over the columns that are in sight before the weights.
-  const seen = [...v.root.querySelectorAll(".steps thead th:not(.away)")].map((head) => head.dataset.column);
-  const ahead = seen.filter((column) => column !== "normalize" && column !== "weigh").length;
+  const entries = [...v.root.querySelectorAll(".steps thead th:not(.away)")].map((head) => head.dataset.column);
+  const ahead = entries.filter((column) => column !== "normalize" && column !== "weigh").length;
   for (const line of v.root.querySelectorAll(".steps tfoot tr")) {
     line.children[0].colSpan = ahead;
-    line.children[1].classList.toggle("away", !kept.has("normalize"));
-    line.children[2].classList.toggle("away", !kept.has("weigh"));
+    line.children[1].classList.toggle("away", !visible.has("normalize"));
+    line.children[2].classList.toggle("away", !visible.has("weigh"));
   }
   for (const line of v.ranked) {
     line.hidden = line.classList.contains("rest") && !v.whole && Boolean(v.others);
@@ -122,7 +122,7 @@ export function drawSteps(v) {
 }
 
 // The columns that the width has room for: all of them, all but the vectors, or the present step's beside the weights.
-function columnsKept(v, key) {
+function visibleColumns(v, key) {
   const [width, ends] = [v.root.clientWidth, ["weigh", "sum", "join"]];
   v.root.classList.toggle("narrow", width < 720);
   if (width >= 720) return new Set(["vectors", "score", "scale", "normalize", ...ends]);
@@ -132,31 +132,31 @@ function columnsKept(v, key) {
 }
 
 function tell(v, stage) {
-  const told = `${stage.key} ${v.row}`;
-  if (v.told === told) return;
-  v.told = told;
+  const description = `${stage.key} ${v.row}`;
+  if (v.description === description) return;
+  v.description = description;
   const says = make("p", { className: "says" }, make("b", {}, `${stage.number} · `, ...formulaNodes(stage.formula)), ...formulaNodes(stage.sentence));
   const line = make("p", { className: "working" }, make("b", {}, make("bdi", { text: v.e.labels[v.row] })), "  ", ...formulaNodes(working(v.e, stage, v.e.steps[v.row])));
   v.caption.replaceChildren(says, line);
 }
 
 export function drawStrips(v) {
-  for (const { canvas, values, most } of v.strips) if (canvas.offsetParent) strip(canvas, values, most);
+  for (const { canvas, values, maximum } of v.strips) if (canvas.offsetParent) strip(canvas, values, maximum);
 }
 
-export function bar(value, most) {
+export function bar(value, maximum) {
   const fill = make("b", { className: Number(value) < 0 ? "negative" : "" });
-  fill.dataset.share = String(Math.min(1, Math.abs(Number(value)) / most) || 0);
+  fill.dataset.share = String(Math.min(1, Math.abs(Number(value)) / maximum) || 0);
   fill.style.width = `${100 * Number(fill.dataset.share)}%`;
   return make("span", { className: "bar", attributes: { "aria-hidden": "true" } }, fill);
 }
 
-export function mark(v, place) {
-  v.mark = place;
+export function mark(v, position) {
+  v.mark = position;
   const { margin, wide, high } = v.layout;
-  v.frame.hidden = !place;
-  if (place) Object.assign(v.frame.style, { left: `${margin + place.j * wide}px`, top: `${margin + place.i * high}px`, width: `${wide}px`, height: `${high}px` });
-  const { i, j } = place || { i: v.e.word, j: v.row };
+  v.frame.hidden = !position;
+  if (position) Object.assign(v.frame.style, { left: `${margin + position.j * wide}px`, top: `${margin + position.i * high}px`, width: `${wide}px`, height: `${high}px` });
+  const { i, j } = position || { i: v.e.word, j: v.row };
   const weight = number(v.e.matrix[i][j], 3);
   v.readout.replaceChildren(make("bdi", { text: v.e.query_labels[i] }), " → ", make("bdi", { text: v.e.labels[j] }), `  ${weight}`);
 }

@@ -9,8 +9,8 @@ const near = (a, b) => Math.abs(a - b) <= 1e-3 * Math.max(1, Math.abs(b));
 // the number (another score, a bias, another normalizer), only the number itself is told.
 const WORKINGS = {
   vectors({ e, row, names }) {
-    const own = `${e.query_name} = ${vector(e.query)}`;
-    return e.recipe === "qkv" ? `${own}   k = ${vector(row.key)}   v = ${vector(row.value)}` : `${names.value} = ${vector(row.value)}`;
+    const thisScore = `${e.query_name} = ${vector(e.query)}`;
+    return e.recipe === "qkv" ? `${thisScore}   k = ${vector(row.key)}   v = ${vector(row.value)}` : `${names.value} = ${vector(row.value)}`;
   },
   score({ e, row, stage, names }) {
     const result = number(row.score);
@@ -22,13 +22,13 @@ const WORKINGS = {
   scale: ({ e, row }) => (e.scale_name ? `${number(row.score)} ÷ ${e.scale_name} = ${number(row.scaled)}` : `${number(row.score)} + bias = ${number(row.scaled)}`),
   normalize({ e, row }) {
     const all = e.steps.map((step) => Number(step.scaled));
-    const own = Number(row.scaled);
+    const thisScore = Number(row.scaled);
     if (e.normalizer === "softmax") {
-      const [part, whole] = [Math.exp(own), all.reduce((sum, value) => sum + Math.exp(value), 0)];
-      if (whole < 1e6 && near(part / whole, row.weight)) return `e^${number(own)} ÷ Σ e^s = ${number(part)} ÷ ${number(whole)} = ${number(row.weight, 3)}`;
+      const [part, whole] = [Math.exp(thisScore), all.reduce((sum, value) => sum + Math.exp(value), 0)];
+      if (whole < 1e6 && near(part / whole, row.weight)) return `e^${number(thisScore)} ÷ Σ e^s = ${number(part)} ÷ ${number(whole)} = ${number(row.weight, 3)}`;
     }
     const whole = all.reduce((sum, value) => sum + value, 0);
-    if (e.normalizer === "sum" && near(own / whole, row.weight)) return `${number(own)} ÷ ${number(whole)} = ${number(row.weight, 3)}`;
+    if (e.normalizer === "sum" && near(thisScore / whole, row.weight)) return `${number(thisScore)} ÷ ${number(whole)} = ${number(row.weight, 3)}`;
     return `${e.normalizer}: ${number(row.weight, 3)}`;
   },
   weigh: ({ row }) => `${number(row.weight, 3)} · ${vector(row.value)} = ${vector(row.weighted)}`,

@@ -15,7 +15,7 @@ const HELP = [
   ["text", "PgUp PgDn Home End", "a hundred on, to the ends"],
   ["steps", "← →", "from step to step"],
   ["steps", "↑ ↓", "from key to key"],
-  ["anywhere", "1 2 3 4 5", "text, steps, links, honesty, save"],
+  ["anywhere", "1 2 3 4 5", "text, steps, links, checks, save"],
   ["anywhere", ", .", "the token before, the token after"],
   ["anywhere", "a", "attends to, or is attended by"],
   ["anywhere", "m", "strongest or mean"],
@@ -27,13 +27,13 @@ const HELP = [
 // Builds the page in `root`: a bar above, the heads on the left, the map in the middle, tabs on the right.
 export function mount(root, recording) {
   const store = createStore(recording);
-  const places = { left: make("aside", { className: "left" }), centre: make("main", { className: "centre" }), right: make("aside", { className: "right" }) };
-  const tabs = PANELS.filter((panel) => panel.place === "right");
+  const columns = { left: make("aside", { className: "left" }), centre: make("main", { className: "centre" }), right: make("aside", { className: "right" }) };
+  const tabs = PANELS.filter((panel) => panel.position === "right");
   Object.assign(root, { recording, store }); // for whoever asks more in the browser's console: viewer.recording.heads[0].weightsRow(3)
   root.classList.add("viewer");
   root.classList.toggle("no-right", !tabs.length);
   const help = helpDialog();
-  root.replaceChildren(bar(recording, store, help), make("div", { className: "columns" }, ...Object.values(places)), help);
+  root.replaceChildren(bar(recording, store, help), make("div", { className: "columns" }, ...Object.values(columns)), help);
   const follow = () => {
     const { theme: chosen } = store.get();
     if (chosen === "auto") delete document.documentElement.dataset.theme;
@@ -41,12 +41,12 @@ export function mount(root, recording) {
   };
   follow();
   store.subscribe((_, changed) => changed.has("theme") && follow());
-  if (tabs.length) places.right.append(tabStrip(tabs, store));
+  if (tabs.length) columns.right.append(tabStrip(tabs, store));
   const boxes = PANELS.map((panel) => {
     const tab = { role: "tabpanel", id: `panel-${panel.name}`, "aria-labelledby": `tab-${panel.name}` };
-    const told = panel.place === "right" ? tab : { "aria-label": panel.title };
-    const box = make("section", { className: `panel ${panel.name}`, attributes: told });
-    places[panel.place].append(box);
+    const description = panel.position === "right" ? tab : { "aria-label": panel.title };
+    const box = make("section", { className: `panel ${panel.name}`, attributes: description });
+    columns[panel.position].append(box);
     return box;
   });
   if (tabs.length) showTab(tabs, store); // before the panels listen: one that comes into sight is there when it draws
@@ -58,12 +58,12 @@ export function mount(root, recording) {
 function bar(recording, store, help) {
   const title = make("h1", {}, make("bdi", { text: shorten(visible(recording.title), 120) }));
   const more = recording.title === recording.model ? [] : [make("span", { className: "quiet", text: recording.model })];
-  const dark = make("button", { text: "light / dark", attributes: { type: "button", id: "theme" }, on: { click: () => turnTheme(store) } });
+  const dark = make("button", { text: "light / dark", attributes: { type: "button", id: "theme" }, on: { click: () => toggleTheme(store) } });
   const ask = make("button", { text: "?", attributes: { type: "button", "aria-label": "keys", title: "the keys" }, on: { click: () => help.showModal() } });
   return make("header", { className: "bar" }, make("b", { className: "brand", text: "overt" }), title, ...more, make("span", { className: "room" }), dark, ask);
 }
 
-const turnTheme = (store) => store.set({ theme: theme() === "dark" ? "light" : "dark" });
+const toggleTheme = (store) => store.set({ theme: theme() === "dark" ? "light" : "dark" });
 
 function helpDialog() {
   const rows = HELP.map(([where, keys, what]) => {
@@ -78,11 +78,11 @@ function shortcuts(event, store, help) {
   if (event.metaKey || event.ctrlKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) || help.open) return;
   if (event.defaultPrevented) return;
   const { pool, colour, side, token } = store.get();
-  const tab = PANELS.filter((panel) => panel.place === "right")[Number(event.key) - 1];
+  const tab = PANELS.filter((panel) => panel.position === "right")[Number(event.key) - 1];
   if (event.key === "?") help.showModal();
   else if (event.key === "m") store.set({ pool: pool === "max" ? "mean" : "max" });
   else if (event.key === "l") store.set({ colour: colour === "log" ? "linear" : "log" });
-  else if (event.key === "d") turnTheme(store);
+  else if (event.key === "d") toggleTheme(store);
   else if (event.key === "a") store.set({ side: side === "query" ? "key" : "query" });
   else if (event.key === "," || event.key === ".") store.set({ token: token + (event.key === "." ? 1 : -1) });
   else if (tab) store.set({ panel: tab.name });
@@ -97,8 +97,8 @@ function tabStrip(tabs, store) {
     strip.append(make("button", { text: title, attributes, on: { click: () => store.set({ panel: name }) } }));
   }
   strip.addEventListener("keydown", (event) => {
-    const place = tabs.findIndex((tab) => tab.name === tabName(tabs, store.get()));
-    const next = { ArrowLeft: place - 1, ArrowRight: place + 1, Home: 0, End: tabs.length - 1 }[event.key];
+    const position = tabs.findIndex((tab) => tab.name === tabName(tabs, store.get()));
+    const next = { ArrowLeft: position - 1, ArrowRight: position + 1, Home: 0, End: tabs.length - 1 }[event.key];
     if (next === undefined || !tabs[next]) return;
     event.preventDefault();
     event.stopPropagation();

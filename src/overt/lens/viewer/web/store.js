@@ -6,14 +6,14 @@
 const CHOICES = { side: ["query", "key"], pool: ["max", "mean"], colour: ["linear", "log"], theme: ["auto", "light", "dark"] };
 const WORDS = ["palette", "panel", "sort", "filter"];
 
-export function createStore(recording, place = window) {
+export function createStore(recording, page = window) {
   const listeners = new Set();
-  let state = settled(recording, {}, { ...startOf(recording), ...fromHash(recording, place.location.hash) });
+  let state = settled(recording, {}, { ...startOf(recording), ...fromHash(recording, page.location.hash) });
   let timer = 0;
   const write = () => {
     timer = 0;
     const hash = toHash(recording, state);
-    if (hash !== place.location.hash && addressed(place)) place.history.replaceState(null, "", hash);
+    if (hash !== page.location.hash && addressed(page)) page.history.replaceState(null, "", hash);
   };
   const apply = (patch) => {
     const next = settled(recording, state, patch);
@@ -23,7 +23,7 @@ export function createStore(recording, place = window) {
     for (const listener of [...listeners]) listener(state, changed);
     if (!timer) timer = setTimeout(write, 150);
   };
-  place.addEventListener?.("hashchange", () => apply(fromHash(recording, place.location.hash)));
+  page.addEventListener?.("hashchange", () => apply(fromHash(recording, page.location.hash)));
   return {
     get: () => state,
     set: apply,
@@ -31,12 +31,12 @@ export function createStore(recording, place = window) {
       listeners.add(listener);
       return () => listeners.delete(listener);
     },
-    link: () => place.location.href.split("#")[0] + toHash(recording, state),
+    link: () => page.location.href.split("#")[0] + toHash(recording, state),
   };
 }
 
 // Whether the page has an address that can be written: in a notebook's frame it has none.
-export const addressed = (place = window) => /^(file|https?):$/.test(place.location.protocol);
+export const addressed = (page = window) => /^(file|https?):$/.test(page.location.protocol);
 
 function startOf(recording) {
   const head = recording.start;
@@ -58,8 +58,8 @@ function settled(recording, state, patch) {
   if (!("key" in patch) && (("token" in patch && patch.token !== state.token) || ("side" in patch && patch.side !== state.side))) next.key = null;
   const before = recording.heads[state.head];
   if (before && !("view" in patch) && (before.queryCount !== head.queryCount || before.keyCount !== head.keyCount)) next.view = null;
-  const most = (next.side === "query" ? head.queryCount : head.keyCount) - 1;
-  next.token = Math.max(0, Math.min(most, Math.round(next.token) || 0));
+  const maximum = (next.side === "query" ? head.queryCount : head.keyCount) - 1;
+  next.token = Math.max(0, Math.min(maximum, Math.round(next.token) || 0));
   if (next.key !== null) next.key = Math.max(0, Math.min(head.keyCount - 1, next.key));
   return next;
 }
@@ -67,8 +67,8 @@ function settled(recording, state, patch) {
 // The same head of another batch entry.
 export function twin(recording, index, batch) {
   const { number, head } = recording.heads[index];
-  const found = recording.heads.findIndex((each) => each.batch === batch && each.number === number && each.head === head);
-  return found < 0 ? index : found;
+  const result = recording.heads.findIndex((each) => each.batch === batch && each.number === number && each.head === head);
+  return result < 0 ? index : result;
 }
 
 function toHash(recording, state) {
@@ -83,16 +83,16 @@ function toHash(recording, state) {
 // What an address says, as far as it says something that there is.
 function fromHash(recording, hash) {
   const said = Object.fromEntries(new URLSearchParams(hash.slice(1)));
-  const found = {};
-  for (const [name, choices] of Object.entries(CHOICES)) if (choices.includes(said[name])) found[name] = said[name];
-  for (const name of WORDS) if (/^[\w .-]{1,40}$/.test(said[name] ?? "")) found[name] = said[name];
-  for (const name of ["token", "step"]) if (/^\d{1,9}$/.test(said[name] ?? "")) found[name] = Number(said[name]);
+  const result = {};
+  for (const [name, choices] of Object.entries(CHOICES)) if (choices.includes(said[name])) result[name] = said[name];
+  for (const name of WORDS) if (/^[\w .-]{1,40}$/.test(said[name] ?? "")) result[name] = said[name];
+  for (const name of ["token", "step"]) if (/^\d{1,9}$/.test(said[name] ?? "")) result[name] = Number(said[name]);
   const head = recording.heads.findIndex((each) => `${each.number}.${each.head}` === said.head && String(each.batch) === (said.batch ?? "0"));
-  if (head >= 0) found.head = head;
-  if (/^\d{1,9}$/.test(said.key ?? "")) found.key = Number(said.key);
-  else if (said.head) found.key = null;
+  if (head >= 0) result.head = head;
+  if (/^\d{1,9}$/.test(said.key ?? "")) result.key = Number(said.key);
+  else if (said.head) result.key = null;
   const view = (said.view ?? "").split(",").map(Number);
-  if (view.length === 4 && view.every(Number.isFinite) && view[0] < view[1] && view[2] < view[3]) found.view = view;
-  else if (said.head) found.view = null;
-  return found;
+  if (view.length === 4 && view.every(Number.isFinite) && view[0] < view[1] && view[2] < view[3]) result.view = view;
+  else if (said.head) result.view = null;
+  return result;
 }

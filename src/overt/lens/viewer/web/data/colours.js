@@ -22,9 +22,9 @@ export function tableOf(palette) {
     const anchors = ANCHORS[name].split(" ").map((hex) => [0, 2, 4].map((start) => parseInt(hex.slice(start, start + 2), 16)));
     const table = new Uint8Array(768);
     for (let i = 0; i < 256; i++) {
-      const place = (i / 255) * (anchors.length - 1);
-      const low = Math.min(anchors.length - 2, Math.floor(place));
-      for (let c = 0; c < 3; c++) table[3 * i + c] = Math.round(anchors[low][c] + (anchors[low + 1][c] - anchors[low][c]) * (place - low));
+      const position = (i / 255) * (anchors.length - 1);
+      const low = Math.min(anchors.length - 2, Math.floor(position));
+      for (let c = 0; c < 3; c++) table[3 * i + c] = Math.round(anchors[low][c] + (anchors[low + 1][c] - anchors[low][c]) * (position - low));
     }
     tables.set(name, table);
   }
@@ -32,12 +32,12 @@ export function tableOf(palette) {
 }
 
 // Where a weight stands between the ends of a scale, 0 to 1. The logarithmic scale begins an octave or so below equal weights.
-export function shareOf(weight, { colour, least, most }) {
-  if (colour === "linear") return Math.max(0, Math.min(1, weight / most));
-  return Math.max(0, Math.min(1, Math.log(weight / least) / Math.log(most / least)));
+export function shareOf(weight, { colour, minimum, maximum }) {
+  if (colour === "linear") return Math.max(0, Math.min(1, weight / maximum));
+  return Math.max(0, Math.min(1, Math.log(weight / minimum) / Math.log(maximum / minimum)));
 }
 
-export const weightAt = (share, { colour, least, most }) => (colour === "linear" ? share * most : least * (most / least) ** share);
+export const weightAt = (share, { colour, minimum, maximum }) => (colour === "linear" ? share * maximum : minimum * (maximum / minimum) ** share);
 
 const LARGEST = new WeakMap(); // of each head: a map has a million cells, and every panel asks
 
@@ -49,17 +49,17 @@ function largestOf(head) {
 // The scale for a head: from an eighth of what equal weights would be, or linearly from zero, to its largest weight.
 export function scaleOf(head, { colour, palette }) {
   const largest = largestOf(head);
-  const most = Math.min(1, Math.max(largest, 1e-6));
-  return { colour, palette, most, least: Math.min(1 / Math.max(1, head.keyCount) / 8, most / 64) };
+  const maximum = Math.min(1, Math.max(largest, 1e-6));
+  return { colour, palette, maximum, minimum: Math.min(1 / Math.max(1, head.keyCount) / 8, maximum / 64) };
 }
 
 export function colourOf(weight, scale) {
   if (weight !== weight) return NOT_A_NUMBER[scale.palette] ?? NOT_A_NUMBER.cividis;
-  const place = 3 * Math.round(255 * shareOf(Math.abs(weight), scale));
-  return [...tableOf(scale.palette).subarray(place, place + 3)];
+  const position = 3 * Math.round(255 * shareOf(Math.abs(weight), scale));
+  return [...tableOf(scale.palette).subarray(position, position + 3)];
 }
 
-// The colours of all 256 bytes as 32-bit pixels. Zero is left clear: what is barred shows the paper.
+// The colours of all 256 bytes as 32-bit pixels. Zero is left clear: masked weights show the background.
 export function pixelsOf(scale) {
   const pixels = new Uint32Array(256);
   for (let code = 1; code < 256; code++) {

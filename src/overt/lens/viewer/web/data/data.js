@@ -22,10 +22,10 @@ export async function open(source) {
   const encoding = source.encoding(0);
   const blocks = [await bytesOf(source.text(0), encoding)];
   const block = (n) => (blocks[n] ??= fromBase64(source.text(n)));
-  const array = (place) => (place ? new TYPES[place[2]](block(place[0]).buffer, place[1], place[3]) : null);
+  const array = (address) => (address ? new TYPES[address[2]](block(address[0]).buffer, address[1], address[3]) : null);
   const { header } = source;
   const words = header.words.map((list) => Object.freeze(list));
-  const heads = header.heads.map((told, index) => new Head(told, header.calls[told.call], index, words, array));
+  const heads = header.heads.map((entry, index) => new Head(entry, header.calls[entry.call], index, words, array));
   const longest = Math.max(0, ...heads.map((head) => Math.max(head.queryCount, head.keyCount)));
   const { title, model, missing, verified, start, opened, passes } = header;
   const batch = [...new Set(heads.map((head) => head.batch))];
@@ -53,50 +53,50 @@ const numbered = (count) => Object.freeze(Array.from({ length: count }, (_, i) =
 
 // One head of one call, of one batch element. What needs its vectors reads them at first use.
 class Head {
-  #told;
+  #entry;
   #array;
   #terms = null;
 
-  constructor(told, call, index, words, array) {
-    [this.#told, this.#array] = [told, array];
-    Object.assign(this, { index, call, number: call.number, layer: call.layer, pass: call.pass, head: told.head, batch: told.batch });
-    Object.assign(this, { role: told.role, roleScore: Number(told.roleScore), roleScores: told.roleScores, entropy: Number(told.entropy) });
-    Object.assign(this, { queryCount: call.queries, keyCount: call.keys, width: told.query?.width ?? 0, valueWidth: told.valueWidth ?? 0 });
-    this.name = `L${call.number}H${told.head}`;
-    this.known = told.queries !== null; // whether tokens were given
-    this.queries = this.known ? words[told.queries] : numbered(call.queries);
-    this.keys = told.keys !== null ? words[told.keys] : numbered(call.keys);
-    this.same = told.queries === told.keys && call.queries === call.keys;
-    Object.assign(this, { score: told.score ?? null, temperature: told.temperature ?? 1, sink: told.sink ?? null, normalizer: told.normalizer ?? "softmax" });
+  constructor(entry, call, index, words, array) {
+    [this.#entry, this.#array] = [entry, array];
+    Object.assign(this, { index, call, number: call.number, layer: call.layer, pass: call.pass, head: entry.head, batch: entry.batch });
+    Object.assign(this, { role: entry.role, roleScore: Number(entry.roleScore), roleScores: entry.roleScores, entropy: Number(entry.entropy) });
+    Object.assign(this, { queryCount: call.queries, keyCount: call.keys, width: entry.query?.width ?? 0, valueWidth: entry.valueWidth ?? 0 });
+    this.name = `L${call.number}H${entry.head}`;
+    this.known = entry.queries !== null; // whether tokens were given
+    this.queries = this.known ? words[entry.queries] : numbered(call.queries);
+    this.keys = entry.keys !== null ? words[entry.keys] : numbered(call.keys);
+    this.same = entry.queries === entry.keys && call.queries === call.keys;
+    Object.assign(this, { score: entry.score ?? null, temperature: entry.temperature ?? 1, sink: entry.sink ?? null, normalizer: entry.normalizer ?? "softmax" });
     Object.assign(this, { notes: call.notes, residual: Number(call.residual), bound: Number(call.bound), holds: call.holds, note: call.note });
-    this.exact = Boolean(told.query || told.weights); // whether single weights can be had
-    this.stored = Boolean(told.weights); // whether they are stored, not computed from query and key
-    this.biasKind = told.bias?.kind ?? "none";
-    this.maskKind = told.mask?.kind ?? "none";
-    this.outWhy = told.outWhy ?? "the recording kept summaries, which hold no values";
-    this.recipe = told.recipe ?? null;
+    this.exact = Boolean(entry.query || entry.weights); // whether single weights can be had
+    this.stored = Boolean(entry.weights); // whether they are stored, not computed from query and key
+    this.biasKind = entry.bias?.kind ?? "none";
+    this.maskKind = entry.mask?.kind ?? "none";
+    this.outWhy = entry.outWhy ?? "the recording holds summaries, which contain no values";
+    this.recipe = entry.recipe ?? null;
   }
 
-  get lse() { return this.#array(this.#told.lse); }
-  get entropies() { return this.#array(this.#told.entropies); }
-  get outNorm() { return this.#array(this.#told.outNorm); } // ‖v_j W_O‖ of each key, null where W_O is not known
-  get received() { return this.#array(this.#told.received); }
+  get lse() { return this.#array(this.#entry.lse); }
+  get entropies() { return this.#array(this.#entry.entropies); }
+  get outNorm() { return this.#array(this.#entry.outNorm); } // ‖v_j W_O‖ of each key, null where W_O is not known
+  get received() { return this.#array(this.#entry.received); }
 
   // The strongest links: weights, rows and keys, strongest first.
   get links() {
-    const { weights, rows, keys } = this.#told.links;
+    const { weights, rows, keys } = this.#entry.links;
     return { weights: this.#array(weights), rows: this.#array(rows), keys: this.#array(keys) };
   }
 
   // The largest weights of each query, where only a summary was kept: `width` weights and keys a query, −1 beyond the last.
   get top() {
-    const { top } = this.#told;
+    const { top } = this.#entry;
     return top ? { width: top.width, weights: this.#array(top.weights), keys: this.#array(top.keys) } : null;
   }
 
   // The map of cells, coded as colours.js says.
   get base() {
-    const { base } = this.#told;
+    const { base } = this.#entry;
     if (!base) return null;
     const { rows, columns } = base;
     return { rows, columns, max: this.#array(base.max), mean: this.#array(base.mean), rowEdges: this.#array(base.rowEdges), keyEdges: this.#array(base.keyEdges) };
@@ -105,8 +105,8 @@ class Head {
   // The token that is chosen at first: the one of the strongest link to another.
   get startToken() {
     const { rows, keys } = this.links;
-    const place = rows.findIndex((row, i) => row !== keys[i]);
-    return rows[Math.max(0, place)] ?? 0;
+    const address = rows.findIndex((row, i) => row !== keys[i]);
+    return rows[Math.max(0, address)] ?? 0;
   }
 
   // The keys that any of some rows may attend to, from the first to the last; null where the mask is no run of keys a row.
@@ -127,7 +127,7 @@ class Head {
     return (this.#terms ??= {
       queryCount: this.queryCount, keyCount: this.keyCount, width: this.width, temperature: this.temperature, score: this.score ?? { kind: "dot", scale: 1, softcap: null },
       query: this.#vectors("query"), key: this.#vectors("key"), weights: this.#vectors("weights"), lse: this.lse,
-      bias: this.#placed(this.#told.bias), mask: this.#mask,
+      bias: this.#placed(this.#entry.bias), mask: this.#mask,
     });
   }
 
@@ -140,22 +140,22 @@ class Head {
   weightsColumn(j) { return this.exact ? weightsColumn(this.terms, j) : null; }
   scoreRow(i) { return this.exact && !this.stored ? scoreRow(this.terms, i) : null; }
 
-  // In block 0, so that what is barred is known before any vector is.
-  get #mask() { return this.#placed(this.#told.mask); }
+  // In block 0, so that what is masked is known before any vector is.
+  get #mask() { return this.#placed(this.#entry.mask); }
 
   #vectors(name) {
-    const told = this.#told[name];
-    return told ? { data: this.#array(told.data), scale: this.#array(told.scale), width: told.width, count: told.count } : null;
+    const entry = this.#entry[name];
+    return entry ? { data: this.#array(entry.data), scale: this.#array(entry.scale), width: entry.width, count: entry.count } : null;
   }
 
   #vector(name, i) {
-    return this.#told[name] ? vectorAt(this.#vectors(name), i) : null;
+    return this.#entry[name] ? vectorAt(this.#vectors(name), i) : null;
   }
 
   // The same with places of arrays replaced by the arrays.
-  #placed(held) {
-    const found = { ...(held ?? { kind: "none" }) };
-    for (const name of ["values", "starts", "stops", "bits"]) if (found[name]) found[name] = this.#array(found[name]);
-    return found;
+  #placed(fields) {
+    const result = { ...(fields ?? { kind: "none" }) };
+    for (const name of ["values", "starts", "stops", "bits"]) if (result[name]) result[name] = this.#array(result[name]);
+    return result;
   }
 }

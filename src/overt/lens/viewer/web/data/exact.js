@@ -19,8 +19,8 @@ export function runOf(terms, i) {
   if (mask.kind === "none") return [0, keyCount];
   if (mask.kind === "causal") return [0, Math.max(0, Math.min(keyCount, i + mask.offset + 1))];
   if (mask.kind === "ranges") {
-    const place = mask.starts.length === 1 ? 0 : i;
-    return [mask.starts[place], mask.stops[place]];
+    const position = mask.starts.length === 1 ? 0 : i;
+    return [mask.starts[position], mask.stops[position]];
   }
   return null;
 }
@@ -28,8 +28,8 @@ export function runOf(terms, i) {
 export function allowedAt(terms, i, j) {
   const run = runOf(terms, i);
   if (run) return j >= run[0] && j < run[1];
-  const place = i * terms.keyCount + j;
-  return ((terms.mask.bits[place >> 3] >> (place & 7)) & 1) === 1;
+  const position = i * terms.keyCount + j;
+  return ((terms.mask.bits[position >> 3] >> (position & 7)) & 1) === 1;
 }
 
 const ACTIVATION = {
@@ -67,10 +67,10 @@ export function biasOf(terms, i, j) {
   return bias.values[i * keyCount + j];
 }
 
-// The weights of queries r0 … r1 for keys k0 … k1, row by row; barred keys have −1 where `marked`, else 0.
+// The weights of queries r0 … r1 for keys k0 … k1, row by row; masked keys have −1 where `marked`, else 0.
 export function tile(terms, r0, r1, k0, k1, marked = false) {
   const [rows, keys] = [r1 - r0, k1 - k0];
-  const found = new Float32Array(rows * keys).fill(marked ? -1 : 0);
+  const result = new Float32Array(rows * keys).fill(marked ? -1 : 0);
   const { width, score, temperature, lse } = terms;
   const stored = terms.weights;
   const block = new Float32Array(stored ? 0 : keys * width);
@@ -84,9 +84,9 @@ export function tile(terms, r0, r1, k0, k1, marked = false) {
     if (!stored) vectorAt(terms.query, i, q);
     for (let j = from; j < to; j++) {
       if (!run && !allowedAt(terms, i, j)) continue;
-      const place = (i - r0) * keys + j - k0;
+      const position = (i - r0) * keys + j - k0;
       if (stored) {
-        found[place] = stored.data[i * stored.width + j] * (stored.scale === null ? 1 : stored.scale[i]);
+        result[position] = stored.data[i * stored.width + j] * (stored.scale === null ? 1 : stored.scale[i]);
         continue;
       }
       let sum = 0;
@@ -95,10 +95,10 @@ export function tile(terms, r0, r1, k0, k1, marked = false) {
         for (let d = 0; d < width; d++) sum += q[d] * block[start + d];
         sum *= score.scale;
       } else sum = scoreOf(score, q, block.subarray((j - k0) * width, (j - k0 + 1) * width));
-      found[place] = Math.exp((sum + biasOf(terms, i, j)) / temperature - lse[i]);
+      result[position] = Math.exp((sum + biasOf(terms, i, j)) / temperature - lse[i]);
     }
   }
-  return found;
+  return result;
 }
 
 // All weights of query i, one a key.
@@ -111,14 +111,14 @@ export function weightsColumn(terms, j) {
   return tile(terms, 0, terms.queryCount, j, j + 1);
 }
 
-// The scores of query i before the softmax, temperature not yet applied; −∞ where barred.
+// The scores of query i before the softmax, temperature not yet applied; −∞ where masked.
 export function scoreRow(terms, i) {
-  const found = new Float64Array(terms.keyCount).fill(-Infinity);
+  const result = new Float64Array(terms.keyCount).fill(-Infinity);
   const [q, k] = [vectorAt(terms.query, i), new Float32Array(terms.width)];
   for (let j = 0; j < terms.keyCount; j++) {
-    if (allowedAt(terms, i, j)) found[j] = scoreOf(terms.score, q, vectorAt(terms.key, j, k)) + biasOf(terms, i, j);
+    if (allowedAt(terms, i, j)) result[j] = scoreOf(terms.score, q, vectorAt(terms.key, j, k)) + biasOf(terms, i, j);
   }
-  return found;
+  return result;
 }
 
 // −Σ w log w in nats, of weights scaled to sum to 1.
@@ -129,10 +129,10 @@ export function entropyOf(weights) {
   return Number.isNaN(total) ? NaN : sum;
 }
 
-// Maps are bytes on a logarithmic scale: 0 is barred, 1 to 254 are 2^−24 and less to 1, 255 is NaN.
+// Maps are bytes on a logarithmic scale: 0 is masked, 1 to 254 are 2^−24 and less to 1, 255 is NaN.
 export const OCTAVES = 24;
 
-// The byte of a weight; −1 stands for barred. Of another negative weight, as some normalizers give, its size.
+// The byte of a weight; −1 stands for masked. Of another negative weight, as some normalizers give, its size.
 export function codeOf(weight) {
   if (weight !== weight) return 255;
   if (weight === -1) return 0;
@@ -144,7 +144,7 @@ export function weightOf(code) {
 }
 
 // Largest and mean weight of cells of `step` × `step` weights, from row r0 and key k0 on: { max, mean }, rows × columns numbers.
-// A cell that holds a NaN is NaN; one that is barred throughout is −1.
+// A cell that holds a NaN is NaN; one that is masked throughout is −1.
 export function pooled(terms, r0, k0, rows, columns, step) {
   const [max, sum] = [new Float32Array(rows * columns).fill(-1), new Float64Array(rows * columns)];
   const lastRow = Math.min(terms.queryCount, r0 + rows * step);

@@ -15,19 +15,19 @@ export function visible(text) {
 }
 
 // At most so many letters, with an ellipsis for the rest; a letter is never cut in two.
-export function shorten(text, most) {
-  if (text.length <= most) return text;
+export function shorten(text, maximum) {
+  if (text.length <= maximum) return text;
   const letters = [];
   for (const letter of text) {
-    if (letters.length >= most) break;
+    if (letters.length >= maximum) break;
     letters.push(letter);
   }
-  return letters.join("").length < text.length ? `${letters.slice(0, most - 1).join("")}…` : text;
+  return letters.join("").length < text.length ? `${letters.slice(0, maximum - 1).join("")}…` : text;
 }
 
 // A token as a label: seen, short, its direction kept to itself where it stands beside others on a canvas.
-export function label(text, most = 24) {
-  return shorten(visible(text.length > 4 * most ? text.slice(0, 4 * most) : text), most);
+export function label(text, maximum = 24) {
+  return shorten(visible(text.length > 4 * maximum ? text.slice(0, 4 * maximum) : text), maximum);
 }
 
 export const isolated = (text) => `\u2068${text}\u2069`;

@@ -5,44 +5,44 @@ import { pixelsOf } from "./colours.js";
 
 const SIDE = 128; // cells of a tile along each side
 const STEPS = [1, 2, 4, 8]; // weights that a tile's cell spans
-const KEPT = 360; // tiles
+const CACHED = 360; // tiles
 
 // The next coarser level: pairs of cells joined, by their largest or by their mean. NaN stays NaN, the strongest stays in sight. `span`
 // is the number of base cells that one cell stands for along each side.
 export function coarser({ rows, columns, codes, span = 1 }, pool) {
   const [high, wide] = [Math.ceil(rows / 2), Math.ceil(columns / 2)];
-  const found = new Uint8Array(high * wide);
+  const result = new Uint8Array(high * wide);
   for (let r = 0; r < high; r++) {
     for (let c = 0; c < wide; c++) {
       const right = 2 * c + 1 < columns;
       const first = 2 * r * columns + 2 * c;
       const four = [codes[first], right ? codes[first + 1] : codes[first]];
       if (2 * r + 1 < rows) four.push(codes[first + columns], right ? codes[first + columns + 1] : codes[first + columns]);
-      found[r * wide + c] = pool === "max" || four.includes(255) ? Math.max(...four) : codeOf(four.reduce((sum, code) => sum + VALUES[code], 0) / four.length);
+      result[r * wide + c] = pool === "max" || four.includes(255) ? Math.max(...four) : codeOf(four.reduce((sum, code) => sum + VALUES[code], 0) / four.length);
     }
   }
-  return { rows: high, columns: wide, codes: found, span: 2 * span };
+  return { rows: high, columns: wide, codes: result, span: 2 * span };
 }
 
 const VALUES = Float64Array.from({ length: 256 }, (_, code) => weightOf(code));
 
-// The base map with zeros that are not barred, but too small for a float32, told from those that are.
-function unbarred(head, pool) {
+// The base map with zeros that are not masked, but too small for a float32, told from those that are.
+function withoutMasked(head, pool) {
   const { rows, columns, rowEdges, keyEdges, [pool]: codes } = head.base;
   if (!head.exact || !codes.includes(0)) return codes;
-  const found = codes.slice();
+  const result = codes.slice();
   for (let r = 0; r < rows; r++) {
     const run = head.runOfRows(rowEdges[r], rowEdges[r + 1]);
     if (!run) return codes;
-    for (let c = 0; c < columns; c++) if (found[r * columns + c] === 0 && keyEdges[c + 1] > run[0] && keyEdges[c] < run[1]) found[r * columns + c] = 1;
+    for (let c = 0; c < columns; c++) if (result[r * columns + c] === 0 && keyEdges[c + 1] > run[0] && keyEdges[c] < run[1]) result[r * columns + c] = 1;
   }
-  return found;
+  return result;
 }
 
 // Levels of a head's base map, finest first, down to a few cells.
 export function levelsOf(head, pool) {
   const { base } = head;
-  const levels = [{ rows: base.rows, columns: base.columns, codes: unbarred(head, pool), span: 1 }];
+  const levels = [{ rows: base.rows, columns: base.columns, codes: withoutMasked(head, pool), span: 1 }];
   while (Math.max(levels.at(-1).rows, levels.at(-1).columns) > 8) levels.push(coarser(levels.at(-1), pool));
   return levels;
 }
@@ -59,7 +59,7 @@ export function painted({ rows, columns, codes }, pixels, canvas = document.crea
 }
 
 // The pictures of one head. `told` is called when a tile has come.
-export function createPyramid(head, computer, told) {
+export function createPyramid(head, computer, description) {
   const levels = {};
   const tiles = new Map();
   let [busy, wanted, scale, pixels] = [0, [], null, null];
@@ -68,22 +68,22 @@ export function createPyramid(head, computer, told) {
 
   const next = () => {
     while (busy < 2 && wanted.length) {
-      const place = wanted.shift();
-      if (tiles.has(place.id)) continue;
-      tiles.set(place.id, { ...place, ready: false });
+      const position = wanted.shift();
+      if (tiles.has(position.id)) continue;
+      tiles.set(position.id, { ...position, ready: false });
       busy++;
-      computer.pooled(head, place.r0, place.k0, place.rows, place.columns, place.step).then((found) => {
+      computer.pooled(head, position.r0, position.k0, position.rows, position.columns, position.step).then((result) => {
         busy--;
-        tiles.set(place.id, { ...place, ...found, ready: true, pictures: {} });
+        tiles.set(position.id, { ...position, ...result, ready: true, pictures: {} });
         next();
-        told();
+        description();
       });
     }
   };
 
   const forget = () => {
     for (const [id, tile] of tiles) {
-      if (tiles.size <= KEPT) return;
+      if (tiles.size <= CACHED) return;
       if (tile.ready) tiles.delete(id);
     }
   };
@@ -92,27 +92,27 @@ export function createPyramid(head, computer, told) {
     head,
     coarsest,
     // Another colour scale: pictures are painted anew when they are next drawn.
-    colour(given) {
-      [scale, pixels] = [JSON.stringify(given), pixelsOf(given)];
+    colour(source) {
+      [scale, pixels] = [JSON.stringify(source), pixelsOf(source)];
     },
     // The base map where a cell of it is at least one pixel wide, `size` being pixels for a weight, { canvas, rows, columns }.
     level(pool, size) {
       if (!base) return null;
       levels[pool] ??= levelsOf(head, pool);
-      const least = Math.min((head.keyCount / base.columns) * size[0], (head.queryCount / base.rows) * size[1]);
-      const found = levels[pool].find((each) => each.span * least >= 0.999) ?? levels[pool].at(-1);
-      if (found.scale !== scale) [found.canvas, found.scale] = [painted(found, pixels, found.canvas), scale];
-      return found;
+      const minimum = Math.min((head.keyCount / base.columns) * size[0], (head.queryCount / base.rows) * size[1]);
+      const result = levels[pool].find((each) => each.span * minimum >= 0.999) ?? levels[pool].at(-1);
+      if (result.scale !== scale) [result.canvas, result.scale] = [painted(result, pixels, result.canvas), scale];
+      return result;
     },
     // The weights that a level's pictures span in all: [rows, keys].
     spanned: (level) => [(level.rows * level.span * head.queryCount) / base.rows, (level.columns * level.span * head.keyCount) / base.columns],
     // The edges of the cell of a level that holds a weight: [r0, r1, k0, k1], and its place in the level's codes.
     cell(level, row, key) {
-      const within = (place, cells, all) => Math.floor((Math.ceil(((place + 1) * cells) / all) - 1) / level.span);
+      const within = (position, cells, all) => Math.floor((Math.ceil(((position + 1) * cells) / all) - 1) / level.span);
       const [line, column] = [within(row, base.rows, head.queryCount), within(key, base.columns, head.keyCount)];
       const edge = (edges, cell) => edges[Math.min(edges.length - 1, cell * level.span)];
       const { rowEdges, keyEdges } = base;
-      return { edges: [edge(rowEdges, line), edge(rowEdges, line + 1), edge(keyEdges, column), edge(keyEdges, column + 1)], place: line * level.columns + column };
+      return { edges: [edge(rowEdges, line), edge(rowEdges, line + 1), edge(keyEdges, column), edge(keyEdges, column + 1)], position: line * level.columns + column };
     },
     // The step of tiles that a view with `size` pixels for a weight needs; null where the base map is as fine.
     step(size) {
@@ -139,7 +139,7 @@ export function createPyramid(head, computer, told) {
     },
     // Ready tiles of a view, coarse before fine, none finer than `step`.
     ready(step, pool, [r0, r1, k0, k1]) {
-      const found = [];
+      const result = [];
       for (const [id, tile] of [...tiles]) {
         const span = tile.step;
         if (!tile.ready || span < step || span > 4 * step) continue;
@@ -153,10 +153,10 @@ export function createPyramid(head, computer, told) {
           const codes = tile[`${pool}Codes`];
           [picture.canvas, picture.scale] = [painted({ ...tile, codes }, pixels, picture.canvas), scale];
         }
-        found.push({ ...tile, canvas: picture.canvas });
-        if (found.length > 200) break;
+        result.push({ ...tile, canvas: picture.canvas });
+        if (result.length > 200) break;
       }
-      return found.sort((a, b) => b.step - a.step);
+      return result.sort((a, b) => b.step - a.step);
     },
     get waiting() { return busy + wanted.length; },
   };

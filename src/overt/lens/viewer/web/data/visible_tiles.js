@@ -8,24 +8,24 @@ const COMPUTED = 2 ** 24; // weights that cells are computed of; of more, the st
 // The rows and keys in sight, whole numbers: [r0, r1, k0, k1].
 export function viewOf(head, view) {
   if (!view) return [0, head.queryCount, 0, head.keyCount];
-  const within = (edge, most) => Math.max(0, Math.min(most, edge));
+  const within = (edge, maximum) => Math.max(0, Math.min(maximum, edge));
   return [within(Math.floor(view[0]), head.queryCount), within(Math.ceil(view[1]), head.queryCount), within(Math.floor(view[2]), head.keyCount), within(Math.ceil(view[3]), head.keyCount)];
 }
 
 // { kind: "weights" | "cells" | "stored cells", rowEdges, keyEdges, max, mean }, cells row by row; at most `most` cells a side.
-export function sightOf(head, view, most = Infinity) {
+export function visibleTiles(head, view, maximum = Infinity) {
   const [r0, r1, k0, k1] = viewOf(head, view);
   const [rows, keys] = [r1 - r0, k1 - k0];
-  if (head.exact && rows * keys <= SINGLE && Math.max(rows, keys) <= most) {
+  if (head.exact && rows * keys <= SINGLE && Math.max(rows, keys) <= maximum) {
     const weights = tile(head.terms, r0, r1, k0, k1);
     return { kind: "weights", rowEdges: edgesOf(r0, r1, 1), keyEdges: edgesOf(k0, k1, 1), max: weights, mean: weights };
   }
   if (head.exact && rows * keys <= COMPUTED) {
-    const step = Math.max(1, Math.ceil(Math.max(rows, keys) / Math.min(most, 1024)));
-    const found = pooled(head.terms, r0, k0, Math.ceil(rows / step), Math.ceil(keys / step), step);
-    return { kind: "cells", rowEdges: edgesOf(r0, r1, step), keyEdges: edgesOf(k0, k1, step), max: found.max.map(unmarked), mean: found.mean.map(unmarked) };
+    const step = Math.max(1, Math.ceil(Math.max(rows, keys) / Math.min(maximum, 1024)));
+    const result = pooled(head.terms, r0, k0, Math.ceil(rows / step), Math.ceil(keys / step), step);
+    return { kind: "cells", rowEdges: edgesOf(r0, r1, step), keyEdges: edgesOf(k0, k1, step), max: result.max.map(unmarked), mean: result.mean.map(unmarked) };
   }
-  return storedSight(head, [r0, r1, k0, k1]);
+  return storedTiles(head, [r0, r1, k0, k1]);
 }
 
 const unmarked = (weight) => (weight === -1 ? 0 : weight);
@@ -36,15 +36,15 @@ function edgesOf(from, to, step) {
   return [...edges, to];
 }
 
-function storedSight(head, [r0, r1, k0, k1]) {
+function storedTiles(head, [r0, r1, k0, k1]) {
   const { base } = head;
   const inside = (edges, from, to) => {
-    const kept = [];
-    for (let i = 0; i + 1 < edges.length; i++) if (edges[i + 1] > from && edges[i] < to) kept.push(i);
-    return kept;
+    const selected = [];
+    for (let i = 0; i + 1 < edges.length; i++) if (edges[i + 1] > from && edges[i] < to) selected.push(i);
+    return selected;
   };
   const [rows, columns] = [inside(base.rowEdges, r0, r1), inside(base.keyEdges, k0, k1)];
   const taken = (codes) => Float32Array.from(rows.flatMap((row) => columns.map((column) => weightOf(codes[row * base.columns + column]))));
-  const told = (edges, kept) => (kept.length ? [...kept.map((i) => edges[i]), edges[kept.at(-1) + 1]] : []);
-  return { kind: "stored cells", rowEdges: told(base.rowEdges, rows), keyEdges: told(base.keyEdges, columns), max: taken(base.max), mean: taken(base.mean) };
+  const description = (edges, selected) => (selected.length ? [...selected.map((i) => edges[i]), edges[selected.at(-1) + 1]] : []);
+  return { kind: "stored cells", rowEdges: description(base.rowEdges, rows), keyEdges: description(base.keyEdges, columns), max: taken(base.max), mean: taken(base.mean) };
 }

@@ -17,16 +17,16 @@ onmessage = ({ data }) => {
 };`;
 
 export function tileOf(terms, r0, k0, rows, columns, step) {
-  const found = pooled(terms, r0, k0, rows, columns, step);
-  return { ...found, maxCodes: Uint8Array.from(found.max, codeOf), meanCodes: Uint8Array.from(found.mean, codeOf) };
+  const result = pooled(terms, r0, k0, rows, columns, step);
+  return { ...result, maxCodes: Uint8Array.from(result.max, codeOf), meanCodes: Uint8Array.from(result.mean, codeOf) };
 }
 
 export function createComputer() {
   const worker = startedWorker();
   const waiting = new Map();
   let [count, sent] = [0, []];
-  const here = (head, place) => new Promise((done) => setTimeout(() => done(tileOf(head.terms, ...place)), 0));
-  if (!worker) return { pooled: (head, ...place) => here(head, place), threaded: false };
+  const here = (head, position) => new Promise((done) => setTimeout(() => done(tileOf(head.terms, ...position)), 0));
+  if (!worker) return { pooled: (head, ...position) => here(head, position), threaded: false };
   const give = (head) => {
     if (sent.includes(head.index)) return;
     sent = [...sent, head.index].slice(-4);
@@ -34,22 +34,22 @@ export function createComputer() {
   };
   const computer = {
     threaded: true,
-    pooled(head, ...place) {
-      if (!computer.threaded) return here(head, place);
+    pooled(head, ...position) {
+      if (!computer.threaded) return here(head, position);
       give(head);
       const number = count++;
-      worker.postMessage({ head: head.index, number, place });
-      return new Promise((done) => waiting.set(number, { done, head, place }));
+      worker.postMessage({ head: head.index, number, position });
+      return new Promise((done) => waiting.set(number, { done, head, position }));
     },
   };
   worker.onmessage = ({ data }) => {
-    const { done, head, place } = waiting.get(data.number);
+    const { done, head, position } = waiting.get(data.number);
     waiting.delete(data.number);
-    done(data.found ?? tileOf(head.terms, ...place));
+    done(data.result ?? tileOf(head.terms, ...position));
   };
   worker.onerror = () => {
     computer.threaded = false; // refused after all: what was asked of it is done here
-    for (const { done, head, place } of waiting.values()) here(head, place).then(done);
+    for (const { done, head, position } of waiting.values()) here(head, position).then(done);
     waiting.clear();
   };
   return computer;
@@ -64,8 +64,8 @@ function startedWorker() {
 }
 
 // The same with arrays of their own: a view would take its whole block along.
-function cloned(held) {
-  if (ArrayBuffer.isView(held)) return held.slice();
-  if (held === null || typeof held !== "object" || Array.isArray(held)) return held;
-  return Object.fromEntries(Object.entries(held).map(([name, value]) => [name, cloned(value)]));
+function cloned(original) {
+  if (ArrayBuffer.isView(original)) return original.slice();
+  if (original === null || typeof original !== "object" || Array.isArray(original)) return original;
+  return Object.fromEntries(Object.entries(original).map(([name, value]) => [name, cloned(value)]));
 }

@@ -1,7 +1,7 @@
 // What is seen, to keep: the map in sight as SVG, PNG and CSV, the chosen token's weights as CSV, and a link that restores the view.
-import { lookOf } from "../data/rows.js";
+import { weightsOf } from "../data/rows.js";
 import { pictureOf } from "./picture.js";
-import { sightOf, viewOf } from "../data/visible_tiles.js";
+import { visibleTiles, viewOf } from "../data/visible_tiles.js";
 import { addressed } from "../store.js";
 import { grouped, visible } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
@@ -9,37 +9,37 @@ import { make } from "../../../../drawing/web/elements.js";
 export const savePanel = {
   name: "save",
   title: "Save",
-  place: "right",
+  position: "right",
   mount(root, recording, store) {
     root.classList.add("saving");
-    const told = make("p", { className: "told", attributes: { "aria-live": "polite" } });
-    const sight = make("p", { className: "quiet" });
+    const description = make("p", { className: "told", attributes: { "aria-live": "polite" } });
+    const tiles = make("p", { className: "quiet" });
     const now = () => ({ state: store.get(), head: recording.heads[store.get().head], recording });
-    const button = (text, what, act) => make("button", { text, attributes: { type: "button", "data-save": what }, on: { click: () => saved(told, act) } });
+    const button = (text, what, act) => make("button", { text, attributes: { type: "button", "data-save": what }, on: { click: () => saved(description, act) } });
     const group = (title, ...children) => make("section", {}, make("h3", { text: title }), ...children);
     const link = group("This view", make("p", { className: "quiet", text: "The address holds the head, the token, the part of the map and the colours." }),
       make("div", { className: "saves" }, button("Copy link", "link", () => copied(root, store.link()))));
     root.append(
-      group("The map in sight", sight, make("div", { className: "saves" },
+      group("The visible part of the map", tiles, make("div", { className: "saves" },
         button("SVG", "svg", () => download(nameOf(now(), "svg"), "image/svg+xml", pictureOf(now()).text)),
         button("PNG", "png", () => painted(pictureOf(now())).then((png) => download(nameOf(now(), "png"), "image/png", png))),
         button("CSV", "csv", () => download(nameOf(now(), "csv"), "text/csv", mapText(now()))))),
-      group("The chosen token's weights", make("div", { className: "saves" }, button("CSV", "row", () => download(nameOf(now(), "csv", "token"), "text/csv", lookText(now()))))),
+      group("The chosen token's weights", make("div", { className: "saves" }, button("CSV", "row", () => download(nameOf(now(), "csv", "token"), "text/csv", weightsText(now()))))),
       ...(addressed() ? [link] : []),
-      told,
+      description,
     );
     const draw = () => {
       const [r0, r1, k0, k1] = viewOf(now().head, store.get().view);
-      sight.textContent = `${now().head.name}: queries ${grouped(r0)} to ${grouped(r1 - 1)}, keys ${grouped(k0)} to ${grouped(k1 - 1)}`;
+      tiles.textContent = `${now().head.name}: queries ${grouped(r0)} to ${grouped(r1 - 1)}, keys ${grouped(k0)} to ${grouped(k1 - 1)}`;
     };
     store.subscribe(draw);
     draw();
   },
 };
 
-async function saved(told, act) {
-  told.textContent = "";
-  told.textContent = await act();
+async function saved(description, act) {
+  description.textContent = "";
+  description.textContent = await act();
 }
 
 const nameOf = ({ head, state }, ending, part = "") => `${head.name}${part ? `-${state.side}-${state.token}` : ""}.${ending}`;
@@ -55,32 +55,32 @@ function download(name, type, content) {
 // A text with commas, quotes and line breaks as one field. A spreadsheet takes =, +, − and @ at the start for a formula: an apostrophe
 // before them keeps tokens what they are.
 export function fieldOf(text) {
-  const told = visible(text);
-  return `"${(/^[=+\-@\t\r]/.test(told) ? `'${told}` : told).replaceAll('"', '""')}"`;
+  const description = visible(text);
+  return `"${(/^[=+\-@\t\r]/.test(description) ? `'${description}` : description).replaceAll('"', '""')}"`;
 }
 
 const plainNumber = (weight) => (Number.isNaN(weight) ? "NaN" : String(Number(weight.toPrecision(9))));
 
-// The map in sight: a line a weight, or a line a cell with the largest and the mean weight of its queries and keys.
+// The visible part of the map: a line a weight, or a line a cell with the largest and the mean weight of its queries and keys.
 export function mapText({ head, state }) {
-  const { kind, rowEdges, keyEdges, max, mean } = sightOf(head, state.view);
+  const { kind, rowEdges, keyEdges, max, mean } = visibleTiles(head, state.view);
   const [rows, keys] = [rowEdges.length - 1, keyEdges.length - 1];
   const single = kind === "weights";
   const lines = [single ? "query,key,weight,query_token,key_token" : "query_from,query_to,key_from,key_to,largest,mean"];
   const names = single ? { rows: rowEdges.slice(0, -1).map((i) => fieldOf(head.queries[i])), keys: keyEdges.slice(0, -1).map((j) => fieldOf(head.keys[j])) } : null;
   for (let i = 0; i < rows; i++) {
     for (let j = 0; j < keys; j++) {
-      const place = i * keys + j;
-      if (single) lines.push(`${rowEdges[i]},${keyEdges[j]},${plainNumber(max[place])},${names.rows[i]},${names.keys[j]}`);
-      else lines.push(`${rowEdges[i]},${rowEdges[i + 1] - 1},${keyEdges[j]},${keyEdges[j + 1] - 1},${plainNumber(max[place])},${plainNumber(mean[place])}`);
+      const position = i * keys + j;
+      if (single) lines.push(`${rowEdges[i]},${keyEdges[j]},${plainNumber(max[position])},${names.rows[i]},${names.keys[j]}`);
+      else lines.push(`${rowEdges[i]},${rowEdges[i + 1] - 1},${keyEdges[j]},${keyEdges[j + 1] - 1},${plainNumber(max[position])},${plainNumber(mean[position])}`);
     }
   }
   return `${lines.join("\n")}\n`;
 }
 
 // The chosen token's row or column: a line a key, or a query.
-export function lookText({ head, state }) {
-  const { weights, side } = lookOf(head, state.side, state.token);
+export function weightsText({ head, state }) {
+  const { weights, side } = weightsOf(head, state.side, state.token);
   const names = side === "query" ? head.keys : head.queries;
   const lines = Array.from(weights, (weight, i) => `${i},${plainNumber(weight)},${fieldOf(names[i])}`);
   return `${[`${side === "query" ? "key" : "query"},weight,token`, ...lines].join("\n")}\n`;
@@ -92,7 +92,7 @@ function painted({ text, width, height }) {
   [canvas.width, canvas.height] = [2 * width, 2 * height];
   const image = new Image();
   return new Promise((resolve, reject) => {
-    image.onerror = () => reject(new Error("the picture could not be painted"));
+    image.onerror = () => reject(new Error("the picture could not be drawn"));
     image.onload = () => {
       canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
       canvas.toBlob(resolve, "image/png");

@@ -1,7 +1,7 @@
-// The map in sight as one SVG: cells as vectors where they are few, as an image where they are many, with names, a legend and what is true.
+// The visible part of the map as one SVG: cells as vectors where they are few, as an image where they are many, with names, a legend and what is true.
 import { colourOf, scaleOf, weightAt } from "../data/colours.js";
 import { scientific } from "../../../../drawing/web/numbers.js";
-import { sightOf } from "../data/visible_tiles.js";
+import { visibleTiles } from "../data/visible_tiles.js";
 import { grouped, label, visible, weightText } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 import { css, theme } from "../../../../drawing/web/theme.js";
@@ -17,19 +17,19 @@ const xmlText = (text) => visible(text).replace(/[<>&"']/g, (letter) => `&#${let
 
 // { text, width, height } of the map that the state shows.
 export function pictureOf({ recording, head, state }) {
-  const sight = sightOf(head, state.view, 512);
-  sight.values = state.pool === "mean" ? sight.mean : sight.max;
+  const tiles = visibleTiles(head, state.view, 512);
+  tiles.values = state.pool === "mean" ? tiles.mean : tiles.max;
   const scale = scaleOf(head, state);
-  const [rows, keys] = [sight.rowEdges.length - 1, sight.keyEdges.length - 1];
-  const named = sight.kind === "weights" && Math.max(rows, keys) <= NAMED;
-  const size = SIDE / Math.max(sight.rowEdges[rows] - sight.rowEdges[0], sight.keyEdges[keys] - sight.keyEdges[0], 1);
-  const place = { left: named ? 150 : 64, top: named ? 150 : 84, size, rows, keys, named };
-  place.width = (sight.keyEdges[keys] - sight.keyEdges[0]) * size;
-  place.height = (sight.rowEdges[rows] - sight.rowEdges[0]) * size;
-  const [width, height] = [Math.ceil(Math.max(place.left + place.width + 24, 420)), Math.ceil(place.top + place.height + 84)];
+  const [rows, keys] = [tiles.rowEdges.length - 1, tiles.keyEdges.length - 1];
+  const named = tiles.kind === "weights" && Math.max(rows, keys) <= NAMED;
+  const size = SIDE / Math.max(tiles.rowEdges[rows] - tiles.rowEdges[0], tiles.keyEdges[keys] - tiles.keyEdges[0], 1);
+  const position = { left: named ? 150 : 64, top: named ? 150 : 84, size, rows, keys, named };
+  position.width = (tiles.keyEdges[keys] - tiles.keyEdges[0]) * size;
+  position.height = (tiles.rowEdges[rows] - tiles.rowEdges[0]) * size;
+  const [width, height] = [Math.ceil(Math.max(position.left + position.width + 24, 420)), Math.ceil(position.top + position.height + 84)];
   const ink = INKS[theme()];
-  const cells = rows * keys <= VECTORS ? rectangles(sight, scale, place) : embeddedImage(sight, scale, place);
-  const parts = [titles(recording, head, ink), cells, named ? tokenNames(head, sight, place, ink) : edgeNames(sight, place, ink), legend(scale, place, ink), footing(head, sight, state, place, ink)];
+  const cells = rows * keys <= VECTORS ? rectangles(tiles, scale, position) : embeddedImage(tiles, scale, position);
+  const parts = [titles(recording, head, ink), cells, named ? tokenNames(head, tiles, position, ink) : edgeNames(tiles, position, ink), legend(scale, position, ink), footing(head, tiles, state, position, ink)];
   const text = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="system-ui, sans-serif" font-size="12"><rect width="${width}" height="${height}" fill="${ink.paper}"/>${parts.join("")}</svg>`;
   return { text, width, height };
 }
@@ -42,17 +42,17 @@ function titles(recording, head, ink) {
 const rounded = (value) => Number(value.toFixed(2));
 
 function rectangles({ rowEdges, keyEdges, values }, scale, { left, top, size, rows, keys }) {
-  const found = [];
+  const result = [];
   for (let i = 0; i < rows; i++) {
     for (let j = 0; j < keys; j++) {
       const weight = values[i * keys + j];
       if (weight === 0) continue;
       const [x, y] = [left + (keyEdges[j] - keyEdges[0]) * size, top + (rowEdges[i] - rowEdges[0]) * size];
       const [wide, high] = [(keyEdges[j + 1] - keyEdges[j]) * size, (rowEdges[i + 1] - rowEdges[i]) * size];
-      found.push(`<rect x="${rounded(x)}" y="${rounded(y)}" width="${rounded(wide + 0.2)}" height="${rounded(high + 0.2)}" fill="${css(colourOf(weight, scale))}"/>`);
+      result.push(`<rect x="${rounded(x)}" y="${rounded(y)}" width="${rounded(wide + 0.2)}" height="${rounded(high + 0.2)}" fill="${css(colourOf(weight, scale))}"/>`);
     }
   }
-  return `<g>${found.join("")}</g>`;
+  return `<g>${result.join("")}</g>`;
 }
 
 function embeddedImage({ values }, scale, { left, top, width, height, rows, keys }) {
@@ -94,5 +94,5 @@ function legend(scale, { left, top, height }, ink) {
 function footing(head, { kind, rowEdges }, state, { left, top, height }, ink) {
   const cells = kind === "weights" ? "each cell is one weight" : `a cell is the ${state.pool === "mean" ? "mean" : "largest"} of up to ${grouped((rowEdges[1] - rowEdges[0]) ** 2)} weights`;
   const checked = Number.isNaN(head.residual) ? "" : `; recomputed vs. model ${scientific(head.residual)}, bound ${scientific(head.bound)}`;
-  return `<text x="${left}" y="${rounded(top + height + 66)}" font-size="11" fill="${ink.quiet}">${xmlText(`rows ask, columns are asked; ${cells}${checked}`)}</text>`;
+  return `<text x="${left}" y="${rounded(top + height + 66)}" font-size="11" fill="${ink.quiet}">${xmlText(`rows are queries, columns are keys; ${cells}${checked}`)}</text>`;
 }

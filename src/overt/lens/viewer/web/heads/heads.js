@@ -5,7 +5,7 @@ import { aboutHead } from "./about.js";
 import { label, weightText } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 
-export const heads = { name: "heads", title: "Heads", place: "left", mount: mountHeads };
+export const heads = { name: "heads", title: "Heads", position: "left", mount: mountHeads };
 
 const WIDE = 64; // pixels of a small map in a line
 const SORTS = [["layer", "by layer"], ["entropy", "sharpest first"], ["role", "by role"], ["token", "attending to the token"]];
@@ -19,8 +19,8 @@ function mountHeads(root, recording, store) {
   const build = () => (controls(self), layout(self), mark(self));
   store.subscribe((state, changed) => {
     const any = (...names) => names.some((name) => changed.has(name));
-    const again = any("sort", "filter", "batch", "theme") || (state.sort === "token" && any("token", "side"));
-    if (again || self.pass !== passOf(self)) build();
+    const refocus = any("sort", "filter", "batch", "theme") || (state.sort === "token" && any("token", "side"));
+    if (refocus || self.pass !== passOf(self)) build();
     else if (any("palette", "colour", "pool")) layout(self), mark(self);
     else if (any("head")) mark(self);
   });
@@ -34,21 +34,21 @@ const passOf = ({ recording, store }) => recording.heads[store.get().head].pass;
 function hardness(head, { side, token }) {
   if (side === "key" || head.same) return head.received[Math.min(token, head.keyCount - 1)] ?? 0;
   const row = head.exact ? head.weightsRow(Math.min(token, head.queryCount - 1)) : head.received;
-  return row.reduce((most, each) => (each > most ? each : most), 0);
+  return row.reduce((maximum, each) => (each > maximum ? each : maximum), 0);
 }
 
 function shown(self) {
   const { recording, store } = self;
   const { sort, filter, batch } = store.get();
   self.pass = passOf(self);
-  const found = recording.heads.filter((head) => head.batch === batch && head.pass === self.pass && (filter === "all" || head.role === filter));
-  if (sort === "entropy") return found.sort((a, b) => nanLast(a.entropy) - nanLast(b.entropy));
-  if (sort === "role") return found.sort((a, b) => a.role.localeCompare(b.role) || b.roleScore - a.roleScore);
+  const result = recording.heads.filter((head) => head.batch === batch && head.pass === self.pass && (filter === "all" || head.role === filter));
+  if (sort === "entropy") return result.sort((a, b) => nanLast(a.entropy) - nanLast(b.entropy));
+  if (sort === "role") return result.sort((a, b) => a.role.localeCompare(b.role) || b.roleScore - a.roleScore);
   if (sort === "token") {
-    const hard = new Map(found.map((head) => [head, hardness(head, store.get())]));
-    return found.sort((a, b) => nanLast(-hard.get(a)) - nanLast(-hard.get(b)));
+    const hard = new Map(result.map((head) => [head, hardness(head, store.get())]));
+    return result.sort((a, b) => nanLast(-hard.get(a)) - nanLast(-hard.get(b)));
   }
-  return found;
+  return result;
 }
 
 const nanLast = (number) => (Number.isNaN(number) ? Infinity : number);
@@ -56,26 +56,26 @@ const nanLast = (number) => (Number.isNaN(number) ? Infinity : number);
 function controls(self) {
   const { recording, store, top } = self;
   const { sort, filter, batch } = store.get();
-  const own = recording.heads.filter((head) => head.batch === batch);
-  const roles = [...new Set(own.map((head) => head.role))].sort();
-  const counts = roles.map((role) => [role, `${role} (${own.filter((head) => head.role === role && head.pass === passOf(self)).length})`]);
+  const matching = recording.heads.filter((head) => head.batch === batch);
+  const roles = [...new Set(matching.map((head) => head.role))].sort();
+  const counts = roles.map((role) => [role, `${role} (${matching.filter((head) => head.role === role && head.pass === passOf(self)).length})`]);
   const change = (patch) => keepFocus(() => store.set(patch));
   const parts = [
     selection("order", SORTS, sort, (value) => change({ sort: value })),
     selection("role", [["all", "every role"], ...counts], filter, (value) => change({ filter: value })),
   ];
   if (recording.batch.length > 1) {
-    const names = recording.batch.map((place) => [String(place), `sequence ${place + 1}`]);
+    const names = recording.batch.map((position) => [String(position), `sequence ${position + 1}`]);
     parts.push(selection("sequence", names, String(batch), (value) => change({ batch: Number(value) })));
   }
-  const passes = [...new Set(own.map((head) => head.pass))];
+  const passes = [...new Set(matching.map((head) => head.pass))];
   if (passes.length > 1) {
     const names = passes.map((pass) => [String(pass), `pass ${pass + 1}`]);
-    const firstOf = (value) => own.find((head) => head.pass === Number(value)).index;
+    const firstOf = (value) => matching.find((head) => head.pass === Number(value)).index;
     parts.push(selection("pass", names, String(passOf(self)), (value) => change({ head: firstOf(value) })));
   }
   const layers = new Set(recording.heads.map((head) => head.number)).size;
-  const count = make("span", { className: "quiet", text: `${own.length} in ${layers} ${layers === 1 ? "call" : "calls"}` });
+  const count = make("span", { className: "quiet", text: `${matching.length} in ${layers} ${layers === 1 ? "call" : "calls"}` });
   top.replaceChildren(make("h2", { text: "Heads" }), count, make("div", { className: "controls" }, ...parts));
 }
 
@@ -83,22 +83,22 @@ function controls(self) {
 function layout(self) {
   const { store, box } = self;
   const { sort, filter } = store.get();
-  const found = shown(self);
-  self.order = found;
-  const grid = sort === "layer" && filter === "all" && Math.max(0, ...found.map((head) => head.call.total)) <= 16;
+  const result = shown(self);
+  self.order = result;
+  const grid = sort === "layer" && filter === "all" && Math.max(0, ...result.map((head) => head.call.total)) <= 16;
   box.className = `heads-box ${grid ? "grid" : "line"}`;
-  if (!found.length) return box.replaceChildren(make("p", { className: "quiet", text: "No head of this role here." }));
+  if (!result.length) return box.replaceChildren(make("p", { className: "quiet", text: "No head of this role here." }));
   self.wide = WIDE;
-  if (!grid) return box.replaceChildren(...found.map((head) => button(self, head, true)));
-  const calls = [...new Set(found.map((head) => head.number))];
-  const most = Math.max(...found.map((head) => head.head)) + 1;
-  const across = Array.from({ length: most }, (_, i) => i).filter((i) => found.some((head) => head.head === i));
+  if (!grid) return box.replaceChildren(...result.map((head) => button(self, head, true)));
+  const calls = [...new Set(result.map((head) => head.number))];
+  const maximum = Math.max(...result.map((head) => head.head)) + 1;
+  const across = Array.from({ length: maximum }, (_, i) => i).filter((i) => result.some((head) => head.head === i));
   box.style.setProperty("--across", across.length);
   self.wide = Math.max(10, Math.min(44, (box.clientWidth - 26) / across.length - 4));
   const rows = calls.map((number) => {
-    const own = new Map(found.filter((head) => head.number === number).map((head) => [head.head, head]));
-    const name = make("span", { className: "layer", text: `L${number}`, attributes: { title: [...own.values()][0].layer } });
-    const row = across.map((i) => (own.has(i) ? button(self, own.get(i), false) : make("span", {})));
+    const matching = new Map(result.filter((head) => head.number === number).map((head) => [head.head, head]));
+    const name = make("span", { className: "layer", text: `L${number}`, attributes: { title: [...matching.values()][0].layer } });
+    const row = across.map((i) => (matching.has(i) ? button(self, matching.get(i), false) : make("span", {})));
     return make("div", { className: "row", attributes: { role: "group", "aria-label": `layer ${number}` } }, name, ...row);
   });
   const names = make("div", { className: "row names", attributes: { "aria-hidden": "true" } }, make("span", {}), ...across.map((i) => make("span", { text: String(i) })));
@@ -110,13 +110,13 @@ function button(self, head, named) {
   const canvas = make("canvas", { attributes: { "aria-hidden": "true" } });
   draw(self, head, canvas);
   const entropy = Number.isNaN(head.entropy) ? "not a number" : `${head.entropy.toFixed(2)} nats`;
-  const told = `layer ${head.number} head ${head.head}: ${head.role} ${head.roleScore.toFixed(2)}, entropy ${entropy}`;
+  const description = `layer ${head.number} head ${head.head}: ${head.role} ${head.roleScore.toFixed(2)}, entropy ${entropy}`;
   const title = `${head.name} · ${head.role} ${head.roleScore.toFixed(2)} · entropy ${entropy}`;
   const choose = () => store.set({ head: head.index });
-  const found = make("button", { attributes: { type: "button", "aria-label": told, title }, on: { click: choose } }, canvas);
-  found.dataset.head = head.index;
-  if (named) found.append(make("b", { text: head.name }), make("i", { text: side(self, head) }));
-  return found;
+  const result = make("button", { attributes: { type: "button", "aria-label": description, title }, on: { click: choose } }, canvas);
+  result.dataset.head = head.index;
+  if (named) result.append(make("b", { text: head.name }), make("i", { text: side(self, head) }));
+  return result;
 }
 
 // What a head in a line is sorted by.
@@ -134,8 +134,8 @@ function draw(self, head, canvas) {
   const key = `${head.index} ${pool}`;
   if (!self.thumbs.has(key)) self.thumbs.set(key, levelsOf(head, pool));
   const levels = self.thumbs.get(key);
-  const most = self.wide * (window.devicePixelRatio || 1);
-  const level = levels.find(({ rows, columns }) => Math.max(rows, columns) <= most) ?? levels.at(-1);
+  const maximum = self.wide * (window.devicePixelRatio || 1);
+  const level = levels.find(({ rows, columns }) => Math.max(rows, columns) <= maximum) ?? levels.at(-1);
   painted(level, pixelsOf(scaleOf(head, { colour, palette })), canvas);
 }
 
@@ -156,12 +156,12 @@ function mark(self) {
 // The arrow keys go from head to head, as they stand.
 function walk(self, event) {
   const buttons = [...self.box.querySelectorAll("button")];
-  const place = buttons.indexOf(document.activeElement);
-  const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columnsOf(buttons), ArrowDown: columnsOf(buttons), Home: -place, End: buttons.length - 1 - place };
-  if (place < 0 || !(event.key in steps)) return;
+  const position = buttons.indexOf(document.activeElement);
+  const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columnsOf(buttons), ArrowDown: columnsOf(buttons), Home: -position, End: buttons.length - 1 - position };
+  if (position < 0 || !(event.key in steps)) return;
   event.preventDefault();
   event.stopPropagation();
-  const next = buttons[place + steps[event.key]];
+  const next = buttons[position + steps[event.key]];
   if (!next) return;
   self.store.set({ head: Number(next.dataset.head) });
   [...self.box.querySelectorAll("button")].find((each) => each.dataset.head === next.dataset.head)?.focus();

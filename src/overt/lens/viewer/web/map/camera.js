@@ -15,11 +15,11 @@ export function createCamera(head) {
 
   // A map smaller than its room stands in the middle; a larger one leaves none of it empty.
   const within = (start, shown, all) => (shown >= all ? (all - shown) / 2 : Math.max(0, Math.min(all - shown, start)));
-  const settle = () => {
-    const least = fitted();
+  const clamp = () => {
+    const minimum = fitted();
     const factor = Math.max(Math.min(1, CLOSEST / Math.max(wide, high)), 1e-9);
-    [wide, high] = [Math.max(wide * factor, least[0]), Math.max(high * factor, least[1])];
-    if (square) wide = high = Math.max(least[0], Math.min(wide, high));
+    [wide, high] = [Math.max(wide * factor, minimum[0]), Math.max(high * factor, minimum[1])];
+    if (square) wide = high = Math.max(minimum[0], Math.min(wide, high));
     [left, top] = [within(left, width / wide, head.keyCount), within(top, height / high, head.queryCount)];
   };
 
@@ -32,10 +32,10 @@ export function createCamera(head) {
     get view() {
       return [Math.max(0, top), Math.min(head.queryCount, top + height / high), Math.max(0, left), Math.min(head.keyCount, left + width / wide)];
     },
-    room(w, h) {
-      const kept = camera.whole ? null : camera.view;
+    setSize(w, h) {
+      const visibleRange = camera.whole ? null : camera.view;
       [width, height] = [w, h];
-      camera.show(kept);
+      camera.show(visibleRange);
     },
     // Show these rows and keys, or all.
     show(view) {
@@ -46,22 +46,22 @@ export function createCamera(head) {
         if (square) wide = high = Math.min(wide, high);
         [left, top] = [(k0 + k1) / 2 - width / wide / 2, (r0 + r1) / 2 - height / high / 2];
       }
-      settle();
+      clamp();
     },
     pan(x, y) {
       [left, top] = [left - x / wide, top - y / high];
-      settle();
+      clamp();
     },
     // Zoom by a factor; what is at pixel x, y stays there.
     zoom(factor, x = width / 2, y = height / 2) {
       const [key, row] = [left + x / wide, top + y / high];
-      const most = CLOSEST / Math.max(wide, high);
-      const by = Math.min(factor, most);
+      const maximum = CLOSEST / Math.max(wide, high);
+      const by = Math.min(factor, maximum);
       [wide, high] = [wide * by, high * by];
-      const least = fitted();
-      [wide, high] = [Math.max(wide, least[0]), Math.max(high, least[1])];
+      const minimum = fitted();
+      [wide, high] = [Math.max(wide, minimum[0]), Math.max(high, minimum[1])];
       [left, top] = [key - x / wide, row - y / high];
-      settle();
+      clamp();
     },
     // Bring a weight into sight, as little as is needed.
     reach(row, key) {
@@ -70,7 +70,7 @@ export function createCamera(head) {
       if (row + 1 > top + shownRows) top = row + 1 - shownRows;
       if (key < left) left = key;
       if (key + 1 > left + shownKeys) left = key + 1 - shownKeys;
-      settle();
+      clamp();
     },
     // Row and key at a pixel; null beside the map.
     at(x, y) {

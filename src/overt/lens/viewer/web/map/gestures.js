@@ -5,7 +5,7 @@ const KEYS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRig
 export function gestures(canvas, { pan, zoom, point, choose, step, whole }) {
   const down = new Map();
   let [moved, apart] = [0, 0];
-  const place = (event) => {
+  const position = (event) => {
     const box = canvas.getBoundingClientRect();
     return [event.clientX - box.left, event.clientY - box.top];
   };
@@ -16,12 +16,12 @@ export function gestures(canvas, { pan, zoom, point, choose, step, whole }) {
 
   canvas.addEventListener("pointerdown", (event) => {
     canvas.setPointerCapture?.(event.pointerId);
-    down.set(event.pointerId, place(event));
+    down.set(event.pointerId, position(event));
     if (down.size === 1) moved = 0;
     if (down.size === 2) apart = spread().distance;
   });
   canvas.addEventListener("pointermove", (event) => {
-    const now = place(event);
+    const now = position(event);
     const before = down.get(event.pointerId);
     if (!before) return point(now);
     down.set(event.pointerId, now);
@@ -45,9 +45,9 @@ export function gestures(canvas, { pan, zoom, point, choose, step, whole }) {
   canvas.addEventListener("wheel", (event) => {
     event.preventDefault();
     const lines = event.deltaMode === 1 ? 16 : 1;
-    zoom(Math.exp((-event.deltaY * lines) / (event.ctrlKey ? 120 : 480)), ...place(event));
+    zoom(Math.exp((-event.deltaY * lines) / (event.ctrlKey ? 120 : 480)), ...position(event));
   }, { passive: false });
-  canvas.addEventListener("dblclick", (event) => zoom(4, ...place(event)));
+  canvas.addEventListener("dblclick", (event) => zoom(4, ...position(event)));
 
   canvas.addEventListener("keydown", (event) => {
     if (event.metaKey || event.altKey || event.ctrlKey) return;

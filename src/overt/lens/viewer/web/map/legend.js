@@ -18,10 +18,10 @@ export function legend(scale, head) {
   uniform.title = `equal weights: 1/${head.keyCount} = ${weightText(equal)}`;
   const nan = make("span", { className: "swatch nan", text: "NaN" });
   nan.style.setProperty("--swatch", css(colourOf(NaN, scale)));
-  const barred = make("span", { className: "swatch clear", text: head.exact ? "barred" : "barred or zero" });
-  const told = `colours from ${ticks[0].textContent} to ${ticks.at(-1).textContent}, ${scale.colour}, ${scale.palette}`;
+  const masked = make("span", { className: "swatch clear", text: head.exact ? "masked" : "masked or zero" });
+  const description = `colours from ${ticks[0].textContent} to ${ticks.at(-1).textContent}, ${scale.colour}, ${scale.palette}`;
   const ramp = make("div", { className: "ramp-box" }, bar, ...ticks, uniform);
-  return make("div", { className: "legend", attributes: { role: "img", "aria-label": told } }, ramp, barred, nan);
+  return make("div", { className: "legend", attributes: { role: "img", "aria-label": description } }, ramp, masked, nan);
 }
 
 function tickAt(share, text, more = "") {
@@ -31,12 +31,12 @@ function tickAt(share, text, more = "") {
 }
 
 function ticksOf(scale) {
-  if (scale.colour === "linear") return [0, 0.5, 1].map((share) => [share * scale.most, shortWeight(share * scale.most)]);
-  const found = [];
-  for (let power = Math.ceil(Math.log10(scale.least)); power <= Math.floor(Math.log10(scale.most) + 1e-9); power++) {
-    found.push([10 ** power, power >= -2 ? String(Number((10 ** power).toFixed(2))) : `10${raised(power)}`]);
+  if (scale.colour === "linear") return [0, 0.5, 1].map((share) => [share * scale.maximum, shortWeight(share * scale.maximum)]);
+  const result = [];
+  for (let power = Math.ceil(Math.log10(scale.minimum)); power <= Math.floor(Math.log10(scale.maximum) + 1e-9); power++) {
+    result.push([10 ** power, power >= -2 ? String(Number((10 ** power).toFixed(2))) : `10${raised(power)}`]);
   }
-  return found.length ? found : [[scale.most, shortWeight(scale.most)]];
+  return result.length ? result : [[scale.maximum, shortWeight(scale.maximum)]];
 }
 
 const shortWeight = (weight) => String(Number(weight.toPrecision(2)));

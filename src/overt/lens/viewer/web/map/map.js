@@ -11,13 +11,13 @@ import { grouped } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 import { theme } from "../../../../drawing/web/theme.js";
 
-export const map = { name: "map", title: "Map", place: "centre", mount: mountMap };
+export const map = { name: "map", title: "Map", position: "centre", mount: mountMap };
 
 // The map of the chosen head: a canvas for the weights, one above it for what is marked, and a line that says what is pointed at.
 function mountMap(root, recording, store) {
   const under = make("canvas", { attributes: { "aria-hidden": "true" } });
-  const told = { tabindex: "0", role: "application", "aria-roledescription": "map of weights", "aria-describedby": "readout" };
-  const over = make("canvas", { className: "over", attributes: told });
+  const description = { tabindex: "0", role: "application", "aria-roledescription": "map of weights", "aria-describedby": "readout" };
+  const over = make("canvas", { className: "over", attributes: description });
   const readout = make("p", { className: "readout", attributes: { id: "readout", "aria-live": "polite" } });
   const [heading, below] = [make("div", { className: "map-head" }), make("div", { className: "below" })];
   const area = make("div", { className: "area" }, under, over);
@@ -25,12 +25,12 @@ function mountMap(root, recording, store) {
   const computer = createComputer();
   const self = { recording, store, under, over, readout, heading, below, area, computer, pointed: null, cursor: null, frame: 0, written: 0 };
   self.redraw = () => (self.frame ||= requestAnimationFrame(() => drawAll(self)));
-  turnTo(self);
+  switchTo(self);
   listen(self);
 }
 
 // Another head: its own pictures and its own camera, the place kept where the sizes are the same.
-function turnTo(self) {
+function switchTo(self) {
   const state = self.store.get();
   const head = self.recording.heads[state.head];
   Object.assign(self, { head, pyramid: createPyramid(head, self.computer, self.redraw), camera: createCamera(head), pointed: null, cursor: null });
@@ -57,7 +57,7 @@ function resize(self) {
   for (const canvas of [self.under, self.over]) {
     if (canvas.width !== wide || canvas.height !== high) [canvas.width, canvas.height] = [wide, high];
   }
-  self.camera.room(width - self.margins.left - self.margins.right, height - self.margins.top - 6);
+  self.camera.setSize(width - self.margins.left - self.margins.right, height - self.margins.top - 6);
   self.redraw();
 }
 
@@ -73,8 +73,8 @@ function drawAll(self) {
 }
 
 // What is pointed at, by the pointer or by the keys, in words.
-function tell(self, place) {
-  self.readout.replaceChildren(...readoutOf(self, place));
+function tell(self, position) {
+  self.readout.replaceChildren(...readoutOf(self, position));
 }
 
 function tellHead(self) {
@@ -97,18 +97,18 @@ function listen(self) {
     pan: (x, y) => (self.camera.pan(x, y), moved()),
     zoom: (factor, x, y) => (self.camera.zoom(factor, x === undefined ? undefined : x - self.margins.left, y === undefined ? undefined : y - self.margins.top), moved()),
     point(at) {
-      const place = at && inside(at);
-      if (String(place) === String(self.pointed)) return;
-      self.pointed = place;
-      tell(self, place ?? self.cursor);
+      const position = at && inside(at);
+      if (String(position) === String(self.pointed)) return;
+      self.pointed = position;
+      tell(self, position ?? self.cursor);
       self.redraw();
     },
     choose(at) {
-      const place = at ? inside(at) : self.cursor;
-      if (!place) return;
-      self.cursor = place;
-      tell(self, place);
-      store.set({ token: store.get().side === "query" ? place[0] : place[1], key: place[1] });
+      const position = at ? inside(at) : self.cursor;
+      if (!position) return;
+      self.cursor = position;
+      tell(self, position);
+      store.set({ token: store.get().side === "query" ? position[0] : position[1], key: position[1] });
       self.redraw();
     },
     step([rows, keys]) {
@@ -123,7 +123,7 @@ function listen(self) {
   });
   self.zoomBy = (factor) => (factor ? self.camera.zoom(factor) : self.camera.show(null), moved());
   store.subscribe((state, changed) => {
-    if (changed.has("head")) turnTo(self);
+    if (changed.has("head")) switchTo(self);
     else if (changed.has("view") && String(state.view) !== String(self.camera.whole ? null : self.camera.view)) (self.camera.show(state.view), self.redraw());
     if (["colour", "palette", "pool", "theme"].some((name) => changed.has(name))) recolour(self);
     if (["token", "side", "key"].some((name) => changed.has(name))) self.redraw();
@@ -138,8 +138,8 @@ function startOfCursor({ head, store, camera }) {
   const { token, side } = store.get();
   const [r0, r1, k0, k1] = camera.view;
   const weights = head.exact ? (side === "query" ? head.weightsRow(token) : head.weightsColumn(token)) : null;
-  const other = weights ? weights.indexOf(weights.reduce((most, each) => (each > most ? each : most), -1)) : 0;
-  const place = side === "query" ? [token, Math.max(0, other)] : [Math.max(0, other), token];
-  const seen = place[0] >= r0 && place[0] < r1 && place[1] >= k0 && place[1] < k1;
-  return seen || camera.whole ? place : [Math.floor((r0 + r1) / 2), Math.floor((k0 + k1) / 2)];
+  const other = weights ? weights.indexOf(weights.reduce((maximum, each) => (each > maximum ? each : maximum), -1)) : 0;
+  const position = side === "query" ? [token, Math.max(0, other)] : [Math.max(0, other), token];
+  const visible = position[0] >= r0 && position[0] < r1 && position[1] >= k0 && position[1] < k1;
+  return visible || camera.whole ? position : [Math.floor((r0 + r1) / 2), Math.floor((k0 + k1) / 2)];
 }

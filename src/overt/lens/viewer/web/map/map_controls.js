@@ -37,6 +37,6 @@ export function keepFocus(change) {
   const group = before?.closest("[aria-label]:not(button)")?.getAttribute("aria-label");
   const [text, label] = [before?.textContent, before?.getAttribute("aria-label")];
   change();
-  const again = [...document.querySelectorAll(`[aria-label="${CSS.escape(group ?? "")}"] button, select[aria-label="${CSS.escape(label ?? "")}"]`)];
-  (again.find((each) => each.tagName === "SELECT" || each.textContent === text) ?? before)?.focus?.();
+  const refocus = [...document.querySelectorAll(`[aria-label="${CSS.escape(group ?? "")}"] button, select[aria-label="${CSS.escape(label ?? "")}"]`)];
+  (refocus.find((each) => each.tagName === "SELECT" || each.textContent === text) ?? before)?.focus?.();
 }

@@ -46,7 +46,7 @@ export function drawMap(self, step, pool) {
   pen.restore();
 }
 
-// A hairline around the map, so that what is barred is seen to be inside it.
+// A hairline around the map, so that what is masked is seen to be inside it.
 function outline(pen, head, camera, size, x0, y0) {
   pen.strokeStyle = getComputedStyle(document.documentElement).getPropertyValue("--line");
   pen.lineWidth = 1;
@@ -70,8 +70,8 @@ export function drawMarks(self, state) {
   pen.clip();
   band(self, paint, state);
   if (Math.min(...camera.size) >= NUMBERED && head.exact) numbers(self, paint);
-  const place = self.pointed ?? self.cursor;
-  if (place) ring(self, paint, place);
+  const position = self.pointed ?? self.cursor;
+  if (position) ring(self, paint, position);
   pen.restore();
 }
 
@@ -128,7 +128,7 @@ function edges(self, paint, state) {
   const [r0, r1, k0, k1] = camera.view;
   pen.font = `12px ${font}`;
   pen.textBaseline = "middle";
-  const chosen = (side, place) => state.side === side && state.token === place;
+  const chosen = (side, position) => state.side === side && state.token === position;
   if (camera.size[1] >= NAMED && head.known) {
     for (let row = Math.floor(r0); row < Math.min(r1, head.queryCount); row++) {
       if (paint.y(row + 0.5) < margins.top || paint.y(row + 0.5) > height) continue;
@@ -167,11 +167,11 @@ function sides({ margins, camera }, { pen, colour, font, x, y }) {
   pen.restore();
 }
 
-function ticks({ pen, colour }, from, to, place) {
+function ticks({ pen, colour }, from, to, position) {
   pen.fillStyle = colour("--quiet");
   const apart = niceStep((to - from) / 5);
   for (let tick = Math.ceil(from / apart) * apart; tick <= to; tick += apart) {
-    const [x, y, align] = place(tick);
+    const [x, y, align] = position(tick);
     pen.textAlign = align;
     pen.fillText(grouped(tick), x, y);
   }
@@ -182,13 +182,13 @@ const niceStep = (apart) => Math.max(1, 2 ** Math.ceil(Math.log2(Math.max(apart,
 
 const fittedLabels = new Map();
 
-function fittedLabel(pen, text, room) {
-  const key = `${room}/${text.length > 80 ? text.slice(0, 80) : text}`;
+function fittedLabel(pen, text, space) {
+  const key = `${space}/${text.length > 80 ? text.slice(0, 80) : text}`;
   if (!fittedLabels.has(key)) {
     if (fittedLabels.size > 4000) fittedLabels.clear();
-    let [most, found] = [20, label(text, 20)];
-    while (most > 1 && pen.measureText(found).width > room) found = label(text, --most);
-    fittedLabels.set(key, isolated(found));
+    let [maximum, result] = [20, label(text, 20)];
+    while (maximum > 1 && pen.measureText(result).width > space) result = label(text, --maximum);
+    fittedLabels.set(key, isolated(result));
   }
   return fittedLabels.get(key);
 }

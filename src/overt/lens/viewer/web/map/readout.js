@@ -4,18 +4,18 @@ import { make } from "../../../../drawing/web/elements.js";
 
 // What stands under the pointer, as nodes: the exact weight where a weight can be told from its neighbours, else the cell's largest
 // and mean, found from the exact weights too where they can be had.
-export function readoutOf(self, place) {
+export function readoutOf(self, position) {
   const { head } = self;
   const what = head.exact ? "weight" : "cell";
-  if (!place) return [make("span", { className: "quiet", text: `Point at a ${what}, or walk with the arrow keys.` })];
-  const [row, key] = place;
-  const near = Math.min(...self.camera.size) >= 1 || self.cursor === place;
+  if (!position) return [make("span", { className: "quiet", text: `Point at a ${what}, or move with the arrow keys.` })];
+  const [row, key] = position;
+  const near = Math.min(...self.camera.size) >= 1 || self.cursor === position;
   if (head.exact && near) return one(head, row, key);
   return cell(self, row, key);
 }
 
 const token = (text) => make("bdi", { className: "word", text: `“${label(text, 18)}”` });
-const at = (place) => make("span", { className: "quiet", text: ` ${grouped(place)}` });
+const at = (position) => make("span", { className: "quiet", text: ` ${grouped(position)}` });
 
 function pair(head, row, key) {
   return [token(head.queries[row]), ...(head.known ? [at(row)] : []), " → ", token(head.keys[key]), ...(head.known ? [at(key)] : [])];
@@ -23,7 +23,7 @@ function pair(head, row, key) {
 
 function one(head, row, key) {
   const weight = head.weight(row, key);
-  const said = head.allowed(row, key) ? weightText(weight) : "0, barred by the mask";
+  const said = head.allowed(row, key) ? weightText(weight) : "0, masked";
   return [make("b", { className: "value", text: said, attributes: { "data-row": row, "data-key": key, "data-weight": weight } }), " ", ...pair(head, row, key)];
 }
 
@@ -33,20 +33,20 @@ function cell(self, row, key) {
   const size = self.camera.size.map((each) => each * self.ratio);
   const [level, means] = [pyramid.level("max", size), pyramid.level("mean", size)];
   if (!level) return [];
-  const { edges, place } = pyramid.cell(level, row, key);
+  const { edges, position } = pyramid.cell(level, row, key);
   const [r0, r1, k0, k1] = edges;
   const where = `strongest of ${grouped(r0)}–${grouped(r1 - 1)} × ${grouped(k0)}–${grouped(k1 - 1)}`;
   const quiet = (text) => make("span", { className: "quiet", text });
   if (head.exact && (r1 - r0) * (k1 - k0) <= 2 ** 17) {
     const weights = tile(head.terms, ...edges);
     const nan = weights.findIndex((weight) => weight !== weight);
-    const best = nan >= 0 ? nan : weights.reduce((most, weight, i) => (weight > weights[most] ? i : most), 0);
+    const best = nan >= 0 ? nan : weights.reduce((maximum, weight, i) => (weight > weights[maximum] ? i : maximum), 0);
     const mean = weights.reduce((sum, weight) => sum + weight, 0) / weights.length;
     const link = pair(head, r0 + Math.floor(best / (k1 - k0)), k0 + (best % (k1 - k0)));
     return [make("b", { className: "value", text: weightText(weights[best]) }), " ", ...link, quiet(`  ${where}, mean ${weightText(mean)}`)];
   }
-  const [most, middle] = [weightOf(level.codes[place]), weightOf(means.codes[place])];
-  return [make("b", { className: "value", text: about(most) }), quiet(`  ${where}, mean ${about(middle)}`)];
+  const [maximum, middle] = [weightOf(level.codes[position]), weightOf(means.codes[position])];
+  return [make("b", { className: "value", text: about(maximum) }), quiet(`  ${where}, mean ${about(middle)}`)];
 }
 
 // A weight that is kept as a byte is known to some percent.

@@ -2,7 +2,7 @@
 import { allowedAt, biasOf, scoreOf, vectorAt, weightsRow } from "../data/exact.js";
 
 // { raw, scores, masked, weights, output, lse, allowed }: one number a key, the output one a feature. `raw` is before scale and
-// softcap; `masked` has the bias added and is −∞ where barred. Of a head whose weights themselves are stored, scores are null.
+// softcap; `masked` has the bias added and is −∞ where masked. Of a head whose weights themselves are stored, scores are null.
 export function stepsOf(head, query) {
   const { terms } = head;
   const weights = weightsRow(terms, query);
@@ -50,13 +50,13 @@ export function byDimension(head, query, key) {
 export function betweenOf(head) {
   if (head.stored) return [];
   const { score, temperature } = head.terms;
-  const found = [];
-  if (score.kind === "dot" && score.scale !== 1) found.push(["scale", scaleName(head)]);
-  if (score.softcap) found.push(["softcap", `${score.softcap} · tanh(s ÷ ${score.softcap})`]);
-  if (head.biasKind !== "none") found.push(["bias", head.biasKind === "alibi" ? "a penalty for distance (ALiBi)" : "a bias is added"]);
-  if (head.maskKind !== "none") found.push(["mask", head.maskKind === "causal" ? "keys after the query are barred" : "some keys are barred"]);
-  if (temperature !== 1) found.push(["temperature", `÷ ${temperature}`]);
-  return found;
+  const result = [];
+  if (score.kind === "dot" && score.scale !== 1) result.push(["scale", scaleName(head)]);
+  if (score.softcap) result.push(["softcap", `${score.softcap} · tanh(s ÷ ${score.softcap})`]);
+  if (head.biasKind !== "none") result.push(["bias", head.biasKind === "alibi" ? "a penalty for distance (ALiBi)" : "a bias is added"]);
+  if (head.maskKind !== "none") result.push(["mask", head.maskKind === "causal" ? "keys after the query are masked" : "some keys are masked"]);
+  if (temperature !== 1) result.push(["temperature", `÷ ${temperature}`]);
+  return result;
 }
 
 // √64 reads better than 8, where it is the root of the width.

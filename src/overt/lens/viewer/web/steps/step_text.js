@@ -6,9 +6,9 @@ const COUNT = { 4: "Four", 5: "Five", 6: "Six", 7: "Seven" };
 export const countWord = (count) => COUNT[count] ?? String(count);
 
 // The steps of a head, numbered from 1: { key, number, title, formula, sentence }.
-export function sceneOf(head) {
-  const told = head.stored ? storedScene(head) : { hidden: hiddenScene, states: statesScene, plain: plainScene }[recipeOf(head)]?.(head) ?? trainedScene(head);
-  return told.map(([key, title, formula, sentence], i) => ({ key, number: i + 1, title, formula, sentence }));
+export function stagesOf(head) {
+  const texts = head.stored ? storedStages(head) : { hidden: hiddenStages, states: statesStages, plain: plainStages }[recipeOf(head)]?.(head) ?? trainedStages(head);
+  return texts.map(([key, title, formula, sentence], i) => ({ key, number: i + 1, title, formula, sentence }));
 }
 
 // "hidden" for a [h, c] layer, "states" where values are the states themselves; "plain" where the vectors themselves are query, key and value; "qkv" for learned ones.
@@ -21,72 +21,72 @@ export function recipeOf(head) {
 }
 
 const SOFTMAX = "Softmax turns the scores into positive weights that sum to 1";
-const softmaxTold = (head) => (head.sink === null ? `${SOFTMAX}.` : `${SOFTMAX} together with what the sink takes.`);
+const softmaxText = (head) => (head.sink === null ? `${SOFTMAX}.` : `${SOFTMAX} together with the share of the sink.`);
 
-function betweenTold(head) {
-  const found = betweenOf(head);
-  const formula = found.map(([name, told]) => (name === "scale" ? told : `+ ${name}`)).join(" ") || "unchanged";
-  const told = found.map(([name, each]) => (name === "scale" ? scaleTold(each) : `${name}: ${each}`));
-  return [formula.replace(/^\+ /, ""), told.length ? `${told.join("; ")}.` : "Nothing is done to the scores before the softmax."];
+function betweenText(head) {
+  const result = betweenOf(head);
+  const formula = result.map(([name, texts]) => (name === "scale" ? texts : `+ ${name}`)).join(" ") || "unchanged";
+  const texts = result.map(([name, each]) => (name === "scale" ? scaleText(each) : `${name}: ${each}`));
+  return [formula.replace(/^\+ /, ""), texts.length ? `${texts.join("; ")}.` : "Nothing is done to the scores before the softmax."];
 }
 
-const scaleTold = (name) => (name.startsWith("÷") ? `Dividing by ${name.slice(2)} keeps wide vectors from making every score large` : `Scores are multiplied by ${name.slice(2)}`);
+const scaleText = (name) => (name.startsWith("÷") ? `Dividing by ${name.slice(2)} keeps wide vectors from making every score large` : `Scores are multiplied by ${name.slice(2)}`);
 
 const formulaOf = (head) => ({ gaussian: "−|q − k|² ÷ 2h²", additive: `w · ${head.terms.score.activation}(q + k)` })[head.terms.score.kind] ?? "q·k";
 
-function trainedScene(head) {
+function trainedStages(head) {
   return [
     ["vectors", "query, key, value", "q, k, v", `Learned matrices make a query, a key and a value of each token, ${widths(head)}.`],
-    ["score", "score", formulaOf(head), "The query meets every key: the better they match, the higher the score."],
-    ["scale", "scale and mask", ...betweenTold(head)],
-    ["normalize", "softmax", "α", softmaxTold(head)],
+    ["score", "score", formulaOf(head), "The query is compared with every key: the better they match, the higher the score."],
+    ["scale", "scale and mask", ...betweenText(head)],
+    ["normalize", "softmax", "α", softmaxText(head)],
     ["weigh", "weight", "α·v", "Each token's value is multiplied by its weight."],
-    ["sum", "sum", "Σ α·v", "The weighted values add up to what this head says."],
+    ["sum", "sum", "Σ α·v", "The weighted values add up to this head's output."],
   ];
 }
 
-function hiddenScene(head) {
-  const found = [
-    ["vectors", "hidden states", "h", `The layer leaves a hidden state at each place, ${head.valueWidth} numbers each.`],
+function hiddenStages(head) {
+  const result = [
+    ["vectors", "hidden states", "h", `The layer gives a hidden state at each position, ${head.valueWidth} numbers each.`],
     ["score", "score", "f(h_i, h_j)", `The state is scored against every state of the sequence: ${formulaOf(head)}.`],
-    ["scale", "scale and mask", ...betweenTold(head)],
-    ["normalize", "softmax", "a_ij", softmaxTold(head)],
+    ["scale", "scale and mask", ...betweenText(head)],
+    ["normalize", "softmax", "a_ij", softmaxText(head)],
     ["weigh", "weight", "a_ij h_j", "Each hidden state is multiplied by its weight."],
     ["sum", "context", "c_i = Σ a_ij h_j", "The weighted states add up to the context."],
     ["join", "join", "[h_i, c_i]", `The next layer reads the state and its context, ${2 * head.valueWidth} numbers.`],
   ];
-  return betweenOf(head).length ? found : found.filter(([key]) => key !== "scale");
+  return betweenOf(head).length ? result : result.filter(([key]) => key !== "scale");
 }
 
-const statesScene = (head) => hiddenScene(head).slice(0, -1);
+const statesStages = (head) => hiddenStages(head).slice(0, -1);
 
-function plainScene(head) {
-  const found = trainedScene(head);
-  found[0] = ["vectors", "the vectors", "x", "No trained weights: each vector is its own query, key and value."];
-  return found;
+function plainStages(head) {
+  const result = trainedStages(head);
+  result[0] = ["vectors", "the vectors", "x", "No trained weights: each vector is its own query, key and value."];
+  return result;
 }
 
-function storedScene() {
+function storedStages() {
   return [
-    ["normalize", "weights", "α", "The page holds these weights themselves: how they came about is not computed here."],
+    ["normalize", "weights", "α", "The page holds these weights themselves and does not compute them."],
     ["weigh", "weight", "α·v", "Each token's value is multiplied by its weight."],
-    ["sum", "sum", "Σ α·v", "The weighted values add up to what this head says."],
+    ["sum", "sum", "Σ α·v", "The weighted values add up to this head's output."],
   ];
 }
 
 const widths = (head) => (head.width === head.valueWidth ? `${head.width} numbers each` : `${head.width} numbers, values ${head.valueWidth}`);
 
 // A step's numbers for one pair, written out as far as they fit.
-export function workingOf(head, steps, scene, query, key) {
-  const place = (values, least) => number(values[key], decimals([values[key]], least));
-  switch (scene.key) {
+export function workingOf(head, steps, stage, query, key) {
+  const position = (values, minimum) => number(values[key], decimals([values[key]], minimum));
+  switch (stage.key) {
     case "vectors":
       return `q = ${vectorText(head.query(query))}\nk = ${vectorText(head.key(key))}\nv = ${vectorText(head.value(key) ?? [])}`;
     case "score": {
       const [q, k, parts] = [head.query(query), head.key(key), byDimension(head, query, key)];
       const dot = head.terms.score.kind === "dot";
       const terms = Array.from(parts.slice(0, 2), (part, d) => (dot ? `${number(q[d])}·${bracketed(k[d])}` : bracketed(part))).join(" + ");
-      return `${formulaOf(head)} = ${terms}${parts.length > 2 ? ` + … ${parts.length} terms` : ""} = ${place(steps.raw)}`;
+      return `${formulaOf(head)} = ${terms}${parts.length > 2 ? ` + … ${parts.length} terms` : ""} = ${position(steps.raw)}`;
     }
     case "scale":
       return betweenWorking(head, steps, key);
@@ -104,18 +104,18 @@ export function workingOf(head, steps, scene, query, key) {
 function betweenWorking(head, steps, key) {
   const [score, masked] = [steps.scores[key], steps.masked[key]];
   const parts = [number(steps.raw[key])];
-  const found = Object.fromEntries(betweenOf(head));
-  if (found.scale) parts.push(`${found.scale}${found.softcap ? ", capped," : ""} = ${number(score, 3)}`);
-  else if (found.softcap) parts.push(`capped = ${number(score, 3)}`);
-  if (masked === -Infinity) parts.push("barred: −∞");
-  else if (found.bias) parts.push(`+ bias ${number(masked - score, 3)} = ${number(masked, 3)}`);
+  const result = Object.fromEntries(betweenOf(head));
+  if (result.scale) parts.push(`${result.scale}${result.softcap ? ", capped," : ""} = ${number(score, 3)}`);
+  else if (result.softcap) parts.push(`capped = ${number(score, 3)}`);
+  if (masked === -Infinity) parts.push("masked: −∞");
+  else if (result.bias) parts.push(`+ bias ${number(masked - score, 3)} = ${number(masked, 3)}`);
   return parts.join(" ");
 }
 
 function normalizeWorking(head, steps, key) {
   if (head.stored) return `α = ${number(steps.weights[key], 3)}`;
   const scaled = steps.masked[key] / head.terms.temperature;
-  const sink = head.sink === null ? "" : `; the sink, ${number(head.sink)}, takes ${number(sinkShare(head, steps), 3)}`;
+  const sink = head.sink === null ? "" : `; the sink, ${number(head.sink)}, has the share ${number(sinkShare(head, steps), 3)}`;
   if (scaled === -Infinity) return `e^−∞ = 0${sink}`;
   const whole = scaled - Math.log(steps.weights[key]);
   return `e^${number(scaled, 3)} ÷ Σ e^s, which is e^${number(whole, 3)}: ${steps.weights[key] < 5e-4 ? scientific(steps.weights[key]) : number(steps.weights[key], 3)}${sink}`;

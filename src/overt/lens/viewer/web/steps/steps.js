@@ -1,9 +1,9 @@
 // The six steps of the chosen token with its numbers: one pair of query and key at a time, beside a table of the strongest keys; played
 // step by step, or walked by the arrow keys.
 import { drawBars, drawStrip } from "./bars.js";
-import { lookOf, strongestOf } from "../data/rows.js";
+import { weightsOf, strongestOf } from "../data/rows.js";
 import { decimals, number, scientific, vectorText } from "../../../../drawing/web/numbers.js";
-import { countWord, sceneOf, workingOf } from "./step_text.js";
+import { countWord, stagesOf, workingOf } from "./step_text.js";
 import { betweenOf, byDimension, stepsOf } from "./step_numbers.js";
 import { grouped, label } from "../data/labels.js";
 import { formulaNodes, make, markStep, stepButton } from "../../../../drawing/web/elements.js";
@@ -15,7 +15,7 @@ const HOLD_FOR = 3200; // ms for a step while it plays
 export const stepsPanel = {
   name: "steps",
   title: "Steps",
-  place: "right",
+  position: "right",
   mount(root, recording, store) {
     const s = { root, recording, store, timer: 0, known: null };
     prepareSteps(s);
@@ -41,9 +41,9 @@ function prepareSteps(s) {
 }
 
 // The query whose steps are shown: the chosen one; for a chosen key of another text, the query that takes most of it.
-export function askedBy(head, { side, token }) {
+export function queryOf(head, { side, token }) {
   if (side === "query" || head.same) return token;
-  return strongestOf(lookOf(head, side, token).weights, 1)[0] ?? 0;
+  return strongestOf(weightsOf(head, side, token).weights, 1)[0] ?? 0;
 }
 
 // The key of the pair: the chosen one, else the strongest of the query.
@@ -58,52 +58,52 @@ function drawPair(s) {
   const head = s.recording.heads[state.head];
   if (!head.exact) {
     s.title.textContent = "The steps need queries, keys and values";
-    s.caption.replaceChildren(make("p", { text: "This recording kept summaries of the head. Record with keep=\"qkv\" to see how each weight comes about." }));
+    s.caption.replaceChildren(make("p", { text: "This recording holds summaries of the head. Record with keep=\"qkv\" to see how each weight is computed." }));
     for (const each of [s.list, s.figure, s.table]) each.replaceChildren();
     s.play.hidden = true;
     return;
   }
-  const query = askedBy(head, state);
-  if (s.known?.head !== head || s.known.query !== query) s.known = { head, query, steps: stepsOf(head, query), scenes: sceneOf(head) };
-  const { steps, scenes } = s.known;
-  s.at = Math.min(state.step, scenes.length - 1);
+  const query = queryOf(head, state);
+  if (s.known?.head !== head || s.known.query !== query) s.known = { head, query, steps: stepsOf(head, query), stages: stagesOf(head) };
+  const { steps, stages } = s.known;
+  s.at = Math.min(state.step, stages.length - 1);
   s.key = keyOfPair(head, state, steps.weights);
   s.play.hidden = false;
-  s.title.replaceChildren(`${countWord(scenes.length)} steps for `, make("bdi", { text: `“${label(head.queries[query])}”` }), ` in ${head.name}`);
-  drawScenes(s, scenes);
+  s.title.replaceChildren(`${countWord(stages.length)} steps for `, make("bdi", { text: `“${label(head.queries[query])}”` }), ` in ${head.name}`);
+  drawStages(s, stages);
   tellPair(s, head, query);
   drawFigure(s, head, query);
   drawTable(s, head, query);
 }
 
-function drawScenes(s, scenes) {
-  s.list.replaceChildren(...scenes.map((scene, i) => {
-    const button = stepButton(scene, () => pickStep(s, i));
+function drawStages(s, stages) {
+  s.list.replaceChildren(...stages.map((current, i) => {
+    const button = stepButton(current, () => pickStep(s, i));
     markStep(button, i, s.at);
     return make("li", {}, button);
   }));
 }
 
 function tellPair(s, head, query) {
-  const scene = s.known.scenes[s.at];
-  const says = make("p", { className: "says" }, make("b", {}, `${scene.number} · `, ...formulaNodes(scene.formula)), " ", ...formulaNodes(scene.sentence));
+  const current = s.known.stages[s.at];
+  const says = make("p", { className: "says" }, make("b", {}, `${current.number} · `, ...formulaNodes(current.formula)), " ", ...formulaNodes(current.sentence));
   const pair = make("b", {}, make("bdi", { text: label(head.queries[query], 16) }), " → ", make("bdi", { text: label(head.keys[s.key], 16) }));
-  s.caption.replaceChildren(says, make("p", { className: "working" }, pair, " ", workingOf(head, s.known.steps, scene, query, s.key)));
+  s.caption.replaceChildren(says, make("p", { className: "working" }, pair, " ", workingOf(head, s.known.steps, current, query, s.key)));
 }
 
 // The step's picture for the pair: vectors as strips, the score dimension by dimension, the sum.
 function drawFigure(s, head, query) {
-  const { scenes, steps } = s.known;
+  const { stages, steps } = s.known;
   const strips = (rows) => {
     s.figure.replaceChildren(...rows.map(([name, values]) => {
       const canvas = make("canvas", { className: "strip", attributes: { role: "img", "aria-label": `${name} = ${vectorText(values)}` } });
       return make("div", { className: "strip-row" }, make("span", {}, ...formulaNodes(name)), canvas);
     }));
-    const most = Math.max(1e-12, ...rows.flatMap(([, values]) => Array.from(values, Math.abs).filter(Number.isFinite)));
-    s.figure.querySelectorAll("canvas").forEach((canvas, i) => drawStrip(canvas, rows[i][1], most));
+    const maximum = Math.max(1e-12, ...rows.flatMap(([, values]) => Array.from(values, Math.abs).filter(Number.isFinite)));
+    s.figure.querySelectorAll("canvas").forEach((canvas, i) => drawStrip(canvas, rows[i][1], maximum));
   };
   const value = head.value(s.key) ?? [];
-  switch (scenes[s.at].key) {
+  switch (stages[s.at].key) {
     case "vectors":
       return strips([["q", head.query(query)], ["k", head.key(s.key)], ["v", value]]);
     case "score":
@@ -122,28 +122,28 @@ function drawFigure(s, head, query) {
   }
 }
 
-function barFigure(s, values, told) {
-  const canvas = make("canvas", { className: "bars", attributes: { role: "img", "aria-label": told } });
-  s.figure.replaceChildren(canvas, make("p", { className: "quiet", text: told }));
+function barFigure(s, values, description) {
+  const canvas = make("canvas", { className: "bars", attributes: { role: "img", "aria-label": description } });
+  s.figure.replaceChildren(canvas, make("p", { className: "quiet", text: description }));
   drawBars(canvas, values);
 }
 
 // As many numbers as there is room for: each the largest of its run.
 function binned(weights) {
   if (weights.length <= BINS) return weights;
-  const found = new Float32Array(BINS);
+  const result = new Float32Array(BINS);
   weights.forEach((weight, j) => {
     const bin = Math.floor((j * BINS) / weights.length);
-    if (Math.abs(weight) > Math.abs(found[bin])) found[bin] = weight;
+    if (Math.abs(weight) > Math.abs(result[bin])) result[bin] = weight;
   });
-  return found;
+  return result;
 }
 
 const COLUMN_OF = { vectors: 0, score: 1, scale: 2, normalize: 3, weigh: 4, sum: 5, join: 5 };
 
 function drawTable(s, head, query) {
-  const { steps, scenes } = s.known;
-  const now = COLUMN_OF[scenes[s.at].key];
+  const { steps, stages } = s.known;
+  const now = COLUMN_OF[stages[s.at].key];
   const top = strongestOf(steps.weights, SHOWN);
   if (!top.includes(s.key)) top.splice(SHOWN - 1, 1, s.key);
   const columns = [[1, "score", steps.raw && ((j) => number(steps.raw[j], decimals([steps.raw[j]], 2, 3)))],
@@ -163,7 +163,7 @@ function drawTable(s, head, query) {
 }
 
 function rowOf(s, head, j, columns, stage) {
-  const cells = columns.map(([at, , told]) => make("td", { text: told(j), className: stage(at) }));
+  const cells = columns.map(([at, , description]) => make("td", { text: description(j), className: stage(at) }));
   const fill = make("b", {});
   fill.style.width = `${100 * Math.min(1, Math.abs(s.known.steps.weights[j]) || 0)}%`;
   const name = make("button", { attributes: { type: "button", title: `key ${j}` }, on: { click: () => s.store.set({ key: j }) } }, make("bdi", { text: label(head.keys[j], 18) }));
@@ -192,7 +192,7 @@ function pickStep(s, step) {
 }
 
 function startPlay(s) {
-  const last = s.known.scenes.length - 1;
+  const last = s.known.stages.length - 1;
   s.play.textContent = "Pause";
   s.timer = setInterval(() => {
     if (s.at >= last || !s.root.isConnected) stopPlay(s);
@@ -212,7 +212,7 @@ function stepKeys(s, event) {
   if (event.ctrlKey || event.metaKey || event.altKey || !s.known) return;
   const rows = [...s.table.querySelectorAll("tbody tr")].map((row) => Number(row.dataset.key));
   const move = (by) => s.store.set({ key: rows[Math.max(0, Math.min(rows.length - 1, rows.indexOf(s.key) + by))] });
-  if (event.key === "ArrowRight") pickStep(s, Math.min(s.at + 1, s.known.scenes.length - 1));
+  if (event.key === "ArrowRight") pickStep(s, Math.min(s.at + 1, s.known.stages.length - 1));
   else if (event.key === "ArrowLeft") pickStep(s, Math.max(s.at - 1, 0));
   else if (event.key === "ArrowDown") move(1);
   else if (event.key === "ArrowUp") move(-1);

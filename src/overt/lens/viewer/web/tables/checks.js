@@ -1,18 +1,18 @@
 // What is true of the picture: the residual beside its rounding bound, as run or as configured, weights beside what they add, what equal
 // weights would be, and what a picture of weights does not say.
-import { allowedCount, lookOf, strongestOf } from "../data/rows.js";
+import { allowedCount, weightsOf, strongestOf } from "../data/rows.js";
 import { number, scientific } from "../../../../drawing/web/numbers.js";
-import { askedBy } from "../steps/steps.js";
+import { queryOf } from "../steps/steps.js";
 import { grouped, label, visible } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 
-export const honestyPanel = {
-  name: "honesty",
-  title: "Honesty",
-  place: "right",
+export const checksPanel = {
+  name: "checks",
+  title: "Checks",
+  position: "right",
   mount(root, recording, store) {
     root.classList.add("honest");
-    const draw = () => root.isConnected && root.clientWidth && drawHonesty(root, recording, store.get());
+    const draw = () => root.isConnected && root.clientWidth && drawChecks(root, recording, store.get());
     store.subscribe((state, changed) => {
       if (["head", "batch", "side", "token", "panel"].some((name) => changed.has(name))) draw();
     });
@@ -21,15 +21,15 @@ export const honestyPanel = {
   },
 };
 
-function drawHonesty(root, recording, state) {
+function drawChecks(root, recording, state) {
   const head = recording.heads[state.head];
-  const query = askedBy(head, state);
+  const query = queryOf(head, state);
   root.replaceChildren(
-    section("Recomputed beside the model's own output", ...residualLines(recording, head)),
+    section("Recomputed, compared with the model's output", ...residualLines(recording, head)),
     section("As run", list(runLines(head))),
-    section("Beside equal weights", ...baselineLines(head, query)),
-    section("Weights beside what they add", ...normedLines(head, query)),
-    section("What this picture does not say", list(unsaidLines(recording, head))),
+    section("Compared with equal weights", ...baselineLines(head, query)),
+    section("Weights compared with what they add", ...normedLines(head, query)),
+    section("What this picture does not show", list(unsaidLines(recording, head))),
     ...(recording.missing.length ? [section("Not recorded", list(recording.missing.map(([name, why]) => `${visible(name)}: ${visible(why)}`)))] : []),
   );
 }
@@ -43,15 +43,15 @@ function residualLines(recording, head) {
     const said = `${name}: ${scientific(difference)} ${holds ? "✓ within" : "✗ beyond"} the rounding bound ${scientific(bound)}`;
     return make("p", { className: `check ${holds ? "holds" : "differs"}`, text: said });
   };
-  const own = { difference: head.residual, bound: head.bound, holds: head.holds };
-  return [line(`this call (${head.name.split("H")[0]})`, own), line("all calls", recording.verified)];
+  const thisCall = { difference: head.residual, bound: head.bound, holds: head.holds };
+  return [line(`this call (${head.name.split("H")[0]})`, thisCall), line("all calls", recording.verified)];
 }
 
 function runLines(head) {
-  const lines = [`Caught where the model called ${visible(head.call.source)}, in ${visible(head.layer)}: what is shown is what ran.`, ...head.notes.map(visible)];
-  if (!head.notes.length) lines.push("Nothing in the model's configuration was found that its own path left out.");
-  if (!head.exact) lines.push("Summaries were kept: single weights other than the strongest of each query are not known.");
-  if (head.stored) lines.push("The weights themselves are kept: this page does not recompute them.");
+  const lines = [`Recorded where the model called ${visible(head.call.source)}, in ${visible(head.layer)}: the page shows what ran.`, ...head.notes.map(visible)];
+  if (!head.notes.length) lines.push("No attention setting of the model's configuration was found unused.");
+  if (!head.exact) lines.push("The recording holds summaries: of each query only the strongest weights are known.");
+  if (head.stored) lines.push("The recording holds the weights themselves: this page does not recompute them.");
   return lines;
 }
 
@@ -59,12 +59,12 @@ function baselineLines(head, query) {
   const name = make("bdi", { text: `“${label(head.queries[query])}”` });
   const count = allowedCount(head, query);
   if (!count) return [make("p", {}, name, " may attend to nothing: its weights are zeros.")];
-  const { weights } = lookOf(head, "query", query);
-  const most = Math.abs(weights[strongestOf(weights, 1)[0]] ?? 0);
-  const told = ` may attend to ${grouped(count)} keys. Equal weights would be ${share(1 / count)} each; its largest is ${share(most)}, ${number(most * count, most * count < 10 ? 1 : 0)} times that.`;
+  const { weights } = weightsOf(head, "query", query);
+  const maximum = Math.abs(weights[strongestOf(weights, 1)[0]] ?? 0);
+  const description = ` may attend to ${grouped(count)} keys. Equal weights would be ${share(1 / count)} each; its largest is ${share(maximum)}, ${number(maximum * count, maximum * count < 10 ? 1 : 0)} times that.`;
   const entropy = head.entropies[query];
-  const spread = `Its weights are as spread out as ${Math.exp(entropy) < 10 ? number(Math.exp(entropy), 1) : grouped(Math.exp(entropy))} equal ones: entropy ${number(entropy)} of at most ${number(Math.log(count))} nats.`;
-  return [make("p", {}, name, told), make("p", { text: spread })];
+  const spread = `Its weights are spread out like ${Math.exp(entropy) < 10 ? number(Math.exp(entropy), 1) : grouped(Math.exp(entropy))} equal ones: entropy ${number(entropy)} of at most ${number(Math.log(count))} nats.`;
+  return [make("p", {}, name, description), make("p", { text: spread })];
 }
 
 const share = (weight) => (weight > 0 && weight < 5e-4 ? scientific(weight) : number(weight, 3));
@@ -73,7 +73,7 @@ const share = (weight) => (weight > 0 && weight < 5e-4 ? scientific(weight) : nu
 function normedLines(head, query) {
   const { outNorm } = head;
   if (!outNorm) return [make("p", { className: "quiet", text: `‖α·v·W_O‖ is not known: ${visible(head.outWhy)}.` })];
-  const { weights, whole } = lookOf(head, "query", query);
+  const { weights, whole } = weightsOf(head, "query", query);
   if (!whole) return [make("p", { className: "quiet", text: "‖α·v·W_O‖ needs every weight of the query." })];
   const added = weights.map((weight, j) => Math.abs(weight) * outNorm[j]);
   const [all, sum] = [weights, added].map((values) => values.reduce((total, value) => total + Math.abs(value), 0) || 1);
@@ -84,7 +84,7 @@ function normedLines(head, query) {
   const heading = ["key", "‖v·W_O‖", "share of α", "share of ‖α·v·W_O‖"].map((text) => make("th", { text, attributes: { scope: "col" } }));
   const caption = make("caption", { text: "The strongest keys of the chosen token, by weight and by the length of what they add" });
   return [make("table", { className: "normed" }, caption, make("thead", {}, make("tr", {}, ...heading)), make("tbody", {}, ...rows)),
-    make("p", { className: "quiet", text: "A large weight on a short value adds little (Kobayashi et al. 2020)." })];
+    make("p", { className: "quiet", text: "A large weight on a short value vector adds little (Kobayashi et al. 2020)." })];
 }
 
 function shareCell(value, kind) {
@@ -96,12 +96,12 @@ function shareCell(value, kind) {
 function unsaidLines(recording, head) {
   const layers = new Set(recording.calls.map((call) => call.number)).size;
   const lines = [
-    "A weight says where values are taken from. It is not the reason for what the model says.",
-    "Another set of weights may give the same output: that this one ran does not make it the only explanation.",
-    `This is one head of ${grouped(head.call.total)} in one of ${grouped(layers)} recorded calls; the others, and the path around them, may overrule it.`,
+    "A weight says from which tokens values are taken. It is not the reason for the model's output.",
+    "Other weights may give the same output: these weights are not the only possible explanation.",
+    `This is one head of ${grouped(head.call.total)} in one of ${grouped(layers)} recorded calls; the other heads and the residual path may outweigh it.`,
   ];
-  if (head.number > 0) lines.push("Behind the first layer a place holds a mixture of tokens: to attend to a place is not to attend to its word.");
-  if (["first token", "separator"].includes(head.role)) lines.push("Weight on the first token or a separator often stands for attending to nothing.");
-  if (head.keyCount > 128) lines.push("Zoomed out, a cell shows the largest or the mean of many weights; the text and the table show single ones.");
+  if (head.number > 0) lines.push("After the first layer a position holds a mixture of tokens: to attend to a position is not to attend to its word.");
+  if (["first token", "separator"].includes(head.role)) lines.push("Weight on the first token or a separator often means that the query attends to nothing.");
+  if (head.keyCount > 128) lines.push("Zoomed out, a cell shows the largest or the mean of many weights; the text and the table show single weights.");
   return lines;
 }

@@ -1,5 +1,5 @@
 // The strongest links as a table: of the head, or of the chosen token; for screen readers, and for everybody who wants numbers.
-import { lookOf, strongestOf } from "../data/rows.js";
+import { weightsOf, strongestOf } from "../data/rows.js";
 import { grouped, label, weightText } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 
@@ -8,7 +8,7 @@ const FIRST = 20; // rows that are there without asking
 export const linksPanel = {
   name: "links",
   title: "Links",
-  place: "right",
+  position: "right",
   mount(root, recording, store) {
     root.classList.add("linked");
     const l = { root, recording, store, of: "head", all: false };
@@ -27,8 +27,8 @@ export function linksOf(head, of, state) {
     const { weights, rows, keys } = head.links;
     return Array.from(weights, (weight, i) => [rows[i], keys[i], weight]);
   }
-  const { weights } = lookOf(head, state.side, state.token);
-  return strongestOf(weights, 100).map((place) => (state.side === "query" ? [state.token, place, weights[place]] : [place, state.token, weights[place]]));
+  const { weights } = weightsOf(head, state.side, state.token);
+  return strongestOf(weights, 100).map((position) => (state.side === "query" ? [state.token, position, weights[position]] : [position, state.token, weights[position]]));
 }
 
 function drawLinks(l) {
@@ -37,16 +37,16 @@ function drawLinks(l) {
   const links = linksOf(head, l.of, state);
   const shown = l.all ? links : links.slice(0, FIRST);
   const choices = [["head", `of ${head.name}`], ["token", "of the chosen token"]].map(([of, text]) => make("button", {
-    text, attributes: { type: "button", "aria-pressed": String(l.of === of), "data-of": of }, on: { click: () => turnLinks(l, of) },
+    text, attributes: { type: "button", "aria-pressed": String(l.of === of), "data-of": of }, on: { click: () => switchLinks(l, of) },
   }));
-  const told = l.of === "head" ? `The ${grouped(shown.length)} strongest links of ${head.name}, in ${head.layer}` : `The ${grouped(shown.length)} strongest links of “${label((state.side === "query" ? head.queries : head.keys)[state.token])}” in ${head.name}`;
+  const description = l.of === "head" ? `The ${grouped(shown.length)} strongest links of ${head.name}, in ${head.layer}` : `The ${grouped(shown.length)} strongest links of “${label((state.side === "query" ? head.queries : head.keys)[state.token])}” in ${head.name}`;
   const heading = ["query", "key", "distance", "weight"].map((text) => make("th", { text, attributes: { scope: "col" } }));
-  const table = make("table", {}, make("caption", { text: told }), make("thead", {}, make("tr", {}, ...heading)), make("tbody", {}, ...shown.map((link) => linkRow(l, head, link))));
+  const table = make("table", {}, make("caption", { text: description }), make("thead", {}, make("tr", {}, ...heading)), make("tbody", {}, ...shown.map((link) => linkRow(l, head, link))));
   const more = links.length > shown.length ? [make("button", { className: "more", text: `show all ${grouped(links.length)}`, attributes: { type: "button" }, on: { click: () => showAll(l) } })] : [];
   l.root.replaceChildren(make("div", { className: "sides", attributes: { role: "group", "aria-label": "Links" } }, ...choices), make("div", { className: "scroll" }, table), ...more);
 }
 
-function turnLinks(l, of) {
+function switchLinks(l, of) {
   [l.of, l.all] = [of, false];
   drawLinks(l);
   l.root.querySelector(`[data-of="${of}"]`).focus();

@@ -6,18 +6,18 @@ const SVG_NAME = "http://www.w3.org/2000/svg";
 export function arcsOf(svg, from, links) {
   svg.replaceChildren();
   if (!from) return;
-  const home = svg.parentNode;
-  svg.setAttribute("width", String(home.clientWidth));
-  svg.setAttribute("height", String(home.scrollHeight));
+  const container = svg.parentNode;
+  svg.setAttribute("width", String(container.clientWidth));
+  svg.setAttribute("height", String(container.scrollHeight));
   const origin = svg.getBoundingClientRect();
-  const placeOf = (node) => {
+  const boxOf = (node) => {
     const { left, width, top, bottom } = node.getClientRects()[0] ?? node.getBoundingClientRect();
     return { x: left + width / 2 - origin.left, top: top - origin.top + 2, bottom: bottom - origin.top - 2 };
   };
-  const start = placeOf(from);
+  const start = boxOf(from);
   for (const { node, share } of [...links].reverse()) {
     const path = document.createElementNS(SVG_NAME, "path");
-    path.setAttribute("d", curve(start, placeOf(node)));
+    path.setAttribute("d", curve(start, boxOf(node)));
     path.setAttribute("stroke-width", (0.8 + 3.4 * share).toFixed(2));
     path.setAttribute("opacity", (0.25 + 0.6 * Math.sqrt(share)).toFixed(2));
     path.dataset.to = node.dataset.token;

@@ -2,7 +2,7 @@
 // hundred tokens, and only those in sight are there, so that 32,768 tokens are as quick as 100.
 import { arcsOf } from "./arcs.js";
 import { scaleOf } from "../data/colours.js";
-import { joinerOf, lookOf, strongestOf, toneOf } from "../data/rows.js";
+import { joinerOf, weightsOf, strongestOf, toneOf } from "../data/rows.js";
 import { number } from "../../../../drawing/web/numbers.js";
 import { drawStripe } from "./stripe.js";
 import { grouped, shorten, visible, weightText } from "../data/labels.js";
@@ -16,7 +16,7 @@ const LETTERS = 80; // of one token, the rest is in its title
 export const textPanel = {
   name: "text",
   title: "Text",
-  place: "right",
+  position: "right",
   mount(root, recording, store) {
     const t = { root, recording, store, texts: [] };
     prepareText(t);
@@ -31,25 +31,25 @@ export const textPanel = {
 
 function prepareText(t) {
   const side = (name, text) =>
-    make("button", { text, attributes: { type: "button", "data-side": name }, on: { click: () => turnTo(t, name) } });
+    make("button", { text, attributes: { type: "button", "data-side": name }, on: { click: () => switchTo(t, name) } });
   t.sides = [side("query", "attends to"), side("key", "is attended by")];
   t.name = make("bdi", { className: "asker" });
-  t.told = make("p", { className: "told", attributes: { "aria-live": "polite" } });
+  t.description = make("p", { className: "told", attributes: { "aria-live": "polite" } });
   t.stripe = make("canvas", { className: "stripe", attributes: { "aria-hidden": "true" } });
-  t.stripe.addEventListener("click", (event) => goTo(t, Math.floor((event.offsetX / t.stripe.clientWidth) * t.look.weights.length)));
+  t.stripe.addEventListener("click", (event) => goTo(t, Math.floor((event.offsetX / t.stripe.clientWidth) * t.attention.weights.length)));
   t.chips = make("ol", { className: "chips" });
   t.body = make("div", { className: "running", attributes: { tabindex: "-1" } });
   const bar = make("div", { className: "sides", attributes: { role: "group", "aria-label": "Direction" } }, ...t.sides);
-  t.root.append(make("div", { className: "says-who" }, t.name, bar), t.told, t.stripe, t.chips, t.body);
+  t.root.append(make("div", { className: "says-who" }, t.name, bar), t.description, t.stripe, t.chips, t.body);
   t.root.classList.add("reading");
 }
 
 // The other direction, from the same token where queries and keys are the same text.
-function turnTo(t, side) {
+function switchTo(t, side) {
   const { key, token, side: before } = t.store.get();
   if (side === before) return;
   const head = headOf(t);
-  t.store.set({ side, token: oneText(head) ? token : side === "key" ? (key ?? strongestOf(t.look.weights, 1)[0] ?? 0) : (strongestOf(t.look.weights, 1)[0] ?? 0) });
+  t.store.set({ side, token: oneText(head) ? token : side === "key" ? (key ?? strongestOf(t.attention.weights, 1)[0] ?? 0) : (strongestOf(t.attention.weights, 1)[0] ?? 0) });
 }
 
 const headOf = (t) => t.recording.heads[t.store.get().head];
@@ -58,19 +58,19 @@ export const oneText = (head) => head.same;
 function drawText(t) {
   const state = t.store.get();
   const head = headOf(t);
-  t.look = lookOf(head, state.side, state.token);
-  t.most = Math.abs(t.look.weights[strongestOf(t.look.weights, 1)[0]] ?? 0);
-  t.strongest = strongestOf(t.look.weights, ARCS);
+  t.attention = weightsOf(head, state.side, state.token);
+  t.maximum = Math.abs(t.attention.weights[strongestOf(t.attention.weights, 1)[0]] ?? 0);
+  t.strongest = strongestOf(t.attention.weights, ARCS);
   t.scale = scaleOf(head, state);
-  const [asking, asked] = state.side === "query" ? [head.queries, head.keys] : [head.keys, head.queries];
-  t.asked = asked;
-  t.name.textContent = shorten(visible(asking[state.token]), 40);
-  t.name.title = `token ${state.token}: ${shorten(visible(asking[state.token]), 400)}`;
+  const [attending, attended] = state.side === "query" ? [head.queries, head.keys] : [head.keys, head.queries];
+  t.attended = attended;
+  t.name.textContent = shorten(visible(attending[state.token]), 40);
+  t.name.title = `token ${state.token}: ${shorten(visible(attending[state.token]), 400)}`;
   for (const button of t.sides) button.setAttribute("aria-pressed", String(button.dataset.side === state.side));
   t.root.dataset.side = state.side;
   writeTexts(t, head, state);
   for (const text of t.texts) for (const part of text.parts) if (part.tokens) colourPart(t, text, part);
-  drawStripe(t.stripe, t.look.weights, { most: t.most, scale: t.scale, own: oneText(head) ? state.token : null });
+  drawStripe(t.stripe, t.attention.weights, { maximum: t.maximum, scale: t.scale, marked: oneText(head) ? state.token : null });
   drawChips(t);
   tellText(t, null);
   reveal(t);
@@ -84,8 +84,8 @@ function writeTexts(t, head, state) {
   if (t.written === key) return;
   [t.written, t.queries, t.keys] = [`${state.batch} ${head.queryCount} ${head.keyCount} ${both} true true`, head.queries, head.keys];
   t.watcher?.disconnect();
-  t.watcher = new IntersectionObserver((seen) => showParts(t, seen), { root: t.body, rootMargin: "600px 0px" });
-  const texts = both ? [["both", head.keys, "The text"]] : [["query", head.queries, "What asks"], ["key", head.keys, "What is asked"]];
+  t.watcher = new IntersectionObserver((entries) => showParts(t, entries), { root: t.body, rootMargin: "600px 0px" });
+  const texts = both ? [["both", head.keys, "The text"]] : [["query", head.queries, "Queries"], ["key", head.keys, "Keys"]];
   t.texts = texts.map(([side, tokens, label]) => textOf(t, side, tokens, label));
   t.arcs = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   t.arcs.setAttribute("aria-hidden", "true");
@@ -114,8 +114,8 @@ function textOf(t, side, tokens, label) {
   return text;
 }
 
-function showParts(t, seen) {
-  for (const { target, isIntersecting } of seen) {
+function showParts(t, entries) {
+  for (const { target, isIntersecting } of entries) {
     if (isIntersecting) fillPart(t, target.of.text, target.of.part);
     else emptyPart(target.of.part);
   }
@@ -127,8 +127,8 @@ function fillPart(t, text, part) {
   part.tokens = [];
   const nodes = [];
   for (let i = part.start; i < part.stop; i++) {
-    const { space, text: told, ends } = text.join(text.tokens[i], i === part.start);
-    const token = make("bdi", { text: shorten(visible(told), LETTERS), attributes: { "data-token": String(i), role: "button", tabindex: "-1" } });
+    const { space, text: description, ends } = text.join(text.tokens[i], i === part.start);
+    const token = make("bdi", { text: shorten(visible(description), LETTERS), attributes: { "data-token": String(i), role: "button", tabindex: "-1" } });
     part.tokens.push(token);
     if (space) nodes.push(" ");
     nodes.push(token);
@@ -152,17 +152,17 @@ const INK_TURNS = { light: { query: 0.85, key: Infinity }, dark: { query: 0.6, k
 
 function colourPart(t, text, part) {
   const { side, token: chosen } = t.store.get();
-  const turn = INK_TURNS[theme()][side];
+  const threshold = INK_TURNS[theme()][side];
   const coloured = text.side === "both" || text.side !== side;
-  part.tokens.forEach((node, place) => {
-    const i = part.start + place;
-    const own = (text.side === "both" || text.side === side) && i === chosen;
-    const weight = coloured ? t.look.weights[i] : 0;
-    const share = toneOf(weight, t.most, t.scale);
+  part.tokens.forEach((node, position) => {
+    const i = part.start + position;
+    const marked = (text.side === "both" || text.side === side) && i === chosen;
+    const weight = coloured ? t.attention.weights[i] : 0;
+    const share = toneOf(weight, t.maximum, t.scale);
     node.style.setProperty("--share", `${(100 * share).toFixed(1)}%`);
-    node.className = `${share > turn ? "strong" : ""}${own ? " own" : ""}${Number.isNaN(weight) ? " nan" : ""}${weight < 0 ? " negative" : ""}`.trim();
-    node.tabIndex = own ? 0 : -1;
-    if (own) node.setAttribute("aria-current", "true");
+    node.className = `${share > threshold ? "strong" : ""}${marked ? " own" : ""}${Number.isNaN(weight) ? " nan" : ""}${weight < 0 ? " negative" : ""}`.trim();
+    node.tabIndex = marked ? 0 : -1;
+    if (marked) node.setAttribute("aria-current", "true");
     else node.removeAttribute("aria-current");
     node.setAttribute("aria-label", labelOf(t, text, i, coloured ? weight : null));
   });
@@ -206,9 +206,9 @@ function reveal(t) {
   const text = t.texts.find((each) => each.side === "both" || each.side === side);
   const part = text.parts[Math.floor(token / PART)];
   const node = part.tokens?.[token - part.start];
-  const room = t.body.getBoundingClientRect();
-  const place = node?.getBoundingClientRect();
-  if (place && place.top >= room.top && place.bottom <= room.bottom) return;
+  const bounds = t.body.getBoundingClientRect();
+  const position = node?.getBoundingClientRect();
+  if (position && position.top >= bounds.top && position.bottom <= bounds.bottom) return;
   scrollTo(t, text, token);
 }
 
@@ -233,34 +233,34 @@ function scrollIfAway(t, text, token) {
   const part = text.parts[Math.floor(token / PART)];
   fillPart(t, text, part);
   const node = part.tokens[token - part.start];
-  const [room, place] = [t.body.getBoundingClientRect(), node.getBoundingClientRect()];
-  return place.top < room.top || place.bottom > room.bottom ? scrollTo(t, text, token) : node;
+  const [bounds, position] = [t.body.getBoundingClientRect(), node.getBoundingClientRect()];
+  return position.top < bounds.top || position.bottom > bounds.bottom ? scrollTo(t, text, token) : node;
 }
 
 // What is said of the token under the pointer, and of the chosen one otherwise.
 function tellText(t, node) {
   const { side } = t.store.get();
   if (!node) {
-    const sum = t.look.weights.reduce((total, weight) => total + weight, 0);
-    const many = `${grouped(t.look.weights.length)} ${side === "query" ? "keys" : "queries"}`;
-    const known = t.look.whole ? "" : ", as far as the strongest links that were kept tell";
-    t.told.textContent = `${side === "query" ? "weights of" : "weights from"} ${many}, together ${number(sum, 3)}${known}`;
+    const sum = t.attention.weights.reduce((total, weight) => total + weight, 0);
+    const many = `${grouped(t.attention.weights.length)} ${side === "query" ? "keys" : "queries"}`;
+    const known = t.attention.whole ? "" : ", of the recorded strongest links only";
+    t.description.textContent = `${side === "query" ? "weights of" : "weights from"} ${many}, together ${number(sum, 3)}${known}`;
     return;
   }
   const text = node.closest(".part")?.of.text;
   if (!text) return;
   const i = Number(node.dataset.token);
   const coloured = text.side === "both" || text.side !== side;
-  const weight = t.look.weights[i];
-  t.told.replaceChildren(make("bdi", { text: shorten(visible(text.tokens[i]), 60) }), ` token ${grouped(i)}`);
-  if (coloured) t.told.append(Number.isNaN(weight) ? ", not a number" : `, weight ${number(weight, 4)}`);
+  const weight = t.attention.weights[i];
+  t.description.replaceChildren(make("bdi", { text: shorten(visible(text.tokens[i]), 60) }), ` token ${grouped(i)}`);
+  if (coloured) t.description.append(Number.isNaN(weight) ? ", not a number" : `, weight ${number(weight, 4)}`);
 }
 
 function drawChips(t) {
   t.chips.setAttribute("aria-label", "Strongest links");
-  t.chips.replaceChildren(...t.strongest.slice(0, 5).filter((i) => Math.abs(t.look.weights[i]) >= t.most / 100).map((i) => {
+  t.chips.replaceChildren(...t.strongest.slice(0, 5).filter((i) => Math.abs(t.attention.weights[i]) >= t.maximum / 100).map((i) => {
     const chip = make("button", { attributes: { type: "button", "data-place": String(i) }, on: { click: () => goTo(t, i) } });
-    chip.append(make("bdi", { text: shorten(visible(t.asked[i]), 18) }), make("span", { text: weightText(t.look.weights[i]) }));
+    chip.append(make("bdi", { text: shorten(visible(t.attended[i]), 18) }), make("span", { text: weightText(t.attention.weights[i]) }));
     chip.title = `token ${i}`;
     return make("li", {}, chip);
   }));
@@ -272,7 +272,7 @@ function drawArcs(t) {
   const { side, token } = t.store.get();
   const at = (text, i) => text?.parts[Math.floor(i / PART)]?.tokens?.[i % PART];
   const from = at(t.texts.find((text) => text.side === "both" || text.side === side), token);
-  const asked = t.texts.find((text) => text.side === "both" || text.side !== side);
-  const links = t.strongest.map((i) => ({ node: at(asked, i), share: toneOf(t.look.weights[i], t.most, t.scale) }));
+  const attended = t.texts.find((text) => text.side === "both" || text.side !== side);
+  const links = t.strongest.map((i) => ({ node: at(attended, i), share: toneOf(t.attention.weights[i], t.maximum, t.scale) }));
   arcsOf(t.arcs, from, links.filter((link) => link.node && link.node !== from && link.share > 0.015));
 }
