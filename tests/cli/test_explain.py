@@ -218,7 +218,7 @@ def test_a_terminal_with_colours_shows_every_weight_as_a_map(monkeypatch):
     )
     output = shown(TIRED, "--word", "it")
     assert "Every weight of L5H11" in output
-    assert "15 rows are queries, 15 columns are keys" in output
+    assert "15 queries down, 15 keys across" in output
 
 
 def test_a_pipe_has_no_map():

@@ -101,7 +101,7 @@ def test_one_strong_weight_among_many_does_not_vanish():
     weights = [[0.001] * 512 for _ in range(511)]
     weights[300][411] = 0.9
     lines = picture(weights)
-    assert "511 rows are queries, 512 columns are keys; each cell is the largest of 7 × 7 weights" in written(lines)
+    assert "511 queries down, 512 keys across; each cell is the largest of 7 × 7 weights" in written(lines)
     strong = [(i, j) for i, row in enumerate(cells(lines)) for j, colour in enumerate(row) if colour and light(colour) > 200]
     assert strong == [(300 // 7, 411 // 7)]
 

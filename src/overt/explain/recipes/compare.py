@@ -28,7 +28,8 @@ def compared(first: Explanation, second: Explanation, pieces: tuple[Word, Word])
         )
     else:
         notes.append(
-            f"L{layer}H{head} has its largest weight for {words} on “{tokens[0]}” in the first and on “{tokens[1]}” in the second, {numbers}."
+            f"L{layer}H{head} has its largest weight for {words} on “{tokens[0]}” in the first "
+            f"and on “{tokens[1]}” in the second, {numbers}."
         )
     return [first, replace(second, notes=[*notes, *_largest_change(first, second), *second.notes])]
 

@@ -141,7 +141,7 @@ class BlockMap:
 def _caption(rows: int, columns: int, largest: float, joined: int) -> str:
     """What stands under the title."""
     cells = f"each cell is the largest of {joined} × {joined} weights, " if joined > 1 else ""
-    return f"{rows} rows are queries, {columns} columns are keys; {cells}brightness grows with √weight, up to {number(largest)}"
+    return f"{rows} queries down, {columns} keys across; {cells}brightness grows with √weight, up to {number(largest)}"
 
 
 def pooled(weights: Rows, joined: int) -> list[list[float]]:
