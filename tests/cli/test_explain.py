@@ -104,7 +104,7 @@ def header_of(path):
 def test_two_sentences_are_compared(tmp_path):
     output = shown(TIRED, "--word", "it", "--compare", WIDE, "--json", tmp_path / "a.json")
     told = " ".join(output.split())
-    assert "In both sentences L5H11 has its largest weight for “it” on “animal”, 0.65 and 0.50." in told
+    assert "In both sentences L5H11 links “it” most strongly to “animal”, 0.65 and 0.50." in told
     assert "L3H1 changes most: its weight on “animal” falls from 0.64 to 0.27." in told
     assert [each["tokens"][-2] for each in json.loads((tmp_path / "a.json").read_text())] == ["tired", "wide"]
 

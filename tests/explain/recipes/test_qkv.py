@@ -98,7 +98,7 @@ def test_two_sentences_side_by_side_show_that_the_model_does_not_resolve_the_wor
     assert (first.name, second.name) == ("L5H11", "L5H11")
     assert second.why == "the same head as in the first sentence"
     assert second.notes[:2] == [
-        "In both sentences L5H11 has its largest weight for “it” on “animal”, 0.65 and 0.50. "
+        "In both sentences L5H11 links “it” most strongly to “animal”, 0.65 and 0.50. "
         "Where “it” means something else in the second, this head does not show it.",
         "L3H1 changes most: its weight on “animal” falls from 0.64 to 0.27.",
     ]
@@ -107,7 +107,7 @@ def test_two_sentences_side_by_side_show_that_the_model_does_not_resolve_the_wor
 def test_a_head_that_points_elsewhere_is_said_to(minilm):
     second = compare(minilm, "The dog chased the cat because it was hungry", "The boy sold the car because it was old", "it")[1]
     assert second.notes[0].startswith(
-        "L5H11 has its largest weight for “it” on “cat” in the first and on “car” in the second, 0.45 and 0."
+        "L5H11 links “it” most strongly to “cat” in the first and to “car” in the second, 0.45 and 0."
     )
 
 

@@ -23,13 +23,13 @@ def compared(first: Explanation, second: Explanation, pieces: tuple[Word, Word])
     numbers = f"{weights[0]:.2f} and {weights[1]:.2f}"
     if _occurrence(first.tokens, here) == _occurrence(second.tokens, there):
         notes.append(
-            f"In both sentences L{layer}H{head} has its largest weight for {words} on “{tokens[0]}”, {numbers}. "
+            f"In both sentences L{layer}H{head} links {words} most strongly to “{tokens[0]}”, {numbers}. "
             f"Where {words} means something else in the second, this head does not show it."
         )
     else:
         notes.append(
-            f"L{layer}H{head} has its largest weight for {words} on “{tokens[0]}” in the first "
-            f"and on “{tokens[1]}” in the second, {numbers}."
+            f"L{layer}H{head} links {words} most strongly to “{tokens[0]}” in the first "
+            f"and to “{tokens[1]}” in the second, {numbers}."
         )
     return [first, replace(second, notes=[*notes, *_largest_change(first, second), *second.notes])]
 

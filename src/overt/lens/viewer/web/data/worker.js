@@ -12,8 +12,8 @@ onmessage = ({ data }) => {
     known.set(data.head, data.terms);
     return;
   }
-  const found = known.has(data.head) ? tileOf(known.get(data.head), ...data.place) : null;
-  postMessage({ number: data.number, found }, found ? [found.max.buffer, found.mean.buffer, found.maxCodes.buffer, found.meanCodes.buffer] : []);
+  const result = known.has(data.head) ? tileOf(known.get(data.head), ...data.position) : null;
+  postMessage({ number: data.number, result }, result ? [result.max.buffer, result.mean.buffer, result.maxCodes.buffer, result.meanCodes.buffer] : []);
 };`;
 
 export function tileOf(terms, r0, k0, rows, columns, step) {
