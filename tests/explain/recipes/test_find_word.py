@@ -27,9 +27,9 @@ def test_a_word_that_occurs_twice_is_asked_about(minilm):
         choose(encoded, "it")
     assert [choose(encoded, f"it:{count}").index for count in (1, 2)] == [1, 4]
     for count in (0, 3):
-        with pytest.raises(InputError, match=f"“it” occurs twice, got it:{count}"):
+        with pytest.raises(InputError, match=f"an occurrence of “it” from 1 to 2, got it:{count}"):
             choose(encoded, f"it:{count}")
-    with pytest.raises(InputError, match=r"“what” occurs once, got what:2\. Fix: pass --word what"):
+    with pytest.raises(InputError, match=r"an occurrence of “what” from 1 to 1, got what:2\. Fix: pass --word what"):
         choose(encoded, "what:2")
 
 

@@ -73,7 +73,7 @@ class Head {
     this.stored = Boolean(entry.weights); // whether they are stored, not computed from query and key
     this.biasKind = entry.bias?.kind ?? "none";
     this.maskKind = entry.mask?.kind ?? "none";
-    this.outWhy = entry.outWhy ?? "the recording holds summaries, which contain no values";
+    this.outWhy = entry.outWhy ?? "the recording has summaries, without values";
     this.recipe = entry.recipe ?? null;
   }
 
