@@ -151,7 +151,7 @@ def test_a_model_that_writes_its_attention_out_is_explained_too(tmp_path):
 
 def test_a_model_that_does_not_attend_is_refused(tmp_path):
     model = find(saved(tmp_path, "FNet", hidden_size=16, num_hidden_layers=1, intermediate_size=16))
-    with pytest.raises(InputError, match="a recording needs attention to record; .* got FNetModel, which called none of them"):
+    with pytest.raises(InputError, match="a model that computes attention by .* got FNetModel, which called none of them"):
         qkv(model, TIRED, "it")
 
 
