@@ -126,7 +126,7 @@ def _bias(bias: Tensor, by_distance: bool, rows: Tensor, queries: int, keys: int
 
 
 def _dropout_mask(seed: Tensor, dropout: float, batch: Sequence[int], rows: Tensor, queries: int, keys: int) -> Tensor:
-    """Which weights of these rows the kernel keeps, by its own hash (native/dropout.hpp): (..., rows, K)."""
+    """Which weights of these rows the kernel keeps, by its own hash (native/attention/dropout.hpp): (..., rows, K)."""
     entries = torch.arange(math.prod(batch), device=rows.device).reshape(*batch, 1)
     key_of_row = _mixed(_mixed(seed + (0x9E3779B97F4A7C15 - 2**64)) + entries * queries + rows)[..., None]  # (..., rows, 1)
     first, second = key_of_row & _LOW, _shifted(key_of_row, 32)
