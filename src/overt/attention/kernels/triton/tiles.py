@@ -116,7 +116,7 @@ def added(bias, offsets, BY_DISTANCE: tl.constexpr, entry, rows, keys, sizes):
 
 @triton.jit
 def kept(seed, DROPOUT: tl.constexpr, entry, rows, keys, sizes):
-    """1 / (1 − p) where dropout keeps a pair's weight, else 0: decided anew from the seed and the place, as native/attention/dropout.hpp does."""
+    """1 / (1 − p) where dropout keeps a pair's weight, else 0, from a hash of seed and position as in native/attention/dropout.hpp."""
     own = mixed(mixed(tl.load(seed).to(tl.uint64) + 0x9E3779B97F4A7C15) + (entry.to(tl.int64) * sizes[0] + rows).to(tl.uint64))
     x = keys.to(tl.uint32) * 0x9E3779B1 + own.to(tl.uint32)
     x = (x ^ (x >> 16)) * 0x7FEB352D
