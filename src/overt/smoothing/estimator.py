@@ -51,7 +51,7 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
         self.robust = robust
         self.noise = noise
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Store the points and choose an automatic bandwidth.
 
         X (n, features) finite, y (n,) finite; sample_weight (n,), 0 or more, is 1/variance of a value up to a factor.
@@ -73,14 +73,14 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
         self.bandwidth_ = choose_bandwidth(self._sample, self.degree) if automatic else float(self.bandwidth)  # type: ignore[arg-type]
         return self
 
-    def predict(self, X: ArrayLike) -> Floats:
+    def predict(self, X: Any) -> Floats:
         """The curve, or the surface, at other points: X (m, features) gives (m,)."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
+        features = np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
         if self.n_features_in_ > 1:
-            targets = (X - self._center) / self._scale
+            targets = (features - self._center) / self._scale
             return attend_features(self._sample, self.bandwidth_, self.degree, targets).values  # type: ignore[arg-type]
-        return self.smoothing_.at(X[:, 0])
+        return self.smoothing_.at(features[:, 0])
 
     def _options(self) -> dict[str, Any]:
         weights = self._sample.weights

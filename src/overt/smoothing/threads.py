@@ -6,7 +6,7 @@ from typing import TypeVar
 from overt import native
 
 Part = TypeVar("Part")
-Result = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 def map_in_threads(function: Callable[[Part], Result], parts: Sequence[Part]) -> Iterator[Result]:

@@ -36,7 +36,7 @@ class HeadOutputs(NamedTuple):
     leverages: Floats
     variances: Floats
 
-    def first(self, count: int) -> "Heads":
+    def first(self, count: int) -> "HeadOutputs":
         """The first `count` heads."""
         return HeadOutputs(self.values[:count], self.leverages[:count], self.variances[:count])
 

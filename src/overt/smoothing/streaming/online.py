@@ -156,7 +156,7 @@ class _Clock:
         return max(self._now, -1.0) + 1.0 if kind == "none" else float(time)
 
 
-def _date(time: Time) -> np.datetime64:
+def _date(time: Any) -> np.datetime64:
     if isinstance(time, datetime) and time.tzinfo is not None:
         time = time.astimezone(UTC).replace(tzinfo=None)
     try:
@@ -166,7 +166,7 @@ def _date(time: Time) -> np.datetime64:
         raise KindError("times as numbers or dates", got=repr(time), fix=fix) from error
 
 
-def _number(value: object) -> float:
+def _number(value: Any) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError) as error:
