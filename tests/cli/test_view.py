@@ -69,7 +69,7 @@ def test_the_page_is_opened_on_asking(saved, monkeypatch):
     [
         (["--heads", "5,11"], "write --heads 5.11,0.3"),
         (["--heads", "7.0"], "one of the recorded calls, 0, 1"),
-        (["--heads", "0.9"], "heads 0 to 3"),
+        (["--heads", "0.9"], "0 to 3, got 9"),
         (["--heads", "top"], "top 16"),
         (["--limit", "0.01"], "fewer heads"),
         (["--limit", "0"], "above 0"),

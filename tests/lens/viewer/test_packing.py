@@ -103,7 +103,7 @@ def test_vectors_whose_scores_are_huge_stay_float32_so_that_weights_hold():
 def test_how_far_rounding_takes_weights_off_is_measured_and_said():
     _, recording = multi_head(1200, heads=4, width=32)
     (note,) = (note for note in pack(recording).header["calls"][0]["notes"] if "int16" in note)
-    assert 1e-6 < float(note.split("within ")[1].split()[0]) < 1e-3
+    assert 1e-6 < float(note.split("at most ")[1].split()[0]) < 1e-3
 
 
 def test_the_statistics_are_the_recordings():
@@ -211,7 +211,7 @@ def test_heads_that_name_none_are_refused(heads, told):
 
 def test_a_head_that_is_not_there_is_refused():
     _, recording = multi_head()
-    with pytest.raises(InputError, match="heads 0 to 1"):
+    with pytest.raises(InputError, match="head of MultiHeadAttention, 0 to 1"):
         recording.page(heads=[(0, 7)])
 
 
@@ -243,7 +243,7 @@ def test_tokens_that_match_some_calls_leave_a_note_with_the_others():
     recording = recorded(model, torch.randn(1, 6, 4), tokens=words(6))
     calls = pack(recording).header["calls"]
     assert not calls[0]["notes"]
-    assert "places are shown instead" in calls[1]["notes"][-1]
+    assert "positions are shown instead" in calls[1]["notes"][-1]
 
 
 def test_a_recording_of_nothing_has_no_page():
