@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Never
 
 import torch
 from jaxtyping import Float
@@ -13,7 +12,7 @@ from overt.attention.kernels.call import Block, Call
 from overt.attention.kernels.flat.call import served
 from overt.attention.kernels.plan import path_of
 from overt.attention.kernels.torch_sdpa import delegated
-from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, ScoreLike
+from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, Refused, ScoreLike
 
 observers: ContextVar[tuple[Callable[[Call, Tensor], None], ...]] = ContextVar("observers", default=())
 
@@ -28,7 +27,7 @@ def attend(
     bias: BiasLike | None = None,
     normalizer: NormalizerLike | None = None,
     dropout: float = 0.0,
-    **unknown: Never,
+    **unknown: Refused,
 ) -> Float[Array, "... Q E"]:
     """Attend: output_i = Σ_j weights_ij · value_j with weights_ij = normalize_j(mask_ij(f(query_i, key_j) + bias_ij)).
 

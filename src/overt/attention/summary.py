@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Any, Generic, Never
+from typing import Any, Generic
 
 import torch
 from jaxtyping import Float
@@ -17,7 +17,7 @@ from overt.attention.kernels.plan import Table, first_able, permits
 from overt.attention.kernels.triton import support as triton_support
 from overt.attention.mechanism import formula
 from overt.attention.normalizers import Softmax
-from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, ScoreLike
+from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, Refused, ScoreLike
 from overt.errors import InputError
 
 Stages = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -79,7 +79,7 @@ def summarize(
     normalizer: NormalizerLike | None = None,
     top: int = 8,
     map_size: int | tuple[int, int] | None = None,
-    **unknown: Never,
+    **unknown: Refused,
 ) -> Summary[Array]:
     """Summarise the weights of `attend` with these arguments, without Q × K of them in memory.
 

@@ -1,7 +1,7 @@
 """Every intermediate of attention, for people: as matrices (`steps`), and one token at a time as plain loops (`loop`)."""
 
 import math
-from typing import Any, Generic, NamedTuple, Never
+from typing import Any, Generic, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -12,7 +12,7 @@ from overt.attention.kernels.blocked import blocked
 from overt.attention.kernels.call import Call
 from overt.attention.masks import as_mask
 from overt.attention.mechanism import formula
-from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, ScoreFunction, ScoreLike
+from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, Refused, ScoreFunction, ScoreLike
 from overt.errors import InputError
 
 
@@ -49,7 +49,7 @@ def steps(
     bias: BiasLike | None = None,
     normalizer: NormalizerLike | None = None,
     dropout: float = 0.0,
-    **unknown: Never,
+    **unknown: Refused,
 ) -> Steps[Array]:
     """Attend, and keep every intermediate: scores, masked scores, weights and output.
 

@@ -1,6 +1,6 @@
 """The types of arguments: what a score, a mask, a bias and a normalizer may be, so that a type checker refuses everything else."""
 
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Never, Protocol, runtime_checkable
 
 from torch import Tensor
 from typing_extensions import TypeVar
@@ -76,6 +76,12 @@ MaskLike = MaskBlocks | SupportsDLPack | Literal["causal"]
 BiasLike = Bias | SupportsDLPack
 NormalizerLike = NormalizerFunction | Literal["softmax", "sparsemax", "entmax", "sigmoid", "sum"]
 
+# The type of keywords that no call takes: to a type checker no value has it. Checks of types at run time do not know Never there.
+if TYPE_CHECKING:
+    Refused = Never
+else:
+    Refused = Any
+
 # What layers take beside these: the names of scores that learn matrices, the lengths of padded sequences, a window's size.
 LearnedScoreLike = ScoreLike | Literal["additive", "concat", "general", "gaussian"]
 LengthsLike = Tensor | int | list[int] | tuple[int, ...]
@@ -90,6 +96,7 @@ __all__ = [
     "MaskLike",
     "NormalizerFunction",
     "NormalizerLike",
+    "Refused",
     "ScoreFunction",
     "ScoreLike",
     "SupportsDLPack",

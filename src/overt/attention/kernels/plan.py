@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Never
 
 import torch
 from jaxtyping import Float
@@ -15,7 +14,7 @@ from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import supported
 from overt.attention.kernels.triton import support as triton_support
 from overt.attention.scores import AdditiveForm
-from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, ScoreLike
+from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, Refused, ScoreLike
 from overt.errors import InputError
 
 Table = dict[str, Callable[[Call], str | None]]
@@ -75,7 +74,7 @@ def plan(
     bias: BiasLike | None = None,
     normalizer: NormalizerLike | None = None,
     dropout: float = 0.0,
-    **unknown: Never,
+    **unknown: Refused,
 ) -> Plan:
     """Return the path that `attend` would take with these arguments, and why, without computing anything.
 
