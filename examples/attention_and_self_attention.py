@@ -23,8 +23,8 @@ prepared = attention.prepare(states)  # the states are projected once, not once 
 s = torch.zeros(1, 5)
 for word in target:
     weights, context = attention.weights(s, prepared)[0], attention(s, prepared)
-    told = "  ".join(f"{other} {weight:.2f}" for other, weight in zip(source, weights.tolist(), strict=True))
-    print(f"{word:<5} context from  {told}   (untrained)")
+    listed = "  ".join(f"{other} {weight:.2f}" for other, weight in zip(source, weights.tolist(), strict=True))
+    print(f"{word:<5} context from  {listed}   (untrained)")
     s = decoder(torch.cat([torch.randn(1, 8), context], dim=-1), s)
 
 # Self-attention is the same call: now the queries come from the same sequence as the keys and values.

@@ -26,8 +26,8 @@ for i, word in enumerate(words):
     scores = torch.stack([f(W(h[i : i + 1]), U(h[j : j + 1])).squeeze() for j in range(4)])  # e_i1 … e_i4
     weights = torch.softmax(scores, dim=0)  # a_i1 … a_i4, which sum to 1
     contexts.append(sum(weights[j] * h[j] for j in range(4)))  # c_i, a mixture of all states
-    told = "  ".join(f"{other} {weight:.2f}" for other, weight in zip(words, weights.tolist(), strict=True))
-    print(f"{word:<6} attends to  {told}")
+    listed = "  ".join(f"{other} {weight:.2f}" for other, weight in zip(words, weights.tolist(), strict=True))
+    print(f"{word:<6} attends to  {listed}")
 
 by_hand = torch.cat([h, torch.stack(contexts)], dim=-1)  # [h_i, c_i]: (4, 6)
 

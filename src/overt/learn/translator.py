@@ -111,7 +111,7 @@ class Translator:
         Texts of similar length are translated together, at most `tokens_per_batch` tokens at a time, counting padding and beam. The
         longest come first, so that too little memory shows early. Texts without words are skipped.
         """
-        check_beam(beam, best)
+        _check_beam(beam, best)
         encoded = {index: self.encode(text) for index, text in enumerate(texts) if text.strip()}
         for batch in _batches({index: len(ids) for index, ids in encoded.items()}, max(1, tokens_per_batch // beam)):
             source, lengths = pad_rows([encoded[index] for index in batch], self.device)
@@ -185,7 +185,7 @@ def _batches(lengths: dict[int, int], tokens: int) -> Iterator[list[int]]:
         yield batch
 
 
-def check_beam(beam: int, best: int) -> None:
+def _check_beam(beam: int, best: int) -> None:
     """Raise InputError for a beam of less than 1, and for a number of translations that is not from 1 to the beam."""
     if beam < 1:
         raise InputError("a beam of at least 1", got=f"beam={beam}", fix="pass 1 for greedy search, or 5")
