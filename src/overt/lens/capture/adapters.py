@@ -237,7 +237,11 @@ class Catcher(Watching):
                 sink.mixes(mixing)
         if isinstance(result, str):
             self._miss(result)
-        elif result is not None and self._overwrites and _memory(result.output) != _memory(output):
+        elif (
+            result is not None
+            and self._overwrites
+            and result.output.untyped_storage().data_ptr() != output.untyped_storage().data_ptr()
+        ):
             self._miss("its output is copied to another layout after the product, so that it cannot be overwritten")
         elif result is not None:
             self._written(result)
@@ -273,7 +277,7 @@ class Catcher(Watching):
 
     def _head_count(self) -> int | None:
         """How many heads the module that runs has, by its attributes."""
-        counts = [getattr(self._module, name, None) for name in _HEADS]
+        counts = (getattr(self._module, name, None) for name in _HEADS)
         return next((count for count in counts if isinstance(count, int) and count > 1), None)
 
     def _fused_and_labelled(self, func: Any, args: tuple, kwargs: dict[str, Any], output: Tensor) -> None:
@@ -392,10 +396,6 @@ def catching(sink: Sink) -> Iterator[None]:
 def _unseen(work: Callable[..., Any], *args: Any) -> Any:
     with unseen():
         return work(*args)
-
-
-def _memory(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
 
 
 def _fused_arguments(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
