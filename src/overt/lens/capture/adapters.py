@@ -58,20 +58,16 @@ class Sink(Protocol):
     @property
     def inside(self) -> bool:
         """Whether a module of its model runs."""
-        ...
 
     @property
     def module(self) -> nn.Module | None:
         """The innermost one."""
-        ...
 
     def entered(self, module: nn.Module) -> None:
         """A module of any model begins."""
-        ...
 
     def left(self, module: nn.Module) -> None:
         """It ended."""
-        ...
 
     def keep(
         self,
@@ -83,19 +79,15 @@ class Sink(Protocol):
         weight: Tensor | None = None,
     ) -> None:
         """A call was caught; `weight` is a parameter of the module that made it, where that is not the innermost one that runs."""
-        ...
 
     def miss(self, reason: str) -> None:
         """Attention happened that could not be caught."""
-        ...
 
     def mixes(self, mixing: Mixing) -> None:
         """A function mixed tokens otherwise than by attention."""
-        ...
 
     def failed(self, error: Exception, weight: Tensor | None = None) -> None:
         """Overt's own work beside the model failed."""
-        ...
 
 
 class Watch(NamedTuple):
