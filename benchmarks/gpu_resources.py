@@ -128,8 +128,8 @@ def passes(dtype: torch.dtype, activation: str, **options) -> None:
         inverse_temperature,
     )
     additive_inputs = flat_additive.AdditiveInputs(*inputs, call.dropout, seed if call.dropout else None)
-    output, lse = run_additive.additive(*additive_inputs)
-    run_additive.additive_gradients(*additive_inputs, output, lse, output, bias is not None)
+    output, lse = run_additive.additive(x, additive_inputs)
+    run_additive.additive_gradients(output, additive_inputs, output, lse, bias is not None)
 
 
 def summaries(dtype: torch.dtype, score, **options) -> None:

@@ -73,8 +73,8 @@ PAGES = {
     "weight map": lambda: weight_map(TOKENS, TOKENS, WEIGHTS),
     "bench": lambda: Piece(lambda ink: bench._case(ink, case(), bench._bound(case().case, torch.float32, LIMITS))),
     "evaluate": lambda: Piece(lambda ink: evaluate._by_length(LENGTHS, ink)),
-    "train": lambda: [Piece(lambda ink, line=line: ink.prose(line, lead="")) for line in train.told(TRAINED)],
-    "doctor": lambda: Piece(lambda ink: doctor._page(ink, [*doctor._here(), *doctor._packages()])),
+    "train": lambda: [Piece(lambda ink, line=line: ink.prose(line, lead="")) for line in train.summary_lines(TRAINED)],
+    "doctor": lambda: Piece(lambda ink: doctor._page(ink, [*doctor._machine(), *doctor._packages()])),
     "bench smooth": lambda: Piece(lambda ink: bench_smooth._speed(ink, "one head", SPEED)),
     "demo, series": lambda: Piece(demo._series),
 }

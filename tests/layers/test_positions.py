@@ -212,8 +212,8 @@ def test_a_bias_with_an_offset_of_its_own_keeps_it():
             "positions as whole numbers, one for each token",
         ),
         (lambda: LearnedPositions(0, 8), InputError, "maximum of LearnedPositions of at least 1, got 0"),
-        (lambda: RelativePositions(2, 6, "clip"), InputError, "clipped distances needs an odd number of buckets"),
-        (lambda: RelativePositions(2, 32, "t5"), InputError, 'buckets "clip" and "log", got \'t5\''),
+        (lambda: RelativePositions(2, 6, "clip"), InputError, "an odd number of clipped buckets"),
+        (lambda: RelativePositions(2, 32, "t5"), InputError, 'buckets to be "clip" or "log", got \'t5\''),
         (lambda: ALiBiPositions(0), InputError, "heads of ALiBiPositions of at least 1, got 0"),
         (
             lambda: named("learned", 4, 8, 32),

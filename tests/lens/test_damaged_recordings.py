@@ -204,8 +204,8 @@ def test_a_tensor_without_numbers_names_no_sizes(tmp_path):
     ("text", "got"),
     [
         ("[" * 100_000, "nested too deeply"),
-        ('{"format": 1, "format": 1}', "'format' stands there twice"),
-        ('{"format": NaN}', "NaN is no number of JSON"),
+        ('{"format": 1, "format": 1}', "the key 'format' is repeated"),
+        ('{"format": NaN}', "NaN is not a JSON number"),
         ('{"format": ' + "1" * 5001 + "}", "Exceeds the limit"),
         ('{"format": {}}', "its format is not a number of a format"),
         ('{"format": 1', "Expecting"),

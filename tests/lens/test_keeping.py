@@ -157,7 +157,7 @@ def test_what_a_summary_let_go_is_refused_with_the_cure():
             look()
     with pytest.raises(InputError, match="k of at most 8, the largest weights that the summary has, got k=9"):
         head.top(0, 9)
-    with pytest.raises(InputError, match="this head has rows 0 to 19, got row 20"):
+    with pytest.raises(InputError, match="a row of this head, 0 to 19, got row 20"):
         head.top(20)
 
 

@@ -27,7 +27,7 @@ from overt.lens.capture.barrier import beside, sentence
 from overt.lens.capture.fast_path import FastPath
 from overt.lens.capture.hugging_face import RegistryEntry
 from overt.lens.capture.multi_head import MultiHeadSteps
-from overt.lens.capture.ranges import MasksSeen
+from overt.lens.capture.ranges import MaskReader
 from overt.lens.capture.recorder import Recorder
 from overt.lens.capture.written_out import tracker
 from overt.lens.capture.written_out.tracker import WeightedSum, WrittenOut
@@ -186,7 +186,7 @@ ENTRIES = [
     (FastPath, "observe"),
     (MultiHeadSteps, "observe"),
     (MultiHeadSteps, "inputs_and_output"),
-    (MasksSeen, "read"),
+    (MaskReader, "read"),
     (WrittenOut, "before"),
     (WrittenOut, "observe"),
     (WeightedSum, "call"),
@@ -587,7 +587,7 @@ def test_an_ablation_that_fails_says_so_instead_of_leaving_the_head_in(monkeypat
         (Catcher, "_watch"),
         (Recorder, "entered"),
         (keep_options, "_summary_options"),
-        (MasksSeen, "read"),
+        (MaskReader, "read"),
     ]:
         with monkeypatch.context() as patched:
             patched.setattr(owner, name, fails)

@@ -11,7 +11,7 @@ from torch.nn import functional
 import overt
 from overt.errors import InputError
 from overt.lens import record
-from overt.lens.capture.ranges import MasksSeen, Ranges, read
+from overt.lens.capture.ranges import MaskReader, Ranges, read
 
 LOWEST = torch.finfo(torch.float32).min
 PLACES = torch.arange(6)
@@ -132,7 +132,7 @@ def test_ranges_are_a_mask_like_any_other():
 def test_a_mask_is_read_once_and_again_where_it_was_written_over(monkeypatch):
     calls = []
     monkeypatch.setattr("overt.lens.capture.ranges.read", lambda mask: calls.append(mask) or read(mask))
-    masks, mask = MasksSeen(), CAUSAL.clone()
+    masks, mask = MaskReader(), CAUSAL.clone()
     first = masks.read(mask)
     assert masks.read(mask).mask is first.mask
     assert masks.read(mask[None, None][0, 0]).mask is first.mask
@@ -143,7 +143,7 @@ def test_a_mask_is_read_once_and_again_where_it_was_written_over(monkeypatch):
 
 
 def test_a_mask_in_the_place_of_another_is_read_anew():
-    masks = MasksSeen()
+    masks = MaskReader()
     for length in range(1, 6):  # memory that was let go is used again
         mask = torch.arange(8).expand(8, 8) < length
         assert int(masks.read(mask.contiguous()).mask.high[0]) == length
@@ -151,7 +151,7 @@ def test_a_mask_in_the_place_of_another_is_read_anew():
 
 
 def test_a_mask_is_not_held_after_it_was_read():
-    masks, bias = MasksSeen(), torch.rand(3, 3)
+    masks, bias = MaskReader(), torch.rand(3, 3)
     assert masks.read(bias).bias is bias
     assert masks.read(bias).bias is bias
     held = [weakref.ref(bias), weakref.ref(mask := CAUSAL.clone())]
@@ -162,7 +162,7 @@ def test_a_mask_is_not_held_after_it_was_read():
 
 def test_inference_tensors_are_read_each_time():
     with torch.inference_mode():
-        masks, mask = MasksSeen(), CAUSAL.clone()
+        masks, mask = MaskReader(), CAUSAL.clone()
         masks.read(mask)
         mask[0, 1] = True
         assert torch.equal(rows(masks.read(mask).mask), mask)

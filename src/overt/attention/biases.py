@@ -15,7 +15,7 @@ from overt.attention.check import align_left, bias_tensor, broadcasts, float_ten
 from overt.attention.pieces import SelectHeads, inherit_only_with, piece, select_heads
 from overt.errors import InputError
 
-__all__ = ["ALiBi", "Bias", "RelativePositionBias", "SumOfBiases", "TensorBias", "alibi_slopes", "as_bias", "sum_of"]
+__all__ = ["ALiBi", "Bias", "RelativePositionBias", "alibi_slopes"]
 
 
 class Bias:

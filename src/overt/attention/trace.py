@@ -1,7 +1,7 @@
 """Every intermediate of attention, for people: as matrices (`steps`), and one token at a time as plain loops (`loop`)."""
 
 import math
-from typing import Any, Generic, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -16,8 +16,8 @@ from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, Re
 from overt.errors import InputError
 
 
-class Steps(NamedTuple, Generic[Array]):
-    """The intermediates of attention; printed, they are the step table.
+class Steps(NamedTuple):
+    """The intermediates of attention; printed, they are the step table. Arrays of another library stay arrays of that library.
 
     `scores` (..., Q, K): f(query, key), scale and softcap included. `masked` (..., Q, K): scores + bias, −inf where masked.
     `weights` (..., Q, K): normalised, before dropout. `output` (..., Q, E): Σ weights · value.
@@ -28,10 +28,10 @@ class Steps(NamedTuple, Generic[Array]):
     (tensor([0.7071,   -inf]), tensor([1., 0.]))
     """
 
-    scores: Array
-    masked: Array
-    weights: Array
-    output: Array
+    scores: Tensor
+    masked: Tensor
+    weights: Tensor
+    output: Tensor
 
     def __str__(self) -> str:
         return _table(self)
@@ -50,7 +50,7 @@ def steps(
     normalizer: NormalizerLike | None = None,
     dropout: float = 0.0,
     **unknown: Refused,
-) -> Steps[Array]:
+) -> Steps:
     """Attend, and keep every intermediate: scores, masked scores, weights and output.
 
     The same formula, arguments and errors as `overt.attend`; the results have the size Q × K. Additive scores never take
@@ -132,7 +132,7 @@ def _allowed(mask, query: Tensor, key: Tensor) -> list[list[bool]]:
     return block.expand(len(query), len(key)).tolist()  # type: ignore[union-attr]
 
 
-def _table(steps: Steps[Any], max_pairs: int = 24) -> str:
+def _table(steps: Steps, max_pairs: int = 24) -> str:
     """The pairs of one head, one on each line; for larger results the shapes, and the first pairs of the first head."""
     scores, masked, weights, output = (torch.as_tensor(each).detach() for each in steps)
     lead = scores.shape[:-2]

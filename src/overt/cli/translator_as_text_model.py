@@ -7,10 +7,10 @@ import numpy as np
 import torch
 
 from overt.errors import InputError
+from overt.explain.encoded import Encoded, fitting, readable, require_words
 from overt.explain.explanation import Explanation
 from overt.explain.page import check_size
 from overt.explain.recipes.encoder_decoder import Written, between
-from overt.explain.text_model import Encoded, fitting, readable, require_words
 from overt.learn.data.tokenizer import END
 from overt.learn.translator import Translation, Translator
 from overt.lens.recording import record

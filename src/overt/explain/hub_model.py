@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from overt.errors import InputError, MissingExtra
-from overt.explain.text_model import Encoded, fitting, readable, require_words
+from overt.explain.encoded import Encoded, fitting, readable, require_words
 
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")

@@ -1,9 +1,9 @@
 import pytest
 
 from overt.errors import InputError
+from overt.explain.encoded import Encoded
 from overt.explain.recipes.find_word import choose, named
 from overt.explain.recipes.qkv import pattern
-from overt.explain.text_model import Encoded
 from text import TIRED
 
 

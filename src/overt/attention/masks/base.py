@@ -179,14 +179,15 @@ class Both(Pair):
         """The keys in the ranges of both."""
         if not self.has_row_ranges:
             return None
-        return intersection([part.row_ranges(queries, keys, device) for part in (self.left, self.right)])
+        left, right = (part.row_ranges(queries, keys, device) for part in (self.left, self.right))
+        return None if left is None or right is None else intersection([left, right])
 
     def inspect_row_ranges(self, queries, keys, device, read):
         """The keys in the ranges of both."""
         if not (isinstance(self.left, Mask) and isinstance(self.right, Mask)):
             return None
-        ranges = [part.inspect_row_ranges(queries, keys, device, read) for part in (self.left, self.right)]
-        return None if None in ranges else intersection(ranges)
+        left, right = (part.inspect_row_ranges(queries, keys, device, read) for part in (self.left, self.right))
+        return None if left is None or right is None else intersection([left, right])
 
 
 @piece

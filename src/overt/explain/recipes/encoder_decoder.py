@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from overt.errors import InputError
+from overt.explain.encoded import Encoded
 from overt.explain.explanation import Explanation
 from overt.explain.recipes.find_word import Word
 from overt.explain.recipes.qkv import View, closing_notes, explained
-from overt.explain.text_model import Encoded
 from overt.lens.head import Head
 from overt.lens.recording import Recording
 from overt.lens.tokens import is_cross_attention as is_between

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from overt.errors import InputError
-from overt.explain.text_model import Encoded
+from overt.explain.encoded import Encoded
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ import torch
 
 from overt.attention.scores import Dot
 from overt.errors import InputError
+from overt.explain.encoded import Encoded, truncation_notes
 from overt.explain.explanation import Explanation, Link, Looks, StepRow, Timing, step_rows
 from overt.explain.recipes.compare import compared
 from overt.explain.recipes.find_word import Word, choose
 from overt.explain.recipes.timing import timed
 from overt.explain.recipes.two_texts import CrossHead
-from overt.explain.text_model import Encoded, truncation_notes
 from overt.lens.head import Head
 from overt.lens.recording import Recording, record
 from overt.lens.statistics.verified import Verified

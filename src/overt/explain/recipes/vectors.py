@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from overt.errors import InputError
+from overt.explain.encoded import Encoded, truncation_notes
 from overt.explain.explanation import Explanation, Timing, step_rows
 from overt.explain.recipes.find_word import Word, named
-from overt.explain.text_model import Encoded, truncation_notes
 
 if TYPE_CHECKING:
     from torch import Tensor

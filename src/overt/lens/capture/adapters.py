@@ -26,7 +26,7 @@ from overt.lens.capture.barrier import beside, unseen
 from overt.lens.capture.fast_path import FastPath
 from overt.lens.capture.hugging_face import RegistryEntry, registry_patches
 from overt.lens.capture.multi_head import VISIBLE_INSIDE, MultiHeadSteps, overridden
-from overt.lens.capture.ranges import MasksSeen
+from overt.lens.capture.ranges import MaskReader
 from overt.lens.capture.recordable import out_of_reach, unreadable
 from overt.lens.capture.token_axes.labels import Mixing
 from overt.lens.capture.token_axes.propagate import TokenAxes
@@ -58,6 +58,7 @@ class Sink(Protocol):
     @property
     def inside(self) -> bool:
         """Whether a module of its model runs."""
+        ...
 
     @property
     def module(self) -> nn.Module | None:
@@ -106,7 +107,7 @@ class Catcher(Watching):
         self.inside: MultiHeadSteps | None = None
         self.entries: list[tuple[RegistryEntry, int]] = []
         self.caught = 0
-        self.masks, self.tokens, self.fast = MasksSeen(), TokenAxes(), FastPath()
+        self.masks, self.tokens, self.fast = MaskReader(), TokenAxes(), FastPath()
         self.written = WrittenOut(self.tokens)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):

@@ -24,7 +24,7 @@ from overt.attention.normalizers import Softmax
 from overt.attention.scores import Dot
 from overt.errors import OvertError
 from overt.lens.capture.barrier import beside
-from overt.lens.capture.ranges import MasksSeen, Ranges
+from overt.lens.capture.ranges import MaskReader, Ranges
 from overt.lens.capture.watching import Patch, at_work, patch
 from overt.lens.capture.written_out.weighted import WeightedSum, agrees, disagreement
 
@@ -74,7 +74,7 @@ class RegistryEntry:
         """What is added to the scores."""
         return self.arguments.get("position_bias")
 
-    def written(self, mixed: WeightedSum, masks: MasksSeen) -> Call | None:
+    def written(self, mixed: WeightedSum, masks: MaskReader) -> Call | None:
         """The call of these arguments, if it gives the weights that the model multiplied with its values.
 
         A function may ignore a softcap or a sink: of the calls with and without, the nearest one counts.
@@ -92,7 +92,7 @@ class RegistryEntry:
         nearest = min(calls)[2] if calls else None
         return nearest if nearest is not None and agrees(nearest, mixed.weights) else None
 
-    def _call(self, value: Tensor, softcap: float | None, sinks: Tensor | None, masks: MasksSeen) -> Call:
+    def _call(self, value: Tensor, softcap: float | None, sinks: Tensor | None, masks: MaskReader) -> Call:
         mask, bias = self.mask, self.position_bias
         if isinstance(mask, Tensor):
             mask, added = masks.read(mask[..., : self.key.shape[-2]])
@@ -122,7 +122,7 @@ class RegistryEntry:
             arguments[name] = arguments[name] if repeated is None else repeated
         return arguments, output
 
-    def separated(self, mask: Tensor | None, masks: MasksSeen) -> tuple[Any, Tensor] | None:
+    def separated(self, mask: Tensor | None, masks: MaskReader) -> tuple[Any, Tensor] | None:
         """Mask and bias, each shared by the layers, that one tensor is the sum of; None where it is not."""
         bias = self.position_bias
         if bias is None or mask is None or not mask.is_floating_point() or bias.dtype != mask.dtype:
@@ -141,7 +141,7 @@ class RegistryEntry:
                 return each, bias
         return None
 
-    def notes(self, call: Call, masks: MasksSeen) -> tuple[str, ...]:
+    def notes(self, call: Call, masks: MaskReader) -> tuple[str, ...]:
         """The options that the call ignored."""
         left_out = []
         if self.softcap is not None and getattr(call.score, "softcap", None) is None:
@@ -156,7 +156,7 @@ class RegistryEntry:
             left_out.append(f"a sliding window of {window} keys")
         return tuple(f'as run: the model sets {each}, and its path "{self.name}" ignores that' for each in left_out)
 
-    def _reach(self, call: Call, masks: MasksSeen) -> int:
+    def _reach(self, call: Call, masks: MaskReader) -> int:
         """The largest number of keys, from the first to the last, that a query may attend to; 0 where the mask does not say."""
         if not isinstance(self.mask, Tensor):
             return call.keys

@@ -92,7 +92,7 @@ def _edges_of_float(mask: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
 def in_ranges(mask: Any, queries: int, keys: int, device: torch.device, read: Callable[[Tensor], Read] = read) -> Ranges | None:
     """A mask that is bound to these lengths as `Ranges`; None where the keys of a query are not one interval, or the mask does not say.
 
-    `read` reads a bool tensor; `MasksSeen.read` does so once for all layers that share it.
+    `read` reads a bool tensor; `MaskReader.read` does so once for all layers that share it.
 
     >>> from overt.attention.masks import Causal, Keys
     >>> mask = Causal(offset=0) & Keys(torch.tensor([False, True, True]))
@@ -119,7 +119,7 @@ def in_ranges(mask: Any, queries: int, keys: int, device: torch.device, read: Ca
     return Ranges(*torch.broadcast_tensors(low, torch.maximum(low, high)))
 
 
-class MasksSeen:
+class MaskReader:
     """Reads each mask tensor once, however many layers it is handed to, and again where it was written over."""
 
     def __init__(self):

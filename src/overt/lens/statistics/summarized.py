@@ -13,7 +13,7 @@ from overt.attention.kernels.flat import summary as flat_summary
 from overt.attention.kernels.plan import permits
 from overt.attention.summary import Stages, Summary, gathered
 from overt.errors import InputError
-from overt.lens.capture.ranges import MasksSeen, Ranges, in_ranges
+from overt.lens.capture.ranges import MaskReader, Ranges, in_ranges
 from overt.lens.captured import MASKED_GAP, Captured, CapturedCall, fresh, head_count
 from overt.lens.head import Head, Top, positions
 from overt.lens.statistics.role_shares import SharesByKernel
@@ -62,7 +62,7 @@ class SummaryOptions:
 
     top: int = TOP
     map_size: tuple[int, int] = (CELLS, CELLS)
-    masks: MasksSeen = field(default_factory=MasksSeen, repr=False, compare=False)
+    masks: MaskReader = field(default_factory=MaskReader, repr=False, compare=False)
 
     def size(self, call: Call, output: Tensor, heads: int, total: int) -> int:
         """How many bytes the statistics of `heads` of `total` heads take."""
@@ -124,7 +124,7 @@ def _without_uniform_rows(ranges: Ranges, bias: Any) -> Ranges:
     return Ranges(*(torch.where(uniform, 0, edge) for edge in (ranges.low, ranges.high)))
 
 
-def _ranges(call: Call, masks: MasksSeen) -> Ranges | None:
+def _ranges(call: Call, masks: MaskReader) -> Ranges | None:
     """The mask as one range of keys for each query; None where the native kernel does not support the call or a bias masks keys."""
     if not permits("native") or flat_summary.refusal(replace(call, mask=None)) is not None or not _masks_nothing(call.bias):
         return None

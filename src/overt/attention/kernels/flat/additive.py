@@ -65,7 +65,7 @@ def _forward(inputs: AdditiveInputs, save: bool) -> tuple[Tensor, Tensor]:
     if inputs.query.is_cuda or INTERPRETED:
         from overt.attention.kernels.triton import run_additive  # triton is imported when it is needed
 
-        return run_additive.additive(*inputs)
+        return run_additive.additive(inputs.query, inputs)
     output, lse = _empty_outputs(inputs)
     cpu.additive(inputs, output, lse)
     return output, lse
@@ -77,7 +77,7 @@ def _backward(
     if inputs.query.is_cuda or INTERPRETED:
         from overt.attention.kernels.triton import run_additive
 
-        return run_additive.additive_gradients(*inputs, *saved, upstream, with_bias)
+        return run_additive.additive_gradients(upstream, inputs, *saved, with_bias)
     gradients = _empty_gradients(inputs, with_bias)
     cpu.additive_gradients(inputs, saved, upstream, gradients)
     return gradients

@@ -14,9 +14,9 @@ from overt.attention.kernels.triton.additive_scores import (
     PLAIN,
     additive_scores,
     apart,
+    cap,
     four,
     grown,
-    held,
     inverses,
 )
 from overt.attention.kernels.triton.tiles import (
@@ -26,12 +26,12 @@ from overt.attention.kernels.triton.tiles import (
     SINK,
     VALUE,
     added,
+    allowed_pairs,
     any_of,
-    kept,
+    dropout_factor,
     keys_of,
     offset_of,
     rows_of,
-    seen,
 )
 
 
@@ -52,7 +52,7 @@ def forward(
     low, high = keys_of(mask, BOUNDS, entry, rows, sizes)
     for start in range(low, high, KEYS):
         keys = start + tl.arange(0, KEYS)
-        some = seen(mask, STEPS, FIRSTS, entry, rows[:, None], keys[None, :], sizes)
+        some = allowed_pairs(mask, STEPS, FIRSTS, entry, rows[:, None], keys[None, :], sizes)
         if any_of(some):
             scores = additive_scores(score, RATE, LEAK, offsets, entry, rows, keys, sizes, True)
             scores, some = totals(
@@ -64,18 +64,18 @@ def forward(
             shrunk = tl.exp(largest - base)
             total = total * shrunk + tl.sum(weights, 1)
             if DROPOUT > 0:
-                weights *= kept(seed, DROPOUT, entry, rows[:, None], keys[None, :], sizes).to(number)
-            given = tile_of(values, value_strides, keys, sizes[1], columns, width)
-            mixed = mixed * shrunk[:, None] + weighed(weights, some, given)
+                weights *= dropout_factor(seed, DROPOUT, entry, rows[:, None], keys[None, :], sizes).to(number)
+            value_tile = tile_of(values, value_strides, keys, sizes[1], columns, width)
+            mixed = mixed * shrunk[:, None] + weighed(weights, some, value_tile)
             largest = now
     if sink is not None:
         largest, total, shrunk = with_sink(sink, offsets, entry, largest, total)
         mixed = mixed * shrunk[:, None]
     none = total == 0
     first = entry.to(tl.int64) * sizes[0] + rows
-    found = mixed / tl.where(none, 1, total)[:, None]
+    result = mixed / tl.where(none, 1, total)[:, None]
     tl.store(
-        output + first[:, None] * width + columns[None, :], found, mask=(rows < sizes[0])[:, None] & (columns < width)[None, :]
+        output + first[:, None] * width + columns[None, :], result, mask=(rows < sizes[0])[:, None] & (columns < width)[None, :]
     )
     if tl.program_id(2) == 0:
         sums = tl.where(none, -float("inf"), largest + tl.log(tl.where(none, 1, total)))
@@ -114,26 +114,26 @@ def totals(scores, some, bias, inverse_temperature, offsets, BY_DISTANCE: tl.con
 def weighed(weights, some, rows):
     """weights (A, B) times rows (B, C). What a barred pair's row holds is not felt, NaN and infinity included: 0 · NaN is NaN."""
     if INTERPRETED:  # its product knows no bfloat16
-        found = tl.dot(weights, rows.to(weights.dtype))
+        product = tl.dot(weights, rows.to(weights.dtype))
     elif rows.dtype == tl.float16 or rows.dtype == tl.bfloat16:
-        found = tl.dot(weights.to(rows.dtype), rows)
+        product = tl.dot(weights.to(rows.dtype), rows)
     else:
-        found = tl.dot(weights, rows, input_precision="tf32x3" if rows.dtype == tl.float32 else "ieee")
+        product = tl.dot(weights, rows, input_precision="tf32x3" if rows.dtype == tl.float32 else "ieee")
     if any_of(rows - rows != 0):
-        found = tl.zeros_like(found)
+        product = tl.zeros_like(product)
         first, last = tl.arange(0, rows.shape[0]), tl.arange(0, rows.shape[0])
         for one in range(rows.shape[0]):
             row = tl.sum(tl.where((first == one)[:, None], rows.to(weights.dtype), 0), 0)  # (C,)
             weight = tl.sum(tl.where((last == one)[None, :], weights, 0), 1)  # (A,)
-            own = tl.max(tl.where((last == one)[None, :], some.to(tl.int32), 0), 1)
-            found += tl.where((own > 0)[:, None], weight[:, None] * row[None, :], 0)
-    return found
+            is_allowed = tl.max(tl.where((last == one)[None, :], some.to(tl.int32), 0), 1)
+            product += tl.where((is_allowed > 0)[:, None], weight[:, None] * row[None, :], 0)
+    return product
 
 
 @triton.jit
 def gradients(
     score, value, upstream, mask, bias, inverse_temperature, seed, lse, delta, offsets, sizes, width, value_strides,
-    d_own, d_shares, d_scores, d_value,
+    d_tile, d_shares, d_scores, d_value,
     RATE: tl.constexpr, LEAK: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, BOUNDS: tl.constexpr,
     BY_DISTANCE: tl.constexpr, DROPOUT: tl.constexpr, ROWS: tl.constexpr, OTHERS: tl.constexpr, WIDTH: tl.constexpr,
     OF_QUERIES: tl.constexpr,
@@ -143,20 +143,20 @@ def gradients(
     The own ones are the tile's rows, which tensor cores lay out among the lanes of one warp: a sum over the others stays in it.
     """
     entry, columns = tl.program_id(1), tl.program_id(2) * WIDTH + tl.arange(0, WIDTH)
-    own = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    tile = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     number: tl.constexpr = lse.dtype.element_ty
     if OF_QUERIES:
-        low, high = keys_of(mask, BOUNDS, entry, own, sizes)
+        low, high = keys_of(mask, BOUNDS, entry, tile, sizes)
     else:
         low, high = rows_of(mask, BOUNDS, entry, tl.program_id(0) * ROWS, tl.program_id(0) * ROWS + ROWS, sizes)
-    found = tl.zeros((ROWS, WIDTH), number)
+    result = tl.zeros((ROWS, WIDTH), number)
     summed = tl.zeros((ROWS,), number)
     first_row = entry.to(tl.int64) * sizes[0]
     for start in range(low, high, OTHERS):
         others = start + tl.arange(0, OTHERS)
-        rows, keys = (own, others) if OF_QUERIES else (others, own)
+        rows, keys = (tile, others) if OF_QUERIES else (others, tile)
         row, key = (rows[:, None], keys[None, :]) if OF_QUERIES else (rows[None, :], keys[:, None])
-        some = seen(mask, STEPS, FIRSTS, entry, row, key, sizes)
+        some = allowed_pairs(mask, STEPS, FIRSTS, entry, row, key, sizes)
         if any_of(some):
             known = score, value, upstream, bias, inverse_temperature, seed, lse, delta, offsets, width, value_strides
             slopes, weights, some = pulled(
@@ -164,15 +164,15 @@ def gradients(
             )
             if tl.program_id(2) == 0:
                 summed += tl.sum(slopes, 1)
-                spread(score, d_own, d_shares, slopes, offsets, entry, own, others, sizes, RATE, LEAK, OF_QUERIES)
+                spread(score, d_tile, d_shares, slopes, offsets, entry, tile, others, sizes, RATE, LEAK, OF_QUERIES)
             if not OF_QUERIES:
-                asked = tile_of(upstream + first_row * width, (width, 1), rows, sizes[0], columns, width)
-                found += weighed(weights, some, asked)
+                upstream_tile = tile_of(upstream + first_row * width, (width, 1), rows, sizes[0], columns, width)
+                result += weighed(weights, some, upstream_tile)
     if OF_QUERIES:
-        tl.store(d_scores + first_row + own, summed, mask=own < sizes[0])
+        tl.store(d_scores + first_row + tile, summed, mask=tile < sizes[0])
     else:
-        at = (entry.to(tl.int64) * sizes[1] + own)[:, None] * width + columns[None, :]
-        tl.store(d_value + at, found, mask=(own < sizes[1])[:, None] & (columns < width)[None, :])
+        at = (entry.to(tl.int64) * sizes[1] + tile)[:, None] * width + columns[None, :]
+        tl.store(d_value + at, result, mask=(tile < sizes[1])[:, None] & (columns < width)[None, :])
 
 
 @triton.jit
@@ -189,13 +189,13 @@ def pulled(
     scores = additive_scores(score, RATE, LEAK, offsets, entry, rows, keys, sizes, KEYS_LAST)
     scores, some = totals(scores, some, bias, inverse_temperature, offsets, BY_DISTANCE, entry, row, key, sizes)
     weights = tl.where(some, tl.exp(scores - tl.load(lse + before + row, mask=row < sizes[0], other=0)), 0)
-    asked = upstream + before * width
+    upstream_start = upstream + before * width
     slopes = products(
-        value + offset_of(offsets, VALUE, entry), value_strides, asked, rows, keys, sizes, width, WIDTH, KEYS_LAST
+        value + offset_of(offsets, VALUE, entry), value_strides, upstream_start, rows, keys, sizes, width, WIDTH, KEYS_LAST
     )
     dropped = weights
     if DROPOUT > 0:
-        share = kept(seed, DROPOUT, entry, row, key, sizes).to(number)
+        share = dropout_factor(seed, DROPOUT, entry, row, key, sizes).to(number)
         slopes, dropped = slopes * share, weights * share
     slopes = weights * (slopes - tl.load(delta + before + row, mask=row < sizes[0], other=0))
     if inverse_temperature is not None:
@@ -210,26 +210,26 @@ def products(value, strides, upstream, rows, keys, sizes, width, WIDTH: tl.const
     total = tl.zeros((rows.shape[0], keys.shape[0]), number) if KEYS_LAST else tl.zeros((keys.shape[0], rows.shape[0]), number)
     for start in range(0, width, WIDTH):
         columns = start + tl.arange(0, WIDTH)
-        asked = tile_of(upstream, (width, 1), rows, sizes[0], columns, width)
-        given = tile_of(value, strides, keys, sizes[1], columns, width).to(number)
-        first, last = (asked, given) if KEYS_LAST else (given, asked)
+        upstream_tile = tile_of(upstream, (width, 1), rows, sizes[0], columns, width)
+        value_tile = tile_of(value, strides, keys, sizes[1], columns, width).to(number)
+        first, last = (upstream_tile, value_tile) if KEYS_LAST else (value_tile, upstream_tile)
         total += tl.dot(first, tl.trans(last), input_precision="tf32x3" if number == tl.float32 else "ieee")
     return total
 
 
 @triton.jit
 def spread(
-    score, d_own, d_shares, slopes, offsets, entry, own, others, sizes, RATE: tl.constexpr, LEAK: tl.constexpr,
+    score, d_tile, d_shares, slopes, offsets, entry, tile, others, sizes, RATE: tl.constexpr, LEAK: tl.constexpr,
     OF_QUERIES: tl.constexpr
 ):  # fmt: skip
-    """Add what the slopes (own, others) of scores mean for each feature of the own ones, and for the weights."""
+    """Add what the slopes (tile, others) of scores mean for each feature of the own ones, and for the weights."""
     _, _, query, key, _, ways, groups = score
     query, key = query + offset_of(offsets, BARE_QUERY, entry), key + offset_of(offsets, BARE_KEY, entry)
-    own_pack, other_pack = (query, key) if OF_QUERIES else (key, query)
-    own_count, other_count = (sizes[0], sizes[1]) if OF_QUERIES else (sizes[1], sizes[0])
-    first = entry.to(tl.int64) * groups * own_count
+    tile_pack, other_pack = (query, key) if OF_QUERIES else (key, query)
+    tile_count, other_count = (sizes[0], sizes[1]) if OF_QUERIES else (sizes[1], sizes[0])
+    first = entry.to(tl.int64) * groups * tile_count
     for group in range(groups):
-        a0, a1, a2, a3 = four(own_pack, group, own, own_count)
+        a0, a1, a2, a3 = four(tile_pack, group, tile, tile_count)
         b0, b1, b2, b3 = four(other_pack, group, others, other_count)
         if RATE == 0:
             s0, t0 = bend(slopes, a0, b0, LEAK)
@@ -243,22 +243,22 @@ def spread(
                 s0, s1, s2, s3, t0, t1, t2, t3 = curves(slopes, apart(a0, b0), apart(a1, b1), apart(a2, b2), apart(a3, b3))
             elif way == CAPPED:
                 y0, y1, y2, y3 = grown(a0, b0), grown(a1, b1), grown(a2, b2), grown(a3, b3)
-                r0, r1, r2, r3 = inverses(held(y0), held(y1), held(y2), held(y3))
+                r0, r1, r2, r3 = inverses(cap(y0), cap(y1), cap(y2), cap(y3))
                 s0, s1, s2, s3, t0, t1, t2, t3 = curves(slopes, r0, r1, r2, r3)
             else:
                 r0, r1, r2, r3 = inverses(grown(a0, b0), grown(a1, b1), grown(a2, b2), grown(a3, b3))
                 s0, s1, s2, s3, t0, t1, t2, t3 = curves(slopes, r0, r1, r2, r3)
-        add(d_own, first, group, own, own_count, s0, s1, s2, s3)
+        add(d_tile, first, group, tile, tile_count, s0, s1, s2, s3)
         if OF_QUERIES:
-            add(d_shares, first, group, own, own_count, t0, t1, t2, t3)
+            add(d_shares, first, group, tile, tile_count, t0, t1, t2, t3)
 
 
 @triton.jit
-def add(to, first, group, own, count, s0, s1, s2, s3):
+def add(to, first, group, tile, count, s0, s1, s2, s3):
     """Add four features of the own ones to sums that lie as packs do. Nobody else writes there, so the order is this program's."""
-    sums = tl.reshape(tl.join(tl.join(s0, s2), tl.join(s1, s3)), (own.shape[0], 4))
-    at = (first + tl.full((), group, tl.int64) * count + own)[:, None] * 4 + tl.arange(0, 4)[None, :]
-    tl.atomic_add(to + at, sums, mask=(own < count)[:, None], sem="relaxed")
+    sums = tl.reshape(tl.join(tl.join(s0, s2), tl.join(s1, s3)), (tile.shape[0], 4))
+    at = (first + tl.full((), group, tl.int64) * count + tile)[:, None] * 4 + tl.arange(0, 4)[None, :]
+    tl.atomic_add(to + at, sums, mask=(tile < count)[:, None], sem="relaxed")
 
 
 @triton.jit
@@ -293,7 +293,7 @@ def bias_gradient(
         for row_start in range(first_row, last_row, ROWS):
             for key_start in range(first_key, last_key, KEYS):
                 rows, keys = row_start + tl.arange(0, ROWS), key_start + tl.arange(0, KEYS)
-                some = seen(mask, STEPS, FIRSTS, entry, rows[:, None], keys[None, :], sizes)
+                some = allowed_pairs(mask, STEPS, FIRSTS, entry, rows[:, None], keys[None, :], sizes)
                 if any_of(some):
                     known = score, value, upstream, bias, inverse_temperature, seed, lse, delta, offsets, width, value_strides
                     slopes, _, _ = pulled(known, some, RATE, LEAK, False, DROPOUT, entry, rows, keys, sizes, WIDTH, True)
@@ -328,7 +328,7 @@ def distance_gradient(
             low = first + row_start - (sizes[0] - 1)
             for key_start in range(tl.maximum(low, 0), tl.minimum(low + 2 * SIDE, sizes[1]), SIDE):
                 rows, keys = row_start + side, key_start + side
-                some = seen(mask, STEPS, FIRSTS, entry, rows[:, None], keys[None, :], sizes)
+                some = allowed_pairs(mask, STEPS, FIRSTS, entry, rows[:, None], keys[None, :], sizes)
                 if any_of(some):
                     known = score, value, upstream, bias, inverse_temperature, seed, lse, delta, offsets, width, value_strides
                     slopes, _, _ = pulled(known, some, RATE, LEAK, True, DROPOUT, entry, rows, keys, sizes, WIDTH, True)

@@ -55,14 +55,16 @@ def summed(first, firsts, first_count, last, lasts, last_count, weight, ways, gr
     for group in range(groups):
         a0, a1, a2, a3 = four(first, group, firsts, first_count)
         b0, b1, b2, b3 = four(last, group, lasts, last_count)
-        own = weight + 4 * group
+        shares = weight + 4 * group
         if RATE == 0:
-            total += tl.load(own) * bent(a0, b0, LEAK) + tl.load(own + 1) * bent(a1, b1, LEAK)
-            total += tl.load(own + 2) * bent(a2, b2, LEAK) + tl.load(own + 3) * bent(a3, b3, LEAK)
+            total += tl.load(shares) * bent(a0, b0, LEAK) + tl.load(shares + 1) * bent(a1, b1, LEAK)
+            total += tl.load(shares + 2) * bent(a2, b2, LEAK) + tl.load(shares + 3) * bent(a3, b3, LEAK)
         else:
-            way, over = tl.load(ways + group), own + 4 * groups
+            way, over = tl.load(ways + group), shares + 4 * groups
             if way == PLAIN:
-                total += plain(a0, b0, own) + plain(a1, b1, own + 1) + plain(a2, b2, own + 2) + plain(a3, b3, own + 3)
+                total += (
+                    plain(a0, b0, shares) + plain(a1, b1, shares + 1) + plain(a2, b2, shares + 2) + plain(a3, b3, shares + 3)
+                )
             else:
                 y0, y1, y2, y3 = terms(a0, a1, a2, a3, b0, b1, b2, b3, over, way)
                 y01, y23 = y0 * y1, y2 * y3
@@ -89,12 +91,12 @@ def terms(a0, a1, a2, a3, b0, b1, b2, b3, over, way):
     y2 = a2[:, None] * b2[None, :] + tl.load(over + 2)
     y3 = a3[:, None] * b3[None, :] + tl.load(over + 3)
     if way == CAPPED:
-        y0, y1, y2, y3 = held(y0), held(y1), held(y2), held(y3)
+        y0, y1, y2, y3 = cap(y0), cap(y1), cap(y2), cap(y3)
     return y0, y1, y2, y3
 
 
 @triton.jit
-def held(y):
+def cap(y):
     """y, no further from 0 than the cap; NaN stays."""
     LIMIT: tl.constexpr = WIDE_CAP if y.dtype == tl.float64 else CAP
     y = tl.minimum(y, LIMIT, propagate_nan=tl.PropagateNan.ALL)
@@ -106,10 +108,10 @@ def reciprocal(x):
     """1 / x. The approximate instruction is right to one unit in the last place, and its subnormals are 0."""
     # One return: Triton compiles what follows a branch that returns, too.
     if INTERPRETED or x.dtype == tl.float64:
-        found = 1 / x
+        inverse = 1 / x
     else:
-        found = tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
-    return found
+        inverse = tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
+    return inverse
 
 
 @triton.jit
@@ -143,5 +145,5 @@ def inverses(y0, y1, y2, y3):
 @triton.jit
 def apart(a, b):
     """The same of exponents that are too far from 0 to be raised apart; 0 where they are infinities that leave no number."""
-    found = 1 / (1 + tl.exp(a[:, None] + b[None, :]))
-    return tl.where(found == found, found, 0)
+    inverse = 1 / (1 + tl.exp(a[:, None] + b[None, :]))
+    return tl.where(inverse == inverse, inverse, 0)

@@ -39,22 +39,22 @@ def packed(query: Tensor, key: Tensor, weight: Tensor, activation: str, bare: bo
     """Pack queries (..., Q, D) and keys (..., K, D) of any dtype for weights (..., D) of the computation's dtype."""
     rate, features = RATES[activation], query.shape[-1]
     groups, entries = -(-features // 4), math.prod(weight.shape[:-1])
-    room = weight.new_empty(*weight.shape[:-1], 8 * groups + 2)
+    workspace = weight.new_empty(*weight.shape[:-1], 8 * groups + 2)
     ways = weight.new_empty(groups, dtype=torch.int32)
     middle = weight.new_empty(4 * groups)
     limits = [limit for tensor in (query, key) for limit in _limits(tensor)]
     block = triton.next_power_of_2(max(groups, 1))
-    _weigh[(1,)](weight.contiguous(), *limits, room, ways, middle, entries, features, groups, block, rate)
-    own = query
+    _weigh[(1,)](weight.contiguous(), *limits, workspace, ways, middle, entries, features, groups, block, rate)
+    divided = query
     if rate and entries > 1:  # each query is divided by its own entry's weights
-        own = query.expand(*torch.broadcast_shapes(query.shape[:-2], weight.shape[:-1]), *query.shape[-2:])
-    shared = room, ways, middle, rate
+        divided = query.expand(*torch.broadcast_shapes(query.shape[:-2], weight.shape[:-1]), *query.shape[-2:])
+    shared = workspace, ways, middle, rate
     pair = (
-        _raised(own, *shared, SIGN=-1, OVER_SHARES=True, CLEAN=False),
+        _raised(divided, *shared, SIGN=-1, OVER_SHARES=True, CLEAN=False),
         _raised(key, *shared, SIGN=1, OVER_SHARES=False, CLEAN=False),
     )
     bares = (_raised(each, *shared, SIGN=sign, OVER_SHARES=False, CLEAN=True) for each, sign in ((query, -1), (key, 1)))
-    return Packed(*pair, *(bares if bare else (None, None)), room, ways)
+    return Packed(*pair, *(bares if bare else (None, None)), workspace, ways)
 
 
 def _limits(tensor: Tensor) -> tuple[Tensor, Tensor]:
@@ -63,26 +63,31 @@ def _limits(tensor: Tensor) -> tuple[Tensor, Tensor]:
     return torch.aminmax(rows, dim=0) if len(rows) else (rows.new_zeros(rows.shape[-1]),) * 2
 
 
-def _raised(tensor: Tensor, room: Tensor, ways: Tensor, middle: Tensor, rate: int, **how: bool | int) -> Tensor:
+def _raised(tensor: Tensor, workspace: Tensor, ways: Tensor, middle: Tensor, rate: int, **how: bool | int) -> Tensor:
     """The exponentials of a tensor (..., N, D), or its exponents in groups that are plain: (..., G, N, 4)."""
     rows, features, groups = *tensor.shape[-2:], len(ways)
-    pack = room.new_empty(*tensor.shape[:-2], groups, rows, 4)
+    pack = workspace.new_empty(*tensor.shape[:-2], groups, rows, 4)
     entries = tensor.numel() // max(rows * features, 1)
     if not pack.numel():
         return pack
-    flat, own = tensor.detach().reshape(entries, rows, features), torch.arange(room[..., 0].numel(), device=room.device)
-    many = bool(how["OVER_SHARES"]) and len(own) > 1  # weights: each query is divided by its own
-    own = own.reshape(room.shape[:-1]).expand(tensor.shape[:-2]).reshape(-1) if many else own
+    flat, weight_entries = (
+        tensor.detach().reshape(entries, rows, features),
+        torch.arange(workspace[..., 0].numel(), device=workspace.device),
+    )
+    many = bool(how["OVER_SHARES"]) and len(weight_entries) > 1  # weights: each query is divided by the weights of its entry
+    weight_entries = (
+        weight_entries.reshape(workspace.shape[:-1]).expand(tensor.shape[:-2]).reshape(-1) if many else weight_entries
+    )
     grid = (triton.cdiv(rows, ROWS), entries)
     _raise[grid](
-        flat, *flat.stride(), pack, room, ways, middle, own, rows, features, groups, ROWS=ROWS, RATE=rate, MANY=many, **how
+        flat, *flat.stride(), pack, workspace, ways, middle, weight_entries, rows, features, groups, ROWS=ROWS, RATE=rate, MANY=many, **how
     )  # fmt: skip
     return pack
 
 
 @triton.jit
 def _weigh(
-    weight, q_low, q_high, k_low, k_high, room, ways, middle, entries, features, groups, GROUPS: tl.constexpr,
+    weight, q_low, q_high, k_low, k_high, workspace, ways, middle, entries, features, groups, GROUPS: tl.constexpr,
     RATE: tl.constexpr
 ):  # fmt: skip
     """One program: shares, inverses, constant and factor of each entry's weights, and how each group of features is computed."""
@@ -94,14 +99,14 @@ def _weigh(
     real, there = feature < features, feature < 4 * groups
     cost = tl.zeros((GROUPS, 4), weight.dtype.element_ty)  # log2 of the largest inverse
     for entry in range(entries):
-        own = tl.load(weight + entry * features + feature, mask=real, other=0)
-        record = room + entry * (8 * groups + 2)
+        weights = tl.load(weight + entry * features + feature, mask=real, other=0)
+        record = workspace + entry * (8 * groups + 2)
         if RATE == 0:
-            tl.store(record + feature, own, mask=there)
+            tl.store(record + feature, weights, mask=there)
             tl.store(record + 8 * groups, 0)
             tl.store(record + 8 * groups + 1, 1)
         else:
-            cost = tl.maximum(cost, _share(own, record, feature, real, there, features, groups, RATE))
+            cost = tl.maximum(cost, _share(weights, record, feature, real, there, features, groups, RATE))
     if RATE > 0:
         low = tl.load(q_low + feature, mask=real, other=0).to(cost.dtype) * RATE
         high = tl.load(q_high + feature, mask=real, other=0).to(cost.dtype) * RATE
@@ -119,21 +124,21 @@ def _weigh(
 
 
 @triton.jit
-def _share(own, record, feature, real, there, features, groups, RATE: tl.constexpr):
+def _share(weights, record, feature, real, there, features, groups, RATE: tl.constexpr):
     """Write one entry's record; gives log2 of the inverses."""
-    total = tl.sum(tl.sum(own.to(tl.float64), 1), 0)
+    total = tl.sum(tl.sum(weights.to(tl.float64), 1), 0)
     # As shares of the largest no y is below 1. Weights as good as 0 count by turns as a little more and a little less, so that what
     # the cap makes of many adds up to nothing. Weights that are not finite stay as they are, and make every group plain.
-    LEAST: tl.constexpr = 2.0**-100 if own.dtype == tl.float64 else 2.0**-33
-    unit = tl.max(tl.max(tl.abs(own), 1), 0)
+    LEAST: tl.constexpr = 2.0**-100 if weights.dtype == tl.float64 else 2.0**-33
+    unit = tl.max(tl.max(tl.abs(weights), 1), 0)
     finite = total - total == 0
     factor = -RATE * tl.where(finite, unit, 1)
-    share = own / tl.where(finite & (unit > 0), unit, 1)
+    share = weights / tl.where(finite & (unit > 0), unit, 1)
     share = tl.where(tl.abs(share) < LEAST, tl.where(feature % 2 == 0, LEAST, -LEAST), share)
     share = tl.where(real, share, FILLING)
     tl.store(record + feature, share, mask=there)
     tl.store(record + 4 * groups + feature, 1 / share, mask=there)
-    tl.store(record + 8 * groups, (total - factor.to(tl.float64) * ((4 * groups - features) * FILLING)).to(own.dtype))
+    tl.store(record + 8 * groups, (total - factor.to(tl.float64) * ((4 * groups - features) * FILLING)).to(weights.dtype))
     tl.store(record + 8 * groups + 1, factor)
     return tl.where(finite, tl.where(real, -tl.log2(tl.abs(share)), 0), float("inf"))
 
@@ -148,14 +153,14 @@ def _middle(low, high, EXPONENT: tl.constexpr, WIDE: tl.constexpr):
 
 @triton.jit
 def _raise(
-    tensor, entry_stride, row_stride, feature_stride, pack, room, ways, middle, own, rows, features, groups,
+    tensor, entry_stride, row_stride, feature_stride, pack, workspace, ways, middle, weight_entries, rows, features, groups,
     ROWS: tl.constexpr, RATE: tl.constexpr, SIGN: tl.constexpr, OVER_SHARES: tl.constexpr, CLEAN: tl.constexpr,
     MANY: tl.constexpr,
 ):  # fmt: skip
     """Pack some rows of one entry."""
     entry = tl.program_id(1).to(tl.int64)
     index, fourth = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None], tl.arange(0, 4)[None, :]
-    record = room + (tl.load(own + entry) if MANY else 0) * (8 * groups + 2)
+    record = workspace + (tl.load(weight_entries + entry) if MANY else 0) * (8 * groups + 2)
     for group in range(groups):
         feature = group * 4 + fourth
         at = entry * entry_stride + index.to(tl.int64) * row_stride + feature * feature_stride

@@ -1,18 +1,20 @@
 """The operators `torch.ops.overt.*` where tensors are on a GPU."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
 from torch import Tensor
 
-from overt.attention.kernels.flat.additive import AdditiveInputs
 from overt.attention.kernels.flat.operator import empty
 from overt.attention.kernels.triton import additive as triton_additive
 from overt.attention.kernels.triton.launch import bias_of, mask_of, on_its_device, size, steps, table
 from overt.attention.kernels.triton.packing import LEAKS, RATES, packed
 from overt.attention.kernels.triton.tiles import COLUMNS
+
+if TYPE_CHECKING:
+    from overt.attention.kernels.flat.additive import AdditiveInputs
 
 KERNELS: Any = triton_additive  # what Triton compiles has no signature that a checker could read
 
@@ -24,9 +26,9 @@ SIDE = 64  # of the square tiles that a bias's gradient is made of
 
 
 class Launch:
-    """What every kernel of additive attention is inputs for one launch."""
+    """What every kernel of additive attention gets in one launch."""
 
-    def __init__(self, inputs: AdditiveInputs, widest: int, bare: bool = False):
+    def __init__(self, inputs: "AdditiveInputs", widest: int, bare: bool = False):
         self.inputs, self.number = inputs, torch.promote_types(inputs.query.dtype, torch.float32)
         self.entries, self.width = math.prod(inputs.batch), inputs.value.shape[-1]
         self.sizes = inputs.query.shape[-2], inputs.key.shape[-2]
@@ -57,9 +59,8 @@ class Launch:
 
 
 @on_its_device
-def additive(*arguments: Any) -> tuple[Tensor, Tensor]:
+def additive(_: Tensor, inputs: "AdditiveInputs") -> tuple[Tensor, Tensor]:
     """Output (..., Q, E) and log-sum-exp (..., Q)."""
-    inputs = AdditiveInputs(*arguments)
     shape = (*inputs.batch, inputs.query.shape[-2])
     output, lse = empty(inputs.query, *shape, inputs.value.shape[-1]), empty(inputs.query, *shape)
     if lse.numel():
@@ -76,9 +77,10 @@ def additive(*arguments: Any) -> tuple[Tensor, Tensor]:
 
 
 @on_its_device
-def additive_gradients(*arguments: Any) -> tuple[Tensor, ...]:
+def additive_gradients(
+    upstream: Tensor, inputs: "AdditiveInputs", output: Tensor, lse: Tensor, with_bias: bool
+) -> tuple[Tensor, ...]:
     """Of query, key, value and weight, an entry each; delta, from which a sink's is made; of the bias, or a placeholder."""
-    inputs, (output, lse, upstream, with_bias) = AdditiveInputs(*arguments[:-4]), arguments[-4:]
     upstream = upstream.contiguous()
     delta = (output * upstream).sum(-1)
     bias = inputs.bias.contiguous() if with_bias and inputs.bias is not None else None

@@ -10,7 +10,7 @@ import triton.language as tl
 
 from overt.attention.kernels.triton.additive import tile_of, totals, weighed, with_sink
 from overt.attention.kernels.triton.additive_scores import INTERPRETED, additive_scores
-from overt.attention.kernels.triton.tiles import KEY, QUERY, SCALE, VALUE, any_of, keys_of, offset_of, rows_of, seen
+from overt.attention.kernels.triton.tiles import KEY, QUERY, SCALE, VALUE, allowed_pairs, any_of, keys_of, offset_of, rows_of
 
 NONE = tl.constexpr(2**31 - 1)  # later than any key
 
@@ -24,10 +24,10 @@ def pair_scores(
     """The scores of a tile, (rows, keys) or else (keys, rows): additive, or with RATE = -1 dot products."""
     # One return: Triton compiles what follows a branch that returns, too.
     if RATE >= 0:
-        found = additive_scores(score, RATE, LEAK, offsets, entry, rows, keys, sizes, KEYS_LAST)
+        scores = additive_scores(score, RATE, LEAK, offsets, entry, rows, keys, sizes, KEYS_LAST)
     else:
-        found = dot_scores(score, SOFTCAP, FEATURES, offsets, entry, rows, keys, sizes, KEYS_LAST)
-    return found
+        scores = dot_scores(score, SOFTCAP, FEATURES, offsets, entry, rows, keys, sizes, KEYS_LAST)
+    return scores
 
 
 @triton.jit
@@ -38,15 +38,15 @@ def dot_scores(
     query, key, query_strides, key_strides, features, scale = score
     query, key = query + offset_of(offsets, QUERY, entry), key + offset_of(offsets, KEY, entry)
     if KEYS_LAST:
-        found = products(query, query_strides, rows, sizes[0], key, key_strides, keys, sizes[1], features, FEATURES)
+        scores = products(query, query_strides, rows, sizes[0], key, key_strides, keys, sizes[1], features, FEATURES)
     else:
-        found = products(key, key_strides, keys, sizes[1], query, query_strides, rows, sizes[0], features, FEATURES)
-    found *= tl.load(scale + offset_of(offsets, SCALE, entry)).to(found.dtype)
+        scores = products(key, key_strides, keys, sizes[1], query, query_strides, rows, sizes[0], features, FEATURES)
+    scores *= tl.load(scale + offset_of(offsets, SCALE, entry)).to(scores.dtype)
     if SOFTCAP > 0:
-        shrunk = tl.exp(-2 * tl.abs(found) / SOFTCAP)
+        shrunk = tl.exp(-2 * tl.abs(scores) / SOFTCAP)
         size = SOFTCAP * (1 - shrunk) / (1 + shrunk)
-        found = tl.where(found < 0, -size, size)
-    return found
+        scores = tl.where(scores < 0, -size, size)
+    return scores
 
 
 @triton.jit
@@ -80,42 +80,40 @@ def of_queries(
     number: tl.constexpr = lse.dtype.element_ty
     largest = tl.full((ROWS,), -float("inf"), number)
     total, slope = tl.zeros((ROWS,), number), tl.zeros((ROWS,), number)
-    slots = tl.arange(0, max(TOP, 1))[None, :]
     best = tl.full((ROWS, max(TOP, 1)), -float("inf"), number)
-    names = tl.zeros((ROWS, max(TOP, 1)), tl.int32) - 1 - slots  # a name of its own for each slot that is empty
+    names = tl.zeros((ROWS, max(TOP, 1)), tl.int32) - 1 - tl.arange(0, max(TOP, 1))[None, :]  # another for each empty slot
     columns = tl.program_id(2) * max(WIDTH, 1) + tl.arange(0, max(WIDTH, 1))
     mixed = tl.zeros((ROWS, max(WIDTH, 1)), number)
     low, high = keys_of(mask, BOUNDS, entry, rows, sizes)
     for start in range(low, high, KEYS):
         keys = start + tl.arange(0, KEYS)
-        some = seen(mask, STEPS, FIRSTS, entry, rows[:, None], keys[None, :], sizes)
+        row, key = rows[:, None], keys[None, :]
+        some = allowed_pairs(mask, STEPS, FIRSTS, entry, row, key, sizes)
         if any_of(some):
             scores = pair_scores(score, RATE, LEAK, SOFTCAP, FEATURES, offsets, entry, rows, keys, sizes, True)
-            scores, some = totals(
-                scores, some, bias, inverse_temperature, offsets, BY_DISTANCE, entry, rows[:, None], keys[None, :], sizes
-            )
+            scores, some = totals(scores, some, bias, inverse_temperature, offsets, BY_DISTANCE, entry, row, key, sizes)
             weights, shrunk, now, total, slope = read(scores, some, largest, total, slope)
             if TOP > 0:
                 best, names = chosen(best, names, scores, some, keys)
             if WIDTH > 0:
-                given = tile_of(value + offset_of(offsets, VALUE, entry), value_strides, keys, sizes[1], columns, width)
-                mixed = mixed * shrunk[:, None] + weighed(weights, some, given)
+                value_tile = tile_of(value + offset_of(offsets, VALUE, entry), value_strides, keys, sizes[1], columns, width)
+                mixed = mixed * shrunk[:, None] + weighed(weights, some, value_tile)
             largest = now
-    own, peak, first, there = total, largest, entry.to(tl.int64) * sizes[0] + rows, rows < sizes[0]
+    row_sum, peak, first, there = total, largest, entry.to(tl.int64) * sizes[0] + rows, rows < sizes[0]
     if sink is not None:
         peak, total, _ = with_sink(sink, offsets, entry, largest, total)
     none = total == 0
     sums = tl.where(none, -float("inf"), peak + tl.log(tl.where(none, 1, total)))
     if WIDTH > 0:
         # What the sink takes is taken from every weight.
-        share = tl.where(own == 0, 0, tl.exp(largest - sums))
+        share = tl.where(row_sum == 0, 0, tl.exp(largest - sums))
         at = first[:, None] * width + columns[None, :]
         tl.store(output + at, mixed * share[:, None], mask=there[:, None] & (columns < width)[None, :])
     if tl.program_id(2) == 0:
-        spread = tl.log(tl.where(own == 0, 1, own)) - tl.where(own == 0, 0, slope / own)
+        spread = tl.log(tl.where(row_sum == 0, 1, row_sum)) - tl.where(row_sum == 0, 0, slope / row_sum)
         tl.store(lse + first, sums, mask=there)
         tl.store(entropy + first, tl.maximum(spread, 0, propagate_nan=tl.PropagateNan.ALL), mask=there)
-        tl.store(alive + first, (own != 0).to(number), mask=there)
+        tl.store(alive + first, (row_sum != 0).to(number), mask=there)
         if TOP > 0:
             ranked(best, names, sums, top_weights + first * top, top_keys + first * top, top, there)
 
@@ -182,7 +180,7 @@ def of_keys(
         first_key, last_key = tl.program_id(0) * KEYS, tl.minimum(tl.program_id(0) * KEYS + KEYS, sizes[1])
     low, high = rows_of(mask, BOUNDS, entry, first_key, last_key, sizes)
     number: tl.constexpr = lse.dtype.element_ty
-    own = tl.arange(0, max(CELLS, 1))
+    cell_offsets = tl.arange(0, max(CELLS, 1))
     for cell in range(cells[0]):
         first_row, last_row = 0, sizes[0]
         if CELLS > 0:
@@ -197,13 +195,13 @@ def of_keys(
             )
             tl.atomic_add(received + entry.to(tl.int64) * sizes[1] + keys, total, mask=keys < last_key, sem="relaxed")
             if CELLS > 0:
-                in_cell = pooled_in(key_edges, first_cell, own, wide, cells[1], keys)  # (KEYS, CELLS)
+                in_cell = pooled_in(key_edges, first_cell, cell_offsets, wide, cells[1], keys)  # (KEYS, CELLS)
                 sums += tl.sum(tl.where(in_cell, total[:, None], 0), 0)
                 # A sum that is NaN says so of the largest too, which a maximum would pass over.
                 tops = tl.maximum(tops, tl.max(tl.where(in_cell, most[:, None], 0), 0))
         if CELLS > 0:
-            at = (entry.to(tl.int64) * cells[0] + cell) * cells[1] + first_cell + own
-            there = (own < wide) & (first_cell + own < cells[1])
+            at = (entry.to(tl.int64) * cells[0] + cell) * cells[1] + first_cell + cell_offsets
+            there = (cell_offsets < wide) & (first_cell + cell_offsets < cells[1])
             tl.store(map_sum + at, sums, mask=there)
             tl.store(map_max + at, tl.where(sums == sums, tops, sums), mask=there)
 
@@ -220,7 +218,7 @@ def gathered(
     total, most = tl.zeros((KEYS,), number), tl.zeros((KEYS,), number)
     for row_start in range(begin, end, ROWS):
         rows = row_start + tl.arange(0, ROWS)
-        some = seen(mask, STEPS, FIRSTS, entry, rows[None, :], keys[:, None], sizes)
+        some = allowed_pairs(mask, STEPS, FIRSTS, entry, rows[None, :], keys[:, None], sizes)
         some = some & (rows < end)[None, :] & (keys < last_key)[:, None]
         if any_of(some):
             scores = pair_scores(score, RATE, LEAK, SOFTCAP, FEATURES, offsets, entry, rows, keys, sizes, False)
@@ -235,9 +233,9 @@ def gathered(
 
 
 @triton.jit
-def pooled_in(key_edges, first_cell, own, wide, cells, keys):
+def pooled_in(key_edges, first_cell, cell_offsets, wide, cells, keys):
     """Which of a tile's keys lie in which of the program's cells."""
-    there = (own < wide) & (first_cell + own < cells)
-    first = tl.load(key_edges + first_cell + own, mask=there, other=0)
-    stop = tl.load(key_edges + first_cell + own + 1, mask=there, other=0)
+    there = (cell_offsets < wide) & (first_cell + cell_offsets < cells)
+    first = tl.load(key_edges + first_cell + cell_offsets, mask=there, other=0)
+    stop = tl.load(key_edges + first_cell + cell_offsets + 1, mask=there, other=0)
     return (first[None, :] <= keys[:, None]) & (keys[:, None] < stop[None, :])

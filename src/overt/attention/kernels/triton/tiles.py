@@ -32,12 +32,12 @@ def offset_of(offsets, column, entry):
 def bound(mask, array, entry, rows, sizes, other):
     """What one of the two arrays of a range says of these rows."""
     arrays, strides, offsets = mask
-    own = arrays[array] + offset_of(offsets, ARRAYS + array, entry)
-    return tl.load(own + rows.to(tl.int64) * strides[array][0], mask=rows < sizes[0], other=other).to(tl.int32)
+    start = arrays[array] + offset_of(offsets, ARRAYS + array, entry)
+    return tl.load(start + rows.to(tl.int64) * strides[array][0], mask=rows < sizes[0], other=other).to(tl.int32)
 
 
 @triton.jit
-def seen(mask, STEPS: tl.constexpr, FIRSTS: tl.constexpr, entry, rows, keys, sizes):
+def allowed_pairs(mask, STEPS: tl.constexpr, FIRSTS: tl.constexpr, entry, rows, keys, sizes):
     """Which pairs may attend: the mask's program, whose pending results are the bits of a number, the last the lowest.
 
     FIRSTS has the number of each leaf's first array.
@@ -51,15 +51,15 @@ def seen(mask, STEPS: tl.constexpr, FIRSTS: tl.constexpr, entry, rows, keys, siz
             stop = bound(mask, FIRSTS[step] + 1, entry, rows, sizes, 0)
             bits = (bits << 1) | ((first <= keys) & (keys < stop)).to(tl.int32)
         elif STEPS[step] == DENSE:
-            own = arrays[FIRSTS[step]] + offset_of(offsets, ARRAYS + FIRSTS[step], entry)
+            start = arrays[FIRSTS[step]] + offset_of(offsets, ARRAYS + FIRSTS[step], entry)
             at = rows.to(tl.int64) * strides[FIRSTS[step]][0] + keys.to(tl.int64) * strides[FIRSTS[step]][1]
-            bits = (bits << 1) | tl.load(own + at, mask=inside, other=0).to(tl.int32)
+            bits = (bits << 1) | tl.load(start + at, mask=inside, other=0).to(tl.int32)
         elif STEPS[step] == DOCUMENTS:
-            asking = arrays[FIRSTS[step]] + offset_of(offsets, ARRAYS + FIRSTS[step], entry)
-            asked = arrays[FIRSTS[step] + 1] + offset_of(offsets, ARRAYS + FIRSTS[step] + 1, entry)
-            own = tl.load(asking + rows.to(tl.int64) * strides[FIRSTS[step]][0], mask=rows < sizes[0], other=-1)
-            other = tl.load(asked + keys.to(tl.int64) * strides[FIRSTS[step] + 1][0], mask=keys < sizes[1], other=-1)
-            bits = (bits << 1) | ((own == other) & (own >= 0)).to(tl.int32)
+            query_start = arrays[FIRSTS[step]] + offset_of(offsets, ARRAYS + FIRSTS[step], entry)
+            key_start = arrays[FIRSTS[step] + 1] + offset_of(offsets, ARRAYS + FIRSTS[step] + 1, entry)
+            query_id = tl.load(query_start + rows.to(tl.int64) * strides[FIRSTS[step]][0], mask=rows < sizes[0], other=-1)
+            key_id = tl.load(key_start + keys.to(tl.int64) * strides[FIRSTS[step] + 1][0], mask=keys < sizes[1], other=-1)
+            bits = (bits << 1) | ((query_id == key_id) & (query_id >= 0)).to(tl.int32)
         elif STEPS[step] == BOTH:
             bits = ((bits >> 2) << 1) | (bits & (bits >> 1) & 1)
         elif STEPS[step] == EITHER:
@@ -107,20 +107,22 @@ def rows_of(mask, BOUNDS: tl.constexpr, entry, first, stop, sizes):
 @triton.jit
 def added(bias, offsets, BY_DISTANCE: tl.constexpr, entry, rows, keys, sizes):
     """The bias of these pairs. One that knows distances alone has that of j - i at j - i + Q - 1."""
-    held, row_stride, key_stride = bias
+    start, row_stride, key_stride = bias
     inside = (rows < sizes[0]) & (keys < sizes[1])
     rows, keys = rows.to(tl.int64), keys.to(tl.int64)
     at = (keys - rows + sizes[0] - 1) * key_stride if BY_DISTANCE else rows * row_stride + keys * key_stride
-    return tl.load(held + offset_of(offsets, BIAS, entry) + at, mask=inside, other=0)
+    return tl.load(start + offset_of(offsets, BIAS, entry) + at, mask=inside, other=0)
 
 
 @triton.jit
-def kept(seed, DROPOUT: tl.constexpr, entry, rows, keys, sizes):
+def dropout_factor(seed, DROPOUT: tl.constexpr, entry, rows, keys, sizes):
     """1 / (1 − p) where dropout keeps a pair's weight, else 0, from a hash of seed and position as in native/attention/dropout.hpp."""
-    own = mixed(mixed(tl.load(seed).to(tl.uint64) + 0x9E3779B97F4A7C15) + (entry.to(tl.int64) * sizes[0] + rows).to(tl.uint64))
-    x = keys.to(tl.uint32) * 0x9E3779B1 + own.to(tl.uint32)
+    row_hash = mixed(
+        mixed(tl.load(seed).to(tl.uint64) + 0x9E3779B97F4A7C15) + (entry.to(tl.int64) * sizes[0] + rows).to(tl.uint64)
+    )
+    x = keys.to(tl.uint32) * 0x9E3779B1 + row_hash.to(tl.uint32)
     x = (x ^ (x >> 16)) * 0x7FEB352D
-    x = ((x ^ (x >> 15)) + (own >> 32).to(tl.uint32)) * 0x846CA68B
+    x = ((x ^ (x >> 15)) + (row_hash >> 32).to(tl.uint32)) * 0x846CA68B
     x = x ^ (x >> 16)
     LIMIT: tl.constexpr = min(int(DROPOUT * 2**32), 2**32 - 1)
     SHARE: tl.constexpr = 1 / (1 - DROPOUT) if DROPOUT < 1 else 0.0

@@ -10,7 +10,7 @@ from torch import Tensor
 from overt.attention.biases import sum_of
 from overt.attention.kernels.call import Call
 from overt.attention.scores import Dot
-from overt.lens.capture.ranges import MasksSeen
+from overt.lens.capture.ranges import MaskReader
 
 SAME = {"to", "type", "type_as", "float", "double", "half", "bfloat16", "contiguous", "clone", "detach"}
 SHAPED = {"view", "reshape", "unflatten", "flatten", "unsqueeze", "squeeze", "__getitem__"}
@@ -61,7 +61,7 @@ class Scores:
         floor = torch.full((), -math.inf if number == -math.inf else lowest, dtype=self.query.dtype, device=masked.device)
         return replace(self, added=(*self.added, torch.where(masked, floor, torch.zeros_like(floor))))
 
-    def call(self, like: Tensor, value: Tensor, masks: MasksSeen) -> Call:
+    def call(self, like: Tensor, value: Tensor, masks: MaskReader) -> Call:
         """The call of attention with these scores, where `like` are its weights (..., Q, K)."""
         query, key, *added = (_shaped(tensor, like) for tensor in (self.query, self.key, *self.added))
         mask, bias = None, None

@@ -13,7 +13,7 @@ from overt.attention.mechanism import formula
 from overt.attention.normalizers import Normalizer
 from overt.attention.pieces import piece
 from overt.errors import OvertError
-from overt.lens.capture.ranges import MasksSeen
+from overt.lens.capture.ranges import MaskReader
 from overt.lens.capture.token_axes.factors import (
     RESHAPES,
     Axes,
@@ -150,7 +150,7 @@ class WeightedSum:
     notes: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
 
-    def call(self, masks: MasksSeen) -> tuple[Call, bool] | None:
+    def call(self, masks: MaskReader) -> tuple[Call, bool] | None:
         """The call, and whether query and key are in it; None where it is not attention."""
         if self.scores is not None:
             try:
