@@ -393,6 +393,16 @@ def test_three_dimensions_of_a_mask_or_bias_are_ambiguous_in_a_batch(name):
         assert attention(x, **{name: fixed}).shape == x.shape
 
 
+def test_scores_and_normalizers_go_by_the_names_that_attend_knows():
+    x = normal(2, 5, 12).float()
+    named, made = (
+        MultiHeadAttention(12, 3, score=score, normalizer=normalizer)
+        for score, normalizer in (("cosine", "sparsemax"), (overt.Cosine(), overt.Sparsemax()))
+    )
+    made.load_state_dict(named.state_dict())
+    assert torch.equal(named(x), made(x))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -404,12 +414,12 @@ def test_three_dimensions_of_a_mask_or_bias_are_ambiguous_in_a_batch(name):
         ({"kv_heads": 0}, r"kv_heads of MultiHeadAttention of at least 1, got 0\. Fix: pass a whole number"),
         ({"head_width": 0}, r"head_width of MultiHeadAttention of at least 1, got 0"),
         (
-            {"score": "dot"},
-            r"score as an object, used by all heads, got 'dot'\. Fix: pass one of overt.scores",
+            {"score": "dott"},
+            r"score to be one of 'dot', 'cosine', got 'dott'\. Fix: write 'dot'",
         ),
         (
             {"normalizer": overt.Softmax},
-            r"normalizer as an object.* pass one of overt.normalizers, as in overt.Sparsemax",
+            r"normalizer to be an object, got the class Softmax\. Fix: make one: Softmax\(\)",
         ),
         ({"positions": "learned"}, r"learned., which need a maximum"),
         ({"dropout": 1.5}, r"dropout to be a probability, got 1.5"),

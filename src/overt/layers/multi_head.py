@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from overt.attention import check
 from overt.attention.biases import ALiBi, RelativePositionBias, sum_of
+from overt.attention.kernels.call import as_normalizer, as_score
 from overt.attention.masks import Lengths, Mask, as_mask
 from overt.attention.mechanism import attend
 from overt.attention.normalizers import Softmax
@@ -46,7 +47,7 @@ class MultiHeadAttention(nn.Module):
     are the widths of key and value where they are not `width`; without `value_width` the value is as wide as the key.
 
     `positions` is "rotary", "alibi", "sinusoidal" or "relative", or a module of `overt.layers`. Without it order has no influence.
-    `causal` and `window` are `SelfAttention`'s; `score`, `normalizer` objects of overt, for every head; the tensors they hold are
+    `causal` and `window` are `SelfAttention`'s; `score`, `normalizer` are those of `attend`, for every head; the tensors they hold are
     learned with the layer. `extra_key` and `zero_key` add a learned key and a key of zeros that every query may attend to (torch's
     add_bias_kv and add_zero_attn; `overt.layers.parts.extra_keys`). `dropout` zeroes weights, in training only. `bias` gives the four
     projections a bias, zero at first. Their matrices start as `nn.Transformer`'s: uniform as in Glorot and Bengio 2010, equation 16,
@@ -105,8 +106,8 @@ class MultiHeadAttention(nn.Module):
         self.extra_key = nn.Parameter(torch.randn(kv_width) * kv_width**-0.5) if extra_key else None
         self.extra_value = nn.Parameter(torch.randn(kv_width) * kv_width**-0.5) if extra_key else None
         self.positions = named(positions, heads, self.head_width, width, causal) or Positions()
-        self.score = _piece("score", score, Dot())
-        self.normalizer = _piece("normalizer", normalizer, Softmax())
+        self.score = RegisteredPiece(Dot() if score is None else as_score(score))
+        self.normalizer = RegisteredPiece(Softmax() if normalizer is None else as_normalizer(normalizer))
 
     def forward(
         self,
@@ -360,13 +361,3 @@ def _projection(features: int, width: int, bias: bool, gain: float = 1.0) -> nn.
     if bias:
         nn.init.zeros_(linear.bias)
     return linear
-
-
-def _piece(name: str, piece: Any, default: Any) -> RegisteredPiece:
-    if piece is not None and (not callable(piece) or isinstance(piece, type)):
-        raise KindError(
-            f"{name} as an object, used by all heads",
-            got=repr(piece),
-            fix=f"pass one of overt.{name}s, as in {'overt.Dot(scale=1.0)' if name == 'score' else 'overt.Sparsemax()'}",
-        )
-    return RegisteredPiece(default if piece is None else piece)

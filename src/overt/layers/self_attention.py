@@ -5,6 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from overt.attention import check
+from overt.attention.kernels.call import as_normalizer
 from overt.attention.mechanism import attend
 from overt.attention.normalizers import Softmax
 from overt.attention.trace import Steps, steps
@@ -63,7 +64,7 @@ class SelfAttention(nn.Module):
         self.scoring = scoring(score, features, features, width, projections)
         with_matrix = has_value_matrix(score, projections) if project_values is None else project_values
         self.value = matrix(features, features) if with_matrix else None
-        self.normalizer = RegisteredPiece(Softmax() if normalizer is None else normalizer)
+        self.normalizer = RegisteredPiece(Softmax() if normalizer is None else as_normalizer(normalizer))
 
     def forward(
         self, x: Tensor, *, mask: MaskLike | None = None, bias: BiasLike | None = None, lengths: LengthsLike | None = None
