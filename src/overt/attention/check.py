@@ -81,7 +81,7 @@ def broadcast_leading(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, .
 
     They are equal or 1, which is shared by all. Only dimension -3 of inputs with four or more dimensions may have fewer key and
     value heads than query heads, if the number divides: grouped-query attention. Key and value then have the same number, since
-    one key head belongs to one value head; torch's documentation asks for the same, and its kernels do not check it.
+    one key head belongs to one value head; torch's documentation requires the same, and its kernels do not check it.
     """
     if query.shape[:-2] == key.shape[:-2] == value.shape[:-2]:
         return tuple(query.shape[:-2])

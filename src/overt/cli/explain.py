@@ -41,7 +41,7 @@ _FALLBACK = (
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for on the command line."""
+    """The options of the command line."""
 
     text: str | None
     word: str | None

@@ -146,7 +146,7 @@ class Choice:
 def choose_rows(explanation: Explanation, rows: int | None = 8) -> Choice:
     """Take the strongest rows and the word's own, by the size of the weight; `None` takes them all.
 
-    Nothing is left out to save a single line: one more row than asked for is shown instead.
+    Nothing is left out to save a single line: one more row than requested is shown instead.
     """
     ranked = sorted(explanation.steps, key=lambda row: (-_size(row.weight), row.index))
     if rows is None or len(ranked) <= rows + 2:
@@ -323,7 +323,7 @@ def residual_line(explanation: Explanation) -> str:
 
 
 def loop_line(explanation: Explanation) -> str:
-    """The loop form beside the matrix form, timed; empty where it was not asked for."""
+    """The loop form beside the matrix form, timed; empty where it was not requested."""
     timing = explanation.loop
     if timing is None:
         return ""

@@ -79,7 +79,7 @@ def _size(call: Call) -> int:
 
 def _checkpointed(call: Call, formula: Formula, rows: Rows, every_key: bool, careful: bool) -> tuple[Tensor, ...]:
     def run(query: Tensor) -> tuple[Tensor, ...]:
-        # Mask and bias are asked for in here: kept from the forward pass for every block, they would be n × n.
+        # Mask and bias are computed in here: stored by the forward pass for every block, they would be n × n.
         return formula(block_of(call, rows._replace(query=query), every_key, careful))
 
     if call.transformed or torch.compiler.is_exporting() or not torch.is_grad_enabled():

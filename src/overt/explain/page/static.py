@@ -23,7 +23,7 @@ from overt.explain.explanation import (
 
 
 def article(explanation: Explanation, order: int) -> str:
-    """One explanation as HTML; `place` tells it from another on the same page."""
+    """One explanation as HTML; `place` distinguishes it from others on the page."""
     return f"""<article class="explanation {explanation.recipe}" data-explanation="{order}" aria-labelledby="sentence-{order}">
 <div class="head">
 <p class="recipe"><b>{escape_text(heading(explanation))}</b> <span>{escape_text(explanation.source)}</span></p>

@@ -36,7 +36,7 @@ def sentence(
 def _two_sentences(
     sheet: Sheet, explanation: Explanation, weights: Sequence[float], x: float, y: float, max_width: float, height: float
 ) -> None:
-    """Draw the sentence that asks above the one that is asked, with links between where each stands on one line."""
+    """Draw the sentence of the queries above that of the keys, with links between where each stands on one line."""
     share = height / 2 - 8
     size, attending = _set(sheet, explanation.query_tokens, max_width, share)
     other, attended = _set(sheet, explanation.tokens, max_width, share)

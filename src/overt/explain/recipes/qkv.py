@@ -21,7 +21,7 @@ from overt.lens.statistics.verified import Verified
 
 View = Head | CrossHead
 
-# Mean weight of the words on their neighbour from which a head is said to follow it. "Always" also asks it of every single word.
+# Mean weight of the words on their neighbour from which a head is said to follow it. "Always" requires it of every single word.
 ALWAYS, MOSTLY = 0.9, 0.5
 _NEIGHBOURS = {"the previous word": -1, "the next word": 1}
 

@@ -14,7 +14,7 @@ from overt.lens.head import Head
 
 @dataclass(frozen=True, eq=False)
 class CrossHead:
-    """One head with the queries of the text that asks and the keys and values of the text that is asked.
+    """One head with the queries of one text and the keys and values of the other.
 
     It answers as a `Head` does. The model's own masks and biases belong to one text and are left out; a score or normaliser with
     parameters of its own is refused.

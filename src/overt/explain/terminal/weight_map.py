@@ -1,4 +1,4 @@
-"""A matrix of weights as a map in the terminal: a row for each token that asks, a column for each token that is asked.
+"""A matrix of weights as a map in the terminal: a row for each query token, a column for each key token.
 
 `weight_map` has a number in every cell and so needs room; `block_map` is a picture, of two rows a line, at any length.
 """
@@ -28,7 +28,7 @@ _NOT_A_NUMBER = Color.parse("red")
 
 
 def weight_map(query_tokens: Sequence[str], key_tokens: Sequence[str], weights: Sequence[Sequence[float]]) -> Piece:
-    """Draw `weights[i][j]`, of the token `asking[i]` on `asked[j]`, each as a shaded cell with its number to two decimals.
+    """Draw `weights[i][j]`, of query `query_tokens[i]` on key `key_tokens[j]`, each as a shaded cell with its number to two decimals.
 
     The names of the columns stand upright where they would not fit side by side; columns that still do not fit stand below, beside
     the names of the rows once more.

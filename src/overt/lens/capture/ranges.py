@@ -28,8 +28,8 @@ class Read(NamedTuple):
 def read(mask: Tensor) -> Read:
     """A mask tensor as ranges, where each row is one run of keys; otherwise as it is.
 
-    A float mask is added to the scores, so it bars where it holds −inf or its dtype's lowest number. A row that holds the lowest
-    number everywhere bars nothing: every score drowns in it, and the softmax spreads evenly. So it stays, as a bias of one
+    A float mask is added to the scores, so it masks where it holds −inf or its dtype's lowest number. A row that holds the lowest
+    number everywhere masks nothing: every score drowns in it, and the softmax spreads evenly. So it stays, as a bias of one
     number a row.
 
     >>> read(torch.ones(3, 3).tril().bool()).mask.high
@@ -79,11 +79,11 @@ def _edges(allowed: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
 
 def _edges_of_float(mask: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
     """The same of a mask that is added; a row of the lowest number throughout is whole, and drowns."""
-    allowed, lowest, barred = mask == 0, mask == torch.finfo(mask.dtype).min, mask == -math.inf
-    if not bool((allowed | lowest | barred).all()):
+    allowed, lowest, masked = mask == 0, mask == torch.finfo(mask.dtype).min, mask == -math.inf
+    if not bool((allowed | lowest | masked).all()):
         return None
     drowned = lowest.all(-1)
-    if bool((~allowed.any(-1) & ~drowned & ~barred.all(-1)).any()):
+    if bool((~allowed.any(-1) & ~drowned & ~masked.all(-1)).any()):
         return None
     edges = _edges(allowed | drowned[..., None])
     return None if edges is None else (*edges[:2], drowned)

@@ -24,7 +24,7 @@ _CALLS = {kind.__name__: kind for kind in (Call, CapturedCall, CapturedSummary, 
 
 
 class NotRegistered(InputError):
-    """A file names a class that nobody registered here."""
+    """A file names a class that is not registered here."""
 
 
 Check = Callable[[type, dict[str, Any]], dict[str, Any]]

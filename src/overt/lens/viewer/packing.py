@@ -28,7 +28,7 @@ Requested = Sequence[tuple[Captured, tuple[int, ...]]]
 Opened = tuple[int | str, int, int] | None
 
 _WHOLE = 2**20  # bytes of vectors up to which they stay float32
-# What these do is told in a word, so a page opens with a head that does more.
+# What these do is said in a word, so a page opens with a head that does more.
 _PLAIN = {"first token", "separator", "uniform", "same token", "previous token", "next token", "NaN"}
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 from torch import Tensor
 
-OCTAVES = 24  # the smallest weight that is told from zero is 2^−24; one step of the code is 6.6 %
+OCTAVES = 24  # the smallest weight that differs from zero is 2^−24; one step of the code is 6.6 %
 NAN, MOST = 255, 254
 
 

@@ -31,7 +31,7 @@ def known_of(head: Head, model: nn.Module | None) -> tuple[Tensor | None, dict[s
 
 
 def recipe_of(layer: str, model: nn.Module) -> str | None:
-    """Which recipe the module of this name follows, as far as its class tells.
+    """Which recipe the module of this name follows, as far as its class says.
 
     >>> recipe_of("Linear", nn.Linear(2, 2)) is None
     True

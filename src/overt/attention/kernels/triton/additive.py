@@ -101,7 +101,7 @@ def with_sink(sink, offsets, entry, largest, total):
 
 @triton.jit
 def totals(scores, some, bias, inverse_temperature, offsets, BY_DISTANCE: tl.constexpr, entry, rows, keys, sizes):
-    """Scores with bias and inverse_temperature, -inf where barred, and which pairs are not: one whose bias is -inf is."""
+    """Scores with bias and inverse_temperature, -inf where masked, and which pairs are not: one whose bias is -inf is."""
     if bias is not None:
         scores += added(bias, offsets, BY_DISTANCE, entry, rows, keys, sizes).to(scores.dtype)
     if inverse_temperature is not None:
@@ -112,7 +112,7 @@ def totals(scores, some, bias, inverse_temperature, offsets, BY_DISTANCE: tl.con
 
 @triton.jit
 def weighed(weights, some, rows):
-    """weights (A, B) times rows (B, C). What a barred pair's row holds is not felt, NaN and infinity included: 0 · NaN is NaN."""
+    """weights (A, B) times rows (B, C). What a masked pair's row holds has no effect, NaN and infinity included: 0 · NaN is NaN."""
     if INTERPRETED:  # its product knows no bfloat16
         product = tl.dot(weights, rows.to(weights.dtype))
     elif rows.dtype == tl.float16 or rows.dtype == tl.bfloat16:

@@ -127,7 +127,7 @@ def _weigh(
 def _share(weights, record, feature, real, there, features, groups, RATE: tl.constexpr):
     """Write one entry's record; gives log2 of the inverses."""
     total = tl.sum(tl.sum(weights.to(tl.float64), 1), 0)
-    # As shares of the largest no y is below 1. Weights as good as 0 count by turns as a little more and a little less, so that what
+    # As shares of the largest no y is below 1. Weights that are nearly 0 count by turns as a little more and a little less, so that what
     # the cap makes of many adds up to nothing. Weights that are not finite stay as they are, and make every group plain.
     LEAST: tl.constexpr = 2.0**-100 if weights.dtype == tl.float64 else 2.0**-33
     unit = tl.max(tl.max(tl.abs(weights), 1), 0)
@@ -166,7 +166,7 @@ def _raise(
         at = entry * entry_stride + index.to(tl.int64) * row_stride + feature * feature_stride
         x = tl.load(tensor + at, mask=(index < rows) & (feature < features), other=0).to(pack.dtype.element_ty)
         if CLEAN:
-            # A barred pair's slope is 0, and 0 · NaN would be felt. Of a pair that is seen the slope is NaN itself.
+            # A masked pair's slope is 0, and 0 · NaN is NaN. Of a visible pair the slope is NaN itself.
             x = tl.where((x == x) & ((RATE > 0) | (tl.abs(x) < float("inf"))), x, 0)
         if RATE > 0:
             x = x * RATE + SIGN * tl.load(middle + feature)

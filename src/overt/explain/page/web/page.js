@@ -124,7 +124,7 @@ function prepareTheme() {
   name();
 }
 
-// Where every word of a text asks, one explanation is shown at a time, and the asking words lead to the others.
+// Where every word of a text is a query, one explanation is shown at a time, and the query words lead to the others.
 function ask(i) {
   views.forEach((v, k) => (v.root.hidden = k !== i));
 }

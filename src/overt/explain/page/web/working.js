@@ -6,7 +6,7 @@ const dot = (a, b) => a.reduce((sum, value, i) => sum + Number(value) * Number(b
 const near = (a, b) => Math.abs(a - b) <= 1e-3 * Math.max(1, Math.abs(b));
 
 // How a step comes to its number for one token, written out as far as it fits. Where the plain formula does not give
-// the number (another score, a bias, another normalizer), only the number itself is told.
+// the number (another score, a bias, another normalizer), only the number itself is shown.
 const WORKINGS = {
   vectors({ e, row, names }) {
     const thisScore = `${e.query_name} = ${vector(e.query)}`;

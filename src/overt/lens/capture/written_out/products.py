@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 _ELLIPSIS = "ABCDEFGH"
-# The names of torch's arguments, for those functions whose arguments are told apart here.
+# The names of torch's arguments, for those functions whose arguments are distinguished here.
 _ORDER = {
     "softmax": ("input", "dim"),
     "log_softmax": ("input", "dim"),

@@ -29,7 +29,7 @@ export function mount(root, recording) {
   const store = createStore(recording);
   const columns = { left: make("aside", { className: "left" }), centre: make("main", { className: "centre" }), right: make("aside", { className: "right" }) };
   const tabs = PANELS.filter((panel) => panel.position === "right");
-  Object.assign(root, { recording, store }); // for whoever asks more in the browser's console: viewer.recording.heads[0].weightsRow(3)
+  Object.assign(root, { recording, store }); // for more questions in the browser's console: viewer.recording.heads[0].weightsRow(3)
   root.classList.add("viewer");
   root.classList.toggle("no-right", !tabs.length);
   const help = helpDialog();

@@ -1,4 +1,4 @@
-// What is chosen: one state that every panel reads, changes and is told of; the page's address carries it, so that a link restores it.
+// What is chosen: one state that every panel reads and changes, and gets events of; the page's address carries it, so that a link restores it.
 //
 // { head, batch, token, key, side, pool, colour, palette, view, panel, step, sort, filter, theme }. `head` is a place in
 // recording.heads; `token` is a query where `side` is "query", a key where it is "key"; `view` is [r0, r1, k0, k1], null for all.

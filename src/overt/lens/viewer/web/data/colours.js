@@ -39,7 +39,7 @@ export function shareOf(weight, { colour, minimum, maximum }) {
 
 export const weightAt = (share, { colour, minimum, maximum }) => (colour === "linear" ? share * maximum : minimum * (maximum / minimum) ** share);
 
-const LARGEST = new WeakMap(); // of each head: a map has a million cells, and every panel asks
+const LARGEST = new WeakMap(); // of each head: a map has a million cells, and every panel reads it
 
 function largestOf(head) {
   if (!LARGEST.has(head)) LARGEST.set(head, head.base ? Math.max(0, ...Array.from(new Set(head.base.max), weightOf).filter((each) => each === each)) : head.links.weights[0] ?? 1);

@@ -1,7 +1,7 @@
 import { allowedAt, runOf, scoreRow, tile, vectorAt, weightsColumn, weightsRow } from "./exact.js";
 
 // Opens what Python packed. A source is { header, encoding(n), text(n) }; block 0 is read at once, the others, which hold vectors,
-// when a head of theirs is first asked for one.
+// when one of their heads is first read.
 
 const TYPES = { float32: Float32Array, int32: Int32Array, int16: Int16Array, uint8: Uint8Array };
 

@@ -26,7 +26,7 @@ export function coarser({ rows, columns, codes, span = 1 }, pool) {
 
 const VALUES = Float64Array.from({ length: 256 }, (_, code) => weightOf(code));
 
-// The base map with zeros that are not masked, but too small for a float32, told from those that are.
+// The base map with zeros that are not masked, but too small for a float32, apart from those that are.
 function withoutMasked(head, pool) {
   const { rows, columns, rowEdges, keyEdges, [pool]: codes } = head.base;
   if (!head.exact || !codes.includes(0)) return codes;
@@ -120,7 +120,7 @@ export function createPyramid(head, computer, description) {
       const step = STEPS.find((each) => each >= needed * 0.999);
       return head.exact && step !== undefined && (step < coarsest || !base) ? step : null;
     },
-    // Ask for the tiles of a view, nearest to its middle first; what was asked for before and is not begun is given up.
+    // Request the tiles of a view, nearest to its middle first; earlier requests that have not begun are dropped.
     want(step, [r0, r1, k0, k1]) {
       const span = SIDE * step;
       const [middleRow, middleKey] = [(r0 + r1) / 2, (k0 + k1) / 2];

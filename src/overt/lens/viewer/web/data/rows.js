@@ -3,7 +3,7 @@
 import { shareOf } from "./colours.js";
 import { weightsColumn, weightsRow } from "./exact.js";
 
-const CACHE = new WeakMap(); // the last few of each head: every panel asks for the same one
+const CACHE = new WeakMap(); // the last few of each head: every panel reads the same one
 
 // { weights, whole, side, token }: one weight for each key (side "query") or each query (side "key"). `whole` is false where only
 // the strongest links of each query were kept, so that a weight of 0 may stand for one that is not known.

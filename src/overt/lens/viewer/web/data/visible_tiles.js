@@ -2,7 +2,7 @@
 // each cell.
 import { pooled, tile, weightOf } from "./exact.js";
 
-const SINGLE = 2 ** 20; // weights that are told one by one
+const SINGLE = 2 ** 20; // weights that are computed one by one
 const COMPUTED = 2 ** 24; // weights that cells are computed of; of more, the stored map's cells are taken
 
 // The rows and keys in sight, whole numbers: [r0, r1, k0, k1].

@@ -48,7 +48,7 @@ export function createComputer() {
     done(data.result ?? tileOf(head.terms, ...position));
   };
   worker.onerror = () => {
-    computer.threaded = false; // refused after all: what was asked of it is done here
+    computer.threaded = false; // refused after all: its work is done here
     for (const { done, head, position } of waiting.values()) here(head, position).then(done);
     waiting.clear();
   };

@@ -1,4 +1,4 @@
-// The strongest links as a table: of the head, or of the chosen token; for screen readers, and for everybody who wants numbers.
+// The strongest links as a table: of the head, or of the chosen token; for screen readers, and for people who want numbers.
 import { weightsOf, strongestOf } from "../data/rows.js";
 import { grouped, label, weightText } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
