@@ -13,10 +13,10 @@ namespace {
 constexpr Index BLOCKS_AT_ONCE = 16;
 
 // One thread's working memory: for a tile of keys, their rows, their values' rows and the sums for both; for a transposed tile, weights
-// (scores before), their gradients, the slopes of the soft cap, which pairs are unmasked, and spare memory.
+// (scores before), their gradients, the slopes of the softcap, which pairs are unmasked, and spare memory.
 template <class T>
 struct DotWorkspace {
-    T *keys, *padded_keys, *values, *d_keys, *d_values, *weights, *gradients, *cap_slopes, *unmasked, *spare;
+    T *keys, *padded_keys, *values, *d_keys, *d_values, *weights, *gradients, *softcap_slopes, *unmasked, *spare;
     std::uint8_t* allowed;
 
     static Index size(Index padded_dim, Index padded_value_dim) {
@@ -26,7 +26,7 @@ struct DotWorkspace {
         : keys(memory), padded_keys(keys + KEYS * padded_dim), values(padded_keys + KEYS * padded_dim),
           d_keys(values + KEYS * padded_value_dim), d_values(d_keys + KEYS * padded_dim),
           weights(d_values + KEYS * padded_value_dim), gradients(weights + TRANSPOSED_TILE),
-          cap_slopes(gradients + TRANSPOSED_TILE), unmasked(cap_slopes + TRANSPOSED_TILE), spare(unmasked + TRANSPOSED_TILE),
+          softcap_slopes(gradients + TRANSPOSED_TILE), unmasked(softcap_slopes + TRANSPOSED_TILE), spare(unmasked + TRANSPOSED_TILE),
           allowed(reinterpret_cast<std::uint8_t*>(spare + 2 * TRANSPOSED_TILE)) {}
 };
 
@@ -198,7 +198,7 @@ class DotBackward {
         if (to.bias) add_bias_gradients(at, span, workspace);
         if (units.cap > 0)
             each_vector<T>(
-                at, [&](int i) { store(workspace.gradients + i, load(workspace.gradients + i) * load(workspace.cap_slopes + i)); });
+                at, [&](int i) { store(workspace.gradients + i, load(workspace.gradients + i) * load(workspace.softcap_slopes + i)); });
         if (plain) {
             multiply(workspace.weights, tile, Index{1}, upstream, query_block.upstream_row, d_values, padded_value_dim, at.keys,
                      at.rows, static_cast<int>(padded_value_dim), true);
@@ -222,11 +222,11 @@ class DotBackward {
             }
     }
 
-    // The derivative of the soft cap: 1 - tanh^2.
+    // The derivative of the softcap: 1 - tanh^2.
     static void save_slopes(const Tile& at, const DotWorkspace<T>& workspace) {
         each_vector<T>(at, [&](int i) {
             Vector<T> capped = hyperbolic_tangent<T>(load(workspace.weights + i));
-            store(workspace.cap_slopes + i, 1 - capped * capped);
+            store(workspace.softcap_slopes + i, 1 - capped * capped);
         });
     }
 

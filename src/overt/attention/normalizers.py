@@ -240,5 +240,15 @@ def _entmax(scores: Tensor, alpha: float | Tensor) -> Tensor:
     return weights(threshold)
 
 
+# Those that need no argument, by the names that `normalizer=` takes.
+NAMED: dict[str, Normalizer] = {
+    "softmax": Softmax(),
+    "sparsemax": Sparsemax(),
+    "entmax": Entmax(),
+    "sigmoid": Sigmoid(),
+    "sum": Sum(),
+}
+
+
 def __dir__() -> list[str]:
     return __all__

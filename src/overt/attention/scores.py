@@ -293,5 +293,9 @@ def _check_weight(name: str, weight: Tensor, query: Tensor) -> None:
     check.same_device(f"the weight of overt.{name}", weight, query)
 
 
+# Those that need no argument, by the names that `score=` takes.
+NAMED: dict[str, Score] = {"dot": Dot(), "cosine": Cosine()}
+
+
 def __dir__() -> list[str]:
     return __all__

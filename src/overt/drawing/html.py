@@ -87,8 +87,8 @@ def bundle(first: str) -> str:
     The modules import only by `import { name } from "./file.js";` on one line and export only by `export function`, `const` or
     `class`. Each becomes a function of its own, which returns what it exports, so that two modules may use the same names.
 
-    >>> text = bundle("lens/viewer/web/data/colours.js")
-    >>> "import" in text, text.index("const $lens_viewer_web_data_exact") < text.index("const $lens_viewer_web_data_colours")
+    >>> text = bundle("lens/viewer/web/map/colour_scale.js")
+    >>> "import" in text, text.index("const $lens_viewer_web_data_exact") < text.index("const $lens_viewer_web_map_colour_scale")
     (False, True)
     """
     order: dict[str, None] = {}

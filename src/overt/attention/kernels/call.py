@@ -9,25 +9,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from overt.attention import check, keywords
+from overt.attention import check, keywords, normalizers, scores
 from overt.attention.arrays import as_tensor, is_array, library_of
 from overt.attention.biases import Bias
 from overt.attention.masks import Mask, as_mask
-from overt.attention.normalizers import Entmax, Sigmoid, Softmax, Sparsemax, Sum
-from overt.attention.scores import Cosine, Dot, Score
+from overt.attention.scores import Score
 from overt.attention.typing import MaskLike, NormalizerFunction, NormalizerLike, ScoreFunction, ScoreLike
 from overt.errors import KindError
 
-# The scores and normalizers that need no argument, by the names that `score=` and `normalizer=` take.
-SCORES: dict[str, ScoreFunction] = {"dot": Dot(), "cosine": Cosine()}
-NORMALIZERS: dict[str, NormalizerFunction] = {
-    "softmax": Softmax(),
-    "sparsemax": Sparsemax(),
-    "entmax": Entmax(),
-    "sigmoid": Sigmoid(),
-    "sum": Sum(),
-}
-_DOT, _SOFTMAX = SCORES["dot"], NORMALIZERS["softmax"]  # what a call without a score and a normalizer uses
+_DOT, _SOFTMAX = scores.NAMED["dot"], normalizers.NAMED["softmax"]  # what a call without a score and a normalizer uses
 
 
 class Block(NamedTuple):
@@ -255,7 +245,7 @@ def as_score(score: ScoreLike) -> ScoreFunction:
     >>> as_score("cosine")
     Cosine(scale=1.0)
     """
-    return _by_name_or_callable("score", score, SCORES, "(query, key) -> (..., Q, K)")
+    return _by_name_or_callable("score", score, scores.NAMED, "(query, key) -> (..., Q, K)")
 
 
 def as_normalizer(normalizer: NormalizerLike) -> NormalizerFunction:
@@ -264,7 +254,7 @@ def as_normalizer(normalizer: NormalizerLike) -> NormalizerFunction:
     >>> as_normalizer("entmax")
     Entmax(alpha=1.5)
     """
-    return _by_name_or_callable("normalizer", normalizer, NORMALIZERS, "(scores, allowed) -> weights")
+    return _by_name_or_callable("normalizer", normalizer, normalizers.NAMED, "(scores, allowed) -> weights")
 
 
 def _by_name_or_callable(kind: str, argument: Any, named: dict[str, Any], signature: str) -> Any:

@@ -94,7 +94,7 @@ class Head {
     return top ? { width: top.width, weights: this.#array(top.weights), keys: this.#array(top.keys) } : null;
   }
 
-  // The map of cells, coded as colours.js says.
+  // The map of cells, coded as colour_scale.js says.
   get base() {
     const { base } = this.#entry;
     if (!base) return null;

@@ -1,5 +1,5 @@
 import { codeOf, weightOf } from "./exact.js";
-import { pixelsOf } from "./colours.js";
+import { pixelsOf } from "../map/colour_scale.js";
 
 // The maps of one head as pictures that only have to be drawn: the base map at every coarser level, and exact tiles finer than it.
 

@@ -1,6 +1,6 @@
 // What the chosen token attends to, or is attended by: one row or one column of a head's weights, exact where query and key are
 // there, else as far as the kept strongest links tell.
-import { shareOf } from "./colours.js";
+import { shareOf } from "../map/colour_scale.js";
 import { weightsColumn, weightsRow } from "./exact.js";
 
 const CACHE = new WeakMap(); // the last few of each head: every panel reads the same one

@@ -1,5 +1,5 @@
 // The visible part of the map as one SVG: cells as vectors where they are few, as an image where they are many, with names, a legend and what is true.
-import { colourOf, scaleOf, weightAt } from "../data/colours.js";
+import { colourOf, scaleOf, weightAt } from "../map/colour_scale.js";
 import { scientific } from "../../../../drawing/web/numbers.js";
 import { visibleTiles } from "../data/visible_tiles.js";
 import { grouped, label, visible, weightText } from "../data/labels.js";

@@ -1,5 +1,5 @@
 import { painted, levelsOf } from "../data/pyramid.js";
-import { pixelsOf, scaleOf } from "../data/colours.js";
+import { pixelsOf, scaleOf } from "../map/colour_scale.js";
 import { keepFocus, selection } from "../map/map_controls.js";
 import { aboutHead } from "./about.js";
 import { label, weightText } from "../data/labels.js";

@@ -1,4 +1,4 @@
-import { colourOf, tableOf, shareOf } from "../data/colours.js";
+import { colourOf, tableOf, shareOf } from "./colour_scale.js";
 import { weightText } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 import { css } from "../../../../drawing/web/theme.js";

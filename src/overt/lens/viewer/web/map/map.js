@@ -6,7 +6,7 @@ import { legend } from "./legend.js";
 import { drawMap, drawMarks, mapMargins } from "./map_drawing.js";
 import { readoutOf } from "./readout.js";
 import { mapControls } from "./map_controls.js";
-import { scaleOf } from "../data/colours.js";
+import { scaleOf } from "./colour_scale.js";
 import { grouped } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 import { theme } from "../../../../drawing/web/theme.js";

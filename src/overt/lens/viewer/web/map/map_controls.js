@@ -1,4 +1,4 @@
-import { PALETTES } from "../data/colours.js";
+import { PALETTES } from "./colour_scale.js";
 import { make } from "../../../../drawing/web/elements.js";
 
 // Buttons of which one is pressed.

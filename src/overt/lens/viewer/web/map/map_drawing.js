@@ -1,4 +1,4 @@
-import { colourOf, shareOf } from "../data/colours.js";
+import { colourOf, shareOf } from "./colour_scale.js";
 import { grouped, isolated, label } from "../data/labels.js";
 import { css, inkOn } from "../../../../drawing/web/theme.js";
 

@@ -1,7 +1,7 @@
 // The tokens as running text, coloured by what the chosen token attends to or is attended by. A long text is written in parts of a few
 // hundred tokens, and only those in sight are there, so that 32,768 tokens are as quick as 100.
 import { arcsOf } from "./arcs.js";
-import { scaleOf } from "../data/colours.js";
+import { scaleOf } from "../map/colour_scale.js";
 import { joinerOf, weightsOf, strongestOf, toneOf } from "../data/rows.js";
 import { number } from "../../../../drawing/web/numbers.js";
 import { drawStripe } from "./stripe.js";

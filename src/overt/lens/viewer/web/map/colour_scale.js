@@ -1,4 +1,4 @@
-import { weightOf } from "./exact.js";
+import { weightOf } from "../data/exact.js";
 
 // Colours from weights. Maps are bytes on a logarithmic scale, and a colour scale is a table from such bytes to colours: another
 // palette or scale needs no new data.
