@@ -40,6 +40,15 @@ def test_a_text_is_translated(model):
     assert shown(model, ENGLISH[0]) == FRENCH[0] + "\n"
 
 
+def test_characters_that_the_model_cannot_read_are_named(model):
+    found = run(model, "你好")
+    assert found.exit_code == 0
+    assert "warning: the translator cannot read 你 好 in the text; its translation may be wrong" in found.stderr
+    many = run(model, given=f"{ENGLISH[0]}\n☃\n{ENGLISH[1]} 你\n".encode())
+    assert "cannot read ☃ 你 in 2 lines, first line 2" in many.stderr
+    assert run(model, ENGLISH[0]).stderr == ""
+
+
 def test_lines_keep_their_order_and_empty_ones_stay_empty(model):
     given = f"{ENGLISH[1]}\n\n{ENGLISH[0]}\r\n{ENGLISH[2]}".encode()
     assert shown(model, given=given) == f"{FRENCH[1]}\n\n{FRENCH[0]}\n{FRENCH[2]}\n"

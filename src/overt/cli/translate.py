@@ -54,6 +54,7 @@ def translate(
         # A file that cannot be written is refused before the work.
         outputs = {name: files.enter_context(whole(path)) for name, path in paths.items() if path is not None}
         translations = _translate_lines(translator, lines, beam, nbest or 1)
+        _warn_of_unknown(translator, lines)
         content = "".join(f"{line}\n" for line in _output_lines(translations, nbest))
         if out is None:
             _print(content)
@@ -101,6 +102,20 @@ def _translate_lines(translator: Any, lines: list[str], beam: int, best: int) ->
             results[index] = translations
             advance()
     return results
+
+
+def _warn_of_unknown(translator: Any, lines: list[str]) -> None:
+    """Say on standard error which lines have characters that the translator cannot read: it does not see what they mean."""
+    unknown = {number: translator.tokenizer.unknown_characters(line) for number, line in enumerate(lines, 1) if line.strip()}
+    unknown = {number: characters for number, characters in unknown.items() if characters}
+    if not unknown:
+        return
+    characters = list(dict.fromkeys(each for line in unknown.values() for each in line))
+    shown = " ".join(characters[:10]) + (" …" if len(characters) > 10 else "")
+    where = f"line {next(iter(unknown))}" if len(unknown) == 1 else f"{len(unknown)} lines, first line {next(iter(unknown))}"
+    where = "the text" if len(lines) == 1 else where
+    sentence = f"warning: the translator cannot read {shown} in {where}; its translation may be wrong"
+    Console(stderr=True, highlight=False).print(Piece(lambda ink: ink.prose(sentence, lead="")))
 
 
 def _output_lines(translations: list[list[Any]], nbest: int | None) -> Iterator[str]:

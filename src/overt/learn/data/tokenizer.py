@@ -131,6 +131,17 @@ class Tokenizer:
         prepared = self.prepare(texts, target=target) if self.moses else list(texts)
         return [encoding.ids for encoding in self.pieces.encode_batch_fast(prepared, add_special_tokens=False)]
 
+    def unknown_characters(self, text: str) -> list[str]:
+        """The characters of a text that the vocabulary lacks, each once, in the order of the text.
+
+        >>> Tokenizer.learn(["a cat sat"], merges=0).unknown_characters("a 猫 sat ☃ 猫")
+        ['猫', '☃']
+        """
+        [prepared] = self.prepare([text])
+        encoding = self.pieces.encode(prepared, add_special_tokens=False)
+        pieces = zip(encoding.ids, encoding.offsets, strict=True)
+        return list(dict.fromkeys(prepared[start:stop] for number, (start, stop) in pieces if number == UNKNOWN))
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids in the target language, without special tokens."""
         words = self.decode_words(ids)
