@@ -3,6 +3,8 @@
 `make test-gpu` runs these alone, on the GPU. Output, every gradient and every statistic, within the tolerances of each dtype.
 """
 
+from dataclasses import fields, is_dataclass
+
 import pytest
 import torch
 
@@ -27,9 +29,8 @@ def moved(held, dtype, device):
         return held.to(device, dtype) if held.is_floating_point() else held.to(device)
     if isinstance(held, dict):
         return {name: moved(each, dtype, device) for name, each in held.items()}
-    if hasattr(held, "__dataclass_fields__"):
-        kept = {name: moved(getattr(held, name), dtype, device) for name in held.__dataclass_fields__}
-        return type(held)(**kept)
+    if is_dataclass(held):
+        return type(held)(**{field.name: moved(getattr(held, field.name), dtype, device) for field in fields(held)})
     return held
 
 
