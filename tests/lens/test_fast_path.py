@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from overt.lens import load, record
-from overt.lens.capture import fast_path
+from overt.lens.capture.torch_layers import fast_path
 
 pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 LENGTH = 7

@@ -24,11 +24,11 @@ from overt.lens.capture import adapters, hugging_face, recorder, watching
 from overt.lens.capture import options as keep_options
 from overt.lens.capture.adapters import COMPILED, Catcher
 from overt.lens.capture.barrier import beside, sentence
-from overt.lens.capture.fast_path import FastPath
 from overt.lens.capture.hugging_face import RegistryEntry
-from overt.lens.capture.multi_head import MultiHeadSteps
 from overt.lens.capture.ranges import MaskReader
 from overt.lens.capture.recorder import Recorder
+from overt.lens.capture.torch_layers.fast_path import FastPath
+from overt.lens.capture.torch_layers.multi_head import MultiHeadSteps
 from overt.lens.capture.written_out import tracker
 from overt.lens.capture.written_out.tracker import WeightedSum, WrittenOut
 from overt.lens.statistics import summarized

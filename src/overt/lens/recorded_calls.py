@@ -10,6 +10,8 @@ from overt.lens.capture.options import in_bytes
 from overt.lens.capture.recorder import is_in
 from overt.lens.captured import Captured, CapturedCall
 from overt.lens.head import Head
+from overt.lens.linear.captured import CapturedMixer
+from overt.lens.linear.head import MixerHead
 from overt.lens.statistics.roles import Role, measured, roles
 from overt.lens.statistics.summarized import CapturedSummary, SummaryHead
 from overt.lens.statistics.verified import Comparison, Coverage, Verified, recompute
@@ -91,6 +93,8 @@ class RecordedCalls:
 
     def head_of(self, captured: Captured, head: int) -> Head:
         """One head of one of these calls."""
+        if isinstance(captured, CapturedMixer):
+            return MixerHead(captured, head, self.strings)
         return (SummaryHead if isinstance(captured, CapturedSummary) else Head)(captured, head, self.strings)
 
     def number_of(self, captured: Captured) -> int:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from types import FrameType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,17 +23,19 @@ from overt.attention.masks import Causal
 from overt.attention.scores import Dot
 from overt.errors import OvertError
 from overt.lens.capture.barrier import beside, unseen
-from overt.lens.capture.fast_path import FastPath
 from overt.lens.capture.hugging_face import RegistryEntry, registry_patches
-from overt.lens.capture.multi_head import VISIBLE_INSIDE, MultiHeadSteps, overridden
 from overt.lens.capture.ranges import MaskReader
 from overt.lens.capture.recordable import out_of_reach, unreadable
+from overt.lens.capture.sink import Sink
 from overt.lens.capture.token_axes.labels import Mixing
 from overt.lens.capture.token_axes.propagate import TokenAxes
+from overt.lens.capture.torch_layers.fast_path import FastPath
+from overt.lens.capture.torch_layers.multi_head import VISIBLE_INSIDE, MultiHeadSteps, overridden
 from overt.lens.capture.watching import Watching, at_work, caller
 from overt.lens.capture.written_out.products import arguments, plain
 from overt.lens.capture.written_out.tracker import WrittenOut
 from overt.lens.capture.written_out.weighted import WEIGHTS_RECORDED, WeightedSum
+from overt.lens.linear.recurrence import Recurrence
 
 SDPA, MULTI_HEAD, OVERT = "scaled_dot_product_attention", "nn.MultiheadAttention", "overt.attend"
 WRITTEN = "softmax and product"
@@ -48,47 +50,6 @@ COMPILED = (
 FLEX = "flex_attention scores with a function of the model's own, which is not recorded"
 _HEADS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead", "heads")
 _KERNELS = ("overt.attention.kernels", "overt.attention.mechanism")
-
-
-class Sink(Protocol):
-    """What the catcher calls. One that `writes` may write to the output that it gets, with which the model then continues."""
-
-    writes: bool
-
-    @property
-    def inside(self) -> bool:
-        """Whether a module of its model runs."""
-        ...
-
-    @property
-    def module(self) -> nn.Module | None:
-        """The innermost one."""
-
-    def entered(self, module: nn.Module) -> None:
-        """A module of any model begins."""
-
-    def left(self, module: nn.Module) -> None:
-        """It ended."""
-
-    def keep(
-        self,
-        call: Call,
-        output: Tensor,
-        source: str,
-        score_dtype: torch.dtype,
-        notes: tuple[str, ...],
-        weight: Tensor | None = None,
-    ) -> None:
-        """A call was caught; `weight` is a parameter of the module that made it, where that is not the innermost one that runs."""
-
-    def miss(self, reason: str) -> None:
-        """Attention happened that could not be caught."""
-
-    def mixes(self, mixing: Mixing) -> None:
-        """A function mixed tokens otherwise than by attention."""
-
-    def failed(self, error: Exception, weight: Tensor | None = None) -> None:
-        """Overt's own work beside the model failed."""
 
 
 class Watch(NamedTuple):
@@ -187,6 +148,19 @@ class Catcher(Watching):
         self.caught += 1
         for sink in self.sinks:
             beside(partial(sink.failed, weight=weight), sink.keep, call, output, source, score_dtype, notes, weight)
+
+    def keep_mixer(
+        self,
+        recurrence: Recurrence,
+        output: Tensor,
+        source: str,
+        around: tuple[str, ...] = (),
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        """A linear token mixer was caught: call the sinks."""
+        self.caught += 1
+        for sink in self.sinks:
+            beside(sink.failed, sink.keep_mixer, recurrence, output, source, around, notes)
 
     def _miss(self, reason: str) -> None:
         self.caught += 1

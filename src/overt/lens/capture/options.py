@@ -10,6 +10,8 @@ from overt.attention import check
 from overt.attention.kernels.call import Call
 from overt.errors import InputError, KindError
 from overt.lens.captured import Captured, CapturedCall, size
+from overt.lens.linear.captured import CapturedMixer, mixer_size
+from overt.lens.linear.recurrence import Recurrence
 from overt.lens.statistics.summarized import CELLS, TOP, SummaryOptions, summarized
 from overt.lens.storage.offloading import OnCpu, OnDisk
 from overt.lens.tokens import Tokens
@@ -19,15 +21,16 @@ from overt.lens.tokens import Tokens
 class RecordOptions:
     """Which calls and heads are recorded, what of them, and where it goes.
 
-    `needed(call, output, heads, total)` is how many bytes a call will take, and `limit(recorded)` how many there may be in all
-    when so many are recorded already. If `copies`, the inputs of a call are copied before `store` gets it; otherwise `store` has
-    to be done with them before the model runs on.
+    `needed(call, output, heads, total)` is how many bytes a call will take, `mixer_needed` the same of a linear token mixer, and
+    `limit(recorded)` how many there may be in all when so many are recorded already. If `copies`, the inputs of a call are copied
+    before `store` gets it; otherwise `store` has to be done with them before the model runs on.
     """
 
     layers: Sequence[int | str] | None
     heads: Sequence[int] | None
-    store: Callable[[CapturedCall], Captured]
+    store: Callable[[CapturedCall | CapturedMixer], Captured]
     needed: Callable[[Call, Tensor, int, int], int]
+    mixer_needed: Callable[[Recurrence, Tensor, int, int], int]
     limit: Callable[[int], int]
     copies: bool
 
@@ -53,14 +56,15 @@ def record_options(
     summary = _summary_options(keep, top, map_size)
     storage = OnCpu() if offload == "cpu" else OnDisk() if offload == "disk" else None
 
-    def store(call: CapturedCall) -> Captured:
-        captured = summarized(call, tokens, summary) if keep == "summary" else call
+    def store(call: CapturedCall | CapturedMixer) -> Captured:
+        captured = summarized(call, tokens, summary) if keep == "summary" and isinstance(call, CapturedCall) else call
         return captured if storage is None else storage.store(captured)
 
     def limit_of(recorded: int) -> int:
         return recorded + storage.free if isinstance(storage, OnDisk) else limit
 
-    return RecordOptions(layers, heads, store, summary.size if keep == "summary" else size, limit_of, copies=keep == "qkv")
+    needed = summary.size if keep == "summary" else size
+    return RecordOptions(layers, heads, store, needed, mixer_size, limit_of, copies=keep == "qkv")
 
 
 def _summary_options(keep: str, top: int, map_size: int | tuple[int, int]) -> SummaryOptions:

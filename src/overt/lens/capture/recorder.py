@@ -24,6 +24,8 @@ from overt.lens.captured import (
     versions,
     without_copies,
 )
+from overt.lens.linear.captured import CapturedMixer, copied_mixer
+from overt.lens.linear.recurrence import Recurrence
 from overt.lens.storage.tensor_cache import TensorCache
 
 
@@ -89,9 +91,7 @@ class Recorder:
         if (reason := unreadable(call.query)) is not None:
             self.miss(reason)
             return
-        layer, number, call_index = self._owner(weight), self.number, self.call_index
-        self.mixing_layers.attends(layer)
-        self.number, self.call_index = number + 1, call_index + 1
+        layer, number, call_index = self._counted(weight)
         if not self._wanted(layer, call_index):
             return
         total = head_count(call)
@@ -108,6 +108,38 @@ class Recorder:
             batch = math.prod(call.batch) // head_count(call) if 0 not in call.batch else 0
             which = (number, call_index, self.pass_count - 1, layer, source, heads, total, batch, call.queries, call.keys)
             self.calls.append(self.options.store(CapturedCall(*which, score_dtype, notes, call, output, copies, before)))
+        self.recorded_bytes += needed
+
+    def keep_mixer(
+        self,
+        recurrence: Recurrence,
+        output: Tensor,
+        source: str,
+        around: tuple[str, ...] = (),
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        """Record a call of a linear token mixer, if the model made it and the options include it.
+
+        `output` (B, H, Q, E) is the model's own, of the mixing alone; `around` says what stands before and after it in the layer.
+        """
+        if not self.inside:
+            return
+        if (reason := unreadable(recurrence.query)) is not None:
+            self.miss(reason)
+            return
+        layer, number, call_index = self._counted(None)
+        if not self._wanted(layer, call_index):
+            return
+        total = recurrence.heads
+        heads = checked_heads(self.options.heads, total, layer)
+        needed = self.options.mixer_needed(recurrence, output, len(heads), total)
+        if not self._affordable(needed, layer):
+            return
+        with torch._C.DisableTorchFunction():
+            recurrence, output = copied_mixer(recurrence, output, heads, total)
+            lengths = recurrence.batch, recurrence.queries, recurrence.keys
+            which = (number, call_index, self.pass_count - 1, layer, source, heads, total, *lengths, output.dtype, notes)
+            self.calls.append(self.options.store(CapturedMixer(*which, recurrence, output, heads, around)))
         self.recorded_bytes += needed
 
     def miss(self, reason: str) -> None:
@@ -156,6 +188,13 @@ class Recorder:
         modules = () if weight is None else running.modules()
         owners = [each for each in modules if getattr(each, "in_proj_weight", None) is weight]
         return self.names.get(id(owners[0]), (name, None))[0] if owners else name
+
+    def _counted(self, weight: Tensor | None) -> tuple[str, int, int]:
+        """Count a call. Returns its layer, its number in the recording, and its number in the pass."""
+        layer, number, call_index = self._owner(weight), self.number, self.call_index
+        self.mixing_layers.attends(layer)
+        self.number, self.call_index = number + 1, call_index + 1
+        return layer, number, call_index
 
     def _wanted(self, layer: str, call_index: int) -> bool:
         layers = self.options.layers

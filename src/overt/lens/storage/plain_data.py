@@ -17,10 +17,12 @@ from overt.attention.kernels.call import Call
 from overt.attention.summary import Summary
 from overt.errors import InputError
 from overt.lens.captured import CapturedCall
+from overt.lens.linear.captured import CapturedMixer
+from overt.lens.linear.recurrence import Recurrence
 from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.statistics.verified import Comparison
 
-_CALLS = {kind.__name__: kind for kind in (Call, CapturedCall, CapturedSummary, Summary, Comparison)}
+_CALLS = {kind.__name__: kind for kind in (Call, CapturedCall, CapturedMixer, CapturedSummary, Recurrence, Summary, Comparison)}
 
 
 class NotRegistered(InputError):

@@ -1,0 +1,61 @@
+"""What gets the attention and the linear token mixers that the catcher sees."""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from overt.attention.kernels.call import Call
+from overt.lens.capture.token_axes.labels import Mixing
+from overt.lens.linear.recurrence import Recurrence
+
+
+class Sink(Protocol):
+    """What the catcher calls. One that `writes` may write to the output that it gets, with which the model then continues."""
+
+    writes: bool
+
+    @property
+    def inside(self) -> bool:
+        """Whether a module of its model runs."""
+        ...
+
+    @property
+    def module(self) -> nn.Module | None:
+        """The innermost one."""
+
+    def entered(self, module: nn.Module) -> None:
+        """A module of any model begins."""
+
+    def left(self, module: nn.Module) -> None:
+        """It ended."""
+
+    def keep(
+        self,
+        call: Call,
+        output: Tensor,
+        source: str,
+        score_dtype: torch.dtype,
+        notes: tuple[str, ...],
+        weight: Tensor | None = None,
+    ) -> None:
+        """A call was caught; `weight` is a parameter of the module that made it, where that is not the innermost one that runs."""
+
+    def keep_mixer(
+        self,
+        recurrence: Recurrence,
+        output: Tensor,
+        source: str,
+        around: tuple[str, ...] = (),
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        """A linear token mixer was caught."""
+
+    def miss(self, reason: str) -> None:
+        """Attention happened that could not be caught."""
+
+    def mixes(self, mixing: Mixing) -> None:
+        """A function mixed tokens otherwise than by attention."""
+
+    def failed(self, error: Exception, weight: Tensor | None = None) -> None:
+        """Overt's own work beside the model failed."""

@@ -1,0 +1,49 @@
+"""One recorded call of a linear token mixer: its recurrence, and the model's own output of the mixing."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from overt.lens.captured import Captured
+from overt.lens.linear.recurrence import Recurrence
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CapturedMixer(Captured):
+    """A call with its recurrence, and the model's own `output` of the mixing alone, (B, H, Q, E), before gate and norm.
+
+    `copies` are the heads in the recurrence. `around` says what stands before and after the mixing in the layer, in sentences, for
+    example "a convolution over 4 positions mixes neighbours before it".
+    """
+
+    recurrence: Recurrence
+    output: Tensor
+    copies: tuple[int, ...]
+    around: tuple[str, ...] = ()
+
+    @property
+    def bytes(self):
+        """The bytes of the recurrence and the output."""
+        return mixer_size(self.recurrence, self.output)
+
+
+def mixer_size(recurrence: Recurrence, output: Tensor, heads: int = 1, total: int = 1) -> int:
+    """How many bytes a copy of `heads` of `total` heads takes."""
+    sizes = [
+        tensor.numel() * tensor.element_size() * (heads if recurrence.heads == tensor.shape[1] else total) // total
+        for tensor in (*recurrence.tensors.values(), output)
+    ]
+    return sum(sizes)
+
+
+def copied_mixer(recurrence: Recurrence, output: Tensor, heads: tuple[int, ...], total: int) -> tuple[Recurrence, Tensor]:
+    """Copies of the recurrence and the output, of these heads alone: a model may write to its own tensors after the call."""
+    if len(heads) < total:
+        return recurrence.of_heads(heads), output.detach().index_select(1, torch.tensor(heads, device=output.device))
+    copies = {name: _copy(tensor) for name, tensor in recurrence.tensors.items()}
+    return replace(recurrence, **copies), _copy(output)
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return tensor.detach().clone(memory_format=torch.contiguous_format)

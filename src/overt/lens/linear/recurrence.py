@@ -1,0 +1,266 @@
+"""A linear recurrence over positions, and the weights by which its outputs add up values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+from overt.errors import InputError, KindError
+
+READS = ("after", "before")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Recurrence:
+    """Heads that keep a state S (D × E) over positions j = 0 … K − 1, which the last Q positions read:
+
+        S_j = (diag(a_j) + u_j p_jᵀ) S_{j−1} + k_j v_jᵀ        o_t = S_tᵀ q_t + d_t v_t        (reads "after")
+                                                               o_t = S_{t−1}ᵀ q_t + d_t v_t    (reads "before")
+
+    The output is linear in the values, so that o_t = Σ_j W_tj v_j. The weights of a row are W_tj = k_j · r, where r begins as q_t and
+    goes r ← a_j ∘ r + p_j (u_j · r) for j = t, t − 1, …; they are signed and do not sum to one.
+
+    Shapes: query (B, H, Q, D) with its scale multiplied in, key (B, H, K, D) with the strength of writing multiplied in, value
+    (B, H, K, E), log_decay (B, H, K, 1 or D) of log a_j, erase and probe (B, H, K, D) of u_j and p_j, both or neither, diagonal
+    (B, H, Q) of d_t, start (B, H, D, E) a state from before position 0, of tokens that are not among the K. `normalizer` (B, H, Q)
+    divides a row: weights and output. What heads share in groups may have fewer heads, a divisor of H: head h reads h // (H / fewer).
+    None stands for: nothing decays, nothing is erased, no diagonal, a state of zeros, no normalizer. `kind` is the field's name of the
+    mixer. Sums are in float32, in float64 where a tensor is. Raises InputError for shapes that do not fit, KindError for other dtypes.
+
+    >>> import torch
+    >>> x = torch.ones(1, 1, 3, 1)
+    >>> Recurrence(x, x, x, log_decay=torch.full((1, 1, 3, 1), 0.5).log(), kind="retention").weights([2])
+    tensor([[[[0.2500, 0.5000, 1.0000]]]])
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    log_decay: Tensor | None = None
+    erase: Tensor | None = None
+    probe: Tensor | None = None
+    diagonal: Tensor | None = None
+    reads: str = "after"
+    start: Tensor | None = None
+    kind: str = "linear attention"
+    normalizer: Tensor | None = None
+
+    def __post_init__(self):
+        for name, tensor in self.tensors.items():
+            if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+                got = str(tensor.dtype) if isinstance(tensor, Tensor) else type(tensor).__name__
+                raise KindError("floating-point tensors in a recurrence", got=f"{name} of {got}", fix=f"convert {name}")
+        if self.reads not in READS:
+            raise InputError('reads="after" or reads="before"', got=f"reads={self.reads!r}", fix="choose one of them")
+        if (self.erase is None) != (self.probe is None):
+            raise InputError("erase and probe, both or neither", got="one of them", fix="pass both")
+        for name, shapes in self._shapes().items():
+            shape = tuple(self.tensors[name].shape)
+            if not any(_fits(shape, wanted) for wanted in shapes):
+                raise InputError(
+                    f"{name} of the shape {' or '.join(map(str, shapes))}, or with fewer heads, a divisor of {self.heads}",
+                    got=f"{name} {shape}, in a recurrence of query {tuple(self.query.shape)} and value {tuple(self.value.shape)}",
+                    fix="see the shapes of overt.lens.linear.Recurrence",
+                )
+        if self.queries > self.keys:
+            got = f"{self.queries} queries and {self.keys} keys"
+            raise InputError("at most as many queries as keys: they are the last positions", got=got, fix="pass all keys")
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors that are there, by the names of their fields."""
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("reads", "kind")}
+        return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def batch(self) -> int:
+        """B."""
+        return self.value.shape[0]
+
+    @property
+    def heads(self) -> int:
+        """H."""
+        return max(tensor.shape[1] for tensor in self.tensors.values())
+
+    @property
+    def queries(self) -> int:
+        """Q."""
+        return self.query.shape[2]
+
+    @property
+    def keys(self) -> int:
+        """K."""
+        return self.key.shape[2]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of sums: float64 where a tensor is of it, else float32."""
+        return torch.float64 if any(each.dtype == torch.float64 for each in self.tensors.values()) else torch.float32
+
+    def _shapes(self) -> dict[str, list[tuple[int, ...]]]:
+        if self.query.ndim != 4 or self.value.ndim != 4 or any(each.ndim < 3 for each in self.tensors.values()):
+            shapes = ", ".join(f"{name} {tuple(each.shape)}" for name, each in self.tensors.items())
+            fix = "see the shapes of overt.lens.linear.Recurrence"
+            raise InputError("tensors with batch and heads: query (B, H, Q, D), value (B, H, K, E)", got=shapes, fix=fix)
+        (batch, heads), (queries, features) = (self.batch, self.heads), self.query.shape[2:]
+        keys, width = self.value.shape[2:]
+        by_key, by_query = [(batch, heads, keys, features)], [(batch, heads, queries)]
+        shapes = {"query": [(batch, heads, queries, features)], "key": by_key, "value": [(batch, heads, keys, width)]}
+        shapes |= {"erase": by_key, "probe": by_key, "diagonal": by_query, "normalizer": by_query}
+        shapes |= {"log_decay": [(batch, heads, keys, 1), *by_key], "start": [(batch, heads, features, width)]}
+        return {name: shapes[name] for name in self.tensors}
+
+    def of_heads(self, heads: Sequence[int]) -> "Recurrence":
+        """A copy with these heads alone."""
+        chosen = {}
+        for name, tensor in self.tensors.items():
+            group = self.heads // tensor.shape[1]
+            index = torch.tensor([head // group for head in heads], device=tensor.device)
+            chosen[name] = tensor.detach().index_select(1, index)
+        return replace(self, **chosen)
+
+    def ready(self) -> "Recurrence":
+        """The same with all of its heads in every tensor, as views, in the dtype of sums and without gradients."""
+        chosen = {
+            name: tensor.detach().to(self.dtype).repeat_interleave(self.heads // tensor.shape[1], dim=1)
+            for name, tensor in self.tensors.items()
+        }
+        return replace(self, **chosen)
+
+    @torch.no_grad()
+    def weights(self, rows: Sequence[int] | None = None) -> Tensor:
+        """The weights of these queries, all of them for None, on every key: (B, H, rows, K), by the walk back from each row.
+
+        It takes K steps of rows × D, and no memory beside the result that grows with K.
+        """
+        ready, offset, before = self.ready(), self.keys - self.queries, int(self.reads == "before")
+        chosen = list(range(self.queries)) if rows is None else list(rows)
+        index = torch.tensor(chosen, device=self.query.device, dtype=torch.long)
+        asking = ready.query[:, :, index]  # r: (B, H, rows, D)
+        weights = asking.new_zeros(*asking.shape[:-1], self.keys)
+        last = index + offset - before  # the last position that each row's state has read
+        for position in range(max(chosen, default=-1) + offset - before, -1, -1):
+            reached = last >= position  # (rows,)
+            weight, earlier = step_back(ready, position, asking)
+            weights[..., position] = torch.where(reached, weight, 0)
+            asking = torch.where(reached[:, None], earlier, asking)
+        if ready.diagonal is not None:
+            weights[..., torch.arange(len(chosen)), index + offset] += ready.diagonal[:, :, index]
+        return weights if ready.normalizer is None else weights / ready.normalizer[:, :, index, None]
+
+    @torch.no_grad()
+    def matrix(self) -> Tensor:
+        """All weights at once, (B, H, Q, K), by solving for what the erasing steps read of the values instead of walking back.
+
+        With the decays between two positions as products over their whole range, exp(g_i − g_j) of cumulated logs, what position i's
+        probe reads is y_i = Σ_{j<i} (p_i · k_j) v_j + Σ_{j<i} (p_i · u_j) y_j, a triangular system, and the output is
+        o_t = Σ_j (q_t · k_j) v_j + Σ_j (q_t · u_j) y_j (the UT transform; Yang et al. 2024, "Parallelizing Linear Transformers with the
+        Delta Rule over Sequence Length", section 3).
+        """
+        ready, offset, before = self.ready(), self.keys - self.queries, int(self.reads == "before")
+        decays = Decays(ready.log_decay, self.keys)
+        first = (
+            torch.arange(offset, self.keys, device=self.query.device) - before
+        )  # the last position that a query's state has read
+        weights = decays.products(ready.query, ready.key, first)
+        if ready.erase is not None and ready.probe is not None:
+            earlier = torch.arange(self.keys, device=self.query.device) - 1
+            system = torch.eye(self.keys, dtype=self.dtype, device=self.query.device)
+            system = system - decays.products(ready.probe, ready.erase, earlier)
+            read = torch.linalg.solve_triangular(
+                system, decays.products(ready.probe, ready.key, earlier), upper=False, unitriangular=True
+            )
+            weights = weights + decays.products(ready.query, ready.erase, first) @ read
+        if ready.diagonal is not None:
+            weights.diagonal(offset, -2, -1).add_(ready.diagonal)
+        return weights if ready.normalizer is None else weights / ready.normalizer[..., None]
+
+    @torch.no_grad()
+    def output(self) -> Tensor:
+        """The outputs (B, H, Q, E), by the recurrence itself, position by position."""
+        ready, offset = self.ready(), self.keys - self.queries
+        state = ready.value.new_zeros(self.batch, self.heads, self.query.shape[-1], self.value.shape[-1])
+        state = state if ready.start is None else ready.start
+        output = []
+        for position in range(self.keys):
+            query = ready.query[:, :, position - offset, :, None] if position >= offset else None
+            if query is not None and self.reads == "before":
+                output.append((query * state).sum(-2))
+            state = step_forward(ready, position, state)
+            if query is not None and self.reads == "after":
+                output.append((query * state).sum(-2))
+        outputs = torch.stack(output, dim=-2) if output else ready.value[:, :, :0]  # (B, H, Q, E)
+        if ready.diagonal is not None:
+            outputs = outputs + ready.diagonal[..., None] * ready.value[:, :, offset:]
+        return outputs if ready.normalizer is None else outputs / ready.normalizer[..., None]
+
+    def __repr__(self) -> str:
+        return f"<{self.kind}: {self.heads} heads, {self.queries} queries, {self.keys} keys>"
+
+
+def step_back(recurrence: Recurrence, position: int, asking: Tensor) -> tuple[Tensor, Tensor]:
+    """The weight of a position for rows that ask for r (B, H, rows, D), and what they ask for of the positions before it."""
+    at = (slice(None), slice(None), slice(position, position + 1))
+    weight = (recurrence.key[at] * asking).sum(-1)  # (B, H, rows)
+    earlier = asking if recurrence.log_decay is None else recurrence.log_decay[at].exp() * asking
+    if recurrence.erase is not None and recurrence.probe is not None:
+        earlier = earlier + recurrence.probe[at] * (recurrence.erase[at] * asking).sum(-1, keepdim=True)
+    return weight, earlier
+
+
+def step_forward(recurrence: Recurrence, position: int, state: Tensor) -> Tensor:
+    """The state (B, H, D, E) after a position, from the one before it."""
+    at = (slice(None), slice(None), position)
+    after = state if recurrence.log_decay is None else recurrence.log_decay[at][..., None].exp() * state
+    if recurrence.erase is not None and recurrence.probe is not None:
+        read = (recurrence.probe[at][..., None] * state).sum(-2, keepdim=True)  # (B, H, 1, E)
+        after = after + recurrence.erase[at][..., None] * read
+    return after + recurrence.key[at][..., None] * recurrence.value[at][..., None, :]
+
+
+class Decays:
+    """The products of decays between any two positions, as exp of differences of cumulated logs.
+
+    Logs are cumulated in float64. Decays of 0 are counted apart, so that no difference of infinities is taken.
+    """
+
+    def __init__(self, log_decay: Tensor | None, keys: int):
+        self.keys, self.logs = keys, None
+        if log_decay is not None:
+            zero = log_decay == -torch.inf
+            before_first = log_decay.new_zeros(*log_decay.shape[:2], 1, log_decay.shape[-1], dtype=torch.float64)
+            logs = torch.where(zero, 0, log_decay).double()
+            self.logs = torch.cat([before_first, logs], dim=2).cumsum(
+                2
+            )  # (B, H, K + 1, 1 or D); entry j + 1 is up to position j
+            self.zeros = torch.cat([before_first.bool(), zero], dim=2).cumsum(2)
+
+    def products(self, reading: Tensor, written: Tensor, last: Tensor) -> Tensor:
+        """What each of N readers (B, H, N, D) reads of each written vector (B, H, K, D) in the state after position `last` (N,).
+
+        That is Σ_d reading_id · Π_{j < l ≤ last_i} a_ld · written_jd for j ≤ last_i, and 0 for later j: (B, H, N, K).
+        """
+        allowed = torch.arange(self.keys, device=last.device) <= last[:, None]  # (N, K)
+        if self.logs is None:
+            return torch.where(allowed, reading @ written.mT, 0)
+        if self.logs.shape[-1] == 1:
+            return reading @ written.mT * self._between(0, last, allowed).to(reading.dtype)
+        total = reading.new_zeros(*reading.shape[:-1], self.keys)
+        for feature in range(reading.shape[-1]):
+            factor = self._between(feature, last, allowed).to(reading.dtype)
+            total += reading[..., feature, None] * factor * written[..., None, :, feature]
+        return total
+
+    def _between(self, feature: int, last: Tensor, allowed: Tensor) -> Tensor:
+        assert self.logs is not None
+        logs, zeros = self.logs[..., feature], self.zeros[..., feature]  # (B, H, K + 1)
+        same = zeros[..., last + 1, None] == zeros[..., None, 1:]
+        difference = logs[..., last + 1, None] - logs[..., None, 1:]
+        return torch.where(allowed & same, difference, -torch.inf).exp()
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether a tensor has this shape, or fewer heads, a divisor of its number."""
+    heads_fit = len(shape) == len(wanted) and shape[1] > 0 and wanted[1] % shape[1] == 0
+    return heads_fit and (shape[0], *shape[2:]) == (wanted[0], *wanted[2:])
