@@ -49,7 +49,7 @@ FIRST = {
     "clip_vision_model": ({"image_size": 16, "patch_size": 4}, 2, [], ""),
     # Its embeddings are added to those of the tokens beside them.
     "mobilebert": ({"embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16}, 2, ["embeddings"], "shifted"),
-    "qwen3_5_text": ({**LINEAR_AND_FULL, **DELTA}, 1, ["layers.0.linear_attn"], "convolution over 4 positions"),
+    "qwen3_5_text": ({**LINEAR_AND_FULL, **DELTA}, 2, [], ""),
     "mamba": ({"state_size": 8, "conv_kernel": 4}, 0, ["layers.0.mixer", "layers.1.mixer"], "a recurrence over tokens"),
     "lfm2": ({"layer_types": ["conv", "full_attention"], "block_ff_dim": 96}, 1, ["layers.0.conv"], "convolution over 3"),
     "fnet": ({}, 0, ["layer.0.fourier.self", "layer.1.fourier.self"], "a Fourier transform over tokens"),

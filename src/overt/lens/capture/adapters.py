@@ -24,6 +24,7 @@ from overt.attention.scores import Dot
 from overt.errors import OvertError
 from overt.lens.capture.barrier import beside, unseen
 from overt.lens.capture.hugging_face import RegistryEntry, registry_patches
+from overt.lens.capture.mixers.observe import Mixers
 from overt.lens.capture.ranges import MaskReader
 from overt.lens.capture.recordable import out_of_reach, unreadable
 from overt.lens.capture.sink import Sink
@@ -69,7 +70,7 @@ class Catcher(Watching):
         self.entries: list[tuple[RegistryEntry, int]] = []
         self.caught = 0
         self.masks, self.tokens, self.fast = MaskReader(), TokenAxes(), FastPath()
-        self.written = WrittenOut(self.tokens)
+        self.written, self.mixers = WrittenOut(self.tokens), Mixers(self)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """Run the function as it is, and record it if it is attention."""
@@ -90,9 +91,11 @@ class Catcher(Watching):
             self.tokens.begin(args)
         for sink in self.sinks:
             beside(sink.failed, sink.entered, module)
+        self.mixers.entered(module)
 
     def left(self, module: nn.Module) -> None:
         """A module ended: call the sinks."""
+        self.mixers.left(module)
         for sink in self.sinks:
             beside(sink.failed, sink.left, module)
 
@@ -101,7 +104,7 @@ class Catcher(Watching):
         for sink in self.sinks if isinstance(owner, nn.Module) else []:
             beside(sink.failed, sink.entered, owner)
         if not self.entries:
-            self._miss(COMPILED)
+            self.miss(COMPILED)
         self.left(owner)
 
     def failed(self, error: Exception) -> None:
@@ -124,7 +127,7 @@ class Catcher(Watching):
         *_, (index, before) = ((index, caught) for index, (each, caught) in enumerate(self.entries) if each is entry)
         del self.entries[index:]
         if done and self.caught == before:
-            self._miss(
+            self.miss(
                 f"the function \"{entry.name}\" of transformers' registry computes attention where torch's functions cannot be observed; "
                 'load the model with attn_implementation="sdpa" or "eager"'
             )
@@ -162,14 +165,15 @@ class Catcher(Watching):
         for sink in self.sinks:
             beside(sink.failed, sink.keep_mixer, recurrence, output, source, around, notes)
 
-    def _miss(self, reason: str) -> None:
+    def miss(self, reason: str) -> None:
+        """Attention happened that could not be caught: call the sinks."""
         self.caught += 1
         for sink in self.sinks:
             beside(sink.failed, sink.miss, reason)
 
     def _watch(self, func: Any, args: tuple, kwargs: dict[str, Any], frame: FrameType) -> Watch | None:
         """How to observe a function, if it can be a part of attention."""
-        if not any(sink.inside for sink in self.sinks):
+        if self.mixers.running is not None or not any(sink.inside for sink in self.sinks):
             return None
         if func is functional.multi_head_attention_forward:
             return self._multi_head(args, kwargs)
@@ -181,7 +185,7 @@ class Catcher(Watching):
         if func in self.fast.functions:
             return Watch(func, partial(self._fast, func, args, kwargs))
         if name == "flex_attention":
-            return Watch(func, lambda output: self._miss(FLEX))
+            return Watch(func, lambda output: self.miss(FLEX))
         if self.inside is not None:
             return Watch(func, partial(self._multi_head_step, self.inside, name, args))
         return self._trace(func, name, args, kwargs)
@@ -192,7 +196,7 @@ class Catcher(Watching):
         reasons = [reason for each in values if isinstance(each, Tensor) and (reason := unreadable(each)) is not None]
         if reasons:
             if plain(name) == "softmax":
-                self._miss(reasons[0])
+                self.miss(reasons[0])
             return None
         return Watch(func, partial(self._traced, func, name, (args, kwargs), self.written.before(name, values)))
 
@@ -200,22 +204,23 @@ class Catcher(Watching):
         mixing = self._labelled(func, name, call, output)
         result = self.written.observe(name, func, call, before, output, self._head_count)
         if mixing is not None and (result is None or not mixing.like_attention):
+            self.mixers.mixes(mixing)
             for sink in self.sinks:
                 sink.mixes(mixing)
         if isinstance(result, str):
-            self._miss(result)
+            self.miss(result)
         elif (
             result is not None
             and self._overwrites
             and result.output.untyped_storage().data_ptr() != output.untyped_storage().data_ptr()
         ):
-            self._miss("its output is copied to another layout after the product, so that it cannot be overwritten")
+            self.miss("its output is copied to another layout after the product, so that it cannot be overwritten")
         elif result is not None:
             self._written(result)
 
     def _labelled(self, func: Any, name: str, call: tuple[tuple, dict], output: Any) -> Mixing | None:
         """Track the tokens through a function. Returns how it mixes them, attention included."""
-        module = self._module
+        module = self.module
         return None if module is None else self.tokens.observe(name, func, *call, output, module)
 
     def _written(self, mixed: WeightedSum) -> None:
@@ -225,7 +230,7 @@ class Catcher(Watching):
         if call is None:
             call_and_whole = mixed.call(self.masks)
             if call_and_whole is None:
-                return self._miss("a function after the softmax makes weights negative")
+                return self.miss("a function after the softmax makes weights negative")
             call, whole = call_and_whole
             notes = mixed.notes if whole else (WEIGHTS_RECORDED, *mixed.notes)
         elif entry is not None:
@@ -238,13 +243,13 @@ class Catcher(Watching):
         return self.entries[-1][0] if self.entries else None
 
     @property
-    def _module(self) -> nn.Module | None:
+    def module(self) -> nn.Module | None:
         """The innermost module that runs."""
         return next((module for sink in self.sinks if (module := sink.module) is not None), None)
 
     def _head_count(self) -> int | None:
         """How many heads the module that runs has, by its attributes."""
-        counts = (getattr(self._module, name, None) for name in _HEADS)
+        counts = (getattr(self.module, name, None) for name in _HEADS)
         return next((count for count in counts if isinstance(count, int) and count > 1), None)
 
     def _fused_and_labelled(self, func: Any, args: tuple, kwargs: dict[str, Any], output: Tensor) -> None:
@@ -253,7 +258,7 @@ class Catcher(Watching):
 
     def _fused(self, arguments_of_call: dict[str, Any], output: Tensor) -> None:
         if (reason := unreadable(arguments_of_call["query"])) is not None:
-            self._miss(reason)
+            self.miss(reason)
             return
         entry, model_output = self._entry, output
         parts = self.tokens.parts_of_input(arguments_of_call["query"])
@@ -282,16 +287,16 @@ class Catcher(Watching):
     def _fast(self, func: Any, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
         """Record what a kernel of torch's fast path computed as a whole."""
         if isinstance(args[0], Tensor) and (reason := out_of_reach(args[0])) is not None:
-            self._miss(reason)
+            self.miss(reason)
             return
         fast_call = self.fast.observe(func, args, kwargs, output)
         self._labelled(func, func.__name__, (args, kwargs), output)
         if fast_call is None:
             return
         if self._overwrites:
-            self._miss("torch's fast path ran the whole layer as one kernel, so that its attention cannot be overwritten")
+            self.miss("torch's fast path ran the whole layer as one kernel, so that its attention cannot be overwritten")
         elif not fast_call.agrees:
-            self._miss(
+            self.miss(
                 "torch's fast path ran the whole layer as one kernel, and the recomputed output differs: "
                 f"by {fast_call.difference:.0e} of its largest number"
             )
@@ -305,7 +310,7 @@ class Catcher(Watching):
         if self.inside is not None:
             return None
         if (other := overridden(args, kwargs)) is not None:
-            self._miss(f"torch passes its multi-head attention to {other} as a whole, where it cannot be observed")
+            self.miss(f"torch passes its multi-head attention to {other} as a whole, where it cannot be observed")
             return None
         inside = MultiHeadSteps(args, kwargs)
 
@@ -327,7 +332,7 @@ class Catcher(Watching):
             return
         query, key, value, scale, bias, output = inputs
         if (reason := unreadable(query)) is not None:
-            self._miss(reason)
+            self.miss(reason)
             return
         mask, bias = (None, None) if bias is None else self.masks.read(bias)
         call = self._checked(query, key, value, score=Dot(scale), mask=mask, bias=bias, dropout=inside.dropout)
@@ -338,7 +343,7 @@ class Catcher(Watching):
         try:
             return Call.of(*args, **kwargs)
         except OvertError as error:
-            self._miss(f"torch accepts arguments that overt.attend does not: {error}")
+            self.miss(f"torch accepts arguments that overt.attend does not: {error}")
             return None
 
 
@@ -351,6 +356,7 @@ def catching(sink: Sink) -> Iterator[None]:
         catcher.begin()
         mechanism.observers.set((*mechanism.observers.get(), catcher.observe))
     catcher.sinks.append(sink)
+    catcher.add(catcher.mixers.patches(sink.model))
     try:
         yield
     finally:

@@ -155,6 +155,11 @@ class Recorder:
         if self.inside:
             self.mixing_layers.mixes(self.running[-1][0], mixing)
 
+    def explained(self, module: nn.Module, mixing: Mixing) -> None:
+        """A function that mixed tokens in this module is named by the call of a linear token mixer, so it is not noted."""
+        if self.inside and id(module) in self.names:
+            self.mixing_layers.explained(self.names[id(module)][0], mixing)
+
     def note_mixing(self) -> list[str]:
         """Note the layers that mix tokens otherwise. Returns the names of all layers that mix them, by attention or otherwise."""
         others = self.mixing_layers.others()

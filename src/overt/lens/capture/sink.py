@@ -14,6 +14,7 @@ class Sink(Protocol):
     """What the catcher calls. One that `writes` may write to the output that it gets, with which the model then continues."""
 
     writes: bool
+    model: nn.Module
 
     @property
     def inside(self) -> bool:
@@ -56,6 +57,9 @@ class Sink(Protocol):
 
     def mixes(self, mixing: Mixing) -> None:
         """A function mixed tokens otherwise than by attention."""
+
+    def explained(self, module: nn.Module, mixing: Mixing) -> None:
+        """A function that mixed tokens is named by the call of a linear token mixer beside it."""
 
     def failed(self, error: Exception, weight: Tensor | None = None) -> None:
         """Overt's own work beside the model failed."""

@@ -91,6 +91,13 @@ class Watching(TorchFunctionMode):
         _push_mode(self)
         self._appear()
 
+    def add(self, patches: list[Patch]) -> None:
+        """Apply these patches too, each once."""
+        new = [each for each in patches if each not in self.patches]
+        self.patches = [*self.patches, *new]
+        for each in new if self.wrapper is None else []:
+            each.apply()
+
     def end(self) -> None:
         """Leave torch as it was."""
         if self.wrapper is None:

@@ -24,6 +24,10 @@ class MixingLayers:
         """A function mixed tokens in this module."""
         self.ways.setdefault(name, Counter())[way] += 1
 
+    def explained(self, name: str, way: Mixing) -> None:
+        """A function that mixed tokens in this module is named elsewhere."""
+        self.ways[name][way] -= 1
+
     def others(self) -> list[tuple[str, str]]:
         """Every layer that mixes tokens otherwise, once, with a sentence that says how.
 
@@ -32,7 +36,7 @@ class MixingLayers:
         layers: dict[str, dict[str, None]] = {}
         for name, ways in self.ways.items():
             for way, count in ways.items():
-                if (way.like_attention and name in self.attending) or (way.repeat and count < 2):
+                if (way.like_attention and name in self.attending) or (way.repeat and count < 2) or count < 1:
                     continue
                 layers.setdefault(self._layer(name), {}).setdefault(way.says)
         outer = [name for name in layers if not any(name.startswith(f"{other}.") for other in layers)]

@@ -1,0 +1,176 @@
+"""The calls of linear token mixers, observed by a hook before and behind their functions."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from overt.lens.capture.barrier import beside, unseen
+from overt.lens.capture.mixers.discover import function_holders
+from overt.lens.capture.mixers.families import BY_FUNCTION
+from overt.lens.capture.mixers.form import Form, MixerCall
+from overt.lens.capture.mixers.history import Histories
+from overt.lens.capture.recordable import unreadable
+from overt.lens.capture.sink import Sink
+from overt.lens.capture.token_axes.labels import Mixing
+from overt.lens.capture.token_axes.propagate import TokenAxes
+from overt.lens.capture.watching import Patch, at_work, patch
+from overt.lens.linear.recurrence import Recurrence
+
+NOT_CALLED = "it has a linear token mixer, {}, which did not run where it can be observed"
+_NEIGHBOURS = ("a convolution", "shift")
+
+
+class Keeper(Protocol):
+    """What is called with the mixers that were observed: a catcher of attention."""
+
+    tokens: TokenAxes
+    sinks: list[Sink]
+    caught: int
+
+    @property
+    def module(self) -> nn.Module | None:
+        """The innermost module that runs in a model that is recorded."""
+
+    def keep_mixer(
+        self, recurrence: Recurrence, output: Tensor, source: str, around: tuple[str, ...] = (), notes: tuple[str, ...] = ()
+    ) -> None:
+        """A mixer was caught."""
+
+    def miss(self, reason: str) -> None:
+        """A mixer ran that could not be caught."""
+
+
+@dataclass(eq=False)
+class Running:
+    """A call of a mixer that runs: the recurrence of its own positions, and the one with all positions before them."""
+
+    form: Form
+    call: MixerCall
+    alone: Recurrence | str
+    whole: Recurrence | str
+    notes: tuple[str, ...] = ()
+
+
+class Mixers:
+    """Which classes of the models have mixers, which mixer runs now, and what mixed tokens in its layer before it."""
+
+    def __init__(self, keeper: Keeper):
+        self.keeper = keeper
+        self.kinds: dict[type, tuple[str, ...]] = {}
+        self.of_instances: dict[tuple[int, str], Patch] = {}
+        self.histories = Histories()
+        self.running: Running | None = None
+        self.layers: list[tuple[nn.Module, int, list[tuple[nn.Module, Mixing]]]] = []
+
+    def patches(self, model: nn.Module) -> list[Patch]:
+        """The patches that hook the functions of the mixers of a model."""
+        by_kind = function_holders(model, BY_FUNCTION)
+        self.kinds |= {kind: tuple(dict.fromkeys(each.name for each in holders)) for kind, holders in by_kind.items()}
+        return [self._patch(*each) for each in dict.fromkeys(holder for holders in by_kind.values() for holder in holders)]
+
+    def _patch(self, owner: Any, name: str) -> Patch:
+        hooked = partial(_hooked, BY_FUNCTION[name], name)
+        if not isinstance(owner, nn.Module):
+            return patch(owner, name, hooked)
+        return self.of_instances.setdefault((id(owner), name), Patch(owner, name, hooked))
+
+    def entered(self, module: nn.Module) -> None:
+        """A module begins."""
+        if type(module) in self.kinds and self.keeper.module is module:
+            self.layers.append((module, self.keeper.caught, []))
+
+    def left(self, module: nn.Module) -> None:
+        """It ends: its mixer should have run."""
+        if self.layers and self.layers[-1][0] is module:
+            _, caught, _ = self.layers.pop()
+            if caught == self.keeper.caught:
+                self.keeper.miss(NOT_CALLED.format(" or ".join(self.kinds[type(module)])))
+
+    def mixes(self, mixing: Mixing) -> None:
+        """A function mixed tokens in the module that runs."""
+        module = self.keeper.module
+        if self.layers and module is not None:
+            self.layers[-1][2].append((module, mixing))
+
+    def begin(self, form: Form, name: str, arguments: dict[str, Any]) -> Running | None:
+        """A mixer's function begins: read its arguments before it may write to them."""
+        module = self.keeper.module
+        if module is None or self.running is not None:
+            return None
+        call = MixerCall(name, arguments, module)
+        tensors = [each for each in arguments.values() if isinstance(each, Tensor)]
+        alone = next((reason for each in tensors if (reason := unreadable(each)) is not None), None) or form.read(call)
+        whole, notes = (alone, ()) if isinstance(alone, str) else self.histories.complete(module, alone)
+        self.running = Running(form, call, alone, whole, notes)
+        return self.running
+
+    def end(self, running: Running, returned: Any) -> None:
+        """It ended: record it, if its recurrence gives its output."""
+        alone, whole, call = running.alone, running.whole, running.call
+        if isinstance(alone, str) or isinstance(whole, str):
+            return self.keeper.miss(str(alone))
+        self._label(call, returned)
+        output, state = running.form.result(call, returned)
+        if state is not None:
+            self.histories.keep(call.module, alone.start, whole, state)
+        around = []
+        for module, mixing in self.layers[-1][2] if self.layers else []:
+            if mixing.kind in _NEIGHBOURS:
+                for sink in self.keeper.sinks:
+                    sink.explained(module, mixing)
+                around.append(f"{mixing.says} mixes neighbours before it")
+        around = (*dict.fromkeys(around), *running.form.around(call.module))
+        return self.keeper.keep_mixer(whole, output, call.name, around, running.notes)
+
+    def _label(self, call: MixerCall, returned: Any) -> None:
+        """What the dimensions of the results count: the same as those of an argument of this shape."""
+        tokens, arguments = self.keeper.tokens, [each for each in call.arguments.values() if isinstance(each, Tensor)]
+        for tensor in tree_leaves(returned):
+            if isinstance(tensor, Tensor):
+                same = [each for each in arguments if each.shape == tensor.shape]
+                tokens.give(tensor, tokens.axes(same[-1]) if same else None)
+
+
+def _hooked(form: Form, name: str, original: Callable) -> Callable:
+    """The same function with a hook before and behind it."""
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def hooked(*args, **kwargs):
+        catcher: Any = at_work()
+        mixers = getattr(catcher, "mixers", None)
+        if mixers is None:
+            return original(*args, **kwargs)
+        running = beside(catcher.failed, _begun, mixers, form, name, signature, args, kwargs)
+        if running is None:
+            return original(*args, **kwargs)
+        try:
+            returned = original(*args, **kwargs)
+        finally:
+            mixers.running = None
+        beside(catcher.failed, _ended, mixers, running, returned)
+        return returned
+
+    return hooked
+
+
+def _begun(mixers: Mixers, form: Form, name: str, signature: inspect.Signature, args: tuple, kwargs: dict) -> Running | None:
+    with unseen():
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        arguments = dict(bound.arguments)
+        for parameter in signature.parameters.values():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                arguments |= arguments.pop(parameter.name)
+        return mixers.begin(form, name, arguments)
+
+
+def _ended(mixers: Mixers, running: Running, returned: Any) -> None:
+    with unseen():
+        mixers.end(running, returned)
