@@ -12,6 +12,7 @@ from overt.lens.captured import Captured, CapturedCall
 from overt.lens.head import Head
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.linear.head import MixerHead
+from overt.lens.linear.verified import recompute_mixer
 from overt.lens.statistics.roles import Role, measured, roles
 from overt.lens.statistics.summarized import CapturedSummary, SummaryHead
 from overt.lens.statistics.verified import Comparison, Coverage, Verified, recompute
@@ -156,6 +157,8 @@ class RecordedCalls:
 def _compared(captured: Captured) -> Comparison:
     if isinstance(captured, CapturedSummary):
         return captured.comparison
+    if isinstance(captured, CapturedMixer):
+        return recompute_mixer(captured)
     assert isinstance(captured, CapturedCall)
     return recompute(captured)
 

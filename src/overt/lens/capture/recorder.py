@@ -24,7 +24,7 @@ from overt.lens.captured import (
     versions,
     without_copies,
 )
-from overt.lens.linear.captured import CapturedMixer, copied_mixer
+from overt.lens.linear.captured import CapturedMixer, coarsest, copied_mixer
 from overt.lens.linear.recurrence import Recurrence
 from overt.lens.storage.tensor_cache import TensorCache
 
@@ -138,7 +138,18 @@ class Recorder:
         with torch._C.DisableTorchFunction():
             recurrence, output = copied_mixer(recurrence, output, heads, total)
             lengths = recurrence.batch, recurrence.queries, recurrence.keys
-            which = (number, call_index, self.pass_count - 1, layer, source, heads, total, *lengths, output.dtype, notes)
+            which = (
+                number,
+                call_index,
+                self.pass_count - 1,
+                layer,
+                source,
+                heads,
+                total,
+                *lengths,
+                coarsest(recurrence),
+                notes,
+            )
             self.calls.append(self.options.store(CapturedMixer(*which, recurrence, output, heads, around)))
         self.recorded_bytes += needed
 

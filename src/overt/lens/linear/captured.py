@@ -47,3 +47,8 @@ def copied_mixer(recurrence: Recurrence, output: Tensor, heads: tuple[int, ...],
 
 def _copy(tensor: Tensor) -> Tensor:
     return tensor.detach().clone(memory_format=torch.contiguous_format)
+
+
+def coarsest(recurrence: Recurrence) -> torch.dtype:
+    """The dtype of the coarsest of the recurrence's tensors: that in which the model adds up, as far as they show it."""
+    return max((tensor.dtype for tensor in recurrence.tensors.values()), key=lambda dtype: torch.finfo(dtype).eps)

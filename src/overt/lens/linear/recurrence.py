@@ -5,8 +5,10 @@ from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from overt.errors import InputError, KindError
+from overt.lens.linear.triangular import Stretch
 
 READS = ("after", "before")
 
@@ -151,27 +153,10 @@ class Recurrence:
 
     @torch.no_grad()
     def matrix(self) -> Tensor:
-        """All weights at once, (B, H, Q, K), by solving for what the erasing steps read of the values instead of walking back.
-
-        With the decays between two positions as products over their whole range, exp(g_i − g_j) of cumulated logs, what position i's
-        probe reads is y_i = Σ_{j<i} (p_i · k_j) v_j + Σ_{j<i} (p_i · u_j) y_j, a triangular system, and the output is
-        o_t = Σ_j (q_t · k_j) v_j + Σ_j (q_t · u_j) y_j (the UT transform; Yang et al. 2024, "Parallelizing Linear Transformers with the
-        Delta Rule over Sequence Length", section 3).
-        """
-        ready, offset, before = self.ready(), self.keys - self.queries, int(self.reads == "before")
-        decays = Decays(ready.log_decay, self.keys)
-        first = (
-            torch.arange(offset, self.keys, device=self.query.device) - before
-        )  # the last position that a query's state has read
-        weights = decays.products(ready.query, ready.key, first)
-        if ready.erase is not None and ready.probe is not None:
-            earlier = torch.arange(self.keys, device=self.query.device) - 1
-            system = torch.eye(self.keys, dtype=self.dtype, device=self.query.device)
-            system = system - decays.products(ready.probe, ready.erase, earlier)
-            read = torch.linalg.solve_triangular(
-                system, decays.products(ready.probe, ready.key, earlier), upper=False, unitriangular=True
-            )
-            weights = weights + decays.products(ready.query, ready.erase, first) @ read
+        """All weights at once, (B, H, Q, K), by one triangular system over all positions instead of the walk back (`Stretch`)."""
+        ready, offset = self.ready(), self.keys - self.queries
+        query = pad(ready.query, (0, 0, offset, 0))
+        weights = Stretch(query, ready.key, ready.log_decay, ready.erase, ready.probe, self.reads).weights[:, :, offset:]
         if ready.diagonal is not None:
             weights.diagonal(offset, -2, -1).add_(ready.diagonal)
         return weights if ready.normalizer is None else weights / ready.normalizer[..., None]
@@ -217,47 +202,6 @@ def step_forward(recurrence: Recurrence, position: int, state: Tensor) -> Tensor
         read = (recurrence.probe[at][..., None] * state).sum(-2, keepdim=True)  # (B, H, 1, E)
         after = after + recurrence.erase[at][..., None] * read
     return after + recurrence.key[at][..., None] * recurrence.value[at][..., None, :]
-
-
-class Decays:
-    """The products of decays between any two positions, as exp of differences of cumulated logs.
-
-    Logs are cumulated in float64. Decays of 0 are counted apart, so that no difference of infinities is taken.
-    """
-
-    def __init__(self, log_decay: Tensor | None, keys: int):
-        self.keys, self.logs = keys, None
-        if log_decay is not None:
-            zero = log_decay == -torch.inf
-            before_first = log_decay.new_zeros(*log_decay.shape[:2], 1, log_decay.shape[-1], dtype=torch.float64)
-            logs = torch.where(zero, 0, log_decay).double()
-            self.logs = torch.cat([before_first, logs], dim=2).cumsum(
-                2
-            )  # (B, H, K + 1, 1 or D); entry j + 1 is up to position j
-            self.zeros = torch.cat([before_first.bool(), zero], dim=2).cumsum(2)
-
-    def products(self, reading: Tensor, written: Tensor, last: Tensor) -> Tensor:
-        """What each of N readers (B, H, N, D) reads of each written vector (B, H, K, D) in the state after position `last` (N,).
-
-        That is Σ_d reading_id · Π_{j < l ≤ last_i} a_ld · written_jd for j ≤ last_i, and 0 for later j: (B, H, N, K).
-        """
-        allowed = torch.arange(self.keys, device=last.device) <= last[:, None]  # (N, K)
-        if self.logs is None:
-            return torch.where(allowed, reading @ written.mT, 0)
-        if self.logs.shape[-1] == 1:
-            return reading @ written.mT * self._between(0, last, allowed).to(reading.dtype)
-        total = reading.new_zeros(*reading.shape[:-1], self.keys)
-        for feature in range(reading.shape[-1]):
-            factor = self._between(feature, last, allowed).to(reading.dtype)
-            total += reading[..., feature, None] * factor * written[..., None, :, feature]
-        return total
-
-    def _between(self, feature: int, last: Tensor, allowed: Tensor) -> Tensor:
-        assert self.logs is not None
-        logs, zeros = self.logs[..., feature], self.zeros[..., feature]  # (B, H, K + 1)
-        same = zeros[..., last + 1, None] == zeros[..., None, 1:]
-        difference = logs[..., last + 1, None] - logs[..., None, 1:]
-        return torch.where(allowed & same, difference, -torch.inf).exp()
 
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:

@@ -128,14 +128,16 @@ def bounds(captured: CapturedCall, recomputed: Tensor) -> Tensor:
     if not recomputed.numel():
         return recomputed
     if call.queries > BOUNDED_QUERIES:
-        call = _of_rows(call, _queries_that_differ(captured.output, recomputed))
+        call = _of_rows(call, queries_that_differ(_difference(captured.output, recomputed)))
     return blocked(call, lambda block: (allowance.of(block, *formula(block)),))[0]
 
 
-def _queries_that_differ(output: Tensor, recomputed: Tensor) -> Tensor:
-    """The queries whose outputs differ most, and evenly spaced ones, in order."""
-    difference = _difference(output, recomputed).amax(-1).float()  # (..., Q)
+def queries_that_differ(difference: Tensor) -> Tensor:
+    """The queries of a call (..., Q, E) whose outputs differ most, and evenly spaced ones, in order; all of them in a short call."""
+    difference = difference.amax(-1).float()  # (..., Q)
     difference = difference.nan_to_num_(0.0, 0.0).reshape(-1, difference.shape[-1]).amax(0)
+    if len(difference) <= BOUNDED_QUERIES:
+        return torch.arange(len(difference), device=difference.device)
     evenly = torch.linspace(0, len(difference) - 1, BOUNDED_QUERIES // 2, device=difference.device).long()
     return torch.cat([evenly, difference.topk(BOUNDED_QUERIES // 2).indices]).unique()
 
@@ -172,13 +174,13 @@ def compared(captured: CapturedCall, recomputed: Tensor, allowed: Tensor) -> Com
         note = f": dropout {dropout} was drawn at random, and draws are not recorded"
         return Comparison(captured.layer, captured.number, math.nan, math.nan, note + notes)
     difference = _difference(captured.output, recomputed)
-    largest, note = _largest(difference), ""
-    if math.isnan(largest):
+    far, note = largest(difference), ""
+    if math.isnan(far):
         only_model = captured.output.isnan() & ~recomputed.isnan()
         if bool(only_model.any()):
             note = f": the model's own output is NaN for {int(only_model.any(-1).sum())} queries, which may attend to nothing"
-            largest = _largest(difference[~only_model])
-    return Comparison(captured.layer, captured.number, largest, _largest(allowed[allowed.isfinite()]), note + notes)
+            far = largest(difference[~only_model])
+    return Comparison(captured.layer, captured.number, far, largest(allowed[allowed.isfinite()]), note + notes)
 
 
 def _difference(output: Tensor, recomputed: Tensor) -> Tensor:
@@ -218,5 +220,6 @@ class Allowance:
         return 4 * squares.sqrt() + summed + self.last * output.abs()
 
 
-def _largest(tensor: Tensor) -> float:
+def largest(tensor: Tensor) -> float:
+    """The largest number of a tensor; 0 for an empty one, NaN where one is NaN."""
     return float(tensor.max()) if tensor.numel() else 0.0

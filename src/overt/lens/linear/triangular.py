@@ -1,0 +1,58 @@
+"""A recurrence over a stretch of positions as matrices, by a triangular system instead of steps."""
+
+import torch
+from torch import Tensor
+
+from overt.lens.linear.decays import Decays
+
+
+class Stretch:
+    """What a stretch of N positions does with the values written in it, and with the state S before it.
+
+    What position i's probe reads is y_i = Σ_{j<i} (p_i · k_j) v_j + Σ_{j<i} (p_i · u_j) y_j + p_iᵀ S, where each product holds the
+    decays between both positions: a triangular system (the UT transform; Yang et al. 2024, "Parallelizing Linear Transformers with
+    the Delta Rule over Sequence Length", section 3). With it an output is o_t = Σ_j (q_t · k_j) v_j + Σ_j (q_t · u_j) y_j + q_tᵀ S.
+
+    Shapes: query, key, erase and probe (B, H, N, D), log_decay (B, H, N, 1 or D), all of one dtype.
+
+    weights (B, H, N, N): what each query takes from each value. asking (B, H, N, D): what it asks for of the state before.
+    written (B, H, D, N): what each value adds to the state after the stretch, as columns.
+    carried (B, H, D, D): what becomes of the state before it; where nothing is erased a factor for each row, (B, H, 1 or D, 1).
+    """
+
+    def __init__(
+        self,
+        query: Tensor,
+        key: Tensor,
+        log_decay: Tensor | None,
+        erase: Tensor | None,
+        probe: Tensor | None,
+        reads: str,
+    ):
+        decays = Decays(log_decay, key.shape[2])
+        start, end = decays.from_start(), decays.to_position(key.shape[2] - 1)
+        start = start.to(key.dtype) if isinstance(start, Tensor) else key.new_ones(*key.shape[:2], key.shape[2] + 1, 1)
+        # A query that reads the state after its position is one that reads the state before it and takes its own key besides.
+        earlier = query if log_decay is None or reads == "before" else query * log_decay.exp()
+        readers, writers = [earlier] if probe is None else [earlier, probe], [key] if erase is None else [key, erase]
+        products = decays.products(readers, writers)
+        if reads == "after":
+            for writer, product in zip(writers, products[0], strict=True):
+                product.diagonal(0, -2, -1).add_((query * writer).sum(-1))
+        self.weights, self.asking = products[0][0], earlier * start[:, :, :-1]
+        self.written, self.carried = (key * end).to(key.dtype).mT, start[:, :, -1:].mT
+        if erase is not None and probe is not None:
+            of_values, of_state = _solved(*products[1], probe * start[:, :, :-1])
+            left = (erase * end).to(key.dtype).mT  # (B, H, D, N)
+            identity = torch.eye(key.shape[-1], dtype=key.dtype, device=key.device)
+            self.weights = self.weights + products[0][1] @ of_values
+            self.asking = self.asking + products[0][1] @ of_state
+            self.written = self.written + left @ of_values
+            self.carried = identity * self.carried + left @ of_state
+
+
+def _solved(of_keys: Tensor, of_erased: Tensor, of_state: Tensor) -> tuple[Tensor, Tensor]:
+    """What each probe reads, as factors of the values (B, H, N, N) and of the rows of the state before (B, H, N, D)."""
+    system = torch.eye(of_keys.shape[-1], dtype=of_keys.dtype, device=of_keys.device) - of_erased
+    both = torch.linalg.solve_triangular(system, torch.cat([of_keys, of_state], dim=-1), upper=False, unitriangular=True)
+    return both[..., : of_keys.shape[-1]], both[..., of_keys.shape[-1] :]
