@@ -13,7 +13,8 @@ from overt.lens.head import Head
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.linear.head import MixerHead
 from overt.lens.linear.verified import recompute_mixer
-from overt.lens.statistics.roles import Role, measured, roles
+from overt.lens.statistics.repetition import repetition
+from overt.lens.statistics.roles import Repetitions, Role, Shares, measured, roles
 from overt.lens.statistics.summarized import CapturedSummary, SummaryHead
 from overt.lens.statistics.verified import Comparison, Coverage, Verified, recompute
 from overt.lens.tokens import Strings, Tokens
@@ -84,7 +85,7 @@ class RecordedCalls:
     def roles(self) -> list[Role]:
         """What each head does in this recording, and the score that decides it; some roles are known only with `tokens`."""
         opened = (captured.opened() for captured in self.nonempty_calls())
-        return [role for captured in opened for role in roles(captured, _shares(captured, self.strings))]
+        return [role for captured in opened for role in roles(captured, *_shares(captured, self.strings))]
 
     def __repr__(self) -> str:
         return f"<recording of {self.model}: {_many(len(self.calls), 'call')} of attention, {_many(self.pass_count, 'pass')}>"
@@ -163,11 +164,11 @@ def _compared(captured: Captured) -> Comparison:
     return recompute(captured)
 
 
-def _shares(captured: Captured, tokens: Tokens) -> tuple[dict[str, float], ...]:
+def _shares(captured: Captured, tokens: Tokens) -> tuple[Shares, Repetitions]:
     if isinstance(captured, CapturedSummary):
-        return captured.shares_with(tokens)
+        return captured.shares_with(tokens), captured.repetition
     assert isinstance(captured, CapturedCall)
-    return measured(captured, tokens)
+    return measured(captured, tokens), repetition(captured, tokens)
 
 
 def _table(calls: RecordedCalls) -> str:

@@ -41,6 +41,13 @@ class Tokens(NamedTuple):
         words = self._matching(call, call.keys, "keys")
         return words if words is not None or self.keys is None else _no_match(self, call, call.keys, "keys")
 
+    def of_one_sequence(self, call: Captured) -> bool:
+        """Whether a call's queries are positions of the sequence of its keys."""
+        words, offset = self.of_keys(call), call.keys - call.queries
+        return not is_cross_attention(call) and (
+            words is None or self.of_queries(call) == [sentence[offset:] for sentence in words]
+        )
+
     def fit(self, call: Captured) -> bool:
         """Whether there are tokens of this call's lengths."""
         try:
@@ -70,6 +77,16 @@ def is_cross_attention(call: Captured) -> bool:
         return True
     # nn.MultiheadAttention has no cache, so other keys than queries are another sequence's.
     return call.queries > call.keys or (call.source == MULTI_HEAD and call.queries != call.keys)
+
+
+def token_ids(words: Words) -> list[list[int]]:
+    """The same number for the same token.
+
+    >>> token_ids([["the", "cat", "the"]])
+    [[0, 1, 0]]
+    """
+    numbers: dict[str, int] = {}
+    return [[numbers.setdefault(token, len(numbers)) for token in sentence] for sentence in words]
 
 
 def _words(name: str, strings: Any) -> Words | None:

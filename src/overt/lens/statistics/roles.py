@@ -10,7 +10,7 @@ from torch import Tensor
 from overt.attention.kernels.call import Block
 from overt.attention.summary import Stages, gathered
 from overt.lens.captured import MASKED_GAP, Captured, CapturedCall, fresh, head_count
-from overt.lens.tokens import Tokens, is_cross_attention
+from overt.lens.tokens import Tokens, token_ids
 
 # A pattern decides the role if it gets at least half of the weight; "uniform" if the entropy is nearly that of equal weights.
 DECISIVE_SHARE, UNIFORM_ENTROPY = 0.5, 0.95
@@ -18,8 +18,44 @@ SEPARATORS = frozenset({"[SEP]", "</s>", "<s>", "<|endoftext|>", "<|im_end|>", "
 
 
 @dataclass(frozen=True)
+class PatternScore:
+    """How closely a head follows a pattern: its mean weight on the pattern's keys, over the queries that have any.
+
+    `share` stands beside the ends `low` and `high` of its 95 % interval (Wilson 1927) and the `chance` of a head that does not compare
+    tokens: the largest of equal weights, of the head's mean weight at the same distances from query to key, and of its mean weight on
+    the same keys. `queries` is the number of queries behind it. In a text, queries of one token are alike, and so are those of one
+    repeated block in a probe; so the interval is that of an effective number of queries (Σ n)² / Σ n², with n for each such group
+    (Kish 1965, section 8.2, for groups whose members are equal).
+
+    >>> PatternScore(share=0.9, low=0.8, high=0.96, chance=0.1, queries=60)
+    0.90 [0.80, 0.96] of 60 queries, chance 0.10
+    """
+
+    share: float
+    low: float
+    high: float
+    chance: float
+    queries: int
+
+    @property
+    def above_chance(self) -> bool:
+        """Whether the whole interval is above the chance baseline."""
+        return self.low > self.chance
+
+    def __repr__(self) -> str:
+        number = f"{self.queries:,} {'query' if self.queries == 1 else 'queries'}"
+        return f"{self.share:.2f} [{self.low:.2f}, {self.high:.2f}] of {number}, chance {self.chance:.2f}"
+
+
+@dataclass(frozen=True)
 class Role:
     """What one head does. `scores` has every pattern's mean share of the weight, `score` the share of the pattern that decides.
+
+    Where a text repeats itself, `repetition` has "induction" (the keys after another copy of the query's token; Olsson et al. 2022) and
+    "duplicate token" (the other copies themselves; Wang et al. 2022), each a `PatternScore` of the queries that have such keys. In a
+    causal model these copies are earlier ones. A head has one of these roles only above chance. Where its weight follows the pattern
+    but chance explains it as well, above all in a text that repeats at one distance, it "perhaps" has the role, and `overt.lens.probe`
+    decides.
 
     >>> import torch, overt
     >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
@@ -36,32 +72,44 @@ class Role:
     role: str
     score: float
     scores: dict[str, float] = field(repr=False)
+    repetition: dict[str, PatternScore] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
-        return f"{self.number:3}  {self.layer}  head {self.head:2}  {self.role} {self.score:.2f}"
+        decisive = self.repetition.get(self.role.removeprefix("perhaps "))
+        score = f"{self.score:.2f}" if decisive is None else str(decisive)
+        return f"{self.number:3}  {self.layer}  head {self.head:2}  {self.role} {score}"
 
 
-def roles(call: Captured, shares: tuple[dict[str, float], ...]) -> list[Role]:
-    """The role of each recorded head: the pattern that most of its weight follows.
+Shares = tuple[dict[str, float], ...]
+Repetitions = tuple[dict[str, PatternScore], ...]
+
+
+def roles(call: Captured, shares: Shares, repetitions: Repetitions = ()) -> list[Role]:
+    """The role of each recorded head: induction or duplicate token above chance, else the pattern that most of its weight follows.
 
     A head that follows none of them is "content", with 1 − the share of the closest pattern as its score. A head with NaN weights
     has the role "NaN".
     """
-    heads = zip(call.heads, shares, strict=True)
-    return [Role(call.layer, call.number, head, *_decided(scores), scores) for head, scores in heads]
+    result = []
+    for head, scores, repetition in zip(call.heads, shares, repetitions or ({},) * len(call.heads), strict=True):
+        scores = scores | {name: score.share for name, score in repetition.items()}
+        result.append(Role(call.layer, call.number, head, *_decided(scores, repetition), scores, repetition))
+    return result
 
 
-def _decided(scores: dict[str, float]) -> tuple[str, float]:
+def _decided(scores: dict[str, float], repetition: dict[str, PatternScore]) -> tuple[str, float]:
     if any(map(math.isnan, scores.values())):
         return "NaN", math.nan
     shares = {name: score for name, score in scores.items() if name != "uniform"}
-    best = max(shares, key=lambda name: shares[name], default=None)
     uniform = scores.get("uniform", 0.0)
     if uniform >= UNIFORM_ENTROPY:
         return "uniform", uniform
-    if best is not None and shares[best] >= DECISIVE_SHARE:
-        return best, shares[best]
-    return "content", 1 - (shares[best] if best is not None else uniform)
+    above_chance = {name: score.share for name, score in repetition.items() if score.above_chance}
+    for candidates in (above_chance, shares):
+        best = max(candidates, key=lambda name: candidates[name], default=None)
+        if best is not None and candidates[best] >= DECISIVE_SHARE:
+            return (f"perhaps {best}" if best in repetition and best not in above_chance else best), candidates[best]
+    return "content", 1 - max(shares.values(), default=uniform)
 
 
 def measured(captured: CapturedCall, tokens: Tokens) -> tuple[dict[str, float], ...]:
@@ -81,11 +129,9 @@ class RoleShares:
 
     def __init__(self, captured: CapturedCall, tokens: Tokens):
         self.captured, self.device = captured, captured.call.query.device
-        self.words, asking = tokens.of_keys(captured), tokens.of_queries(captured)
+        self.words = tokens.of_keys(captured)
         self.offset = captured.keys - captured.queries  # the key of query 0: aligned at the end, as a cache is
-        self.one_sequence = not is_cross_attention(captured) and (
-            self.words is None or asking == [sentence[self.offset :] for sentence in self.words]
-        )
+        self.one_sequence = tokens.of_one_sequence(captured)
         self.sums: dict[str, Tensor] = {}
         self.counts: dict[str, Tensor] = {}
         self.start: Tensor | None = None
@@ -161,9 +207,7 @@ class RoleShares:
     @cached_property
     def ids(self) -> Tensor:
         """The same number for the same token: (1 or B, K)."""
-        numbers: dict[str, int] = {}
-        ids = [[numbers.setdefault(token, len(numbers)) for token in sentence] for sentence in self.words or []]
-        return torch.tensor(ids, device=self.device)
+        return torch.tensor(token_ids(self.words or []), device=self.device)
 
     def _of_words(self, self_key: Tensor) -> dict[str, Tensor]:
         if self.words is None:

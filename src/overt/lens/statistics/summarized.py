@@ -16,8 +16,9 @@ from overt.errors import InputError
 from overt.lens.capture.ranges import MaskReader, Ranges, in_ranges
 from overt.lens.captured import MASKED_GAP, Captured, CapturedCall, fresh, head_count
 from overt.lens.head import Head, Top, positions
+from overt.lens.statistics.repetition import repetition
 from overt.lens.statistics.role_shares import SharesByKernel
-from overt.lens.statistics.roles import RoleShares
+from overt.lens.statistics.roles import Repetitions, RoleShares, Shares
 from overt.lens.statistics.verified import Allowance, Comparison, bounds, compared
 from overt.lens.tokens import Tokens
 
@@ -28,13 +29,15 @@ TOP, CELLS = 8, 64  # the defaults of `record`
 class CapturedSummary(Captured):
     """A call's statistics, computed while the model ran: those of `overt.summarize`, of the recorded heads alone, (B, H, …).
 
-    `comparison` is the result of `verify`, and `shares` those that `roles` needs, measured with the tokens of this `fingerprint`.
+    `comparison` is the result of `verify`; `shares` and `repetition` are what `roles` needs, measured with the tokens of this
+    `fingerprint`.
     """
 
     summary: Summary
     comparison: Comparison
-    shares: tuple[dict[str, float], ...]
+    shares: Shares
     fingerprint: str
+    repetition: Repetitions = ()
 
     @property
     def bytes(self):
@@ -42,7 +45,7 @@ class CapturedSummary(Captured):
         tensors = [getattr(self.summary, each.name) for each in fields(Summary)]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None)
 
-    def shares_with(self, tokens: Tokens) -> tuple[dict[str, float], ...]:
+    def shares_with(self, tokens: Tokens) -> Shares:
         """The measured patterns, if these are the tokens that they were measured with."""
         if tokens.fingerprint(self) != self.fingerprint:
             raise InputError(
@@ -89,10 +92,11 @@ def summarized(captured: CapturedCall, tokens: Tokens, options: SummaryOptions) 
         comparison=comparison,
         shares=shares,
         fingerprint=tokens.fingerprint(captured),
+        repetition=repetition(captured, tokens),
     )
 
 
-_Statistics = tuple[Summary, tuple[dict[str, float], ...], Comparison]
+_Statistics = tuple[Summary, Shares, Comparison]
 
 
 def _by_blocks(captured: CapturedCall, call: Call, tokens: Tokens, options: SummaryOptions) -> _Statistics:

@@ -4,7 +4,7 @@ import math
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import cache
 from typing import Any
 
@@ -19,21 +19,23 @@ _OURS = {("Both", "left"): Mask, ("Both", "right"): Mask, ("Either", "left"): Ma
 _OURS |= {("Documents", "query_ids"): Tensor}  # given, in a mask that is bound to its call
 _OURS |= {("Not", "inner"): Mask, ("HeadsOfMask", "inner"): Mask, ("MaskWithExtra", "inner"): Mask}
 # Classes of measured numbers, which may be infinite or NaN.
-_MEASURED = {"Comparison", "CapturedSummary"}
+_MEASURED = {"Comparison", "CapturedSummary", "PatternScore"}
 _MAY_BE_INFINITE = {("Gaussian", "bandwidth"), ("Softmax", "temperature")}
 
 
 def checked(kind: type, values: dict[str, Any]) -> dict[str, Any]:
     """The values with which a class is made, with ints converted to floats where it takes floats.
 
-    Raises TypeError for a field that is missing, unknown or of another type, and ValueError for a number out of range.
+    A field with a default may be missing: files are older than fields. Raises TypeError for a field that is missing otherwise, unknown
+    or of another type, and ValueError for a number out of range.
 
     >>> from overt.attention.scores import Dot
     >>> checked(Dot, {"scale": 2, "softcap": None})
     {'scale': 2.0, 'softcap': None}
     """
     hints = _hints(kind)
-    if values.keys() != hints.keys():
+    needed = {each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING}
+    if not needed <= values.keys() <= hints.keys():
         raise TypeError(f"{kind.__name__} has the fields {', '.join(hints)}, not {', '.join(values)}")
     return {name: _value(kind, name, value, hints[name]) for name, value in values.items()}
 

@@ -19,10 +19,12 @@ from overt.errors import InputError
 from overt.lens.captured import CapturedCall
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.linear.recurrence import Recurrence
+from overt.lens.statistics.roles import PatternScore
 from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.statistics.verified import Comparison
 
-_CALLS = {kind.__name__: kind for kind in (Call, CapturedCall, CapturedMixer, CapturedSummary, Recurrence, Summary, Comparison)}
+_KINDS = (Call, CapturedCall, CapturedMixer, CapturedSummary, Comparison, PatternScore, Recurrence, Summary)
+_CALLS = {kind.__name__: kind for kind in _KINDS}
 
 
 class NotRegistered(InputError):

@@ -115,7 +115,7 @@ def _check_summary(call: CapturedSummary) -> None:
     )
     for edge, length in zip(edges, (call.queries, call.keys), strict=True):
         _require(int(edge[0]) == 0 and int(edge[-1]) == length and bool((edge.diff() > 0).all()), "its map")
-    _require(len(call.shares) == len(call.heads), "its roles")
+    _require(len(call.shares) == len(call.heads) and len(call.repetition) in (0, len(call.heads)), "its roles")
 
 
 def depth(piece: Any) -> int:

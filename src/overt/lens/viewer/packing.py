@@ -109,7 +109,7 @@ def _call(packing: _Packing, call_index: int, captured: Captured) -> dict[str, A
         packing.blocks.begin() if vectors else 0,
         packing.whole or (isinstance(captured, CapturedCall) and needs_floats(captured)),
     )
-    for index, role in enumerate(roles(statistics, statistics.shares)):
+    for index, role in enumerate(roles(statistics, statistics.shares, statistics.repetition)):
         head = packing.calls.head_of(captured, role.head)
         per_batch = _vectors(packing, head, store, notes) if vectors else [{} for _ in range(captured.batch)]
         for batch, each in enumerate(per_batch):

@@ -31,7 +31,8 @@ def _cut_summary(captured: CapturedSummary, heads: tuple[int, ...]) -> CapturedS
     names = ("lse", "entropy", "received", "sink", "top_weights", "top_keys", "map_mean", "map_max")
     tensors = {name: tensor[:, indices] for name in names if (tensor := getattr(captured.summary, name)) is not None}
     shares = tuple(captured.shares[index] for index in indices)
-    return replace(captured, heads=heads, summary=replace(captured.summary, **tensors), shares=shares)
+    repetition = tuple(captured.repetition[index] for index in indices) if captured.repetition else ()
+    return replace(captured, heads=heads, summary=replace(captured.summary, **tensors), shares=shares, repetition=repetition)
 
 
 @torch.no_grad()

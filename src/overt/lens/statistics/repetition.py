@@ -1,0 +1,230 @@
+"""What heads do where a text repeats itself: induction and duplicate-token heads, each beside an interval and a chance baseline.
+
+    duplicate token   the keys with the query's token, the query's own position left out      (Wang et al. 2022, section 3.1)
+    induction         the keys that follow such a copy, the query's own position left out     (Olsson et al. 2022, "Definition of
+                                                                                               an induction head")
+
+A pattern is a set of keys for each query. Only queries that may attend to a key of their set, and to others, count.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from overt.attention.kernels.blocked import BLOCK, block_of, ready
+from overt.attention.kernels.call import unrounded
+from overt.attention.mechanism import formula
+from overt.lens.captured import MASKED_GAP, CapturedCall, fresh, head_count
+from overt.lens.linear.captured import CapturedMixer
+from overt.lens.statistics.roles import PatternScore, Repetitions
+from overt.lens.tokens import Tokens, token_ids
+
+# Weights of one head that are measured: all of them up to 512 × 512, beyond that those of a sample of its queries.
+_WEIGHTS, _FEWEST_ROWS, _ROWS_TOGETHER = 2**18, 64, 8
+
+Run = tuple[int, int]
+
+
+def repetition(captured: CapturedCall | CapturedMixer, tokens: Tokens) -> Repetitions:
+    """How each recorded head follows the repetitions of its text; empty without tokens and without repetitions.
+
+    Long calls are measured on a sample of their queries: half of it from queries whose token stands earlier too, half evenly from
+    all of them, and at least 64.
+    """
+    words = tokens.of_keys(captured)
+    if words is None or not tokens.of_one_sequence(captured) or not captured.queries or not captured.batch:
+        return tuple({} for _ in captured.heads)
+    ids = torch.tensor(token_ids(words))  # (1 or B, K)
+    earlier = _stands_earlier(ids)  # (1 or B, K)
+    if not bool(earlier.any()):
+        return tuple({} for _ in captured.heads)
+    sampled = _sampled_rows(earlier[:, captured.keys - captured.queries :].any(0), captured.keys)
+    totals = PatternTotals(ids, groups=ids, queries=captured.queries)
+    for first, weights, allowed in weight_rows(captured, sampled):
+        totals.add(first, weights, allowed)
+    scores = pattern_scores(totals.totals())
+    return tuple(scores[captured.copies.index(head)] for head in captured.heads)
+
+
+def weight_rows(captured: CapturedCall | CapturedMixer, runs: list[Run]) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """The weights of runs of rows: the first row, the weights, and which keys each may attend to, both (B, H, rows, K).
+
+    Those of a linear mixer, which are signed, are the shares |W| / Σ |W|.
+    """
+    if isinstance(captured, CapturedMixer):
+        yield from _mixer_rows(captured, runs)
+        return
+    call = captured.checked_call()
+    call = ready(fresh(replace(call, value=call.value[..., :0], dropout=0.0)))
+    heads = head_count(call)
+    careful = call.mask is not None and not call.finite
+    together = 1 if careful else max(BLOCK // max(math.prod(call.batch) * call.keys, 1), 1)
+    with unrounded(call.query):
+        for first, stop in (part for run in runs for part in _parts(run, together)):
+            _, masked, weights, _ = formula(block_of(call, call.rows(first, stop), every_key=True, careful=careful))
+            masked, weights = (each.expand(*call.batch, *each.shape[-2:]) for each in (masked, weights))
+            masked, weights = (each.reshape(-1, heads, *each.shape[-2:]) for each in (masked, weights))
+            largest = masked.amax(-1, keepdim=True)
+            yield first, weights, masked > (largest - MASKED_GAP).nan_to_num(-torch.inf, torch.inf, -torch.inf)
+
+
+def _mixer_rows(captured: CapturedMixer, runs: list[Run]) -> Iterator[tuple[int, Tensor, Tensor]]:
+    recurrence = captured.recurrence
+    together = max(BLOCK // max(recurrence.batch * recurrence.heads * recurrence.keys, 1), 1)
+    rows = [row for run in runs for row in range(*run)]
+    # The walk back costs K steps for any number of rows, so runs are not walked one by one.
+    for part in (rows[start : start + together] for start in range(0, len(rows), together)):
+        size = recurrence.weights(part).abs()  # (B, H, rows, K)
+        total = size.sum(-1, keepdim=True)
+        weights = size / torch.where(total == 0, 1, total)
+        last = torch.tensor(part, device=size.device) + recurrence.keys - recurrence.queries
+        last = last - int(recurrence.reads == "before" and recurrence.diagonal is None)
+        allowed = (torch.arange(recurrence.keys, device=size.device) <= last[:, None]).expand(size.shape)
+        for index, row in enumerate(part):
+            yield row, weights[:, :, index : index + 1], allowed[:, :, index : index + 1]
+
+
+class PatternTotals:
+    """Adds up the weight on the keys of each pattern, and what the chance baseline needs, from rows of weights (B, H, rows, K).
+
+    `ids` (1 or B, K) are the same number for the same token; `groups` (1 or B, K) says which queries are alike, and so are no
+    independent observations. The queries are the last of the K positions.
+    """
+
+    def __init__(
+        self, ids: Tensor, groups: Tensor, queries: int, *, patterns: tuple[str, ...] = ("induction", "duplicate token")
+    ):
+        self.ids, self.groups, self.queries, self.patterns = ids, groups, queries, patterns
+        self.group_count = int(groups.max()) + 1
+        self.offset = ids.shape[-1] - queries
+        self.sums: dict[str, Tensor] = {}
+
+    def add(self, first: int, weights: Tensor, allowed: Tensor) -> None:
+        """Count rows from `first` on."""
+        batch, heads, rows, _ = weights.shape
+        self.ids, self.groups = self.ids.to(weights.device), self.groups.to(weights.device)
+        count = allowed.sum(-1)  # (B, H, rows)
+        self._sum("received", torch.where(allowed, weights, 0).sum(-2))  # (B, H, K)
+        self._sum("may attend", allowed.sum(-2))
+        self._by_distance("profile", first, torch.where(allowed, weights, 0))
+        self._by_distance("profile count", first, allowed)
+        at = torch.arange(first, first + rows, device=weights.device) + self.offset
+        group = self.groups[:, at].expand(batch, rows)[:, None].expand(batch, heads, rows)
+        for name in self.patterns:
+            pairs = allowed & self._keys_of(name, at)[:, None] & (count > 1)[..., None]  # (B, H, rows, K)
+            counted = pairs.any(-1)  # (B, H, rows)
+            self._sum(f"{name}: share", torch.where(pairs, weights, 0).sum((0, 2, 3)))  # (H,)
+            self._sum(f"{name}: equal", (pairs.sum(-1) / count.clamp(min=1)).sum((0, 2)))
+            self._sum(f"{name}: received", pairs.sum(-2))  # (B, H, K)
+            self._by_distance(f"{name}: distances", first, pairs)
+            zeros = torch.zeros(batch, heads, self.group_count, device=weights.device, dtype=torch.float64)
+            self._sum(f"{name}: groups", zeros.scatter_add_(-1, group, counted.double()))
+
+    def totals(self) -> dict[str, Tensor]:
+        """For each pattern (H, 6): queries, squares of the queries of a group, weight, and weight by each of three baselines.
+
+        The totals of several calls of a head may be added.
+        """
+        return {name: self._total(name) for name in self.patterns} if self.sums else {}
+
+    def _total(self, name: str) -> Tensor:
+        sums = self.sums
+        groups = sums[f"{name}: groups"]
+        key_share = sums["received"] / sums["may attend"].clamp(min=1)  # (B, H, K), the mean weight of a key
+        at_distance = sums["profile"] / sums["profile count"].clamp(min=1)  # (H, distances), the mean weight at a distance
+        distances = sums[f"{name}: distances"]
+        by_distance = torch.where(distances > 0, distances * at_distance, 0).sum(-1)
+        if name == "previous token":
+            by_distance = torch.zeros_like(by_distance)  # this pattern is one of distance itself
+        reached = sums[f"{name}: received"]
+        by_key = torch.where(reached > 0, reached * key_share, 0).sum((0, 2))
+        number, squares = groups.sum((0, 2)), groups.square().sum((0, 2))
+        return torch.stack([number, squares, sums[f"{name}: share"], sums[f"{name}: equal"], by_distance, by_key], dim=-1)
+
+    def _keys_of(self, name: str, at: Tensor) -> Tensor:
+        """The keys of queries at these positions in a pattern: (1 or B, rows, K)."""
+        positions = torch.arange(self.ids.shape[-1], device=at.device)
+        distance = positions - at[:, None]  # (rows, K)
+        if name == "previous token":
+            return (distance == -1)[None]
+        same = self.ids[:, at, None] == self.ids[:, None, :]  # (1 or B, rows, K)
+        if name == "duplicate token":
+            return same & (distance != 0)
+        follows = torch.zeros_like(same)
+        follows[..., 1:] = same[..., :-1]
+        # A query is no copy of itself, so the key after it follows none; the query itself is not what came after a copy.
+        return follows & (distance != 0) & (distance != 1)
+
+    def _sum(self, name: str, values: Tensor) -> None:
+        self.sums[name] = self.sums.get(name, 0) + values.double()
+
+    def _by_distance(self, name: str, first: int, values: Tensor) -> None:
+        """Add (B, H, rows, K) to the sums (H, Q + K − 1) over batch and queries at each distance from query to key."""
+        values = values.sum(0).double()  # (H, rows, K)
+        heads, rows, keys = values.shape
+        total = self.sums.setdefault(name, values.new_zeros(heads, self.queries + keys - 1))
+        for row in range(rows):
+            start = self.queries - 1 - first - row
+            total[:, start : start + keys] += values[:, row]
+
+
+def pattern_scores(totals: dict[str, Tensor]) -> list[dict[str, PatternScore]]:
+    """The score of each head in each pattern that any query could follow."""
+    by_head: list[dict[str, PatternScore]] = []
+    for name, total in totals.items():
+        for head, numbers in enumerate(total.tolist()):
+            if head == len(by_head):
+                by_head.append({})
+            if numbers[0]:
+                by_head[head][name] = _score(*numbers)
+    return by_head
+
+
+def _score(number: float, squares: float, share: float, *chances: float) -> PatternScore:
+    share, chance = share / number, max(each / number for each in chances)
+    return PatternScore(share, *wilson(share, number**2 / squares), min(chance, 1.0), int(number))
+
+
+def wilson(share: float, number: float) -> tuple[float, float]:
+    """The 95 % interval of Wilson (1927) for the mean of `number` independent values between 0 and 1.
+
+    It is that of a mean of zeros and ones. No values between 0 and 1 of this mean vary more, so it is not too narrow for them.
+
+    >>> [round(end, 3) for end in wilson(0.5, 100)], [round(end, 3) for end in wilson(1.0, 4)]
+    ([0.404, 0.596], [0.51, 1.0])
+    """
+    if math.isnan(share):
+        return math.nan, math.nan
+    share, z = min(max(share, 0.0), 1.0), 1.959964
+    middle, half = share + z * z / (2 * number), z * math.sqrt(share * (1 - share) / number + (z / (2 * number)) ** 2)
+    scale = 1 + z * z / number
+    return max((middle - half) / scale, 0.0), min((middle + half) / scale, 1.0)
+
+
+def _stands_earlier(ids: Tensor) -> Tensor:
+    """Whether the token at each position stands at an earlier one too: (B, K)."""
+    order = ids.argsort(dim=-1, stable=True)
+    ordered = ids.gather(-1, order)
+    repeated = torch.zeros_like(ids, dtype=torch.bool)
+    repeated[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+    return torch.zeros_like(repeated).scatter_(-1, order, repeated)
+
+
+def _sampled_rows(earlier: Tensor, keys: int) -> list[Run]:
+    """The rows to measure: all of them, or a sample of short runs."""
+    queries, wanted = len(earlier), max(_WEIGHTS // keys, _FEWEST_ROWS)
+    if queries <= wanted:
+        return [(0, queries)]
+    runs = torch.arange(0, queries, _ROWS_TOGETHER).tolist()
+    telling = [first for first in runs if bool(earlier[first : first + _ROWS_TOGETHER].any())]
+    half = wanted // _ROWS_TOGETHER // 2
+    chosen = {each[index * len(each) // half] for each in (runs, telling) if each for index in range(half)}
+    return [(first, min(first + _ROWS_TOGETHER, queries)) for first in sorted(chosen)]
+
+
+def _parts(run: Run, rows: int) -> Iterator[Run]:
+    first, stop = run
+    return ((start, min(start + rows, stop)) for start in range(first, stop, rows))
