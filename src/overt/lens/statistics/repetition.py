@@ -106,21 +106,24 @@ class PatternTotals:
         """Count rows from `first` on."""
         batch, heads, rows, _ = weights.shape
         self.ids, self.groups = self.ids.to(weights.device), self.groups.to(weights.device)
-        count = allowed.sum(-1)  # (B, H, rows)
-        self._sum("received", torch.where(allowed, weights, 0).sum(-2))  # (B, H, K)
+        # A mask is the same for all heads as a rule; what follows from it is then computed once.
+        if bool((allowed[:, :1] == allowed).all()):
+            allowed = allowed[:, :1]
+        count = allowed.sum(-1)  # (B, 1 or H, rows)
+        self._sum("received", weights.sum(-2))  # (B, H, K)
         self._sum("may attend", allowed.sum(-2))
-        self._by_distance("profile", first, torch.where(allowed, weights, 0))
+        self._by_distance("profile", first, weights)
         self._by_distance("profile count", first, allowed)
         at = torch.arange(first, first + rows, device=weights.device) + self.offset
-        group = self.groups[:, at].expand(batch, rows)[:, None].expand(batch, heads, rows)
+        group = self.groups[:, at].expand(batch, rows)[:, None].expand(count.shape)
         for name in self.patterns:
-            pairs = allowed & self._keys_of(name, at)[:, None] & (count > 1)[..., None]  # (B, H, rows, K)
-            counted = pairs.any(-1)  # (B, H, rows)
+            pairs = allowed & self._keys_of(name, at)[:, None] & (count > 1)[..., None]  # (B, 1 or H, rows, K)
+            counted = pairs.any(-1)  # (B, 1 or H, rows)
             self._sum(f"{name}: share", torch.where(pairs, weights, 0).sum((0, 2, 3)))  # (H,)
             self._sum(f"{name}: equal", (pairs.sum(-1) / count.clamp(min=1)).sum((0, 2)))
-            self._sum(f"{name}: received", pairs.sum(-2))  # (B, H, K)
+            self._sum(f"{name}: received", pairs.sum(-2))  # (B, 1 or H, K)
             self._by_distance(f"{name}: distances", first, pairs)
-            zeros = torch.zeros(batch, heads, self.group_count, device=weights.device, dtype=torch.float64)
+            zeros = torch.zeros(*count.shape[:2], self.group_count, device=weights.device, dtype=torch.float64)
             self._sum(f"{name}: groups", zeros.scatter_add_(-1, group, counted.double()))
 
     def totals(self) -> dict[str, Tensor]:
@@ -142,7 +145,8 @@ class PatternTotals:
         reached = sums[f"{name}: received"]
         by_key = torch.where(reached > 0, reached * key_share, 0).sum((0, 2))
         number, squares = groups.sum((0, 2)), groups.square().sum((0, 2))
-        return torch.stack([number, squares, sums[f"{name}: share"], sums[f"{name}: equal"], by_distance, by_key], dim=-1)
+        columns = (number, squares, sums[f"{name}: share"], sums[f"{name}: equal"], by_distance, by_key)
+        return torch.stack(torch.broadcast_tensors(*columns), dim=-1)
 
     def _keys_of(self, name: str, at: Tensor) -> Tensor:
         """The keys of queries at these positions in a pattern: (1 or B, rows, K)."""
@@ -162,13 +166,14 @@ class PatternTotals:
         self.sums[name] = self.sums.get(name, 0) + values.double()
 
     def _by_distance(self, name: str, first: int, values: Tensor) -> None:
-        """Add (B, H, rows, K) to the sums (H, Q + K − 1) over batch and queries at each distance from query to key."""
-        values = values.sum(0).double()  # (H, rows, K)
+        """Add (B, 1 or H, rows, K) to the sums (…, Q + K − 1) over batch and queries at each distance from query to key."""
+        values = values.sum(0) if len(values) > 1 else values[0]
         heads, rows, keys = values.shape
-        total = self.sums.setdefault(name, values.new_zeros(heads, self.queries + keys - 1))
+        zeros = torch.zeros(heads, self.queries + keys - 1, device=values.device, dtype=torch.float64)
         for row in range(rows):
             start = self.queries - 1 - first - row
-            total[:, start : start + keys] += values[:, row]
+            zeros[:, start : start + keys] += values[:, row]
+        self.sums[name] = self.sums.get(name, 0) + zeros
 
 
 def pattern_scores(totals: dict[str, Tensor]) -> list[dict[str, PatternScore]]:
