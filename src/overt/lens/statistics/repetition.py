@@ -104,7 +104,7 @@ class PatternTotals:
 
     def add(self, first: int, weights: Tensor, allowed: Tensor) -> None:
         """Count rows from `first` on."""
-        batch, heads, rows, _ = weights.shape
+        batch, _, rows, _ = weights.shape
         self.ids, self.groups = self.ids.to(weights.device), self.groups.to(weights.device)
         # A mask is the same for all heads as a rule; what follows from it is then computed once.
         if bool((allowed[:, :1] == allowed).all()):
