@@ -89,6 +89,13 @@ struct Gradients {
     Index bias_size;  // its elements
 };
 
+// Some keys of each query: key j is one of query i's where low_i <= j < high_i and, where there are ids, both have the same one.
+// Ids are from 0 to 2^31 - 1; any other number is no id, and equals none.
+struct KeySet {
+    Matrix low, high;         // (Q), integer
+    Matrix query_id, key_id;  // (Q) and (K), integer; data == nullptr: ids do not matter
+};
+
 // Statistics of the weights. Contiguous, in the kernel's number type; top_keys are int32, -1 where there are fewer keys.
 struct Summary {
     void* log_sum_exp;  // (batch, Q)
@@ -103,6 +110,9 @@ struct Summary {
     void* map_mean;  // (batch, row_cells, key_cells)
     void* map_max;
     void* output;  // (batch, Q, E); nullptr: not wanted
+    const KeySet* sets;
+    Index set_count;
+    void* masses;  // (batch, Q, set_count): the weight that each set of keys gets; nullptr: there are no sets
 };
 
 // The kernels of one SIMD level in one number type, float or double.

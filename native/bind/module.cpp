@@ -257,11 +257,33 @@ void cells(const Maybe& edges, const char* name, Index length, const Index** to,
     *to = values, *count = static_cast<Index>(last);
 }
 
+// For each set whether it has ids, and its arrays: low and high, then the ids of queries and of keys.
+std::vector<KeySet> key_sets(Call& call, const std::vector<bool>& have_ids, const Arrays& arrays) {
+    std::vector<KeySet> sets;
+    size_t next = 0, needed = 0;
+    for (bool ids : have_ids) needed += ids ? 4 : 2;
+    if (needed != arrays.size())
+        refuse(std::to_string(needed) + " arrays for these sets of keys", std::to_string(arrays.size()) + " arrays");
+    auto column = [&](const char* name, Index length) { return call.column(arrays[next++], name, length, Kind::integer); };
+    for (bool ids : have_ids) {
+        KeySet set;
+        set.low = column("a set's first keys", call.inputs.queries);
+        set.high = column("a set's stops", call.inputs.queries);
+        if (ids) {
+            set.query_id = column("a set's ids of queries", call.inputs.queries);
+            set.key_id = column("a set's ids of keys", call.inputs.keys);
+        }
+        sets.push_back(set);
+    }
+    return sets;
+}
+
 void summary(const Array& query, const Array& key, const Maybe& value, const Maybe& weight, int activation, const Maybe& scale,
              double softcap, const std::vector<int>& program, const Arrays& arrays, const Maybe& bias, bool by_distance,
              const Maybe& sink, const Maybe& inverse_temperature, int threads, Out log_sum_exp, Out entropy, Out received,
              Out top_weights, Out top_keys, const Maybe& row_edges, const Maybe& key_edges, std::optional<Out> map_mean,
-             std::optional<Out> map_max, std::optional<Out> output) {
+             std::optional<Out> map_max, std::optional<Out> output, const std::vector<bool>& have_ids, const Arrays& sets,
+             std::optional<Out> masses) {
     Call call(query, key, log_sum_exp, 1, threads);
     const Inputs& in = call.inputs;
     if (value) call.values(*value);
@@ -292,6 +314,10 @@ void summary(const Array& query, const Array& key, const Maybe& value, const May
     }
     if (output && !value) refuse("a value for an output", "None");
     if (output) to.output = call.out(*output, "output", {in.queries, in.value_dim}, call.number);
+    std::vector<KeySet> of_calls = key_sets(call, have_ids, sets);
+    to.sets = of_calls.data(), to.set_count = static_cast<Index>(of_calls.size());
+    if (of_calls.empty() != !masses) refuse("masses for sets of keys", "one without the other");
+    if (masses) to.masses = call.out(*masses, "masses", {in.queries, to.set_count}, call.number);
     nb::gil_scoped_release released;
     call.kernels().summary(in, call.score, to);
 }
@@ -341,5 +367,5 @@ NB_MODULE(_native, module) {
                "softcap"_a, "program"_a, "arrays"_a, "bias"_a.none(), "by_distance"_a, "sink"_a.none(),
                "inverse_temperature"_a.none(), "threads"_a, "log_sum_exp"_a, "entropy"_a, "received"_a, "top_weights"_a,
                "top_keys"_a, "row_edges"_a.none(), "key_edges"_a.none(), "map_mean"_a.none(), "map_max"_a.none(),
-               "output"_a.none());
+               "output"_a.none(), "have_ids"_a, "sets"_a, "masses"_a.none());
 }

@@ -143,6 +143,32 @@ void check_scores(const Kernels& kernels, const Problem& p, const std::string& n
     compare(name + " scores' gradient to weight", weight, reference.d_weight, close);
 }
 
+// Two sets of keys: the one before each query, and all whose number leaves the query's own remainder by 3.
+struct KeyNeighbours {
+    std::vector<Index> entries, none, first, stop, keys, query_ids, key_ids;
+    std::vector<KeySet> sets;
+
+    explicit KeyNeighbours(const Problem& p) : entries(p.batch, 0), none(p.queries, 0), keys(p.queries, p.keys) {
+        for (Index i = 0; i < p.queries; i++) first.push_back(i - 1), stop.push_back(i), query_ids.push_back(i % 3);
+        for (Index j = 0; j < p.keys; j++) key_ids.push_back(j % 3);
+        sets = {{column(first), column(stop), {}, {}}, {column(none), column(keys), column(query_ids), column(key_ids)}};
+    }
+
+    Matrix column(const std::vector<Index>& numbers) const { return {numbers.data(), Kind::integer, entries.data(), 1, 1}; }
+
+    Numbers masses(const Problem& p, const Reference& reference) const {
+        Numbers result;
+        for (Index row = 0; row < p.rows(); row++) {
+            Index i = row % p.queries;
+            const double* weight = &reference.weights[row * p.keys];
+            double same = 0;
+            for (Index j = i % 3; j < p.keys; j += 3) same += weight[j];
+            result.push_back(i > 0 && i - 1 < p.keys ? weight[i - 1] : 0), result.push_back(same);
+        }
+        return result;
+    }
+};
+
 template <class T>
 void check_summary(const Kernels& kernels, const Problem& p, const std::string& name, double exact) {
     constexpr Index TOP = 5, CELLS = 3;
@@ -155,8 +181,11 @@ void check_summary(const Kernels& kernels, const Problem& p, const std::string& 
                    received = nan_filled<T>(p.batch * p.keys), top = nan_filled<T>(p.rows() * TOP);
     std::vector<T> mean = nan_filled<T>(p.batch * CELLS * CELLS), maximum = mean, output = nan_filled<T>(p.rows() * p.value_dim);
     std::vector<std::int32_t> top_keys(top.size(), -2);
-    Summary to{log_sum_exp.data(), entropy.data(), received.data(), top.data(),  top_keys.data(), TOP,          row_edges.data(),
-               key_edges.data(),   CELLS,          CELLS,           mean.data(), maximum.data(),  output.data()};
+    std::vector<T> masses = nan_filled<T>(p.rows() * 2);
+    KeyNeighbours sets(p);
+    Summary to{log_sum_exp.data(), entropy.data(), received.data(), top.data(), top_keys.data(), TOP,
+               row_edges.data(),   key_edges.data(), CELLS,          CELLS,      mean.data(),     maximum.data(),
+               output.data(),      sets.sets.data(), 2,              masses.data()};
     kernels.summary(arguments.inputs, arguments.score, to);
     compare(name + " summary lse", log_sum_exp, reference.log_sum_exp, exact);
     compare(name + " summary entropy", entropy, expected.entropy, exact);
@@ -166,6 +195,7 @@ void check_summary(const Kernels& kernels, const Problem& p, const std::string& 
     compare(name + " summary map's mean", mean, expected.map_mean, exact);
     compare(name + " summary map's maximum", maximum, expected.map_max, exact);
     compare(name + " summary output", output, reference.output, exact);
+    compare(name + " summary masses", masses, sets.masses(p, reference), exact);
 }
 
 template <class T>

@@ -27,7 +27,7 @@ def drawn(*shape, dtype="float32"):
 
 
 def summarised(query, key, value=None, *, weight=None, activation="tanh", scale: Any = 1.0, softcap=0.0, program=(), arrays=(),
-               bias=None, by_distance=False, sink=None, heat=None, top=3, edges=(None, None), threads=1):  # fmt: skip
+               bias=None, by_distance=False, sink=None, heat=None, top=3, edges=(None, None), sets=(), threads=1):  # fmt: skip
     """What the kernel writes over memory that holds NaN."""
     number = np.float64 if query.dtype == np.float64 else np.float32
     *batch, queries, _ = query.shape
@@ -35,6 +35,7 @@ def summarised(query, key, value=None, *, weight=None, activation="tanh", scale:
     shapes = {"lse": [queries], "entropy": [queries], "received": [keys], "top_weights": [queries, top]}
     shapes |= {} if edges[0] is None else {"map_mean": cells, "map_max": cells}
     shapes |= {} if value is None else {"output": [queries, value.shape[-1]]}
+    shapes |= {"masses": [queries, len(sets)]} if sets else {}
     found: dict[str, np.ndarray] = {name: np.full([*batch, *shape], np.nan, number) for name, shape in shapes.items()}
     found["top_keys"] = np.full([*batch, queries, top], -7, np.int32)
     numbers = [None if each is None else np.asarray(each, np.float64) for each in (scale, sink, heat)]
@@ -42,6 +43,7 @@ def summarised(query, key, value=None, *, weight=None, activation="tanh", scale:
         query, key, value, weight, list(ACTIVATIONS).index(activation), numbers[0], softcap, list(program), list(arrays),
         bias, by_distance, numbers[1], numbers[2], threads, found["lse"], found["entropy"], found["received"], found["top_weights"],
         found["top_keys"], *edges, found.get("map_mean"), found.get("map_max"), found.get("output"),
+        [len(each) == 4 for each in sets], [array for each in sets for array in each], found.get("masses"),
     )  # fmt: skip
     return SimpleNamespace(**found)
 
@@ -88,6 +90,18 @@ def assert_same(found, wanted):
         kept = keys[keys >= 0]
         assert len(set(kept)) == len(kept)
         assert np.allclose(row[kept], weights[: len(kept)], rtol=0, atol=TOLERANCE[str(weights.dtype)])
+
+
+def members(sets, keys):
+    """Which keys each query has in each set, (sets, Q, K), in plain words."""
+    places = np.arange(keys)
+    answer = []
+    for low, high, *ids in sets:
+        some = (places >= low[:, None]) & (places < high[:, None])
+        if ids:
+            some &= (ids[0][:, None] == ids[1]) & (ids[0][:, None] >= 0) & (ids[0][:, None] < 2**31)
+        answer.append(some)
+    return np.array(answer)
 
 
 def dots(query, key, scale=1.0):
@@ -353,3 +367,81 @@ def test_the_same_bits_come_out_every_time(threads):
         again = summarised(query, key, value, edges=edges, threads=threads)
         for name, each in vars(first).items():
             assert np.array_equal(each, getattr(again, name)), name
+
+
+def key_sets(queries, keys):
+    """Sets of every kind: one key, a range, everything, nothing, ids, and ids in a range."""
+    places, words = np.arange(queries), np.random.randint(-1, 5, queries)
+    others, nothing, everything = np.random.randint(-1, 5, keys), np.zeros(queries, np.int64), np.full(queries, keys)
+    large = np.where(others == 2, 2**31, np.where(others == 3, -(2**40), others))
+    return [
+        (places - 1, places),
+        (places + 1, places + 2),
+        (np.full(queries, 3), np.full(queries, 4)),
+        (places - 20, places + 7),
+        (nothing, everything),
+        (places + 5, places),
+        (nothing, everything, words, others),
+        (nothing, places, words, others),
+        (places + 1, everything, words, others),
+        (nothing, everything, np.where(words == 2, 2**31, words), large),
+        (np.full(queries, -(2**62)), np.full(queries, 2**62)),
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("queries", "keys"), SIZES)
+def test_sets_of_keys_get_their_weights(queries, keys, dtype):
+    query, key, sets = drawn(queries, 5, dtype=dtype), drawn(keys, 5, dtype=dtype), key_sets(queries, keys)
+    found = summarised(query, key, sets=sets, top=1)
+    weights = written_out(dots(query, key)).weights
+    expected = (members(sets, keys) * weights).sum(-1).T
+    assert np.abs(found.masses - expected).max() < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_sets_of_keys_under_a_mask_and_a_sink_in_every_head(threads):
+    query, key, stop = drawn(3, 70, 8), drawn(3, 300, 8), np.arange(70) * 4 + 1
+    allowed = np.arange(300) < stop[:, None]
+    sets = key_sets(70, 300)
+    found = summarised(query, key, program=[RANGES], arrays=[np.zeros(70, np.int64), stop], sets=sets, sink=0.5, threads=threads)
+    for head in range(3):
+        weights = written_out(np.where(allowed, dots(query[head], key[head]), -np.inf), sink=0.5).weights
+        expected = (members(sets, 300) * weights).sum(-1).T
+        assert np.abs(found.masses[head] - expected).max() < TOLERANCE["float32"]
+
+
+def test_sets_of_keys_beyond_the_exponentials_that_are_kept():
+    query, key, sets = drawn(3, 4), drawn(20000, 4), key_sets(3, 20000)
+    found = summarised(query, key, sets=sets)
+    expected = (members(sets, 20000) * written_out(dots(query, key)).weights).sum(-1).T
+    assert np.abs(found.masses - expected).max() < TOLERANCE["float32"]
+
+
+def test_a_set_gets_nan_where_a_query_s_weights_are():
+    query, key = drawn(40, 6), drawn(90, 6)
+    query[7, 2] = np.nan
+    found = summarised(query, key, sets=[(np.arange(40), np.arange(40) + 1), (np.zeros(40, np.int64), np.zeros(40, np.int64))])
+    assert np.isnan(found.masses[7, 0])
+    assert not np.isnan(np.delete(found.masses, 7, 0)).any()
+    assert (found.masses[:, 1] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("sets", "have_ids", "message"),
+    [
+        ([np.zeros(40, np.int64)], [False], "2 arrays for these sets of keys, got 1 arrays"),
+        ([np.zeros(40, np.int64)] * 2, [True], "4 arrays for these sets of keys, got 2 arrays"),
+        ([np.zeros(40, np.int64), np.zeros(39, np.int64)], [False], "a set's stops of shape"),
+        ([np.zeros(40, np.int64)] * 4, [True], "a set's ids of keys of shape"),
+        ([], [], "masses for sets of keys, got one without the other"),
+    ],
+)
+def test_sets_of_keys_that_do_not_fit_are_refused(sets, have_ids, message):
+    query, key, rows = drawn(40, 6), drawn(90, 6), np.zeros(40, np.float32)
+    results = rows.copy(), rows.copy(), np.zeros(90, np.float32), np.zeros((40, 1), np.float32), np.zeros((40, 1), np.int32)
+    with pytest.raises(ValueError, match=message):
+        native.module().summary(
+            query, key, None, None, 0, np.ones(()), 0.0, [], [], None, False, None, None, 1, *results, None, None, None, None, None,
+            have_ids, sets, np.zeros((40, 1), np.float32),
+        )  # fmt: skip

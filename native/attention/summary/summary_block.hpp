@@ -4,6 +4,7 @@
 // recomputed.
 #pragma once
 
+#include "attention/summary/key_sets.hpp"
 #include "attention/summary/summary_map.hpp"
 #include "attention/threads.hpp"
 
@@ -29,6 +30,7 @@ struct SummaryWorkspace {
     T *recomputed, *masked;         // a tile that was not saved; one that is scored again for its mask
     T *values, *output;             // a tile of values; the block's output
     T *bases, *best, *keys_memory;  // what each stripe's exponentials are relative to; the rows' largest scores
+    T* masses;                      // of the sets of keys
 
     static Index stripes_of(const Inputs& inputs) { return min_of(count(inputs.keys, KEYS * STRIPE), SAVED_STRIPES + 1); }
 
@@ -36,14 +38,15 @@ struct SummaryWorkspace {
         Index stripes = stripes_of(inputs), padded_dim = to.output ? padded<T>(inputs.value_dim) : 0;
         Index keys_size = stripes * STRIPE * static_cast<Index>(sizeof(Index) / sizeof(T));
         return padded<T>(query_size) + stripes * (STRIPE * TILE + ROWS) + 2 * TILE + (KEYS + ROWS) * padded_dim +
-               ROWS * TopScores<T>::memory(to.top) + padded<T>(keys_size);
+               ROWS * TopScores<T>::memory(to.top) + padded<T>(keys_size) + Masses<T>::memory(to.set_count);
     }
 
     SummaryWorkspace(const Inputs& inputs, const Summary& to, Index query_size, T* memory)
         : stripes(stripes_of(inputs)), padded_dim(to.output ? padded<T>(inputs.value_dim) : 0), queries(memory),
           tiles(queries + padded<T>(query_size)), recomputed(tiles + stripes * STRIPE * TILE), masked(recomputed + TILE),
           values(masked + TILE), output(values + KEYS * padded_dim), bases(output + ROWS * padded_dim),
-          best(bases + stripes * ROWS), keys_memory(best + ROWS * TopScores<T>::memory(to.top)) {}
+          best(bases + stripes * ROWS), keys_memory(best + ROWS * TopScores<T>::memory(to.top)),
+          masses(keys_memory + padded<T>(stripes * STRIPE * static_cast<Index>(sizeof(Index) / sizeof(T)))) {}
 
     T* tile(Index slot) { return tiles + slot * TILE; }
     Index* keys() { return reinterpret_cast<Index*>(keys_memory); }  // where the tile of each slot begins
@@ -55,6 +58,7 @@ class Block {
     const Summary& to;
     const Scores& scores;
     const T* packed;  // all keys of the entry
+    Masses<T> masses;
     SummaryWorkspace<T>& workspace;
     Part<T>& part;
     Tile at;
@@ -67,9 +71,10 @@ class Block {
     std::uint8_t allowed[TILE];
 
    public:
-    Block(const Inputs& inputs, const Summary& to, const Scores& scores, const T* packed, SummaryWorkspace<T>& workspace,
-          Part<T>& part, const Tile& at)
-        : inputs(inputs), to(to), scores(scores), packed(packed), workspace(workspace), part(part), at(at) {}
+    Block(const Inputs& inputs, const Summary& to, const Scores& scores, const T* packed, const KeyIds<T>& ids,
+          SummaryWorkspace<T>& workspace, Part<T>& part, const Tile& at)
+        : inputs(inputs), to(to), scores(scores), packed(packed), masses(to, ids, at, workspace.masses), workspace(workspace),
+          part(part), at(at) {}
 
     void run() {
         Index low, high;
@@ -81,6 +86,7 @@ class Block {
         for (int r = 0; r < at.rows; r++) finish(r);
         second_pass();
         if (to.output) write_output();
+        masses.write(inputs, at);
     }
 
    private:
@@ -197,6 +203,7 @@ class Block {
             if (edges)
                 pool_keys(total, high, at.key, at.keys, to.key_edges, cell_of(to.key_edges, to.key_cells, at.key), map_row(cell));
         }
+        masses.add(at, weights);
         if (to.output) accumulate_output(weights);
     }
 

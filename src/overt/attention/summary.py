@@ -1,6 +1,6 @@
 """Statistics of the weights without the weights: what each query attends to, in memory linear in the inputs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Generic
@@ -111,7 +111,7 @@ def gathered(
     """Summarise a checked call, output included; `show_block` is called with each block: its first row, itself, and its stages."""
     edges = _edges(map_size, call)
     if show_block is None and any(permits(name) and TABLE[name](call) is None for name in ("native", "triton")):
-        return _by_kernel(call, top, edges)
+        return _by_kernel(call, top, edges)[0]
     dtype, call = call.query.dtype, ready(call)
     parts, received, count, cells_of_map = [], torch.zeros(()), torch.zeros(()), _MapCells(edges)
     with unrounded(call.query):
@@ -130,8 +130,18 @@ def gathered(
     return Summary(lse, entropy, received, top_weights, top_keys, *cells_of_map.maps(), sink, output.to(dtype))
 
 
-def _by_kernel(call: Call, top: int, edges: tuple[Tensor, Tensor] | None) -> Summary:
-    statistics = flat_summary.summarized(call, top, edges)
+@torch.no_grad()
+def with_masses(
+    call: Call, top: int, sets: Sequence[flat_summary.KeySet], map_size: int | tuple[int, int] | None = None
+) -> tuple[Summary, Tensor]:
+    """The summary of a checked call that the kernel supports, and the weight that each query gives each set of keys: (..., Q, sets)."""
+    return _by_kernel(call, top, _edges(map_size, call), sets)
+
+
+def _by_kernel(
+    call: Call, top: int, edges: tuple[Tensor, Tensor] | None, sets: Sequence[flat_summary.KeySet] = ()
+) -> tuple[Summary, Tensor]:
+    statistics = flat_summary.summarized(call, top, edges, sets)
     sink = call.normalizer.sink
     sink = None if sink is None else torch.exp(sink.to(statistics.lse.dtype)[..., None] - statistics.lse)
     entropy = statistics.entropy
@@ -139,7 +149,8 @@ def _by_kernel(call: Call, top: int, edges: tuple[Tensor, Tensor] | None) -> Sum
         # The kernel's entropy is that of the weights without the sink, however small they are; where they are all 0 it is 0.
         entropy = torch.where(statistics.top_weights[..., 0] == 0, 0, entropy)
     maps = (None, None, None, None) if edges is None else (statistics.map_mean, statistics.map_max, *edges)
-    return Summary(statistics.lse, entropy, *statistics[2:5], *maps, sink, statistics.output.to(call.query.dtype))
+    output = statistics.output.to(call.query.dtype)
+    return Summary(statistics.lse, entropy, *statistics[2:5], *maps, sink, output), statistics.masses
 
 
 def _joined(column: Any, dim: int) -> Any:

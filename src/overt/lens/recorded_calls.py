@@ -7,6 +7,7 @@ from pathlib import Path
 from overt.errors import InputError, KindError
 from overt.lens.capture.adapters import CAUGHT
 from overt.lens.capture.options import in_bytes
+from overt.lens.capture.ranges import MaskReader
 from overt.lens.capture.recorder import is_in
 from overt.lens.captured import Captured, CapturedCall
 from overt.lens.head import Head
@@ -14,7 +15,9 @@ from overt.lens.linear.captured import CapturedMixer
 from overt.lens.linear.head import MixerHead
 from overt.lens.linear.verified import recompute_mixer
 from overt.lens.statistics.repetition import repetition
-from overt.lens.statistics.roles import Repetitions, Role, Shares, measured, roles
+from overt.lens.statistics.role_shares import shares_of
+from overt.lens.statistics.role_table import Roles
+from overt.lens.statistics.roles import Repetitions, Shares, roles
 from overt.lens.statistics.summarized import CapturedSummary, SummaryHead
 from overt.lens.statistics.verified import Comparison, Coverage, Verified, recompute
 from overt.lens.tokens import Strings, Tokens
@@ -32,6 +35,8 @@ class RecordedCalls:
     in_pass: int | None = None
     mixing: list[str] = field(default_factory=list)
     file: Path | None = None  # where it was loaded from
+    # What roles are decided by: of each call by its number, with the fingerprint of the text that it was measured on.
+    measured: dict[int, tuple[str, tuple[Shares, Repetitions]]] = field(default_factory=dict)
 
     @property
     def tokens(self) -> Strings | None:
@@ -82,10 +87,13 @@ class RecordedCalls:
             return Verified((), self._coverage(), f"nothing was recorded, so nothing is verified: {self._why_empty()}")
         return Verified(tuple(_compared(captured.opened()) for captured in self.calls), self._coverage())
 
-    def roles(self) -> list[Role]:
-        """What each head does in this recording, and the score that decides it; some roles are known only with `tokens`."""
-        opened = (captured.opened() for captured in self.nonempty_calls())
-        return [role for captured in opened for role in roles(captured, *_shares(captured, self.strings))]
+    def roles(self) -> Roles:
+        """What each head does in this recording, and the score that decides it; some roles are known only with `tokens`.
+
+        A list of `Role`, which prints as a table. What was measured stays with the recording until the tokens change.
+        """
+        masks = MaskReader()
+        return Roles(role for captured in self.nonempty_calls() for role in roles(captured, *self._measured(captured, masks)))
 
     def __repr__(self) -> str:
         return f"<recording of {self.model}: {_many(len(self.calls), 'call')} of attention, {_many(self.pass_count, 'pass')}>"
@@ -147,6 +155,15 @@ class RecordedCalls:
             fix='record a model with attention (a Hugging Face model with attn_implementation="sdpa")',
         )
 
+    def _measured(self, captured: Captured, masks: MaskReader) -> tuple[Shares, Repetitions]:
+        """What roles are decided by, measured once for each text."""
+        fingerprint = self.strings.fingerprint(captured)
+        measured_on, result = self.measured.get(captured.number, ("", None))
+        if result is None or measured_on != fingerprint:
+            result = _measured(captured.opened(), self.strings, masks)
+            self.measured[captured.number] = fingerprint, result
+        return result
+
     def _coverage(self) -> Coverage | None:
         """How many of the model's token-mixing layers were recorded; None where none was noticed."""
         recorded = {captured.layer for captured in self.calls}
@@ -164,11 +181,11 @@ def _compared(captured: Captured) -> Comparison:
     return recompute(captured)
 
 
-def _shares(captured: Captured, tokens: Tokens) -> tuple[Shares, Repetitions]:
+def _measured(captured: Captured, tokens: Tokens, masks: MaskReader) -> tuple[Shares, Repetitions]:
     if isinstance(captured, CapturedSummary):
         return captured.shares_with(tokens), captured.repetition
     assert isinstance(captured, CapturedCall)
-    return measured(captured, tokens), repetition(captured, tokens)
+    return shares_of(captured, tokens, masks), repetition(captured, tokens)
 
 
 def _table(calls: RecordedCalls) -> str:

@@ -146,7 +146,7 @@ class Recording(ModelPass):
         for captured in self.calls:
             by_pass[captured.pass_index].append(captured)
         return [
-            ModelPass(self.model, calls, self.missing, self.strings, 1, number, self.mixing, self.file)
+            ModelPass(self.model, calls, self.missing, self.strings, 1, number, self.mixing, self.file, self.measured)
             for number, calls in enumerate(by_pass)
         ]
 

@@ -60,6 +60,7 @@ def summary(inputs: Any, outputs: Any) -> None:
         native.threads(),
         *map(array, outputs[:5]),
         *(array(inputs.row_edges), array(inputs.key_edges), *maps, array(outputs.output)),
+        *(inputs.have_ids, [array(each) for each in inputs.sets], array(outputs.masses) if inputs.have_ids else None),
     )
 
 

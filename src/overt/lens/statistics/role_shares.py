@@ -1,116 +1,141 @@
 """The shares of `roles` for a call of any length: exactly those of the weights, in memory linear in the lengths.
 
-The weight of a set S of keys is exp(lse_i(S) − lse_i), where lse_i(S) = log Σ_{j in S} exp(score_ij) is what the native summary
-computes under a mask that allows S alone. The previous key, the next key, the first key and the query's own key are ranges of one key,
-so the kernel skips nearly all tiles. Keys with the same token become one range when queries and keys are sorted by their tokens.
+Every pattern is a set of keys for each query: one key (the previous, the next, the first, the query's own), or those with one id in a
+range (the same token, separators). The native summary adds up the weights of all sets in the one pass in which it reads the scores, so
+a further pattern costs one more sum. How many keys of a set a query may attend to at all is counted from the ranges of the mask alone.
 """
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from overt.attention.kernels.call import Call
-from overt.attention.kernels.flat.summary import summarized
-from overt.attention.masks import Documents
-from overt.attention.masks.base import Both
-from overt.attention.summary import Summary
-from overt.lens.capture.ranges import Ranges
-from overt.lens.captured import CapturedCall, head_count
-from overt.lens.statistics.roles import RoleShares
+from overt.attention.kernels.flat import summary as flat_summary
+from overt.attention.kernels.flat.summary import KeySet
+from overt.attention.kernels.plan import permits
+from overt.attention.summary import Summary, with_masses
+from overt.lens.capture.ranges import MaskReader, Ranges, in_ranges
+from overt.lens.captured import MASKED_GAP, CapturedCall, head_count
+from overt.lens.statistics.roles import RoleShares, Shares, measured
 from overt.lens.tokens import Tokens
 
 
-class SharesByKernel:
-    """The result of `roles.measured` for a call that the native kernel summarises, whose mask is these ranges of keys.
+def shares_of(captured: CapturedCall, tokens: Tokens, masks: MaskReader) -> Shares:
+    """What `roles.measured` defines: by the native kernel where it supports the call, else from blocks of full weights."""
+    call = replace(captured.checked_call(), dropout=0.0)
+    ranges = ranges_of(call, masks)
+    if ranges is None:
+        return measured(captured, tokens)
+    call = replace(call, value=call.key[..., :0], mask=None if call.mask is None else ranges)
+    patterns = Patterns(captured, call, tokens, ranges)
+    return patterns.means(*with_masses(call, 1, patterns.sets))
 
-    `call` is that of `captured` without dropout, and `summary` its statistics.
-    """
 
-    def __init__(self, captured: CapturedCall, call: Call, tokens: Tokens, ranges: Ranges, summary: Summary):
-        self.shares, self.ranges, self.summary = RoleShares(captured, tokens), ranges, summary
-        # The share of a sink belongs to no key: it is in the summary's own log-sum-exp, and not in that of a set of keys.
-        self.call = replace(call, value=call.key[..., :0], normalizer=replace(call.normalizer, sink=None))
-        self.keys, self.heads = call.keys, head_count(call)
+def ranges_of(call: Call, masks: MaskReader) -> Ranges | None:
+    """The mask as one range of keys for each query; None where the native kernel does not support the call or a bias masks keys."""
+    if not permits("native") or flat_summary.refusal(replace(call, mask=None)) is not None or not _masks_nothing(call.bias):
+        return None
+    return in_ranges(call.mask, call.queries, call.keys, call.query.device, masks.read)
+
+
+def _masks_nothing(bias: Any) -> bool:
+    """Whether a bias masks no key: a tensor may hold −inf or its dtype's lowest number, which does."""
+    if not isinstance(bias, Tensor) or not bias.numel() or bias.ndim == 0 or bias.shape[-1] == 1:
+        return True
+    low, high = torch.aminmax(bias.detach())
+    return bool(high - low < MASKED_GAP / 2)
+
+
+def _without_uniform_rows(ranges: Ranges, bias: Any) -> Ranges:
+    """The ranges, empty for rows to which the bias adds so large a number that rounding makes all of their scores equal."""
+    if not isinstance(bias, Tensor) or bias.ndim < 2 or bias.shape[-1] != 1:
+        return ranges
+    uniform = (bias - MASKED_GAP == bias)[..., 0]  # (..., Q or 1)
+    return Ranges(*(torch.where(uniform, 0, edge) for edge in (ranges.low, ranges.high)))
+
+
+class Pattern(NamedTuple):
+    """A pattern's name, its keys, and which queries may attend to any of them: (..., Q)."""
+
+    name: str
+    keys: KeySet
+    reached: Tensor
+
+
+class Patterns:
+    """The patterns of `roles.measured` as sets of keys, for a call whose mask is these ranges; `call` is without dropout."""
+
+    def __init__(self, captured: CapturedCall, call: Call, tokens: Tokens, ranges: Ranges):
+        self.shares, self.call, self.heads = RoleShares(captured, tokens), call, head_count(call)
+        ranges = _without_uniform_rows(ranges, call.bias)
         self.low, self.high = ranges.low.long(), ranges.high.long()  # (..., Q) or (..., 1)
         self.allowed_keys = self._by_head(self.high - self.low)  # how many keys each query may attend to
-        self.choice = self.allowed_keys > 1
         self.self_key = torch.arange(call.queries, device=call.query.device) + self.shares.offset  # (Q,)
+        self.patterns = self._patterns() if self.allowed_keys.numel() else []
 
-    def means(self) -> tuple[dict[str, float], ...]:
-        """Each recorded head's mean share of every pattern."""
-        shares = self.shares
+    @property
+    def sets(self) -> list[KeySet]:
+        """The keys of each pattern."""
+        return [pattern.keys for pattern in self.patterns]
+
+    def means(self, summary: Summary, masses: Tensor) -> Shares:
+        """Each recorded head's mean share of every pattern, from the call's summary and the weight on each set (..., Q, sets)."""
         if not self.allowed_keys.numel():
-            return shares.means()
+            return self.shares.means()
+        choice = self.allowed_keys > 1
+        for pattern, share in zip(self.patterns, masses.unbind(-1), strict=True):
+            self.shares.count(pattern.name, self._by_head(pattern.reached), self._by_head(share), choice)
+        self.shares.count("uniform", choice, self._spread(summary), choice)
+        return self.shares.means()
+
+    def _patterns(self) -> list[Pattern]:
+        shares, patterns = self.shares, []
         if shares.one_sequence:
             start = self._start()  # (B, 1, 1), or of as many dimensions as the call has before its features
-            self._count_key("previous token", self.self_key - 1, self.self_key > 0)
-            self._count_key("next token", self.self_key + 1, self.self_key < self.keys - 1)
-            self._count_key("first token", start, self.self_key > start)
+            patterns.append(self._one_key("previous token", self.self_key - 1, self.self_key > 0))
+            patterns.append(self._one_key("next token", self.self_key + 1, self.self_key < self.call.keys - 1))
+            patterns.append(self._one_key("first token", start, self.self_key > start))
         if shares.words is not None:
             marks = self._before_heads(shares.separators).long()
-            self._count_same_id("separator", marks, torch.ones_like(marks[..., :1]))
+            patterns.append(self._with_id("separator", torch.ones_like(marks[..., :1]), marks))
             if shares.one_sequence:
                 ids = self._before_heads(shares.ids)
-                self._count_same_id("same token", ids, ids[..., shares.offset :])
+                patterns.append(self._with_id("same token", ids[..., shares.offset :], ids))
         elif shares.one_sequence:
-            self._count_key("same token", self.self_key, self.self_key >= 0)
-        self._count_uniform()
-        return shares.means()
+            patterns.append(self._one_key("same token", self.self_key, self.self_key >= 0))
+        return patterns
 
-    def _count_key(self, name: str, key: Tensor, exists: Tensor) -> None:
-        """Count the weight of one key for each query, (..., Q) or (..., 1), where that key exists."""
-        low = torch.where(exists, torch.maximum(self.low, key), 0)
-        high = torch.where(exists, torch.minimum(self.high, key + 1), 0)
-        self._count(name, low, high, self._lse(self.call, Ranges(low, torch.maximum(low, high))))
+    def _one_key(self, name: str, key: Tensor, exists: Tensor) -> Pattern:
+        """The pattern of one key for each query, (..., Q) or (..., 1), where that key exists."""
+        low, high = self._of_queries(torch.where(exists, key, 0)), self._of_queries(torch.where(exists, key + 1, 0))
+        return Pattern(name, KeySet(low, high), torch.maximum(self.low, low) < torch.minimum(self.high, high))
 
-    def _count_same_id(self, name: str, keys: Tensor, queries: Tensor) -> None:
-        """Count the weight of the keys with the query's id: (..., K) and (..., Q or 1), without the dimension of heads."""
-        queries = queries.expand(*queries.shape[:-1], self.call.queries)
-        order = keys.argsort(dim=-1, stable=True)
-        # In this order the keys of one id are neighbours, and so are those of them in a range of the mask.
-        numbers = keys.gather(-1, order) * (self.keys + 1) + order  # (..., K), ascending
-        low, high = (_searchsorted(numbers, queries * (self.keys + 1) + edge) for edge in (self.low, self.high))
-        if self.call.bias is None:
-            lse = self._lse_sorted(order, queries.argsort(dim=-1, stable=True), Ranges(low, high))
-        else:
-            lse = self._lse(self.call, Both(self.ranges, Documents(keys, queries)))
-        self._count(name, low, high, lse)
+    def _with_id(self, name: str, queries: Tensor, keys: Tensor) -> Pattern:
+        """The pattern of the keys with the query's id: (..., Q or 1) and (..., K), without the dimension of heads."""
+        queries, edge = self._of_queries(queries), torch.zeros_like(self.self_key)
+        # Ordered by id, the keys of one id are neighbours, and so are those of them in a range of the mask.
+        numbers = (keys * (self.call.keys + 1) + torch.arange(self.call.keys, device=keys.device)).sort(dim=-1).values
+        low, high = (_searchsorted(numbers, queries * (self.call.keys + 1) + edge) for edge in (self.low, self.high))
+        return Pattern(name, KeySet(edge, edge + self.call.keys, queries, keys), low < high)
 
-    def _lse_sorted(self, key_order: Tensor, query_order: Tensor, ranges: Ranges) -> Tensor:
-        """The log-sum-exp (..., Q) of the call with its keys in this order, where `ranges` are the keys of each query.
+    def _of_queries(self, tensor: Tensor) -> Tensor:
+        return tensor.expand(*tensor.shape[:-1], self.call.queries)
 
-        Queries are sorted too, so that neighbours read the same tiles.
-        """
-        query = torch.take_along_dim(self.call.query, query_order[..., None], dim=-2)
-        key = torch.take_along_dim(self.call.key, key_order[..., None], dim=-2)
-        edges = (torch.take_along_dim(edge, query_order, dim=-1) for edge in (ranges.low, ranges.high))
-        lse = self._lse(replace(self.call, query=query, key=key, value=key[..., :0]), Ranges(*edges))
-        return torch.take_along_dim(lse, query_order.argsort(dim=-1), dim=-1)
-
-    def _lse(self, call: Call, mask: Any) -> Tensor:
-        return summarized(replace(call, mask=mask), top=1, edges=None).lse
-
-    def _count(self, name: str, low: Tensor, high: Tensor, lse: Tensor) -> None:
-        assert self.summary.lse is not None
-        share = self._by_head(torch.exp(lse - self.summary.lse))
-        self.shares.count(name, self._by_head(high > low), share, self.choice)
-
-    def _count_uniform(self) -> None:
-        """Count the entropy of the weights divided by that of equal ones; with a sink, of the weights that it leaves."""
-        entropy, sink = self.summary.entropy, self.summary.sink
+    def _spread(self, summary: Summary) -> Tensor:
+        """The entropy of the weights divided by that of equal ones; with a sink, of the weights that it leaves."""
+        entropy, sink = summary.entropy, summary.sink
         if sink is not None:
             left = 1 - sink
             entropy = left * entropy + torch.special.entr(left)
-        share = self._by_head(entropy) / self.allowed_keys.clamp(min=2).log()
-        self.shares.count("uniform", self.choice, share, self.choice)
+        return self._by_head(entropy) / self.allowed_keys.clamp(min=2).log()
 
     def _start(self) -> Tensor:
         """The first key that any query may attend to, which is not padding; key 0 for queries that continue a cache."""
         low, high = self._by_head(self.low), self._by_head(self.high)  # (B, H, Q)
-        first = torch.where(high > low, low, self.keys).amin((1, 2))
-        first = first * (self.call.queries == self.keys)
+        first = torch.where(high > low, low, self.call.keys).amin((1, 2))
+        first = first * (self.call.queries == self.call.keys)
         return self._before_heads(first[:, None])
 
     def _by_head(self, tensor: Tensor) -> Tensor:

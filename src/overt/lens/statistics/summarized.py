@@ -2,24 +2,22 @@
 
 import math
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 from torch import Tensor
 
 from overt.attention import check
 from overt.attention.kernels.call import Block, Call
-from overt.attention.kernels.flat import summary as flat_summary
-from overt.attention.kernels.plan import permits
-from overt.attention.summary import Stages, Summary, gathered
+from overt.attention.summary import Stages, Summary, gathered, with_masses
 from overt.errors import InputError
-from overt.lens.capture.ranges import MaskReader, Ranges, in_ranges
-from overt.lens.captured import MASKED_GAP, Captured, CapturedCall, fresh, head_count
+from overt.lens.capture.ranges import MaskReader, Ranges
+from overt.lens.captured import Captured, CapturedCall, fresh, head_count
 from overt.lens.head import Head, Top, positions
 from overt.lens.statistics.repetition import repetition
-from overt.lens.statistics.role_shares import SharesByKernel
+from overt.lens.statistics.role_shares import Patterns, ranges_of
 from overt.lens.statistics.roles import Repetitions, RoleShares, Shares
-from overt.lens.statistics.verified import Allowance, Comparison, bounds, compared
+from overt.lens.statistics.verified import Allowance, Comparison, compared, judged
 from overt.lens.tokens import Tokens
 
 TOP, CELLS = 8, 64  # the defaults of `record`
@@ -81,7 +79,7 @@ def summarized(captured: CapturedCall, tokens: Tokens, options: SummaryOptions) 
     """Compute the statistics of a call: with the native kernel where it supports the call, else block by block."""
     tokens = tokens if tokens.fit(captured) else Tokens()
     call = replace(captured.call, dropout=0.0)
-    ranges = _ranges(call, options.masks)
+    ranges = ranges_of(call, options.masks)
     if ranges is None:
         summary, shares, comparison = _by_blocks(captured, call, tokens, options)
     else:
@@ -113,34 +111,10 @@ def _by_blocks(captured: CapturedCall, call: Call, tokens: Tokens, options: Summ
 
 def _by_kernel(captured: CapturedCall, call: Call, tokens: Tokens, options: SummaryOptions, ranges: Ranges) -> _Statistics:
     call = call if call.mask is None else replace(call, mask=ranges)
-    summary = gathered(call, top=options.top, map_size=options.map_size)
+    patterns = Patterns(captured, call, tokens, ranges)
+    summary, masses = with_masses(call, options.top, patterns.sets, options.map_size)
     assert summary.output is not None
-    allowed = summary.output if captured.call.dropout > 0 else bounds(captured, summary.output)
-    shares = SharesByKernel(captured, call, tokens, _without_uniform_rows(ranges, call.bias), summary)
-    return summary, shares.means(), compared(captured, summary.output, allowed)
-
-
-def _without_uniform_rows(ranges: Ranges, bias: Any) -> Ranges:
-    """The ranges, empty for rows to which the bias adds so large a number that rounding makes all of their scores equal."""
-    if not isinstance(bias, Tensor) or bias.ndim < 2 or bias.shape[-1] != 1:
-        return ranges
-    uniform = (bias - MASKED_GAP == bias)[..., 0]  # (..., Q or 1)
-    return Ranges(*(torch.where(uniform, 0, edge) for edge in (ranges.low, ranges.high)))
-
-
-def _ranges(call: Call, masks: MaskReader) -> Ranges | None:
-    """The mask as one range of keys for each query; None where the native kernel does not support the call or a bias masks keys."""
-    if not permits("native") or flat_summary.refusal(replace(call, mask=None)) is not None or not _masks_nothing(call.bias):
-        return None
-    return in_ranges(call.mask, call.queries, call.keys, call.query.device, masks.read)
-
-
-def _masks_nothing(bias: Any) -> bool:
-    """Whether a bias masks no key: a tensor may hold −inf or its dtype's lowest number, which does."""
-    if not isinstance(bias, Tensor) or not bias.numel() or bias.ndim == 0 or bias.shape[-1] == 1:
-        return True
-    low, high = torch.aminmax(bias.detach())
-    return bool(high - low < MASKED_GAP / 2)
+    return summary, patterns.means(summary, masses), judged(captured, summary.output)
 
 
 def _by_head(summary: Summary, captured: CapturedCall) -> Summary:

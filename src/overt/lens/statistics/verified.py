@@ -6,14 +6,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from overt.attention.biases import Bias
 from overt.attention.kernels.blocked import blocked
 from overt.attention.kernels.call import Block, Call
+from overt.attention.kernels.flat import summary as flat_summary
+from overt.attention.kernels.plan import permits
 from overt.attention.masks import Mask
 from overt.attention.mechanism import formula
 from overt.attention.normalizers import Softmax
 from overt.attention.scores import Dot
+from overt.attention.summary import gathered
 from overt.lens.captured import CapturedCall, fresh
 
 
@@ -21,7 +25,8 @@ from overt.lens.captured import CapturedCall, fresh
 class Comparison:
     """One call: the largest difference between both outputs, the rounding bound, or why they cannot be compared.
 
-    The bound is that of all queries, or of those that `bounds` chooses in a long call that is summarised.
+    Of its `queries`, `judged` were recomputed by the plain formula in float64, and give the bound; all others were compared with
+    another kernel than the model's. Where `judged` is None, all were recomputed by the plain formula in the model's own precision.
     """
 
     layer: str
@@ -29,6 +34,8 @@ class Comparison:
     difference: float
     bound: float
     note: str = ""
+    judged: int | None = None
+    queries: int | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,19 @@ class Verified:
             mark = "holds" if each.difference <= each.bound else "DIFFERS"
             numbers = f"{each.difference:.1e}  bound {each.bound:.1e}  {mark}" if _compared(each) else "not compared"
             lines.append(f"{each.number:5}  {each.layer}  {numbers}{each.note}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._judged])
+
+    @property
+    def _judged(self) -> list[str]:
+        """How many queries of long calls were recomputed in float64, where it was not all of them."""
+        sampled = [each for each in self.calls if each.judged is not None and each.judged != each.queries]
+        if not sampled:
+            return []
+        judged, queries = (sum(getattr(each, name) for each in sampled) for name in ("judged", "queries"))
+        return [
+            f"recomputed in float64: {judged} of {queries} queries, evenly spaced ones and those that differ most; "
+            "every other one is compared with a kernel that no model runs on"
+        ]
 
     @property
     def _headline(self) -> str:
@@ -101,45 +120,70 @@ def _compared(call: Comparison) -> bool:
 
 @torch.no_grad()
 def recompute(captured: CapturedCall) -> Comparison:
-    """Recompute a call by the plain formula, a block of rows at a time, never by the kernel that the model used."""
+    """Recompute a call, never by the kernel that the model used.
+
+    A long call is recomputed by the native kernel of summaries, on which no model runs, and `judged`; a short one, or one that the
+    kernel does not support, by the plain formula, a block of rows at a time.
+    """
     call = captured.checked_call()
     if call.dropout > 0:
         return compared(captured, captured.output, captured.output)
+    if call.queries > JUDGED_QUERIES and permits("native") and flat_summary.refusal(call) is None:
+        output = gathered(call, top=1).output
+        assert output is not None
+        return judged(captured, output)
+    return compared(captured, *_by_formula(captured, fresh(call)))
+
+
+# How many queries of a long call are recomputed in float64: half of them where the outputs differ most, half evenly spaced.
+JUDGED_QUERIES = 16
+
+
+@torch.no_grad()
+def judged(captured: CapturedCall, recomputed: Tensor) -> Comparison:
+    """Compare a call's output with the one that a kernel recomputed, and with the plain formula in float64 where it matters.
+
+    `recomputed` (..., Q, E) is written to. In a long call `JUDGED_QUERIES` queries are recomputed in float64: half of them where both
+    outputs differ most in any head, half evenly spaced. Their rounding bound is the call's: that of all queries could only be larger.
+    """
+    call = replace(captured.checked_call(), dropout=0.0)
+    if captured.call.dropout > 0 or not recomputed.numel():
+        return compared(captured, recomputed, recomputed)
+    rows = queries_that_differ(_difference(captured.output, recomputed))
+    exact, allowed = _by_formula(captured, _in_double(_of_rows(call, rows)))
+    recomputed.index_copy_(-2, rows, exact.to(recomputed.dtype))
+    return replace(compared(captured, recomputed, allowed), judged=len(rows), queries=call.queries)
+
+
+def _by_formula(captured: CapturedCall, call: Call) -> tuple[Tensor, ...]:
+    """The output (..., Q, E) of this call, or of some of its rows, and how far rounding may take another one from it."""
     allowance = Allowance(captured)
 
     def both(block: Block) -> tuple[Tensor, Tensor]:
         stages = formula(block)
         return stages[3], allowance.of(block, *stages)
 
-    return compared(captured, *blocked(fresh(call), both))
+    return blocked(call, both)
 
 
-# How many queries of a long call have a bound: half of them where the outputs differ most, half evenly spaced.
-BOUNDED_QUERIES = 16
+def _in_double(call: Call) -> Call:
+    """The call with its numbers in float64."""
 
+    def double(leaf: Any) -> Any:
+        return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
 
-@torch.no_grad()
-def bounds(captured: CapturedCall, recomputed: Tensor) -> Tensor:
-    """How far rounding may take the outputs apart, (..., Q, E), for every query or for `BOUNDED_QUERIES` of them.
-
-    The query of the largest difference is among these, and the bound of all queries could only be larger.
-    """
-    call, allowance = replace(captured.checked_call(), dropout=0.0), Allowance(captured)
-    if not recomputed.numel():
-        return recomputed
-    if call.queries > BOUNDED_QUERIES:
-        call = _of_rows(call, queries_that_differ(_difference(captured.output, recomputed)))
-    return blocked(call, lambda block: (allowance.of(block, *formula(block)),))[0]
+    names = ("query", "key", "value", "score", "bias", "normalizer")
+    return replace(call, **{name: tree_map(double, getattr(call, name)) for name in names})
 
 
 def queries_that_differ(difference: Tensor) -> Tensor:
     """The queries of a call (..., Q, E) whose outputs differ most, and evenly spaced ones, in order; all of them in a short call."""
     difference = difference.amax(-1).float()  # (..., Q)
     difference = difference.nan_to_num_(0.0, 0.0).reshape(-1, difference.shape[-1]).amax(0)
-    if len(difference) <= BOUNDED_QUERIES:
+    if len(difference) <= JUDGED_QUERIES:
         return torch.arange(len(difference), device=difference.device)
-    evenly = torch.linspace(0, len(difference) - 1, BOUNDED_QUERIES // 2, device=difference.device).long()
-    return torch.cat([evenly, difference.topk(BOUNDED_QUERIES // 2).indices]).unique()
+    evenly = torch.linspace(0, len(difference) - 1, JUDGED_QUERIES // 2, device=difference.device).long()
+    return torch.cat([evenly, difference.topk(JUDGED_QUERIES // 2).indices]).unique()
 
 
 def _of_rows(call: Call, rows: Tensor) -> Call:

@@ -1,5 +1,7 @@
 """Summaries by the native kernel or the GPU's: statistics of the weights in two passes over the keys of each block of queries."""
 
+from collections.abc import Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -7,10 +9,22 @@ from torch import Tensor
 
 from overt.attention.kernels import cpu
 from overt.attention.kernels.call import Call
-from overt.attention.kernels.flat import dot_scores, supported
+from overt.attention.kernels.flat import dot_scores, mask_program, supported
 from overt.attention.kernels.flat.call import bias_and_inverse_temperature, mask_of
 from overt.attention.kernels.flat.operator import INTERPRETED, MASK_SCHEMA, empty, register
 from overt.attention.scores import AdditiveForm, KernelForm
+
+
+class KeySet(NamedTuple):
+    """Some keys of each query: those with low_i <= j < high_i and, where there are ids, with the query's own id.
+
+    All int64: low and high (..., Q), ids of queries (..., Q) and of keys (..., K). Ids are from 0 to 2³¹ − 1; other numbers equal none.
+    """
+
+    low: Tensor
+    high: Tensor
+    query_ids: Tensor | None = None
+    key_ids: Tensor | None = None
 
 
 class SummaryInputs(NamedTuple):
@@ -33,6 +47,8 @@ class SummaryInputs(NamedTuple):
     top: int
     row_edges: Tensor | None
     key_edges: Tensor | None
+    have_ids: list[bool]  # of each set of keys,
+    sets: list[Tensor]  # and its two or four arrays, as in `KeySet`
 
 
 class SummaryOutputs(NamedTuple):
@@ -46,6 +62,7 @@ class SummaryOutputs(NamedTuple):
     map_mean: Tensor
     map_max: Tensor
     output: Tensor
+    masses: Tensor  # (..., Q, sets)
 
 
 def refusal(call: Call) -> str | None:
@@ -66,8 +83,8 @@ def _unsupported_score(call: Call, form: KernelForm | None) -> str | None:
     return None if dot_scores.fits(form.weight.shape[:-1], call.batch) else "the score's weight has other dimensions"
 
 
-def summarized(call: Call, top: int, edges: tuple[Tensor, Tensor] | None) -> SummaryOutputs:
-    """The statistics of a call, with maps where there are edges of their cells."""
+def summarized(call: Call, top: int, edges: tuple[Tensor, Tensor] | None, sets: Sequence[KeySet] = ()) -> SummaryOutputs:
+    """The statistics of a call, with maps where there are edges of their cells, and the weight on each set of keys."""
     form = supported.form_of(call)
     if isinstance(form, AdditiveForm):
         score = call.query, call.key, call.value, form.weight.to(call.dtype), form.activation, None, 0.0
@@ -87,6 +104,8 @@ def summarized(call: Call, top: int, edges: tuple[Tensor, Tensor] | None) -> Sum
         inverse_temperature,
         min(top, call.keys),
         *(edges or (None, None)),
+        [each.key_ids is not None for each in sets],
+        [array for each in sets for array in each if array is not None],
     )
     return SummaryOutputs(*torch.ops.overt.summary(*inputs))
 
@@ -96,9 +115,27 @@ def _summary(*inputs: Any) -> tuple[Tensor, ...]:
     if arguments.query.is_cuda or INTERPRETED:
         from overt.attention.kernels.triton import run_summary  # triton is imported when it is needed
 
-        return run_summary.summary(outputs, *arguments)
+        run_summary.summary(outputs[:-1], *arguments[:-2])
+        return tuple(outputs._replace(masses=_masses_by_masks(arguments, outputs)))
     cpu.summary(arguments, outputs)
     return tuple(outputs)
+
+
+def _masses_by_masks(inputs: SummaryInputs, outputs: SummaryOutputs) -> Tensor:
+    """The weight on each set of keys: exp(lse of the set − lse), each by a summary whose mask allows that set alone."""
+    masses, arrays = [], iter(inputs.sets)
+    for have_ids in inputs.have_ids:
+        leaves = [*inputs.program, mask_program.RANGES, *([mask_program.BOTH] if inputs.program else [])]
+        leaves += [mask_program.DOCUMENTS, mask_program.BOTH] if have_ids else []
+        of_set = [edge.expand(*edge.shape[:-1], inputs.query.shape[-2]) for edge in islice(arrays, 2)] + list(
+            islice(arrays, 2 if have_ids else 0)
+        )
+        alone = inputs._replace(
+            program=leaves, arrays=[*inputs.arrays, *of_set], value=inputs.value[..., :0], sink=None, top=0,
+            row_edges=None, key_edges=None, have_ids=[], sets=[],
+        )  # fmt: skip
+        masses.append(torch.exp(SummaryOutputs(*_summary(*alone)).lse - outputs.lse))
+    return torch.stack(masses, dim=-1) if masses else outputs.masses
 
 
 def empty_outputs(inputs: SummaryInputs) -> SummaryOutputs:
@@ -116,14 +153,15 @@ def empty_outputs(inputs: SummaryInputs) -> SummaryOutputs:
         empty(query, *cells),
         empty(query, *cells),
         empty(query, *rows, inputs.value.shape[-1]),
+        empty(query, *rows, len(inputs.have_ids)),
     )
 
 
 register(
     "summary",
     "(Tensor query, Tensor key, Tensor value, Tensor? weight, str activation, Tensor? scale, float softcap, "
-    f"{MASK_SCHEMA}, SymInt top, Tensor? row_edges, Tensor? key_edges)"
-    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    f"{MASK_SCHEMA}, SymInt top, Tensor? row_edges, Tensor? key_edges, bool[] have_ids, Tensor[] sets)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
     _summary,
     lambda *inputs: tuple(empty_outputs(SummaryInputs(*inputs))),
 )
