@@ -404,7 +404,9 @@ def test_sets_of_keys_under_a_mask_and_a_sink_in_every_head(threads):
     query, key, stop = drawn(3, 70, 8), drawn(3, 300, 8), np.arange(70) * 4 + 1
     allowed = np.arange(300) < stop[:, None]
     sets = key_sets(70, 300)
-    found = summarised(query, key, program=[RANGES], arrays=[np.zeros(70, np.int64), stop], sets=sets, sink=0.5, threads=threads)
+    found = summarised(
+        query, key, program=[RANGES], arrays=[np.zeros(70, np.int64), stop], sets=sets, sink=0.5, threads=threads
+    )
     for head in range(3):
         weights = written_out(np.where(allowed, dots(query[head], key[head]), -np.inf), sink=0.5).weights
         expected = (members(sets, 300) * weights).sum(-1).T
