@@ -103,8 +103,8 @@ class Verified:
             return []
         judged, queries = (sum(getattr(each, name) for each in sampled) for name in ("judged", "queries"))
         return [
-            f"recomputed in float64: {judged} of {queries} queries, evenly spaced ones and those that differ most; "
-            "every other one is compared with a kernel that no model runs on"
+            f"{judged} of {queries} queries are recomputed in float64, evenly spaced ones and those that differ most; "
+            "the others by a kernel that no model runs on"
         ]
 
     @property
