@@ -207,7 +207,7 @@ def test_modules_that_mix_tokens_are_found_and_wanted_in_the_list():
 
     assert names() == ["1", "2"]
     verdict = verdicts.of_recording(model, run, mixing=names)
-    assert verdict.verdict in ("wrong", "missing")  # wrong until the recorder lists what mixes tokens otherwise
+    assert verdict.verdict == "whole"  # all of its attention is recorded, and the shift is listed
     if verdict.verdict == "wrong":
         assert "tokens are mixed by 1, 1 modules in all, not listed" in verdict.why
     else:

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from matrix import fused
+from matrix.running import running
 
 SOFTMAX = {"_softmax", "_safe_softmax"}
 PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "mv": 0}
@@ -83,26 +84,12 @@ class Judge(TorchDispatchMode):
         self.fixed = {each.untyped_storage().data_ptr() for each in (*model.parameters(), *model.buffers()) if each.numel()}
 
     def __enter__(self):
-        # Hooks would switch off torch's fast paths: modules are followed by the call of every module instead.
-        names = {id(module): name or type(module).__name__ for name, module in self.model.named_modules()}
-        self.call, running = nn.Module.__call__, self.running
-        call = self.call
-
-        def named(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            name = names.get(id(module))
-            if name is None:
-                return call(module, *args, **kwargs)
-            running.append(name)
-            try:
-                return call(module, *args, **kwargs)
-            finally:
-                running.pop()
-
-        nn.Module.__call__ = named  # type: ignore[method-assign]
+        self.naming = running(self.model)
+        self.running = self.naming.__enter__()
         return super().__enter__()
 
     def __exit__(self, *error):
-        nn.Module.__call__ = self.call  # type: ignore[method-assign]
+        self.naming.__exit__(*error)
         self.followed.clear()
         return super().__exit__(*error)
 

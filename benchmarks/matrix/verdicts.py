@@ -2,6 +2,7 @@
 
 import copy
 import math
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,10 +12,12 @@ import torch
 from torch import Tensor, nn
 
 import overt
+from matrix import linear
 from matrix.judge import Judge, judged, listed, near
+from matrix.linear import LinearJudge
 
 # The verdicts, the best first.
-VERDICTS = ("exact", "missing", "refused", "wrong", "crashed")
+VERDICTS = ("exact", "whole", "missing", "refused", "wrong", "crashed")
 # A run by its name: on a path it gives its outputs, and which queries (B, Q) are no padding.
 Run = tuple[str, Callable[[str], tuple[dict[str, Tensor], Tensor | None]]]
 OUTPUT, GRADIENT = 1e-5, 1e-4
@@ -64,6 +67,10 @@ def of_recording(
     if changed := difference_in_bits(alone, watched):
         random = difference_in_bits(alone, run(model))
         raise RuntimeError(f"the model draws {random} at random" if random else f"the judge changes {changed}")
+    with LinearJudge(model).watching() as mixers:
+        watched = run(model)
+    if changed := difference_in_bits(alone, watched):
+        raise RuntimeError(f"the judge of linear mixers changes {changed}")
     try:
         with overt.lens.record(model) as recording:
             output = run(model)
@@ -77,27 +84,63 @@ def of_recording(
     except Exception as error:  # weights that cannot be looked at are a fault of the recording too
         return Verdict("crashed", f"looking at the weights{what} raises {error_line(error)}")
     missing = [(str(name), str(reason)) for name, reason, *_ in recording.missing]
-    result = judged(judge.events, recorded, missing)
-    numbers = {"attended": result.events, "recorded": len(recorded), "matched": result.matched}
-    if result.wrong:
-        return Verdict("wrong", result.wrong + what, numbers)
+    return _held(recording, recorded, missing, judge, mixers, mixing, what)
+
+
+def _held(
+    recording: Any,
+    recorded: list[tuple[str, Tensor]],
+    missing: list[tuple[str, str]],
+    judge: Judge,
+    mixers: LinearJudge,
+    mixing: Callable[[], list[str]],
+    what: str,
+) -> Verdict:
+    """A recording held against what the two judges saw."""
+    is_linear = [hasattr(call, "recurrence") for call in recording.calls]
+    result = judged(judge.events, [each for each, other in zip(recorded, is_linear, strict=True) if not other], missing)
+    left, wrong = linear.judged(mixers.events, [each for each, other in zip(recorded, is_linear, strict=True) if other])
+    numbers = {"attended": result.events, "recorded": len(recorded) - sum(is_linear), "matched": result.matched}
+    if mixers.events:
+        numbers |= {"linear": len(mixers.events), "linear recorded": len(mixers.events) - len(left)}
+    if result.wrong or wrong:
+        return Verdict("wrong", (result.wrong or wrong) + what, numbers)
     if result.unseen:
         return Verdict(
             "wrong",
             f"silent miss{what}: {len(result.unseen)} of {result.events} calls, in {', '.join(result.unseen[:3])}",
             numbers,
         )
-    attending = [event.module for event in judge.events]
-    other = [name for name in mixing() if not any(near(name, each) for each in attending) and not listed(name, missing)]
+    unlisted = [each.module for each in left if not listed(each.module, missing)]
+    if unlisted:
+        return Verdict("wrong", f"silent miss{what}: linear mixers in {', '.join(unlisted[:3])}", numbers)
+    mixed = [event.module for event in (*judge.events, *mixers.events)]
+    other = [name for name in mixing() if not any(near(name, each) for each in mixed) and not listed(name, missing)]
     if other:
         return Verdict(
             "wrong",
             f"silent{what}: tokens are mixed by {', '.join(other[:3])}, {len(other)} modules in all, not listed",
             numbers,
         )
+    why = "; ".join(dict.fromkeys(f"{name}: {reason}" for name, reason in missing[:4]))
+    if left or any(not beside_attention(reason) for _, reason in missing):
+        return Verdict("missing", why, numbers)
+    mixes = bool(result.events or mixers.events)
     if missing:
-        return Verdict("missing", "; ".join(dict.fromkeys(f"{name}: {reason}" for name, reason in missing[:4])), numbers)
-    return Verdict("exact", "" if result.events else "no attention in it", numbers)
+        return Verdict("whole" if mixes else "missing", why, numbers)
+    return Verdict("exact", "" if mixes else "no attention in it", numbers)
+
+
+OTHER_MIXING = re.compile(
+    r"^\w+ mixes tokens by ((a convolution over [\d ×]+ positions|pooling over [\d ×]+ positions|a matrix of parameters over tokens"
+    r"|a Fourier transform over tokens|an LSTM|a GRU|an RNN|a recurrence from step to step|tokens added to their shifted neighbours)"
+    r"(, | and |:))+ no attention weights are recorded$"
+)
+
+
+def beside_attention(reason: str) -> bool:
+    """Whether a line of `missing` is about a layer that mixes tokens neither by attention nor by a linear recurrence."""
+    return OTHER_MIXING.match(reason) is not None
 
 
 def weights_of(recording: Any, position: int) -> Tensor:

@@ -12,12 +12,14 @@ from overt.lens.linear.recurrence import Recurrence
 class MixerCall:
     """One call of a mixer's function: its arguments by name, and the innermost module that runs.
 
-    `inner` has, for a method, the children of its module that ran inside it: by name their arguments by position and their outputs.
+    `alone` is what `read` said of it. `inner` has, for a method, the children of its module that ran inside it: by name their arguments
+    by position and their outputs.
     """
 
     name: str
     arguments: dict[str, Any]
     module: nn.Module
+    alone: Recurrence | str = ""
     inner: dict[str, list[tuple[tuple, Any]]] = field(default_factory=dict)
 
 

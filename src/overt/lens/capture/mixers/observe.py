@@ -106,6 +106,7 @@ class Mixers:
         call = MixerCall(name, arguments, module)
         tensors = [each for each in arguments.values() if isinstance(each, Tensor)]
         alone = next((reason for each in tensors if (reason := unreadable(each)) is not None), None) or form.read(call)
+        call.alone = alone
         whole, notes = (alone, ()) if isinstance(alone, str) else self.histories.complete(module, alone)
         self.running = Running(form, call, alone, whole, notes)
         return self.running

@@ -1,0 +1,192 @@
+"""State spaces: the scans of Mamba and Mamba-2, whole or one step, from a step size Δ, a decay A, and B and C of each position.
+
+Their functions have the arguments of `mamba_ssm`'s kernels, in its own code and in transformers. Δ is computed in the model's dtype, and
+the rest in float32, as these do, or in float64. Shapes: N positions, H heads of E values, G groups that share B and C, D numbers of
+state a value.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from overt.lens.capture.mixers.form import Form, MixerCall, gated_norms
+from overt.lens.linear.recurrence import Recurrence
+
+PACKED = "it runs packed sequences (seq_idx), whose bounds are not recorded"
+DIFFERS = "its Δ, A or D differs inside a head, so that a head has no single weight for a position"
+GROUPS = "its B or C is no tensor of one vector a position, shared by all channels: such a scan is not reproduced"
+GATE = "a gate, silu(z), multiplies its output after it"
+CHANNELS = "each channel is a head of one value, because Mamba has a decay for each channel and number of its state"
+
+
+class Mamba2Scan(Form):
+    """S_t = exp(Δ_t A) S_{t−1} + Δ_t B_t x_tᵀ, o_t = S_tᵀ C_t + D x_t, with one A a head, over N positions.
+
+    Dao and Gu 2024, "Transformers are SSMs", section 5. x (B, N, H, E), Δ (B, N, H), A (H,), B and C (B, N, G, D), D (H,) or (H, E),
+    states (B, H, E, D).
+    """
+
+    functions = frozenset({"mamba2_chunk_scan", "mamba_chunk_scan_combined"})
+
+    def read(self, call: MixerCall) -> Recurrence | str:
+        """Everything with positions behind the heads."""
+        given = call.arguments
+        if given.get("seq_idx") is not None or given.get("cu_seqlens") is not None:
+            return PACKED
+        dt = _step_size(given["dt"], given.get("dt_bias"), given.get("dt_softplus", False))
+        dt = dt.clamp(*given.get("dt_limit", (0.0, math.inf))).transpose(1, 2)  # (B, H, N)
+        value, key, query = (_single(each).transpose(1, 2) for each in (_value(given), given["B"], given["C"]))
+        start = given.get("initial_states")
+        return _mamba2(query, key, value, dt, given["A"], given.get("D"), None if start is None else _single(start).mT)
+
+    def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
+        """Output (B, N, H, E), alone or with the state."""
+        output, state = returned if isinstance(returned, tuple) else (returned, None)
+        gate = (
+            call.arguments.get("z") if call.name == "mamba_chunk_scan_combined" else None
+        )  # transformers' function ignores it
+        gate = None if gate is None else gate.transpose(1, 2)
+        return _ungated(call, output.transpose(1, 2), gate), None if state is None else state.mT
+
+    def around(self, module: nn.Module) -> tuple[str, ...]:
+        """The gate, with or without a norm."""
+        return gated_norms(module) or (GATE,)
+
+
+class MambaScan(Form):
+    """S_t = exp(Δ_t A) ∘ S_{t−1} + Δ_t B_t x_t, o_t = S_t · C_t + D x_t, with A for each channel and number of its state.
+
+    Each of the H channels is a head with one value. Gu and Dao 2023, "Mamba", section 3. x and Δ (B, H, N), A (H, D), B and C
+    (B, D, N), D (H,), states (B, H, D). The gate z (B, H, N) is divided out of the output.
+    """
+
+    functions = frozenset({"mamba_selective_scan", "selective_scan_fn"})
+
+    def read(self, call: MixerCall) -> Recurrence | str:
+        """Everything with positions behind the channels."""
+        given = call.arguments
+        if given["B"].ndim != 3 or given["C"].ndim != 3:
+            return GROUPS
+        bias, dt = given.get("delta_bias"), given["dt" if "dt" in given else "delta"]
+        dt = _step_size(dt, None if bias is None else bias[:, None], given.get("delta_softplus", False))
+        return _mamba(_value(given), dt, given["A"], given["B"].mT, given["C"].mT, given.get("D"))
+
+    def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
+        """Output (B, H, N), alone or with the state."""
+        output, state = returned if isinstance(returned, tuple) else (returned, None)
+        output = output.to(
+            _value(call.arguments).dtype
+        )  # to which it rounds its states, and as which the layer goes on with it
+        gate = call.arguments.get("z")
+        output = _ungated(call, output[..., None], None if gate is None else gate[..., None])
+        return output, None if state is None else state[..., None]
+
+    def around(self, module: nn.Module) -> tuple[str, ...]:
+        """The gate, and what a head is."""
+        return GATE, CHANNELS
+
+
+class StateUpdate(Form):
+    """One more position of Mamba, from a state (B, H, D), or of Mamba-2, from a state (B, H, E, D), which it writes over."""
+
+    functions = frozenset({"mamba2_selective_state_update", "mamba_selective_state_update", "selective_state_update"})
+
+    def read(self, call: MixerCall) -> Recurrence | str:
+        """x and Δ (B, H) or (B, H, E), A (H, D) or (H, E, D), B and C (B, D) or (B, G, D): with one position behind the heads."""
+        given, state = call.arguments, call.arguments["state"]
+        value, dt, bias, D = _value(given), given["dt"], given.get("dt_bias"), given.get("D")
+        softplus, start = given.get("dt_softplus", False), _single(state).clone()
+        if state.ndim == 3:
+            dt = _step_size(dt, bias, softplus)[..., None]
+            return _mamba(value[..., None], dt, given["A"], given["B"][:, None], given["C"][:, None], D, start[..., None])
+        same = [_repeats(dt, 2), _repeats(given["A"], 1), _repeats(given["A"], 2), bias is None or _repeats(bias, 1)]
+        if not all(same):
+            return DIFFERS
+        dt = _step_size(dt[..., 0], None if bias is None else bias[:, 0], softplus)[..., None]  # (B, H, 1)
+        query, key, value = (_single(each)[:, :, None] for each in (given["C"], given["B"], value))
+        return _mamba2(query, key, value, dt, given["A"][:, 0, 0], D, start.mT)
+
+    def result(self, call: MixerCall, returned: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Output (B, H) or (B, H, E), and the state that was written over."""
+        gate, state = call.arguments.get("z"), call.arguments["state"]
+        channels = state.ndim == 3
+        output, gate = (None if each is None else each.reshape(*each.shape[:2], 1, -1) for each in (returned, gate))
+        return _ungated(call, output, gate), state[..., None] if channels else state.mT
+
+    def around(self, module: nn.Module) -> tuple[str, ...]:
+        """As the scan of the same layer says it."""
+        channels = getattr(module, "A_log", None)
+        return (GATE, CHANNELS) if channels is not None and channels.ndim > 1 else gated_norms(module) or (GATE,)
+
+
+def _mamba2(
+    query: Tensor, key: Tensor, value: Tensor, dt: Tensor, A: Tensor, D: Tensor | None, start: Tensor | None
+) -> Recurrence | str:
+    """From query and key of groups (B, G, N, D), value (B, H, N, E), Δ (B, H, N), A (H,), D (H,) or (H, E)."""
+    if D is not None and D.ndim > 1 and not _repeats(D, 1):
+        return DIFFERS
+    dt = _single(dt)[..., None]  # (B, H, N, 1)
+    D = None if D is None else _single(D if D.ndim == 1 else D[:, 0])
+    return Recurrence(
+        query=query,
+        key=key.repeat_interleave(dt.shape[1] // key.shape[1], dim=1) * dt,
+        value=value,
+        log_decay=dt * _single(A)[:, None, None],
+        diagonal=None if D is None else D[:, None].expand(dt.shape[:-1]),
+        start=start,
+        kind="Mamba-2",
+    )
+
+
+def _mamba(
+    value: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, start: Tensor | None = None
+) -> Recurrence:
+    """From value and Δ (B, H, N), A (H, D), B and C (B, N, D), D (H,)."""
+    dt = _single(dt)[..., None]  # (B, H, N, 1)
+    return Recurrence(
+        query=_single(C)[:, None],
+        key=dt * _single(B)[:, None],
+        value=_single(value)[..., None],
+        log_decay=dt * _single(A)[:, None],
+        diagonal=None if D is None else _single(D)[:, None].expand(dt.shape[:-1]),
+        start=start,
+        kind="Mamba",
+    )
+
+
+def _step_size(dt: Tensor, bias: Tensor | None, softplus: bool) -> Tensor:
+    """Δ in the dtype of `dt`, with its bias and then softplus."""
+    dt = dt.detach() if bias is None else dt.detach() + bias.detach().to(dt.dtype)
+    return functional.softplus(dt) if softplus else dt
+
+
+def _ungated(call: MixerCall, output: Tensor, gate: Tensor | None) -> Tensor:
+    """The output (B, H, N, E) before its gate, silu of `gate`, which is divided out.
+
+    Where the gate leaves nothing of the output, as in padding, it is the recurrence's own: nothing of it goes on in the model.
+    """
+    if gate is None:
+        return output
+    gate, limits = functional.silu(gate.detach()), torch.finfo(output.dtype)
+    passes = gate.abs() > limits.tiny / limits.eps
+    alone = output / gate
+    if isinstance(call.alone, str) or bool(passes.all()):
+        return alone
+    return torch.where(passes, alone, call.alone.output().to(alone.dtype))
+
+
+def _value(arguments: dict[str, Any]) -> Tensor:
+    """x, by the name that it has."""
+    return next(arguments[name] for name in ("hidden_states", "x", "u") if name in arguments)
+
+
+def _repeats(tensor: Tensor, dim: int) -> bool:
+    """Whether a dimension repeats one number."""
+    return not tensor.stride(dim) or bool((tensor == tensor.narrow(dim, 0, 1)).all())
+
+
+def _single(tensor: Tensor) -> Tensor:
+    return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32))
