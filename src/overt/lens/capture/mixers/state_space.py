@@ -33,14 +33,14 @@ class Mamba2Scan(Form):
 
     def read(self, call: MixerCall) -> Recurrence | str:
         """Everything with positions behind the heads."""
-        given = call.arguments
-        if given.get("seq_idx") is not None or given.get("cu_seqlens") is not None:
+        arguments = call.arguments
+        if arguments.get("seq_idx") is not None or arguments.get("cu_seqlens") is not None:
             return PACKED
-        dt = _step_size(given["dt"], given.get("dt_bias"), given.get("dt_softplus", False))
-        dt = dt.clamp(*given.get("dt_limit", (0.0, math.inf))).transpose(1, 2)  # (B, H, N)
-        value, key, query = (_single(each).transpose(1, 2) for each in (_value(given), given["B"], given["C"]))
-        start = given.get("initial_states")
-        return _mamba2(query, key, value, dt, given["A"], given.get("D"), None if start is None else _single(start).mT)
+        dt = _step_size(arguments["dt"], arguments.get("dt_bias"), arguments.get("dt_softplus", False))
+        dt = dt.clamp(*arguments.get("dt_limit", (0.0, math.inf))).transpose(1, 2)  # (B, H, N)
+        value, key, query = (_single(each).transpose(1, 2) for each in (_value(arguments), arguments["B"], arguments["C"]))
+        start = arguments.get("initial_states")
+        return _mamba2(query, key, value, dt, arguments["A"], arguments.get("D"), None if start is None else _single(start).mT)
 
     def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
         """Output (B, N, H, E), alone or with the state."""
@@ -67,12 +67,12 @@ class MambaScan(Form):
 
     def read(self, call: MixerCall) -> Recurrence | str:
         """Everything with positions behind the channels."""
-        given = call.arguments
-        if given["B"].ndim != 3 or given["C"].ndim != 3:
+        arguments = call.arguments
+        if arguments["B"].ndim != 3 or arguments["C"].ndim != 3:
             return GROUPS
-        bias, dt = given.get("delta_bias"), given["dt" if "dt" in given else "delta"]
-        dt = _step_size(dt, None if bias is None else bias[:, None], given.get("delta_softplus", False))
-        return _mamba(_value(given), dt, given["A"], given["B"].mT, given["C"].mT, given.get("D"))
+        bias, dt = arguments.get("delta_bias"), arguments["dt" if "dt" in arguments else "delta"]
+        dt = _step_size(dt, None if bias is None else bias[:, None], arguments.get("delta_softplus", False))
+        return _mamba(_value(arguments), dt, arguments["A"], arguments["B"].mT, arguments["C"].mT, arguments.get("D"))
 
     def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
         """Output (B, H, N), alone or with the state."""
@@ -96,18 +96,20 @@ class StateUpdate(Form):
 
     def read(self, call: MixerCall) -> Recurrence | str:
         """x and Δ (B, H) or (B, H, E), A (H, D) or (H, E, D), B and C (B, D) or (B, G, D): with one position behind the heads."""
-        given, state = call.arguments, call.arguments["state"]
-        value, dt, bias, D = _value(given), given["dt"], given.get("dt_bias"), given.get("D")
-        softplus, start = given.get("dt_softplus", False), _single(state).clone()
+        arguments, state = call.arguments, call.arguments["state"]
+        value, dt, bias, D = _value(arguments), arguments["dt"], arguments.get("dt_bias"), arguments.get("D")
+        softplus, start = arguments.get("dt_softplus", False), _single(state).clone()
         if state.ndim == 3:
             dt = _step_size(dt, bias, softplus)[..., None]
-            return _mamba(value[..., None], dt, given["A"], given["B"][:, None], given["C"][:, None], D, start[..., None])
-        same = [_repeats(dt, 2), _repeats(given["A"], 1), _repeats(given["A"], 2), bias is None or _repeats(bias, 1)]
+            return _mamba(
+                value[..., None], dt, arguments["A"], arguments["B"][:, None], arguments["C"][:, None], D, start[..., None]
+            )
+        same = [_repeats(dt, 2), _repeats(arguments["A"], 1), _repeats(arguments["A"], 2), bias is None or _repeats(bias, 1)]
         if not all(same):
             return DIFFERS
         dt = _step_size(dt[..., 0], None if bias is None else bias[:, 0], softplus)[..., None]  # (B, H, 1)
-        query, key, value = (_single(each)[:, :, None] for each in (given["C"], given["B"], value))
-        return _mamba2(query, key, value, dt, given["A"][:, 0, 0], D, start.mT)
+        query, key, value = (_single(each)[:, :, None] for each in (arguments["C"], arguments["B"], value))
+        return _mamba2(query, key, value, dt, arguments["A"][:, 0, 0], D, start.mT)
 
     def result(self, call: MixerCall, returned: Tensor) -> tuple[Tensor, Tensor | None]:
         """Output (B, H) or (B, H, E), and the state that was written over."""
