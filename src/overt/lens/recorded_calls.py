@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from overt.errors import InputError, KindError
 from overt.lens.capture.adapters import CAUGHT
@@ -20,6 +21,7 @@ from overt.lens.statistics.role_table import Roles
 from overt.lens.statistics.roles import Repetitions, Shares, roles
 from overt.lens.statistics.summarized import CapturedSummary, SummaryHead
 from overt.lens.statistics.verified import Comparison, Coverage, Verified, recompute
+from overt.lens.text.vocabulary import vocabulary_of
 from overt.lens.tokens import Strings, Tokens
 
 
@@ -41,12 +43,29 @@ class RecordedCalls:
     @property
     def tokens(self) -> Strings | None:
         """The strings of the keys' tokens, or a list of them for each batch element; setting them sets the queries' too."""
-        words = self.strings.keys
+        first = self.calls[0] if self.calls else None
+        words = self.strings.keys if first is None or self.strings.keys is not None else self.strings.of_keys(first)
         return words[0] if words is not None and len(words) == 1 else words
 
     @tokens.setter
     def tokens(self, tokens: Strings | None) -> None:
-        self.strings = Tokens.of(tokens, tokens)
+        self.strings = Tokens.of(tokens, tokens, self.strings.texts)
+
+    def tokenizer(self, tokenizer: Any) -> None:
+        """Make words of the token ids that the model read, as `record(model, tokenizer=…)` does.
+
+        Raises InputError for a tokenizer of another vocabulary, where the model read no token ids, and where there are tokens already.
+        """
+        if self.strings.queries is not None or self.strings.keys is not None:
+            fix = "leave the tokenizer out, or remove the tokens first: recording.tokens = None"
+            raise InputError("tokens or a tokenizer", got="a tokenizer for a recording that has tokens", fix=fix)
+        self.strings.texts.attach(vocabulary_of(tokenizer))
+        self.strings.texts.check()
+
+    @property
+    def texts(self) -> list[str]:
+        """The text of each sequence of the first pass, without special tokens; empty without a tokenizer."""
+        return self.strings.texts.texts()
 
     @property
     def bytes(self) -> int:

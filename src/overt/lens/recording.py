@@ -16,6 +16,7 @@ from overt.lens.capture.recorder import Recorder
 from overt.lens.captured import Captured
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.statistics.summarized import CELLS, TOP
+from overt.lens.text.texts import Texts
 from overt.lens.tokens import Strings, Tokens
 
 LIMIT = 4 * 2**30
@@ -29,6 +30,7 @@ def record(
     heads: Sequence[int] | None = None,
     keep: str = "qkv",
     offload: str | None = None,
+    tokenizer: Any = None,
     query_tokens: Strings | None = None,
     key_tokens: Strings | None = None,
     limit: int = LIMIT,
@@ -53,8 +55,13 @@ def record(
     `offload="cpu"` moves the recording to the CPU call by call, `"disk"` to files of a private folder that is removed with the
     recording. A call beyond `limit` bytes, or beyond the free space of the disk, is not recorded, and `missing` has its size.
 
-    `query_tokens` and `key_tokens` are one string for each position, or a list of them for each batch element. One of them is
+    With a `tokenizer` the token ids that the model reads are words everywhere: a Hugging Face tokenizer, slow or fast, a processor that
+    holds one, a `tokenizers.Tokenizer` or overt's own. `recording.tokenizer(tokenizer)` does the same later. Without one,
+    `query_tokens` and `key_tokens` name the positions: one string for each, or a list of them for each batch element. One of them is
     enough for self-attention; for an encoder–decoder they are the decoder's tokens and the encoder's.
+
+    Raises InputError for a tokenizer of another vocabulary, before the model runs where the sizes of vocabulary and table differ, and
+    behind the block where the model read ids that the tokenizer does not have, or none.
 
     >>> import torch, overt
     >>> layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
@@ -64,10 +71,10 @@ def record(
     (['self_attn'], torch.Size([1, 5, 5]))
     """
     model = recordable(model)
-    tokens = Tokens.of(query_tokens, key_tokens)
+    tokens = Tokens.of(query_tokens, key_tokens, Texts.with_tokenizer(tokenizer, model))
     recording = Recording(type(model).__name__, strings=tokens)
     options = record_options(layers, heads, keep, offload, tokens, limit, top, map_size)
-    recorder = Recorder(model, recording.calls, recording.missing, options)
+    recorder = Recorder(model, recording.calls, recording.missing, options, tokens.texts)
     try:
         with catching(recorder):
             yield recording
@@ -75,6 +82,8 @@ def record(
         recording.pass_count = recorder.pass_count
     recorder.note_unmatched()
     recording.mixing = recorder.note_mixing()
+    if tokenizer is not None and recorder.pass_count:
+        tokens.texts.check()
 
 
 @dataclass(eq=False, repr=False)
@@ -129,7 +138,8 @@ class Recording(ModelPass):
     """The attention of a model while it was recorded: every call, and every head of it.
 
     `layers`, `passes`, `recording[layer, head]` (a `Head`), `verify()`, `roles()`, `missing` (attention that could not be
-    recorded, with the reason), `bytes`; printed, it is a table. `recording.tokens = [...]` attaches the tokens' strings.
+    recorded, with the reason), `bytes`; printed, it is a table. `recording.tokenizer(tokenizer)` makes words of the token ids, and
+    `recording.tokens = [...]` names the positions without one.
 
     >>> import torch, overt
     >>> layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()

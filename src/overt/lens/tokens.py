@@ -2,18 +2,23 @@
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
 
 from overt.errors import InputError, KindError
 from overt.lens.capture.adapters import MULTI_HEAD
 from overt.lens.captured import Captured
+from overt.lens.text.texts import Texts
 
 Strings = Sequence[str] | Sequence[Sequence[str]]
 Words = list[list[str]]  # one list, or one for each batch element
 
 
-class Tokens(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Tokens:
     """The strings of the queries and of the keys: one for each position, or a list of them for each batch element.
+
+    They are the caller's, or words that a tokenizer makes of the `texts`, the token ids that the model read.
 
     An encoder–decoder model makes calls of three kinds. Self-attention of its encoder has the keys' tokens on both sides,
     self-attention of its decoder the queries', and cross-attention has both. The lengths of a call say which kind it is, and the
@@ -22,15 +27,24 @@ class Tokens(NamedTuple):
 
     queries: Words | None = None
     keys: Words | None = None
+    texts: Texts = field(default_factory=Texts)
 
     @classmethod
-    def of(cls, queries: Strings | None, keys: Strings | None) -> "Tokens":
+    def of(cls, queries: Strings | None, keys: Strings | None, texts: Texts | None = None) -> "Tokens":
         """Check the strings; those of one side are used for both where the other side has none."""
         query_words, key_words = _words("query_tokens", queries), _words("key_tokens", keys)
-        return cls(query_words or key_words, key_words or query_words)
+        texts = Texts() if texts is None else texts
+        return cls(query_words or key_words, key_words or query_words, texts)
+
+    @property
+    def known(self) -> bool:
+        """Whether there are strings, or token ids with a tokenizer."""
+        return self.keys is not None or self.texts.vocabulary is not None
 
     def of_queries(self, call: Captured) -> Words | None:
         """The tokens of a call's queries; queries that continue a cache have the last of its keys' tokens."""
+        if self.queries is None:
+            return self._read(call, call.queries, is_cross_attention(call), queries=True)
         words = self._matching(call, call.queries, "queries")
         if words is None and self.queries is not None and not is_cross_attention(call):
             return [sentence[call.keys - call.queries :] for sentence in self.of_keys(call) or []]
@@ -38,6 +52,8 @@ class Tokens(NamedTuple):
 
     def of_keys(self, call: Captured) -> Words | None:
         """The tokens of a call's keys."""
+        if self.keys is None:
+            return self._read(call, call.keys, is_cross_attention(call), queries=False)
         words = self._matching(call, call.keys, "keys")
         return words if words is not None or self.keys is None else _no_match(self, call, call.keys, "keys")
 
@@ -59,6 +75,12 @@ class Tokens(NamedTuple):
         """A hash of the tokens of a call; empty without tokens."""
         words = self.of_keys(call)
         return "" if words is None else hashlib.sha256(repr((words, self.of_queries(call))).encode()).hexdigest()[:16]
+
+    def _read(self, call: Captured, length: int, cross: bool, queries: bool) -> Words | None:
+        """The words of the ids that a call's queries or keys were read from."""
+        texts = self.texts.queries if queries else self.texts.keys
+        words = texts(call.layer, call.pass_index, call.batch, length, cross)
+        return None if words is None else [[*sentence] for sentence in words]
 
     def _matching(self, call: Captured, length: int, side: str) -> Words | None:
         sides = (self.keys, self.queries) if side == "keys" else (self.queries, self.keys)
@@ -114,7 +136,8 @@ def _has_lengths(words: Words, length: int, batch: int) -> bool:
 
 
 def _no_match(tokens: Tokens, call: Captured, length: int, side: str) -> NoReturn:
-    lengths = dict.fromkeys(str([len(sentence) for sentence in words]) for words in tokens if words is not None)
+    both = tokens.queries, tokens.keys
+    lengths = dict.fromkeys(str([len(sentence) for sentence in words]) for words in both if words is not None)
     each = f" in each of {call.batch} sequences" if call.batch > 1 else ""
     raise InputError(
         "one token for each key and for each query, or a list of them for each batch element",

@@ -111,6 +111,11 @@ class Tokenizer:
         return trainer
 
     @property
+    def special(self) -> tuple[str, ...]:
+        """The four special tokens: padding, start, end and unknown."""
+        return tuple(SPECIAL)
+
+    @property
     def words(self) -> int:
         """The size of the vocabulary, with the four special tokens."""
         return self.pieces.get_vocab_size()

@@ -186,9 +186,16 @@ class Catcher(Watching):
             return Watch(func, partial(self._fast, func, args, kwargs))
         if name == "flex_attention":
             return Watch(func, lambda output: self.miss(FLEX))
+        if func is functional.embedding:
+            self._looks_up(*arguments(name, args, kwargs)[:2])
         if self.inside is not None:
             return Watch(func, partial(self._multi_head_step, self.inside, name, args))
         return self._trace(func, name, args, kwargs)
+
+    def _looks_up(self, ids: Tensor, table: Tensor) -> None:
+        if unreadable(ids) is None:
+            for sink in self.sinks:
+                beside(sink.failed, sink.looks_up, ids, table)
 
     def _trace(self, func: Any, name: str, args: tuple, kwargs: dict[str, Any]) -> Watch | None:
         """Track a function, to record the attention that it may complete, and how it mixes tokens otherwise."""

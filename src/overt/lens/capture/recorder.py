@@ -27,6 +27,7 @@ from overt.lens.captured import (
 from overt.lens.linear.captured import CapturedMixer, coarsest, copied_mixer
 from overt.lens.linear.recurrence import Recurrence
 from overt.lens.storage.tensor_cache import TensorCache
+from overt.lens.text.texts import LookupRecorder, Texts
 
 
 class Recorder:
@@ -34,7 +35,14 @@ class Recorder:
 
     writes = False
 
-    def __init__(self, model: nn.Module, calls: list[Captured], missing: list[tuple[str, str]], options: RecordOptions):
+    def __init__(
+        self,
+        model: nn.Module,
+        calls: list[Captured],
+        missing: list[tuple[str, str]],
+        options: RecordOptions,
+        texts: Texts | None = None,
+    ):
         self.model, self.calls, self.missing, self.options = model, calls, missing, options
         self.names = {id(module): (name or type(model).__name__, module) for name, module in model.named_modules()}
         self.running: list[tuple[str, nn.Module]] = []
@@ -43,6 +51,7 @@ class Recorder:
         self.too_large: set[str] = set()
         self.missed_outside: str | None = None
         self.cache = TensorCache()
+        self.text = LookupRecorder(model, Texts() if texts is None else texts)
         self.mixing_layers = MixingLayers(model)
         self.thread = threading.get_ident()
 
@@ -160,6 +169,11 @@ class Recorder:
             self._note(self.running[-1][0], reason)
         else:
             self.missed_outside = reason
+
+    def looks_up(self, ids: Tensor, table: Tensor) -> None:
+        """Record the token ids that the model reads, if these are token ids."""
+        if self.inside:
+            self.text.lookup(ids, table.shape[0], self.running, self.pass_count - 1)
 
     def mixes(self, mixing: Mixing) -> None:
         """Note a function that mixes tokens and is no attention."""

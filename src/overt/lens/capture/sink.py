@@ -55,6 +55,9 @@ class Sink(Protocol):
     def miss(self, reason: str) -> None:
         """Attention happened that could not be caught."""
 
+    def looks_up(self, ids: Tensor, table: Tensor) -> None:
+        """Ids were looked up in a table of embeddings."""
+
     def mixes(self, mixing: Mixing) -> None:
         """A function mixed tokens otherwise than by attention."""
 

@@ -112,7 +112,7 @@ def estimated(requested: Sequence[tuple[Captured, tuple[int, ...]]], calls: Reco
     size = sum(_bytes_of(captured.opened(), len(heads), side, whole, exact) for captured, heads in requested)
     words = sum(
         len(token.encode("utf-8", "replace")) + 4
-        for sides in calls.strings
+        for sides in (calls.strings.queries, calls.strings.keys)
         if sides is not None
         for each in sides
         for token in each

@@ -1,0 +1,124 @@
+"""How a tokenizer spells text: the bytes of the text that each of its pieces stands for."""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+_FALLBACK = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_NO_SPACE_BEFORE = frozenset(".,?!'")
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """The marks of a vocabulary. Pieces of one without any mark are words between spaces.
+
+    `byte_level` pieces are written in GPT-2's alphabet of bytes; `space` stands for a space inside a piece ("▁"); a piece that
+    begins with `continues` ("##") goes on in the same word; `ends` ("</w>") closes a word, and `joins` ("@@") does not. `spelled` pieces
+    are the text itself.
+    """
+
+    byte_level: bool = False
+    space: str = ""
+    continues: str = ""
+    ends: str = ""
+    joins: str = ""
+    spelled: bool = False
+
+    def bytes_of(self, piece: str) -> bytes:
+        """The bytes of text that a piece stands for, with the space before or behind it.
+
+        >>> Spelling(byte_level=True).bytes_of("Ġanimal"), Spelling(continues="##").bytes_of("##s")
+        (b' animal', b's')
+        >>> Spelling(space="▁").bytes_of("▁the"), Spelling(space="▁").bytes_of("<0xE2>")
+        (b' the', b'\\xe2')
+        """
+        if self.byte_level and all(letter in byte_of_letter() for letter in piece):
+            return bytes(byte_of_letter()[letter] for letter in piece)
+        if (fallback := _FALLBACK.fullmatch(piece)) is not None:
+            return bytes.fromhex(fallback[1])
+        if self.byte_level or self.spelled:  # a token that was added to the vocabulary stands for itself
+            return encoded(piece)
+        if self.space:
+            return encoded(piece.replace(self.space, " "))
+        if self.continues:
+            goes_on = piece.startswith(self.continues) and piece != self.continues
+            return encoded(piece.removeprefix(self.continues)) if goes_on else _with_space_before(piece)
+        if self.ends:
+            return encoded(piece.removesuffix(self.ends) + (" " if piece.endswith(self.ends) else ""))
+        if self.joins:
+            return encoded(piece.removesuffix(self.joins) + ("" if piece.endswith(self.joins) else " "))
+        return _with_space_before(piece)
+
+
+def _with_space_before(piece: str) -> bytes:
+    return encoded(piece if piece in _NO_SPACE_BEFORE else f" {piece}")
+
+
+def encoded(text: str) -> bytes:
+    """A text in UTF-8; a lone surrogate becomes a question mark."""
+    return text.encode("utf-8", "replace")
+
+
+@cache
+def byte_of_letter() -> dict[str, int]:
+    """The byte that each letter of byte-level pieces stands for (Radford et al. 2019, section 2.2, and GPT-2's encoder.py).
+
+    Printable bytes of Latin-1 stand for themselves, the other ones, in order, for the letters from U+0100 on.
+
+    >>> byte_of_letter()["A"], byte_of_letter()["Ġ"], len(byte_of_letter())
+    (65, 32, 256)
+    """
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + index): byte for index, byte in enumerate(others)}
+
+
+def spelling_of_decoder(decoder: Any) -> Spelling:
+    """The spelling that a decoder of the package `tokenizers` undoes."""
+    if decoder is None:
+        return Spelling()
+    steps = list(_steps(json.loads(decoder.__getstate__())))
+    kinds = {step["type"]: step for step in steps}
+    if "ByteLevel" in kinds:
+        return Spelling(byte_level=True)
+    if "WordPiece" in kinds:
+        return Spelling(continues=kinds["WordPiece"].get("prefix", "##"))
+    if "BPEDecoder" in kinds:
+        return Spelling(ends=kinds["BPEDecoder"].get("suffix", "</w>"))
+    if "CTC" in kinds:
+        return Spelling(space=kinds["CTC"].get("word_delimiter_token", "|"))
+    if "Metaspace" in kinds:
+        return Spelling(space=kinds["Metaspace"].get("replacement", "▁"))
+    spaces = [step["pattern"].get("String") for step in steps if step["type"] == "Replace" and step.get("content") == " "]
+    return Spelling(space=spaces[0]) if spaces and spaces[0] else Spelling(spelled=bool(steps))
+
+
+def _steps(decoder: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    if decoder.get("type") == "Sequence":
+        for each in decoder["decoders"]:
+            yield from _steps(each)
+    else:
+        yield decoder
+
+
+def spelling_of_pieces(pieces: Iterable[str]) -> Spelling:
+    """The spelling of a vocabulary whose decoder is code: by the marks that its pieces have.
+
+    >>> spelling_of_pieces(["the", "##s", "[CLS]"])
+    Spelling(byte_level=False, space='', continues='##', ends='', joins='', spelled=False)
+    """
+    pieces = list(pieces)
+    if any(piece.startswith("Ġ") for piece in pieces):
+        return Spelling(byte_level=True)
+    if any(piece.startswith("▁") for piece in pieces):
+        return Spelling(space="▁")
+    if any(piece.startswith("##") and len(piece) > 2 for piece in pieces):
+        return Spelling(continues="##")
+    if any(piece.endswith("</w>") and len(piece) > 4 for piece in pieces):
+        return Spelling(ends="</w>")
+    if any(piece.endswith("@@") and len(piece) > 2 for piece in pieces):
+        return Spelling(joins="@@")
+    return Spelling()

@@ -1,0 +1,206 @@
+"""The texts that a model read: the token ids that it looked up, pass by pass, matched with its calls and decoded."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from overt.errors import InputError
+from overt.lens.text.tokens_of_text import DecodedText, Token, decoded
+from overt.lens.text.vocabulary import Entry, Vocabulary, vocabulary_of
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """Token ids (B, N) that the module `owner` of a model, or a module inside it, looked up in a table of `rows` rows.
+
+    `owner` is "" for the model itself. `order` counts the lookups of one owner in the pass `pass_index`, from 0: a model that reads two
+    texts has two.
+    """
+
+    pass_index: int
+    owner: str
+    order: int
+    rows: int
+    ids: Tensor
+
+    @property
+    def length(self) -> int:
+        """N."""
+        return self.ids.shape[-1]
+
+
+@dataclass(eq=False)
+class Texts:
+    """All lookups of a recording, and the vocabulary that makes words of them, if there is one."""
+
+    lookups: list[Lookup] = field(default_factory=list)
+    vocabulary: Vocabulary | None = None
+    _words: dict[tuple[int, int], list[DecodedText]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def with_tokenizer(cls, tokenizer: Any, model: nn.Module) -> "Texts":
+        """No lookups yet, and the vocabulary of a tokenizer. Raises InputError where it is not that of the model's tables."""
+        if tokenizer is None:
+            return cls()
+        vocabulary = vocabulary_of(tokenizer)
+        for table in input_tables(model):
+            if isinstance(table, nn.Embedding):
+                vocabulary.check_rows(table.num_embeddings)
+        return cls(vocabulary=vocabulary)
+
+    def check(self) -> None:
+        """Raise InputError where the ids are not the vocabulary's, or where there are none."""
+        if not self.lookups:
+            raise InputError(
+                "a model that read token ids, for a tokenizer",
+                got="one that looked up none: it got embeddings (inputs_embeds), an image or sound, or ran as compiled code",
+                fix="pass the model its input_ids, or leave the tokenizer out and name positions with key_tokens=[…]",
+            )
+        assert self.vocabulary is not None
+        self.attach(self.vocabulary)
+
+    def attach(self, vocabulary: Vocabulary) -> None:
+        """Decode with this vocabulary from here on. Raises InputError where the ids are not its own."""
+        rows = [ids for lookup in self.lookups for ids in lookup.ids.tolist()]
+        for lookup in self.lookups:
+            vocabulary.check_rows(lookup.rows)
+        if self.lookups:
+            vocabulary.check_spelling([number for ids in rows for number in ids])
+        for number in {number for ids in rows for number in ids}:
+            vocabulary.entry(number)
+        self.vocabulary, self._words = vocabulary, {}
+
+    def queries(self, layer: str, pass_index: int, batch: int, length: int, cross: bool) -> list[list[Token]] | None:
+        """The tokens of a call's queries, one list for each sequence of its batch; None where no text fits."""
+        return self._matching(self._near(layer, pass_index), pass_index, batch, length)
+
+    def keys(self, layer: str, pass_index: int, batch: int, length: int, cross: bool) -> list[list[Token]] | None:
+        """The tokens of a call's keys: of another text than the queries' where attention is between two."""
+        near = self._near(layer, pass_index)
+        if not cross:
+            return self._matching(near, pass_index, batch, length)
+        others = [each for each in self._streams(pass_index) if each not in near or len(near) > 1]
+        return self._matching(others, pass_index, batch, length)
+
+    def texts(self) -> list[str]:
+        """The text of each sequence of the first pass, without special tokens."""
+        streams = self._streams(self.lookups[0].pass_index) if self.lookups else []
+        ids = self._ids(streams[0], self.lookups[0].pass_index, self.lookups[0].length) if streams else None
+        return [] if ids is None else [each.text for each in self._decoded(ids)]
+
+    def stored(self) -> dict[int, Entry]:
+        """The entries of the ids that were read, for a file."""
+        return {} if self.vocabulary is None else self.vocabulary.entries
+
+    def _streams(self, pass_index: int) -> list[tuple[str, int]]:
+        """The texts, (owner, order), that were read by this pass, in order of first reading."""
+        return list(dict.fromkeys((each.owner, each.order) for each in self.lookups if each.pass_index <= pass_index))
+
+    def _near(self, layer: str, pass_index: int) -> list[tuple[str, int]]:
+        """The texts that the innermost module around a layer read."""
+        around = [each for each in self._streams(pass_index) if inside(layer, each[0])]
+        longest = max((len(owner) for owner, _ in around), default=0)
+        return _in_order([each for each in around if len(each[0]) == longest], layer)
+
+    def _matching(
+        self, streams: Iterable[tuple[str, int]], pass_index: int, batch: int, length: int
+    ) -> list[list[Token]] | None:
+        for stream in streams if self.vocabulary is not None else ():
+            ids = self._ids(stream, pass_index, length)
+            if ids is not None and batch % len(ids) == 0:
+                tokens = [each.tokens[len(each.tokens) - length :] for each in self._decoded(ids)]
+                # An encoder's text is read once for all beams of its decoder, which are neighbours in the batch.
+                return tokens if len(ids) in (1, batch) else [each for each in tokens for _ in range(batch // len(ids))]
+        return None
+
+    def _ids(self, stream: tuple[str, int], pass_index: int, length: int) -> Tensor | None:
+        """The last ids of a text up to a pass, so many or, after a window that drops some, more: (B, N); None where they do not fit."""
+        parts: list[Tensor] = []
+        for each in reversed([each for each in self.lookups if (each.owner, each.order) == stream]):
+            if each.pass_index > pass_index or (parts and len(each.ids) != len(parts[0])):
+                continue
+            parts.insert(0, each.ids)
+            total = sum(part.shape[-1] for part in parts)
+            if total == length or (total > length and len(parts) > 1 and parts[-1].shape[-1] == 1):
+                return torch.cat(parts, dim=-1)
+            if total > length:
+                return None
+        return None
+
+    def _decoded(self, ids: Tensor) -> list[DecodedText]:
+        assert self.vocabulary is not None
+        key = hash(ids.numpy(force=True).tobytes()), ids.shape[-1]
+        if key not in self._words:
+            self._words = dict([*self._words.items()][-7:])
+            self._words[key] = [decoded(each, self.vocabulary) for each in ids.tolist()]
+        return self._words[key]
+
+
+def inside(layer: str, owner: str) -> bool:
+    """Whether a layer is inside the module of this name; "" is the model."""
+    return not owner or layer == owner or layer.startswith(f"{owner}.")
+
+
+def _in_order(streams: list[tuple[str, int]], layer: str) -> list[tuple[str, int]]:
+    """The texts in the order in which a layer is likely to read them: a decoder the last one first."""
+    return streams[::-1] if "decoder" in layer.lower() and "encoder" not in layer.lower() else streams
+
+
+def input_tables(model: nn.Module) -> list[nn.Module]:
+    """What the parts of a Hugging Face model name as their input embeddings."""
+    tables = []
+    for module in model.modules():
+        embeddings = getattr(module, "get_input_embeddings", None)
+        with suppress(Exception):  # models without token ids raise errors of their own
+            table = embeddings() if callable(embeddings) else None
+            if isinstance(table, nn.Module):
+                tables.append(table)
+    return tables
+
+
+@dataclass(eq=False)
+class LookupRecorder:
+    """Records the token ids of a model while it runs: what it looks up in its input embeddings.
+
+    Models of transformers say which table these are. In other models it is the table with the largest number of rows that is looked up
+    by other ids than positions, which count up, and kinds of tokens, which stay the same.
+    """
+
+    model: nn.Module
+    texts: Texts
+    tables: set[int] = field(default_factory=set)
+
+    def __post_init__(self):
+        self.tables = {id(table) for table in input_tables(self.model)}
+
+    def lookup(self, ids: Tensor, rows: int, running: list[tuple[str, nn.Module]], pass_index: int) -> None:
+        """Record the ids of a lookup in a table of so many rows, by the modules that run, if they are token ids."""
+        if ids.is_floating_point() or ids.ndim not in (1, 2) or not ids.numel() or ids.is_meta:
+            return
+        if self.tables and not any(id(module) in self.tables for _, module in running):
+            return
+        ids = ids.detach().reshape(-1, ids.shape[-1])
+        if not self.tables and bool(((ids.diff(dim=-1) == ids.diff(dim=-1)[:1, :1]) & (ids[:1] == ids)).all()) and ids.numel() > 1:
+            return  # positions, or one kind of token
+        owner = _owner(running)
+        of_pass = [each for each in self.texts.lookups if each.pass_index == pass_index and each.owner == owner]
+        if not self.tables and of_pass and of_pass[-1].rows != rows:
+            if of_pass[-1].rows > rows:
+                return
+            self.texts.lookups = [each for each in self.texts.lookups if each not in of_pass]
+            of_pass = []
+        if any(each.rows == rows and torch.equal(each.ids, ids) for each in of_pass):
+            return  # two tables of one text
+        self.texts.lookups.append(Lookup(pass_index, owner, len(of_pass), rows, ids.long().clone()))
+
+
+def _owner(running: list[tuple[str, nn.Module]]) -> str:
+    """The name of the innermost running module that does more than embed: one of its children has children."""
+    for name, module in reversed(running[1:]):
+        if any(True for child in module.children() for _ in child.children()):
+            return name
+    return ""

@@ -1,0 +1,133 @@
+"""Token ids as a text and its tokens: what each token is in the text, where it stands there, and which of them are special."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from overt.lens.text.vocabulary import Vocabulary
+
+REPLACED = "\ufffd"
+
+
+class Token(str):
+    """A token as a person reads it: a string, with what the tokenizer knows of it.
+
+    `piece` is the tokenizer's own spelling ("Ġanimal"), `id` its number, `special` whether it is a special token, `padding` whether it
+    fills up a sequence. `span` is (start, stop) in the text of `recording.texts`, and `spaced` says that a space stands before it there.
+    A token that is a part of one character is that character and which part: "😀[1/3]".
+
+    >>> token = Token("animal", piece="Ġanimal", id=5044, span=(4, 10), spaced=True)
+    >>> token, token.upper(), token.piece
+    ('animal', 'ANIMAL', 'Ġanimal')
+    """
+
+    __slots__ = ("id", "padding", "piece", "spaced", "span", "special")
+
+    def __new__(
+        cls,
+        text: str,
+        *,
+        piece: str,
+        id: int,
+        special: bool = False,
+        padding: bool = False,
+        span: tuple[int, int] = (0, 0),
+        spaced: bool = False,
+    ) -> "Token":
+        """A token that is read as `text`."""
+        token = super().__new__(cls, text)
+        token.piece, token.id, token.special, token.padding, token.span, token.spaced = piece, id, special, padding, span, spaced
+        return token
+
+    def __reduce__(self):
+        """For copies and pickles."""
+        fields = {name: getattr(self, name) for name in Token.__slots__}
+        return _token, (str(self), fields)
+
+
+def _token(text: str, fields: dict) -> Token:
+    return Token(text, **fields)
+
+
+class DecodedText(NamedTuple):
+    """A text, without its special tokens, and the tokens that it was read as."""
+
+    text: str
+    tokens: list[Token]
+
+
+class _Letter(NamedTuple):
+    """A character of the text, where it stands, and which part of it a token is, of how many."""
+
+    letter: str
+    position: int
+    part: int
+    parts: int
+
+
+def decoded(ids: Sequence[int], vocabulary: Vocabulary) -> DecodedText:
+    """The text of these ids and their tokens."""
+    entries, padding = [vocabulary.entry(number) for number in ids], _padding(ids, vocabulary)
+    letters: list[list[_Letter]] = [[] for _ in ids]
+    text: list[str] = []
+    for special, run in groupby(range(len(ids)), key=lambda index: entries[index].special or padding[index]):
+        if not special:
+            _spell([(index, entries[index].text) for index in run], text, letters, first=not text)
+    tokens = []
+    start = 0
+    for index, (number, entry) in enumerate(zip(ids, entries, strict=True)):
+        facts = {"piece": entry.piece, "id": number, "padding": padding[index]}
+        if entry.special or padding[index]:
+            tokens.append(Token(entry.piece, **facts, special=True, span=(start, start), spaced=True))
+            continue
+        tokens.append(_plain_token(letters[index], start, facts))
+        start = tokens[-1].span[1]
+    return DecodedText("".join(text).rstrip(" "), tokens)
+
+
+def _spell(pieces: list[tuple[int, bytes]], text: list[str], letters: list[list[_Letter]], first: bool) -> None:
+    """Add the characters of neighbouring pieces to the text, each also to the tokens that it is spelled by."""
+    data = b"".join(each for _, each in pieces)
+    tokens = [index for index, each in pieces for _ in each]  # the token of each byte
+    start = len(data) - len(data.lstrip(b" ")) if first and data.strip(b" ") else 0  # the space that a tokenizer adds at the front
+    while start < len(data):
+        stop = start + _length(data, start)
+        spelling = list(dict.fromkeys(tokens[start:stop]))
+        letter = data[start:stop].decode("utf-8", "replace")
+        for part, index in enumerate(spelling, 1):
+            letters[index].append(_Letter(letter, len(text), part, len(spelling)))
+        text.append(letter)
+        start = stop
+
+
+def _length(data: bytes, start: int) -> int:
+    """How many bytes the character at `start` has; 1 for a byte that begins none."""
+    lead = data[start]
+    length = 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+    try:
+        data[start : start + length].decode("utf-8")
+    except UnicodeDecodeError:
+        return 1
+    return min(length, len(data) - start)
+
+
+def _plain_token(letters: list[_Letter], start: int, facts: dict) -> Token:
+    """A token that is no special one, without the spaces around it unless it is nothing else."""
+    body, spaced = letters, False
+    if any(not each.letter.isspace() for each in letters):
+        while body[0].letter == " ":
+            body, spaced = body[1:], True
+        while body[-1].letter == " ":
+            body = body[:-1]
+    word = "".join(each.letter if each.parts == 1 else f"{each.letter}[{each.part}/{each.parts}]" for each in body)
+    span = (body[0].position, body[-1].position + 1) if body else (start, start)
+    return Token(word, **facts, span=span, spaced=spaced)
+
+
+def _padding(ids: Sequence[int], vocabulary: Vocabulary) -> list[bool]:
+    """Which ids fill up a sequence. Where their id also begins or ends texts, the one beside the text does not."""
+    pads = [number == vocabulary.padding for number in ids]
+    if vocabulary.pad_alone or all(pads):
+        return pads
+    first, last = pads.index(False), len(pads) - 1 - pads[::-1].index(False)
+    return [pad and not first - 1 <= index <= last + 1 for index, pad in enumerate(pads)]

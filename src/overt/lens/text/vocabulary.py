@@ -1,0 +1,137 @@
+"""A tokenizer's vocabulary, whatever library it is of: for each id the piece, the text that it stands for, and whether it is special."""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from overt.errors import InputError, KindError
+from overt.lens.text.spelling import Spelling, encoded, spelling_of_decoder, spelling_of_pieces
+
+# Tables have more rows than a tokenizer has ids where they are padded, and fewer where ids were added that no text uses.
+_PADDED, _SHARE_PADDED, _ADDED = 1024, 1.05, 256
+
+
+class Entry(NamedTuple):
+    """One id: its piece as the tokenizer spells it, the bytes of text that it stands for, and whether it is a special token."""
+
+    piece: str
+    text: bytes
+    special: bool
+
+
+@dataclass(eq=False)
+class Vocabulary:
+    """The entries of a tokenizer, read when they are first needed. `size` is the number of ids, `padding` the id of padding.
+
+    `pad_alone` says that padding has an id of its own, which stands for nothing else.
+    """
+
+    size: int
+    padding: int | None
+    pad_alone: bool
+    read: Callable[[int], Entry | None]
+    decode: Callable[[list[int]], str] | None = None
+    entries: dict[int, Entry] = field(default_factory=dict)
+
+    def entry(self, number: int) -> Entry:
+        """The entry of an id. Raises InputError for one that the tokenizer does not have."""
+        if number not in self.entries:
+            entry = self.read(number) if 0 <= number else None
+            if entry is None:
+                raise InputError(
+                    f"token ids of the tokenizer, which has {self.size}",
+                    got=f"id {number}, which the model read",
+                    fix="pass the tokenizer that made the model's input_ids",
+                )
+            self.entries[number] = entry
+        return self.entries[number]
+
+    def check_rows(self, rows: int) -> None:
+        """Raise InputError where a table of so many rows is not this tokenizer's."""
+        if rows < self.size - _ADDED or rows > _SHARE_PADDED * self.size + _PADDED:
+            raise InputError(
+                f"a tokenizer of about {rows} ids, the rows of the model's table of embeddings",
+                got=f"one of {self.size}",
+                fix="pass the model's own tokenizer, AutoTokenizer.from_pretrained(name)",
+            )
+
+    def check_spelling(self, ids: Sequence[int]) -> None:
+        """Read each id by the tokenizer's own decoder from here on, where its pieces do not spell what it decodes."""
+        if self.decode is None:
+            return
+        plain = [number for number in dict.fromkeys(ids) if not self.entry(number).special]
+        with suppress(Exception):  # another library's code: without it the pieces stay as they are spelled
+            if _letters(self.decode(plain)) == _letters(
+                b"".join(self.entry(number).text for number in plain).decode("utf-8", "replace")
+            ):
+                return
+            for number in plain:
+                entry = self.entry(number)
+                text = self.decode([number])
+                self.entries[number] = entry if "\ufffd" in text else entry._replace(text=encoded(text))
+
+
+def _letters(text: str) -> str:
+    return "".join(letter for letter in text if not letter.isspace() and letter != "\ufffd").casefold()
+
+
+def vocabulary_of(tokenizer: Any) -> Vocabulary:
+    """The vocabulary of a Hugging Face tokenizer, slow or fast, of a processor that holds one, of `tokenizers`, or of overt's own."""
+    if hasattr(tokenizer, "tokenizer") and not hasattr(tokenizer, "convert_ids_to_tokens"):
+        tokenizer = tokenizer.tokenizer
+    if hasattr(tokenizer, "convert_ids_to_tokens") and hasattr(tokenizer, "all_special_ids"):
+        return _of_hugging_face(tokenizer)
+    if hasattr(tokenizer, "id_to_token") and hasattr(tokenizer, "get_vocab_size"):
+        return _of_pieces(tokenizer, (), None)
+    inner = getattr(tokenizer, "pieces", None)
+    if hasattr(inner, "id_to_token"):  # overt.learn's Tokenizer
+        return _of_pieces(inner, getattr(tokenizer, "special", ()), 0)
+    image = hasattr(tokenizer, "image_processor_type") or hasattr(tokenizer, "image_mean")
+    raise KindError(
+        "a tokenizer: of Hugging Face, of the package tokenizers, of overt.learn, or a processor that holds one",
+        got=type(tokenizer).__name__,
+        fix="leave it out: patches need no tokenizer" if image else "pass AutoTokenizer.from_pretrained(name)",
+    )
+
+
+def _of_hugging_face(tokenizer: Any) -> Vocabulary:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    vocabulary: dict[str, int] = tokenizer.get_vocab()
+    spelling = spelling_of_pieces(vocabulary) if backend is None else spelling_of_decoder(backend.decoder)
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    special = {*tokenizer.all_special_ids, *(number for number, token in added.items() if getattr(token, "special", False))}
+    size = max([len(tokenizer) - 1, *vocabulary.values()]) + 1
+    return Vocabulary(
+        size,
+        tokenizer.pad_token_id,
+        tokenizer.pad_token_id not in {getattr(tokenizer, f"{name}_token_id", None) for name in ("eos", "bos", "unk", "sep")},
+        lambda number: _entry(tokenizer.convert_ids_to_tokens(number) if number < size else None, spelling, number, special, added),
+        lambda ids: tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False),
+    )
+
+
+def _of_pieces(pieces: Any, names: Iterable[str], padding: int | None) -> Vocabulary:
+    """The vocabulary of a `tokenizers.Tokenizer`; the special tokens are those that were added as such, and `names`."""
+    added = pieces.get_added_tokens_decoder()
+    special = {number for number, token in added.items() if token.special}
+    special |= {number for name in names if (number := pieces.token_to_id(name)) is not None}
+    size, spelling = pieces.get_vocab_size(), spelling_of_decoder(pieces.decoder)
+    if padding is None and pieces.padding is not None:
+        padding = pieces.padding["pad_id"]
+    return Vocabulary(
+        max(size, *(number + 1 for number in added), 0),
+        padding,
+        True,
+        lambda number: _entry(pieces.id_to_token(number), spelling, number, special, added),
+        lambda ids: pieces.decode(ids, skip_special_tokens=False),
+    )
+
+
+def _entry(piece: Any, spelling: Spelling, number: int, special: set[int], added: dict[int, Any]) -> Entry | None:
+    if isinstance(piece, bytes):  # tiktoken's pieces
+        return Entry(piece.decode("utf-8", "backslashreplace"), piece, number in special)
+    if not isinstance(piece, str):
+        return None
+    itself = number in special or (number in added and not spelling.continues)
+    return Entry(piece, encoded(piece) if itself else spelling.bytes_of(piece), number in special)
