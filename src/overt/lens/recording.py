@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from overt.drawing.html import PAGE_LIMIT
+from overt.errors import InputError
 from overt.lens.capture.adapters import catching
 from overt.lens.capture.options import record_options
 from overt.lens.capture.recordable import recordable
@@ -71,6 +72,8 @@ def record(
     (['self_attn'], torch.Size([1, 5, 5]))
     """
     model = recordable(model)
+    if tokenizer is not None and (query_tokens is not None or key_tokens is not None):
+        raise InputError("tokens or a tokenizer", got="both", fix="leave query_tokens and key_tokens out")
     tokens = Tokens.of(query_tokens, key_tokens, Texts.with_tokenizer(tokenizer, model))
     recording = Recording(type(model).__name__, strings=tokens)
     options = record_options(layers, heads, keep, offload, tokens, limit, top, map_size)

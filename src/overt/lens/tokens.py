@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from overt.errors import InputError, KindError
 from overt.lens.capture.adapters import MULTI_HEAD
@@ -79,8 +79,7 @@ class Tokens:
     def _read(self, call: Captured, length: int, cross: bool, queries: bool) -> Words | None:
         """The words of the ids that a call's queries or keys were read from."""
         texts = self.texts.queries if queries else self.texts.keys
-        words = texts(call.layer, call.pass_index, call.batch, length, cross)
-        return None if words is None else [[*sentence] for sentence in words]
+        return cast("Words | None", texts(call.layer, call.pass_index, call.batch, length, cross))
 
     def _matching(self, call: Captured, length: int, side: str) -> Words | None:
         sides = (self.keys, self.queries) if side == "keys" else (self.queries, self.keys)
@@ -97,18 +96,20 @@ def is_cross_attention(call: Captured) -> bool:
     name = call.layer.lower()
     if any(mark in name for mark in ("cross", "encoder_attn", "encdec")):
         return True
+    if "decoder" in name and name.endswith(".multihead_attn"):  # as nn.TransformerDecoderLayer calls it, beside its self_attn
+        return True
     # nn.MultiheadAttention has no cache, so other keys than queries are another sequence's.
     return call.queries > call.keys or (call.source == MULTI_HEAD and call.queries != call.keys)
 
 
 def token_ids(words: Words) -> list[list[int]]:
-    """The same number for the same token.
+    """The same number for the same token: for the same id, where a tokenizer gave them, since "Ġanimal" and "animal" read alike.
 
     >>> token_ids([["the", "cat", "the"]])
     [[0, 1, 0]]
     """
     numbers: dict[str, int] = {}
-    return [[numbers.setdefault(token, len(numbers)) for token in sentence] for sentence in words]
+    return [[numbers.setdefault(str(getattr(token, "id", token)), len(numbers)) for token in sentence] for sentence in words]
 
 
 def _words(name: str, strings: Any) -> Words | None:

@@ -69,7 +69,7 @@ def compare(first: RecordedCalls, second: RecordedCalls) -> Differences:
     >>> [0 < each.distance < 0.7 for each in differences.heads], overt.lens.compare(one, one).heads[0].distance
     ([True, True], 0.0)
     """
-    known = first.strings.keys is not None and second.strings.keys is not None
+    known = first.strings.known and second.strings.known
     differences = []
     for one, other in _pairs(first, second):
         if known:

@@ -36,7 +36,7 @@ def arcs(head: Head, *, links: int = 24, first: int = 0, stop: int | None = None
     check.whole_number("links", links)
     query_tokens, key_tokens = head.query_tokens, head.key_tokens
     if query_tokens is None or key_tokens is None:
-        fix = "set recording.tokens = [...], or pass them to record(key_tokens=…)"
+        fix = "pass record(tokenizer=…) or recording.tokenizer(…), or set recording.tokens = [...]"
         raise InputError("a recording with tokens, to draw arcs", got="one without them", fix=fix)
     cross = is_cross_attention(head.captured) or query_tokens != key_tokens
     rows = slice(first, stop)

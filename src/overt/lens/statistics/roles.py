@@ -202,7 +202,7 @@ class RoleShares:
     @cached_property
     def separators(self) -> Tensor:
         """Which keys are separators: (1 or B, K)."""
-        return torch.tensor([[token in SEPARATORS for token in sentence] for sentence in self.words or []], device=self.device)
+        return torch.tensor([_separators(sentence) for sentence in self.words or []], device=self.device)
 
     @cached_property
     def ids(self) -> Tensor:
@@ -216,6 +216,16 @@ class RoleShares:
         if self.one_sequence:
             patterns["same token"] = (self.ids[:, self_key, None] == self.ids[:, None, :])[:, None]
         return patterns
+
+
+def _separators(sentence: list[str]) -> list[bool]:
+    """Which tokens separate: punctuation, and what a tokenizer calls special but for the first token, which is a pattern of its own."""
+    special = [getattr(token, "special", False) for token in sentence]
+    first = next((index for index, token in enumerate(sentence) if not getattr(token, "padding", False)), 0)
+    return [
+        not (special[index] and index == first) and (special[index] or token in SEPARATORS)
+        for index, token in enumerate(sentence)
+    ]
 
 
 def _at_key(key: Tensor, exists: Tensor, allowed: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:

@@ -45,11 +45,13 @@ class CapturedSummary(Captured):
 
     def shares_with(self, tokens: Tokens) -> Shares:
         """The measured patterns, if these are the tokens that they were measured with."""
+        if not self.fingerprint and tokens.keys is None:
+            return self.shares  # a tokenizer that came later names tokens, and does not change what was measured without them
         if tokens.fingerprint(self) != self.fingerprint:
             raise InputError(
                 f"the tokens with which {self.layer} was summarised, for roles measured while the model ran",
                 got="other tokens",
-                fix='pass them to record(key_tokens=…, query_tokens=…), or record with keep="qkv"',
+                fix='pass them to record(key_tokens=…, query_tokens=…) or record(tokenizer=…), or record with keep="qkv"',
             )
         return self.shares
 

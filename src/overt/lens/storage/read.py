@@ -14,6 +14,7 @@ from overt.lens.storage.declared_sizes import stored_tensors
 from overt.lens.storage.field_kinds import checked
 from overt.lens.storage.offloading import import_safetensors
 from overt.lens.storage.plain_data import NotRegistered, restored
+from overt.lens.storage.stored_texts import restored_texts
 from overt.lens.storage.validate import checked_call
 from overt.lens.storage.write import FORMAT, METADATA
 from overt.lens.tokens import Tokens
@@ -91,7 +92,7 @@ def _recording(saved: dict[str, Any], tensor: Callable[[str], Tensor]) -> Record
     named = isinstance(mixing, list) and all(isinstance(each, str) for each in names)
     if not named or type(pass_count) is not int:
         raise TypeError("its names or its number of passes are of another type")
-    strings = Tokens.of(saved["query_tokens"], saved["key_tokens"])
+    strings = Tokens.of(saved["query_tokens"], saved["key_tokens"], restored_texts(saved.get("texts"), get))
     calls = [checked_call(restored(call, get, checked)) for call in saved["calls"]]
     last = max((call.pass_index for call in calls), default=-1)
     if not last < pass_count <= last + _MAX_EMPTY_PASSES:

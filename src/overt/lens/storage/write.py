@@ -15,6 +15,7 @@ from overt.lens.captured import Captured, CapturedCall, HeadsOfMask
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.storage.offloading import unexpanded, write_tensors
 from overt.lens.storage.plain_data import known, plain
+from overt.lens.storage.stored_texts import stored_texts
 from overt.lens.storage.tensor_cache import TensorCache
 from overt.lens.storage.validate import MAX_DEPTH, depth
 
@@ -34,6 +35,7 @@ def write(recording: RecordedCalls, path: str | os.PathLike[str]) -> None:
         "mixing": recording.mixing,
         "query_tokens": recording.strings.queries,
         "key_tokens": recording.strings.keys,
+        "texts": stored_texts(recording.strings.texts, writer.put),
         "calls": [plain(_portable(call.opened().frozen()), writer.put) for call in recording.calls],
     }
     metadata = json.dumps(fields, allow_nan=False)

@@ -8,7 +8,8 @@ from functools import cache
 from typing import Any
 
 _FALLBACK = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-_NO_SPACE_BEFORE = frozenset(".,?!'")
+NO_SPACE = b"\0"  # takes the space behind it away: words between spaces write "didn ' t"
+_NO_SPACE_BEFORE = frozenset(".,?!")
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Spelling:
 
     `byte_level` pieces are written in GPT-2's alphabet of bytes; `space` stands for a space inside a piece ("▁"); a piece that
     begins with `continues` ("##") goes on in the same word; `ends` ("</w>") closes a word, and `joins` ("@@") does not. `spelled` pieces
-    are the text itself.
+    are the text itself, and `latin` ones the letters of Latin-1, one for each byte (ByT5).
     """
 
     byte_level: bool = False
@@ -26,6 +27,7 @@ class Spelling:
     ends: str = ""
     joins: str = ""
     spelled: bool = False
+    latin: bool = False
 
     def bytes_of(self, piece: str) -> bytes:
         """The bytes of text that a piece stands for, with the space before or behind it.
@@ -37,9 +39,11 @@ class Spelling:
         """
         if self.byte_level and all(letter in byte_of_letter() for letter in piece):
             return bytes(byte_of_letter()[letter] for letter in piece)
+        if self.latin and len(piece) == 1 and ord(piece) < 256:
+            return piece.encode("latin-1")
         if (fallback := _FALLBACK.fullmatch(piece)) is not None:
             return bytes.fromhex(fallback[1])
-        if self.byte_level or self.spelled:  # a token that was added to the vocabulary stands for itself
+        if self.byte_level or self.spelled or self.latin:  # a token that was added to the vocabulary stands for itself
             return encoded(piece)
         if self.space:
             return encoded(piece.replace(self.space, " "))
@@ -54,6 +58,8 @@ class Spelling:
 
 
 def _with_space_before(piece: str) -> bytes:
+    if piece == "'":
+        return piece.encode() + NO_SPACE
     return encoded(piece if piece in _NO_SPACE_BEFORE else f" {piece}")
 
 
@@ -107,10 +113,12 @@ def _steps(decoder: dict[str, Any]) -> Iterable[dict[str, Any]]:
 def spelling_of_pieces(pieces: Iterable[str]) -> Spelling:
     """The spelling of a vocabulary whose decoder is code: by the marks that its pieces have.
 
-    >>> spelling_of_pieces(["the", "##s", "[CLS]"])
-    Spelling(byte_level=False, space='', continues='##', ends='', joins='', spelled=False)
+    >>> spelling_of_pieces(["the", "##s", "[CLS]"]).continues
+    '##'
     """
-    pieces = list(pieces)
+    pieces = set(pieces)
+    if all(chr(byte) in pieces for byte in range(256)):
+        return Spelling(latin=True)
     if any(piece.startswith("Ġ") for piece in pieces):
         return Spelling(byte_level=True)
     if any(piece.startswith("▁") for piece in pieces):

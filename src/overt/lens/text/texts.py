@@ -12,6 +12,8 @@ from overt.errors import InputError
 from overt.lens.text.tokens_of_text import DecodedText, Token, decoded
 from overt.lens.text.vocabulary import Entry, Vocabulary, vocabulary_of
 
+_TELLING, _SMALLER = 4, 4  # ids that show a pattern; how many times fewer rows a table of kinds has
+
 
 @dataclass(frozen=True, eq=False)
 class Lookup:
@@ -88,7 +90,7 @@ class Texts:
 
     def texts(self) -> list[str]:
         """The text of each sequence of the first pass, without special tokens."""
-        streams = self._streams(self.lookups[0].pass_index) if self.lookups else []
+        streams = self._streams(self.lookups[0].pass_index) if self.lookups and self.vocabulary else []
         ids = self._ids(streams[0], self.lookups[0].pass_index, self.lookups[0].length) if streams else None
         return [] if ids is None else [each.text for each in self._decoded(ids)]
 
@@ -166,13 +168,14 @@ def input_tables(model: nn.Module) -> list[nn.Module]:
 class LookupRecorder:
     """Records the token ids of a model while it runs: what it looks up in its input embeddings.
 
-    Models of transformers say which table these are. In other models it is the table with the largest number of rows that is looked up
-    by other ids than positions, which count up, and kinds of tokens, which stay the same.
+    Models of transformers say which table these are. In other models they are all ids but positions, which count up, kinds, of which
+    all are the same, and those of a table that is much smaller than that of other ids of the same shape.
     """
 
     model: nn.Module
     texts: Texts
     tables: set[int] = field(default_factory=set)
+    other_tables: set[int] = field(default_factory=set)
 
     def __post_init__(self):
         self.tables = {id(table) for table in input_tables(self.model)}
@@ -181,21 +184,31 @@ class LookupRecorder:
         """Record the ids of a lookup in a table of so many rows, by the modules that run, if they are token ids."""
         if ids.is_floating_point() or ids.ndim not in (1, 2) or not ids.numel() or ids.is_meta:
             return
-        if self.tables and not any(id(module) in self.tables for _, module in running):
-            return
-        ids = ids.detach().reshape(-1, ids.shape[-1])
-        if not self.tables and bool(((ids.diff(dim=-1) == ids.diff(dim=-1)[:1, :1]) & (ids[:1] == ids)).all()) and ids.numel() > 1:
-            return  # positions, or one kind of token
-        owner = _owner(running)
+        ids, owner = ids.detach().reshape(-1, ids.shape[-1]).long(), _owner(running)
         of_pass = [each for each in self.texts.lookups if each.pass_index == pass_index and each.owner == owner]
-        if not self.tables and of_pass and of_pass[-1].rows != rows:
-            if of_pass[-1].rows > rows:
-                return
-            self.texts.lookups = [each for each in self.texts.lookups if each not in of_pass]
-            of_pass = []
         if any(each.rows == rows and torch.equal(each.ids, ids) for each in of_pass):
             return  # two tables of one text
-        self.texts.lookups.append(Lookup(pass_index, owner, len(of_pass), rows, ids.long().clone()))
+        if self.tables:
+            if not any(id(module) in self.tables for _, module in running):
+                return
+        elif self._other(ids, running[-1][1]):
+            return
+        else:
+            alike = [each for each in of_pass if each.ids.shape == ids.shape]
+            if any(rows * _SMALLER < each.rows for each in alike):
+                return
+            smaller = [each for each in alike if each.rows * _SMALLER < rows]
+            self.texts.lookups = [each for each in self.texts.lookups if each not in smaller]
+            of_pass = [each for each in of_pass if each not in smaller]
+        self.texts.lookups.append(Lookup(pass_index, owner, len(of_pass), rows, ids.clone()))
+
+    def _other(self, ids: Tensor, table: nn.Module) -> bool:
+        """Whether a table is one of positions or kinds, by the ids that it is read with, where they are enough to tell."""
+        if ids.shape[-1] >= _TELLING:
+            steps = ids.diff(dim=-1)
+            if bool((ids == ids[:1]).all()) and bool((steps == 0).all() | (steps == 1).all()):
+                self.other_tables.add(id(table))
+        return id(table) in self.other_tables
 
 
 def _owner(running: list[tuple[str, nn.Module]]) -> str:

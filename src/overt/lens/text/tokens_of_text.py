@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from overt.lens.text.spelling import NO_SPACE
 from overt.lens.text.vocabulary import Vocabulary
 
 REPLACED = "\ufffd"
@@ -36,7 +37,14 @@ class Token(str):
     ) -> "Token":
         """A token that is read as `text`."""
         token = super().__new__(cls, text)
-        token.piece, token.id, token.special, token.padding, token.span, token.spaced = piece, id, special, padding, span, spaced
+        token.piece, token.id, token.special, token.padding, token.span, token.spaced = (
+            piece,
+            id,
+            special,
+            padding,
+            span,
+            spaced,
+        )
         return token
 
     def __reduce__(self):
@@ -89,8 +97,13 @@ def _spell(pieces: list[tuple[int, bytes]], text: list[str], letters: list[list[
     """Add the characters of neighbouring pieces to the text, each also to the tokens that it is spelled by."""
     data = b"".join(each for _, each in pieces)
     tokens = [index for index, each in pieces for _ in each]  # the token of each byte
-    start = len(data) - len(data.lstrip(b" ")) if first and data.strip(b" ") else 0  # the space that a tokenizer adds at the front
+    start = (
+        len(data) - len(data.lstrip(b" ")) if first and data.strip(b" ") else 0
+    )  # the space that a tokenizer adds at the front
     while start < len(data):
+        if data[start : start + 1] == NO_SPACE:
+            start += 2 if data[start + 1 : start + 2] == b" " else 1
+            continue
         stop = start + _length(data, start)
         spelling = list(dict.fromkeys(tokens[start:stop]))
         letter = data[start:stop].decode("utf-8", "replace")

@@ -37,7 +37,7 @@ class Vocabulary:
     def entry(self, number: int) -> Entry:
         """The entry of an id. Raises InputError for one that the tokenizer does not have."""
         if number not in self.entries:
-            entry = self.read(number) if 0 <= number else None
+            entry = self.read(number) if number >= 0 else None
             if entry is None:
                 raise InputError(
                     f"token ids of the tokenizer, which has {self.size}",
@@ -62,9 +62,10 @@ class Vocabulary:
             return
         plain = [number for number in dict.fromkeys(ids) if not self.entry(number).special]
         with suppress(Exception):  # another library's code: without it the pieces stay as they are spelled
-            if _letters(self.decode(plain)) == _letters(
-                b"".join(self.entry(number).text for number in plain).decode("utf-8", "replace")
-            ):
+            theirs, ours = self.decode(plain), b"".join(self.entry(number).text for number in plain).decode("utf-8", "replace")
+            if _letters(theirs) == _letters(ours):
+                if ours.count(" ") > 1 and " " not in theirs.strip():
+                    self.entries |= {n: self.entry(n)._replace(text=self.entry(n).text.strip()) for n in plain}
                 return
             for number in plain:
                 entry = self.entry(number)
@@ -73,7 +74,7 @@ class Vocabulary:
 
 
 def _letters(text: str) -> str:
-    return "".join(letter for letter in text if not letter.isspace() and letter != "\ufffd").casefold()
+    return "".join(letter for letter in text if not letter.isspace() and letter not in "\ufffd\0").casefold()
 
 
 def vocabulary_of(tokenizer: Any) -> Vocabulary:
@@ -106,7 +107,9 @@ def _of_hugging_face(tokenizer: Any) -> Vocabulary:
         size,
         tokenizer.pad_token_id,
         tokenizer.pad_token_id not in {getattr(tokenizer, f"{name}_token_id", None) for name in ("eos", "bos", "unk", "sep")},
-        lambda number: _entry(tokenizer.convert_ids_to_tokens(number) if number < size else None, spelling, number, special, added),
+        lambda number: _entry(
+            tokenizer.convert_ids_to_tokens(number) if number < size else None, spelling, number, special, added
+        ),
         lambda ids: tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False),
     )
 

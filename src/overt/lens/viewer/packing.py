@@ -9,12 +9,14 @@ import numpy as np
 from torch import Tensor, nn
 
 from overt.attention.summary import Summary
+from overt.drawing.numbers import shorten
 from overt.errors import InputError
 from overt.lens.captured import Captured, CapturedCall
 from overt.lens.head import Head
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.statistics.roles import Role, roles
 from overt.lens.statistics.summarized import CapturedSummary
+from overt.lens.text.tokens_of_text import Token
 from overt.lens.tokens import Tokens
 from overt.lens.viewer.blocks import Blocks, plain
 from overt.lens.viewer.precision import corrected_log_sum_exp, needs_floats
@@ -27,6 +29,7 @@ FORMAT, LINKS = 1, 100
 Requested = Sequence[tuple[Captured, tuple[int, ...]]]
 Opened = tuple[int | str, int, int] | None
 
+_TITLE = 72  # letters of the text in a page's title
 _WHOLE = 2**20  # bytes of vectors up to which they stay float32
 # What these do is said in a word, so a page opens with a head that does more.
 _PLAIN = {"first token", "separator", "uniform", "same token", "previous token", "next token", "NaN"}
@@ -60,14 +63,29 @@ class _Packing:
     exact: bool
     model: nn.Module | None
     blocks: Blocks = field(default_factory=Blocks)
-    words: dict[tuple[str, ...], int] = field(default_factory=dict)
+    words: dict[tuple[Any, ...], int] = field(default_factory=dict)
     heads: list[dict[str, Any]] = field(default_factory=list)
 
     def text(self, words: Any, batch: int) -> int | None:
         """The number of a list of tokens."""
         if words is None:
             return None
-        return self.words.setdefault(tuple(words[batch if len(words) > 1 else 0]), len(self.words))
+        sentence = words[batch if len(words) > 1 else 0]
+        return self.words.setdefault(tuple(zip(sentence, map(_of_tokenizer, sentence), strict=True)), len(self.words))
+
+    def tokenized(self) -> list[dict[str, Any] | None]:
+        """What a tokenizer says of each list of tokens: their pieces, which are special, and before which a space stands."""
+        facts = [[facts for _, facts in words] for words in self.words]
+        return [
+            {
+                "pieces": [piece for piece, _, _ in each],
+                "special": [special for _, special, _ in each],
+                "spaced": [s for *_, s in each],
+            }
+            if None not in each
+            else None
+            for each in facts
+        ]
 
 
 def pack_heads(
@@ -85,18 +103,29 @@ def pack_heads(
     packed_calls = [_call(packing, index, captured) for index, captured in enumerate(chosen)]
     header = {
         "format": FORMAT,
-        "title": title or calls.model,
+        "title": title or title_of(calls),
         "model": calls.model,
         "passes": calls.pass_count,
         "missing": [list(each) for each in calls.missing],
         "verified": _verified(packed_calls),
-        "words": [list(words) for words in packing.words],
+        "words": [[word for word, _ in words] for words in packing.words],
+        "tokenized": packing.tokenized(),
         "calls": packed_calls,
         "heads": packing.heads,
         "start": _start(packing.heads) if opened is None else _index_of(packing, packed_calls, calls[opened[0], opened[1]]),
         "opened": None if opened is None else {"token": opened[2]},
     }
     return Packed(header, packing.blocks)
+
+
+def title_of(calls: RecordedCalls) -> str:
+    """The beginning of the text that the model read, in one line; the model's name where that is not known."""
+    return shorten(" ".join(next(iter(calls.texts), "").split()), _TITLE) or calls.model
+
+
+def _of_tokenizer(token: str) -> tuple[str, int, int] | None:
+    """A token's piece, whether it is special, and whether a space stands before it; None where no tokenizer made it."""
+    return (token.piece, int(token.special), int(token.spaced)) if isinstance(token, Token) else None
 
 
 def _call(packing: _Packing, call_index: int, captured: Captured) -> dict[str, Any]:

@@ -117,6 +117,7 @@ def estimated(requested: Sequence[tuple[Captured, tuple[int, ...]]], calls: Reco
         for each in sides
         for token in each
     )
+    words += sum(16 * lookup.ids.numel() for lookup in calls.strings.texts.lookups)  # words, pieces and their marks
     return _FIXED + size * 4 // 3 + 2 * words
 
 

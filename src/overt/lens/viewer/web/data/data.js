@@ -24,7 +24,7 @@ export async function open(source) {
   const block = (n) => (blocks[n] ??= fromBase64(source.text(n)));
   const array = (address) => (address ? new TYPES[address[2]](block(address[0]).buffer, address[1], address[3]) : null);
   const { header } = source;
-  const words = header.words.map((list) => Object.freeze(list));
+  const words = header.words.map((list, n) => tokensOf(list, header.tokenized?.[n]));
   const heads = header.heads.map((entry, index) => new Head(entry, header.calls[entry.call], index, words, array));
   const longest = Math.max(0, ...heads.map((head) => Math.max(head.queryCount, head.keyCount)));
   const { title, model, missing, verified, start, opened, passes } = header;
@@ -48,6 +48,9 @@ function fromBase64(text) {
   for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
   return bytes;
 }
+
+// A list of tokens, with what the tokenizer says of them where one was used: their pieces, which are special, where a space stands.
+const tokensOf = (list, tokenized) => Object.freeze(Object.assign(list, { tokenizer: tokenized ?? null }));
 
 const numbered = (count) => Object.freeze(Array.from({ length: count }, (_, i) => String(i)));
 

@@ -30,6 +30,13 @@ export function label(text, maximum = 24) {
   return shorten(visible(text.length > 4 * maximum ? text.slice(0, 4 * maximum) : text), maximum);
 }
 
+// What a tooltip says of a token: its number, the tokenizer's own spelling of it, and whether it is a special token.
+export function titleOf(tokens, i) {
+  const known = tokens.tokenizer;
+  if (!known) return `token ${i}: ${label(tokens[i], 400)}`;
+  return `token ${i}: ${label(tokens[i], 400)}, ${known.special[i] ? "special token" : `piece ${label(known.pieces[i], 200)}`}`;
+}
+
 export const isolated = (text) => `\u2068${text}\u2069`;
 
 // A weight as people read it: four digits that count, NaN said as such.

@@ -74,6 +74,10 @@ export function toneOf(weight, maximum, scale) {
 
 // How a text's tokens stand beside each other: where a mark begins a word (BPE, SentencePiece), where one continues it (WordPiece).
 export function joinerOf(tokens) {
+  if (tokens.tokenizer) {
+    const { spaced, special } = tokens.tokenizer;
+    return (token, first, i) => ({ space: !first && Boolean(spaced[i] || special[i - 1]), text: token, ends: /\n$/u.test(token) });
+  }
   const some = tokens.length > 4096 ? tokens.slice(0, 4096) : tokens;
   const begins = some.some((token) => token.startsWith("Ġ") || token.startsWith("▁"));
   return (token, first) => {

@@ -1,5 +1,5 @@
 import { tile, weightOf } from "../data/exact.js";
-import { grouped, label, weightText } from "../data/labels.js";
+import { grouped, label, titleOf, weightText } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 
 // What stands under the pointer, as nodes: the exact weight where a weight can be distinguished from its neighbours, else the cell's largest
@@ -14,11 +14,11 @@ export function readoutOf(self, position) {
   return cell(self, row, key);
 }
 
-const token = (text) => make("bdi", { className: "word", text: `“${label(text, 18)}”` });
+const token = (tokens, i) => make("bdi", { className: "word", text: `“${label(tokens[i], 18)}”`, attributes: { title: titleOf(tokens, i) } });
 const at = (position) => make("span", { className: "quiet", text: ` ${grouped(position)}` });
 
 function pair(head, row, key) {
-  return [token(head.queries[row]), ...(head.known ? [at(row)] : []), " → ", token(head.keys[key]), ...(head.known ? [at(key)] : [])];
+  return [token(head.queries, row), ...(head.known ? [at(row)] : []), " → ", token(head.keys, key), ...(head.known ? [at(key)] : [])];
 }
 
 function one(head, row, key) {

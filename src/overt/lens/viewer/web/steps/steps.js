@@ -5,7 +5,7 @@ import { weightsOf, strongestOf } from "../data/rows.js";
 import { decimals, number, scientific, vectorText } from "../../../../drawing/web/numbers.js";
 import { countWord, stagesOf, workingOf } from "./step_text.js";
 import { betweenOf, byDimension, stepsOf } from "./step_numbers.js";
-import { grouped, label } from "../data/labels.js";
+import { grouped, label, titleOf } from "../data/labels.js";
 import { formulaNodes, make, markStep, stepButton } from "../../../../drawing/web/elements.js";
 
 const SHOWN = 8; // keys in the table
@@ -166,7 +166,7 @@ function rowOf(s, head, j, columns, stage) {
   const cells = columns.map(([at, , description]) => make("td", { text: description(j), className: stage(at) }));
   const fill = make("b", {});
   fill.style.width = `${100 * Math.min(1, Math.abs(s.known.steps.weights[j]) || 0)}%`;
-  const name = make("button", { attributes: { type: "button", title: `key ${j}` }, on: { click: () => s.store.set({ key: j }) } }, make("bdi", { text: label(head.keys[j], 18) }));
+  const name = make("button", { attributes: { type: "button", title: titleOf(head.keys, j) }, on: { click: () => s.store.set({ key: j }) } }, make("bdi", { text: label(head.keys[j], 18) }));
   const row = make("tr", { className: j === s.key ? "chosen" : "", attributes: { "data-key": String(j), "aria-current": String(j === s.key) } });
   row.append(make("th", { attributes: { scope: "row" } }, name), ...cells, make("td", { className: `level ${stage(3)}` }, fill));
   return row;

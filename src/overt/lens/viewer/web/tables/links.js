@@ -1,6 +1,6 @@
 // The strongest links as a table: of the head, or of the chosen token; for screen readers, and for people who want numbers.
 import { weightsOf, strongestOf } from "../data/rows.js";
-import { grouped, label, weightText } from "../data/labels.js";
+import { grouped, label, titleOf, weightText } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 
 const FIRST = 20; // rows that are there without asking
@@ -60,12 +60,12 @@ function showAll(l) {
 
 function linkRow(l, head, [query, key, weight]) {
   const choose = make("button", { attributes: { type: "button", title: `query ${query}, key ${key}: choose it` }, on: { click: () => l.store.set({ side: "query", token: query, key }) } });
-  choose.append(make("bdi", { text: label(head.queries[query]) }), make("i", { text: grouped(query) }));
+  choose.append(make("bdi", { text: label(head.queries[query]), attributes: { title: titleOf(head.queries, query) } }), make("i", { text: grouped(query) }));
   const fill = make("b", {});
   fill.style.width = `${100 * Math.min(1, Math.abs(weight) || 0)}%`;
   const distance = head.same ? signed(key - query) : "";
   return make("tr", { attributes: { "data-query": String(query), "data-key": String(key) } },
-    make("th", { attributes: { scope: "row" } }, choose), make("td", {}, make("bdi", { text: label(head.keys[key]) }), make("i", { text: grouped(key) })),
+    make("th", { attributes: { scope: "row" } }, choose), make("td", {}, make("bdi", { text: label(head.keys[key]), attributes: { title: titleOf(head.keys, key) } }), make("i", { text: grouped(key) })),
     make("td", { className: "number", text: distance }), make("td", { className: "weight" }, make("span", { text: weightText(weight) }), make("i", {}, fill)));
 }
 

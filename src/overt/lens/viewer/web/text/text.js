@@ -5,7 +5,7 @@ import { scaleOf } from "../map/colour_scale.js";
 import { joinerOf, weightsOf, strongestOf, toneOf } from "../data/rows.js";
 import { number } from "../../../../drawing/web/numbers.js";
 import { drawStripe } from "./stripe.js";
-import { grouped, shorten, visible, weightText } from "../data/labels.js";
+import { grouped, shorten, titleOf, visible, weightText } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 import { theme } from "../../../../drawing/web/theme.js";
 
@@ -65,7 +65,7 @@ function drawText(t) {
   const [attending, attended] = state.side === "query" ? [head.queries, head.keys] : [head.keys, head.queries];
   t.attended = attended;
   t.name.textContent = shorten(visible(attending[state.token]), 40);
-  t.name.title = `token ${state.token}: ${shorten(visible(attending[state.token]), 400)}`;
+  t.name.title = titleOf(attending, state.token);
   for (const button of t.sides) button.setAttribute("aria-pressed", String(button.dataset.side === state.side));
   t.root.dataset.side = state.side;
   writeTexts(t, head, state);
@@ -127,8 +127,12 @@ function fillPart(t, text, part) {
   part.tokens = [];
   const nodes = [];
   for (let i = part.start; i < part.stop; i++) {
-    const { space, text: description, ends } = text.join(text.tokens[i], i === part.start);
+    const { space, text: description, ends } = text.join(text.tokens[i], i === part.start, i);
     const token = make("bdi", { text: shorten(visible(description), LETTERS), attributes: { "data-token": String(i), role: "button", tabindex: "-1" } });
+    if (text.tokens.tokenizer) {
+      token.title = titleOf(text.tokens, i);
+      token.toggleAttribute("data-special", Boolean(text.tokens.tokenizer.special[i]));
+    }
     part.tokens.push(token);
     if (space) nodes.push(" ");
     nodes.push(token);
@@ -261,7 +265,7 @@ function drawChips(t) {
   t.chips.replaceChildren(...t.strongest.slice(0, 5).filter((i) => Math.abs(t.attention.weights[i]) >= t.maximum / 100).map((i) => {
     const chip = make("button", { attributes: { type: "button", "data-place": String(i) }, on: { click: () => goTo(t, i) } });
     chip.append(make("bdi", { text: shorten(visible(t.attended[i]), 18) }), make("span", { text: weightText(t.attention.weights[i]) }));
-    chip.title = `token ${i}`;
+    chip.title = titleOf(t.attended, i);
     return make("li", {}, chip);
   }));
 }

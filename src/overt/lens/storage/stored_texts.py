@@ -1,0 +1,60 @@
+"""The token ids that a model read, and the words of a tokenizer, as plain data of a file; files of older overt have neither."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from overt.lens.storage.declared_sizes import stored_whole
+from overt.lens.text.texts import Lookup, Texts
+from overt.lens.text.vocabulary import Entry, Vocabulary
+
+_MAX_ID = 2**31
+
+
+def stored_texts(texts: Texts, put: Callable[[Any], Any]) -> dict[str, Any]:
+    """The lookups, with their tensors put elsewhere, and the entries of the ids in them."""
+    lookups = [
+        {"pass": each.pass_index, "owner": each.owner, "order": each.order, "rows": each.rows, "ids": put(each.ids)}
+        for each in texts.lookups
+    ]
+    return {"lookups": lookups, "vocabulary": None if texts.vocabulary is None else _stored(texts.vocabulary)}
+
+
+def _stored(vocabulary: Vocabulary) -> dict[str, Any]:
+    entries = [[number, each.piece, each.text.decode("latin-1"), each.special] for number, each in vocabulary.entries.items()]
+    return {"size": vocabulary.size, "padding": vocabulary.padding, "alone": vocabulary.pad_alone, "entries": entries}
+
+
+def restored_texts(saved: dict[str, Any] | None, get: Callable[[Any], Any]) -> Texts:
+    """The same texts. Raises an error of bad data where they are not what `stored_texts` writes."""
+    if saved is None:
+        return Texts()
+    lookups = [_lookup(each, get(each["ids"])) for each in saved["lookups"]]
+    vocabulary = None if saved["vocabulary"] is None else _vocabulary(saved["vocabulary"])
+    texts = Texts(lookups)
+    if vocabulary is not None:
+        texts.attach(vocabulary)
+    return texts
+
+
+def _lookup(saved: dict[str, Any], ids: Tensor) -> Lookup:
+    numbers = [saved["pass"], saved["order"], saved["rows"]]
+    if not all(type(each) is int and 0 <= each < _MAX_ID for each in numbers) or not isinstance(saved["owner"], str):
+        raise TypeError("the numbers of a lookup are of another type")
+    if ids.ndim != 2 or ids.dtype != torch.int64 or not ids.numel() or not stored_whole(ids):
+        raise ValueError(f"token ids of shape {tuple(ids.shape)} and {ids.dtype}")
+    return Lookup(saved["pass"], saved["owner"], saved["order"], saved["rows"], ids)
+
+
+def _vocabulary(saved: dict[str, Any]) -> Vocabulary:
+    entries = {}
+    for number, piece, text, special in saved["entries"]:
+        if type(number) is not int or not isinstance(piece, str) or type(special) is not bool:
+            raise TypeError("an entry of its vocabulary is of another type")
+        entries[number] = Entry(piece, text.encode("latin-1"), special)
+    padding, alone, size = saved["padding"], saved["alone"], saved["size"]
+    if (padding is not None and type(padding) is not int) or type(alone) is not bool or type(size) is not int:
+        raise TypeError("its padding or its size is of another type")
+    return Vocabulary(size, padding, alone, lambda _: None, entries=entries)
