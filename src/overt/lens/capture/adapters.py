@@ -93,9 +93,9 @@ class Catcher(Watching):
             beside(sink.failed, sink.entered, module)
         self.mixers.entered(module)
 
-    def left(self, module: nn.Module) -> None:
+    def left(self, module: nn.Module, args: tuple = (), returned: Any = None) -> None:
         """A module ended: call the sinks."""
-        self.mixers.left(module)
+        self.mixers.left(module, args, returned)
         for sink in self.sinks:
             beside(sink.failed, sink.left, module)
 

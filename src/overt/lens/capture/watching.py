@@ -134,7 +134,7 @@ class Watching(TorchFunctionMode):
         """A module begins, in any thread, with these arguments by position."""
         raise NotImplementedError
 
-    def left(self, module: nn.Module) -> None:
+    def left(self, module: nn.Module, args: tuple = (), returned: Any = None) -> None:
         """A module ended, with an output or an error."""
         raise NotImplementedError
 
@@ -171,8 +171,8 @@ class Watching(TorchFunctionMode):
     def _entering(self, module: nn.Module, args: tuple) -> None:
         beside(self.failed, self.entered, module, args)
 
-    def _leaving(self, module: nn.Module, args: object, output: object) -> None:
-        beside(self.failed, self.left, module)
+    def _leaving(self, module: nn.Module, args: tuple, output: Any) -> None:
+        beside(self.failed, self.left, module, args, output)
 
 
 def caller(frame: FrameType | None) -> str:

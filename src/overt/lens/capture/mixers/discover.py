@@ -1,42 +1,41 @@
-"""Where the classes of a model call functions of linear token mixers, found in their code."""
+"""Where the classes of a model call functions of linear token mixers, or have methods that are one, found in their code."""
 
 import inspect
 import sys
 import types
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torch import nn
 
+from overt.lens.capture.mixers.form import Form
+
 
 class FunctionHolder(NamedTuple):
-    """An attribute of a module of code, a class or an instance, which holds a function."""
+    """An attribute of a module of code, a class or an instance, which holds a function of a mixer."""
 
     owner: Any
     name: str
+    form: Form
 
 
-def function_holders(model: nn.Module, names: Collection[str]) -> dict[type, list[FunctionHolder]]:
-    """The functions of these names that the classes of a model call, by class, if there are any."""
+def function_holders(
+    model: nn.Module, by_function: Mapping[str, Form], forms: Sequence[Form]
+) -> dict[type, list[FunctionHolder]]:
+    """The functions of mixers that the classes of a model call, and their methods that are one, by class, if there are any."""
     kinds: dict[type, list[FunctionHolder]] = {}
     for module in model.modules():
         kind = type(module)
         if kind not in kinds:
-            kinds[kind] = list(dict.fromkeys(_called(kind, names)))
-        kinds[kind] += [
-            FunctionHolder(module, name) for name in names if isinstance(vars(module).get(name), types.FunctionType)
-        ]
+            kinds[kind] = list(dict.fromkeys([*_called(kind, by_function), *_methods_of_form(kind, forms)]))
+        attributes = [name for name in by_function if isinstance(vars(module).get(name), types.FunctionType)]
+        kinds[kind] += [FunctionHolder(module, name, by_function[name]) for name in attributes]
     return {kind: holders for kind, holders in kinds.items() if holders}
 
 
-def _called(kind: type, names: Collection[str]) -> Iterator[FunctionHolder]:
+def _called(kind: type, by_function: Mapping[str, Form]) -> Iterator[FunctionHolder]:
     """The functions of modules of code that the methods of a class call."""
-    todo = [
-        function
-        for each in kind.__mro__
-        if issubclass(each, nn.Module) and each is not nn.Module
-        for function in _methods(each)
-    ]
+    todo = [function for each in _classes(kind) for _, function in _methods(each)]
     visited = set()
     while todo:
         function = todo.pop()
@@ -46,19 +45,30 @@ def _called(kind: type, names: Collection[str]) -> Iterator[FunctionHolder]:
         variables = function.__globals__
         for name in _names(function.__code__):
             value = variables.get(name)
-            if name in names and callable(value) and not isinstance(value, type | nn.Module):
+            if name in by_function and callable(value) and not isinstance(value, type | nn.Module):
                 owner = sys.modules.get(variables.get("__name__", ""))
                 if owner is not None and vars(owner) is variables:
-                    yield FunctionHolder(owner, name)
+                    yield FunctionHolder(owner, name, by_function[name])
             elif isinstance(value, types.FunctionType) and value.__globals__ is variables:
                 todo.append(value)
 
 
-def _methods(kind: type) -> Iterator[types.FunctionType]:
-    for value in vars(kind).values():
-        function = inspect.unwrap(value.__func__ if isinstance(value, staticmethod | classmethod) else value)
+def _methods_of_form(kind: type, forms: Sequence[Form]) -> Iterator[FunctionHolder]:
+    for owner in _classes(kind):
+        for name, function in _methods(owner):
+            parameters, names = inspect.signature(function).parameters.keys(), set(_names(function.__code__))
+            yield from (FunctionHolder(owner, name, form) for form in forms if form.is_method(name, parameters, names))
+
+
+def _classes(kind: type) -> list[type]:
+    return [each for each in kind.__mro__ if issubclass(each, nn.Module) and each is not nn.Module]
+
+
+def _methods(kind: type) -> Iterator[tuple[str, types.FunctionType]]:
+    for name, value in vars(kind).items():
+        function = inspect.unwrap(value) if isinstance(value, types.FunctionType) else value
         if isinstance(function, types.FunctionType):
-            yield function
+            yield name, function
 
 
 def _names(code: types.CodeType) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """How one linear token mixer is written in models, and one call of it."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,21 +13,36 @@ from overt.lens.linear.recurrence import Recurrence
 class MixerCall:
     """One call of a mixer's function: its arguments by name, and the innermost module that runs.
 
-    `alone` is what `read` said of it. `inner` has, for a method, the children of its module that ran inside it: by name their arguments
-    by position and their outputs.
+    `alone` is what `read` returned for it. `inner` has, for a method, what the children of its module were called with by position and
+    what they returned, by their names. `before` is what `prepare` returned.
     """
 
     name: str
     arguments: dict[str, Any]
     module: nn.Module
     alone: Recurrence | str = ""
-    inner: dict[str, list[tuple[tuple, Any]]] = field(default_factory=dict)
+    inner: dict[str, tuple[tuple, Any]] = field(default_factory=dict)
+    before: Any = None
+
+    @property
+    def source(self) -> str:
+        """Where the call was caught: the function, or the method of its class."""
+        method = self.arguments.get("self")
+        return self.name if method is None else f"{type(method).__name__}.{self.name}"
 
 
 class Form:
-    """One way to write a mixer: the names of its functions, and how they are read."""
+    """One way to write a mixer: the names of its functions, or which methods of modules are one, and how they are read."""
 
     functions: frozenset[str] = frozenset()
+    reads_after = False
+
+    def is_method(self, name: str, parameters: Collection[str], names: Collection[str]) -> bool:
+        """Whether a method of a module is this mixer, by its name, its parameters and the names in its code."""
+        return False
+
+    def prepare(self, call: MixerCall) -> Any:
+        """For a form that `reads_after` its function: what has to be read before it, with copies of what it may write to."""
 
     def read(self, call: MixerCall) -> Recurrence | str:
         """The recurrence of this call's positions alone, `start` the state that it was passed; or why it cannot be recorded."""
@@ -43,9 +59,6 @@ class Form:
 
 def gated_norms(module: nn.Module) -> tuple[str, ...]:
     """A sentence for a norm inside the layer that multiplies with a gate, as its class is named."""
-    gated = [
-        type(child).__name__
-        for child in module.children()
-        if "norm" in (name := type(child).__name__.lower()) and "gate" in name
-    ]
+    names = [type(child).__name__ for child in module.children()]
+    gated = [name for name in names if "norm" in name.lower() and "gate" in name.lower()]
     return tuple(f"{name}, a norm of each head multiplied with a gate, after it" for name in dict.fromkeys(gated))

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from overt.lens.capture.barrier import beside, unseen
-from overt.lens.capture.mixers.discover import function_holders
-from overt.lens.capture.mixers.families import BY_FUNCTION
+from overt.lens.capture.mixers.discover import FunctionHolder, function_holders
+from overt.lens.capture.mixers.families import BY_FUNCTION, FORMS
 from overt.lens.capture.mixers.form import Form, MixerCall
 from overt.lens.capture.mixers.history import Histories
 from overt.lens.capture.recordable import unreadable
@@ -23,7 +23,7 @@ from overt.lens.capture.watching import Patch, at_work, patch
 from overt.lens.linear.recurrence import Recurrence
 
 NOT_CALLED = "it has a linear token mixer, {}, which did not run where it can be observed"
-_NEIGHBOURS = ("a convolution", "shift")
+_NEIGHBOURS = {"a convolution": "{} mixes neighbours before it", "shift": "{} before it"}
 
 
 class Keeper(Protocol):
@@ -48,12 +48,12 @@ class Keeper(Protocol):
 
 @dataclass(eq=False)
 class Running:
-    """A call of a mixer that runs: the recurrence of its own positions, and the one with all positions before them."""
+    """A call of a mixer that runs: the recurrence with all positions before its own, or the reason why there is none."""
 
     form: Form
     call: MixerCall
-    alone: Recurrence | str
-    whole: Recurrence | str
+    reason: str | None = None
+    whole: Recurrence | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -70,23 +70,26 @@ class Mixers:
 
     def patches(self, model: nn.Module) -> list[Patch]:
         """The patches that hook the functions of the mixers of a model."""
-        by_kind = function_holders(model, BY_FUNCTION)
+        by_kind = function_holders(model, BY_FUNCTION, FORMS)
         self.kinds |= {kind: tuple(dict.fromkeys(each.name for each in holders)) for kind, holders in by_kind.items()}
-        return [self._patch(*each) for each in dict.fromkeys(holder for holders in by_kind.values() for holder in holders)]
+        return [self._patch(each) for each in dict.fromkeys(holder for holders in by_kind.values() for holder in holders)]
 
-    def _patch(self, owner: Any, name: str) -> Patch:
-        hooked = partial(_hooked, BY_FUNCTION[name], name)
-        if not isinstance(owner, nn.Module):
-            return patch(owner, name, hooked)
-        return self.of_instances.setdefault((id(owner), name), Patch(owner, name, hooked))
+    def _patch(self, holder: FunctionHolder) -> Patch:
+        hooked = partial(_hooked, holder.form, holder.name)
+        if not isinstance(holder.owner, nn.Module):
+            return patch(holder.owner, holder.name, hooked)
+        return self.of_instances.setdefault((id(holder.owner), holder.name), Patch(holder.owner, holder.name, hooked))
 
     def entered(self, module: nn.Module) -> None:
         """A module begins."""
         if type(module) in self.kinds and self.keeper.module is module:
             self.layers.append((module, self.keeper.caught, []))
 
-    def left(self, module: nn.Module) -> None:
+    def left(self, module: nn.Module, args: tuple, returned: Any) -> None:
         """It ends: its mixer should have run."""
+        if self.running is not None:
+            names = [name for name, child in self.running.call.module.named_children() if child is module]
+            self.running.call.inner |= {name: (args, returned) for name in names}
         if self.layers and self.layers[-1][0] is module:
             _, caught, _ = self.layers.pop()
             if caught == self.keeper.caught:
@@ -105,29 +108,48 @@ class Mixers:
             return None
         call = MixerCall(name, arguments, module)
         tensors = [each for each in arguments.values() if isinstance(each, Tensor)]
-        alone = next((reason for each in tensors if (reason := unreadable(each)) is not None), None) or form.read(call)
-        call.alone = alone
-        whole, notes = (alone, ()) if isinstance(alone, str) else self.histories.complete(module, alone)
-        self.running = Running(form, call, alone, whole, notes)
-        return self.running
+        reason = next((reason for each in tensors if (reason := unreadable(each)) is not None), None)
+        if reason is None and form.reads_after:
+            call.before = form.prepare(call)
+        elif reason is None:
+            call.alone = form.read(call)
+        running = Running(form, call, reason)
+        if not form.reads_after:
+            self._complete(running)
+        self.running = running
+        return running
+
+    def _complete(self, running: Running) -> None:
+        """Put the positions of earlier calls before those of this one."""
+        if isinstance(running.call.alone, str):
+            running.reason = running.reason or running.call.alone
+        else:
+            running.whole, running.notes = self.histories.complete(running.call.module, running.call.alone)
 
     def end(self, running: Running, returned: Any) -> None:
-        """It ended: record it, if its recurrence gives its output."""
-        alone, whole, call = running.alone, running.whole, running.call
-        if isinstance(alone, str) or isinstance(whole, str):
-            return self.keeper.miss(str(alone))
+        """It ended: record it."""
+        call = running.call
         self._label(call, returned)
+        if running.form.reads_after and running.reason is None:
+            call.alone = running.form.read(call)
+            self._complete(running)
+        if isinstance(call.alone, str) or running.whole is None:
+            return self.keeper.miss(running.reason or call.alone)
         output, state = running.form.result(call, returned)
         if state is not None:
-            self.histories.keep(call.module, alone.start, whole, state)
-        around = []
+            self.histories.keep(call.module, call.alone.start, running.whole, state)
+        around = (*self._before(), *running.form.around(call.module))
+        return self.keeper.keep_mixer(running.whole, output, call.source, around, running.notes)
+
+    def _before(self) -> tuple[str, ...]:
+        """What mixed neighbours in this layer before its mixer, which the recording names and nothing else has to."""
+        sentences = []
         for module, mixing in self.layers[-1][2] if self.layers else []:
             if mixing.kind in _NEIGHBOURS:
                 for sink in self.keeper.sinks:
                     sink.explained(module, mixing)
-                around.append(f"{mixing.says} mixes neighbours before it")
-        around = (*dict.fromkeys(around), *running.form.around(call.module))
-        return self.keeper.keep_mixer(whole, output, call.name, around, running.notes)
+                sentences.append(_NEIGHBOURS[mixing.kind].format(mixing.says))
+        return tuple(dict.fromkeys(sentences))
 
     def _label(self, call: MixerCall, returned: Any) -> None:
         """What the dimensions of the results count: the same as those of an argument of this shape."""

@@ -1,0 +1,46 @@
+"""The real-gated linear recurrent unit of Griffin and RecurrentGemma: one number of state for each channel."""
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from overt.lens.capture.mixers.form import Form, MixerCall
+from overt.lens.linear.recurrence import Recurrence
+
+
+class LinearUnit(Form):
+    """h_t = a_t h_{t−1} + x_t for each of C channels. De et al. 2024, "Griffin", section 2.4.
+
+    Each channel is a head with one value, x (B, N, C), which is the input after its gate; a (B, N, C).
+    """
+
+    _PARAMETERS = {"hidden_states", "recurrent_gate", "reset", "recurrent_states"}
+
+    def is_method(self, name: str, parameters: Collection[str], names: Collection[str]) -> bool:
+        """A scan with these arguments."""
+        return set(parameters) >= self._PARAMETERS
+
+    def read(self, call: MixerCall) -> Recurrence | str:
+        """Where the positions begin anew, the decay is 0."""
+        value, decay, reset, start = (
+            call.arguments[name] for name in ("hidden_states", "recurrent_gate", "reset", "recurrent_states")
+        )
+        value, log_decay = ((each.detach().transpose(1, 2)[..., None]) for each in (value, (decay * ~reset).float().log()))
+        ones = torch.ones_like(value, dtype=torch.float32)  # (B, C, N, 1)
+        start = None if start is None else start[..., None, None]
+        return Recurrence(ones, ones, value, log_decay=log_decay, start=start, kind="linear recurrent unit")
+
+    def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
+        """Output (B, N, C) and state (B, C)."""
+        output, state = returned
+        return output.transpose(1, 2)[..., None], state[..., None, None]
+
+    def around(self, module: nn.Module) -> tuple[str, ...]:
+        """The gates, and what a head is."""
+        return (
+            "an input gate and a normalisation before it: the values are what they leave",
+            "a gate, an activation of another projection, multiplies its output after it",
+            "each channel is a head of one value, because the unit has a decay for each channel",
+        )
