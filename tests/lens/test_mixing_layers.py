@@ -53,7 +53,7 @@ FIRST = {
     "mamba": ({"state_size": 8, "conv_kernel": 4}, 0, ["layers.0.mixer", "layers.1.mixer"], "a recurrence over tokens"),
     "lfm2": ({"layer_types": ["conv", "full_attention"], "block_ff_dim": 96}, 1, ["layers.0.conv"], "convolution over 3"),
     "fnet": ({}, 0, ["layer.0.fourier.self", "layer.1.fourier.self"], "a Fourier transform over tokens"),
-    "rwkv": ({"attention_hidden_size": 64}, 0, ["0.attention", "0.feed_forward", "1.attention", "1.feed_forward"], "shifted"),
+    "rwkv": ({"attention_hidden_size": 64}, 2, ["0.feed_forward", "1.feed_forward"], "shifted"),
     "whisper": ({**BOTH, "num_mel_bins": 8, "max_source_positions": 12}, 4, ["encoder.conv1", "encoder.conv2"], "convolution"),
     "resnet": ({"embedding_size": 8, "hidden_sizes": [8], "depths": [1]}, 0, ["embedder", "layers.0.layer.1"], "3 × 3"),
 }
@@ -73,12 +73,12 @@ FROZEN = {
         "sums",
     ),
     "bamba": ({**MAMBA, "attn_layer_indices": [1], "mamba_n_groups": 1}, 1, ["layers.0.mamba"], "running sums over tokens"),
-    "minimax": ({**LINEAR_AND_FULL, "block_size": 4, "num_local_experts": 2}, 1, ["layers.0.self_attn"], "products that sum"),
+    "minimax": ({**LINEAR_AND_FULL, "block_size": 4, "num_local_experts": 2}, 2, [], ""),
     "recurrent_gemma": (
         {"head_dim": 16, "lru_width": 64, "block_types": ["recurrent", "attention"]},
-        1,
-        ["0.temporal_block"],
-        "recurrence",
+        2,
+        [],
+        "",
     ),
     "wav2vec2-conformer": (
         {**SPEECH, "conv_depthwise_kernel_size": 7},

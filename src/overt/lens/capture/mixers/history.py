@@ -35,7 +35,7 @@ class Histories:
 
     def complete(self, module: nn.Module, recurrence: Recurrence) -> tuple[Recurrence, tuple[str, ...]]:
         """The recurrence of a call with all positions before it, where these are known, and a note where they are not."""
-        if recurrence.start is None or not bool(recurrence.start.any()):
+        if recurrence.start is None or not bool(recurrence.start.any()) or _begins_anew(recurrence):
             return replace(recurrence, start=None), ()
         for past in self.by_module.get(module, []):
             order = _order(recurrence.start, past.state)
@@ -64,6 +64,14 @@ def joined(past: Recurrence, now: Recurrence, order: Tensor | None) -> Recurrenc
             parts[name] = torch.cat([earlier, later.to(earlier.dtype)], dim=2)
     start = past.start if past.start is None or order is None else past.start.index_select(0, order)
     return replace(now, **parts, start=start)
+
+
+def _begins_anew(recurrence: Recurrence) -> bool:
+    """Whether the first position leaves nothing of the state before it."""
+    decay, probe = recurrence.log_decay, recurrence.probe
+    return (
+        decay is not None and bool((decay[:, :, :1] == -torch.inf).all()) and (probe is None or not bool(probe[:, :, :1].any()))
+    )
 
 
 def _order(state: Tensor, left: Tensor) -> Tensor | None:

@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from overt.lens.capture.mixers.form import Form, MixerCall
@@ -50,4 +49,4 @@ class Lightning(Form):
 
     def around(self, module: nn.Module) -> tuple[str, ...]:
         """The norm over all heads and the gate."""
-        return f"{type(module.norm).__name__} over all heads, and a gate, the sigmoid of a projection, after it",
+        return (f"{type(module.norm).__name__} over all heads, and a gate, the sigmoid of a projection, after it",)

@@ -16,7 +16,7 @@ class LinearUnit(Form):
     Each channel is a head with one value, x (B, N, C), which is the input after its gate; a (B, N, C).
     """
 
-    _PARAMETERS = {"hidden_states", "recurrent_gate", "reset", "recurrent_states"}
+    _PARAMETERS = frozenset({"hidden_states", "recurrent_gate", "reset", "recurrent_states"})
 
     def is_method(self, name: str, parameters: Collection[str], names: Collection[str]) -> bool:
         """A scan with these arguments."""

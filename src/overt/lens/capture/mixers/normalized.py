@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from overt.lens.capture.mixers.form import Form, MixerCall
+from overt.lens.linear.chunks import Chunks
 from overt.lens.linear.recurrence import Recurrence
 
 
@@ -22,7 +23,7 @@ class MLSTM(Form):
     Beck et al. 2024, "xLSTM", section 2.3. Query, key (B, H, N, D), value (B, H, N, E), gates before their activations (B, H, N).
     """
 
-    _PARAMETERS = {"query", "key", "value", "igate", "fgate", "c_initial", "n_initial", "m_initial"}
+    _PARAMETERS = frozenset({"query", "key", "value", "igate", "fgate", "c_initial", "n_initial", "m_initial"})
 
     def is_method(self, name: str, parameters: Collection[str], names: Collection[str]) -> bool:
         """A forward with these arguments: xLSTM's backend."""
@@ -30,7 +31,9 @@ class MLSTM(Form):
 
     def read(self, call: MixerCall) -> Recurrence | str:
         """The recurrence in the frame of its running maximum."""
-        query, key, value, igate, fgate = (call.arguments[name].detach() for name in ("query", "key", "value", "igate", "fgate"))
+        query, key, value, igate, fgate = (
+            call.arguments[name].detach() for name in ("query", "key", "value", "igate", "fgate")
+        )
         start, normalizer, maximum = (call.arguments[f"{letter}_initial"] for letter in "cnm")
         before = igate.new_zeros(igate.shape[:2], dtype=torch.float64) if maximum is None else maximum.flatten(2)[..., 0]
         decay, write, maximum = framed(functional.logsigmoid(fgate.float()), igate, before)
@@ -53,7 +56,7 @@ class MLSTM(Form):
 
     def around(self, module: nn.Module) -> tuple[str, ...]:
         """Norm and gate of its layer."""
-        return "a norm of each head and a gate, the sigmoid of a projection, after it",
+        return ("a norm of each head and a gate, the sigmoid of a projection, after it",)
 
 
 class RWKV4(Form):
@@ -115,4 +118,4 @@ def framed(log_decay: Tensor, log_write: Tensor, before: Tensor) -> tuple[Tensor
 def _sum(recurrence: Recurrence, start: Tensor | None) -> Tensor:
     """What each query reads where every value is one: (B, H, Q)."""
     ones = recurrence.value.new_ones(*recurrence.value.shape[:3], 1, dtype=torch.float32)
-    return replace(recurrence, value=ones, start=start).output()[..., 0]
+    return Chunks(replace(recurrence, value=ones, start=start)).output()[..., 0]

@@ -66,7 +66,8 @@ class Mixers:
         self.of_instances: dict[tuple[int, str], Patch] = {}
         self.histories = Histories()
         self.running: Running | None = None
-        self.layers: list[tuple[nn.Module, int, list[tuple[nn.Module, Mixing]]]] = []
+        self.stack: list[tuple[nn.Module, int, int]] = []  # modules that run, with how much was caught and mixed before them
+        self.mixed: list[tuple[nn.Module, Mixing]] = []
 
     def patches(self, model: nn.Module) -> list[Patch]:
         """The patches that hook the functions of the mixers of a model."""
@@ -82,24 +83,29 @@ class Mixers:
 
     def entered(self, module: nn.Module) -> None:
         """A module begins."""
-        if type(module) in self.kinds and self.keeper.module is module:
-            self.layers.append((module, self.keeper.caught, []))
+        if self.keeper.module is module:
+            self.stack.append((module, self.keeper.caught, len(self.mixed)))
 
     def left(self, module: nn.Module, args: tuple, returned: Any) -> None:
         """It ends: its mixer should have run."""
         if self.running is not None:
             names = [name for name, child in self.running.call.module.named_children() if child is module]
-            self.running.call.inner |= {name: (args, returned) for name in names}
-        if self.layers and self.layers[-1][0] is module:
-            _, caught, _ = self.layers.pop()
-            if caught == self.keeper.caught:
-                self.keeper.miss(NOT_CALLED.format(" or ".join(self.kinds[type(module)])))
+            self.running.call.inner |= dict.fromkeys(names, (args, returned))
+        if not any(each is module for each, *_ in self.stack):
+            return
+        while self.stack[-1][0] is not module:
+            self.stack.pop()
+        _, caught, _ = self.stack.pop()
+        if not self.stack:
+            self.mixed.clear()
+        if type(module) in self.kinds and caught == self.keeper.caught:
+            self.keeper.miss(NOT_CALLED.format(" or ".join(self.kinds[type(module)])))
 
     def mixes(self, mixing: Mixing) -> None:
         """A function mixed tokens in the module that runs."""
         module = self.keeper.module
-        if self.layers and module is not None:
-            self.layers[-1][2].append((module, mixing))
+        if module is not None:
+            self.mixed.append((module, mixing))
 
     def begin(self, form: Form, name: str, arguments: dict[str, Any]) -> Running | None:
         """A mixer's function begins: read its arguments before it may write to them."""
@@ -138,16 +144,22 @@ class Mixers:
         output, state = running.form.result(call, returned)
         if state is not None:
             self.histories.keep(call.module, call.alone.start, running.whole, state)
-        around = (*self._before(), *running.form.around(call.module))
+        around = (*self._before(call.module), *running.form.around(call.module))
         return self.keeper.keep_mixer(running.whole, output, call.source, around, running.notes)
 
-    def _before(self) -> tuple[str, ...]:
-        """What mixed neighbours in this layer before its mixer, which the recording names and nothing else has to."""
+    def _before(self, module: nn.Module) -> tuple[str, ...]:
+        """What mixed neighbours in this layer before its mixer, which the recording names and nothing else has to.
+
+        The layer is the module around one without modules of its own, which holds the recurrence alone.
+        """
+        indices = [first for each, _, first in self.stack if each is module]
+        if indices and len(self.stack) > 1 and next(module.children(), None) is None:
+            indices = [self.stack[-2][2]]
         sentences = []
-        for module, mixing in self.layers[-1][2] if self.layers else []:
+        for each, mixing in self.mixed[indices[0] :] if indices else []:
             if mixing.kind in _NEIGHBOURS:
                 for sink in self.keeper.sinks:
-                    sink.explained(module, mixing)
+                    sink.explained(each, mixing)
                 sentences.append(_NEIGHBOURS[mixing.kind].format(mixing.says))
         return tuple(dict.fromkeys(sentences))
 
