@@ -131,6 +131,16 @@ def test_features_and_values_of_any_width(features):
     assert_same(found, written_out(dots(query, key, features**-0.5), value))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 5])
+def test_values_of_a_few_numbers_each(width, dtype):
+    query, key, value = (drawn(40, 3, 8, dtype=dtype), drawn(300, 3, 8, dtype=dtype), drawn(300, 3, width, dtype=dtype))
+    found = summarised(*(np.moveaxis(each, 1, 0) for each in (query, key, value)))
+    for head in range(3):
+        expected = written_out(dots(query[:, head], key[:, head]), value[:, head])
+        assert np.abs(found.output[head] - expected.output).max() < TOLERANCE[str(found.output.dtype)]
+
+
 @pytest.mark.parametrize("activation", list(ACTIVATIONS))
 def test_additive_scores_are_summarised_likewise(activation):
     query, key, value, weight = drawn(40, 9), drawn(90, 9), drawn(90, 4), drawn(9)
@@ -175,7 +185,7 @@ def test_half_precision_is_widened_and_summed_in_single():
 
 
 def masked(program, arrays, allowed, queries=70, keys=300):
-    query, key, value = drawn(queries, 6), drawn(keys, 6), drawn(keys, 4)
+    query, key, value = drawn(queries, 6), drawn(keys, 6), drawn(keys, 7)
     edges = edges_of(queries, 9), edges_of(keys, 11)
     found = summarised(query, key, value, program=program, arrays=arrays, edges=edges)
     assert_same(found, written_out(np.where(allowed, dots(query, key), -np.inf), value, edges=edges))
@@ -226,8 +236,9 @@ def test_a_sink_takes_all_of_a_query_that_may_attend_to_nothing():
     assert found.lse[0] == 0.75
 
 
-def test_what_masked_keys_and_values_hold_is_not_felt():
-    query, key, value = drawn(40, 6), drawn(130, 6), drawn(130, 4)
+@pytest.mark.parametrize("width", [4, 6], ids=["narrow values", "wide values"])
+def test_what_masked_keys_and_values_hold_is_not_felt(width):
+    query, key, value = drawn(40, 6), drawn(130, 6), drawn(130, width)
     barred = np.random.random(130) < 0.3
     wanted = written_out(np.where(barred, -np.inf, dots(query, key)), value, edges=(edges_of(40, 6), edges_of(130, 9)))
     key[barred], value[barred] = np.nan, np.inf
@@ -239,8 +250,9 @@ def test_what_masked_keys_and_values_hold_is_not_felt():
     assert_same(found, wanted)
 
 
-def test_a_bias_of_minus_infinity_bars_as_a_mask_does():
-    query, key, value = drawn(40, 6), drawn(130, 6), drawn(130, 4)
+@pytest.mark.parametrize("width", [4, 6], ids=["narrow values", "wide values"])
+def test_a_bias_of_minus_infinity_bars_as_a_mask_does(width):
+    query, key, value = drawn(40, 6), drawn(130, 6), drawn(130, width)
     barred = np.random.random((40, 130)) < 0.3
     barred[:, 7] = True
     bias = np.where(barred, -np.inf, 0).astype(np.float32)
@@ -249,8 +261,9 @@ def test_a_bias_of_minus_infinity_bars_as_a_mask_does():
     assert_same(summarised(query, key, value, bias=bias), wanted)
 
 
-def test_nan_stays_with_the_queries_that_may_attend_to_it():
-    query, key, value = drawn(40, 6), drawn(130, 6), drawn(130, 4)
+@pytest.mark.parametrize("width", [4, 6], ids=["narrow values", "wide values"])
+def test_nan_stays_with_the_queries_that_may_attend_to_it(width):
+    query, key, value = drawn(40, 6), drawn(130, 6), drawn(130, width)
     allowed = np.random.random((40, 130)) < 0.5
     allowed[:, 70], allowed[3, 70] = False, True
     edges = edges_of(40, 20), edges_of(130, 13)

@@ -242,7 +242,7 @@ def test_what_fails_where_it_is_kept_is_missing(way, monkeypatch):
 
     monkeypatch.setattr(offloading.import_safetensors().torch, "save_file", full)
     if "offload" not in way:
-        monkeypatch.setattr(summarized, "gathered", full)
+        monkeypatch.setattr(summarized, "with_masses", full)
     recording = run(*from_torch(), **way)
     assert len(recording) == 0
     assert [layer for layer, _ in recording.missing] == ["0", "1", "2.attention", "3", "4.layers.0.self_attn"]

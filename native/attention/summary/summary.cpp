@@ -19,6 +19,7 @@ class Summarizer {
     Index blocks, tiles, parts, query_size, key_size, scores_size, workspace_size, partial_size;
     Scratch<T> workspaces, packed, memory, partial;
     Scratch<typename KeyIds<T>::Id> ids;
+    Scratch<T> columns;
     Scratch<Part<T>> all_parts;
 
    public:
@@ -29,7 +30,8 @@ class Summarizer {
           scores_size(padded<T>(Scores::size(inputs))), workspace_size(SummaryWorkspace<T>::size(inputs, to, query_size)),
           partial_size(padded<T>(inputs.keys + (to.row_edges ? 2 * to.key_cells : 0))), workspaces(team.threads * workspace_size),
           packed(team.entry_groups * tiles * key_size), memory(team.entry_groups * scores_size),
-          partial(team.entry_groups * (parts - 1) * partial_size), ids(team.entry_groups * KeyIds<T>::size(inputs, to)), all_parts(team.entry_groups * parts) {}
+          partial(team.entry_groups * (parts - 1) * partial_size), ids(team.entry_groups * KeyIds<T>::size(inputs, to)),
+          columns(team.entry_groups * NarrowValues<T>::size(inputs, to)), all_parts(team.entry_groups * parts) {}
 
     void run() {
         team.each_entry([this](Index entry, int entry_group) { one(entry, entry_group); });
@@ -51,6 +53,7 @@ class Summarizer {
             scores.pack_keys(tile * KEYS, size_of(tile, KEYS, inputs.keys), keys + tile * key_size);
         });
         KeyIds<T> key_ids(inputs, to, entry, ids.data + entry_group * KeyIds<T>::size(inputs, to));
+        NarrowValues<T> values(inputs, to, entry, columns.data + entry_group * NarrowValues<T>::size(inputs, to));
         Part<T>* entry_parts = all_parts.data + entry_group * parts;
         prepare(entry, entry_parts, partial.data + entry_group * (parts - 1) * partial_size);
         team.each(parts, [&](Index which, int thread) {
@@ -59,7 +62,7 @@ class Summarizer {
             Part<T> part = entry_parts[which];
             for (Index row = part.first; row < part.stop; row += ROWS) {
                 Tile at{entry, row, 0, static_cast<int>(min_of<Index>(ROWS, part.stop - row)), 0};
-                Block<T, Scores>(inputs, to, scores, keys, key_ids, workspace, part, at).run();
+                Block<T, Scores>(inputs, to, scores, keys, key_ids, values, workspace, part, at).run();
             }
             entry_parts[which].alive = part.alive;
         });

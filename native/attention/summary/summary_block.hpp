@@ -5,6 +5,7 @@
 #pragma once
 
 #include "attention/summary/key_sets.hpp"
+#include "attention/summary/narrow_values.hpp"
 #include "attention/summary/summary_map.hpp"
 #include "attention/threads.hpp"
 
@@ -25,7 +26,7 @@ struct Part {
 // One thread's working memory.
 template <class T>
 struct SummaryWorkspace {
-    Index stripes, padded_dim;
+    Index stripes, padded_dim, output_row;
     T *queries, *tiles;             // packed queries; the tiles of all stripes
     T *recomputed, *masked;         // a tile that was not saved; one that is scored again for its mask
     T *values, *output;             // a tile of values; the block's output
@@ -34,17 +35,22 @@ struct SummaryWorkspace {
 
     static Index stripes_of(const Inputs& inputs) { return min_of(count(inputs.keys, KEYS * STRIPE), SAVED_STRIPES + 1); }
 
+    static Index row_of_output(const Inputs& inputs, const Summary& to) {
+        return NarrowValues<T>::serves(inputs, to) ? inputs.value_dim * WIDTH<T> : to.output ? padded<T>(inputs.value_dim) : 0;
+    }
+
     static Index size(const Inputs& inputs, const Summary& to, Index query_size) {
         Index stripes = stripes_of(inputs), padded_dim = to.output ? padded<T>(inputs.value_dim) : 0;
         Index keys_size = stripes * STRIPE * static_cast<Index>(sizeof(Index) / sizeof(T));
-        return padded<T>(query_size) + stripes * (STRIPE * TILE + ROWS) + 2 * TILE + (KEYS + ROWS) * padded_dim +
+        return padded<T>(query_size) + stripes * (STRIPE * TILE + ROWS) + 2 * TILE + KEYS * padded_dim + ROWS * row_of_output(inputs, to) +
                ROWS * TopScores<T>::memory(to.top) + padded<T>(keys_size) + Masses<T>::memory(to.set_count);
     }
 
     SummaryWorkspace(const Inputs& inputs, const Summary& to, Index query_size, T* memory)
-        : stripes(stripes_of(inputs)), padded_dim(to.output ? padded<T>(inputs.value_dim) : 0), queries(memory),
+        : stripes(stripes_of(inputs)), padded_dim(to.output ? padded<T>(inputs.value_dim) : 0),
+          output_row(row_of_output(inputs, to)), queries(memory),
           tiles(queries + padded<T>(query_size)), recomputed(tiles + stripes * STRIPE * TILE), masked(recomputed + TILE),
-          values(masked + TILE), output(values + KEYS * padded_dim), bases(output + ROWS * padded_dim),
+          values(masked + TILE), output(values + KEYS * padded_dim), bases(output + ROWS * output_row),
           best(bases + stripes * ROWS), keys_memory(best + ROWS * TopScores<T>::memory(to.top)),
           masses(keys_memory + padded<T>(stripes * STRIPE * static_cast<Index>(sizeof(Index) / sizeof(T)))) {}
 
@@ -59,6 +65,7 @@ class Block {
     const Scores& scores;
     const T* packed;  // all keys of the entry
     Masses<T> masses;
+    const NarrowValues<T>& narrow;
     SummaryWorkspace<T>& workspace;
     Part<T>& part;
     Tile at;
@@ -72,8 +79,8 @@ class Block {
 
    public:
     Block(const Inputs& inputs, const Summary& to, const Scores& scores, const T* packed, const KeyIds<T>& ids,
-          SummaryWorkspace<T>& workspace, Part<T>& part, const Tile& at)
-        : inputs(inputs), to(to), scores(scores), packed(packed), masses(to, ids, at, workspace.masses), workspace(workspace),
+          const NarrowValues<T>& narrow, SummaryWorkspace<T>& workspace, Part<T>& part, const Tile& at)
+        : inputs(inputs), to(to), scores(scores), packed(packed), masses(to, ids, at, workspace.masses), narrow(narrow), workspace(workspace),
           part(part), at(at) {}
 
     void run() {
@@ -98,7 +105,7 @@ class Block {
     void begin(int r) {
         rows.row_max[r] = -__builtin_inf(), rows.row_sum[r] = 0, rows.slope[r] = 0;
         rows.best[r].begin(to.top, workspace.best + r * TopScores<T>::memory(to.top));
-        for (Index e = 0; e < workspace.padded_dim; e++) workspace.output[r * workspace.padded_dim + e] = 0;
+        clear(workspace.output + r * workspace.output_row, workspace.output_row);
     }
 
     // Total scores of a tile; false where no row attends to it.
@@ -215,19 +222,28 @@ class Block {
 
     // In a tile whose values are not all finite, masked ones are skipped one by one: 0 * NaN is NaN.
     void accumulate_output(const T* weights) {
+        if (NarrowValues<T>::serves(inputs, to)) {
+            if (narrow.finite(at)) return narrow.add(at, weights, workspace.output);
+            find_allowed();
+            return narrow.add_pairs(at, weights, allowed, workspace.output);
+        }
         Values<T> values(inputs, at, workspace.values);
         Coverage coverage = all_finite(values.data, values.row, at.keys, workspace.padded_dim) ? Coverage::full : Coverage::partial;
-        if (coverage == Coverage::partial) {
-            total_scores(at.key / KEYS, workspace.masked);
-            for (int i = 0; i < at.rows * KEYS; i++) allowed[i] = workspace.masked[i] != -__builtin_inf();
-        }
+        if (coverage == Coverage::partial) find_allowed();
         accumulate_values(weights, at, coverage, allowed, values, workspace.padded_dim, workspace.output);
     }
 
+    void find_allowed() {
+        total_scores(at.key / KEYS, workspace.masked);
+        for (int i = 0; i < at.rows * KEYS; i++) allowed[i] = workspace.masked[i] != -__builtin_inf();
+    }
+
     void write_output() const {
+        bool lanes = NarrowValues<T>::serves(inputs, to);
         for (int r = 0; r < at.rows; r++) {
             T* row = static_cast<T*>(to.output) + row_of_entry(r) * inputs.value_dim;
-            for (Index e = 0; e < inputs.value_dim; e++) row[e] = workspace.output[r * workspace.padded_dim + e];
+            const T* from = workspace.output + r * workspace.output_row;
+            for (Index e = 0; e < inputs.value_dim; e++) row[e] = lanes ? sum<T>(load(from + e * WIDTH<T>)) : from[e];
         }
     }
 };

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from overt.drawing.progress import progress
 from overt.errors import InputError, KindError
 from overt.lens.capture.adapters import CAUGHT
 from overt.lens.capture.options import in_bytes
@@ -104,15 +105,16 @@ class RecordedCalls:
         """
         if not self.calls:
             return Verified((), self._coverage(), f"nothing was recorded, so nothing is verified: {self._why_empty()}")
-        return Verified(tuple(_compared(captured.opened()) for captured in self.calls), self._coverage())
+        calls = progress(self.calls, "verifying")
+        return Verified(tuple(_compared(captured.opened()) for captured in calls), self._coverage())
 
     def roles(self) -> Roles:
         """What each head does in this recording, and the score that decides it; some roles are known only with `tokens`.
 
         A list of `Role`, which prints as a table. What was measured stays with the recording until the tokens change.
         """
-        masks = MaskReader()
-        return Roles(role for captured in self.nonempty_calls() for role in roles(captured, *self._measured(captured, masks)))
+        masks, calls = MaskReader(), progress(self.nonempty_calls(), "measuring roles")
+        return Roles(role for captured in calls for role in roles(captured, *self._measured(captured, masks)))
 
     def __repr__(self) -> str:
         return f"<recording of {self.model}: {_many(len(self.calls), 'call')} of attention, {_many(self.pass_count, 'pass')}>"

@@ -4,11 +4,13 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from torch import nn
 
 from overt.drawing.html import PAGE_LIMIT
+from overt.drawing.progress import progress
 from overt.errors import InputError
 from overt.lens.capture.adapters import catching
 from overt.lens.capture.options import record_options
@@ -76,12 +78,14 @@ def record(
         raise InputError("tokens or a tokenizer", got="both", fix="leave query_tokens and key_tokens out")
     tokens = Tokens.of(query_tokens, key_tokens, Texts.with_tokenizer(tokenizer, model))
     recording = Recording(type(model).__name__, strings=tokens)
-    options = record_options(layers, heads, keep, offload, tokens, limit, top, map_size)
+    steps = progress(count(), "summarising")
+    options = record_options(layers, heads, keep, offload, tokens, limit, top, map_size, steps)
     recorder = Recorder(model, recording.calls, recording.missing, options, tokens.texts)
     try:
         with catching(recorder):
             yield recording
     finally:
+        steps.close()
         recording.pass_count = recorder.pass_count
     recorder.note_unmatched()
     recording.mixing = recorder.note_mixing()

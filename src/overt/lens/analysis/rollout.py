@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from overt.drawing.progress import progress
 from overt.errors import InputError
 from overt.lens.analysis.by_block import WeightsByBlock, one_pass
 from overt.lens.captured import Captured
@@ -45,7 +46,7 @@ def rollout(recording: RecordedCalls, layer: int | None = None, rows: Index = No
     size = min(max(length // 4, _MIN_ROWS), _MAX_ROWS)
     first = WeightsByBlock(layers[-1])
     result = torch.empty(first.batch, len(wanted), length, dtype=first.call.dtype, device=first.call.query.device)
-    for start in range(0, len(wanted), size):
+    for start in progress(range(0, len(wanted), size), "multiplying layers"):
         chosen = torch.tensor(wanted[start : start + size], device=result.device)
         part = torch.nn.functional.one_hot(chosen, length).to(result.dtype).expand(result.shape[0], -1, -1)  # (B, rows, n)
         for captured in reversed(layers):

@@ -1,6 +1,6 @@
 """What is recorded of each call, and where it goes: `layers`, `heads`, `keep`, `offload` and `limit` of `record`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,8 +44,9 @@ def record_options(
     limit: int,
     top: int = TOP,
     map_size: int | tuple[int, int] = CELLS,
+    steps: Iterator[Any] | None = None,
 ) -> RecordOptions:
-    """Check the options of `record`."""
+    """Check the options of `record`; `steps` moves on with each call that is summarised."""
     _check_list("layers", layers, (int, str), "numbers of calls or names of modules")
     _check_list("heads", heads, (int,), "numbers of heads")
     if keep not in ("qkv", "summary"):
@@ -57,7 +58,10 @@ def record_options(
     storage = OnCpu() if offload == "cpu" else OnDisk() if offload == "disk" else None
 
     def store(call: CapturedCall | CapturedMixer) -> Captured:
-        captured = summarized(call, tokens, summary) if keep == "summary" and isinstance(call, CapturedCall) else call
+        captured: Captured = call
+        if keep == "summary" and isinstance(call, CapturedCall):
+            next(steps or iter(()), None)
+            captured = summarized(call, tokens, summary)
         return captured if storage is None else storage.store(captured)
 
     def limit_of(recorded: int) -> int:

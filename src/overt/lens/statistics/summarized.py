@@ -17,7 +17,7 @@ from overt.lens.head import Head, Top, positions
 from overt.lens.statistics.repetition import repetition
 from overt.lens.statistics.role_shares import Patterns, ranges_of
 from overt.lens.statistics.roles import Repetitions, RoleShares, Shares
-from overt.lens.statistics.verified import Allowance, Comparison, compared, judged
+from overt.lens.statistics.verified import Allowance, Comparison, compared, judged_by_sums, random_sums
 from overt.lens.tokens import Tokens
 
 TOP, CELLS = 8, 64  # the defaults of `record`
@@ -113,10 +113,11 @@ def _by_blocks(captured: CapturedCall, call: Call, tokens: Tokens, options: Summ
 
 def _by_kernel(captured: CapturedCall, call: Call, tokens: Tokens, options: SummaryOptions, ranges: Ranges) -> _Statistics:
     call = call if call.mask is None else replace(call, mask=ranges)
-    patterns = Patterns(captured, call, tokens, ranges)
+    patterns, sums = Patterns(captured, call, tokens, ranges), random_sums(call)
+    call = replace(call, value=(call.value.to(call.dtype) @ sums).to(call.value.dtype))
     summary, masses = with_masses(call, options.top, patterns.sets, options.map_size)
     assert summary.output is not None
-    return summary, patterns.means(summary, masses), judged(captured, summary.output)
+    return summary, patterns.means(summary, masses), judged_by_sums(captured, summary.output, sums)
 
 
 def _by_head(summary: Summary, captured: CapturedCall) -> Summary:

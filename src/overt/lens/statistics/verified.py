@@ -146,10 +146,35 @@ def judged(captured: CapturedCall, recomputed: Tensor) -> Comparison:
     `recomputed` (..., Q, E) is written to. In a long call `JUDGED_QUERIES` queries are recomputed in float64: half of them where both
     outputs differ most in any head, half evenly spaced. Their rounding bound is the call's: that of all queries could only be larger.
     """
+    return _judged(captured, recomputed, _difference(captured.output, recomputed))
+
+
+def random_sums(call: Call) -> Tensor:
+    """The weights of four random sums of the features of values, (E, 4): every one between ½ and 1½ in size."""
+    generator = torch.Generator().manual_seed(0)
+    sizes = 0.5 + torch.rand(call.value.shape[-1], 4, generator=generator)
+    signs = torch.randint(2, sizes.shape, generator=generator) * 2 - 1
+    return (sizes * signs).to(call.query.device, call.dtype)
+
+
+@torch.no_grad()
+def judged_by_sums(captured: CapturedCall, sums: Tensor, weights: Tensor) -> Comparison:
+    """The same, where a kernel recomputed `sums` of the output's features, (..., Q, 4), with these weights (E, 4).
+
+    Where an output is wrong its random sums are (Freivalds 1979): a wrong number always changes all of them, and wrong numbers cancel
+    in all four with probability 0. So they tell which queries differ most, for a tenth of the products; float64 tells by how much.
+    """
+    output = captured.output
+    recomputed = torch.where(output.isnan(), 0, output)  # as the model's, but for what only one of both has: NaN
+    recomputed = torch.where(sums.isnan().any(-1, keepdim=True), torch.nan, recomputed)
+    return _judged(captured, recomputed, _difference(output.to(weights.dtype) @ weights, sums.to(weights.dtype)))
+
+
+def _judged(captured: CapturedCall, recomputed: Tensor, difference: Tensor) -> Comparison:
     call = replace(captured.checked_call(), dropout=0.0)
     if captured.call.dropout > 0 or not recomputed.numel():
         return compared(captured, recomputed, recomputed)
-    rows = queries_that_differ(_difference(captured.output, recomputed))
+    rows = queries_that_differ(difference)
     exact, allowed = _by_formula(captured, _in_double(_of_rows(call, rows)))
     recomputed.index_copy_(-2, rows, exact.to(recomputed.dtype))
     return replace(compared(captured, recomputed, allowed), judged=len(rows), queries=call.queries)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from overt.attention.masks import Dense
+from overt.drawing.progress import progress
 from overt.errors import InputError
 from overt.files import whole
 from overt.lens.captured import Captured, CapturedCall, HeadsOfMask
@@ -36,7 +37,7 @@ def write(recording: RecordedCalls, path: str | os.PathLike[str]) -> None:
         "query_tokens": recording.strings.queries,
         "key_tokens": recording.strings.keys,
         "texts": stored_texts(recording.strings.texts, writer.put),
-        "calls": [plain(_portable(call.opened().frozen()), writer.put) for call in recording.calls],
+        "calls": [plain(_portable(call.opened().frozen()), writer.put) for call in progress(recording.calls, "saving")],
     }
     metadata = json.dumps(fields, allow_nan=False)
     if len(metadata.encode()) > _MAX_METADATA:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from overt.attention.summary import Summary
 from overt.drawing.numbers import shorten
+from overt.drawing.progress import progress
 from overt.errors import InputError
 from overt.lens.captured import Captured, CapturedCall
 from overt.lens.head import Head
@@ -100,7 +101,7 @@ def pack_heads(
     """Pack these calls, each cut down to the heads that are wanted."""
     requested = [(captured, captured.heads) for captured in chosen]
     packing = _Packing(calls, side_of(requested, exact), stays_whole(requested), exact, model)
-    packed_calls = [_call(packing, index, captured) for index, captured in enumerate(chosen)]
+    packed_calls = [_call(packing, index, captured) for index, captured in enumerate(progress(chosen, "packing the page"))]
     header = {
         "format": FORMAT,
         "title": title or title_of(calls),
