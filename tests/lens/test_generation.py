@@ -102,7 +102,7 @@ def test_a_static_cache_that_is_written_over_stays_recorded(path):
         with record(model) as whole:
             model(ids, use_cache=False)
     assert recording.passes[2][0, 0].keys == 16
-    assert isinstance(recording.calls[0].call.mask, Ranges | overt.Causal)
+    assert isinstance(recording.recorded.stored[0].call.mask, Ranges | overt.Causal)
     for token, one in enumerate(recording.passes):
         weights = one[1, 2].weights()[0, 0]
         torch.testing.assert_close(weights[: token + 1], whole[1, 2].weights()[0, token, : token + 1], rtol=0, atol=1e-5)

@@ -284,7 +284,7 @@ def test_a_mask_made_in_inference_mode_is_copied_once_and_again_when_it_was_writ
 def test_more_than_the_limit_is_not_kept_and_the_cures_are_named(way):
     with record(model := Fused(), limit=1000, **way) as recording:
         model(sequence())
-    assert recording.calls == []
+    assert not len(recording)
     assert [layer for layer, _ in recording.missing] == ["first", "second"]
     fixes = 'layers=[…], heads=[…] or keep="summary", write it to files with offload="disk", or raise limit='
     assert all(fixes in reason for _, reason in recording.missing)
@@ -294,7 +294,7 @@ def test_more_than_the_disk_has_is_not_kept(monkeypatch):
     monkeypatch.setattr(offloading.OnDisk, "free", property(lambda _: 1000))
     with record(model := Fused(), offload="disk") as recording:
         model(sequence())
-    assert recording.calls == []
+    assert not len(recording)
     assert all("a recording of at most 1.0 kB, got 20.5 kB for this call" in reason for _, reason in recording.missing)
 
 
@@ -306,19 +306,19 @@ def test_the_size_is_that_of_the_copies_and_is_printed():
     assert sum(each.bytes for each in recording.passes) == recording.bytes
 
 
-def test_every_step_of_a_growing_cache_counts():
+def test_a_step_of_a_growing_cache_counts_its_own_keys():
     class Growing(nn.Module):
         def forward(self, x):
             return functional.scaled_dot_product_attention(x[:, :, -1:], x, x)
 
     model, x = Growing(), torch.randn(1, 1, 9, 4)
     steps = [x[:, :, :length] for length in range(1, 10)]
-    with record(model, limit=1000) as recording:
+    with record(model, limit=400) as recording:
         list(map(model, steps))
-    assert len(recording) == 6
+    assert [len(each) for each in recording.passes] == [1] * 6 + [0] * 3
     ((_, reason),) = recording.missing  # said once, and not for every step
-    assert reason.startswith("Expected a recording of at most 1.0 kB, got 256 bytes for this call and 864 bytes for others")
-    assert recording.bytes == sum((2 * length + 2) * 16 for length in range(1, 7))
+    assert reason.startswith("Expected a recording of at most 400 bytes, got 64 bytes for this call and 384 bytes for others")
+    assert recording.bytes == 6 * 4 * 16
 
 
 @pytest.mark.parametrize(

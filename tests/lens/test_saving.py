@@ -135,7 +135,7 @@ def test_passes_notes_and_what_is_missing_are_kept(tmp_path):
     with record(model, layers=[0, 9]) as recording:
         model(INPUT)
         model(INPUT[:1])
-    recording.calls[1] = replace(recording.calls[1], notes=("as run: without its sink",))
+    recording.recorded.stored[1] = replace(recording.calls[1], notes=("as run: without its sink",))
     loaded = saved(recording, tmp_path)
     assert [each.layers for each in loaded.passes] == [["Fused"], ["Fused"]]
     assert loaded.missing == [("9", "layers= names it, but no call of attention has this number or name")]
@@ -229,8 +229,8 @@ DAMAGED = "Expected a recording in .*, got a file that cannot be read: .* Fix: s
     [
         (None, "Expected a file that holds a recording, got .*, a safetensors file without one"),
         ({"other": "x"}, "Expected a file that holds a recording, got .*, a safetensors file without one"),
-        (metadata(GOOD | {"format": 3}), "a recording of format 2, got format 3, written by a newer overt.*--upgrade overt"),
-        (metadata(GOOD | {"format": 1}), "a recording of format 2, got format 1, written by an older overt.*record the model"),
+        (metadata(GOOD | {"format": 4}), "a recording of format 3, got format 4, written by a newer overt.*--upgrade overt"),
+        (metadata(GOOD | {"format": 1}), "a recording of format 3, got format 1, written by an older overt.*record the model"),
         ({"overt.recording": "{"}, DAMAGED),
         (metadata([]), DAMAGED),
         (metadata({"format": 2}), DAMAGED),
@@ -322,7 +322,7 @@ def test_the_file_is_safetensors_with_metadata_in_json(tmp_path):
     recorded(Fused(is_causal=True)).save(tmp_path / "x.safetensors")
     with safe_open(tmp_path / "x.safetensors", "pt") as opened:
         held = json.loads(opened.metadata()["overt.recording"])
-    assert (held["format"], held["model"]) == (2, "Fused")
+    assert (held["format"], held["model"]) == (3, "Fused")
     assert held["calls"][0]["with"]["call"]["with"]["mask"] == {"is": "Causal", "with": {"offset": 0}}
 
 

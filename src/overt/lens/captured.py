@@ -169,6 +169,13 @@ def select_heads(tensor: Tensor, heads: tuple[int, ...], total: int) -> Tensor:
     return tensor.index_select(-3, torch.tensor([head // group for head in heads], device=tensor.device))
 
 
+def of_entries(tensor: Tensor, entries: Sequence[int] | None, after: int) -> Tensor:
+    """These entries of the batch, whose dimension `after` others follow; all for None, and where the tensor has one for all."""
+    if entries is None or tensor.ndim <= after or tensor.shape[-1 - after] == 1:
+        return tensor
+    return tensor.index_select(-1 - after, torch.tensor(entries, dtype=torch.long, device=tensor.device))
+
+
 def detached(piece: Any, cache: TensorCache) -> Any:
     """The same piece with its tensors detached. A piece of the caller's own stays as it is.
 

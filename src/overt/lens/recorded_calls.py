@@ -1,6 +1,6 @@
 """The recorded calls of a model's attention: found by layer and head, compared with the model, and printed as a table."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ class RecordedCalls:
     """Recorded calls of attention, indexed by layer and head."""
 
     model: str
-    calls: list[Captured] = field(default_factory=list)
+    calls: Sequence[Captured] = field(default_factory=list)
     missing: list[tuple[str, str]] = field(default_factory=list)
     strings: Tokens = field(default_factory=Tokens)
     pass_count: int = 0
@@ -156,7 +156,7 @@ class RecordedCalls:
         names = ", ".join(dict.fromkeys(self.layers))
         raise InputError("the name of a module that computes attention", got=repr(layer), fix=f"choose one of: {names}")
 
-    def nonempty_calls(self) -> list[Captured]:
+    def nonempty_calls(self) -> Sequence[Captured]:
         """All calls. Raises InputError, which says why, where there are none."""
         if not self.calls:
             raise self._why_empty()

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -16,9 +16,9 @@ from overt.lens.capture.adapters import catching
 from overt.lens.capture.options import record_options
 from overt.lens.capture.recordable import recordable
 from overt.lens.capture.recorder import Recorder
-from overt.lens.captured import Captured
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.statistics.summarized import CELLS, TOP
+from overt.lens.storage.joined import RecordedPasses
 from overt.lens.text.texts import Texts
 from overt.lens.tokens import Strings, Tokens
 
@@ -80,7 +80,7 @@ def record(
     recording = Recording(type(model).__name__, strings=tokens)
     steps = progress(count(), "summarising")
     options = record_options(layers, heads, keep, offload, tokens, limit, top, map_size, steps)
-    recorder = Recorder(model, recording.calls, recording.missing, options, tokens.texts)
+    recorder = Recorder(model, recording.recorded, recording.missing, options, tokens.texts)
     try:
         with catching(recorder):
             yield recording
@@ -156,15 +156,17 @@ class Recording(ModelPass):
     (<recording of TransformerEncoderLayer: 1 call of attention, 1 pass>, True)
     """
 
+    recorded: RecordedPasses = field(default_factory=RecordedPasses)
+
+    def __post_init__(self):
+        self.calls = self.recorded
+
     @property
     def passes(self) -> list[ModelPass]:
         """The same calls, one entry for each time that the model ran."""
-        by_pass: list[list[Captured]] = [[] for _ in range(self.pass_count)]
-        for captured in self.calls:
-            by_pass[captured.pass_index].append(captured)
         return [
             ModelPass(self.model, calls, self.missing, self.strings, 1, number, self.mixing, self.file, self.measured)
-            for number, calls in enumerate(by_pass)
+            for number, calls in enumerate(self.recorded.by_pass(self.pass_count))
         ]
 
     def plot(self, path: str | os.PathLike[str] | None = None, figure: str = "heads", **options: Any) -> Any:
@@ -186,4 +188,4 @@ class Recording(ModelPass):
         """
         from overt.lens.storage.write import write
 
-        write(self, path)
+        write(self, self.recorded, path)

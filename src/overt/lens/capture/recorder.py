@@ -15,7 +15,6 @@ from overt.lens.capture.recordable import unreadable
 from overt.lens.capture.token_axes.labels import Mixing
 from overt.lens.capture.token_axes.mixing_layers import MixingLayers
 from overt.lens.captured import (
-    Captured,
     CapturedCall,
     checked_heads,
     copied,
@@ -26,8 +25,15 @@ from overt.lens.captured import (
 )
 from overt.lens.linear.captured import CapturedMixer, coarsest, copied_mixer
 from overt.lens.linear.recurrence import Recurrence
+from overt.lens.storage.continued import Continued, of_added_keys
+from overt.lens.storage.joined import RecordedPasses
 from overt.lens.storage.tensor_cache import TensorCache
 from overt.lens.text.texts import LookupRecorder, Texts
+
+SUMMARY_OF_REJECTED = (
+    "keys of the call before it were removed, as those of rejected tokens are, and a summary cannot leave out what these tokens "
+    "received: it is not joined with that call"
+)
 
 
 class Recorder:
@@ -38,7 +44,7 @@ class Recorder:
     def __init__(
         self,
         model: nn.Module,
-        calls: list[Captured],
+        calls: RecordedPasses,
         missing: list[tuple[str, str]],
         options: RecordOptions,
         texts: Texts | None = None,
@@ -53,6 +59,7 @@ class Recorder:
         self.cache = TensorCache()
         self.text = LookupRecorder(model, Texts() if texts is None else texts)
         self.mixing_layers = MixingLayers(model)
+        self.continued = Continued()
         self.thread = threading.get_ident()
 
     @property
@@ -101,11 +108,19 @@ class Recorder:
             self.miss(reason)
             return
         layer, number, call_index = self._counted(weight)
+        with torch._C.DisableTorchFunction():
+            node = self.continued.add(layer, call, self.pass_count - 1)
         if not self._wanted(layer, call_index):
             return
         total = head_count(call)
         heads = checked_heads(self.options.heads, total, layer)
         copies = heads if sliceable(call) else tuple(range(total))
+        lengths = call.queries, call.keys
+        continuation = node.continuation
+        if continuation is not None and self.options.copies:
+            call = of_added_keys(call, continuation)
+        elif continuation is not None and continuation.dropped:
+            continuation, notes = None, (*notes, SUMMARY_OF_REJECTED)
         needed = self.options.needed(call, output, len(copies), total)
         if not self._affordable(needed, layer):
             return
@@ -115,8 +130,9 @@ class Recorder:
             copy = copied if self.options.copies else without_copies
             call, output = copy(call, output, copies, total, self.cache)
             batch = math.prod(call.batch) // head_count(call) if 0 not in call.batch else 0
-            which = (number, call_index, self.pass_count - 1, layer, source, heads, total, batch, call.queries, call.keys)
-            self.calls.append(self.options.store(CapturedCall(*which, score_dtype, notes, call, output, copies, before)))
+            which = (number, call_index, self.pass_count - 1, layer, source, heads, total, batch, *lengths)
+            captured = CapturedCall(*which, score_dtype, notes, call, output, copies, before)
+            node.index = self.calls.append(self.options.store(captured), continuation)
         self.recorded_bytes += needed
 
     def keep_mixer(

@@ -152,6 +152,15 @@ def _join_cells(cells: Tensor, dim: int, size: int, edges: Tensor | None) -> Ten
     return joined.index_add_(cells.ndim + dim, cell, cells * share)
 
 
+def one_pass_alone(layer: str, what: str) -> InputError:
+    """The error for a statistic that each pass has and the calls of several passes together have not."""
+    return InputError(
+        f"a summary of one pass, for {what}",
+        got=f"summaries of several passes of {layer}, of which the statistics of each query and key are joined, and {what} cannot be",
+        fix='choose a pass, recording.passes[0], or record with keep="qkv"',
+    )
+
+
 class SummaryHead(Head):
     """One head of a summarised call, with `entropy`, `received`, `top` and `map`. What needs query and key raises InputError."""
 
@@ -178,6 +187,8 @@ class SummaryHead(Head):
     def map(self, size: int | tuple[int, int]) -> Tensor:
         """The mean weight in each of size × size cells, joined from those of the summary."""
         summary = self.captured.summary
+        if summary.map_mean is None:
+            raise one_pass_alone(self.layer, "the map")
         rows, keys = (size, size) if isinstance(size, int) else size
         by_row = _join_cells(self._of(summary.map_mean), -2, rows, summary.row_edges)
         return _join_cells(by_row, -1, keys, summary.key_edges)  # (B, rows, keys)

@@ -12,13 +12,15 @@ from overt.files import parse_json, reason
 from overt.lens.recording import Recording
 from overt.lens.storage.declared_sizes import stored_tensors
 from overt.lens.storage.field_kinds import checked
+from overt.lens.storage.joined import RecordedPasses
 from overt.lens.storage.offloading import import_safetensors
 from overt.lens.storage.plain_data import NotRegistered, restored
 from overt.lens.storage.stored_texts import restored_texts
-from overt.lens.storage.validate import checked_call
+from overt.lens.storage.validate import checked_call, checked_continuation
 from overt.lens.storage.write import FORMAT, METADATA
 from overt.lens.tokens import Tokens
 
+_READABLE = (2, FORMAT)  # in format 2 no call continues another
 _MAX_FORMAT = 1000
 _MAX_EMPTY_PASSES = 2**16  # passes of which no call was recorded
 # What code raises that is handed data of another kind, size or shape than it expects.
@@ -58,7 +60,7 @@ def load(path: str | os.PathLike[str]) -> Recording:
     try:
         with files.safe_open(path, "pt") as opened:
             saved = parse_json((opened.metadata() or {}).get(METADATA, "null"))
-            if saved is not None and _format(saved) == FORMAT:
+            if saved is not None and _format(saved) in _READABLE:
                 recording = _recording(saved, opened.get_tensor)
     except NotRegistered:
         raise
@@ -93,8 +95,11 @@ def _recording(saved: dict[str, Any], tensor: Callable[[str], Tensor]) -> Record
     if not named or type(pass_count) is not int:
         raise TypeError("its names or its number of passes are of another type")
     strings = Tokens.of(saved["query_tokens"], saved["key_tokens"], restored_texts(saved.get("texts"), get))
-    calls = [checked_call(restored(call, get, checked)) for call in saved["calls"]]
-    last = max((call.pass_index for call in calls), default=-1)
+    calls = RecordedPasses()
+    for call, continuation in zip(saved["calls"], saved.get("continuations") or [None] * len(saved["calls"]), strict=True):
+        continues = None if continuation is None else checked_continuation(continuation, calls)
+        calls.append(checked_call(restored(call, get, checked), calls, continues), continues)
+    last = max((call.pass_index for call in calls.stored), default=-1)
     if not last < pass_count <= last + _MAX_EMPTY_PASSES:
         raise ValueError(f"its last call is of pass {last}, and it has {pass_count} passes")
-    return Recording(model, calls=calls, missing=missing, strings=strings, pass_count=pass_count, mixing=mixing)
+    return Recording(model, recorded=calls, missing=missing, strings=strings, pass_count=pass_count, mixing=mixing)

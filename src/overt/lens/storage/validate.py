@@ -17,7 +17,9 @@ from overt.errors import OvertError
 from overt.lens.captured import Captured, CapturedCall, head_count
 from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.statistics.verified import Comparison
+from overt.lens.storage.continued import Continuation
 from overt.lens.storage.declared_sizes import broadcasts, fits_the_call, stored_whole
+from overt.lens.storage.joined import RecordedPasses
 
 MAX_DEPTH = 64  # levels of masks or biases inside each other
 _MAX_HEADS = 2**16
@@ -26,7 +28,25 @@ _OPTIONAL = {"lse", "map_max", "sink"}
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def checked_call(call: Any) -> Captured:
+def checked_continuation(numbers: Any, calls: RecordedPasses) -> Continuation:
+    """How the next call continues one of `calls`, if such a call can be continued so. Raises TypeError or ValueError."""
+    if not isinstance(numbers, list) or len(numbers) != len(Continuation._fields):
+        raise TypeError("how one of its calls continues another is not six fields")
+    before, rows, first, retained, written, dropped = numbers
+    whole = all(type(each) is int and each >= 0 for each in (before, first, retained, written, dropped))
+    _require(whole and before < len(calls.stored), "the call before it")
+    call, its = calls.stored[before], calls.continuations[before]
+    _require(
+        rows is None or (isinstance(rows, list) and all(type(row) is int and 0 <= row < call.batch for row in rows)), "rows"
+    )
+    _require(
+        0 < retained <= written and first + retained <= (call.keys if its is None else its.written), "the keys that it retains"
+    )
+    _require(dropped < max(1, call.queries), "the rows that it dropped")
+    return Continuation(before, None if rows is None else tuple(rows), first, retained, written, dropped)
+
+
+def checked_call(call: Any, calls: RecordedPasses, continuation: Continuation | None = None) -> Captured:
     """The call, if the types and shapes of its parts are those of a recorded one. Raises TypeError or ValueError."""
     if not isinstance(call, CapturedCall | CapturedSummary):
         raise TypeError("one of its calls is not a call")
@@ -35,13 +55,29 @@ def checked_call(call: Any) -> Captured:
     _require(call.score_dtype in _FLOATS, "its dtype")
     _require(call.total <= _MAX_HEADS and _some_of(call.heads, call.total), "its heads")
     if isinstance(call, CapturedCall):
-        _check_call(call)
+        _check_call(call, call.keys if continuation is None else continuation.written - continuation.retained)
     else:
         _check_summary(call)
+    if continuation is not None:
+        _check_continues(call, calls.stored[continuation.before], continuation)
     return call
 
 
-def _check_call(captured: CapturedCall) -> None:
+def _check_continues(call: Captured, before: Captured, continuation: Continuation) -> None:
+    """Refuse a call that has other heads, features or sequences than the one that it continues."""
+    sequences = before.batch if continuation.rows is None else len(continuation.rows)
+    _require((call.layer, call.heads, call.batch) == (before.layer, before.heads, sequences), "the call before it")
+    _require(continuation.written <= call.keys and call.keys in (continuation.written, before.keys), "its lengths")
+    _require(type(call) is type(before), "the call before it")
+    if isinstance(call, CapturedCall) and isinstance(before, CapturedCall):
+        inputs = zip(*((each.call.query, each.call.key, each.call.value) for each in (call, before)), strict=True)
+        _require(all(new.shape[-1] == old.shape[-1] and new.dtype == old.dtype for new, old in inputs), "the call before it")
+        same = call.copies == before.copies and call.call.key.shape[-3:-2] == before.call.key.shape[-3:-2]
+        _require(same and call.call.query.ndim == before.call.query.ndim, "the call before it")
+
+
+def _check_call(captured: CapturedCall, keys: int) -> None:
+    """Refuse a call whose parts do not fit together; `keys` is the number of keys that are stored with it."""
     call, output = captured.call, captured.output
     inputs = (call.query, call.key, call.value, output)
     _require(captured.versions == () and all(each.dtype in _FLOATS for each in inputs), "its call")
@@ -53,14 +89,15 @@ def _check_call(captured: CapturedCall) -> None:
     except OvertError as error:
         raise ValueError(str(error)) from error
     heads = head_count(rebuilt)
-    _require(rebuilt.batch == call.batch and (call.queries, call.keys) == (captured.queries, captured.keys), "its lengths")
+    _require(rebuilt.batch == call.batch and (call.queries, call.keys) == (captured.queries, keys), "its lengths")
     _require(captured.batch == math.prod(call.batch) // max(1, heads), "its batch")
     _require(
         _some_of(captured.copies, captured.total) and len(captured.copies) == heads and {*captured.heads} <= {*captured.copies},
         "its heads",
     )
-    _check_mask_or_bias(call.mask, Mask, call, captured.total)
-    _check_mask_or_bias(call.bias, Bias, call, captured.total)
+    of_all_keys = call if keys == captured.keys else replace(call, key=call.key.new_empty(captured.keys, 0))
+    _check_mask_or_bias(call.mask, Mask, of_all_keys, captured.total)
+    _check_mask_or_bias(call.bias, Bias, of_all_keys, captured.total)
     _require(_shaped(output, (*call.batch, call.queries, call.value.shape[-1])), "its output")
     _require(not call.queries or not call.keys or _computes(call), "its score")
 

@@ -14,19 +14,20 @@ from overt.errors import InputError
 from overt.files import whole
 from overt.lens.captured import Captured, CapturedCall, HeadsOfMask
 from overt.lens.recorded_calls import RecordedCalls
+from overt.lens.storage.joined import RecordedPasses
 from overt.lens.storage.offloading import unexpanded, write_tensors
 from overt.lens.storage.plain_data import known, plain
 from overt.lens.storage.stored_texts import stored_texts
 from overt.lens.storage.tensor_cache import TensorCache
 from overt.lens.storage.validate import MAX_DEPTH, depth
 
-FORMAT = 2
+FORMAT = 3
 METADATA = "overt.recording"  # the key in the file's metadata under which a recording stands
 _MAX_METADATA = 90 * 10**6  # bytes of a header that readers of safetensors accept, with room for the tensors' own
 
 
-def write(recording: RecordedCalls, path: str | os.PathLike[str]) -> None:
-    """Write a recording as one file, whole or not at all; `Recording.save` says more."""
+def write(recording: RecordedCalls, calls: RecordedPasses, path: str | os.PathLike[str]) -> None:
+    """Write a recording, whose calls these are, as one file, whole or not at all; `Recording.save` says more."""
     writer = _Writer()
     fields = {
         "format": FORMAT,
@@ -37,13 +38,14 @@ def write(recording: RecordedCalls, path: str | os.PathLike[str]) -> None:
         "query_tokens": recording.strings.queries,
         "key_tokens": recording.strings.keys,
         "texts": stored_texts(recording.strings.texts, writer.put),
-        "calls": [plain(_portable(call.opened().frozen()), writer.put) for call in progress(recording.calls, "saving")],
+        "calls": [plain(_portable(call.opened().frozen()), writer.put) for call in progress(calls.stored, "saving")],
+        "continuations": calls.continuations,
     }
     metadata = json.dumps(fields, allow_nan=False)
     if len(metadata.encode()) > _MAX_METADATA:
         raise InputError(
             "at most 90 MB of names and tokens in a saved recording",
-            got=f"more of them for {len(recording.calls)} calls",
+            got=f"more of them for {len(calls.stored)} calls",
             fix="record fewer layers with layers=[…], or fewer passes",
         )
     with whole(path) as temporary:

@@ -5,7 +5,8 @@ from dataclasses import replace
 import torch
 
 from overt.lens.captured import Captured, CapturedCall, copied, sliceable
-from overt.lens.statistics.summarized import CapturedSummary, SummaryOptions, summarized
+from overt.lens.statistics.joined_summary import JoinedSummary
+from overt.lens.statistics.summarized import CapturedSummary, SummaryOptions, one_pass_alone, summarized
 from overt.lens.storage.tensor_cache import TensorCache
 from overt.lens.tokens import Tokens
 
@@ -14,6 +15,8 @@ _TOP = 8
 
 def cut(captured: Captured, heads: tuple[int, ...]) -> Captured:
     """The call with these of its heads only, where they come apart."""
+    if isinstance(captured, JoinedSummary):
+        raise one_pass_alone(captured.layer, "a page")
     if heads == captured.heads:
         return captured
     if isinstance(captured, CapturedSummary):

@@ -1,0 +1,90 @@
+"""The statistics of several passes as one call's: joined where that is exact, refused where it is not."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from torch import Tensor
+
+from overt.attention.summary import Summary
+from overt.lens.statistics.summarized import CapturedSummary, one_pass_alone
+from overt.lens.statistics.verified import Comparison
+from overt.lens.tokens import Tokens
+
+
+class PartOfSummary(NamedTuple):
+    """The statistics of one pass: of the sequences `rows` (None: all), its first key at position `start` of the joined ones."""
+
+    captured: CapturedSummary
+    rows: tuple[int, ...] | None
+    start: int
+
+    def of(self, statistic: Tensor) -> Tensor:
+        """A statistic (B, ...) of these sequences."""
+        return statistic if self.rows is None else statistic[list(self.rows)]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class JoinedSummary(CapturedSummary):
+    """The statistics of calls that continue each other: those of each query, and what each key received. Maps and roles are not joined.
+
+    A map's cells have other edges in each pass, and a role's score is a mean over queries that each pass counts for itself.
+    """
+
+    def shares_with(self, tokens: Tokens) -> NoReturn:
+        """Refuse: roles are means over other queries in each pass."""
+        raise one_pass_alone(self.layer, "roles")
+
+
+def joined_summary(facts: dict[str, Any], parts: Sequence[PartOfSummary]) -> JoinedSummary:
+    """The statistics of these parts, in order, as those of one call."""
+    return JoinedSummary(
+        **facts,
+        summary=Summary(
+            lse=_by_query(parts, "lse", 2),
+            entropy=_some(_by_query(parts, "entropy", 2)),
+            received=_received(parts, facts["keys"]),
+            top_weights=_some(_by_query(parts, "top_weights", 3)),
+            top_keys=_some(_by_query(parts, "top_keys", 3)),
+            sink=_by_query(parts, "sink", 2),
+        ),
+        comparison=_worst([part.captured.comparison for part in parts]),
+        shares=(),
+        fingerprint="",
+    )
+
+
+def _by_query(parts: Sequence[PartOfSummary], name: str, after: int) -> Tensor | None:
+    """A statistic of each query, one part after the other: (B, H, Q) or (B, H, Q, top)."""
+    values = [getattr(part.captured.summary, name) for part in parts]
+    if any(value is None for value in values):
+        return None
+    values = [part.of(value) for value, part in zip(values, parts, strict=True)]
+    if name == "top_keys":
+        values = [torch.where(value < 0, value, value + part.start) for value, part in zip(values, parts, strict=True)]
+    if after == 3:
+        most = max(value.shape[-1] for value in values)
+        filler = -1 if name == "top_keys" else 0
+        values = [torch.nn.functional.pad(value, (0, most - value.shape[-1]), value=filler) for value in values]
+    return torch.cat(values, dim=2)
+
+
+def _received(parts: Sequence[PartOfSummary], keys: int) -> Tensor:
+    """The mean weight of each key over the queries that may attend to anything: (B, H, K)."""
+    counts = [part.of((part.captured.summary.top_keys[..., 0] >= 0).sum(-1, keepdim=True)) for part in parts]  # (B, H, 1)
+    total = torch.zeros(*counts[0].shape[:2], keys, dtype=parts[0].captured.summary.received.dtype, device=counts[0].device)
+    for part, count in zip(parts, counts, strict=True):
+        received = part.of(part.captured.summary.received)[..., : keys - part.start]  # without unused slots of a cache
+        total[..., part.start : part.start + received.shape[-1]] += received * count
+    return total / torch.stack(counts).sum(0).clamp(min=1)
+
+
+def _worst(comparisons: Sequence[Comparison]) -> Comparison:
+    """The comparison that is furthest from its bound; one that could not be made counts as furthest."""
+    return max(comparisons, key=lambda each: each.difference - each.bound if each.difference == each.difference else torch.inf)
+
+
+def _some(value: Tensor | None) -> Tensor:
+    assert value is not None
+    return value

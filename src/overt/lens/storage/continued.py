@@ -1,0 +1,229 @@
+"""Which call of a layer continues which: seen from the keys themselves, as a cache extends them.
+
+In generation a layer is called once a step, each time with the keys of all tokens before. A call continues an earlier one of the same
+layer where its first keys and values are those of that call, to the bit, and its queries belong to the keys behind them. That holds
+for a cache that grows, that is written over in place, that drops what a window does not reach, from which rejected tokens are removed,
+and whose sequences beam search reorders. Independent calls share no keys, so nothing is joined by its shape.
+
+Keys are compared by 64-bit fingerprints, one for each position of each sequence, so that no keys are stored for the comparison.
+"""
+
+import math
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten
+
+from overt.attention.kernels.call import Call
+from overt.lens.capture.ranges import MaskReader, in_ranges
+
+_AT_ONCE = 2**22  # numbers of which fingerprints are made together
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class Continuation(NamedTuple):
+    """How a recorded call continues call `before`, its index among the recorded ones.
+
+    Its sequences continue the sequences `rows` of that call (None: each the same one). Its first `retained` keys are the keys `first`,
+    `first` + 1, … of that call. It has `written` keys; those behind them are unused slots of a cache. The last `dropped` queries of
+    that call are not continued: their keys were removed.
+    """
+
+    before: int
+    rows: tuple[int, ...] | None
+    first: int
+    retained: int
+    written: int
+    dropped: int
+
+
+def of_added_keys(call: Call, continuation: Continuation) -> Call:
+    """The call with those of its keys and values alone that it adds to the call that it continues."""
+    added = slice(continuation.retained, continuation.written)
+    return replace(call, key=call.key[..., added, :], value=call.value[..., added, :])
+
+
+@dataclass(eq=False)
+class Node:
+    """A call of a layer, recorded or not, as what may be continued. `index` is its number among the recorded ones."""
+
+    call: tuple  # what must be equal in the calls of a sequence
+    queries: int
+    keys: int
+    written: int
+    prints: Tensor | None  # (B, written); None in a call that is continued, where they are put together from its `added`
+    added: Tensor  # (B, written − retained)
+    beside: "Node | None" = None  # the call with growing keys before this one in its pass
+    before: "Node | None" = None
+    rows: tuple[int, ...] | None = None
+    first: int = 0
+    retained: int = 0
+    dropped: int = 0
+    index: int | None = None
+
+    @property
+    def continuation(self) -> Continuation | None:
+        """What of it is recorded; None for a call that continues no recorded one."""
+        if self.before is None or self.before.index is None:
+            return None
+        return Continuation(self.before.index, self.rows, self.first, self.retained, self.written, self.dropped)
+
+    def all_prints(self) -> Tensor:
+        """The fingerprints of all its keys: (B, written)."""
+        behind, node = [], self
+        while node.prints is None:
+            behind.append(node)
+            assert node.before is not None
+            node = node.before
+        prints = node.prints
+        for each in reversed(behind):
+            prints = _of_rows(prints, each.rows)[:, each.first : each.first + each.retained]
+            prints = torch.cat([prints, each.added], dim=1)
+        return prints
+
+
+class Continued:
+    """Finds the call that each call continues."""
+
+    def __init__(self):
+        self._nodes: dict[tuple[str, int], list[Node]] = defaultdict(list)
+        self._masks = MaskReader()
+        self._pass_index, self._calls, self._growing = -1, Counter(), None
+
+    def add(self, layer: str, call: Call, pass_index: int) -> Node:
+        """A call of a layer, connected with the call that it continues."""
+        if pass_index != self._pass_index:
+            self._pass_index, self._calls, self._growing = pass_index, Counter(), None
+        nodes = self._nodes[layer, self._calls[layer]]
+        self._calls[layer] += 1
+        written = self._written(call)
+        prints = fingerprints(call, written)
+        node = Node(_kind(call), call.queries, call.keys, written, prints, prints, self._growing)
+        if not self._has_the_same_keys(node, nodes):
+            _grows(node, nodes)
+            self._growing = node
+        node.added = prints[:, node.retained :].clone() if node.retained else prints
+        if node.before is not None and node.before.before is not None:
+            node.before.prints = None
+        nodes.append(node)
+        return node
+
+    def _written(self, call: Call) -> int:
+        """How many keys are in use: no query reaches the slots of a cache behind them."""
+        ranges = None
+        if call.keys > call.queries and call.mask is not None:
+            ranges = in_ranges(call.mask, call.queries, call.keys, call.query.device, self._masks.read)
+        return call.keys if ranges is None or not ranges.high.numel() else int(ranges.high.max())
+
+    def _has_the_same_keys(self, node: Node, nodes: list[Node]) -> bool:
+        """Connect a call of the same keys, as of attention to an encoder: with the call beside what the call beside it continues."""
+        beside = node.beside
+        if beside is None or beside.before is None or node.queries != beside.queries:
+            return False
+        for each in reversed(nodes):
+            if each.beside is beside.before and (each.keys, each.written, each.call) == (node.keys, node.written, node.call):
+                assert node.prints is not None
+                if torch.equal(_of_rows(each.all_prints(), beside.rows), node.prints):
+                    node.before, node.rows, node.retained, node.dropped = each, beside.rows, node.written, beside.dropped
+                    return True
+        return False
+
+
+def _grows(node: Node, nodes: list[Node]) -> None:
+    """Connect a call with the latest one whose keys come first in it, and of whose last keys, those of its queries, it has at least one."""
+    retained = node.written - node.queries
+    assert node.prints is not None
+    if retained < 1:
+        return
+    for each in reversed(nodes):
+        if each.call != node.call:
+            continue
+        prints, before = each.all_prints(), max(0, each.written - each.queries)
+        # Where the retained keys may end, among the keys of that call's queries: where any row has what row 0 ends with.
+        ends = (prints[:, before:] == node.prints[:1, retained - 1 : retained]).any(0).nonzero()[:, 0]
+        for stop in reversed((ends + before + 1).tolist()):
+            first = stop - retained
+            rows = _matching(prints[:, first:stop], node.prints[:, :retained]) if first >= 0 else None
+            if rows is not None:
+                node.before, node.first, node.retained, node.dropped = each, first, retained, each.written - stop
+                node.rows = None if rows == tuple(range(len(prints))) else rows
+                return
+
+
+def _matching(old: Tensor, new: Tensor) -> tuple[int, ...] | None:
+    """The row of `old` (rows, K) that equals each row of `new`, the same one where that does; None where one has no such row."""
+    if torch.equal(old, new):
+        return tuple(range(len(new)))
+    equal = (new[:, None] == old).all(-1)  # (rows of new, rows of old)
+    if not bool(equal.any(1).all()):
+        return None
+    rows = equal.int().argmax(1)
+    if len(old) == len(new):
+        rows = torch.where(equal.diagonal(), torch.arange(len(rows), device=rows.device), rows)
+    return tuple(rows.tolist())
+
+
+def _of_rows(tensor: Tensor, rows: tuple[int, ...] | None) -> Tensor:
+    return tensor if rows is None else tensor[list(rows)]
+
+
+def _kind(call: Call) -> tuple:
+    """What calls have in common that continue each other: heads, features, score and normalizer."""
+    pieces = []
+    for each in (call.score, call.normalizer):
+        leaves, structure = tree_flatten(each)
+        pieces += [structure, *(_Same(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves)]
+    shapes = (call.query.ndim, call.query.shape[-1], call.value.shape[-1], call.batch[-1:] if call.query.ndim >= 4 else ())
+    return (*shapes, call.query.dtype, call.dropout, *pieces)
+
+
+class _Same:
+    """A tensor that equals another by its numbers."""
+
+    def __init__(self, tensor: Tensor):
+        self.tensor = tensor
+
+    def __eq__(self, other: object) -> bool:
+        mine, others = self.tensor, getattr(other, "tensor", None)
+        return others is not None and (mine is others or (mine.device == others.device and torch.equal(mine, others)))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def fingerprints(call: Call, count: int) -> Tensor:
+    """A number for each of the first `count` positions of each sequence, of all bits of its keys and values: (B, count), int64."""
+    lead = call.batch[:-1] if call.query.ndim >= 4 else call.batch
+    total = torch.zeros(1, count, dtype=torch.int64, device=call.key.device)
+    for seed, tensor in enumerate((call.key, call.value)):
+        headed = tensor if call.query.ndim >= 4 and tensor.ndim >= 3 else tensor[..., None, :, :]
+        prints = _of_positions(headed[..., :count, :], seed)  # (…, count)
+        total = total + prints.expand(*lead, count).reshape(-1, count)
+    return total
+
+
+def _of_positions(tensor: Tensor, seed: int) -> Tensor:
+    """Σ over heads and features of bits × random odd numbers, modulo 2⁶⁴: (..., H, K, D) → (..., K)."""
+    bits = _bits(tensor.detach())
+    odd = _odd_numbers(seed, bits.shape[-3] * bits.shape[-1], bits.device).view(bits.shape[-3], 1, bits.shape[-1])
+    size = max(1, _AT_ONCE // max(1, math.prod(bits.shape[:-2]) * bits.shape[-1]))
+    return torch.cat([(part * odd).sum(-1).sum(-2) for part in bits.split(size, dim=-2)], dim=-1)
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    """The bits of a tensor as int64, as many numbers in one as fit."""
+    per_number = 8 // tensor.element_size()
+    if tensor.shape[-1] % per_number:
+        return tensor.view(_INTEGERS[tensor.element_size()]).long()
+    if tensor.stride(-1) != 1 or any(step % per_number for step in (*tensor.stride()[:-1], tensor.storage_offset())):
+        tensor = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    return tensor.view(torch.int64)
+
+
+@cache
+def _odd_numbers(seed: int, count: int, device: Any) -> Tensor:
+    draw = torch.Generator().manual_seed(20_261_123 + seed)  # the global generator is the model's
+    return (torch.randint(-(2**62), 2**62, (count,), generator=draw) * 2 + 1).to(device)

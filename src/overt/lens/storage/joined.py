@@ -1,0 +1,220 @@
+"""The recorded calls of all passes, each key stored once, and the calls that continue each other joined to one.
+
+A call that continues another (`continued.py`) is stored with the keys alone that it adds. When it is opened its keys are put
+together, and so are the queries of a whole sequence of calls: one call with a row for each token, in order of writing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, overload
+
+import torch
+from torch import Tensor
+
+from overt.lens.captured import Captured, CapturedCall, of_entries
+from overt.lens.statistics.joined_summary import PartOfSummary, joined_summary
+from overt.lens.statistics.summarized import CapturedSummary
+from overt.lens.storage.continued import Continuation
+from overt.lens.storage.joined_masks import RowsOfPass, joined_bias, joined_mask
+
+
+class Part(NamedTuple):
+    """What a sequence has of recorded call `call`: its first `queries` rows and the first `keys` of the keys that it added (None: all).
+
+    `rows` are the sequences of that call (None: all, in order); `start` is the position of its first key in the joined call.
+    """
+
+    call: int
+    rows: tuple[int, ...] | None
+    queries: int
+    keys: int | None
+    start: int
+
+
+class RecordedPasses(Sequence[Captured]):
+    """The recorded calls: as a sequence, those that continue each other joined, in the order in which they began.
+
+    `stored` are the calls as they were recorded, and `continuations` how each one continues another.
+    """
+
+    def __init__(self):
+        self.stored: list[Captured] = []
+        self.continuations: list[Continuation | None] = []
+        self._joined: list[Captured] = []
+        self._count = 0
+
+    def append(self, captured: Captured, continuation: Continuation | None = None) -> int:
+        """Add a call and return its index. One that continues another has the keys alone that it adds, where it has keys."""
+        self.stored.append(captured)
+        self.continuations.append(continuation)
+        return len(self.stored) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> Captured: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Captured]: ...
+
+    def __getitem__(self, index):
+        return self._all()[index]
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def by_pass(self, count: int) -> list[list[Captured]]:
+        """The calls of each of `count` passes, with all keys that each one had."""
+        passes: list[list[Captured]] = [[] for _ in range(count)]
+        for index, (captured, continuation) in enumerate(zip(self.stored, self.continuations, strict=True)):
+            alone = captured if continuation is None else CallOfPass(**captured.facts, passes=self, index=index)
+            passes[captured.pass_index].append(alone)
+        return passes
+
+    def parts(self, last: int, rows: tuple[int, ...] | None = None) -> list[Part]:
+        """The calls that the sequence ending with call `last` consists of; `rows` are the sequences of that call to follow."""
+        backwards: list[tuple[Part, int]] = []
+        index, queries, stop = last, self.stored[last].queries, None
+        while (continuation := self.continuations[index]) is not None:
+            stop = continuation.written if stop is None else stop
+            backwards.append((Part(index, rows, queries, stop - continuation.retained, 0), continuation.first))
+            rows, index = composed(continuation.rows, rows), continuation.before
+            queries, stop = self.stored[index].queries - continuation.dropped, continuation.first + continuation.retained
+        start, parts = 0, [Part(index, rows, queries, stop, 0)]
+        for part, first in reversed(backwards):
+            start += first
+            parts.append(part._replace(start=start))
+        return parts
+
+    def sequence(self, parts: Sequence[Part], number: int) -> Captured:
+        """The calls of a sequence as one call with this number."""
+        first, last = (self.stored[parts[end].call] for end in (0, -1))
+        if len(parts) == 1 and parts[0].rows is None:
+            return last
+        continuation, rows = self.continuations[parts[-1].call], parts[-1].rows
+        notes = (note for part in parts for note in self.stored[part.call].notes)
+        facts = first.facts | {
+            "number": number,
+            "batch": last.batch if rows is None else len(rows),
+            "queries": sum(part.queries for part in parts),
+            "keys": parts[-1].start + (last.keys if continuation is None else continuation.written),
+            "notes": tuple(dict.fromkeys(notes)),
+        }
+        return JoinedCall(**facts, passes=self, parts=tuple(parts))
+
+    def added(self, index: int, first: int, stop: int | None, rows: tuple[int, ...] | None) -> tuple[Tensor, Tensor]:
+        """Keys and values `first` to `stop` of those that call `index` added, of these sequences."""
+        call = self._call(index).call
+        after = 3 if call.query.ndim >= 4 else 2
+        key, value = (of_entries(tensor[..., first:stop, :], rows, after) for tensor in (call.key, call.value))
+        return key, value
+
+    def opened(self, index: int) -> Captured:
+        """One call with all keys that it had."""
+        continuation, captured = self.continuations[index], self.stored[index].opened()
+        if continuation is None or not isinstance(captured, CapturedCall):
+            return captured
+        pieces, each, rows, begin, stop = [], index, None, 0, continuation.written
+        while begin < stop:
+            before = self.continuations[each]
+            retained = 0 if before is None else before.retained
+            if stop > retained:
+                pieces.append(self.added(each, max(begin - retained, 0), stop - retained, rows))
+            if before is None:
+                break
+            begin, stop = begin + before.first, min(stop, retained) + before.first
+            rows, each = composed(before.rows, rows), before.before
+        unused = captured.keys - continuation.written  # slots of a cache that no query reaches
+        key, value = (joined([*reversed(tensors)], unused) for tensors in zip(*pieces, strict=True))
+        return replace(captured, call=replace(captured.call, key=key, value=value))
+
+    def join(self, facts: dict, parts: Sequence[Part]) -> Captured:
+        """One call with the queries and the keys of these parts."""
+        stored = [self.stored[part.call].opened() for part in parts]
+        if isinstance(stored[0], CapturedSummary):
+            summaries = [(each, part) for each, part in zip(stored, parts, strict=True) if isinstance(each, CapturedSummary)]
+            return joined_summary(facts, [PartOfSummary(each, part.rows, part.start) for each, part in summaries])
+        calls = [self._call(part.call) for part in parts]
+        after = 3 if calls[0].call.query.ndim >= 4 else 2
+
+        def rows_of(tensor: Tensor, part: Part) -> Tensor:
+            return of_entries(tensor, part.rows, after)[..., : part.queries, :]
+
+        pairs = list(zip(calls, parts, strict=True))
+        query = joined([rows_of(each.call.query, part) for each, part in pairs])
+        output = joined([rows_of(each.output, part) for each, part in pairs])
+        keys_and_values = (self.added(part.call, 0, part.keys, part.rows) for part in parts)
+        key, value = (joined(list(each)) for each in zip(*keys_and_values, strict=True))
+        rows = [RowsOfPass(each, part.rows, part.queries, part.start) for each, part in pairs]
+        mask, bias = joined_mask(rows, facts["keys"]), joined_bias(rows)
+        call = replace(calls[-1].call, query=query, key=key, value=value, mask=mask, bias=bias, batch=tuple(query.shape[:-2]))
+        return CapturedCall(**facts, call=call, output=output, copies=calls[0].copies)
+
+    def _call(self, index: int) -> CapturedCall:
+        captured = self.stored[index].opened()
+        assert isinstance(captured, CapturedCall)
+        captured.checked_call()
+        return captured
+
+    def _all(self) -> list[Captured]:
+        if self._count == len(self.stored):
+            return self._joined
+        continued = {each.before for each in self.continuations if each is not None}
+        calls, shared = [], set()
+        for last in range(len(self.stored)):
+            if last not in continued:
+                parts = self.parts(last)
+                number = next(part.call for part in parts if part.call not in shared)
+                shared |= {part.call for part in parts}
+                calls.append(self.sequence(parts, self.stored[number].number))
+        self._joined, self._count = sorted(calls, key=lambda captured: captured.number), len(self.stored)
+        return self._joined
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CallOfPass(Captured):
+    """A call of one pass whose first keys are stored with calls before it."""
+
+    passes: RecordedPasses
+    index: int
+
+    @property
+    def bytes(self):
+        """What is stored of this call."""
+        return self.passes.stored[self.index].bytes
+
+    def opened(self):
+        """The call with all its keys."""
+        return self.passes.opened(self.index)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class JoinedCall(Captured):
+    """Calls of several passes that continue each other, as one call; `parts` is what it has of each."""
+
+    passes: RecordedPasses
+    parts: tuple[Part, ...]
+
+    @property
+    def bytes(self):
+        """What is stored of all of them."""
+        return sum(self.passes.stored[part.call].bytes for part in self.parts)
+
+    def opened(self):
+        """The call with the queries and keys of all passes."""
+        return self.passes.join(self.facts, self.parts)
+
+
+def composed(rows: tuple[int, ...] | None, chosen: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """The chosen ones of `rows`, where None stands for all of them in order.
+
+    >>> composed((2, 0, 1), (1, 1)), composed(None, (1,)), composed((2, 0), None)
+    ((0, 0), (1,), (2, 0))
+    """
+    return chosen if rows is None else rows if chosen is None else tuple(rows[each] for each in chosen)
+
+
+def joined(tensors: list[Tensor], unused: int = 0) -> Tensor:
+    """Positions of all tensors (..., N, D), and so many zeros behind them."""
+    lead = torch.broadcast_shapes(*(tensor.shape[:-2] for tensor in tensors))
+    if unused:
+        tensors = [*tensors, tensors[0].new_zeros(unused, tensors[0].shape[-1])]
+    return torch.cat([tensor.expand(*lead, *tensor.shape[-2:]) for tensor in tensors], dim=-2)

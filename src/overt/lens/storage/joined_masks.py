@@ -1,0 +1,119 @@
+"""The masks and biases of several passes as those of one call: each row keeps the keys that it had."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from overt.attention.biases import Bias
+from overt.attention.masks import Mask, Ranges
+from overt.lens.capture.ranges import in_ranges
+from overt.lens.captured import CapturedCall, of_entries
+
+
+class RowsOfPass(NamedTuple):
+    """The first `queries` rows of a call, of the sequences `rows` (None: all), whose first key is key `start` of the joined call."""
+
+    captured: CapturedCall
+    rows: tuple[int, ...] | None
+    queries: int
+    start: int
+
+    @property
+    def after(self) -> int:
+        """How many dimensions of a mask follow that of sequences."""
+        return 3 if self.captured.call.query.ndim >= 4 else 2
+
+    def ranges(self) -> tuple[Tensor, Tensor] | None:
+        """The range of keys of each row, (..., rows), in the joined call; None where a row's keys are not one range."""
+        captured = self.captured
+        ranges = in_ranges(captured.call.mask, captured.queries, captured.keys, captured.call.query.device)
+        if ranges is None:
+            return None
+        some = ranges.high > ranges.low
+        low, high = (
+            of_entries(edge.expand(*edge.shape[:-1], captured.queries), self.rows, self.after - 1)[..., : self.queries]
+            for edge in (torch.where(some, edge + self.start, 0).int() for edge in (ranges.low, ranges.high))
+        )
+        return low, high
+
+    def block(self, piece: Any, rows: Tensor, keys: Tensor) -> Tensor:
+        """A block of the call's mask or bias, of these sequences."""
+        if not isinstance(piece, Tensor):
+            block = piece.block(rows, keys)
+        else:
+            piece = piece if piece.ndim < 2 or piece.shape[-2] == 1 else piece[..., rows, :]
+            block = piece if piece.ndim < 1 or piece.shape[-1] == 1 else piece[..., keys]
+        return of_entries(block, self.rows, self.after)
+
+
+def joined_mask(parts: Sequence[RowsOfPass], keys: int) -> Any:
+    """The masks of all parts: None where every row has all keys, ranges where each row has one, else a mask that asks the parts."""
+    ranges = [part.ranges() for part in parts]
+    if any(each is None for each in ranges):
+        return _JoinedMask(parts, [part.captured.call.mask for part in parts])
+    low, high = (_along([edges[side] for edges in ranges if edges is not None]) for side in (0, 1))
+    return None if bool(((low == 0) & (high == keys)).all()) else Ranges(low, high)
+
+
+def joined_bias(parts: Sequence[RowsOfPass]) -> Any:
+    """The biases of all parts; None where none has one."""
+    biases = [part.captured.call.bias for part in parts]
+    return None if all(each is None for each in biases) else _JoinedBias(parts, biases)
+
+
+class _Joined:
+    outside: bool | float
+
+    def __init__(self, parts: Sequence[RowsOfPass], pieces: Sequence[Any]):
+        self.parts, self.pieces = parts, pieces
+        self.ends = torch.tensor([part.queries for part in parts]).cumsum(0)
+
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
+        """The block of these rows and keys, each row from its own part."""
+        owners = torch.searchsorted(self.ends, rows.cpu(), right=True)
+        blocks = [
+            self._of_part(int(each), rows[(owners == each).to(rows.device)], keys) for each in owners.unique_consecutive()
+        ]
+        lead = torch.broadcast_shapes(*(block.shape[:-2] for block in blocks))
+        return torch.cat([block.expand(*lead, *block.shape[-2:]) for block in blocks], dim=-2)
+
+    def _of_part(self, number: int, rows: Tensor, keys: Tensor) -> Tensor:
+        part, piece = self.parts[number], self.pieces[number]
+        inside = (keys >= part.start) & (keys < part.start + part.captured.keys)
+        if piece is None:
+            return self.where_none(inside).expand(len(rows), len(keys))
+        block = part.block(piece, rows - (int(self.ends[number]) - part.queries), (keys - part.start)[inside])
+        whole = torch.full((*block.shape[:-2], len(rows), len(keys)), self.outside, dtype=block.dtype, device=block.device)
+        whole[..., inside] = block.expand(*whole.shape[:-1], int(inside.sum()))
+        return whole
+
+    def where_none(self, inside: Tensor) -> Tensor:
+        """What a row of a part without a mask or bias has at each key."""
+        raise NotImplementedError
+
+
+class _JoinedMask(_Joined, Mask):
+    """The masks of several passes."""
+
+    outside = False
+
+    def where_none(self, inside):
+        """All keys that it had."""
+        return inside
+
+
+class _JoinedBias(_Joined, Bias):
+    """The biases of several passes."""
+
+    outside = 0.0
+
+    def where_none(self, inside):
+        """Nothing is added."""
+        return torch.zeros(len(inside), device=inside.device)
+
+
+def _along(edges: list[Tensor]) -> Tensor:
+    lead = torch.broadcast_shapes(*(edge.shape[:-1] for edge in edges))
+    return torch.cat([edge.expand(*lead, edge.shape[-1]) for edge in edges], dim=-1)
