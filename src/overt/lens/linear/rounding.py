@@ -43,6 +43,16 @@ def rounding_bound(recurrence: Recurrence, rows: Tensor, output: Tensor, sums: t
     return 4 * torch.finfo(sums).eps * error.sqrt()
 
 
+def stored(output: Tensor, dtype: torch.dtype) -> Tensor:
+    """How far storing an output in a dtype may move it: by ε of its size, or where it is smallest by the smallest number.
+
+    >>> float(stored(torch.zeros(()), torch.float16))
+    5.960464477539063e-08
+    """
+    limits = torch.finfo(dtype)
+    return limits.eps * output.abs() + limits.tiny * limits.eps
+
+
 def _of_state(ready: Recurrence, rows: Tensor) -> Tensor:
     """The squares of the errors of the state, as each query reads them: (B, H, rows, E)."""
     features, value = ready.query.shape[-1], ready.value.square()  # D, (B, H, K, E)

@@ -8,7 +8,7 @@ from torch import Tensor
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.linear.chunks import Chunks
 from overt.lens.linear.recurrence import Recurrence
-from overt.lens.linear.rounding import rounding_bound
+from overt.lens.linear.rounding import rounding_bound, stored
 from overt.lens.statistics.verified import Comparison, largest, queries_that_differ
 
 BOUNDED_HEADS = 4  # heads of a call that have a bound: those whose outputs differ most for their size
@@ -38,7 +38,7 @@ def compared_mixer(captured: CapturedMixer, recomputed: Tensor) -> Comparison:
     rows = queries_that_differ(difference[:, heads])
     far, output = (each[:, heads][:, :, rows] for each in (difference, recomputed))
     bound = rounding_bound(captured.recurrence.of_heads(heads.tolist()), rows, output, captured.score_dtype)
-    bound = bound + torch.finfo(captured.output.dtype).eps * output.abs()
+    bound = bound + stored(output, captured.output.dtype)
     beyond = (far / bound).nan_to_num(0.0)
     if bool((beyond > 1).any()):
         worst = beyond.flatten().argmax()

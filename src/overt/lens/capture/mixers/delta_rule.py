@@ -33,7 +33,8 @@ class DeltaRule(Form):
         query, key = (_single(arguments[name]).transpose(1, 2) for name in ("query", "key"))
         if arguments.get("use_qk_l2norm_in_kernel"):
             query, key = (each * (each.square().sum(-1, keepdim=True) + 1e-6).rsqrt() for each in (query, key))
-        value, beta = arguments["value"].transpose(1, 2), _single(arguments["beta"]).transpose(1, 2)[..., None]
+        value, beta = (_single(arguments[name]).transpose(1, 2) for name in ("value", "beta"))
+        beta = beta[..., None]  # (B, H, N, 1)
         log_decay = _single(arguments["g"]).transpose(1, 2)
         log_decay = log_decay if log_decay.ndim == 4 else log_decay[..., None]  # (B, H, N, 1 or D)
         key = key.repeat_interleave(beta.shape[1] // key.shape[1], dim=1)

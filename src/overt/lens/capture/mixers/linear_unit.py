@@ -30,7 +30,7 @@ class LinearUnit(Form):
         value, log_decay = ((each.detach().transpose(1, 2)[..., None]) for each in (value, (decay * ~reset).float().log()))
         ones = torch.ones_like(value, dtype=torch.float32)  # (B, C, N, 1)
         start = None if start is None else start[..., None, None]
-        return Recurrence(ones, ones, value, log_decay=log_decay, start=start, kind="linear recurrent unit")
+        return Recurrence(ones, ones, value.float(), log_decay=log_decay, start=start, kind="linear recurrent unit")
 
     def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
         """Output (B, N, C) and state (B, C)."""

@@ -16,6 +16,8 @@ from overt.lens.capture.mixers.form import Form, MixerCall
 from overt.lens.linear.chunks import Chunks
 from overt.lens.linear.recurrence import Recurrence
 
+_NOTHING = -1e4  # exp of it is 0 in float64
+
 
 class MLSTM(Form):
     """C_t = f_t C_{t−1} + i_t k_t v_tᵀ, n_t = f_t n_{t−1} + i_t k_t, h_t = C_tᵀ q_t / (max(|n_t · q_t|, 1) + ε), i_t = exp(ĩ_t).
@@ -69,7 +71,8 @@ class RWKV4(Form):
 
     def read(self, call: MixerCall) -> Recurrence | str:
         """The recurrence in the frame of its running maximum."""
-        decay, first = (-call.arguments["time_decay"].detach().double().exp(), call.arguments["time_first"].detach().double())
+        # The exponential is taken in the parameter's dtype, as the function does.
+        decay, first = -call.arguments["time_decay"].detach().exp().double(), call.arguments["time_first"].detach().double()
         key, value = (call.arguments[name].detach().transpose(1, 2) for name in ("key", "value"))  # (B, C, N)
         start = call.arguments.get("state")
         total, count, before = (None, None, key.new_full(key.shape[:2], -torch.inf)) if start is None else start
@@ -80,7 +83,7 @@ class RWKV4(Form):
         recurrence = Recurrence(
             query=(last - larger).exp().float()[..., None],
             key=write.exp().float()[..., None],
-            value=value[..., None],
+            value=value.float()[..., None],
             log_decay=faded.float()[..., None],
             diagonal=(key + first[:, None] - larger).exp().float(),
             reads="before",
@@ -112,7 +115,9 @@ def framed(log_decay: Tensor, log_write: Tensor, before: Tensor) -> tuple[Tensor
     faded = log_decay.cumsum(-1)
     maximum = faded + torch.maximum(before[..., None], (log_write - faded).cummax(-1).values)
     earlier = torch.cat([before[..., None], maximum[..., :-1]], dim=-1)
-    return log_decay + earlier - maximum, log_write - maximum, maximum
+    decay = (log_decay + earlier - maximum).clamp(max=0)
+    # A state that is empty has a maximum like −1e38: nothing is left of it, and sums of logs have to stay exact.
+    return torch.where(decay < _NOTHING, -torch.inf, decay), log_write - maximum, maximum
 
 
 def _sum(recurrence: Recurrence, start: Tensor | None) -> Tensor:

@@ -9,8 +9,10 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakIdKeyDictionary
 
 from overt.lens.capture.barrier import beside, unseen
+from overt.lens.capture.mixers.check import disagreement
 from overt.lens.capture.mixers.discover import FunctionHolder, function_holders
 from overt.lens.capture.mixers.families import BY_FUNCTION, FORMS
 from overt.lens.capture.mixers.form import Form, MixerCall
@@ -65,6 +67,7 @@ class Mixers:
         self.kinds: dict[type, tuple[str, ...]] = {}
         self.of_instances: dict[tuple[int, str], Patch] = {}
         self.histories = Histories()
+        self.checked: WeakIdKeyDictionary = WeakIdKeyDictionary()  # of each module, the functions that were
         self.running: Running | None = None
         self.stack: list[tuple[nn.Module, int, int]] = []  # modules that run, with how much was caught and mixed before them
         self.mixed: list[tuple[nn.Module, Mixing]] = []
@@ -142,6 +145,10 @@ class Mixers:
         if isinstance(call.alone, str) or running.whole is None:
             return self.keeper.miss(running.reason or call.alone)
         output, state = running.form.result(call, returned)
+        checked = self.checked.setdefault(call.module, set())
+        if call.name not in checked and (reason := disagreement(call.alone, output)) is not None:
+            return self.keeper.miss(reason)
+        checked.add(call.name)
         if state is not None:
             self.histories.keep(call.module, call.alone.start, running.whole, state)
         around = (*self._before(call.module), *running.form.around(call.module))
