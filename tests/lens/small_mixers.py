@@ -7,27 +7,45 @@ import torch
 import overt
 from overt.lens.linear.captured import CapturedMixer
 
+COMMON = {"vocab_size": 60, "hidden_size": 32, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1}
+DECODER = {"num_hidden_layers": 4, "intermediate_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+EXPERTS = {"num_experts": 2, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
+DELTA = {
+    "linear_num_value_heads": 4,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 12,
+}
 BY_NAME = {
-    "Qwen3Next": {
-        "linear_num_value_heads": 4,
-        "linear_num_key_heads": 2,
-        "linear_key_head_dim": 8,
-        "linear_value_head_dim": 12,
+    "Qwen3Next": {**DECODER, **DELTA, **EXPERTS},
+    "OlmoHybrid": {**DECODER, **DELTA, "linear_num_key_heads": 4},
+    "KimiLinear": {
+        **DECODER,
+        "num_key_value_heads": 4,
+        "layer_types": ["linear_attention", "full_attention"],
+        "num_hidden_layers": 2,
+        "linear_num_heads": 2,
+        "linear_head_dim": 8,
         "num_experts": 2,
-        "num_experts_per_tok": 2,
+        "num_experts_per_token": 2,
         "moe_intermediate_size": 16,
-        "shared_expert_intermediate_size": 16,
+        "kv_lora_rank": 8,
+        "qk_nope_head_dim": 8,
+        "qk_rope_head_dim": 4,
+        "v_head_dim": 8,
+        "q_lora_rank": None,
+    },
+    "MiniMax": {**DECODER, "num_local_experts": 2, "block_size": 16},
+    "xLSTM": {"hidden_size": 128, "num_hidden_layers": 2, "num_blocks": 2, "num_heads": 2, "chunk_size": 16},
+    "Rwkv": {"num_hidden_layers": 2, "attention_hidden_size": 32},
+    "RecurrentGemma": {
+        **DECODER,
+        "num_hidden_layers": 2,
+        "lru_width": 32,
+        "block_types": ["recurrent", "attention"],
     },
 }
-COMMON = {
-    "vocab_size": 60,
-    "hidden_size": 32,
-    "intermediate_size": 32,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-}
+MIXERS = {"Qwen3Next": 3, "OlmoHybrid": 3, "KimiLinear": 1, "MiniMax": 2, "xLSTM": 2, "Rwkv": 2, "RecurrentGemma": 1}
 
 
 @functools.cache
@@ -35,7 +53,7 @@ def model(name: str):
     """A small causal language model of this family, whose mixers write and forget enough to be seen."""
     transformers = __import__("transformers")
     torch.manual_seed(0)
-    config = getattr(transformers, f"{name}Config")(**COMMON, **BY_NAME[name])
+    config = getattr(transformers, f"{name}Config")(**COMMON | BY_NAME[name])
     made = getattr(transformers, f"{name}ForCausalLM")(config).eval()
     with torch.no_grad():
         for parameter in made.parameters():

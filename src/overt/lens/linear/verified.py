@@ -34,7 +34,8 @@ def compared_mixer(captured: CapturedMixer, recomputed: Tensor) -> Comparison:
         return Comparison(captured.layer, captured.number, 0.0, 0.0, notes)
     size = recomputed.square().mean((0, 2, 3)).sqrt()  # (H,)
     by_head = (difference.amax((0, 2, 3)) / torch.where(size > 0, size, 1)).nan_to_num(torch.inf)
-    heads = by_head.topk(min(BOUNDED_HEADS, len(by_head))).indices
+    largest_of_all = difference.amax((0, 2, 3)).nan_to_num(torch.inf).argmax()[None]  # its bound has to be among the bounds
+    heads = torch.cat([by_head.topk(min(BOUNDED_HEADS, len(by_head))).indices, largest_of_all]).unique()
     rows = queries_that_differ(difference[:, heads])
     far, output = (each[:, heads][:, :, rows] for each in (difference, recomputed))
     bound = rounding_bound(captured.recurrence.of_heads(heads.tolist()), rows, output, captured.score_dtype)
