@@ -8,9 +8,11 @@ import overt
 from overt.lens.linear.captured import CapturedMixer
 
 COMMON = {"vocab_size": 60, "hidden_size": 32, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1}
-DECODER = {"num_hidden_layers": 4, "intermediate_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+DECODER = {"num_hidden_layers": 2, "intermediate_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
 EXPERTS = {"num_experts": 2, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
+HYBRID = {"layer_types": ["linear_attention", "full_attention"]}
 DELTA = {
+    **HYBRID,
     "linear_num_value_heads": 4,
     "linear_num_key_heads": 2,
     "linear_key_head_dim": 8,
@@ -22,8 +24,7 @@ BY_NAME = {
     "KimiLinear": {
         **DECODER,
         "num_key_value_heads": 4,
-        "layer_types": ["linear_attention", "full_attention"],
-        "num_hidden_layers": 2,
+        **HYBRID,
         "linear_num_heads": 2,
         "linear_head_dim": 8,
         "num_experts": 2,
@@ -35,17 +36,16 @@ BY_NAME = {
         "v_head_dim": 8,
         "q_lora_rank": None,
     },
-    "MiniMax": {**DECODER, "num_local_experts": 2, "block_size": 16},
+    "MiniMax": {**DECODER, **HYBRID, "num_local_experts": 2, "block_size": 16},
     "xLSTM": {"hidden_size": 128, "num_hidden_layers": 2, "num_blocks": 2, "num_heads": 2, "chunk_size": 16},
     "Rwkv": {"num_hidden_layers": 2, "attention_hidden_size": 32},
     "RecurrentGemma": {
         **DECODER,
-        "num_hidden_layers": 2,
         "lru_width": 32,
         "block_types": ["recurrent", "attention"],
     },
 }
-MIXERS = {"Qwen3Next": 3, "OlmoHybrid": 3, "KimiLinear": 1, "MiniMax": 2, "xLSTM": 2, "Rwkv": 2, "RecurrentGemma": 1}
+MIXERS = {"Qwen3Next": 1, "OlmoHybrid": 1, "KimiLinear": 1, "MiniMax": 1, "xLSTM": 2, "Rwkv": 2, "RecurrentGemma": 1}
 
 
 @functools.cache

@@ -94,8 +94,5 @@ def test_weights_are_the_derivative_of_the_models_own_function_with_respect_to_i
     channels = single[of_values].ndim == 3  # values (B, N, C): each channel is a head
     for batch, head, feature in ((0, 0, 0), (1, 1, 0 if channels else E - 1)):
         mine = derivative[batch, head, :, feature, batch]
-        if channels:
-            mine = mine[..., head]
-        else:
-            mine = mine[:, head, :, feature] if "mLSTM" in case else mine[:, :, head, feature]
+        mine = mine[..., head] if channels else mine[:, head, :, feature] if "mLSTM" in case else mine[:, :, head, feature]
         assert apart(weights[batch, head], mine) < 2e-5
