@@ -1,21 +1,25 @@
 """Linear token mixers in models: which functions compute them, and how their arguments and results are read.
 
 A model's class calls a function of its mixer, for example `torch_chunk_gated_delta_rule(query, key, value, g=…, beta=…)`. While a
-recording runs, the same function stands in its place with a hook before and behind it (`observe.py`), as with transformers' registry:
-the model calls it with its own arguments and gets its own result. `discover.py` finds such functions in the code of a model's classes:
-names of functions that a method calls, functions that an instance holds as attributes, and methods that contain the recurrence
-themselves. What the hooks see is recorded if the recurrence gives the model's own output, else it stands in `missing`.
+recording runs, the same function has a hook before and behind it (`observe.py`), as functions of transformers' registry have: the
+model calls it with its own arguments and gets its own result. `discover.py` finds such functions in the code of a model's classes:
+functions that a method calls, functions that an instance holds as attributes, and methods that contain the recurrence themselves.
 
-To add a family, write one file here with its forms, and name them in `families.py`:
+What the hooks see is recorded, after `check.py` has compared the first positions of the recurrence with the function's result, once for
+each layer and function; `verify` compares all of them. What does not agree, and a mixer whose function did not run where it can be
+observed, stands in `missing`. Functions inside a mixer are not tracked.
 
-    class Form                    form.py: what the functions are called (`functions`), or which methods are one (`methods`)
-      .read(call)                 before the function runs: its arguments as a `Recurrence` of the positions of this call alone, where
-                                  `start` is the state that the function was passed; or a sentence why it cannot be recorded
-      .result(call, returned)     after it: the output of the mixing alone (B, H, Q, E), and the state (B, H, D, E) that it leaves, or None
-      .around(module)             sentences on what stands after the mixing; convolutions before it are found and named by themselves
+To add a family, write a file here with its forms, and name them in `families.py`. A `Form` (`form.py`) has
 
-`call.arguments` has the arguments by name, defaults included, `call.module` the innermost module that runs, `call.inner` what modules
-inside a method returned while it ran. Tensors may be views of the model's own: copies are made where they are kept. Positions of
-earlier calls are not the family's concern: `history.py` recognises the state that a call begins with as one that an earlier call
-left, and puts the keys and values of that call before these.
+    functions                   the names of its functions, or
+    is_method(name, …)          which methods of modules are one, by parameters and the names in their code
+    read(call)                  before the function runs: its arguments as a `Recurrence` of the positions of this call alone, where
+                                `start` is the state that it was passed; or a sentence why it cannot be recorded
+    result(call, returned)      after it: the output of the mixing alone (B, H, Q, E), and the state (B, H, D, E) that it leaves, or None
+    around(module)              sentences on what stands after the mixing; convolutions before it are named without it
+
+A form of a method that needs what modules inside it returned `reads_after`: `prepare` copies what the method may write to, and `read`
+has `call.inner`. Tensors may be views of the model's: they are copied where they are kept. Positions of earlier calls are not the
+form's concern: `history.py` recognises the state that a call begins with as the one that an earlier call left, for each sequence, and
+puts the positions of that call before these.
 """
