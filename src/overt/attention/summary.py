@@ -1,6 +1,6 @@
 """Statistics of the weights without the weights: what each query attends to, in memory linear in the inputs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Generic
@@ -109,7 +109,7 @@ def gathered(
     call: Call, top: int, map_size: int | tuple[int, int] | None = None, show_block: ShowBlock | None = None
 ) -> Summary:
     """Summarise a checked call, output included; `show_block` is called with each block: its first row, itself, and its stages."""
-    edges = _edges(map_size, call)
+    edges = _edges(map_size, call.queries, call.keys, call.query.device)
     if show_block is None and any(permits(name) and TABLE[name](call) is None for name in ("native", "triton")):
         return _by_kernel(call, top, edges)[0]
     dtype, call = call.query.dtype, ready(call)
@@ -131,11 +131,38 @@ def gathered(
 
 
 @torch.no_grad()
+def gathered_signed(
+    blocks: Iterable[tuple[int, Tensor]], queries: int, keys: int, top: int, map_size: int | tuple[int, int] | None = None
+) -> Summary:
+    """Summarise signed weights that do not sum to one, from blocks of rows in order: each one's first row and weights (B, H, rows, K).
+
+    `entropy` is of |W| / Σ |W|, `top_weights` are the largest |W| with their signs, `received` and `map_mean` are means of W, and
+    `map_max` is the largest |W| of each cell. There is no `lse`, no `sink` and no `output`.
+    """
+    parts, received, cells_of_map = [], torch.zeros(()), _MapCells(None)
+    for first, weights in blocks:
+        if not parts:
+            cells_of_map = _MapCells(_edges(map_size, queries, keys, weights.device))
+        sizes = weights.abs()
+        received = received + weights.sum(-2)
+        cells_of_map.add(first, weights, sizes)
+        total = sizes.sum(-1, keepdim=True)
+        largest, positions = sizes.topk(min(top, keys), dim=-1)
+        entropy = torch.special.entr(sizes / torch.where(total == 0, 1, total)).sum(-1)
+        none = largest == 0
+        parts.append((entropy, weights.gather(-1, positions).masked_fill(none, 0), positions.masked_fill(none, -1).int()))
+    entropy, top_weights, top_keys = (
+        torch.cat(column, dim=dim) for column, dim in zip(zip(*parts, strict=True), (-1, -2, -2), strict=True)
+    )
+    return Summary(None, entropy, received / max(queries, 1), top_weights, top_keys, *cells_of_map.maps())
+
+
+@torch.no_grad()
 def with_masses(
     call: Call, top: int, sets: Sequence[flat_summary.KeySet], map_size: int | tuple[int, int] | None = None
 ) -> tuple[Summary, Tensor]:
     """The summary of a checked call that the kernel supports, and the weight that each query gives each set of keys: (..., Q, sets)."""
-    return _by_kernel(call, top, _edges(map_size, call), sets)
+    return _by_kernel(call, top, _edges(map_size, call.queries, call.keys, call.query.device), sets)
 
 
 def _by_kernel(
@@ -173,7 +200,9 @@ def _row_statistics(normalizer: Any, masked: Tensor, weights: Tensor, top: int) 
     return lse, entropy, sink, largest.masked_fill(none, 0), keys.masked_fill(none, -1).int()
 
 
-def _edges(map_size: int | tuple[int, int] | None, call: Call) -> tuple[Tensor, Tensor] | None:
+def _edges(
+    map_size: int | tuple[int, int] | None, queries: int, keys: int, device: torch.device
+) -> tuple[Tensor, Tensor] | None:
     """The edges of the map's cells, along queries and along keys."""
     if map_size is None:
         return None
@@ -182,12 +211,11 @@ def _edges(map_size: int | tuple[int, int] | None, call: Call) -> tuple[Tensor, 
         raise InputError("map_size to be a number of cells or (rows, keys)", got=repr(map_size), fix="pass map_size=256")
     for size in sizes:
         check.whole_number("map_size", size)
-    lengths = (call.queries, call.keys)
-    rows, keys = (
-        torch.arange(min(size, length) + 1, device=call.query.device) * length // max(min(size, length), 1)
-        for size, length in zip(sizes, lengths, strict=True)
+    row_edges, key_edges = (
+        torch.arange(min(size, length) + 1, device=device) * length // max(min(size, length), 1)
+        for size, length in zip(sizes, (queries, keys), strict=True)
     )
-    return rows, keys
+    return row_edges, key_edges
 
 
 class _MapCells:
@@ -198,8 +226,11 @@ class _MapCells:
         self.total: Tensor | None = None
         self.largest: Tensor | None = None
 
-    def add(self, first: int, weights: Tensor) -> None:
-        """Pool a block's weights (..., rows, K) over the key cells, then into the row cells that its rows fall in."""
+    def add(self, first: int, weights: Tensor, sizes: Tensor | None = None) -> None:
+        """Pool a block's weights (..., rows, K) over the key cells, then into the row cells that its rows fall in.
+
+        The largest of each cell is that of `sizes`, where these are not the weights themselves.
+        """
         if self.edges is None:
             return
         row_edges, key_edges = self.edges
@@ -207,6 +238,7 @@ class _MapCells:
         if self.total is None or self.largest is None:
             self.total, self.largest = weights.new_zeros(shape), weights.new_full(shape, -torch.inf)
         total, largest = _pooled(weights, key_edges)  # (..., rows, C)
+        largest = largest if sizes is None else _pooled(sizes, key_edges)[1]
         edges = row_edges.tolist()
         for cell, (start, stop) in enumerate(pairwise(edges)):
             part = slice(max(start - first, 0), max(stop - first, 0))

@@ -15,6 +15,7 @@ from overt.lens.captured import Captured, CapturedCall
 from overt.lens.head import Head
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.linear.head import MixerHead
+from overt.lens.linear.summarized import mixer_shares
 from overt.lens.linear.verified import recompute_mixer
 from overt.lens.statistics.repetition import repetition
 from overt.lens.statistics.role_shares import shares_of
@@ -205,6 +206,8 @@ def _compared(captured: Captured) -> Comparison:
 def _measured(captured: Captured, tokens: Tokens, masks: MaskReader) -> tuple[Shares, Repetitions]:
     if isinstance(captured, CapturedSummary):
         return captured.shares_with(tokens), captured.repetition
+    if isinstance(captured, CapturedMixer):
+        return mixer_shares(captured, tokens), repetition(captured, tokens)
     assert isinstance(captured, CapturedCall)
     return shares_of(captured, tokens, masks), repetition(captured, tokens)
 
@@ -226,9 +229,16 @@ def _notes(calls: RecordedCalls) -> list[str]:
     """Each note once, with the numbers of its calls."""
     about: dict[str, list[str]] = {}
     for captured in calls.calls:
-        for note in captured.notes:
+        for note in (*_mixing(captured), *captured.notes):
             about.setdefault(note, []).append(str(calls.number_of(captured)))
     return [f"call {', '.join(numbers)}: {note}" for note, numbers in about.items()]
+
+
+def _mixing(captured: Captured) -> list[str]:
+    """What a reader of a linear mixer's weights has to know; empty for attention."""
+    kind = captured.recurrence.kind if isinstance(captured, CapturedMixer) else getattr(captured, "mixer", "")
+    around = getattr(captured, "around", ())
+    return ["; ".join([f"{kind}: weights are signed and do not sum to one", *around])] if kind else []
 
 
 def _reasons(calls: RecordedCalls) -> dict[str, str]:

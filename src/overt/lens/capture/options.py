@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -12,6 +13,7 @@ from overt.errors import InputError, KindError
 from overt.lens.captured import Captured, CapturedCall, size
 from overt.lens.linear.captured import CapturedMixer, mixer_size
 from overt.lens.linear.recurrence import Recurrence
+from overt.lens.linear.summarized import summarized_mixer, summarized_size
 from overt.lens.statistics.summarized import CELLS, TOP, SummaryOptions, summarized
 from overt.lens.storage.offloading import OnCpu, OnDisk
 from overt.lens.tokens import Tokens
@@ -59,16 +61,17 @@ def record_options(
 
     def store(call: CapturedCall | CapturedMixer) -> Captured:
         captured: Captured = call
-        if keep == "summary" and isinstance(call, CapturedCall):
+        if keep == "summary":
             next(steps or iter(()), None)
-            captured = summarized(call, tokens, summary)
+            is_mixer = isinstance(call, CapturedMixer)
+            captured = summarized_mixer(call, tokens, summary) if is_mixer else summarized(call, tokens, summary)
         return captured if storage is None else storage.store(captured)
 
     def limit_of(recorded: int) -> int:
         return recorded + storage.free if isinstance(storage, OnDisk) else limit
 
-    needed = summary.size if keep == "summary" else size
-    return RecordOptions(layers, heads, store, needed, mixer_size, limit_of, copies=keep == "qkv")
+    sizes = (summary.size, partial(summarized_size, summary)) if keep == "summary" else (size, mixer_size)
+    return RecordOptions(layers, heads, store, *sizes, limit_of, copies=keep == "qkv")
 
 
 def _summary_options(keep: str, top: int, map_size: int | tuple[int, int]) -> SummaryOptions:

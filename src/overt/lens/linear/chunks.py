@@ -11,7 +11,8 @@ from overt.lens.linear.triangular import Stretch
 
 # Positions of a chunk. A decay for each feature has no matrix product in it, so its chunks are shorter.
 _LENGTH, _LENGTH_BY_FEATURE = 64, 32
-BLOCK = 2**24  # numbers of a block of weights
+_BLOCK = 2**22  # numbers of a block of weights
+_NUMBERS = 2**25  # of the matrices of chunks that are made together
 
 
 class Chunks:
@@ -50,13 +51,10 @@ class Chunks:
 
     def blocks(self) -> Iterator[tuple[int, Tensor]]:
         """Blocks of rows in order: the first row of each, and its weights (B, H, rows, K)."""
-        rows, queries = (
-            BLOCK // max(1, self.recurrence.batch * self.recurrence.heads * self.recurrence.keys),
-            self.recurrence.queries,
-        )
-        size = max(1, min(rows, 8 * self.length))
-        for first in range(0, queries, size):
-            yield first, self.weights(range(first, min(first + size, queries)))
+        recurrence = self.recurrence
+        size = max(1, _BLOCK // max(1, recurrence.batch * recurrence.heads * recurrence.keys))
+        for first in range(0, max(recurrence.queries, 1), size):  # one empty block where there are no rows
+            yield first, self.weights(range(first, min(first + size, recurrence.queries)))
 
     def weights(self, rows: Sequence[int]) -> Tensor:
         """The weights of these queries, in ascending order: (B, H, rows, K)."""
@@ -94,3 +92,11 @@ class Chunks:
         skipped = self.offset // self.length * self.length if self.recurrence.queries else 0
         output = output[:, :, self.offset - skipped : self.recurrence.keys - skipped]
         return output if self.normalizer is None else output / self.normalizer[..., None].to(self.dtype)
+
+
+def head_groups(recurrence: Recurrence) -> Iterator[Recurrence]:
+    """The recurrence in groups of heads, so that the matrices of the chunks of one group stay small."""
+    by_head = recurrence.batch * recurrence.keys * 6 * max(1, recurrence.query.shape[-1], recurrence.value.shape[-1])
+    size = max(1, _NUMBERS // max(1, by_head))
+    for first in range(0, recurrence.heads, size):
+        yield recurrence.of_heads(range(first, min(first + size, recurrence.heads)))

@@ -1,18 +1,14 @@
 """The recomputed output of a linear token mixer compared with the model's own, and how much of the difference rounding explains."""
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
 from overt.lens.linear.captured import CapturedMixer
-from overt.lens.linear.chunks import Chunks
-from overt.lens.linear.recurrence import Recurrence
+from overt.lens.linear.chunks import Chunks, head_groups
 from overt.lens.linear.rounding import rounding_bound, stored
 from overt.lens.statistics.verified import Comparison, largest, queries_that_differ
 
 BOUNDED_HEADS = 4  # heads of a call that have a bound: those whose outputs differ most for their size
-_NUMBERS = 2**25  # of the matrices of chunks that are made together
 
 
 @torch.no_grad()
@@ -22,7 +18,7 @@ def recompute_mixer(captured: CapturedMixer) -> Comparison:
     Bounds are those of `BOUNDED_HEADS` heads and of some queries, the ones that differ most among them. Where a number differs by
     more than its own bound, these two are returned, else the largest difference and the largest bound.
     """
-    recomputed = torch.cat([Chunks(part, torch.float64).output() for part in _parts(captured.recurrence)], dim=1)
+    recomputed = torch.cat([Chunks(part, torch.float64).output() for part in head_groups(captured.recurrence)], dim=1)
     return compared_mixer(captured, recomputed)
 
 
@@ -45,11 +41,3 @@ def compared_mixer(captured: CapturedMixer, recomputed: Tensor) -> Comparison:
         worst = beyond.flatten().argmax()
         return Comparison(captured.layer, captured.number, float(far.flatten()[worst]), float(bound.flatten()[worst]), notes)
     return Comparison(captured.layer, captured.number, largest(difference), largest(bound[bound.isfinite()]), notes)
-
-
-def _parts(recurrence: Recurrence) -> Iterator[Recurrence]:
-    """The recurrence in groups of heads, so that the matrices of chunks stay small."""
-    by_head = recurrence.batch * recurrence.keys * 6 * max(1, recurrence.query.shape[-1], recurrence.value.shape[-1])
-    size = max(1, _NUMBERS // max(1, by_head))
-    for first in range(0, recurrence.heads, size):
-        yield recurrence.of_heads(range(first, min(first + size, recurrence.heads)))

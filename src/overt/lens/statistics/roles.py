@@ -10,6 +10,7 @@ from torch import Tensor
 from overt.attention.kernels.call import Block
 from overt.attention.summary import Stages, gathered
 from overt.lens.captured import MASKED_GAP, Captured, CapturedCall, fresh, head_count
+from overt.lens.linear.captured import CapturedMixer
 from overt.lens.tokens import Tokens, token_ids
 
 # A pattern decides the role if it gets at least half of the weight; "uniform" if the entropy is nearly that of equal weights.
@@ -127,8 +128,8 @@ def measured(captured: CapturedCall, tokens: Tokens) -> tuple[dict[str, float], 
 class RoleShares:
     """Adds up the weight that follows each pattern, block by block, as `measured` describes."""
 
-    def __init__(self, captured: CapturedCall, tokens: Tokens):
-        self.captured, self.device = captured, captured.call.query.device
+    def __init__(self, captured: CapturedCall | CapturedMixer, tokens: Tokens):
+        self.captured, self.device = captured, captured.output.device
         self.words = tokens.of_keys(captured)
         self.offset = captured.keys - captured.queries  # the key of query 0: aligned at the end, as a cache is
         self.one_sequence = tokens.of_one_sequence(captured)
@@ -142,9 +143,12 @@ class RoleShares:
         if not masked.numel():
             return
         masked, weights = self._by_head(masked), self._by_head(weights)  # (B, H, rows, K)
-        allowed, count = self._allowed(masked)
+        self.add_weights(first, weights, *self._allowed(masked))
+
+    def add_weights(self, first: int, weights: Tensor, allowed: Tensor, count: Tensor) -> None:
+        """Count rows of weights from row `first` on, with the keys that each may attend to, (B, H, rows, K), and their number."""
         choice = count > 1  # (B, H, rows)
-        self_key = torch.arange(first, first + masked.shape[-2], device=self.device) + self.offset  # (rows,)
+        self_key = torch.arange(first, first + weights.shape[-2], device=self.device) + self.offset  # (rows,)
         if self.one_sequence:
             start = self._start(allowed)  # (B, 1)
             self.count("previous token", *_at_key(self_key - 1, self_key > 0, allowed, weights), choice)
@@ -165,6 +169,7 @@ class RoleShares:
 
     def _allowed(self, masked: Tensor) -> tuple[Tensor, Tensor]:
         """Which keys each query may attend to, and how many they are: (B, H, rows, K) and (B, H, rows)."""
+        assert isinstance(self.captured, CapturedCall)
         if self.captured.call.mask is None and self.captured.call.bias is None:
             everything = torch.ones((), dtype=torch.bool, device=self.device).expand(masked.shape)
             return everything, torch.full(masked.shape[:-1], float(self.captured.keys), device=self.device)
@@ -190,6 +195,7 @@ class RoleShares:
         return self.start
 
     def _by_head(self, tensor: Tensor) -> Tensor:
+        assert isinstance(self.captured, CapturedCall)
         call = self.captured.call
         return tensor.expand(*call.batch, *tensor.shape[-2:]).reshape(-1, head_count(call), *tensor.shape[-2:])
 

@@ -28,7 +28,8 @@ class CapturedSummary(Captured):
     """A call's statistics, computed while the model ran: those of `overt.summarize`, of the recorded heads alone, (B, H, …).
 
     `comparison` is the result of `verify`; `shares` and `repetition` are what `roles` needs, measured with the tokens of this
-    `fingerprint`.
+    `fingerprint`. For a linear token mixer, whose weights are signed, `mixer` is its kind and `around` what stands beside it in the
+    layer; entropy and roles are then those of |W| / Σ |W|.
     """
 
     summary: Summary
@@ -36,6 +37,8 @@ class CapturedSummary(Captured):
     shares: Shares
     fingerprint: str
     repetition: Repetitions = ()
+    mixer: str = ""
+    around: tuple[str, ...] = ()
 
     @property
     def bytes(self):
@@ -70,10 +73,13 @@ class SummaryOptions:
     def size(self, call: Call, output: Tensor, heads: int, total: int) -> int:
         """How many bytes the statistics of `heads` of `total` heads take."""
         lead = math.prod(call.batch) * heads // total  # B · H
-        number = call.dtype.itemsize
-        by_query = call.queries * (2 * number + min(self.top, call.keys) * (number + 4))
-        cells = min(self.map_size[0], call.queries) * min(self.map_size[1], call.keys)
-        return lead * (by_query + call.keys * number + 2 * cells * number)
+        return lead * self.size_of_head(call.queries, call.keys, call.dtype.itemsize)
+
+    def size_of_head(self, queries: int, keys: int, number: int) -> int:
+        """How many bytes the statistics of one head of one sequence take, for numbers of so many bytes."""
+        by_query = queries * (2 * number + min(self.top, keys) * (number + 4))
+        cells = min(self.map_size[0], queries) * min(self.map_size[1], keys)
+        return by_query + keys * number + 2 * cells * number
 
 
 @torch.no_grad()

@@ -1,0 +1,94 @@
+"""A recorded linear token mixer as its statistics, and its roles: nothing grows with Q × K."""
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+
+import torch
+from torch import Tensor
+
+from overt.attention.summary import Summary, gathered_signed
+from overt.lens.linear.captured import CapturedMixer
+from overt.lens.linear.chunks import Chunks, head_groups
+from overt.lens.linear.recurrence import Recurrence
+from overt.lens.linear.verified import recompute_mixer
+from overt.lens.statistics.repetition import repetition
+from overt.lens.statistics.roles import RoleShares, Shares
+from overt.lens.statistics.summarized import CapturedSummary, SummaryOptions
+from overt.lens.tokens import Tokens
+
+
+@torch.no_grad()
+def summarized_mixer(captured: CapturedMixer, tokens: Tokens, options: SummaryOptions) -> CapturedSummary:
+    """Compute the statistics of a call, group of heads by group of heads and block of rows by block of rows."""
+    tokens = tokens if tokens.fit(captured) else Tokens()
+    shares: list[dict[str, float]] = []
+    summaries = []
+    for part in _groups(captured):
+        of_part = RoleShares(part, tokens)
+        blocks = _counted(part, of_part)
+        summaries.append(gathered_signed(blocks, captured.queries, captured.keys, options.top, options.map_size))
+        shares.extend(of_part.means())
+    return CapturedSummary(
+        **captured.facts,
+        summary=_joined(summaries),
+        comparison=recompute_mixer(captured),
+        shares=tuple(shares),
+        fingerprint=tokens.fingerprint(captured),
+        repetition=repetition(captured, tokens),
+        mixer=captured.recurrence.kind,
+        around=captured.around,
+    )
+
+
+def summarized_size(options: SummaryOptions, recurrence: Recurrence, output: Tensor, heads: int, total: int) -> int:
+    """How many bytes the statistics of `heads` heads take; `output` and `total` change nothing."""
+    number = torch.empty((), dtype=recurrence.dtype).element_size()
+    return recurrence.batch * heads * options.size_of_head(recurrence.queries, recurrence.keys, number)
+
+
+@torch.no_grad()
+def mixer_shares(captured: CapturedMixer, tokens: Tokens) -> Shares:
+    """How much of each recorded head's |W| follows each pattern: `roles.measured` for the shares |W| / Σ |W|."""
+    shares: list[dict[str, float]] = []
+    for part in _groups(captured):
+        of_part = RoleShares(part, tokens)
+        for _ in _counted(part, of_part):
+            pass
+        shares.extend(of_part.means())
+    return tuple(shares)
+
+
+def _groups(captured: CapturedMixer) -> Iterator[CapturedMixer]:
+    """The call in groups of its recorded heads."""
+    wanted = captured.recurrence
+    if captured.heads != captured.copies:
+        wanted = wanted.of_heads([captured.copies.index(head) for head in captured.heads])
+    first = 0
+    for part in head_groups(wanted):
+        heads = captured.heads[first : first + part.heads]
+        first += part.heads
+        yield replace(captured, recurrence=part, heads=heads, copies=heads)
+
+
+def _counted(captured: CapturedMixer, shares: RoleShares) -> Iterator[tuple[int, Tensor]]:
+    """Blocks of weights, counted in the shares on their way."""
+    recurrence, offset = captured.recurrence, captured.keys - captured.queries
+    own = int(recurrence.reads == "after" or recurrence.diagonal is not None)  # whether a row reads its own position
+    keys = torch.arange(captured.keys, device=recurrence.query.device)
+    for first, weights in Chunks(recurrence).blocks():
+        sizes = weights.abs()
+        total = sizes.sum(-1, keepdim=True)
+        counts = torch.arange(first, first + weights.shape[-2], device=keys.device) + offset + own  # how many keys a row reads
+        allowed = (keys < counts[:, None]).expand(weights.shape)
+        if weights.numel():
+            shares.add_weights(first, sizes / torch.where(total == 0, 1, total), allowed, counts.expand(weights.shape[:-1]))
+        yield first, weights
+
+
+def _joined(summaries: list[Summary]) -> Summary:
+    """The statistics of all groups of heads, each (B, H, …)."""
+    edges = {"row_edges", "key_edges"}
+    values = {each.name: [getattr(summary, each.name) for summary in summaries] for each in fields(Summary)}
+    return Summary(
+        **{name: parts[0] if parts[0] is None or name in edges else torch.cat(parts, dim=1) for name, parts in values.items()}
+    )
