@@ -127,9 +127,9 @@ class MixerHead(Head):
 
     def mask(self) -> Tensor:
         """Which keys each query reads, (Q, K): those up to its own position."""
-        own = int(self.recurrence.reads == "after" or self.recurrence.diagonal is not None)
+        itself = int(self.recurrence.reads == "after" or self.recurrence.diagonal is not None)
         every = torch.ones(self.queries, self.keys, dtype=torch.bool, device=self.captured.output.device)
-        return every.tril(self.keys - self.queries + own - 1)
+        return every.tril(self.keys - self.queries + itself - 1)
 
     @property
     def captured_call(self) -> NoReturn:

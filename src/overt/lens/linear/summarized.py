@@ -73,12 +73,14 @@ def _groups(captured: CapturedMixer) -> Iterator[CapturedMixer]:
 def _counted(captured: CapturedMixer, shares: RoleShares) -> Iterator[tuple[int, Tensor]]:
     """Blocks of weights, counted in the shares on their way."""
     recurrence, offset = captured.recurrence, captured.keys - captured.queries
-    own = int(recurrence.reads == "after" or recurrence.diagonal is not None)  # whether a row reads its own position
+    itself = int(recurrence.reads == "after" or recurrence.diagonal is not None)  # whether a row reads its own position
     keys = torch.arange(captured.keys, device=recurrence.query.device)
     for first, weights in Chunks(recurrence).blocks():
         sizes = weights.abs()
         total = sizes.sum(-1, keepdim=True)
-        counts = torch.arange(first, first + weights.shape[-2], device=keys.device) + offset + own  # how many keys a row reads
+        counts = (
+            torch.arange(first, first + weights.shape[-2], device=keys.device) + offset + itself
+        )  # how many keys a row reads
         allowed = (keys < counts[:, None]).expand(weights.shape)
         if weights.numel():
             shares.add_weights(first, sizes / torch.where(total == 0, 1, total), allowed, counts.expand(weights.shape[:-1]))
