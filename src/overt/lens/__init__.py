@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from overt.lens import linear
     from overt.lens.analysis.ablation import ablate, without_heads
     from overt.lens.analysis.comparison import compare
     from overt.lens.analysis.norms import norm_weights
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "overt.lens.head": ["Head"],
+    "overt.lens.linear": ["linear"],
     "overt.lens.patches": ["overlay_patches"],
     "overt.lens.analysis.ablation": ["ablate", "without_heads"],
     "overt.lens.analysis.word_alignment": ["alignment"],
@@ -40,6 +42,7 @@ __all__ = [
     "ablate",
     "alignment",
     "compare",
+    "linear",
     "load",
     "mean_attention",
     "norm_weights",
@@ -54,7 +57,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'overt.lens' has no attribute {name!r}")
     try:
-        value = getattr(importlib.import_module(_HOME_OF[name]), name)
+        module = importlib.import_module(_HOME_OF[name])
+        value = module if _HOME_OF[name] == f"overt.lens.{name}" else getattr(module, name)
     except ModuleNotFoundError as error:
         if error.name not in {"torch", "jaxtyping"}:
             raise

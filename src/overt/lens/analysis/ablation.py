@@ -19,6 +19,7 @@ from overt.lens.capture.options import record_options
 from overt.lens.capture.recordable import recordable, unreadable
 from overt.lens.capture.recorder import Recorder, is_in
 from overt.lens.captured import MASKED_GAP, checked_heads, fresh, head_count
+from overt.lens.linear.recurrence import Recurrence
 from overt.lens.tokens import Tokens
 
 LayerHead = tuple[int | str, int]
@@ -182,6 +183,26 @@ class _Remover(Recorder):
                 else:
                     output.copy_(other)
         self.matched.update(named)
+
+    def keep_mixer(
+        self,
+        recurrence: Recurrence,
+        output: Tensor,
+        source: str,
+        around: tuple[str, ...] = (),
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        """Refuse the chosen heads that are a linear mixer's, by name: what the model reads of it cannot be overwritten."""
+        if not self.inside:
+            return
+        layer, call_index = self.running[-1][0], self.call_index
+        self.call_index += 1
+        if any(each[0] == call_index or is_in(layer, each[0]) for each in self.named):
+            raise InputError(
+                "heads of attention, to remove them",
+                got=f"heads of {layer}, a linear token mixer ({recurrence.kind})",
+                fix="leave them out of heads: the output of a mixer cannot be overwritten where it is caught",
+            )
 
     def failed(self, error: Exception, weight: Tensor | None = None) -> None:
         """Stop the run: if a head stayed in, the result would be wrong."""

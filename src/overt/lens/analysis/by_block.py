@@ -12,6 +12,7 @@ from overt.attention.kernels.call import unrounded
 from overt.attention.mechanism import formula
 from overt.errors import InputError
 from overt.lens.captured import MASKED_GAP, Captured, CapturedCall, fresh, head_count
+from overt.lens.linear.captured import CapturedMixer
 from overt.lens.recorded_calls import RecordedCalls
 
 BLOCK = 2**20  # weights in memory at once, over all heads and sequences
@@ -22,6 +23,12 @@ class WeightsByBlock:
 
     def __init__(self, captured: Captured):
         opened = captured.opened()
+        if isinstance(opened, CapturedMixer):
+            raise InputError(
+                "attention, whose weights are not negative and sum to one at most, for an analysis that multiplies or compares them",
+                got=f"{captured.layer}, a linear token mixer ({opened.recurrence.kind}), whose weights are signed",
+                fix="record the attention alone with layers=[…], and read a mixer by head.weights(rows)",
+            )
         if not isinstance(opened, CapturedCall):
             raise InputError(
                 "a recording of query, key and value, to recompute weights",

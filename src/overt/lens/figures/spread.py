@@ -9,6 +9,8 @@ from overt.drawing.canvas import BLUE, INK, LINE, QUIET
 from overt.lens.analysis.by_block import WeightsByBlock
 from overt.lens.captured import Captured
 from overt.lens.figures.paper import COLUMN, EDGE, SMALL, in_print, sheet, title
+from overt.lens.linear.captured import CapturedMixer
+from overt.lens.linear.summarized import mixer_entropy
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.statistics.summarized import CapturedSummary
 
@@ -67,6 +69,8 @@ def _entropies(captured: Captured) -> tuple[list[float], float]:
     opened = captured.opened()
     if isinstance(opened, CapturedSummary):
         return opened.summary.entropy.double().mean((0, -1)).tolist(), 0.0
+    if isinstance(opened, CapturedMixer):
+        return mixer_entropy(opened).double().mean((0, -1)).tolist(), 0.0
     weighed = WeightsByBlock(opened)
     spread, equal, count = torch.zeros(len(weighed.indices), dtype=torch.float64), 0.0, torch.zeros(len(weighed.indices))
     for first, stop, weights in weighed.blocks():

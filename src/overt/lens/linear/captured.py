@@ -27,6 +27,12 @@ class CapturedMixer(Captured):
         """The bytes of the recurrence and the output."""
         return mixer_size(self.recurrence, self.output)
 
+    def of_heads(self, heads: tuple[int, ...]) -> "CapturedMixer":
+        """The call with copies of these recorded heads alone."""
+        indices = [self.copies.index(head) for head in heads]
+        output = self.output[:, indices]
+        return replace(self, heads=heads, copies=heads, recurrence=self.recurrence.of_heads(indices), output=output)
+
 
 def mixer_size(recurrence: Recurrence, output: Tensor, heads: int = 1, total: int = 1) -> int:
     """How many bytes a copy of `heads` of `total` heads takes."""

@@ -58,13 +58,19 @@ def mixer_shares(captured: CapturedMixer, tokens: Tokens) -> Shares:
     return tuple(shares)
 
 
+@torch.no_grad()
+def mixer_entropy(captured: CapturedMixer) -> Tensor:
+    """The entropy of |W| / Σ |W| of each recorded head and query, in nats: (B, H, Q)."""
+    lengths = captured.queries, captured.keys
+    parts = [gathered_signed(Chunks(part.recurrence).blocks(), *lengths, top=1).entropy for part in _groups(captured)]
+    return torch.cat(parts, dim=1)
+
+
 def _groups(captured: CapturedMixer) -> Iterator[CapturedMixer]:
     """The call in groups of its recorded heads."""
-    wanted = captured.recurrence
-    if captured.heads != captured.copies:
-        wanted = wanted.of_heads([captured.copies.index(head) for head in captured.heads])
+    captured = captured if captured.heads == captured.copies else captured.of_heads(captured.heads)
     first = 0
-    for part in head_groups(wanted):
+    for part in head_groups(captured.recurrence):
         heads = captured.heads[first : first + part.heads]
         first += part.heads
         yield replace(captured, recurrence=part, heads=heads, copies=heads)

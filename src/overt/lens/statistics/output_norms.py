@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from overt.errors import InputError
 from overt.lens.captured import CapturedCall
 from overt.lens.head import Head
+from overt.lens.linear.captured import CapturedMixer
 
 # What the matrix is called inside the module that attends: overt and torch; Llama and its kin; GPT-2; T5; DistilBERT; Falcon.
 _NAMES = ("output", "out_proj", "o_proj", "c_proj", "o", "out_lin", "dense", "wo")
@@ -41,6 +42,11 @@ def output_norms(head: Head, model: nn.Module) -> OutputNorms:
     >>> output_norms(recording[0, 1], layer).norms.shape
     torch.Size([3, 5])
     """
+    if isinstance(head.captured, CapturedMixer):
+        behind = "; ".join(head.captured.around) or "what stands behind it in the layer is not known"
+        return OutputNorms(
+            None, f"{head.layer} is a linear token mixer, whose values reach the output matrix changed ({behind})"
+        )
     if not isinstance(head.captured, CapturedCall):
         return OutputNorms(None, "the recording has summaries, without values")
     value = head.value  # (B, K, E)

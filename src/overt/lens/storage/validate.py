@@ -15,6 +15,7 @@ from overt.attention.scores import Score
 from overt.attention.summary import Summary
 from overt.errors import OvertError
 from overt.lens.captured import Captured, CapturedCall, head_count
+from overt.lens.linear.captured import CapturedMixer
 from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.statistics.verified import Comparison
 from overt.lens.storage.continued import Continuation
@@ -48,7 +49,7 @@ def checked_continuation(numbers: Any, calls: RecordedPasses) -> Continuation:
 
 def checked_call(call: Any, calls: RecordedPasses, continuation: Continuation | None = None) -> Captured:
     """The call, if the types and shapes of its parts are those of a recorded one. Raises TypeError or ValueError."""
-    if not isinstance(call, CapturedCall | CapturedSummary):
+    if not isinstance(call, CapturedCall | CapturedMixer | CapturedSummary):
         raise TypeError("one of its calls is not a call")
     numbers = (call.number, call.call_index, call.pass_index, call.total, call.batch, call.queries, call.keys)
     _require(all(each >= 0 for each in numbers), "its numbers")
@@ -56,6 +57,8 @@ def checked_call(call: Any, calls: RecordedPasses, continuation: Continuation | 
     _require(call.total <= _MAX_HEADS and _some_of(call.heads, call.total), "its heads")
     if isinstance(call, CapturedCall):
         _check_call(call, call.keys if continuation is None else continuation.written - continuation.retained)
+    elif isinstance(call, CapturedMixer):
+        _check_mixer(call)
     else:
         _check_summary(call)
     if continuation is not None:
@@ -100,6 +103,23 @@ def _check_call(captured: CapturedCall, keys: int) -> None:
     _check_mask_or_bias(call.bias, Bias, of_all_keys, captured.total)
     _require(_shaped(output, (*call.batch, call.queries, call.value.shape[-1])), "its output")
     _require(not call.queries or not call.keys or _computes(call), "its score")
+
+
+def _check_mixer(captured: CapturedMixer) -> None:
+    """Refuse a recurrence of other sizes than its call; those of its tensors were checked when it was made."""
+    recurrence, output = captured.recurrence, captured.output
+    tensors = (*recurrence.tensors.values(), output)
+    _require(stored_whole(*tensors) and all(each.dtype in _FLOATS for each in tensors), "the sizes of its tensors")
+    sizes = recurrence.batch, recurrence.queries, recurrence.keys
+    _require(sizes == (captured.batch, captured.queries, captured.keys), "its lengths")
+    _require(
+        _some_of(captured.copies, captured.total)
+        and len(captured.copies) == recurrence.heads
+        and {*captured.heads} <= {*captured.copies},
+        "its heads",
+    )
+    width = recurrence.value.shape[-1]
+    _require(_shaped(output, (captured.batch, recurrence.heads, captured.queries, width)), "its output")
 
 
 @torch.no_grad()

@@ -40,7 +40,7 @@ def side_of(requested: Requested, exact: bool) -> int:
     """How many cells a side the heads' base maps have."""
     count = sum(len(heads) * captured.batch for captured, heads in requested)
     longest = max((max(captured.queries, captured.keys) for captured, _ in requested), default=0)
-    return cells(longest, count, exact and not any(isinstance(captured.opened(), CapturedSummary) for captured, _ in requested))
+    return cells(longest, count, exact and all(isinstance(captured.opened(), CapturedCall) for captured, _ in requested))
 
 
 def stays_whole(requested: Requested) -> bool:
@@ -132,8 +132,9 @@ def _of_tokenizer(token: str) -> tuple[str, int, int] | None:
 def _call(packing: _Packing, call_index: int, captured: Captured) -> dict[str, Any]:
     """Pack one call: its heads go to the packing, the rest is returned."""
     statistics = measured(captured, packing.calls.strings, packing.side)
-    comparison, notes = statistics.comparison, [*captured.notes, *_unmatched(packing.calls.strings, captured)]
-    vectors = packing.exact and not isinstance(captured, CapturedSummary)
+    comparison = statistics.comparison
+    notes = [*_of_mixer(statistics), *captured.notes, *_unmatched(packing.calls.strings, captured)]
+    vectors = packing.exact and isinstance(captured, CapturedCall)
     store = _Store(
         packing.blocks,
         packing.blocks.begin() if vectors else 0,
@@ -163,6 +164,14 @@ def _call(packing: _Packing, call_index: int, captured: Captured) -> dict[str, A
         "holds": comparison.difference <= comparison.bound,
         "note": comparison.note,
     }
+
+
+def _of_mixer(statistics: CapturedSummary) -> list[str]:
+    """What a reader of a linear mixer's weights on the page has to know; empty for attention."""
+    if not statistics.mixer:
+        return []
+    shown = "the page shows statistics and the largest of them, and does not recompute single ones: head.weights(row) does"
+    return [f"{statistics.mixer}: weights are signed and do not sum to one; {shown}", *statistics.around]
 
 
 def _role(role: Role) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from overt.attention.summary import gathered
 from overt.errors import InputError, KindError
 from overt.lens.capture.options import in_bytes
 from overt.lens.captured import Captured, CapturedCall, fresh
+from overt.lens.linear.captured import CapturedMixer
+from overt.lens.linear.summarized import mixer_entropy
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.viewer.packing import side_of, stays_whole
@@ -95,6 +97,8 @@ def _sharpest(present: Sequence[Captured], count: int) -> list[tuple[Captured, i
 def _spread(captured: Captured) -> list[float]:
     if isinstance(captured, CapturedSummary):
         entropy = captured.summary.entropy  # (B, H, Q)
+    elif isinstance(captured, CapturedMixer):
+        entropy = mixer_entropy(captured)
     else:
         assert isinstance(captured, CapturedCall)
         call = replace(fresh(captured.checked_call()), dropout=0.0)

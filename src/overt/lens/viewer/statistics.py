@@ -5,6 +5,8 @@ from dataclasses import replace
 import torch
 
 from overt.lens.captured import Captured, CapturedCall, copied, sliceable
+from overt.lens.linear.captured import CapturedMixer
+from overt.lens.linear.summarized import summarized_mixer
 from overt.lens.statistics.joined_summary import JoinedSummary
 from overt.lens.statistics.summarized import CapturedSummary, SummaryOptions, one_pass_alone, summarized
 from overt.lens.storage.tensor_cache import TensorCache
@@ -21,6 +23,8 @@ def cut(captured: Captured, heads: tuple[int, ...]) -> Captured:
         return captured
     if isinstance(captured, CapturedSummary):
         return _cut_summary(captured, heads)
+    if isinstance(captured, CapturedMixer):
+        return captured.of_heads(heads)
     assert isinstance(captured, CapturedCall)
     if captured.call.query.ndim < 4 or not sliceable(captured.call):
         return replace(captured, heads=heads)
@@ -43,6 +47,8 @@ def measured(captured: Captured, tokens: Tokens, side: int) -> CapturedSummary:
     """The call's statistics, with maps of `side` cells a side where they were not taken while the model ran."""
     if isinstance(captured, CapturedSummary):
         return captured
+    if isinstance(captured, CapturedMixer):
+        return summarized_mixer(captured, tokens, SummaryOptions(_TOP, (side, side)))
     assert isinstance(captured, CapturedCall)
     captured.checked_call()
     return summarized(captured, tokens, SummaryOptions(_TOP, (side, side)))
