@@ -3,22 +3,23 @@
     OMP_NUM_THREADS=2 HF_HUB_OFFLINE=1 python benchmarks/after_recording.py [--runs 5] [--length 2048] [--out …]
 
 Two models of transformers with random weights, of 8 layers of 8 heads of 64 features each: a BERT, and a causal GPT-2. All steps
-alternate, so that other work on the machine meets all of them alike; medians are printed. "products" is the time of the matrix products
-alone that a step cannot do without, at the rate that torch's own product of two such matrices reaches here in the same run: query times
-key for `roles`, and weights times value too for `verify`. Nothing is printed where a recording does not hold.
+alternate, so that other work on the machine meets all of them alike; medians are printed. The limits are the time of the products alone
+that no exact step can do without, query times key for `roles` and weights times value too for `verify`, at the rate of multiply-adds in
+registers that `overt bench` measures on the same machine. Nothing is printed where a recording does not hold.
 """
 
 import argparse
+import math
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import results
 import torch
 
+from overt.bench import ceilings
 from overt.lens import Recording, record
 
 LAYERS, HEADS, FEATURES = 8, 8, 64
@@ -94,11 +95,11 @@ def seconds(model: torch.nn.Module, arguments: argparse.Namespace, causal: bool)
         recording.tokens = tokens
         timed("roles, with tokens", recording.roles)
         timed("roles, once more", recording.roles)
-        call = recording[0, 0].call
-        timed("one product", partial(torch.matmul, call.query, call.key.mT))
     medians = {step: statistics.median(taken) for step, taken in times.items()}
-    product = medians.pop("one product") * (LAYERS / 2 if causal else LAYERS)
-    return medians | {"products of roles": product, "products of verify": 2 * product}
+    pairs = LAYERS * HEADS * arguments.length**2 / (2 if causal else 1)
+    # A score is FEATURES multiply-adds, and so is what a weight adds to the output.
+    product = pairs * FEATURES / (ceilings.measured(arguments.threads).multiply_adds or math.nan)
+    return medians | {"limit of roles": product, "limit of verify": 2 * product}
 
 
 if __name__ == "__main__":

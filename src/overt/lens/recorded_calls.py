@@ -101,6 +101,9 @@ class RecordedCalls:
     def verify(self) -> Verified:
         """Recompute every call from its query, key and value, and compare with the model's own attention output.
 
+        A call of more than 16 queries is recomputed by a kernel on which no model runs; up to 16 of its queries, evenly spaced ones and
+        those whose outputs differ most, by the plain formula in float64. Other calls are recomputed by the plain formula.
+
         Calls recorded as summaries were compared when they were summarised. The result, printed, also says how many of the model's
         token-mixing layers were recorded and, for an empty recording, why it is empty.
         """
