@@ -3,7 +3,7 @@
 `make test-gpu` runs these alone, on the GPU. Output, every gradient and every statistic, within the tolerances of each dtype.
 """
 
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 
 import pytest
 import torch
@@ -11,6 +11,9 @@ import torch
 import overt
 from compare import GRADIENT, OUTPUT, close
 from many_masks import MASKS
+from overt.attention.kernels.call import Call
+from overt.attention.kernels.flat.summary import KeySet
+from overt.attention.summary import with_masses
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -176,3 +179,19 @@ def test_summaries(name, dtype):
         assert (own is None) == (other is None), part
         if own is not None:
             close(own.double().cpu(), other, OUTPUT[dtype], part)
+
+
+def test_sets_of_keys_get_their_weights():
+    query, key, value = (tensor.to(DEVICE, torch.float32) for tensor in drawn((2, 2, 40, 8), (2, 1, 45, 8), (2, 1, 45, 3)))
+    at, ids = torch.arange(40, device=DEVICE), torch.arange(45, device=DEVICE) % 4
+    call = Call.of(
+        query, key, value, None, overt.Causal() & overt.Lengths(43, queries=30), None, overt.Softmax(sink=torch.ones(2))
+    )
+    call = replace(call, normalizer=moved(call.normalizer, torch.float32, DEVICE))
+    sets = [KeySet(at - 1, at), KeySet(torch.zeros_like(at), at + 3, at % 4, ids)]
+    summary, masses = with_masses(call, 2, sets)
+    assert summary.output is not None
+    weights = overt.steps(query, key, value, mask=call.mask, normalizer=call.normalizer).weights.double().cpu()
+    i, j = torch.arange(40)[:, None], torch.arange(45)
+    expected = torch.stack([(weights * (j == i - 1)).sum(-1), (weights * ((j % 4 == i % 4) & (j < i + 3))).sum(-1)], dim=-1)
+    close(masses.double().cpu(), expected, OUTPUT[torch.float32], "masses")

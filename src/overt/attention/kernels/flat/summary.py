@@ -125,7 +125,7 @@ def _summary(*inputs: Any) -> tuple[Tensor, ...]:
     if arguments.query.is_cuda or INTERPRETED:
         from overt.attention.kernels.triton import run_summary  # triton is imported when it is needed
 
-        run_summary.summary(outputs[:-1], *arguments[:-2])
+        run_summary.summary(outputs, *arguments[:-2])
         return tuple(outputs._replace(masses=_masses_by_masks(arguments, outputs)))
     cpu.summary(arguments, outputs)
     return tuple(outputs)
@@ -144,7 +144,8 @@ def _masses_by_masks(inputs: SummaryInputs, outputs: SummaryOutputs) -> Tensor:
             program=leaves, arrays=[*inputs.arrays, *of_set], value=inputs.value[..., :0], sink=None, top=0,
             row_edges=None, key_edges=None, have_ids=[], sets=[],
         )  # fmt: skip
-        masses.append(torch.exp(SummaryOutputs(*_summary(*alone)).lse - outputs.lse))
+        lse = SummaryOutputs(*_summary(*alone)).lse
+        masses.append(torch.where(lse == -torch.inf, 0, torch.exp(lse - outputs.lse)))
     return torch.stack(masses, dim=-1) if masses else outputs.masses
 
 
