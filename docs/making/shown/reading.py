@@ -70,17 +70,6 @@ def at_length() -> str:
     return f"{table(rows, ['', 'time', 'memory'])}\n\n({runs(result('recording-layer')['runs'])})"
 
 
-def after_recording() -> str:
-    """What verify and roles take beside the forward pass."""
-    found = result("after-recording")
-    steps = list(next(iter(found["models"].values())))
-    rows = [
-        (step, *(f"{seconds(taken[step])} ({taken[step] / taken['forward']:.2f} passes)" for taken in found["models"].values()))
-        for step in steps
-    ]
-    return f"{table(rows, ['', *found['models']], 'lrr')}\n\n(The medians of {found['runs']} alternating runs.)"
-
-
 def baselines() -> str:
     """What knows no attention."""
     found = result("findings")["rollout"]["correlations"]
