@@ -78,6 +78,7 @@ class Head {
     this.maskKind = entry.mask?.kind ?? "none";
     this.outWhy = entry.outWhy ?? "the recording has summaries, without values";
     this.recipe = entry.recipe ?? null;
+    this.signed = Boolean(call.mixer); // weights of a linear mixer are signed and do not sum to one
   }
 
   get lse() { return this.#array(this.#entry.lse); }
@@ -130,7 +131,7 @@ class Head {
     return (this.#terms ??= {
       queryCount: this.queryCount, keyCount: this.keyCount, width: this.width, temperature: this.temperature, score: this.score ?? { kind: "dot", scale: 1, softcap: null },
       query: this.#vectors("query"), key: this.#vectors("key"), weights: this.#vectors("weights"), lse: this.lse,
-      bias: this.#placed(this.#entry.bias), mask: this.#mask,
+      bias: this.#placed(this.#entry.bias), mask: this.#mask, mixer: this.#mixer,
     });
   }
 
@@ -146,8 +147,14 @@ class Head {
   // In block 0, so that what is masked is known before any vector is.
   get #mask() { return this.#placed(this.#entry.mask); }
 
-  #vectors(name) {
-    const entry = this.#entry[name];
+  get #mixer() {
+    const { mixer } = this.#entry;
+    if (!mixer) return null;
+    const vectors = Object.fromEntries(["decay", "erase", "probe"].map((name) => [name, this.#vectors(name, mixer[name])]));
+    return { ...vectors, before: mixer.before, diagonal: this.#array(mixer.diagonal), divisors: this.#array(mixer.divisors) };
+  }
+
+  #vectors(name, entry = this.#entry[name]) {
     return entry ? { data: this.#array(entry.data), scale: this.#array(entry.scale), width: entry.width, count: entry.count } : null;
   }
 

@@ -67,10 +67,50 @@ export function biasOf(terms, i, j) {
   return bias.values[i * keyCount + j];
 }
 
-// The weights of queries r0 … r1 for keys k0 … k1, row by row; masked keys have −1 where `marked`, else 0.
+// What marks a masked weight, which no weight is.
+export const MASKED = -Infinity;
+
+// The walk of one row of a linear mixer back over positions, down to key `from`: visit(j, weight, r) for each, r being what the row still
+// asks for at j. r begins as the query and goes r ← a_j ∘ r + p_j (u_j · r); the weight is k_j · r. Gives r behind the walk.
+export function walkBack(terms, i, from, visit) {
+  const { mixer, width, keyCount, queryCount, key } = terms;
+  const own = i + keyCount - queryCount;
+  const asks = Float64Array.from(vectorAt(terms.query, i));
+  const product = (vectors, j) => {
+    let sum = 0;
+    for (let d = 0; d < width; d++) sum += vectors.data[j * width + d] * asks[d];
+    return sum;
+  };
+  const divisor = mixer.divisors ? mixer.divisors[i] : 1;
+  for (let j = own - (mixer.before ? 1 : 0); j >= from; j--) {
+    const diagonal = j === own && mixer.diagonal ? mixer.diagonal[i] : 0;
+    visit(j, (product(key, j) + diagonal) / divisor, asks);
+    const read = mixer.erase ? product(mixer.erase, j) : 0;
+    for (let d = 0; d < width; d++) {
+      const decay = mixer.decay ? mixer.decay.data[mixer.decay.width === 1 ? j : j * width + d] : 1;
+      asks[d] = decay * asks[d] + (mixer.erase ? mixer.probe.data[j * width + d] * read : 0);
+    }
+  }
+  if (mixer.before && mixer.diagonal && own >= from) visit(own, mixer.diagonal[i] / divisor, null);
+  return asks;
+}
+
+function mixerTile(terms, r0, r1, k0, k1, marked) {
+  const keys = k1 - k0;
+  const result = new Float32Array((r1 - r0) * keys).fill(marked ? MASKED : 0);
+  for (let i = r0; i < r1; i++) {
+    walkBack(terms, i, k0, (j, weight) => {
+      if (j < k1) result[(i - r0) * keys + j - k0] = weight;
+    });
+  }
+  return result;
+}
+
+// The weights of queries r0 … r1 for keys k0 … k1, row by row; masked keys are MASKED where `marked`, else 0.
 export function tile(terms, r0, r1, k0, k1, marked = false) {
+  if (terms.mixer) return mixerTile(terms, r0, r1, k0, k1, marked);
   const [rows, keys] = [r1 - r0, k1 - k0];
-  const result = new Float32Array(rows * keys).fill(marked ? -1 : 0);
+  const result = new Float32Array(rows * keys).fill(marked ? MASKED : 0);
   const { width, score, temperature, lse } = terms;
   const stored = terms.weights;
   const block = new Float32Array(stored ? 0 : keys * width);
@@ -121,32 +161,44 @@ export function scoreRow(terms, i) {
   return result;
 }
 
-// −Σ w log w in nats, of weights scaled to sum to 1.
+// −Σ p log p in nats, p the sizes of weights scaled to sum to 1.
 export function entropyOf(weights) {
   let [total, sum] = [0, 0];
-  for (const weight of weights) total += weight;
-  for (const weight of weights) if (weight > 0) sum -= (weight / total) * Math.log(weight / total);
+  for (const weight of weights) total += Math.abs(weight);
+  for (const weight of weights) if (weight !== 0) sum -= (Math.abs(weight) / total) * Math.log(Math.abs(weight) / total);
   return Number.isNaN(total) ? NaN : sum;
 }
 
 // Maps are bytes on a logarithmic scale: 0 is masked, 1 to 254 are 2^−24 and less to 1, 255 is NaN.
 export const OCTAVES = 24;
 
-// The byte of a weight; −1 stands for masked. Of another negative weight, as some normalizers give, its size.
-export function codeOf(weight) {
+// Maps of signed weights have their sizes from 2^−18 to 2^6, 126 steps above code 128, which is 0, and as many below it.
+export const [SIGNED_OCTAVES, SIGNED_TOP, ZERO, SIDES] = [24, 6, 128, 126];
+
+// The byte of a weight. Of a negative weight in a map that is not signed, as some normalizers give, its size.
+export function codeOf(weight, signed = false) {
   if (weight !== weight) return 255;
-  if (weight === -1) return 0;
+  if (weight === MASKED) return 0;
+  if (signed && weight === 0) return ZERO;
+  if (signed) {
+    const step = Math.round(1 + (SIDES - 1) * (1 + (Math.log2(Math.abs(weight)) - SIGNED_TOP) / SIGNED_OCTAVES));
+    return ZERO + Math.sign(weight) * Math.max(1, Math.min(SIDES, step));
+  }
   return Math.max(1, Math.min(254, Math.round(1 + 253 * (1 + Math.log2(Math.abs(weight)) / OCTAVES))));
 }
 
-export function weightOf(code) {
+export function weightOf(code, signed = false) {
+  if (signed && code !== 255 && code !== 0) {
+    const step = Math.abs(code - ZERO);
+    return step === 0 ? 0 : Math.sign(code - ZERO) * 2 ** (((step - 1) / (SIDES - 1) - 1) * SIGNED_OCTAVES + SIGNED_TOP);
+  }
   return code === 255 ? NaN : code === 0 ? 0 : 2 ** (((code - 1) / 253 - 1) * OCTAVES);
 }
 
 // Largest and mean weight of cells of `step` × `step` weights, from row r0 and key k0 on: { max, mean }, rows × columns numbers.
-// A cell that holds a NaN is NaN; one that is masked throughout is −1.
+// A cell that holds a NaN is NaN; one that is masked throughout is MASKED. Of signed weights the largest is that of the largest size.
 export function pooled(terms, r0, k0, rows, columns, step) {
-  const [max, sum] = [new Float32Array(rows * columns).fill(-1), new Float64Array(rows * columns)];
+  const [max, sum] = [new Float32Array(rows * columns).fill(MASKED), new Float64Array(rows * columns)];
   const lastRow = Math.min(terms.queryCount, r0 + rows * step);
   const lastKey = Math.min(terms.keyCount, k0 + columns * step);
   const wide = lastKey - k0;
@@ -159,9 +211,10 @@ export function pooled(terms, r0, k0, rows, columns, step) {
       for (let j = 0; j < wide; j++) {
         const weight = weights[(i - row) * wide + j];
         const cell = line + Math.floor(j / step);
-        if (weight === -1) continue;
+        if (weight === MASKED) continue;
         sum[cell] += weight;
-        if (weight !== weight || weight > max[cell]) max[cell] = max[cell] !== max[cell] ? NaN : weight;
+        const larger = terms.mixer && max[cell] !== MASKED ? Math.abs(weight) > Math.abs(max[cell]) : weight > max[cell];
+        if (weight !== weight || larger) max[cell] = max[cell] !== max[cell] ? NaN : weight;
       }
     }
   }
@@ -171,7 +224,7 @@ export function pooled(terms, r0, k0, rows, columns, step) {
 // Sums made means, each over all weights of its cell, fewer at the edges.
 function meansOf(sums, max, terms, r0, k0, columns, step) {
   return Float32Array.from(sums, (sum, cell) => {
-    if (max[cell] === -1) return -1;
+    if (max[cell] === MASKED) return MASKED;
     const [row, key] = [r0 + Math.floor(cell / columns) * step, k0 + (cell % columns) * step];
     return sum / (Math.min(step, terms.queryCount - row) * Math.min(step, terms.keyCount - key));
   });

@@ -1,4 +1,4 @@
-import { codeOf, weightOf } from "./exact.js";
+import { codeOf, weightOf, ZERO } from "./exact.js";
 import { pixelsOf } from "../map/colour_scale.js";
 
 // The maps of one head as pictures that only have to be drawn: the base map at every coarser level, and exact tiles finer than it.
@@ -9,7 +9,8 @@ const CACHED = 360; // tiles
 
 // The next coarser level: pairs of cells joined, by their largest or by their mean. NaN stays NaN, the strongest stays in sight. `span`
 // is the number of base cells that one cell stands for along each side.
-export function coarser({ rows, columns, codes, span = 1 }, pool) {
+export function coarser({ rows, columns, codes, span = 1 }, pool, signed = false) {
+  const values = signed ? SIGNED_VALUES : VALUES;
   const [high, wide] = [Math.ceil(rows / 2), Math.ceil(columns / 2)];
   const result = new Uint8Array(high * wide);
   for (let r = 0; r < high; r++) {
@@ -18,18 +19,23 @@ export function coarser({ rows, columns, codes, span = 1 }, pool) {
       const first = 2 * r * columns + 2 * c;
       const four = [codes[first], right ? codes[first + 1] : codes[first]];
       if (2 * r + 1 < rows) four.push(codes[first + columns], right ? codes[first + columns + 1] : codes[first + columns]);
-      result[r * wide + c] = pool === "max" || four.includes(255) ? Math.max(...four) : codeOf(four.reduce((sum, code) => sum + VALUES[code], 0) / four.length);
+      if (four.includes(255)) result[r * wide + c] = 255;
+      else if (pool === "max") result[r * wide + c] = signed ? strongest(four) : Math.max(...four);
+      else result[r * wide + c] = four.every((code) => code === 0) ? 0 : codeOf(four.reduce((sum, code) => sum + values[code], 0) / four.length, signed);
     }
   }
   return { rows: high, columns: wide, codes: result, span: 2 * span };
 }
 
-const VALUES = Float64Array.from({ length: 256 }, (_, code) => weightOf(code));
+const [VALUES, SIGNED_VALUES] = [false, true].map((signed) => Float64Array.from({ length: 256 }, (_, code) => weightOf(code, signed)));
+
+// The code of the largest size; 0 is masked.
+const strongest = (codes) => codes.reduce((best, code) => (code !== 0 && (best === 0 || Math.abs(code - ZERO) > Math.abs(best - ZERO)) ? code : best), 0);
 
 // The base map with zeros that are not masked, but too small for a float32, apart from those that are.
 function withoutMasked(head, pool) {
   const { rows, columns, rowEdges, keyEdges, [pool]: codes } = head.base;
-  if (!head.exact || !codes.includes(0)) return codes;
+  if (!head.exact || head.signed || !codes.includes(0)) return codes;
   const result = codes.slice();
   for (let r = 0; r < rows; r++) {
     const run = head.runOfRows(rowEdges[r], rowEdges[r + 1]);
@@ -43,7 +49,7 @@ function withoutMasked(head, pool) {
 export function levelsOf(head, pool) {
   const { base } = head;
   const levels = [{ rows: base.rows, columns: base.columns, codes: withoutMasked(head, pool), span: 1 }];
-  while (Math.max(levels.at(-1).rows, levels.at(-1).columns) > 8) levels.push(coarser(levels.at(-1), pool));
+  while (Math.max(levels.at(-1).rows, levels.at(-1).columns) > 8) levels.push(coarser(levels.at(-1), pool, head.signed));
   return levels;
 }
 

@@ -1,6 +1,6 @@
 // The part of a head's map that is in sight, as numbers: single weights where there are not too many, else the largest and the mean of
 // each cell.
-import { pooled, tile, weightOf } from "./exact.js";
+import { MASKED, pooled, tile, weightOf } from "./exact.js";
 
 const SINGLE = 2 ** 20; // weights that are computed one by one
 const COMPUTED = 2 ** 24; // weights that cells are computed of; of more, the stored map's cells are taken
@@ -28,7 +28,7 @@ export function visibleTiles(head, view, maximum = Infinity) {
   return storedTiles(head, [r0, r1, k0, k1]);
 }
 
-const unmarked = (weight) => (weight === -1 ? 0 : weight);
+const unmarked = (weight) => (weight === MASKED ? 0 : weight);
 
 function edgesOf(from, to, step) {
   const edges = [];
@@ -44,7 +44,7 @@ function storedTiles(head, [r0, r1, k0, k1]) {
     return selected;
   };
   const [rows, columns] = [inside(base.rowEdges, r0, r1), inside(base.keyEdges, k0, k1)];
-  const taken = (codes) => Float32Array.from(rows.flatMap((row) => columns.map((column) => weightOf(codes[row * base.columns + column]))));
+  const taken = (codes) => Float32Array.from(rows.flatMap((row) => columns.map((column) => weightOf(codes[row * base.columns + column], head.signed))));
   const description = (edges, selected) => (selected.length ? [...selected.map((i) => edges[i]), edges[selected.at(-1) + 1]] : []);
   return { kind: "stored cells", rowEdges: description(base.rowEdges, rows), keyEdges: description(base.keyEdges, columns), max: taken(base.max), mean: taken(base.mean) };
 }

@@ -16,9 +16,11 @@ onmessage = ({ data }) => {
   postMessage({ number: data.number, result }, result ? [result.max.buffer, result.mean.buffer, result.maxCodes.buffer, result.meanCodes.buffer] : []);
 };`;
 
+const codesOf = (weights, terms) => Uint8Array.from(weights, (weight) => codeOf(weight, Boolean(terms.mixer)));
+
 export function tileOf(terms, r0, k0, rows, columns, step) {
   const result = pooled(terms, r0, k0, rows, columns, step);
-  return { ...result, maxCodes: Uint8Array.from(result.max, codeOf), meanCodes: Uint8Array.from(result.mean, codeOf) };
+  return { ...result, maxCodes: codesOf(result.max, terms), meanCodes: codesOf(result.mean, terms) };
 }
 
 export function createComputer() {
@@ -57,7 +59,7 @@ export function createComputer() {
 
 function startedWorker() {
   try {
-    return new Worker(URL.createObjectURL(new Blob([EXACT_TEXT, String(tileOf), SERVICE], { type: "text/javascript" })));
+    return new Worker(URL.createObjectURL(new Blob([EXACT_TEXT, `const codesOf = ${codesOf};`, String(tileOf), SERVICE], { type: "text/javascript" })));
   } catch {
     return null;
   }

@@ -31,6 +31,16 @@ export function tableOf(palette) {
   return tables.get(name);
 }
 
+// Signed weights have colours that diverge around zero: blue for negative ones, vermillion for positive ones, neutral between.
+const DIVERGING = "08306b 1d5496 3f7fbd 7fb2dc bfd8ec f4f3ef f7d5b5 f2a766 e07527 b84f0c 7f2704".split(" ").map((hex) => [0, 2, 4].map((start) => parseInt(hex.slice(start, start + 2), 16)));
+
+// The colour of a signed share, from −1 to 1.
+export function divergingColour(share) {
+  const position = ((share + 1) / 2) * (DIVERGING.length - 1);
+  const low = Math.max(0, Math.min(DIVERGING.length - 2, Math.floor(position)));
+  return DIVERGING[low].map((value, c) => Math.round(value + (DIVERGING[low + 1][c] - value) * (position - low)));
+}
+
 // Where a weight stands between the ends of a scale, 0 to 1. The logarithmic scale begins an octave or so below equal weights.
 export function shareOf(weight, { colour, minimum, maximum }) {
   if (colour === "linear") return Math.max(0, Math.min(1, weight / maximum));
@@ -42,19 +52,21 @@ export const weightAt = (share, { colour, minimum, maximum }) => (colour === "li
 const LARGEST = new WeakMap(); // of each head: a map has a million cells, and every panel reads it
 
 function largestOf(head) {
-  if (!LARGEST.has(head)) LARGEST.set(head, head.base ? Math.max(0, ...Array.from(new Set(head.base.max), weightOf).filter((each) => each === each)) : head.links.weights[0] ?? 1);
+  if (!LARGEST.has(head)) LARGEST.set(head, head.base ? Math.max(0, ...Array.from(new Set(head.base.max), (code) => Math.abs(weightOf(code, head.signed))).filter((each) => each === each)) : Math.abs(head.links.weights[0] ?? 1));
   return LARGEST.get(head);
 }
 
 // The scale for a head: from an eighth of what equal weights would be, or linearly from zero, to its largest weight.
 export function scaleOf(head, { colour, palette }) {
   const largest = largestOf(head);
+  if (head.signed) return { colour, palette, signed: true, maximum: Math.max(largest, 1e-6), minimum: Math.max(largest, 1e-6) / 1024 };
   const maximum = Math.min(1, Math.max(largest, 1e-6));
   return { colour, palette, maximum, minimum: Math.min(1 / Math.max(1, head.keyCount) / 8, maximum / 64) };
 }
 
 export function colourOf(weight, scale) {
   if (weight !== weight) return NOT_A_NUMBER[scale.palette] ?? NOT_A_NUMBER.cividis;
+  if (scale.signed) return weight === 0 ? divergingColour(0) : divergingColour(Math.sign(weight) * shareOf(Math.abs(weight), scale));
   const position = 3 * Math.round(255 * shareOf(Math.abs(weight), scale));
   return [...tableOf(scale.palette).subarray(position, position + 3)];
 }
@@ -63,7 +75,7 @@ export function colourOf(weight, scale) {
 export function pixelsOf(scale) {
   const pixels = new Uint32Array(256);
   for (let code = 1; code < 256; code++) {
-    const [r, g, b] = colourOf(weightOf(code), scale);
+    const [r, g, b] = colourOf(weightOf(code, scale.signed), scale);
     pixels[code] = ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
   }
   return pixels;

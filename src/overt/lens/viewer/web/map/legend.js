@@ -1,10 +1,11 @@
-import { colourOf, tableOf, shareOf } from "./colour_scale.js";
+import { colourOf, divergingColour, tableOf, shareOf } from "./colour_scale.js";
 import { weightText } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 import { css } from "../../../../drawing/web/theme.js";
 
 // The colour scale as a bar with its numbers, what equal weights would be, and the colours of what is no weight.
 export function legend(scale, head) {
+  if (scale.signed) return signedLegend(scale, head);
   const bar = make("canvas", { className: "ramp", attributes: { width: "256", height: "1", "aria-hidden": "true" } });
   const pen = bar.getContext("2d");
   const table = tableOf(scale.palette);
@@ -22,6 +23,23 @@ export function legend(scale, head) {
   const description = `colours from ${ticks[0].textContent} to ${ticks.at(-1).textContent}, ${scale.colour}, ${scale.palette}`;
   const ramp = make("div", { className: "ramp-box" }, bar, ...ticks, uniform);
   return make("div", { className: "legend", attributes: { role: "img", "aria-label": description } }, ramp, masked, nan);
+}
+
+// The same for signed weights: negative ones at the left, zero in the middle.
+function signedLegend(scale, head) {
+  const bar = make("canvas", { className: "ramp", attributes: { width: "256", height: "1", "aria-hidden": "true" } });
+  const pen = bar.getContext("2d");
+  for (let i = 0; i < 256; i++) {
+    pen.fillStyle = css(divergingColour((2 * i) / 255 - 1));
+    pen.fillRect(i, 0, 1, 1);
+  }
+  const end = shortWeight(scale.maximum);
+  const ticks = [tickAt(0, `−${end}`), tickAt(0.5, scale.colour === "log" ? `±${shortWeight(scale.minimum)}` : "0"), tickAt(1, end)];
+  const nan = make("span", { className: "swatch nan", text: "NaN" });
+  nan.style.setProperty("--swatch", css(colourOf(NaN, scale)));
+  const later = make("span", { className: "swatch clear", text: head.exact ? "later position" : "later position or zero" });
+  const description = `colours of signed weights from −${end} to ${end}, around zero, ${scale.colour}`;
+  return make("div", { className: "legend", attributes: { role: "img", "aria-label": description } }, make("div", { className: "ramp-box" }, bar, ...ticks), later, nan);
 }
 
 function tickAt(share, text, more = "") {

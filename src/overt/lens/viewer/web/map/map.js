@@ -138,7 +138,7 @@ function startOfCursor({ head, store, camera }) {
   const { token, side } = store.get();
   const [r0, r1, k0, k1] = camera.view;
   const weights = head.exact ? (side === "query" ? head.weightsRow(token) : head.weightsColumn(token)) : null;
-  const other = weights ? weights.indexOf(weights.reduce((maximum, each) => (each > maximum ? each : maximum), -1)) : 0;
+  const other = weights ? weights.indexOf(weights.reduce((best, each) => (Math.abs(each) > Math.abs(best) ? each : best), 0)) : 0;
   const position = side === "query" ? [token, Math.max(0, other)] : [Math.max(0, other), token];
   const visible = position[0] >= r0 && position[0] < r1 && position[1] >= k0 && position[1] < k1;
   return visible || camera.whole ? position : [Math.floor((r0 + r1) / 2), Math.floor((k0 + k1) / 2)];

@@ -27,7 +27,7 @@ export function mapControls(store, self) {
   return make("div", { className: "controls" },
     choices("each cell shows", [["max", "strongest"], ["mean", "mean"]], pool, (value) => keepFocus(() => store.set({ pool: value }))),
     choices("colour scale", [["log", "log"], ["linear", "linear"]], colour, (value) => keepFocus(() => store.set({ colour: value }))),
-    selection("colours", PALETTES.map((name) => [name, name]), palette, (value) => keepFocus(() => store.set({ palette: value }))),
+    ...(self.head.signed ? [] : [selection("colours", PALETTES.map((name) => [name, name]), palette, (value) => keepFocus(() => store.set({ palette: value })))]),
     make("div", { className: "choices", attributes: { role: "group", "aria-label": "nearness" } }, ...buttons));
 }
 

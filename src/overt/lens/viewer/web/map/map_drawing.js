@@ -115,8 +115,8 @@ function numbers(self, { pen, font, x, y }) {
       if (!head.allowed(row, key)) continue;
       const weight = head.weight(row, key);
       pen.fillStyle = inkOn(colourOf(weight, scale));
-      const small = shareOf(weight, scale) > 0 ? weight.toExponential(0) : "0";
-      pen.fillText(Number.isNaN(weight) ? "NaN" : weight >= 0.0005 ? weight.toFixed(3) : small, x(key + 0.5), y(row + 0.5));
+      const small = shareOf(Math.abs(weight), scale) > 0 ? weight.toExponential(0) : "0";
+      pen.fillText(Number.isNaN(weight) ? "NaN" : (Math.abs(weight) >= 0.0005 ? weight.toFixed(3) : small).replaceAll("-", "−"), x(key + 0.5), y(row + 0.5));
     }
   }
 }

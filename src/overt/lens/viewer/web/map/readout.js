@@ -40,12 +40,12 @@ function cell(self, row, key) {
   if (head.exact && (r1 - r0) * (k1 - k0) <= 2 ** 17) {
     const weights = tile(head.terms, ...edges);
     const nan = weights.findIndex((weight) => weight !== weight);
-    const best = nan >= 0 ? nan : weights.reduce((maximum, weight, i) => (weight > weights[maximum] ? i : maximum), 0);
+    const best = nan >= 0 ? nan : weights.reduce((maximum, weight, i) => ((head.signed ? Math.abs(weight) > Math.abs(weights[maximum]) : weight > weights[maximum]) ? i : maximum), 0);
     const mean = weights.reduce((sum, weight) => sum + weight, 0) / weights.length;
     const link = pair(head, r0 + Math.floor(best / (k1 - k0)), k0 + (best % (k1 - k0)));
     return [make("b", { className: "value", text: weightText(weights[best]) }), " ", ...link, quiet(`  ${where}, mean ${weightText(mean)}`)];
   }
-  const [maximum, middle] = [weightOf(level.codes[position]), weightOf(means.codes[position])];
+  const [maximum, middle] = [weightOf(level.codes[position], head.signed), weightOf(means.codes[position], head.signed)];
   return [make("b", { className: "value", text: about(maximum) }), quiet(`  ${where}, mean ${about(middle)}`)];
 }
 
