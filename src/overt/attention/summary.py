@@ -137,15 +137,17 @@ def gathered_signed(
     """Summarise signed weights that do not sum to one, from blocks of rows in order: each one's first row and weights (B, H, rows, K).
 
     `entropy` is of |W| / Σ |W|, `top_weights` are the largest |W| with their signs, `received` and `map_mean` are means of W, and
-    `map_max` is the largest |W| of each cell. There is no `lse`, no `sink` and no `output`.
+    `map_max` is the weight of the largest size in each cell, with its sign. There is no `lse`, no `sink` and no `output`.
     """
-    parts, received, cells_of_map = [], torch.zeros(()), _MapCells(None)
+    parts, received, above, below = [], torch.zeros(()), _MapCells(None), _MapCells(None)
     for first, weights in blocks:
         if not parts:
-            cells_of_map = _MapCells(_edges(map_size, queries, keys, weights.device))
+            edges = _edges(map_size, queries, keys, weights.device)
+            above, below = _MapCells(edges), _MapCells(edges)
         sizes = weights.abs()
         received = received + weights.sum(-2)
-        cells_of_map.add(first, weights, sizes)
+        above.add(first, weights)
+        below.add(first, -weights)
         total = sizes.sum(-1, keepdim=True)
         largest, positions = sizes.topk(min(top, keys), dim=-1)
         entropy = torch.special.entr(sizes / torch.where(total == 0, 1, total)).sum(-1)
@@ -154,7 +156,10 @@ def gathered_signed(
     entropy, top_weights, top_keys = (
         torch.cat(column, dim=dim) for column, dim in zip(zip(*parts, strict=True), (-1, -2, -2), strict=True)
     )
-    return Summary(None, entropy, received / max(queries, 1), top_weights, top_keys, *cells_of_map.maps())
+    (mean, largest, *edges_of_map), lowest = above.maps(), below.maps()[1]
+    if largest is not None and lowest is not None:
+        largest = torch.where(lowest > largest, -lowest, largest)
+    return Summary(None, entropy, received / max(queries, 1), top_weights, top_keys, mean, largest, *edges_of_map)
 
 
 @torch.no_grad()
@@ -226,11 +231,8 @@ class _MapCells:
         self.total: Tensor | None = None
         self.largest: Tensor | None = None
 
-    def add(self, first: int, weights: Tensor, sizes: Tensor | None = None) -> None:
-        """Pool a block's weights (..., rows, K) over the key cells, then into the row cells that its rows fall in.
-
-        The largest of each cell is that of `sizes`, where these are not the weights themselves.
-        """
+    def add(self, first: int, weights: Tensor) -> None:
+        """Pool a block's weights (..., rows, K) over the key cells, then into the row cells that its rows fall in."""
         if self.edges is None:
             return
         row_edges, key_edges = self.edges
@@ -238,7 +240,6 @@ class _MapCells:
         if self.total is None or self.largest is None:
             self.total, self.largest = weights.new_zeros(shape), weights.new_full(shape, -torch.inf)
         total, largest = _pooled(weights, key_edges)  # (..., rows, C)
-        largest = largest if sizes is None else _pooled(sizes, key_edges)[1]
         edges = row_edges.tolist()
         for cell, (start, stop) in enumerate(pairwise(edges)):
             part = slice(max(start - first, 0), max(stop - first, 0))

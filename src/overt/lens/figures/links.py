@@ -8,7 +8,7 @@ from overt.attention import check
 from overt.drawing.canvas import BLUE, FIRE, QUIET, Sheet
 from overt.drawing.numbers import number
 from overt.errors import InputError
-from overt.lens.figures.paper import EDGE, SMALL, WIDE, entry, in_print, sheet, title, words
+from overt.lens.figures.paper import EDGE, SMALL, WIDE, entry, in_print, is_signed, sheet, title, words
 from overt.lens.head import Head
 from overt.lens.tokens import is_cross_attention
 
@@ -21,7 +21,8 @@ _TALLEST, _BETWEEN_TEXTS = 110.0, 92.0  # the height of the largest arc, and the
 def arcs(head: Head, *, links: int = 24, first: int = 0, stop: int | None = None, sequence: int = 0) -> Any:
     """One head's strongest links as arcs between the tokens first to stop of a sentence: a matplotlib Figure, a page wide.
 
-    An arc above the line goes back to an earlier key, one below it forward. The larger the weight, the darker and wider the arc. The
+    An arc above the line goes back to an earlier key, one below it forward. The larger the weight, the darker and wider the arc; of
+    signed weights, blue arcs are positive and vermillion ones negative. The
     weight of a token on itself has no arc. Where queries and keys are two texts, the queries are below and the keys above.
 
     Raises InputError where the recording has no tokens, more than fit beside each other, or none of that sequence.
@@ -56,9 +57,16 @@ def _strongest(weights: Tensor, count: int, cross: bool) -> list[Arc]:
     free = weights.nan_to_num(nan=0.0).clone()
     if not cross:
         free.fill_diagonal_(0)
-    largest = free.flatten().topk(min(count, free.numel()))
-    pairs = [(index // free.shape[1], index % free.shape[1]) for index in largest.indices.tolist()]
-    return [(i, j, weight) for (i, j), weight in zip(pairs, largest.values.tolist(), strict=True) if weight > 0][::-1]
+    largest = free.flatten().abs().topk(min(count, free.numel())).indices
+    pairs = [(index // free.shape[1], index % free.shape[1]) for index in largest.tolist()]
+    weights_of_pairs = free.flatten()[largest].tolist()
+    return [(i, j, weight) for (i, j), weight in zip(pairs, weights_of_pairs, strict=True) if weight != 0][::-1]
+
+
+def _ink(head: Head, weight: float, arcs_shown: list[Arc]) -> tuple[float, float]:
+    """The width and the opacity of an arc: by its weight, by its size relative to the largest one where weights are signed."""
+    size = abs(weight) / max(abs(arcs_shown[-1][2]), 1e-12) if is_signed(head.captured) else weight
+    return 0.3 + 2.2 * size, 0.25 + 0.75 * size
 
 
 def _draw_over_and_under(head: Head, arcs_shown: list[Arc], tokens: list[str]) -> Any:
@@ -68,13 +76,17 @@ def _draw_over_and_under(head: Head, arcs_shown: list[Arc], tokens: list[str]) -
     line = 34 + rises[0] + 10
     paper = sheet(WIDE, line + 10 + rises[1] + 22)
     title(paper, f"Head {head.head}", head.layer)
-    _describe(paper, arcs_shown, "above: to earlier keys, below: to later keys")
+    signed = is_signed(head.captured)
+    _describe(
+        paper, arcs_shown, "blue: positive, vermillion: negative" if signed else "above: to earlier keys, below: to later keys"
+    )
     _line_of(paper, tokens, positions, line, size)
     for i, j, weight in arcs_shown:
         back = j < i
         share = abs(i - j) / (over if back else under)
         height, floor = (rises[0] * share, line - 9) if back else (-rises[1] * share, line + 9)
-        paper.arc(positions[i], positions[j], floor, height, BLUE if back else FIRE, 0.3 + 2.2 * weight, 0.25 + 0.75 * weight)
+        blue = weight > 0 if is_signed(head.captured) else back
+        paper.arc(positions[i], positions[j], floor, height, BLUE if blue else FIRE, *_ink(head, weight, arcs_shown))
     return paper.figure
 
 
@@ -86,7 +98,7 @@ def _draw_between_texts(head: Head, arcs_shown: list[Arc], query_tokens: list[st
     _line_of(paper, key_tokens, above, 40, other)
     _line_of(paper, query_tokens, below, 40 + _BETWEEN_TEXTS, size)
     for i, j, weight in arcs_shown:
-        paper.link(below[i], 40 + _BETWEEN_TEXTS - 9, above[j], 49, BLUE, 0.3 + 2.2 * weight, 0.25 + 0.75 * weight)
+        paper.link(below[i], 40 + _BETWEEN_TEXTS - 9, above[j], 49, BLUE, *_ink(head, weight, arcs_shown))
     return paper.figure
 
 

@@ -3,7 +3,21 @@
 from typing import Any
 
 from overt.drawing.canvas import QUIET, Sheet
-from overt.lens.figures.paper import COLUMN, EDGE, SMALL, WIDE, cells, entry, in_print, scale, sheet, title, weight_map, words
+from overt.lens.figures.paper import (
+    COLUMN,
+    EDGE,
+    SMALL,
+    WIDE,
+    cells,
+    entry,
+    in_print,
+    is_signed,
+    scale,
+    sheet,
+    title,
+    weight_map,
+    words,
+)
 from overt.lens.head import Head
 from overt.lens.recorded_calls import RecordedCalls
 
@@ -44,8 +58,11 @@ def heads_grid(recording: RecordedCalls, *, size: int = 64, sequence: int = 0) -
         paper.text(left - 6, y + cell / 2, f"{recording.number_of(captured)}", SMALL, QUIET, across="right")
         for column, head in enumerate(captured.heads):
             drawn = entry(recording.head_of(opened, head).map(cells(captured, size)), sequence)
-            weight_map(paper, drawn, left + column * step, y, cell, cell, root=True)
-    caption = "columns: heads; rows of a map: queries, its columns: keys; colour: √weight relative to the map's largest"
+            weight_map(paper, drawn, left + column * step, y, cell, cell, root=True, signed=is_signed(captured))
+    signed = "; vermillion: negative" if any(map(is_signed, layers)) else ""
+    caption = (
+        f"columns: heads; rows of a map: queries, its columns: keys; colour: √weight relative to the map's largest{signed}"
+    )
     paper.text(left, floor + 10, caption, SMALL, QUIET, max_width=WIDE - left - EDGE)
     return paper.figure
 
@@ -72,12 +89,12 @@ def one_head(head: Head, *, size: int = 256, sequence: int = 0) -> Any:
     width, height = cell * drawn.shape[1], max(24.0, min(cell * drawn.shape[0], _TALLEST))
     paper = sheet(COLUMN, top + height + 28)
     title(paper, f"Head {head.head}", head.layer)
-    weight_map(paper, drawn, left, top, width, height, root=False)
+    weight_map(paper, drawn, left, top, width, height, root=False, signed=is_signed(head.captured))
     if named and query_tokens is not None and key_tokens is not None:
         _names(paper, query_tokens, key_tokens, left, top, width, height)
     else:
         _ends(paper, head, left, top, width, height)
-    wide = scale(paper, left, top + height + 14, float(drawn.abs().nan_to_num().max()))
+    wide = scale(paper, left, top + height + 14, float(drawn.abs().nan_to_num().max()), is_signed(head.captured))
     if drawn.shape != (head.queries, head.keys):
         caption = f"cells are means of {head.queries / drawn.shape[0]:.3g} × {head.keys / drawn.shape[1]:.3g} weights"
         paper.text(

@@ -15,6 +15,7 @@ from overt.drawing.numbers import labels, number
 from overt.errors import InputError
 from overt.files import whole
 from overt.lens.captured import Captured
+from overt.lens.linear.captured import CapturedMixer
 from overt.lens.tokens import Words
 
 WIDE, COLUMN = 675.0, 335.0  # a page's text and one of its columns, in hundredths of an inch
@@ -73,11 +74,17 @@ def title(paper: Sheet, text: str, aside: str = "") -> None:
     paper.text(EDGE + width + 9, 13, aside, SMALL, QUIET, max_width=max(width_limit - width - 9, 0))
 
 
-def weight_map(paper: Sheet, weights: Tensor, x: float, y: float, width: float, height: float, root: bool) -> None:
-    """Draw weights (rows, columns) as cells, white for none; by their roots, so that what is weak is seen, if `root`."""
-    shown = weights.abs().sqrt() if root else weights.abs()
-    largest = float(shown.nan_to_num().max()) if shown.numel() else 0.0
-    paper.image(shown.cpu().numpy(), x, y, width, height, colours(), 0.0, largest or 1.0)
+def weight_map(
+    paper: Sheet, weights: Tensor, x: float, y: float, width: float, height: float, root: bool, signed: bool = False
+) -> None:
+    """Draw weights (rows, columns) as cells, white for none; by their roots, so that what is weak is seen, if `root`.
+
+    The colours of `signed` weights diverge around zero: vermillion below it, blue above.
+    """
+    sizes = weights.abs().sqrt() if root else weights.abs()
+    largest = float(sizes.nan_to_num().max()) if sizes.numel() else 0.0
+    shown, palette, lowest = (sizes * weights.sign(), signs(), -(largest or 1.0)) if signed else (sizes, colours(), 0.0)
+    paper.image(shown.cpu().numpy(), x, y, width, height, palette, lowest, largest or 1.0)
     paper.box(x, y, width, height, "none", edge=QUIET)
     paper.axes.patches[-1].set_linewidth(0.5)
 
@@ -91,10 +98,11 @@ def colours() -> Any:
     return colormap.with_extremes(bad=FIRE)
 
 
-def scale(paper: Sheet, x: float, y: float, largest: float) -> float:
-    """The colours from 0 to the largest weight; gives the width that they take."""
-    width = paper.text(x, y, "0", SMALL, QUIET)
-    paper.image([[step / 63 for step in range(64)]], x + width + 4, y - 4, 70, 8, colours(), 0.0, 1.0)
+def scale(paper: Sheet, x: float, y: float, largest: float, signed: bool = False) -> float:
+    """The colours from 0 to the largest weight, of `signed` weights from minus that; gives the width that they take."""
+    width = paper.text(x, y, number(-largest) if signed else "0", SMALL, QUIET)
+    palette = signs() if signed else colours()
+    paper.image([[step / 63 for step in range(64)]], x + width + 4, y - 4, 70, 8, palette, 0.0, 1.0)
     return width + 78 + paper.text(x + width + 78, y, number(largest), SMALL, INK)
 
 
@@ -114,3 +122,8 @@ def entry(batch: Tensor, sequence: int) -> Tensor:
 def words(tokens: Words | None, sequence: int) -> list[str] | None:
     """One sequence's tokens as labels, or None."""
     return None if tokens is None else labels(tokens[0] if len(tokens) == 1 else tokens[sequence])
+
+
+def is_signed(captured: Captured) -> bool:
+    """Whether a call's weights are signed and do not sum to one: those of a linear token mixer."""
+    return isinstance(captured, CapturedMixer) or bool(getattr(captured, "mixer", ""))

@@ -23,8 +23,8 @@ def entropy_by_layer(recording: RecordedCalls) -> Any:
 
         entropy_i = −Σ_j w_ij log w_ij in nats, the mean over the queries that may attend to anything, and over sequences
 
-    The dashed line is the entropy of equal weights on every key that the query may attend to, which is the maximum. A recording of
-    summaries has no such line, because it has no masks.
+    For linear token mixers, whose weights are signed, w is |W| ÷ Σ |W|. The dashed line is the entropy of equal weights on every key
+    that the query may attend to, which is the maximum. Mixers and summaries have no such line.
 
     >>> import torch, overt
     >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)

@@ -14,14 +14,16 @@ from overt.drawing.progress import progress
 from overt.errors import InputError
 from overt.lens.captured import Captured, CapturedCall
 from overt.lens.head import Head
+from overt.lens.linear.head import MixerHead
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.statistics.roles import Role, roles
 from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.text.tokens_of_text import Token
 from overt.lens.tokens import Tokens
 from overt.lens.viewer.blocks import Blocks, plain
+from overt.lens.viewer.mixer_terms import mixer_terms
 from overt.lens.viewer.precision import corrected_log_sum_exp, needs_floats
-from overt.lens.viewer.pyramids import cells, coded
+from overt.lens.viewer.pyramids import cells, coded, signed_codes
 from overt.lens.viewer.statistics import measured
 from overt.lens.viewer.terms import Terms, terms_of
 from overt.lens.viewer.with_model import known_of
@@ -40,7 +42,7 @@ def side_of(requested: Requested, exact: bool) -> int:
     """How many cells a side the heads' base maps have."""
     count = sum(len(heads) * captured.batch for captured, heads in requested)
     longest = max((max(captured.queries, captured.keys) for captured, _ in requested), default=0)
-    return cells(longest, count, exact and all(isinstance(captured.opened(), CapturedCall) for captured, _ in requested))
+    return cells(longest, count, exact and not any(isinstance(captured.opened(), CapturedSummary) for captured, _ in requested))
 
 
 def stays_whole(requested: Requested) -> bool:
@@ -133,19 +135,20 @@ def _call(packing: _Packing, call_index: int, captured: Captured) -> dict[str, A
     """Pack one call: its heads go to the packing, the rest is returned."""
     statistics = measured(captured, packing.calls.strings, packing.side)
     comparison = statistics.comparison
-    notes = [*_of_mixer(statistics), *captured.notes, *_unmatched(packing.calls.strings, captured)]
-    vectors = packing.exact and isinstance(captured, CapturedCall)
+    notes = [*captured.notes, *_unmatched(packing.calls.strings, captured)]
+    vectors = packing.exact and not isinstance(captured, CapturedSummary)
     store = _Store(
         packing.blocks,
         packing.blocks.begin() if vectors else 0,
         packing.whole or (isinstance(captured, CapturedCall) and needs_floats(captured)),
     )
+    signed = bool(statistics.mixer)
     for index, role in enumerate(roles(statistics, statistics.shares, statistics.repetition)):
         head = packing.calls.head_of(captured, role.head)
         per_batch = _vectors(packing, head, store, notes) if vectors else [{} for _ in range(captured.batch)]
         for batch, each in enumerate(per_batch):
             fields = {"call": call_index, "head": role.head, "batch": batch, **_role(role), **_words(packing, head, batch)}
-            fields |= _statistics(packing, statistics.summary, (batch, index), not vectors) | each
+            fields |= _statistics(packing, statistics.summary, (batch, index), not vectors, signed) | each
             if "score" in each and not store.whole:
                 fields["lse"] = _log_sum_exp(store, head, statistics.summary, (batch, index))
             packing.heads.append(fields)
@@ -163,15 +166,9 @@ def _call(packing: _Packing, call_index: int, captured: Captured) -> dict[str, A
         "bound": comparison.bound,
         "holds": comparison.difference <= comparison.bound,
         "note": comparison.note,
+        "mixer": statistics.mixer or None,
+        "around": list(statistics.around),
     }
-
-
-def _of_mixer(statistics: CapturedSummary) -> list[str]:
-    """What a reader of a linear mixer's weights on the page has to know; empty for attention."""
-    if not statistics.mixer:
-        return []
-    shown = "the page shows statistics and the largest of them, and does not recompute single ones: head.weights(row) does"
-    return [f"{statistics.mixer}: weights are signed and do not sum to one; {shown}", *statistics.around]
 
 
 def _role(role: Role) -> dict[str, Any]:
@@ -211,6 +208,10 @@ class _Store:
         """Where these vectors are."""
         return self.blocks.vectors(vectors, self.block, self.whole)
 
+    def floats(self, vectors: Tensor) -> dict[str, Any]:
+        """The same as float32: errors of the walk back add up over positions, so nothing is rounded further."""
+        return self.blocks.vectors(vectors, self.block, True)
+
     def placed(self, values: dict[str, Any], first: bool = False) -> dict[str, Any]:
         """The same with its arrays in the block, or in the one that is read at once."""
         arrays = {name: value for name, value in values.items() if isinstance(value, Tensor | np.ndarray)}
@@ -239,6 +240,8 @@ def _log_sum_exp(store: _Store, head: Head, summary: Summary, position: tuple[in
 
 def _vectors(packing: _Packing, head: Head, store: _Store, notes: list[str]) -> list[dict[str, Any]]:
     """What single weights are computed from, for each batch element: vectors and terms, or the weights themselves."""
+    if isinstance(head, MixerHead):
+        return [mixer_terms(head, batch, store.floats, packing.blocks.put) for batch in range(head.captured.batch)]
     terms, value = store.terms_of(head), head.value
     norms, known = known_of(head, packing.model)
     common = known | {"valueWidth": value.shape[-1], "normalizer": type(head.call.normalizer).__name__.lower()}
@@ -270,7 +273,9 @@ def _terms(store: _Store, terms: Terms, batch: int) -> dict[str, Any]:
     }
 
 
-def _statistics(packing: _Packing, summary: Summary, position: tuple[int, int], top: bool) -> dict[str, Any]:
+def _statistics(
+    packing: _Packing, summary: Summary, position: tuple[int, int], top: bool, signed: bool = False
+) -> dict[str, Any]:
     """What is shown of a head, (batch, index), without its vectors; its largest weights too, where they are all there is."""
     blocks, entropy = packing.blocks, plain(summary.entropy[position])
     fields = {
@@ -278,7 +283,7 @@ def _statistics(packing: _Packing, summary: Summary, position: tuple[int, int], 
         "entropies": blocks.put(entropy),
         "received": blocks.put(plain(summary.received[position])),
         "lse": None if summary.lse is None else blocks.put(plain(summary.lse[position])),
-        "base": _base(blocks, summary, position),
+        "base": _base(blocks, summary, position, signed),
         "links": _links(blocks, summary, position),
     }
     if top:
@@ -287,11 +292,12 @@ def _statistics(packing: _Packing, summary: Summary, position: tuple[int, int], 
     return fields
 
 
-def _base(blocks: Blocks, summary: Summary, position: tuple[int, int]) -> dict[str, Any] | None:
+def _base(blocks: Blocks, summary: Summary, position: tuple[int, int], signed: bool) -> dict[str, Any] | None:
     maximum, mean, rows, keys = summary.map_max, summary.map_mean, summary.row_edges, summary.key_edges
     if maximum is None or mean is None or rows is None or keys is None:
         return None
-    maps = {"max": blocks.put(coded(maximum[position])), "mean": blocks.put(coded(mean[position]))}
+    code = signed_codes if signed else coded
+    maps = {"max": blocks.put(code(maximum[position])), "mean": blocks.put(code(mean[position]))}
     edges = {"rowEdges": blocks.put(rows.int()), "keyEdges": blocks.put(keys.int())}
     return {"rows": len(rows) - 1, "columns": len(keys) - 1} | maps | edges
 
@@ -299,10 +305,11 @@ def _base(blocks: Blocks, summary: Summary, position: tuple[int, int]) -> dict[s
 def _links(blocks: Blocks, summary: Summary, position: tuple[int, int]) -> dict[str, Any]:
     """The strongest links of a head: weight, query and key of each, strongest first."""
     weights, keys = plain(summary.top_weights[position]), summary.top_keys[position].cpu().numpy()
-    flat = np.where((keys >= 0) & ~np.isnan(weights), weights, -np.inf).ravel()
-    best = np.argpartition(-flat, LINKS - 1)[:LINKS] if len(flat) > LINKS else np.arange(len(flat))
-    best = best[np.argsort(-flat[best], kind="stable")]
-    best = best[flat[best] > -np.inf]
+    flat = weights.ravel()
+    sizes = np.where((keys >= 0) & ~np.isnan(weights), np.abs(weights), -np.inf).ravel()
+    best = np.argpartition(-sizes, LINKS - 1)[:LINKS] if len(sizes) > LINKS else np.arange(len(sizes))
+    best = best[np.argsort(-sizes[best], kind="stable")]
+    best = best[sizes[best] > -np.inf]
     rows = (best // max(1, weights.shape[-1])).astype(np.int32)
     return {
         "weights": blocks.put(flat[best].astype(np.float32)),

@@ -5,6 +5,7 @@ from torch import Tensor
 
 OCTAVES = 24  # the smallest weight that differs from zero is 2^−24; one step of the code is 6.6 %
 NAN, MOST = 255, 254
+SIGNED_OCTAVES, SIGNED_TOP, ZERO, SIDES = 24, 6, 128, 126  # of maps of signed weights
 
 
 def coded(weights: Tensor) -> np.ndarray:
@@ -19,6 +20,20 @@ def coded(weights: Tensor) -> np.ndarray:
     sizes = np.abs(weights.detach().float().cpu().numpy())
     steps = np.rint(1 + (MOST - 1) * (1 + np.log2(np.fmax(sizes, 2.0**-OCTAVES)) / OCTAVES)).clip(1, MOST)
     return np.where(np.isnan(sizes), NAN, np.where(sizes == 0, 0, steps)).astype(np.uint8)
+
+
+def signed_codes(weights: Tensor) -> np.ndarray:
+    """Signed weights as bytes around 128, which is zero: 126 steps of the size's logarithm, from 2^−18 to 2^6, on each side; 255 is NaN.
+
+    >>> import torch
+    >>> signed_codes(torch.tensor([-1.0, 0.0, 1.0, float("nan")])).tolist()
+    [33, 128, 223, 255]
+    """
+    numbers = weights.detach().float().cpu().numpy()
+    logs = np.log2(np.fmax(np.abs(numbers), np.float32(2.0**-SIGNED_OCTAVES)))
+    steps = np.rint(1 + (SIDES - 1) * (1 + (logs - SIGNED_TOP) / SIGNED_OCTAVES)).clip(1, SIDES)
+    codes = ZERO + np.sign(numbers) * steps
+    return np.where(np.isnan(numbers), NAN, np.nan_to_num(codes)).astype(np.uint8)
 
 
 def cells(longest: int, heads: int, exact: bool) -> int:

@@ -18,6 +18,7 @@ from overt.lens.linear.captured import CapturedMixer
 from overt.lens.linear.summarized import mixer_entropy
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.statistics.summarized import CapturedSummary
+from overt.lens.viewer.mixer_terms import mixer_bytes
 from overt.lens.viewer.packing import side_of, stays_whole
 from overt.lens.viewer.precision import needs_floats
 from overt.lens.viewer.statistics import cut
@@ -129,6 +130,8 @@ def _bytes_of(captured: Captured, heads: int, side: int, whole: bool, exact: boo
     queries, keys = captured.queries, captured.keys
     # Two maps, a byte a cell: most shrink, those of restless weights hardly.
     size = captured.batch * heads * (8 * queries + 4 * keys + 2 * min(side, queries) * min(side, keys) + 2000)
+    if isinstance(captured, CapturedMixer) and exact:
+        return size + mixer_bytes(captured, heads)
     if not isinstance(captured, CapturedCall) or not exact:
         return size + captured.batch * heads * 64 * queries
     return size + _vectors(captured, heads, 4 if whole or needs_floats(captured) else 2)

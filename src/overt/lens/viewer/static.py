@@ -10,13 +10,14 @@ import numpy as np
 from overt.drawing.html import escape_text
 from overt.drawing.numbers import number, scientific, shorten, visible
 from overt.lens.viewer.packing import Packed
-from overt.lens.viewer.pyramids import MOST, NAN, OCTAVES
+from overt.lens.viewer.pyramids import MOST, NAN, OCTAVES, ZERO
 
 HEADS, ROWS = 24, 20  # pictures and lines of the table: the page with scripts has them all
 CELLS = 128  # a side of a picture
 SHOWN = 9  # octaves from the darkest to the lightest colour
 _ENDS = np.array([[0, 34, 78], [123, 123, 120], [254, 232, 56]])  # cividis at its ends and in its middle
 _WRONG = np.array([232, 32, 84])
+_NEGATIVE, _MIDDLE, _POSITIVE = np.array([127, 39, 4]), np.array([244, 243, 239]), np.array([8, 48, 107])
 
 
 def static_page(packed: Packed) -> str:
@@ -50,7 +51,8 @@ def _picture(packed: Packed, index: int) -> str:
         return f"<p><b>{name}</b> has no map</p>"
     base = head["base"]
     codes = _array(packed, base["max"]).reshape(base["rows"], base["columns"])
-    data = b64encode(_png(_coloured(_fewer(codes)))).decode()
+    signed = bool(packed.header["calls"][head["call"]]["mixer"])
+    data = b64encode(_png(_diverging(_fewer(codes, signed)) if signed else _coloured(_fewer(codes, signed)))).decode()
     role = escape_text(head["role"]) if head["role"] else ""
     image = f'<img alt="{name}: map of weights" src="data:image/png;base64,{data}">'
     return f"<figure>{image}<figcaption><b>{name}</b> {role}</figcaption></figure>"
@@ -61,8 +63,13 @@ def _name(header: dict[str, Any], index: int) -> str:
     return f"L{header['calls'][head['call']]['number']}H{head['head']}"
 
 
-def _fewer(codes: np.ndarray) -> np.ndarray:
-    """At most CELLS cells a side, each the largest of those that it stands for; NaN is the largest code, so it stays."""
+def _fewer(codes: np.ndarray, signed: bool) -> np.ndarray:
+    """At most CELLS cells a side, each the largest in size of those that it stands for; NaN is the largest code, so it stays."""
+    if signed:
+        codes = codes.astype(int)
+        sides = (codes.clip(ZERO), np.where(codes == NAN, NAN, (2 * ZERO - codes).clip(ZERO)))
+        above, below = (_fewer(side, False) for side in sides)
+        return np.where((above == NAN) | (above >= below), above, 2 * ZERO - below)
     for axis, size in enumerate(codes.shape):
         if size > CELLS:
             codes = np.maximum.reduceat(codes, np.arange(CELLS) * size // CELLS, axis=axis)
@@ -77,6 +84,15 @@ def _coloured(codes: np.ndarray) -> np.ndarray:
     colours = np.where((codes == NAN)[..., None], _WRONG, colours)
     alpha = np.where(codes == 0, 0, 255)[..., None]
     return np.concatenate([colours, alpha], axis=-1).round().astype(np.uint8)
+
+
+def _diverging(codes: np.ndarray) -> np.ndarray:
+    """Codes of signed weights (rows, columns) as red, green, blue, alpha: vermillion below zero, blue above."""
+    share = (codes.astype(float) - ZERO)[..., None] / np.abs(np.where(codes == NAN, 0, codes - ZERO)).max(initial=1)
+    size = np.abs(share).clip(0, 1)
+    colours = _MIDDLE + (np.where(share < 0, _NEGATIVE, _POSITIVE) - _MIDDLE) * np.clip(1 - 4 * (1 - size), 0, 1)
+    colours = np.where((codes == NAN)[..., None], _WRONG, colours)
+    return np.concatenate([colours, np.full((*codes.shape, 1), 255)], axis=-1).round().astype(np.uint8)
 
 
 def _png(pixels: np.ndarray) -> bytes:

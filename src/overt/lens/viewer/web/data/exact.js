@@ -173,7 +173,8 @@ export function entropyOf(weights) {
 export const OCTAVES = 24;
 
 // Maps of signed weights have their sizes from 2^−18 to 2^6, 126 steps above code 128, which is 0, and as many below it.
-export const [SIGNED_OCTAVES, SIGNED_TOP, ZERO, SIDES] = [24, 6, 128, 126];
+export const ZERO = 128;
+const [SIGNED_OCTAVES, SIGNED_TOP, SIDES] = [24, 6, 126];
 
 // The byte of a weight. Of a negative weight in a map that is not signed, as some normalizers give, its size.
 export function codeOf(weight, signed = false) {

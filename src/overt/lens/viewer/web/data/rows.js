@@ -69,7 +69,7 @@ export function allowedCount(head, query) {
 export function toneOf(weight, maximum, scale) {
   const size = Math.abs(weight);
   if (!(size > 0)) return 0;
-  return scale.colour === "log" ? shareOf(size, scale) : Math.min(1, size / Math.max(0.5, maximum));
+  return scale.colour === "log" ? shareOf(size, scale) : Math.min(1, size / (scale.signed ? maximum : Math.max(0.5, maximum)));
 }
 
 // How a text's tokens stand beside each other: where a mark begins a word (BPE, SentencePiece), where one continues it (WordPiece).

@@ -6,9 +6,9 @@ export function aboutHead(head) {
   const shares = Object.entries(head.roleScores).map(([name, share]) => [name, Number(share)]).filter(([name]) => name !== "uniform");
   const even = Math.log(Math.max(2, head.keyCount));
   const lines = shares.sort((a, b) => b[1] - a[1]).map(([name, share]) => line(name, share, share.toFixed(2), name === head.role));
-  const spread = line("entropy", head.entropy / even, Number.isNaN(head.entropy) ? "NaN" : `${head.entropy.toFixed(2)} of ${even.toFixed(2)}`, head.role === "uniform");
+  const spread = line(head.signed ? "entropy of |W|" : "entropy", head.entropy / even, Number.isNaN(head.entropy) ? "NaN" : `${head.entropy.toFixed(2)} of ${even.toFixed(2)}`, head.role === "uniform");
   const said = head.role === "content" ? "follows no simple pattern" : head.role === "NaN" ? "has weights that are not numbers" : `mostly: ${label(head.role, 20)}`;
-  const list = make("dl", { attributes: { "aria-label": `shares of the weight of ${head.name}` } }, ...lines.flat(), ...spread);
+  const list = make("dl", { attributes: { "aria-label": head.signed ? `how much of Σ |W| of ${head.name} follows each pattern` : `shares of the weight of ${head.name}` } }, ...lines.flat(), ...spread);
   return [make("p", {}, make("b", { text: head.name }), ` ${said}`), list];
 }
 

@@ -32,9 +32,9 @@ const passOf = ({ recording, store }) => recording.heads[store.get().head].pass;
 
 // How hard the chosen token is attended to: the mean weight that it gets as a key; for a query, the largest that it gives.
 function hardness(head, { side, token }) {
-  if (side === "key" || head.same) return head.received[Math.min(token, head.keyCount - 1)] ?? 0;
+  if (side === "key" || head.same) return Math.abs(head.received[Math.min(token, head.keyCount - 1)] ?? 0);
   const row = head.exact ? head.weightsRow(Math.min(token, head.queryCount - 1)) : head.received;
-  return row.reduce((maximum, each) => (each > maximum ? each : maximum), 0);
+  return row.reduce((maximum, each) => Math.max(Math.abs(each), maximum), 0);
 }
 
 function shown(self) {

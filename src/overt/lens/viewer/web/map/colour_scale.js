@@ -31,8 +31,8 @@ export function tableOf(palette) {
   return tables.get(name);
 }
 
-// Signed weights have colours that diverge around zero: blue for negative ones, vermillion for positive ones, neutral between.
-const DIVERGING = "08306b 1d5496 3f7fbd 7fb2dc bfd8ec f4f3ef f7d5b5 f2a766 e07527 b84f0c 7f2704".split(" ").map((hex) => [0, 2, 4].map((start) => parseInt(hex.slice(start, start + 2), 16)));
+// Signed weights have colours that diverge around zero: vermillion for negative ones, blue for positive ones, neutral between.
+const DIVERGING = "7f2704 b84f0c e07527 f2a766 f7d5b5 f4f3ef bfd8ec 7fb2dc 3f7fbd 1d5496 08306b".split(" ").map((hex) => [0, 2, 4].map((start) => parseInt(hex.slice(start, start + 2), 16)));
 
 // The colour of a signed share, from −1 to 1.
 export function divergingColour(share) {

@@ -34,7 +34,7 @@ function signedLegend(scale, head) {
     pen.fillRect(i, 0, 1, 1);
   }
   const end = shortWeight(scale.maximum);
-  const ticks = [tickAt(0, `−${end}`), tickAt(0.5, scale.colour === "log" ? `±${shortWeight(scale.minimum)}` : "0"), tickAt(1, end)];
+  const ticks = [tickAt(0, `−${end}`, "first"), tickAt(0.5, scale.colour === "log" ? `±${shortWeight(scale.minimum)}` : "0"), tickAt(1, end, "last")];
   const nan = make("span", { className: "swatch nan", text: "NaN" });
   nan.style.setProperty("--swatch", css(colourOf(NaN, scale)));
   const later = make("span", { className: "swatch clear", text: head.exact ? "later position" : "later position or zero" });

@@ -7,7 +7,7 @@ import { drawMap, drawMarks, mapMargins } from "./map_drawing.js";
 import { readoutOf } from "./readout.js";
 import { mapControls } from "./map_controls.js";
 import { scaleOf } from "./colour_scale.js";
-import { grouped } from "../data/labels.js";
+import { grouped, label } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 import { theme } from "../../../../drawing/web/theme.js";
 
@@ -80,7 +80,8 @@ function tell(self, position) {
 function tellHead(self) {
   const { head } = self;
   const size = `${grouped(head.queryCount)} × ${grouped(head.keyCount)}`;
-  const kind = head.exact ? "" : " · a summary: single weights cannot be recomputed";
+  const mixer = head.signed ? ` · signed weights: ${label(head.call.mixer, 40)}` : "";
+  const kind = head.exact ? mixer : mixer + " · a summary: single weights cannot be recomputed";
   self.heading.replaceChildren(make("h2", { text: head.name }), make("span", { className: "quiet", text: `${head.layer}, head ${head.head} · ${size}${kind}` }));
   tell(self, null);
 }

@@ -1,5 +1,5 @@
 // The six steps of one query of one head, with their numbers: what Python's `head.steps(row)` gives, computed from what was packed.
-import { allowedAt, biasOf, scoreOf, vectorAt, weightsRow } from "../data/exact.js";
+import { allowedAt, biasOf, scoreOf, vectorAt, walkBack, weightsRow } from "../data/exact.js";
 
 // { raw, scores, masked, weights, output, lse, allowed }: one number a key, the output one a feature. `raw` is before scale and
 // softcap; `masked` has the bias added and is −∞ where masked. Of a head whose weights themselves are stored, scores are null.
@@ -7,6 +7,7 @@ export function stepsOf(head, query) {
   const { terms } = head;
   const weights = weightsRow(terms, query);
   const output = sumOf(head, weights);
+  if (head.signed) return { weights, output, raw: null, scores: null, masked: null, allowed: null, left: leftOf(terms, query), asking: (key) => askingOf(terms, query, key) };
   if (head.stored) return { weights, output, raw: null, scores: null, masked: null, allowed: null };
   const count = head.keyCount;
   const [raw, scores, masked] = [new Float64Array(count), new Float64Array(count), new Float64Array(count).fill(-Infinity)];
@@ -22,6 +23,27 @@ export function stepsOf(head, query) {
     allowed += 1;
   }
   return { raw, scores, masked, weights, output, allowed };
+}
+
+// What the decays between each position and the row leave, the mean over features; 0 for positions that the row does not read.
+function leftOf(terms, query) {
+  const { mixer, width, keyCount, queryCount } = terms;
+  const [left, wide] = [new Float64Array(keyCount), mixer.decay?.width ?? 1];
+  const factors = new Float64Array(wide).fill(1);
+  for (let j = query + keyCount - queryCount - (mixer.before ? 1 : 0); j >= 0; j--) {
+    left[j] = factors.reduce((sum, each) => sum + each, 0) / wide;
+    if (mixer.decay) factors.forEach((each, d) => (factors[d] = each * mixer.decay.data[j * wide + d]));
+  }
+  return left;
+}
+
+// r when the walk back comes to a position; zeros for one that the row does not read.
+function askingOf(terms, query, key) {
+  let result = new Float64Array(terms.width);
+  walkBack(terms, query, key, (j, _, asks) => {
+    if (j === key && asks) result = asks.slice();
+  });
+  return result;
 }
 
 // Σ weights · value; null where no values were packed.
@@ -48,7 +70,7 @@ export function byDimension(head, query, key) {
 
 // What stands between the score and the softmax in this head: [[name, sentence]…].
 export function betweenOf(head) {
-  if (head.stored) return [];
+  if (head.stored || head.signed) return [];
   const { score, temperature } = head.terms;
   const result = [];
   if (score.kind === "dot" && score.scale !== 1) result.push(["scale", scaleName(head)]);

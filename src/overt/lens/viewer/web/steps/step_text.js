@@ -7,13 +7,14 @@ export const countWord = (count) => COUNT[count] ?? String(count);
 
 // The steps of a head, numbered from 1: { key, number, title, formula, sentence }.
 export function stagesOf(head) {
-  const texts = head.stored ? storedStages(head) : { hidden: hiddenStages, states: statesStages, plain: plainStages }[recipeOf(head)]?.(head) ?? trainedStages(head);
+  const texts = head.signed ? mixerStages(head) : head.stored ? storedStages(head) : { hidden: hiddenStages, states: statesStages, plain: plainStages }[recipeOf(head)]?.(head) ?? trainedStages(head);
   return texts.map(([key, title, formula, sentence], i) => ({ key, number: i + 1, title, formula, sentence }));
 }
 
 // "hidden" for a [h, c] layer, "states" where values are the states themselves; "plain" where the vectors themselves are query, key and value; "qkv" for learned ones.
 export function recipeOf(head) {
   if (head.recipe) return head.recipe;
+  if (head.signed) return "mixer";
   if (head.stored || head.width !== head.valueWidth || head.queryCount !== head.keyCount) return "qkv";
   const last = head.keyCount - 1;
   const same = [0, last].every((i) => head.query(i).every((value, d) => value === head.key(i)[d] && value === head.value(i)[d]));
@@ -66,6 +67,18 @@ function plainStages(head) {
   return result;
 }
 
+function mixerStages(head) {
+  const { decay } = head.terms.mixer;
+  return [
+    ["vectors", "key and value", "k, v", "Each position adds its value to a state, under its key; the strength of writing is part of the key."],
+    ...(decay ? [["decay", "decay", "Π a", "What a position wrote fades at each later position: this much is left of it where the row reads."]] : []),
+    ["asking", "what the row asks for", "r", "On the walk back r begins as the row's query; each later position fades it and takes out what it erased."],
+    ["normalize", "weight", "W = k·r", "The weight is signed: a negative one subtracts the value. The weights of a row do not sum to 1."],
+    ["weigh", "weighted value", "W·v", "Each position's value is multiplied by its weight."],
+    ["sum", "sum", "Σ W·v", "They add up to the output of the mixing, before what stands behind it in the layer."],
+  ];
+}
+
 function storedStages() {
   return [
     ["normalize", "weights", "α", "The page holds these weights themselves and does not compute them."],
@@ -80,6 +93,10 @@ const widths = (head) => (head.width === head.valueWidth ? `${head.width} number
 export function workingOf(head, steps, stage, query, key) {
   const position = (values, minimum) => number(values[key], decimals([values[key]], minimum));
   switch (stage.key) {
+    case "decay":
+      return `Π a = ${number(steps.left[key], 3)} from here to the row`;
+    case "asking":
+      return `r = ${vectorText(steps.asking(key))}`;
     case "vectors":
       return `q = ${vectorText(head.query(query))}\nk = ${vectorText(head.key(key))}\nv = ${vectorText(head.value(key) ?? [])}`;
     case "score": {
@@ -97,7 +114,7 @@ export function workingOf(head, steps, stage, query, key) {
     case "join":
       return `[h, c] = ${vectorText([...(head.value(query) ?? []), ...(steps.output ?? [])], 4)}`;
     default:
-      return `Σ α = ${number(steps.weights.reduce((sum, w) => sum + w, 0), 3)}   Σ α·v = ${vectorText(steps.output ?? [])}`;
+      return `Σ ${head.signed ? "W" : "α"} = ${number(steps.weights.reduce((sum, w) => sum + w, 0), 3)}   Σ ${head.signed ? "W" : "α"}·v = ${vectorText(steps.output ?? [])}`;
   }
 }
 
@@ -113,6 +130,7 @@ function betweenWorking(head, steps, key) {
 }
 
 function normalizeWorking(head, steps, key) {
+  if (head.signed) return `k·r = ${vectorText(head.key(key))} · ${vectorText(steps.asking(key))} = ${number(steps.weights[key], 4)}`;
   if (head.stored) return `α = ${number(steps.weights[key], 3)}`;
   const scaled = steps.masked[key] / head.terms.temperature;
   const sink = head.sink === null ? "" : `; the sink, ${number(head.sink)}, has the share ${number(sinkShare(head, steps), 3)}`;

@@ -109,12 +109,16 @@ function drawFigure(s, head, query) {
     case "score":
     case "scale":
       return barFigure(s, byDimension(head, query, s.key), `What each of the ${head.width} dimensions adds to the score of this pair`);
+    case "decay":
+      return barFigure(s, binned(steps.left), `What is left of each of the ${grouped(head.keyCount)} positions where the row reads${head.keyCount > BINS ? ", the largest of each run" : ""}`);
+    case "asking":
+      return strips([["q", head.query(query)], ["r", steps.asking(s.key)], ["k", head.key(s.key)]]);
     case "normalize":
       return barFigure(s, binned(steps.weights), `The weights of all ${grouped(head.keyCount)} keys, in their order${head.keyCount > BINS ? ", the largest of each run" : ""}`);
     case "weigh":
-      return strips([["v", value], ["α·v", Array.from(value, (v) => v * steps.weights[s.key])]]);
+      return strips([["v", value], [head.signed ? "W·v" : "α·v", Array.from(value, (v) => v * steps.weights[s.key])]]);
     case "sum":
-      return strips([["Σ α·v", steps.output ?? []]]);
+      return strips([[head.signed ? "Σ W·v" : "Σ α·v", steps.output ?? []]]);
     case "join":
       return strips([["h_i", head.value(query) ?? []], ["c_i", steps.output ?? []]]);
     default:
@@ -139,33 +143,35 @@ function binned(weights) {
   return result;
 }
 
-const COLUMN_OF = { vectors: 0, score: 1, scale: 2, normalize: 3, weigh: 4, sum: 5, join: 5 };
+const COLUMN_OF = { decay: 1, asking: 2, vectors: 0, score: 1, scale: 2, normalize: 3, weigh: 4, sum: 5, join: 5 };
 
 function drawTable(s, head, query) {
   const { steps, stages } = s.known;
   const now = COLUMN_OF[stages[s.at].key];
   const top = strongestOf(steps.weights, SHOWN);
   if (!top.includes(s.key)) top.splice(SHOWN - 1, 1, s.key);
-  const columns = [[1, "score", steps.raw && ((j) => number(steps.raw[j], decimals([steps.raw[j]], 2, 3)))],
+  const columns = [[1, "left", steps.left && ((j) => number(steps.left[j], 3))], [1, "score", steps.raw && ((j) => number(steps.raw[j], decimals([steps.raw[j]], 2, 3)))],
     [2, "masked", steps.masked && ((j) => number(steps.masked[j], decimals([steps.masked[j]], 2, 3)))],
-    [3, "α", (j) => (steps.weights[j] > 0 && steps.weights[j] < 5e-4 ? scientific(steps.weights[j]) : number(steps.weights[j], 3))]].filter((each) => each[2]);
-  const titles = { score: "score", masked: betweenOf(head).length > 1 ? "scaled, masked" : "scaled", α: "α" };
+    [3, "α", (j) => (steps.weights[j] !== 0 && Math.abs(steps.weights[j]) < 5e-4 ? scientific(steps.weights[j]) : number(steps.weights[j], 3))]].filter((each) => each[2]);
+  const titles = { left: "decay left", score: "score", masked: betweenOf(head).length > 1 ? "scaled, masked" : "scaled", α: head.signed ? "W" : "α" };
   const stage = (at) => (at === now ? "now" : at > now ? "later" : "");
   const headings = columns.map(([at, name]) => make("th", { text: titles[name], className: stage(at), attributes: { scope: "col" } }));
   const rows = top.map((j) => rowOf(s, head, j, columns, stage));
   const rest = strongestRest(steps, top);
   s.table.replaceChildren(
-    make("caption", { text: `How this query attends to each key, strongest first: the ${top.length} strongest of ${grouped(head.keyCount)}` }),
+    make("caption", { text: `${head.signed ? "The signed weights of this row, largest in size first" : "How this query attends to each key, strongest first"}: the ${top.length} strongest of ${grouped(head.keyCount)}` }),
     make("thead", {}, make("tr", {}, make("th", { text: "key", attributes: { scope: "col" } }), ...headings, make("th", { className: stage(3), attributes: { scope: "col", "aria-label": "weight as a bar" } }))),
     make("tbody", {}, ...rows),
-    make("tfoot", {}, restRow(steps, rest, columns, stage), ...sinkRow(head, steps, columns, stage)),
+    make("tfoot", {}, restRow(head, steps, rest, columns, stage), ...sinkRow(head, steps, columns, stage)),
   );
 }
 
 function rowOf(s, head, j, columns, stage) {
   const cells = columns.map(([at, , description]) => make("td", { text: description(j), className: stage(at) }));
   const fill = make("b", {});
-  fill.style.width = `${100 * Math.min(1, Math.abs(s.known.steps.weights[j]) || 0)}%`;
+  const largest = head.signed ? Math.abs(s.known.steps.weights[strongestOf(s.known.steps.weights, 1)[0]]) || 1 : 1;
+  fill.style.width = `${100 * Math.min(1, Math.abs(s.known.steps.weights[j]) / largest || 0)}%`;
+  if (s.known.steps.weights[j] < 0) fill.className = "negative";
   const name = make("button", { attributes: { type: "button", title: titleOf(head.keys, j) }, on: { click: () => s.store.set({ key: j }) } }, make("bdi", { text: label(head.keys[j], 18) }));
   const row = make("tr", { className: j === s.key ? "chosen" : "", attributes: { "data-key": String(j), "aria-current": String(j === s.key) } });
   row.append(make("th", { attributes: { scope: "row" } }, name), ...cells, make("td", { className: `level ${stage(3)}` }, fill));
@@ -174,9 +180,9 @@ function rowOf(s, head, j, columns, stage) {
 
 const strongestRest = (steps, top) => steps.weights.reduce((sum, weight) => sum + weight, 0) - top.reduce((sum, j) => sum + steps.weights[j], 0);
 
-function restRow(steps, rest, columns, stage) {
+function restRow(head, steps, rest, columns, stage) {
   const empty = columns.slice(0, -1).map(() => make("td", {}));
-  return make("tr", { className: "others" }, make("th", { text: `the other ${grouped(Math.max(0, steps.weights.length - SHOWN))}`, attributes: { scope: "row" } }), ...empty, make("td", { text: number(Math.max(0, rest), 3), className: stage(3) }), make("td", {}));
+  return make("tr", { className: "others" }, make("th", { text: `the other ${grouped(Math.max(0, steps.weights.length - SHOWN))}`, attributes: { scope: "row" } }), ...empty, make("td", { text: number(head.signed ? rest : Math.max(0, rest), 3), className: stage(3) }), make("td", {}));
 }
 
 function sinkRow(head, steps, columns, stage) {

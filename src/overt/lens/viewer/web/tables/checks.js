@@ -27,8 +27,9 @@ function drawChecks(root, recording, state) {
   root.replaceChildren(
     section("Recomputed, compared with the model's output", ...residualLines(recording, head)),
     section("As run", list(runLines(head))),
-    section("Compared with equal weights", ...baselineLines(head, query)),
-    section("Weights compared with what they add", ...normedLines(head, query)),
+    ...(head.signed
+      ? [section("What stands around the mixing", list(aroundLines(head))), section("Signed weights", ...signedLines(head, query))]
+      : [section("Compared with equal weights", ...baselineLines(head, query)), section("Weights compared with what they add", ...normedLines(head, query))]),
     section("What this picture does not show", list(unsaidLines(recording, head))),
     ...(recording.missing.length ? [section("Not recorded", list(recording.missing.map(([name, why]) => `${visible(name)}: ${visible(why)}`)))] : []),
   );
@@ -48,11 +49,29 @@ function residualLines(recording, head) {
 }
 
 function runLines(head) {
-  const lines = [`Recorded where the model called ${visible(head.call.source)}, in ${visible(head.layer)}: the page shows what ran.`, ...head.notes.map(visible)];
-  if (!head.notes.length) lines.push("No attention setting of the model's configuration was found unused.");
+  const kind = head.signed ? [`A linear token mixer (${visible(head.call.mixer)}): each position writes into a state, and the weights of a row are computed by walking back.`] : [];
+  const lines = [...kind, `Recorded where the model called ${visible(head.call.source)}, in ${visible(head.layer)}: the page shows what ran.`, ...head.notes.map(visible)];
+  if (!head.notes.length && !head.signed) lines.push("No attention setting of the model's configuration was found unused.");
   if (!head.exact) lines.push("The recording holds summaries: of each query only the strongest weights are known.");
   if (head.stored) lines.push("The recording holds the weights themselves: this page does not recompute them.");
   return lines;
+}
+
+// What the layer does before and behind the mixing, which the weights do not show.
+function aroundLines(head) {
+  const { around } = head.call;
+  return around.length ? around.map(visible) : ["Nothing that mixes tokens or scales outputs was found before or behind it."];
+}
+
+function signedLines(head, query) {
+  const name = make("bdi", { text: `“${label(head.queries[query])}”` });
+  const { weights, whole } = weightsOf(head, "query", query);
+  const [size, sum] = [weights.reduce((total, each) => total + Math.abs(each), 0), weights.reduce((total, each) => total + each, 0)];
+  const negative = weights.reduce((count, each) => count + (each < 0), 0);
+  const largest = weights[strongestOf(weights, 1)[0]] ?? 0;
+  const known = whole ? "" : " Only the recorded strongest weights are known.";
+  const said = ` has ${grouped(negative)} negative weights of ${grouped(weights.length)}; the largest in size is ${number(largest, 3)}. The sizes add up to ${number(size, 3)}, the weights to ${number(sum, 3)}: they are coefficients of the values, and need not sum to 1.${known}`;
+  return [make("p", {}, name, said), make("p", { text: `Entropy of |W| ÷ Σ |W|: ${number(head.entropies[query])} of at most ${number(Math.log(Math.max(1, weights.length)))} nats.` })];
 }
 
 function baselineLines(head, query) {
@@ -96,12 +115,12 @@ function shareCell(value, kind) {
 function unsaidLines(recording, head) {
   const layers = new Set(recording.calls.map((call) => call.number)).size;
   const lines = [
-    "A weight says from which tokens values are taken. It is not the reason for the model's output.",
-    "Other weights may give the same output: these weights are not the only possible explanation.",
+    head.signed ? "A weight says with which sign and size the value of a position is added. It is not the reason for the model's output." : "A weight says from which tokens values are taken. It is not the reason for the model's output.",
+    head.signed ? "Large weights of opposite signs may cancel." : "Other weights may give the same output: these weights are not the only possible explanation.",
     `This is one head of ${grouped(head.call.total)} in one of ${grouped(layers)} recorded calls; the other heads and the residual path may outweigh it.`,
   ];
-  if (head.number > 0) lines.push("After the first layer a position holds a mixture of tokens: to attend to a position is not to attend to its word.");
-  if (["first token", "separator"].includes(head.role)) lines.push("Weight on the first token or a separator often means that the query attends to nothing.");
+  if (head.number > 0) lines.push(`After the first layer a position holds a mixture of tokens: to ${head.signed ? "read" : "attend to"} a position is not to ${head.signed ? "read" : "attend to"} its word.`);
+  if (["first token", "separator"].includes(head.role) && !head.signed) lines.push("Weight on the first token or a separator often means that the query attends to nothing.");
   if (head.keyCount > 128) lines.push("Zoomed out, a cell shows the largest or the mean of many weights; the text and the table show single weights.");
   return lines;
 }

@@ -61,8 +61,8 @@ function showAll(l) {
 function linkRow(l, head, [query, key, weight]) {
   const choose = make("button", { attributes: { type: "button", title: `query ${query}, key ${key}: choose it` }, on: { click: () => l.store.set({ side: "query", token: query, key }) } });
   choose.append(make("bdi", { text: label(head.queries[query]), attributes: { title: titleOf(head.queries, query) } }), make("i", { text: grouped(query) }));
-  const fill = make("b", {});
-  fill.style.width = `${100 * Math.min(1, Math.abs(weight) || 0)}%`;
+  const fill = make("b", { className: weight < 0 ? "negative" : "" });
+  fill.style.width = `${100 * Math.min(1, Math.abs(weight) / (head.signed ? Math.abs(head.links.weights[0]) || 1 : 1) || 0)}%`;
   const distance = head.same ? signed(key - query) : "";
   return make("tr", { attributes: { "data-query": String(query), "data-key": String(key) } },
     make("th", { attributes: { scope: "row" } }, choose), make("td", {}, make("bdi", { text: label(head.keys[key]), attributes: { title: titleOf(head.keys, key) } }), make("i", { text: grouped(key) })),

@@ -15,12 +15,13 @@ export function arcsOf(svg, from, links) {
     return { x: left + width / 2 - origin.left, top: top - origin.top + 2, bottom: bottom - origin.top - 2 };
   };
   const start = boxOf(from);
-  for (const { node, share } of [...links].reverse()) {
+  for (const { node, share, negative } of [...links].reverse()) {
     const path = document.createElementNS(SVG_NAME, "path");
     path.setAttribute("d", curve(start, boxOf(node)));
     path.setAttribute("stroke-width", (0.8 + 3.4 * share).toFixed(2));
     path.setAttribute("opacity", (0.25 + 0.6 * Math.sqrt(share)).toFixed(2));
     path.dataset.to = node.dataset.token;
+    if (negative) path.classList.add("negative");
     svg.append(path);
   }
 }

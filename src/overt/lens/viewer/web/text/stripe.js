@@ -1,7 +1,7 @@
 // A whole text as one stripe, however long: each pixel has the largest of its tokens' weights, so that no strong link vanishes.
 import { toneOf } from "../data/rows.js";
 
-export function drawStripe(canvas, weights, { maximum, scale, marked }) {
+export function drawStripe(canvas, weights, { maximum, scale, signed, marked }) {
   const ratio = window.devicePixelRatio || 1;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight].map((size) => Math.max(1, Math.round(size * ratio)));
   [canvas.width, canvas.height] = [width, height];
@@ -13,7 +13,8 @@ export function drawStripe(canvas, weights, { maximum, scale, marked }) {
     const cells = Math.min(width, count);
     const [from, to] = [Math.floor((x * count) / cells), Math.max(Math.floor(((x + 1) * count) / cells), Math.floor((x * count) / cells) + 1)];
     let best = 0;
-    for (let i = from; i < to && i < count; i++) if (Math.abs(weights[i]) > best) best = Math.abs(weights[i]);
+    for (let i = from; i < to && i < count; i++) if (Math.abs(weights[i]) > Math.abs(best)) best = weights[i];
+    if (signed) pen.fillStyle = style.getPropertyValue(best < 0 ? "--fire" : "--blue");
     pen.globalAlpha = toneOf(best, maximum, scale);
     // A cell is at least two pixels wide: a lone strong link is to be seen.
     if (pen.globalAlpha > 0) pen.fillRect((x * width) / cells, 0, Math.max(width / cells, 2 * ratio), height);

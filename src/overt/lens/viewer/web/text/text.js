@@ -68,9 +68,11 @@ function drawText(t) {
   t.name.title = titleOf(attending, state.token);
   for (const button of t.sides) button.setAttribute("aria-pressed", String(button.dataset.side === state.side));
   t.root.dataset.side = state.side;
+  t.root.toggleAttribute("data-signed", head.signed);
+  t.sides.forEach((each, i) => (each.textContent = (head.signed ? ["reads", "is read by"] : ["attends to", "is attended by"])[i]));
   writeTexts(t, head, state);
   for (const text of t.texts) for (const part of text.parts) if (part.tokens) colourPart(t, text, part);
-  drawStripe(t.stripe, t.attention.weights, { maximum: t.maximum, scale: t.scale, marked: oneText(head) ? state.token : null });
+  drawStripe(t.stripe, t.attention.weights, { maximum: t.maximum, scale: t.scale, signed: head.signed, marked: oneText(head) ? state.token : null });
   drawChips(t);
   tellText(t, null);
   reveal(t);
@@ -156,7 +158,7 @@ const INK_TURNS = { light: { query: 0.85, key: Infinity }, dark: { query: 0.6, k
 
 function colourPart(t, text, part) {
   const { side, token: chosen } = t.store.get();
-  const threshold = INK_TURNS[theme()][side];
+  const { signed } = headOf(t);
   const coloured = text.side === "both" || text.side !== side;
   part.tokens.forEach((node, position) => {
     const i = part.start + position;
@@ -164,6 +166,7 @@ function colourPart(t, text, part) {
     const weight = coloured ? t.attention.weights[i] : 0;
     const share = toneOf(weight, t.maximum, t.scale);
     node.style.setProperty("--share", `${(100 * share).toFixed(1)}%`);
+    const threshold = INK_TURNS[theme()][signed ? (weight < 0 ? "key" : "query") : side];
     node.className = `${share > threshold ? "strong" : ""}${marked ? " own" : ""}${Number.isNaN(weight) ? " nan" : ""}${weight < 0 ? " negative" : ""}`.trim();
     node.tabIndex = marked ? 0 : -1;
     if (marked) node.setAttribute("aria-current", "true");
@@ -248,6 +251,11 @@ function tellText(t, node) {
     const sum = t.attention.weights.reduce((total, weight) => total + weight, 0);
     const many = `${grouped(t.attention.weights.length)} ${side === "query" ? "keys" : "queries"}`;
     const known = t.attention.whole ? "" : ", of the recorded strongest links only";
+    if (headOf(t).signed) {
+      const sizes = t.attention.weights.reduce((total, weight) => total + Math.abs(weight), 0);
+      t.description.textContent = `signed weights ${side === "query" ? "of" : "from"} ${many}: their sizes add up to ${number(sizes, 3)}, they themselves to ${number(sum, 3)}${known}`;
+      return;
+    }
     t.description.textContent = `${side === "query" ? "weights of" : "weights from"} ${many}, together ${number(sum, 3)}${known}`;
     return;
   }
@@ -277,6 +285,6 @@ function drawArcs(t) {
   const at = (text, i) => text?.parts[Math.floor(i / PART)]?.tokens?.[i % PART];
   const from = at(t.texts.find((text) => text.side === "both" || text.side === side), token);
   const attended = t.texts.find((text) => text.side === "both" || text.side !== side);
-  const links = t.strongest.map((i) => ({ node: at(attended, i), share: toneOf(t.attention.weights[i], t.maximum, t.scale) }));
+  const links = t.strongest.map((i) => ({ node: at(attended, i), share: toneOf(t.attention.weights[i], t.maximum, t.scale), negative: t.attention.weights[i] < 0 }));
   arcsOf(t.arcs, from, links.filter((link) => link.node && link.node !== from && link.share > 0.015));
 }
