@@ -78,6 +78,16 @@ def test_steps_of_generation_have_the_words_of_all_keys():
     assert [word.id for word in last.query_tokens[0]] == written[0, -2:-1].tolist()
 
 
+def test_sequences_that_continue_others_have_their_words():
+    from overt.lens.text.texts import Lookup, Texts
+
+    steps = [[[3, 4], [5, 6]], [[7], [8]], [[9], [10]]]
+    texts = Texts([Lookup(number, "", 0, 60, torch.tensor(ids)) for number, ids in enumerate(steps)], reordered={2: (1, 1)})
+    texts.attach(numbers(60))
+    read = texts.keys("layer", 2, 2, 4, cross=False)
+    assert [[token.id for token in sentence] for sentence in read] == [[5, 6, 8, 9], [5, 6, 8, 10]]
+
+
 @pytest.mark.parametrize("family", [each for each in FAMILIES if each.kind == "both"], ids=lambda each: each.name)
 def test_both_texts_of_an_encoder_and_a_decoder(family):
     model, inputs = family.build(), family.inputs(None)

@@ -19,7 +19,8 @@ def stored_texts(texts: Texts, put: Callable[[Any], Any]) -> dict[str, Any]:
         {"pass": each.pass_index, "owner": each.owner, "order": each.order, "rows": each.rows, "ids": put(each.ids)}
         for each in texts.lookups
     ]
-    return {"lookups": lookups, "vocabulary": None if texts.vocabulary is None else _stored(texts.vocabulary)}
+    vocabulary = None if texts.vocabulary is None else _stored(texts.vocabulary)
+    return {"lookups": lookups, "vocabulary": vocabulary, "reordered": [[*each] for each in texts.reordered.items()]}
 
 
 def _stored(vocabulary: Vocabulary) -> dict[str, Any]:
@@ -33,7 +34,9 @@ def restored_texts(saved: dict[str, Any] | None, get: Callable[[Any], Any]) -> T
         return Texts()
     lookups = [_lookup(each, get(each["ids"])) for each in saved["lookups"]]
     vocabulary = None if saved["vocabulary"] is None else _vocabulary(saved["vocabulary"])
-    texts = Texts(lookups)
+    texts = Texts(lookups, reordered={number: tuple(rows) for number, rows in saved.get("reordered", [])})
+    if not all(type(each) is int and 0 <= each < _MAX_ID for rows in texts.reordered.values() for each in rows):
+        raise TypeError("the sequences that a pass continues are of another type")
     if vocabulary is not None:
         texts.attach(vocabulary)
     return texts

@@ -37,10 +37,14 @@ class Lookup:
 
 @dataclass(eq=False)
 class Texts:
-    """All lookups of a recording, and the vocabulary that makes words of them, if there is one."""
+    """All lookups of a recording, and the vocabulary that makes words of them, if there is one.
+
+    `reordered` says of a pass whose sequences continue other ones of the pass before, as in beam search, which ones they continue.
+    """
 
     lookups: list[Lookup] = field(default_factory=list)
     vocabulary: Vocabulary | None = None
+    reordered: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _words: dict[tuple[int, int], list[DecodedText]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -122,10 +126,16 @@ class Texts:
     def _ids(self, stream: tuple[str, int], pass_index: int, length: int) -> Tensor | None:
         """The last ids of a text up to a pass, so many or, after a window that drops some, more: (B, N); None where they do not fit."""
         parts: list[Tensor] = []
+        rows: Tensor | None = None  # the sequences of an earlier pass that those of this one continue
         for each in reversed([each for each in self.lookups if (each.owner, each.order) == stream]):
-            if each.pass_index > pass_index or (parts and len(each.ids) != len(parts[0])):
+            if each.pass_index > pass_index or (parts and rows is None and len(each.ids) != len(parts[0])):
                 continue
-            parts.insert(0, each.ids)
+            if rows is not None and int(rows.max()) >= len(each.ids):
+                return None
+            parts.insert(0, each.ids if rows is None else each.ids[rows])
+            if (before := self.reordered.get(each.pass_index)) is not None:
+                order = torch.tensor(before, device=each.ids.device)
+                rows = order if rows is None else order[rows]
             total = sum(part.shape[-1] for part in parts)
             if total == length or (total > length and len(parts) > 1 and parts[-1].shape[-1] == 1):
                 return torch.cat(parts, dim=-1)
