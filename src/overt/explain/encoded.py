@@ -43,16 +43,16 @@ def fitting(encoded: Encoded, limit: int | None, name: str) -> Encoded:
 
 
 def readable(text: str, tokens: Sequence[str], spans: Sequence[tuple[int, int]]) -> list[str]:
-    """Each token as the text has it where the vocabulary spells it with marks (Ġ, ▁); word pieces keep their ##.
+    """Each token as the text has it, without the marks of its vocabulary (Ġ, ▁, ##); in lower case where the model reads it so.
 
-    >>> readable("The cat", ["the", "Ġcat", "</s>"], [(0, 3), (3, 7), (0, 0)])
-    ['the', 'cat', '</s>']
+    >>> readable("The cats", ["the", "Ġcat", "##s", "</s>"], [(0, 3), (3, 7), (7, 8), (0, 0)])
+    ['the', 'cat', 's', '</s>']
     """
     shown = []
     for token, (start, end) in zip(tokens, spans, strict=True):
         written = text[start:end].strip()
-        same = token.removeprefix("##").casefold() == written.casefold()
-        shown.append(token if same or not written else written)
+        letters = token.removeprefix("##")
+        shown.append(token if not written else letters if letters.casefold() == written.casefold() else written)
     return shown
 
 
