@@ -28,11 +28,17 @@ def static_page(packed: Packed) -> str:
     heads = packed.header["heads"]
     shown = _shown(packed.header)
     pictures = "".join(f"<li>{_picture(packed, index)}</li>" for index in shown)
+    kinds = dict.fromkeys(each["mixer"] for each in packed.header["calls"] if each["mixer"])
+    signed = (
+        f" Of {escape_text(', '.join(kinds))}, weights are signed and do not sum to one: vermillion is negative."
+        if kinds
+        else ""
+    )
     more = "" if len(shown) == len(heads) else f" {len(shown)} of {len(heads)} heads are shown."
     return f"""<main class="still">
 <h1>{escape_text(packed.header["title"])}</h1>
-<p>The largest weight of each cell of each head's map, rows are queries, columns are keys.{more} With scripts this page zooms down to
-single weights, and shows the text and the steps.</p>
+<p>The largest weight of each cell of each head's map, rows are queries, columns are keys.{more}{signed} With scripts this page
+zooms down to single weights, and shows the text and the steps.</p>
 <ul class="stills">{pictures}</ul>
 {_table(packed, packed.header["start"]) if heads else ""}
 {_residual(packed.header)}

@@ -49,7 +49,7 @@ function residualLines(recording, head) {
 }
 
 function runLines(head) {
-  const kind = head.signed ? [`A linear token mixer (${visible(head.call.mixer)}): each position writes into a state, and the weights of a row are computed by walking back.`] : [];
+  const kind = head.signed ? [`A linear token mixer (${visible(head.call.mixer)}): each position writes into a state, and the weights of a row are computed by walking back. They are signed and do not sum to one.`] : [];
   const lines = [...kind, `Recorded where the model called ${visible(head.call.source)}, in ${visible(head.layer)}: the page shows what ran.`, ...head.notes.map(visible)];
   if (!head.notes.length && !head.signed) lines.push("No attention setting of the model's configuration was found unused.");
   if (!head.exact) lines.push("The recording holds summaries: of each query only the strongest weights are known.");
