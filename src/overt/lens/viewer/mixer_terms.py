@@ -19,13 +19,13 @@ def mixer_terms(head: MixerHead, batch: int, vectors: Callable[[Tensor], Any], p
     by_query = {"diagonal": ready.diagonal, "divisors": ready.normalizer}
     mixer = {name: None if each is None else vectors(each[batch, 0]) for name, each in optional.items()}
     mixer |= {name: None if each is None else put(each[batch, 0].float()) for name, each in by_query.items()}
-    own = int(ready.reads == "after" or ready.diagonal is not None)
+    reads_itself = int(ready.reads == "after" or ready.diagonal is not None)
     return {
         "query": vectors(ready.query[batch, 0]),
         "key": vectors(ready.key[batch, 0]),
         "value": vectors(ready.value[batch, 0]),
         "valueWidth": ready.value.shape[-1],
-        "mask": {"kind": "causal", "offset": head.keys - head.queries + own - 1},
+        "mask": {"kind": "causal", "offset": head.keys - head.queries + reads_itself - 1},
         "mixer": mixer | {"before": ready.reads == "before"},
         "normalizer": "none",
         "outWhy": AROUND,
