@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -95,6 +95,15 @@ class CapturedCall(Captured):
     def frozen(self):
         """The call, which does not check its mask and bias from here on."""
         return replace(self, call=self.checked_call(), versions=())
+
+
+class RowsRead(NamedTuple):
+    """The first `count` of the `length` tokens that pass `pass_index` read, of the sequences `rows` (None: all, in order)."""
+
+    pass_index: int
+    rows: tuple[int, ...] | None
+    count: int
+    length: int
 
 
 def head_count(call: Call) -> int:

@@ -5,13 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from overt.drawing.progress import progress
 from overt.errors import InputError, KindError
 from overt.lens.capture.adapters import CAUGHT
 from overt.lens.capture.options import in_bytes
 from overt.lens.capture.ranges import MaskReader
 from overt.lens.capture.recorder import is_in
-from overt.lens.captured import Captured, CapturedCall
+from overt.lens.captured import Captured, CapturedCall, RowsRead
 from overt.lens.head import Head
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.linear.head import MixerHead
@@ -40,7 +42,7 @@ class RecordedCalls:
     mixing: list[str] = field(default_factory=list)
     file: Path | None = None  # where it was loaded from
     # What roles are decided by: of each call by its number, with the fingerprint of the text that it was measured on.
-    measured: dict[int, tuple[str, tuple[Shares, Repetitions]]] = field(default_factory=dict)
+    measured: dict[tuple[int, int, int], tuple[str, tuple[Shares, Repetitions]]] = field(default_factory=dict)
 
     @property
     def tokens(self) -> Strings | None:
@@ -68,6 +70,22 @@ class RecordedCalls:
     def texts(self) -> list[str]:
         """The text of each sequence of the first pass, without special tokens; empty without a tokenizer."""
         return self.strings.texts.texts()
+
+    def token_ids(self, layer: int | str = 0) -> Tensor:
+        """The ids (B, Q) that the queries of a layer's call were read from; in generation of all tokens, in order of writing.
+
+        The last token that was written is not among them: no pass read it. Raises InputError where a pass looked up no ids, or others.
+        """
+        captured = self.call_of(layer).opened()
+        alone = RowsRead(captured.pass_index, None, captured.queries, captured.queries)
+        ids = self.strings.texts.ids_of_passes(captured.layer, getattr(captured, "read", (alone,)), captured.batch)
+        if ids is None:
+            raise InputError(
+                f"token ids that the model looked up, one for each query of {captured.layer}",
+                got="none, or another number of them",
+                fix="pass the model its input_ids, or choose a layer of the decoder",
+            )
+        return ids
 
     @property
     def bytes(self) -> int:
@@ -183,10 +201,11 @@ class RecordedCalls:
     def _measured(self, captured: Captured, masks: MaskReader) -> tuple[Shares, Repetitions]:
         """What roles are decided by, measured once for each text."""
         fingerprint = self.strings.fingerprint(captured)
-        measured_on, result = self.measured.get(captured.number, ("", None))
+        which = captured.number, captured.queries, captured.keys  # a call of a pass has the number of its whole sequence
+        measured_on, result = self.measured.get(which, ("", None))
         if result is None or measured_on != fingerprint:
             result = _measured(captured.opened(), self.strings, masks)
-            self.measured[captured.number] = fingerprint, result
+            self.measured[which] = fingerprint, result
         return result
 
     def _coverage(self) -> Coverage | None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from overt.attention.summary import Summary
+from overt.lens.captured import RowsRead
 from overt.lens.statistics.summarized import CapturedSummary, one_pass_alone
 from overt.lens.statistics.verified import Comparison
 from overt.lens.tokens import Tokens
@@ -29,15 +30,18 @@ class PartOfSummary(NamedTuple):
 class JoinedSummary(CapturedSummary):
     """The statistics of calls that continue each other: those of each query, and what each key received. Maps and roles are not joined.
 
-    A map's cells have other edges in each pass, and a role's score is a mean over queries that each pass counts for itself.
+    A map's cells have other edges in each pass, and a role's score is a mean over queries that each pass counts for itself. `read`
+    says which tokens the passes read.
     """
+
+    read: tuple[RowsRead, ...] = ()
 
     def shares_with(self, tokens: Tokens) -> NoReturn:
         """Refuse: roles are means over other queries in each pass."""
         raise one_pass_alone(self.layer, "roles")
 
 
-def joined_summary(facts: dict[str, Any], parts: Sequence[PartOfSummary]) -> JoinedSummary:
+def joined_summary(facts: dict[str, Any], read: tuple[RowsRead, ...], parts: Sequence[PartOfSummary]) -> JoinedSummary:
     """The statistics of these parts, in order, as those of one call."""
     return JoinedSummary(
         **facts,
@@ -52,6 +56,7 @@ def joined_summary(facts: dict[str, Any], parts: Sequence[PartOfSummary]) -> Joi
         comparison=_worst([part.captured.comparison for part in parts]),
         shares=(),
         fingerprint="",
+        read=read,
     )
 
 

@@ -60,6 +60,7 @@ class Node:
     beside: "Node | None" = None  # the call with growing keys before this one in its pass
     before: "Node | None" = None
     rows: tuple[int, ...] | None = None
+    equal: Tensor | None = None  # (B, B of the call before): which of its sequences have the keys that each one begins with
     first: int = 0
     retained: int = 0
     dropped: int = 0
@@ -127,8 +128,12 @@ class Continued:
         for each in reversed(nodes):
             if each.beside is beside.before and (each.keys, each.written, each.call) == (node.keys, node.written, node.call):
                 assert node.prints is not None
-                if torch.equal(_of_rows(each.all_prints(), beside.rows), node.prints):
-                    node.before, node.rows, node.retained, node.dropped = each, beside.rows, node.written, beside.dropped
+                equal = _equal(each.all_prints(), node.prints)
+                # Sequences with the same tokens so far may have different sources, and only some of them this one's.
+                rows = _chosen(equal if beside.equal is None or beside.equal.shape != equal.shape else equal & beside.equal)
+                if rows is not None:
+                    node.before, node.retained, node.dropped = each, node.written, beside.dropped
+                    node.rows = _unless_all(rows, equal)
                     return True
         return False
 
@@ -147,24 +152,37 @@ def _grows(node: Node, nodes: list[Node]) -> None:
         ends = (prints[:, before:] == node.prints[:1, retained - 1 : retained]).any(0).nonzero()[:, 0]
         for stop in reversed((ends + before + 1).tolist()):
             first = stop - retained
-            rows = _matching(prints[:, first:stop], node.prints[:, :retained]) if first >= 0 else None
+            if first < 0:
+                continue
+            equal = _equal(prints[:, first:stop], node.prints[:, :retained])
+            rows = _chosen(equal)
             if rows is not None:
                 node.before, node.first, node.retained, node.dropped = each, first, retained, each.written - stop
-                node.rows = None if rows == tuple(range(len(prints))) else rows
+                node.rows, node.equal = _unless_all(rows, equal), equal
                 return
 
 
-def _matching(old: Tensor, new: Tensor) -> tuple[int, ...] | None:
-    """The row of `old` (rows, K) that equals each row of `new`, the same one where that does; None where one has no such row."""
-    if torch.equal(old, new):
-        return tuple(range(len(new)))
-    equal = (new[:, None] == old).all(-1)  # (rows of new, rows of old)
+def _equal(old: Tensor, new: Tensor) -> Tensor:
+    """Which rows of `old` (rows, K) equal each row of `new`: (rows of new, rows of old)."""
+    return (new[:, None] == old).all(-1)
+
+
+def _chosen(equal: Tensor) -> tuple[int, ...] | None:
+    """One of the equal rows for each new row, the same one where that is equal; None where a row has none.
+
+    Rows of equal keys hold the same tokens, so that it does not matter which of them is chosen.
+    """
     if not bool(equal.any(1).all()):
         return None
     rows = equal.int().argmax(1)
-    if len(old) == len(new):
+    if equal.shape[0] == equal.shape[1]:
         rows = torch.where(equal.diagonal(), torch.arange(len(rows), device=rows.device), rows)
     return tuple(rows.tolist())
+
+
+def _unless_all(rows: tuple[int, ...], equal: Tensor) -> tuple[int, ...] | None:
+    """None for all rows in order."""
+    return None if rows == tuple(range(equal.shape[1])) else rows
 
 
 def _of_rows(tensor: Tensor, rows: tuple[int, ...] | None) -> Tensor:

@@ -11,7 +11,7 @@ from typing import NamedTuple, overload
 import torch
 from torch import Tensor
 
-from overt.lens.captured import Captured, CapturedCall, of_entries
+from overt.lens.captured import Captured, CapturedCall, RowsRead, of_entries
 from overt.lens.statistics.joined_summary import PartOfSummary, joined_summary
 from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.storage.continued import Continuation
@@ -129,9 +129,12 @@ class RecordedPasses(Sequence[Captured]):
     def join(self, facts: dict, parts: Sequence[Part]) -> Captured:
         """One call with the queries and the keys of these parts."""
         stored = [self.stored[part.call].opened() for part in parts]
+        read = tuple(
+            RowsRead(each.pass_index, part.rows, part.queries, each.queries) for each, part in zip(stored, parts, strict=True)
+        )
         if isinstance(stored[0], CapturedSummary):
             summaries = [(each, part) for each, part in zip(stored, parts, strict=True) if isinstance(each, CapturedSummary)]
-            return joined_summary(facts, [PartOfSummary(each, part.rows, part.start) for each, part in summaries])
+            return joined_summary(facts, read, [PartOfSummary(each, part.rows, part.start) for each, part in summaries])
         calls = [self._call(part.call) for part in parts]
         after = 3 if calls[0].call.query.ndim >= 4 else 2
 
@@ -146,7 +149,7 @@ class RecordedPasses(Sequence[Captured]):
         rows = [RowsOfPass(each, part.rows, part.queries, part.start) for each, part in pairs]
         mask, bias = joined_mask(rows, facts["keys"]), joined_bias(rows)
         call = replace(calls[-1].call, query=query, key=key, value=value, mask=mask, bias=bias, batch=tuple(query.shape[:-2]))
-        return CapturedCall(**facts, call=call, output=output, copies=calls[0].copies)
+        return CallOfPasses(**facts, call=call, output=output, copies=calls[0].copies, read=read)
 
     def _call(self, index: int) -> CapturedCall:
         captured = self.stored[index].opened()
@@ -184,6 +187,13 @@ class CallOfPass(Captured):
     def opened(self):
         """The call with all its keys."""
         return self.passes.opened(self.index)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CallOfPasses(CapturedCall):
+    """A call with the queries and keys of several passes, and which tokens these passes `read`."""
+
+    read: tuple[RowsRead, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,6 +1,6 @@
 """The texts that a model read: the token ids that it looked up, pass by pass, matched with its calls and decoded."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from overt.errors import InputError
+from overt.lens.captured import RowsRead, of_entries
 from overt.lens.text.tokens_of_text import DecodedText, Token, decoded
 from overt.lens.text.vocabulary import Entry, Vocabulary, vocabulary_of
 
@@ -91,6 +92,26 @@ class Texts:
             return self._matching(near, pass_index, batch, length)
         others = [each for each in self._streams(pass_index) if each not in near or len(near) > 1]
         return self._matching(others, pass_index, batch, length)
+
+    def of_passes(self, layer: str, read: Sequence[RowsRead], batch: int) -> list[list[Token]] | None:
+        """The tokens of passes that continue each other, one list for each sequence; None where a pass read others."""
+        ids = None if self.vocabulary is None else self.ids_of_passes(layer, read, batch)
+        return None if ids is None else [each.tokens for each in self._decoded(ids)]
+
+    def ids_of_passes(self, layer: str, read: Sequence[RowsRead], batch: int) -> Tensor | None:
+        """The ids (batch, N) that passes read around a layer, in order of writing; None where a pass read others, or none."""
+        parts = []
+        for rows in read:
+            near = self._near(layer, rows.pass_index)
+            of_pass = [each for each in self.lookups if each.pass_index == rows.pass_index and (each.owner, each.order) in near]
+            ids = next((each.ids for each in of_pass if each.length == rows.length), None)
+            if ids is None:
+                return None
+            ids = of_entries(ids, rows.rows, 1)[:, : rows.count]
+            if len(ids) not in (1, batch):
+                return None
+            parts.append(ids.expand(batch, -1))
+        return torch.cat(parts, dim=-1)
 
     def texts(self) -> list[str]:
         """The text of each sequence of the first pass, without special tokens."""
