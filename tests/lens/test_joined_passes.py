@@ -161,3 +161,19 @@ def test_summaries_are_joined_as_far_as_that_is_exact(prompt):
     for ask in (summaries.roles, summaries.page, lambda: summaries[0, 1].map(4)):
         with pytest.raises(overt.errors.InputError, match="Expected a summary of one pass, for .* summaries of several passes"):
             ask()
+
+
+def test_a_pipeline_is_recorded_by_the_same_call(prompt):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, pipeline
+
+    words = Tokenizer(models.WordLevel({f"w{number}": number for number in range(60)}, unk_token="w0"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()  # type: ignore[assignment]
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0", pad_token="w0")
+    model = NAMED["Llama"].build("sdpa")
+    writer = pipeline("text-generation", model=model, tokenizer=tokenizer)
+    with record(writer, tokenizer=tokenizer) as recording:
+        writer("w5 w6 w7", max_new_tokens=4, min_new_tokens=4, do_sample=False)
+    assert recording[1, 3].queries == 6
+    assert recording.verify().holds
+    assert [str(token) for token in recording[0, 0].query_tokens[0][:3]] == ["w5", "w6", "w7"]

@@ -52,9 +52,10 @@ def record(
     `heads` only these heads. Layers and heads always have the model's own numbers.
 
     `keep="qkv"` copies query, key, value and output, linear in the length, and refers to masks; everything is recomputed from these.
-    In generation the keys of every step count. `keep="summary"` computes statistics while the model runs, about a tenth of the
-    size at any length: entropy, received, the `top` largest weights of each query, a map of `map_size` cells (a number for both
-    sides or (rows, keys)), the residual and the roles. Nothing of it grows with Q × K.
+    In generation each key is stored once, and the calls of a layer that continue each other are one (`Recording.passes` has each).
+    `keep="summary"` computes statistics while the model runs, about a tenth of the size at any length: entropy, received, the `top`
+    largest weights of each query, a map of `map_size` cells (a number for both sides or (rows, keys)), the residual and the roles.
+    Nothing of it grows with Q × K.
     `offload="cpu"` moves the recording to the CPU call by call, `"disk"` to files of a private folder that is removed with the
     recording. A call beyond `limit` bytes, or beyond the free space of the disk, is not recorded, and `missing` has its size.
 

@@ -12,10 +12,12 @@ from overt.errors import KindError
 
 
 def recordable(model: Any) -> nn.Module:
-    """The model to record: the model itself, or the one inside a wrapper for several devices. Raises KindError for others.
+    """The model to record: the model itself, or the one in a pipeline or a wrapper for several devices. Raises KindError for others.
 
     The layers of a wrapped model have the names that they have without the wrapper.
     """
+    if not isinstance(model, nn.Module) and isinstance(getattr(model, "model", None), nn.Module):
+        model = model.model  # a pipeline of transformers
     if not isinstance(model, nn.Module):
         raise KindError("a torch.nn.Module for overt.lens.record", got=type(model).__name__, fix="pass the model itself")
     if isinstance(model, DataParallel) and len(model.device_ids) > 1:
