@@ -1,7 +1,7 @@
 """The lens: the attention of any model, every number recomputed and compared with the model's own.
 
-`record` records a model while it runs, and `load` reads a saved recording; `rollout`, `norm_weights`, `alignment`, `compare` and
-`ablate` analyse it. Names are loaded when they are first used, so that importing `overt.lens` needs no torch.
+`record` records a model while it runs, and `load` reads a saved recording; `rollout`, `norm_weights`, `contributions`, `alignment`,
+`compare` and `ablate` analyse it. Names are loaded when they are first used, so that importing `overt.lens` needs no torch.
 """
 
 import importlib
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from overt.lens import linear
     from overt.lens.analysis.ablation import ablate, without_heads
     from overt.lens.analysis.comparison import compare
+    from overt.lens.analysis.contributions.attribute import contributions
     from overt.lens.analysis.norms import norm_weights
     from overt.lens.analysis.rollout import mean_attention, rollout
     from overt.lens.analysis.word_alignment import alignment
@@ -27,6 +28,7 @@ _HOMES = {
     "overt.lens.analysis.ablation": ["ablate", "without_heads"],
     "overt.lens.analysis.word_alignment": ["alignment"],
     "overt.lens.analysis.comparison": ["compare"],
+    "overt.lens.analysis.contributions.attribute": ["contributions"],
     "overt.lens.analysis.norms": ["norm_weights"],
     "overt.lens.analysis.rollout": ["mean_attention", "rollout"],
     "overt.lens.recording": ["Recording", "record"],
@@ -42,6 +44,7 @@ __all__ = [
     "ablate",
     "alignment",
     "compare",
+    "contributions",
     "linear",
     "load",
     "mean_attention",

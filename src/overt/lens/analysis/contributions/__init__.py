@@ -1,0 +1,1 @@
+"""What each part of a language model adds to a logit, such that the parts sum to it."""

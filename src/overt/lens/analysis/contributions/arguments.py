@@ -1,0 +1,109 @@
+"""The recording, the model and the inputs that contributions are computed from, checked: they have to belong together."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from overt.errors import InputError, KindError
+from overt.lens.analysis.by_block import one_pass
+from overt.lens.analysis.contributions.traced import Point
+from overt.lens.captured import Captured, CapturedCall
+from overt.lens.linear.captured import CapturedMixer
+from overt.lens.recorded_calls import RecordedCalls
+from overt.lens.statistics.summarized import CapturedSummary
+
+Recorded = CapturedCall | CapturedMixer
+
+
+def checked_model(model: Any) -> nn.Module:
+    """The model, if it is one that can be attributed. Raises KindError and InputError for others."""
+    if not isinstance(model, nn.Module):
+        got = "no model" if model is None else type(model).__name__
+        raise KindError("the model that was recorded, because a recording has no parameters", got=got, fix="pass the model")
+    devices = sorted({str(parameter.device) for parameter in model.parameters()})
+    if len(devices) > 1:
+        fix = "load the model on one device"
+        raise InputError("a model on one device", got=f"parameters on {', '.join(devices)}", fix=fix)
+    if any(module.training for module in model.modules()):
+        raise InputError(
+            "a model in evaluation, without dropout", got="one in training", fix="call model.eval(), and record it again"
+        )
+    return model
+
+
+def checked_calls(recording: RecordedCalls, model: nn.Module) -> list[Recorded]:
+    """The calls of the one pass of one text. Raises InputError for other recordings."""
+    calls = one_pass(recording, "contributions")
+    if any(isinstance(captured, CapturedSummary) for captured in calls):
+        raise InputError(
+            "a recording of query, key and value, for contributions", got="summaries", fix='record with keep="qkv"'
+        )
+    several = next((captured for captured in calls if captured.batch != 1), None)
+    if several is not None:
+        got = f"a batch of {several.batch} in {several.layer}"
+        raise InputError("one text, for contributions", got=got, fix="record the model on one text")
+    names = {name for name, _ in model.named_modules()} | {type(model).__name__}
+    other = next((captured.layer for captured in calls if captured.layer not in names), None)
+    if other is not None or recording.model != type(model).__name__:
+        got = f"a {type(model).__name__}" + ("" if other is None else f" without the module {other}")
+        raise InputError(
+            f"the model that was recorded, a {recording.model}", got=got, fix="pass the same model as to overt.lens.record"
+        )
+    if any(len(captured.heads) < captured.total for captured in calls):
+        raise InputError("a recording of all heads, for contributions", got="one of some heads", fix="record without heads=")
+    return [_opened(captured) for captured in calls]
+
+
+def arguments_of(recording: RecordedCalls, inputs: Any, model: nn.Module) -> tuple[tuple, dict[str, Any]]:
+    """The arguments of the recorded pass, without a cache to write to."""
+    if inputs is None:
+        raise InputError(
+            "the inputs of the recorded pass, because the model runs once more",
+            got="none",
+            fix="pass inputs=, as the model got them",
+        )
+    args, kwargs = ((), dict(inputs)) if isinstance(inputs, Mapping) else ((inputs,), {})
+    if kwargs.get("past_key_values") is not None:
+        raise InputError("a pass over a whole text", got="one that continues a cache", fix="record the model on the whole text")
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    others = {str(each.device) for each in (*args, *kwargs.values()) if isinstance(each, Tensor)} - {str(device)}
+    if others:
+        raise InputError(
+            f"inputs on the model's device, {device}", got=f"inputs on {', '.join(sorted(others))}", fix="move them there"
+        )
+    if hasattr(model, "config") and hasattr(model.config, "use_cache"):
+        kwargs["use_cache"] = False
+    return args, kwargs
+
+
+def _opened(captured: Captured) -> Recorded:
+    opened = captured.opened()
+    assert isinstance(opened, CapturedCall | CapturedMixer)
+    return opened
+
+
+def ids_of(args: tuple, kwargs: dict[str, Any]) -> Tensor | None:
+    """The numbers of the tokens among the arguments."""
+    candidates = [*args, kwargs.get("input_ids")]
+    return next((each for each in candidates if isinstance(each, Tensor) and not each.is_floating_point()), None)
+
+
+def compare(calls: list[Recorded], points: list[Point], model: str) -> None:
+    """Compare this run with the recorded one. Raises InputError where they differ."""
+    same = [captured.layer for captured in calls] == [point.layer for point in points]
+    if not same or not all(_agrees(captured.output, point.output) for captured, point in zip(calls, points, strict=True)):
+        raise InputError(
+            "the model and the inputs that were recorded, all layers of it",
+            got=f"a {model} whose attention is not the recorded one",
+            fix="pass the same model and inputs, and record without layers=",
+        )
+
+
+def _agrees(recorded: Tensor, output: Tensor) -> bool:
+    if recorded.numel() != output.numel():
+        return False
+    far = (output.to(recorded.device).reshape(recorded.shape) - recorded).abs().nan_to_num()
+    size = recorded.abs().nan_to_num().max() if recorded.numel() else 0.0
+    return not recorded.numel() or float(far.max()) <= 64 * torch.finfo(recorded.dtype).eps * float(size)

@@ -1,0 +1,89 @@
+"""What each head of a call took from each source token, from the recorded weights and values."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from overt.attention.kernels.blocked import block_of
+from overt.attention.kernels.call import unrounded
+from overt.attention.mechanism import formula
+from overt.lens.analysis.by_block import WeightsByBlock
+from overt.lens.analysis.contributions.traced import Point
+from overt.lens.captured import CapturedCall
+from overt.lens.linear.captured import CapturedMixer
+from overt.lens.linear.rounding import rounding_bound
+from overt.lens.statistics.verified import Allowance
+
+Row = tuple[
+    int, Tensor, Tensor, Tensor
+]  # its number, weights (H, K), value (H, K, E), and how far rounding may move the output (H, E)
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """A call of one text: for each head what it adds by each source token, (K,), and how far rounding may take these apart."""
+
+    captured: CapturedCall | CapturedMixer
+    point: Point
+    by_head: dict[int, Tensor]
+    bound: float
+
+
+@torch.no_grad()
+def split(captured: CapturedCall | CapturedMixer, point: Point) -> Split:
+    """Split what a call adds to the target by heads and source tokens: Σ_rows w_ij (v_j · g_i), in float64."""
+    assert point.gradient is not None
+    gradient = point.gradient[0].double()  # (H, Q, E)
+    rows = (gradient != 0).any(-1).any(0).nonzero().flatten().tolist()
+    total = torch.zeros(gradient.shape[0], captured.keys, dtype=torch.float64, device=gradient.device)
+    square = 0.0
+    mixed = _of_mixer(captured, rows) if isinstance(captured, CapturedMixer) else _of_attention(captured, rows)
+    for row, weights, value, allowed in mixed:
+        direction = gradient[:, row]  # (H, E)
+        total += weights * torch.einsum("hke,he->hk", value, direction)
+        square += float((allowed * direction).square().sum())
+    return Split(captured, point, dict(zip(captured.heads, total.cpu(), strict=True)), square**0.5)
+
+
+def _of_attention(captured: CapturedCall, rows: list[int]) -> Iterator[Row]:
+    """Row by row, what a call of attention mixes."""
+    by_block, allowance = WeightsByBlock(captured), Allowance(captured)
+    call = by_block.call
+    value = (
+        call.value.double().expand(*call.batch, *call.value.shape[-2:])
+        if call.value.shape[:-2] == call.batch
+        else _repeated(call)
+    )
+    value = value.reshape(captured.total, *value.shape[-2:])
+    for row in rows:
+        with unrounded(call.query):
+            block = block_of(call, call.rows(row, row + 1), every_key=True, careful=by_block.careful)
+            stages = formula(block)
+        allowed = allowance.of(block, *stages)
+        shape = (*call.batch, 1)
+        weights = stages[2].expand(*shape, stages[2].shape[-1]).reshape(len(value), -1)
+        yield row, weights.double(), value, allowed.expand(*shape, allowed.shape[-1]).reshape(len(value), -1).double()
+
+
+def _repeated(call: Any) -> Tensor:
+    value = call.value.double()
+    heads = call.batch[-1]
+    if value.ndim >= 3 and value.shape[-3] not in (1, heads):
+        value = value.repeat_interleave(heads // value.shape[-3], dim=-3)
+    return value.expand(*call.batch, *value.shape[-2:])
+
+
+def _of_mixer(captured: CapturedMixer, rows: list[int]) -> Iterator[Row]:
+    """The same of a linear token mixer, with signed weights."""
+    tensors = captured.recurrence.tensors.items()
+    recurrence = replace(captured.recurrence, **{name: tensor.double() for name, tensor in tensors}).ready()
+    weights = recurrence.weights(rows)  # (1, H, rows, K)
+    output = weights @ recurrence.value  # (1, H, rows, E)
+    index = torch.tensor(rows, device=output.device)
+    allowed = rounding_bound(captured.recurrence, index, output, captured.score_dtype)
+    allowed = allowed + torch.finfo(captured.output.dtype).eps * output.abs()
+    for number, row in enumerate(rows):
+        yield row, weights[0, :, number], recurrence.value[0], allowed[0, :, number]

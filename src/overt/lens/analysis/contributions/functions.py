@@ -1,0 +1,104 @@
+"""Which functions of torch are linear in the tensors that come from the residual stream, and what else is known of a function."""
+
+import re
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Numbers are moved, and not changed.
+MOVES = _names(
+    "view reshape transpose permute expand expand_as flatten unflatten squeeze unsqueeze contiguous clone split chunk unbind narrow select "
+    "getitem index_select gather take_along_dim repeat repeat_interleave flip roll movedim moveaxis swapaxes swapdims t view_as reshape_as "
+    "broadcast_to tensor_split split_with_sizes diagonal as_strided unfold dropout identity detach hsplit vsplit dsplit adjoint tile "
+    "unsafe_chunk unsafe_split masked_select broadcast_tensors requires_grad_ cuda cpu"
+)
+CASTS = _names("to float double half bfloat16 type type_as")
+# Affine functions: what does not come from the stream may be added.
+JOINS = _names(
+    "cat concat concatenate stack hstack vstack where setitem copy index_put index_copy scatter masked_scatter slice_scatter "
+    "select_scatter pad masked_fill index_fill tril triu"
+)
+SUMS = _names("add sub subtract rsub neg negative sum mean cumsum index_add scatter_add")
+PRODUCTS = _names("mul div")
+MATRICES = _names(
+    "linear matmul mm bmm mv addmm baddbmm addbmm einsum tensordot conv1d conv2d conv_transpose1d inner outer grouped_mm"
+)
+# Functions that make the scale of a norm.
+SCALES = _names("rsqrt sqrt norm vector_norm linalg_norm linalg_vector_norm reciprocal std")
+# Elementwise functions with f(0) = 0, which multiply their argument x with the gate f(x)/x.
+GATES = _names("gelu relu silu tanh leaky_relu relu6 mish hardswish elu selu celu softsign hardtanh prelu GeLUFunction")
+
+_DUNDER = re.compile(r"^__(?:i|r)?(add|sub|mul|truediv|div|matmul|getitem|setitem|neg)__$")
+_SAME = {
+    "truediv": "div",
+    "true_divide": "div",
+    "divide": "div",
+    "multiply": "mul",
+    "subtract": "sub",
+    "_grouped_mm": "grouped_mm",
+}
+
+
+def plain(name: str) -> str:
+    """A function's name without the marks of operators and of functions that write to their first argument.
+
+    >>> plain("__radd__"), plain("mul_"), plain("__getitem__"), plain("true_divide")
+    ('add', 'mul', 'getitem', 'div')
+    """
+    match = _DUNDER.match(name)
+    name = match[1] if match else name if name.startswith("__") else name.rstrip("_")
+    return _SAME.get(name, name)
+
+
+def reversed_operands(name: str) -> bool:
+    """Whether the second operand of an operator is its first argument."""
+    return name in ("__rsub__", "__rtruediv__", "__rdiv__", "__rmatmul__", "rsub")
+
+
+def writes(name: str) -> bool:
+    """Whether a function writes to its first argument.
+
+    >>> writes("add_"), writes("__imul__"), writes("__setitem__"), writes("add")
+    (True, True, True, False)
+    """
+    return name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not name.endswith("__"))
+
+
+def tensors(tree: Any) -> list[Tensor]:
+    """The tensors among arguments or results."""
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def tracked(tree: Any) -> list[Tensor]:
+    """Those that come from a writer."""
+    return [tensor for tensor in tensors(tree) if tensor.requires_grad]
+
+
+def detached(tree: Any) -> Any:
+    """Arguments without what they come from."""
+    return tree_map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, tree)
+
+
+def without_parameters(tree: Any) -> Any:
+    """Arguments with parameters as constants."""
+
+    def constant(leaf: Any) -> Any:
+        return leaf.detach() if isinstance(leaf, torch.nn.Parameter) else leaf
+
+    return tree_map(constant, tree)
+
+
+def zeros(tree: Any) -> Any:
+    """Arguments with zeros in place of what comes from writers."""
+
+    def zero(leaf: Any) -> Any:
+        return torch.zeros_like(leaf) if isinstance(leaf, Tensor) and leaf.requires_grad else leaf
+
+    return tree_map(zero, tree)

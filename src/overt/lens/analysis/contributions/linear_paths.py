@@ -1,0 +1,355 @@
+"""The linear paths from what the parts of a model write to its logits, tracked while the model runs.
+
+A function of torch is passed on with its gradient where it is linear (a sum, a product with a parameter), and cut where it is not: its
+output becomes a leaf of torch's graph, called a writer, and no gradient passes to what it was computed from. A product of two tensors is
+linear in one of them if the other is frozen: the scale of a norm, a gate behind attention. So the logits are, to rounding, a sum over
+writers: their numbers times their gradients.
+"""
+
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
+from torch.utils.weak import WeakIdKeyDictionary
+
+from overt.lens.analysis.contributions import functions
+from overt.lens.analysis.contributions.functions import (
+    CASTS,
+    GATES,
+    JOINS,
+    MATRICES,
+    MOVES,
+    PRODUCTS,
+    SCALES,
+    SUMS,
+    detached,
+    plain,
+    tensors,
+    tracked,
+    writes,
+)
+from overt.lens.analysis.contributions.rounding import Rounding
+
+# What a tensor on the paths is: the scale of a norm; the output of a token mixer, or what a matrix made of it.
+SCALE, MIXING, WRITTEN = "scale", "mixing", "written"
+
+
+class Writer(NamedTuple):
+    """A leaf of the graph: what it is ("embedding", "bias", "constant", "function"), where it was computed, and by which function.
+
+    `opening` is a factor of it and what multiplies that: with the second one frozen, the writer is linear in the first.
+    """
+
+    leaf: Tensor
+    kind: str
+    module: str
+    function: str
+    opening: tuple[Tensor, Tensor] | None = None
+
+
+class LinearPaths(TorchFunctionMode):
+    """Runs the functions of a model as they are, and tracks what is linear. `module` names the module that runs."""
+
+    def __init__(self, module: Callable[[], str]):
+        super().__init__()
+        self.module = module
+        self.writers: list[Writer] = []
+        self.rounding = Rounding()
+        self.roles = WeakIdKeyDictionary()
+        self.frozen: dict[tuple[str, str], bool] = {}  # whether the linear paths to the target pass it
+        self.cap: str | None = None
+        self.words = 0
+        self.latest: list[weakref.ref[Tensor]] = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        """Run the function."""
+        args, kwargs = functions.without_parameters((args, kwargs or {}))
+        name = getattr(func, "__name__", "")
+        if not tracked((args, kwargs)):
+            output = func(*args, **kwargs)
+            return self.write(output, "embedding", "embedding") if name == "embedding" else output
+        if name in ("numpy", "__array__", "tolist", "__get__", "__set__") or not torch.is_grad_enabled():
+            return func(*(args if name in ("__get__", "__set__") else detached(args)), **kwargs)
+        return self._run(func, name, args, kwargs)
+
+    def write(self, value: Any, kind: str, function: str, opening: tuple[Tensor, Tensor] | None = None) -> Any:
+        """The value, as it is, that begins the linear paths."""
+        if not isinstance(value, Tensor) or not value.is_floating_point() or not torch.is_grad_enabled():
+            return value
+        leaf = value.detach().requires_grad_()
+        self.writers.append(Writer(leaf, kind, self.module(), function, opening))
+        output = leaf.clone()  # the model may write to it
+        self._remember(output)
+        return output
+
+    def _remember(self, tensor: Tensor) -> None:
+        self.latest = [*self.latest[-15:], weakref.ref(tensor)]
+
+    def writing(self, view: Tensor) -> Tensor | None:
+        """The latest of the tensors on the paths of which this is a view."""
+        pointer = view.untyped_storage().data_ptr()
+        tensors = (reference() for reference in reversed(self.latest))
+        return next((each for each in tensors if each is not None and each.untyped_storage().data_ptr() == pointer), None)
+
+    def mark_mixing(self, tensor: Tensor) -> None:
+        """Note that attention, or another token mixer, made this."""
+        self.roles[tensor] = MIXING
+
+    def _run(self, func: Any, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+        base = plain(name)
+        if base in ("layer_norm", "rms_norm", "normalize") and args and args[0].requires_grad:
+            return self._norm(func, base, args, kwargs)
+        if base in MOVES or base in CASTS:
+            return self._passed(func, name, args, kwargs, 1 if base in CASTS else 0)
+        if base in JOINS or base in SUMS:
+            return self._affine(func, name, base, args, kwargs)
+        if base in PRODUCTS:
+            return self._product(func, name, base, args, kwargs)
+        if base in MATRICES:
+            return self._matrix(func, name, base, args, kwargs)
+        if base == "tanh" and args[0].shape[-1] == self.words:
+            self.cap = self.module()
+            return args[0]
+        return self._cut(func, name, args, kwargs, self._gate(base, args))
+
+    def _passed(self, func: Any, name: str, args: tuple, kwargs: dict[str, Any], terms: int, role: str | None = "") -> Any:
+        """Run a linear function; `terms` are the numbers that each of its results is a rounded sum of."""
+        role = self._role(args, kwargs) if role == "" else role
+        inputs = detached((args, kwargs)) if terms > 1 else ((), {})
+        output = func(*args, **kwargs)
+        for result in tensors(args[0] if writes(name) else output):
+            if role is not None:
+                self.roles[result] = role
+            elif result in self.roles:
+                del self.roles[result]
+            if result.requires_grad:
+                self._remember(result)
+            if terms and result.requires_grad:
+                self.rounding.expect(result, terms, func, inputs)
+        return output
+
+    def _role(self, args: tuple, kwargs: dict[str, Any]) -> str | None:
+        roles = {self.roles.get(tensor) for tensor in tracked((args, kwargs))}
+        return roles.pop() if len(roles) == 1 else None
+
+    def _affine(self, func: Any, name: str, base: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Run a function that may add what comes from no writer: this begins paths of its own."""
+        before = args[0].detach().clone() if writes(name) else None
+        was_tracked = before is not None and args[0].requires_grad
+        zeros, others = functions.zeros((args, kwargs))
+        summed = args[0].numel() if base in ("sum", "mean", "cumsum") else 2
+        output = self._passed(func, name, args, kwargs, summed if base in SUMS else 0)
+        result = args[0] if writes(name) else output
+        if not _adds_constants(base, args, kwargs) or not isinstance(result, Tensor) or not result.is_floating_point():
+            return output
+        with torch.no_grad():
+            first = () if before is None else (torch.zeros_like(before) if was_tracked else before,)
+            constant = func(*first, *zeros[len(first) :], **others)
+        constant = first[0] if first else constant
+        if not bool(constant.any()):
+            return output
+        role = self.roles.get(result)
+        joined = _Joined.apply(result, self._constant(constant))
+        if writes(name):
+            args[0].copy_(joined)
+            joined = args[0]
+        if role is not None:
+            self.roles[joined] = role
+        return output if output is None else joined
+
+    def _constant(self, constant: Tensor) -> Tensor:
+        leaf = constant.detach().requires_grad_()
+        self.writers.append(Writer(leaf, "constant", self.module(), "constant"))
+        return leaf
+
+    def _product(self, func: Any, name: str, base: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """A product with a constant is linear; of two tensors it is so in one of them, if the other one is frozen."""
+        operands = [*args, *(kwargs[key] for key in ("input", "other") if key in kwargs)][:2]
+        both = [isinstance(each, Tensor) and each.requires_grad for each in operands]
+        numerator = 1 if functions.reversed_operands(name) else 0
+        if kwargs.get("rounding_mode") is not None or "out" in kwargs:
+            return self._cut(func, name, args, kwargs)
+        if all(both):
+            side = self._linear_side(*operands) if base == "mul" else self._numerator(operands, numerator)
+            if side is None or (side == 1 and writes(name)):
+                return self._cut(func, name, args, kwargs, self._factors(base, operands, numerator))
+            role = self.roles.get(operands[side])
+            parts = list(args)
+            parts[1 - side] = operands[1 - side].detach()
+            output = self._passed(func, name, tuple(parts), kwargs, 2, role)
+            self._froze(operands[1 - side], args[0] if writes(name) else output)
+            return output
+        if base == "div" and not both[numerator]:
+            return self._cut(func, name, args, kwargs)
+        return self._passed(func, name, args, kwargs, 2)
+
+    def _linear_side(self, first: Tensor, second: Tensor) -> int | None:
+        roles = self.roles.get(first), self.roles.get(second)
+        scales, mixed = [role == SCALE for role in roles], [role in (MIXING, WRITTEN) for role in roles]
+        if scales[0] != scales[1]:
+            return scales.index(False)
+        return mixed.index(True) if mixed[0] != mixed[1] else None
+
+    def _numerator(self, operands: list[Tensor], numerator: int) -> int | None:
+        return numerator if self._linear_side(*operands) == numerator else None
+
+    def _factors(self, base: str, operands: list[Tensor], numerator: int) -> tuple[Tensor, Tensor] | None:
+        if operands[0] is operands[1]:
+            return None
+        first, second = operands if numerator == 0 else operands[::-1]
+        return (first, second.detach() if base == "mul" else second.detach().reciprocal())
+
+    def _froze(self, factor: Tensor, output: Tensor) -> None:
+        what = "the scale of a norm" if self.roles.get(factor) == SCALE else "a gate"
+        self._freeze(what, output)
+
+    def _freeze(self, what: str, output: Tensor) -> None:
+        key = (what, self.module())
+        self.frozen.setdefault(key, False)
+        if output.requires_grad:
+            output.register_hook(lambda gradient: self._reach(key, gradient))
+
+    def _reach(self, key: tuple[str, str], gradient: Tensor | None) -> None:
+        self.frozen[key] |= gradient is not None and bool(gradient.any())
+
+    def _matrix(self, func: Any, name: str, base: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """A product with parameters; its bias begins paths of its own."""
+        parts, kwargs = list(args), dict(kwargs)
+        added: list[tuple[Any, Any]] = []
+        if base in ("addmm", "baddbmm", "addbmm") and parts:
+            added = [(parts, 0)]
+        elif base.startswith(("linear", "conv")):
+            added = [(kwargs, "bias")] if "bias" in kwargs else [(parts, 2)] if len(parts) > 2 else []
+        for holder, index in added:
+            if isinstance(holder[index], Tensor) and not holder[index].requires_grad:
+                leaf = holder[index].detach().requires_grad_()
+                self.writers.append(Writer(leaf, "bias", self.module(), name))
+                holder[index] = leaf
+        bias = {id(holder[index]) for holder, index in added}
+        sides = [each for each in tracked((parts, kwargs)) if id(each) not in bias]
+        if len(sides) > 1:
+            mixed = [each for each in sides if self.roles.get(each) == MIXING]
+            if len(mixed) != 1 or writes(name):
+                return self._cut(func, name, tuple(parts), kwargs)
+            parts = [each.detach() if isinstance(each, Tensor) and each is not mixed[0] else each for each in parts]
+            output = self._passed(func, name, tuple(parts), kwargs, sides[0].shape[-1], MIXING)
+            self._freeze("a gate", output)
+            return output
+        role = WRITTEN if sides and self.roles.get(sides[0]) in (MIXING, WRITTEN) else None
+        return self._passed(func, name, tuple(parts), kwargs, max(sides[0].shape[-1] if sides else 1, 2), role)
+
+    def _norm(self, func: Any, base: str, args: tuple, kwargs: dict[str, Any]) -> Tensor:
+        """A norm with its scale frozen: the model's own numbers, with the gradient of the linear function."""
+        with torch.no_grad():
+            value = func(*detached(args), **detached(kwargs))
+        linear = _LINEAR_NORMS[base](self, args[0], *args[1:], **{key: each for key, each in kwargs.items() if key != "input"})
+        output = _Valued.apply(linear, value)
+        if args[0] in self.roles:
+            self.roles[output] = self.roles[args[0]]
+        self._freeze("the scale of a norm", output)
+        self.rounding.expect(output, 8, None, ((), {}))
+        return output
+
+    def layer_norm(self, input: Tensor, normalized_shape, weight=None, bias=None, eps: float = 1e-5) -> Tensor:
+        """The linear function of the input that layer_norm is with its scale frozen."""
+        dims = tuple(range(-len(normalized_shape), 0))
+        centred = input.to(_wide(input)) - input.to(_wide(input)).mean(dims, keepdim=True)
+        return self._scaled(centred, dims, eps, weight, bias)
+
+    def rms_norm(self, input: Tensor, normalized_shape, weight=None, eps: float | None = None) -> Tensor:
+        """The same without the mean."""
+        dims = tuple(range(-len(normalized_shape), 0))
+        eps = torch.finfo(input.dtype).eps if eps is None else eps
+        return self._scaled(input.to(_wide(input)), dims, eps, weight, None)
+
+    def _scaled(self, centred: Tensor, dims: tuple[int, ...], eps: float, weight: Any, bias: Any) -> Tensor:
+        linear = centred * (centred.detach().square().mean(dims, keepdim=True) + eps).rsqrt()
+        linear = linear if weight is None else linear * weight
+        return linear if bias is None else linear + self._bias(bias)
+
+    def _bias(self, bias: Tensor) -> Tensor:
+        leaf = bias.detach().requires_grad_()
+        self.writers.append(Writer(leaf, "bias", self.module(), "norm"))
+        return leaf
+
+    def normalize(self, input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> Tensor:
+        """Division by a frozen norm."""
+        return input / input.detach().norm(p, dim, keepdim=True).clamp_min(eps)
+
+    def _gate(self, base: str, args: tuple) -> tuple[Tensor, Tensor] | None:
+        """Of an elementwise function with f(0) = 0: its argument x, and f(x)/x."""
+        if base not in GATES or not isinstance(args[0], Tensor):
+            return None
+        return args[0], torch.empty(0)
+
+    def _cut(
+        self, func: Any, name: str, args: tuple, kwargs: dict[str, Any], opening: tuple[Tensor, Tensor] | None = None
+    ) -> Any:
+        """Run a function that is not linear: its outputs are writers."""
+        scales = plain(name) in SCALES or (plain(name) == "pow" and _negative(args[1:]))
+        scales = scales or self._role(args, kwargs) == SCALE
+        constants, others = detached((args, kwargs))
+        if writes(name):
+            constants = (constants[0].clone(), *constants[1:])
+        with torch.no_grad():
+            output = func(*constants, **others)
+        if writes(name):
+            args[0].copy_(self.write(constants[0], "function", name, opening))
+            return args[0] if output is not None else None
+
+        def written(leaf: Any) -> Any:
+            result = self.write(leaf, "function", name, opening if isinstance(leaf, Tensor) else None)
+            if scales and isinstance(result, Tensor):
+                self.roles[result] = SCALE
+            return result
+
+        return tree_map(written, output)
+
+
+_LINEAR_NORMS = {"layer_norm": LinearPaths.layer_norm, "rms_norm": LinearPaths.rms_norm, "normalize": LinearPaths.normalize}
+
+
+class _Joined(torch.autograd.Function):
+    """A sum and the constant that is in it: its gradient is the constant's too."""
+
+    @staticmethod
+    def forward(ctx, linear, constant):
+        return linear.clone()
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        return gradients[0], gradients[0]
+
+
+class _Valued(torch.autograd.Function):
+    """Numbers as the model computed them, with the gradient of a linear function that gives them to rounding."""
+
+    @staticmethod
+    def forward(ctx, linear, value):
+        ctx.dtype = linear.dtype
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        return gradients[0].to(ctx.dtype), None
+
+
+def _adds_constants(base: str, args: tuple, kwargs: dict[str, Any]) -> bool:
+    if base in ("add", "sub", "rsub"):
+        operands = [*args, *(kwargs[key] for key in ("input", "other") if key in kwargs)][:2]
+        return not all(isinstance(each, Tensor) and each.requires_grad for each in operands)
+    if base in ("cat", "concat", "concatenate", "stack", "hstack", "vstack"):
+        return not all(each.requires_grad for each in tensors((args, kwargs)))
+    return base not in ("neg", "negative", "sum", "mean", "cumsum", "tril", "triu")
+
+
+def _negative(numbers: tuple) -> bool:
+    return bool(numbers) and isinstance(numbers[0], int | float) and numbers[0] < 0
+
+
+def _wide(tensor: Tensor) -> torch.dtype:
+    return torch.promote_types(tensor.dtype, torch.float32)

@@ -1,0 +1,138 @@
+"""What each part adds to a logit, strongest first, and how far the sum is from the model's own number."""
+
+import math
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from overt.lens.analysis.contributions.targets import Target
+
+
+class Part(NamedTuple):
+    """What one part of the model adds: `kind` is "head", "feed-forward", "mixer", "embedding", "bias" or "constant".
+
+    `layer` is the name of its module, `call` and `head` are the numbers of a head, as in `recording[call, head]`.
+    """
+
+    kind: str
+    layer: str
+    value: float
+    call: int | None = None
+    head: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The part in words."""
+        return f"head {self.call}.{self.head}  {self.layer}" if self.kind == "head" else f"{self.kind}  {self.layer}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Contributions:
+    """What each part of a model adds to the logit of `target`, or to a difference of two; see `overt.lens.contributions`.
+
+    `parts` has every head, feed-forward layer, embedding and bias. `logit_difference` is the model's own number (the logit itself for
+    one token), and `bound` how far rounding may take the sum from it. `frozen` says what is held constant.
+    """
+
+    target: Target
+    parts: tuple[Part, ...]
+    by_token: dict[tuple[int, int], Tensor]
+    logit_difference: float
+    bound: float
+    frozen: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    tokens: list[str] | None = None
+    model: str = field(default="", kw_only=True)
+
+    @property
+    def sum(self) -> float:
+        """All parts together."""
+        return math.fsum(part.value for part in self.parts)
+
+    @property
+    def residual(self) -> float:
+        """What the sum has more than the model's own number."""
+        return self.sum - self.logit_difference
+
+    @property
+    def holds(self) -> bool:
+        """Whether the residual is within its rounding bound."""
+        return abs(self.residual) <= self.bound
+
+    @property
+    def by_head(self) -> dict[tuple[int, int], float]:
+        """What each head adds, by the numbers of its call and of the head."""
+        return {(part.call, part.head): part.value for part in self.parts if part.call is not None and part.head is not None}
+
+    @property
+    def by_layer(self) -> dict[str, float]:
+        """What each block adds, all of its parts together, in the order of the model; what stands outside of them by its module."""
+        totals: dict[str, list[float]] = {}
+        for part in self.parts:
+            totals.setdefault(block_of(part.layer), []).append(part.value)
+        return {block: math.fsum(values) for block, values in totals.items()}
+
+    @property
+    def by_source(self) -> Tensor:
+        """What all heads together took from each source token, (K,)."""
+        longest = max((len(values) for values in self.by_token.values()), default=0)
+        total = torch.zeros(longest, dtype=torch.float64)
+        for values in self.by_token.values():
+            total[: len(values)] += values
+        return total
+
+    def strongest(self, count: int | None = None) -> list[Part]:
+        """The parts by the size of what they add; biases and constants as one part each."""
+        summed = [part for part in self.parts if part.kind not in ("bias", "constant")]
+        for kind in ("bias", "constant"):
+            those = [part for part in self.parts if part.kind == kind]
+            if those:
+                where = those[0].layer if len(those) == 1 else f"all {len(those)}"
+                summed.append(Part(kind, where, math.fsum(part.value for part in those)))
+        return sorted(summed, key=lambda part: -abs(part.value))[:count]
+
+    def table(self, rows: int = 12, width: int | None = None) -> str:
+        """The strongest parts, the rest as one row, the sum, and what is frozen, in lines of at most `width` columns."""
+        from overt.lens.analysis.contributions.table import table
+
+        return table(self, rows, shutil.get_terminal_size((80, 24)).columns if width is None else width)
+
+    def plot(self, path: str | os.PathLike[str] | None = None, rows: int = 16) -> Any:
+        """Draw the strongest parts as bars. Returns a matplotlib Figure, and writes it to `path`, as PDF, SVG or PNG, if there is one."""
+        from overt.lens.figures.contributions import bars
+        from overt.lens.figures.paper import save
+
+        figure = bars(self, rows)
+        if path is not None:
+            save(figure, path)
+        return figure
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def __repr__(self) -> str:
+        return f"<contributions of {len(self.parts)} parts of {self.model} to {self.target}: {self.logit_difference:.4g}>"
+
+
+def block_of(layer: str) -> str:
+    """The block that a module is in: its name up to the first number.
+
+    >>> block_of("model.layers.3.mlp.experts.1"), block_of("model.norm")
+    ('model.layers.3', 'model.norm')
+    """
+    parts = layer.split(".")
+    index = next((index for index, part in enumerate(parts) if part.isdigit()), None)
+    return layer if index is None else ".".join(parts[: index + 1])
+
+
+def summed(parts: Iterable[Part]) -> list[Part]:
+    """Parts of the same kind and module as one."""
+    values: dict[tuple, list[float]] = {}
+    for part in parts:
+        values.setdefault((part.kind, part.layer, part.call, part.head), []).append(part.value)
+    return [Part(kind, layer, math.fsum(each), call, head) for (kind, layer, call, head), each in values.items()]

@@ -1,0 +1,63 @@
+"""How far rounding may take the sum of the contributions from the logit that the model computed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.utils._pytree import tree_map
+
+from overt.lens.analysis.contributions.functions import tensors
+
+
+class Rounding:
+    """The rounding of every function on the linear paths, times its effect on the target.
+
+    A function rounds each number y of its result, by up to ε|y|, and where y = Σ_k x_k w_k is a sum of n terms, its partial sums by
+    ε√(n Σ (x_k w_k)²) if their errors have random signs. The target moves by the gradient g times that; and the gradient, computed by
+    the same products backwards, is rounded as often. The squares of all of these add up, and four times their root is the bound.
+    """
+
+    def __init__(self):
+        self.squares = 0.0
+
+    def expect(self, result: Tensor, terms: int, func: Callable | None, inputs: tuple[tuple, dict[str, Any]]) -> None:
+        """Count the rounding of a result of a function when its gradient is known; `terms` are summed up in each number."""
+        value = result.detach()
+
+        def count(gradient: Tensor | None) -> None:
+            if gradient is None:
+                return
+            square = gradient.detach().double().square()
+            self.squares += 2 * _eps(value) ** 2 * float((square * value.double().square()).sum())
+            if func is not None and terms > 2:
+                self.squares += self._partial_sums(func, inputs, square, value, terms)
+
+        result.register_hook(count)
+
+    @torch.no_grad()
+    def _partial_sums(self, func: Callable, inputs: Any, square: Tensor, value: Tensor, terms: int) -> float:
+        eps = torch.finfo(torch.promote_types(value.dtype, torch.float32)).eps / 2
+        rows, columns = (square.reshape(-1, square.shape[-1]) > 0).any(1), (square.reshape(-1, square.shape[-1]) > 0).any(0)
+        args, kwargs = inputs
+        if func is functional.linear and not kwargs:
+            # Only what reaches the target: an output matrix has a row for every word.
+            chosen = args[0].reshape(-1, args[0].shape[-1])[rows].double().square() @ args[1][columns].double().square().mT
+            total = float((square.reshape(-1, square.shape[-1])[rows][:, columns] * chosen).sum())
+        else:
+            squares = tree_map(_square, inputs)
+            total = float((square * tensors(func(*squares[0], **squares[1]))[0].double()).sum())
+        return 2 * (terms + int(columns.sum())) * eps**2 * total
+
+    def bound(self) -> float:
+        """Four times the root of what was counted."""
+        return 4 * self.squares**0.5
+
+
+def _square(leaf: Any) -> Any:
+    return leaf.square() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
+
+
+def _eps(value: Tensor) -> float:
+    return torch.finfo(value.dtype).eps / 2 if value.is_floating_point() else 0.0

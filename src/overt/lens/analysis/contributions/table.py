@@ -1,0 +1,83 @@
+"""The table of contributions as text, for wide terminals and narrow ones."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from typing import TYPE_CHECKING
+
+from overt.drawing.numbers import MINUS, decimals_for, number, scientific, shorten, visible
+
+if TYPE_CHECKING:
+    from overt.lens.analysis.contributions.result import Contributions, Part
+
+BAR = 12
+
+
+def table(contributions: Contributions, rows: int, width: int) -> str:
+    """The strongest parts with a bar for each, then the sum beside the model's own number, in lines of at most `width` columns."""
+    parts = contributions.strongest()
+    shown, rest = parts[:rows], parts[rows:]
+    decimals = decimals_for([part.value for part in shown] + [contributions.logit_difference])
+    difference, residual = contributions.logit_difference, contributions.residual
+    wide = max((len(_signed(value, decimals)) for value in [*(part.value for part in shown), difference]), default=0)
+    bar = BAR if width >= 60 else 0
+    largest = max((abs(part.value) for part in shown), default=0.0) or 1.0
+    lines = _wrapped(f"{contributions.target} at position {contributions.target.position}{_at(contributions)}", width)
+    for part in shown:
+        drawn = _bar(part.value, largest, bar)
+        head = f"{_signed(part.value, decimals).rjust(wide)}  {drawn}"
+        lines.append(head + _about(part, contributions, decimals, max(width - len(head), 16)))
+    if rest:
+        total = math.fsum(part.value for part in rest)
+        lines.append(f"{_signed(total, decimals).rjust(wide)}  {' ' * (bar + 1 if bar else 0)}{len(rest)} others")
+    lines.append(f"{'─' * wide}")
+    what = "the logit difference" if len(contributions.target.tokens) == 2 else "the logit"
+    lines.append(f"{_signed(difference, decimals).rjust(wide)}  {what}")
+    mark = "holds" if contributions.holds else "DIFFERS"
+    lines += _wrapped(f"the sum differs by {scientific(residual)}, bound {scientific(contributions.bound)}: {mark}", width)
+    for note in [f"frozen: {each}" for each in contributions.frozen] + list(contributions.notes):
+        lines += _wrapped(note, width)
+    return "\n".join(lines)
+
+
+def _about(part: Part, contributions: Contributions, decimals: int, limit: int) -> str:
+    """The part in words: a head with the two tokens that it took most from, or one where both do not fit."""
+    sources = None if part.call is None or part.head is None else contributions.by_token.get((part.call, part.head))
+    if sources is None:
+        kind, layer = part.kind, part.layer
+        left = limit - len(kind) - 2
+        return f"{kind}  {layer if len(layer) <= left else '…' + layer[len(layer) - left + 1 :]}"
+    words = [
+        f"{_token(contributions, int(index))} {_signed(float(sources[index]), decimals)}"
+        for index in sources.abs().topk(min(2, len(sources))).indices
+    ]
+    head = f"head {part.call}.{part.head}  from "
+    both = head + ", ".join(words)
+    return both if len(both) <= limit else shorten(head + words[0], limit)
+
+
+def _token(contributions: Contributions, index: int) -> str:
+    tokens = contributions.tokens
+    return f"token {index}" if tokens is None or index >= len(tokens) else f"“{visible(tokens[index])}”"
+
+
+def _at(contributions: Contributions) -> str:
+    tokens, position = contributions.tokens, contributions.target.position
+    return "" if tokens is None or position >= len(tokens) else f", {_token(contributions, position)}"
+
+
+def _signed(value: float, decimals: int) -> str:
+    text = number(value, decimals)
+    return text if text.startswith(MINUS) else f"+{text}"
+
+
+def _bar(value: float, largest: float, cells: int) -> str:
+    if not cells:
+        return ""
+    length = max(round(abs(value) / largest * cells), 1 if value else 0)
+    return ("█" if value >= 0 else "▒") * length + " " * (cells - length + 1)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False) or [""]

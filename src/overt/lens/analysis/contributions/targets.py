@@ -1,0 +1,113 @@
+"""Which logit, or difference of two logits, and at which position."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from overt.drawing.numbers import visible
+from overt.errors import InputError, KindError
+from overt.lens.captured import Captured, CapturedCall
+from overt.lens.head import Head
+
+
+class Target(NamedTuple):
+    """A token of the vocabulary, or one rather than another, at a position of the text."""
+
+    tokens: tuple[int, ...]
+    words: tuple[str, ...]
+    position: int
+
+    def of(self, logits: Tensor) -> Tensor:
+        """The logit, or the difference of two, in float64: logits (B, n, words) or (B, words)."""
+        row = logits[0, self.position] if logits.ndim == 3 else logits[0]
+        chosen = row[list(self.tokens)].double()
+        return chosen[0] - chosen[1] if len(self.tokens) == 2 else chosen[0]
+
+    def __str__(self) -> str:
+        return " rather than ".join(f"“{visible(word)}”" for word in self.words)
+
+
+def target_of(target: Any, logits: Tensor, position: int, tokenizer: Any) -> Target:
+    """The target that was named; the token of the largest logit for None. Raises InputError for what is no token."""
+    words = logits.shape[-1]
+    if target is None:
+        row = logits[0, position] if logits.ndim == 3 else logits[0]
+        target = int(row.argmax())
+    both = target if isinstance(target, tuple | list) else (target,)
+    if len(both) not in (1, 2):
+        raise InputError("a token, or a pair of two", got=f"{len(both)} of them", fix='write target=("tired", "wide")')
+    tokens = tuple(_token(each, words, tokenizer) for each in both)
+    if len(set(tokens)) < len(tokens):
+        raise InputError("two different tokens", got=f"token {tokens[0]} twice", fix="compare it with another one")
+    return Target(tokens, tuple(_word(each, tokenizer) for each in tokens), position)
+
+
+def _token(target: Any, words: int, tokenizer: Any) -> int:
+    if isinstance(target, str):
+        return _from_text(target, words, tokenizer)
+    if isinstance(target, bool) or not isinstance(target, int):
+        raise KindError(
+            "a target that is a token's text or number, or a pair of them",
+            got=repr(target),
+            fix='write target="tired" or target=5458',
+        )
+    if not 0 <= target < words:
+        fix = "choose one of them, or read it from the model's tokenizer"
+        raise InputError(f"a token of the vocabulary, 0 to {words - 1}", got=f"token {target}", fix=fix)
+    return target
+
+
+def _from_text(text: str, words: int, tokenizer: Any) -> int:
+    if tokenizer is None:
+        raise InputError(
+            "a tokenizer, to read a target that is text",
+            got=f"target={text!r} without one",
+            fix="pass tokenizer=, or the token's number",
+        )
+    number = tokenizer.convert_tokens_to_ids(text)
+    if isinstance(number, int) and number >= 0 and number != getattr(tokenizer, "unk_token_id", None):
+        if number < words:
+            return number
+        got, fix = f"{text!r}, token {number} of another vocabulary", "pass the model's own tokenizer"
+        raise InputError(f"a token of the model's {words} words", got=got, fix=fix)
+    pieces = tokenizer.encode(text, add_special_tokens=False)
+    if len(pieces) == 1 and pieces[0] != getattr(tokenizer, "unk_token_id", None) and pieces[0] < words:
+        return pieces[0]
+    spelled = ", ".join(map(repr, tokenizer.convert_ids_to_tokens(pieces)))
+    got = f"{text!r}, which is {len(pieces)} tokens: {spelled}" if len(pieces) > 1 else f"{text!r}, which is not in it"
+    raise InputError("a target that is one token of the vocabulary", got=got, fix="name the first of its tokens")
+
+
+def _word(token: int, tokenizer: Any) -> str:
+    return str(token) if tokenizer is None else tokenizer.decode([token])
+
+
+def position_of(
+    position: Any, calls: Sequence[Captured], ids: Tensor | None, model: nn.Module, tokenizer: Any, length: int
+) -> int:
+    """The position that was named; by default the last one, or the mask token's where tokens attend to later ones."""
+    if position is not None:
+        if isinstance(position, bool) or not isinstance(position, int):
+            raise KindError("a position as a whole number", got=repr(position), fix="write position=-1 for the last one")
+        if not -length <= position < length:
+            raise InputError(f"a position of the text, 0 to {length - 1}", got=f"position={position}", fix="choose one of them")
+        return position % length
+    if not any(_attends_to_later(captured) for captured in calls):
+        return length - 1
+    mask = getattr(tokenizer, "mask_token_id", None)
+    mask = getattr(getattr(model, "config", None), "mask_token_id", None) if mask is None else mask
+    positions = [] if ids is None or mask is None else (ids.flatten() == mask).nonzero().flatten().tolist()
+    if len(positions) != 1:
+        got = f"{len(positions)} of them" if mask is not None else "no tokenizer that says which it is"
+        raise InputError(
+            "one mask token, to know the position in a model whose tokens attend to later ones", got=got, fix="pass position="
+        )
+    return positions[0]
+
+
+def _attends_to_later(captured: Captured) -> bool:
+    if not isinstance(captured, CapturedCall) or captured.queries < 2 or captured.queries != captured.keys:
+        return False
+    return bool(Head(captured.opened(), captured.heads[0]).weights(0)[..., 1:].abs().max() > torch.finfo(torch.float32).eps)

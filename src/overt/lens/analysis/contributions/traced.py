@@ -1,0 +1,193 @@
+"""A model run once more, with its linear paths tracked, and the gradient of a logit with respect to each writer."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from overt.attention import mechanism
+from overt.attention.kernels.call import Call
+from overt.lens.analysis.contributions.functions import detached, tensors, tracked
+from overt.lens.analysis.contributions.linear_paths import LinearPaths, Writer
+from overt.lens.capture.adapters import catching
+from overt.lens.capture.options import record_options
+from overt.lens.capture.recorder import Recorder
+from overt.lens.captured import head_count
+from overt.lens.linear.recurrence import Recurrence
+from overt.lens.tokens import Tokens
+
+
+@dataclass(eq=False)
+class Point:
+    """A call of attention or of another token mixer in this run: its layer, its output (B, H, Q, E), and the target's gradient there.
+
+    No gradient passes it: it is a writer whose parts are known.
+    """
+
+    layer: str
+    heads: int
+    output: Tensor
+    order: int
+    gradient: Tensor | None = None
+
+    def watch(self, tensor: Tensor) -> None:
+        """Get the gradient of this tensor, of which the output is a view, and end the linear paths there."""
+        view = self.output.size(), self.output.stride(), self.output.storage_offset()
+        size, stride, offset = tensor.size(), tensor.stride(), tensor.storage_offset()
+        elements = tensor.untyped_storage().nbytes() // tensor.element_size()
+
+        def take(gradient: Tensor | None) -> Tensor | None:
+            if gradient is None:
+                return None
+            storage = gradient.new_zeros(elements)
+            storage.as_strided(size, stride, offset).copy_(gradient)
+            viewed = storage.as_strided(*view)
+            viewed = viewed.reshape(-1, self.heads, *viewed.shape[-2:])
+            self.gradient = viewed if self.gradient is None else self.gradient + viewed
+            return torch.zeros_like(gradient)
+
+        tensor.register_hook(take)
+
+
+class _Points(Recorder):
+    """Tracks which module runs, and notes the outputs of what mixes tokens."""
+
+    def __init__(self, model: nn.Module, paths: Callable[[], LinearPaths]):
+        super().__init__(model, [], [], record_options(None, None, "qkv", None, Tokens(), 1))
+        self.paths, self.points = paths, list[Point]()
+
+    def keep(self, call: Call, output: Tensor, source: str, score_dtype: torch.dtype, notes: Any, weight: Any = None) -> None:
+        """Note the output of attention."""
+        if self.inside:
+            self._point(self._owner(weight), head_count(call), output)
+
+    def keep_mixer(self, recurrence: Recurrence, output: Tensor, source: str, around: Any = (), notes: Any = ()) -> None:
+        """Note the output of a linear token mixer."""
+        if self.inside:
+            self._point(self._owner(None), recurrence.heads, output)
+
+    def _point(self, layer: str, heads: int, output: Tensor) -> None:
+        paths = self.paths()
+        point = Point(layer, heads, output.detach(), len(paths.writers))
+        self.points.append(point)
+        tensor = paths.writing(output)
+        if tensor is None:
+            self._note(layer, "its output is copied to another layout")
+            return
+        paths.mark_mixing(tensor)
+        point.watch(tensor)
+
+
+@dataclass(eq=False)
+class Traced:
+    """What a run gave: the logits (B, n, words), its writers and its calls of attention."""
+
+    logits: Tensor
+    paths: LinearPaths
+    points: list[Point]
+    missing: list[tuple[str, str]]
+    gradients: dict[int, Tensor] = field(default_factory=dict)
+
+    def descend(self, target: Tensor) -> None:
+        """Compute the gradient of the target with respect to every writer that its linear paths reach."""
+        self._add(torch.autograd.grad(target, self._leaves(), allow_unused=True, retain_graph=True))
+
+    def open(self, index: int) -> bool:
+        """Follow the paths through a writer, with its other factor frozen. Returns whether it can be opened."""
+        writer, gradient = self.paths.writers[index], self.gradients[index]
+        if writer.opening is None or not writer.opening[0].requires_grad:
+            return False
+        factor, frozen = writer.opening
+        if not frozen.numel():
+            ratio = writer.leaf.detach() / factor.detach()
+            frozen = torch.where(factor == 0, torch.zeros_like(ratio), ratio)
+        passed = (gradient * frozen).sum_to_size(factor.shape)
+        del self.gradients[index]
+        self._add(torch.autograd.grad(factor, self._leaves(), passed, allow_unused=True, retain_graph=True))
+        return True
+
+    def _leaves(self) -> list[Tensor]:
+        return [writer.leaf for writer in self.paths.writers]
+
+    def _add(self, gradients: tuple[Tensor | None, ...]) -> None:
+        for index, gradient in enumerate(gradients):
+            if gradient is not None:
+                before = self.gradients.get(index)
+                self.gradients[index] = gradient if before is None else before + gradient
+
+    def reached(self) -> list[tuple[Writer, float]]:
+        """The writers that the linear paths reach, with what each adds to the target."""
+        pairs = ((self.paths.writers[index], gradient) for index, gradient in self.gradients.items() if bool(gradient.any()))
+        return [(writer, _product(writer.leaf, gradient)) for writer, gradient in pairs]
+
+
+def _product(leaf: Tensor, gradient: Tensor) -> float:
+    gradient = gradient.double()
+    return float(torch.where(gradient == 0, 0, gradient * leaf.detach().double()).sum())
+
+
+def traced(model: nn.Module, args: tuple, kwargs: dict[str, Any], words: int) -> Traced:
+    """Run the model with its linear paths tracked; `words` is the number of its logits."""
+    paths: LinearPaths
+    recorder = _Points(model, lambda: paths)
+    paths = LinearPaths(lambda: recorder.running[-1][0] if recorder.running else "")
+    paths.words = words
+    with torch.enable_grad(), paths, catching(recorder), _opaque(paths):
+        output = model(*_begun(paths, args), **_begun(paths, kwargs))
+    return Traced(logits_of(output), paths, recorder.points, recorder.missing)
+
+
+def logits_of(output: Any) -> Tensor:
+    """The logits of a model's output."""
+    logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
+    if logits is None:
+        logits = tensors(tuple(output.values()) if hasattr(output, "values") else output)[0]
+    return logits
+
+
+def _begun(paths: LinearPaths, tree: Any) -> Any:
+    """Inputs that are vectors themselves begin linear paths."""
+
+    def begin(leaf: Any) -> Any:
+        vectors = isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.ndim == 3
+        return paths.write(leaf, "embedding", "input") if vectors else leaf.clone() if isinstance(leaf, Tensor) else leaf
+
+    return tree_map(begin, tree)
+
+
+_lock = threading.Lock()  # one run at a time: what it replaces is shared by all threads
+
+
+@contextmanager
+def _opaque(paths: LinearPaths) -> Iterator[None]:
+    """`overt.attend`, and functions with a gradient of their own, as one function each that is not linear."""
+    function: Any = torch.autograd.Function
+    apply, compute, thread = function.__dict__["apply"], mechanism.compute, threading.get_ident()
+
+    def cut_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        run = apply.__get__(None, cls)
+        ours = cls.__module__.startswith("overt.lens.analysis.contributions")
+        if ours or threading.get_ident() != thread or not torch.is_grad_enabled() or not tracked((args, kwargs)):
+            return run(*args, **kwargs)
+        with torch.no_grad():
+            output = run(*detached(args), **detached(kwargs))
+        return tree_map(lambda leaf: paths.write(leaf, "function", cls.__name__), output)
+
+    def cut_compute(call: Call) -> Tensor:
+        if threading.get_ident() != thread:
+            return compute(call)
+        with torch.no_grad(), torch._C.DisableTorchFunction():
+            output = compute(detached(call))
+        return paths.write(output, "function", "attend")
+
+    with _lock:
+        function.apply, mechanism.compute = classmethod(cut_apply), cut_compute
+        try:
+            yield
+        finally:
+            function.apply, mechanism.compute = apply, compute

@@ -1,0 +1,291 @@
+"""What each part adds to a logit: the parts sum to it, split by heads and source tokens, or the model is refused by name."""
+
+import math
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+import overt
+from overt.errors import InputError, KindError
+from overt.lens.analysis.contributions import linear_paths
+from overt.lens.analysis.contributions.result import block_of
+
+WORDS = 60
+IDS = torch.tensor([[5, 9, 31, 9, 44, 12, 7]])
+_WIDE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40, "vocab_size": WORDS}
+_GROUPED = {**_WIDE, "num_key_value_heads": 2, "head_dim": 8}
+# One of each form: pre-norm, learned positions and biases, parallel blocks, norms after sublayers and a bound on logits, multipliers,
+# a norm after each sublayer and a prediction head that is not linear, routed experts, a hybrid, an encoder and a decoder.
+FORMS = {
+    "llama": ("LlamaForCausalLM", _GROUPED),
+    "gpt2": ("GPT2LMHeadModel", {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": WORDS, "n_positions": 16}),
+    "gpt_neox": ("GPTNeoXForCausalLM", _WIDE),
+    "gemma2": ("Gemma2ForCausalLM", {**_GROUPED, "final_logit_softcapping": 2.0}),
+    "granite": ("GraniteForCausalLM", {**_GROUPED, "residual_multiplier": 0.3, "logits_scaling": 3.0, "embedding_multiplier": 2.0}),
+    "bert": ("BertForMaskedLM", {**_WIDE, "max_position_embeddings": 16}),
+    "mixtral": ("MixtralForCausalLM", {**_GROUPED, "num_local_experts": 4}),
+    "bloom": ("BloomForCausalLM", {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": WORDS}),
+    "cohere": ("CohereForCausalLM", {**_GROUPED, "logit_scale": 0.5}),
+    "qwen3_next": (
+        "Qwen3NextForCausalLM",
+        {
+            **_GROUPED,
+            "layer_types": ["linear_attention", "full_attention"],
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 16,
+            "shared_expert_intermediate_size": 16,
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 4,
+            "linear_key_head_dim": 8,
+            "linear_value_head_dim": 8,
+        },
+    ),
+    "t5": ("T5ForConditionalGeneration", {"d_model": 32, "d_kv": 8, "d_ff": 40, "num_layers": 2, "num_heads": 4, "vocab_size": WORDS}),
+}  # fmt: skip
+
+# Their norms compute in float32, whatever the model's dtype is.
+NORMS_IN_FLOAT32 = {"llama", "gemma2", "granite", "mixtral", "cohere", "qwen3_next", "t5"}
+WITHOUT_SDPA = {"gemma2", "bloom", "t5"}
+CASES = [(form, torch.float32) for form in FORMS]
+# torch's products of routed experts have no float64.
+CASES += [(form, torch.float64) for form in FORMS if form not in ("mixtral", "qwen3_next")]
+
+
+def small(form: str, dtype: torch.dtype = torch.float32):
+    name, settings = FORMS[form]
+    kind = getattr(transformers, name)
+    torch.manual_seed(0)
+    config = kind.config_class(**settings, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    model = kind._from_config(config, attn_implementation="eager" if form in WITHOUT_SDPA else "sdpa")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn_like(parameter)
+            parameter.copy_(0.25 * noise if parameter.ndim > 1 else parameter + 0.1 * noise)
+    return model.to(dtype).eval()
+
+
+def arguments(form: str) -> dict[str, torch.Tensor]:
+    return {"input_ids": IDS} | ({"decoder_input_ids": IDS[:, :4]} if form == "t5" else {})
+
+
+def recorded(model, inputs):
+    with torch.no_grad(), overt.lens.record(model) as recording:
+        output = model(**inputs)
+    return recording, output.logits
+
+
+@pytest.fixture(scope="module")
+def llama():
+    model = small("llama")
+    return model, *recorded(model, arguments("llama"))
+
+
+@pytest.mark.parametrize(("form", "dtype"), CASES)
+def test_the_parts_sum_to_the_models_own_logit_difference(form, dtype):
+    model, inputs = small(form, dtype), arguments(form)
+    recording, logits = recorded(model, inputs)
+    added = overt.lens.contributions(recording, model, (7, 11), position=-2, inputs=inputs)
+    own = logits[0, -2, 7].double() - logits[0, -2, 11].double()
+    if form == "gemma2":  # the logits before their bound
+        cap = 2.0
+        own = sum(sign * cap * torch.atanh(logits[0, -2, token].double() / cap) for token, sign in ((7, 1), (11, -1)))
+        assert any("before it" in note for note in added.notes)
+    eps = torch.finfo(torch.float32 if form in NORMS_IN_FLOAT32 else dtype).eps
+    size = max(1.0, sum(abs(part.value) for part in added.parts))
+    assert added.holds
+    assert added.bound < 1e3 * eps * size
+    assert abs(added.sum - float(own)) < 1e3 * eps * size
+    assert set(added.by_head) == {(number, head) for number in {call for call, _ in added.by_head} for head in range(4)}
+
+
+def test_a_heads_tokens_sum_to_the_head_and_the_layers_to_the_whole(llama):
+    model, recording, _ = llama
+    added = overt.lens.contributions(recording, model, 7, inputs=arguments("llama"))
+    assert {key: float(values.sum()) for key, values in added.by_token.items()} == pytest.approx(added.by_head)
+    assert math.fsum(added.by_layer.values()) == pytest.approx(added.sum)
+    assert list(added.by_layer) == ["model.embed_tokens", "model.layers.0", "model.layers.1"]
+    assert float(added.by_source.sum()) == pytest.approx(math.fsum(added.by_head.values()))
+
+
+@torch.no_grad()
+def test_a_token_adds_its_weighted_value_behind_the_matrices_that_read_it(llama):
+    model, recording, _ = llama
+    position, key = 5, 2
+    added = overt.lens.contributions(recording, model, (7, 11), position=position, inputs=arguments("llama"))
+    caught = {}
+    handle = model.model.norm.register_forward_pre_hook(lambda _, args: caught.update(stream=args[0]))
+    model(**arguments("llama"))
+    handle.remove()
+    stream = caught["stream"][0, position].double()
+    scale = (stream.square().mean() + model.config.rms_norm_eps).rsqrt()
+    direction = (model.lm_head.weight[7] - model.lm_head.weight[11]).double() * model.model.norm.weight.double() * scale
+    for head in range(4):
+        one = recording[1, head]
+        matrix = model.model.layers[1].self_attn.o_proj.weight.double()[:, 8 * head : 8 * head + 8]
+        by_hand = float(one.weights(position)[0, 0, key]) * float(direction @ matrix @ one.value[0, key].double())
+        assert float(added.by_token[1, head][key]) == pytest.approx(by_hand, rel=1e-4, abs=1e-7)
+
+
+def test_a_writer_that_is_left_out_breaks_the_sum(llama, monkeypatch):
+    model, recording, _ = llama
+    write = linear_paths.LinearPaths.write
+
+    def without_one(self, value, kind, function, opening=None):
+        left_out = kind == "function" and self.module() == "model.layers.1.mlp"
+        return value if left_out else write(self, value, kind, function, opening)
+
+    monkeypatch.setattr(linear_paths.LinearPaths, "write", without_one)
+    added = overt.lens.contributions(recording, model, (7, 11), inputs=arguments("llama"))
+    # What no writer is known of is a constant that is added: a part by the name of the block, and no feed-forward layer.
+    assert not any(part.layer == "model.layers.1.mlp" and part.kind == "feed-forward" for part in added.parts)
+    monkeypatch.setattr(linear_paths.LinearPaths, "_constant", lambda self, constant: constant.detach().requires_grad_())
+    assert not overt.lens.contributions(recording, model, (7, 11), inputs=arguments("llama")).holds
+
+
+def test_what_is_added_out_of_sight_breaks_the_sum():
+    class Hidden(nn.Module):
+        def forward(self, states):
+            with torch._C.DisableTorchFunction():
+                return states + states.square()
+
+    model = small("llama")
+    model.model.layers[1].mlp = Hidden().eval()
+    recording, _ = recorded(model, arguments("llama"))
+    added = overt.lens.contributions(recording, model, (7, 11), inputs=arguments("llama"))
+    assert not added.holds
+    assert "DIFFERS" in added.table()
+
+
+def test_the_model_stays_as_it_was(llama):
+    model, recording, logits = llama
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    overt.lens.contributions(recording, model, (7, 11), inputs=arguments("llama"))
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+    assert all(torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
+    assert torch.equal(recorded(model, arguments("llama"))[1], logits)
+
+
+def test_a_hybrids_mixer_is_split_by_heads_and_tokens():
+    model = small("qwen3_next")
+    recording, _ = recorded(model, arguments("qwen3_next"))
+    added = overt.lens.contributions(recording, model, (7, 11), inputs=arguments("qwen3_next"))
+    mixer = [part for part in added.parts if part.kind == "head" and "linear_attn" in part.layer]
+    assert len(mixer) == 4
+    assert all(added.by_token[part.call, part.head].abs().max() > 0 for part in mixer)
+    assert any("a gate" in each for each in added.frozen)
+
+
+def test_the_masked_token_is_the_position_where_tokens_attend_to_later_ones():
+    class Words:
+        mask_token_id, unk_token_id = 9, 1
+
+        def decode(self, ids):
+            return f"w{ids[0]}"
+
+        def convert_tokens_to_ids(self, text):
+            return {"seven": 7}.get(text, 1)
+
+        def encode(self, text, add_special_tokens):
+            return [3, 4]
+
+        def convert_ids_to_tokens(self, ids):
+            return [f"w{each}" for each in ids]
+
+    model, ids = small("bert"), torch.tensor([[5, 31, 9, 44]])
+    recording, logits = recorded(model, {"input_ids": ids})
+    added = overt.lens.contributions(recording, model, inputs={"input_ids": ids}, tokenizer=Words())
+    assert added.target.position == 2
+    assert added.target.tokens == (int(logits[0, 2].argmax()),)
+    assert added.tokens == ["w5", "w31", "w9", "w44"]
+    named = overt.lens.contributions(recording, model, "seven", inputs={"input_ids": ids}, tokenizer=Words())
+    assert named.target.tokens == (7,)
+    with pytest.raises(InputError, match="one token of the vocabulary, got 'other words', which is 2 tokens: 'w3', 'w4'"):
+        overt.lens.contributions(recording, model, "other words", inputs={"input_ids": ids}, tokenizer=Words())
+    with pytest.raises(InputError, match="one mask token"):
+        overt.lens.contributions(recording, model, 7, inputs={"input_ids": ids})
+
+
+def test_a_table_fits_its_width(llama):
+    model, recording, _ = llama
+    added = overt.lens.contributions(recording, model, (7, 11), inputs=arguments("llama"))
+    for width in (80, 40):
+        lines = added.table(width=width).splitlines()
+        assert max(map(len, lines)) <= width
+        assert lines[0].startswith("“7” rather than “11” at position 6")
+    assert "holds" in str(added)
+    assert added.plot().get_figwidth() == pytest.approx(6.75)
+
+
+def test_blocks_are_named_up_to_their_number():
+    assert block_of("bert.encoder.layer.11.output.dense") == "bert.encoder.layer.11"
+
+
+BAD = {
+    "a target beyond the vocabulary": ({"target": 60}, InputError, "a token of the vocabulary, 0 to 59, got token 60"),
+    "a target that is no number": ({"target": 7.0}, KindError, "a target that is a token's text or number"),
+    "text without a tokenizer": ({"target": "cat"}, InputError, "a tokenizer, to read a target that is text"),
+    "one token twice": ({"target": (7, 7)}, InputError, "two different tokens"),
+    "three targets": ({"target": (1, 2, 3)}, InputError, "a token, or a pair of two, got 3"),
+    "a position beyond the text": ({"target": 7, "position": 7}, InputError, "a position of the text, 0 to 6, got position=7"),
+    "no inputs": ({"target": 7, "inputs": None}, InputError, "the inputs of the recorded pass"),
+    "other inputs": ({"target": 7, "inputs": {"input_ids": IDS.flip(1)}}, InputError, "the model and the inputs that were recorded"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_refused_in_a_sentence(llama, case):
+    model, recording, _ = llama
+    options, error, message = BAD[case]
+    with pytest.raises(error, match=message):
+        overt.lens.contributions(recording, model, **{"inputs": arguments("llama"), **options})
+
+
+def test_other_models_and_recordings_are_refused(llama, tmp_path):
+    model, recording, _ = llama
+    inputs = arguments("llama")
+    with pytest.raises(InputError, match="a LlamaForCausalLM, got a BertForMaskedLM"):
+        overt.lens.contributions(recording, small("bert"), 7, inputs=inputs)
+    recording.save(tmp_path / "one.safetensors")
+    with pytest.raises(KindError, match="a recording has no parameters, got no model"):
+        overt.lens.contributions(overt.lens.load(tmp_path / "one.safetensors"), None, 7)
+    with overt.lens.record(model, keep="summary") as summaries, torch.no_grad():
+        model(**inputs)
+    with pytest.raises(InputError, match="got summaries"):
+        overt.lens.contributions(summaries, model, 7, inputs=inputs)
+    with overt.lens.record(model) as two, torch.no_grad():
+        model(IDS.repeat(2, 1))
+    with pytest.raises(InputError, match="one text, for contributions, got a batch of 2"):
+        overt.lens.contributions(two, model, 7, inputs=inputs)
+    with overt.lens.record(model, heads=[0]) as some, torch.no_grad():
+        model(**inputs)
+    with pytest.raises(InputError, match="a recording of all heads"):
+        overt.lens.contributions(some, model, 7, inputs=inputs)
+    other = small("llama")
+    nn.init.normal_(other.model.layers[0].self_attn.v_proj.weight)
+    with pytest.raises(InputError, match="the model and the inputs that were recorded"):
+        overt.lens.contributions(recording, other, 7, inputs=inputs)
+    with pytest.raises(InputError, match="a model in evaluation"):
+        overt.lens.contributions(recording, other.train(), 7, inputs=inputs)
+    split = small("llama")
+    split.lm_head.to("meta")
+    with pytest.raises(InputError, match="a model on one device, got parameters on cpu, meta"):
+        overt.lens.contributions(recording, split, 7, inputs=inputs)
+
+
+def test_a_stream_that_passes_a_function_that_is_not_linear_is_refused_by_name():
+    class Squashed(nn.Module):
+        def __init__(self, norm):
+            super().__init__()
+            self.norm = norm
+
+        def forward(self, states):
+            return self.norm(states.softmax(-1))
+
+    model = small("llama")
+    model.model.norm = Squashed(model.model.norm).eval()
+    recording, _ = recorded(model, arguments("llama"))
+    with pytest.raises(InputError, match="model.layers.1.self_attn, which reaches them only through softmax in model.norm"):
+        overt.lens.contributions(recording, model, 7, inputs=arguments("llama"))
