@@ -168,6 +168,17 @@ def test_the_model_stays_as_it_was(llama):
     assert torch.equal(recorded(model, arguments("llama"))[1], logits)
 
 
+def test_token_ids_need_not_be_passed_again(llama):
+    model, recording, _ = llama
+    with_ids = overt.lens.contributions(recording, model, (7, 11), inputs=arguments("llama"))
+    assert overt.lens.contributions(recording, model, (7, 11)).by_head == with_ids.by_head
+    embedded = {"inputs_embeds": model.model.embed_tokens(IDS).detach()}
+    recording, _ = recorded(model, embedded)
+    with pytest.raises(InputError, match="the inputs of the recorded pass"):
+        overt.lens.contributions(recording, model, 7)
+    assert overt.lens.contributions(recording, model, (7, 11), inputs=embedded).holds
+
+
 def test_a_hybrids_mixer_is_split_by_heads_and_tokens():
     model = small("qwen3_next")
     recording, _ = recorded(model, arguments("qwen3_next"))
@@ -230,7 +241,6 @@ BAD = {
     "one token twice": ({"target": (7, 7)}, InputError, "two different tokens"),
     "three targets": ({"target": (1, 2, 3)}, InputError, "a token, or a pair of two, got 3"),
     "a position beyond the text": ({"target": 7, "position": 7}, InputError, "a position of the text, 0 to 6, got position=7"),
-    "no inputs": ({"target": 7, "inputs": None}, InputError, "the inputs of the recorded pass"),
     "other inputs": ({"target": 7, "inputs": {"input_ids": IDS.flip(1)}}, InputError, "the model and the inputs that were recorded"),
 }  # fmt: skip
 

@@ -57,17 +57,16 @@ def checked_calls(recording: RecordedCalls, model: nn.Module) -> list[Recorded]:
 
 
 def arguments_of(recording: RecordedCalls, inputs: Any, model: nn.Module) -> tuple[tuple, dict[str, Any]]:
-    """The arguments of the recorded pass, without a cache to write to."""
+    """The arguments of the recorded pass, without a cache to write to. None stands for the token ids that the recording has."""
+    inputs_recorded = inputs is None
     if inputs is None:
-        raise InputError(
-            "the inputs of the recorded pass, because the model runs once more",
-            got="none",
-            fix="pass inputs=, as the model got them",
-        )
+        inputs = _recorded_ids(recording)
     args, kwargs = ((), dict(inputs)) if isinstance(inputs, Mapping) else ((inputs,), {})
     if kwargs.get("past_key_values") is not None:
         raise InputError("a pass over a whole text", got="one that continues a cache", fix="record the model on the whole text")
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    if inputs_recorded:
+        args = tuple(each.to(device) for each in args)
     others = {str(each.device) for each in (*args, *kwargs.values()) if isinstance(each, Tensor)} - {str(device)}
     if others:
         raise InputError(
@@ -76,6 +75,19 @@ def arguments_of(recording: RecordedCalls, inputs: Any, model: nn.Module) -> tup
     if hasattr(model, "config") and hasattr(model.config, "use_cache"):
         kwargs["use_cache"] = False
     return args, kwargs
+
+
+def _recorded_ids(recording: RecordedCalls) -> Tensor:
+    """The token ids of the one text that the model read, (1, n)."""
+    number = recording.calls[0].pass_index
+    lookups = [each for each in recording.strings.texts.lookups if each.pass_index == number]
+    if len(lookups) != 1 or lookups[0].ids.shape[:-1].numel() != 1:
+        raise InputError(
+            "the inputs of the recorded pass, because the model runs once more",
+            got=f"none, and a recording of {len(lookups)} texts",
+            fix="pass inputs=, as the model got them",
+        )
+    return lookups[0].ids.reshape(1, -1)
 
 
 def _opened(captured: Captured) -> Recorded:

@@ -39,9 +39,11 @@ def contributions(
     an encoder that normalises after each), and a gate behind attention. With these the logit is linear in what each part writes. Only
     the direct effect is counted: not what a part does by changing what later parts compute.
 
+    In an encoder–decoder the parts are the decoder's, and its cross-attention is split by the encoder's tokens.
+
     `target` is a token, its number or text, or a pair of them, this one rather than that one; None is the token of the largest logit.
     `position` is where: by default the last token, or the mask token where tokens attend to later ones. `inputs` are the arguments of
-    the pass that was recorded, `tokenizer` is the model's.
+    the pass that was recorded; token ids alone are in the recording. `tokenizer` is the model's, to read a target that is text.
 
     The model runs once more, with the same inputs. A linear token mixer is split by heads and source tokens where it was recorded;
     without, it is one part. A bound on a logit (a softcap) is no linear function: contributions are to the logit before it, and a note
@@ -52,7 +54,7 @@ def contributions(
     >>> words = torch.tensor([[3, 7, 9, 7]])
     >>> with overt.lens.record(model) as recording:
     ...     scores = model(words)
-    >>> added = overt.lens.contributions(recording, model, (5, 8), inputs=words)
+    >>> added = overt.lens.contributions(recording, model, (5, 8))
     >>> added.holds, len(added.by_head), added.by_token[1, 0].shape
     (True, 4, torch.Size([4]))
     """
@@ -65,7 +67,7 @@ def contributions(
     logits, length = _by_position(run.logits, calls_of_text[-1].queries)
     ids = ids_of(args, kwargs)
     chosen = position_of(position, calls_of_text, ids, model, tokenizer, length)
-    named = target_of(target, logits.detach(), chosen, tokenizer)
+    named = target_of(target, logits.detach(), chosen, tokenizer, recording.strings.texts.vocabulary)
     with torch.enable_grad():
         number = named.of(logits)
     _descend(run, number, encoder)
@@ -166,9 +168,8 @@ def _frozen(run: Traced) -> tuple[str, ...]:
 
 def _encoder(model: nn.Module) -> str | None:
     """The name of the encoder that a decoder attends to."""
-    if not getattr(getattr(model, "config", None), "is_encoder_decoder", False):
-        return None
-    encoder = _called(model, "get_encoder")
+    both = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+    encoder = _called(model, "get_encoder") if both else getattr(model, "encoder", None) if hasattr(model, "decoder") else None
     return next((name for name, module in model.named_modules() if module is encoder and name), None)
 
 

@@ -1,6 +1,7 @@
 """Which logit, or difference of two logits, and at which position."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +11,7 @@ from overt.drawing.numbers import visible
 from overt.errors import InputError, KindError
 from overt.lens.captured import Captured, CapturedCall
 from overt.lens.head import Head
+from overt.lens.text.vocabulary import Vocabulary
 
 
 class Target(NamedTuple):
@@ -29,7 +31,7 @@ class Target(NamedTuple):
         return " rather than ".join(f"“{visible(word)}”" for word in self.words)
 
 
-def target_of(target: Any, logits: Tensor, position: int, tokenizer: Any) -> Target:
+def target_of(target: Any, logits: Tensor, position: int, tokenizer: Any, vocabulary: Vocabulary | None = None) -> Target:
     """The target that was named; the token of the largest logit for None. Raises InputError for what is no token."""
     words = logits.shape[-1]
     if target is None:
@@ -41,7 +43,7 @@ def target_of(target: Any, logits: Tensor, position: int, tokenizer: Any) -> Tar
     tokens = tuple(_token(each, words, tokenizer) for each in both)
     if len(set(tokens)) < len(tokens):
         raise InputError("two different tokens", got=f"token {tokens[0]} twice", fix="compare it with another one")
-    return Target(tokens, tuple(_word(each, tokenizer) for each in tokens), position)
+    return Target(tokens, tuple(_word(each, tokenizer, vocabulary) for each in tokens), position)
 
 
 def _token(target: Any, words: int, tokenizer: Any) -> int:
@@ -80,8 +82,13 @@ def _from_text(text: str, words: int, tokenizer: Any) -> int:
     raise InputError("a target that is one token of the vocabulary", got=got, fix="name the first of its tokens")
 
 
-def _word(token: int, tokenizer: Any) -> str:
-    return str(token) if tokenizer is None else tokenizer.decode([token])
+def _word(token: int, tokenizer: Any, vocabulary: Vocabulary | None) -> str:
+    """The text of a token; its number where nothing says more."""
+    if tokenizer is not None:
+        return tokenizer.decode([token])
+    with suppress(InputError):  # a model may have more words than its tokenizer
+        return str(token) if vocabulary is None else vocabulary.entry(token).text.decode("utf-8", "replace")
+    return str(token)
 
 
 def position_of(
