@@ -269,6 +269,10 @@ def test_other_models_and_recordings_are_refused(llama, tmp_path):
         model(IDS.repeat(2, 1))
     with pytest.raises(InputError, match="one text, for contributions, got a batch of 2"):
         overt.lens.contributions(two, model, 7, inputs=inputs)
+    with overt.lens.record(model) as open_recording, torch.no_grad():
+        model(**inputs)
+        with pytest.raises(InputError, match="a recording that has ended"):
+            overt.lens.contributions(open_recording, model, 7)
     with overt.lens.record(model, heads=[0]) as some, torch.no_grad():
         model(**inputs)
     with pytest.raises(InputError, match="a recording of all heads"):

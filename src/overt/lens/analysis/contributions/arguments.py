@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from overt.errors import InputError, KindError
 from overt.lens.analysis.by_block import one_pass
 from overt.lens.analysis.contributions.traced import Point
+from overt.lens.capture.watching import at_work
 from overt.lens.captured import Captured, CapturedCall
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.recorded_calls import RecordedCalls
@@ -35,6 +36,9 @@ def checked_model(model: Any) -> nn.Module:
 
 def checked_calls(recording: RecordedCalls, model: nn.Module) -> list[Recorded]:
     """The calls of the one pass of one text. Raises InputError for other recordings."""
+    if at_work() is not None:
+        fix = "call it behind the block of overt.lens.record"
+        raise InputError("a recording that has ended, because the model runs once more", got="one that goes on", fix=fix)
     calls = one_pass(recording, "contributions")
     if any(isinstance(captured, CapturedSummary) for captured in calls):
         raise InputError(
