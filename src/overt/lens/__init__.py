@@ -1,7 +1,8 @@
 """The lens: the attention of any model, every number recomputed and compared with the model's own.
 
 `record` records a model while it runs, and `load` reads a saved recording; `rollout`, `norm_weights`, `contributions`, `alignment`,
-`compare` and `ablate` analyse it. Names are loaded when they are first used, so that importing `overt.lens` needs no torch.
+`compare` and `ablate` analyse it, and `probe` finds a model's induction heads. Names are loaded when they are first used, so that
+importing `overt.lens` needs no torch.
 """
 
 import importlib
@@ -13,12 +14,13 @@ if TYPE_CHECKING:
     from overt.lens.analysis.comparison import compare
     from overt.lens.analysis.contributions.attribute import contributions
     from overt.lens.analysis.norms import norm_weights
+    from overt.lens.analysis.probing import Probe, ProbedHead, probe
     from overt.lens.analysis.rollout import mean_attention, rollout
     from overt.lens.analysis.word_alignment import alignment
     from overt.lens.head import Head
     from overt.lens.patches import overlay_patches
     from overt.lens.recording import Recording, record
-    from overt.lens.statistics.roles import Role
+    from overt.lens.statistics.roles import PatternScore, Role
     from overt.lens.storage.read import load
 
 _HOMES = {
@@ -30,15 +32,19 @@ _HOMES = {
     "overt.lens.analysis.comparison": ["compare"],
     "overt.lens.analysis.contributions.attribute": ["contributions"],
     "overt.lens.analysis.norms": ["norm_weights"],
+    "overt.lens.analysis.probing": ["Probe", "ProbedHead", "probe"],
     "overt.lens.analysis.rollout": ["mean_attention", "rollout"],
     "overt.lens.recording": ["Recording", "record"],
-    "overt.lens.statistics.roles": ["Role"],
+    "overt.lens.statistics.roles": ["PatternScore", "Role"],
     "overt.lens.storage.read": ["load"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Head",
+    "PatternScore",
+    "Probe",
+    "ProbedHead",
     "Recording",
     "Role",
     "ablate",
@@ -50,6 +56,7 @@ __all__ = [
     "mean_attention",
     "norm_weights",
     "overlay_patches",
+    "probe",
     "record",
     "rollout",
     "without_heads",
