@@ -28,7 +28,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--seeds", type=int, default=3)
     options.add_argument("--updates", type=int, default=400)
-    options.add_argument("--every", type=int, default=50, help="updates between checkpoints")
+    options.add_argument("--every", type=int, default=25, help="updates between checkpoints")
     results.takes_out(options)
     arguments = options.parse_args()
     torch.set_num_threads(1)
