@@ -75,9 +75,13 @@ class Role:
     scores: dict[str, float] = field(repr=False)
     repetition: dict[str, PatternScore] = field(default_factory=dict, repr=False)
 
+    @property
+    def decisive(self) -> PatternScore | None:
+        """The score behind a role of repetitions; None for other roles."""
+        return self.repetition.get(self.role.removeprefix("perhaps "))
+
     def __str__(self) -> str:
-        decisive = self.repetition.get(self.role.removeprefix("perhaps "))
-        score = f"{self.score:.2f}" if decisive is None else str(decisive)
+        score = f"{self.score:.2f}" if self.decisive is None else str(self.decisive)
         return f"{self.number:3}  {self.layer}  head {self.head:2}  {self.role} {score}"
 
 
