@@ -70,7 +70,7 @@ class Catcher(Watching):
         self.entries: list[tuple[RegistryEntry, int]] = []
         self.caught = 0
         self.masks, self.tokens, self.fast = MaskReader(), TokenAxes(), FastPath()
-        self.written, self.mixers = WrittenOut(self.tokens), Mixers(self)
+        self.written, self.mixers = WrittenOut(self.tokens, lambda: bool(self.entries)), Mixers(self)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """Run the function as it is, and record it if it is attention."""

@@ -72,7 +72,8 @@ class Exponentials:
 class WrittenOut:
     """Tracks scores and weights through the functions that a model calls."""
 
-    def __init__(self, tokens: TokenAxes):
+    def __init__(self, tokens: TokenAxes, in_registry: Callable[[], bool] = lambda: False):
+        self.in_registry = in_registry  # whether a function of transformers' registry runs, which does nothing but attend
         self.known: dict[int, tuple[weakref.ref[Tensor], Scores | Weights | ElementwiseProduct | Exponentials]] = {}
         self.tokens = tokens
 
@@ -134,8 +135,9 @@ class WrittenOut:
                 continue
             sides = {dim: multiplied.summed_over(tensor, dim) for dim in known.dims(tensor)}
             dim = next((dim for dim, side in sides.items() if side is not None), None)
-            side = None if dim is None else sides[dim]
-            if not self._attends(known, tensor, None if dim is None or side is None else (dim, *side)):
+            over = range(tensor.ndim) if dim is None else [dim]
+            summed = [(each, *other) for each in over if (other := multiplied.summed_over(tensor, each)) is not None]
+            if not self._attends(known, tensor, summed, dim is not None):
                 return None
             return self._mixed(multiplied, tensor, dim, known, None if dim is None else known.part(tensor, dim), heads)
         if (pair := multiplied.scores()) is not None:
@@ -158,29 +160,30 @@ class WrittenOut:
             return _IN_ANOTHER_ORDER
         if (reason := _no_weights(known, parts[0])) is not None:
             return reason or None
-        if (arranged := _by_head(known, *parts, heads)) is None:
-            return "queries and keys are cut into blocks, whose positions are not those of the sequence"
-        weights, value, output = arranged
+        weights, value, output = arranged = _by_head(known, *parts, heads)
         made = () if known.made_by[0] == "softmax" else (_how_made(known, weights),)
-        notes = made if part is None else (*made, part)
+        blocks = () if arranged[0].shape[0] == parts[0].shape[0] or parts[0].ndim < 5 else (_blocks(parts[0]),)
+        notes = (*made, *(() if part is None else (part,)), *blocks)
         return WeightedSum(
             weights, value.to(output.dtype), output, known.dropout, known.scores, notes, () if entries is None else (entries,)
         )
 
-    def _attends(self, known: Weights, tensor: Tensor, summed: tuple[int, Tensor, int] | None) -> bool:
+    def _attends(self, known: Weights, tensor: Tensor, summed: list[tuple[int, Tensor, int]], sure: bool = True) -> bool:
         """Whether weights that meet values are attention: by their scores, or because what they are summed over are tokens.
 
-        `summed` is the dimension of the weights, the values, and their dimension; None where no such sum is known.
+        `summed` are the dimensions of the weights that are summed over, each with the values and their dimension, and it is `sure` if
+        these are the keys.
         """
         by_softmax = known.made_by[0] == "softmax"
+        if by_softmax and tensor.ndim > 2 and self.in_registry():
+            return True
         if by_softmax and known.scores is not None and (known.scores.among_tokens or tensor.ndim > 2):
             return True
+        if not sure and not (by_softmax and tensor.ndim > 2):
+            return False
         # Two dimensions may be a classifier's answer as well: there it has to be known that tokens are summed over.
         counted = self.tokens.counts_tokens if len(known.leading) < 1 else self.tokens.may_count_tokens
-        if summed is None:
-            return by_softmax and tensor.ndim > 2 and any(counted(tensor, dim) for dim in range(tensor.ndim))
-        dim, value, over = summed
-        return counted(tensor, dim) or counted(value, over)
+        return any(counted(tensor, dim) or counted(value, over) for dim, value, over in summed)
 
     def _of_tokens(self, known: Weights, tensor: Tensor) -> bool:
         """Whether weights are those of tokens, as their scores or their dimension of keys tell."""
@@ -203,7 +206,9 @@ class WrittenOut:
             others = [each for each in operands if isinstance(each, Tensor) and each is not tracked]
             if name == "mul" and len(others) == 1 and output.numel() > tracked.numel() and known.dims(tracked):
                 after = ElementwiseProduct(tracked, others[0], known, known.dims(tracked)[0] - tracked.ndim)
-            elif name in _OTHER_PRODUCTS and self._attends(known, tracked, None):
+            elif name in _OTHER_PRODUCTS and self._attends(
+                known, tracked, [(dim, tracked, dim) for dim in range(tracked.ndim)], False
+            ):
                 return f"weights are multiplied with their values by {name}, which is not tracked"
             elif name in _REARRANGED and len(known.leading) > 1 and self._of_tokens(known, tracked):
                 return f"weights are rearranged by {name}, and not tracked from there"
@@ -238,7 +243,7 @@ class WrittenOut:
         dims, key = dims_of(args[1] if len(args) > 1 else kwargs.get("dim"), tracked.ndim), known.dim % tracked.ndim
         weights, value = known.weights, known.value
         over = known.dim if -known.dim <= value.ndim else 0
-        if key not in dims or not self._attends(known.known, weights, (known.dim, value, over)):
+        if key not in dims or not self._attends(known.known, weights, [(known.dim, value, over)]):
             return None
         if dims != {key} or name == "mean":
             return _IN_ANOTHER_ORDER
@@ -287,10 +292,8 @@ def _how_made(known: Weights, weights: Tensor) -> str:
     return f"weights by {' and '.join(known.made_by)}, not by a softmax: rows sum to {rows}"
 
 
-def _by_head(
-    known: Weights, weights: Tensor, value: Tensor, output: Tensor, heads: Heads
-) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Weights, value and output with the heads in a dimension of their own; None where queries are cut into blocks."""
+def _by_head(known: Weights, weights: Tensor, value: Tensor, output: Tensor, heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
+    """Weights, value and output with the heads in a dimension of their own, and blocks of queries and keys as batch entries."""
     parts = (weights, value, output)
     leading = known.leading if len(known.leading) > 1 else (-1, count) if (count := heads()) else None
     if weights.ndim == 3 and leading is not None and weights.shape[0] % math.prod(leading) == 0:
@@ -300,5 +303,15 @@ def _by_head(
     if count is not None and count == math.prod(parts[0].shape[1:-2]):  # (B, Hk, H/Hk, Q, K)
         parts = tuple(each.flatten(1, -3) if each.ndim == ndim else each for each in parts)
     elif count is not None and count == parts[0].shape[1] != parts[0].shape[-3]:  # (B, H, blocks, Q, K)
-        return None
+        leading = parts[0].shape[:-2]
+        parts = tuple(each.expand(*leading, *each.shape[-2:]).movedim(1, -3).flatten(0, -4) for each in parts)
     return parts[0], parts[1], parts[2]
+
+
+def _blocks(weights: Tensor) -> str:
+    """A note on weights (B, H, blocks, Q, K) whose blocks became batch entries."""
+    count = math.prod(weights.shape[2:-2])
+    return (
+        f"queries and keys are cut into {count} blocks, which are batch entries here: entry {count} · input + block, "
+        "with positions inside its block"
+    )
