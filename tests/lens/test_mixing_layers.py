@@ -50,7 +50,7 @@ FIRST = {
     # Its embeddings are added to those of the tokens beside them.
     "mobilebert": ({"embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16}, 2, ["embeddings"], "shifted"),
     "qwen3_5_text": ({**LINEAR_AND_FULL, **DELTA}, 2, [], ""),
-    "mamba": ({"state_size": 8, "conv_kernel": 4}, 0, ["layers.0.mixer", "layers.1.mixer"], "a recurrence over tokens"),
+    "mamba": ({"state_size": 8, "conv_kernel": 4}, 2, [], ""),
     "lfm2": ({"layer_types": ["conv", "full_attention"], "block_ff_dim": 96}, 1, ["layers.0.conv"], "convolution over 3"),
     "fnet": ({}, 0, ["layer.0.fourier.self", "layer.1.fourier.self"], "a Fourier transform over tokens"),
     "rwkv": ({"attention_hidden_size": 64}, 2, ["0.feed_forward", "1.feed_forward"], "shifted"),
@@ -66,13 +66,8 @@ FROZEN = {
     "qwen3_moe": ({"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "head_dim": 16}, 2, [], ""),
     "gpt_oss": ({"num_local_experts": 4, "head_dim": 16}, 2, [], ""),
     "dinov2": ({"image_size": 16, "patch_size": 4}, 2, [], ""),
-    "mamba2": (
-        {"state_size": 16, "num_heads": 8, "head_dim": 16, "n_groups": 2, "chunk_size": 4},
-        0,
-        ["0.mixer", "1.mixer"],
-        "sums",
-    ),
-    "bamba": ({**MAMBA, "attn_layer_indices": [1], "mamba_n_groups": 1}, 1, ["layers.0.mamba"], "running sums over tokens"),
+    "mamba2": ({"state_size": 16, "num_heads": 8, "head_dim": 16, "n_groups": 2, "chunk_size": 4}, 2, [], ""),
+    "bamba": ({**MAMBA, "attn_layer_indices": [1], "mamba_n_groups": 1}, 2, [], ""),
     "minimax": ({**LINEAR_AND_FULL, "block_size": 4, "num_local_experts": 2}, 2, [], ""),
     "recurrent_gemma": (
         {"head_dim": 16, "lru_width": 64, "block_types": ["recurrent", "attention"]},
