@@ -21,7 +21,7 @@ import overt
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from matrix import isolation, judge, mixing, small, verdicts  # noqa: E402
+from matrix import isolation, judge, linear, mixing, small, verdicts  # noqa: E402
 
 WIDTH = 16
 X = torch.randn(2, 5, WIDTH, generator=torch.Generator().manual_seed(0))
@@ -291,6 +291,81 @@ def test_nothing_is_wrong_and_nothing_crashes_in_a_sample_of_40_models(tmp_path)
     assert sorted(line["name"] for line in lines) == sorted(names)
     assert not [line["name"] for line in lines if "not built" in line]
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def mamba():
+    """A small Mamba-2, its recording, and the linear mixers that the judge saw in it."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.Mamba2Config(
+        vocab_size=50, hidden_size=16, num_hidden_layers=2, num_heads=4, head_dim=8, state_size=4, n_groups=1, chunk_size=4
+    )
+    model, ids = transformers.Mamba2Model(config).eval(), torch.arange(14).view(2, 7)
+    with torch.no_grad(), linear.LinearJudge(model).watching() as watching:
+        model(ids)
+    with torch.no_grad(), overt.lens.record(model) as recording:
+        model(ids)
+    return (
+        model,
+        recording,
+        watching.events,
+        [(each, verdicts.weights_of(recording, n)) for n, each in enumerate(recording.layers)],
+    )
+
+
+def test_linear_mixers_are_held_against_the_models_own_function(mamba):
+    _, _, events, recorded = mamba
+    assert [event.module for event in events] == ["layers.0.mixer", "layers.1.mixer"]
+    assert linear.judged(events, recorded) == ([], "")
+
+
+def test_weights_of_a_linear_mixer_that_were_altered_are_judged_wrong(mamba):
+    _, _, events, [(layer, weights), second] = mamba
+    altered = weights.clone()
+    altered[0, 1, 4, 2] += 1e-3 * weights.abs().max()
+    assert "layers.0.mixer are off by 1.0e-03" in linear.judged(events, [(layer, altered), second])[1]
+
+
+def test_a_linear_mixer_that_was_not_recorded_is_left(mamba):
+    _, _, events, [first, _] = mamba
+    assert linear.judged(events, [first]) == ([events[1]], "")
+    assert "never ran" in linear.judged(events, [first, first])[1]
+
+
+def test_a_recording_of_linear_mixers_is_exact_and_without_one_of_them_a_silent_miss(mamba, monkeypatch):
+    model = mamba[0]
+
+    def run(each):
+        return {"output": each(torch.arange(14).view(2, 7)).last_hidden_state}
+
+    with torch.no_grad():
+        verdict = verdicts.of_recording(model, run)
+        assert verdict.verdict == "exact"
+        assert (verdict.numbers["linear"], verdict.numbers["linear recorded"]) == (2, 2)
+        record = overt.lens.record
+        monkeypatch.setattr(overt.lens, "record", lambda each: record(each, layers=[0]))
+        verdict = verdicts.of_recording(model, run)
+        assert verdict.verdict == "wrong"
+        assert "silent miss: linear mixers in layers.1.mixer" in verdict.why
+
+
+@pytest.mark.parametrize(
+    ("reason", "beside"),
+    [
+        (
+            "Stem mixes tokens by a convolution over 3 × 3 positions and pooling over 2 × 2 positions: no attention weights are recorded",
+            True,
+        ),
+        (
+            "Layer mixes tokens by a convolution over 4 positions and a recurrence over tokens: no attention weights are recorded",
+            False,
+        ),
+        ("weights are rearranged by pad, and not tracked from there", False),
+    ],
+)
+def test_what_is_listed_beside_attention_is_told_from_what_is_missing(reason, beside):
+    assert verdicts.beside_attention(reason) is beside
 
 
 @pytest.fixture

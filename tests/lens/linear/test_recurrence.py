@@ -1,5 +1,7 @@
 """A linear recurrence: its weights by the walk back, by one triangular system, in chunks, and its output by steps, are one thing."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -93,6 +95,17 @@ def test_a_decay_of_zero_forgets_all_before_it_and_one_of_one_nothing():
     everlasting = Recurrence(recurrence.query, recurrence.key, recurrence.value[:, :2], torch.zeros(2, 2, 9, 1).double())
     products = (everlasting.query @ everlasting.key.mT).tril()
     assert torch.allclose(everlasting.weights(), products, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("decays", [1, 5])
+def test_a_decay_that_underflows_is_one_of_zero(decays):
+    recurrence = random(70, 131, decays=decays)
+    underflows = torch.where(recurrence.log_decay == -torch.inf, -1e30, recurrence.log_decay)
+    tiny = replace(recurrence, log_decay=underflows)
+    expected = recurrence.weights()
+    assert torch.equal(tiny.weights(), expected)
+    assert torch.allclose(tiny.matrix(), expected, rtol=0, atol=1e-12)
+    assert torch.allclose(torch.cat([block for _, block in Chunks(tiny).blocks()], dim=2), expected, rtol=0, atol=1e-12)
 
 
 def test_sums_are_in_single_precision_unless_a_tensor_is_double():

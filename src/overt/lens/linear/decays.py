@@ -6,17 +6,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+ZERO = -800.0  # log of a decay that is 0: exp of it is, in float64 too
+
 
 class Decays:
     """The products of decays between any two of N positions, as exp of differences of cumulated logs; log_decay (B, H, N, 1 or D).
 
-    Logs are cumulated in float64. Decays of 0 are counted apart, so that no difference of infinities is taken.
+    Logs are cumulated in float64. Decays of 0 are counted apart: they would take the digits of all others that are cumulated with them.
     """
 
     def __init__(self, log_decay: Tensor | None, length: int):
         self.length, self.logs = length, None
         if log_decay is not None:
-            zero = log_decay == -torch.inf
+            zero = log_decay < ZERO
             logs = torch.where(zero, 0, log_decay).double().cumsum(2)
             self.logs = pad(logs, (0, 0, 1, 0))  # (B, H, N + 1, 1 or D): entry j + 1 is up to position j
             self.zeros = pad(zero.cumsum(2), (0, 0, 1, 0)) if bool(zero.any()) else None

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from overt.lens.linear.chunks import Chunks
-from overt.lens.linear.decays import Decays
+from overt.lens.linear.decays import ZERO, Decays
 from overt.lens.linear.recurrence import Recurrence
 
 WINDOW = 256  # positions over which models cumulate the logs of decays, and add up products, at most
@@ -91,7 +91,7 @@ def _cumulated(ready: Recurrence, rows: Tensor) -> Tensor:
     """Γ: the sum of |log a| over the last positions that each query's state has read, (B, H, rows, 1 or D)."""
     if ready.log_decay is None:
         return ready.query.new_zeros(*ready.query.shape[:2], len(rows), 1)
-    sizes = torch.where(ready.log_decay == -torch.inf, 0, ready.log_decay.abs()).cumsum(2)
+    sizes = torch.where(ready.log_decay < ZERO, 0, ready.log_decay.abs()).cumsum(2)
     sizes = torch.nn.functional.pad(sizes, (0, 0, 1, 0))
     stop = rows + ready.keys - ready.queries + 1
     return sizes[:, :, stop] - sizes[:, :, (stop - WINDOW).clamp(min=0)]
