@@ -6,7 +6,7 @@ from typing import Any
 from pictures import result, table
 
 WAYS = {"recording eager": "recorded, eager", "recording sdpa": "recorded, sdpa", "backend": "on overt's kernels"}
-VERDICTS = ("exact", "missing", "refused", "wrong", "crashed")
+VERDICTS = ("exact", "whole", "missing", "refused", "wrong", "crashed")
 LIBRARIES = ("transformers", "torch", "timm", "x-transformers")
 STYLE = """
 <style>
@@ -16,7 +16,7 @@ STYLE = """
 .models-rows td, .models-rows th { padding: .3rem .5rem; vertical-align: top; border-bottom: 1px solid var(--line); min-width: 7rem; }
 .models-rows small { display: block; color: var(--quiet); overflow-wrap: anywhere; max-width: 22rem; }
 .models-rows b.wrong, .models-rows b.crashed { color: var(--fire-ink); }
-.models-rows b.exact { color: var(--blue-ink); }
+.models-rows b.exact, .models-rows b.whole { color: var(--blue-ink); }
 .models-find { display: flex; flex-wrap: wrap; gap: .5rem; margin: .6rem 0; align-items: center; }
 .models-find input, .models-find select { font: inherit; padding: .3rem .5rem; border: 1px solid var(--line); border-radius: 6px;
   background: var(--card); color: var(--ink); min-width: 0; flex: 1 1 9rem; }
@@ -49,7 +49,7 @@ def counts() -> str:
     """How many models there are of each verdict, by way."""
     ways = result("models")["counts"]["ways"]
     rows = [(told, *(f"{ways[way].get(verdict, 0):,}" for verdict in VERDICTS)) for way, told in WAYS.items()]
-    return table(rows, ["", *VERDICTS], "lrrrrr")
+    return table(rows, ["", *VERDICTS], "lrrrrrr")
 
 
 def built() -> str:
@@ -61,6 +61,45 @@ def built() -> str:
         there = [line for line in lines if "not built" not in line]
         rows.append((f"{library} {measured['versions'].get(library) or ''}", f"{len(there):,}", f"{len(lines):,}"))
     return table(rows, ["", "built", "of"], "lrr")
+
+
+def families() -> str:
+    """How many of the models that mix tokens by attention or a linear recurrence are recorded whole, and the others by name."""
+    lines = [line for line in result("models")["models"] if "recording eager" in line]
+    mixing = [line for line in lines if mixes(line["recording eager"])]
+    whole = [line for line in mixing if is_whole(line["recording eager"])]
+    linear = [line for line in whole if line["recording eager"].get("linear")]
+    rest = [line for line in mixing if line not in whole]
+    others = [
+        line["name"] for line in lines if not mixes(line["recording eager"]) and line["recording eager"]["verdict"] != "exact"
+    ]
+    text = [
+        f"**{len(whole):,} of {len(mixing):,} models that mix tokens by attention or a linear recurrence are recorded whole: "
+        f"{len(whole) / len(mixing):.1%}.** {len(linear)} of them have linear recurrences.",
+        f"The other {len(rest)}, with the first reason in `missing`:",
+        table([(line["name"], first_reason(line["recording eager"])) for line in rest], ["", "why"], "ll"),
+        f"{len(others)} models mix tokens by convolutions, pooling, Fourier transforms, matrices of parameters over tokens or LSTMs alone, "
+        f"and each such layer stands in `missing`: {', '.join(others)}.",
+    ]
+    return "\n\n".join(text)
+
+
+def mixes(verdict: dict[str, Any]) -> bool:
+    """Whether the judges saw attention or a linear recurrence."""
+    return bool(verdict.get("attended", 0) + verdict.get("linear", 0))
+
+
+def is_whole(verdict: dict[str, Any]) -> bool:
+    """Whether all attention and every linear recurrence that the judges saw is recorded."""
+    return verdict["verdict"] in ("exact", "whole") and verdict["matched"] == verdict["attended"]
+
+
+def first_reason(verdict: dict[str, Any]) -> str:
+    """The first line of `missing` that is not about a convolution, without the layer's name."""
+    if verdict["verdict"] in ("exact", "whole"):
+        return "weights of a softmax over sampled points, branches or one learned query meet values element by element"
+    reasons = [each.partition(": ")[2] for each in verdict.get("why", "").split("; ")]
+    return next((each for each in reasons if " mixes tokens by a convolution" not in each), reasons[0])
 
 
 def rows() -> str:
