@@ -353,7 +353,7 @@ def test_what_is_not_attention_is_neither_recorded_nor_missing(lines):
     model = Written(lines)
     with record(model) as recording:
         model(*vectors())
-    assert recording.calls == []
+    assert len(recording.calls) == 0
     assert recording.missing == []
 
 
@@ -583,7 +583,7 @@ def test_a_softmax_over_anything_but_tokens_is_neither_recorded_nor_missing(line
     model = Model()
     with record(model) as recording:
         model(torch.randn(2, 7, 8))
-    assert (recording.calls, recording.missing) == ([], [])
+    assert (len(recording.calls), recording.missing) == (0, [])
 
 
 # Weights that are cut along their keys are part of a row.
@@ -621,7 +621,7 @@ def test_keys_that_are_chosen_after_the_softmax_are_listed():
 
     with record(model := Written(chosen)) as recording:
         model(*vectors())
-    assert recording.calls == []
+    assert len(recording.calls) == 0
     assert recording.missing == [("Written", "weights are rearranged by index_select, and not tracked from there")]
 
 
@@ -666,6 +666,6 @@ def test_weights_by_another_function_are_recorded_and_said(normalise, says):
 def test_weights_by_another_function_that_cannot_be_kept_are_listed(normalise, reason):
     with record(model := Written(lambda self, q, k, v: normalise(q @ k.mT / 3) @ v)) as recording:
         model(*vectors())
-    assert recording.calls == []
+    assert len(recording.calls) == 0
     [(layer, said)] = recording.missing
     assert (layer, reason in said) == ("Written", True)

@@ -234,7 +234,7 @@ def _of_positions(tensor: Tensor, seed: int) -> Tensor:
 def _bits(tensor: Tensor) -> Tensor:
     """The bits of a tensor as int64, as many numbers in one as fit."""
     per_number = 8 // tensor.element_size()
-    if tensor.shape[-1] % per_number:
+    if tensor.shape[-1] % per_number or not tensor.numel():  # keys without features stand beside the model's own weights
         return tensor.view(_INTEGERS[tensor.element_size()]).long()
     if tensor.stride(-1) != 1 or any(step % per_number for step in (*tensor.stride()[:-1], tensor.storage_offset())):
         tensor = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
