@@ -98,11 +98,11 @@ class CapturedCall(Captured):
 
 
 class RowsRead(NamedTuple):
-    """The first `count` of the `length` tokens that pass `pass_index` read, of the sequences `rows` (None: all, in order)."""
+    """The first `queries` of the `length` tokens that pass `pass_index` read, of the sequences `rows` (None: all, in order)."""
 
     pass_index: int
     rows: tuple[int, ...] | None
-    count: int
+    queries: int
     length: int
 
 

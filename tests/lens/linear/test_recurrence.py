@@ -8,6 +8,7 @@ import torch
 from overt.errors import InputError, KindError
 from overt.lens.linear import Recurrence
 from overt.lens.linear.chunks import Chunks
+from overt.lens.linear.rounding import rounding_bound
 
 LENGTHS = [(1, 1), (5, 9), (70, 131), (129, 129), (1, 65), (3, 64)]
 
@@ -106,6 +107,17 @@ def test_a_decay_that_underflows_is_one_of_zero(decays):
     assert torch.equal(tiny.weights(), expected)
     assert torch.allclose(tiny.matrix(), expected, rtol=0, atol=1e-12)
     assert torch.allclose(torch.cat([block for _, block in Chunks(tiny).blocks()], dim=2), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("decays", [1, 5])
+@pytest.mark.parametrize("log", [-1e30, -1e308])
+def test_the_rounding_bound_is_that_of_a_decay_of_zero(decays, log):
+    recurrence = random(70, 131, decays=decays)
+    rows, output = torch.arange(0, 70, 7), recurrence.output()[:, :, ::7]
+    tiny = replace(recurrence, log_decay=torch.where(recurrence.log_decay == -torch.inf, log, recurrence.log_decay))
+    bound, expected = (rounding_bound(each, rows, output, torch.float32) for each in (tiny, recurrence))
+    assert bool((expected.isfinite() & (expected > 0)).all())
+    assert torch.allclose(bound, expected, rtol=1e-12, atol=0)
 
 
 def test_sums_are_in_single_precision_unless_a_tensor_is_double():

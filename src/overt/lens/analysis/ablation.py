@@ -20,6 +20,7 @@ from overt.lens.capture.recordable import recordable, unreadable
 from overt.lens.capture.recorder import Recorder, is_in
 from overt.lens.captured import MASKED_GAP, checked_heads, fresh, head_count
 from overt.lens.linear.recurrence import Recurrence
+from overt.lens.storage.joined import RecordedPasses
 from overt.lens.tokens import Tokens
 
 LayerHead = tuple[int | str, int]
@@ -151,7 +152,7 @@ class _Remover(Recorder):
     writes = True
 
     def __init__(self, model: nn.Module, heads: list[LayerHead], instead: str):
-        super().__init__(model, [], [], record_options(None, None, "qkv", None, Tokens(), 1))
+        super().__init__(model, RecordedPasses(), [], record_options(None, None, "qkv", None, Tokens(), 1))
         if instead not in _INSTEAD:
             raise InputError('instead="zero" or instead="uniform"', got=f"instead={instead!r}", fix="choose one of them")
         self.named, self.instead, self.matched = heads, _INSTEAD[instead], set[LayerHead]()

@@ -1,7 +1,7 @@
 """The weights of a call, all its heads together, a block of rows at a time."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -72,7 +72,7 @@ class WeightsByBlock:
             yield first, stop, self.rows(first, stop)
 
 
-def one_pass(calls: RecordedCalls, what: str) -> list[Captured]:
+def one_pass(calls: RecordedCalls, what: str) -> Sequence[Captured]:
     """The calls of a recording of one pass. Raises InputError for several passes."""
     captured = calls.nonempty_calls()
     passes = len({call.pass_index for call in captured})

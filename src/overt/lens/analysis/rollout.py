@@ -1,5 +1,7 @@
 """Attention multiplied through all layers down to the tokens, and the mean weights of one layer."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -92,7 +94,7 @@ def _multiplied_by_layer(part: Tensor, captured: Captured) -> Tensor:
     return result
 
 
-def _self_attention_calls(recording: RecordedCalls, layer: int | None, what: str) -> list[Captured]:
+def _self_attention_calls(recording: RecordedCalls, layer: int | None, what: str) -> Sequence[Captured]:
     """The calls up to the one of this number. Raises InputError unless all are self-attention over one sequence."""
     calls = one_pass(recording, what)
     lengths = {(captured.queries, captured.keys, captured.batch) for captured in calls}

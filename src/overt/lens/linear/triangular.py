@@ -42,7 +42,8 @@ class Stretch:
         self.weights, self.asking = products[0][0], earlier * start[:, :, :-1]
         self.written, self.carried = (key * end).to(key.dtype).mT, start[:, :, -1:].mT
         if erase is not None and probe is not None:
-            of_values, of_state = _solved(*products[1], probe * start[:, :, :-1])
+            of_keys, of_erased = products[1]
+            of_values, of_state = _solved(of_keys, of_erased, probe * start[:, :, :-1])
             left = (erase * end).to(key.dtype).mT  # (B, H, D, N)
             identity = torch.eye(key.shape[-1], dtype=key.dtype, device=key.device)
             self.weights = self.weights + products[0][1] @ of_values

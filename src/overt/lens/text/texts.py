@@ -107,7 +107,7 @@ class Texts:
             ids = next((each.ids for each in of_pass if each.length == rows.length), None)
             if ids is None:
                 return None
-            ids = of_entries(ids, rows.rows, 1)[:, : rows.count]
+            ids = of_entries(ids, rows.rows, 1)[:, : rows.queries]
             if len(ids) not in (1, batch):
                 return None
             parts.append(ids.expand(batch, -1))

@@ -1,14 +1,12 @@
 """Summaries by the native kernel or the GPU's: statistics of the weights in two passes over the keys of each block of queries."""
 
 from collections.abc import Sequence
-from functools import cache
 from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from overt import native
 from overt.attention.kernels import cpu
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import dot_scores, mask_program, supported
@@ -69,15 +67,7 @@ class SummaryOutputs(NamedTuple):
 
 def refusal(call: Call) -> str | None:
     """Why the native kernel cannot summarise this call; None where it can."""
-    return unsupported(call) or supported.unsupported_device(call, supported.form_of(call)) or _outdated()
-
-
-@cache
-def _outdated() -> str | None:
-    """That the native core was compiled before its sources changed, as happens where overt is installed from a folder that changes."""
-    if "have_ids" in (native.module().summary.__doc__ or ""):
-        return None
-    return "the native core was compiled from older sources. Fix: run there: pip install --editable ."
+    return unsupported(call) or supported.unsupported_device(call, supported.form_of(call))
 
 
 def unsupported(call: Call) -> str | None:

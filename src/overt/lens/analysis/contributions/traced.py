@@ -19,6 +19,7 @@ from overt.lens.capture.options import record_options
 from overt.lens.capture.recorder import Recorder
 from overt.lens.captured import head_count
 from overt.lens.linear.recurrence import Recurrence
+from overt.lens.storage.joined import RecordedPasses
 from overt.lens.tokens import Tokens
 
 
@@ -58,7 +59,7 @@ class _Points(Recorder):
     """Tracks which module runs, and notes the outputs of what mixes tokens."""
 
     def __init__(self, model: nn.Module, paths: Callable[[], LinearPaths]):
-        super().__init__(model, [], [], record_options(None, None, "qkv", None, Tokens(), 1))
+        super().__init__(model, RecordedPasses(), [], record_options(None, None, "qkv", None, Tokens(), 1))
         self.paths, self.points = paths, list[Point]()
 
     def keep(self, call: Call, output: Tensor, source: str, score_dtype: torch.dtype, notes: Any, weight: Any = None) -> None:

@@ -4,6 +4,7 @@ A layer passes its state from call to call in a cache, which may be reordered by
 state itself says what went before: each sequence of a batch goes on with the call, and the sequence of it, that left this state.
 """
 
+from collections.abc import MutableMapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -31,7 +32,7 @@ class Histories:
     """What each layer has mixed so far, for each cache that it goes on with."""
 
     def __init__(self):
-        self.by_module: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self.by_module: MutableMapping[nn.Module, list[Past]] = WeakIdKeyDictionary()
 
     def complete(self, module: nn.Module, recurrence: Recurrence) -> tuple[Recurrence, tuple[str, ...]]:
         """The recurrence of a call with all positions before it, where these are known, and a note where they are not."""

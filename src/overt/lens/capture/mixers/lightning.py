@@ -32,7 +32,8 @@ class Lightning(Form):
 
     def read(self, call: MixerCall) -> Recurrence | str:
         """Activations (B, N, H · 3 · D), zero where the mask is."""
-        module, mask = call.module, call.arguments.get("attention_mask")
+        module: Any = call.module
+        mask = call.arguments.get("attention_mask")
         activations = call.inner["act_fn"][1].detach()
         if mask is not None:
             activations = (activations * mask[:, :, None]).to(activations.dtype)

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -67,7 +67,7 @@ class Mixers:
         self.kinds: dict[type, tuple[str, ...]] = {}
         self.of_instances: dict[tuple[int, str], Patch] = {}
         self.histories = Histories()
-        self.checked: WeakIdKeyDictionary = WeakIdKeyDictionary()  # of each module, the functions that were
+        self.checked: MutableMapping[nn.Module, set[str]] = WeakIdKeyDictionary()  # the names of functions
         self.running: Running | None = None
         self.stack: list[tuple[nn.Module, int, int]] = []  # modules that run, with how much was caught and mixed before them
         self.mixed: list[tuple[nn.Module, Mixing]] = []
@@ -142,8 +142,10 @@ class Mixers:
         if running.form.reads_after and running.reason is None:
             call.alone = running.form.read(call)
             self._complete(running)
-        if isinstance(call.alone, str) or running.whole is None:
-            return self.keeper.miss(running.reason or call.alone)
+        if running.reason is not None:
+            return self.keeper.miss(running.reason)
+        assert isinstance(call.alone, Recurrence)
+        assert running.whole is not None
         output, state = running.form.result(call, returned)
         checked = self.checked.setdefault(call.module, set())
         if call.name not in checked and (reason := disagreement(call.alone, output)) is not None:
