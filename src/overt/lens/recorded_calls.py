@@ -85,7 +85,7 @@ class RecordedCalls:
                 got="none, or another number of them",
                 fix="pass the model its input_ids, or choose a layer of the decoder",
             )
-        return ids
+        return ids[:, ids.shape[1] - captured.queries :]
 
     @property
     def bytes(self) -> int:

@@ -80,7 +80,9 @@ class Tokens:
         """The words of the ids that a call's queries or keys were read from."""
         if (read := getattr(call, "read", ())) and (queries or not cross):
             words = self.texts.of_passes(call.layer, read, call.batch)
-            return cast("Words | None", words if words is not None and len(words[0]) == length else None)
+            if words is None or len(words[0]) < length:
+                return None
+            return cast(Words, [sentence[len(sentence) - length :] for sentence in words])
         texts = self.texts.queries if queries else self.texts.keys
         return cast("Words | None", texts(call.layer, call.pass_index, call.batch, length, cross))
 

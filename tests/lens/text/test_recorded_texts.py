@@ -78,6 +78,36 @@ def test_steps_of_generation_have_the_words_of_all_keys():
     assert [word.id for word in last.query_tokens[0]] == written[0, -2:-1].tolist()
 
 
+@pytest.mark.parametrize("keep", ["qkv", "summary"])
+@pytest.mark.parametrize("beams", [{}, {"num_beams": 3, "num_return_sequences": 3}], ids=["greedy", "beams"])
+def test_each_sequence_of_a_batch_has_the_words_that_it_was_written_with(beams, keep):
+    model, tokenizer = gpt2(), fast(byte_level())
+    tokenizer.padding_side = "left"
+    inputs = tokenizer([TEXT, "The street"], padding=True, return_tensors="pt", return_token_type_ids=False)
+    steps = {"max_new_tokens": 5, "min_new_tokens": 5, "do_sample": False, "return_dict_in_generate": True}
+    with torch.no_grad(), overt.lens.record(model, tokenizer=tokenizer, keep=keep) as recording:
+        output = model.generate(**inputs, **steps, **beams)
+    last = output.beam_indices[:, 4].tolist() if beams else [0, 1]  # the beams of the last pass that were returned
+    text = output.sequences[:, :-1]
+    expected = [[tokenizer.decode(number).strip() for number in ids] for ids in text.tolist()]
+    head, step = recording[1, 1], recording.passes[-1][1, 1]
+    for words in (head.query_tokens, head.key_tokens, recording.tokens, step.key_tokens):
+        assert [[word.id for word in words[row]] for row in last] == text.tolist()
+    assert [[word for word in head.key_tokens[row] if word.isascii()] for row in last] == [
+        [word for word in sentence if word.isascii()] for sentence in expected
+    ]
+    assert [step.query_tokens[row][0].id for row in last] == text[:, -1].tolist()
+    assert torch.equal(recording.passes[-1].token_ids()[last], text[:, -1:])
+
+
+def test_virtual_tokens_before_a_text_take_no_words_of_later_ones():
+    from overt.lens.text.texts import Lookup, Texts
+
+    texts = Texts([Lookup(number, "", 0, 60, torch.tensor([ids])) for number, ids in enumerate([[3, 4], [5], [6]])])
+    texts.attach(numbers(60))
+    assert texts.keys("layer", 0, 1, 4, cross=False) is None  # two keys of a trained prefix and the two of the first pass
+
+
 def test_sequences_that_continue_others_have_their_words():
     from overt.lens.text.texts import Lookup, Texts
 

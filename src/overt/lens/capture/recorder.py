@@ -25,7 +25,7 @@ from overt.lens.captured import (
 )
 from overt.lens.linear.captured import CapturedMixer, coarsest, copied_mixer
 from overt.lens.linear.recurrence import Recurrence
-from overt.lens.storage.continued import Continued, of_added_keys
+from overt.lens.storage.continued import Continuation, Continued, Node, of_added_keys
 from overt.lens.storage.joined import RecordedPasses
 from overt.lens.storage.tensor_cache import TensorCache
 from overt.lens.text.texts import LookupRecorder, Texts
@@ -116,7 +116,7 @@ class Recorder:
         heads = checked_heads(self.options.heads, total, layer)
         copies = heads if sliceable(call) else tuple(range(total))
         lengths = call.queries, call.keys
-        continuation = node.continuation
+        continuation = self._continuation(node)
         if continuation is not None and self.options.copies:
             call = of_added_keys(call, continuation)
         elif continuation is not None and continuation.dropped:
@@ -241,6 +241,15 @@ class Recorder:
         self.mixing_layers.attends(layer)
         self.number, self.call_index = number + 1, call_index + 1
         return layer, number, call_index
+
+    def _continuation(self, node: Node) -> Continuation | None:
+        """How a call continues a recorded one, and with it the text of this pass that of the pass before."""
+        continuation, number = node.continuation, self.pass_count - 1
+        if continuation is None or continuation.rows is None:
+            return continuation
+        if self.calls.stored[continuation.before].pass_index == number - 1:
+            self.text.texts.reordered.setdefault(number, continuation.rows)
+        return continuation
 
     def _wanted(self, layer: str, call_index: int) -> bool:
         layers = self.options.layers

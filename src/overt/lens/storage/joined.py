@@ -100,6 +100,13 @@ class RecordedPasses(Sequence[Captured]):
         }
         return JoinedCall(**facts, passes=self, parts=tuple(parts))
 
+    def read(self, parts: Sequence[Part]) -> tuple[RowsRead, ...]:
+        """Which tokens the passes of these parts read."""
+        calls = [self.stored[part.call] for part in parts]
+        return tuple(
+            RowsRead(call.pass_index, part.rows, part.queries, call.queries) for call, part in zip(calls, parts, strict=True)
+        )
+
     def added(self, index: int, first: int, stop: int | None, rows: tuple[int, ...] | None) -> tuple[Tensor, Tensor]:
         """Keys and values `first` to `stop` of those that call `index` added, of these sequences."""
         call = self._call(index).call
@@ -124,14 +131,13 @@ class RecordedPasses(Sequence[Captured]):
             rows, each = composed(before.rows, rows), before.before
         unused = captured.keys - continuation.written  # slots of a cache that no query reaches
         key, value = (joined([*reversed(tensors)], unused) for tensors in zip(*pieces, strict=True))
-        return replace(captured, call=replace(captured.call, key=key, value=value))
+        read, call = self.read(self.parts(index)), replace(captured.call, key=key, value=value)
+        which = captured.facts | {"copies": captured.copies, "versions": captured.versions}
+        return CallOfPasses(**which, call=call, output=captured.output, read=read)
 
     def join(self, facts: dict, parts: Sequence[Part]) -> Captured:
         """One call with the queries and the keys of these parts."""
-        stored = [self.stored[part.call].opened() for part in parts]
-        read = tuple(
-            RowsRead(each.pass_index, part.rows, part.queries, each.queries) for each, part in zip(stored, parts, strict=True)
-        )
+        stored, read = [self.stored[part.call].opened() for part in parts], self.read(parts)
         if isinstance(stored[0], CapturedSummary):
             summaries = [(each, part) for each, part in zip(stored, parts, strict=True) if isinstance(each, CapturedSummary)]
             return joined_summary(facts, read, [PartOfSummary(each, part.rows, part.start) for each, part in summaries])
@@ -184,6 +190,11 @@ class CallOfPass(Captured):
         """What is stored of this call."""
         return self.passes.stored[self.index].bytes
 
+    @property
+    def read(self) -> tuple[RowsRead, ...]:
+        """Which tokens this pass and those before it read."""
+        return self.passes.read(self.passes.parts(self.index))
+
     def opened(self):
         """The call with all its keys."""
         return self.passes.opened(self.index)
@@ -191,7 +202,7 @@ class CallOfPass(Captured):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CallOfPasses(CapturedCall):
-    """A call with the queries and keys of several passes, and which tokens these passes `read`."""
+    """A call with keys of several passes, and which tokens these passes `read`; its queries are those of the last tokens."""
 
     read: tuple[RowsRead, ...] = ()
 
@@ -207,6 +218,11 @@ class JoinedCall(Captured):
     def bytes(self):
         """What is stored of all of them."""
         return sum(self.passes.stored[part.call].bytes for part in self.parts)
+
+    @property
+    def read(self) -> tuple[RowsRead, ...]:
+        """Which tokens the passes read."""
+        return self.passes.read(self.parts)
 
     def opened(self):
         """The call with the queries and keys of all passes."""

@@ -147,11 +147,6 @@ class Texts:
     def _ids(self, stream: tuple[str, int], pass_index: int, length: int) -> Tensor | None:
         """The last ids of a text up to a pass, so many or, after a window that drops some, more: (B, N); None where they do not fit."""
         mine = [each for each in self.lookups if (each.owner, each.order) == stream]
-        behind = [each for each in mine if each.pass_index > pass_index]
-        begun = sum(each.length for each in mine if each.pass_index == pass_index)
-        # A generation that is joined to one call has the number of its first pass: one sequence that grows token by token is known.
-        if 0 < begun < length <= begun + len(behind) and all(each.ids.shape == (1, 1) for each in behind[: length - begun]):
-            pass_index = behind[length - begun - 1].pass_index
         parts: list[Tensor] = []
         rows: Tensor | None = None  # the sequences of an earlier pass that those of this one continue
         for each in reversed(mine):
