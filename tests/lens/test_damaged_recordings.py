@@ -15,6 +15,9 @@ import overt
 from json_parts import changed, parts
 from overt.errors import InputError, OvertError
 from overt.lens import load, record
+from overt.lens.capture.barrier import unseen
+from overt.lens.capture.watching import at_work
+from overt.lens.linear import Recurrence
 
 RANDOM = torch.Generator().manual_seed(2)
 
@@ -40,6 +43,33 @@ class Grouped(nn.Module):
         return functional.scaled_dot_product_attention(x, x[:, :2], x[:, :2], attn_mask=mask, enable_gqa=True)
 
 
+class Continues(nn.Module):
+    """Two passes: each sequence of the second goes on with the keys of the other one."""
+
+    def forward(self, x):
+        query = x if x.shape[-2] == 5 else x[..., 5:, :]
+        return overt.attend(query, x, x, mask=overt.Causal())
+
+    def passes(self, x):
+        return [x[..., :5, :], x.flip(0)]
+
+
+class Mixes(nn.Module):
+    """A linear mixer with all the parts that a recurrence may have; its heads share their keys."""
+
+    def forward(self, x):
+        key, state = functional.normalize(x[:, :1], dim=-1), random(2, 4, 8, 8)
+        log_decay, row = -x.abs(), x[:, :, 2:, 0]
+        recurrence = Recurrence(
+            x[:, :, 2:], key, x, log_decay, -key, key / 2, diagonal=row, normalizer=1 + row.abs(), reads="before", start=state
+        )
+        output = recurrence.output()
+        if (catcher := at_work()) is not None:
+            with unseen():
+                catcher.keep_mixer(recurrence, output, "a formula", ("a convolution before it",), ("a note",))
+        return output
+
+
 class WrittenOut(nn.Module):
     """Attention of which the weights themselves are kept."""
 
@@ -61,6 +91,10 @@ RECORDED = {
     "grouped": (Grouped(), {"heads": [0, 3]}),
     "written out": (WrittenOut(), {}),
     "summary": (Attends(mask=overt.Causal()), {"keep": "summary"}),
+    "continued": (Continues(), {}),
+    "continued summary": (Continues(), {"keep": "summary"}),
+    "mixer": (Mixes(), {"heads": [3, 1]}),
+    "mixer summary": (Mixes(), {"keep": "summary"}),
 }
 VALUES = [
     *("x", "", None, True, [], [1], ["a"], [[1, 2]], {}, {"tuple": []}, {"tuple": [0]}),
@@ -80,7 +114,9 @@ def recorded(name, tmp_path):
     path = tmp_path / "recording.safetensors"
     model, options = RECORDED[name]
     with record(model, key_tokens=[[*"abcdefg"]] * 2, **options) as recording:
-        model(random(2, 4, 7, 8))
+        x = random(2, 4, 7, 8)
+        for each in model.passes(x) if hasattr(model, "passes") else [x]:
+            model(each)
     recording.save(path)
     content = path.read_bytes()
     length = struct.unpack("<Q", content[:8])[0]
@@ -123,8 +159,44 @@ def test_a_recording_with_anything_changed_is_refused_or_can_be_used(name, tmp_p
     drawn = draws.Random(name)
     places = [place for place in parts(held) if place[0] not in ("query_tokens", "key_tokens") or len(place) < 4]
     for place in places:
-        for value in drawn.sample(VALUES, 2):
+        for value in drawn.sample(VALUES, 1 if "continued" in name else 2):  # two calls have twice as many parts
             use(written(path, header, changed(held, place, value), tensors))
+
+
+@pytest.mark.parametrize("name", ["continued", "continued summary"])
+def test_how_a_call_continues_another_with_anything_changed_is_refused_or_can_be_used(name, tmp_path):
+    path, header, held, tensors = recorded(name, tmp_path)
+    assert held["continuations"] == [None, [0, [1, 0], 0, 5, 7, 0]]
+    used = 0
+    for place in parts(held["continuations"]):
+        for value in VALUES:
+            used += use(written(path, header, changed(held, ("continuations", *place), value), tensors))
+    assert 0 < used < 20  # its fields are numbers, few of which fit
+
+
+@pytest.mark.parametrize("name", ["mixer", "mixer summary"])
+def test_a_mixer_continues_no_call_and_has_heads(name, tmp_path):
+    path, header, held, tensors = recorded(name, tmp_path)
+    call = held["calls"][0]
+    second = changed(call, ("with", "number"), 1)
+    for continuation in ([0, None, 0, 7, 7, 0], [0, None, 0, 2, 7, 0], [0, [1, 0], 2, 5, 7, 1]):
+        joined = {**held, "calls": [call, second], "continuations": [None, continuation]}
+        with pytest.raises(
+            InputError, match="a file that cannot be read: the call before it cannot be part of a recorded call"
+        ):
+            load(written(path, header, joined, tensors))
+    with pytest.raises(InputError, match="a file that cannot be read"):
+        load(written(path, header, changed(held, ("calls", 0, "with", "heads"), {"tuple": []}), tensors))
+
+
+def test_a_summary_of_before_there_were_mixers_is_read(tmp_path):
+    path, header, held, tensors = recorded("summary", tmp_path)
+    expected = load(path).roles()
+    del held["continuations"]
+    for field in ("mixer", "around"):
+        del held["calls"][0]["with"][field]
+    assert load(written(path, header, {**held, "format": 2}, tensors)).roles() == expected
+    assert use(path)
 
 
 BOMB = """
@@ -158,7 +230,7 @@ def repeated(held, place, index, size):
 
 def bombs(tmp_path):
     call = ("calls", 0, "with", "call", "with")
-    for number, name in enumerate(["masks", "relative", "bias", "grouped", "alibi", "summary"]):
+    for number, name in enumerate(["masks", "relative", "bias", "grouped", "alibi", "summary", "mixer", "continued"]):
         folder = tmp_path / str(number)
         folder.mkdir()
         _, header, held, tensors = recorded(name, folder)
@@ -170,6 +242,9 @@ def bombs(tmp_path):
         yield written(folder / "passes", header, {**held, "passes": HUGE}, tensors)
         for field in ("total", "batch", "queries", "keys"):
             yield written(folder / field, header, changed(held, ("calls", 0, "with", field), HUGE), tensors)
+        for field in range(6) if name == "continued" else ():
+            value = [HUGE] if field == 1 else HUGE
+            yield written(folder / f"continued {field}", header, changed(held, ("continuations", 1, field), value), tensors)
         if name == "masks":
             yield written(folder / "low", header, changed(held, (*call, "mask"), MANY_ROWS), tensors)
 

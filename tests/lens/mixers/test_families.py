@@ -34,6 +34,42 @@ def test_every_mixer_is_recorded_and_its_weights_times_its_values_are_its_output
         assert any("gate" in each for each in call.around)
 
 
+def test_mixers_have_roles_beside_attention_measured_once(tmp_path, monkeypatch):
+    ids, words = tokens(1, 12).repeat(1, 3), [*"abcdefghijkl" * 3]
+    made = model("Qwen3Next")
+    with torch.no_grad(), overt.lens.record(made, key_tokens=words) as recording:
+        made(ids)
+    roles = recording.roles()
+    assert [(role.number, role.head) for role in roles] == [(call, head) for call in (0, 1) for head in range(4)]
+    for role in roles[:4]:
+        sizes = recording[0, role.head].weights().abs()[0]
+        shares = sizes / sizes.sum(-1, keepdim=True)
+        assert role.scores["previous token"] == pytest.approx(float(shares.diagonal(-1).mean()), abs=1e-5)
+        assert role.scores["first token"] == pytest.approx(float(shares[1:, 0].mean()), abs=1e-5)
+        copies = sum(shares.diagonal(-distance).sum() for distance in (12, 24))
+        assert role.repetition["duplicate token"].share == pytest.approx(float(copies) / 24, abs=1e-5)
+    with torch.no_grad(), overt.lens.record(made, key_tokens=words, keep="summary") as summaries:
+        made(ids)
+    for one, other in zip(roles, summaries.roles(), strict=True):
+        assert (one.role, one.scores) == (other.role, pytest.approx(other.scores, abs=1e-5))
+    recording.save(tmp_path / "roles.safetensors")
+    assert overt.lens.load(tmp_path / "roles.safetensors").roles() == roles
+    monkeypatch.setattr("overt.lens.recorded_calls.mixer_shares", None)
+    assert recording.roles() == roles
+
+
+def test_steps_of_generation_have_roles_too():
+    ids, made = tokens(2, 9), model("Qwen3Next")
+    with torch.no_grad(), overt.lens.record(made) as recording:
+        cache = made(ids[:, :6], use_cache=True).past_key_values
+        made(ids[:, 6:], past_key_values=cache)
+    (step,) = [call for call in mixers(recording) if call.queries == 3]
+    sizes = step.recurrence.weights().abs()  # (B, H, 3, 9)
+    previous = (sizes / sizes.sum(-1, keepdim=True)).diagonal(5, -2, -1).mean((0, 2))
+    scores = [role.scores["previous token"] for role in recording.roles() if role.number == step.number]
+    assert scores == pytest.approx(previous.tolist(), abs=1e-5)
+
+
 @pytest.mark.parametrize("family", [*GATED, "RecurrentGemma"])
 def test_the_convolution_before_it_is_named_and_is_no_layer_of_its_own(family):
     recording, _ = recorded(model(family), tokens(1, 9))

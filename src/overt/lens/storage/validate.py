@@ -71,7 +71,9 @@ def _check_continues(call: Captured, before: Captured, continuation: Continuatio
     sequences = before.batch if continuation.rows is None else len(continuation.rows)
     _require((call.layer, call.heads, call.batch) == (before.layer, before.heads, sequences), "the call before it")
     _require(continuation.written <= call.keys and call.keys in (continuation.written, before.keys), "its lengths")
-    _require(type(call) is type(before), "the call before it")
+    # A mixer has all positions in its recurrence.
+    of_mixer = any(isinstance(each, CapturedMixer) or getattr(each, "mixer", "") for each in (call, before))
+    _require(type(call) is type(before) and not of_mixer, "the call before it")
     if isinstance(call, CapturedCall) and isinstance(before, CapturedCall):
         inputs = zip(*((each.call.query, each.call.key, each.call.value) for each in (call, before)), strict=True)
         _require(all(new.shape[-1] == old.shape[-1] and new.dtype == old.dtype for new, old in inputs), "the call before it")
@@ -115,7 +117,7 @@ def _check_mixer(captured: CapturedMixer) -> None:
     _require(
         _some_of(captured.copies, captured.total)
         and len(captured.copies) == recurrence.heads
-        and {*captured.heads} <= {*captured.copies},
+        and set() < {*captured.heads} <= {*captured.copies},
         "its heads",
     )
     width = recurrence.value.shape[-1]
