@@ -189,6 +189,14 @@ def test_a_mixer_continues_no_call_and_has_heads(name, tmp_path):
         load(written(path, header, changed(held, ("calls", 0, "with", "heads"), {"tuple": []}), tensors))
 
 
+@pytest.mark.parametrize(("judged", "queries"), [(3, None), (-1, 7), (8, 7), (None, -1)])
+def test_a_comparison_of_other_numbers_of_queries_is_refused(judged, queries, tmp_path):
+    path, header, held, tensors = recorded("summary", tmp_path)
+    held["calls"][0]["with"]["comparison"]["with"] |= {"judged": judged, "queries": queries}
+    with pytest.raises(InputError, match="its comparison cannot be part of a recorded call"):
+        load(written(path, header, held, tensors))
+
+
 def test_a_summary_of_before_there_were_mixers_is_read(tmp_path):
     path, header, held, tensors = recorded("summary", tmp_path)
     expected = load(path).roles()

@@ -151,6 +151,9 @@ def _check_mask_or_bias(piece: Any, kind: type, call: Call, total: int) -> None:
 def _check_summary(call: CapturedSummary) -> None:
     summary, lead = call.summary, (call.batch, len(call.heads))
     _require(isinstance(summary, Summary) and isinstance(call.comparison, Comparison), "its summary")
+    judged, queries = call.comparison.judged, call.comparison.queries
+    both = judged is not None and queries is not None and 0 <= judged <= queries
+    _require(both or judged is queries is None, "its comparison")
     edges = [edge for edge in (summary.row_edges, summary.key_edges) if isinstance(edge, Tensor) and edge.dtype in _INTEGERS]
     _require(len(edges) == 2 and all(edge.ndim == 1 and len(edge) > 0 for edge in edges), "its map")
     weights, cells = summary.top_weights, tuple(len(edge) - 1 for edge in edges)
