@@ -118,7 +118,7 @@ def test_it_survives_pickling():
             {"keys": "value"},
             r"without window, noise and robust, for several features, got keys='value'",
         ),
-        ({"window": 3.0}, r"window=3\.0, noise=None, robust=False\. Fix: leave these out, or fit one feature, the time"),
+        ({"window": 3.0}, r"window=3\.0, noise=None, robust=auto\. Fix: leave these out, or fit one feature, the time"),
         ({"robust": True}, r"robust=True"),
         ({"degree": 2}, r"degree 0 or 1 for several features, got 2\. Fix: choose one of them"),
         ({"bandwidth": 0.0}, r'a bandwidth above 0, got 0\.0\. Fix: pass a number above 0, or "auto"'),

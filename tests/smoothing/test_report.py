@@ -65,7 +65,7 @@ def test_it_says_what_it_takes_for_granted_about_the_noise():
 
 
 def test_it_says_when_the_noise_varies():
-    assert "(given, on average: it varies with time)" in analyze(X, noise=np.linspace(0.1, 0.5, 50)).sentence
+    assert "(given, on average: it varies)" in analyze(X, noise=np.linspace(0.1, 0.5, 50)).sentence
 
 
 def test_it_says_why_there_is_no_band():

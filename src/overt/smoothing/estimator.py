@@ -1,6 +1,6 @@
 """Smoothing as a scikit-learn regressor."""
 
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -41,7 +41,7 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
         bandwidth: Bandwidth = "auto",
         degree: int = 1,
         window: float | None = None,
-        robust: bool = False,
+        robust: bool | Literal["auto"] = "auto",
         noise: float | None = None,
     ):
         self.keys = keys
@@ -91,7 +91,7 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
         }
 
     def _check_features(self) -> None:
-        if self.keys != "time" or self.window is not None or self.noise is not None or self.robust:
+        if self.keys != "time" or self.window is not None or self.noise is not None or self.robust is True:
             expected = 'keys="time" without window, noise and robust, for several features'
             got = f"keys={self.keys!r}, window={self.window}, noise={self.noise}, robust={self.robust}"
             raise InputError(expected, got=got, fix="leave these out, or fit one feature, the time")

@@ -28,7 +28,7 @@ _MINIMUM_SHARE = 0.1
 
 def describe(result: "Smoothing") -> str:
     """The sentences of `Smoothing.sentence`: the weights, what they depend on, and the remaining error."""
-    parts = [_heads(result), _reach(result), _error(result), _band(result), _missing(result)]
+    parts = [_heads(result), _reach(result), _outliers(result), _error(result), _band(result), _missing(result)]
     return " ".join(part for part in parts if part)
 
 
@@ -114,7 +114,7 @@ def _reach(result: "Smoothing") -> str:
 def _chosen_from_all(result: "Smoothing") -> str:
     """What depends on the whole series even in a causal curve."""
     options = result.options
-    parts = ["the outliers"] if options.robust else []
+    parts = ["the outliers"] if options.weighs_outliers else []
     if result.mixture is not None:
         parts += ["the heads"] if options.noise is not None else ["the noise level", "the heads"]
     elif options.score == "gaussian" and options.bandwidths is None:
@@ -122,14 +122,24 @@ def _chosen_from_all(result: "Smoothing") -> str:
     return " and ".join(parts)
 
 
+def _outliers(result: "Smoothing") -> str:
+    count = int(result.outliers.sum())
+    if not count:
+        return ""
+    verb = "1 isolated outlier was" if count == 1 else f"{count} isolated outliers were"
+    return f"{verb} left out (robust=False keeps all values)."
+
+
 def _error(result: "Smoothing") -> str:
     if result.noise == 0.0:
         zero = "The noise was given as 0" if result.options.noise is not None else "The second differences show no noise"
         return f"{zero}, so there is nothing to remove."
     source = "given" if result.options.noise is not None else "estimated"
-    varies = ", on average: it varies with time" if np.ptp(result.levels) > 1e-12 * result.levels.max() else ""
+    varies = ", on average: it varies" if np.ptp(result.levels) > 1e-12 * result.levels.max() else ""
+    correlation = result.noise_estimate.correlation
+    kind = "independent from point to point" if not correlation else f"autoregressive with a correlation of {correlation:.2g}"
     return (
-        f"If the noise is independent from point to point and close to normal, with a standard deviation of {result.noise:.3g} "
+        f"If the noise is {kind} and close to normal, with a standard deviation of {result.noise:.3g} "
         f"({source}{varies}), {_remaining_error(result)}. "
         f"The curve has {result.degrees_of_freedom:.3g} degrees of freedom for {result.points} points."
     )

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from overt.errors import InputError
 from overt.smoothing.data.options import Options
@@ -54,6 +54,8 @@ class Smoothing:
     series: Series = field(repr=False)
     head: Head | None = field(repr=False)  # None for the bank
     noise_estimate: NoiseEstimate = field(repr=False)  # in the series' own units
+    outliers: NDArray[np.bool_] = field(repr=False)  # (n,) isolated wild values that were left out
+    observed: Floats = field(repr=False)  # (n,) the values as they were passed
     levels: Floats = field(repr=False)  # (n,) standard deviations at weight 1, sorted by time, in the series' own units
     _variances: Floats | None = field(repr=False)  # of the bank, and of time keys whose bandwidth was passed
 
@@ -93,6 +95,8 @@ class Smoothing:
     def weights(self, point: int) -> Floats:
         """The weights W_ij with which one point attends to all (n,): `values[i]` is Σ_j W_ij x_j over the known x_j.
 
+        Outliers have no weight, and values far out in the tails of the noise count as moved towards its middle (`robust`).
+
         >>> from overt.smoothing import analyze
         >>> analyze([0.0, 1.0, 0.0], keys="time", degree=0, bandwidth=1.0).weights(0).round(2)
         array([0.57, 0.35, 0.08])
@@ -104,7 +108,10 @@ class Smoothing:
         if self.head is not None:
             return self.series.unsort(weight_row(self.series, self.head, row))
         noisy = bank_series(self.series, self.levels, self.options.causal)
-        return self.series.unsort(bank_row(noisy, overall_level(self.levels), row, causal=self.options.causal))
+        level = overall_level(self.levels)
+        return self.series.unsort(
+            bank_row(noisy, level, row, causal=self.options.causal, correlation=self.noise_estimate.correlation)
+        )
 
     def at(self, times: ArrayLike) -> Floats:
         """The curve at other times (m,), in the unit of the series' times: numbers, or dates where those were dates.
@@ -130,7 +137,7 @@ class Smoothing:
         moments = self.times.moments
         start = self.times.origin
         times = moments if start is None else start.astype("datetime64[us]") + (moments * 1e6).astype("timedelta64[us]")
-        panel = Panel("", times, self.series.restore(self.series.values), curve_of(self))
+        panel = Panel("", times, self.observed, curve_of(self))
         if path is not None:
             draw(path, [panel], x=self.unit)
         return figure_of([panel], x=self.unit)

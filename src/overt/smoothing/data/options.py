@@ -32,13 +32,15 @@ class Options:
     window: float | None = None
     degree: int = 1
     causal: bool = False
-    robust: bool = False
+    robust: bool | Literal["auto"] = "auto"
     noise: ArrayLike | None = None  # a number, or one for each point
     fill: bool = True
 
     def __post_init__(self) -> None:
         one_of("keys", self.keys, get_args(KeyKind))
         one_of("score", self.score, get_args(ScoreName))
+        if not isinstance(self.robust, bool | np.bool_):
+            one_of("robust", self.robust, ("auto",), otherwise="True or False")
         one_of("normalizer", self.normalizer, get_args(NormalizerName))
         if self.score == "dot":
             self._check_dot()
@@ -54,6 +56,16 @@ class Options:
         if self.noise is not None and np.ndim(self.noise) == 0 and not is_number(self.noise, minimum=0.0):
             fix = "pass one number, one for each point, or None to estimate it"
             raise InputError("a noise standard deviation of 0 or more", got=repr(self.noise), fix=fix)
+
+    @property
+    def cleans(self) -> bool:
+        """Whether isolated outliers are looked for: robust="auto" with the bank, which may see the future of a point."""
+        return isinstance(self.robust, str) and self.keys == "auto" and not self.causal
+
+    @property
+    def weighs_outliers(self) -> bool:
+        """Whether robust=True."""
+        return not isinstance(self.robust, str) and bool(self.robust)
 
     @property
     def bandwidths(self) -> tuple[float, ...] | None:

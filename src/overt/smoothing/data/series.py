@@ -80,7 +80,7 @@ class Series:
         """Outputs in the caller's unit and order."""
         return self.unsort(self.center + self.spread * outputs)
 
-    def unsort(self, column: Floats) -> Floats:
+    def unsort(self, column: NDArray[Any]) -> NDArray[Any]:
         """A column (n,) in the caller's order."""
         unsorted = np.empty_like(column)
         unsorted[self.order] = column

@@ -21,6 +21,7 @@ from overt.smoothing.selection.candidates import (
     wide_heads,
     write_heads,
 )
+from overt.smoothing.selection.correlation import covariance_factors, risk_variance_factor
 from overt.smoothing.selection.levels import NOISELESS
 from overt.smoothing.selection.mixture import HeadOutputs, Mixture, Observations, mix
 from overt.smoothing.threads import map_in_threads
@@ -64,10 +65,13 @@ def bank_series(series: Series, levels: Floats, causal: bool) -> NoisySeries:
     return NoisySeries(series.times, filled_values(series, causal=causal), weights, np.maximum(levels, NOISELESS))
 
 
-def attend_bank(series: NoisySeries, level: float, *, causal: bool = False, cells: int = 400) -> BankOutputs:
+def attend_bank(
+    series: NoisySeries, level: float, *, causal: bool = False, correlation: float = 0.0, cells: int = 400
+) -> BankOutputs:
     """Smooth a series by the bank, in stretches where it is long; `level` is its overall noise level.
 
-    With `causal` all heads and all averages of risks use the past only; `level` still depends on the whole series.
+    With `causal` all heads and all averages of risks use the past only; `level` still depends on the whole series. `correlation` is the
+    ρ of noise that is an autoregression, which changes the risks.
 
     >>> steps = np.repeat([0.0, 5.0], 100)
     >>> noisy = steps + np.random.default_rng(0).normal(size=200)
@@ -83,7 +87,7 @@ def attend_bank(series: NoisySeries, level: float, *, causal: bool = False, cell
 
     def attend(inner: slice) -> tuple[slice, Floats, list[str], Indices, Floats]:
         outer = _with_margin(inner, count)
-        mixed, heads = attend_stretch(series.part(outer), wide.part(outer), level, causal, workspace)
+        mixed, heads = attend_stretch(series.part(outer), wide.part(outer), level, causal, correlation, workspace)
         columns = np.stack([column[inner.start - outer.start :][: inner.stop - inner.start] for column in mixed[:3]])
         inside = (sampled >= inner.start) & (sampled < inner.stop)
         return inner, columns, heads.names, cell[inside], mixed.weights(sampled[inside] - outer.start)
@@ -96,13 +100,13 @@ def attend_bank(series: NoisySeries, level: float, *, causal: bool = False, cell
     return BankOutputs(outputs[0], outputs[1], outputs[2], names, mixture / np.bincount(cell, minlength=cells))
 
 
-def bank_row(series: NoisySeries, level: float, row: int, *, causal: bool = False) -> Floats:
+def bank_row(series: NoisySeries, level: float, row: int, *, causal: bool = False, correlation: float = 0.0) -> Floats:
     """The weights with which one point attends to all (n,): those of each head, times the weight of the head."""
     count = series.values.size
     inner = next(stretch for stretch in _stretches(count) if row < stretch.stop)
     outer = _with_margin(inner, count)
     wide = wide_heads(series, causal)
-    mixed, heads = attend_stretch(series.part(outer), wide.part(outer), level, causal, Workspace())
+    mixed, heads = attend_stretch(series.part(outer), wide.part(outer), level, causal, correlation, Workspace())
     head_weights = mixed.weights(np.array([row - outer.start]))[:, 0]
     row_weights = np.zeros(count)
     filling = filling_row(series.times, series.weights > 0, row, causal=causal)
@@ -114,7 +118,7 @@ def bank_row(series: NoisySeries, level: float, row: int, *, causal: bool = Fals
 
 
 def attend_stretch(
-    series: NoisySeries, wide: NamedHeads, level: float, causal: bool, workspace: Workspace
+    series: NoisySeries, wide: NamedHeads, level: float, causal: bool, correlation: float, workspace: Workspace
 ) -> tuple[Mixture, NamedHeads]:
     """All three stages on one stretch."""
     observed = Observations(series.values, series.noise)
@@ -122,15 +126,27 @@ def attend_stretch(
     count = sum(len(part.names) for part in parts)
     outputs = workspace.outputs(count + len(GUIDED[-1]) * len(PILOT_BANDWIDTHS), series.values.size)
     write_heads(outputs, parts, 0)
-    mixed = mix(outputs.first(count), observed, causal=causal)
+    options = {"causal": causal, "risk_variance": risk_variance_factor(correlation)}
+    _correlate(outputs, slice(0, count), correlation)
+    mixed = mix(outputs.first(count), observed, **options)
     guided: list[NamedHeads] = []
     for bandwidths in GUIDED:
         guided = [guided_heads(series, mixed, bandwidth, level, causal) for bandwidth in bandwidths]
         write_heads(outputs, guided, count)
-        mixed = mix(outputs.first(count + len(bandwidths) * len(PILOT_BANDWIDTHS)), observed, causal=causal)
+        stop = count + len(bandwidths) * len(PILOT_BANDWIDTHS)
+        _correlate(outputs, slice(count, stop), correlation)
+        mixed = mix(outputs.first(stop), observed, **options)
     parts += guided
     names, rows = [name for part in parts for name in part.names], [row for part in parts for row in part.rows]
     return mixed, NamedHeads(names, outputs, rows)
+
+
+def _correlate(outputs: HeadOutputs, heads: slice, correlation: float) -> None:
+    """Turn leverages into covariances with correlated noise, in units of its variance, and raise the variances alike."""
+    if correlation:
+        factors = covariance_factors(outputs.leverages[heads], correlation)
+        outputs.leverages[heads] *= factors
+        outputs.variances[heads] *= factors
 
 
 def _stretches(count: int) -> list[slice]:

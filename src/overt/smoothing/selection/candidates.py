@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from overt.smoothing.threads import map_in_threads
 
 # Bandwidths of time, in steps: narrow ones, by factors of √2, and those of one-sided heads.
 NARROW = 0.5 * np.sqrt(2.0) ** np.arange(16)  # 0.5 … 91
+# The widest, in spans of the series.
+WHOLE = (0.5, 1.0, 8.0)
 ONE_SIDED = 2.0 ** np.arange(8)  # 1 … 128
 # Patches: points to either side, and bandwidths in units of the noise, for the root of the sum of squares.
 PATCHES = ((2, 2.0 ** np.arange(0, 2, 0.5)), (5, 2.0 ** np.arange(0.5, 2.5, 0.5)), (10, 2.0 ** np.arange(1, 3, 0.5)))
@@ -69,11 +71,15 @@ def pilot_heads(series: NoisySeries, level: float, causal: bool) -> Iterator[Nam
 
 
 def wide_heads(series: NoisySeries, causal: bool) -> NamedHeads:
-    """Heads by time with bandwidths from 128 steps to a quarter of the series; they need the whole series."""
-    octaves = int(np.log2(max(series.times[-1] - series.times[0], 1.0) / 4 / 128)) if series.times[-1] >= 512 else -1
+    """Heads by time with bandwidths from 128 steps to eight times the series, where a line is the line through all of it."""
+    span = max(float(series.times[-1] - series.times[0]), 1.0)
+    octaves = int(np.log2(span / 4 / 128)) if span >= 512 else -1
     sides: tuple[Side, ...] = ("past",) if causal else ("both",)
     degrees = (0, 1, 2) if causal else (1, 2)
     bandwidths = 128.0 * 2.0 ** np.arange(octaves + 1)
+    if not causal:  # a bandwidth that depends on the length would depend on the future
+        bandwidths = np.concatenate([bandwidths, span * np.array(WHOLE)])
+        bandwidths = bandwidths[bandwidths > NARROW[-1]]
     heads: list[tuple[float, int, Side]] = list(product(bandwidths.tolist(), degrees, sides))
     outputs = HeadOutputs(*(np.empty((len(heads), series.values.size)) for _ in HeadOutputs._fields))
     names, rows = [], []
@@ -90,13 +96,39 @@ def guided_heads(series: NoisySeries, pilot: Mixture, bandwidth: float, level: f
     """
     scales = np.array(PILOT_BANDWIDTHS)
     options = {"bandwidth_time": bandwidth, "window": GUIDED_WINDOW * bandwidth, "side": "past" if causal else "both"}
-    guided = attend_guided(series.times, pilot.values, series.values, series.weights, scales * level, **options)
-    leverages = guided.self_weights + pilot.leverages * guided.covariance / (scales[:, None] * level) ** 2
+    units = _units(series, level)
+    guided = _by_unit(
+        units, lambda unit: attend_guided(series.times, pilot.values, series.values, series.weights, scales * unit, **options)
+    )
+    leverages = guided.self_weights + pilot.leverages * guided.covariance / (scales[:, None] * units) ** 2
     names = [f"guided, {bandwidth:.3g} steps and {scale:.3g} σ" for scale in scales]
     rows: list[RowWeights] = [
-        partial(guided_row, series.times, pilot.values, series.weights, bandwidth=scale * level, **options) for scale in scales
+        partial(_row_of_unit, guided_row, (series.times, pilot.values, series.weights), scale * units, options)
+        for scale in scales
     ]
     return NamedHeads(names, _value_head_outputs(series, guided.values, leverages), rows)
+
+
+def _units(series: NoisySeries, level: float) -> Floats:
+    """The noise by which each point compares values (n,): its own level, as the overall one times the nearest power of √2."""
+    return level * 2.0 ** (np.clip(np.round(2 * np.log2(series.levels / level)), -8, 8) / 2)
+
+
+def _by_unit(units: Floats, attend: Callable[[float], Any]) -> Any:
+    """The outputs of heads whose bandwidth depends on the point: for each unit, those at its points."""
+    outputs = attend(float(units[0]))
+    for unit in np.unique(units[units != units[0]]):
+        chosen = units == unit
+        for column, values in zip(outputs, attend(float(unit)), strict=True):
+            column[..., chosen] = values[..., chosen]
+    return outputs
+
+
+def _row_of_unit(
+    attend_row: Callable[..., Floats], columns: tuple[Floats, ...], bandwidths: Floats, options: dict, row: int
+) -> Floats:
+    """The weights of one point, with its own bandwidth."""
+    return attend_row(*columns, row, bandwidth=float(bandwidths[row]), **options)
 
 
 def write_heads(outputs: HeadOutputs, parts: list[NamedHeads], start: int) -> None:
@@ -160,10 +192,11 @@ def _by_patches(series: NoisySeries, half: int, scales: Floats, level: float, ca
     options = {"profile": profile, "window": window, "side": side}
     present = series.weights > 0
     weights = None if (series.weights[present] == 1).all() else series.weights
-    patches = attend_patch(series.values, present, weights, bandwidths=scales * level, **options)
+    units = _units(series, level)
+    patches = _by_unit(units, lambda unit: attend_patch(series.values, present, weights, bandwidths=scales * unit, **options))
     names = [f"patches of {int(profile.sum())}, {scale:.3g} σ" for scale in scales]
     rows: list[RowWeights] = [
-        partial(patch_row, series.values, series.weights, bandwidth=scale * level, **options) for scale in scales
+        partial(_row_of_unit, patch_row, (series.values, series.weights), scale * units, options) for scale in scales
     ]
     return NamedHeads(names, _value_head_outputs(series, patches.values, patches.leverages), rows)
 

@@ -9,6 +9,8 @@ from overt.smoothing.data.series import Floats
 
 # More contrasts of one kind would not reduce the standard error of a level below half a percent.
 MAX_CONTRASTS = 50_000
+# A point is compared with lines through its neighbours at distances 1 and 1, 2 and 1, 1 and 2.
+LINES = ((0, 1, 2), (0, 2, 3), (0, 1, 3))
 # Contrasts beyond this many standard deviations are treated as signal: jumps, spikes, outliers.
 TRIM = 2.5
 # Of a normal distribution: the mean square within TRIM, and the third quartile of |x|.

@@ -104,7 +104,7 @@ class Mixture(NamedTuple):
         return np.sum([share * weights.at(points)[0] for share, weights in parts], axis=0)
 
 
-def mix(heads: HeadOutputs, observed: Observations, *, causal: bool = False) -> Mixture:
+def mix(heads: HeadOutputs, observed: Observations, *, causal: bool = False, risk_variance: float = 1.0) -> Mixture:
     """Mix heads by estimated risk, averaged over neighbourhoods of several widths; then mix these mixtures likewise.
 
     At each point the weights are softmax_k(−r_k / T). r_k is Stein's unbiased estimate of head k's squared error in units of
@@ -119,6 +119,8 @@ def mix(heads: HeadOutputs, observed: Observations, *, causal: bool = False) -> 
     if the residuals of its neighbours are treated as independent of x_i. The variance is that of Buckland, Burnham
     and Augustin (1997, equation 9), √v = Σ_k W_k √(v_k + (y_k − y)²), which is large where heads disagree.
 
+    `risk_variance` is the factor by which the variance of an average of risks exceeds that for white noise; T grows with it.
+
     Missing points enter no average. With `causal`, averages are over the point and its past, whose residuals do not depend on x_i.
 
     >>> flat, itself = np.zeros(500), np.random.default_rng(0).normal(size=500)
@@ -126,9 +128,9 @@ def mix(heads: HeadOutputs, observed: Observations, *, causal: bool = False) -> 
     >>> mix(heads, Observations(itself, flat + 1)).weights(np.arange(500)).mean(axis=1).round(2)
     array([1., 0.])
     """
-    head_weights = _weights(heads, observed, WIDTHS, HEAD_TEMPERATURE, causal)
+    head_weights = _weights(heads, observed, WIDTHS, HEAD_TEMPERATURE * risk_variance, causal)
     candidates = blend(heads, observed, head_weights)
-    (width_weights,) = _weights(candidates, observed, WIDTHS[-1:], WIDTH_TEMPERATURE, causal)
+    (width_weights,) = _weights(candidates, observed, WIDTHS[-1:], WIDTH_TEMPERATURE * risk_variance, causal)
     mixed = blend(candidates, observed, (width_weights,))
     return Mixture(mixed.values[0], mixed.leverages[0], mixed.variances[0], head_weights, width_weights)
 

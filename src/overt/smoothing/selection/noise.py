@@ -5,13 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from overt.smoothing.data.series import Floats
-from overt.smoothing.selection.contrasts import MAX_CONTRASTS, contrasts, trimmed_deviation
+from overt.smoothing.selection.contrasts import LINES, MAX_CONTRASTS, contrasts, trimmed_deviation
+from overt.smoothing.selection.correlation import FAR, STRONGEST, autoregression
+from overt.smoothing.selection.varying import MIN_POINTS, varying_levels
 
-# A point is compared with lines through its neighbours at distances 1 and 1, 2 and 1, 1 and 2.
-LINES = ((0, 1, 2), (0, 2, 3), (0, 1, 3))
 # A signal raises differences of some orders: jumps the high ones, waves the low ones. Noise raises all of them.
 ORDERS = (2, 3, 5)
-# Equal parts of a series whose levels are compared.
+# Fewer points do not tell an autoregression from a signal or a random walk.
+MIN_CORRELATED = 600
+# Equal parts whose levels are compared in a short series.
 PARTS = 8
 
 
@@ -22,10 +24,11 @@ class NoiseEstimate:
     level: float  # of one value of weight 1
     levels: Floats | None  # (n,) of each value at weight 1, if they vary
     white: bool  # no dependence between neighbours was detected
-    reason: str  # one sentence if it is not white
+    reason: str  # one sentence if it is not white, and not an autoregression that is corrected for
+    correlation: float = 0.0  # ρ of an autoregression ε_i = ρ ε_{i−1} + white
 
 
-def estimate_noise(times: Floats, values: Floats, weights: Floats | None = None) -> NoiseEstimate:
+def estimate_noise(times: Floats, values: Floats, weights: Floats | None = None, *, correlated: bool = False) -> NoiseEstimate:
     """Estimate the noise of a series with a smooth, jumpy or spiky signal.
 
     **level**: the residuals of each x_i from lines through two neighbours at distance one or two (`contrasts`), scaled to unit
@@ -35,9 +38,9 @@ def estimate_noise(times: Floats, values: Floats, weights: Floats | None = None)
     error is 1/√n, an efficiency of one half relative to no signal. Heavy tails count less: for t-distributed noise with 4
     degrees of freedom it is 14% below the standard deviation. Lines and exact steps have level 0.
 
-    **levels**: the levels of eight equal parts, smoothed by medians of three (Tukey 1977, chapter 7) and interpolated, if the
-    largest exceeds the smallest by a factor above exp(11/√n + 70/n). `level` is then their root mean square. Noise that
-    doubles from end to end is detected from about 1,000 points; noise that depends on the value, or on the hour, is not.
+    **levels**: where the level clearly varies with time or with the value, by a simple law (`varying.varying_levels`), from 400
+    points. In shorter series they are the levels of eight equal parts, smoothed by medians of three (Tukey 1977, chapter 7) and
+    interpolated, if the largest exceeds the smallest by a factor above exp(11/√n + 70/n). `level` is then their root mean square.
 
     **white**: for independent noise, differences over two and three steps are as large as those over one; for positively
     correlated noise they are larger. Of second, third and fifth differences (all must agree, since jumps raise the high
@@ -52,6 +55,10 @@ def estimate_noise(times: Floats, values: Floats, weights: Floats | None = None)
     200 points, and nearly all of 400. Correlated noise cannot be distinguished from waves shorter than about 20 points or
     from steps every few points, nor white noise from noise whose correlations begin beyond three steps. Below 100 points
     little is detected.
+
+    **correlation**, with `correlated`: where differences at equal steps indicate positive correlation, from 600 points, the noise is
+    taken for an autoregression of order one (`correlation.autoregression`), and `level` is that of its values. Above 0.87 it cannot be
+    told from a signal or a random walk: then nothing is corrected, and `reason` says so.
 
     times (n,) ascending, equal ones allowed; values (n,) without NaN; weights (n,): the variance of value i is σ²/w_i, and
     values of weight 0 are ignored.
@@ -70,47 +77,82 @@ def estimate_noise(times: Floats, values: Floats, weights: Floats | None = None)
     steps = np.diff(moments)
     even = steps.size > 0 and np.ptp(steps) <= 1e-9 * steps[0]
     series = None if even else moments, values[known]
-    residuals = [contrasts(*series, weights, offsets) for offsets in LINES]
-    level = trimmed_deviation(np.concatenate(residuals))
+    level = constant_level(*series, weights)
     if level <= 8 * np.finfo(float).eps * np.max(np.abs(series[1]), initial=0.0):
         return NoiseEstimate(0.0, None, True, "")
-    levels = _varying(residuals, times, moments)
+    law = varying_levels if moments.size >= MIN_POINTS else _levels_of_parts
+    levels = law(*series, weights, level)
     if levels is not None:
-        level, weights = float(np.sqrt(np.mean(levels[known] ** 2))), weights / levels[known] ** 2
-    reason = _reason_not_white(*series, weights)
+        level, weights = float(np.sqrt(np.mean(levels**2))), weights / levels**2
+        levels = np.interp(times, moments, levels)
+    ratios = _ratios(*series, weights)
+    if not ratios:
+        return NoiseEstimate(level, levels, True, "")
+    not_white = min(ratios.values()) > _bound(moments.size) + 70 / min(moments.size, MAX_CONTRASTS)
+    if correlated and even and moments.size >= MIN_CORRELATED and not_white:
+        rho, deviation = _autoregression(values[known], weights)
+        if rho <= STRONGEST:
+            factor = deviation / (level if levels is None else 1.0)
+            return NoiseEstimate(level * factor, None if levels is None else levels * factor, True, "", rho)
+    reason = _reason_not_white(ratios, moments.size)
     return NoiseEstimate(level, levels, not reason, reason)
 
 
-def _varying(residuals: list[Floats], times: Floats, known: Floats) -> Floats | None:
+def _levels_of_parts(times: Floats | None, values: Floats, weights: Floats, level: float) -> Floats | None:
+    residuals = [contrasts(times, values, weights, offsets) for offsets in LINES]
     parts = zip(*(np.array_split(kind, PARTS) for kind in residuals), strict=True)
     levels = np.array([trimmed_deviation(np.concatenate(part)) for part in parts])
     if levels.min() == 0.0:
         return None  # too short, or exact steps in some parts
     logs = np.log(levels)
     medians = np.median([logs[:-2], logs[1:-1], logs[2:]], axis=0)
-    if np.ptp(medians) <= 11 / known.size**0.5 + 70 / known.size:
+    if np.ptp(medians) <= 11 / values.size**0.5 + 70 / values.size:
         return None
     # At the ends, Tukey's rule: the median of the end, its neighbour, and the line through the next two.
     first = np.median([logs[0], medians[0], 3 * medians[0] - 2 * medians[1]])
     last = np.median([logs[-1], medians[-1], 3 * medians[-1] - 2 * medians[-2]])
-    centres = known[((np.arange(PARTS) + 0.5) * known.size / PARTS).astype(int)]
-    return np.exp(np.interp(times, centres, [first, *medians, last]))
+    moments = np.arange(values.size) if times is None else times
+    centres = moments[((np.arange(PARTS) + 0.5) * values.size / PARTS).astype(int)]
+    return np.exp(np.interp(moments, centres, [first, *medians, last]))
 
 
-def _reason_not_white(times: Floats | None, values: Floats, weights: Floats) -> str:
-    ratios = []
+def constant_level(times: Floats | None, values: Floats, weights: Floats) -> float:
+    """The standard deviation of noise of one level; times are None for equal steps."""
+    return trimmed_deviation(np.concatenate([contrasts(times, values, weights, offsets) for offsets in LINES]))
+
+
+def _ratios(times: Floats | None, values: Floats, weights: Floats) -> dict[int, float]:
+    """S of each order; none where the series is too short or has mostly exact steps, which is no evidence."""
+    ratios = {}
     for order in ORDERS:
         spans = (range(0, order * lag + 1, lag) for lag in (1, 2, 3))
         one, two, three = (trimmed_deviation(contrasts(times, values, weights, offsets)) for offsets in spans)
         if min(one, two, three) == 0.0:
-            return ""  # too short, or mostly exact steps: no evidence
-        ratios.append(np.log(two * three / one**2))
-    count = min(values.size, MAX_CONTRASTS)
-    bound = 6.2 / count**0.5 + 0.02
-    if min(ratios) > bound + 70 / count:
-        return _reason("positive", min(ratios), "a random walk or a series that was smoothed before")
-    if max(ratios) < -bound:
-        return _reason("negative", max(ratios), "a zigzag or noise that overcorrects")
+            return {}
+        ratios[order] = float(np.log(two * three / one**2))
+    return ratios
+
+
+def _autoregression(values: Floats, weights: Floats) -> tuple[float, float]:
+    """The smallest ρ of all orders of differences at equal steps, and the level of that autoregression."""
+    estimates = []
+    for order in ORDERS:
+        one, far = (trimmed_deviation(contrasts(None, values, weights, range(0, order * lag + 1, lag))) for lag in (1, FAR))
+        rho, factor = autoregression(float(np.log(max(far, one) / one)), order)
+        estimates.append((rho, factor * one))
+    return min(estimates)
+
+
+def _bound(count: int) -> float:
+    return 6.2 / min(count, MAX_CONTRASTS) ** 0.5 + 0.02
+
+
+def _reason_not_white(ratios: dict[int, float], count: int) -> str:
+    smallest, largest = min(ratios.values()), max(ratios.values())
+    if smallest > _bound(count) + 70 / min(count, MAX_CONTRASTS):
+        return _reason("positive", smallest, "a random walk or a series that was smoothed before")
+    if largest < -_bound(count):
+        return _reason("negative", largest, "a zigzag or noise that overcorrects")
     return ""
 
 

@@ -1,6 +1,9 @@
 """Robust weights, from the distance of each value from the median of its neighbours."""
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from overt.smoothing.data.series import Floats
 
@@ -8,6 +11,21 @@ from overt.smoothing.data.series import Floats
 NEIGHBOURS = 4
 # Median absolute deviations beyond which the weight is 0 (Cleveland 1979, section 2.2).
 CUTOFF = 6.0
+# The standard deviation of a value's distance from the median of the two on either side, of normal noise of 1.
+BESIDE_DEVIATION = 1.14
+# Isolated values count as outliers from this many standard deviations, in series of this many points and more: in shorter ones a peak
+# of the signal may have a single point.
+FAR, SHORT = 4.5, 400
+# An isolated value is this many times further from the points beside it than they are from those around them. A peak of the signal
+# raises its neighbours too: one that falls to a half over one step has a ratio of 2.
+RATIO = 4.0
+# It is also off to one side of the medians of three on its left and on its right, by this part of the distance at least: a jump is not.
+BOTH_SIDES = 0.5
+# Isolated values are moved to this many standard deviations from the points beside them; closer where so many of them reach as far that
+# the noise has heavy tails. Of normal noise 0.27% reach beyond 3.
+CLIP, CLIP_HEAVY, NORMAL_SHARE, HEAVY_ERRORS = 3.0, 1.8, 0.0027, 3.5
+# The median distance among this many neighbours to either side is the least level: within a burst of noise all distances are large.
+NEAR = 12
 
 
 def downweight_outliers(values: Floats, times: Floats, weights: Floats | None) -> Floats:
@@ -40,3 +58,42 @@ def outlier_weights(values: Floats) -> Floats:
     if scale == 0:
         return (residuals == 0).astype(np.float64)
     return np.maximum(1 - (residuals / scale) ** 2, 0.0) ** 2
+
+
+class Cleaned(NamedTuple):
+    """A series without its outliers: values (n,) with heavy tails cut, and which of them are outliers (n,)."""
+
+    values: Floats
+    outliers: NDArray[np.bool_]
+
+
+def clean(values: Floats, level: float) -> Cleaned:
+    """Find isolated wild values (n,), in the order of their times, and bring the tails of the noise near its middle.
+
+    A value's distance is that from the median of the two values on either side, in units of the noise's `level` or, where that is more,
+    of the median distance nearby. Only isolated values count: a peak of the signal has neighbours that rise with it, and a jump has
+    one side on which it is near. White normal noise of 1,024 points loses one value in 40 series, and a quarter of a percent is
+    moved. A series
+    of fewer than 400 points is left as it is.
+
+    >>> values = np.sin(np.arange(500) / 40) + 0.1 * np.random.default_rng(0).normal(size=500)
+    >>> values[250] += 3
+    >>> np.flatnonzero(clean(values, 0.1).outliers)
+    array([250])
+    """
+    count = values.size
+    if count < SHORT or level <= 0:
+        return Cleaned(values, np.zeros(count, dtype=bool))
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(values, 6, mode="reflect"), 13)  # (n, 13), the value itself at 6
+    beside, around = np.median(windows[:, [4, 5, 7, 8]], axis=1), np.median(windows[:, [0, 1, 2, 3, 9, 10, 11, 12]], axis=1)
+    left, right = values - np.median(windows[:, 3:6], axis=1), values - np.median(windows[:, 7:10], axis=1)
+    distances = np.abs(values - beside)
+    one_side = (np.sign(left) == np.sign(right)) & (np.minimum(np.abs(left), np.abs(right)) > BOTH_SIDES * distances)
+    isolated = one_side & (distances > RATIO * np.abs(beside - around))
+    near = np.lib.stride_tricks.sliding_window_view(np.pad(distances, NEAR, mode="reflect"), 2 * NEAR + 1)
+    unit = np.maximum(BESIDE_DEVIATION * level, np.median(near, axis=1) / 0.6744897501960817)
+    share = np.mean(isolated & (distances > CLIP * unit))
+    heavy = share > NORMAL_SHARE + HEAVY_ERRORS * (NORMAL_SHARE / count) ** 0.5
+    limit = (CLIP_HEAVY if heavy else CLIP) * unit
+    clipped = np.where(isolated & (distances > limit), beside + np.sign(values - beside) * limit, values)
+    return Cleaned(clipped, isolated & (distances > FAR * unit))

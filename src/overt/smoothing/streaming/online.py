@@ -65,7 +65,7 @@ class Online:
         if not options.causal:
             fix = "analyze with causal=True"
             raise InputError("a causal smoothing", got="one that is not causal", fix=fix)
-        if options.robust or analysis.series.weights is not None:
+        if options.weighs_outliers or analysis.series.weights is not None:
             fix = "analyze without weights and robust"
             raise InputError("a smoothing with equal weights", got="one with weights", fix=fix)
         return cls(

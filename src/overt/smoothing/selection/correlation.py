@@ -1,0 +1,62 @@
+"""Noise whose neighbours are correlated: how strongly, and what that does to a head's risk."""
+
+from math import comb
+
+import numpy as np
+
+from overt.smoothing.data.series import Floats
+
+# Stronger correlation cannot be told from a signal or a random walk, and is not corrected for.
+STRONGEST = 0.87
+# Differences over this many steps are compared with those over one.
+FAR = 16
+_GRID = np.linspace(0.005, 0.995, 199)
+
+
+def autoregression(ratio: float, order: int) -> tuple[float, float]:
+    """The ρ of an autoregression ε_i = ρ ε_{i−1} + white, and the factor from the level of differences over one step to that of ε.
+
+    `ratio` is log(level over 16 / level over 1) of differences of this order. It grows with ρ; a signal raises it too, so that of several
+    orders the one of the smallest ρ is right. A random walk has 1.39, log √16.
+
+    >>> [round(number, 2) for number in autoregression(0.7, 2)]
+    [0.68, 2.02]
+    """
+    one, far = _levels(order, 1), _levels(order, FAR)
+    rho = float(np.interp(ratio, np.log(far / one), _GRID))
+    return rho, float(1 / np.interp(rho, _GRID, one))
+
+
+def _levels(order: int, lag: int) -> Floats:
+    """The level of differences of an order over some steps, for each ρ of the grid and a level of 1 of ε.
+
+    Its square is Σ_ab c_a c_b ρ^(lag |a − b|), with the normalised binomials c.
+    """
+    binomials = np.array([(-1) ** k * comb(order, k) for k in range(order + 1)], dtype=np.float64)
+    binomials /= np.sqrt(np.sum(binomials**2))
+    distance = np.abs(np.subtract.outer(np.arange(order + 1), np.arange(order + 1)))
+    return np.sqrt(np.einsum("a,b,gab->g", binomials, binomials, _GRID[:, None, None] ** (lag * distance)))
+
+
+def covariance_factors(leverages: Floats, rho: float) -> Floats:
+    """Σ_j W_ij ρ^|i − j| / W_ii for heads of these leverages, as if W_ij were a Gaussian of i − j with its peak at the leverage.
+
+    With the noise's covariance σ²ρ^|i − j|, the risk has σ² Σ_j W_ij ρ^|i − j| where white noise has σ² W_ii (Opsomer, Wang and Yang
+    2001, section 3). 1 for leverages of 1 and more: such a head follows its point.
+
+    >>> covariance_factors(np.array([1.0, 0.5, 0.01]), 0.5).round(2)
+    array([1.  , 1.48, 3.  ])
+    """
+    widths = np.geomspace(0.05, 4000, 400)  # standard deviations of the Gaussian, in steps
+    lags = np.arange(1, 2 + int(np.ceil(np.log(1e-4) / np.log(max(rho, 1e-3)))))
+    factors = 1 + 2 * (np.exp(-(lags**2) / (2 * widths[:, None] ** 2)) * rho**lags).sum(axis=1)
+    reach = np.arange(1, 60)
+    peaks = 1 / (1 + 2 * np.exp(-(reach**2) / (2 * np.minimum(widths, 20)[:, None] ** 2)).sum(axis=1))
+    peaks = np.where(widths > 10, 1 / (widths * np.sqrt(2 * np.pi)), peaks)  # leverages, falling with the width
+    inside = np.clip(leverages, peaks[-1], 1.0)
+    return np.where(leverages > 1, 1.0, np.interp(-inside, -peaks, factors))
+
+
+def risk_variance_factor(rho: float) -> float:
+    """By how much the variance of a mean of squares of correlated noise exceeds that of white noise: Σ_k ρ^(2|k|)."""
+    return (1 + rho**2) / (1 - rho**2)

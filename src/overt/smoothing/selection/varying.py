@@ -1,0 +1,136 @@
+"""Noise whose level varies with time or with the value: whether it does, and by which simple law."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from overt.smoothing.data.series import Floats
+from overt.smoothing.selection.contrasts import (
+    LINES,
+    MAX_CONTRASTS,
+    THIRD_QUARTILE,
+    TRIM,
+    TRIMMED_MEAN_SQUARE,
+    contrasts,
+    trimmed_deviation,
+)
+from overt.smoothing.selection.variance_laws import best_law
+
+# Fewer points show no law.
+MIN_POINTS = 400
+# Differences of these orders: a wave of the signal raises the low ones, a jump or a spike the high ones, noise raises all.
+ORDERS = (2, 3, 5)
+# The shortest window whose level is compared with the level around it, along time and along sorted values.
+SHORTEST_IN_TIME, SHORTEST_IN_VALUE = 32, 64
+# The log of the least of three trimmed levels of W points has, for white normal noise, this mean and standard deviation times 1/√W
+# (simulated from W = 32 to 1,024; its upper tail is light, its lower one heavy).
+LOG_MEAN, LOG_DEVIATION = -0.28, 1.22
+# Standard deviations from which a window's level differs, above and below: about one window in 10,000 of white noise.
+ABOVE, BELOW = 3.5, 4.8
+# Of a longer series this many squares are enough: the level of the shortest window then is that of a longer stretch.
+MAX_SQUARES = 8192
+# A running mean of this many points stands for the value of the signal.
+PILOT = 15
+
+
+class Squares(NamedTuple):
+    """Squared contrasts, of unit expectation at σ = 1, one row an order (orders, m), and the points in their middle (m,)."""
+
+    rows: Floats
+    points: np.ndarray
+
+
+def varying_levels(times: Floats | None, values: Floats, weights: Floats, level: float) -> Floats | None:
+    """The noise's standard deviation at weight 1 of each point (n,); None where nothing speaks against the one `level`.
+
+    First the level is scanned: in windows of all lengths, halved from half of the series down to `SHORTEST_IN_TIME`, along time and
+    along the sorted values of a running mean, the least trimmed level of three orders of differences is compared with that of the
+    window around it. If no window differs clearly, the level is constant. Otherwise `best_law` chooses by a penalised likelihood.
+    Squares that the scan calls signal do not count. At last the law's scale is the trimmed level of the standardised contrasts, so
+    that it is as accurate as a constant one.
+
+    times (n,) ascending, None for equal steps; values (n,) without NaN; weights (n,) above 0.
+
+    >>> draw = np.random.default_rng(0).normal(size=1000)
+    >>> varying_levels(None, draw, np.ones(1000), 1.0) is None
+    True
+    >>> levels = varying_levels(None, np.where(np.arange(1000) < 600, 1, 4) * draw, np.ones(1000), 1.6)
+    >>> levels[[100, 900]].round(1)
+    array([1. , 3.6])
+    """
+    if values.size < MIN_POINTS or level <= 0:
+        return None
+    times = None if times is None or (np.diff(times) <= 0).any() else times
+    squares = _squares(times, values, weights)
+    pilot = _running_mean(values)[squares.points]
+    order = np.argsort(pilot, kind="stable")
+    constant = np.full(squares.points.size, np.log(level))
+    in_time, in_value = _scan(squares.rows, constant, SHORTEST_IN_TIME), np.empty_like(constant)
+    in_value[order] = _scan(squares.rows[:, order], constant, SHORTEST_IN_VALUE)
+    likelihoods = [_likelihood(squares.rows, scanned) for scanned in (constant, in_time, in_value)]
+    if max(likelihoods) == likelihoods[0]:
+        return None
+    scanned = (constant, in_time, in_value)[int(np.argmax(likelihoods))]
+    row = squares.rows[int(np.argmin([trimmed_deviation(np.sqrt(row)) for row in squares.rows]))]
+    for _ in range(2):  # the second time, what is signal is decided by the law
+        logs = best_law(row / TRIMMED_MEAN_SQUARE, pilot, row <= TRIM**2 * np.exp(2 * scanned))
+        if logs is None:
+            return None
+        scanned = logs
+    shape = np.exp(np.interp(np.arange(values.size), squares.points, scanned))
+    shape = np.clip(shape, level / 20, level * 20)
+    return shape * trimmed_deviation(np.concatenate([contrasts(times, values, weights / shape**2, line) for line in LINES]))
+
+
+def _squares(times: Floats | None, values: Floats, weights: Floats) -> Squares:
+    rows = [contrasts(times, values, weights, range(order + 1)) ** 2 for order in ORDERS]
+    count, stride = min(row.size for row in rows), -(-(values.size - ORDERS[-1]) // MAX_CONTRASTS)
+    every = -(-count // MAX_SQUARES)
+    return Squares(np.stack([row[:count:every] for row in rows]), np.arange(0, count, every) * stride + ORDERS[-1] // 2)
+
+
+def _running_mean(values: Floats) -> Floats:
+    padded = np.pad(values, PILOT // 2, mode="edge")
+    sums = np.concatenate([[0.0], np.cumsum(padded)])
+    return (sums[PILOT:] - sums[:-PILOT]) / PILOT
+
+
+def _scan(rows: Floats, logs: Floats, shortest: int) -> Floats:
+    """The log of the level of each square (m,), in the order of the rows' columns; `logs` where no window clearly differs."""
+    count = logs.size
+    for length in _lengths(count, shortest):
+        starts = np.unique(np.append(np.arange(0, count - length + 1, length // 4), count - length))
+        windows = starts[:, None] + np.arange(length)
+        levels = np.min([_trimmed_squares(row[windows]) for row in rows], axis=0)
+        differences = 0.5 * np.log(np.maximum(levels, np.finfo(float).tiny)) - LOG_MEAN / length**0.5
+        differences -= logs[windows].mean(axis=1)
+        deviation = LOG_DEVIATION / length**0.5
+        clear = (differences > ABOVE * deviation) | (differences < -BELOW * deviation)
+        if clear.any():
+            nearest = np.clip(np.round((np.arange(count) - length / 2) / (length // 4)).astype(int), 0, starts.size - 1)
+            logs = logs + np.where(clear, differences, 0.0)[nearest]
+    return logs
+
+
+def _lengths(count: int, shortest: int) -> Iterator[int]:
+    length = count // 2
+    while length >= max(shortest, count // 1024):
+        yield length
+        length //= 2
+
+
+def _trimmed_squares(squares: Floats) -> Floats:
+    """The square of `trimmed_deviation` of each row."""
+    levels = 4 * np.quantile(squares, 0.75, axis=-1) / THIRD_QUARTILE**2
+    for _ in range(8):
+        inside = squares <= TRIM**2 * levels[:, None]
+        means = np.where(inside, squares, 0.0).sum(axis=-1) / np.maximum(inside.sum(axis=-1), 1)
+        levels = np.minimum(levels, means / TRIMMED_MEAN_SQUARE)
+    return levels
+
+
+def _likelihood(rows: Floats, logs: Floats) -> float:
+    """The log-likelihood of the squares under these log levels; a square of more than 30 variances counts as one of 30."""
+    standardised = np.minimum(rows.min(axis=0) / np.exp(2 * logs), 30.0)
+    return float(np.sum(-logs - standardised / 2))

@@ -1,0 +1,155 @@
+"""Noise that real series carry: wild values, levels that vary, correlated neighbours. The default stands it, and states its error."""
+
+import numpy as np
+import pytest
+
+from overt.errors import InputError
+from overt.smoothing import analyze
+from overt.smoothing.selection.correlation import covariance_factors
+from overt.smoothing.selection.noise import estimate_noise
+from overt.smoothing.selection.outliers import clean
+from overt.smoothing.selection.varying import varying_levels
+
+POINTS = 1024
+T = np.arange(POINTS) / POINTS
+TRUTH = np.cos(5 * T) + 0.5 * np.sin(20 * T)
+
+
+def draw(seed):
+    return np.random.default_rng(seed)
+
+
+def error(found, truth=TRUTH):
+    return float(np.mean((found.values - truth) ** 2))
+
+
+def autoregression(rho, seed, level=0.3):
+    white, noise = draw(seed).normal(size=POINTS + 50), np.zeros(POINTS + 50)
+    for i in range(1, noise.size):
+        noise[i] = rho * noise[i - 1] + white[i]
+    return level * np.sqrt(1 - rho**2) * noise[50:]
+
+
+# Outliers
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05])
+def test_wild_values_are_left_out_and_named(share):
+    x = TRUTH + 0.2 * draw(0).normal(size=POINTS)
+    struck = draw(1).choice(POINTS, int(share * POINTS), replace=False)
+    x[struck] += draw(2).choice([-3.0, 3.0], struck.size)
+    found = analyze(x)
+    assert np.mean(found.outliers[struck]) > 0.7
+    assert np.delete(found.outliers, struck).sum() <= 2
+    assert error(found) < 0.2 * error(analyze(x, robust=False))
+    assert f"{found.outliers.sum()} isolated outliers were left out (robust=False keeps all values)." in found.sentence
+    assert not analyze(x, robust=False).outliers.any()
+
+
+def test_white_noise_is_left_as_it_is():
+    lost = [clean(draw(seed).normal(size=POINTS), 1.0).outliers.sum() for seed in range(40)]
+    assert sum(lost) <= 3
+    ratios = []
+    for seed in range(6):
+        x = TRUTH + 0.3 * draw(seed).normal(size=POINTS)
+        ratios.append(error(analyze(x)) / error(analyze(x, robust=False)))
+    assert np.exp(np.mean(np.log(ratios))) < 1.03
+
+
+@pytest.mark.parametrize(
+    "signal",
+    [
+        np.where(np.arange(POINTS) < 500, 0.0, 30.0),  # a jump
+        30 * np.exp(-np.abs(np.arange(POINTS) - 500) / 3),  # a cusp that falls to a half in two steps
+        np.where((np.arange(POINTS) > 500) & (np.arange(POINTS) < 504), 30.0, 0.0),  # three points
+        30 * np.sin(np.arange(POINTS)),  # six points a period
+    ],
+)
+def test_features_of_a_signal_are_no_outliers(signal):
+    cleaned = clean(signal + draw(0).normal(size=POINTS), 1.0)
+    assert not cleaned.outliers.any()
+
+
+def test_a_burst_of_noise_is_no_outlier():
+    noise = draw(0).normal(size=POINTS) * np.where(np.abs(T - 0.5) < 0.05, 8, 1)
+    assert clean(noise, 1.0).outliers.sum() <= 2
+
+
+def test_short_and_causal_series_and_single_heads_keep_all_values():
+    x = TRUTH + 0.1 * draw(0).normal(size=POINTS)
+    x[300] += 5
+    for values, options in ((x, {"causal": True}), (x, {"keys": "time"}), (x[:350], {})):
+        assert not analyze(values, **options).outliers.any()
+
+
+def test_robust_is_auto_true_or_false():
+    with pytest.raises(InputError, match='robust="auto" or True or False'):
+        analyze([1.0, 2.0], robust="always")
+
+
+# Levels
+
+
+def levels_of(noise, level):
+    return varying_levels(None, TRUTH + noise, np.ones(POINTS), level)
+
+
+@pytest.mark.parametrize(
+    "level",
+    [
+        np.exp(2 * T),
+        1 + 3 * (np.abs(T - 0.4) < 0.08),
+        np.where(T < 0.6, 1, 3),
+        0.3 + 0.6 * (TRUTH - TRUTH.min()),
+    ],
+)
+def test_levels_that_vary_are_found_to_a_fifth(level):
+    for seed in range(3):
+        estimated = levels_of(0.2 * level * draw(seed).normal(size=POINTS), 0.2 * np.sqrt(np.mean(level**2)))
+        assert estimated is not None
+        assert np.median(np.abs(np.log(estimated / (0.2 * level)))) < 0.2
+
+
+def test_white_and_heavy_tailed_noise_has_one_level():
+    kinds = [draw(seed).normal(size=POINTS) for seed in range(15)] + [draw(seed).laplace(size=POINTS) for seed in range(15)]
+    assert sum(levels_of(noise, 1.0) is not None for noise in kinds) <= 1
+
+
+@pytest.mark.parametrize("level", [np.exp(2 * T) / 3, 1 + 4 * (np.abs(T - 0.3) < 0.06)])
+def test_the_stated_error_is_the_true_one_within_its_standard_error(level):
+    differences, errors = [], []
+    for seed in range(6):
+        found = analyze(TRUTH + 0.3 * level * draw(seed).normal(size=POINTS))
+        differences.append(found.risk - error(found))
+        errors.append(found.risk_error)
+    assert abs(np.mean(differences)) < 2.5 * np.mean(errors) / np.sqrt(6)
+
+
+# Correlation
+
+
+@pytest.mark.parametrize("rho", [0.5, 0.8])
+def test_an_autoregression_is_estimated_and_smoothed_away(rho):
+    for seed in range(3):
+        x = TRUTH + autoregression(rho, seed)
+        found = analyze(x)
+        assert found.noise_estimate.correlation == pytest.approx(rho, abs=0.2)
+        assert found.withheld == ""
+        assert error(found) < 0.75 * np.mean((x - TRUTH) ** 2)
+        assert "autoregressive with a correlation of" in found.sentence
+
+
+def test_a_random_walk_is_no_autoregression():
+    walks = [estimate_noise(np.arange(2000.0), draw(seed).normal(size=2000).cumsum(), correlated=True) for seed in range(10)]
+    assert sum(estimate.white for estimate in walks) <= 1
+    assert all("positive correlation" in estimate.reason for estimate in walks if not estimate.white)
+
+
+@pytest.mark.parametrize("rho", [0.3, 0.8])
+def test_the_factor_of_a_leverage_is_the_sum_over_a_gaussians_weights(rho):
+    for width in (0.6, 2.0, 30.0):
+        lags = np.arange(-300, 301)
+        weights = np.exp(-(lags**2) / (2 * width**2))
+        weights /= weights.sum()
+        expected = np.sum(weights * rho ** np.abs(lags)) / weights.max()
+        assert covariance_factors(np.array([weights.max()]), rho)[0] == pytest.approx(expected, rel=0.02)
