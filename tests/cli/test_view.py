@@ -92,6 +92,7 @@ def test_a_truncated_recording_is_said_to_be_damaged(saved):
 
 def test_a_recording_by_a_newer_overt_is_said_to_be_one(saved, monkeypatch):
     monkeypatch.setattr("overt.lens.storage.read.FORMAT", 0)
+    monkeypatch.setattr("overt.lens.storage.read._READABLE", (0,))
     result = run(saved)
     assert result.exit_code == 2
     assert "written by a newer overt" in result.stderr

@@ -65,7 +65,7 @@ def dot_summary(query, key, threads):
     lse, entropy, received, top = poisoned(queries), poisoned(queries), poisoned(keys), poisoned(queries, 3)
     top_keys = np.zeros((queries, 3), np.int32)
     settings = None, None, 0, np.array(0.05), 0.0, [], [], None, False, None, None, threads
-    native.module().summary(query, key, *settings, lse, entropy, received, top, top_keys, *[None] * 5)
+    native.module().summary(query, key, *settings, lse, entropy, received, top, top_keys, *[None] * 5, [], [], None)
     return lse
 
 
@@ -239,7 +239,7 @@ def test_top_keys_of_another_shape_or_stride_are_refused(top_keys):
     results = poisoned(5), poisoned(5), poisoned(7), poisoned(5, top_keys.shape[1])
     settings = None, None, 0, np.array(1.0), 0.0, [], [], None, False, None, None, 1
     with pytest.raises(ValueError, match="top_keys (of shape|to be contiguous)"):
-        native.module().summary(drawn(5, 4), drawn(7, 4), *settings, *results, top_keys, *[None] * 5)
+        native.module().summary(drawn(5, 4), drawn(7, 4), *settings, *results, top_keys, *[None] * 5, [], [], None)
 
 
 def test_an_expanded_array_larger_than_any_memory_is_refused():

@@ -73,16 +73,18 @@ def test_torchs_own_check_of_operators_passes_for_scores_and_summaries(batch):
     upstream = normal(*batch, 9, 70)
     library.opcheck(OPERATORS.additive_scores_gradients.default, (query, key, weight, "relu", batch, upstream))
     softmax = (batch, program, arrays, bias, by_distance, sink, heat)
-    edges = torch.tensor([0, 4, 9]), torch.tensor([0, 30, 60, 70])
-    library.opcheck(OPERATORS.summary.default, (query, key, value, weight, "tanh", None, 0.0, *softmax, 5, *edges))
-    scale = torch.tensor(0.5, dtype=torch.float64)
-    library.opcheck(OPERATORS.summary.default, (query, key, value, None, "tanh", scale, 2.0, *softmax, 5, None, None))
+    edges, no_sets = (torch.tensor([0, 4, 9]), torch.tensor([0, 30, 60, 70])), ([], [])
+    library.opcheck(OPERATORS.summary.default, (query, key, value, weight, "tanh", None, 0.0, *softmax, 5, *edges, *no_sets))
+    scale, ends = torch.tensor(0.5, dtype=torch.float64), [torch.arange(9), torch.arange(9) + 5]
+    library.opcheck(
+        OPERATORS.summary.default, (query, key, value, None, "tanh", scale, 2.0, *softmax, 5, None, None, [False], ends)
+    )
 
 
 @pytest.mark.parametrize("batch", [(2, 3), ()])
 def test_maps_that_are_not_asked_for_hold_nothing(batch):
     query, key, value, weight, _, batch, *masked, _, _ = flat(batch)
-    given = (*(part.detach() for part in (query, key, value, weight)), "tanh", None, 0.0, batch, *masked, 5, None, None)
+    given = (*(part.detach() for part in (query, key, value, weight)), "tanh", None, 0.0, batch, *masked, 5, None, None, [], [])
     assert [each.numel() for each in OPERATORS.summary(*given)[5:7]] == [0, 0]
 
 
