@@ -143,9 +143,9 @@ def summaries(dtype: torch.dtype, score, **options) -> None:
     else:
         query, key, value, scale, softcap = dot_scores.as_dot_product(call, form)
         compared = query, key, value, None, "tanh", torch.full((), scale, dtype=torch.float64), softcap
-    rest = (list(call.batch), *flat_call.mask_of(call), None, False, None, None, 8, *edges)
+    rest = (list(call.batch), *flat_call.mask_of(call), None, False, None, None, 8, *edges, [], [])
     inputs = flat_summary.SummaryInputs(*compared, *rest)
-    run_summary.summary(flat_summary.empty_outputs(inputs), *inputs)
+    run_summary.summary(flat_summary.empty_outputs(inputs), *inputs[:-2])
 
 
 def compiled(capability: int, everything: bool) -> list[tuple[str, bytes, int]]:
