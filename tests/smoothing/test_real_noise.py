@@ -139,6 +139,15 @@ def test_an_autoregression_is_estimated_and_smoothed_away(rho):
         assert "autoregressive with a correlation of" in found.sentence
 
 
+def test_gaps_of_outliers_and_missing_values_do_not_hide_an_autoregression():
+    x = TRUTH + autoregression(0.6, 0)
+    x[draw(1).choice(POINTS, 20, replace=False)] += 4
+    x[draw(2).choice(POINTS, 20, replace=False)] = np.nan
+    found = analyze(x)
+    assert found.outliers.any()
+    assert found.noise_estimate.correlation == pytest.approx(0.6, abs=0.2)
+
+
 def test_a_random_walk_is_no_autoregression():
     walks = [estimate_noise(np.arange(2000.0), draw(seed).normal(size=2000).cumsum(), correlated=True) for seed in range(10)]
     assert sum(estimate.white for estimate in walks) <= 1

@@ -55,7 +55,10 @@ def smooth(
             help="Let each point attend to the present and past only. (Automatic choices still use the whole series.)",
         ),
     ] = False,
-    robust: Annotated[bool, typer.Option("--robust", help="Give outliers less weight.")] = False,
+    robust: Annotated[
+        bool | None,
+        typer.Option(help="Give outliers less weight, or keep every value as it is (default: leave out isolated wild values)."),
+    ] = None,
     keys: Annotated[str | None, typer.Option(help="How points are compared: auto, time, value, both or patch.")] = None,
     bandwidth: Annotated[
         str | None,
@@ -80,7 +83,9 @@ def smooth(
     table = read_table(file)
     if not column:
         raise InputError("a column to smooth", got="no --column", fix="pass one of: " + ", ".join(table.header))
-    options = _options(causal=causal, robust=robust, keys=keys, degree=degree, window=window, noise=noise)
+    options = _options(causal=causal, keys=keys, degree=degree, window=window, noise=noise)
+    if robust is not None:
+        options["robust"] = robust
     if bandwidth is not None:
         options["bandwidth"] = _bandwidth(bandwidth)
     if out:

@@ -60,7 +60,7 @@ def smooth(
     **bandwidth** h is in the unit of the times (steps where none are passed, seconds for dates) or of the values. "auto" is
     the bandwidth of least risk by Stein's unbiased estimate, the mean of (x_i − y_i)² − σ² + 2σ² ∂y_i/∂x_i, with the full
     derivative. Every automatic choice assumes noise that is independent from point to point. With keys="auto", without `causal`
-    and at equal steps, positive correlation up to 0.9 is estimated and taken into the risk; elsewhere correlated noise is treated as
+    and at equal steps, positive correlation up to 0.87 is estimated and taken into the risk; elsewhere correlated noise is treated as
     signal. **noise** is its standard deviation σ, one number or one for each point; None estimates it from differences.
 
     **weights** are 1/variance of each value up to a factor; 0 makes it missing. **robust** "auto", with keys="auto" and

@@ -18,9 +18,9 @@ from overt.smoothing.threads import map_in_threads
 
 # Bandwidths of time, in steps: narrow ones, by factors of √2, and those of one-sided heads.
 NARROW = 0.5 * np.sqrt(2.0) ** np.arange(16)  # 0.5 … 91
-# The widest, in spans of the series.
-WHOLE = (0.5, 1.0, 8.0)
 ONE_SIDED = 2.0 ** np.arange(8)  # 1 … 128
+# The widest bandwidths of time, in spans of the series.
+WHOLE = (0.5, 1.0, 8.0)
 # Patches: points to either side, and bandwidths in units of the noise, for the root of the sum of squares.
 PATCHES = ((2, 2.0 ** np.arange(0, 2, 0.5)), (5, 2.0 ** np.arange(0.5, 2.5, 0.5)), (10, 2.0 ** np.arange(1, 3, 0.5)))
 PATCH_WINDOW = 60

@@ -13,6 +13,8 @@ from overt.smoothing.selection.varying import MIN_POINTS, varying_levels
 ORDERS = (2, 3, 5)
 # Fewer points do not tell an autoregression from a signal or a random walk.
 MIN_CORRELATED = 600
+# The share of equal steps that makes a grid: missing values and outliers leave gaps in it.
+ON_GRID = 0.8
 # Equal parts whose levels are compared in a short series.
 PARTS = 8
 
@@ -89,7 +91,8 @@ def estimate_noise(times: Floats, values: Floats, weights: Floats | None = None,
     if not ratios:
         return NoiseEstimate(level, levels, True, "")
     not_white = min(ratios.values()) > _bound(moments.size) + 70 / min(moments.size, MAX_CONTRASTS)
-    if correlated and even and moments.size >= MIN_CORRELATED and not_white:
+    on_grid = steps.size > 0 and steps.min() > 0 and np.mean(steps <= steps.min() * (1 + 1e-9)) >= ON_GRID
+    if correlated and on_grid and moments.size >= MIN_CORRELATED and not_white:
         rho, deviation = _autoregression(values[known], weights)
         if rho <= STRONGEST:
             factor = deviation / (level if levels is None else 1.0)
