@@ -12,13 +12,14 @@
 #include <vector>
 
 #include "kernels.hpp"
+#include "bind/tensors.hpp"
 #include "simd/scratch.hpp"
 
 namespace overt {
 
 namespace nb = nanobind;
-using Array = nb::ndarray<nb::ro, nb::device::cpu>;
-using Out = nb::ndarray<nb::device::cpu>;
+using Array = TensorArgument<false>;
+using Out = TensorArgument<true>;
 
 template <class Any>
 std::string shape_of(const Any& array) {
@@ -135,11 +136,13 @@ struct Shapes {
     void expect_contiguous(const Any& array, const char* name, const std::vector<Index>& trailing) const {
         std::vector<Index> shape = batch;
         shape.insert(shape.end(), trailing.begin(), trailing.end());
-        std::string expected = "(";
-        for (Index size : shape) expected += (expected.size() > 1 ? ", " : "") + std::to_string(size);
         bool same = array.ndim() == shape.size();
         for (size_t i = 0; same && i < shape.size(); i++) same = static_cast<Index>(array.shape(i)) == shape[i];
-        if (!same) refuse(std::string(name) + " of shape " + expected + ")", shape_of(array));
+        if (!same) {
+            std::string expected = "(";
+            for (Index size : shape) expected += (expected.size() > 1 ? ", " : "") + std::to_string(size);
+            refuse(std::string(name) + " of shape " + expected + ")", shape_of(array));
+        }
         Index step = 1;
         for (size_t i = shape.size(); i-- > 0; step *= shape[i])
             if (shape[i] != 1 && array.stride(i) != step && array.size())

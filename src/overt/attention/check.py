@@ -27,7 +27,24 @@ def shapes(**tensors: Any) -> str:
 
 def attention_inputs(query: Any, key: Any, value: Any) -> None:
     """Refuse what is not three floating-point tensors of one dtype and device that end in (length, features)."""
-    tensors = {"query": query, "key": key, "value": value}
+    for tensor in (query, key, value):
+        if not isinstance(tensor, Tensor) or not tensor.is_floating_point() or tensor.ndim < 2:
+            _refuse_input({"query": query, "key": key, "value": value})
+    if not query.device == key.device == value.device:
+        tensors = {"query": query, "key": key, "value": value}
+        raise KindError(
+            "query, key and value to be on one device", got=_each(tensors, "device"), fix="move them with .to(device)"
+        )
+    if key.shape[-2] != value.shape[-2]:
+        raise InputError(
+            "key and value to have the same length K (dimension -2)",
+            got=shapes(query=query, key=key, value=value),
+            fix="pass one value for each key",
+        )
+
+
+def _refuse_input(tensors: dict[str, Any]) -> None:
+    """Raise the error of the first that is no floating-point tensor that ends in (length, features)."""
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             raise KindError(
@@ -47,14 +64,6 @@ def attention_inputs(query: Any, key: Any, value: Any) -> None:
                 got=shapes(**tensors),
                 fix=f"give {name} a length: {name}.unsqueeze(0)",
             )
-    if not query.device == key.device == value.device:
-        raise KindError(
-            "query, key and value to be on one device", got=_each(tensors, "device"), fix="move them with .to(device)"
-        )
-    if key.shape[-2] != value.shape[-2]:
-        raise InputError(
-            "key and value to have the same length K (dimension -2)", got=shapes(**tensors), fix="pass one value for each key"
-        )
 
 
 def one_dtype(query: Tensor, key: Tensor, value: Tensor) -> None:

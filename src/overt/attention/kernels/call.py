@@ -13,7 +13,7 @@ from overt.attention import check, keywords, normalizers, scores
 from overt.attention.arrays import as_tensor, is_array, library_of
 from overt.attention.biases import Bias
 from overt.attention.masks import Mask, as_mask
-from overt.attention.scores import Score
+from overt.attention.scores import KernelForm, Score
 from overt.attention.typing import MaskLike, NormalizerFunction, NormalizerLike, ScoreFunction, ScoreLike
 from overt.errors import KindError
 
@@ -110,6 +110,11 @@ class Call:
     def dtype(self) -> torch.dtype:
         """What scores, softmax and sums are computed in: at least float32."""
         return torch.promote_types(self.query.dtype, torch.float32)
+
+    @property
+    def form(self) -> KernelForm | None:
+        """What the score is to the fused kernels; None where they do not know it."""
+        return self.score.kernel_form() if isinstance(self.score, Score) else None
 
     @property
     def inspectable(self) -> bool:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from overt import native
@@ -13,7 +12,7 @@ _ACTIVATIONS = list(ACTIVATIONS)  # a kernel knows an activation by its number
 
 def additive(inputs: Any, output: Tensor, lse: Tensor) -> None:
     """Output (..., Q, E) and log-sum-exp (..., Q) of additive attention."""
-    native.module().additive(*_additive_arguments(inputs, inputs.bias), output.numpy(), lse.numpy())
+    native.module().additive(*_additive_arguments(inputs, inputs.bias), output, lse)
 
 
 def additive_gradients(inputs: Any, saved: tuple[Tensor, ...], upstream: Tensor, gradients: tuple[Tensor | None, ...]) -> None:
@@ -25,7 +24,7 @@ def additive_gradients(inputs: Any, saved: tuple[Tensor, ...], upstream: Tensor,
 
 def additive_scores(query: Tensor, key: Tensor, weight: Tensor, activation: str, scores: Tensor) -> None:
     """Additive scores (..., Q, K)."""
-    native.module().additive_scores(*_score_arguments(query, key, weight, activation), scores.numpy())
+    native.module().additive_scores(*_score_arguments(query, key, weight, activation), scores)
 
 
 def additive_scores_gradients(
@@ -64,18 +63,12 @@ def summary(inputs: Any, outputs: Any) -> None:
     )
 
 
-def array(tensor: Tensor | None) -> Any:
-    """The tensor as the core reads it. NumPy's arrays are handed over in a tenth of the time, but know no bfloat16."""
-    if tensor is None:
-        return None
-    if tensor.requires_grad:
-        tensor = tensor.detach()
-    if tensor.is_neg():
-        tensor = tensor.resolve_neg()
-    return tensor if tensor.dtype == torch.bfloat16 else tensor.numpy()
+def array(tensor: Tensor | None) -> Tensor | None:
+    """The tensor as the core reads it: numbers in memory, without a negation that torch has only noted."""
+    return tensor.resolve_neg() if tensor is not None and tensor.is_neg() else tensor
 
 
-def dense(tensor: Tensor) -> Any:
+def dense(tensor: Tensor) -> Tensor | None:
     """The same, with the numbers of the last dimension next to each other in memory."""
     return array(tensor if tensor.stride(-1) == 1 or tensor.shape[-1] < 2 else tensor.contiguous())
 

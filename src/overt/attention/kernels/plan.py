@@ -41,7 +41,7 @@ def _slower_than_torch(call: Call) -> str | None:
         reason = "torch's kernel has wider vectors than the core's baseline"
     else:
         return None
-    additive = isinstance(supported.form_of(call), AdditiveForm)
+    additive = isinstance(call.form, AdditiveForm)
     return None if additive or not permits("torch") or torch_sdpa.refusal(call) is not None else reason
 
 
@@ -158,7 +158,7 @@ def _reason(name: str, call: Call) -> str:
     if name == "torch":
         return "a dot product under a softmax, which torch's fused kernels compute in linear memory" + torch_sdpa.caveat(call)
     if name == "native":
-        kind = "additive attention" if isinstance(supported.form_of(call), AdditiveForm) else "a dot product"
+        kind = "additive attention" if isinstance(call.form, AdditiveForm) else "a dot product"
         return f"{kind} under a softmax, fused with it in the native core, in linear memory"
     if name == "triton":
         return "additive attention under a softmax, fused with it in Triton's kernels, in linear memory"

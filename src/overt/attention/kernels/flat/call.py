@@ -14,7 +14,7 @@ from overt.attention.scores import AdditiveForm, Score
 
 def served(call: Call) -> Tensor:
     """The output, by the kernels."""
-    form = supported.form_of(call)
+    form = call.form
     bias, inverse_temperature = bias_and_inverse_temperature(call)
     sink = call.normalizer.sink
     rest = (
@@ -79,7 +79,7 @@ def learned_temperature(call: Call) -> Tensor | None:
 
 def scored(call: Call) -> Call:
     """A ready call whose additive scores come from the native kernel, where it can compute them: it holds no (..., Q, K, D)."""
-    form = supported.form_of(call)
+    form = call.form
     if not isinstance(form, AdditiveForm):
         return call
     if supported.MISSING and not torch.compiler.is_compiling():

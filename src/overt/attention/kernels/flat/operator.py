@@ -19,6 +19,7 @@ from overt.attention.kernels.flat.vmap import batched
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 _LIBRARY = library.Library("overt", "DEF")
+_PLAIN = frozenset((Tensor, torch.nn.Parameter, type(None)))
 
 MASK_SCHEMA = (
     "SymInt[] batch, int[] program, Tensor[] arrays, Tensor? bias, bool by_distance, Tensor? sink, Tensor? inverse_temperature"
@@ -57,12 +58,13 @@ class Attention:
     def __call__(self, inputs: Any) -> Tensor:
         """The output (..., Q, E), in float32 or float64."""
         leaves = [inputs[index] for index in self.differentiable]
-        tensors = [tensor for tensor in leaves if tensor is not None]
-        if needs_dispatcher(*tensors):
+        if needs_dispatcher(*leaves):
             return getattr(torch.ops.overt, self.name)(*inputs)[0]
-        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-            output: Any = _Eager.apply(self, inputs, *leaves)
-            return output
+        if torch.is_grad_enabled():
+            for leaf in leaves:
+                if leaf is not None and leaf.requires_grad:
+                    output: Any = _Eager.apply(self, inputs, *leaves)
+                    return output
         return self.forward(inputs, False)[0]
 
     def register(self, schema: str, saved: str) -> None:
@@ -161,13 +163,13 @@ class _Eager(torch.autograd.Function):
         return None, None, *(gradients.get(index) for index in attention.differentiable)
 
 
-def needs_dispatcher(*tensors: Tensor) -> bool:
+def needs_dispatcher(*tensors: Tensor | None) -> bool:
     """Whether torch must see an operator: it traces, transforms or intercepts, or a tensor is of a subclass."""
     return (
         torch.compiler.is_compiling()
         or torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack() > 0
-        or any(type(tensor) not in (Tensor, torch.nn.Parameter) for tensor in tensors)
+        or not _PLAIN.issuperset(map(type, tensors))
     )
 
 

@@ -67,14 +67,14 @@ class SummaryOutputs(NamedTuple):
 
 def refusal(call: Call) -> str | None:
     """Why the native kernel cannot summarise this call; None where it can."""
-    return unsupported(call) or supported.unsupported_device(call, supported.form_of(call))
+    return unsupported(call) or supported.unsupported_device(call, call.form)
 
 
 def unsupported(call: Call) -> str | None:
     """Why no kernel can summarise this call, on any device."""
     if call.dropout > 0 or call.transformed:
         return "a summary is of weights before dropout, outside of torch.func's transforms"
-    return _unsupported_score(call, supported.form_of(call)) or supported.unsupported_softmax(call)
+    return _unsupported_score(call, call.form) or supported.unsupported_softmax(call)
 
 
 def _unsupported_score(call: Call, form: KernelForm | None) -> str | None:
@@ -85,7 +85,7 @@ def _unsupported_score(call: Call, form: KernelForm | None) -> str | None:
 
 def summarized(call: Call, top: int, edges: tuple[Tensor, Tensor] | None, sets: Sequence[KeySet] = ()) -> SummaryOutputs:
     """The statistics of a call, with maps where there are edges of their cells, and the weight on each set of keys."""
-    form = supported.form_of(call)
+    form = call.form
     if isinstance(form, AdditiveForm):
         score = call.query, call.key, call.value, form.weight.to(call.dtype), form.activation, None, 0.0
     else:

@@ -11,7 +11,7 @@ from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import dot_scores, mask_program
 from overt.attention.kernels.flat.operator import INTERPRETED
 from overt.attention.normalizers import Softmax
-from overt.attention.scores import AdditiveForm, DistanceForm, DotForm, KernelForm, Score
+from overt.attention.scores import AdditiveForm, DistanceForm, DotForm, KernelForm
 
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 MISSING = native.why_not()
@@ -19,7 +19,7 @@ MISSING = native.why_not()
 
 def refusal(call: Call) -> str | None:
     """Why the native kernels cannot serve this call; None where they can."""
-    form = form_of(call)
+    form = call.form
     if isinstance(form, AdditiveForm):
         return unsupported_additive(call, form) or unsupported_device(call, form)
     return (
@@ -32,23 +32,18 @@ def refusal(call: Call) -> str | None:
 
 def additive_refusal(call: Call) -> str | None:
     """Why no kernel of additive attention can serve this call, on any device."""
-    form = form_of(call)
+    form = call.form
     return unsupported_additive(call, form) if isinstance(form, AdditiveForm) else "the score is not overt.Additive"
 
 
 def scores_refusal(call: Call) -> str | None:
     """Why the native kernel cannot compute the scores of a call that it cannot serve as a whole; None where it can."""
-    form = form_of(call)
+    form = call.form
     if not isinstance(form, AdditiveForm):
         return "the score is not overt.Additive"
     if call.transformed:
         return "under torch.func's transforms the plain formula runs"
     return _unsupported_mode(call, form) or unsupported_device(call, form)
-
-
-def form_of(call: Call) -> KernelForm | None:
-    """What the call's score is to the kernels; None where they do not know it."""
-    return call.score.kernel_form() if isinstance(call.score, Score) else None
 
 
 def unsupported_additive(call: Call, form: AdditiveForm) -> str | None:
@@ -99,8 +94,9 @@ def unsupported_device(call: Call, form: KernelForm | None) -> str | None:
     """Why no native kernel runs where the call is."""
     if reason := unsupported_export():
         return reason
-    if not all(tensor.is_cpu for tensor in differentiable_tensors(call, form)):
-        return "native kernels run on the CPU"
+    for tensor in differentiable_tensors(call, form):
+        if not tensor.is_cpu:
+            return "native kernels run on the CPU"
     if INTERPRETED:
         return "with TRITON_INTERPRET=1 Triton's interpreter runs in place of the native core"
     return unsupported_dtype(call) or (MISSING and f"the native core is not available: {MISSING}")
@@ -123,18 +119,21 @@ def unsupported_dtype(call: Call) -> str | None:
 def differentiable_tensors(call: Call, form: KernelForm | None) -> list[Tensor]:
     """All that the call may be differentiated in."""
     tensors = [call.query, call.key, call.value]
-    if isinstance(form, AdditiveForm):
-        tensors.append(form.weight)
-    elif isinstance(form, DotForm):
+    if isinstance(form, DotForm):
         tensors += form.parameters
         if isinstance(form.scale, Tensor):
             tensors.append(form.scale)
+    elif isinstance(form, AdditiveForm):
+        tensors.append(form.weight)
     elif isinstance(form, DistanceForm) and isinstance(form.bandwidth, Tensor):
         tensors.append(form.bandwidth)
     if call.bias is not None:
         tensors.append(call.bias if isinstance(call.bias, Tensor) else call.bias.source)
     if type(call.normalizer) is Softmax:
-        tensors += [each for each in (call.normalizer.temperature, call.normalizer.sink) if isinstance(each, Tensor)]
+        if isinstance(call.normalizer.temperature, Tensor):
+            tensors.append(call.normalizer.temperature)
+        if call.normalizer.sink is not None:
+            tensors.append(call.normalizer.sink)
     return tensors
 
 

@@ -26,7 +26,7 @@ def _unsupported_device(call: Call) -> str | None:
     """Why no kernel on a GPU runs where the call is."""
     if reason := supported.unsupported_export() or missing(call.query.device):
         return reason
-    if any(tensor.device != call.query.device for tensor in supported.differentiable_tensors(call, supported.form_of(call))):
+    if any(tensor.device != call.query.device for tensor in supported.differentiable_tensors(call, call.form)):
         return "the tensors are on several devices"
     if not INTERPRETED and call.query.dtype == torch.float64:
         return "the kernels for GPUs compute float32, float16 and bfloat16"
