@@ -2,246 +2,132 @@
 
     OMP_NUM_THREADS=1 python benchmarks/noise_kinds.py [--half development|test] [--log FILE] [--out docs/results/noise-kinds.json]
 
-Each half has eight families of signals of its own, drawn anew for every series: the settings of the smoother were chosen on the one,
-and the other was frozen before. A cell is one series of 1,024 points: the error over that of the best of nine peers, which is picked
-afterwards; the stated risk over the true error; and the share of the truth inside the 95% band. `--log` keeps cells of peers.
+A cell is one series of 1,024 points (`smoothing/kinds.py`): the error over that of the best of the peers, which is picked afterwards; the
+stated risk over the true error; and the share of the truth inside the 95% band. `--log` keeps the errors of peers, which do not depend
+on this library, as they come: a run that was stopped goes on, and later ones measure only what changed.
 """
 
 import argparse
 import json
+import time
 import warnings
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import results
-
-POINTS, SEEDS = 1024, 3
-RATIOS = (1.5, 3.0, 6.0)  # signal to noise, by seed
-TOPS = (4, 15, 60, 200)  # of Poisson counts
-Draw = np.random.Generator
-Signal = Callable[[np.ndarray, Draw], np.ndarray]
+from smoothing.kinds import HALVES, NOISES, POINTS, seeds, series
+from smoothing.peers import ALL_PEERS, usable
 
 
-def waves(t, draw):
-    """Three sines of 1 to 9 periods."""
-    return sum(draw.uniform(0.3, 1) * np.sin(2 * np.pi * (draw.uniform(1, 9) * t + draw.uniform())) for _ in range(3))
+class Cell(NamedTuple):
+    """One series: a signal of one half under one kind of noise."""
+
+    half: str
+    signal: str
+    noise: str
+    seed: int
+
+    def series(self) -> tuple[np.ndarray, np.ndarray]:
+        """The truth and the noisy series (n,)."""
+        signal = next(each for each in HALVES[self.half] if each.__name__ == self.signal)
+        return series(signal, self.noise, self.seed)
 
 
-def hinges(t, draw):
-    """Straight lines that meet at six points."""
-    return np.interp(t, np.sort(np.concatenate([[0], draw.uniform(size=6), [1]])), draw.normal(size=8))
+def cells(half: str) -> list[Cell]:
+    """All of one half."""
+    return [Cell(half, each.__name__, noise, seed) for noise in NOISES for each in HALVES[half] for seed in seeds(noise)]
 
 
-def sigmoids(t, draw):
-    """Four smooth steps of different steepness."""
-    return sum(
-        draw.choice([-1, 1]) * draw.uniform(0.4, 1) / (1 + np.exp(-(t - draw.uniform(0.1, 0.9)) * 10 ** draw.uniform(1.2, 2.6)))
-        for _ in range(4)
-    )
-
-
-def steps(t, draw):
-    """Seven jumps between constants."""
-    return np.sum([draw.normal() * (t > edge) for edge in draw.uniform(0.03, 0.97, 7)], axis=0)
-
-
-def peaks(t, draw):
-    """Seven Gaussian peaks."""
-    return sum(
-        draw.uniform(0.4, 1) * np.exp(-0.5 * ((t - draw.uniform(0.05, 0.95)) / 10 ** draw.uniform(-2.4, -1.5)) ** 2)
-        for _ in range(7)
-    )
-
-
-def beats(t, draw):
-    """A periodic pulse with a dip and an echo."""
-    phase = t * draw.uniform(8, 16) % 1
-    bumps = ((1, 0.5, 0.03), (-0.3, 0.6, 0.05), (0.2, 0.8, 0.08))
-    return sum(height * np.exp(-0.5 * ((phase - centre) / width) ** 2) for height, centre, width in bumps)
-
-
-def chirp(t, draw):
-    """A wave that grows quicker and larger."""
-    return np.sin(2 * np.pi * (draw.uniform(1, 3) * t + draw.uniform(8, 16) * t**2)) * (0.3 + t)
-
-
-def parabola(t, draw):
-    """A parabola."""
-    return draw.uniform(-3, 3) * (t - draw.uniform(0.2, 0.8)) ** 2 + draw.uniform(-1, 1) * t
-
-
-def saw(t, draw):
-    """A sawtooth."""
-    return (draw.uniform(3, 7) * t + draw.uniform()) % 1 * draw.uniform(0.5, 1)
-
-
-def decay(t, draw):
-    """A wave that dies away."""
-    return np.exp(-draw.uniform(2, 6) * t) * np.cos(2 * np.pi * draw.uniform(4, 10) * t)
-
-
-def ripple(t, draw):
-    """A cardinal sine."""
-    return np.sinc((t - draw.uniform(0.3, 0.7)) * draw.uniform(8, 20))
-
-
-def cusp(t, draw):
-    """A cusp on rectified waves."""
-    return np.sqrt(np.abs(t - draw.uniform(0.2, 0.8))) + 0.5 * np.abs(np.sin(np.pi * draw.uniform(2, 4) * t))
-
-
-def plateaus(t, draw):
-    """Constants joined by slopes."""
-    edges, heights = np.sort(draw.uniform(size=10)), np.repeat(draw.normal(size=6), 2)
-    return np.interp(t, np.concatenate([[0], edges, [1]]), heights)
-
-
-def bursts(t, draw):
-    """Three packets of quick waves."""
-    return sum(
-        np.sin(2 * np.pi * draw.uniform(15, 40) * t) * np.exp(-0.5 * ((t - draw.uniform(0.1, 0.9)) / 0.05) ** 2)
-        for _ in range(3)
-    )
-
-
-def logistic(t, draw):
-    """Logistic growth with a wave."""
-    return 1 / (1 + np.exp(-draw.uniform(6, 14) * (t - draw.uniform(0.3, 0.7)))) + 0.15 * np.sin(
-        2 * np.pi * draw.uniform(2, 5) * t
-    )
-
-
-def walk(t, draw):
-    """A smoothed random walk."""
-    window = np.hanning(9) / np.hanning(9).sum()
-    path = np.convolve(np.pad(np.cumsum(draw.normal(size=64)), 4, mode="edge"), window, "valid")
-    return np.interp(t, np.linspace(0, 1, 64), path)
-
-
-HALVES: dict[str, list[Signal]] = {
-    "development": [waves, hinges, sigmoids, steps, peaks, beats, chirp, parabola],
-    "test": [saw, decay, ripple, cusp, plateaus, bursts, logistic, walk],
-}
-
-
-def scaled(shape: np.ndarray) -> np.ndarray:
-    """The shape with a root mean square of 1."""
-    return shape / np.sqrt(np.mean(shape**2))
-
-
-def outliers(truth: np.ndarray, draw: Draw, share: float) -> np.ndarray:
-    """White noise, a share of it with 6 to 14 standard deviations more."""
-    noise = draw.standard_normal(truth.size)
-    struck = draw.choice(truth.size, int(share * truth.size), replace=False)
-    noise[struck] += draw.choice([-1, 1], struck.size) * draw.uniform(6, 14)
-    return noise
-
-
-def ramp(truth: np.ndarray, draw: Draw) -> np.ndarray:
-    """A level that grows or falls exponentially."""
-    level = np.exp(np.linspace(-1, 1, truth.size) * draw.uniform(0.7, 1.4) * draw.choice([-1, 1]))
-    return scaled(level) * draw.standard_normal(truth.size)
-
-
-def burst(truth: np.ndarray, draw: Draw) -> np.ndarray:
-    """A level of 3 to 6 within two stretches."""
-    t, level = np.arange(truth.size) / truth.size, np.ones(truth.size)
-    for _ in range(2):
-        centre, half = draw.uniform(0.1, 0.9), draw.uniform(0.03, 0.08)
-        level = np.where(np.abs(t - centre) < half, draw.uniform(3, 6), level)
-    return level * draw.standard_normal(truth.size)
-
-
-def by_value(truth: np.ndarray, draw: Draw) -> np.ndarray:
-    """A level that grows with the signal."""
-    level = 0.2 + draw.uniform(1, 2) * (truth - truth.min()) / np.ptp(truth)
-    return scaled(level) * draw.standard_normal(truth.size)
-
-
-def autoregression(truth: np.ndarray, draw: Draw, rho: float) -> np.ndarray:
-    """An autoregression of order one, of variance 1."""
-    white, noise = draw.standard_normal(truth.size + 50), np.zeros(truth.size + 50)
-    for i in range(1, noise.size):
-        noise[i] = rho * noise[i - 1] + white[i]
-    return np.sqrt(1 - rho**2) * noise[50:]
-
-
-NOISES: dict[str, Callable[[np.ndarray, Draw], np.ndarray]] = {
-    "white": lambda truth, draw: draw.standard_normal(truth.size),
-    "t with 3 degrees of freedom": lambda truth, draw: draw.standard_t(3, truth.size) / np.sqrt(3),
-    "Laplace": lambda truth, draw: draw.laplace(size=truth.size) / np.sqrt(2),
-    "1% outliers": lambda truth, draw: outliers(truth, draw, 0.01),
-    "5% outliers": lambda truth, draw: outliers(truth, draw, 0.05),
-    "a level that ramps": ramp,
-    "bursts": burst,
-    "a level that grows with the value": by_value,
-    "autoregression, 0.5": lambda truth, draw: autoregression(truth, draw, 0.5),
-    "autoregression, 0.8": lambda truth, draw: autoregression(truth, draw, 0.8),
-    "autoregression, −0.4": lambda truth, draw: autoregression(truth, draw, -0.4),
-}
-POISSON = "Poisson counts"
-
-
-def series(signal: Signal, noise: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The truth and the noisy series (n,)."""
-    name = signal.__name__
-    kind = len(NOISES) if noise == POISSON else list(NOISES).index(noise)
-    draw = np.random.default_rng([seed, *name.encode(), kind])
-    truth = signal((np.arange(POINTS) + 0.5) / POINTS, draw)
-    if noise == POISSON:
-        truth = TOPS[seed] * (0.03 + 0.97 * (truth - truth.min()) / np.ptp(truth))
-        return truth, draw.poisson(truth).astype(float)
-    truth = truth / truth.std()
-    return truth, truth + NOISES[noise](truth, draw) / RATIOS[seed]
-
-
-def cell(half: str, signal: str, noise: str, seed: int, peers: dict[str, float] | None) -> dict[str, Any]:
-    """One series: our error, stated risk and coverage, and the errors of the peers."""
+def of_peer(job: tuple[Cell, str]) -> float | None:
+    """The error of one peer; None where it fails."""
     warnings.simplefilter("ignore")
-    from overt.bench.smoothing.peers import PEERS
+    truth, x = job[0].series()
+    try:
+        return float(np.mean((ALL_PEERS[job[1]].smooth(x) - truth) ** 2))
+    except Exception:
+        return None
+
+
+def of_ours(cell: Cell) -> dict[str, Any]:
+    """Our error, the risk that we state, and the share of the truth inside the band, None where there is none."""
     from overt.smoothing import analyze
 
-    truth, x = series(next(each for each in HALVES[half] if each.__name__ == signal), noise, seed)
+    warnings.simplefilter("ignore")
+    truth, x = cell.series()
     found = analyze(x)
     inside = None if found.lower is None else float(np.mean((found.lower <= truth) & (truth <= found.upper)))
-    error = float(np.mean((found.values - truth) ** 2))
-    if peers is None:
-        peers = {}
-        for peer in PEERS:
-            try:
-                peers[peer.name] = float(np.mean((peer.smooth(x) - truth) ** 2))
-            except Exception:
-                continue
-    return {
-        "signal": signal,
-        "noise": noise,
-        "seed": seed,
-        "error": error,
-        "risk": found.risk,
-        "inside": inside,
-        "peers": peers,
-    }
+    return cell._asdict() | {"error": float(np.mean((found.values - truth) ** 2)), "risk": found.risk, "inside": inside}
 
 
-def summary(cells: list[dict[str, Any]]) -> dict[str, Any]:
+class Log:
+    """The errors of peers, as lines of JSON in a file, or in memory alone."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path, self.errors = path, {}
+        if path is not None and path.exists():
+            for line in path.read_text().splitlines():
+                *job, error = json.loads(line)
+                self.errors[tuple(job)] = error
+
+    def __contains__(self, job: tuple[Cell, str]) -> bool:
+        return (*job[0], job[1]) in self.errors
+
+    def add(self, job: tuple[Cell, str], error: float | None) -> None:
+        """Keep one."""
+        self.errors[(*job[0], job[1])] = error
+        if self.path is not None:
+            with self.path.open("a") as file:
+                file.write(json.dumps([*job[0], job[1], error]) + "\n")
+
+    def of(self, cell: Cell) -> dict[str, float]:
+        """The errors of one cell, by peer."""
+        found = {name: self.errors.get((*cell, name)) for name in ALL_PEERS}
+        return {name: error for name, error in found.items() if error is not None}
+
+
+def measure_peers(jobs: list[tuple[Cell, str]], log: Log, processes: int, until: float) -> bool:
+    """Fill the log; whether all of it was done in time."""
+    jobs = [job for job in jobs if job not in log]
+    with ProcessPoolExecutor(processes) as pool:
+        for start in range(0, len(jobs), 8 * processes):
+            part = jobs[start : start + 8 * processes]
+            for job, error in zip(part, pool.map(of_peer, part), strict=True):
+                log.add(job, error)
+            if time.monotonic() > until:
+                return start + len(part) >= len(jobs)
+    return True
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """What one kind of noise comes to."""
-    ratios = np.array([each["error"] / min(each["peers"].values()) for each in cells])
-    stated = np.array([each["risk"] / each["error"] for each in cells])
-    inside = [each["inside"] for each in cells if each["inside"] is not None]
+    ratios = np.array([each["error"] / min(each["peers"].values()) for each in rows])
+    stated = np.array([each["risk"] / each["error"] for each in rows])
+    inside = [each["inside"] for each in rows if each["inside"] is not None]
+    winners = [min(each["peers"], key=each["peers"].get) for each in rows]
     return {
-        "cells": len(cells),
+        "cells": len(rows),
         "geometric mean": round(float(np.exp(np.log(ratios).mean())), 3),
         "worst": round(float(ratios.max()), 2),
-        "worst signal": cells[int(ratios.argmax())]["signal"],
+        "worst signal": rows[int(ratios.argmax())]["signal"],
+        "ahead": round(float(np.mean(ratios <= 1)), 2),
+        "most often best of the peers": max(sorted(set(winners)), key=winners.count),
         "stated over true": [round(float(each), 2) for each in np.quantile(stated, [0.1, 0.5, 0.9])],
+        "stated over true, means": round(float(np.mean([e["risk"] for e in rows]) / np.mean([e["error"] for e in rows])), 2),
         "within a factor of 2": round(float(np.mean((stated > 0.5) & (stated < 2))), 2),
         "inside the band": round(float(np.mean(inside)), 3) if inside else None,
         "least inside": round(min(inside), 2) if inside else None,
-        "withheld": len(cells) - len(inside),
+        "withheld": len(rows) - len(inside),
     }
+
+
+def by_peer(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Of each peer, the geometric mean of its error over ours."""
+    ratios = {
+        name: [np.log(each["peers"][name] / each["error"]) for each in rows if name in each["peers"]] for name in ALL_PEERS
+    }
+    return {name: round(float(np.exp(np.mean(logs))), 2) for name, logs in ratios.items() if logs}
 
 
 def main() -> None:
@@ -249,24 +135,36 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--half", choices=HALVES, help="only this half")
     options.add_argument("--log", type=Path, help="keep the errors of the peers here, and read those that are there")
+    options.add_argument("--processes", type=int, default=2)
+    options.add_argument("--minutes", type=float, default=np.inf, help="stop measuring peers after so many minutes")
+    options.add_argument("--cells", action="store_true", help="print every cell")
     results.takes_out(options)
     requested = options.parse_args()
-    known = json.loads(requested.log.read_text()) if requested.log and requested.log.exists() else {}
-    halves = {}
+    log, halves, names = Log(requested.log), {}, usable()
+    until = time.monotonic() + 60 * requested.minutes
     for half in [requested.half] if requested.half else HALVES:
-        names = [each.__name__ for each in HALVES[half]]
-        jobs = [(half, name, noise, seed) for noise in NOISES for name in names for seed in range(SEEDS)]
-        jobs += [(half, name, POISSON, seed) for name in names for seed in range(len(TOPS))]
-        with ProcessPoolExecutor() as pool:
-            cells = list(pool.map(cell, *zip(*jobs, strict=True), [known.get(" | ".join(map(str, job))) for job in jobs]))
-        known |= {" | ".join(map(str, job)): each["peers"] for job, each in zip(jobs, cells, strict=True)}
-        if requested.log:
-            requested.log.write_text(json.dumps(known))
-        kinds = {noise: summary([each for each in cells if each["noise"] == noise]) for noise in (*NOISES, POISSON)}
-        halves[half] = kinds
-        for noise, each in sorted(kinds.items(), key=lambda item: -item[1]["geometric mean"]):
-            print(f"{half:12} {noise:34} {each}", flush=True)
-    results.write(requested.out, points=POINTS, halves=halves)
+        jobs = [(cell, name) for name in names for cell in cells(half)]
+        if not measure_peers(jobs, log, requested.processes, until):
+            raise SystemExit("Stopped before all peers were measured: the same command goes on.")
+        with ProcessPoolExecutor(requested.processes) as pool:
+            rows = [
+                each | {"peers": log.of(cell)} for cell, each in zip(cells(half), pool.map(of_ours, cells(half)), strict=True)
+            ]
+        halves[half] = {noise: show(half, noise, rows, requested.cells) for noise in NOISES}
+    results.write(requested.out, points=POINTS, peers=names, halves=halves)
+
+
+def show(half: str, noise: str, rows: list[dict[str, Any]], each_cell: bool) -> dict[str, Any]:
+    """Print one kind of noise, and return what it comes to."""
+    rows = [each for each in rows if each["noise"] == noise]
+    found = summary(rows)
+    print(f"{half:12} {noise:34} {found}", flush=True)
+    for each in rows if each_cell else ():
+        best = min(each["peers"], key=each["peers"].get)
+        ratio, stated = each["error"] / each["peers"][best], each["risk"] / each["error"]
+        inside = "" if each["inside"] is None else f"{each['inside']:.2f}"
+        print(f"    {each['signal']:10} {each['seed']} {ratio:7.2f} of {best:9} stated {stated:7.2f} inside {inside}")
+    return found | {"each peer over ours": by_peer(rows)}
 
 
 if __name__ == "__main__":

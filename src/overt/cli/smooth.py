@@ -66,7 +66,9 @@ def smooth(
     ] = None,
     degree: Annotated[int | None, typer.Option(help="The degree of the local polynomial in time: 0, 1 or 2.")] = None,
     window: Annotated[float | None, typer.Option(help="The largest distance in time that a point attends over.")] = None,
-    noise: Annotated[float | None, typer.Option(help="The noise's standard deviation, if known.")] = None,
+    noise: Annotated[
+        str | None, typer.Option(help="The noise's standard deviation, if known; poisson for counts, gaussian for none.")
+    ] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Processes that share the series; by default as many as are useful.")
     ] = None,
@@ -83,7 +85,7 @@ def smooth(
     table = read_table(file)
     if not column:
         raise InputError("a column to smooth", got="no --column", fix="pass one of: " + ", ".join(table.header))
-    options = _options(causal=causal, keys=keys, degree=degree, window=window, noise=noise)
+    options = _options(causal=causal, keys=keys, degree=degree, window=window, noise=_noise(noise))
     if robust is not None:
         options["robust"] = robust
     if bandwidth is not None:
@@ -117,6 +119,13 @@ def smooth(
 def _options(**options: Any) -> dict[str, Any]:
     """The options that were passed; `analyze` has defaults for the others."""
     return {name: value for name, value in options.items() if value is not None and value is not False}
+
+
+def _noise(text: str | None) -> float | str | None:
+    try:
+        return text if text is None else float(text)
+    except ValueError:
+        return text
 
 
 def _bandwidth(text: str) -> Bandwidth:

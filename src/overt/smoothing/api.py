@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from overt.errors import InputError
-from overt.smoothing.data.options import Bandwidth, KeyKind, NormalizerName, Options, ScoreName
+from overt.smoothing.data.options import Bandwidth, KeyKind, NoiseKind, NormalizerName, Options, ScoreName
 from overt.smoothing.data.series import (
     Floats,
     Series,
@@ -24,6 +24,7 @@ from overt.smoothing.heads.head import Head, Outputs
 from overt.smoothing.heads.keys import TimeKeys
 from overt.smoothing.result import Smoothing
 from overt.smoothing.selection.bank import BankOutputs, attend_bank, bank_series
+from overt.smoothing.selection.counts import are_counts, check_counts, stabilized
 from overt.smoothing.selection.levels import key_noise, noise_levels, overall_level
 from overt.smoothing.selection.noise import constant_level, estimate_noise
 from overt.smoothing.selection.outliers import clean, downweight_outliers
@@ -44,7 +45,7 @@ def smooth(
     degree: int = 1,
     causal: bool = False,
     robust: bool | Literal["auto"] = "auto",
-    noise: ArrayLike | None = None,
+    noise: ArrayLike | NoiseKind | None = None,
     fill: bool = True,
     at: ArrayLike | None = None,
 ) -> Any:
@@ -61,7 +62,9 @@ def smooth(
     the bandwidth of least risk by Stein's unbiased estimate, the mean of (x_i − y_i)² − σ² + 2σ² ∂y_i/∂x_i, with the full
     derivative. Every automatic choice assumes noise that is independent from point to point. With keys="auto", without `causal`
     and at equal steps, positive correlation up to 0.87 is estimated and taken into the risk; elsewhere correlated noise is treated as
-    signal. **noise** is its standard deviation σ, one number or one for each point; None estimates it from differences.
+    signal. **noise** is its standard deviation σ, one number or one for each point; None estimates it from differences. "poisson" says that
+    the values are counts, of which each has its mean as variance: 2√(x + 3/8) is smoothed, whose noise has one level, and the curve is
+    brought back without bias (`selection.counts`). None finds such counts by itself, with keys="auto"; "gaussian" does not look.
 
     **weights** are 1/variance of each value up to a factor; 0 makes it missing. **robust** "auto", with keys="auto" and
     without `causal`, leaves out isolated wild values and brings in the tails of noise that has heavy ones (`outliers.clean`); on
@@ -97,7 +100,9 @@ def smooth(
     values = read_values(x)
     moments, point_weights = read_times(times, x, values.shape[0]), read_weights(weights, values.shape[0])
     columns = [values] if values.ndim == 1 else list(values.T)
-    if at is None and (options.bandwidths or options.score == "dot"):  # nothing is chosen, so nothing is estimated
+    if (
+        at is None and not options.counts and (options.bandwidths or options.score == "dot")
+    ):  # nothing is chosen, so nothing is estimated
         curves = [_curve(column, moments, point_weights, options, index) for index, column in enumerate(columns)]
     else:
         results = [_analyze(column, moments, point_weights, options, index) for index, column in enumerate(columns)]
@@ -120,7 +125,7 @@ def analyze(
     degree: int = 1,
     causal: bool = False,
     robust: bool | Literal["auto"] = "auto",
-    noise: ArrayLike | None = None,
+    noise: ArrayLike | NoiseKind | None = None,
     fill: bool = True,
 ) -> Smoothing:
     """Smooth one series as `smooth` does, and return the curve with band, bandwidth, noise, risk, mixture, weights and a report.
@@ -165,10 +170,13 @@ def _arranged(
     return series, missing
 
 
-def _cleaned(series: Series) -> tuple[Series, NDArray[np.bool_]]:
+def _cleaned(series: Series, options: Options) -> tuple[Series, NDArray[np.bool_]]:
     """The series without isolated wild values, and which points these are, in the caller's order."""
     weights = np.ones(series.present.size) if series.key_weights is None else series.key_weights
-    level = constant_level(series.key_times, series.key_values, weights)
+    passed = options.noise is not None and np.ndim(options.noise) == 0
+    level = (
+        overall_level(noise_levels(series, options)) if passed else constant_level(series.key_times, series.key_values, weights)
+    )
     cleaned = clean(series.key_values, level)
     values, outliers = series.values.copy(), np.zeros(series.values.size, dtype=bool)
     values[series.present] = np.where(cleaned.outliers, np.nan, cleaned.values)
@@ -185,10 +193,26 @@ def _restored(series: Series, options: Options, outputs: Floats, missing: NDArra
 
 
 def _analyze(values: Floats, times: Times, weights: Floats | None, options: Options, column: int = 0) -> Smoothing:
+    counts = options.counts
+    if counts:
+        check_counts(values)
+        if weights is not None and np.ptp(weights[weights > 0]) > 0:
+            raise InputError('equal weights with noise="poisson"', got="weights that differ", fix="leave weights out")
+    elif counts is None and weights is None:
+        known = ~np.isnan(values)
+        counts = are_counts(values[known][np.argsort(times.moments[known], kind="stable")])
+    if not counts:
+        plain = replace(options, noise=None) if isinstance(options.noise, str) else options
+        return _analyze_values(values, times, weights, plain, column)
+    smoothing = _analyze_values(stabilized(values), times, weights, replace(options, noise=1.0), column)
+    return smoothing.of_counts(values, options)
+
+
+def _analyze_values(values: Floats, times: Times, weights: Floats | None, options: Options, column: int = 0) -> Smoothing:
     series, missing = _arranged(values, times, weights, options, column)
     outliers = np.zeros(values.size, dtype=bool)
     if options.cleans:
-        series, outliers = _cleaned(series)
+        series, outliers = _cleaned(series, options)
     correlated = options.keys == "auto" and not options.causal
     noise_estimate = estimate_noise(series.key_times, series.key_values, series.key_weights, correlated=correlated)
     levels = noise_levels(series, options, noise_estimate)

@@ -131,6 +131,13 @@ def _outliers(result: "Smoothing") -> str:
 
 
 def _error(result: "Smoothing") -> str:
+    if result.counts:
+        source = "given" if result.options.noise is not None else 'found from the values; noise="gaussian" does not look'
+        return (
+            f"The values are Poisson counts ({source}): 2√(x + 3/8) was smoothed, whose noise has one level, and the curve brought back "
+            f"without bias. {_remaining_error(result).capitalize()}. "
+            f"The curve has {result.degrees_of_freedom:.3g} degrees of freedom for {result.points} points."
+        )
     if result.noise == 0.0:
         zero = "The noise was given as 0" if result.options.noise is not None else "The second differences show no noise"
         return f"{zero}, so there is nothing to remove."

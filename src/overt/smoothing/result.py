@@ -1,7 +1,7 @@
 """What `analyze` returns: a smoothed series with its band, its risk, its weights and a report in sentences."""
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -18,9 +18,10 @@ from overt.smoothing.heads.single_row import weight_row
 from overt.smoothing.report import describe
 from overt.smoothing.selection.bands import NORMAL_QUANTILE, standard_deviations
 from overt.smoothing.selection.bank import bank_row, bank_series
+from overt.smoothing.selection.counts import mean_of_stabilized, risk_of_counts, slope_of_mean
 from overt.smoothing.selection.levels import overall_level
 from overt.smoothing.selection.noise import NoiseEstimate
-from overt.smoothing.selection.risk import STANDARD_ERRORS
+from overt.smoothing.selection.risk import STANDARD_ERRORS, risk_error
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,6 +59,33 @@ class Smoothing:
     observed: Floats = field(repr=False)  # (n,) the values as they were passed
     levels: Floats = field(repr=False)  # (n,) standard deviations at weight 1, sorted by time, in the series' own units
     _variances: Floats | None = field(repr=False)  # of the bank, and of time keys whose bandwidth was passed
+    _stabilized: "Smoothing | None" = field(
+        default=None, repr=False
+    )  # of counts: that of 2√(x + 3/8), of which this is the image
+
+    def of_counts(self, counts: Floats, options: Options) -> "Smoothing":
+        """This smoothing of 2√(x + 3/8), brought back to the counts x (n,) without bias."""
+        curve = mean_of_stabilized(self.values)
+        known = self.series.unsort(np.isin(np.arange(counts.size), self.series.present))
+        leverages = np.full(counts.size, self.degrees_of_freedom / max(int(known.sum()), 1))
+        risks = risk_of_counts(counts, curve, leverages)[known]
+        noise = np.sqrt(curve[known])
+        return replace(
+            self,
+            values=curve,
+            noise=float(np.sqrt(np.mean(noise**2))),
+            risk=float(risks.mean()),
+            risk_error=risk_error(noise),
+            leave_one_out=None,
+            observed=counts,
+            options=options,
+            _stabilized=self,
+        )
+
+    @property
+    def counts(self) -> bool:
+        """Whether the values were smoothed as Poisson counts."""
+        return self._stabilized is not None
 
     @property
     def estimable(self) -> bool:
@@ -74,6 +102,8 @@ class Smoothing:
         """The standard deviation of each value of the curve (n,), without its bias; None where there is no band."""
         if self.withheld:
             return None
+        if self._stabilized is not None and self._stabilized.deviation is not None:
+            return self._stabilized.deviation * slope_of_mean(self._stabilized.values)
         if self._variances is not None or self.head is None:
             deviation = np.sqrt(np.asarray(self._variances))
         else:
@@ -85,16 +115,17 @@ class Smoothing:
     @property
     def lower(self) -> Floats | None:
         """The lower end of the pointwise 95% band around the mean curve (n,); None where there is no band."""
-        return None if self.deviation is None else self.values - NORMAL_QUANTILE * self.deviation
+        return self._band(-NORMAL_QUANTILE)
 
     @property
     def upper(self) -> Floats | None:
         """The upper end of the pointwise 95% band (n,); None where there is no band."""
-        return None if self.deviation is None else self.values + NORMAL_QUANTILE * self.deviation
+        return self._band(NORMAL_QUANTILE)
 
     def weights(self, point: int) -> Floats:
         """The weights W_ij with which one point attends to all (n,): `values[i]` is Σ_j W_ij x_j over the known x_j.
 
+        Of counts, 2√(x + 3/8) is the series.
         Outliers have no weight, and values far out in the tails of the noise count as moved towards its middle (`robust`).
 
         >>> from overt.smoothing import analyze
@@ -123,6 +154,8 @@ class Smoothing:
         >>> analyze([0.0, 1.0, 2.0, 3.0], keys="time", bandwidth=1.0).at([0.5, 2.75]).round(6)
         array([0.5 , 2.75])
         """
+        if self._stabilized is not None:
+            return mean_of_stabilized(self._stabilized.at(times))
         moments = (read_moments(times, self.times) - self.series.start) / self.series.step
         order = np.argsort(moments, kind="stable")
         curve = np.empty(moments.size)
@@ -151,6 +184,14 @@ class Smoothing:
     def sentence(self) -> str:
         """A report in a few sentences: what was computed, from what, and how large the remaining error is."""
         return describe(self)
+
+    def _band(self, quantile: float) -> Floats | None:
+        if self.deviation is None:
+            return None
+        if self._stabilized is not None:
+            end = self._stabilized._band(quantile)
+            return None if end is None else mean_of_stabilized(end)
+        return self.values + quantile * self.deviation
 
     def _sorted_curve(self) -> Floats:
         return (self.values[self.series.order] - self.series.center) / self.series.spread

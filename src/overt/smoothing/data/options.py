@@ -12,6 +12,7 @@ from overt.errors import InputError
 KeyKind = Literal["auto", "time", "value", "both", "patch"]
 ScoreName = Literal["gaussian", "dot"]
 NormalizerName = Literal["softmax", "sum"]
+NoiseKind = Literal["poisson", "gaussian"]
 Bandwidth = float | tuple[float, float] | Literal["auto"]
 
 
@@ -33,7 +34,7 @@ class Options:
     degree: int = 1
     causal: bool = False
     robust: bool | Literal["auto"] = "auto"
-    noise: ArrayLike | None = None  # a number, or one for each point
+    noise: ArrayLike | NoiseKind | None = None  # a number, or one for each point
     fill: bool = True
 
     def __post_init__(self) -> None:
@@ -53,9 +54,7 @@ class Options:
         self._check_degree()
         if self.keys == "auto":
             self._check_auto()
-        if self.noise is not None and np.ndim(self.noise) == 0 and not is_number(self.noise, minimum=0.0):
-            fix = "pass one number, one for each point, or None to estimate it"
-            raise InputError("a noise standard deviation of 0 or more", got=repr(self.noise), fix=fix)
+        self._check_noise()
 
     @property
     def cleans(self) -> bool:
@@ -66,6 +65,13 @@ class Options:
     def weighs_outliers(self) -> bool:
         """Whether robust=True."""
         return not isinstance(self.robust, str) and bool(self.robust)
+
+    @property
+    def counts(self) -> bool | None:
+        """Whether noise="poisson"; None where the values may say it themselves: the bank, with nothing said of the noise."""
+        if isinstance(self.noise, str):
+            return self.noise == "poisson"
+        return None if self.noise is None and self.keys == "auto" and not self.causal and self.robust == "auto" else False
 
     @property
     def bandwidths(self) -> tuple[float, ...] | None:
@@ -83,6 +89,16 @@ class Options:
             case (alone,):
                 return alone
         return None
+
+    def _check_noise(self) -> None:
+        if isinstance(self.noise, str):
+            one_of("noise", self.noise, get_args(NoiseKind), otherwise="numbers or None")
+            if self.score == "dot" and self.noise == "poisson":
+                fix = 'leave noise or score="dot" out'
+                raise InputError('score="gaussian" with noise="poisson"', got='score="dot"', fix=fix)
+        elif self.noise is not None and np.ndim(self.noise) == 0 and not is_number(self.noise, minimum=0.0):
+            fix = 'pass one number, one for each point, "poisson", or None to estimate it'
+            raise InputError("a noise standard deviation of 0 or more", got=repr(self.noise), fix=fix)
 
     def _check_degree(self) -> None:
         if isinstance(self.degree, bool) or not isinstance(self.degree, int | np.integer) or self.degree not in (0, 1, 2):

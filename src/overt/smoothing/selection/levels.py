@@ -10,10 +10,12 @@ from overt.smoothing.selection.noise import NoiseEstimate
 NOISELESS = 1e-9
 
 
-def noise_levels(series: Series, options: Options, estimate: NoiseEstimate) -> Floats:
-    """The noise's standard deviation at weight 1 of each point (n,), in the series' own units."""
+def noise_levels(series: Series, options: Options, estimate: NoiseEstimate | None = None) -> Floats:
+    """The noise's standard deviation at weight 1 of each point (n,), in the series' own units: passed, or else estimated."""
     if options.noise is not None:
         return read_noise(options.noise, series.times.size)[series.order] / series.noise_unit
+    if estimate is None:
+        raise ValueError("neither passed nor estimated")
     if estimate.levels is None:
         return np.full(series.times.size, estimate.level)
     return np.interp(series.times, series.key_times, estimate.levels)

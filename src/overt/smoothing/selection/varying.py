@@ -30,6 +30,8 @@ LOG_MEAN, LOG_DEVIATION = -0.28, 1.22
 ABOVE, BELOW = 3.5, 4.8
 # Of a longer series this many squares are enough: the level of the shortest window then is that of a longer stretch.
 MAX_SQUARES = 8192
+# The level varies by no more than this factor from the overall one: rounded values have a level of 0 here and there.
+MOST = 20.0
 # A running mean of this many points stands for the value of the signal.
 PILOT = 15
 
@@ -79,7 +81,7 @@ def varying_levels(times: Floats | None, values: Floats, weights: Floats, level:
             return None
         scanned = logs
     shape = np.exp(np.interp(np.arange(values.size), squares.points, scanned))
-    shape = np.clip(shape, level / 20, level * 20)
+    shape = np.clip(shape, level / MOST, level * MOST)
     return shape * trimmed_deviation(np.concatenate([contrasts(times, values, weights / shape**2, line) for line in LINES]))
 
 
@@ -98,7 +100,7 @@ def _running_mean(values: Floats) -> Floats:
 
 def _scan(rows: Floats, logs: Floats, shortest: int) -> Floats:
     """The log of the level of each square (m,), in the order of the rows' columns; `logs` where no window clearly differs."""
-    count = logs.size
+    count, least = logs.size, logs - np.log(MOST)
     for length in _lengths(count, shortest):
         starts = np.unique(np.append(np.arange(0, count - length + 1, length // 4), count - length))
         windows = starts[:, None] + np.arange(length)
@@ -109,7 +111,7 @@ def _scan(rows: Floats, logs: Floats, shortest: int) -> Floats:
         clear = (differences > ABOVE * deviation) | (differences < -BELOW * deviation)
         if clear.any():
             nearest = np.clip(np.round((np.arange(count) - length / 2) / (length // 4)).astype(int), 0, starts.size - 1)
-            logs = logs + np.where(clear, differences, 0.0)[nearest]
+            logs = np.maximum(logs + np.where(clear, differences, 0.0)[nearest], least)
     return logs
 
 

@@ -1,0 +1,115 @@
+"""Poisson counts: whether values are counts, and the transform under which their noise has one level."""
+
+from functools import cache
+
+import numpy as np
+
+from overt.errors import InputError
+from overt.smoothing.data.series import Floats
+from overt.smoothing.selection.contrasts import MAX_CONTRASTS, contrasts
+
+# Fewer values do not show that their variance follows their mean.
+MIN_COUNTS = 200
+# Points in a group of values of like size.
+GROUP = 128
+# The log of the variance over the mean may be this far below 0 and above, where a signal raises it, and so many standard errors more.
+BELOW, ABOVE, ERRORS = 0.12, 0.22, 3.0
+# Differences of these orders, the smallest of which counts: signals raise some of them, noise raises all.
+ORDERS = (2, 3, 5)
+# A running mean of this many points stands for the mean.
+NEAR = 15
+# Means up to this one are tabulated; above, the asymptotic form is exact to 1e-4 of them.
+LARGEST_MEAN = 200.0
+
+
+def check_counts(values: Floats) -> None:
+    """Raise unless all known values (n,) are whole numbers of 0 or more."""
+    wrong = np.flatnonzero(~np.isnan(values) & ((values < 0) | (values != np.round(values))))
+    if wrong.size:
+        got = f"{values[wrong[0]]:g} at [{wrong[0]}]"
+        fix = 'pass the counts themselves, not rates, or leave noise="poisson" out'
+        raise InputError('whole numbers of 0 or more with noise="poisson"', got=got, fix=fix)
+
+
+def are_counts(values: Floats) -> bool:
+    """Whether values (n,), in the order of their times and without NaN, look like Poisson counts.
+
+    They are whole numbers of 0 or more, and at every size of the values the variance that differences of neighbours show is their mean:
+    −0.12 − 3s ≤ log(variance/mean) ≤ 0.22 + 3s, s its standard error, in groups of some 128 points of like size and over all of them.
+
+    >>> draw, times = np.random.default_rng(0), np.arange(1000)
+    >>> are_counts(draw.poisson(20 + 15 * np.sin(times / 50)).astype(float))
+    True
+    >>> are_counts(np.round(20 + 15 * np.sin(times / 50) + draw.normal(size=1000)))
+    False
+    """
+    if values.size < MIN_COUNTS or (values < 0).any() or (values != np.round(values)).any() or values.max() < 2:
+        return False
+    means = np.convolve(np.pad(values, NEAR // 2, mode="reflect"), np.full(NEAR, 1 / NEAR), "valid")
+    # Differences of a longer series are taken at equal distances.
+    stride = -(-(values.size - ORDERS[0]) // MAX_CONTRASTS)
+    squares = [contrasts(None, values, np.ones(values.size), range(order + 1)) ** 2 for order in ORDERS]
+    count = min(each.size for each in squares)
+    beside = means[ORDERS[-1] // 2 :: stride][:count]
+    # A jump or a spike counts as three standard deviations, and 4 for means near 0, where single counts are rare.
+    capped = np.stack([np.minimum(each[:count], 9 * beside + 4) for each in squares])
+    order = np.argsort(beside, kind="stable")
+    groups = [np.arange(count), *np.array_split(order, max(count // GROUP, 1))]
+    return all(_follows(capped[:, group].mean(axis=1).min(), beside[group].mean(), group.size) for group in groups)
+
+
+def _follows(variance: float, mean: float, count: int) -> bool:
+    if mean <= 0:
+        return variance <= 0
+    # Neighbouring squares share points: their mean has a variance of about 4/n, and single counts add 1/(n · mean).
+    error = np.sqrt((4 + 1 / mean) / count)
+    return bool(variance > 0 and -BELOW - ERRORS * error <= np.log(variance / mean) <= ABOVE + ERRORS * error)
+
+
+def stabilized(counts: Floats) -> Floats:
+    """2√(x + 3/8), whose variance is near 1 from a mean of about 2 on (Anscombe 1948); NaN stays."""
+    return 2 * np.sqrt(counts + 0.375)
+
+
+def mean_of_stabilized(values: Floats) -> Floats:
+    """The mean λ of counts for which 2√(x + 3/8) has this expectation: the exact unbiased inverse (Mäkitalo and Foi 2011).
+
+    0 below the expectation at λ = 0. The algebraic inverse, (y/2)² − 3/8, would be too small by 1/4 of a count.
+
+    >>> mean_of_stabilized(stabilized(np.random.default_rng(0).poisson(3.0, 100_000)).mean()).round(2)
+    np.float64(3.0)
+    """
+    means, expectations = _expectations()
+    return np.where(values <= expectations[-1], np.interp(values, expectations, means), _asymptotic(values))
+
+
+def slope_of_mean(values: Floats) -> Floats:
+    """The derivative of `mean_of_stabilized`: √λ for large λ."""
+    means, expectations = _expectations()
+    middle, slopes = (expectations[1:] + expectations[:-1]) / 2, np.diff(means) / np.diff(expectations)
+    return np.where(values <= middle[-1], np.interp(values, middle, slopes), values / 2)
+
+
+def risk_of_counts(counts: Floats, means: Floats, leverages: Floats) -> Floats:
+    """An estimate of (λ̂_i − λ_i)² that is unbiased for Poisson noise: (x_i − λ̂_i)² − x_i + 2 λ̂_i ∂λ̂_i/∂x_i (n,).
+
+    E λ f(x) = E x f(x − 1) takes the place of Stein's identity (Hudson 1978, section 4); a step of one count changes λ̂_i by its
+    derivative.
+    """
+    return (counts - means) ** 2 - counts + 2 * means * leverages
+
+
+def _asymptotic(values: Floats) -> Floats:
+    safe = np.maximum(values, 1.0)
+    root = np.sqrt(1.5)
+    return safe**2 / 4 + root / (4 * safe) - 11 / (8 * safe**2) + 5 * root / (8 * safe**3) - 1 / 8
+
+
+@cache
+def _expectations() -> tuple[Floats, Floats]:
+    """Means λ, and the expectation of 2√(x + 3/8) at each; both (m,)."""
+    means = np.concatenate([[0.0], np.geomspace(1e-4, LARGEST_MEAN, 800)])
+    counts: Floats = np.arange(LARGEST_MEAN + 12 * np.sqrt(LARGEST_MEAN))
+    log_factorials = np.concatenate([[0.0], np.cumsum(np.log(counts[1:]))])
+    logs = counts * np.log(np.maximum(means, 1e-300))[:, None] - means[:, None] - log_factorials
+    return means, (stabilized(counts) * np.exp(logs)).sum(axis=1)

@@ -1,0 +1,137 @@
+"""Poisson counts: found by themselves, smoothed under the transform that gives their noise one level, brought back without bias."""
+
+import numpy as np
+import pytest
+
+from overt.errors import InputError
+from overt.smoothing import analyze, smooth
+from overt.smoothing.selection.counts import are_counts, mean_of_stabilized, risk_of_counts, slope_of_mean, stabilized
+
+POINTS = 1024
+T = np.arange(POINTS) / POINTS
+SHAPE = 0.5 + 0.45 * np.sin(9 * T)
+
+
+def draw(seed):
+    return np.random.default_rng(seed)
+
+
+def error(values, truth):
+    return float(np.mean((values - truth) ** 2))
+
+
+@pytest.mark.parametrize("mean", [0.05, 0.7, 3.0, 40.0, 190.0, 210.0, 5000.0])
+def test_the_inverse_of_the_transforms_expectation_is_the_mean(mean):
+    expectation = stabilized(draw(0).poisson(mean, 400_000)).mean()
+    assert mean_of_stabilized(expectation) == pytest.approx(mean, abs=4 * np.sqrt(mean / 400_000))
+
+
+def test_the_slope_is_the_derivative_of_the_inverse():
+    values = np.array([1.3, 2.0, 5.0, 20.0, 28.2, 28.4, 100.0])
+    step = 0.01
+    difference = (mean_of_stabilized(values + step) - mean_of_stabilized(values - step)) / (2 * step)
+    assert slope_of_mean(values) == pytest.approx(difference, rel=0.02)
+
+
+def test_a_curve_below_that_of_no_counts_is_zero():
+    assert mean_of_stabilized(np.array([0.0, stabilized(np.array(0.0))])).tolist() == [0.0, 0.0]
+
+
+def test_the_risk_of_counts_is_unbiased_for_a_running_mean():
+    truth, weights = 3 + 2 * np.sin(np.arange(4000) / 30), np.full(9, 1 / 9)
+    gaps = []
+    for seed in range(30):
+        x = draw(seed).poisson(truth).astype(float)
+        curve = np.convolve(x, weights, "same")
+        gaps.append(np.mean(risk_of_counts(x, curve, np.full(4000, 1 / 9))) - error(curve, truth))
+    assert abs(np.mean(gaps)) < 3 * np.std(gaps) / np.sqrt(30)
+
+
+@pytest.mark.parametrize("top", [1, 4, 30, 200, 2000])
+def test_counts_are_found(top):
+    assert all(analyze(draw(seed).poisson(top * SHAPE)).counts for seed in range(4))
+
+
+def test_jumps_between_counts_are_smoothed_with_less_error_than_as_gaussian():
+    steps, ratios = 0.1 + 0.9 * (np.floor(8 * T) % 3) / 2, []
+    for top in (4, 15, 60, 200):
+        truth = top * steps
+        x = draw(top).poisson(truth)
+        ratios.append(error(smooth(x, noise="poisson"), truth) / error(smooth(x, noise="gaussian"), truth))
+    assert np.exp(np.mean(np.log(ratios))) < 0.8
+
+
+@pytest.mark.parametrize("top", [4, 60])
+def test_the_band_of_counts_holds_the_mean_and_stays_above_zero(top):
+    inside = []
+    for seed in range(4):
+        found = analyze(draw(seed).poisson(top * SHAPE))
+        assert found.lower.min() >= 0
+        inside.append(np.mean((found.lower <= top * SHAPE) & (top * SHAPE <= found.upper)))
+    assert np.mean(inside) > 0.9
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.round(50 + 10 * SHAPE + 2 * draw(0).normal(size=POINTS)),  # rounded
+        draw(0).poisson(30 * SHAPE) + 0.5,  # fractional
+        draw(0).poisson(30 * SHAPE) - 20.0,  # negative
+        draw(0).poisson(draw(1).gamma(3, 10 * SHAPE)).astype(float),  # overdispersed
+        (draw(0).random(POINTS) < 0.5).astype(float),  # yes and no
+        np.arange(POINTS, dtype=float),  # without noise
+    ],
+)
+def test_other_numbers_are_not_taken_for_counts(values):
+    assert not are_counts(values)
+    assert not analyze(values).counts
+
+
+def test_long_series_of_counts_are_found_too():
+    assert are_counts(draw(0).poisson(20 + 15 * np.sin(np.arange(200_000) / 5000)).astype(float))
+
+
+def test_the_report_says_that_values_are_counts_and_how_to_refuse_it():
+    x = draw(0).poisson(30 * SHAPE)
+    assert 'Poisson counts (found from the values; noise="gaussian" does not look)' in analyze(x).sentence
+    assert "Poisson counts (given)" in analyze(x, noise="poisson").sentence
+    assert not analyze(x, noise="gaussian").counts
+
+
+def test_counts_may_be_missing_and_the_curve_is_read_between_them():
+    x = draw(0).poisson(30 * SHAPE).astype(float)
+    x[[3, 500]] = np.nan
+    found = analyze(x, noise="poisson")
+    assert found.filled == 2
+    assert np.isfinite(found.values).all()
+    between = found.at([10.5])[0]
+    assert min(found.values[10:12]) <= between <= max(found.values[10:12])
+
+
+def test_single_heads_and_causal_curves_take_counts_that_are_named():
+    x = draw(0).poisson(30 * SHAPE)
+    for options in ({"keys": "time"}, {"keys": "time", "bandwidth": 20.0}, {"causal": True}):
+        assert not analyze(x, **options).counts
+        found = analyze(x, noise="poisson", **options)
+        assert found.counts
+        assert np.allclose(found.values, smooth(x, noise="poisson", **options))
+        assert found.values.mean() == pytest.approx(x.mean(), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("x", "options", "message"),
+    [
+        ([1, 2, -3, 4], {}, r'whole numbers of 0 or more with noise="poisson", got -3 at \[2\]'),
+        ([1, 2.5, 3, 4], {}, r"got 2.5 at \[1\]"),
+        ([1, 2, 3, 4], {"weights": [1, 1, 2, 1]}, 'equal weights with noise="poisson"'),
+        ([1, 2, 3, 4], {"keys": "value", "score": "dot"}, 'score="gaussian" with noise="poisson"'),
+    ],
+)
+def test_what_are_no_counts_is_refused_in_a_sentence(x, options, message):
+    with pytest.raises(InputError, match=message):
+        analyze(x, noise="poisson", **options)
+
+
+def test_other_kinds_of_noise_are_refused():
+    with pytest.raises(InputError, match='noise="poisson" or "gaussian" or numbers or None'):
+        analyze([1, 2, 3], noise="laplace")
