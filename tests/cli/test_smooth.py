@@ -351,3 +351,30 @@ def test_the_least_of_series_have_their_natural_answer(tmp_path, text, expected)
     automatic = run(tmp_path / "a.csv", "-c", "x", "--time", "t", "--out", tmp_path / "c.csv")
     assert automatic.exit_code == 0, automatic.output
     assert np.isfinite(curve_in(tmp_path / "c.csv")).all()
+
+
+def test_a_season_is_a_column_beside_its_trend(tmp_path):
+    hours = np.datetime64("2024-01-01T00") + np.arange(480)
+    values = np.sin(np.arange(480) * 2 * np.pi / 24)
+    path, out = tmp_path / "hours.csv", tmp_path / "out.csv"
+    path.write_text("hour,load\n" + "".join(f"{hour}:00,{value}\n" for hour, value in zip(hours, values, strict=True)))
+    result = run(path, "-c", "load", "--time", "hour", "--period", "1D", "--out", out)
+    assert result.exit_code == 0, result.output
+    table = pd.read_csv(out)
+    np.testing.assert_allclose(table["load_trend"] + table["load_seasonal"], table["load_smooth"], atol=1e-12)
+    assert np.abs(table["load_seasonal"] - values)[48:-48].max() < 0.05
+    assert "1 days" in result.output
+
+
+def test_a_period_may_be_a_number_of_rows(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("x\n" + "".join(f"{row % 5}\n" for row in range(40)))
+    assert "5 steps" in run(path, "-c", "x", "--period", "5").output
+
+
+def test_a_period_that_is_no_length_is_refused(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("x\n" + "1\n2\n" * 20)
+    result = run(path, "-c", "x", "--period", "monthly")
+    assert result.exit_code == 2
+    assert "a length of time such as" in result.output

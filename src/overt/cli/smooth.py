@@ -18,9 +18,10 @@ from overt.files import is_stream, make_folder, separate, whole
 from overt.smoothing.batch import Task, processors, smooth_many
 from overt.smoothing.data.curve import Curve
 from overt.smoothing.data.options import Bandwidth
+from overt.smoothing.data.periods import Periods
 from overt.smoothing.data.read_table import read_table
 from overt.smoothing.data.series import Floats, Indices
-from overt.smoothing.data.table import Table
+from overt.smoothing.data.table import Table, is_numeral
 from overt.smoothing.plot import Panel, check_picture, draw
 from overt.smoothing.report import duration
 
@@ -69,6 +70,12 @@ def smooth(
     noise: Annotated[
         str | None, typer.Option(help="The noise's standard deviation, if known; poisson for counts, gaussian for none.")
     ] = None,
+    period: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The length of a season: a number in the unit of the times, or 7D or 12h where these are dates; may be repeated."
+        ),
+    ] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Processes that share the series; by default as many as are useful.")
     ] = None,
@@ -90,8 +97,11 @@ def smooth(
         options["robust"] = robust
     if bandwidth is not None:
         options["bandwidth"] = _bandwidth(bandwidth)
+    if period:
+        options["period"] = _period(period)
     if out:
-        table.check_target(out, [f"{name}_{part}" for name in column for part in ("smooth", "lower", "upper")])
+        parts = ("smooth", "lower", "upper", *(("trend", "seasonal") if period else ()))
+        table.check_target(out, [f"{name}_{part}" for name in column for part in parts])
     times = table.times(time) if time else None
     tasks, rows = _tasks(table, list(dict.fromkeys(column)), times, group, options)
     if plot:
@@ -137,6 +147,12 @@ def _bandwidth(text: str) -> Bandwidth:
         fix = 'pass a number, two for --keys both as in 3,0.5, or "auto"'
         raise InputError("a bandwidth above 0", got=repr(text), fix=fix) from error
     return numbers[0] if len(numbers) == 1 else tuple(numbers)  # type: ignore[return-value]
+
+
+def _period(texts: list[str]) -> Periods:
+    """Numbers where they are numbers, else lengths of time as they are; "auto" stands alone."""
+    periods = [float(text) if is_numeral(text) else text for text in texts]
+    return periods[0] if len(periods) == 1 else periods
 
 
 def _tasks(
@@ -197,7 +213,8 @@ def _columns(series: list[SmoothedSeries], length: int) -> dict[str, Floats]:
     """The columns to write: each curve with its band, in its rows."""
     columns: dict[str, Floats] = {}
     for one in series:
-        for part, values in (("smooth", one.curve.values), ("lower", one.curve.lower), ("upper", one.curve.upper)):
+        band = (("smooth", one.curve.values), ("lower", one.curve.lower), ("upper", one.curve.upper))
+        for part, values in (*band, *one.curve.components().items()):
             whole = columns.setdefault(f"{one.column}_{part}", np.full(length, np.nan))
             if values is not None:
                 whole[one.rows] = values
@@ -259,6 +276,7 @@ def _facts(one: SmoothedSeries) -> list[tuple[str, str, str]]:
         ("points", str(one.data.size), f"{missing} missing, {facts['filled']} filled" if missing else ""),
         ("keys", facts["keys"], "causal" if facts["causal"] else "past and future"),
         ("bandwidth", _width(facts), "given" if facts["bandwidth_passed"] else "chosen"),
+        ("period", ", ".join(duration(period, facts["unit"]) for period in facts["periods"]), "of the season"),
         ("noise", f"{facts['noise']:.3g}", f"standard deviation, {'given' if facts['noise_passed'] else 'estimated'}"),
         ("remaining error", _error(facts), _remark(facts)),
         ("freedom", f"{facts['degrees_of_freedom']:.3g}", "degrees"),

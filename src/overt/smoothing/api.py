@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from overt.errors import InputError
 from overt.smoothing.data.options import Bandwidth, KeyKind, NoiseKind, NormalizerName, Options, ScoreName
+from overt.smoothing.data.periods import Periods, read_periods
 from overt.smoothing.data.series import (
     Floats,
     Series,
@@ -23,10 +24,11 @@ from overt.smoothing.heads.dispatch import attend_head, attend_in_time
 from overt.smoothing.heads.head import Head, Outputs
 from overt.smoothing.heads.keys import TimeKeys
 from overt.smoothing.result import Smoothing
+from overt.smoothing.seasons.season import Seasons, estimate_seasons
 from overt.smoothing.selection.bank import BankOutputs, attend_bank, bank_series
 from overt.smoothing.selection.counts import are_counts, check_counts, stabilized
 from overt.smoothing.selection.levels import key_noise, noise_levels, overall_level
-from overt.smoothing.selection.noise import constant_level, estimate_noise
+from overt.smoothing.selection.noise import NoiseEstimate, constant_level, estimate_noise
 from overt.smoothing.selection.outliers import clean, downweight_outliers
 from overt.smoothing.selection.risk import best_head, dot_keys, keys_of, leave_one_out, pointwise_risk, risk_error
 
@@ -47,6 +49,7 @@ def smooth(
     robust: bool | Literal["auto"] = "auto",
     noise: ArrayLike | NoiseKind | None = None,
     fill: bool = True,
+    period: Periods | None = None,
     at: ArrayLike | None = None,
 ) -> Any:
     """Smooth a series by parameter-free self-attention: y_i = Σ_j W_ij x_j, W = softmax_j of the similarity of j to i.
@@ -78,6 +81,10 @@ def smooth(
     depend on i: W_ij = x_i x_j / Σ_k x_i x_k = x_j / Σ_k x_k, since x_i cancels, so that every y_i is the constant
     Σ_j x_j² / Σ_k x_k.
 
+    **period** is the length of a season, or of several in a list: a number in the unit of the times, or "7D", "12h" where these are
+    dates. A season is attention to the same phase of other cycles, as the same hour of other days, and the bank smooths the rest
+    (`analyze` returns both). A season that does not repeat comes to nothing.
+
     **window** is the largest distance in time, to either side, over which a point attends. **causal** restricts each point to the
     present and past. Without it each value depends on later data, so the curve is not a forecast. What is chosen once for the whole
     series uses later data even then: the noise level, the heads of "auto", an automatic bandwidth, the outliers of `robust`. So later
@@ -96,7 +103,7 @@ def smooth(
     >>> smooth([1.0, 2.0, 4.0], keys="value", score="dot", normalizer="sum")
     array([3., 3., 3.])
     """
-    options = Options(keys, bandwidth, score, normalizer, scale, window, degree, causal, robust, noise, fill)
+    options = Options(keys, bandwidth, score, normalizer, scale, window, degree, causal, robust, noise, fill, period)
     values = read_values(x)
     moments, point_weights = read_times(times, x, values.shape[0]), read_weights(weights, values.shape[0])
     columns = [values] if values.ndim == 1 else list(values.T)
@@ -127,6 +134,7 @@ def analyze(
     robust: bool | Literal["auto"] = "auto",
     noise: ArrayLike | NoiseKind | None = None,
     fill: bool = True,
+    period: Periods | None = None,
 ) -> Smoothing:
     """Smooth one series as `smooth` does, and return the curve with band, bandwidth, noise, risk, mixture, weights and a report.
 
@@ -136,7 +144,7 @@ def analyze(
     >>> smoothing.noise, smoothing.values
     (0.0, array([3., 3., 3., 3.]))
     """
-    options = Options(keys, bandwidth, score, normalizer, scale, window, degree, causal, robust, noise, fill)
+    options = Options(keys, bandwidth, score, normalizer, scale, window, degree, causal, robust, noise, fill, period)
     values = read_values(x)
     if values.ndim != 1:
         raise InputError("one series of shape (n,)", got=f"shape {values.shape}", fix="analyze its columns one by one")
@@ -210,20 +218,18 @@ def _analyze(values: Floats, times: Times, weights: Floats | None, options: Opti
 
 def _analyze_values(values: Floats, times: Times, weights: Floats | None, options: Options, column: int = 0) -> Smoothing:
     series, missing = _arranged(values, times, weights, options, column)
-    outliers = np.zeros(values.size, dtype=bool)
-    if options.cleans:
-        series, outliers = _cleaned(series, options)
-    correlated = options.keys == "auto" and not options.causal
-    noise_estimate = estimate_noise(series.key_times, series.key_values, series.key_weights, correlated=correlated)
+    series, seasons, outliers = _rest(series, times, options)
+    noise_estimate = _noise(series, seasons, options)
     levels = noise_levels(series, options, noise_estimate)
     head, bank = None, None
     if options.keys == "auto":
         bank = _bank(series, levels, options.causal, noise_estimate.correlation)
-        outputs, variances = Outputs(bank.values, bank.leverages), bank.variances
+        outputs, variances = _bank_outputs(bank, seasons, levels)
     else:
         head = _head(series, options, levels)
         outputs, variances = _one_head(series, head, levels, options)
-    restored = _restored(series, options, outputs.values, missing)
+    seasonal = np.zeros((1, series.times.size)) if seasons is None else seasons.at(series.times)
+    restored = _restored(series, options, outputs.values + seasonal.sum(axis=0), missing)
     at_keys = outputs.at(series.present)
     noise = key_noise(series, levels)
     return Smoothing(
@@ -247,8 +253,42 @@ def _analyze_values(values: Floats, times: Times, weights: Floats | None, option
         levels=levels,
         outliers=outliers,
         observed=values,
+        seasons=seasons,
+        components=np.stack([series.unsort(component) for component in seasonal], axis=1) * series.spread,
         _variances=variances,
     )
+
+
+def _rest(series: Series, times: Times, options: Options) -> tuple[Series, Seasons | None, NDArray[np.bool_]]:
+    """A series without its seasons and isolated wild values, its seasons, and which points these are; wild values enter no season."""
+    if options.period is None:
+        cleaned, outliers = _cleaned(series, options) if options.cleans else (series, np.zeros(series.values.size, dtype=bool))
+        return cleaned, None, outliers
+    periods = tuple(period / series.step for period in read_periods(options.period, times, series))
+    seasons = estimate_seasons(series, periods, causal=options.causal)
+    rest, outliers = seasons.rest, np.zeros(series.values.size, dtype=bool)
+    if options.cleans:
+        rest, outliers = _cleaned(seasons.rest, options)
+    if outliers.any():
+        values = np.where(outliers[series.order], np.nan, series.values)
+        series = replace(series, values=values, present=np.flatnonzero(~np.isnan(values)))
+        seasons = estimate_seasons(series, periods, causal=options.causal)
+        rest, more = _cleaned(seasons.rest, options)
+        outliers |= more
+    return rest, seasons, outliers
+
+
+def _noise(series: Series, seasons: Seasons | None, options: Options) -> NoiseEstimate:
+    """The noise of a series, from the series without its seasons."""
+    correlated = options.keys == "auto" and not options.causal
+    estimate = estimate_noise(series.key_times, series.key_values, series.key_weights, correlated=correlated)
+    return estimate if seasons is None else estimate.scaled(seasons.level_factor)
+
+
+def _bank_outputs(bank: BankOutputs, seasons: Seasons | None, levels: Floats) -> tuple[Outputs, Floats]:
+    """The bank's outputs and variances, and what the seasons add to its leverages and variances."""
+    added = np.zeros(bank.values.size) if seasons is None else seasons.leverages(bank.leverages)
+    return Outputs(bank.values, bank.leverages + added), bank.variances + levels**2 * added
 
 
 def _one_head(series: Series, head: Head, levels: Floats, options: Options) -> tuple[Outputs, Floats | None]:

@@ -28,7 +28,15 @@ _MINIMUM_SHARE = 0.1
 
 def describe(result: "Smoothing") -> str:
     """The sentences of `Smoothing.sentence`: the weights, what they depend on, and the remaining error."""
-    parts = [_heads(result), _reach(result), _outliers(result), _error(result), _band(result), _missing(result)]
+    parts = [
+        _heads(result),
+        _seasons(result),
+        _reach(result),
+        _outliers(result),
+        _error(result),
+        _band(result),
+        _missing(result),
+    ]
     return " ".join(part for part in parts if part)
 
 
@@ -120,6 +128,19 @@ def _chosen_from_all(result: "Smoothing") -> str:
     elif options.score == "gaussian" and options.bandwidths is None:
         parts += ["the bandwidth"]
     return " and ".join(parts)
+
+
+def _seasons(result: "Smoothing") -> str:
+    """The periods, where they are from, and what they explain."""
+    automatic = isinstance(result.options.period, str) and result.options.period == "auto"
+    if result.seasons is None:
+        return "No season was found." if automatic else ""
+    listed = " and ".join(duration(period, result.unit) for period in result.periods)
+    gains = " and ".join(f"{max(season.gain, 0):.0%}" for season in result.seasons.each)
+    return (
+        f"{'A period' if len(result.periods) == 1 else 'Periods'} of {listed} {'was found' if automatic else 'was given'}: from other "
+        f"cycles attention to the same phase predicts {gains} of what varies within one."
+    )
 
 
 def _outliers(result: "Smoothing") -> str:

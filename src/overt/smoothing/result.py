@@ -16,6 +16,7 @@ from overt.smoothing.heads.head import Head
 from overt.smoothing.heads.keys import TimeKeys
 from overt.smoothing.heads.single_row import weight_row
 from overt.smoothing.report import describe
+from overt.smoothing.seasons.season import Seasons, season_row
 from overt.smoothing.selection.bands import NORMAL_QUANTILE, standard_deviations
 from overt.smoothing.selection.bank import bank_row, bank_series
 from overt.smoothing.selection.counts import mean_of_stabilized, risk_of_counts, slope_of_mean
@@ -57,6 +58,8 @@ class Smoothing:
     noise_estimate: NoiseEstimate = field(repr=False)  # in the series' own units
     outliers: NDArray[np.bool_] = field(repr=False)  # (n,) isolated wild values that were left out
     observed: Floats = field(repr=False)  # (n,) the values as they were passed
+    seasons: Seasons | None = field(repr=False)
+    components: Floats = field(repr=False)  # (n, seasons) each season; one of zeros without a period
     levels: Floats = field(repr=False)  # (n,) standard deviations at weight 1, sorted by time, in the series' own units
     _variances: Floats | None = field(repr=False)  # of the bank, and of time keys whose bandwidth was passed
     _stabilized: "Smoothing | None" = field(
@@ -70,9 +73,12 @@ class Smoothing:
         leverages = np.full(counts.size, self.degrees_of_freedom / max(int(known.sum()), 1))
         risks = risk_of_counts(counts, curve, leverages)[known]
         noise = np.sqrt(curve[known])
+        # What each season adds to the trend and the seasons of shorter periods.
+        upward = self.trend[:, None] + np.cumsum(np.pad(self.components, ((0, 0), (1, 0))), axis=1)
         return replace(
             self,
             values=curve,
+            components=np.diff(mean_of_stabilized(upward), axis=1),
             noise=float(np.sqrt(np.mean(noise**2))),
             risk=float(risks.mean()),
             risk_error=risk_error(noise),
@@ -86,6 +92,37 @@ class Smoothing:
     def counts(self) -> bool:
         """Whether the values were smoothed as Poisson counts."""
         return self._stabilized is not None
+
+    @property
+    def periods(self) -> tuple[float, ...]:
+        """The periods of the seasons, in the unit of the times, ascending; () without a season."""
+        return () if self.seasons is None else tuple(season.grid.period * self.series.step for season in self.seasons.each)
+
+    @property
+    def seasonal(self) -> Floats:
+        """The season (n,), or a column for each of several, ascending by period (n, seasons); zeros without a period.
+
+        trend + seasons + remainder is the observed series, as in statsmodels' STL and MSTL, and values = trend + seasons. Unlike
+        theirs the trend is whatever does not repeat: it may jump, and it follows bursts and waves of other lengths.
+        """
+        return self.components[:, 0] if self.components.shape[1] == 1 else self.components
+
+    @property
+    def seasonal_names(self) -> tuple[str, ...]:
+        """A name for each season, as statsmodels' MSTL has them: "seasonal_24"; "seasonal" alone where there is one or none."""
+        if len(self.periods) < 2:
+            return ("seasonal",)
+        return tuple(f"seasonal_{period:.6g}" for period in self.periods)
+
+    @property
+    def trend(self) -> Floats:
+        """The curve without its seasons (n,)."""
+        return self.values - self.components.sum(axis=1)
+
+    @property
+    def remainder(self) -> Floats:
+        """The observed values without trend and seasons (n,), NaN where a value is missing."""
+        return self.observed - self.values
 
     @property
     def estimable(self) -> bool:
@@ -140,15 +177,17 @@ class Smoothing:
             return self.series.unsort(weight_row(self.series, self.head, row))
         noisy = bank_series(self.series, self.levels, self.options.causal)
         level = overall_level(self.levels)
-        return self.series.unsort(
-            bank_row(noisy, level, row, causal=self.options.causal, correlation=self.noise_estimate.correlation)
-        )
+        weights = bank_row(noisy, level, row, causal=self.options.causal, correlation=self.noise_estimate.correlation)
+        if self.seasons is not None:  # y = s + B(x − s)
+            weights = weights + season_row(self.seasons, np.eye(1, self.points, row)[0] - weights)
+        return self.series.unsort(weights)
 
     def at(self, times: ArrayLike) -> Floats:
         """The curve at other times (m,), in the unit of the series' times: numbers, or dates where those were dates.
 
         Time keys fit at the new times as they do at the points. Other keys compare values, and a new time has no value. Their curve
         is interpolated linearly between points and constant beyond the ends; with `causal` it keeps the value of the last point.
+        Seasons go on between and beyond the points.
 
         >>> from overt.smoothing import analyze
         >>> analyze([0.0, 1.0, 2.0, 3.0], keys="time", bandwidth=1.0).at([0.5, 2.75]).round(6)
@@ -200,7 +239,14 @@ class Smoothing:
         """The curve at ascending times, in the series' own units."""
         if self.head is not None and isinstance(self.head.keys, TimeKeys):
             return attend_in_time(self.series, self.head, self.head.keys.bandwidth, targets=moments).values
+        season = np.zeros(1) if self.seasons is None else self.seasons.at(moments).sum(axis=0)
+        return self._between(moments) + season
+
+    def _between(self, moments: Floats) -> Floats:
+        """The curve without seasons at ascending times, from its points."""
         curve = self._sorted_curve()
+        if self.seasons is not None:
+            curve = curve - self.seasons.at(self.series.times).sum(axis=0)
         known = ~np.isnan(curve)
         times, curve = self.series.times[known], curve[known]
         if not self.options.causal:

@@ -23,7 +23,7 @@ _FAMILIES = {
 }
 # Families with a smaller share are drawn as one, "others".
 _SMALL = 0.01
-_ARRAYS = ("values", "lower", "upper", "shares")
+_ARRAYS = ("values", "lower", "upper", "shares", "seasons")
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,14 @@ class Curve:
     families: tuple[str, ...]
     sentence: str
     facts: dict[str, Any]  # the numbers of the report: noise, risk, bandwidth, …
+    seasons: Floats | None = None  # (n, seasons), None without a period
+
+    def components(self) -> dict[str, Floats]:
+        """The trend and the sum of the seasons, (n,) each, by name; nothing without a period."""
+        if self.seasons is None:
+            return {}
+        seasonal = self.seasons.sum(axis=1)
+        return {"trend": self.values - seasonal, "seasonal": seasonal}
 
     def save(self, path: Path) -> None:
         """Write the curve to a file, completely or not at all."""
@@ -77,9 +85,11 @@ def curve_of(smoothing: "Smoothing") -> Curve:
         "degrees_of_freedom": smoothing.degrees_of_freedom,
         "filled": smoothing.filled,
         "unit": smoothing.unit,
+        "periods": list(smoothing.periods),
         "withheld": smoothing.withheld,
     }
-    return Curve(smoothing.values, smoothing.lower, smoothing.upper, shares, families, smoothing.sentence, facts)
+    seasons = smoothing.components if smoothing.options.period is not None else None
+    return Curve(smoothing.values, smoothing.lower, smoothing.upper, shares, families, smoothing.sentence, facts, seasons)
 
 
 def _shares(smoothing: "Smoothing") -> tuple[tuple[str, ...], Floats | None]:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from overt.errors import InputError
+from overt.smoothing.data.periods import Periods, check_period
 
 KeyKind = Literal["auto", "time", "value", "both", "patch"]
 ScoreName = Literal["gaussian", "dot"]
@@ -36,6 +37,7 @@ class Options:
     robust: bool | Literal["auto"] = "auto"
     noise: ArrayLike | NoiseKind | None = None  # a number, or one for each point
     fill: bool = True
+    period: Periods | None = None
 
     def __post_init__(self) -> None:
         one_of("keys", self.keys, get_args(KeyKind))
@@ -52,6 +54,9 @@ class Options:
                 "a window of 0 or more, a distance in time", got=repr(self.window), fix="pass such a number, or None"
             )
         self._check_degree()
+        check_period(self.period)
+        if self.period is not None and self.keys != "auto":
+            raise InputError('keys="auto" with a period', got=f'keys="{self.keys}"', fix="leave keys out, or the period")
         if self.keys == "auto":
             self._check_auto()
         self._check_noise()

@@ -60,7 +60,7 @@ class Table(ABC):
         """A column of times: float64, or datetime64 (in UTC if there is a time zone) for ISO 8601 dates."""
         cells = self.cells(column)
         self._refuse_missing(cells, column, f"a time in each row of column {column}", "fill in that time, or drop that row")
-        if _is_number(cells[0]):
+        if is_numeral(cells[0]):
             return self.numbers(column)
         dates = [self._date(cell, row, column) for row, cell in enumerate(cells)]
         zoned = [date.tzinfo is not None for date in dates]
@@ -105,7 +105,7 @@ class Table(ABC):
     def _number(self, cell: str, row: int, column: str) -> float:
         if cell.lower() in MISSING:
             return math.nan
-        if not _is_number(cell) or not math.isfinite(float(cell)):
+        if not is_numeral(cell) or not math.isfinite(float(cell)):
             raise self._not_a_number(cell, row, column)
         return float(cell)
 
@@ -130,7 +130,8 @@ def is_parquet(path: Path) -> bool:
     return path.suffix.lower() in _PARQUET
 
 
-def _is_number(cell: str) -> bool:
+def is_numeral(cell: str) -> bool:
+    """Whether a text is a number, NaN and infinity counted."""
     try:
         float(cell)
     except ValueError:

@@ -1,6 +1,6 @@
 """The noise of a series, estimated without its signal: its level, whether that varies, and whether it is white."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,6 +28,11 @@ class NoiseEstimate:
     white: bool  # no dependence between neighbours was detected
     reason: str  # one sentence if it is not white, and not an autoregression that is corrected for
     correlation: float = 0.0  # ρ of an autoregression ε_i = ρ ε_{i−1} + white
+
+    def scaled(self, factor: float) -> "NoiseEstimate":
+        """The same noise, so many times as loud."""
+        levels = None if self.levels is None else factor * self.levels
+        return replace(self, level=factor * self.level, levels=levels)
 
 
 def estimate_noise(times: Floats, values: Floats, weights: Floats | None = None, *, correlated: bool = False) -> NoiseEstimate:

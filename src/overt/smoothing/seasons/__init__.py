@@ -1,0 +1,1 @@
+"""Seasons: attention whose key is the phase within a period."""

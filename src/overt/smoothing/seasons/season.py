@@ -1,0 +1,205 @@
+"""The seasons of a series: its own attention by phase, chosen by how well each cycle is predicted from the others."""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+
+from overt.smoothing.data.series import Floats, Series
+from overt.smoothing.heads.local.regression import attend_time
+from overt.smoothing.heads.normalize import softmax
+from overt.smoothing.heads.single_row import time_row
+from overt.smoothing.seasons.phase import (
+    Grid,
+    PhaseHead,
+    PhaseRows,
+    attend_phase,
+    attend_phase_transposed,
+    grid_of,
+    phase_rows,
+    self_weights,
+)
+
+# Bandwidths of phase in cells: the very phase, and up to an eighth of a cycle.
+PHASES, WIDEST_PHASE = (0.0, 0.7, 1.5, 3.0, 6.0, 12.0, 24.0), 1 / 8
+# Bandwidths over cycles with their degrees; infinite: the same season throughout, or one that grows evenly.
+CYCLES = ((np.inf, 0), (np.inf, 1), (12.0, 1), (5.0, 1), (2.0, 1), (2.0, 0))
+# The trend that is taken off before a season is estimated is a local line of these bandwidths, in periods, turn by turn.
+TRENDS = (0.5, 0.5, 0.5)
+# The temperature of a single point, as in the mixture of heads.
+TEMPERATURE = 4.0
+# Smaller shares of heads are left out.
+NEGLIGIBLE = 1e-6
+
+
+@dataclass(frozen=True)
+class Season:
+    """One season: its heads with their weights, and what they come to at each cell."""
+
+    grid: Grid
+    rows: list[PhaseRows] = field(repr=False)
+    shares: Floats  # of the heads; what is missing to 1 is the share of "no season"
+    cells: Floats = field(default_factory=lambda: np.zeros(0), repr=False)  # (cycles · phases,), 0 where no head has a key
+    gain: float = 0.0  # the part of the detrended variance that other cycles predict
+
+    def with_sums(self, sums: Floats, causal: bool) -> "Season":
+        """The same heads over the sums of other values (cycles · phases,)."""
+        parts = zip(self.shares, self.rows, strict=True)
+        none = np.zeros(sums.size)
+        cells = sum(
+            (share * np.nan_to_num(attend_phase(self.grid, sums, rows, causal=causal)[0]) for share, rows in parts), none
+        )
+        return replace(self, cells=cells)
+
+    def at(self, times: Floats) -> Floats:
+        """The season at times in steps (m,)."""
+        return self.grid.read(self.cells, times)
+
+    def self_weights(self, times: Floats, causal: bool) -> Floats:
+        """∂s_i/∂x_i for a point of weight 1 (m,); taking off the trend lowers it by the share of one cell in its cycle."""
+        total = np.zeros(times.size)
+        for share, rows in zip(self.shares, self.rows, strict=True):
+            width = min(1.0, max(1.0, np.sqrt(2 * np.pi) * rows.head.phase) / self.grid.phases)
+            total += share * (1 - width) * self_weights(self.grid, rows, times, causal=causal)
+        return total
+
+    @property
+    def phase_bandwidth(self) -> float:
+        """The mean bandwidth of phase, in steps."""
+        return self.grid.width * sum(share * rows.head.phase for share, rows in zip(self.shares, self.rows, strict=True))
+
+
+@dataclass(frozen=True)
+class Seasons:
+    """All seasons of a series, in its own units."""
+
+    each: tuple[Season, ...]
+    series: Series = field(repr=False)  # what they were estimated from
+    causal: bool
+
+    def at(self, times: Floats) -> Floats:
+        """The seasons at times in steps, one after the other (seasons, m)."""
+        return np.stack([season.at(times) for season in self.each])
+
+    @property
+    def rest(self) -> Series:
+        """The series without its seasons."""
+        return self.series.with_values(self.series.values - self.at(self.series.times).sum(axis=0))
+
+    def self_weights(self) -> Floats:
+        """∂s_i/∂x_i of their sum (n,), as if a missing point were present."""
+        total = np.sum([season.self_weights(self.series.times, self.causal) for season in self.each], axis=0)
+        weights = self.series.weights
+        return np.clip(total if weights is None else total * np.where(weights > 0, weights, 1.0), 0.0, 1.0)
+
+    def leverages(self, others: Floats) -> Floats:
+        """What the seasons add to the leverages of a smoother of the rest (n,): ∂s_i/∂x_i (1 − G_i).
+
+        y = s + B(x − s), so ∂y_i/∂x_i = ∂s_i/∂x_i + Σ_j B_ij (δ_ij − ∂s_j/∂x_i). The last sum is taken for a Gaussian of the
+        leverage B_ii, and ∂s_j/∂x_i falls from ∂s_i/∂x_i as the phases of j and i part: G is the product of the two.
+        """
+        narrow = 1 / (2 * np.pi)  # the variance of a Gaussian whose leverage is 1
+        leverage = np.clip(others, 1e-6, 1.0)
+        phase = narrow + max(season.phase_bandwidth for season in self.each) ** 2
+        shared = np.sqrt(phase / (phase + narrow / leverage**2 - narrow))
+        return self.self_weights() * (1 - shared)
+
+    @cached_property
+    def level_factor(self) -> float:
+        """The noise of the values over the noise that is visible in differences after the seasons were taken off."""
+        self_weight = float(self.self_weights()[self.series.present].mean())
+        h = max(season.phase_bandwidth for season in self.each)
+        beside = np.exp(-0.5 * (np.array([1.0, 2.0]) / h) ** 2) if h else np.zeros(2)
+        visible = 1 - self_weight * max(0.0, 1 - 4 / 3 * beside[0] + 1 / 3 * beside[1])
+        return 1 / np.sqrt(max(visible, 0.1))
+
+
+def estimate_seasons(series: Series, periods: tuple[float, ...], *, causal: bool = False) -> Seasons:
+    """Estimate the season of each period, in steps: x = trend + Σ seasons + the rest.
+
+    In turns, as STL and MSTL do (Cleveland et al. 1990; Bandara, Hyndman and Bergmeir 2021): the trend is a line of half a period's
+    bandwidth, and the season is attention to the same phase of other cycles by heads of several bandwidths (`phase`). A head's risk
+    is the mean squared error of predicting each cycle from the others; the heads and "no season" are mixed by softmax(−N r/4r_min).
+    """
+    times, values = series.key_times, series.key_values
+    weights = np.ones(values.size) if series.key_weights is None else series.key_weights
+    grids = [grid_of(series.times, period) for period in periods]
+    rows = [_rows(grid, grid.add_up(times, weights), causal) for grid in grids]
+    seasons = [Season(grid, heads, np.zeros(len(heads))) for grid, heads in zip(grids, rows, strict=True)]
+    # With the shares that the first turns come to, the second ones are one linear map (`season_row`).
+    for fixed in (False, True):
+        curves = np.zeros((len(periods), values.size))
+        for trend, index in product(TRENDS, range(len(periods))):
+            rest = values - curves.sum(axis=0) + curves[index]
+            detrended = rest - _trend(series, rest - curves[index], trend * periods[index], causal)
+            sums = grids[index].add_up(times, weights * detrended)
+            if not fixed:
+                seasons[index] = _choose(grids[index], rows[index], sums, (times, detrended, weights), causal)
+            seasons[index] = seasons[index].with_sums(sums, causal)
+            curves[index] = seasons[index].at(times)
+    return Seasons(tuple(seasons), series, causal)
+
+
+def season_row(seasons: Seasons, wanted: Floats) -> Floats:
+    """Σ_i v_i ∂s_i/∂x_j for v of all points (n,): the rows of the seasons' linear map, for inspection; O(n²) time.
+
+    The map is that of `estimate_seasons`, gone through backwards.
+    """
+    series = seasons.series
+    times, weights = series.key_times, np.ones(series.present.size) if series.key_weights is None else series.key_weights
+    causal, count = seasons.causal, len(seasons.each)
+    cells = [season.grid.add_up(series.times, wanted) for season in seasons.each]
+    points, total = np.zeros((count, times.size)), np.zeros(times.size)
+    for turn, bandwidth in enumerate(reversed(TRENDS)):
+        for index in reversed(range(count)):
+            season = seasons.each[index]
+            gradient = season.grid.add_up(times, points[index]) + (cells[index] if turn == 0 else 0.0)
+            summed = _heads_transposed(season, gradient, causal)
+            detrended = weights * season.grid.read(summed, times)
+            trend = _trend_transposed(series, detrended, bandwidth * season.grid.period, causal)
+            rest = detrended - trend
+            total += rest
+            points -= rest
+            points[index] = trend
+    row = np.zeros(series.times.size)
+    row[series.present] = total
+    return row
+
+
+def _rows(grid: Grid, sums: Floats, causal: bool) -> list[PhaseRows]:
+    phases = [phase for phase in PHASES if phase <= grid.phases * WIDEST_PHASE]
+    cycles = [pair for pair in CYCLES if np.isinf(pair[0]) or pair[0] < grid.cycles]
+    heads = [PhaseHead(phase, bandwidth, degree) for phase, (bandwidth, degree) in product(phases, cycles)]
+    return [phase_rows(grid, sums, head, causal=causal) for head in heads]
+
+
+def _trend(series: Series, values: Floats, bandwidth: float, causal: bool) -> Floats:
+    side = "past" if causal else "both"
+    return attend_time(series.key_times, values, series.key_weights, bandwidth, degree=1, side=side).values
+
+
+def _trend_transposed(series: Series, gradient: Floats, bandwidth: float, causal: bool) -> Floats:
+    total = np.zeros(gradient.size)
+    for index in np.flatnonzero(gradient):
+        at, side = series.key_times[index], "past" if causal else "both"
+        total += gradient[index] * time_row(series.key_times, series.key_weights, at, bandwidth, degree=1, side=side)
+    return total
+
+
+def _choose(grid: Grid, heads: list[PhaseRows], sums: Floats, points: tuple[Floats, Floats, Floats], causal: bool) -> Season:
+    """The heads with their shares; `points` are times, detrended values and weights."""
+    times, detrended, weights = points
+    others = [attend_phase(grid, sums, rows, causal=causal)[1] for rows in heads]
+    predicted = np.stack([np.zeros(times.size), *(np.nan_to_num(grid.read(cells, times)) for cells in others)])
+    risks = ((detrended - predicted) ** 2 @ weights) / weights.sum()
+    least, tiny = float(risks.min()), np.finfo(float).tiny
+    shares = softmax(-(times.size / TEMPERATURE / max(least, tiny) * (risks - least))[None])[0]
+    used = np.flatnonzero(shares[1:] > NEGLIGIBLE)
+    return Season(grid, [heads[index] for index in used], shares[1:][used], gain=1 - least / max(float(risks[0]), tiny))
+
+
+def _heads_transposed(season: Season, gradient: Floats, causal: bool) -> Floats:
+    parts = zip(season.shares, season.rows, strict=True)
+    none = np.zeros(gradient.size)
+    return sum((share * attend_phase_transposed(season.grid, gradient, row, causal=causal) for share, row in parts), none)

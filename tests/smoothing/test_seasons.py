@@ -1,0 +1,252 @@
+"""Seasons: attention to the same phase of other cycles."""
+
+import numpy as np
+import pytest
+
+import overt
+from overt.errors import InputError
+from overt.smoothing import analyze
+from overt.smoothing.data.series import arrange
+from overt.smoothing.seasons.phase import (
+    Grid,
+    PhaseHead,
+    attend_phase,
+    attend_phase_transposed,
+    grid_of,
+    phase_rows,
+    self_weights,
+)
+from overt.smoothing.seasons.season import estimate_seasons, season_row
+
+NAN = float("nan")
+HEADS = [PhaseHead(0.0, np.inf, 0), PhaseHead(0.0, np.inf, 1), PhaseHead(1.5, 2.0, 1), PhaseHead(0.7, 3.0, 0)]
+
+
+def repeating(n, period, draw, noise=0.3):
+    """A trend, a rough season and noise: what is true (n,), and what is seen."""
+    pattern = draw.normal(size=period)
+    season = (pattern - pattern.mean())[np.arange(n) % period]
+    truth = season + 2 * np.sin(np.arange(n) / n * 5)
+    return truth, truth + noise * draw.normal(size=n), season
+
+
+def hourly(n):
+    return np.datetime64("2024-03-01T00", "h") + np.arange(n)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("head", HEADS)
+def test_attention_to_a_phase_is_its_formula(head, causal):
+    draw = np.random.default_rng(0)
+    grid, weights = Grid(8.0, 8, 6), draw.uniform(0.5, 2, 48) * (draw.random(48) > 0.2)
+    values = draw.normal(size=48)
+    by_all, by_others = attend_phase(grid, weights * values, phase_rows(grid, weights, head, causal=causal), causal=causal)
+    cell, expected, without = np.arange(48), np.full(48, NAN), np.full(48, NAN)
+    for i in cell:
+        # A key is the phase of a cell beside it, seen from each cycle.
+        for own, target in ((True, expected), (False, without)):
+            rows, heights, kernel = [], [], []
+            for lag in range(-5, 6):
+                if not 0 <= i // 8 + lag <= 5 or (lag >= 0 and causal) or (lag == 0 and not own):
+                    continue
+                reach = int(3 * head.phase)
+                if np.isfinite(head.cycles) and abs(lag) > 3 * head.cycles:
+                    continue
+                for j in range(max(0, i + 8 * lag - reach), min(48, i + 8 * lag + reach + 1)):
+                    near = np.exp(-0.5 * ((j - i - 8 * lag) / head.phase) ** 2) if head.phase else 1.0
+                    kernel.append(weights[j] * near * np.exp(-0.5 * (lag / head.cycles) ** 2))
+                    rows.append(lag)
+                    heights.append(values[j])
+            k, m, x = np.array(kernel), np.array(rows, float), np.array(heights)
+            if not k.size or k.sum() < 1e-9:
+                continue
+            s0, s1, s2 = k.sum(), k @ m, k @ m**2
+            line = head.degree and s0 * s2 - s1**2 > 0.02 * s0 * s2
+            target[i] = (s2 * (k @ x) - s1 * (k * m) @ x) / (s0 * s2 - s1**2) if line else k @ x / s0
+    np.testing.assert_allclose(by_all, expected, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(by_others, expected if causal else without, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("head", HEADS)
+def test_the_transpose_of_attention_by_phase_is_its_transpose(head, causal):
+    draw = np.random.default_rng(1)
+    grid, weights = Grid(7.5, 8, 5), draw.uniform(0.5, 2, 40)
+    rows, values, wanted = phase_rows(grid, weights, head, causal=causal), draw.normal(size=40), draw.normal(size=40)
+    season = np.nan_to_num(attend_phase(grid, values, rows, causal=causal)[0])
+    back = attend_phase_transposed(grid, wanted, rows, causal=causal)
+    assert wanted @ season == pytest.approx(back @ values, rel=1e-11)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("times", [np.arange(60.0), np.cumsum(np.random.default_rng(2).uniform(0.4, 1.6, 60))])
+def test_the_own_weight_is_the_derivative(head, times):
+    grid = grid_of(times, 10.0)
+    rows = phase_rows(grid, grid.add_up(times, np.ones(60)), head)
+    found = self_weights(grid, rows, times)
+    for point in (0, 7, 33, 59):
+        sums = grid.add_up(times[[point]], np.ones(1))
+        season = np.nan_to_num(attend_phase(grid, sums, rows)[0])
+        assert found[point] == pytest.approx(grid.read(season, times[[point]])[0], abs=1e-12)
+
+
+def test_trend_seasons_and_remainder_are_the_observed_series():
+    x = repeating(300, 12, np.random.default_rng(3))[1]
+    x[[5, 100, 101]] = NAN
+    found = analyze(x, period=12)
+    np.testing.assert_allclose(found.trend + found.seasonal + found.remainder, x, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.trend + found.seasonal, found.values, rtol=0, atol=1e-12)
+    assert np.isfinite(found.values).all()
+
+
+def test_a_season_is_found_again_and_lowers_the_error():
+    draw = np.random.default_rng(4)
+    truth, x, season = repeating(480, 24, draw)
+    found, plain = analyze(x, period=24), overt.smooth(x)
+    assert np.mean((found.values - truth) ** 2) < 0.1 * np.mean((plain - truth) ** 2)
+    assert np.mean((found.seasonal - season) ** 2) < 0.25 * 0.3**2
+
+
+def test_missing_values_are_filled_by_the_season():
+    truth, x, _ = repeating(480, 24, np.random.default_rng(5))
+    missing = np.r_[40:52, 200:224, 479]
+    x[missing] = NAN
+    error = np.sqrt(np.mean((overt.smooth(x, period=24)[missing] - truth[missing]) ** 2))
+    assert error < 0.3  # of the noise; the season itself deviates by 1
+
+
+def test_times_need_not_be_even():
+    draw = np.random.default_rng(6)
+    times = np.sort(draw.uniform(0, 300, 700))
+    truth = np.sin(2 * np.pi * times / 14.3) + 0.5 * np.sin(4 * np.pi * times / 14.3) + times / 100
+    x = truth + 0.3 * draw.normal(size=700)
+    found = analyze(x, times=times, period=14.3)
+    assert np.mean((found.values - truth) ** 2) < 0.1 * 0.3**2
+
+
+def test_several_seasons_are_a_column_each_named_by_their_periods():
+    draw, t = np.random.default_rng(7), np.arange(24 * 7 * 6)
+    day, week = np.sin(2 * np.pi * t / 24), 1.0 * (t // 24 % 7 < 5)
+    found = analyze(day + week + 0.2 * draw.normal(size=t.size), period=[24 * 7, 24])
+    assert found.periods == (24.0, 168.0)
+    assert found.seasonal_names == ("seasonal_24", "seasonal_168")
+    assert found.seasonal.shape == (t.size, 2)
+    assert np.mean((found.seasonal[:, 0] - day) ** 2) < 0.01
+    np.testing.assert_allclose(found.trend + found.seasonal.sum(axis=1), found.values, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("length", ["1D", "24h", "1440min", "86400s", np.timedelta64(1, "D")])
+def test_a_length_of_time_is_the_number_of_its_seconds(length):
+    x = repeating(240, 24, np.random.default_rng(8))[1]
+    expected = overt.smooth(x, times=hourly(240), period=86400)
+    np.testing.assert_array_equal(overt.smooth(x, times=hourly(240), period=length), expected)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_rows_of_weights_make_the_curve(causal):
+    x = repeating(200, 12, np.random.default_rng(9))[1]
+    x[[30, 90]] = NAN
+    found = analyze(x, period=12, causal=causal, noise=0.3)
+    for point in (40, 90, 199):
+        assert found.weights(point) @ np.nan_to_num(x) == pytest.approx(found.values[point], abs=1e-9)
+
+
+def test_the_leverage_of_the_seasons_is_their_derivative():
+    draw = np.random.default_rng(10)
+    series = arrange(repeating(240, 12, draw)[1], np.arange(240.0))
+    seasons = estimate_seasons(series, (12.0,))
+    own = seasons.self_weights()
+    for point in (60, 121, 180):
+        assert own[point] == pytest.approx(season_row(seasons, np.eye(1, 240, point)[0])[point], rel=0.1)
+
+
+def test_a_causal_season_does_not_change_when_the_future_does():
+    draw = np.random.default_rng(11)
+    x = repeating(300, 12, draw)[1]
+    series = arrange(x, np.arange(300.0))
+    seasons = estimate_seasons(series, (12.0,), causal=True)
+    for point in (150, 200):
+        assert not season_row(seasons, np.eye(1, 300, point)[0])[point + 1 :].any()
+
+
+def test_between_and_beyond_its_points_a_curve_goes_on_with_its_season():
+    x = repeating(480, 24, np.random.default_rng(12))[1]
+    found = analyze(x, period=24)
+    later = found.at(np.arange(480.0, 504.0))
+    np.testing.assert_allclose(later - later.mean(), found.seasonal[:24] - found.seasonal[:24].mean(), rtol=0, atol=0.4)
+    np.testing.assert_allclose(found.at(np.arange(480.0)), found.values, rtol=0, atol=1e-12)
+
+
+def test_the_stated_risk_counts_the_seasons():
+    stated, errors = [], []
+    for draw in np.random.default_rng(13).spawn(12):
+        truth, x, _ = repeating(480, 24, draw)
+        found = analyze(x, period=24, noise=0.3)
+        stated.append(found.risk)
+        errors.append(np.mean((found.values - truth) ** 2))
+    assert 0.67 < np.mean(stated) / np.mean(errors) < 1.5
+
+
+def test_a_wild_value_does_not_enter_the_season():
+    draw = np.random.default_rng(14)
+    truth, x, _ = repeating(480, 24, draw)
+    x[[50, 300]] += 20.0
+    found = analyze(x, period=24)
+    assert found.outliers[[50, 300]].all()
+    assert np.mean((found.values - truth) ** 2) < 0.3**2 / 2
+
+
+def test_the_sentence_names_the_period():
+    x = repeating(240, 24, np.random.default_rng(15))[1]
+    assert "A period of 1 days was given" in analyze(x, times=hourly(240), period="1D").sentence
+
+
+def test_counts_have_seasons_in_counts():
+    draw, t = np.random.default_rng(17), np.arange(480)
+    truth = 20 + 15 * np.sin(2 * np.pi * t / 24) * (1 + t / 480)
+    x = draw.poisson(truth)
+    found = analyze(x, noise="poisson", period=24)
+    np.testing.assert_allclose(found.trend + found.seasonal + found.remainder, x, rtol=0, atol=1e-11)
+    assert np.mean((found.values - truth) ** 2) < 0.3 * 20
+    assert abs(found.trend.mean() - 20) < 4
+
+
+def test_without_a_period_there_is_no_season():
+    x = repeating(240, 24, np.random.default_rng(16))[1]
+    found = analyze(x)
+    assert found.periods == ()
+    assert not found.seasonal.any()
+    np.testing.assert_array_equal(found.trend, found.values)
+
+
+@pytest.mark.parametrize(
+    ("period", "sentence"),
+    [
+        (0, "Expected a finite period above 0, got 0"),
+        (-3.0, "Expected a finite period above 0, got -3.0"),
+        (np.inf, "Expected a finite period above 0, got inf"),
+        (NAN, "Expected a finite period above 0, got nan"),
+        (True, 'Expected a period as a number above 0, a length of time such as "7D"'),
+        ("monthly", "Fix: write a number and one of s, min, h, D, W, Y"),
+        ("1M", "Fix: write a number and one of s, min, h, D, W, Y"),
+        ([], "got an empty list. Fix: pass None for a series without a season"),
+        ([12, 12.0], "Expected periods that differ"),
+        ("7D", "Expected dates as times with a period that is a length of time, got '7D' with times that are steps"),
+        (51, "Expected a period of at most half the series, got 51 for a series that is 100 steps long"),
+        (1, "Expected a period of at least two steps between points, got 1 for points 1 steps apart"),
+    ],
+)
+def test_a_period_that_cannot_be_is_refused_with_a_sentence(period, sentence):
+    with pytest.raises(InputError) as caught:
+        overt.smooth(np.sin(np.arange(100.0)), period=period)
+    assert sentence in str(caught.value)
+
+
+def test_a_period_longer_than_half_the_dates_is_refused_in_their_unit():
+    with pytest.raises(InputError, match=r"got '7D' for a series that is 4\.167 days long"):
+        overt.smooth(np.sin(np.arange(100.0)), times=hourly(100), period="7D")
+
+
+def test_a_period_is_for_the_bank():
+    with pytest.raises(InputError, match='Expected keys="auto" with a period'):
+        overt.smooth(np.sin(np.arange(100.0)), keys="time", period=10)
