@@ -7,6 +7,7 @@ import overt
 from overt.errors import InputError
 from overt.smoothing import analyze
 from overt.smoothing.data.series import arrange
+from overt.smoothing.seasons.detect import find_periods
 from overt.smoothing.seasons.phase import (
     Grid,
     PhaseHead,
@@ -250,3 +251,33 @@ def test_a_period_longer_than_half_the_dates_is_refused_in_their_unit():
 def test_a_period_is_for_the_bank():
     with pytest.raises(InputError, match='Expected keys="auto" with a period'):
         overt.smooth(np.sin(np.arange(100.0)), keys="time", period=10)
+
+
+def test_automatic_periods_are_found_and_named():
+    draw, t = np.random.default_rng(20), np.arange(24 * 7 * 6)
+    x = np.sin(2 * np.pi * t / 24) + 1.0 * (t // 24 % 7 < 5) + 0.3 * draw.normal(size=t.size)
+    found = analyze(x, times=hourly(t.size), period="auto")
+    assert found.periods == (86400.0, 604800.0)
+    assert "Periods of 1 days and 7 days were found" in found.sentence
+
+
+def test_a_period_that_is_no_whole_number_is_found():
+    draw, t = np.random.default_rng(21), np.arange(900.0)
+    found = analyze(np.sin(2 * np.pi * t / 17.4) + 0.5 * draw.normal(size=900), period="auto")
+    assert found.periods == pytest.approx([17.4], abs=0.05)
+
+
+@pytest.mark.parametrize("kind", ["white", "walk", "steps", "smooth"])
+def test_no_period_is_found_in_noise(kind):
+    for draw in np.random.default_rng(22).spawn(12):
+        white = draw.normal(size=300)
+        smooth = np.convolve(draw.normal(size=400), np.hanning(41), "same")[50:350]
+        x = {"white": white, "walk": np.cumsum(white), "steps": white + 4 * (np.arange(300) // 70 % 3), "smooth": smooth}[kind]
+        assert find_periods(arrange(x, np.arange(300.0)), False) == ()
+
+
+def test_without_a_season_automatic_periods_change_nothing():
+    x = np.cumsum(np.random.default_rng(23).normal(size=300))
+    found = analyze(x, period="auto")
+    np.testing.assert_array_equal(found.values, overt.smooth(x))
+    assert "No season was found." in found.sentence

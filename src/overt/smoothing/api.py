@@ -24,6 +24,7 @@ from overt.smoothing.heads.dispatch import attend_head, attend_in_time
 from overt.smoothing.heads.head import Head, Outputs
 from overt.smoothing.heads.keys import TimeKeys
 from overt.smoothing.result import Smoothing
+from overt.smoothing.seasons.detect import find_periods
 from overt.smoothing.seasons.season import Seasons, estimate_seasons
 from overt.smoothing.selection.bank import BankOutputs, attend_bank, bank_series
 from overt.smoothing.selection.counts import are_counts, check_counts, stabilized
@@ -83,7 +84,7 @@ def smooth(
 
     **period** is the length of a season, or of several in a list: a number in the unit of the times, or "7D", "12h" where these are
     dates. A season is attention to the same phase of other cycles, as the same hour of other days, and the bank smooths the rest
-    (`analyze` returns both). A season that does not repeat comes to nothing.
+    (`analyze` returns both). A season that does not repeat comes to nothing. "auto" looks for periods, and takes none from noise.
 
     **window** is the largest distance in time, to either side, over which a point attends. **causal** restricts each point to the
     present and past. Without it each value depends on later data, so the curve is not a forecast. What is chosen once for the whole
@@ -261,10 +262,10 @@ def _analyze_values(values: Floats, times: Times, weights: Floats | None, option
 
 def _rest(series: Series, times: Times, options: Options) -> tuple[Series, Seasons | None, NDArray[np.bool_]]:
     """A series without its seasons and isolated wild values, its seasons, and which points these are; wild values enter no season."""
-    if options.period is None:
+    periods = _periods(series, times, options)
+    if not periods:
         cleaned, outliers = _cleaned(series, options) if options.cleans else (series, np.zeros(series.values.size, dtype=bool))
         return cleaned, None, outliers
-    periods = tuple(period / series.step for period in read_periods(options.period, times, series))
     seasons = estimate_seasons(series, periods, causal=options.causal)
     rest, outliers = seasons.rest, np.zeros(series.values.size, dtype=bool)
     if options.cleans:
@@ -276,6 +277,15 @@ def _rest(series: Series, times: Times, options: Options) -> tuple[Series, Seaso
         rest, more = _cleaned(seasons.rest, options)
         outliers |= more
     return rest, seasons, outliers
+
+
+def _periods(series: Series, times: Times, options: Options) -> tuple[float, ...]:
+    """The periods in steps: those that were passed, or were found."""
+    if options.period is None:
+        return ()
+    if isinstance(options.period, str) and options.period == "auto":
+        return find_periods(series, times.origin is not None, causal=options.causal)
+    return tuple(period / series.step for period in read_periods(options.period, times, series))
 
 
 def _noise(series: Series, seasons: Seasons | None, options: Options) -> NoiseEstimate:

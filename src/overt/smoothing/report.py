@@ -135,10 +135,11 @@ def _seasons(result: "Smoothing") -> str:
     automatic = isinstance(result.options.period, str) and result.options.period == "auto"
     if result.seasons is None:
         return "No season was found." if automatic else ""
+    kind, verb = ("A period", "was") if len(result.periods) == 1 else ("Periods", "were")
     listed = " and ".join(duration(period, result.unit) for period in result.periods)
     gains = " and ".join(f"{max(season.gain, 0):.0%}" for season in result.seasons.each)
     return (
-        f"{'A period' if len(result.periods) == 1 else 'Periods'} of {listed} {'was found' if automatic else 'was given'}: from other "
+        f"{kind} of {listed} {verb} {'found' if automatic else 'given'}: from other "
         f"cycles attention to the same phase predicts {gains} of what varies within one."
     )
 

@@ -1,0 +1,158 @@
+"""Periods found in a series: lags at which it resembles itself, taken only where cycles far apart agree."""
+
+import numpy as np
+
+from overt.smoothing.data.series import Floats, Series
+from overt.smoothing.heads.local.regression import attend_time
+from overt.smoothing.seasons.phase import Grid
+from overt.smoothing.seasons.season import estimate_seasons
+
+# Periods of the calendar in seconds, tried where times are dates: an hour, a day, a week, a mean year.
+CALENDAR = (3600.0, 86400.0, 604800.0, 365.2425 * 86400)
+# At least so many cycles, and at most so many periods.
+LEAST_CYCLES, MOST_PERIODS = 4, 3
+# Cells of a cycle for the comparison: coarse ones average the noise, fine ones see short events.
+PHASES = (12, 48)
+# The agreement of cycles counts from here (`agreement`): on noise, trends, steps and smooth curves fewer than 1% of series reach it.
+LEAST_RATIO, LEAST_CORRELATION = 12.0, 0.1
+# Peaks of the autocorrelation that are tried for each trend.
+LAGS = 3
+# A shorter period is taken before a longer one that agrees better, unless by this factor.
+SHORTER = 0.5
+# A period that is contained this often in another is part of its season.
+CONTAINED = (2, 3, 4)
+# Beyond so many steps for each point, a series is too uneven for the lags of a grid.
+SPARSE = 8
+# Detrended values count up to so many median absolute ones.
+CLIP = 4.5
+
+
+def find_periods(series: Series, dates: bool, *, causal: bool = False) -> tuple[float, ...]:
+    """The periods of a series in steps, ascending; none in noise.
+
+    Candidates are peaks of the autocorrelation, after trends of many bandwidths were taken off, and with dates those of the calendar.
+    One counts where `agreement` is large. Its season is taken off, and the rest is searched for another.
+
+    >>> from overt.smoothing.data.series import arrange
+    >>> draw, t = np.random.default_rng(0), np.arange(240.0)
+    >>> find_periods(arrange(np.sin(2 * np.pi * t / 12) + 0.5 * draw.normal(size=240), t), False)
+    (12.0,)
+    """
+    periods: tuple[float, ...] = ()
+    rest = series
+    while len(periods) < MOST_PERIODS:
+        period = _next(rest, dates, periods)
+        if period is None:
+            break
+        periods = tuple(sorted((*periods, period)))
+        rest = estimate_seasons(series, periods, causal=causal).rest
+    return tuple(
+        period
+        for period in periods
+        if not any(abs(longer / period - count) < 0.02 * count for longer in periods for count in CONTAINED)
+    )
+
+
+def agreement(series: Series, period: float) -> tuple[float, float]:
+    """How much the cycles of a period agree: ρ and the ratio Cρ/(1 − ρ), of C cycles, the larger of two resolutions.
+
+    The detrended values are averaged over cells, v_c of cycle c. ρ is the mean of v_c·v_c' over cycles that are at least two apart,
+    over the mean of v_c·v_c. Neighbours are left out, because a random walk resembles itself for a cycle or two. The ratio is that of
+    the variance of a mean over cycles to what chance makes of it, as F in an analysis of variance.
+    """
+    times, values = series.key_times, _detrended(series, period / 2)
+    best = (0.0, 0.0)
+    for phases in sorted({min(most, max(2, round(period))) for most in PHASES}):
+        cycles = int(series.times[-1] // period) + 1
+        grid = Grid(period, phases, cycles + 1)
+        counts, sums = grid.add_up(times, np.ones(times.size)), grid.add_up(times, values)
+        cells = np.where(counts > 0.25 * counts.max(), sums / np.maximum(counts, 1e-9), 0.0).reshape(-1, phases)
+        cells, filled = cells[cells.any(axis=1)], float((counts > 0.25 * counts.max()).mean())
+        count = len(cells)
+        if count < LEAST_CYCLES or filled < 0.3:
+            continue
+        squares = float((cells**2).sum())
+        beside = float((cells[1:] * cells[:-1]).sum())
+        apart = float((cells.sum(axis=0) ** 2).sum()) - squares - 2 * beside
+        rho = apart / ((count - 1) * (count - 2)) / max(squares / count, np.finfo(float).tiny)
+        ratio = count * rho / max(1 - rho, 1e-6)
+        best = max(best, (ratio, rho))
+    return best[1], best[0]
+
+
+def _next(series: Series, dates: bool, known: tuple[float, ...]) -> float | None:
+    """The next period, or None."""
+    candidates = _candidates(series, dates)
+    candidates = [one for one in candidates if all(abs(one / other - 1) > 0.05 for other in known)]
+    judged = [(one, *agreement(series, one)) for one in candidates]
+    passed = [(one, rho) for one, rho, ratio in judged if ratio > LEAST_RATIO and rho > LEAST_CORRELATION]
+    if not passed:
+        return None
+    most = max(rho for _, rho in passed)
+    return min(one for one, rho in passed if rho >= SHORTER * most)
+
+
+def _candidates(series: Series, dates: bool) -> list[float]:
+    span = float(series.times[-1]) + 1
+    calendar = [period / series.step for period in CALENDAR] if dates else []
+    periods = [period for period in calendar if 2.9 <= period <= span / LEAST_CYCLES]
+    if span > SPARSE * series.times.size or series.present.size < 4 * LEAST_CYCLES:
+        return periods
+    bandwidth = 1.5
+    while 2 * bandwidth <= span / LEAST_CYCLES * 1.42:
+        correlation = _autocorrelation(series, bandwidth)
+        low, high = max(2, int(1.4 * bandwidth)), min(int(2.9 * bandwidth) + 1, int(span / LEAST_CYCLES))
+        lags = np.arange(low, high + 1)
+        lags = lags[lags + 1 < correlation.size]
+        if lags.size:
+            peaks = lags[(correlation[lags] >= correlation[lags - 1]) & (correlation[lags] >= correlation[lags + 1])]
+            best = peaks[np.argsort(-correlation[peaks])][:LAGS]
+            periods += [_refined(correlation, int(lag)) for lag in best if correlation[lag] > 0]
+        bandwidth *= np.sqrt(2)
+    near = [_calendar_of(period, calendar) for period in periods]
+    return sorted({round(period, 6) for period in near if 2.9 <= period <= span / LEAST_CYCLES})
+
+
+def _calendar_of(period: float, calendar: list[float]) -> float:
+    """The period of the calendar that is within 2% of a lag, else the lag."""
+    return next((exact for exact in calendar if abs(period / exact - 1) < 0.02), period)
+
+
+def _refined(correlation: Floats, lag: int) -> float:
+    """A period by the peaks at its multiples, each of which measures it more exactly; a whole number where that is as near."""
+    period, multiple = float(lag), 1
+    while True:
+        at = round(multiple * period)
+        near = np.arange(max(1, at - 1), at + 2)
+        if near[-1] + 1 >= correlation.size // 2 or multiple > correlation.size:
+            break
+        peak = int(near[np.argmax(correlation[near])])
+        left, middle, right = correlation[peak - 1 : peak + 2]
+        bend = left - 2 * middle + right
+        if correlation[peak] <= 0 or bend >= 0:
+            break
+        period = (peak + float(np.clip(0.5 * (left - right) / bend, -0.5, 0.5))) / multiple
+        multiple *= 2
+    whole = round(period)
+    return float(whole) if abs(period - whole) < 1 / multiple else period
+
+
+def _autocorrelation(series: Series, bandwidth: float) -> Floats:
+    """Of the detrended values on a grid of steps, missing ones left out (lags,)."""
+    size = int(series.times[-1]) + 2
+    grid = Grid(float(size), size, 1)
+    values = grid.add_up(series.key_times, _detrended(series, bandwidth))
+    present = grid.add_up(series.key_times, np.ones(series.present.size))
+    length = 1 << (2 * size).bit_length()
+    spectra = np.abs(np.fft.rfft(np.stack([values, present]), length)) ** 2
+    products, pairs = np.fft.irfft(spectra, length)[:, :size]
+    correlation = np.where(pairs > 0.1 * pairs[0], products / np.maximum(pairs, 0.5), 0.0)
+    return correlation / max(float(correlation[0]), np.finfo(float).tiny)
+
+
+def _detrended(series: Series, bandwidth: float) -> Floats:
+    """The values without a local line, wild ones drawn in (m,)."""
+    trend = attend_time(series.key_times, series.key_values, series.key_weights, bandwidth, degree=1).values
+    detrended = series.key_values - trend
+    limit = CLIP * max(float(np.median(np.abs(detrended))), 0.1 * float(np.sqrt(np.mean(detrended**2))))
+    return np.clip(detrended, -limit, limit)
