@@ -31,7 +31,15 @@ from overt.smoothing.selection.counts import are_counts, check_counts, stabilize
 from overt.smoothing.selection.levels import key_noise, noise_levels, overall_level
 from overt.smoothing.selection.noise import NoiseEstimate, constant_level, estimate_noise
 from overt.smoothing.selection.outliers import clean, downweight_outliers
-from overt.smoothing.selection.risk import best_head, dot_keys, keys_of, leave_one_out, pointwise_risk, risk_error
+from overt.smoothing.selection.risk import (
+    best_head,
+    combined_risk,
+    dot_keys,
+    keys_of,
+    leave_one_out,
+    pointwise_risk,
+    risk_error,
+)
 
 
 def smooth(
@@ -233,12 +241,16 @@ def _analyze_values(values: Floats, times: Times, weights: Floats | None, option
     restored = _restored(series, options, outputs.values + seasonal.sum(axis=0), missing)
     at_keys = outputs.at(series.present)
     noise = key_noise(series, levels)
+    risk = float(pointwise_risk(series.key_values, at_keys, noise).mean())
+    error = risk_error(noise, noise_estimate.correlation)
+    if bank is not None:
+        risk, error = combined_risk(risk, error, float(bank.variances[series.present].mean()))
     return Smoothing(
         values=restored,
         bandwidth=None if head is None else options.fixed_bandwidth or head.keys.in_units(series.step, series.spread),
         noise=float(np.sqrt(np.mean(levels**2))) * series.noise_unit,
-        risk=float(pointwise_risk(series.key_values, at_keys, noise).mean()) * series.spread**2,
-        risk_error=risk_error(noise) * series.spread**2,
+        risk=risk * series.spread**2,
+        risk_error=error * series.spread**2,
         degrees_of_freedom=float(at_keys.leverages.sum()),
         leave_one_out=_leave_one_out(series, head, outputs),
         points=values.size,

@@ -22,7 +22,7 @@ from overt.smoothing.selection.bank import bank_row, bank_series
 from overt.smoothing.selection.counts import mean_of_stabilized, risk_of_counts, slope_of_mean
 from overt.smoothing.selection.levels import overall_level
 from overt.smoothing.selection.noise import NoiseEstimate
-from overt.smoothing.selection.risk import STANDARD_ERRORS, risk_error
+from overt.smoothing.selection.risk import STANDARD_ERRORS, combined_risk, risk_error
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,13 +75,17 @@ class Smoothing:
         noise = np.sqrt(curve[known])
         # What each season adds to the trend and the seasons of shorter periods.
         upward = self.trend[:, None] + np.cumsum(np.pad(self.components, ((0, 0), (1, 0))), axis=1)
+        risk, error = float(risks.mean()), risk_error(noise)
+        if self._variances is not None and self.head is None:
+            variances = self.series.unsort(self._variances) * (self.series.spread * slope_of_mean(self.values)) ** 2
+            risk, error = combined_risk(risk, error, float(variances[known].mean()))
         return replace(
             self,
             values=curve,
             components=np.diff(mean_of_stabilized(upward), axis=1),
             noise=float(np.sqrt(np.mean(noise**2))),
-            risk=float(risks.mean()),
-            risk_error=risk_error(noise),
+            risk=risk,
+            risk_error=error,
             leave_one_out=None,
             observed=counts,
             options=options,

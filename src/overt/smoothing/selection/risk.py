@@ -8,6 +8,7 @@ from overt.smoothing.data.series import LARGEST, Floats, Series
 from overt.smoothing.heads.dispatch import attend_head
 from overt.smoothing.heads.head import Head, Outputs
 from overt.smoothing.heads.keys import AnyKeys, BothKeys, DotKeys, PatchKeys, TimeKeys, ValueKeys
+from overt.smoothing.selection.correlation import FAR, risk_variance_factor
 
 # Where all pairs of points are compared, the risk of a long series is computed on these stretches of it.
 STRETCHES, STRETCH = 4, 1024
@@ -15,6 +16,9 @@ STRETCHES, STRETCH = 4, 1024
 HALVES = (2, 5, 10)
 # Limits of bandwidths in a series' own units. All distances lie between them; powers of other bandwidths leave float64.
 NARROWEST, WIDEST = 1e-40, 1e40
+# The band's variance, over the mean squared error that is left: the standard deviations of the heads are added as if their errors were
+# one, which is an upper bound. The ratio's median and spread over the development half of benchmarks/noise_kinds.py.
+VARIANCE_OVER_ERROR, RELATIVE_SPREAD = 1.25, 0.5
 # Standard errors from which a risk differs from 0, and of its upper bound: 97.5% of a normal distribution lie below.
 STANDARD_ERRORS = 2.0
 
@@ -27,18 +31,39 @@ def pointwise_risk(values: Floats, outputs: Outputs, noise: Floats | float) -> F
     return (values - outputs.values) ** 2 - noise**2 + 2 * noise**2 * outputs.leverages
 
 
-def risk_error(noise: Floats) -> float:
+def risk_error(noise: Floats, correlation: float = 0.0) -> float:
     """The standard error of the mean of `pointwise_risk`, for noise of standard deviations σ_i (n,): √(2 Σ σ_i⁴)/n.
 
     With σ known, its error is that of the mean of ε², whose standard deviation is σ²√(2/n) for normal noise. With σ estimated
     from differences, σ̂² has the variance 4σ⁴/n (`noise.estimate_noise`) and, like every unbiased quadratic estimate, a covariance of
     2σ⁴/n with the mean of ε². The difference then has 2/n + 4/n − 2·2/n: the same, or less where the curve follows the noise.
-    Simulations with 30 to 4,096 points of white noise give 0.91 to 1.01 of it.
+    Simulations with 30 to 4,096 points of white noise give 0.91 to 1.01 of it. With the `correlation` ρ of an autoregression the mean of ε²
+    varies by (1 + ρ²)/(1 − ρ²) more, and the level, known from differences over `FAR` steps, has an error as of n/`FAR` points.
 
     >>> risk_error(np.full(200, 2.0))
     0.4
     """
-    return float(np.sqrt(2 * np.sum(np.asarray(noise, dtype=np.float64) ** 4)) / max(np.size(noise), 1))
+    white = float(np.sqrt(2 * np.sum(np.asarray(noise, dtype=np.float64) ** 4)) / max(np.size(noise), 1))
+    return white * (risk_variance_factor(correlation) + 2 * FAR) ** 0.5 if correlation else white
+
+
+def combined_risk(stein: float, error: float, variance: float) -> tuple[float, float]:
+    """The risk of a mixture of heads, and its standard error, from Stein's estimate with its error and from the band's mean variance.
+
+    Stein's estimate is unbiased, but of the order σ²√(2/n) wrong whatever the curve: on smooth signals that is more than the risk. The
+    variance is always about right, to a half of itself, but knows no bias that the heads share. Both are weighted by 1/error², as
+    in the best linear estimate from two; a Stein estimate that is clearly larger widens the other's error by what it lies above it.
+
+    >>> combined_risk(0.4, 0.01, 0.1)[0].__round__(3), combined_risk(-0.02, 0.04, 0.01)[0].__round__(3)
+    (0.4, 0.008)
+    """
+    expected = variance / VARIANCE_OVER_ERROR
+    above = max(stein - expected, 0.0) ** 2 - (STANDARD_ERRORS * error) ** 2
+    spread = (RELATIVE_SPREAD * expected) ** 2 + max(above, 0.0)
+    total = spread + error**2
+    if total == 0:
+        return stein, 0.0
+    return float((stein * spread + expected * error**2) / total), float(np.sqrt(spread * error**2 / total))
 
 
 def mean_risk(series: Series, head: Head, noise: Floats | float) -> float:
