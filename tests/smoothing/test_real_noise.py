@@ -139,6 +139,17 @@ def test_an_autoregression_is_estimated_and_smoothed_away(rho):
         assert "autoregressive with a correlation of" in found.sentence
 
 
+@pytest.mark.parametrize("rho", [-0.3, -0.6])
+def test_alternating_noise_has_a_band_that_holds_the_truth(rho):
+    inside = []
+    for seed in range(3):
+        found = analyze(TRUTH + autoregression(rho, seed))
+        assert found.noise_estimate.correlation == pytest.approx(rho, abs=0.15)
+        assert found.noise == pytest.approx(0.3, rel=0.15)
+        inside.append(np.mean((found.lower <= TRUTH) & (TRUTH <= found.upper)))
+    assert np.mean(inside) > 0.85
+
+
 def test_gaps_of_outliers_and_missing_values_do_not_hide_an_autoregression():
     x = TRUTH + autoregression(0.6, 0)
     x[draw(1).choice(POINTS, 20, replace=False)] += 4

@@ -244,7 +244,7 @@ def _analyze_values(values: Floats, times: Times, weights: Floats | None, option
     risk = float(pointwise_risk(series.key_values, at_keys, noise).mean())
     error = risk_error(noise, noise_estimate.correlation)
     if bank is not None:
-        risk, error = combined_risk(risk, error, float(bank.variances[series.present].mean()))
+        risk, error = combined_risk(risk, error, float(bank.variances[series.present].mean()), series.present.size)
     return Smoothing(
         values=restored,
         bandwidth=None if head is None else options.fixed_bandwidth or head.keys.in_units(series.step, series.spread),

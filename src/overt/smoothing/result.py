@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 class Smoothing:
     """A smoothed series and the estimates behind it. Times and values are in the caller's units and order.
 
-    `risk` is the estimated mean squared error against the truth, and `risk_error` is the standard error of that estimate, σ²√(2/n).
+    `risk` is the estimated mean squared error against the truth, and `risk_error` is the standard error of that estimate: Stein's, with
+    σ²√(2/n), and for the bank that and the band's variance, each as far as it is accurate (`selection.risk.combined_risk`).
     A risk below two standard errors, or below 0, is too small to estimate; then only `risk_upper_bound` is informative. Both assume
     noise that is independent from point to point and close to normal. `degrees_of_freedom` is the sum of the leverages ∂y_i/∂x_i: n
     for a curve that passes through every point, 1 for the mean. `mixture` holds the weights of the `heads`, averaged over equal runs
@@ -78,7 +79,7 @@ class Smoothing:
         risk, error = float(risks.mean()), risk_error(noise)
         if self._variances is not None and self.head is None:
             variances = self.series.unsort(self._variances) * (self.series.spread * slope_of_mean(self.values)) ** 2
-            risk, error = combined_risk(risk, error, float(variances[known].mean()))
+            risk, error = combined_risk(risk, error, float(variances[known].mean()), int(known.sum()))
         return replace(
             self,
             values=curve,

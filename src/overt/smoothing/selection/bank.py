@@ -21,7 +21,7 @@ from overt.smoothing.selection.candidates import (
     wide_heads,
     write_heads,
 )
-from overt.smoothing.selection.correlation import covariance_factors, risk_variance_factor
+from overt.smoothing.selection.correlation import covariance_factors, difference_excess, risk_variance_factor
 from overt.smoothing.selection.levels import NOISELESS
 from overt.smoothing.selection.mixture import HeadOutputs, Mixture, Observations, mix
 from overt.smoothing.threads import map_in_threads
@@ -121,12 +121,14 @@ def attend_stretch(
     series: NoisySeries, wide: NamedHeads, level: float, causal: bool, correlation: float, workspace: Workspace
 ) -> tuple[Mixture, NamedHeads]:
     """All three stages on one stretch."""
+    excess = difference_excess(correlation) if correlation < 0 else 1.0
+    series, level = series._replace(levels=series.levels * excess), level * excess
     observed = Observations(series.values, series.noise)
     parts = [*pilot_heads(series, level, causal), wide]
     count = sum(len(part.names) for part in parts)
     outputs = workspace.outputs(count + len(GUIDED[-1]) * len(PILOT_BANDWIDTHS), series.values.size)
     write_heads(outputs, parts, 0)
-    options = {"causal": causal, "risk_variance": risk_variance_factor(correlation)}
+    options = {"causal": causal, "risk_variance": risk_variance_factor(max(correlation, 0.0))}
     _correlate(outputs, slice(0, count), correlation)
     mixed = mix(outputs.first(count), observed, **options)
     guided: list[NamedHeads] = []
@@ -137,13 +139,23 @@ def attend_stretch(
         _correlate(outputs, slice(count, stop), correlation)
         mixed = mix(outputs.first(stop), observed, **options)
     parts += guided
+    if correlation < 0:
+        # The root, since about half of the weight is of heads that are no Gaussians of time: the whole factor states half of the error.
+        factors = np.sqrt(covariance_factors(mixed.leverages, correlation)) / excess**2
+        mixed = mixed._replace(
+            leverages=mixed.leverages * factors * excess**2, variances=mixed.variances * factors
+        )  # of a level without the excess
     names, rows = [name for part in parts for name in part.names], [row for part in parts for row in part.rows]
     return mixed, NamedHeads(names, outputs, rows)
 
 
 def _correlate(outputs: HeadOutputs, heads: slice, correlation: float) -> None:
-    """Turn leverages into covariances with correlated noise, in units of its variance, and raise the variances alike."""
-    if correlation:
+    """Turn leverages into covariances with correlated noise, in units of its variance, and raise the variances alike.
+
+    Negative correlation changes the mixture alone, at last: heads that compare values are not the Gaussians of time that the factors
+    assume, and would win by following the noise. They are judged as if the noise were white, at the level that its differences have.
+    """
+    if correlation > 0:
         factors = covariance_factors(outputs.leverages[heads], correlation)
         outputs.leverages[heads] *= factors
         outputs.variances[heads] *= factors

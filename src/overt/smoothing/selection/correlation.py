@@ -10,21 +10,28 @@ from overt.smoothing.data.series import Floats
 STRONGEST = 0.87
 # Differences over this many steps are compared with those over one.
 FAR = 16
-_GRID = np.linspace(0.005, 0.995, 199)
+# Noise that alternates shows itself over few steps, where signals raise differences less; over an even number, where its sign is one.
+NEAR = 4
+_GRID = np.linspace(-0.9, 0.995, 380)
 
 
-def autoregression(ratio: float, order: int) -> tuple[float, float]:
+def autoregression(ratio: float, order: int, far: int) -> tuple[float, float]:
     """The ρ of an autoregression ε_i = ρ ε_{i−1} + white, and the factor from the level of differences over one step to that of ε.
 
-    `ratio` is log(level over 16 / level over 1) of differences of this order. It grows with ρ; a signal raises it too, so that of several
-    orders the one of the smallest ρ is right. A random walk has 1.39, log √16.
+    `ratio` is log(level over `far` steps / level over 1) of differences of this order. It grows with ρ; a signal raises it too, so that
+    of several orders the one of the smallest ρ is right. A random walk has log √`far`.
 
-    >>> [round(number, 2) for number in autoregression(0.7, 2)]
+    >>> [round(number, 2) for number in autoregression(0.7, 2, 16)]
     [0.68, 2.02]
     """
-    one, far = _levels(order, 1), _levels(order, FAR)
-    rho = float(np.interp(ratio, np.log(far / one), _GRID))
+    one = _levels(order, 1)
+    rho = float(np.interp(ratio, np.log(_levels(order, far) / one), _GRID))
     return rho, float(1 / np.interp(rho, _GRID, one))
+
+
+def difference_excess(rho: float) -> float:
+    """The level of second differences of neighbours, over that of the noise: above 1 for negative ρ."""
+    return float(np.interp(rho, _GRID, _levels(2, 1)))
 
 
 def _levels(order: int, lag: int) -> Floats:
@@ -48,7 +55,7 @@ def covariance_factors(leverages: Floats, rho: float) -> Floats:
     array([1.  , 1.48, 3.  ])
     """
     widths = np.geomspace(0.05, 4000, 400)  # standard deviations of the Gaussian, in steps
-    lags = np.arange(1, 2 + int(np.ceil(np.log(1e-4) / np.log(max(rho, 1e-3)))))
+    lags = np.arange(1, 2 + int(np.ceil(np.log(1e-4) / np.log(max(abs(rho), 1e-3)))))
     factors = 1 + 2 * (np.exp(-(lags**2) / (2 * widths[:, None] ** 2)) * rho**lags).sum(axis=1)
     reach = np.arange(1, 60)
     peaks = 1 / (1 + 2 * np.exp(-(reach**2) / (2 * np.minimum(widths, 20)[:, None] ** 2)).sum(axis=1))

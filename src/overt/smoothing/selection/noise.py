@@ -6,7 +6,7 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats
 from overt.smoothing.selection.contrasts import LINES, MAX_CONTRASTS, contrasts, trimmed_deviation
-from overt.smoothing.selection.correlation import FAR, STRONGEST, autoregression
+from overt.smoothing.selection.correlation import FAR, NEAR, STRONGEST, autoregression
 from overt.smoothing.selection.varying import MIN_POINTS, varying_levels
 
 # A signal raises differences of some orders: jumps the high ones, waves the low ones. Noise raises all of them.
@@ -63,7 +63,7 @@ def estimate_noise(times: Floats, values: Floats, weights: Floats | None = None,
     from steps every few points, nor white noise from noise whose correlations begin beyond three steps. Below 100 points
     little is detected.
 
-    **correlation**, with `correlated`: where differences at equal steps indicate positive correlation, from 600 points, the noise is
+    **correlation**, with `correlated`: where differences at equal steps indicate correlation, from 600 points, the noise is
     taken for an autoregression of order one (`correlation.autoregression`), and `level` is that of its values. Above 0.87 it cannot be
     told from a signal or a random walk: then nothing is corrected, and `reason` says so.
 
@@ -97,9 +97,10 @@ def estimate_noise(times: Floats, values: Floats, weights: Floats | None = None,
         return NoiseEstimate(level, levels, True, "")
     not_white = min(ratios.values()) > _bound(moments.size) + 70 / min(moments.size, MAX_CONTRASTS)
     on_grid = steps.size > 0 and steps.min() > 0 and np.mean(steps <= steps.min() * (1 + 1e-9)) >= ON_GRID
-    if correlated and on_grid and moments.size >= MIN_CORRELATED and not_white:
-        rho, deviation = _autoregression(values[known], weights)
-        if rho <= STRONGEST:
+    alternating = max(ratios.values()) < -_bound(moments.size)
+    if correlated and on_grid and moments.size >= MIN_CORRELATED and (not_white or alternating):
+        rho, deviation = _autoregression(values[known], weights, NEAR if alternating else FAR)
+        if rho <= (0 if alternating else STRONGEST):
             factor = deviation / (level if levels is None else 1.0)
             return NoiseEstimate(level * factor, None if levels is None else levels * factor, True, "", rho)
     reason = _reason_not_white(ratios, moments.size)
@@ -141,12 +142,12 @@ def _ratios(times: Floats | None, values: Floats, weights: Floats) -> dict[int, 
     return ratios
 
 
-def _autoregression(values: Floats, weights: Floats) -> tuple[float, float]:
+def _autoregression(values: Floats, weights: Floats, far: int) -> tuple[float, float]:
     """The smallest ρ of all orders of differences at equal steps, and the level of that autoregression."""
     estimates = []
     for order in ORDERS:
-        one, far = (trimmed_deviation(contrasts(None, values, weights, range(0, order * lag + 1, lag))) for lag in (1, FAR))
-        rho, factor = autoregression(float(np.log(max(far, one) / one)), order)
+        one, apart = (trimmed_deviation(contrasts(None, values, weights, range(0, order * lag + 1, lag))) for lag in (1, far))
+        rho, factor = autoregression(float(np.log(apart / one)), order, far)
         estimates.append((rho, factor * one))
     return min(estimates)
 
