@@ -132,8 +132,8 @@ def test_the_bank_has_a_band_under_an_autoregression(share):
     truth, inside = 3 * np.sin(np.arange(1000) / 50), []
     for seed in range(5):
         found = analyze(correlated(share, seed))
-        assert found.noise_estimate.correlation == pytest.approx(0.6, abs=0.15)
-        assert found.noise == pytest.approx(1 / 0.8, rel=0.2)  # the standard deviation of the noise is 1/√(1 − ρ²)
+        assert found.noise_estimate.correlation == pytest.approx(share, abs=0.15)
+        assert found.noise == pytest.approx((1 - share**2) ** -0.5, rel=0.2)
         inside.append(np.mean((found.lower <= truth) & (truth <= found.upper)))
     assert np.mean(inside) > 0.85
 

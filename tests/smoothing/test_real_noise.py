@@ -146,7 +146,7 @@ def test_alternating_noise_has_a_band_that_holds_the_truth(rho):
         found = analyze(TRUTH + autoregression(rho, seed))
         assert found.noise_estimate.correlation == pytest.approx(rho, abs=0.15)
         assert found.noise == pytest.approx(0.3, rel=0.15)
-        inside.append(np.mean((found.lower <= TRUTH) & (TRUTH <= found.upper)))
+        inside.append(np.mean((found.lower <= TRUTH) & (found.upper >= TRUTH)))
     assert np.mean(inside) > 0.85
 
 

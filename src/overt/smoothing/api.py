@@ -240,11 +240,7 @@ def _analyze_values(values: Floats, times: Times, weights: Floats | None, option
     seasonal = np.zeros((1, series.times.size)) if seasons is None else seasons.at(series.times)
     restored = _restored(series, options, outputs.values + seasonal.sum(axis=0), missing)
     at_keys = outputs.at(series.present)
-    noise = key_noise(series, levels)
-    risk = float(pointwise_risk(series.key_values, at_keys, noise).mean())
-    error = risk_error(noise, noise_estimate.correlation)
-    if bank is not None:
-        risk, error = combined_risk(risk, error, float(bank.variances[series.present].mean()), series.present.size)
+    risk, error = _risk(series, at_keys, key_noise(series, levels), noise_estimate, None if bank is None else variances)
     return Smoothing(
         values=restored,
         bandwidth=None if head is None else options.fixed_bandwidth or head.keys.in_units(series.step, series.spread),
@@ -270,6 +266,17 @@ def _analyze_values(values: Floats, times: Times, weights: Floats | None, option
         components=np.stack([series.unsort(component) for component in seasonal], axis=1) * series.spread,
         _variances=variances,
     )
+
+
+def _risk(
+    series: Series, at_keys: Outputs, noise: Floats, estimate: NoiseEstimate, variances: Floats | None
+) -> tuple[float, float]:
+    """The estimated risk and its standard error: Stein's, joined with the variances of a bank."""
+    risk = float(pointwise_risk(series.key_values, at_keys, noise).mean())
+    error = risk_error(noise, estimate.correlation)
+    if variances is None:
+        return risk, error
+    return combined_risk(risk, error, float(variances[series.present].mean()), series.present.size)
 
 
 def _rest(series: Series, times: Times, options: Options) -> tuple[Series, Seasons | None, NDArray[np.bool_]]:
