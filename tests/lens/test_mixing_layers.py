@@ -177,7 +177,42 @@ def shifted_by_hand(self, x):
     return x + functional.pad(x, (0, 0, 1, -1))
 
 
+class Sampled(nn.Module):
+    """Deformable attention over a picture of 4 × 4 tokens: each token reads values at three positions that it computes."""
+
+    def __init__(self, computed=True):
+        super().__init__()
+        self.where, self.value, self.weight = nn.Linear(32, 6), nn.Linear(32, 32), nn.Linear(32, 3)
+        self.fixed = None if computed else nn.Parameter(torch.rand(2, 16, 3, 2))
+
+    def forward(self, x):
+        values = self.value(x).mT.reshape(-1, 32, 4, 4)
+        where = self.where(x).tanh().view(-1, 16, 3, 2) if self.fixed is None else self.fixed
+        sampled = functional.grid_sample(values, where, align_corners=False)  # (B, 32, 16, 3)
+        weights = self.weight(x).softmax(-1)[:, None] if self.fixed is None else 1 / 3
+        return (sampled * weights).sum(-1).mT
+
+
+def summed_by_weights(self, x):
+    return x * (self.weight(x).sigmoid() * x).sum(1, keepdim=True)
+
+
+def summed_behind(self, x):
+    return x.mT * (self.weight(x) * x).transpose(1, 2).sum(-1, keepdim=True)
+
+
 MIXERS = {
+    "weighted sum": (nn.Sequential(Lines(summed_by_weights, weight=nn.Linear(32, 1))), "0", "products that sum over tokens"),
+    "weighted sum, swapped": (
+        nn.Sequential(Lines(summed_behind, weight=nn.Linear(32, 1))),
+        "0",
+        "products that sum over tokens",
+    ),
+    "weighted channels": (
+        nn.Sequential(Lines(lambda self, x: (x.mT * self.weight(x).mT).mean(2), weight=nn.Linear(32, 1))),
+        "0",
+        "products that sum over tokens",
+    ),
     "LSTM": (nn.Sequential(nn.Linear(32, 32), nn.LSTM(32, 32, batch_first=True)), "1", "an LSTM"),
     "GRU, time first": (nn.Sequential(nn.GRU(32, 32)), "0", "a GRU"),
     "convolution": (
@@ -220,6 +255,9 @@ NO_MIXERS = {
     "batch norm": Lines(lambda self, x: self.a(x.mT).mT, a=nn.BatchNorm1d(32)),
     "pointwise convolution": Lines(lambda self, x: self.a(x.mT).mT, a=nn.Conv1d(32, 16, 1)),
     "class token": Lines(lambda self, x: self.a(x[:, 0]), a=nn.Linear(32, 5)),
+    "weighted tokens": Lines(lambda self, x: self.a(x).sigmoid() * x, a=nn.Linear(32, 1)),
+    "weighted features": Lines(lambda self, x: (self.a(x) * x).sum(-1), a=nn.Linear(32, 1)),
+    "masked mean": Lines(lambda self, x: (x * (x[..., :1] > 0).float()).sum(1) / 7),
     "one cell": Lines(lambda self, x: self.a(x[:, 0]), a=nn.GRUCell(32, 32)),
 }
 
@@ -227,6 +265,18 @@ NO_MIXERS = {
 @pytest.mark.parametrize("model", NO_MIXERS.values(), ids=NO_MIXERS)
 def test_what_treats_each_token_alone_or_pools_them_is_not_listed(model):
     assert recorded(model.eval(), torch.randn(2, 7, 32)).missing == []
+
+
+def test_values_that_are_sampled_where_the_model_says_are_mixed():
+    recording = recorded(nn.Sequential(Sampled()).eval(), torch.randn(2, 16, 32))
+    [[name, says]] = recording.missing
+    assert name == "0"
+    assert "values sampled at positions that the model computes" in says
+
+
+def test_values_that_are_sampled_at_fixed_positions_are_not_mixed_by_that():
+    recording = recorded(nn.Sequential(Sampled(computed=False)).eval(), torch.randn(2, 16, 32))
+    assert not any("sampled" in says for _, says in recording.missing)
 
 
 def test_tokens_that_meet_their_neighbours_are_mixed_whatever_positions_are_added():

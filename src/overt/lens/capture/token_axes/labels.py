@@ -29,19 +29,21 @@ SHIFT = Mixing("shift", "tokens added to their shifted neighbours", like_attenti
 LOOP = Mixing("loop", "a recurrence over tokens", like_attention=True, repeat=True)
 CELL = Mixing("cell", "a recurrence from step to step", repeat=True)
 FOURIER = Mixing("fourier", "a Fourier transform over tokens")
+SAMPLING = Mixing("sampling", "values sampled at positions that the model computes")
 
 
 class TensorLabel(NamedTuple):
     """What the dimensions of a tensor count, and the position of its token, if it is of a single one.
 
     It is not `sure` after an unknown function: then dimensions without a mark may count tokens too. It is `constant` if the tensor
-    depends on the model alone.
+    depends on the model alone, and `weighted` if each token was multiplied with a number of its own.
     """
 
     axes: Axes
     position: int | None = None
     sure: bool = True
     constant: bool = False
+    weighted: bool = False
 
 
 class FunctionCall(NamedTuple):

@@ -2,11 +2,23 @@
 
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from overt.lens.capture.token_axes.factors import Axis, Factor, dims_of, marks_of, with_marks
-from overt.lens.capture.token_axes.labels import CELL, FOURIER, LINEAR, LOOP, PRODUCT, SCAN, FunctionCall, Mixing, TensorLabels
-from overt.lens.capture.token_axes.layout import Rule, elementwise, embedding, resize
+from overt.lens.capture.token_axes.labels import (
+    CELL,
+    FOURIER,
+    LINEAR,
+    LOOP,
+    PRODUCT,
+    SAMPLING,
+    SCAN,
+    FunctionCall,
+    Mixing,
+    TensorLabels,
+    tensors_in,
+)
+from overt.lens.capture.token_axes.layout import Rule, elementwise, embedding, reduce, resize
 from overt.lens.capture.written_out.products import arguments, operand_letters
 
 _RECURRENT = {"lstm": "an LSTM", "gru": "a GRU", "rnn_tanh": "an RNN", "rnn_relu": "an RNN"}
@@ -14,6 +26,8 @@ _CELLS = {"lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"}
 _CONVOLUTIONS = {f"conv{kind}{dims}d" for kind in ("", "_transpose") for dims in (1, 2, 3)}
 _POOLS = {f"{kind}_pool{dims}d" for kind in ("avg", "max", "lp") for dims in (1, 2, 3)}
 _SCANS = {"cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"}
+_MULTIPLICATIONS = {"mul", "multiply", "__mul__", "__rmul__", "__imul__"}
+_SUMS = {"sum", "nansum", "mean"}
 _PRODUCTS = {"matmul", "bmm", "mm", "mv", "baddbmm", "einsum", "linear", "addmm", "addbmm"}
 
 # After these it is known what counts tokens, whatever went in.
@@ -109,6 +123,46 @@ def product(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     return PRODUCT if summed else LOOP if met else None
 
 
+def multiplication(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
+    """Numbers times numbers; tokens are weighted where one operand has a single number for each token, and the other has features."""
+    mixing = elementwise(labels, step)
+    operands, [output] = tensors_in(step.args), step.outputs
+    if len(operands) == 2 and any(_weights(labels, *pair) for pair in (operands, operands[::-1])):
+        labels.know(output, labels.of(output)._replace(weighted=True))  # type: ignore[union-attr]
+    return mixing
+
+
+def weighted_sum(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
+    """A sum or a mean; over weighted tokens it is a product of weights and tokens."""
+    label, mixing = labels.of(step.args[0]) if step.args else None, reduce(labels, step)
+    dims = step.argument(1, "dim")
+    if label is None or not label.weighted or isinstance(dims, Tensor | bool):
+        return mixing
+    return PRODUCT if any(marks_of(label.axes[dim]) for dim in dims_of(dims, len(label.axes))) else mixing
+
+
+def sampling(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
+    """Values between tokens, at positions that the model computes of tokens, as deformable attention takes them."""
+    values, grid, [output] = labels.axes(step.argument(0, "input")), step.argument(1, "grid"), step.outputs
+    positions, label = labels.axes(grid), labels.of(grid)
+    labels.give(output, (*values[:2], *positions[1:-1]))
+    computed = label is not None and not label.constant and any(marks_of(axis) for axis in positions)
+    return SAMPLING if computed and any(marks_of(axis) for axis in values[2:]) else None
+
+
+def _weights(labels: TensorLabels, weights: Tensor, features: Tensor) -> bool:
+    """Whether these are numbers for tokens, one each, beside the tokens' features."""
+    known = [label for each in (weights, features) if (label := labels.of(each)) is not None and not label.constant]
+    if len(known) < 2 or weights.ndim != features.ndim:
+        return False
+    counted = zip(labels.axes(weights), labels.axes(features), weights.shape, features.shape, strict=True)
+    marked, narrower = False, False
+    for axis, other, size, wide in counted:
+        marked |= bool(marks_of(axis) & marks_of(other))
+        narrower |= size == 1 < wide and not marks_of(other)
+    return marked and narrower
+
+
 def _windows(what: str, sizes: tuple[int, ...], stride: Any, lengths: Any) -> Mixing | None:
     """How windows mix tokens: only where they overlap; those side by side make tokens of patches."""
     strides = tuple(stride) if isinstance(stride, list | tuple) else (stride,) * len(sizes)
@@ -130,4 +184,7 @@ MIXING: dict[str, Rule] = {
     **dict.fromkeys(_POOLS, pool),
     **dict.fromkeys(_SCANS, scan),
     **dict.fromkeys(_PRODUCTS, product),
+    **dict.fromkeys(_MULTIPLICATIONS, multiplication),
+    **dict.fromkeys(_SUMS, weighted_sum),
+    "grid_sample": sampling,
 }

@@ -54,6 +54,9 @@ class TokenAxes(TensorLabels):
         if step.name not in BEGIN:
             for output in step.outputs:
                 self._inherit(output, operands)
+        if (rule is swap or step.name in RESHAPES) and operands and operands[0][1].weighted:
+            for output in step.outputs:
+                self.know(output, self.of(output)._replace(weighted=True))  # type: ignore[union-attr]
         return mixing
 
     def _inherit(self, output: Tensor, operands: list[tuple[torch.Size, TensorLabel]]) -> None:
