@@ -142,12 +142,11 @@ def weighted_sum(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
 
 
 def sampling(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
-    """Values between tokens, at positions that the model computes of tokens, as deformable attention takes them."""
-    values, grid, [output] = labels.axes(step.argument(0, "input")), step.argument(1, "grid"), step.outputs
-    positions, label = labels.axes(grid), labels.of(grid)
-    labels.give(output, (*values[:2], *positions[1:-1]))
-    computed = label is not None and not label.constant and any(marks_of(axis) for axis in positions)
-    return SAMPLING if computed and any(marks_of(axis) for axis in values[2:]) else None
+    """Values between tokens, at positions that the model computes, as deformable attention takes them; none where either is fixed."""
+    values, grid, [output] = step.argument(0, "input"), step.argument(1, "grid"), step.outputs
+    fixed = any((label := labels.of(tensor)) is not None and label.constant for tensor in (values, grid))
+    labels.give(output, (*labels.axes(values)[:2], *labels.axes(grid)[1:-1]))
+    return None if fixed else SAMPLING
 
 
 def _weights(labels: TensorLabels, weights: Tensor, features: Tensor) -> bool:
