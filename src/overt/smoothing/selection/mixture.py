@@ -16,7 +16,7 @@ from overt.smoothing.heads.normalize import softmax
 
 # Risks are averaged with Gaussians of these standard deviations, in points. The last also averages the risks of the mixtures,
 # one for each width.
-WIDTHS = (15, 60, 240, 1920)
+WIDTHS = (60, 240, 1920)
 # Risks are summed in blocks of WIDTH / FINENESS points before they are averaged, and weights are interpolated linearly.
 FINENESS = 3
 # Standard deviations beyond which a neighbour's risk is ignored.
