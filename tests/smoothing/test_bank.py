@@ -78,7 +78,7 @@ def test_a_curve_upside_down_is_the_curve_of_the_series_upside_down():
 
 def test_a_series_reversed_has_the_curve_reversed():
     # Risks are added up in blocks from the first point on: only whole blocks are the same from the end.
-    whole = np.lcm.reduce([width // mixture.FINENESS for width in mixture.WIDTHS])
+    whole = np.lcm.reduce([width // mixture.FINENESS for width in mixture.CAUSAL_WIDTHS])
     for count, off in ((whole, 1e-11), (500, 0.05)):
         x = np.sin(np.arange(count) / 9) + np.random.default_rng(0).normal(size=count)
         np.testing.assert_allclose(overt.smooth(x[::-1], noise=1.0)[::-1], overt.smooth(x, noise=1.0), rtol=0, atol=off)
@@ -111,7 +111,7 @@ def test_a_long_series_has_its_mixture_summed_up_in_some_hundred_cells():
 
 
 def test_stretches_are_whole_blocks_of_risks():
-    for step in (*(width // mixture.FINENESS for width in mixture.WIDTHS), mixture.BLOCK):
+    for step in (*(width // mixture.FINENESS for width in mixture.CAUSAL_WIDTHS), mixture.BLOCK):
         assert bank.STRETCH % step == bank.MARGIN % step == 0
 
 

@@ -46,6 +46,22 @@ def test_wild_values_are_left_out_and_named(share):
     assert not analyze(x, robust=False).outliers.any()
 
 
+def test_wild_values_side_by_side_are_found_where_there_are_many():
+    x = TRUTH + 0.2 * draw(0).normal(size=POINTS)
+    alone, pairs = np.arange(20, POINTS - 20, 25), np.array([111, 361, 611, 861])
+    x[alone] += 3.0
+    x[[*pairs, *(pairs + 1)]] += 3.0
+    found = analyze(x).outliers
+    assert found[[*pairs, *(pairs + 1)]].all()
+    assert found.sum() <= alone.size + 2 * pairs.size + 2
+
+
+def test_two_high_values_of_a_signal_without_outliers_are_kept():
+    x = TRUTH + 0.2 * draw(0).normal(size=POINTS)
+    x[[400, 401]] += 3.0
+    assert not analyze(x).outliers[[400, 401]].any()
+
+
 def test_white_noise_is_left_as_it_is():
     lost = [clean(draw(seed).normal(size=POINTS), 1.0).outliers.sum() for seed in range(40)]
     assert sum(lost) <= 3

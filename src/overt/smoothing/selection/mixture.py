@@ -17,6 +17,9 @@ from overt.smoothing.heads.normalize import softmax
 # Risks are averaged with Gaussians of these standard deviations, in points. The last also averages the risks of the mixtures,
 # one for each width.
 WIDTHS = (60, 240, 1920)
+# Averages over the past alone have half the points, and a change that has just come is known from few of them: there is a narrower one.
+# Over both sides it follows heavy tails: without it the error under Laplace noise falls by 15%, under white noise by nothing.
+CAUSAL_WIDTHS = (15, *WIDTHS)
 # Risks are summed in blocks of WIDTH / FINENESS points before they are averaged, and weights are interpolated linearly.
 FINENESS = 3
 # Standard deviations beyond which a neighbour's risk is ignored.
@@ -128,7 +131,7 @@ def mix(heads: HeadOutputs, observed: Observations, *, causal: bool = False, ris
     >>> mix(heads, Observations(itself, flat + 1)).weights(np.arange(500)).mean(axis=1).round(2)
     array([1., 0.])
     """
-    head_weights = _weights(heads, observed, WIDTHS, HEAD_TEMPERATURE * risk_variance, causal)
+    head_weights = _weights(heads, observed, CAUSAL_WIDTHS if causal else WIDTHS, HEAD_TEMPERATURE * risk_variance, causal)
     candidates = blend(heads, observed, head_weights)
     (width_weights,) = _weights(candidates, observed, WIDTHS[-1:], WIDTH_TEMPERATURE * risk_variance, causal)
     mixed = blend(candidates, observed, (width_weights,))

@@ -15,6 +15,8 @@ ORDERS = (2, 3, 5)
 MIN_CORRELATED = 600
 # The share of equal steps that makes a grid: missing values and outliers leave gaps in it.
 ON_GRID = 0.8
+# What ρ of two distances may differ by if both are right.
+DISAGREEMENT = 0.3
 # Equal parts whose levels are compared in a short series.
 PARTS = 8
 
@@ -99,7 +101,7 @@ def estimate_noise(times: Floats, values: Floats, weights: Floats | None = None,
     on_grid = steps.size > 0 and steps.min() > 0 and np.mean(steps <= steps.min() * (1 + 1e-9)) >= ON_GRID
     alternating = max(ratios.values()) < -_bound(moments.size)
     if correlated and on_grid and moments.size >= MIN_CORRELATED and (not_white or alternating):
-        rho, deviation = _autoregression(values[known], weights, NEAR if alternating else FAR)
+        rho, deviation = _autoregression(values[known], weights, (NEAR,) if alternating else (NEAR, FAR))
         if rho <= (0 if alternating else STRONGEST):
             factor = deviation / (level if levels is None else 1.0)
             return NoiseEstimate(level * factor, None if levels is None else levels * factor, True, "", rho)
@@ -142,14 +144,20 @@ def _ratios(times: Floats | None, values: Floats, weights: Floats) -> dict[int, 
     return ratios
 
 
-def _autoregression(values: Floats, weights: Floats, far: int) -> tuple[float, float]:
-    """The smallest ρ of all orders of differences at equal steps, and the level of that autoregression."""
-    estimates = []
-    for order in ORDERS:
-        one, apart = (trimmed_deviation(contrasts(None, values, weights, range(0, order * lag + 1, lag))) for lag in (1, far))
-        rho, factor = autoregression(float(np.log(apart / one)), order, far)
-        estimates.append((rho, factor * one))
-    return min(estimates)
+def _autoregression(values: Floats, weights: Floats, lags: tuple[int, ...]) -> tuple[float, float]:
+    """The smallest ρ of all orders of differences at equal steps over the furthest of `lags`, and the level of that autoregression.
+
+    A signal raises far differences more than an autoregression does: where a shorter distance has a ρ that is lower by more than
+    `DISAGREEMENT`, it is that one.
+    """
+    *near, far = (min(_fitted(values, weights, order, lag) for order in ORDERS) for lag in lags)
+    return min(near) if near and far[0] <= STRONGEST and min(near)[0] < far[0] - DISAGREEMENT else far
+
+
+def _fitted(values: Floats, weights: Floats, order: int, far: int) -> tuple[float, float]:
+    one, apart = (trimmed_deviation(contrasts(None, values, weights, range(0, order * lag + 1, lag))) for lag in (1, far))
+    rho, factor = autoregression(float(np.log(apart / one)), order, far)
+    return rho, factor * one
 
 
 def _bound(count: int) -> float:
