@@ -77,7 +77,8 @@ def recorded(made, *args, **kwargs):
 
 
 def mixers(recording) -> list[CapturedMixer]:
-    return [call for call in recording.calls if isinstance(call, CapturedMixer)]
+    calls = (call.opened() for call in recording.calls)
+    return [call for call in calls if isinstance(call, CapturedMixer)]
 
 
 def apart(left: torch.Tensor, right: torch.Tensor) -> float:

@@ -175,14 +175,14 @@ def test_how_a_call_continues_another_with_anything_changed_is_refused_or_can_be
 
 
 @pytest.mark.parametrize("name", ["mixer", "mixer summary"])
-def test_a_mixer_continues_no_call_and_has_heads(name, tmp_path):
+def test_a_mixer_continues_all_of_a_call_or_none_and_has_heads(name, tmp_path):
     path, header, held, tensors = recorded(name, tmp_path)
     call = held["calls"][0]
     second = changed(call, ("with", "number"), 1)
     for continuation in ([0, None, 0, 7, 7, 0], [0, None, 0, 2, 7, 0], [0, [1, 0], 2, 5, 7, 1]):
         joined = {**held, "calls": [call, second], "continuations": [None, continuation]}
         with pytest.raises(
-            InputError, match="a file that cannot be read: the call before it cannot be part of a recorded call"
+            InputError, match="a file that cannot be read: (the call before it|its lengths) cannot be part of a recorded call"
         ):
             load(written(path, header, joined, tensors))
     with pytest.raises(InputError, match="a file that cannot be read"):

@@ -63,10 +63,10 @@ def test_steps_of_generation_have_roles_too():
     with torch.no_grad(), overt.lens.record(made) as recording:
         cache = made(ids[:, :6], use_cache=True).past_key_values
         made(ids[:, 6:], past_key_values=cache)
-    (step,) = [call for call in mixers(recording) if call.queries == 3]
+    (step,) = mixers(recording.passes[1])
     sizes = step.recurrence.weights().abs()  # (B, H, 3, 9)
     previous = (sizes / sizes.sum(-1, keepdim=True)).diagonal(5, -2, -1).mean((0, 2))
-    scores = [role.scores["previous token"] for role in recording.roles() if role.number == step.number]
+    scores = [role.scores["previous token"] for role in recording.passes[1].roles() if role.number == step.number]
     assert scores == pytest.approx(previous.tolist(), abs=1e-5)
 
 
@@ -84,7 +84,7 @@ def test_a_step_of_generation_has_the_keys_since_the_beginning(family):
         written = made.generate(ids, max_new_tokens=4, min_new_tokens=4, do_sample=False)
     assert missing(recording) == []
     whole, _ = recorded(made, written[:, :-1])
-    for call, full in zip(mixers(recording)[-MIXERS[family] :], mixers(whole), strict=True):
+    for call, full in zip(mixers(recording.passes[-1]), mixers(whole), strict=True):
         assert (call.queries, call.keys, call.notes) == (1, 12, ())
         assert apart(call.recurrence.weights(), full.recurrence.weights([11])) < 1e-4
     assert recording.verify().holds
@@ -95,7 +95,8 @@ def test_several_positions_after_a_state_go_on_with_it():
     with torch.no_grad(), overt.lens.record(made) as recording:
         before = made(ids[:, :7], use_cache=True)
         made(ids[:, 7:], past_key_values=before.past_key_values)
-    assert [(call.queries, call.keys) for call in mixers(recording)] == [(7, 7), (5, 12)]
+    assert [(call.queries, call.keys) for one in recording.passes for call in mixers(one)] == [(7, 7), (5, 12)]
+    assert [(call.queries, call.keys) for call in mixers(recording)] == [(12, 12)]
     assert recording.verify().holds
 
 
@@ -105,7 +106,7 @@ def test_each_beam_goes_on_with_the_positions_of_the_beam_that_it_was():
     with torch.no_grad(), overt.lens.record(made) as recording:
         made.generate(ids, max_new_tokens=4, min_new_tokens=4, do_sample=False, num_beams=3)
     assert recording.verify().holds
-    assert {call.keys for call in mixers(recording)} == {6, 7, 8, 9}
+    assert [[call.keys for call in mixers(one)] for one in recording.passes] == [[6], [7], [8], [9]]
     assert all(call.recurrence.start is None for call in mixers(recording))
 
 

@@ -15,6 +15,7 @@ from overt.attention import mechanism
 from overt.attention.kernels.call import Call
 from overt.errors import InputError, KindError
 from overt.lens.capture.adapters import catching
+from overt.lens.capture.mixers.history import Link
 from overt.lens.capture.options import record_options
 from overt.lens.capture.recordable import recordable, unreadable
 from overt.lens.capture.recorder import Recorder, is_in
@@ -192,6 +193,7 @@ class _Remover(Recorder):
         source: str,
         around: tuple[str, ...] = (),
         notes: tuple[str, ...] = (),
+        link: Link | None = None,
     ) -> None:
         """Refuse the chosen heads that are a linear mixer's, by name: what the model reads of it cannot be overwritten."""
         if not self.inside:

@@ -24,6 +24,7 @@ from overt.attention.scores import Dot
 from overt.errors import OvertError
 from overt.lens.capture.barrier import beside, unseen
 from overt.lens.capture.hugging_face import RegistryEntry, registry_patches
+from overt.lens.capture.mixers.history import Link
 from overt.lens.capture.mixers.observe import Mixers
 from overt.lens.capture.ranges import MaskReader
 from overt.lens.capture.recordable import out_of_reach, unreadable
@@ -159,11 +160,12 @@ class Catcher(Watching):
         source: str,
         around: tuple[str, ...] = (),
         notes: tuple[str, ...] = (),
+        link: Link | None = None,
     ) -> None:
         """A linear token mixer was caught: call the sinks."""
         self.caught += 1
         for sink in self.sinks:
-            beside(sink.failed, sink.keep_mixer, recurrence, output, source, around, notes)
+            beside(sink.failed, sink.keep_mixer, recurrence, output, source, around, notes, link)
 
     def miss(self, reason: str) -> None:
         """Attention happened that could not be caught: call the sinks."""

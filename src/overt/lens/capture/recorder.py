@@ -2,7 +2,9 @@
 
 import math
 import threading
+from collections.abc import MutableMapping
 from contextlib import suppress
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 from overt.attention.kernels.call import Call
 from overt.errors import InputError
 from overt.lens.capture.barrier import sentence
+from overt.lens.capture.mixers.history import Link, Past
 from overt.lens.capture.options import RecordOptions, in_bytes
 from overt.lens.capture.recordable import unreadable
 from overt.lens.capture.token_axes.labels import Mixing
@@ -27,6 +30,7 @@ from overt.lens.linear.captured import CapturedMixer, coarsest, copied_mixer
 from overt.lens.linear.recurrence import Recurrence
 from overt.lens.storage.continued import Continuation, Continued, Node, of_added_keys
 from overt.lens.storage.joined import RecordedPasses
+from overt.lens.storage.joined_mixers import alike, of_added_positions
 from overt.lens.storage.tensor_cache import TensorCache
 from overt.lens.text.texts import LookupRecorder, Texts
 
@@ -60,6 +64,7 @@ class Recorder:
         self.text = LookupRecorder(model, Texts() if texts is None else texts)
         self.mixing_layers = MixingLayers(model)
         self.continued = Continued()
+        self.mixer_calls: MutableMapping[Past, int] = WeakKeyDictionary()  # which recorded call left it
         self.thread = threading.get_ident()
 
     @property
@@ -142,10 +147,12 @@ class Recorder:
         source: str,
         around: tuple[str, ...] = (),
         notes: tuple[str, ...] = (),
+        link: Link | None = None,
     ) -> None:
         """Record a call of a linear token mixer, if the model made it and the options include it.
 
         `output` (B, H, Q, E) is the model's own, of the mixing alone; `around` says what stands before and after it in the layer.
+        `link` is the call whose state it goes on with: of such a call the positions alone are recorded that it adds.
         """
         if not self.inside:
             return
@@ -157,12 +164,15 @@ class Recorder:
             return
         total = recurrence.heads
         heads = checked_heads(self.options.heads, total, layer)
+        lengths = recurrence.batch, recurrence.queries, recurrence.keys
+        continuation = self._continued_mixer(recurrence, link)
+        if continuation is not None:
+            recurrence = of_added_positions(recurrence, continuation.retained)
         needed = self.options.mixer_needed(recurrence, output, len(heads), total)
         if not self._affordable(needed, layer):
             return
         with torch._C.DisableTorchFunction():
             recurrence, output = copied_mixer(recurrence, output, heads, total)
-            lengths = recurrence.batch, recurrence.queries, recurrence.keys
             which = (
                 number,
                 call_index,
@@ -175,7 +185,10 @@ class Recorder:
                 coarsest(recurrence),
                 notes,
             )
-            self.calls.append(self.options.store(CapturedMixer(*which, recurrence, output, heads, around)))
+            captured = CapturedMixer(*which, recurrence, output, heads, around)
+            index = self.calls.append(self.options.store(captured), continuation)
+        if link is not None and link.now is not None:
+            self.mixer_calls[link.now] = index
         self.recorded_bytes += needed
 
     def miss(self, reason: str) -> None:
@@ -244,7 +257,21 @@ class Recorder:
 
     def _continuation(self, node: Node) -> Continuation | None:
         """How a call continues a recorded one, and with it the text of this pass that of the pass before."""
-        continuation, number = node.continuation, self.pass_count - 1
+        return self._with_text(node.continuation)
+
+    def _continued_mixer(self, recurrence: Recurrence, link: Link | None) -> Continuation | None:
+        """How a call of a mixer continues a recorded one; summaries of mixers are not joined."""
+        if link is None or link.before is None or not self.options.copies:
+            return None
+        past, before = link.before.recurrence, self.mixer_calls.get(link.before)
+        whole = recurrence.keys == past.keys + recurrence.queries and alike(past, recurrence)
+        if before is None or not whole or recurrence.heads != past.heads:
+            return None
+        rows = None if link.order == tuple(range(past.batch)) else link.order
+        return self._with_text(Continuation(before, rows, 0, past.keys, recurrence.keys, 0))
+
+    def _with_text(self, continuation: Continuation | None) -> Continuation | None:
+        number = self.pass_count - 1
         if continuation is None or continuation.rows is None:
             return continuation
         if self.calls.stored[continuation.before].pass_index == number - 1:

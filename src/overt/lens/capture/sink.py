@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from overt.attention.kernels.call import Call
+from overt.lens.capture.mixers.history import Link
 from overt.lens.capture.token_axes.labels import Mixing
 from overt.lens.linear.recurrence import Recurrence
 
@@ -49,8 +50,9 @@ class Sink(Protocol):
         source: str,
         around: tuple[str, ...] = (),
         notes: tuple[str, ...] = (),
+        link: Link | None = None,
     ) -> None:
-        """A linear token mixer was caught."""
+        """A linear token mixer was caught; `link` is the call whose state it goes on with."""
 
     def miss(self, reason: str) -> None:
         """Attention happened that could not be caught."""

@@ -12,10 +12,12 @@ import torch
 from torch import Tensor
 
 from overt.lens.captured import Captured, CapturedCall, RowsRead, of_entries
+from overt.lens.linear.captured import CapturedMixer
 from overt.lens.statistics.joined_summary import PartOfSummary, joined_summary
 from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.storage.continued import Continuation
 from overt.lens.storage.joined_masks import RowsOfPass, joined_bias, joined_mask
+from overt.lens.storage.joined_mixers import joined_mixer
 
 
 class Part(NamedTuple):
@@ -117,6 +119,9 @@ class RecordedPasses(Sequence[Captured]):
     def opened(self, index: int) -> Captured:
         """One call with all keys that it had."""
         continuation, captured = self.continuations[index], self.stored[index].opened()
+        if continuation is not None and isinstance(captured, CapturedMixer):
+            parts = self.parts(index)
+            return joined_mixer(captured.facts, self._mixers(parts), self.read(parts), all_queries=False)
         if continuation is None or not isinstance(captured, CapturedCall):
             return captured
         pieces, each, rows, begin, stop = [], index, None, 0, continuation.written
@@ -138,6 +143,8 @@ class RecordedPasses(Sequence[Captured]):
     def join(self, facts: dict, parts: Sequence[Part]) -> Captured:
         """One call with the queries and the keys of these parts."""
         stored, read = [self.stored[part.call].opened() for part in parts], self.read(parts)
+        if isinstance(stored[0], CapturedMixer):
+            return joined_mixer(facts, self._mixers(parts), read)
         if isinstance(stored[0], CapturedSummary):
             summaries = [(each, part) for each, part in zip(stored, parts, strict=True) if isinstance(each, CapturedSummary)]
             return joined_summary(facts, read, [PartOfSummary(each, part.rows, part.start) for each, part in summaries])
@@ -156,6 +163,10 @@ class RecordedPasses(Sequence[Captured]):
         mask, bias = joined_mask(rows, facts["keys"]), joined_bias(rows)
         call = replace(calls[-1].call, query=query, key=key, value=value, mask=mask, bias=bias, batch=tuple(query.shape[:-2]))
         return CallOfPasses(**facts, call=call, output=output, copies=calls[0].copies, read=read)
+
+    def _mixers(self, parts: Sequence[Part]) -> list[CapturedMixer]:
+        opened = (self.stored[part.call].opened() for part in parts)
+        return [each for each in opened if isinstance(each, CapturedMixer)]
 
     def _call(self, index: int) -> CapturedCall:
         captured = self.stored[index].opened()

@@ -21,6 +21,7 @@ from overt.lens.statistics.verified import Comparison
 from overt.lens.storage.continued import Continuation
 from overt.lens.storage.declared_sizes import broadcasts, fits_the_call, stored_whole
 from overt.lens.storage.joined import RecordedPasses
+from overt.lens.storage.joined_mixers import alike
 
 MAX_DEPTH = 64  # levels of masks or biases inside each other
 _MAX_HEADS = 2**16
@@ -58,7 +59,7 @@ def checked_call(call: Any, calls: RecordedPasses, continuation: Continuation | 
     if isinstance(call, CapturedCall):
         _check_call(call, call.keys if continuation is None else continuation.written - continuation.retained)
     elif isinstance(call, CapturedMixer):
-        _check_mixer(call)
+        _check_mixer(call, call.keys if continuation is None else continuation.written - continuation.retained)
     else:
         _check_summary(call)
     if continuation is not None:
@@ -71,9 +72,13 @@ def _check_continues(call: Captured, before: Captured, continuation: Continuatio
     sequences = before.batch if continuation.rows is None else len(continuation.rows)
     _require((call.layer, call.heads, call.batch) == (before.layer, before.heads, sequences), "the call before it")
     _require(continuation.written <= call.keys and call.keys in (continuation.written, before.keys), "its lengths")
-    # A mixer has all positions in its recurrence.
-    of_mixer = any(isinstance(each, CapturedMixer) or getattr(each, "mixer", "") for each in (call, before))
+    of_mixer = any(getattr(each, "mixer", "") for each in (call, before))  # summaries of mixers are not joined
     _require(type(call) is type(before) and not of_mixer, "the call before it")
+    if isinstance(call, CapturedMixer) and isinstance(before, CapturedMixer):
+        all_of_it = (continuation.first, continuation.dropped, continuation.retained) == (0, 0, before.keys)
+        _require(all_of_it and continuation.written == call.keys and call.recurrence.start is None, "its lengths")
+        same = call.copies == before.copies and alike(before.recurrence, call.recurrence)
+        _require(same, "the call before it")
     if isinstance(call, CapturedCall) and isinstance(before, CapturedCall):
         inputs = zip(*((each.call.query, each.call.key, each.call.value) for each in (call, before)), strict=True)
         _require(all(new.shape[-1] == old.shape[-1] and new.dtype == old.dtype for new, old in inputs), "the call before it")
@@ -107,13 +112,13 @@ def _check_call(captured: CapturedCall, keys: int) -> None:
     _require(not call.queries or not call.keys or _computes(call), "its score")
 
 
-def _check_mixer(captured: CapturedMixer) -> None:
-    """Refuse a recurrence of other sizes than its call; those of its tensors were checked when it was made."""
+def _check_mixer(captured: CapturedMixer, keys: int) -> None:
+    """Refuse a recurrence of other sizes than its call, of which `keys` positions are stored."""
     recurrence, output = captured.recurrence, captured.output
     tensors = (*recurrence.tensors.values(), output)
     _require(stored_whole(*tensors) and all(each.dtype in _FLOATS for each in tensors), "the sizes of its tensors")
     sizes = recurrence.batch, recurrence.queries, recurrence.keys
-    _require(sizes == (captured.batch, captured.queries, captured.keys), "its lengths")
+    _require(sizes == (captured.batch, captured.queries, keys), "its lengths")
     _require(
         _some_of(captured.copies, captured.total)
         and len(captured.copies) == recurrence.heads

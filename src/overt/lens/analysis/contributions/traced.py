@@ -67,7 +67,9 @@ class _Points(Recorder):
         if self.inside:
             self._point(self._owner(weight), head_count(call), output)
 
-    def keep_mixer(self, recurrence: Recurrence, output: Tensor, source: str, around: Any = (), notes: Any = ()) -> None:
+    def keep_mixer(
+        self, recurrence: Recurrence, output: Tensor, source: str, around: Any = (), notes: Any = (), link: Any = None
+    ) -> None:
         """Note the output of a linear token mixer."""
         if self.inside:
             self._point(self._owner(None), recurrence.heads, output)

@@ -6,6 +6,7 @@ state itself says what went before: each sequence of a batch goes on with the ca
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,31 +29,43 @@ class Past:
     state: Tensor
 
 
+class Link(NamedTuple):
+    """What a call goes on with: the state that `before` left (None: none that is known), its sequences in this `order`.
+
+    `now` is what the call itself leaves, None where that is not seen.
+    """
+
+    before: Past | None = None
+    order: tuple[int, ...] = ()
+    now: Past | None = None
+
+
 class Histories:
     """What each layer has mixed so far, for each cache that it goes on with."""
 
     def __init__(self):
         self.by_module: MutableMapping[nn.Module, list[Past]] = WeakIdKeyDictionary()
 
-    def complete(self, module: nn.Module, recurrence: Recurrence) -> tuple[Recurrence, tuple[str, ...]]:
-        """The recurrence of a call with all positions before it, where these are known, and a note where they are not."""
+    def complete(self, module: nn.Module, recurrence: Recurrence) -> tuple[Recurrence, tuple[str, ...], Link]:
+        """The recurrence of a call with all positions before it, where these are known, a note where they are not, and its link."""
         if recurrence.start is None or not bool(recurrence.start.any()) or _begins_anew(recurrence):
-            return replace(recurrence, start=None), ()
+            return replace(recurrence, start=None), (), Link()
         for past in self.by_module.get(module, []):
             order = _order(recurrence.start, past.state)
             if order is not None:
                 whole = joined(past.recurrence, recurrence, order)
-                return whole, () if whole.start is None else (UNKNOWN,)
-        return recurrence, (UNKNOWN,)
+                return whole, () if whole.start is None else (UNKNOWN,), Link(past, tuple(order.tolist()))
+        return recurrence, (UNKNOWN,), Link()
 
-    def keep(self, module: nn.Module, before: Tensor | None, recurrence: Recurrence, state: Tensor) -> None:
-        """A call has left a state, which began with the state `before`."""
+    def keep(self, module: nn.Module, before: Tensor | None, recurrence: Recurrence, state: Tensor) -> Past:
+        """A call has left a state, which began with the state `before`. Returns what it left."""
         pasts = self.by_module.setdefault(module, [])
         pasts[:] = [
             past for past in pasts if before is None or past.state.shape != before.shape or not _same(before, past.state)
         ]
         pasts.insert(0, Past(recurrence, state.detach().clone()))
         del pasts[_KEPT:]
+        return pasts[0]
 
 
 def joined(past: Recurrence, now: Recurrence, order: Tensor | None) -> Recurrence:

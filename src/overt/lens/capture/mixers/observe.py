@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from overt.lens.capture.mixers.check import disagreement
 from overt.lens.capture.mixers.discover import FunctionHolder, function_holders
 from overt.lens.capture.mixers.families import BY_FUNCTION, FORMS
 from overt.lens.capture.mixers.form import Form, MixerCall
-from overt.lens.capture.mixers.history import Histories
+from overt.lens.capture.mixers.history import Histories, Link
 from overt.lens.capture.recordable import unreadable
 from overt.lens.capture.sink import Sink
 from overt.lens.capture.token_axes.labels import Mixing
@@ -40,7 +40,13 @@ class Keeper(Protocol):
         """The innermost module that runs in a model that is recorded."""
 
     def keep_mixer(
-        self, recurrence: Recurrence, output: Tensor, source: str, around: tuple[str, ...] = (), notes: tuple[str, ...] = ()
+        self,
+        recurrence: Recurrence,
+        output: Tensor,
+        source: str,
+        around: tuple[str, ...] = (),
+        notes: tuple[str, ...] = (),
+        link: Link | None = None,
     ) -> None:
         """A mixer was caught."""
 
@@ -57,6 +63,7 @@ class Running:
     reason: str | None = None
     whole: Recurrence | None = None
     notes: tuple[str, ...] = ()
+    link: Link = field(default_factory=Link)
 
 
 class Mixers:
@@ -133,7 +140,7 @@ class Mixers:
         if isinstance(running.call.alone, str):
             running.reason = running.reason or running.call.alone
         else:
-            running.whole, running.notes = self.histories.complete(running.call.module, running.call.alone)
+            running.whole, running.notes, running.link = self.histories.complete(running.call.module, running.call.alone)
 
     def end(self, running: Running, returned: Any) -> None:
         """It ended: record it."""
@@ -152,9 +159,10 @@ class Mixers:
             return self.keeper.miss(reason)
         checked.add(call.name)
         if state is not None:
-            self.histories.keep(call.module, call.alone.start, running.whole, state)
+            now = self.histories.keep(call.module, call.alone.start, running.whole, state)
+            running.link = running.link._replace(now=now)
         around = (*self._before(call.module), *running.form.around(call.module))
-        return self.keeper.keep_mixer(running.whole, output, call.source, around, running.notes)
+        return self.keeper.keep_mixer(running.whole, output, call.source, around, running.notes, running.link)
 
     def _before(self, module: nn.Module) -> tuple[str, ...]:
         """What mixed neighbours in this layer before its mixer, which the recording names and nothing else has to.

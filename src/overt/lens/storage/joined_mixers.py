@@ -1,0 +1,64 @@
+"""Calls of a linear token mixer that go on with each other's state, stored with the positions alone that each one adds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from overt.lens.captured import RowsRead
+from overt.lens.linear.captured import CapturedMixer
+from overt.lens.linear.recurrence import Recurrence
+
+_BY_KEY = ("key", "value", "log_decay", "erase", "probe")
+_BY_QUERY = ("query", "diagonal", "normalizer")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MixerOfPasses(CapturedMixer):
+    """A call of a mixer with positions of several passes, and which tokens these passes `read`."""
+
+    read: tuple[RowsRead, ...] = ()
+
+
+def alike(before: Recurrence, after: Recurrence) -> bool:
+    """Whether two recurrences have what the calls of one sequence have in common: heads, features, and what is None."""
+
+    def common(recurrence: Recurrence) -> dict[str, tuple[int, ...]]:
+        tensors = {name: each for name, each in recurrence.tensors.items() if name != "start"}
+        return {name: (each.shape[1], *each.shape[3:]) for name, each in tensors.items()}
+
+    return (before.kind, before.reads, common(before)) == (after.kind, after.reads, common(after))
+
+
+def of_added_positions(recurrence: Recurrence, retained: int) -> Recurrence:
+    """The recurrence without its first `retained` positions, and without the state that it begins with."""
+    parts = {name: each[:, :, retained:] for name, each in recurrence.tensors.items() if name in _BY_KEY}
+    return replace(recurrence, **parts, start=None)
+
+
+def joined_mixer(
+    facts: dict, calls: Sequence[CapturedMixer], read: Sequence[RowsRead], all_queries: bool = True
+) -> CapturedMixer:
+    """One call with the positions of these calls, of the sequences that are `read`, and the queries of all of them or of the last."""
+    rows = [each.rows for each in read]
+    recurrences = [each.recurrence for each in calls]
+
+    def joined(tensors: Sequence[Tensor]) -> Tensor:
+        return torch.cat([_of_rows(tensor, which) for tensor, which in zip(tensors, rows, strict=True)], dim=2)
+
+    def by_query(tensors: Sequence[Tensor]) -> Tensor:
+        return joined(tensors) if all_queries else _of_rows(tensors[-1], rows[-1])
+
+    last, parts = calls[-1], {}
+    for name in last.recurrence.tensors.keys() - {"start"}:
+        tensors = [each.tensors[name] for each in recurrences]
+        parts[name] = by_query(tensors) if name in _BY_QUERY else joined(tensors)
+    start = recurrences[0].start
+    whole = replace(last.recurrence, **parts, start=None if start is None else _of_rows(start, rows[0]))
+    output = by_query([each.output for each in calls])
+    return MixerOfPasses(**facts, recurrence=whole, output=output, copies=last.copies, around=last.around, read=tuple(read))
+
+
+def _of_rows(tensor: Tensor, rows: tuple[int, ...] | None) -> Tensor:
+    return tensor if rows is None else tensor[list(rows)]
