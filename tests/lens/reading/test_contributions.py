@@ -267,7 +267,7 @@ def test_other_models_and_recordings_are_refused(llama, tmp_path):
         overt.lens.contributions(summaries, model, 7, inputs=inputs)
     with overt.lens.record(model) as two, torch.no_grad():
         model(IDS.repeat(2, 1))
-    with pytest.raises(InputError, match="one text, for contributions, got a batch of 2"):
+    with pytest.raises(InputError, match="one text in each call, for contributions, got a batch of 2"):
         overt.lens.contributions(two, model, 7, inputs=inputs)
     with overt.lens.record(model) as open_recording, torch.no_grad():
         model(**inputs)

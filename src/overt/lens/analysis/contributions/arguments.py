@@ -1,6 +1,7 @@
 """The recording, the model and the inputs that contributions are computed from, checked: they have to belong together."""
 
 from collections.abc import Mapping
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -47,7 +48,8 @@ def checked_calls(recording: RecordedCalls, model: nn.Module) -> list[Recorded]:
     several = next((captured for captured in calls if captured.batch != 1), None)
     if several is not None:
         got = f"a batch of {several.batch} in {several.layer}"
-        raise InputError("one text, for contributions", got=got, fix="record the model on one text")
+        fix = "record the model on one text; where it was one, this layer splits it into parts or streams, which have no sum of this form"
+        raise InputError("one text in each call, for contributions", got=got, fix=fix)
     names = {name for name, _ in model.named_modules()} | {type(model).__name__}
     other = next((captured.layer for captured in calls if captured.layer not in names), None)
     if other is not None or recording.model != type(model).__name__:
@@ -108,11 +110,16 @@ def ids_of(args: tuple, kwargs: dict[str, Any]) -> Tensor | None:
 
 def compare(calls: list[Recorded], points: list[Point], model: str) -> None:
     """Compare this run with the recorded one. Raises InputError where they differ."""
-    same = [captured.layer for captured in calls] == [point.layer for point in points]
-    if not same or not all(_agrees(captured.output, point.output) for captured, point in zip(calls, points, strict=True)):
+    recorded, seen = [captured.layer for captured in calls], [point.layer for point in points]
+    pairs = zip(calls, points, strict=True) if recorded == seen else []
+    apart = next((captured.layer for captured, point in pairs if not _agrees(captured.output, point.output)), None)
+    if recorded != seen or apart is not None:
+        first = next((pair for pair in zip_longest(recorded, seen) if pair[0] != pair[1]), ("", ""))
+        got = f"a {model} whose layer {apart} gave another output now than in the recording, so its run cannot be repeated"
+        other = f"a {model} that ran {first[1] or 'no layer'} where {first[0] or 'no layer'} was recorded"
         raise InputError(
             "the model and the inputs that were recorded, all layers of it",
-            got=f"a {model} whose attention is not the recorded one",
+            got=got if recorded == seen else other,
             fix="pass the same model and inputs, and record without layers=",
         )
 

@@ -26,6 +26,7 @@ JOINS = _names(
     "select_scatter pad masked_fill index_fill tril triu"
 )
 SUMS = _names("add sub subtract rsub neg negative sum mean cumsum index_add scatter_add")
+MEANS = _names("avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d")
 PRODUCTS = _names("mul div")
 MATRICES = _names(
     "linear matmul mm bmm mv addmm baddbmm addbmm einsum tensordot conv1d conv2d conv_transpose1d inner outer grouped_mm"

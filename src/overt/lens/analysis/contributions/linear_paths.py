@@ -22,6 +22,7 @@ from overt.lens.analysis.contributions.functions import (
     GATES,
     JOINS,
     MATRICES,
+    MEANS,
     MOVES,
     PRODUCTS,
     SCALES,
@@ -53,6 +54,8 @@ class Writer(NamedTuple):
 
 class LinearPaths(TorchFunctionMode):
     """Runs the functions of a model as they are, and tracks what is linear. `module` names the module that runs."""
+
+    sees_inside = True  # nn.MultiheadAttention reaches it function by function
 
     def __init__(self, module: Callable[[], str]):
         super().__init__()
@@ -95,6 +98,14 @@ class LinearPaths(TorchFunctionMode):
         tensors = (reference() for reference in reversed(self.latest))
         return next((each for each in tensors if each is not None and each.untyped_storage().data_ptr() == pointer), None)
 
+    def gated(self, output: Tensor) -> Tensor | None:
+        """The tensor that a mixer's function has just returned, where it multiplied its output with a gate; None where it did not."""
+        returned = self.latest[-1]() if self.latest else None
+        if returned is None or returned.numel() != output.numel() or returned.shape[:2] != output.shape[:2]:
+            return None
+        self._freeze("a gate", returned)
+        return returned
+
     def mark_mixing(self, tensor: Tensor) -> None:
         """Note that attention, or another token mixer, made this."""
         self.roles[tensor] = MIXING
@@ -107,6 +118,8 @@ class LinearPaths(TorchFunctionMode):
             return self._passed(func, name, args, kwargs, 1 if base in CASTS else 0)
         if base in JOINS or base in SUMS:
             return self._affine(func, name, base, args, kwargs)
+        if base in MEANS:
+            return self._passed(func, name, args, kwargs, max(args[0].shape[-1] ** int(base[-2]), 2))
         if base in PRODUCTS:
             return self._product(func, name, base, args, kwargs)
         if base in MATRICES:

@@ -54,6 +54,20 @@ class Point:
 
         tensor.register_hook(take)
 
+    def watch_gated(self, gated: Tensor) -> None:
+        """The same of a tensor that is the output times a gate, which is frozen."""
+        output = self.output.reshape(-1, self.heads, *self.output.shape[-2:])
+        gate = torch.where(output == 0, 0, gated.detach().reshape(output.shape) / output)
+
+        def take(gradient: Tensor | None) -> Tensor | None:
+            if gradient is None:
+                return None
+            passed = gradient.reshape(output.shape) * gate
+            self.gradient = passed if self.gradient is None else self.gradient + passed
+            return torch.zeros_like(gradient)
+
+        gated.register_hook(take)
+
 
 class _Points(Recorder):
     """Tracks which module runs, and notes the outputs of what mixes tokens."""
@@ -76,14 +90,18 @@ class _Points(Recorder):
 
     def _point(self, layer: str, heads: int, output: Tensor) -> None:
         paths = self.paths()
-        point = Point(layer, heads, output.detach(), len(paths.writers))
+        point = Point(layer, heads, output.detach().clone(), len(paths.writers))  # the model may write to it
         self.points.append(point)
-        tensor = paths.writing(output)
-        if tensor is None:
+        tensor, gated = paths.writing(output), paths.gated(output)
+        if tensor is not None:
+            point.watch(tensor)
+        elif gated is not None:
+            tensor = gated
+            point.watch_gated(gated)
+        else:
             self._note(layer, "its output is copied to another layout")
             return
         paths.mark_mixing(tensor)
-        point.watch(tensor)
 
 
 @dataclass(eq=False)

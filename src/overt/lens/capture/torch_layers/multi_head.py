@@ -27,11 +27,15 @@ VISIBLE_INSIDE = visible_inside(functional.multi_head_attention_forward)
 
 
 def overridden(args: tuple, kwargs: dict[str, Any]) -> str | None:
-    """The name of a tensor class or mode with its own torch functions, which has to get the call as a whole; else None."""
+    """The name of a tensor class or mode with its own torch functions, which has to get the call as a whole; else None.
+
+    A mode of overt's own, which says that it `sees_inside`, takes the functions inside one by one.
+    """
     tensors = [type(each) for each in (*args, *kwargs.values()) if isinstance(each, Tensor)]
     modes = [type(mode) for mode in _get_current_function_mode_stack()]
     others = [each for each in tensors if each not in (Tensor, Parameter)]
-    others += [each for each in modes if each is not DeviceContext]  # it looks at functions that make tensors
+    # torch's own looks at functions that make tensors.
+    others += [each for each in modes if each is not DeviceContext and not getattr(each, "sees_inside", False)]
     return others[0].__name__ if others else None
 
 
