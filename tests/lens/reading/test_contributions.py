@@ -129,6 +129,85 @@ def test_a_token_adds_its_weighted_value_behind_the_matrices_that_read_it(llama)
         assert float(added.by_token[1, head][key]) == pytest.approx(by_hand, rel=1e-4, abs=1e-7)
 
 
+class TorchModel(nn.Module):
+    """A causal language model of torch's own layers."""
+
+    def __init__(self, norm_first):
+        super().__init__()
+        self.embedding, self.output = nn.Embedding(WORDS, 32), nn.Linear(32, WORDS)
+        layer = nn.TransformerEncoderLayer(32, 4, 48, batch_first=True, norm_first=norm_first)
+        norm = nn.LayerNorm(32) if norm_first else None
+        self.layers = nn.TransformerEncoder(layer, 2, norm, enable_nested_tensor=False)
+
+    def forward(self, words):
+        mask = nn.Transformer.generate_square_subsequent_mask(words.shape[1])
+        return self.output(self.layers(self.embedding(words), mask=mask, is_causal=True))
+
+
+class Attention(nn.Module):
+    """One nn.MultiheadAttention, whose weights are wanted or not, time first."""
+
+    def __init__(self, need_weights):
+        super().__init__()
+        self.embedding, self.output, self.norm = nn.Embedding(WORDS, 32), nn.Linear(32, WORDS), nn.LayerNorm(32)
+        self.attention, self.need_weights = nn.MultiheadAttention(32, 4), need_weights
+
+    def forward(self, words):
+        x = self.embedding(words).transpose(0, 1)
+        x = self.norm(x + self.attention(x, x, x, need_weights=self.need_weights)[0])
+        return self.output(x.transpose(0, 1))
+
+
+TORCH_MODELS = {
+    "norms first": lambda: TorchModel(True),
+    "norms last": lambda: TorchModel(False),
+    "attention": lambda: Attention(False),
+    "attention and its weights": lambda: Attention(True),
+}
+
+
+@pytest.mark.parametrize("make", TORCH_MODELS.values(), ids=TORCH_MODELS)
+def test_layers_of_torch_are_split_by_heads_and_tokens(make):
+    torch.manual_seed(0)
+    model = make().eval()
+    with torch.no_grad(), overt.lens.record(model) as recording:
+        logits = model(IDS)
+    added = overt.lens.contributions(recording, model, (5, 8), position=-1, inputs=IDS)
+    assert added.holds
+    assert added.logit_difference == pytest.approx(float(logits[0, -1, 5] - logits[0, -1, 8]), abs=1e-5)
+    assert len(added.by_head) == 4 * len(recording.calls)
+    assert all(abs(values).sum() > 0 for values in added.by_token.values())
+
+
+def test_a_scan_with_its_gate_inside_is_split_by_channels_and_tokens():
+    config = transformers.MambaConfig(vocab_size=WORDS, hidden_size=16, num_hidden_layers=2, state_size=4, use_mambapy=False)
+    torch.manual_seed(0)
+    model = transformers.MambaForCausalLM(config).eval()
+    with torch.no_grad(), overt.lens.record(model) as recording:
+        model(IDS)
+    added = overt.lens.contributions(recording, model, (5, 8), inputs=IDS)
+    assert added.holds
+    assert len(added.by_head) == 2 * 32
+    assert any("a gate" in each for each in added.frozen)
+
+
+def test_an_encoder_of_images_acts_through_the_tokens_that_it_wrote():
+    vision = transformers.CLIPVisionConfig(
+        hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4, image_size=8, patch_size=4
+    )
+    text = transformers.LlamaConfig(**_GROUPED)
+    config = transformers.LlavaConfig(vision, text, image_token_index=3, vision_feature_layer=-1, image_seq_length=4)
+    torch.manual_seed(0)
+    model = transformers.LlavaForConditionalGeneration(config).eval()
+    inputs = {"input_ids": torch.tensor([[5, 3, 3, 3, 3, 9, 31, 7]]), "pixel_values": torch.randn(1, 3, 8, 8)}
+    with torch.no_grad(), overt.lens.record(model) as recording:
+        model(**inputs)
+    added = overt.lens.contributions(recording, model, (5, 8), inputs=inputs)
+    assert added.holds
+    assert any("encoder" in note for note in added.notes)
+    assert {recording.call_of(call).layer.split(".")[1] for call, _ in added.by_head} == {"language_model"}
+
+
 def test_a_writer_that_is_left_out_breaks_the_sum(llama, monkeypatch):
     model, recording, _ = llama
     write = linear_paths.LinearPaths.write

@@ -1,7 +1,7 @@
 """Direct logit attribution: what every part of a model adds to a logit."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -39,7 +39,8 @@ def contributions(
     an encoder that normalises after each), and a gate behind attention. With these the logit is linear in what each part writes. Only
     the direct effect is counted: not what a part does by changing what later parts compute.
 
-    In an encoder–decoder the parts are the decoder's, and its cross-attention is split by the encoder's tokens.
+    In an encoder–decoder the parts are the decoder's, and its cross-attention is split by the encoder's tokens. So it is in a model of
+    text with an encoder of images or sound: what that wrote is embeddings of tokens, which the language model attends to.
 
     `target` is a token, its number or text, or a pair of them, this one rather than that one; None is the token of the largest logit.
     `position` is where: by default the last token, or the mask token where tokens attend to later ones. `inputs` are the arguments of
@@ -61,16 +62,16 @@ def contributions(
     model = recordable(checked_model(model))
     calls = checked_calls(recording, model)
     args, kwargs = arguments_of(recording, inputs, model)
-    run, encoder = _traced(model, args, kwargs), _encoder(model)
+    run, encodes = _traced(model, args, kwargs), _encodes(model)
     compare(calls, run.points, type(model).__name__)
-    calls_of_text = [captured for captured in calls if not _in_encoder(captured.layer, encoder)]
+    calls_of_text = [captured for captured in calls if not encodes(captured.layer)]
     logits, length = _by_position(run.logits, calls_of_text[-1].queries)
     ids = ids_of(args, kwargs)
     chosen = position_of(position, calls_of_text, ids, model, tokenizer, length)
     named = target_of(target, logits.detach(), chosen, tokenizer, recording.strings.texts.vocabulary)
     with torch.enable_grad():
         number = named.of(logits)
-    _descend(run, number, encoder)
+    _descend(run, number, encodes)
     pairs = zip(calls, run.points, strict=True)
     splits = [split(captured, point) for captured, point in pairs if point.gradient is not None]
     return Contributions(
@@ -80,7 +81,7 @@ def contributions(
         float(number.detach()),
         math.hypot(run.paths.rounding.bound(), *(each.bound for each in splits)),
         _frozen(run),
-        _notes(run, encoder),
+        _notes(run, any(encodes(captured.layer) for captured in calls)),
         _words(recording, calls, ids, tokenizer),
         model=type(model).__name__,
     )
@@ -104,7 +105,7 @@ def _traced(model: nn.Module, args: tuple, kwargs: dict[str, Any]) -> Traced:
     return run
 
 
-def _descend(run: Traced, number: Tensor, encoder: str | None) -> None:
+def _descend(run: Traced, number: Tensor, encodes: Callable[[str], bool]) -> None:
     """Follow the linear paths down to all recorded calls but an encoder's. Raises InputError with what stops them."""
     run.descend(number)
     for _ in range(_OPENED):
@@ -113,7 +114,7 @@ def _descend(run: Traced, number: Tensor, encoder: str | None) -> None:
             map(run.open, sorted(run.gradients, reverse=True))
         ):
             break
-    stopped = [point for point in run.points if point.gradient is None and not _in_encoder(point.layer, encoder)]
+    stopped = [point for point in run.points if point.gradient is None and not encodes(point.layer)]
     if stopped:
         raise InputError(
             "layers whose outputs are added to one stream that reaches the logits",
@@ -166,11 +167,21 @@ def _frozen(run: Traced) -> tuple[str, ...]:
     )
 
 
-def _encoder(model: nn.Module) -> str | None:
-    """The name of the encoder that a decoder attends to."""
-    both = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
-    encoder = _called(model, "get_encoder") if both else getattr(model, "encoder", None) if hasattr(model, "decoder") else None
-    return next((name for name, module in model.named_modules() if module is encoder and name), None)
+def _encodes(model: nn.Module) -> Callable[[str], bool]:
+    """Whether a layer is in an encoder, whose tokens a decoder attends to or embeds: of a source, or of images or sound beside text."""
+    config, names = getattr(model, "config", None), {module: name for name, module in model.named_modules()}
+    text = getattr(config, "get_text_config", None)
+    if getattr(config, "is_encoder_decoder", False):
+        encoder = _called(model, "get_encoder")
+    elif hasattr(model, "decoder"):
+        encoder = getattr(model, "encoder", None)
+    elif text is not None and text() is not config:
+        decoder = names.get(_called(model, "get_decoder"), "")
+        return lambda layer: bool(decoder) and not is_in(layer, decoder)
+    else:
+        return lambda layer: False
+    name = names.get(encoder, "")
+    return lambda layer: bool(name) and is_in(layer, name)
 
 
 def _called(model: nn.Module, method: str) -> Any:
@@ -179,14 +190,10 @@ def _called(model: nn.Module, method: str) -> Any:
     return None if called is None else called()
 
 
-def _in_encoder(layer: str, encoder: str | None) -> bool:
-    return encoder is not None and is_in(layer, encoder)
-
-
-def _notes(run: Traced, encoder: str | None) -> tuple[str, ...]:
+def _notes(run: Traced, encoded: bool) -> tuple[str, ...]:
     notes = [] if run.paths.cap is None else [f"{run.paths.cap} bounds its logits by a tanh: these are the logits before it"]
-    if encoder is not None:
-        notes.append("the encoder's layers act through cross-attention alone, whose source tokens are the encoder's")
+    if encoded:
+        notes.append("the encoder's layers act through the tokens that they wrote alone, which are sources of attention here")
     return (*notes, *dict.fromkeys(f"{name}: {reason}" for name, reason in run.missing))
 
 
