@@ -93,6 +93,8 @@ def _recorded_ids(recording: RecordedCalls) -> Tensor:
             got=f"none, and a recording of {len(lookups)} texts",
             fix="pass inputs=, as the model got them",
         )
+    if len(getattr(recording.calls[0], "read", ())) > 1:
+        return recording.token_ids(0)  # in generation: of all passes
     return lookups[0].ids.reshape(1, -1)
 
 
