@@ -196,7 +196,9 @@ def test_an_encoder_of_images_acts_through_the_tokens_that_it_wrote():
         hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4, image_size=8, patch_size=4
     )
     text = transformers.LlamaConfig(**_GROUPED)
-    config = transformers.LlavaConfig(vision_config=vision, text_config=text, image_token_index=3, vision_feature_layer=-1, image_seq_length=4)
+    config = transformers.LlavaConfig(
+        vision_config=vision, text_config=text, image_token_index=3, vision_feature_layer=-1, image_seq_length=4
+    )
     torch.manual_seed(0)
     model = transformers.LlavaForConditionalGeneration(config).eval()
     inputs = {"input_ids": torch.tensor([[5, 3, 3, 3, 3, 9, 31, 7]]), "pixel_values": torch.randn(1, 3, 8, 8)}
