@@ -112,16 +112,16 @@ def ids_of(args: tuple, kwargs: dict[str, Any]) -> Tensor | None:
 
 def compare(calls: list[Recorded], points: list[Point], model: str) -> None:
     """Compare this run with the recorded one. Raises InputError where they differ."""
-    recorded, seen = [captured.layer for captured in calls], [point.layer for point in points]
-    pairs = zip(calls, points, strict=True) if recorded == seen else []
+    recorded, rerun = [captured.layer for captured in calls], [point.layer for point in points]
+    pairs = zip(calls, points, strict=True) if recorded == rerun else []
     apart = next((captured.layer for captured, point in pairs if not _agrees(captured.output, point.output)), None)
-    if recorded != seen or apart is not None:
-        first = next((pair for pair in zip_longest(recorded, seen) if pair[0] != pair[1]), ("", ""))
+    if recorded != rerun or apart is not None:
+        first = next((pair for pair in zip_longest(recorded, rerun) if pair[0] != pair[1]), ("", ""))
         got = f"a {model} whose layer {apart} gave another output now than in the recording, so its run cannot be repeated"
         other = f"a {model} that ran {first[1] or 'no layer'} where {first[0] or 'no layer'} was recorded"
         raise InputError(
             "the model and the inputs that were recorded, all layers of it",
-            got=got if recorded == seen else other,
+            got=got if recorded == rerun else other,
             fix="pass the same model and inputs, and record without layers=",
         )
 

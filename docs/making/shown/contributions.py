@@ -1,0 +1,63 @@
+"""What heads add to a logit: on how many models the sum holds, and how it agrees with ablation."""
+
+from collections import Counter
+
+from pictures import result, table
+
+from shown import made
+
+MEASURES = ["contribution", "gradient × input", "norm", "largest weight", "random"]
+DIRECT = "spearman, direct"
+
+
+def held() -> str:
+    """On how many models the parts sum to the logits, and which were refused."""
+    found = result("contributions")
+    models, counts = found["models"], found["counts"]
+    architectures = {row["class"] for row in models if row["verdict"] == "holds"}
+    largest = max(abs(row["residual"]) / row["bound"] for row in models if row["verdict"] == "holds")
+    refused = Counter(row["name"] for row in models if row["verdict"] == "refused")
+    return (
+        f"At {made(found)}, the sum holds on {counts['holds']} models of {len(architectures)} architectures, where the largest residual is "
+        f"{largest:.2f} of its bound. {counts.get('fails', 0)} fail. {counts['refused']} are refused with a sentence that says what is not "
+        f"linear or was not recorded: {', '.join(f'`{name}`' for name in sorted(refused))}. {counts['not built']} could not be made small."
+    )
+
+
+def agreement() -> str:
+    """Rank correlations of every measure with the effects of ablation, direct and total."""
+    kinds = {name: _seeds(found) for name, found in result("contributions-agreement")["agreement"].items()}
+    rows = [(measure, *(cell for seeds in kinds.values() for cell in _cells(measure, seeds))) for measure in MEASURES]
+    heads = ["measure", *(f"{name}, {effect}" for name in kinds for effect in ("direct", "total"))]
+    return table(rows, heads, "l" + "r" * 2 * len(kinds))
+
+
+def models() -> str:
+    """What the measures were compared on."""
+    found = result("contributions-agreement")
+    each = found["agreement"]
+    words = _seeds(each["language model"])
+    tags = [f"{row['tags right']:.0%}" for row in _seeds(each["tagger"])]
+    losses = [f"{row['loss']:.2f}" for row in words]
+    heads, sentences = each["translator"]["heads"], each["translator"]["texts"]
+    return (
+        f"On {found['machine']['processor']}, one thread, {made(found)}. The language model has three layers of four heads and repeats "
+        f"what it read (loss {', '.join(losses)}); the tagger has three layers of four heads and gives {', '.join(tags)} of the tags of "
+        f"UD-EWT's test sentences right (nothing was chosen on them); the translator is the Transformer of [Models](models.md), {heads} "
+        f"heads. {words[0]['texts']} texts a seed, {sentences} sentences of the translator; three numbers are seeds 0, 1 and 2."
+    )
+
+
+def _seeds(found: dict) -> list[dict]:
+    """The runs of a model: one for each seed, or the one."""
+    return list(found.values()) if "seed 0" in found else [found]
+
+
+def _cells(measure: str, seeds: list[dict]) -> tuple[str, str]:
+    direct, total = ([row[measure][key] for row in seeds] for key in (DIRECT, "spearman"))
+    spread = max(row[measure]["spread"] for row in seeds)
+    return _numbers(direct), f"{_numbers(total)} (± {spread:.2f})"
+
+
+def _numbers(values: list[float]) -> str:
+    return " / ".join(f"{value:.2f}" for value in values).replace("-", "−")
