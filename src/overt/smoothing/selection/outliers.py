@@ -87,11 +87,11 @@ def clean(values: Floats, level: float) -> Cleaned:
     count = values.size
     if count < SHORT or level <= 0:
         return Cleaned(values, np.zeros(count, dtype=bool))
-    unit, found = np.full(count, BESIDE_DEVIATION * level), np.zeros(count, dtype=bool)
+    unit, outlying = np.full(count, BESIDE_DEVIATION * level), np.zeros(count, dtype=bool)
     current, clipped = values, values
-    for again in range(PASSES):
-        beside, distances, isolated = _isolated(current, RATIO_AGAIN if again else RATIO)
-        if not again:
+    for pass_number in range(PASSES):
+        beside, distances, isolated = _isolated(current, RATIO_AGAIN if pass_number else RATIO)
+        if not pass_number:
             near = np.lib.stride_tricks.sliding_window_view(np.pad(distances, NEAR, mode="reflect"), 2 * NEAR + 1)
             unit = np.maximum(unit, np.median(near, axis=1) / 0.6744897501960817)
             share = np.mean(isolated & (distances > CLIP * unit))
@@ -99,15 +99,15 @@ def clean(values: Floats, level: float) -> Cleaned:
             limit = (CLIP_HEAVY if heavy else CLIP) * unit
             clipped = np.where(isolated & (distances > limit), beside + np.sign(values - beside) * limit, values)
         wild = isolated & (distances > FAR * unit)
-        if count * found.mean() ** 2 > EXPECTED_PAIRS:
+        if count * outlying.mean() ** 2 > EXPECTED_PAIRS:
             wild |= _pairs(current, FAR * unit)
-        if not (wild & ~found).any() or (wild | found).mean() < OFTEN:
-            found |= wild
+        if not (wild & ~outlying).any() or (wild | outlying).mean() < OFTEN:
+            outlying |= wild
             break
-        found |= wild
+        outlying |= wild
         current = values.copy()
-        current[found] = np.interp(np.flatnonzero(found), np.flatnonzero(~found), values[~found])
-    return Cleaned(clipped, found)
+        current[outlying] = np.interp(np.flatnonzero(outlying), np.flatnonzero(~outlying), values[~outlying])
+    return Cleaned(clipped, outlying)
 
 
 def _isolated(values: Floats, ratio: float) -> tuple[Floats, Floats, NDArray[np.bool_]]:
