@@ -3,9 +3,10 @@
     OMP_NUM_THREADS=1 python benchmarks/seasons.py [--half development|test] [--part simulated|real|alarms] [--data FOLDER] [--out FILE]
 
 STL and MSTL (statsmodels) take no missing values: these are interpolated linearly first, or filled in five rounds with what the
-decomposition says of them. The settings of `overt.smooth(period=…)` were chosen on the development half; the test half has other seasons,
-trends, periods and seeds, and was frozen before. The real series are `nyc_taxi.csv` (github numenta/NAB) and `ETTh1.csv` (github
-zhouhaoyi/ETDataset) in FOLDER/series, and monthly CO2 of statsmodels. A cell's ratio is our error over that of the best peer, picked afterwards.
+decomposition says of them. The settings of `overt.smooth(period=…)` were chosen on the development half; the test half has other
+seasons, trends, periods and seeds, and was frozen before. The real series are `nyc_taxi.csv` (github numenta/NAB) and `ETTh1.csv`
+(github zhouhaoyi/ETDataset) in FOLDER/series, and monthly CO2 of statsmodels. A ratio is our error over that of the best peer, picked
+afterwards.
 """
 
 import argparse
