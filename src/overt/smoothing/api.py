@@ -8,9 +8,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from overt.errors import InputError
 from overt.smoothing.data.options import Bandwidth, KeyKind, NoiseKind, NormalizerName, Options, ScoreName
-from overt.smoothing.data.periods import Periods, read_periods
+from overt.smoothing.data.periods import Periods
 from overt.smoothing.data.series import (
     Floats,
+    Indices,
     Series,
     Times,
     arrange,
@@ -23,14 +24,15 @@ from overt.smoothing.data.series import (
 from overt.smoothing.heads.dispatch import attend_head, attend_in_time
 from overt.smoothing.heads.head import Head, Outputs
 from overt.smoothing.heads.keys import TimeKeys
+from overt.smoothing.heads.local.gaps import Filling, Keys, fill_gaps
 from overt.smoothing.result import Smoothing
-from overt.smoothing.seasons.detect import find_periods
-from overt.smoothing.seasons.season import Seasons, estimate_seasons
+from overt.smoothing.seasons.rest import without_seasons
+from overt.smoothing.seasons.season import Seasons
 from overt.smoothing.selection.bank import BankOutputs, attend_bank, bank_series
 from overt.smoothing.selection.counts import are_counts, check_counts, stabilized
 from overt.smoothing.selection.levels import key_noise, noise_levels, overall_level
-from overt.smoothing.selection.noise import NoiseEstimate, constant_level, estimate_noise
-from overt.smoothing.selection.outliers import clean, downweight_outliers
+from overt.smoothing.selection.noise import NoiseEstimate, estimate_noise
+from overt.smoothing.selection.outliers import downweight_outliers
 from overt.smoothing.selection.risk import (
     best_head,
     combined_risk,
@@ -40,6 +42,9 @@ from overt.smoothing.selection.risk import (
     pointwise_risk,
     risk_error,
 )
+
+# Points to either side of deleted ones that the curve without them is computed from.
+BESIDE = 512
 
 
 def smooth(
@@ -187,21 +192,6 @@ def _arranged(
     return series, missing
 
 
-def _cleaned(series: Series, options: Options) -> tuple[Series, NDArray[np.bool_]]:
-    """The series without isolated wild values, and which points these are, in the caller's order."""
-    weights = np.ones(series.present.size) if series.key_weights is None else series.key_weights
-    passed = options.noise is not None and np.ndim(options.noise) == 0
-    level = (
-        overall_level(noise_levels(series, options)) if passed else constant_level(series.key_times, series.key_values, weights)
-    )
-    cleaned = clean(series.key_values, level)
-    values, outliers = series.values.copy(), np.zeros(series.values.size, dtype=bool)
-    values[series.present] = np.where(cleaned.outliers, np.nan, cleaned.values)
-    outliers[series.present] = cleaned.outliers
-    present = series.present[~cleaned.outliers]
-    return replace(series, values=values, present=present), series.unsort(outliers)
-
-
 def _restored(series: Series, options: Options, outputs: Floats, missing: NDArray[np.bool_]) -> Floats:
     restored = series.restore(outputs)
     if not options.fill:
@@ -227,13 +217,13 @@ def _analyze(values: Floats, times: Times, weights: Floats | None, options: Opti
 
 def _analyze_values(values: Floats, times: Times, weights: Floats | None, options: Options, column: int = 0) -> Smoothing:
     series, missing = _arranged(values, times, weights, options, column)
-    series, seasons, outliers = _rest(series, times, options)
-    noise_estimate = _noise(series, seasons, options)
-    levels = noise_levels(series, options, noise_estimate)
-    head, bank = None, None
+    series, seasons, outliers = without_seasons(series, times, options)
+    noise_estimate, levels = _noise(series, seasons, options)
+    head, bank, filling = None, None, None
     if options.keys == "auto":
         bank = _bank(series, levels, options.causal, noise_estimate.correlation)
-        outputs, variances = _bank_outputs(bank, seasons, levels)
+        filling = _filling(series, seasons, levels, options, noise_estimate)
+        outputs, variances = _bank_outputs(series, bank, seasons, levels, filling)
     else:
         head = _head(series, options, levels)
         outputs, variances = _one_head(series, head, levels, options)
@@ -263,6 +253,7 @@ def _analyze_values(values: Floats, times: Times, weights: Floats | None, option
         outliers=outliers,
         observed=values,
         seasons=seasons,
+        filling=filling,
         components=np.stack([series.unsort(component) for component in seasonal], axis=1) * series.spread,
         _variances=variances,
     )
@@ -279,45 +270,56 @@ def _risk(
     return combined_risk(risk, error, float(variances[series.present].mean()), series.present.size)
 
 
-def _rest(series: Series, times: Times, options: Options) -> tuple[Series, Seasons | None, NDArray[np.bool_]]:
-    """A series without its seasons and isolated wild values, its seasons, and which points these are; wild values enter no season."""
-    periods = _periods(series, times, options)
-    if not periods:
-        cleaned, outliers = _cleaned(series, options) if options.cleans else (series, np.zeros(series.values.size, dtype=bool))
-        return cleaned, None, outliers
-    seasons = estimate_seasons(series, periods, causal=options.causal)
-    rest, outliers = seasons.rest, np.zeros(series.values.size, dtype=bool)
-    if options.cleans:
-        rest, outliers = _cleaned(seasons.rest, options)
-    if outliers.any():
-        values = np.where(outliers[series.order], np.nan, series.values)
-        series = replace(series, values=values, present=np.flatnonzero(~np.isnan(values)))
-        seasons = estimate_seasons(series, periods, causal=options.causal)
-        rest, more = _cleaned(seasons.rest, options)
-        outliers |= more
-    return rest, seasons, outliers
-
-
-def _periods(series: Series, times: Times, options: Options) -> tuple[float, ...]:
-    """The periods in steps: those that were passed, or were found."""
-    if options.period is None:
-        return ()
-    if isinstance(options.period, str) and options.period == "auto":
-        return find_periods(series, times.origin is not None, causal=options.causal)
-    return tuple(period / series.step for period in read_periods(options.period, times, series))
-
-
-def _noise(series: Series, seasons: Seasons | None, options: Options) -> NoiseEstimate:
-    """The noise of a series, from the series without its seasons."""
+def _noise(series: Series, seasons: Seasons | None, options: Options) -> tuple[NoiseEstimate, Floats]:
+    """The noise of a series and its levels, from the series without its seasons."""
     correlated = options.keys == "auto" and not options.causal
     estimate = estimate_noise(series.key_times, series.key_values, series.key_weights, correlated=correlated)
-    return estimate if seasons is None else estimate.scaled(seasons.level_factor)
+    estimate = estimate if seasons is None else estimate.scaled(seasons.level_factor)
+    return estimate, noise_levels(series, options, estimate)
 
 
-def _bank_outputs(bank: BankOutputs, seasons: Seasons | None, levels: Floats) -> tuple[Outputs, Floats]:
-    """The bank's outputs and variances, and what the seasons add to its leverages and variances."""
+def _filling(
+    series: Series, seasons: Seasons | None, levels: Floats, options: Options, estimate: NoiseEstimate
+) -> Filling | None:
+    """How missing points are filled; None where none are missing, or with `causal`."""
+    missing = np.flatnonzero(np.isnan(series.values))
+    if options.causal or not missing.size:
+        return None
+    first, last = series.present[[0, -1]]
+    season = np.zeros(series.times.size) if seasons is None else seasons.at(series.times).sum(axis=0)
+
+    def curve_without(rows: Indices) -> Floats:
+        deleted = series.present[rows]
+        near = slice(max(first, deleted.min() - BESIDE), min(last, deleted.max() + BESIDE) + 1)
+        values = series.values.copy()
+        values[deleted] = np.nan
+        part = series.with_values(values).part(near)
+        curve = _bank(part, levels[near], False, estimate.correlation).values
+        return curve[deleted - near.start] + season[deleted]
+
+    return fill_gaps(
+        Keys(series.key_times, series.key_values, season[series.present], series.key_weights),
+        series.times[missing],
+        season[missing],
+        curve_without,
+    )
+
+
+def _bank_outputs(
+    series: Series, bank: BankOutputs, seasons: Seasons | None, levels: Floats, filling: Filling | None
+) -> tuple[Outputs, Floats]:
+    """The bank's outputs and variances, with what the seasons add to these, and with missing points filled.
+
+    There, variances are at least the squared errors of deleted values beyond their noise.
+    """
     added = np.zeros(bank.values.size) if seasons is None else seasons.leverages(bank.leverages)
-    return Outputs(bank.values, bank.leverages + added), bank.variances + levels**2 * added
+    values, variances = bank.values.copy(), bank.variances + levels**2 * added
+    if filling is not None:
+        missing = np.isnan(series.values)
+        season = 0.0 if seasons is None else seasons.at(series.times[missing]).sum(axis=0)
+        values[missing] = filling.curve * (values[missing] + season) + filling.values - season
+        variances[missing] = np.maximum(variances[missing], filling.errors - levels[missing] ** 2)
+    return Outputs(values, bank.leverages + added), variances
 
 
 def _one_head(series: Series, head: Head, levels: Floats, options: Options) -> tuple[Outputs, Floats | None]:

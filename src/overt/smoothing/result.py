@@ -14,6 +14,7 @@ from overt.smoothing.data.series import Floats, Series, Times, read_moments
 from overt.smoothing.heads.dispatch import attend_in_time
 from overt.smoothing.heads.head import Head
 from overt.smoothing.heads.keys import TimeKeys
+from overt.smoothing.heads.local.gaps import Filling, Keys, gap_row
 from overt.smoothing.heads.single_row import weight_row
 from overt.smoothing.report import describe
 from overt.smoothing.seasons.season import Seasons, season_row
@@ -60,6 +61,7 @@ class Smoothing:
     outliers: NDArray[np.bool_] = field(repr=False)  # (n,) isolated wild values that were left out
     observed: Floats = field(repr=False)  # (n,) the values as they were passed
     seasons: Seasons | None = field(repr=False)
+    filling: Filling | None = field(repr=False)  # of missing points, by time
     components: Floats = field(repr=False)  # (n, seasons) each season; one of zeros without a period
     levels: Floats = field(repr=False)  # (n,) standard deviations at weight 1, sorted by time, in the series' own units
     _variances: Floats | None = field(repr=False)  # of the bank, and of time keys whose bandwidth was passed
@@ -183,9 +185,20 @@ class Smoothing:
         noisy = bank_series(self.series, self.levels, self.options.causal)
         level = overall_level(self.levels)
         weights = bank_row(noisy, level, row, causal=self.options.causal, correlation=self.noise_estimate.correlation)
+        whole = np.zeros(self.points)
+        curve = 1.0
+        if self.filling is not None and np.isnan(self.series.values[row]):
+            index = int(np.isnan(self.series.values[:row]).sum())
+            season = np.zeros(self.series.present.size)
+            keys = Keys(self.series.key_times, self.series.key_values, season, self.series.key_weights)
+            rows = gap_row(keys, float(self.series.times[row]), self.filling.shares[index])
+            weights = self.filling.curve[index] * weights
+            weights[self.series.present] += rows[0]
+            whole[self.series.present] = rows[1]
+            curve = 1 - float(self.filling.shares[index, 1].sum())
         if self.seasons is not None:  # y = s + B(x − s)
-            weights = weights + season_row(self.seasons, np.eye(1, self.points, row)[0] - weights)
-        return self.series.unsort(weights)
+            weights = weights + season_row(self.seasons, curve * np.eye(1, self.points, row)[0] - weights)
+        return self.series.unsort(weights + whole)
 
     def at(self, times: ArrayLike) -> Floats:
         """The curve at other times (m,), in the unit of the series' times: numbers, or dates where those were dates.

@@ -68,6 +68,7 @@ def agreement(series: Series, period: float) -> tuple[float, float]:
         counts, sums = grid.add_up(times, np.ones(times.size)), grid.add_up(times, values)
         cells = np.where(counts > 0.25 * counts.max(), sums / np.maximum(counts, 1e-9), 0.0).reshape(-1, phases)
         cells, filled = cells[cells.any(axis=1)], float((counts > 0.25 * counts.max()).mean())
+        cells = cells - cells.mean(axis=1, keepdims=True)  # a local line is off by a constant on a parabola
         count = len(cells)
         if count < LEAST_CYCLES or filled < 0.3:
             continue

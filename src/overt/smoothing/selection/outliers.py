@@ -101,6 +101,8 @@ def clean(values: Floats, level: float) -> Cleaned:
         wild = isolated & (distances > FAR * unit)
         if count * outlying.mean() ** 2 > EXPECTED_PAIRS:
             wild |= _pairs(current, FAR * unit)
+        elif count * wild.mean() ** 2 < EXPECTED_PAIRS:
+            wild &= ~_beside(wild)
         if not (wild & ~outlying).any() or (wild | outlying).mean() < OFTEN:
             outlying |= wild
             break
@@ -117,6 +119,11 @@ def _isolated(values: Floats, ratio: float) -> tuple[Floats, Floats, NDArray[np.
     left, right = values - np.median(windows[:, 3:6], axis=1), values - np.median(windows[:, 7:10], axis=1)
     distances = np.abs(values - beside)
     return beside, distances, _stands_out(left, right, distances) & (distances > ratio * np.abs(beside - around))
+
+
+def _beside(marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Whether the value before or after each is marked (n,)."""
+    return np.append(False, marked[:-1]) | np.append(marked[1:], False)
 
 
 def _stands_out(left: Floats, right: Floats, distances: Floats) -> NDArray[np.bool_]:

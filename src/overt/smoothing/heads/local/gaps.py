@@ -1,0 +1,162 @@
+"""Missing values: what fills them best is what fills values best that were deleted in gaps of like length."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from overt.smoothing.data.series import Floats, Indices
+from overt.smoothing.heads.local.regression import attend_time
+from overt.smoothing.heads.normalize import softmax
+from overt.smoothing.heads.single_row import time_row
+
+# Bandwidths in steps and degrees; 0 is the straight line between the two neighbours.
+HEADS = ((0.0, 1), *product((0.7 * 2.0 ** (np.arange(11) / 2)).tolist(), (1, 2)))
+# Gaps are judged together up to these lengths, in steps, by deleted gaps of the lengths after them.
+LENGTHS = ((1.5, 1), (3.5, 2), (6.5, 5), (12.5, 9), (24.5, 18), (np.inf, 36))
+# Deleted gaps of a kind, at most and at least, and the most points among which they are.
+MOST, LEAST, STRETCH = 100, 8, 8192
+# The temperature of a single gap, as in the mixture of heads.
+TEMPERATURE = 4.0
+# The heads take the place of the curve where their errors are smaller by this many standard errors, and how sharply; smaller shares
+# than the last do not count.
+ERRORS, STEEPNESS, SLIGHT = 2.0, 2.0, 0.1
+# Smaller shares of heads are left out.
+NEGLIGIBLE = 1e-4
+
+
+class Keys(NamedTuple):
+    """The present points (n,): times in steps, ascending, what remains of the values without seasons, the seasons, and weights."""
+
+    times: Floats
+    rest: Floats
+    season: Floats
+    weights: Floats | None
+
+    def without(self, rows: Indices) -> "Keys":
+        """The keys but for some."""
+        weights = None if self.weights is None else np.delete(self.weights, rows)
+        return Keys(np.delete(self.times, rows), np.delete(self.rest, rows), np.delete(self.season, rows), weights)
+
+    def predict(self, targets: Floats, season: Floats, head: tuple[float, int]) -> Floats:
+        """A head at targets (2, m): of the rest, to which their season is added, and of the whole."""
+        return np.stack([self._attend(self.rest, targets, head) + season, self._attend(self.rest + self.season, targets, head)])
+
+    def _attend(self, values: Floats, targets: Floats, head: tuple[float, int]) -> Floats:
+        bandwidth, degree = head
+        if not bandwidth:
+            return np.interp(targets, self.times, values)
+        return attend_time(self.times, values, self.weights, bandwidth, degree=degree, targets=targets).values
+
+
+@dataclass(frozen=True)
+class Filling:
+    """Missing points, filled by heads by time and by the curve that was there; without a judgement all is left to the curve."""
+
+    values: Floats  # (m,) the part of the heads
+    curve: Floats  # (m,) the share of the curve
+    shares: Floats  # (m, 2, heads) of the rest and of the whole
+    errors: Floats  # (m,) expected squared distance from a value that would be measured there, 0 where it was not judged
+
+
+def fill_gaps(keys: Keys, targets: Floats, season: Floats, curve_without: Callable[[Indices], Floats]) -> Filling:
+    """Fill gaps by heads by time, mixed by softmax(−N r/4r_min) of the error r at N deleted gaps of like length, or the curve.
+
+    The risk of a curve is that at its points, and a head that follows them closely may fill a gap badly. So values are deleted in
+    gaps, and what predicts them counts (Craven and Wahba 1979, section 1, for single values).
+
+    targets (m,), the missing points, ascending, with their seasons; `curve_without` returns the curve at keys that it did not see.
+    """
+    empty = np.zeros((targets.size, 2, len(HEADS)))
+    filling = Filling(np.zeros(targets.size), np.ones(targets.size), empty, np.zeros(targets.size))
+    kinds, edges = _kinds(keys.times, targets)
+    deleted = _deleted(keys.times.size, [int(kind) for kind in np.unique(kinds)])
+    if not deleted:
+        return filling
+    gaps = np.concatenate([windows.ravel() for windows in deleted.values()])
+    rows = np.sort(gaps)
+    others, curve = keys.without(rows), curve_without(rows)
+    by_heads = np.stack(
+        [others.predict(keys.times[rows], keys.season[rows], head) for head in HEADS], axis=1
+    )  # (2, heads, deleted)
+    residuals = np.concatenate([curve[None], by_heads.reshape(-1, rows.size)]) - (keys.rest + keys.season)[rows]
+    residuals = residuals[:, np.searchsorted(rows, gaps)]
+    start = 0
+    for kind, windows in deleted.items():
+        part, points = residuals[:, start : start + windows.size], np.flatnonzero(kinds == kind)
+        start += windows.size
+        shares = _shares(part.reshape(-1, *windows.shape))
+        errors = ((shares @ part) ** 2).reshape(windows.shape).mean(axis=0)
+        filling.curve[points], filling.shares[points] = shares[0], shares[1:].reshape(2, -1)
+        filling.errors[points] = errors[np.clip(edges[points], 0, (errors.size - 1) // 2)]
+        for head in np.flatnonzero(filling.shares[points[0]].any(axis=0)):
+            filling.values[points] += filling.shares[points[0], :, head] @ keys.predict(
+                targets[points], season[points], HEADS[head]
+            )
+    return filling
+
+
+def _shares(residuals: Floats) -> Floats:
+    """The shares of the curve and the heads (1 + 2 · heads,), from residuals at deleted gaps (1 + 2 · heads, gaps, length).
+
+    The heads are mixed by their risk. The mixture takes the place of the curve as far as it is better by more than chance: its share
+    is logistic in the standard errors by which its squared residuals are smaller, a half at `ERRORS`.
+    """
+    risks = np.mean(residuals[1:] ** 2, axis=(1, 2))
+    least = max(float(risks.min()), np.finfo(float).tiny)
+    shares = softmax(-(residuals.shape[1] / TEMPERATURE * (risks / least - 1))[None])[0]
+    shares = np.where(shares < NEGLIGIBLE, 0.0, shares) / shares[shares >= NEGLIGIBLE].sum()
+    gains = np.mean(residuals[0] ** 2 - np.tensordot(shares, residuals[1:], axes=1) ** 2, axis=1)  # (gaps,)
+    error = max(float(gains.std()) / np.sqrt(gains.size), np.finfo(float).tiny)
+    share = 1 / (1 + np.exp(-STEEPNESS * np.clip(float(gains.mean()) / error - ERRORS, -10.0, 10.0)))
+    share = 0.0 if share < SLIGHT else share
+    return np.concatenate([[1 - share], share * shares])
+
+
+def gap_row(keys: Keys, target: float, shares: Floats) -> Floats:
+    """The weights of the keys (2, n) in the part of the heads: of the rest, and of the whole."""
+    rows = np.zeros((2, keys.times.size))
+    for head in np.flatnonzero(shares.any(axis=0)):
+        bandwidth, degree = HEADS[head]
+        row = time_row(keys.times, keys.weights, target, bandwidth, degree=degree) if bandwidth else _line(keys.times, target)
+        rows += shares[:, [head]] * row
+    return rows
+
+
+def _line(times: Floats, target: float) -> Floats:
+    """The weights (n,) of the straight line between two neighbours."""
+    after = int(np.searchsorted(times, target, side="right"))
+    left, right = max(after - 1, 0), min(after, times.size - 1)
+    share = float(np.interp(target, times[[left, right]], [0.0, 1.0])) if times[right] > times[left] else 0.0
+    row = np.zeros(times.size)
+    row[left] += 1 - share
+    row[right] += share
+    return row
+
+
+def _kinds(times: Floats, targets: Floats) -> tuple[Indices, Indices]:
+    """The class of the length of each target's gap (m,), and the steps to its nearer end, from 0; twice as long beyond the ends."""
+    bounds = np.searchsorted(times, targets)
+    before = np.where(bounds > 0, targets - times[np.maximum(bounds - 1, 0)], np.inf)
+    after = np.where(bounds < times.size, times[np.minimum(bounds, times.size - 1)] - targets, np.inf)
+    nearer = np.minimum(before, after)
+    lengths = np.where(np.isinf(before + after), 2 * nearer, before + after - 1)
+    return np.searchsorted([most for most, _ in LENGTHS], lengths), np.rint(nearer).astype(np.intp) - 1
+
+
+def _deleted(count: int, kinds: list[int]) -> dict[int, Indices]:
+    """Keys to delete, in gaps of each kind (gaps, length), far from each other; none for a kind with too few."""
+    start, stop = max(1, (count - STRETCH) // 2), min(count - 1, (count + STRETCH) // 2)
+    cycle = sum(3 * LENGTHS[kind][1] + 6 for kind in kinds)
+    gaps = min(MOST, (stop - start) // cycle) if kinds else 0
+    if gaps < LEAST:
+        return {} if len(kinds) < 2 else _deleted(count, kinds[:-1])
+    cycles = np.linspace(start, stop - cycle, gaps).astype(np.intp)
+    deleted, offset = {}, 3
+    for kind in kinds:
+        length = LENGTHS[kind][1]
+        deleted[kind] = cycles[:, None] + offset + length + np.arange(length)
+        offset += 3 * length + 6
+    return deleted

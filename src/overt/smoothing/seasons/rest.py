@@ -1,0 +1,58 @@
+"""What the bank smooths: a series without its seasons and without isolated wild values."""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overt.smoothing.data.options import Options
+from overt.smoothing.data.periods import read_periods
+from overt.smoothing.data.series import Series, Times
+from overt.smoothing.seasons.detect import find_periods
+from overt.smoothing.seasons.season import Seasons, estimate_seasons
+from overt.smoothing.selection.levels import noise_levels, overall_level
+from overt.smoothing.selection.noise import constant_level
+from overt.smoothing.selection.outliers import clean
+
+
+def without_seasons(series: Series, times: Times, options: Options) -> tuple[Series, Seasons | None, NDArray[np.bool_]]:
+    """A series without its seasons and isolated wild values, its seasons, and which points these are; wild values enter no season."""
+    periods = _periods(series, times, options)
+    if not periods:
+        cleaned, outliers = _cleaned(series, options) if options.cleans else (series, np.zeros(series.values.size, dtype=bool))
+        return cleaned, None, outliers
+    seasons = estimate_seasons(series, periods, causal=options.causal)
+    rest, outliers = seasons.rest, np.zeros(series.values.size, dtype=bool)
+    if options.cleans:
+        rest, outliers = _cleaned(seasons.rest, options)
+    if outliers.any():
+        values = np.where(outliers[series.order], np.nan, series.values)
+        series = replace(series, values=values, present=np.flatnonzero(~np.isnan(values)))
+        seasons = estimate_seasons(series, periods, causal=options.causal)
+        rest, more = _cleaned(seasons.rest, options)
+        outliers |= more
+    return rest, seasons, outliers
+
+
+def _periods(series: Series, times: Times, options: Options) -> tuple[float, ...]:
+    """The periods in steps: those that were passed, or were found."""
+    if options.period is None:
+        return ()
+    if isinstance(options.period, str) and options.period == "auto":
+        return find_periods(series, times.origin is not None, causal=options.causal)
+    return tuple(period / series.step for period in read_periods(options.period, times, series))
+
+
+def _cleaned(series: Series, options: Options) -> tuple[Series, NDArray[np.bool_]]:
+    """The series without isolated wild values, and which points these are, in the caller's order."""
+    weights = np.ones(series.present.size) if series.key_weights is None else series.key_weights
+    passed = options.noise is not None and np.ndim(options.noise) == 0
+    level = (
+        overall_level(noise_levels(series, options)) if passed else constant_level(series.key_times, series.key_values, weights)
+    )
+    cleaned = clean(series.key_values, level)
+    values, outliers = series.values.copy(), np.zeros(series.values.size, dtype=bool)
+    values[series.present] = np.where(cleaned.outliers, np.nan, cleaned.values)
+    outliers[series.present] = cleaned.outliers
+    present = series.present[~cleaned.outliers]
+    return replace(series, values=values, present=present), series.unsort(outliers)

@@ -1,0 +1,92 @@
+"""Missing values: filled by what fills deleted gaps of like length best."""
+
+import numpy as np
+import pytest
+
+import overt
+import overt.smoothing.api as api
+from overt.smoothing import analyze
+from overt.smoothing.heads.local.gaps import Keys, fill_gaps, gap_row
+
+NAN = float("nan")
+
+
+def gappy(x, length, every=40):
+    """The series with gaps of this length, and which points are missing."""
+    missing = (np.arange(x.size) % every >= every - length - 5) & (np.arange(x.size) % every < every - 5)
+    return np.where(missing, NAN, x), missing
+
+
+def waves(count, period, noise):
+    """Waves of so many points, where the straight line across a gap is off."""
+    return np.sin(np.arange(count) * 2 * np.pi / period + 0.3) + noise * np.random.default_rng(0).normal(size=count)
+
+
+def keys_of(x, missing):
+    return Keys(np.flatnonzero(~missing).astype(float), x[~missing], np.zeros((~missing).sum()), None)
+
+
+def test_a_curve_that_fills_badly_gives_way_to_heads_that_fill_well():
+    whole = np.cumsum(np.random.default_rng(1).normal(size=600))
+    x, missing = gappy(whole, 1)
+    targets = np.flatnonzero(missing).astype(float)
+    filling = fill_gaps(keys_of(x, missing), targets, np.zeros(targets.size), lambda rows: np.full(rows.size, 50.0))
+    assert (filling.curve < 1e-6).all()
+    errors = (filling.values - whole[missing]) ** 2
+    assert errors.mean() < 1.0  # of a walk with steps of 1; the midpoint of two neighbours has 0.5
+    assert 0.3 < filling.errors.mean() < 1.0
+
+
+def test_a_curve_that_fills_well_stays():
+    whole = np.sin(np.arange(600) / 30)
+    x, missing = gappy(whole + 0.5 * np.random.default_rng(2).normal(size=600), 2)
+    keys, targets = keys_of(x, missing), np.flatnonzero(missing).astype(float)
+    filling = fill_gaps(keys, targets, np.zeros(targets.size), lambda rows: np.sin(keys.times[rows] / 30))
+    np.testing.assert_array_equal(filling.curve, 1.0)
+    np.testing.assert_array_equal(filling.values, 0.0)
+
+
+def test_too_few_points_are_left_to_the_curve():
+    x, missing = gappy(waves(60, 9, 0.01), 6, every=30)
+    targets = np.flatnonzero(missing).astype(float)
+    filling = fill_gaps(keys_of(x, missing), targets, np.zeros(targets.size), lambda rows: np.zeros(rows.size))
+    np.testing.assert_array_equal(filling.curve, 1.0)
+
+
+def test_the_expected_error_grows_towards_the_middle_of_a_gap():
+    x, missing = gappy(np.cumsum(np.random.default_rng(3).normal(size=2000)), 9)
+    targets = np.flatnonzero(missing).astype(float)
+    filling = fill_gaps(keys_of(x, missing), targets, np.zeros(targets.size), lambda rows: np.full(rows.size, 99.0))
+    assert filling.errors[4] > 1.5 * filling.errors[0]
+
+
+def test_the_band_is_wider_inside_a_gap():
+    x, missing = gappy(waves(600, 30, 0.05), 6)
+    found = analyze(x, robust=False)
+    assert found.deviation is not None
+    assert np.median(found.deviation[missing]) > 2 * np.median(found.deviation[~missing])
+
+
+@pytest.mark.parametrize("period", [None, 9])
+def test_rows_of_weights_make_the_filled_values(period):
+    x, missing = gappy(np.cumsum(np.random.default_rng(4).normal(size=400)), 2)
+    found = analyze(x, period=period, robust=False)
+    for point in np.flatnonzero(missing)[[0, 5]]:
+        assert found.weights(point) @ np.nan_to_num(x) == pytest.approx(found.values[point], abs=1e-9)
+
+
+def test_a_row_of_the_heads_makes_their_part():
+    x, missing = gappy(np.cumsum(np.random.default_rng(5).normal(size=400)), 2)
+    keys, targets = keys_of(x, missing), np.flatnonzero(missing).astype(float)
+    filling = fill_gaps(keys, targets, np.zeros(targets.size), lambda rows: np.full(rows.size, 99.0))
+    rows = gap_row(keys, targets[3], filling.shares[3])
+    assert rows.sum(axis=0) @ keys.rest == pytest.approx(filling.values[3], abs=1e-10)
+
+
+def test_points_that_are_there_are_not_changed_by_filling(monkeypatch):
+    x, missing = gappy(np.cumsum(np.random.default_rng(6).normal(size=400)), 1)
+    filled = overt.smooth(x)
+    monkeypatch.setattr(api, "_filling", lambda *arguments: None)
+    plain = overt.smooth(x)
+    np.testing.assert_array_equal(filled[~missing], plain[~missing])
+    assert (filled[missing] != plain[missing]).any()
