@@ -192,6 +192,11 @@ def _arranged(
     return series, missing
 
 
+def _seasonal(series: Series, seasons: Seasons | None) -> Floats:
+    """Each season at the times of the series (seasons, n); one of zeros without a period."""
+    return np.zeros((1, series.times.size)) if seasons is None else seasons.at(series.times)
+
+
 def _restored(series: Series, options: Options, outputs: Floats, missing: NDArray[np.bool_]) -> Floats:
     restored = series.restore(outputs)
     if not options.fill:
@@ -227,17 +232,16 @@ def _analyze_values(values: Floats, times: Times, weights: Floats | None, option
     else:
         head = _head(series, options, levels)
         outputs, variances = _one_head(series, head, levels, options)
-    seasonal = np.zeros((1, series.times.size)) if seasons is None else seasons.at(series.times)
+    seasonal = _seasonal(series, seasons)
     restored = _restored(series, options, outputs.values + seasonal.sum(axis=0), missing)
-    at_keys = outputs.at(series.present)
-    risk, error = _risk(series, at_keys, key_noise(series, levels), noise_estimate, None if bank is None else variances)
+    risk, error = _risk(series, outputs, key_noise(series, levels), noise_estimate, variances if bank else None)
     return Smoothing(
         values=restored,
         bandwidth=None if head is None else options.fixed_bandwidth or head.keys.in_units(series.step, series.spread),
         noise=float(np.sqrt(np.mean(levels**2))) * series.noise_unit,
         risk=risk * series.spread**2,
         risk_error=error * series.spread**2,
-        degrees_of_freedom=float(at_keys.leverages.sum()),
+        degrees_of_freedom=float(outputs.leverages[series.present].sum()),
         leave_one_out=_leave_one_out(series, head, outputs),
         points=values.size,
         filled=int(np.sum(missing & ~np.isnan(restored))),
@@ -260,10 +264,10 @@ def _analyze_values(values: Floats, times: Times, weights: Floats | None, option
 
 
 def _risk(
-    series: Series, at_keys: Outputs, noise: Floats, estimate: NoiseEstimate, variances: Floats | None
+    series: Series, outputs: Outputs, noise: Floats, estimate: NoiseEstimate, variances: Floats | None
 ) -> tuple[float, float]:
     """The estimated risk and its standard error: Stein's, joined with the variances of a bank."""
-    risk = float(pointwise_risk(series.key_values, at_keys, noise).mean())
+    risk = float(pointwise_risk(series.key_values, outputs.at(series.present), noise).mean())
     error = risk_error(noise, estimate.correlation)
     if variances is None:
         return risk, error
@@ -286,7 +290,7 @@ def _filling(
     if options.causal or not missing.size:
         return None
     first, last = series.present[[0, -1]]
-    season = np.zeros(series.times.size) if seasons is None else seasons.at(series.times).sum(axis=0)
+    season = _seasonal(series, seasons).sum(axis=0)
 
     def curve_without(rows: Indices) -> Floats:
         deleted = series.present[rows]
