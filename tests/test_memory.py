@@ -92,7 +92,7 @@ def alive():
     for thing in gc.get_objects():
         if type(thing) is torch.Tensor:
             storage = thing.untyped_storage()
-            storages[storage.data_ptr()] = storage.nbytes()
+            storages[storage._cdata] = storage.nbytes()  # not its data pointer, which exported programs' tensors have none of
     return sum(storages.values())
 
 

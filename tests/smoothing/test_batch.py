@@ -12,7 +12,7 @@ import pytest
 from overt.errors import InputError, MissingExtra
 from overt.smoothing import batch
 from overt.smoothing.batch import Task, smooth_many
-from overt.smoothing.data.curve import Curve
+from overt.smoothing.reporting.curve import Curve
 
 OPTIONS = {"keys": "time", "bandwidth": 2.0}
 NAN = float("nan")

@@ -33,31 +33,75 @@ def test_it_keeps_every_rule_of_scikit_learn():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("way", [{"degree": 0}, {"bandwidth": 0.5}], ids=["means", "a bandwidth given"])
+@pytest.mark.parametrize(
+    "way", [{"keys": "time", "degree": 0}, {"keys": "time", "bandwidth": 0.5}], ids=["means", "a bandwidth"]
+)
 def test_it_keeps_them_with_other_parameters(way):
     check_estimator(AttentionSmoother(**way), on_skip=None, on_fail="raise")
 
 
-@pytest.mark.parametrize("way", [{}, {"bandwidth": 3.0}, {"keys": "auto"}, {"keys": "value", "bandwidth": 0.5}, {"degree": 2}])
+@pytest.mark.parametrize(
+    "way",
+    [
+        {},
+        {"keys": "time"},
+        {"keys": "time", "bandwidth": 3.0},
+        {"keys": "value", "bandwidth": 0.5},
+        {"span": 9.0},
+        {"period": 60.0},
+    ],
+)
+@pytest.mark.filterwarnings("ignore:This span")
 def test_predicting_at_the_points_is_smoothing_them(way):
     times, values = series()
     found = AttentionSmoother(**way).fit(column(times), values).predict(column(times))
-    expected = overt.smooth(values, times=times, **{"keys": "time", **way})
+    expected = overt.smooth(values, times=times, **way)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
 def test_predicting_elsewhere_is_smoothing_at_other_times():
     times, values = series()
     other = np.array([150.0, -3.0, 20.5, 1e4, 20.5])
-    found = AttentionSmoother(bandwidth=3.0, degree=1).fit(column(times), values).predict(column(other))
+    found = AttentionSmoother(keys="time", bandwidth=3.0, degree=1).fit(column(times), values).predict(column(other))
     expected = overt.smooth(values, times=times, keys="time", bandwidth=3.0, degree=1, at=other)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
     assert np.isfinite(found).all()
 
 
+@pytest.mark.parametrize("way", [{}, {"keys": "time"}])
+def test_the_standard_deviation_is_that_of_the_band(way):
+    times, values = series()
+    inside = np.linspace(times[0], times[-1], 50)
+    smoother = AttentionSmoother(**way).fit(column(times), values)
+    curve, deviation = smoother.predict(column(inside), return_std=True)
+    expected = smoother.smoothing_.at(inside, band=True)
+    np.testing.assert_array_equal(curve, expected.values)
+    np.testing.assert_allclose(deviation * 2 * 1.959964, expected.upper - expected.lower)
+
+
+def test_the_standard_deviation_over_several_features_is_that_of_repeated_draws():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(120, 2))
+    smoother, targets = AttentionSmoother(bandwidth=0.7), random.normal(size=(10, 2))
+    draws = [
+        smoother.fit(X, X @ [1.0, 2.0] + 0.5 * random.normal(size=120)).predict(targets, return_std=True) for _ in range(200)
+    ]
+    curves, deviations = (np.stack(part) for part in zip(*draws, strict=True))
+    np.testing.assert_allclose(deviations.mean(axis=0), curves.std(axis=0), rtol=0.2)
+
+
+def test_noise_without_a_band_has_no_standard_deviation():
+    noise = np.random.default_rng(0).normal(size=400)
+    walk = np.cumsum(noise) + 1e-9 * noise
+    smoother = AttentionSmoother().fit(column(np.cumsum(1 + np.arange(400) % 3)), walk)
+    assert smoother.smoothing_.withheld
+    with pytest.raises(InputError, match="call predict without return_std"):
+        smoother.predict([[3.0]], return_std=True)
+
+
 def test_what_was_chosen_is_told():
     times, values = series()
-    found = AttentionSmoother().fit(column(times), values)
+    found = AttentionSmoother(keys="time").fit(column(times), values)
     assert found.bandwidth_ == overt.smoothing.analyze(values, times=times, keys="time").bandwidth
     assert "bandwidth" in found.smoothing_.sentence
 
@@ -74,7 +118,7 @@ def test_a_weight_of_2_is_the_point_twice_and_one_of_0_is_none(features):
 
 def test_of_one_feature_a_heavier_point_draws_the_curve():
     X, y = column([0.0, 1.0]), np.array([0.0, 1.0])
-    found = AttentionSmoother(bandwidth=1.0, degree=0).fit(X, y, sample_weight=[1.0, 3.0]).predict(X)
+    found = AttentionSmoother(keys="time", bandwidth=1.0, degree=0).fit(X, y, sample_weight=[1.0, 3.0]).predict(X)
     far = np.exp(-0.5)
     np.testing.assert_allclose(found, [3 * far / (1 + 3 * far), 3 / (3 + far)], rtol=1e-14)
 
@@ -99,7 +143,7 @@ def test_of_a_plane_it_finds_the_plane():
 def test_it_takes_part_in_a_search():
     times, values = series()
     search = GridSearchCV(
-        AttentionSmoother(degree=1), {"bandwidth": [0.1, 5.0, 500.0]}, cv=KFold(5, shuffle=True, random_state=0)
+        AttentionSmoother(keys="time"), {"bandwidth": [0.1, 5.0, 500.0]}, cv=KFold(5, shuffle=True, random_state=0)
     )
     assert search.fit(column(times), values).best_params_ == {"bandwidth": 5.0}
 
@@ -116,9 +160,12 @@ def test_it_survives_pickling():
     [
         (
             {"keys": "value"},
-            r"without window, noise and robust, for several features, got keys='value'",
+            r"without window, noise, robust, period and span, for several features, got keys='value'",
         ),
-        ({"window": 3.0}, r"window=3\.0, noise=None, robust=auto\. Fix: leave these out, or fit one feature, the time"),
+        (
+            {"window": 3.0},
+            r"window=3\.0, noise=None, period=None, span=None\. Fix: leave these out, or fit one feature, the time",
+        ),
         ({"robust": True}, r"robust=True"),
         ({"degree": 2}, r"degree 0 or 1 for several features, got 2\. Fix: choose one of them"),
         ({"bandwidth": 0.0}, r'a bandwidth above 0, got 0\.0\. Fix: pass a number above 0, or "auto"'),

@@ -6,8 +6,8 @@ from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
 
 from overt.errors import InputError
-from overt.smoothing.data.curve import Curve
-from overt.smoothing.plot import Panel, draw, figure_of
+from overt.smoothing.reporting.curve import Curve
+from overt.smoothing.reporting.plot import Panel, draw, figure_of
 
 NAN = float("nan")
 

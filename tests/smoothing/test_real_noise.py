@@ -91,11 +91,22 @@ def test_a_burst_of_noise_is_no_outlier():
     assert clean(noise, 1.0).outliers.sum() <= 2
 
 
-def test_short_and_causal_series_and_single_heads_keep_all_values():
+def test_causal_series_and_single_heads_keep_all_values():
     x = TRUTH + 0.1 * draw(0).normal(size=POINTS)
     x[300] += 5
-    for values, options in ((x, {"causal": True}), (x, {"keys": "time"}), (x[:350], {})):
-        assert not analyze(values, **options).outliers.any()
+    for options in ({"causal": True}, {"keys": "time"}):
+        assert not analyze(x, **options).outliers.any()
+
+
+@pytest.mark.parametrize("points", [20, 60, 150, 399])
+def test_a_short_series_has_one_outlier_at_most(points):
+    x = np.sin(np.arange(points) / 15) + 0.2 * draw(points).normal(size=points)
+    assert not analyze(x).outliers.any()
+    once, twice = x.copy(), x.copy()
+    once[points // 2] += 5
+    twice[[points // 3, points // 2]] += 5
+    np.testing.assert_array_equal(np.flatnonzero(analyze(once).outliers), [points // 2])
+    assert not analyze(twice).outliers.any()
 
 
 def test_robust_is_auto_true_or_false():

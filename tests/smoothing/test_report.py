@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from overt.smoothing import analyze
-from overt.smoothing.report import duration, families
+from overt.smoothing.reporting.sentences import duration, families
 
 X = np.sin(np.arange(50.0) / 8) + np.random.default_rng(0).normal(scale=0.3, size=50)
 

@@ -223,10 +223,10 @@ def test_without_a_period_there_is_no_season():
 @pytest.mark.parametrize(
     ("period", "sentence"),
     [
-        (0, "Expected a finite period above 0, got 0"),
-        (-3.0, "Expected a finite period above 0, got -3.0"),
-        (np.inf, "Expected a finite period above 0, got inf"),
-        (NAN, "Expected a finite period above 0, got nan"),
+        (0, "Fix: pass a finite length above 0"),
+        (-3.0, "Fix: pass a finite length above 0"),
+        (np.inf, "Fix: pass a finite length above 0"),
+        (NAN, "Fix: pass a finite length above 0"),
         (True, 'Expected a period as a number above 0, a length of time such as "7D"'),
         ("monthly", "Fix: write a number and one of s, min, h, D, W, Y"),
         ("1M", "Fix: write a number and one of s, min, h, D, W, Y"),

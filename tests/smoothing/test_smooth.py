@@ -216,7 +216,7 @@ def test_the_unit_of_values_and_times_does_not_matter(scale, way):
 
 def test_a_pandas_series_keeps_its_index_and_name():
     x = pd.Series([1.0, None, 3.0], index=pd.Index([5, 6, 8]), name="height")
-    expected = pd.Series(overt.smooth(x.to_numpy()), index=x.index, name="height")
+    expected = pd.Series(overt.smooth(x.to_numpy(), times=[5, 6, 8]), index=x.index, name="height")
     pd.testing.assert_series_equal(overt.smooth(x), expected)
 
 

@@ -86,6 +86,35 @@ def over_published() -> str:
     )
 
 
+def kinds_of_noise() -> str:
+    """Ours over the best peer of each cell, on the signals of the settings and on those kept aside; the largest losses first."""
+    halves = result("noise-kinds")["halves"]
+    seen, kept = halves["development"], halves["test"]
+    rows = []
+    for kind in sorted(kept, key=lambda kind: -kept[kind]["geometric mean"]):
+        cell = kept[kind]
+        low, middle, high = cell["stated over true"]
+        rows.append(
+            (
+                kind,
+                *(f"{half[kind]['geometric mean']:.2f} · {half[kind]['worst']:.1f}" for half in (seen, kept)),
+                cell["worst signal"],
+                f"{cell['ahead']:.0%}",
+                f"{middle:.2g} ({low:.2g} – {high:.2g})",
+                f"{cell['inside the band']:.0%}" + (f", {cell['withheld']} withheld" if cell["withheld"] else ""),
+            )
+        )
+    heads = ["noise", "chosen on", "kept aside", "worst on", "ahead in", "stated / true risk", "truth in the band"]
+    return table(rows, heads, "lrrlrrr")
+
+
+def peers_of_noise() -> str:
+    """What the default was compared with, and how many cells there are."""
+    found = result("noise-kinds")
+    cells = sum(cell["cells"] for cell in found["halves"]["test"].values())
+    return f"{'; '.join(found['peers'])}. There are {cells} cells of {found['points']:,} points kept aside."
+
+
 def real() -> str:
     """Points left out of real series, and how near each smoother comes to them; the best of a row is bold."""
     found = result("smoothing")["real"]

@@ -16,14 +16,14 @@ from overt.drawing.letters import ROOM_FOR_A_BAR, Ink, Piece, sparkline
 from overt.errors import InputError
 from overt.files import is_stream, make_folder, separate, whole
 from overt.smoothing.batch import Task, processors, smooth_many
-from overt.smoothing.data.curve import Curve
 from overt.smoothing.data.options import Bandwidth
 from overt.smoothing.data.periods import Periods
 from overt.smoothing.data.read_table import read_table
 from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.data.table import Table, is_numeral
-from overt.smoothing.plot import Panel, check_picture, draw
-from overt.smoothing.report import duration
+from overt.smoothing.reporting.curve import Curve
+from overt.smoothing.reporting.plot import Panel, check_picture, draw
+from overt.smoothing.reporting.sentences import duration
 
 # Series listed in a terminal; the others are counted.
 SHOWN = 20

@@ -1,5 +1,6 @@
 """Smooth a series by attention to itself: `smooth` returns the curve, `analyze` the curve and the estimates behind it."""
 
+import warnings
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -7,24 +8,23 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from overt.errors import InputError
+from overt.smoothing.data.frames import read_input
 from overt.smoothing.data.options import Bandwidth, KeyKind, NoiseKind, NormalizerName, Options, ScoreName
-from overt.smoothing.data.periods import Periods
+from overt.smoothing.data.periods import Length, Periods
 from overt.smoothing.data.series import (
     Floats,
     Indices,
     Series,
-    Times,
     arrange,
     read_noise,
-    read_times,
-    read_values,
     read_weights,
-    wrap_like,
 )
+from overt.smoothing.data.times import Times, read_times
 from overt.smoothing.heads.dispatch import attend_head, attend_in_time
 from overt.smoothing.heads.head import Head, Outputs
 from overt.smoothing.heads.keys import TimeKeys
 from overt.smoothing.heads.local.gaps import Filling, Keys, fill_gaps
+from overt.smoothing.reporting.sentences import raises_the_error
 from overt.smoothing.result import Smoothing
 from overt.smoothing.seasons.rest import without_seasons
 from overt.smoothing.seasons.season import Seasons
@@ -64,6 +64,7 @@ def smooth(
     noise: ArrayLike | NoiseKind | None = None,
     fill: bool = True,
     period: Periods | None = None,
+    span: Length | None = None,
     at: ArrayLike | None = None,
 ) -> Any:
     """Smooth a series by parameter-free self-attention: y_i = Σ_j W_ij x_j, W = softmax_j of the similarity of j to i.
@@ -99,6 +100,10 @@ def smooth(
     dates. A season is attention to the same phase of other cycles, as the same hour of other days, and the bank smooths the rest
     (`analyze` returns both). A season that does not repeat comes to nothing. "auto" looks for periods, and takes none from noise.
 
+    **span** is the simple choice by hand: a length of time such as "7D", or a number in the unit of the times, over which to average. It
+    stands for time keys whose Gaussian lets as much noise through as a running mean over the span, h = span/2√π, and a line, which
+    does not flatten slopes as a mean does. A warning says so where that is estimated to raise the error over what "auto" chooses.
+
     **window** is the largest distance in time, to either side, over which a point attends. **causal** restricts each point to the
     present and past. Without it each value depends on later data, so the curve is not a forecast. What is chosen once for the whole
     series uses later data even then: the noise level, the heads of "auto", an automatic bandwidth, the outliers of `robust`. So later
@@ -117,9 +122,10 @@ def smooth(
     >>> smooth([1.0, 2.0, 4.0], keys="value", score="dot", normalizer="sum")
     array([3., 3., 3.])
     """
-    options = Options(keys, bandwidth, score, normalizer, scale, window, degree, causal, robust, noise, fill, period)
-    values = read_values(x)
-    moments, point_weights = read_times(times, x, values.shape[0]), read_weights(weights, values.shape[0])
+    options = Options(keys, bandwidth, score, normalizer, scale, window, degree, causal, robust, noise, fill, period, span)
+    series = read_input(x, times)
+    values, length = series.values, series.values.shape[0]
+    moments, point_weights = read_times(series.times, length), read_weights(weights, length)
     columns = [values] if values.ndim == 1 else list(values.T)
     if (
         at is None and not options.counts and (options.bandwidths or options.score == "dot")
@@ -128,8 +134,10 @@ def smooth(
     else:
         results = [_analyze(column, moments, point_weights, options, index) for index, column in enumerate(columns)]
         curves = [result.values if at is None else result.at(at) for result in results]
+        for word in {raises_the_error(result) for result in results} - {""}:
+            warnings.warn(word, stacklevel=2)
     stacked = curves[0] if values.ndim == 1 else np.stack(curves, axis=1)
-    return stacked if at is not None else wrap_like(x, stacked)
+    return stacked if at is not None else series.wrap(stacked)
 
 
 def analyze(
@@ -149,6 +157,7 @@ def analyze(
     noise: ArrayLike | NoiseKind | None = None,
     fill: bool = True,
     period: Periods | None = None,
+    span: Length | None = None,
 ) -> Smoothing:
     """Smooth one series as `smooth` does, and return the curve with band, bandwidth, noise, risk, mixture, weights and a report.
 
@@ -158,11 +167,13 @@ def analyze(
     >>> smoothing.noise, smoothing.values
     (0.0, array([3., 3., 3., 3.]))
     """
-    options = Options(keys, bandwidth, score, normalizer, scale, window, degree, causal, robust, noise, fill, period)
-    values = read_values(x)
+    options = Options(keys, bandwidth, score, normalizer, scale, window, degree, causal, robust, noise, fill, period, span)
+    series = read_input(x, times)
+    values = series.values
     if values.ndim != 1:
         raise InputError("one series of shape (n,)", got=f"shape {values.shape}", fix="analyze its columns one by one")
-    return _analyze(values, read_times(times, x, values.shape[0]), read_weights(weights, values.shape[0]), options)
+    analysis = _analyze(values, read_times(series.times, values.size), read_weights(weights, values.size), options)
+    return replace(analysis, index=series.index)
 
 
 def _curve(values: Floats, times: Times, weights: Floats | None, options: Options, column: int) -> Floats:
@@ -205,6 +216,9 @@ def _restored(series: Series, options: Options, outputs: Floats, missing: NDArra
 
 
 def _analyze(values: Floats, times: Times, weights: Floats | None, options: Options, column: int = 0) -> Smoothing:
+    if options.span is not None:
+        automatic = _analyze(values, times, weights, options.automatic, column)
+        return replace(_analyze(values, times, weights, options.by_hand(times), column), automatic=automatic)
     counts = options.counts
     if counts:
         check_counts(values)

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 import overt
 from overt.errors import InputError, MissingExtra
 from overt.smoothing.api import analyze
-from overt.smoothing.data.curve import Curve, curve_of, empty_curve
 from overt.smoothing.data.series import Floats
+from overt.smoothing.reporting.curve import Curve, curve_of, empty_curve
 
 # A series of more bytes is sent to a cluster separately: Dask warns of large arguments within a task.
 _LARGE = 2**20

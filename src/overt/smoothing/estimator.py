@@ -1,6 +1,6 @@
 """Smoothing as a scikit-learn regressor."""
 
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,8 +10,10 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from overt.errors import InputError
 from overt.smoothing.api import analyze
 from overt.smoothing.data.options import Bandwidth, KeyKind, is_number
+from overt.smoothing.data.periods import Length, Periods
 from overt.smoothing.data.series import Floats
-from overt.smoothing.heads.features import Sample, attend_features, choose_bandwidth
+from overt.smoothing.heads.features import Sample, attend_features, choose_bandwidth, noise_variance
+from overt.smoothing.selection.bands import NORMAL_QUANTILE
 
 
 class AttentionSmoother(RegressorMixin, BaseEstimator):
@@ -20,8 +22,8 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
     With one feature, the time, the parameters are those of `overt.smooth`, and `predict` returns `overt.smooth(values, at=times)`.
 
     With several features, a point attends to those near it in all of them, W_ij ∝ w_j exp(−|z_i − z_j|²/2h²). Features and h are in
-    standard deviations of each feature. The prediction is the mean (degree 0) or a plane (degree 1), and "auto" is the h of least
-    leave-one-out error. keys must be "time", without window, noise and robust.
+    standard deviations of each feature. The prediction is the mean (degree 0) or a plane (degree 1), and bandwidth "auto" is the h of
+    least leave-one-out error. keys must be "auto" or "time", without window, noise, robust, period and span.
 
     Points with equal features are first joined into one, with the weighted mean of their values and the sum of their weights;
     so a weight of 2 is the same as the point twice.
@@ -29,7 +31,8 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
     Fitted attributes: `bandwidth_` (None where heads are mixed), `n_features_in_`, and with one feature `smoothing_`, a `Smoothing`.
 
     >>> times = np.arange(6.0).reshape(-1, 1)
-    >>> AttentionSmoother(bandwidth=1.0).fit(times, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).predict([[2.5]]).round(6)
+    >>> smoother = AttentionSmoother(keys="time", bandwidth=1.0).fit(times, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    >>> smoother.predict([[2.5]]).round(6)
     array([3.5])
     """
 
@@ -37,12 +40,14 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
 
     def __init__(
         self,
-        keys: KeyKind = "time",
+        keys: KeyKind = "auto",
         bandwidth: Bandwidth = "auto",
         degree: int = 1,
         window: float | None = None,
         robust: bool | Literal["auto"] = "auto",
-        noise: float | None = None,
+        noise: float | Literal["poisson", "gaussian"] | None = None,
+        period: Periods | None = None,
+        span: Length | None = None,
     ):
         self.keys = keys
         self.bandwidth = bandwidth
@@ -50,6 +55,8 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
         self.window = window
         self.robust = robust
         self.noise = noise
+        self.period = period
+        self.span = span
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Store the points and choose an automatic bandwidth.
@@ -73,14 +80,33 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
         self.bandwidth_ = choose_bandwidth(self._sample, self.degree) if automatic else float(self.bandwidth)  # type: ignore[arg-type]
         return self
 
-    def predict(self, X: Any) -> Floats:
-        """The curve, or the surface, at other points: X (m, features) gives (m,)."""
+    @overload
+    def predict(self, X: Any, return_std: Literal[False] = False) -> Floats: ...
+
+    @overload
+    def predict(self, X: Any, return_std: Literal[True]) -> tuple[Floats, Floats]: ...
+
+    def predict(self, X: Any, return_std: bool = False) -> Floats | tuple[Floats, Floats]:
+        """The curve, or the surface, at other points: X (m, features) gives (m,); with `return_std` its standard deviation as well.
+
+        The standard deviation is that of the curve, not of a value that would be measured there. InputError where there is none.
+        """
         check_is_fitted(self)
         features = np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
         if self.n_features_in_ > 1:
             targets = (features - self._center) / self._scale
-            return attend_features(self._sample, self.bandwidth_, self.degree, targets).values  # type: ignore[arg-type]
-        return self.smoothing_.at(features[:, 0])
+            fitted = attend_features(self._sample, self.bandwidth_, self.degree, targets)  # type: ignore[arg-type]
+            if not return_std:
+                return fitted.values
+            at_points = attend_features(self._sample, self.bandwidth_, self.degree)  # type: ignore[arg-type]
+            return fitted.values, np.sqrt(noise_variance(self._sample, at_points) * fitted.unit_variances)
+        if not return_std:
+            return self.smoothing_.at(features[:, 0])
+        curve, lower, upper = self.smoothing_.at(features[:, 0], band=True)
+        if lower is None or upper is None:
+            fix = "call predict without return_std"
+            raise InputError("noise for which there is a standard deviation", got=self.smoothing_.withheld, fix=fix)
+        return curve, (upper - lower) / (2 * NORMAL_QUANTILE)
 
     def _options(self) -> dict[str, Any]:
         weights = self._sample.weights
@@ -91,9 +117,10 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
         }
 
     def _check_features(self) -> None:
-        if self.keys != "time" or self.window is not None or self.noise is not None or self.robust is True:
-            expected = 'keys="time" without window, noise and robust, for several features'
-            got = f"keys={self.keys!r}, window={self.window}, noise={self.noise}, robust={self.robust}"
+        others = {name: getattr(self, name) for name in ("window", "noise", "period", "span")}
+        if self.keys not in ("auto", "time") or any(other is not None for other in others.values()) or self.robust is True:
+            expected = 'keys="auto" or "time" without window, noise, robust, period and span, for several features'
+            got = ", ".join(f"{name}={value!r}" for name, value in {"keys": self.keys, "robust": self.robust, **others}.items())
             raise InputError(expected, got=got, fix="leave these out, or fit one feature, the time")
         if self.degree not in (0, 1):
             raise InputError("degree 0 or 1 for several features", got=repr(self.degree), fix="choose one of them")

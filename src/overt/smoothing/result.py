@@ -3,20 +3,21 @@
 import os
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from overt.errors import InputError
+from overt.smoothing.data.frames import frame_of
 from overt.smoothing.data.options import Options
-from overt.smoothing.data.series import Floats, Series, Times, read_moments
-from overt.smoothing.heads.dispatch import attend_in_time
+from overt.smoothing.data.series import Floats, Series
+from overt.smoothing.data.times import Times, read_moments
 from overt.smoothing.heads.head import Head
-from overt.smoothing.heads.keys import TimeKeys
 from overt.smoothing.heads.local.gaps import Filling, Keys, gap_row
 from overt.smoothing.heads.single_row import weight_row
-from overt.smoothing.report import describe
+from overt.smoothing.other_times import CurveAt, curve_at, deviation_at
+from overt.smoothing.reporting.sentences import describe
 from overt.smoothing.seasons.season import Seasons, season_row
 from overt.smoothing.selection.bands import NORMAL_QUANTILE, standard_deviations
 from overt.smoothing.selection.bank import bank_row, bank_series
@@ -27,6 +28,7 @@ from overt.smoothing.selection.risk import STANDARD_ERRORS, combined_risk, risk_
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class Smoothing:
     _stabilized: "Smoothing | None" = field(
         default=None, repr=False
     )  # of counts: that of 2√(x + 3/8), of which this is the image
+    automatic: "Smoothing | None" = field(default=None, repr=False)  # with a span, what it takes the place of
+    index: Any | None = field(default=None, repr=False)  # of the pandas object that was analyzed
 
     def of_counts(self, counts: Floats, options: Options) -> "Smoothing":
         """This smoothing of 2√(x + 3/8), brought back to the counts x (n,) without bias."""
@@ -127,9 +131,14 @@ class Smoothing:
         return self.values - self.components.sum(axis=1)
 
     @property
-    def remainder(self) -> Floats:
-        """The observed values without trend and seasons (n,), NaN where a value is missing."""
+    def residuals(self) -> Floats:
+        """The observed values without the curve (n,), NaN where a value is missing."""
         return self.observed - self.values
+
+    @property
+    def remainder(self) -> Floats:
+        """The residuals, under the name that decompositions into trend and seasons use (n,)."""
+        return self.residuals
 
     @property
     def estimable(self) -> bool:
@@ -200,34 +209,66 @@ class Smoothing:
             weights = weights + season_row(self.seasons, curve * np.eye(1, self.points, row)[0] - weights)
         return self.series.unsort(weights + whole)
 
-    def at(self, times: ArrayLike) -> Floats:
+    @overload
+    def at(self, times: ArrayLike, *, band: Literal[False] = False) -> Floats: ...
+
+    @overload
+    def at(self, times: ArrayLike, *, band: Literal[True]) -> CurveAt: ...
+
+    def at(self, times: ArrayLike, *, band: bool = False) -> Floats | CurveAt:
         """The curve at other times (m,), in the unit of the series' times: numbers, or dates where those were dates.
 
         Time keys fit at the new times as they do at the points. Other keys compare values, and a new time has no value. Their curve
         is interpolated linearly between points and constant beyond the ends; with `causal` it keeps the value of the last point.
         Seasons go on between and beyond the points.
 
+        With **band**, (values, lower, upper): the band is wider in the middle of a gap and beyond the ends, by as much as a straight
+        line over the same length misses the rest of the curve (`other_times`). lower and upper are None where there is no band.
+
         >>> from overt.smoothing import analyze
-        >>> analyze([0.0, 1.0, 2.0, 3.0], keys="time", bandwidth=1.0).at([0.5, 2.75]).round(6)
+        >>> smoothing = analyze([0.0, 1.0, 2.0, 3.0], keys="time", bandwidth=1.0)
+        >>> smoothing.at([0.5, 2.75]).round(6)
         array([0.5 , 2.75])
         """
         if self._stabilized is not None:
-            return mean_of_stabilized(self._stabilized.at(times))
+            if not band:
+                return mean_of_stabilized(self._stabilized.at(times))
+            ends = self._stabilized.at(times, band=True)
+            return CurveAt(*(None if end is None else mean_of_stabilized(end) for end in ends))  # type: ignore[arg-type]
         moments = (read_moments(times, self.times) - self.series.start) / self.series.step
         order = np.argsort(moments, kind="stable")
-        curve = np.empty(moments.size)
-        curve[order] = self._at(moments[order])
-        return self.series.center + self.series.spread * curve
+        back = np.argsort(order)
+        values = self.series.center + self.series.spread * curve_at(self, moments[order])[back]
+        if not band:
+            return values
+        if self.withheld:
+            return CurveAt(values, None, None)
+        half = NORMAL_QUANTILE * self.series.spread * deviation_at(self, moments[order])[back]
+        return CurveAt(values, values - half, values + half)
+
+    def to_frame(self) -> "DataFrame":
+        """Everything by point as a pandas DataFrame, with the index of a pandas object that was analyzed, else with the times as index.
+
+        Columns: observed, smooth, lower and upper (where there is a band), trend and seasons (with a period), residual, outlier.
+
+        >>> from overt.smoothing import analyze
+        >>> list(analyze([3.0, 3.0, 3.0, 3.0]).to_frame().columns)
+        ['observed', 'smooth', 'lower', 'upper', 'residual', 'outlier']
+        """
+        columns: dict[str, Any] = {"observed": self.observed, "smooth": self.values}
+        if self.deviation is not None:
+            columns |= {"lower": self.lower, "upper": self.upper}
+        if self.options.period is not None:
+            columns |= {"trend": self.trend, **dict(zip(self.seasonal_names, self.components.T, strict=True))}
+        columns |= {"residual": self.residuals, "outlier": self.outliers}
+        return frame_of(columns, self.times.as_passed if self.index is None else self.index)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
         """Data, curve and band as a matplotlib Figure, with the mixture of heads below; saved to `path` if one is passed."""
-        from overt.smoothing.data.curve import curve_of
-        from overt.smoothing.plot import Panel, draw, figure_of
+        from overt.smoothing.reporting.curve import curve_of
+        from overt.smoothing.reporting.plot import Panel, draw, figure_of
 
-        moments = self.times.moments
-        start = self.times.origin
-        times = moments if start is None else start.astype("datetime64[us]") + (moments * 1e6).astype("timedelta64[us]")
-        panel = Panel("", times, self.observed, curve_of(self))
+        panel = Panel("", self.times.as_passed, self.observed, curve_of(self))
         if path is not None:
             draw(path, [panel], x=self.unit)
         return figure_of([panel], x=self.unit)
@@ -252,22 +293,3 @@ class Smoothing:
 
     def _sorted_curve(self) -> Floats:
         return (self.values[self.series.order] - self.series.center) / self.series.spread
-
-    def _at(self, moments: Floats) -> Floats:
-        """The curve at ascending times, in the series' own units."""
-        if self.head is not None and isinstance(self.head.keys, TimeKeys):
-            return attend_in_time(self.series, self.head, self.head.keys.bandwidth, targets=moments).values
-        season = np.zeros(1) if self.seasons is None else self.seasons.at(moments).sum(axis=0)
-        return self._between(moments) + season
-
-    def _between(self, moments: Floats) -> Floats:
-        """The curve without seasons at ascending times, from its points."""
-        curve = self._sorted_curve()
-        if self.seasons is not None:
-            curve = curve - self.seasons.at(self.series.times).sum(axis=0)
-        known = ~np.isnan(curve)
-        times, curve = self.series.times[known], curve[known]
-        if not self.options.causal:
-            return np.interp(moments, times, curve)
-        before = np.searchsorted(times, moments, side="right") - 1
-        return np.where(before < 0, np.nan, curve[np.maximum(before, 0)])

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from overt.errors import InputError
+from overt.smoothing.data.frames import read_input
 from overt.smoothing.data.options import NormalizerName, ScoreName, is_number, one_of
-from overt.smoothing.data.series import Floats, read_values
+from overt.smoothing.data.series import Floats
 from overt.smoothing.heads.normalize import plain_sum, softmax
 
 
@@ -64,7 +65,7 @@ def reweight(
 
 
 def _read(vectors: ArrayLike) -> Floats:
-    x = read_values(vectors)
+    x = read_input(vectors).values
     if x.ndim != 2:
         fix = "pass one vector per row; pass single numbers as x[:, None]"
         raise InputError("vectors of shape (n, d)", got=f"shape {x.shape}", fix=fix)

@@ -1,6 +1,6 @@
 """The options of `smooth` and `analyze`, checked before anything is computed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Literal, get_args
 
@@ -8,12 +8,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from overt.errors import InputError
-from overt.smoothing.data.periods import Periods, check_period
+from overt.smoothing.data.periods import Length, Periods, check_period, check_span, read_span
+from overt.smoothing.data.times import Times
 
 KeyKind = Literal["auto", "time", "value", "both", "patch"]
 ScoreName = Literal["gaussian", "dot"]
 NormalizerName = Literal["softmax", "sum"]
 NoiseKind = Literal["poisson", "gaussian"]
+# A Gaussian of bandwidth span/2√π has the noise of a running mean over the span: ∫ K² = 1/(2√π h).
+SPAN = 2 * np.sqrt(np.pi)
 Bandwidth = float | tuple[float, float] | Literal["auto"]
 
 
@@ -38,6 +41,7 @@ class Options:
     noise: ArrayLike | NoiseKind | None = None  # a number, or one for each point
     fill: bool = True
     period: Periods | None = None
+    span: Length | None = None
 
     def __post_init__(self) -> None:
         one_of("keys", self.keys, get_args(KeyKind))
@@ -55,11 +59,23 @@ class Options:
             )
         self._check_degree()
         check_period(self.period)
+        self._check_span()
         if self.period is not None and self.keys != "auto":
             raise InputError('keys="auto" with a period', got=f'keys="{self.keys}"', fix="leave keys out, or the period")
         if self.keys == "auto":
             self._check_auto()
         self._check_noise()
+
+    def by_hand(self, times: Times) -> "Options":
+        """With a span, the options that it stands for: time keys of a bandwidth."""
+        if self.span is None:
+            return self
+        return replace(self, keys="time", bandwidth=read_span(self.span, times) / SPAN, span=None)
+
+    @property
+    def automatic(self) -> "Options":
+        """The options that leave to the bank what the span says."""
+        return replace(self, keys="auto", bandwidth="auto", degree=1, span=None)
 
     @property
     def cleans(self) -> bool:
@@ -104,6 +120,14 @@ class Options:
         elif self.noise is not None and np.ndim(self.noise) == 0 and not is_number(self.noise, minimum=0.0):
             fix = 'pass one number, one for each point, "poisson", or None to estimate it'
             raise InputError("a noise standard deviation of 0 or more", got=repr(self.noise), fix=fix)
+
+    def _check_span(self) -> None:
+        check_span(self.span)
+        if self.span is not None and (self.keys not in ("auto", "time") or self.bandwidth != "auto"):
+            got = f"keys={self.keys!r}, bandwidth={self.bandwidth!r}"
+            raise InputError("no bandwidth and no keys but those of time with a span", got=got, fix="leave out one of them")
+        if self.span is not None and self.period is not None:
+            raise InputError("no period with a span", got=f"period={self.period!r}", fix="leave out one of them")
 
     def _check_degree(self) -> None:
         if isinstance(self.degree, bool) or not isinstance(self.degree, int | np.integer) or self.degree not in (0, 1, 2):

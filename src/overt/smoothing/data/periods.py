@@ -1,4 +1,4 @@
-"""Periods of seasons: numbers in the unit of the times, or lengths of time such as "7D"."""
+"""Periods of seasons, and spans: numbers in the unit of the times, or lengths of time such as "7D"."""
 
 import re
 from collections.abc import Sequence
@@ -8,14 +8,16 @@ from typing import Literal
 import numpy as np
 
 from overt.errors import InputError
-from overt.smoothing.data.series import Series, Times
+from overt.smoothing.data.series import Series
+from overt.smoothing.data.times import Times
 
-PeriodLike = float | str | timedelta | np.timedelta64
-Periods = PeriodLike | Sequence[PeriodLike] | Literal["auto"]
+Length = float | str | timedelta | np.timedelta64
+Periods = Length | Sequence[Length] | Literal["auto"]
 
 _SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "y": 365.2425 * 86400.0}
 _LENGTH = re.compile(r"\s*(\d+\.?\d*|\.\d+)?\s*([A-Za-z]+)\s*")
-_EXPECTED = 'a period as a number above 0, a length of time such as "7D" or "12h", a list of them, "auto" or None'
+_PERIOD = 'a period as a number above 0, a length of time such as "7D" or "12h", a list of them, "auto" or None'
+_SPAN = 'a span as a number above 0, a length of time such as "7D" or "12h", or None'
 
 
 def check_period(period: object) -> None:
@@ -24,7 +26,7 @@ def check_period(period: object) -> None:
         return
     parts = listed(period)
     if not parts:
-        raise InputError(_EXPECTED, got="an empty list", fix="pass None for a series without a season")
+        raise InputError(_PERIOD, got="an empty list", fix="pass None for a series without a season")
     for part in parts:
         _length(part)
     if len({_length(part) for part in parts}) < len(parts):
@@ -42,12 +44,7 @@ def read_periods(period: object, times: Times, series: Series) -> tuple[float, .
     """The periods in the unit of the times, ascending, each at least two steps and at most half the series long."""
     span, numbers = (series.times[-1] - series.times[0] + 1) * series.step, []
     for part in listed(period):
-        seconds, is_length = _length(part)
-        if is_length and times.origin is None:
-            got = f"{part!r} with times that are {'steps' if times.unit == 'steps' else 'numbers'}"
-            raise InputError(
-                "dates as times with a period that is a length of time", got=got, fix="pass the period as a number"
-            )
+        seconds = _in_unit_of(times, part, "period", _PERIOD)
         if seconds > span / 2 * (1 + 1e-9):
             got = f"{part!r} for a series that is {_words(span, times)} long"
             raise InputError("a period of at most half the series", got=got, fix="pass a shorter period, or a longer series")
@@ -56,6 +53,33 @@ def read_periods(period: object, times: Times, series: Series) -> tuple[float, .
             raise InputError("a period of at least two steps between points", got=got, fix="pass a longer period")
         numbers.append(seconds)
     return tuple(sorted(numbers))
+
+
+def check_span(span: object) -> None:
+    """Raise unless `span` has the form of one length, or is None."""
+    if span is not None:
+        _length(span, _SPAN)
+
+
+def read_span(span: object, times: Times) -> float:
+    """A span in the unit of the times, at least the typical step between them."""
+    length = _in_unit_of(times, span, "span", _SPAN)
+    steps = np.diff(np.sort(times.moments))
+    steps = steps[steps > 0]
+    step = float(np.median(steps)) if steps.size else 0.0
+    if length < step * (1 - 1e-9):
+        got = f"{span!r} for points {_words(step, times)} apart"
+        raise InputError("a span of at least one step between points", got=got, fix="pass a longer span")
+    return length
+
+
+def _in_unit_of(times: Times, part: object, what: str, expected: str) -> float:
+    length, is_time = _length(part, expected)
+    if is_time and times.unit != "seconds":
+        got = f"{part!r} with times that are {'steps' if times.unit == 'steps' else 'numbers'}"
+        fix = f"pass the {what} as a number"
+        raise InputError(f"dates as times with a {what} that is a length of time", got=got, fix=fix)
+    return length
 
 
 def _words(length: float, times: Times) -> str:
@@ -68,24 +92,24 @@ def _words(length: float, times: Times) -> str:
     return f"{length / size:.4g} {name}"
 
 
-def _length(part: object) -> tuple[float, bool]:
-    """A period as a number, and whether it was a length of time, which is in seconds."""
+def _length(part: object, expected: str = _PERIOD) -> tuple[float, bool]:
+    """A length as a number, and whether it was a length of time, which is in seconds."""
     if isinstance(part, timedelta | np.timedelta64):
         seconds = float(np.timedelta64(part) / np.timedelta64(1, "ns")) / 1e9
-        return _positive(seconds, part), True
+        return _positive(seconds, part, expected), True
     if isinstance(part, str):
         match = _LENGTH.fullmatch(part)
         unit = match and _SECONDS.get(match[2].lower() if match[2] != "M" else "")
         if not match or not unit:
             fix = "write a number and one of s, min, h, D, W, Y (a mean year), as in 12h"
-            raise InputError(_EXPECTED, got=repr(part), fix=fix)
-        return _positive(float(match[1] or 1) * unit, part), True
+            raise InputError(expected, got=repr(part), fix=fix)
+        return _positive(float(match[1] or 1) * unit, part, expected), True
     if isinstance(part, bool | np.bool_) or not isinstance(part, int | float | np.integer | np.floating):
-        raise InputError(_EXPECTED, got=repr(part), fix="pass one of these")
-    return _positive(float(part), part), False
+        raise InputError(expected, got=repr(part), fix="pass one of these")
+    return _positive(float(part), part, expected), False
 
 
-def _positive(number: float, part: object) -> float:
+def _positive(number: float, part: object, expected: str) -> float:
     if not np.isfinite(number) or number <= 0:
-        raise InputError("a finite period above 0", got=repr(part), fix="pass the length of one cycle")
+        raise InputError(expected, got=repr(part), fix="pass a finite length above 0")
     return number

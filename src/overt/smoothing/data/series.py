@@ -1,8 +1,7 @@
-"""The input: numbers, times, weights and pandas objects, read and checked once, and sorted into a `Series`."""
+"""The input: numbers, weights and noise, read and checked once, and sorted by time into a `Series`."""
 
 from dataclasses import dataclass, replace
-from datetime import UTC, date
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,8 +13,6 @@ Indices = NDArray[np.intp]
 
 # The square of a larger number is near the range of float64.
 LARGEST = 1e150
-# Seconds; 2⁶³ nanoseconds are slightly more.
-CENTURIES = 9e9
 
 
 @dataclass(frozen=True)
@@ -131,9 +128,7 @@ def filled_values(series: Series, *, causal: bool = False) -> Floats:
 
 
 def read_values(x: ArrayLike) -> Floats:
-    """The numbers of one or more series as float64, (n,) or (n, columns); x may be a pandas object."""
-    if is_pandas(x):
-        x = _of_pandas(x)
+    """The numbers of one or more series as float64, (n,) or (n, columns)."""
     try:
         array = np.asarray(x)
         values = array.astype(np.float64) if array.dtype.kind in "biufO" else None
@@ -153,67 +148,6 @@ def read_values(x: ArrayLike) -> Floats:
         fix = "correct that value, or use a larger unit"
         raise InputError(expected, got=f"{values[large][0]:g} at [{position}]", fix=fix)
     return values
-
-
-class Times(NamedTuple):
-    """Times as numbers and their unit: "steps" where none are passed, "seconds" for dates, "" for plain numbers."""
-
-    moments: Floats  # (n,)
-    unit: str
-    origin: np.datetime64 | None = None  # the date of second 0
-
-
-def read_times(times: ArrayLike | None, x: ArrayLike, length: int) -> Times:
-    """Read times, one for each of `length` points. Without times, a pandas DatetimeIndex of `x` is used."""
-    index = getattr(x, "index", None) if is_pandas(x) else None
-    if times is None and getattr(getattr(index, "dtype", None), "kind", "") == "M":
-        times = index
-    if times is None:
-        return Times(np.arange(length, dtype=np.float64), "steps")
-    array = _array_of(times)
-    if array.shape != (length,):
-        got = f"times of shape {array.shape} for {length} points"
-        raise InputError("one time for each point", got=got, fix="pass as many times as the series has points")
-    if array.dtype.kind == "M":
-        origin = array.min()
-        return Times(_seconds(array, origin), "seconds", origin)
-    return Times(_numbers(array), "")
-
-
-def read_moments(times: ArrayLike, like: Times) -> Floats:
-    """Other times of the same kind as those of a series, as numbers from the same origin (m,)."""
-    array = np.atleast_1d(_array_of(times))
-    if array.ndim != 1:
-        raise InputError("times of shape (m,)", got=f"shape {array.shape}", fix="pass a flat sequence")
-    if (array.dtype.kind == "M") != (like.origin is not None):
-        kind = "numbers" if like.origin is None else "dates"
-        got = {"M": "dates", "f": "numbers", "i": "numbers"}.get(array.dtype.kind, f"dtype {array.dtype}")
-        raise KindError(f"times that are {kind}, as those of the series", got=got, fix=f"pass {kind}")
-    return _numbers(array) if like.origin is None else _seconds(array, like.origin)
-
-
-def _array_of(times: Any) -> NDArray[Any]:
-    """Times as an array; dates of Python, NumPy or pandas as datetime64, in UTC where they have a time zone."""
-    kind: Any = getattr(times, "dtype", None)
-    zoned = getattr(kind, "kind", "") == "M" and not isinstance(kind, np.dtype)
-    array = np.asarray(times, dtype=f"datetime64[{getattr(kind, 'unit', 'ns')}]" if zoned else None)
-    if array.dtype == object and array.size and all(isinstance(one, date) for one in array.flat):
-        plain = [one.astimezone(UTC).replace(tzinfo=None) if getattr(one, "tzinfo", None) else one for one in array.flat]
-        return np.array(plain, dtype="datetime64[us]").reshape(array.shape)
-    return array
-
-
-def _numbers(array: NDArray[Any]) -> Floats:
-    if array.dtype.kind not in "iuf":
-        fix = "pass floats, or dates as numpy.datetime64"
-        raise KindError("times as numbers or dates", got=f"dtype {array.dtype}", fix=fix)
-    moments = array.astype(np.float64)
-    if not np.isfinite(moments).all():
-        at = int(np.flatnonzero(~np.isfinite(moments))[0])
-        raise InputError(
-            "a finite time for every point", got=f"{moments[at]} at [{at}]", fix="drop that point, or set its time"
-        )
-    return moments
 
 
 def read_weights(weights: ArrayLike | None, length: int) -> Floats | None:
@@ -250,34 +184,3 @@ def read_noise(noise: ArrayLike, length: int) -> Floats:
         fix = "pass standard deviations, or None to estimate the noise"
         raise InputError("finite noise of 0 or more", got=f"{each[at]:g} at [{at}]", fix=fix)
     return each
-
-
-def is_pandas(x: Any) -> bool:
-    """Whether `x` is a pandas Series or DataFrame, without importing pandas."""
-    return type(x).__module__.partition(".")[0] == "pandas" and hasattr(x, "index") and hasattr(x, "to_numpy")
-
-
-def wrap_like(x: Any, values: Floats) -> Any:
-    """`values` with the index and names of `x` where it is a pandas object, plain otherwise."""
-    if not is_pandas(x):
-        return values
-    names = {"columns": x.columns} if values.ndim == 2 else {"name": x.name}
-    return type(x)(values, index=x.index, **names)
-
-
-def _of_pandas(x: Any) -> NDArray[Any]:
-    try:
-        return x.to_numpy(dtype=np.float64, na_value=np.nan)
-    except (TypeError, ValueError) as error:
-        raise KindError("a series of real numbers", got=f"an error: {error}", fix="select the numeric columns") from error
-
-
-def _seconds(dates: NDArray[Any], origin: Any) -> Floats:
-    if np.isnat(dates).any():
-        at = int(np.flatnonzero(np.isnat(dates))[0])
-        raise InputError("a time for every point", got=f"NaT at [{at}]", fix="drop that point, or set its time")
-    seconds = (dates.astype("datetime64[s]") - origin.astype("datetime64[s]")).astype(np.float64)
-    if np.abs(seconds).max(initial=0.0) > CENTURIES:
-        return seconds
-    # Subtracting before dividing keeps nanoseconds that a float of seconds since 1970 would round away.
-    return (dates - origin).astype("timedelta64[ns]") / np.timedelta64(1, "s")

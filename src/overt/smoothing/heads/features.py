@@ -21,10 +21,11 @@ class Sample(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """Target by target: y_i, and the leverage ∂y_i/∂x_i where the target is point i of the sample, else NaN."""
+    """Target by target: y_i, the leverage ∂y_i/∂x_i where the target is point i of the sample, else NaN, and Σ_j l_ij²/w_j."""
 
     values: Floats
     leverages: Floats
+    unit_variances: Floats
 
 
 def attend_features(sample: Sample, bandwidth: float, degree: int, targets: Floats | None = None) -> Fitted:
@@ -42,14 +43,15 @@ def attend_features(sample: Sample, bandwidth: float, degree: int, targets: Floa
     array([2.])
     """
     points = sample.features if targets is None else targets
-    fitted = Fitted(np.empty(len(points)), np.full(len(points), np.nan))
+    fitted = Fitted(np.empty(len(points)), np.full(len(points), np.nan), np.empty(len(points)))
     length = max(1, CELLS // len(sample.values))
     for start in range(0, len(points), length):
         part = slice(start, start + length)
-        values, leverages = _attend_block(sample, bandwidth, degree, points[part])
-        fitted.values[part] = values
+        rows = _rows(sample, bandwidth, degree, points[part])
+        fitted.values[part] = rows @ sample.values
+        fitted.unit_variances[part] = rows**2 @ (1 / sample.weights)
         if targets is None:
-            fitted.leverages[part] = leverages[np.arange(len(values)), np.arange(len(points))[part]]
+            fitted.leverages[part] = rows[np.arange(len(rows)), np.arange(len(points))[part]]
     return fitted
 
 
@@ -75,20 +77,26 @@ def _leave_one_out_error(sample: Sample, fitted: Fitted) -> float:
     return float(np.average(np.where(interpolated, sample.values - mean, error) ** 2, weights=sample.weights))
 
 
-def _attend_block(sample: Sample, bandwidth: float, degree: int, targets: Floats) -> Fitted:
-    """Values (m,) of some targets, and the derivatives by every point (m, n)."""
+def noise_variance(sample: Sample, at_points: Fitted) -> float:
+    """The variance of a value of weight 1: Σ_i w_i (x_i − y_i)²/(n − Σ_i ∂y_i/∂x_i)."""
+    freedom = max(len(sample.values) - float(at_points.leverages.sum()), 1.0)
+    return float(sample.weights @ (sample.values - at_points.values) ** 2) / freedom
+
+
+def _rows(sample: Sample, bandwidth: float, degree: int, targets: Floats) -> Floats:
+    """The derivatives l_ij of y_i by every point (m, n), so that y_i = Σ_j l_ij x_j."""
     weights = softmax(_scores(sample, bandwidth, targets))  # (m, n)
     if degree == 0:
-        return Fitted(weights @ sample.values, weights)
+        return weights
     n, d = sample.features.shape
     center = weights @ sample.features  # (m, d)
     products = (sample.features[:, :, None] * sample.features[:, None, :]).reshape(n, d * d)
     covariance = (weights @ products).reshape(-1, d, d) - center[:, :, None] * center[:, None, :]  # (m, d, d)
     covariance += (FLAT * bandwidth) ** 2 * np.eye(d)
     slope_weights = np.linalg.solve(covariance, (targets - center)[:, :, None])[:, :, 0]  # (m, d)
-    # l_ij = W_ij (1 + (z_j − z̄_i)·slope_weights_i), so that y_i = Σ_j l_ij x_j.
+    # l_ij = W_ij (1 + (z_j − z̄_i)·slope_weights_i)
     weights *= 1 + slope_weights @ sample.features.T - (slope_weights * center).sum(axis=1, keepdims=True)
-    return Fitted(weights @ sample.values, weights)
+    return weights
 
 
 def _scores(sample: Sample, bandwidth: float, targets: Floats) -> Floats:

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.periods import read_periods
-from overt.smoothing.data.series import Series, Times
+from overt.smoothing.data.series import Series
+from overt.smoothing.data.times import Times
 from overt.smoothing.seasons.detect import find_periods
 from overt.smoothing.seasons.season import Seasons, estimate_seasons
 from overt.smoothing.selection.levels import noise_levels, overall_level

@@ -24,9 +24,7 @@ def standard_deviations(series: Series, head: Head, curve: Floats, levels: Float
     `DRAWS` draws of noise added, so that the weights vary with the noise.
     """
     if isinstance(head.keys, TimeKeys):
-        widths = head.keys.bandwidth * 2.0 ** np.array([-0.5, 0.0, 0.5] if selected else [0.0])
-        fits = [attend_in_time(series, head, float(h)) for h in widths]
-        return np.mean([np.sqrt(levels**2 * fit.unit_variances + (fit.values - curve) ** 2) for fit in fits], axis=0)
+        return time_deviations(series, head, levels, selected=selected)
     known = ~np.isnan(series.values)
     noise = levels / (1.0 if series.weights is None else np.sqrt(np.where(known, series.weights, 1.0)))
     generator = np.random.default_rng(0)
@@ -37,3 +35,11 @@ def standard_deviations(series: Series, head: Head, curve: Floats, levels: Float
         total += deviation
         squares += deviation**2
     return np.sqrt(np.maximum(squares - total**2 / DRAWS, 0.0) / (DRAWS - 1))
+
+
+def time_deviations(series: Series, head: Head, levels: Floats, *, selected: bool, targets: Floats | None = None) -> Floats:
+    """Those of time keys, at all points or at other times, ascending, at which the noise has these levels."""
+    assert isinstance(head.keys, TimeKeys)
+    widths = head.keys.bandwidth * 2.0 ** np.array([0.0, -0.5, 0.5] if selected else [0.0])
+    fits = [attend_in_time(series, head, float(h), targets=targets) for h in widths]
+    return np.mean([np.sqrt(levels**2 * fit.unit_variances + (fit.values - fits[0].values) ** 2) for fit in fits], axis=0)

@@ -13,9 +13,10 @@ NEIGHBOURS = 4
 CUTOFF = 6.0
 # The standard deviation of a value's distance from the median of the two on either side, of normal noise of 1.
 BESIDE_DEVIATION = 1.14
-# Isolated values count as outliers from this many standard deviations, in series of this many points and more: in shorter ones a peak
-# of the signal may have a single point.
+# Isolated values count as outliers from this many standard deviations, in series of this many points and more. In shorter ones, down to
+# `SHORTEST`, a peak of the signal may have a single point: only a value beyond `FAR_ALONE` counts there, and only if it is the only one.
 FAR, SHORT = 4.5, 400
+FAR_ALONE, SHORTEST = 8.0, 16
 # An isolated value is this many times further from the points beside it than they are from those around them. A peak of the signal
 # raises its neighbours too: one that falls to a half over one step has a ratio of 2.
 RATIO = 4.0
@@ -76,8 +77,8 @@ def clean(values: Floats, level: float) -> Cleaned:
     A value's distance is that from the median of the two values on either side, in units of the noise's `level` or, where that is more,
     of the median distance nearby. Only isolated values count: a peak of the signal has neighbours that rise with it, and a jump has
     one side on which it is near. White normal noise of 1,024 points loses one value in 40 series, and a quarter of a percent is
-    moved. Where there are
-    several, they are looked for again among what is left, pairs too. A series of fewer than 400 points is left as it is.
+    moved. Where there are several, they are looked for again among what is left, pairs too. In fewer than 400 points only a
+    single one is an outlier, and no tails are moved.
 
     >>> values = np.sin(np.arange(500) / 40) + 0.1 * np.random.default_rng(0).normal(size=500)
     >>> values[250] += 3
@@ -86,14 +87,13 @@ def clean(values: Floats, level: float) -> Cleaned:
     """
     count = values.size
     if count < SHORT or level <= 0:
-        return Cleaned(values, np.zeros(count, dtype=bool))
-    unit, outlying = np.full(count, BESIDE_DEVIATION * level), np.zeros(count, dtype=bool)
+        return Cleaned(values, _only_one(values, level))
+    unit, outlying = np.empty(count), np.zeros(count, dtype=bool)
     current, clipped = values, values
     for pass_number in range(PASSES):
         beside, distances, isolated = _isolated(current, RATIO_AGAIN if pass_number else RATIO)
         if not pass_number:
-            near = np.lib.stride_tricks.sliding_window_view(np.pad(distances, NEAR, mode="reflect"), 2 * NEAR + 1)
-            unit = np.maximum(unit, np.median(near, axis=1) / 0.6744897501960817)
+            unit = _unit(distances, level)
             share = np.mean(isolated & (distances > CLIP * unit))
             heavy = share > NORMAL_SHARE + HEAVY_ERRORS * (NORMAL_SHARE / count) ** 0.5
             limit = (CLIP_HEAVY if heavy else CLIP) * unit
@@ -110,6 +110,21 @@ def clean(values: Floats, level: float) -> Cleaned:
         current = values.copy()
         current[outlying] = np.interp(np.flatnonzero(outlying), np.flatnonzero(~outlying), values[~outlying])
     return Cleaned(clipped, outlying)
+
+
+def _unit(distances: Floats, level: float) -> Floats:
+    """What distances are measured in (n,): the noise's level, or the median distance nearby, if that is more."""
+    near = np.lib.stride_tricks.sliding_window_view(np.pad(distances, NEAR, mode="reflect"), 2 * NEAR + 1)
+    return np.maximum(BESIDE_DEVIATION * level, np.median(near, axis=1) / 0.6744897501960817)
+
+
+def _only_one(values: Floats, level: float) -> NDArray[np.bool_]:
+    """The outlier of a short series (n,), if there is one and no other."""
+    if values.size < SHORTEST or level <= 0:
+        return np.zeros(values.size, dtype=bool)
+    _, distances, isolated = _isolated(values, RATIO)
+    wild = isolated & (distances > FAR_ALONE * _unit(distances, level))
+    return wild & (wild.sum() == 1)
 
 
 def _isolated(values: Floats, ratio: float) -> tuple[Floats, Floats, NDArray[np.bool_]]:

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from overt.smoothing.selection.risk import STANDARD_ERRORS
+
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
 
@@ -34,10 +36,25 @@ def describe(result: "Smoothing") -> str:
         _reach(result),
         _outliers(result),
         _error(result),
+        raises_the_error(result),
         _band(result),
         _missing(result),
     ]
     return " ".join(part for part in parts if part)
+
+
+def raises_the_error(result: "Smoothing") -> str:
+    """A sentence where a span is estimated to raise the error over the automatic choice: by a tenth, and two standard errors."""
+    automatic = result.automatic
+    if automatic is None or result.withheld or automatic.withheld:
+        return ""
+    least = max(automatic.risk, 0.0)
+    if result.risk < max(least + STANDARD_ERRORS * max(result.risk_error, automatic.risk_error), 1.21 * least):
+        return ""
+    return (
+        f"This span is estimated to raise the error to about {np.sqrt(result.risk):.3g}; without it, it is about "
+        f"{np.sqrt(least):.3g}, and the noise is {automatic.noise:.3g}."
+    )
 
 
 def duration(time: float, unit: str) -> str:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from overt.errors import InputError, MissingExtra
 from overt.files import whole
-from overt.smoothing.data.curve import Curve
 from overt.smoothing.data.series import Floats, Indices
+from overt.smoothing.reporting.curve import Curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,0 +1,117 @@
+"""The curve at other times with its band, and spans chosen by hand."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import overt
+from overt.errors import InputError
+from overt.smoothing import analyze
+
+NAN = float("nan")
+
+
+def wave(n=300, seed=0, noise=0.3):
+    return np.sin(np.arange(n) / 12) + noise * np.random.default_rng(seed).normal(size=n)
+
+
+@pytest.mark.parametrize(
+    "way", [{}, {"keys": "time"}, {"keys": "time", "bandwidth": 4.0}, {"keys": "both"}, {"causal": True}, {"period": 75.4}]
+)
+def test_the_band_at_the_points_is_the_band_of_the_points(way):
+    analysis = analyze(wave(), **way)
+    found = analysis.at(np.arange(300.0)[::-1], band=True)
+    for end, expected in zip(found, (analysis.values, analysis.lower, analysis.upper), strict=True):
+        np.testing.assert_allclose(end[::-1], expected, atol=1e-9)
+    np.testing.assert_array_equal(analysis.at([3.5]), analysis.at([3.5], band=True).values)
+
+
+def test_the_band_of_counts_is_above_zero_and_holds_the_mean():
+    counts = np.random.default_rng(0).poisson(4 + 3 * np.sin(np.arange(400) / 20))
+    found = analyze(counts, noise="poisson").at(np.arange(0, 399, 0.5), band=True)
+    mean = 4 + 3 * np.sin(np.arange(0, 399, 0.5) / 20)
+    assert (found.lower >= 0).all()
+    assert np.mean((found.lower <= mean) & (mean <= found.upper)) > 0.85
+
+
+@pytest.mark.parametrize("way", [{}, {"keys": "time"}])
+def test_the_truth_is_in_the_band_inside_gaps_too(way):
+    inside = []
+    for seed in range(20):
+        start = 60 + 7 * seed
+        kept = np.r_[:start, start + 12 : 300]
+        x = wave(seed=seed)[kept]
+        gap = np.arange(start, start + 12.0)
+        found = analyze(x, times=kept, **way).at(gap, band=True)
+        inside.append((found.lower <= np.sin(gap / 12)) & (np.sin(gap / 12) <= found.upper))
+    assert np.mean(inside) >= 0.85
+
+
+def test_the_band_widens_into_a_gap_and_beyond_the_ends():
+    kept = np.r_[:100, 130:300]
+    found = analyze(wave()[kept], times=kept).at([50.0, 104.0, 115.0, 305.0, 320.0, 1000.0], band=True)
+    width = found.upper - found.lower
+    assert width[0] < width[1] < width[2]
+    assert width[0] < width[3] < width[4]
+    assert np.isnan(width[5])
+    assert np.isfinite(found.values).all()
+
+
+def test_without_a_band_there_is_none_at_other_times():
+    times = np.cumsum(1 + np.arange(400) % 3)
+    analysis = analyze(np.cumsum(np.random.default_rng(0).normal(size=400)), times=times)
+    assert analysis.withheld
+    found = analysis.at([2.5], band=True)
+    assert found.lower is None
+    assert found.upper is None
+    np.testing.assert_array_equal(found.values, analysis.at([2.5]))
+
+
+@pytest.mark.filterwarnings("ignore:This span")
+def test_a_span_lets_as_much_noise_through_as_a_running_mean():
+    noise = np.random.default_rng(0).normal(size=20_000)
+    curve = overt.smooth(noise, keys="time", span=15)
+    np.testing.assert_allclose(curve.std(), 1 / np.sqrt(15), rtol=0.05)
+    np.testing.assert_array_equal(curve, overt.smooth(noise, keys="time", bandwidth=15 / (2 * np.sqrt(np.pi))))
+
+
+def test_a_span_is_a_length_of_time_where_there_are_dates():
+    dates = pd.date_range("2024-01-01", periods=300, freq="6h")
+    x = pd.Series(wave(), index=dates)
+    for span in ("2D", "48h", pd.Timedelta(days=2), np.timedelta64(2, "D"), 2 * 86400):
+        np.testing.assert_allclose(overt.smooth(x, span=span), overt.smooth(wave(), span=8), rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_span_that_raises_the_error_is_told_of(seed):
+    wide, fair = analyze(wave(seed=seed), span=120), analyze(wave(seed=seed), span=20)
+    assert "This span is estimated to raise the error" in wide.sentence
+    assert "This span" not in fair.sentence
+    truth = np.sin(np.arange(300) / 12)
+    assert np.mean((wide.values - truth) ** 2) > np.mean((wide.automatic.values - truth) ** 2)
+    with pytest.warns(UserWarning, match="This span is estimated to raise the error"):
+        overt.smooth(wave(seed=seed), span=120)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        overt.smooth(wave(seed=seed), span=20)
+
+
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [
+        ({"span": 0.5}, r"a span of at least one step between points, got 0\.5 for points 1 steps apart"),
+        ({"span": "7D"}, r"dates as times with a span that is a length of time, got '7D' with times that are steps"),
+        ({"span": -3}, r"a span as a number above 0"),
+        ({"span": "soon"}, r"got 'soon'\. Fix: write a number and one of s, min, h"),
+        ({"span": True}, r"a span as a number above 0"),
+        ({"span": NAN}, r"a finite length above 0"),
+        ({"span": 9, "keys": "value"}, r"no keys but those of time with a span, got keys='value'"),
+        ({"span": 9, "keys": "time", "bandwidth": 3.0}, r"no bandwidth and no keys"),
+        ({"span": 9, "period": 50}, r"no period with a span"),
+    ],
+)
+def test_what_a_span_cannot_be(way, message):
+    with pytest.raises(InputError, match=message):
+        overt.smooth(wave(), **way)
