@@ -1,7 +1,11 @@
 """`overt smooth`: from a file to a curve, and what it says when the file will not do."""
 
 import csv
+import gzip
+import io
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -178,7 +182,7 @@ def test_zones_are_honoured(tmp_path):
         (
             "t,x\n2024-01-01T00:00Z,1\n2024-01-02,2\n",
             ["-c", "x", "--time", "t"],
-            "times of t all with a time zone, or all without, got both, first at line 3",
+            "times all with a time zone, or all without in column t, got both, first '2024-01-02'",
         ),
         ("x,x_smooth\n1,2\n", ["-c", "x", "--out", "o.csv"], "no column x_smooth in a.csv yet"),
         ("x\n1\n2\n", ["-c", "x", "--keys", "time", "--bandwidth", "wide"], "a bandwidth above 0, got 'wide'"),
@@ -378,3 +382,113 @@ def test_a_period_that_is_no_length_is_refused(tmp_path):
     result = run(path, "-c", "x", "--period", "monthly")
     assert result.exit_code == 2
     assert "a length of time such as" in result.output
+
+
+TEMPERATURES = 1200 + 300 * np.sin(np.arange(60) / 8) + 40 * np.random.default_rng(0).normal(size=60)
+DATED = pd.date_range("2024-01-01", periods=60)
+
+
+def european(value):
+    return f"{value:,.2f}".translate(str.maketrans(",.", ".,"))
+
+
+def in_every_kind(folder):
+    """One table as six files, by name."""
+    plain = "".join(f"{day:%Y-%m-%d},{value:.2f}\n" for day, value in zip(DATED, TEMPERATURES, strict=True))
+    (folder / "iso.csv").write_text("day,x\n" + plain)
+    (folder / "iso.csv.gz").write_bytes(gzip.compress(("day,x\n" + plain).encode()))
+    (folder / "compact.csv").write_text("day,x\n" + re.sub(r"(\d{4})-(\d\d)-(\d\d)", r"\1\2\3", plain))
+    rows = zip(DATED, TEMPERATURES, strict=True)
+    (folder / "european.csv").write_text("day;x\n" + "".join(f"{day:%d.%m.%Y};{european(value)}\n" for day, value in rows))
+    rows = zip(DATED, TEMPERATURES, strict=True)
+    (folder / "american.tsv").write_text("day\tx\n" + "".join(f"{day:%m/%d/%Y}\t{value:,.2f}\n" for day, value in rows))
+    pd.DataFrame({"day": DATED, "x": TEMPERATURES.round(2)}).to_excel(folder / "book.xlsx", index=False)
+    return ["iso.csv", "iso.csv.gz", "compact.csv", "european.csv", "american.tsv", "book.xlsx"]
+
+
+def curve_of(path):
+    if path.suffix == ".xlsx":
+        return pd.read_excel(path)["x_smooth"].to_numpy()
+    if path.name.startswith("european"):
+        return pd.read_csv(path, sep=";", decimal=",", thousands=".")["x_smooth"].to_numpy()
+    return pd.read_csv(path, sep=None, engine="python")["x_smooth"].to_numpy()
+
+
+def test_one_table_in_every_notation_and_kind_of_file_has_one_curve(tmp_path):
+    for name in in_every_kind(tmp_path):
+        out = tmp_path / f"out-{name}" if not name.startswith("european") else tmp_path / "european-out.csv"
+        result = run(tmp_path / name, "-c", "x", "--time", "day", "--out", out)
+        assert result.exit_code == 0, (name, result.output)
+        expected = overt.smooth(TEMPERATURES.round(2), times=DATED)
+        np.testing.assert_allclose(curve_of(out), expected, rtol=1e-12, err_msg=name)
+    assert (tmp_path / "out-iso.csv.gz").read_bytes().startswith(b"\x1f\x8b")
+
+
+def test_a_workbook_keeps_its_formulas_and_its_blank_rows(tmp_path):
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    sheet = book.active
+    for row in (["x", "y"], [1.0, "=A2*2"], [None, None], [3.0, 5.0]):
+        sheet.append(row)
+    book.save(tmp_path / "a.xlsx")
+    assert (
+        run(tmp_path / "a.xlsx", "-c", "x", "--keys", "value", "--bandwidth", 1e9, "--out", tmp_path / "b.xlsx").exit_code == 0
+    )
+    rows = list(openpyxl.load_workbook(tmp_path / "b.xlsx").active.iter_rows(values_only=True))
+    assert [row[:3] for row in rows] == [("x", "y", "x_smooth"), (1.0, "=A2*2", 2.0), (None, None, None), (3.0, 5.0, 2.0)]
+
+
+@pytest.mark.parametrize("name", ["iso.csv", "iso.csv.gz", "book.xlsx"])
+def test_standard_input_is_read_and_standard_output_written(tmp_path, name):
+    in_every_kind(tmp_path)
+    content = (tmp_path / name).read_bytes()
+    command = [sys.executable, "-m", "overt", "smooth", "-", "-c", "x", "--time", "day", "--out", "-"]
+    if name == "book.xlsx":
+        command[-2:] = ["--out", str(tmp_path / "out.xlsx")]
+    result = subprocess.run(command, input=content, capture_output=True, check=True)
+    if name != "book.xlsx":
+        expected = overt.smooth(TEMPERATURES.round(2), times=DATED)
+        np.testing.assert_allclose(pd.read_csv(io.BytesIO(result.stdout))["x_smooth"], expected, rtol=1e-12)
+        assert b"points" in result.stderr
+
+
+def test_what_is_said_of_the_notation_is_believed(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("t x\n01/02/2024 1,234\n01/03/2024 1,250\n01/04/2024 1,300\n")
+    assert "--decimal" in message(path, "-c", "x", "--sep", " ")
+    assert "--date-format" in message(path, "-c", "x", "--sep", " ", "--decimal", ",", "--time", "t")
+    way = ["--sep", " ", "--decimal", ",", "--date-format", "%d/%m/%Y", "--keys", "time", "--bandwidth", 1e9, "--degree", 0]
+    out = tmp_path / "b.txt"
+    assert run(path, "-c", "x", "--time", "t", *way, "--out", out).exit_code == 0
+    assert out.read_text().splitlines()[1].startswith("01/02/2024 1,234 1,261")
+
+
+def test_times_that_repeat_beside_text_are_asked_about(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("day,city,x\n" + "".join(f"2024-01-0{day},{city},{day}\n" for day in (1, 2, 3) for city in ("Ulm", "Bonn")))
+    error = message(path, "-c", "x", "--time", "day")
+    assert "different times in column day, or a --group, got one that is there twice, first at line 3" in error
+    assert "Fix: pass --group city, or --group - if the rows are one series." in error.replace("\n", " ")
+    for group in ("city", "-"):
+        assert run(path, "-c", "x", "--time", "day", "--group", group).exit_code == 0
+
+
+def test_a_span_is_taken_and_told_of_where_it_raises_the_error(tmp_path):
+    in_every_kind(tmp_path)
+    wide = run(tmp_path / "iso.csv", "-c", "x", "--time", "day", "--span", "40d")
+    assert wide.exit_code == 0
+    assert "This span is estimated to raise the error" in wide.output.replace("\n", " ")
+    assert "This span" not in run(tmp_path / "iso.csv", "-c", "x", "--time", "day", "--span", "7d").output
+    assert "a span of at least one step" in message(tmp_path / "iso.csv", "-c", "x", "--time", "day", "--span", "1h")
+
+
+def test_the_page_needs_no_network_and_escapes_names(tmp_path):
+    path, page = tmp_path / "a.csv", tmp_path / "a.html"
+    path.write_text("<b>x</b>\n" + "\n".join(str(value) for value in TEMPERATURES))
+    assert run(path, "-c", "<b>x</b>", "--html", page).exit_code == 0
+    text = page.read_text()
+    assert "&lt;b&gt;x&lt;/b&gt;" in text
+    assert "<b>x</b>" not in text
+    assert not re.search(r"<(script|link|img)[^>]+(src|href)=", text)
+    assert "end the name in .html" in message(path, "-c", "<b>x</b>", "--html", tmp_path / "a.txt")

@@ -109,3 +109,21 @@ def test_too_many_panels_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"at most 12 series in a picture, got 13\. Fix: leave out the picture"):
         draw(tmp_path / "a.png", [panel(3)] * 13, x="time")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_long_curve_that_fills_an_area_has_an_excerpt_beside_it():
+    smooth, waves = panel(3000), panel(3000)
+    times = np.arange(3000)
+    waves = Panel("waves", times, np.sin(times), Curve(np.sin(times), None, None, None, (), "", {}))
+    assert len(figure_of([smooth], x="").axes) == 1
+    whole, excerpt = figure_of([waves], x="").axes
+    assert excerpt.get_title() == "200 of 3,000 points"
+    assert excerpt.lines[0].get_xdata()[0] == 1400
+    assert whole.lines[0].get_linewidth() < excerpt.lines[0].get_linewidth()
+
+
+def test_the_picture_says_that_a_band_is_withheld():
+    told = panel(band=False)
+    told.curve.facts["withheld"] = "The noise is correlated."
+    (axes,) = figure_of([told], x="time").axes
+    assert [text.get_text() for text in axes.texts] == ["no band: the noise does not look independent"]

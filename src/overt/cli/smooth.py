@@ -16,12 +16,14 @@ from overt.drawing.letters import ROOM_FOR_A_BAR, Ink, Piece, sparkline
 from overt.errors import InputError
 from overt.files import is_stream, make_folder, separate, whole
 from overt.smoothing.batch import Task, processors, smooth_many
+from overt.smoothing.data.notation import Notation
 from overt.smoothing.data.options import Bandwidth
 from overt.smoothing.data.periods import Periods
 from overt.smoothing.data.read_table import read_table
 from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.data.table import Table, is_numeral
 from overt.smoothing.reporting.curve import Curve
+from overt.smoothing.reporting.interactive import check_page, write_page
 from overt.smoothing.reporting.plot import Panel, check_picture, draw
 from overt.smoothing.reporting.sentences import duration
 
@@ -41,14 +43,37 @@ class SmoothedSeries(NamedTuple):
 
 
 def smooth(
-    file: Annotated[Path, typer.Argument(help="A CSV file whose first line names the columns, or a Parquet file.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="A CSV file whose first line names the columns, also as .gz, a Parquet or Excel file, or - for standard input."
+        ),
+    ],
     column: Annotated[list[str] | None, typer.Option("--column", "-c", help="The column to smooth; may be repeated.")] = None,
     time: Annotated[str | None, typer.Option(help="The column of times: numbers, or dates such as 2024-12-31.")] = None,
     group: Annotated[
-        str | None, typer.Option(help="The column with the group of each row; groups are smoothed separately.")
+        str | None,
+        typer.Option(
+            help="The column with the group of each row; groups are smoothed separately. - means that there are none."
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the file here, with curves and bands as new columns.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the file here, or to - for standard output, with curves and bands as new columns."),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw data, curve and band into this .png, .svg or .pdf.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Draw them into this .html, to zoom and read off in a browser, offline.")
+    ] = None,
+    sep: Annotated[
+        str | None, typer.Option(help="The character between cells, or tab; recognised from the first line.")
+    ] = None,
+    decimal: Annotated[
+        str | None, typer.Option(help="The decimal mark, . or , and recognised where the cells show it.")
+    ] = None,
+    date_format: Annotated[
+        str | None, typer.Option(help="How dates are written, as %d.%m.%Y %H:%M; recognised where it is clear.")
+    ] = None,
     causal: Annotated[
         bool,
         typer.Option(
@@ -61,6 +86,12 @@ def smooth(
         typer.Option(help="Give outliers less weight, or keep every value as it is (default: leave out isolated wild values)."),
     ] = None,
     keys: Annotated[str | None, typer.Option(help="How points are compared: auto, time, value, both or patch.")] = None,
+    span: Annotated[
+        str | None,
+        typer.Option(
+            help="Average over this length, as 7d, 12h or a number; says so where that is estimated to raise the error."
+        ),
+    ] = None,
     bandwidth: Annotated[
         str | None,
         typer.Option(help="The bandwidth, in the unit of the times (seconds for dates) or values; time,value for both."),
@@ -81,35 +112,34 @@ def smooth(
     ] = None,
     dask: Annotated[str | None, typer.Option(help="Address of a Dask scheduler whose workers share the series.")] = None,
 ) -> None:
-    """Smooth columns of a CSV or Parquet file by attention to themselves.
+    """Smooth columns of a CSV, Excel or Parquet file by attention to themselves.
 
     Each value becomes a weighted mean of similar values; the measure of
     similarity is chosen for the least estimated error. A row without a value
     is filled from its neighbours. A job of many series that was stopped
     continues where it was when it is started again.
     """
-    separate({"--out": out, "--plot": plot}, {"FILE": file})
-    table = read_table(file)
+    file = Path("/dev/stdin") if str(file) == "-" else file
+    out = Path("/dev/stdout") if str(out) == "-" else out
+    separate({"--out": out, "--plot": plot, "--html": html}, {"FILE": file})
+    table = read_table(file, Notation({"tab": "\t", r"\t": "\t"}.get(sep or "", sep), decimal, date_format))
     if not column:
         raise InputError("a column to smooth", got="no --column", fix="pass one of: " + ", ".join(table.header))
-    options = _options(causal=causal, keys=keys, degree=degree, window=window, noise=_noise(noise))
-    if robust is not None:
-        options["robust"] = robust
-    if bandwidth is not None:
-        options["bandwidth"] = _bandwidth(bandwidth)
-    if period:
-        options["period"] = _period(period)
+    choices = {"keys": keys, "bandwidth": _bandwidth(bandwidth), "degree": degree, "window": window, "span": _length(span)}
+    choices |= {"causal": causal or None, "robust": robust, "noise": _noise(noise), "period": _period(period)}
+    options = {name: value for name, value in choices.items() if value is not None}  # `analyze` has defaults for the others
     if out:
         parts = ("smooth", "lower", "upper", *(("trend", "seasonal") if period else ()))
         table.check_target(out, [f"{name}_{part}" for name in column for part in parts])
     times = table.times(time) if time else None
-    tasks, rows = _tasks(table, list(dict.fromkeys(column)), times, group, options)
-    if plot:
-        check_picture(plot, len(tasks))
+    _ask_for_groups(table, time, times, group)
+    tasks, rows = _tasks(table, list(dict.fromkeys(column)), times, None if group == "-" else group, options)
+    _check_pictures(plot, html, len(tasks))
+    title = f"{file.name} · {', '.join(dict.fromkeys(column))}" + (f" by {time}" if time else "")
     parts = out.with_name(f"{out.name}.parts") if out and len(tasks) > 1 and not is_stream(out) else None
     with ExitStack() as files:
         # A file that cannot be written is refused before the work; all files appear together after it.
-        table_file, picture = (files.enter_context(whole(path)) if path else None for path in (out, plot))
+        table_file, picture, page = (files.enter_context(whole(path)) if path else None for path in (out, plot, html))
         curves = _curves(tasks, jobs or _default_jobs(tasks), dask, parts)
         positions = np.arange(1, table.length + 1) if times is None else times
         series = [
@@ -118,17 +148,10 @@ def smooth(
         ]
         if table_file:
             table.write(table_file, _columns(series, table.length))
-        if picture:
-            draw(picture, [Panel(one.name, one.times, one.data, one.curve) for one in series], x=time or "row")
+        _draw(picture, page, series, time or "row", title)
     _remove_parts(parts)
-    title = f"{file.name} · {', '.join(dict.fromkeys(column))}" + (f" by {time}" if time else "")
-    written = [str(path) for path in (out, plot) if path]
-    report_console(out, plot).print(Piece(lambda ink: _page(ink, title, series, written)))
-
-
-def _options(**options: Any) -> dict[str, Any]:
-    """The options that were passed; `analyze` has defaults for the others."""
-    return {name: value for name, value in options.items() if value is not None and value is not False}
+    written = [str(path) for path in (out, plot, html) if path]
+    report_console(out, plot, html).print(Piece(lambda ink: _page(ink, title, series, written)))
 
 
 def _noise(text: str | None) -> float | str | None:
@@ -138,8 +161,8 @@ def _noise(text: str | None) -> float | str | None:
         return text
 
 
-def _bandwidth(text: str) -> Bandwidth:
-    if text == "auto":
+def _bandwidth(text: str | None) -> Bandwidth | None:
+    if text is None or text == "auto":
         return text
     try:
         numbers = [float(part) for part in text.split(",")]
@@ -149,10 +172,28 @@ def _bandwidth(text: str) -> Bandwidth:
     return numbers[0] if len(numbers) == 1 else tuple(numbers)  # type: ignore[return-value]
 
 
-def _period(texts: list[str]) -> Periods:
+def _period(texts: list[str] | None) -> Periods | None:
     """Numbers where they are numbers, else lengths of time as they are; "auto" stands alone."""
+    if not texts:
+        return None
     periods = [float(text) if is_numeral(text) else text for text in texts]
     return periods[0] if len(periods) == 1 else periods
+
+
+def _length(text: str | None) -> float | str | None:
+    return float(text) if text is not None and is_numeral(text) else text
+
+
+def _ask_for_groups(table: Table, time: str | None, times: NDArray[Any] | None, group: str | None) -> None:
+    """Refuse times that repeat, with no word on groups, in a table with a column of text that may be the groups."""
+    if group is not None or times is None or np.unique(times).size == times.size:
+        return
+    texts = [name for name in table.text_columns() if name != time]
+    if texts:
+        first = int(np.setdiff1d(np.arange(times.size), np.unique(times, return_index=True)[1])[0])
+        got = f"one that is there twice, first at {table.row_label(first)}, and the text in column {', '.join(texts)}"
+        fix = f"pass --group {texts[0]}, or --group - if the rows are one series"
+        raise InputError(f"different times in column {time}, or a --group", got=got, fix=fix)
 
 
 def _tasks(
@@ -219,6 +260,21 @@ def _columns(series: list[SmoothedSeries], length: int) -> dict[str, Floats]:
             if values is not None:
                 whole[one.rows] = values
     return columns
+
+
+def _check_pictures(plot: Path | None, html: Path | None, panels: int) -> None:
+    if plot:
+        check_picture(plot, panels)
+    if html:
+        check_page(html, panels)
+
+
+def _draw(picture: Path | None, page: Path | None, series: list[SmoothedSeries], x: str, title: str) -> None:
+    panels = [Panel(one.name, one.times, one.data, one.curve) for one in series] if picture or page else []
+    if picture:
+        draw(picture, panels, x=x)
+    if page:
+        write_page(page, panels, x=x, title=title)
 
 
 def _remove_parts(parts: Path | None) -> None:

@@ -1,16 +1,21 @@
 """A table of comma-separated values."""
 
 import csv
+import gzip
+import io
 import math
 import os
 import threading
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from overt.errors import InputError
 from overt.files import whole
+from overt.smoothing.data.notation import Notation, find_decimal, parse_number
 from overt.smoothing.data.series import Floats
 from overt.smoothing.data.table import Table
 
@@ -23,8 +28,8 @@ class CommaSeparated(Table):
     """The cells of a file as text; `lines` are the line numbers of the rows, counted from 1."""
 
     path: Path
-    delimiter: str
     header: list[str]
+    notation: Notation
     rows: list[list[str]]
     lines: list[int]
 
@@ -43,30 +48,50 @@ class CommaSeparated(Table):
         """A row's line number, counted from 1."""
         return f"line {self.lines[row]}"
 
+    @cached_property
+    def decimal(self) -> str:
+        """The decimal mark: what was passed, or what some cell shows beyond doubt."""
+        if self.notation.decimal is not None:
+            return self.notation.decimal
+        return find_decimal(cell.strip() for row in self.rows for cell in row if "," in cell) or "."
+
+    def numbers(self, column: str) -> Floats:
+        """A column as float64. Where a comma may be decimal or between thousands, an error asks."""
+        cells = self.cells(column)
+        if self.notation.decimal is None and self.decimal == "." and any("," in cell for cell in cells):
+            row = next(row for row, cell in enumerate(cells) if "," in cell)
+            if parse_number(cells[row], ".") is not None and find_decimal(cells) is None:
+                fix = "pass --decimal , if the comma is decimal, or --decimal . if it is between thousands"
+                raise InputError("a decimal mark that the file shows", got=self._cell(cells[row], row, column), fix=fix)
+        return super().numbers(column)
+
+    def _written(self, value: float) -> str:
+        return "" if math.isnan(value) else repr(value).replace(".", self.decimal)
+
     def write(self, target: str | os.PathLike[str], columns: Mapping[str, Floats]) -> None:
         """Write the file with these columns added; NaN becomes an empty cell. It is written completely or not at all."""
-        added = [["" if math.isnan(value) else repr(value) for value in values.tolist()] for values in columns.values()]
-        with whole(target) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, delimiter=self.delimiter, lineterminator="\n")
-            writer.writerow([*self.header, *columns])
-            writer.writerows([*row, *cells] for row, *cells in zip(self.rows, *added, strict=True))
+        added = [[self._written(value) for value in values.tolist()] for values in columns.values()]
+        text = io.StringIO()
+        writer = csv.writer(text, delimiter=self.notation.separator or ",", lineterminator="\n")
+        writer.writerow([*self.header, *columns])
+        writer.writerows([*row, *cells] for row, *cells in zip(self.rows, *added, strict=True))
+        content = text.getvalue().encode()
+        with whole(target) as temporary:
+            temporary.write_bytes(gzip.compress(content) if str(target).lower().endswith(".gz") else content)
 
 
-def read_comma_separated(path: Path) -> CommaSeparated:
-    """Read a file whose first line names its columns, separated by commas, semicolons, tabs or vertical bars."""
+def read_comma_separated(path: Path, content: bytes, notation: Notation) -> CommaSeparated:
+    """Read text whose first line names its columns, separated as `notation` says, or by commas, semicolons, tabs or vertical bars."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            first = file.readline()
-            delimiter = max(",;\t|", key=first.count)
-            file.seek(0)
-            with _cells_of_any_size():
-                reader = csv.reader(file, delimiter=delimiter)
-                numbered = [(row, reader.line_num) for row in reader if row]
-    except OSError as error:
-        raise InputError("a readable file to smooth", got=f"{path}: {error.strerror}", fix="check the path") from error
+        text = (gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content).decode("utf-8-sig")
+        first = text.partition("\n")[0]
+        separator = notation.separator or max(",;\t|", key=first.count)
+        with _cells_of_any_size():
+            reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+            numbered = [(row, reader.line_num) for row in reader if row]
     except UnicodeDecodeError as error:
         raise InputError(f"UTF-8 text in {path}", got=f"an error: {error}", fix="save it as UTF-8") from error
-    except csv.Error as error:
+    except (csv.Error, OSError, EOFError, zlib.error) as error:
         raise InputError(f"comma-separated values in {path}", got=f"an error: {error}", fix="export it again") from error
     if len(numbered) < 2:
         got = "an empty file" if not numbered else "only the first line"
@@ -76,8 +101,9 @@ def read_comma_separated(path: Path) -> CommaSeparated:
         if len(row) != len(header):
             expected = f"{len(header)} cells in each row of {path}, as in its first line"
             raise InputError(expected, got=f"{len(row)} at line {line}", fix="correct that row")
+    names = [name.strip() for name in header]
     return CommaSeparated(
-        path, delimiter, [name.strip() for name in header], [row for row, _ in body], [line for _, line in body]
+        path, names, replace(notation, separator=separator), [row for row, _ in body], [line for _, line in body]
     )
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from overt.errors import InputError, MissingExtra
 from overt.files import whole
+from overt.smoothing.data.notation import Notation
 from overt.smoothing.data.series import Floats
 from overt.smoothing.data.table import Table
 
@@ -21,6 +22,7 @@ class Parquet(Table):
 
     path: Path
     header: list[str]
+    notation: Notation
     file: Any  # pyarrow.parquet.ParquetFile
 
     @property
@@ -78,15 +80,15 @@ class Parquet(Table):
         return cells.cast(cells.type.value_type) if pyarrow.types.is_dictionary(cells.type) else cells
 
 
-def read_parquet(path: Path) -> Parquet:
-    """Open a Parquet file; its columns are read later."""
+def read_parquet(path: Path, content: Any, notation: Notation) -> Parquet:
+    """Open a Parquet file, or its bytes in memory; its columns are read later."""
     try:
         import pyarrow
         import pyarrow.parquet
     except ModuleNotFoundError as error:
         raise MissingExtra("a Parquet file", needs="pyarrow", extra="smooth") from error
     try:
-        file = pyarrow.parquet.ParquetFile(path)
+        file = pyarrow.parquet.ParquetFile(content)
     except OSError as error:
         got = f"{path}: {error.strerror or error}"
         raise InputError("a readable file to smooth", got=got, fix="check the path") from error
@@ -94,7 +96,7 @@ def read_parquet(path: Path) -> Parquet:
         raise InputError(f"a Parquet file in {path}", got=f"an error: {error}", fix="export it again") from error
     if file.metadata.num_rows == 0:
         raise InputError(f"at least one row in {path}", got="none", fix="pass a file with rows")
-    return Parquet(path, file.schema_arrow.names, file)
+    return Parquet(path, file.schema_arrow.names, notation, file)
 
 
 def _is_numeric(column: Any) -> bool:

@@ -1,12 +1,27 @@
-"""Read a table from a file, by its suffix."""
+"""Read a table from a file: its first bytes say of what kind it is."""
 
+import io
 from pathlib import Path
 
+from overt.errors import InputError
 from overt.smoothing.data.comma_separated import read_comma_separated
+from overt.smoothing.data.notation import Notation
 from overt.smoothing.data.parquet import read_parquet
-from overt.smoothing.data.table import Table, is_parquet
+from overt.smoothing.data.spreadsheet import read_spreadsheet
+from overt.smoothing.data.table import Table, kind_of
 
 
-def read_table(path: Path) -> Table:
-    """Read a Parquet file, or a file of comma-separated values."""
-    return read_parquet(path) if is_parquet(path) else read_comma_separated(path)
+def read_table(path: Path, notation: Notation | None = None) -> Table:
+    """Read a Parquet file, an Excel workbook, or a file of separated values, which may be compressed by gzip."""
+    notation = notation or Notation()
+    try:
+        if kind_of(path) == "Parquet":
+            return read_parquet(path, path, notation)
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError("a readable file to smooth", got=f"{path}: {error.strerror}", fix="check the path") from error
+    if content.startswith(b"PAR1"):
+        return read_parquet(path, io.BytesIO(content), notation)
+    if content.startswith(b"PK\x03\x04") or kind_of(path) == "Excel":
+        return read_spreadsheet(path, content, notation)
+    return read_comma_separated(path, content, notation)

@@ -1,22 +1,20 @@
 """A table in a file: columns as numbers, times and names, and writing it with columns added."""
 
-import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from overt.errors import InputError
 from overt.files import check_target, is_stream
+from overt.smoothing.data.notation import MISSING, Notation, is_compact_date, parse_dates, parse_number, parse_numbers
 from overt.smoothing.data.series import Floats
 
-MISSING = {"", "na", "n/a", "nan", "null", "none"}
-_PARQUET = {".parquet", ".pq"}
+_KINDS = {".parquet": "Parquet", ".pq": "Parquet", ".xlsx": "Excel", ".xlsm": "Excel"}
 
 
 class Table(ABC):
@@ -24,6 +22,7 @@ class Table(ABC):
 
     path: Path
     header: list[str]
+    notation: Notation
 
     @property
     @abstractmethod
@@ -45,31 +44,37 @@ class Table(ABC):
     def numbers(self, column: str) -> Floats:
         """A column as float64; an empty cell, NA, NaN, null or None is NaN."""
         cells = self.cells(column)
-        try:
-            numbers = np.array(["nan" if cell.lower() in MISSING else cell for cell in cells], dtype=np.float64)
-        except ValueError:
-            numbers = np.array([np.inf])
-        # Cell by cell only if one is not a number, to name it.
-        return (
-            np.array([self._number(cell, row, column) for row, cell in enumerate(cells)])
-            if np.isinf(numbers).any()
-            else numbers
-        )
+        numbers = parse_numbers(cells, self.decimal)
+        if isinstance(numbers, int):
+            raise self._not_a_number(cells[numbers], numbers, column)
+        return numbers
 
     def times(self, column: str) -> NDArray[Any]:
-        """A column of times: float64, or datetime64 (in UTC if there is a time zone) for ISO 8601 dates."""
+        """A column of times: float64, or datetime64 (in UTC if there is a time zone) for dates."""
         cells = self.cells(column)
         self._refuse_missing(cells, column, f"a time in each row of column {column}", "fill in that time, or drop that row")
-        if is_numeral(cells[0]):
+        dated = self.notation.date_format is not None or is_compact_date(cells)
+        if not dated and parse_number(cells[0], self.decimal) is not None:
             return self.numbers(column)
-        dates = [self._date(cell, row, column) for row, cell in enumerate(cells)]
-        zoned = [date.tzinfo is not None for date in dates]
-        if any(zoned) and not all(zoned):
-            got = f"both, first at {self.row_label(zoned.index(not zoned[0]))}"
-            raise InputError(f"times of {column} all with a time zone, or all without", got=got, fix="add or remove time zones")
-        plain = [date.astimezone(UTC).replace(tzinfo=None) if date.tzinfo else date for date in dates]
-        # Much faster than passing NumPy the dates themselves.
-        return np.array([date.isoformat() for date in plain], dtype="datetime64[us]")
+        try:
+            dates = parse_dates(cells, self.notation)
+        except InputError as error:
+            raise InputError(f"{error.expected} in column {column}", got=error.got, fix=error.fix) from error
+        if isinstance(dates, int):
+            fix = "write dates as 2024-12-31 or 2024-12-31T23:59, or say how they are written, as in --date-format %d.%m.%Y"
+            form = f"dates as {self.notation.date_format}" if self.notation.date_format else "numbers or dates"
+            raise InputError(f"{form} as times in column {column}", got=self._cell(cells[dates], dates, column), fix=fix)
+        return dates
+
+    @cached_property
+    def decimal(self) -> str:
+        """The decimal mark: what was passed, or what the cells show; a point where they show none."""
+        return self.notation.decimal or "."
+
+    def text_columns(self) -> list[str]:
+        """The columns that hold text in which words repeat: perhaps the groups of a long table."""
+        columns = [name for name in self.header if self.header.count(name) == 1]
+        return [name for name in columns if _repeats(self.cells(name), self.decimal)]
 
     def names(self, column: str) -> list[str]:
         """A column of names as text: the group of each row."""
@@ -92,7 +97,7 @@ class Table(ABC):
             if column in self.header:
                 got = f"such a column: {', '.join(self.header)}"
                 raise InputError(f"no column {column} in {self.path} yet", got=got, fix="rename or remove that column")
-        if is_parquet(target) != is_parquet(self.path) and not is_stream(target):
+        if kind_of(target) != kind_of(self.path) and not is_stream(target) and not is_stream(self.path):
             fix = f"end the name in {self.path.suffix}" if self.path.suffix else "leave out the suffix"
             raise InputError("an output of the input's file format", got=f"{target.name} for {self.path.name}", fix=fix)
         check_target(target)
@@ -102,32 +107,25 @@ class Table(ABC):
             if cell.lower() in MISSING:
                 raise InputError(expected, got=self._cell(cell, row, column), fix=fix)
 
-    def _number(self, cell: str, row: int, column: str) -> float:
-        if cell.lower() in MISSING:
-            return math.nan
-        if not is_numeral(cell) or not math.isfinite(float(cell)):
-            raise self._not_a_number(cell, row, column)
-        return float(cell)
-
     def _not_a_number(self, cell: str, row: int, column: str) -> InputError:
         fix = "correct that cell, or leave it empty if the value is missing"
         return InputError(f"a finite number in each cell of column {column}", got=self._cell(cell, row, column), fix=fix)
-
-    def _date(self, cell: str, row: int, column: str) -> datetime:
-        try:
-            return datetime.fromisoformat(cell)
-        except ValueError as error:
-            fix = "write dates as 2024-12-31 or 2024-12-31T23:59"
-            expected = f"numbers or ISO 8601 dates as times in column {column}"
-            raise InputError(expected, got=self._cell(cell, row, column), fix=fix) from error
 
     def _cell(self, cell: str, row: int, column: str) -> str:
         return f"{repr(cell) if cell else 'an empty cell'} at {self.row_label(row)}"
 
 
-def is_parquet(path: Path) -> bool:
-    """Whether a file is Parquet, by its suffix."""
-    return path.suffix.lower() in _PARQUET
+def kind_of(path: Path) -> str:
+    """The kind of file by its suffix: "Parquet", "Excel", or "text"."""
+    return _KINDS.get(path.suffix.lower(), "text")
+
+
+def _repeats(cells: list[str], decimal: str) -> bool:
+    """Whether cells are text that is neither numbers nor dates, and some word is there twice."""
+    words = [cell for cell in cells if cell.lower() not in MISSING]
+    if not words or parse_number(words[0], decimal) is not None or len(set(words)) == len(words):
+        return False
+    return isinstance(parse_numbers(words, decimal), int) and not words[0][:4].isdigit()
 
 
 def is_numeral(cell: str) -> bool:

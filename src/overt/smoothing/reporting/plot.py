@@ -38,6 +38,8 @@ _SPARE = ("#B5C7B0", "#C9B49A", "#8FA9A9", "#BFA5A5")
 PANELS = 12
 # Points and runs of the curve drawn at most: about three per column of pixels.
 _POINTS, _RUNS = 30_000, 2_000
+# A curve of more points than this, whose ups and downs come to so many times its range, is drawn with an excerpt beside it.
+_LONG, _DENSE, _EXCERPT = 2_000, 80, 200
 
 
 @dataclass(frozen=True)
@@ -81,18 +83,51 @@ def figure_of(panels: Sequence[Panel], *, x: str) -> "Figure":
     from matplotlib.figure import Figure
 
     panel_height = 3.6 if len(panels) == 1 else 2.3
-    figure = Figure(figsize=(8.5, panel_height * len(panels) + 0.4), dpi=200, layout="constrained")
+    dense = [_dense(panel) for panel in panels]
+    figure = Figure(figsize=(11.0 if any(dense) else 8.5, panel_height * len(panels) + 0.4), dpi=200, layout="constrained")
     strip = 1.0 if len(panels) == 1 else 1.4
     heights = [height for panel in panels for height in ([16, strip] if _mixed(panel) else [16])]
-    rows = iter(figure.add_gridspec(len(heights), 1, height_ratios=heights, hspace=0.0))
+    widths = [5, 2] if any(dense) else [1]
+    grid = figure.add_gridspec(len(heights), len(widths), height_ratios=heights, width_ratios=widths, hspace=0.0)
+    rows = iter(range(len(heights)))
     colours = _colours({family for panel in panels for family in panel.curve.families})
-    for panel in panels:
-        axes = figure.add_subplot(next(rows))
-        bottom_axes = figure.add_subplot(next(rows), sharex=axes) if _mixed(panel) else axes
+    for panel, is_dense in zip(panels, dense, strict=True):
+        row = next(rows)
+        axes = figure.add_subplot(grid[row, 0])
+        bottom_axes = figure.add_subplot(grid[next(rows), 0], sharex=axes) if _mixed(panel) else axes
         _panel(axes, bottom_axes, panel, colours)
         _time_axis(bottom_axes, panels, x if panel is panels[-1] else "")
+        if is_dense:
+            _excerpt(figure.add_subplot(grid[row : row + 1 + _mixed(panel), 1]), axes, panel)
     _legends(figure, colours)
     return figure
+
+
+def _dense(panel: Panel) -> bool:
+    """Whether a long curve goes up and down so often that its line fills an area."""
+    values = panel.curve.values[np.argsort(panel.times, kind="stable")]
+    values = values[~np.isnan(values)]
+    return values.size > _LONG and bool(np.abs(np.diff(values)).sum() > _DENSE * np.ptp(values))
+
+
+def _excerpt(axes: "Axes", whole: "Axes", panel: Panel) -> None:
+    """The middle of a long series beside the whole, where it is shaded."""
+    order = np.argsort(panel.times, kind="stable")
+    length = max(_EXCERPT, order.size // 50)
+    part = order[(order.size - length) // 2 :][:length]
+    times, curve = panel.times[part], panel.curve
+    axes.scatter(times, panel.data[part], s=float(np.clip(1500.0 / length, 1.2, 10.0)), color=_DATA, alpha=0.8, linewidths=0)
+    if curve.lower is not None and curve.upper is not None:
+        axes.fill_between(times, curve.lower[part], curve.upper[part], color=_CURVE, alpha=0.22, linewidth=0)
+    axes.plot(times, curve.values[part], color=_CURVE, linewidth=1.3)
+    whole.axvspan(times[0], times[-1], color="#ECEEF0", zorder=0)
+    axes.set_title(f"{length:,} of {order.size:,} points", fontsize=9)
+    axes.grid(axis="y", color="#ECEEF0", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(_FRAME)
+    axes.tick_params(color=_FRAME, labelsize=8)
+    _dates(axes, times, ticks=3)
 
 
 def _colours(families: set[str]) -> dict[str, str]:
@@ -109,7 +144,7 @@ def _panel(axes: "Axes", strip: "Axes", panel: Panel, colours: dict[str, str]) -
     order = np.argsort(panel.times, kind="stable")
     times = panel.times[order]
     _data(axes, times, panel.data[order])
-    _curve(axes, times, panel.curve, order)
+    _curve(axes, times, panel.curve, order, dense=_dense(panel))
     axes.set_ylabel(panel.name)
     axes.grid(axis="y", color="#ECEEF0", linewidth=0.8)
     axes.set_axisbelow(True)
@@ -123,19 +158,23 @@ def _panel(axes: "Axes", strip: "Axes", panel: Panel, colours: dict[str, str]) -
 
 
 def _data(axes: "Axes", times: NDArray[Any], data: Floats) -> None:
-    shown = _points(data)
+    shown = sample(data)
     # In a short series every point is a dot; in a long one the points are a cloud.
     size, alpha = float(np.clip(2500.0 / data.size, 1.2, 14.0)), float(np.clip(4000.0 / data.size, 0.3, 0.9))
     axes.scatter(times[shown], data[shown], s=size, alpha=alpha, color=_DATA, linewidths=0, rasterized=data.size > 5_000)
 
 
-def _curve(axes: "Axes", times: NDArray[Any], curve: Curve, order: Indices) -> None:
+def _curve(axes: "Axes", times: NDArray[Any], curve: Curve, order: Indices, *, dense: bool) -> None:
     values = curve.values[order]
-    runs = _extremes(values, _RUNS)
+    runs = extremes(values, _RUNS)
     if curve.lower is not None and curve.upper is not None:
         lower, upper = curve.lower[order][runs], curve.upper[order][runs]
         axes.fill_between(times[runs], lower, upper, color=_CURVE, alpha=0.22, linewidth=0, label="95% band of the mean")
-    axes.plot(times[runs], values[runs], color=_CURVE, linewidth=1.5, solid_joinstyle="round", label="smoothed")
+    width = 0.5 if dense else 1.5
+    axes.plot(times[runs], values[runs], color=_CURVE, linewidth=width, solid_joinstyle="round", label="smoothed")
+    if curve.facts.get("withheld"):
+        note = "no band: the noise does not look independent"
+        axes.text(0.01, 0.99, note, transform=axes.transAxes, va="top", fontsize=8, color="#5A6067")
 
 
 def _strip(axes: "Axes", times: NDArray[Any], curve: Curve, colours: dict[str, str]) -> None:
@@ -157,14 +196,18 @@ def _time_axis(axes: "Axes", panels: Sequence[Panel], x: str) -> None:
     first, last = min(panel.times.min() for panel in panels), max(panel.times.max() for panel in panels)
     if first < last:
         axes.set_xlim(first - (last - first) / 100, last + (last - first) / 100)
-    if np.asarray(first).dtype.kind == "M":
-        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
-        locator = AutoDateLocator(minticks=4, maxticks=9)
-        axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    _dates(axes, np.asarray(first), ticks=9)
     if x:
         axes.set_xlabel(x)
+
+
+def _dates(axes: "Axes", times: NDArray[Any], *, ticks: int) -> None:
+    if times.dtype.kind == "M":
+        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+        locator = AutoDateLocator(minticks=min(ticks, 4), maxticks=ticks)
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
 
 
 def _legends(figure: "Figure", colours: dict[str, str]) -> None:
@@ -189,15 +232,15 @@ def _legends(figure: "Figure", colours: dict[str, str]) -> None:
         )
 
 
-def _points(values: Floats) -> Indices:
+def sample(values: Floats, points: int = _POINTS) -> Indices:
     """The points to draw: all, or in a long series a sample with the extremes."""
-    if values.size <= _POINTS:
+    if values.size <= points:
         return np.arange(values.size)
-    sample = np.random.default_rng(0).choice(values.size, _POINTS - 2 * _RUNS, replace=False)
-    return np.union1d(sample, _extremes(values, _RUNS))
+    drawn = np.random.default_rng(0).choice(values.size, points - 2 * _RUNS, replace=False)
+    return np.union1d(drawn, extremes(values, _RUNS))
 
 
-def _extremes(values: Floats, runs: int) -> Indices:
+def extremes(values: Floats, runs: int) -> Indices:
     """The indices of the minimum and maximum of each run and of both ends; all indices of a short series."""
     if values.size <= 4 * runs:
         return np.arange(values.size)
