@@ -55,6 +55,8 @@ def test_names_and_counts_are_no_times(index):
         list(DAYS.to_period("D")),
         DAYS - DAYS[0],
         [timedelta(seconds=seconds) for seconds in SECONDS],
+        [f"{day:%Y-%m-%d}" for day in DAYS],
+        pd.Series([f"{day:%Y-%m-%d %H:%M}" for day in DAYS]),
         pl.Series(DAYS.to_numpy()),
         pl.Series(DAYS.to_numpy()).dt.replace_time_zone("Asia/Tokyo"),
         pl.Series(DAYS.to_numpy()).cast(pl.Date),
@@ -143,6 +145,11 @@ def test_times_that_are_passed_decide_among_columns_of_dates():
 def test_what_is_no_number_is_not_smoothed(x, message):
     with pytest.raises(KindError, match=message):
         overt.smooth(x)
+
+
+def test_times_as_text_that_is_no_date_are_refused():
+    with pytest.raises(KindError, match=r"times as numbers or dates, got text: .*01/02/2024.* as with pandas\.to_datetime"):
+        overt.smooth([1.0, 2.0], times=["01/02/2024", "02/02/2024"])
 
 
 def test_the_analysis_as_a_table_has_the_index_and_everything_by_point():

@@ -80,6 +80,12 @@ def _array_of(times: Any) -> NDArray[Any]:
     if array.dtype == object and array.size and all(isinstance(one, date) for one in array.flat):
         plain = [one.astimezone(UTC).replace(tzinfo=None) if getattr(one, "tzinfo", None) else one for one in array.flat]
         return np.array(plain, dtype="datetime64[us]").reshape(array.shape)
+    if array.dtype.kind in "UT" or (array.dtype == object and array.size and all(isinstance(one, str) for one in array.flat)):
+        try:
+            return array.astype("datetime64[us]")
+        except ValueError as error:
+            fix = "write dates as 2024-12-31, or convert them first, as with pandas.to_datetime"
+            raise KindError("times as numbers or dates", got=f"text: {error}", fix=fix) from error
     if array.dtype == object and array.size and all(isinstance(one, timedelta) for one in array.flat):
         return array.astype("timedelta64[us]")
     return array

@@ -48,13 +48,22 @@ def raises_the_error(result: "Smoothing") -> str:
     automatic = result.automatic
     if automatic is None or result.withheld or automatic.withheld:
         return ""
+    excess, error = _excess_risk(result, automatic)
     least = max(automatic.risk, 0.0)
-    if result.risk < max(least + STANDARD_ERRORS * max(result.risk_error, automatic.risk_error), 1.21 * least):
+    if excess < max(STANDARD_ERRORS * error, 0.21 * least):
         return ""
     return (
-        f"This span is estimated to raise the error to about {np.sqrt(result.risk):.3g}; without it, it is about "
+        f"This span is estimated to raise the error to about {np.sqrt(least + excess):.3g}; without it, it is about "
         f"{np.sqrt(least):.3g}, and the noise is {automatic.noise:.3g}."
     )
+
+
+def _excess_risk(result: "Smoothing", other: "Smoothing") -> tuple[float, float]:
+    """By how much the risk is larger than another curve's, and the standard error: the difference of Stein's estimates, point by point."""
+    known = ~np.isnan(result.observed) & ~other.outliers
+    squares = (result.residuals[known] ** 2) - (other.residuals[known] ** 2)
+    freedom = result.degrees_of_freedom - other.degrees_of_freedom
+    return float(squares.mean() + 2 * other.noise**2 * freedom / squares.size), float(squares.std() / np.sqrt(squares.size))
 
 
 def duration(time: float, unit: str) -> str:
