@@ -15,7 +15,7 @@ from overt.cli.main import COMMANDS, app
 
 # What each path on a command line is. A new one has to be said here, and then has to be kept apart from the others.
 ROLES = {
-    "smooth": {"file": "input", "out": "output", "plot": "output"},
+    "smooth": {"file": "input", "out": "output", "plot": "output", "html": "output"},
     "view": {"recording": "input", "out": "output"},
     "explain": {
         "text": "input",

