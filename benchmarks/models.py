@@ -1,4 +1,4 @@
-"""The matrix of models: every model type of transformers that can be made small, timm, x-transformers and torch's own, judged.
+"""The matrix of models: every model type of transformers that can be made small, timm, x-transformers and others, judged.
 
     HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 python benchmarks/models.py [--only NAME …] [--out docs/results/models.json]
 
@@ -19,6 +19,7 @@ from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TRITON_INTERPRET", "1")  # flash-linear-attention's kernels, on the processor
 
 import results
 from matrix import cases

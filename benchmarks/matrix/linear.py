@@ -40,6 +40,13 @@ FUNCTIONS = {
     "mamba2_chunk_scan": Mixer("hidden_states", "bthe"),
     "mamba_selective_scan": Mixer("hidden_states", "bht"),
     "rwkv_linear_attention": Mixer("value", "bth"),
+    # flash-linear-attention's
+    **{
+        f"{way}_{name}": Mixer("v", "bthe")
+        for way in ("chunk", "fused_recurrent", "fused_mul_recurrent", "parallel")
+        for name in ("gla", "retention", "rwkv6", "rwkv7", "linear_attn", "delta_rule", "gated_delta_rule", "kda")
+    },
+    **dict.fromkeys(("chunk_hgrn", "fused_recurrent_hgrn"), Mixer("x", "bth")),
 }
 # Modules whose forward is such a function, and methods.
 METHODS = {

@@ -45,6 +45,19 @@ BY_NAME = {
         "block_types": ["recurrent", "attention"],
     },
 }
+STATE_SPACES = {
+    "Mamba": {"num_hidden_layers": 2, "state_size": 4, "time_step_rank": 4},
+    "FalconH1": {
+        **DECODER,
+        "mamba_d_ssm": 32,
+        "mamba_n_heads": 4,
+        "mamba_d_head": 8,
+        "mamba_d_state": 8,
+        "mamba_n_groups": 2,
+        "mamba_chunk_size": 4,
+        "mamba_rms_norm": False,
+    },
+}
 MIXERS = {"Qwen3Next": 1, "OlmoHybrid": 1, "KimiLinear": 1, "MiniMax": 1, "xLSTM": 2, "Rwkv": 2, "RecurrentGemma": 1}
 
 
@@ -53,7 +66,7 @@ def model(name: str):
     """A small causal language model of this family, whose mixers write and forget enough to be seen."""
     transformers = __import__("transformers")
     torch.manual_seed(0)
-    config = getattr(transformers, f"{name}Config")(**COMMON | BY_NAME[name])
+    config = getattr(transformers, f"{name}Config")(**COMMON | (BY_NAME | STATE_SPACES)[name])
     made = getattr(transformers, f"{name}ForCausalLM")(config).eval()
     with torch.no_grad():
         for parameter in made.parameters():

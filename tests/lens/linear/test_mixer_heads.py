@@ -1,5 +1,6 @@
 """A linear mixer in a recording: verified within its bound, its heads answer, and what needs attention is refused by name."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -151,17 +152,26 @@ def test_the_page_and_the_figures_show_a_mixer(recording):
         assert recording.plot(figure=figure) is not None
 
 
+def test_recordings_of_mixers_are_compared_by_the_sizes_of_their_weights_and_by_their_signs():
+    one, other = recorded()[0], recorded(seed=1)[0]
+    both = [each.head_of(each.calls[1].opened(), 2).weights().double().numpy() for each in (one, other)]
+    signed = [np.concatenate([each.clip(min=0), -each.clip(max=0)], axis=-1) for each in both]
+    p, q = (each / each.sum(-1, keepdims=True) for each in signed)
+    middle = (p + q) / 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        far = [np.nansum(np.where(each > 0, each * np.log(each / middle), 0), -1) for each in (p, q)]
+    found = overt.lens.compare(one, other).heads[5]
+    assert (found.number, found.head) == (1, 2)
+    assert found.distance == pytest.approx(float((sum(far) / 2).mean()), rel=1e-5)
+    assert all(each.distance == 0 for each in overt.lens.compare(one, one).heads)
+
+
 def test_what_needs_attention_is_refused_by_name():
-    recording, model, x = recorded(batch=1)
-    for call in (overt.lens.rollout, overt.lens.mean_attention, lambda each: overt.lens.compare(each, each)):
+    recording, model, _ = recorded(batch=1)
+    for call in (overt.lens.rollout, overt.lens.mean_attention):
         with pytest.raises(InputError, match=r"a linear token mixer \(gated delta rule\), whose weights are signed"):
             call(recording)
     with pytest.raises(InputError, match="linear token mixer, whose values reach the output matrix changed"):
         overt.lens.norm_weights(recording, model)[0, 1].lengths()
-    with (
-        torch.no_grad(),
-        pytest.raises(InputError, match="Expected heads of attention, to remove them, got heads of 0, a linear"),
-    ):
-        overt.lens.ablate(model, lambda: model(x), [(0, 1)])
     with pytest.raises(InputError, match=r"which mixes tokens by a recurrence \(gated delta rule\)"):
         recording[0, 1].call

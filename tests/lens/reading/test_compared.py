@@ -81,11 +81,14 @@ def test_other_numbers_of_layers_are_refused():
         compare(recorded(stack(), sequence()), recorded(stack(layers=2), sequence()))
 
 
-def test_negative_weights_are_refused():
-    class Plain(torch.nn.Module):
-        def forward(self, x):
-            return overt.attend(x, x, x, normalizer=overt.normalizers.Sum())
+def test_a_negative_weight_is_as_far_from_a_positive_one_as_from_one_on_another_key():
+    class Single(torch.nn.Module):
+        def forward(self, x, sign):
+            return overt.attend(
+                x, x, x, mask=overt.masks.Window(0, 0), normalizer=lambda scores, allowed: sign * allowed.float()
+            )
 
-    recording = recorded(Plain(), torch.randn(1, 1, 5, 4, generator=torch.Generator().manual_seed(0)))
-    with pytest.raises(InputError, match="weights of at least 0.*got negative weights of Plain"):
-        compare(recording, recording)
+    x = torch.randn(1, 1, 5, 4, generator=torch.Generator().manual_seed(0))
+    one, other = (recorded(Single(), x, sign) for sign in (1.0, -1.0))
+    assert compare(one, one).heads[0].distance == 0
+    assert compare(one, other).heads[0].distance == pytest.approx(math.log(2))

@@ -50,7 +50,8 @@ def ablate(
 
     Michel et al. 2019, section 2.3 (heads masked at test time). `run` runs the model and returns its output; `heads` are the heads
     to remove together, each `(layer, head)`, the layer by its number within a pass or by a module's name. `instead="zero"` makes
-    the output of a head zero; "uniform" gives the same weight to every key that a query may attend to. The default measure takes all
+    the output of a head zero; "uniform" gives the same weight to every key that a query may attend to. A head of a linear token mixer
+    is made zero before gate and norm, and has no uniform weights. The default measure takes all
     floating-point tensors of the output together. Both runs draw the same dropout if the model is in training, both run without
     gradients, and both avoid torch's fast path, whose single kernel hides the heads.
 
@@ -170,12 +171,11 @@ class _Remover(Recorder):
         """Overwrite the outputs of the chosen heads that are in this call."""
         if not self.inside:
             return
-        layer, call_index = self.running[-1][0], self.call_index
+        layer, named = self._named()
         self.call_index += 1
-        named = [each for each in self.named if each[0] == call_index or is_in(layer, each[0])]
         if not named:
             return
-        self._writable(call, output, layer)
+        self._writable(call.query, output, layer)
         heads = checked_heads([head for _, head in named], head_count(call), layer)
         with torch._C.DisableTorchFunction(), torch.no_grad():
             other = self.instead(call)
@@ -194,18 +194,39 @@ class _Remover(Recorder):
         around: tuple[str, ...] = (),
         notes: tuple[str, ...] = (),
         link: Link | None = None,
+        written: Tensor | None = None,
     ) -> None:
-        """Refuse the chosen heads that are a linear mixer's, by name: what the model reads of it cannot be overwritten."""
-        if not self.inside:
+        """Overwrite the outputs of the chosen heads of a linear token mixer, and what the model continues with."""
+        if self.inside and written is not None:
+            self._zero_mixer(recurrence.kind, written, output)
+        self.call_index += self.inside
+
+    def overwrite_mixer(self, kind: str, output: Tensor) -> None:
+        """The same for a mixer whose layer reads its output before it is recorded."""
+        self._zero_mixer(kind, output)
+
+    def _zero_mixer(self, kind: str, *outputs: Tensor) -> None:
+        """Make the outputs (B, H, Q, E) of the chosen heads zero: the weights of a mixer sum to nothing that equal ones could share."""
+        layer, named = self._named()
+        if not named or not self.inside:
             return
-        layer, call_index = self.running[-1][0], self.call_index
-        self.call_index += 1
-        if any(each[0] == call_index or is_in(layer, each[0]) for each in self.named):
+        if self.instead is not _zero:
             raise InputError(
-                "heads of attention, to remove them",
-                got=f"heads of {layer}, a linear token mixer ({recurrence.kind})",
-                fix="leave them out of heads: the output of a mixer cannot be overwritten where it is caught",
+                'instead="zero", for heads of a linear token mixer',
+                got=f'instead="uniform" for {layer} ({kind}), whose weights are signed and do not sum to one',
+                fix="leave instead out",
             )
+        self._writable(outputs[0], outputs[0], layer)
+        heads = checked_heads([head for _, head in named], outputs[0].shape[1], layer)
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            for output in outputs:
+                output[:, list(heads)] = 0
+        self.matched.update(named)
+
+    def _named(self) -> tuple[str, list[LayerHead]]:
+        """The module that runs, and the chosen heads that are in this call."""
+        layer = self.running[-1][0] if self.running else ""
+        return layer, [each for each in self.named if each[0] == self.call_index or is_in(layer, each[0])]
 
     def failed(self, error: Exception, weight: Tensor | None = None) -> None:
         """Stop the run: if a head stayed in, the result would be wrong."""
@@ -225,8 +246,8 @@ class _Remover(Recorder):
             fix="see the layers of a recording: overt.lens.record(model)",
         )
 
-    def _writable(self, call: Call, output: Tensor, layer: str) -> None:
-        if (reason := unreadable(call.query)) is not None:
+    def _writable(self, read: Tensor, output: Tensor, layer: str) -> None:
+        if (reason := unreadable(read)) is not None:
             raise InputError(f"a head of {layer} whose numbers can be changed", got=f"one that cannot: {reason}")
         if output.requires_grad:
             raise InputError(

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from overt.attention.mechanism import formula
 from overt.errors import InputError
 from overt.lens.captured import MASKED_GAP, Captured, CapturedCall, fresh, head_count
 from overt.lens.linear.captured import CapturedMixer
+from overt.lens.linear.chunks import Chunks, head_groups
 from overt.lens.recorded_calls import RecordedCalls
 
 BLOCK = 2**20  # weights in memory at once, over all heads and sequences
@@ -70,6 +72,43 @@ class WeightsByBlock:
         for first in range(0, self.queries, size):
             stop = min(first + size, self.queries)
             yield first, stop, self.rows(first, stop)
+
+
+class SignedByBlock:
+    """The signed weights of some heads of a recorded linear token mixer: (B, H, rows, K)."""
+
+    def __init__(self, captured: CapturedMixer, heads: tuple[int, ...]):
+        self.chunks, self.indices = Chunks(captured.of_heads(heads).recurrence), heads
+        self.queries = captured.queries
+
+    def rows(self, first: int, stop: int) -> Tensor:
+        """The weights of queries first to stop: (B, H, rows, K)."""
+        return self.chunks.weights(range(first, stop))
+
+    def blocks(self) -> Iterator[tuple[int, int, Tensor]]:
+        """All queries, block by block: the first of a block, the one after its last, and their weights."""
+        for first, weights in self.chunks.blocks():
+            yield first, first + weights.shape[-2], weights
+
+
+def by_groups(captured: Captured, groups: Sequence[tuple[int, ...]] = ()) -> Iterator[WeightsByBlock | SignedByBlock]:
+    """The weights of a call, attention or mixer: of these groups of its heads, of all together for attention."""
+    opened = captured.opened()
+    if not isinstance(opened, CapturedMixer):
+        yield WeightsByBlock(captured)
+        return
+    for heads in groups or groups_of(opened):
+        yield SignedByBlock(opened, heads)
+
+
+def groups_of(captured: Captured) -> list[tuple[int, ...]]:
+    """The heads of a mixer in groups whose chunks fit in memory together; those of attention in one."""
+    opened = captured.opened()
+    if not isinstance(opened, CapturedMixer):
+        return [opened.heads]
+    sizes = [part.heads for part in head_groups(opened.of_heads(opened.heads).recurrence)]
+    ends = list(accumulate(sizes))
+    return [opened.heads[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
 def one_pass(calls: RecordedCalls, what: str) -> Sequence[Captured]:

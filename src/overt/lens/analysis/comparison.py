@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from overt.errors import InputError
-from overt.lens.analysis.by_block import WeightsByBlock
+from overt.lens.analysis.by_block import SignedByBlock, WeightsByBlock, by_groups, groups_of
 from overt.lens.captured import Captured
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.tokens import Words
@@ -53,11 +53,12 @@ def compare(first: RecordedCalls, second: RecordedCalls) -> Differences:
 
     Lin 1991, section IV (with equal weights). For recordings of two models, of one model before and after training, pruning or
     `without_heads`, or of two inputs with the same tokens. Weights that do not sum to 1 are scaled to sum to 1. Queries that may
-    attend to nothing in one of the recordings do not count.
+    attend to nothing in one of the recordings do not count. Signed weights, as those of linear token mixers, are their sizes |W| ÷ Σ |W|,
+    with the same key of another sign as another key: weights of opposite signs are log 2 apart.
 
     What it leaves out: heads are paired by their numbers, and heads of the same number need not be alike in two models.
 
-    Raises InputError where calls, heads, lengths or tokens differ, or weights are negative.
+    Raises InputError where calls, heads, lengths or tokens differ.
 
     >>> import torch, overt
     >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
@@ -117,11 +118,16 @@ def _same_words(side: str, layer: str, one: Words | None, other: Words | None) -
 
 def _distances(one: Captured, other: Captured) -> list[float]:
     """Each head's mean distance over the queries that may attend to some key in both recordings."""
-    left, right = WeightsByBlock(one), WeightsByBlock(other)
+    groups = groups_of(one)
+    pairs = zip(by_groups(one, groups), by_groups(other, groups), strict=True)
+    return [distance for left, right in pairs for distance in _mean_distances(left, right)]
+
+
+def _mean_distances(left: WeightsByBlock | SignedByBlock, right: WeightsByBlock | SignedByBlock) -> list[float]:
     total = torch.zeros(len(left.indices), dtype=torch.float64)
     count = torch.zeros_like(total)
     for first, stop, weights in left.blocks():
-        both = [_shares(each, one.layer) for each in (weights, right.rows(first, stop))]
+        both = [_shares(each) for each in (weights, right.rows(first, stop))]
         counted = (both[0].sum(-1) > 0) & (both[1].sum(-1) > 0)  # (B, H, rows)
         total += torch.where(counted, jensen_shannon(both[0], both[1]), 0).sum((0, 2)).cpu()
         count += counted.sum((0, 2)).cpu()
@@ -138,12 +144,8 @@ def jensen_shannon(first: Tensor, second: Tensor) -> Tensor:
     return (middle - (torch.special.entr(first).sum(-1) + torch.special.entr(second).sum(-1)) / 2).clamp(min=0)
 
 
-def _shares(weights: Tensor, layer: str) -> Tensor:
-    """Weights that sum to 1 where there are any, in float64."""
-    if bool((weights < 0).any()):
-        raise InputError(
-            "weights of at least 0, for a distance", got=f"negative weights of {layer}", fix="compare heads with a softmax"
-        )
-    wide = weights.double()
+def _shares(weights: Tensor) -> Tensor:
+    """Shares that sum to 1 where there are any weights, in float64: of each key, and of each key with a negative weight."""
+    wide = torch.cat([weights.clamp(min=0), -weights.clamp(max=0)], dim=-1).double()
     total = wide.sum(-1, keepdim=True)
     return wide / torch.where(total > 0, total, 1)

@@ -10,6 +10,7 @@ from overt.errors import InputError
 from overt.lens.analysis.by_block import BLOCK, WeightsByBlock
 from overt.lens.captured import Captured
 from overt.lens.head import Head, Index, positions
+from overt.lens.linear.captured import CapturedMixer
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.statistics.output_norms import output_matrix, output_norms
 
@@ -50,7 +51,7 @@ class NormHead:
         """‖f(x_j)‖ of each key: (B, K)."""
         norms, reason = output_norms(self.head, self.model)
         if norms is None:
-            raise _unknown(reason)
+            raise _unknown(reason, mixer=isinstance(self.head.captured, CapturedMixer))
         return norms
 
     def weights(self, rows: Index = None, keys: Index = None) -> Tensor:
@@ -103,9 +104,10 @@ class NormWeights:
         return torch.stack([torch.einsum("bgke,bgke->bkg", half, values) for half in halves], dim=2)
 
 
-def _unknown(reason: str) -> InputError:
+def _unknown(reason: str, mixer: bool = False) -> InputError:
+    of_mixers = "overt.lens.contributions(recording, model, target=…) follows gate and norm behind a mixer"
     return InputError(
         "a layer with values and a known output matrix, for norm-based weights",
         got=reason,
-        fix='record a layer of a known kind with keep="qkv", or use the plain weights',
+        fix=of_mixers if mixer else 'record a layer of a known kind with keep="qkv", or use the plain weights',
     )

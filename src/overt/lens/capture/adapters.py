@@ -92,7 +92,7 @@ class Catcher(Watching):
             self.tokens.begin(args)
         for sink in self.sinks:
             beside(sink.failed, sink.entered, module)
-        self.mixers.entered(module)
+        self.mixers.entered(module, args)
 
     def left(self, module: nn.Module, args: tuple = (), returned: Any = None) -> None:
         """A module ended: call the sinks."""
@@ -161,11 +161,23 @@ class Catcher(Watching):
         around: tuple[str, ...] = (),
         notes: tuple[str, ...] = (),
         link: Link | None = None,
+        written: Tensor | None = None,
+        original: Tensor | None = None,
     ) -> None:
-        """A linear token mixer was caught: call the sinks."""
+        """A linear token mixer was caught: call the sinks. Those before the first that writes get the `original` output."""
         self.caught += 1
         for sink in self.sinks:
-            beside(sink.failed, sink.keep_mixer, recurrence, output, source, around, notes, link)
+            now = output if original is None else original
+            beside(sink.failed, sink.keep_mixer, recurrence, now, source, around, notes, link, written)
+            original = None if sink.writes else original
+
+    def overwrite_mixer(self, kind: str, output: Tensor) -> Tensor | None:
+        """The layer is about to read a mixer's output: call the sinks that write. Returns a copy of it, if there are any."""
+        original = output.clone() if self._overwrites else None
+        for sink in self.sinks:
+            if sink.writes:
+                beside(sink.failed, sink.overwrite_mixer, kind, output)
+        return original
 
     def miss(self, reason: str) -> None:
         """Attention happened that could not be caught: call the sinks."""

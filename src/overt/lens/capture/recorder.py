@@ -148,6 +148,7 @@ class Recorder:
         around: tuple[str, ...] = (),
         notes: tuple[str, ...] = (),
         link: Link | None = None,
+        written: Tensor | None = None,
     ) -> None:
         """Record a call of a linear token mixer, if the model made it and the options include it.
 
@@ -190,6 +191,9 @@ class Recorder:
         if link is not None and link.now is not None:
             self.mixer_calls[link.now] = index
         self.recorded_bytes += needed
+
+    def overwrite_mixer(self, kind: str, output: Tensor) -> None:
+        """Leave it as it is: a recording does not write."""
 
     def miss(self, reason: str) -> None:
         """Note that attention happened here which cannot be recorded."""

@@ -51,8 +51,15 @@ class Sink(Protocol):
         around: tuple[str, ...] = (),
         notes: tuple[str, ...] = (),
         link: Link | None = None,
+        written: Tensor | None = None,
     ) -> None:
-        """A linear token mixer was caught; `link` is the call whose state it goes on with."""
+        """A linear token mixer was caught; `link` is the call whose state it goes on with.
+
+        `written` (B, H, Q, E) is the tensor with which the model continues, gate included, for sinks that write.
+        """
+
+    def overwrite_mixer(self, kind: str, output: Tensor) -> None:
+        """A sink that `writes` may write to the output of a mixer whose layer reads it before `keep_mixer` is called."""
 
     def miss(self, reason: str) -> None:
         """Attention happened that could not be caught."""

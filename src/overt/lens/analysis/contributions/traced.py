@@ -82,7 +82,14 @@ class _Points(Recorder):
             self._point(self._owner(weight), head_count(call), output)
 
     def keep_mixer(
-        self, recurrence: Recurrence, output: Tensor, source: str, around: Any = (), notes: Any = (), link: Any = None
+        self,
+        recurrence: Recurrence,
+        output: Tensor,
+        source: str,
+        around: Any = (),
+        notes: Any = (),
+        link: Any = None,
+        written: Any = None,
     ) -> None:
         """Note the output of a linear token mixer."""
         if self.inside:

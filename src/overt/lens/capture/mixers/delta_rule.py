@@ -1,60 +1,80 @@
-"""The gated delta rule, with one decay a head (Gated DeltaNet) or one a channel (Kimi delta attention), chunked or step by step."""
+"""The delta rule, plain (DeltaNet), with one decay a head (Gated DeltaNet) or one a channel (Kimi delta attention)."""
+
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from overt.lens.capture.mixers.form import Form, MixerCall
+from overt.lens.capture.mixers.flash_linear import FlashLinear, by_head, functions, state_of
 from overt.lens.linear.recurrence import Recurrence
 
-GATED = {"chunk_gated_delta_rule", "recurrent_gated_delta_rule", "fused_recurrent_gated_delta_rule"}
-KIMI = {
-    "chunk_kda",
-    "fused_recurrent_kda",
-    "chunk_kimi_delta_attention",
-    "recurrent_kimi_delta_attention",
-    "fused_recurrent_kimi_delta_attention",
-}
+GATED = {"chunk_gated_delta_rule", "recurrent_gated_delta_rule"}
+KIMI = {"chunk_kimi_delta_attention", "recurrent_kimi_delta_attention", "fused_recurrent_kimi_delta_attention"}
 
 
-class DeltaRule(Form):
-    """S_j = a_j (I − β_j k_j k_jᵀ) S_{j−1} + β_j k_j v_jᵀ, with a_j a number or a diagonal matrix.
+class DeltaRule(FlashLinear):
+    """S_j = a_j (I − β_j k_j k_jᵀ) S_{j−1} + β_j k_j v_jᵀ, with a_j one, a number or a diagonal matrix.
 
     Yang, Kautz and Hatamizadeh 2025, "Gated Delta Networks", equation 10; Kimi Team 2025, "Kimi Linear", section 3. With a diagonal
-    matrix, S decays before the delta: (I − β k kᵀ) diag(a) S, so that k∘a is the probe.
+    matrix, S decays before the delta: (I − β k kᵀ) diag(a) S, so that k∘a is the probe. transformers has the functions of
+    flash-linear-attention in plain torch, with longer names of their arguments.
     """
 
-    functions = frozenset({*GATED, *(f"torch_{name}" for name in GATED), *KIMI, *(f"torch_{name}" for name in KIMI)})
+    functions = functions("gated_delta_rule", "kda", "delta_rule") | {
+        *(f"{prefix}{name}" for prefix in ("", "torch_") for name in GATED | KIMI),
+        *("torch_chunk_kda", "torch_fused_recurrent_kda", "torch_fused_recurrent_gated_delta_rule"),
+    }
 
-    def read(self, call: MixerCall) -> Recurrence | str:
-        """Arguments (B, N, H, D), normalised and scaled as the functions do it, in float32."""
-        arguments = call.arguments
-        if arguments.get("cu_seqlens") is not None:
-            return "it runs packed sequences (cu_seqlens), whose bounds are not recorded"
-        query, key = (_single(arguments[name]).transpose(1, 2) for name in ("query", "key"))
+    def recurrence(self, name: str, arguments: dict[str, Any]) -> Recurrence:
+        """Arguments (B, N, H, D), normalised, gated and scaled as the functions do it, in float32."""
+        query, key, value = (
+            by_head(arguments[each[0] if each[0] in arguments else each]) for each in ("query", "key", "value")
+        )
         if arguments.get("use_qk_l2norm_in_kernel"):
             query, key = (each * (each.square().sum(-1, keepdim=True) + 1e-6).rsqrt() for each in (query, key))
-        value, beta = (_single(arguments[name]).transpose(1, 2) for name in ("value", "beta"))
-        beta = beta[..., None]  # (B, H, N, 1)
-        log_decay = _single(arguments["g"]).transpose(1, 2)
-        log_decay = log_decay if log_decay.ndim == 4 else log_decay[..., None]  # (B, H, N, 1 or D)
-        key = key.repeat_interleave(beta.shape[1] // key.shape[1], dim=1)
+        beta, log_decay = _strength(arguments, value), _log_decay(arguments)
+        key = key.repeat_interleave(value.shape[1] // key.shape[1], dim=1)
         scale = arguments.get("scale")
+        by_feature = log_decay is not None and log_decay.shape[-1] > 1
+        kinds = {None: "delta rule", False: "gated delta rule", True: "Kimi delta attention"}
         return Recurrence(
             query=query * (query.shape[-1] ** -0.5 if scale is None else scale),
             key=key * beta,
             value=value,
             log_decay=log_decay,
             erase=-key * beta,
-            probe=key * log_decay.exp(),
-            start=arguments.get("initial_state"),
-            kind="gated delta rule" if log_decay.shape[-1] == 1 else "Kimi delta attention",
+            probe=key if log_decay is None else key * log_decay.exp(),
+            start=state_of(arguments, arguments.get("initial_state")),
+            kind=kinds[None if log_decay is None else by_feature],
         )
 
-    def result(self, call: MixerCall, returned: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor | None]:
-        """Output (B, N, H, E) and state (B, H, D, E)."""
-        output, state = returned
-        return output.transpose(1, 2), state
+
+def _strength(arguments: dict[str, Any], value: Tensor) -> Tensor:
+    """β as (B, H, N, 1); 1 where none is passed."""
+    beta = arguments.get("beta")
+    if beta is None:
+        return torch.ones_like(value[..., :1])
+    beta = by_head(beta)
+    if arguments.get("use_beta_sigmoid_in_kernel"):
+        beta = beta.sigmoid() * (2 if arguments.get("allow_neg_eigval") else 1)
+    return beta[..., None] if beta.ndim == 3 else beta
 
 
-def _single(tensor: Tensor) -> Tensor:
-    return tensor.detach().to(torch.float32)
+def _log_decay(arguments: dict[str, Any]) -> Tensor | None:
+    """log a as (B, H, N, 1 or D), None where nothing decays; gated as the kernels do it where they are asked to.
+
+    −exp(A) softplus(g + bias), or with a lower bound: lower · sigmoid(exp(A) (g + bias)).
+    """
+    decay = next((arguments[name] for name in ("g", "gk") if arguments.get(name) is not None), None)
+    if decay is None:
+        return None
+    decay = by_head(decay)
+    decay = decay if decay.ndim == 4 else decay[..., None]
+    if not arguments.get("use_gate_in_kernel"):
+        return decay
+    log_rate, bias, lower = (arguments.get(name) for name in ("A_log", "dt_bias", "lower_bound"))
+    if bias is not None:
+        decay = decay + bias.detach().to(decay.dtype).view(decay.shape[1], 1, -1)
+    rate = 1.0 if log_rate is None else log_rate.detach().to(decay.dtype).view(-1, 1, 1).exp()
+    return -rate * functional.softplus(decay) if lower is None else lower * (rate * decay).sigmoid()

@@ -1,6 +1,7 @@
 """All forms of linear token mixers that are recognised, and by the names of their functions."""
 
 from overt.lens.capture.mixers.delta_rule import DeltaRule
+from overt.lens.capture.mixers.flash_linear import HGRN, RWKV6, RWKV7, Decaying, Neighbours, NotRecorded
 from overt.lens.capture.mixers.form import Form
 from overt.lens.capture.mixers.lightning import Lightning
 from overt.lens.capture.mixers.linear_unit import LinearUnit
@@ -16,5 +17,11 @@ FORMS: tuple[Form, ...] = (
     MLSTM(),
     RWKV4(),
     LinearUnit(),
+    Decaying(),
+    RWKV6(),
+    RWKV7(),
+    HGRN(),
+    NotRecorded(),
+    Neighbours(),
 )
 BY_FUNCTION = {name: form for form in FORMS for name in form.functions}

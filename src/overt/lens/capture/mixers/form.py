@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from overt.lens.capture.token_axes.labels import Mixing
 from overt.lens.linear.recurrence import Recurrence
 
 
@@ -32,14 +33,22 @@ class MixerCall:
 
 
 class Form:
-    """One way to write a mixer: the names of its functions, or which methods of modules are one, and how they are read."""
+    """One way to write a mixer: the names of its functions, or which methods of modules are one, and how they are read.
+
+    A method whose output is read before it ends, by the module that it calls by the name `read_by`, has the `kind` of its recurrence.
+    """
 
     functions: frozenset[str] = frozenset()
     reads_after = False
+    read_by = ""
+    kind = ""
 
     def is_method(self, name: str, parameters: Collection[str], names: Collection[str]) -> bool:
         """Whether a method of a module is this mixer, by its name, its parameters and the names in its code."""
         return False
+
+    def neighbours(self, call: MixerCall) -> Mixing | None:
+        """How a function mixes neighbours before a mixer, if it is one that does, and no mixer itself."""
 
     def prepare(self, call: MixerCall) -> Any:
         """For a form that `reads_after` its function: what has to be read before it, with copies of what it may write to."""
@@ -50,6 +59,14 @@ class Form:
 
     def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
         """The output (B, H, Q, E) of the mixing alone, a view of the model's, and the state (B, H, D, E) that the function leaves."""
+        raise NotImplementedError
+
+    def written(self, call: MixerCall, returned: Any) -> Tensor:
+        """What the model continues with (B, H, Q, E), a view of its own: the output, multiplied with a gate that the function has."""
+        return self.result(call, returned)[0]
+
+    def by_head(self, module: nn.Module, output: Tensor) -> Tensor:
+        """The output (B, H, Q, E) as the module `read_by` is called with it, for a form that `reads_after`."""
         raise NotImplementedError
 
     def around(self, module: nn.Module) -> tuple[str, ...]:

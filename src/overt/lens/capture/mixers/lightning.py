@@ -18,6 +18,8 @@ class Lightning(Form):
     """
 
     reads_after = True
+    read_by = "norm"
+    kind = "lightning attention"
 
     def is_method(self, name: str, parameters: Collection[str], names: Collection[str]) -> bool:
         """A forward with all the parts of it."""
@@ -40,13 +42,17 @@ class Lightning(Form):
         query, key, value = activations.unflatten(-1, (module.num_attention_heads, -1)).transpose(1, 2).chunk(3, dim=-1)
         slopes = module.slope_rate.detach().float()[None]  # (1, H, 1, 1)
         log_decay = -slopes.expand(key.shape[0], -1, key.shape[2], -1)
-        return Recurrence(query, key, value, log_decay=log_decay, start=call.before, kind="lightning attention")
+        return Recurrence(query, key, value, log_decay=log_decay, start=call.before, kind=self.kind)
 
     def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
         """Output (B, N, H · E), which the norm was called with."""
         (output, *_), _ = call.inner["norm"]
         state = returned[1] if call.arguments.get("past_key_values") is not None else None
-        return output.unflatten(-1, (call.module.num_attention_heads, -1)).transpose(1, 2), state
+        return self.by_head(call.module, output), state
+
+    def by_head(self, module: nn.Module, output: Tensor) -> Tensor:
+        """From (B, N, H · E)."""
+        return output.unflatten(-1, (module.num_attention_heads, -1)).transpose(1, 2)  # type: ignore[arg-type]
 
     def around(self, module: nn.Module) -> tuple[str, ...]:
         """The norm over all heads and the gate."""

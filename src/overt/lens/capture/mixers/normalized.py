@@ -47,7 +47,7 @@ class MLSTM(Form):
             start=start,
             kind="mLSTM",
         )
-        read = _sum(recurrence, None if normalizer is None else normalizer[..., None])
+        read = summed_weights(recurrence, None if normalizer is None else normalizer[..., None])
         epsilon = getattr(getattr(call.module, "config", None), "eps", 1e-6)
         return replace(recurrence, normalizer=torch.maximum(read.abs(), (-maximum).exp().float()) + epsilon)
 
@@ -90,7 +90,7 @@ class RWKV4(Form):
             start=None if total is None else total[..., None, None],
             kind="RWKV-4",
         )
-        return replace(recurrence, normalizer=_sum(recurrence, None if count is None else count[..., None, None]))
+        return replace(recurrence, normalizer=summed_weights(recurrence, None if count is None else count[..., None, None]))
 
     def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
         """Output (B, N, C) and state (B, C)."""
@@ -120,7 +120,7 @@ def framed(log_decay: Tensor, log_write: Tensor, before: Tensor) -> tuple[Tensor
     return torch.where(decay < _NOTHING, -torch.inf, decay), log_write - maximum, maximum
 
 
-def _sum(recurrence: Recurrence, start: Tensor | None) -> Tensor:
-    """What each query reads where every value is one: (B, H, Q)."""
+def summed_weights(recurrence: Recurrence, start: Tensor | None) -> Tensor:
+    """What each query reads where every value is one, with a state (B, H, D, 1) from before: (B, H, Q)."""
     ones = recurrence.value.new_ones(*recurrence.value.shape[:3], 1, dtype=torch.float32)
     return Chunks(replace(recurrence, value=ones, start=start)).output()[..., 0]

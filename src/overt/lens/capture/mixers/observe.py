@@ -15,6 +15,7 @@ from overt.lens.capture.barrier import beside, unseen
 from overt.lens.capture.mixers.check import disagreement
 from overt.lens.capture.mixers.discover import FunctionHolder, function_holders
 from overt.lens.capture.mixers.families import BY_FUNCTION, FORMS
+from overt.lens.capture.mixers.flash_linear import Neighbours
 from overt.lens.capture.mixers.form import Form, MixerCall
 from overt.lens.capture.mixers.history import Histories, Link
 from overt.lens.capture.recordable import unreadable
@@ -47,8 +48,13 @@ class Keeper(Protocol):
         around: tuple[str, ...] = (),
         notes: tuple[str, ...] = (),
         link: Link | None = None,
+        written: Tensor | None = None,
+        original: Tensor | None = None,
     ) -> None:
-        """A mixer was caught."""
+        """A mixer was caught; `written` is what the model continues with, `original` its output if that was overwritten."""
+
+    def overwrite_mixer(self, kind: str, output: Tensor) -> Tensor | None:
+        """The layer is about to read a mixer's output. Returns a copy of it, if it was overwritten."""
 
     def miss(self, reason: str) -> None:
         """A mixer ran that could not be caught."""
@@ -64,6 +70,7 @@ class Running:
     whole: Recurrence | None = None
     notes: tuple[str, ...] = ()
     link: Link = field(default_factory=Link)
+    original: Tensor | None = None
 
 
 class Mixers:
@@ -82,7 +89,9 @@ class Mixers:
     def patches(self, model: nn.Module) -> list[Patch]:
         """The patches that hook the functions of the mixers of a model."""
         by_kind = function_holders(model, BY_FUNCTION, FORMS)
-        self.kinds |= {kind: tuple(dict.fromkeys(each.name for each in holders)) for kind, holders in by_kind.items()}
+        for kind, holders in by_kind.items():
+            names = [each.name for each in holders if not isinstance(each.form, Neighbours)]
+            self.kinds |= {kind: tuple(dict.fromkeys(names))} if names else {}
         return [self._patch(each) for each in dict.fromkeys(holder for holders in by_kind.values() for holder in holders)]
 
     def _patch(self, holder: FunctionHolder) -> Patch:
@@ -91,8 +100,12 @@ class Mixers:
             return patch(holder.owner, holder.name, hooked)
         return self.of_instances.setdefault((id(holder.owner), holder.name), Patch(holder.owner, holder.name, hooked))
 
-    def entered(self, module: nn.Module) -> None:
+    def entered(self, module: nn.Module, args: tuple = ()) -> None:
         """A module begins."""
+        running = self.running
+        if running is not None and running.form.read_by and module is getattr(running.call.module, running.form.read_by):
+            output = running.form.by_head(running.call.module, args[0])
+            running.original = self.keeper.overwrite_mixer(running.form.kind, output)
         if self.keeper.module is module:
             self.stack.append((module, self.keeper.caught, len(self.mixed)))
 
@@ -125,6 +138,8 @@ class Mixers:
         call = MixerCall(name, arguments, module)
         tensors = [each for each in arguments.values() if isinstance(each, Tensor)]
         reason = next((reason for each in tensors if (reason := unreadable(each)) is not None), None)
+        if (mixing := form.neighbours(call)) is not None:
+            return self._mixed_neighbours(form, call, mixing)
         if reason is None and form.reads_after:
             call.before = form.prepare(call)
         elif reason is None:
@@ -134,6 +149,13 @@ class Mixers:
             self._complete(running)
         self.running = running
         return running
+
+    def _mixed_neighbours(self, form: Form, call: MixerCall, mixing: Mixing) -> Running:
+        self.mixes(mixing)
+        for sink in self.keeper.sinks:
+            sink.mixes(mixing)
+        self.running = Running(form, call)
+        return self.running
 
     def _complete(self, running: Running) -> None:
         """Put the positions of earlier calls before those of this one."""
@@ -146,6 +168,8 @@ class Mixers:
         """It ended: record it."""
         call = running.call
         self._label(call, returned)
+        if running.form.neighbours(call) is not None:
+            return None
         if running.form.reads_after and running.reason is None:
             call.alone = running.form.read(call)
             self._complete(running)
@@ -155,14 +179,17 @@ class Mixers:
         assert running.whole is not None
         output, state = running.form.result(call, returned)
         checked = self.checked.setdefault(call.module, set())
-        if call.name not in checked and (reason := disagreement(call.alone, output)) is not None:
+        mixed = output if running.original is None else running.original
+        if call.name not in checked and (reason := disagreement(call.alone, mixed)) is not None:
             return self.keeper.miss(reason)
         checked.add(call.name)
         if state is not None:
             now = self.histories.keep(call.module, call.alone.start, running.whole, state)
             running.link = running.link._replace(now=now)
         around = (*self._before(call.module), *running.form.around(call.module))
-        return self.keeper.keep_mixer(running.whole, output, call.source, around, running.notes, running.link)
+        written = None if running.form.read_by else running.form.written(call, returned)
+        what = running.whole, output, call.source, around, running.notes, running.link
+        return self.keeper.keep_mixer(*what, written, running.original)
 
     def _before(self, module: nn.Module) -> tuple[str, ...]:
         """What mixed neighbours in this layer before its mixer, which the recording names and nothing else has to.

@@ -44,12 +44,16 @@ class Mamba2Scan(Form):
 
     def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
         """Output (B, N, H, E), alone or with the state."""
-        output, state = returned if isinstance(returned, tuple) else (returned, None)
+        state = returned[1] if isinstance(returned, tuple) else None
         gate = (
             call.arguments.get("z") if call.name == "mamba_chunk_scan_combined" else None
         )  # transformers' function ignores it
         gate = None if gate is None else gate.transpose(1, 2)
-        return _ungated(call, output.transpose(1, 2), gate), None if state is None else state.mT
+        return _ungated(call, self.written(call, returned), gate), None if state is None else state.mT
+
+    def written(self, call: MixerCall, returned: Any) -> Tensor:
+        """With its gate."""
+        return (returned[0] if isinstance(returned, tuple) else returned).transpose(1, 2)
 
     def around(self, module: nn.Module) -> tuple[str, ...]:
         """The gate, with or without a norm."""
@@ -76,13 +80,15 @@ class MambaScan(Form):
 
     def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
         """Output (B, H, N), alone or with the state."""
-        output, state = returned if isinstance(returned, tuple) else (returned, None)
-        output = output.to(
-            _value(call.arguments).dtype
-        )  # to which it rounds its states, and as which the layer goes on with it
-        gate = call.arguments.get("z")
-        output = _ungated(call, output[..., None], None if gate is None else gate[..., None])
+        state = returned[1] if isinstance(returned, tuple) else None
+        # The function rounds its states to the dtype of x, and the layer goes on with the output as that.
+        output, gate = self.written(call, returned).to(_value(call.arguments).dtype), call.arguments.get("z")
+        output = _ungated(call, output, None if gate is None else gate[..., None])
         return output, None if state is None else state[..., None]
+
+    def written(self, call: MixerCall, returned: Any) -> Tensor:
+        """With its gate."""
+        return (returned[0] if isinstance(returned, tuple) else returned)[..., None]
 
     def around(self, module: nn.Module) -> tuple[str, ...]:
         """The gate, and what a head is."""
@@ -115,8 +121,12 @@ class StateUpdate(Form):
         """Output (B, H) or (B, H, E), and the state that was written over."""
         gate, state = call.arguments.get("z"), call.arguments["state"]
         channels = state.ndim == 3
-        output, gate = (None if each is None else each.reshape(*each.shape[:2], 1, -1) for each in (returned, gate))
-        return _ungated(call, output, gate), state[..., None] if channels else state.mT
+        gate = None if gate is None else gate.reshape(*gate.shape[:2], 1, -1)
+        return _ungated(call, self.written(call, returned), gate), state[..., None] if channels else state.mT
+
+    def written(self, call: MixerCall, returned: Any) -> Tensor:
+        """With its gate."""
+        return returned.reshape(*returned.shape[:2], 1, -1)
 
     def around(self, module: nn.Module) -> tuple[str, ...]:
         """As the scan of the same layer says it."""

@@ -1,0 +1,197 @@
+"""Mixers of flash-linear-attention whose states decay: retention, gated linear attention, linear attention, RWKV-6 and 7, HGRN.
+
+Their functions take (B, N, H, D), sum in float32, scale a query by 1/√D if no scale is passed, and return output and state. Decays are
+logs. With `state_v_first` the states they take and leave are (B, H, E, D).
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from overt.lens.capture.mixers.form import Form, MixerCall, gated_norms
+from overt.lens.capture.mixers.normalized import summed_weights
+from overt.lens.capture.token_axes.labels import SHIFT, Mixing
+from overt.lens.linear.forms.decaying import gated_linear_attention, lightning_attention, retention, rwkv6
+from overt.lens.linear.recurrence import Recurrence
+
+PACKED = "it runs packed sequences (cu_seqlens), whose bounds are not recorded"
+BACKWARDS = "it runs from the last position to the first"
+BY_VALUE = "the features of a value decay apart, so that a head has no single weight for a position"
+UNKNOWN = "it mixes tokens by flash-linear-attention's {}, whose weights are not recorded"
+_WAYS = ("chunk", "fused_chunk", "fused_recurrent", "fused_mul_recurrent", "parallel")
+
+
+def functions(*mixers: str) -> frozenset[str]:
+    """The names of all functions of these mixers.
+
+    >>> sorted(functions("gla"))[:2]
+    ['chunk_gla', 'fused_chunk_gla']
+    """
+    return frozenset(f"{way}_{mixer}" for way in _WAYS for mixer in mixers)
+
+
+def refused(arguments: dict[str, Any]) -> str | None:
+    """Why the arguments of such a function are not recorded, if they are not."""
+    present = [reason for name, reason in _REFUSED.items() if arguments.get(name) is not None and arguments[name] is not False]
+    beta = arguments.get("beta")
+    by_value = beta is not None and beta.ndim > 3 and beta.shape[-1] > 1
+    return next(iter(present), BY_VALUE if by_value else None)
+
+
+_REFUSED = {"cu_seqlens": PACKED, "cp_context": PACKED, "reverse": BACKWARDS, "gv": BY_VALUE}
+
+
+def by_head(tensor: Tensor) -> Tensor:
+    """(B, N, H, …) as (B, H, N, …), in float32 or float64."""
+    return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32)).transpose(1, 2)
+
+
+def state_of(arguments: dict[str, Any], state: Tensor | None) -> Tensor | None:
+    """A state that such a function takes or leaves, as (B, H, D, E)."""
+    first = arguments.get("state_v_first") or arguments.get("transpose_state_layout")
+    return state.mT if state is not None and first else state
+
+
+class FlashLinear(Form):
+    """A mixer of flash-linear-attention."""
+
+    def read(self, call: MixerCall) -> Recurrence | str:
+        """The recurrence of its arguments, if they are of one sequence for each entry of the batch, in order."""
+        arguments = call.arguments
+        return refused(arguments) or self.recurrence(call.name, arguments)
+
+    def recurrence(self, name: str, arguments: dict[str, Any]) -> Recurrence:
+        """The recurrence of these arguments."""
+        raise NotImplementedError
+
+    def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
+        """Output (B, N, H, E), and the state, for a sum of weights with that of the keys."""
+        output, state = returned[0], returned[1]
+        state = state[0] if isinstance(state, tuple) else state
+        return output.transpose(1, 2), None if state is None or state.ndim != 4 else state_of(call.arguments, state)
+
+    def around(self, module: nn.Module) -> tuple[str, ...]:
+        """A gate after it, in a norm or of its own."""
+        gated = any("g_" in name for name, _ in module.named_children())
+        gate = ("a gate, of a projection of the input, multiplies its output after it",) if gated else ()
+        return gated_norms(module) or gate
+
+
+class Decaying(FlashLinear):
+    """S_t = diag(α_t) S_{t−1} + k_t v_tᵀ, o_t = scale · S_tᵀ q_t, with α by feature (GLA, HGRN-2), by head, fixed, or 1."""
+
+    functions = functions("gla", "simple_gla", "retention", "lightning_attn", "linear_attn")
+
+    def recurrence(self, name: str, arguments: dict[str, Any]) -> Recurrence:
+        """By the name of its function, and the arguments that say how it decays."""
+        query, key, value = (by_head(arguments[each]) for each in "qkv")
+        start, normalized = arguments.get("initial_state"), arguments.get("normalize", False)
+        start, keys = start if isinstance(start, tuple) else (start, None)
+        scale = arguments.get("scale")
+        options: dict[str, Any] = {"scale": query.shape[-1] ** -0.5 if scale is None else scale}
+        options["start"] = state_of(arguments, start)
+        heads = torch.arange(query.shape[1], dtype=torch.float, device=query.device)
+        if name.endswith("retention"):
+            return retention(query, key, value, 1 - 2 ** (-5 - heads), **options)
+        if name.endswith("lightning_attn"):
+            depth = arguments["layer_idx"] / arguments["num_layers"]
+            return lightning_attention(query, key, value, 8 / len(heads) * (1 - depth) * heads, **options)
+        decay = next((arguments[each] for each in ("gk", "g", "g_gamma") if arguments.get(each) is not None), None)
+        if decay is None:
+            plain = Recurrence(options["scale"] * query, key, value, start=options["start"], kind="linear attention")
+            sums = summed_weights(plain, None if keys is None else by_head(keys).mT) if normalized else None
+            return plain if sums is None else replace(plain, normalizer=sums + 1e-10)
+        if arguments.get("g_gamma") is decay:
+            return lightning_attention(query, key, value, -decay.detach(), **options)
+        log_decay = by_head(decay)
+        return gated_linear_attention(query, key, value, log_decay if log_decay.ndim == 4 else log_decay[..., None], **options)
+
+
+class RWKV6(FlashLinear):
+    """S_t = diag(w_t) S_{t−1} + k_t v_tᵀ, o_t = scale · (S_{t−1} + diag(u) k_t v_tᵀ)ᵀ r_t. Peng et al. 2024, "Eagle and Finch"."""
+
+    functions = functions("rwkv6")
+
+    def recurrence(self, name: str, arguments: dict[str, Any]) -> Recurrence:
+        """The scale goes into the receptance."""
+        receptance, key, value, log_decay = (by_head(arguments[each]) for each in "rkvw")
+        scale = arguments["scale"]
+        receptance = receptance * (receptance.shape[-1] ** -0.5 if scale is None else scale)
+        bonus, start = arguments["u"].detach().to(receptance.dtype), arguments.get("initial_state")
+        return rwkv6(receptance, key, value, log_decay, bonus, start=start)
+
+
+class RWKV7(FlashLinear):
+    """S_t = (diag(w_t) + b_t a_tᵀ) S_{t−1} + k_t v_tᵀ, o_t = scale · S_tᵀ r_t. Peng et al. 2025, "RWKV-7 Goose"."""
+
+    functions = functions("rwkv7", "dplr_delta_rule")
+
+    def recurrence(self, name: str, arguments: dict[str, Any]) -> Recurrence:
+        """One function has the removal key κ and its rate, a = −κ and b = κ ∘ rate; the others have a and b."""
+        receptance, decay = ("q", "gk") if "q" in arguments else ("r", "w")
+        query, key, value, log_decay = (by_head(arguments[each]) for each in (receptance, "k", "v", decay))
+        probe = by_head(arguments["a"])
+        if "kk" in arguments:
+            removal = by_head(arguments["kk"])
+            erase, probe = removal * probe, -removal
+        else:
+            erase = by_head(arguments["b"])
+        scale, start = arguments["scale"], arguments.get("initial_state")
+        query = query * (query.shape[-1] ** -0.5 if scale is None else scale)
+        return Recurrence(query, key, value, log_decay, erase, probe, start=start, kind="RWKV-7")
+
+    def around(self, module: nn.Module) -> tuple[str, ...]:
+        """What the layer adds behind its norm."""
+        bonus = ("its own value with a bonus, added behind a norm of each head, after it",) if hasattr(module, "r_k") else ()
+        return (*super().around(module), *bonus)
+
+
+class HGRN(FlashLinear):
+    """h_t = exp(g_t) ∘ h_{t−1} + x_t for each of C channels, which are heads of one value. Qin et al. 2023, "HGRN", section 3.2."""
+
+    functions = functions("hgrn")
+
+    def recurrence(self, name: str, arguments: dict[str, Any]) -> Recurrence:
+        """x and g (B, N, C), states (B, C)."""
+        value, log_decay = (by_head(arguments[each][..., None]) for each in "xg")
+        ones, start = torch.ones_like(value), arguments.get("initial_state")
+        start = None if start is None else start[..., None, None]
+        return Recurrence(ones, ones, value, log_decay, start=start, kind="HGRN")
+
+    def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
+        """Output (B, N, C) and state (B, C)."""
+        output, state = returned
+        return output.transpose(1, 2)[..., None], None if state is None else state[..., None, None]
+
+    def around(self, module: nn.Module) -> tuple[str, ...]:
+        """What a head is."""
+        channels = "each channel is a head of one value, because HGRN has a decay for each channel"
+        return "a norm over all channels multiplied with a gate, after it", channels
+
+
+class NotRecorded(Form):
+    """Mixers of flash-linear-attention that are no such recurrence, or of which it is not written here how they are one."""
+
+    functions = functions(
+        *("abc", "attn", "based", "comba", "cyfa", "deltaformer", "forgetting_attn", "gated_delta_product", "gdn2"),
+        *("gsa", "iplr_delta_rule", "lightnet", "log_linear_attn", "mesa_net", "moba", "momentum_delta_rule", "nsa"),
+        *("parallax", "path_attn", "precond_gated_delta_rule", "precond_kda", "rebased", "rwkv4", "stickbreaking_attn"),
+        *("titans", "ttt_linear", "wall_attn"),
+    )
+
+    def read(self, call: MixerCall) -> str:
+        """The name of its function."""
+        return UNKNOWN.format(call.name)
+
+
+class Neighbours(Form):
+    """Convolutions and shifts of flash-linear-attention before a mixer, in kernels that torch does not show."""
+
+    functions = frozenset({"causal_conv1d", "causal_conv1d_update", "token_shift"})
+
+    def neighbours(self, call: MixerCall) -> Mixing:
+        """A convolution by its matrix (C, positions), or a shift."""
+        weight = call.arguments.get("weight")
+        return SHIFT if weight is None else Mixing("a convolution", f"a convolution over {weight.shape[-1]} positions")
