@@ -6,7 +6,15 @@ soft caps, sinks, position biases and dropout are those of the model. Unsupporte
 """
 
 from overt.integrations.attention_interface import attention
+from overt.integrations.flex import flex_attention, flex_attention_plan, replacing_flex_attention
 from overt.integrations.mask_interface import attention_mask
 from overt.integrations.registration import huggingface
 
-__all__ = ["attention", "attention_mask", "huggingface"]
+__all__ = [
+    "attention",
+    "attention_mask",
+    "flex_attention",
+    "flex_attention_plan",
+    "huggingface",
+    "replacing_flex_attention",
+]

@@ -1,0 +1,170 @@
+"""FlexAttention's front door: its signature and meaning, on the kernels of `overt.attend`, with a backward pass on the CPU."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from overt.attention.kernels.blocked import blocked
+from overt.attention.kernels.call import Block, Call
+from overt.attention.kernels.plan import Plan, plan
+from overt.attention.mechanism import attend, formula
+from overt.attention.scores import Dot
+from overt.errors import InputError, KindError
+from overt.integrations.flex.block_mask import mask_of_block_mask
+from overt.integrations.flex.expression import BATCH, HEAD, KEY, QUERY, SCORE, Expression, traced
+from overt.integrations.flex.masks import mask_of
+from overt.integrations.flex.scores import ModScore, bias_of, dot_of, score_form, with_indices
+from overt.integrations.flex.sizes import Sizes
+
+ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+class Lowered(NamedTuple):
+    """The arguments of `overt.attend` that a call of FlexAttention comes to."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    score: Any
+    mask: Any
+    bias: Any
+
+    def arguments(self) -> tuple[tuple[Tensor, Tensor, Tensor], dict[str, Any]]:
+        """The tensors, and the pieces by name."""
+        return self[:3], {"score": self.score, "mask": self.mask, "bias": self.bias}
+
+
+def flex_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: ScoreMod | None = None,
+    block_mask: Any = None,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    return_lse: bool = False,
+    kernel_options: Any = None,
+    *,
+    return_aux: Any = None,
+) -> Any:
+    """FlexAttention (Dong et al. 2024) on overt's kernels: scores score_mod(scale · q_i · k_j, b, h, i, j), −∞ outside of the block mask.
+
+    The signature and the meaning are those of `torch.nn.attention.flex_attention.flex_attention`. Here it has a backward pass on the CPU as
+    well, to query, key, value and every tensor that the mods capture, and gradients are the same in every run.
+
+    The mods are traced once. Comparisons of positions become causal masks, windows, lengths and documents, what is added becomes a
+    bias, and a scale or a soft cap is the score's: then the call runs in the native core. Every other mod runs in blocks, in memory
+    linear in the length. `flex_attention_plan` says which. A mask whose rows are one range of keys each is taken as these ranges.
+
+    Shapes: query (B, Hq, Q, D), key (B, Hkv, K, D), value (B, Hkv, K, E) → (B, Hq, Q, E), and with `return_lse` the log-sum-exp of the
+    scores, (B, Hq, Q), float32 at least; `return_aux` is torch's AuxRequest. `enable_gqa` allows fewer heads of key and value.
+    `kernel_options` tune torch's own kernels, and have no effect. Raises InputError and KindError for what does not fit.
+
+    >>> query, key, value = (torch.randn(1, 2, 5, 8, requires_grad=True) for _ in range(3))
+    >>> slope = torch.tensor([0.5, 0.25], requires_grad=True)
+    >>> output = flex_attention(query, key, value, lambda score, b, h, i, j: score + slope[h] * (j - i))
+    >>> output.sum().backward()
+    >>> output.shape, slope.grad.shape
+    (torch.Size([1, 2, 5, 8]), torch.Size([2]))
+    """
+    lowered = _lower_eagerly(query, key, value, score_mod, block_mask, scale, enable_gqa)
+    tensors, pieces = lowered.arguments()
+    output = attend(*tensors, **pieces).to(query.dtype)
+    wants_lse = return_lse or getattr(return_aux, "lse", False)
+    wants_largest = getattr(return_aux, "max_scores", False)
+    if not wants_lse and not wants_largest and return_aux is None:
+        return output
+    lse, largest = _row_statistics(lowered) if wants_lse or wants_largest else (None, None)
+    if return_aux is None:
+        return output, lse
+    from torch.nn.attention.flex_attention import AuxOutput
+
+    return output, AuxOutput(lse=lse if wants_lse else None, max_scores=largest if wants_largest else None)
+
+
+def flex_attention_plan(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: ScoreMod | None = None,
+    block_mask: Any = None,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Plan:
+    """The path that `flex_attention` takes with these arguments, and why, without computing anything.
+
+    >>> query = torch.randn(1, 2, 5, 8)
+    >>> flex_attention_plan(query, query, query, lambda score, b, h, i, j: score * (i + j)).path
+    'blocked'
+    """
+    tensors, pieces = _lower_eagerly(query, key, value, score_mod, block_mask, scale, enable_gqa).arguments()
+    return plan(*tensors, **pieces)
+
+
+def _lower(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: ScoreMod | None,
+    block_mask: Any,
+    scale: float | None,
+    enable_gqa: bool,
+) -> Lowered:
+    _check(query, key, value, enable_gqa)
+    sizes = Sizes(query.shape[0], query.shape[1], query.shape[2], key.shape[2], query.device)
+    mask = None if block_mask is None else mask_of_block_mask(block_mask, sizes)
+    scale = (1 / math.sqrt(query.shape[-1]) if query.shape[-1] else 1.0) if scale is None else scale
+    expression = None if score_mod is None else traced(score_mod, SCORE, BATCH, HEAD, QUERY, KEY)
+    form = score_form(expression)
+    if score_mod is None or form is not None:
+        if form is None:
+            return Lowered(query, key, value, Dot(scale), mask, None)
+        allowed = None if form.allowed is None else mask_of(form.allowed, sizes)
+        mask = allowed if mask is None else mask if allowed is None else mask & allowed
+        return Lowered(query, key, value, dot_of(form, scale, sizes), mask, bias_of(form.bias, sizes, query.dtype))
+    query, key = with_indices(query, key)
+    return Lowered(
+        query,
+        key,
+        value.to(query.dtype),
+        ModScore(expression if isinstance(expression, Expression) else score_mod, scale),
+        mask,
+        None,
+    )
+
+
+_lower_eagerly: Any = torch.compiler.disable(_lower)  # mods are traced here, and not by torch.compile
+
+
+def _check(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(tensor, Tensor):
+            raise KindError(f"{name} to be a tensor", got=type(tensor).__name__, fix="pass tensors of torch")
+        if tensor.ndim != 4:
+            raise InputError(
+                f"{name} of shape (B, H, length, features)", got=f"{tuple(tensor.shape)}", fix="add or join dimensions"
+            )
+    if query.shape[1] != key.shape[1] and not enable_gqa:
+        raise InputError(
+            "as many heads of key and value as of query",
+            got=f"{query.shape[1]} of query and {key.shape[1]} of key",
+            fix="pass enable_gqa=True for grouped heads",
+        )
+
+
+def _row_statistics(lowered: Lowered) -> tuple[Tensor, Tensor]:
+    """The log-sum-exp and the largest of each row's scores, differentiable; −inf where a query may attend to nothing."""
+
+    def of_block(block: Block) -> tuple[Tensor, ...]:
+        masked = formula(block)[1]  # (..., rows, K)
+        empty = (masked == -torch.inf).all(-1, keepdim=True)
+        scores = torch.where(empty, 0, masked)
+        of_rows = torch.logsumexp(scores, -1, keepdim=True), scores.amax(-1, keepdim=True)
+        return tuple(torch.where(empty, -torch.inf, each) for each in of_rows)
+
+    tensors, pieces = lowered.arguments()
+    lse, largest = blocked(Call.of(*tensors, **pieces), of_block)
+    return lse.squeeze(-1), largest.squeeze(-1)

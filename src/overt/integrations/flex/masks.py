@@ -1,0 +1,192 @@
+"""The masks of a mask_mod: comparisons of positions as the library's masks, which kernels know, the rest computed block by block."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from overt.attention.masks import Causal, Dense, Documents, Keys, Lengths, Mask, Window
+from overt.errors import KindError
+from overt.integrations.flex.expression import BATCH, HEAD, KEY, QUERY, Expression, linear_in_positions
+from overt.integrations.flex.sizes import Sizes
+
+
+class ExpressionMask(Mask):
+    """What an expression of positions, heads and batch entries allows."""
+
+    def __init__(self, expression: Expression, sizes: Sizes):
+        self.expression, self.sizes = expression, sizes
+
+    def block(self, rows, keys):
+        """The expression of these rows and keys."""
+        return self.expression.value(self.sizes.indices(rows, keys)).bool()
+
+
+class ModMask(Mask):
+    """What a mask_mod allows that is no expression: called for each pair under `torch.vmap`, as FlexAttention calls it."""
+
+    def __init__(self, mod: Callable[..., Tensor], sizes: Sizes):
+        self.mod, self.sizes = mod, sizes
+
+    def block(self, rows, keys):
+        """The mod of these rows and keys."""
+        allowed = mapped(self.mod, *self.sizes.indices(rows, keys).values())
+        if allowed.dtype != torch.bool:
+            raise KindError("the mask_mod to return a bool", got=f"a {allowed.dtype}", fix="compare, as in q_idx >= kv_idx")
+        return allowed
+
+
+def mapped(mod: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
+    """A mod called for each element of arguments that broadcast."""
+    arguments = torch.broadcast_tensors(*arguments)
+    result = torch.vmap(mod)(*(each.reshape(-1) for each in arguments))
+    if result.ndim != 1:
+        raise KindError("the mod to return one number", got=f"shape {tuple(result.shape[1:])}", fix="index down to one element")
+    return result.view(arguments[0].shape)
+
+
+def mask_of(expression: Any, sizes: Sizes) -> Mask | None:
+    """The mask of an expression, or of a constant; None where every query may attend to every key."""
+    if isinstance(expression, bool):
+        return None if expression else Lengths(0)
+    name, arguments = expression.function, expression.arguments
+    if name in ("and", "or", "logical_and", "logical_or"):
+        left, right = (_operand(each, sizes) for each in arguments)
+        if left is not None and right is not None:
+            return left & right if name.endswith("and") else left | right
+    elif name in ("not", "logical_not") and (inner := _operand(arguments[0], sizes)) is not None:
+        return ~inner
+    elif name == "where" and (parts := [_operand(each, sizes) for each in arguments]) and None not in parts:
+        condition, chosen, other = parts
+        return (condition & chosen) | (~condition & other)  # type: ignore[operator]
+    elif name in ("ge", "gt", "le", "lt") and (compared := _compared(name, arguments[0], arguments[1], sizes)) is not None:
+        return compared
+    elif name in ("eq", "ne") and (equal := _equal(arguments[0], arguments[1], sizes)) is not None:
+        return equal if name == "eq" else ~equal
+    return _computed(expression, sizes)
+
+
+def _operand(expression: Any, sizes: Sizes) -> Mask | None:
+    """The mask of an operand of & | ~; None of what is no bool, such as a word of bits."""
+    if isinstance(expression, bool):
+        return mask_of(expression, sizes) or Lengths(sizes.keys)
+    if not isinstance(expression, Expression) or _dtype(expression, sizes) != torch.bool:
+        return None
+    return mask_of(expression, sizes)
+
+
+def _dtype(expression: Expression, sizes: Sizes) -> torch.dtype:
+    first = torch.zeros(1, dtype=torch.int64, device=sizes.device)
+    values = sizes._replace(batch=1, heads=1).indices(first, first)
+    return torch.as_tensor(expression.value(values)).dtype
+
+
+def _compared(name: str, left: Any, right: Any, sizes: Sizes) -> Mask | None:
+    """A comparison of sums of positions."""
+    if name in ("le", "lt"):
+        name, left, right = ("ge" if name == "le" else "gt"), right, left
+    for inside, other, sign in ((left, right, 1), (right, left, -1)):
+        if isinstance(inside, Expression) and inside.function == "abs":
+            return _absolute(name, inside.arguments[0], other, sign, sizes)
+    first, second = linear_in_positions(left), linear_in_positions(right)
+    if first is None or second is None:
+        return None
+    query, key = first[0] - second[0], first[1] - second[1]
+    rest = _integer(first[2], sizes), _integer(second[2], sizes)
+    if rest[0] is None or rest[1] is None:
+        return None
+    # query · i + key · j + least >= 0
+    least = rest[0] - rest[1] - (1 if name == "gt" else 0)
+    if (query, key) == (1, -1):
+        return Causal(offset=least)
+    if (query, key) == (-1, 1):
+        return Window(0, None, offset=-least)
+    if (query, key) == (0, -1):
+        return Lengths(_at_least_none(least + 1))
+    if (query, key) == (0, 1):
+        return ~Lengths(_at_least_none(-least))
+    if (query, key) == (-1, 0):
+        return Lengths(sizes.keys, queries=_at_least_none(least + 1))
+    if (query, key) == (1, 0):
+        return ~Lengths(sizes.keys, queries=_at_least_none(-least))
+    return None
+
+
+def _absolute(name: str, inside: Any, other: Any, sign: int, sizes: Sizes) -> Mask | None:
+    """`other >= |inside|` for a sign of −1, `|inside| >= other` for 1: two comparisons."""
+    if not isinstance(other, int | Tensor | Expression) or isinstance(other, bool):
+        return None
+    pairs = [(inside, other), (-inside, other)] if sign > 0 else [(other, inside), (other, -inside)]
+    first, second = (_compared(name, *pair, sizes) for pair in pairs)
+    return None if first is None or second is None else first | second if sign > 0 else first & second
+
+
+def _equal(left: Any, right: Any, sizes: Sizes) -> Mask | None:
+    """Equality of what belongs to the query and what belongs to the key, as of documents' numbers, or of positions at a distance."""
+    first, second = linear_in_positions(left), linear_in_positions(right)
+    if first is not None and second is not None and (first[0] - second[0], first[1] - second[1]) in ((1, -1), (-1, 1)):
+        both = [_compared(name, left, right, sizes) for name in ("ge", "le")]
+        return None if None in both else both[0] & both[1]  # type: ignore[operator]
+    sides = [each.symbols() if isinstance(each, Expression) else set() for each in (left, right)]
+    if sides[0] <= {KEY, BATCH} and sides[1] <= {QUERY, BATCH}:
+        left, right, sides = right, left, sides[::-1]
+    if not (sides[0] <= {QUERY, BATCH} and sides[1] <= {KEY, BATCH} and QUERY in sides[0] and KEY in sides[1]):
+        return None
+    queries, keys = (torch.as_tensor(each.value(sizes.indices())) for each in (left, right))
+    if queries.is_floating_point() or keys.is_floating_point():
+        return None
+    # (B or 1, 1, Q, 1) and (B or 1, 1, 1, K); a negative number belongs to no document in `Documents`, and to its own here.
+    queries, keys = queries.long().flatten(1), keys.long().flatten(1)
+    least = torch.minimum(queries.amin(), keys.amin()) if queries.numel() and keys.numel() else 0
+    ids = [each.expand(sizes.batch, -1) - least for each in (keys, queries)]
+    return Documents(*ids)
+
+
+def _computed(expression: Expression, sizes: Sizes) -> Mask:
+    """A mask from the values of an expression: at once where it has no more of them than queries or keys, else block by block."""
+    symbols = expression.symbols()
+    if not {QUERY, KEY} <= symbols:
+        allowed = torch.as_tensor(expression.value(sizes.indices())).bool()
+        if symbols <= {KEY, BATCH} and KEY in symbols:
+            return Keys(allowed.reshape(-1, sizes.keys).expand(sizes.batch, -1))
+        return Dense(allowed)
+    table = table_of(expression, sizes)
+    return ExpressionMask(expression, sizes) if table is None or table.dtype != torch.bool else Dense(table)
+
+
+def table_of(expression: Any, sizes: Sizes) -> Tensor | None:
+    """The captured tensor that an expression reads at the query's and the key's position, as a view (B or 1, H or 1, Q, K)."""
+    if not isinstance(expression, Expression) or expression.function != "getitem":
+        return None
+    tensor, indices = expression.arguments
+    names = [each.symbol or "" if isinstance(each, Expression) else "" for each in indices]
+    if "" in names or len(set(names)) < len(names) or not {QUERY, KEY} <= set(names):
+        return None
+    lengths = {BATCH: sizes.batch, HEAD: sizes.heads, QUERY: sizes.queries, KEY: sizes.keys}
+    if any(size < lengths[name] for name, size in zip(names, tensor.shape, strict=True)):
+        return None
+    for dimension, name in enumerate(names):
+        tensor = tensor.narrow(dimension, 0, lengths[name])
+    order = [name for name in lengths if name in names]
+    tensor = tensor.permute([names.index(name) for name in order])
+    for dimension, name in enumerate(lengths):
+        tensor = tensor if name in names else tensor.unsqueeze(dimension)
+    return tensor
+
+
+def _integer(rest: Any, sizes: Sizes) -> Any:
+    """The part of a sum that is free of positions: an int, or a tensor (B,) or (B, H); None of what is no integer."""
+    if isinstance(rest, int):
+        return rest
+    value = torch.as_tensor(rest.value(sizes.indices()) if isinstance(rest, Expression) else rest)
+    if value.is_floating_point() or value.dtype == torch.bool:
+        return None
+    value = value.long().to(sizes.device)  # one number, or (B or 1, H or 1, 1, 1)
+    by_head = isinstance(rest, Expression) and HEAD in rest.symbols()
+    value = value.reshape(value.shape[:2]) if value.ndim else value.reshape(1, 1)
+    return value.expand(sizes.batch, sizes.heads) if by_head else value[:, 0].expand(sizes.batch)
+
+
+def _at_least_none(length: Any) -> Any:
+    return length.clamp(min=0) if isinstance(length, Tensor) else max(length, 0)
