@@ -10,8 +10,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from overt.cli.main import app
-from overt.explain import text_model
-from overt.lens.recording import Recording
+from overt.explain import html, text_model
 
 TIRED = "The animal didn't cross the street because it was too tired"
 WIDE = "The animal didn't cross the street because it was too wide"
@@ -87,7 +86,7 @@ def test_the_page_opens_at_the_head_and_the_word_explained(tmp_path):
 
 
 def test_a_page_that_would_be_too_large_has_the_heads_of_the_layer_and_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(Recording, "page", functools.partialmethod(Recording.page, limit=1_000_000))
+    monkeypatch.setattr(html, "write", functools.partial(html.write, limit=1_000_000))
     output = shown(" ".join([TIRED] * 5), "--word", "it:2", "--html", tmp_path / "a.html")
     assert "The page holds the 12 heads of layer 5: with the heads of all layers it would be too large." in " ".join(
         output.split()

@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 
@@ -92,8 +93,12 @@ def test_the_page_holds_every_words_attention_and_loads_nothing(model, tmp_path)
     assert output == FRENCH[1] + "\n"
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
     [found] = by_heart().translate([ENGLISH[1]])
-    assert page.count("<article") == len(found.tokens) + 1
-    assert f"<title>“{FRENCH[1]}” from “{ENGLISH[1]}”</title>" in page
+    header = json.loads(page.split('id="header">')[1].split("</script>")[0])
+    words = [header["words"][header["heads"][0][side]] for side in ("queries", "keys")]
+    assert words == [[*(token.removeprefix("▁") for token in found.tokens), "</s>"], words[1]]
+    assert words[1][-1] == "</s>"
+    assert {each["queries"] for each in header["calls"]} == {len(found.tokens) + 1}
+    assert f"<title>“{FRENCH[1]}” attends to “{ENGLISH[1]}”</title>" in page
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
     assert "https://" not in page
 
@@ -218,29 +223,22 @@ def test_word_vectors_are_the_rows_of_the_encoders_table(model):
 
 
 def test_a_page_that_would_be_too_large_is_refused_before_it_is_made(model, tmp_path, monkeypatch):
-    from overt.explain import page
+    from overt.explain import html
+    from overt.lens import viewer
 
-    made = []
-    once = page._data
-    monkeypatch.setattr(page, "_data", lambda each: made.append(each) or once(each))
-    monkeypatch.setattr(page.check_size, "__defaults__", (1000,))
+    monkeypatch.setattr(viewer, "pack_heads", lambda *given, **told: pytest.fail("it was built"))
+    monkeypatch.setitem(html.write.__kwdefaults__, "limit", 1000)
     message = refused_late(model, ENGLISH[1], "--attention", tmp_path / "a.html")
-    assert "a page of at most 0.0 MB, which browsers open quickly, got about 0." in message
-    assert len(made) == 1
+    assert "a page of at most 0.0 MB, which browsers open quickly, got " in message
+    assert message.rstrip().endswith("Fix: pass a shorter text.")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_page_keeps_its_limit():
-    from overt.cli import translator_as_text_model
-    from overt.errors import InputError
-    from overt.explain import page
+    from overt.explain import html
     from overt.lens.recording import PAGE_LIMIT
 
-    assert page.PAGE_LIMIT == PAGE_LIMIT == 24_000_000
-    [translation] = by_heart().translate([ENGLISH[1]])
-    found = translator_as_text_model.explained(by_heart(), ENGLISH[1], translation)
-    with pytest.raises(InputError, match=r"a page of at most 0\.0 MB, which browsers open quickly, got .* MB\. Fix: pass a"):
-        page.html(found, limit=len(page.article(found[0], 0)))
+    assert html.write.__kwdefaults__["limit"] == PAGE_LIMIT == 24_000_000
 
 
 def test_a_file_that_is_named_is_translated_line_by_line(model, tmp_path, monkeypatch):

@@ -1,10 +1,10 @@
-"""Explanations made of NumPy alone, for the tests of everything that draws one."""
+"""Explanations made of NumPy alone, for the tests of everything that draws one; only a page needs the recording, and torch for it."""
 
 import math
 
 import numpy as np
 
-from overt.explain.explanation import Explanation, Link, Looks, StepRow, Timing
+from overt.explain.explanation import Explanation, Link, Looks, Shown, StepRow, Timing
 
 ANIMAL = ["[CLS]", "the", "animal", "didn", "'", "t", "cross", "the", "street", "because", "it", "was", "too", "tired", "[SEP]"]
 NASTY = [
@@ -36,6 +36,24 @@ NASTY = [
 def softmax(scores):
     grown = np.exp(scores - scores.max(-1, keepdims=True))
     return grown / grown.sum(-1, keepdims=True)
+
+
+def page_of(layers, query_tokens, key_tokens, states=None):
+    """The recording of these calls, (query, key, value, options) a layer, once a page is made of it."""
+
+    def make():
+        import torch
+
+        from overt.explain.recipes.recorded import recorded
+
+        tensors = lambda layer: tuple(torch.as_tensor(each).float() for each in layer[:3])  # noqa: E731
+        recording = recorded([(*tensors(layer), layer[3]()) for layer in layers], list(query_tokens), list(key_tokens))
+        heads = [
+            [(index, head) for head in range(len(layer[0]) if layer[0].ndim == 3 else 1)] for index, layer in enumerate(layers)
+        ]
+        return Shown(recording, heads, states=None if states is None else torch.as_tensor(states).float())
+
+    return make
 
 
 def step_rows(tokens, score, scaled, weight, key, value):
@@ -79,6 +97,7 @@ def qkv(tokens=ANIMAL, word=10, layers=6, heads=12, width=32, seed=0, other=None
         "looks": Looks(layers * heads, sum(j in special for j in hardest), hardest.count(own), "[CLS] or [SEP]"),
         "residual": 4.1e-7, "bound": 2.3e-6, "loop": Timing(2.31e-3, 4.1e-5, 3e-7),
         "notes": ["The numbers are what the model computes; they are not a reason for what it says."],
+        "recorded": page_of([(query[layer], key[layer], value[layer], dict) for layer in range(layers)], tokens, keys_of),
     }  # fmt: skip
     return Explanation(**(made | changes))
 
@@ -87,7 +106,8 @@ def hidden(tokens=("Sky", "is", "clear", "today"), word=0, width=8, seed=0, **ch
     """Additive attention over the states of a layer: c_i = Σ a_ij h_j and [h_i, c_i]."""
     draw = np.random.default_rng(seed)
     states = np.tanh(draw.normal(size=(len(tokens), width)))
-    scores = np.tanh(states[:, None] + states[None]) @ draw.normal(size=width)
+    score_weight = draw.normal(size=width)
+    scores = np.tanh(states[:, None] + states[None]) @ score_weight
     weights = softmax(scores)
     context = weights[word] @ states
     made = {
@@ -98,6 +118,7 @@ def hidden(tokens=("Sky", "is", "clear", "today"), word=0, width=8, seed=0, **ch
         "steps": step_rows(tokens, scores[word], scores[word], weights[word], states, states),
         "output": context.tolist(), "matrix": weights.tolist(), "joined": [*states[word].tolist(), *context.tolist()],
         "notes": ["The layer is untrained (seed 0): the numbers show the computation, not a meaning."],
+        "recorded": page_of([(states, states, states, lambda: additive(score_weight))], tokens, tokens, states),
     }  # fmt: skip
     return Explanation(**(made | changes))
 
@@ -114,8 +135,26 @@ def plain(tokens=("sky", "is", "clear", "today"), word=0, width=5, seed=3, norma
         "query": vectors[word].tolist(),
         "steps": step_rows(tokens, scores[word], scores[word], weights[word], vectors, vectors),
         "output": (weights[word] @ vectors).tolist(), "matrix": weights.tolist(),
+        "recorded": page_of([(vectors, vectors, vectors, lambda: unscaled(normalizer))], tokens, tokens),
     }  # fmt: skip
     return Explanation(**(made | changes))
+
+
+def additive(weight):
+    import torch
+
+    import overt
+
+    return {"score": overt.Additive(torch.as_tensor(weight).float())}
+
+
+def unscaled(normalizer):
+    import overt
+
+    return {
+        "score": overt.Dot(scale=1.0),
+        "normalizer": overt.Softmax() if normalizer == "softmax" else overt.normalizers.Sum(),
+    }
 
 
 def nasty(**changes):

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from overt.cli.console import busy, report_console, require_torch
 from overt.cli.inputs import file_of, input_of, model_files, read_text
@@ -114,7 +113,9 @@ def explain(
             results = explanations(request)
         terminal.render(results, console)
         with busy("writing …"):
-            write(results, paths, _recording_page(request, results, console))
+            note = write(results, paths)
+    if note:
+        console.print(Piece(lambda ink: ink.prose(note, "dim", "· ")))
     if outputs:
         console.print(Piece(lambda ink: ink.prose("→ " + ", ".join(map(str, outputs.values())), lead="")))
 
@@ -137,16 +138,18 @@ def explanations(request: Request) -> list[Explanation]:
     return [recipe(each, choose(each.encoded, request.word), other=other, loop=request.loop) for each in vectors]
 
 
-def write(explained: list[Explanation], paths: dict[str, Path], page: Callable[[Path], Any] | None = None) -> None:
-    """Write each kind of file, html, png, gif or json, at its place; `page` writes another page than that of the explanations."""
+def write(explained: list[Explanation], paths: dict[str, Path]) -> str:
+    """Write each kind of file, html, png, gif or json, at its place; returns a note on what the page lacks."""
+    notes = []
     writers: dict[str, Callable[[Path], Any]] = {
-        "html": page or (lambda path: path.write_text(_page(explained), encoding="utf-8")),
+        "html": lambda path: notes.append(_page(explained, path)),
         "png": lambda path: _plot().png(explained, path),
         "gif": lambda path: _plot().gif(explained[0], path),
         "json": lambda path: path.write_text(numbers(explained), encoding="utf-8"),
     }
     for kind, path in paths.items():
         writers[kind](path)
+    return "".join(notes)
 
 
 def numbers(explained: list[Explanation]) -> str:
@@ -165,30 +168,6 @@ def _trained(request: Request) -> list[Explanation]:
     if request.compare is not None:
         return qkv.compare(model, request.text, request.compare, request.word, **options)
     return [qkv.qkv(model, request.text, request.word, other=request.other, **options)]
-
-
-def _recording_page(request: Request, explained: list[Explanation], console: Console) -> Callable[[Path], Any] | None:
-    """What writes the page of one text that a trained model read: all of its heads, opened at the word and the head explained."""
-    if request.recipe != "qkv" or request.vectors is not None or request.other is not None or request.compare is not None:
-        return None
-    from overt.explain.recipes.qkv import read
-
-    def page(path: Path) -> None:
-        [explanation], text = explained, request.text or ""
-        text_read = read(request.reader, text, request.truncate)
-        layer, head = explanation.shown
-        heads = [(each.captured.number, each.head) for each in text_read.layers[layer]]
-        options = {"title": text, "model": request.reader.network, "opened": (*heads[head], explanation.word)}
-        try:
-            text_read.recording.page(path, **options)
-        except InputError:  # all heads of a large model make too large a page
-            text_read.recording.page(path, heads=heads, **options)
-            note = (
-                f"The page holds the {len(heads)} heads of layer {layer}: with the heads of all layers it would be too large."
-            )
-            console.print(Piece(lambda ink: ink.prose(note, "dim", "· ")))
-
-    return page
 
 
 def _recipe(request: Request) -> Callable[..., Explanation]:
@@ -286,10 +265,11 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _page(explained: list[Explanation]) -> str:
-    from overt.explain import page
+def _page(explained: list[Explanation], path: Path) -> str:
+    require_torch("a page")
+    from overt.explain import html
 
-    return page.html(explained)
+    return html.write(explained, path)[1]
 
 
 def _plot() -> Any:

@@ -150,11 +150,11 @@ def _print(content: str) -> None:
 def _show(translator: Any, text: str, translation: Any, page: Path | None, console: Console | None) -> None:
     """Show what each written word attended to: as a page, and as a map in the terminal."""
     from overt.cli import translator_as_text_model
-    from overt.explain.page import html
+    from overt.explain.html import write
 
     with busy("recording the attention …"):
         if page is not None:
-            page.write_text(html(translator_as_text_model.explained(translator, text, translation)), encoding="utf-8")
+            write([translator_as_text_model.explained(translator, text, translation)], page)
         attention_map = translator_as_text_model.cross_attention_map(translator, text, translation) if console else None
     if attention_map is not None and console is not None:
         console.print()

@@ -7,9 +7,8 @@ import numpy as np
 import torch
 
 from overt.errors import InputError
-from overt.explain.encoded import Encoded, fitting, readable, require_words
+from overt.explain.encoded import Encoded, fitting, require_words
 from overt.explain.explanation import Explanation
-from overt.explain.page import check_size
 from overt.explain.recipes.encoder_decoder import Written, between
 from overt.learn.data.tokenizer import END
 from overt.learn.translator import Translation, Translator
@@ -65,19 +64,19 @@ def cross_attention_map(translator: Translator, text: str, translation: Translat
     """What each written token attended to: in a recurrent decoder's one head, or in the head that reaches the text best."""
     if isinstance(translator.model, Seq2Seq):
         return _map_of_recurrent(translator, text, translation)
-    first = between(written(translator, text, translation))[0]
+    first = between(written(translator, text, translation))
     return CrossAttentionMap(f"{first.name} of {first.source}: {first.why}", first.query_tokens, first.tokens, first.matrix)
 
 
-def explained(translator: Translator, text: str, translation: Translation) -> list[Explanation]:
-    """Each written token explained, in the head that reaches the text best; refuse a model whose heads have no queries and keys."""
+def explained(translator: Translator, text: str, translation: Translation) -> Explanation:
+    """The first written token explained, in the head that reaches the text best; refuse a model whose heads have no queries and keys."""
     if isinstance(translator.model, Seq2Seq):
         raise InputError(
             "a decoder with queries and keys",
             got=f"{translator.name}, whose decoder is recurrent, with one query for each word",
             fix="show what each word attended to as a map: --map",
         )
-    return between(written(translator, text, translation), check_size)
+    return between(written(translator, text, translation))
 
 
 @torch.no_grad()
@@ -115,7 +114,7 @@ def _both(translator: Translator, text: str, translation: Translation) -> tuple[
 def _encoded(translator: Translator, text: str, ids: list[int]) -> Encoded:
     tokens = translator.tokenizer.tokens(ids)
     spans = [*spans_of(text, tokens[:-1]), (0, 0)]
-    return Encoded(text, readable(text, tokens, spans), ids, spans, [len(ids) - 1])
+    return Encoded.of(text, tokens, ids, spans, [len(ids) - 1])
 
 
 def spans_of(text: str, tokens: Sequence[str]) -> list[tuple[int, int]]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from overt.errors import InputError
+from overt.lens.text.tokens_of_text import Token
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,21 @@ class Encoded:
     ids: list[int]
     spans: list[tuple[int, int]]
     special: list[int]
+
+    @classmethod
+    def of(
+        cls, text: str, pieces: Sequence[str], ids: Sequence[int], spans: Sequence[tuple[int, int]], special: Sequence[int]
+    ) -> "Encoded":
+        """A text as its tokenizer cut it: each token knows its piece, whether it is special, and whether a space stands before it."""
+        tokens: list[str] = []
+        before = 0
+        for index, word in enumerate(readable(text, pieces, spans)):
+            start, stop = spans[index]
+            marked, gap = index in special, text[before:start] + text[start:stop][:1]
+            spaced = marked or (bool(tokens) and any(map(str.isspace, gap)))
+            tokens.append(Token(word, piece=pieces[index], id=ids[index], special=marked, span=(start, stop), spaced=spaced))
+            before = max(before, stop)
+        return cls(text, tokens, list(ids), list(spans), list(special))
 
     @property
     def plain(self) -> "Encoded":

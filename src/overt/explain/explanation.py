@@ -1,10 +1,10 @@
 """An explanation: how one word attends, with every number, ready to be drawn. Plain Python, no torch.
 
-The recipes (`lens/recipes/`) make it; the terminal, the picture and the page draw it.
+The recipes (`recipes/`) make it; the terminal, the picture and the page draw it.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -63,6 +63,20 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class Shown:
+    """What a page of an explanation shows: the recording, and (layer, head) in it of `rows[layer][head]`.
+
+    `states` are the queries' own vectors (Q, D) where the recorded queries were
+    made of them; `model` tells what values are worth behind W_O.
+    """
+
+    recording: Any
+    heads: list[list[tuple[int, int]]]
+    states: Any = None
+    model: Any = None
+
+
+@dataclass(frozen=True)
 class Explanation:
     """How `query_tokens[word]` attends to `tokens`.
 
@@ -96,6 +110,7 @@ class Explanation:
     bound: float | None = None  # the rounding bound the residual stands beside
     loop: Timing | None = None
     notes: list[str] = field(default_factory=list)  # what is true of this picture, a sentence each
+    recorded: Callable[[], Shown] | None = field(default=None, repr=False, compare=False)  # what the page shows; it needs torch
 
     @property
     def name(self) -> str:
@@ -105,7 +120,7 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as JSON takes it."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "recorded"}
 
 
 def step_rows(tokens: Sequence[str], scores: Any, scaled: Any, weights: Any, keys: Any, values: Any) -> list[StepRow]:

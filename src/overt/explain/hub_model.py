@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from overt.errors import InputError, MissingExtra
-from overt.explain.encoded import Encoded, fitting, readable, require_words
+from overt.explain.encoded import Encoded, fitting, require_words
 
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
@@ -34,9 +34,8 @@ class HubModel:
             verbose=False,
         )
         ids, spans = list(encoding["input_ids"]), [(int(start), int(end)) for start, end in encoding["offset_mapping"]]
-        tokens = readable(text, self._tokenizer.convert_ids_to_tokens(ids), spans)
         special = [index for index, mark in enumerate(encoding["special_tokens_mask"]) if mark]
-        return fitting(Encoded(text, tokens, ids, spans, special), self.limit, self.name)
+        return fitting(Encoded.of(text, self._tokenizer.convert_ids_to_tokens(ids), ids, spans, special), self.limit, self.name)
 
     @cached_property
     def limit(self) -> int | None:

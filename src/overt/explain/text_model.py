@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from overt.errors import InputError, MissingExtra
-from overt.explain.encoded import Encoded, fitting, readable, require_words
+from overt.explain.encoded import Encoded, fitting, require_words
 from overt.explain.hub_model import HubModel
 
 HUB_NAME = "sentence-transformers/all-MiniLM-L6-v2"
@@ -40,7 +40,7 @@ class Packaged:
             tokenizer.enable_truncation(self.limit)
         encoding = tokenizer.encode(require_words(text))
         special = [index for index, mark in enumerate(encoding.special_tokens_mask) if mark]
-        encoded = Encoded(text, readable(text, encoding.tokens, encoding.offsets), encoding.ids, encoding.offsets, special)
+        encoded = Encoded.of(text, encoding.tokens, encoding.ids, encoding.offsets, special)
         return fitting(encoded, self.limit, self.name)
 
     @cached_property

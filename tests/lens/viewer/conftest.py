@@ -22,7 +22,7 @@ def opened(chromium, tmp_path):
             found.until("document.documentElement.className === 'live'")
         if address:
             found.ask(f"void (location.hash = {json.dumps(address)})")
-            found.until("document.querySelector('.panel.reading [aria-current], .panel .now, table') !== null")
+            found.until("document.querySelector('.reading [aria-current], .heads-box button, table') !== null")
         return found
 
     yield open_page

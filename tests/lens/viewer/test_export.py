@@ -111,7 +111,7 @@ def test_the_map_as_png_is_twice_as_large_as_its_svg(opened):
 
 def test_a_link_restores_the_view(opened):
     _, recording = multi_head()
-    page = opened(recording, "head=0.0&batch=0&token=7&side=key&colour=log&panel=text&view=2,5,3,10&key=4")
+    page = opened(recording, "head=0.0&batch=0&token=7&side=key&colour=log&view=2,5,3,10&key=4")
     page.ask(
         "void Object.defineProperty(navigator, 'clipboard', { value: { writeText: async (text) => { window.link = text; } } })"
     )

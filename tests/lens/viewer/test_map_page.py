@@ -22,6 +22,18 @@ STATE = "viewer.store.get()"
 NUMBERS = "(values) => Array.from(values, (value) => Number.isFinite(value) ? value : String(value))"
 
 
+@pytest.fixture
+def opened(opened):
+    """The page with the map in sight, in a window that a square map fills."""
+
+    def open_map(recording, address="", **how):
+        if "opened" in how.get("made", {}):
+            return opened(recording, address, **how)
+        return opened(recording, f"panel=map&{address}" if address else "panel=map", **({"width": 940, "height": 900} | how))
+
+    return open_map
+
+
 def weights_of(page, place=0):
     """All weights of a head, as the page computes them."""
     rows = page.ask(f"""(() => {{ const head = viewer.recording.heads[{place}];
@@ -135,6 +147,7 @@ def test_where_no_worker_may_start_the_page_computes_its_tiles_itself(chromium, 
     page = chromium.page()
     page.open(tmp_path / "page.html")
     page.until("document.documentElement.className === 'live'")
+    page.press("2")
     settled(page)
     assert pixels(page) > 50_000
     page.call("Page.close")

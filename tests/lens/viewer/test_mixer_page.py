@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import overt
+from reading_pages import tab
 from toy_mixer import ToyMixer
 
 SHOWN = "document.body.innerText"
@@ -33,7 +34,7 @@ def hybrid(**options):
 
 def test_the_browser_walks_back_to_the_same_signed_weights(opened):
     recording = hybrid()
-    page = opened(recording, "head=0.1&batch=0&token=7&colour=linear&panel=text")
+    page = opened(recording, "head=0.1&batch=0&token=7&colour=linear")
     weights = recording[0, 1].weights(rows=7)[0, 0].tolist()
     assert min(weights) < 0 < max(weights)
     said = [float(each.rpartition(" ")[2].replace("−", "-")) for each in page.ask(WEIGHTS)]
@@ -46,23 +47,26 @@ def test_the_browser_walks_back_to_the_same_signed_weights(opened):
 def test_the_words_are_those_of_signed_weights(opened):
     page = opened(hybrid(), "head=0.1&batch=0&token=7&panel=checks")
     shown = page.ask(SHOWN)
+    for name in ("steps", "map", "links"):
+        tab(page, name)
+        shown += page.ask(SHOWN)
     assert "gated delta rule" in shown
     assert "nothing stands before it" in shown
     assert "need not sum to 1" in shown
     assert "entropy of |W|" in shown
     for word in ("attends to", "probabil", "share of α", "equal weights"):
         assert word not in shown
-    assert "attends to" in opened(hybrid(), "head=1.1&batch=0&token=7&panel=text").ask(SHOWN)
+    assert "attends to" in opened(hybrid(), "head=1.1&batch=0&token=7").ask(SHOWN)
 
 
 def test_the_steps_are_the_mixers_own(opened):
     recording = hybrid()
     page = opened(recording, "head=0.0&batch=0&token=9&key=4&panel=steps")
-    titles = page.ask("[...document.querySelectorAll('.scene button')].map((each) => each.title)")
+    titles = page.ask("[...document.querySelectorAll('.stages button')].map((each) => each.title)")
     assert titles == ["key and value", "decay", "what the row asks for", "weight", "weighted value", "sum"]
-    page.ask("void document.querySelectorAll('.scene button')[3].click()")
+    page.ask("void document.querySelectorAll('.stages button')[3].click()")
     row = page.ask(
-        "[...document.querySelector('#panel-steps tr[data-key=\"4\"]').querySelectorAll('td')].map((e) => e.textContent)"
+        "[...document.querySelector('#panel-steps .six tr[data-key=\"4\"]').querySelectorAll('td.number')].map((e) => e.textContent)"
     )
     steps = recording[0, 0].steps(9)
     numbers = [float(each.replace("−", "-")) for each in row[:2]]
@@ -70,7 +74,7 @@ def test_the_steps_are_the_mixers_own(opened):
 
 
 def test_colours_diverge_around_zero_and_the_legend_has_both_ends(opened):
-    page = opened(hybrid(), "head=0.1&batch=0&token=7&colour=linear&panel=text")
+    page = opened(hybrid(), "head=0.1&batch=0&token=7&colour=linear")
     assert "around zero" in page.ask("document.querySelector('.legend').getAttribute('aria-label')")
     ticks = page.ask("[...document.querySelectorAll('.legend .tick')].map((each) => each.textContent)")
     assert ticks[0] == f"−{ticks[-1]}"
@@ -79,7 +83,7 @@ def test_colours_diverge_around_zero_and_the_legend_has_both_ends(opened):
 
 def test_a_summary_of_a_mixer_has_its_strongest_weights(opened):
     recording = hybrid(keep="summary")
-    page = opened(recording, "head=0.1&batch=0&token=7&panel=text")
+    page = opened(recording, "head=0.1&batch=0&token=7")
     assert page.complaints == []
     top = recording[0, 1].top(7, 1)
     assert page.ask(f"document.querySelectorAll('.part bdi')[{int(top.keys)}].getAttribute('aria-label')").endswith(

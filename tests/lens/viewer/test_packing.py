@@ -32,7 +32,7 @@ def vectors(found, told):
 
 
 def pack(recording, heads=None, exact=True, **how):
-    return pack_heads(recording, chosen(recording, heads, exact, 10**9), exact=exact, **how)
+    return pack_heads([(recording, chosen(recording, heads, exact, 10**9))], exact=exact, **how)
 
 
 def test_rounded_vectors_are_off_by_half_a_step_of_their_largest_entry_at_most():

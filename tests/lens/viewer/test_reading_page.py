@@ -11,8 +11,8 @@ from reading_pages import NASTY, between, multi_head, network, recorded, tab, wo
 SHARES = "[...document.querySelectorAll('.part bdi')].map((each) => parseFloat(each.style.getPropertyValue('--share')))"
 LABELS = "[...document.querySelectorAll('.part bdi')].map((each) => each.getAttribute('aria-label'))"
 CHOSEN = "document.querySelector('.part [aria-current]').textContent"
-TABLE = """[...document.querySelectorAll('#panel-steps tbody tr')].map((row) =>
-  [Number(row.dataset.key), ...[...row.querySelectorAll('td')].map((each) => each.textContent)])"""
+TABLE = """[...document.querySelectorAll('.six tbody tr')].map((row) =>
+  [Number(row.dataset.key), ...[...row.querySelectorAll('td.number')].map((each) => each.textContent)])"""
 
 
 def shares(weights):
@@ -26,7 +26,7 @@ def read(text):
 
 def test_the_texts_colour_is_the_weights_of_the_chosen_token(opened):
     _, recording = multi_head()
-    page = opened(recording, "head=0.1&batch=0&token=5&colour=linear&panel=text")
+    page = opened(recording, "head=0.1&batch=0&token=5&colour=linear")
     assert page.ask(CHOSEN) == "w5"
     assert page.ask(SHARES) == pytest.approx(shares(recording[0, 1].weights(rows=5)[0, 0]), abs=0.06)
     assert page.complaints == []
@@ -34,21 +34,21 @@ def test_the_texts_colour_is_the_weights_of_the_chosen_token(opened):
 
 def test_turned_around_it_is_the_weights_that_the_token_gets(opened):
     _, recording = multi_head()
-    page = opened(recording, "head=0.1&batch=0&token=5&colour=linear&panel=text")
+    page = opened(recording, "head=0.1&batch=0&token=5&colour=linear")
     page.ask("void document.querySelector('[data-side=key]').click()")
     assert page.ask(SHARES) == pytest.approx(shares(recording[0, 1].weights(keys=[5])[0, :, 0]), abs=0.06)
 
 
 def test_every_token_says_its_weight_to_a_screen_reader(opened):
     _, recording = multi_head()
-    page = opened(recording, "head=0.0&batch=0&token=3&colour=linear&panel=text")
+    page = opened(recording, "head=0.0&batch=0&token=3&colour=linear")
     for place, (told, weight) in enumerate(zip(page.ask(LABELS), recording[0, 0].weights(rows=3)[0, 0].tolist(), strict=True)):
         assert told == f"w{place}, {place}, weight {weight:.3f}"
 
 
 def test_arcs_and_chips_go_to_the_strongest(opened):
     _, recording = multi_head()
-    page = opened(recording, "head=0.0&batch=0&token=3&colour=linear&panel=text")
+    page = opened(recording, "head=0.0&batch=0&token=3&colour=linear")
     weights = recording[0, 0].weights(rows=3)[0, 0]
     strongest = int(weights.argmax())
     assert page.ask("document.querySelector('.chips button').dataset.place") == str(strongest)
@@ -60,7 +60,7 @@ def test_arcs_and_chips_go_to_the_strongest(opened):
 
 def test_a_click_on_a_token_chooses_it_and_the_keys_walk_on(opened):
     _, recording = multi_head()
-    page = opened(recording, "head=0.0&batch=0&token=3&panel=text")
+    page = opened(recording, "head=0.0&batch=0&token=3")
     page.ask("void document.querySelector('[data-token=\"7\"]').click()")
     assert page.ask(CHOSEN) == "w7"
     page.ask("void document.querySelector('[data-token=\"7\"]').focus()")
@@ -73,7 +73,7 @@ def test_a_click_on_a_token_chooses_it_and_the_keys_walk_on(opened):
 
 def test_attention_between_two_texts_shows_both(opened):
     _, recording = between()
-    page = opened(recording, "head=0.0&batch=0&token=2&colour=linear&panel=text")
+    page = opened(recording, "head=0.0&batch=0&token=2&colour=linear")
     assert page.ask("[...document.querySelectorAll('.text .label')].map((each) => each.textContent)") == [
         "Queries",
         "Keys",
@@ -88,7 +88,7 @@ def test_of_a_long_text_only_what_is_in_sight_is_there(opened):
     count = 4096
     tokens = [("Ġ" if place else "") + f"t{place}" for place in range(count)]
     _, recording = multi_head(count, heads=1, tokens=tokens, causal=True)
-    page = opened(recording, "head=0.0&batch=0&token=4000&panel=text")
+    page = opened(recording, "head=0.0&batch=0&token=4000")
     page.until(f"{CHOSEN} === 't4000'")
     assert page.ask("document.querySelectorAll('.part').length") == 16
     assert page.ask("document.querySelectorAll('.part bdi').length") < count / 2
@@ -107,7 +107,7 @@ def test_the_steps_numbers_are_those_of_python(opened):
     page = opened(recording, STEPS)
     rows = page.ask(TABLE)
     assert [row[0] for row in rows][:3] == steps.weights[0, 0].topk(3).indices.tolist()
-    for key, score, masked, weight, _ in rows:
+    for key, score, masked, weight in rows:
         assert read(score) == pytest.approx(float(steps.scores[0, 0, key]) * math.sqrt(8), abs=6e-3)
         assert read(masked) == pytest.approx(float(steps.masked[0, 0, key]), abs=6e-3)
         assert read(weight) == pytest.approx(float(steps.weights[0, 0, key]), rel=0.06, abs=6e-4)
@@ -129,13 +129,13 @@ def test_each_step_writes_its_numbers_out_and_the_sum_is_pythons_output(opened):
     page = opened(recording, STEPS)
     told = []
     for step in range(6):
-        page.ask(f"void document.querySelector('.scene li:nth-child({step + 1}) button').click()")
+        page.ask(f"void document.querySelector('.stages li:nth-child({step + 1}) button').click()")
         told.append(page.ask("document.querySelector('.working').textContent").replace("−", "-"))
     strongest = int(steps.weights.argmax())
     assert f"q = [{head.query[0, 5, 0]:.2f}" in told[0]
     assert f"= {steps.scores[0, 0, strongest] * math.sqrt(8):.2f}" in told[1]
     assert f"÷ √8 = {steps.masked[0, 0, strongest]:.3f}" in told[2]
-    assert f": {steps.weights[0, 0, strongest]:.3f}" in told[3]
+    assert told[3].endswith(f" = {steps.weights[0, 0, strongest]:.3f}")
     assert f"[{head.value[0, strongest, 0]:.2f}" in told[4]
     assert f"Σ α·v = [{steps.output[0, 0, 0]:.2f}  {steps.output[0, 0, 1]:.2f}" in told[5]
 
@@ -143,9 +143,10 @@ def test_each_step_writes_its_numbers_out_and_the_sum_is_pythons_output(opened):
 def test_the_arrow_keys_walk_through_steps_and_keys(opened):
     _, recording = multi_head()
     page = opened(recording, STEPS)
-    page.ask("void document.querySelector('.scene .now').focus()")
-    page.press("ArrowRight", "ArrowRight")
-    assert page.ask("document.querySelector('.scene .now').textContent") == "3scale and mask"
+    page.ask("void document.querySelector('.stages .now').focus()")
+    page.press("ArrowLeft", "ArrowLeft", "ArrowLeft")
+    assert page.ask("document.querySelector('.stages .now').textContent") == "3scale"
+    assert page.ask("document.activeElement.textContent") == "3scale"
     second = page.ask(TABLE)[1][0]
     page.press("ArrowDown")
     assert page.ask("document.querySelector('.six .chosen').dataset.key") == str(second)
@@ -154,12 +155,16 @@ def test_the_arrow_keys_walk_through_steps_and_keys(opened):
 def test_play_goes_step_by_step_and_pauses(opened):
     _, recording = multi_head()
     page = opened(recording, STEPS)
-    page.ask("void document.querySelector('.stepping .play').click()")
-    assert page.ask("document.querySelector('.scene .now i').textContent") == "2"
-    assert page.ask("document.querySelector('.stepping .play').textContent") == "Pause"
-    page.until("document.querySelector('.scene .now i').textContent === '3'")
-    page.ask("void document.querySelector('.stepping .play').click()")
-    assert page.ask("document.querySelector('.stepping .play').textContent") == "Play"
+    page.ask("void document.querySelector('.play').click()")
+    assert page.ask("document.querySelector('.stages .now i').textContent") == "1"
+    assert page.ask("document.querySelector('.play span').textContent") == "Pause"
+    page.until("document.querySelector('.stages .now i').textContent === '2'")
+    page.ask("void document.querySelector('.play').click()")
+    assert page.ask("document.querySelector('.play span').textContent") == "Play"
+    page.ask("void document.activeElement.blur()")
+    page.press(" ")
+    assert page.ask("document.querySelector('.play span').textContent") == "Pause"
+    assert page.ask("document.querySelector('.stages .now i').textContent") == "3"
 
 
 def test_a_layer_that_joins_state_and_context_has_its_own_steps(opened):
@@ -167,9 +172,9 @@ def test_a_layer_that_joins_state_and_context_has_its_own_steps(opened):
     layer = overt.layers.Contextual(torch.nn.GRU(4, 6, batch_first=True), "additive")
     recording = recorded(layer, torch.randn(1, 7, 4), tokens=words(7))
     page = opened(recording, "head=0.0&batch=0&token=2&panel=steps", made={"model": layer})
-    titles = page.ask("[...document.querySelectorAll('.scene button')].map((each) => each.title)")
+    titles = page.ask("[...document.querySelectorAll('.stages button')].map((each) => each.title)")
     assert (titles[0], titles[-1]) == ("hidden states", "join")
-    page.ask("void document.querySelector('.scene li:last-child button').click()")
+    page.ask("void document.querySelector('.stages li:last-child button').click()")
     assert page.ask("document.querySelector('.says').textContent").endswith("the state and its context, 12 numbers.")
 
 
@@ -182,7 +187,7 @@ def test_a_softcap_and_a_bias_are_told(opened):
     told = page.ask("document.querySelector('.says').textContent")
     assert "softcap: 5 · tanh(s ÷ 5)" in told
     assert "a penalty for distance (ALiBi)" in told
-    for key, _, masked, weight, _ in page.ask(TABLE):
+    for key, _, masked, weight in page.ask(TABLE):
         assert read(masked) == pytest.approx(float(steps.masked[0, 0, key]), abs=6e-3)
         assert read(weight) == pytest.approx(float(steps.weights[0, 0, key]), rel=0.06, abs=6e-4)
 
@@ -192,8 +197,7 @@ def test_a_summary_says_what_it_lacks(opened):
     layer = overt.layers.MultiHeadAttention(16, heads=2)
     recording = recorded(layer, torch.randn(1, 12, 16), tokens=words(12), keep="summary")
     page = opened(recording, "head=0.1&batch=0&token=6&panel=steps")
-    assert page.ask("document.querySelector('.stepping h3').textContent") == "The steps need queries, keys and values"
-    tab(page, "text")
+    assert page.ask("document.querySelector('.steps h2').textContent") == "The steps need queries, keys and values"
     page.until("document.querySelector('.part bdi') !== null")
     top = recording[0, 1].top(6, 8)
     known = [float(share) > 0 for share in page.ask(SHARES)]
@@ -206,7 +210,7 @@ def test_a_nan_is_said_and_never_shown_as_zero(opened):
     layer = overt.layers.MultiHeadAttention(8, heads=1, causal=True)
     x = torch.randn(1, 6, 8)
     x[0, 3] = math.nan
-    page = opened(recorded(layer, x, tokens=words(6)), "head=0.0&batch=0&token=4&panel=text")
+    page = opened(recorded(layer, x, tokens=words(6)), "head=0.0&batch=0&token=4")
     assert page.ask("document.querySelector('[data-token=\"2\"]').getAttribute('aria-label')") == "w2, 2, not a number"
     assert page.ask("document.querySelector('[data-token=\"2\"]').className") == "nan"
 
@@ -281,17 +285,17 @@ def test_a_link_of_the_table_leads_to_its_steps(opened):
     page.ask("void document.querySelector('.linked tbody button').click()")
     tab(page, "steps")
     assert page.ask("document.querySelector('.six .chosen').dataset.key") == key
-    assert f"“w{query}”" in page.ask("document.querySelector('.stepping h3').textContent")
+    assert f"“w{query}”" in page.ask("document.querySelector('.steps h2').textContent")
 
 
-@pytest.mark.parametrize("panel", ["text", "steps", "links", "checks", "save"])
+@pytest.mark.parametrize("panel", ["steps", "map", "links", "checks", "save"])
 def test_nasty_tokens_never_run_and_are_shown_as_text(opened, panel):
     _, recording = multi_head(len(NASTY), tokens=NASTY)
     page = opened(recording, f"head=0.1&batch=0&token=0&panel={panel}")
     assert page.ask("document.images.length") == 0
     assert network(page) == []
     assert page.complaints == []
-    if panel == "text":
+    if panel == "steps":
         assert page.ask("document.querySelector('[data-token=\"0\"]').textContent") == NASTY[0]
         assert page.ask("document.querySelector('[data-token=\"1\"]').textContent") == "␀nul"
         assert page.ask("document.querySelector('[data-token=\"5\"]').textContent.length") < 100
@@ -301,7 +305,7 @@ def test_nasty_tokens_never_run_and_are_shown_as_text(opened, panel):
 def test_nothing_is_wider_than_the_window(opened, width):
     _, recording = multi_head(60)
     page = opened(recording, "head=0.1&batch=0&token=3", width=width, height=800)
-    for name in ("text", "steps", "links", "checks", "save"):
+    for name in ("steps", "map", "links", "checks", "save"):
         tab(page, name)
         assert page.ask("document.documentElement.scrollWidth") <= width
 
@@ -309,9 +313,8 @@ def test_nothing_is_wider_than_the_window(opened, width):
 def test_who_wants_no_motion_gets_none(opened):
     _, recording = multi_head()
     page = opened(recording, STEPS, calm=True)
-    page.ask("void document.querySelector('.stepping .play').click()")
+    page.ask("void document.querySelector('.play').click()")
     assert page.ask("document.getAnimations().length") == 0
-    tab(page, "text")
     page.until("document.querySelector('.part bdi') !== null")
     page.press("a")
     assert page.ask("document.getAnimations().length") == 0
@@ -320,7 +323,7 @@ def test_who_wants_no_motion_gets_none(opened):
 def test_every_control_is_reached_and_named(opened):
     _, recording = multi_head()
     page = opened(recording, STEPS)
-    for name in ("text", "steps", "links", "checks", "save"):
+    for name in ("steps", "map", "links", "checks", "save"):
         tab(page, name)
         unnamed = page.ask(
             f"[...document.querySelectorAll('#panel-{name} button, #panel-{name} [role=button]')].filter((each) => !(each.getAttribute('aria-label') || each.textContent).trim()).length"
@@ -330,7 +333,7 @@ def test_every_control_is_reached_and_named(opened):
 
 def test_the_list_of_keys_opens_wherever_the_focus_is(opened):
     _, recording = multi_head()
-    page = opened(recording, "head=0.0&batch=0&token=3&panel=text")
+    page = opened(recording, "head=0.0&batch=0&token=3")
     page.press("?")
     assert page.ask("document.querySelector('dialog').open")
     assert "from step to step" in page.ask("document.querySelector('dialog').textContent")
@@ -338,18 +341,20 @@ def test_the_list_of_keys_opens_wherever_the_focus_is(opened):
 
 def test_single_keys_turn_the_direction_the_token_and_the_panel(opened):
     _, recording = multi_head()
-    page = opened(recording, "head=0.0&batch=0&token=3&panel=text")
+    page = opened(recording, "head=0.0&batch=0&token=3")
     page.press("a", ".", ".")
     assert page.ask(CHOSEN) == "w5"
     assert page.ask("document.querySelector('.reading').dataset.side") == "key"
     page.press("2")
+    assert page.ask("document.getElementById('panel-map').offsetParent !== null")
+    page.press("1")
     assert page.ask("document.getElementById('panel-steps').offsetParent !== null")
 
 
 # WCAG 2.2's contrast of two colours, of what the browser computes.
 CONTRAST = """(() => {
   const pen = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d", { willReadFrequently: true });
-  const card = getComputedStyle(document.querySelector(".right")).backgroundColor;
+  const card = getComputedStyle(document.body).backgroundColor;
   const channels = (...colours) => { for (const colour of colours) { pen.fillStyle = colour; pen.fillRect(0, 0, 1, 1); } return [...pen.getImageData(0, 0, 1, 1).data]; };
   const light = (rgb) => { const [r, g, b] = rgb.map((v) => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4)); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
   return Math.min(...[...document.querySelectorAll(".part bdi")].map((each) => {
@@ -365,7 +370,7 @@ CONTRAST = """(() => {
 def test_tokens_can_be_read_on_every_colour(opened, dark, side):
     tokens = [f"w{place}" for place in range(60)]
     _, recording = multi_head(60, tokens=tokens)
-    page = opened(recording, f"head=0.0&batch=0&token=3&side={side}&colour=log&panel=text", dark=dark, calm=True)
+    page = opened(recording, f"head=0.0&batch=0&token=3&side={side}&colour=log", dark=dark, calm=True)
     assert page.ask(CONTRAST) >= 3.5
 
 
@@ -374,11 +379,15 @@ def test_weights_of_another_normalizer_are_shown_as_they_are_kept(opened):
     layer = overt.layers.MultiHeadAttention(16, heads=2, normalizer=overt.Sparsemax())
     recording = recorded(layer, torch.randn(1, 9, 16), tokens=words(9))
     page = opened(recording, "head=0.1&batch=0&token=6&panel=steps")
-    assert page.ask("[...document.querySelectorAll('.scene button')].map((each) => each.title)") == ["weights", "weight", "sum"]
+    assert page.ask("[...document.querySelectorAll('.stages button')].map((each) => each.title)") == [
+        "weights",
+        "weight",
+        "sum",
+    ]
     weights = recording[0, 1].weights(rows=6)[0, 0]
-    for key, weight, _ in page.ask(TABLE):
+    for key, weight in page.ask(TABLE):
         assert read(weight) == pytest.approx(float(weights[key]), abs=6e-4)
-    for name in ("text", "links", "checks"):
+    for name in ("steps", "links", "checks"):
         tab(page, name)
     assert page.complaints == []
 
@@ -387,7 +396,7 @@ def test_each_batch_element_has_its_own_text_and_weights(opened):
     torch.manual_seed(0)
     layer = overt.layers.MultiHeadAttention(16, heads=2)
     recording = recorded(layer, 3 * torch.randn(2, 6, 16), tokens=[words(6), [f"v{place}" for place in range(6)]])
-    page = opened(recording, "head=0.1&batch=1&token=2&colour=linear&panel=text")
+    page = opened(recording, "head=0.1&batch=1&token=2&colour=linear")
     assert page.ask(CHOSEN) == "v2"
     assert page.ask(SHARES) == pytest.approx(shares(recording[0, 1].weights(rows=2)[1, 0]), abs=0.06)
 

@@ -17,7 +17,7 @@ def test_a_person_reads_words_and_finds_pieces_in_tooltips(opened):
     model, ids = transformers.GPT2Model(config).eval(), byte_level().encode(TEXT + "😁").ids
     with torch.no_grad(), overt.lens.record(model, tokenizer=fast(byte_level())) as recording:
         model(input_ids=torch.tensor([[1, *ids, 2]]))
-    page = opened(recording, "head=0.1&batch=0&token=5&panel=text")
+    page = opened(recording, "head=0.1&batch=0&token=5")
     tokens = recording.tokens
     assert page.ask(WORDS) == tokens
     assert page.ask("document.title") == f"{TEXT}😁"

@@ -11,20 +11,16 @@ export function make(tag, options = {}, ...children) {
   return node;
 }
 
+export const button = (text, click, attributes = {}) => make("button", { text, attributes: { type: "button", ...attributes }, on: { click } });
+
+// A weight as a bar: `share` of the room there is.
+export function gauge(weight, largest) {
+  const fill = make("b", { className: weight < 0 ? "negative" : "" });
+  fill.style.width = `${100 * Math.min(1, Math.abs(weight) / largest || 0)}%`;
+  return make("span", { className: "gauge", attributes: { "aria-hidden": "true" } }, fill);
+}
+
 // A formula as nodes: the indices of h_1, a_1j, a_ij, x_j are subscripts.
 export function formulaNodes(text) {
   return text.split(/(?<=(?<!\w)[A-Za-z])_(\d+[ij]?|[ij]{1,2})(?!\w)/).map((part, i) => (i % 2 ? make("sub", { text: part }) : part)).filter(Boolean);
-}
-
-// The button of a step in the player.
-export function stepButton(step, onClick) {
-  const attributes = { type: "button", title: step.title, "aria-label": `step ${step.number}: ${step.title}` };
-  return make("button", { attributes, on: { click: onClick } }, make("i", { text: String(step.number) }), make("span", { text: step.title }));
-}
-
-// Marks a step's button as the one that is shown, before it or after it.
-export function markStep(button, i, current) {
-  button.className = i === current ? "now" : i < current ? "past" : "";
-  if (i === current) button.setAttribute("aria-current", "step");
-  else button.removeAttribute("aria-current");
 }

@@ -1,16 +1,17 @@
 """The attention between two texts: how each token that a decoder writes attends to the tokens that its encoder read."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from overt.errors import InputError
 from overt.explain.encoded import Encoded
-from overt.explain.explanation import Explanation
+from overt.explain.explanation import Explanation, Shown
 from overt.explain.recipes.find_word import Word
 from overt.explain.recipes.qkv import View, closing_notes, explained
 from overt.lens.head import Head
+from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.recording import Recording
+from overt.lens.tokens import Tokens
 from overt.lens.tokens import is_cross_attention as is_between
 
 _ROWS = "Each row is a token that the decoder writes: its query depends on the tokens before it, not on the token itself."
@@ -25,20 +26,20 @@ class Written(NamedTuple):
     recording: Recording
 
     @property
-    def layers(self) -> list[list[View]]:
+    def layers(self) -> list[list[Head]]:
         """Every head of every layer that attends from the one text to the other."""
         shape = (len(self.text.ids), len(self.read.ids))
         calls = [each for each in self.recording.calls if is_between(each) and (each.queries, each.keys) == shape]
         return [[Head(captured, head) for head in captured.heads] for captured in calls]
 
 
-def between(written: Written, check: Callable[[Explanation, int], None] = lambda first, count: None) -> list[Explanation]:
-    """Explain each token that was written, in its order, all in the same head; `check` sees the first one and how many come.
+def between(written: Written, word: int = 0) -> Explanation:
+    """Explain a token that was written, the first one if no other is named.
 
     The head shown is the one that covers the source text best: it has the largest mean_j max_i w_ij, the mean over the source
     tokens of the largest weight that any written token gives them. Special tokens do not count.
     """
-    views = written.layers
+    views: list[list[View]] = [list(heads) for heads in written.layers]
     if not views:
         raise InputError(
             "a model whose decoder attends to its encoder with queries and keys",
@@ -49,14 +50,18 @@ def between(written: Written, check: Callable[[Explanation, int], None] = lambda
     layer, head, coverage = _best_coverage(views, written)
     why = f"it covers the source text best: the largest weight on a source token is {coverage:.2f} on average"
     notes = [_ROWS, *closing_notes(written.read, verified)]
-    tokens = [Word(index, (index,)) for index in range(len(written.text.ids))]
     options: dict[str, Any] = {"name": written.name, "layer": layer, "head": head, "verified": verified}
-    explanations = []
-    for token in tokens:
-        explanations.append(explained(views, token, written.text, written.read, **options))
-        if len(explanations) == 1:
-            check(explanations[0], len(tokens))
-    return [replace(each, why=why, notes=notes) for each in explanations]
+    explanation = explained(views, Word(word, (word,)), written.text, written.read, **options)
+    return replace(explanation, why=why, notes=notes, recorded=lambda: _recorded(written))
+
+
+def _recorded(written: Written) -> Shown:
+    """The calls between the two texts, numbered as layers of their own: what else the model computed has other tokens."""
+    layers = written.layers
+    calls = [replace(heads[0].captured, number=index) for index, heads in enumerate(layers)]
+    strings = Tokens.of(written.text.tokens, written.read.tokens)
+    recording = RecordedCalls(written.name, calls, strings=strings, pass_count=1)
+    return Shown(recording, [[(index, head.head) for head in heads] for index, heads in enumerate(layers)])
 
 
 def _best_coverage(views: list[list[View]], written: Written) -> tuple[int, int, float]:

@@ -10,8 +10,9 @@ from overt.attention.normalizers import Softmax, Sum
 from overt.attention.scores import Additive, Bilinear, Cosine, Dot
 from overt.attention.trace import steps
 from overt.errors import InputError
-from overt.explain.explanation import Explanation, Timing
+from overt.explain.explanation import Explanation, Shown, Timing
 from overt.explain.recipes.find_word import Word
+from overt.explain.recipes.recorded import recorded
 from overt.explain.recipes.timing import timed
 from overt.explain.recipes.vectors import Vectors, one_head
 
@@ -59,7 +60,9 @@ def hidden(
     states = states_of(torch.from_numpy(vectors.values).float())  # (N, width)
     others = states if other is None else states_of(torch.from_numpy(other.values).float())
     query, key = projections[0](states), projections[1](others)
-    attention = steps(query, key, others, score=f, normalizer=NORMALIZERS[normalizer]())
+    options = {"score": f, "normalizer": NORMALIZERS[normalizer]()}
+    attention = steps(query, key, others, **options)
+    tokens = vectors.encoded.tokens, (other or vectors).encoded.tokens
     return one_head(
         vectors,
         other,
@@ -78,6 +81,7 @@ def hidden(
         joined=torch.cat([states[word.index], attention.output[word.index]]).tolist(),
         loop=_timed(query, key, others, f, normalizer) if loop else None,
         notes=_notes(layer, score, seed, initial),
+        recorded=lambda: Shown(recorded([(query, key, others, options)], *tokens), [[(0, 0)]], states=states),
     )
 
 

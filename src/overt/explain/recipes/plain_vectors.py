@@ -6,7 +6,7 @@ import time
 import numpy as np
 
 from overt.errors import InputError
-from overt.explain.explanation import Explanation, Timing
+from overt.explain.explanation import Explanation, Shown, Timing
 from overt.explain.recipes.find_word import Word
 from overt.explain.recipes.vectors import Vectors, one_head
 
@@ -51,7 +51,22 @@ def plain(
         output=output,
         loop=_timed(vectors.values, keys, normalizer) if loop else None,
         notes=_notes(normalizer),
+        recorded=lambda: _recorded(vectors, other or vectors, normalizer),
     )
+
+
+def _recorded(vectors: Vectors, others: Vectors, normalizer: str) -> Shown:
+    """The same by torch, for the page."""
+    import torch
+
+    from overt.attention.normalizers import Softmax, Sum
+    from overt.attention.scores import Dot
+    from overt.explain.recipes.recorded import recorded
+
+    x, y = torch.from_numpy(vectors.values), torch.from_numpy(others.values)
+    options = {"score": Dot(scale=1.0), "normalizer": Softmax() if normalizer == "softmax" else Sum()}
+    recording = recorded([(x, y, y, options)], vectors.encoded.tokens, others.encoded.tokens)
+    return Shown(recording, [[(0, 0)]], states=None if others is vectors else x)
 
 
 def attend_one_by_one(queries: list[list[float]], keys: list[list[float]], normalizer: str = "softmax") -> list[list[float]]:

@@ -10,9 +10,10 @@ import torch
 from overt.attention.scores import Dot
 from overt.errors import InputError
 from overt.explain.encoded import Encoded, truncation_notes
-from overt.explain.explanation import Explanation, Link, Looks, StepRow, Timing, step_rows
+from overt.explain.explanation import Explanation, Link, Looks, Shown, StepRow, Timing, step_rows
 from overt.explain.recipes.compare import compared
 from overt.explain.recipes.find_word import Word, choose
+from overt.explain.recipes.recorded import recorded
 from overt.explain.recipes.timing import timed
 from overt.explain.recipes.two_texts import CrossHead
 from overt.lens.head import Head
@@ -87,7 +88,23 @@ def qkv(
         explanation,
         loop=_timed(views[shown_layer][shown_head]) if loop else None,
         notes=_notes(chosen, source, target, model, verified),
+        recorded=lambda: _recorded(source, target, model),
     )
+
+
+def _recorded(source: ReadText, target: ReadText, model: Any) -> Shown:
+    """The recording of the text; of two texts the calls in which the queries of one meet the keys and values of the other."""
+    if source is target:
+        heads = [[(each.captured.number, each.head) for each in layer] for layer in source.layers]
+        return Shown(source.recording, heads, model=model.network)
+    layers = []
+    for query_heads, key_heads in zip(source.layers, target.layers, strict=True):
+        call = query_heads[0].call
+        query = torch.cat([head.query for head in query_heads])
+        key, value = torch.cat([head.key for head in key_heads]), torch.cat([head.value for head in key_heads])
+        layers.append((query, key, value, {"score": call.score, "normalizer": call.normalizer}))
+    recording = recorded(layers, source.encoded.tokens, target.encoded.tokens)
+    return Shown(recording, [[(index, head) for head in range(len(layer))] for index, layer in enumerate(source.layers)])
 
 
 def explained(

@@ -5,8 +5,9 @@ from torch import nn
 
 from overt.attention.scores import Dot
 from overt.attention.trace import steps
-from overt.explain.explanation import Explanation
+from overt.explain.explanation import Explanation, Shown
 from overt.explain.recipes.find_word import Word
+from overt.explain.recipes.recorded import recorded
 from overt.explain.recipes.timing import timed
 from overt.explain.recipes.vectors import Vectors, one_head
 
@@ -37,5 +38,8 @@ def projected(vectors: Vectors, word: Word, *, other: Vectors | None = None, see
         values=value,
         output=attention.output,
         loop=timed(query, key, value, Dot()) if loop else None,
+        recorded=lambda: Shown(
+            recorded([(query, key, value, {})], vectors.encoded.tokens, (other or vectors).encoded.tokens), [[(0, 0)]]
+        ),
         notes=[f"The three matrices are drawn at random (seed {seed}): the steps are real, but the weights carry no meaning."],
     )

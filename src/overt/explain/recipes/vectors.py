@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -11,7 +11,7 @@ import numpy as np
 
 from overt.errors import InputError
 from overt.explain.encoded import Encoded, truncation_notes
-from overt.explain.explanation import Explanation, Timing, step_rows
+from overt.explain.explanation import Explanation, Shown, Timing, step_rows
 from overt.explain.recipes.find_word import Word, named
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def one_head(
     joined: list[float] | None = None,
     loop: Timing | None = None,
     notes: Sequence[str] = (),
+    recorded: Callable[[], Shown] | None = None,
 ) -> Explanation:
     """The explanation of one word where there is a single head.
 
@@ -84,6 +85,7 @@ def one_head(
         matrix=weights.tolist(),
         joined=joined,
         loop=loop,
+        recorded=recorded,
         notes=[note for note in (word.note, *vectors.notes, *(other.notes if other else []), *notes) if note],
     )
 

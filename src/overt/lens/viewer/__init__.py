@@ -13,9 +13,10 @@ from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.viewer.packing import Opened, Packed, pack_heads
 from overt.lens.viewer.select_heads import chosen, refuse
 from overt.lens.viewer.static import static_page
+from overt.lens.viewer.story import Story
 
 _WEB = "lens/viewer/web"
-_STYLES = ("drawing/web/palette.css", f"{_WEB}/styles/page.css", f"{_WEB}/styles/reading.css")
+_STYLES = ("drawing/web/palette.css", *(f"{_WEB}/styles/{name}.css" for name in ("page", "steps", "panels")))
 
 
 def page(
@@ -28,11 +29,18 @@ def page(
     model: nn.Module | None = None,
     opened: Opened = None,
     limit: int = PAGE_LIMIT,
+    beside: RecordedCalls | None = None,
+    story: Story | None = None,
 ) -> str:
-    """Make the page of these calls; `Calls.page` says more. Returns the HTML, or the path where it was written."""
+    """Make the page of these calls; `Recording.page` says more. Returns the HTML, or the path where it was written.
+
+    A recipe hands over its `story`, and a second recording that stands `beside` the first.
+    """
     separate({"path": path}, {"the recording": calls.file})
-    html = _html(pack_heads(calls, chosen(calls, heads, exact, limit), title=title, exact=exact, model=model, opened=opened))
-    if len(html) > limit:  # the page is ASCII but for its title
+    both = [calls] if beside is None else [calls, beside]
+    recordings = [(each, chosen(each, heads, exact, limit // len(both))) for each in both]
+    html = _html(pack_heads(recordings, title=title, exact=exact, model=model, opened=opened, story=story), story)
+    if len(html) > limit:  # the page is ASCII but for its title and what stands without its script
         refuse(f"a page of {in_bytes(len(html))}", max(1, len(calls) // 2), limit)
     if path is None:
         return html
@@ -41,7 +49,7 @@ def page(
     return os.fspath(path)
 
 
-def _html(packed_heads: Packed) -> str:
+def _html(packed_heads: Packed, story: Story | None) -> str:
     # JSON is JavaScript, and with "<" spelled out it cannot end the script element that it stands in.
     worker = json.dumps(plain_script(f"{_WEB}/data/exact.js")).replace("<", "\\u003c")
     return fill_template(
@@ -51,7 +59,7 @@ def _html(packed_heads: Packed) -> str:
         title=escape_text(packed_heads.header["title"]),
         header=script_json(packed_heads.header),
         blocks="\n".join(_block(number, *block) for number, block in enumerate(packed_heads.blocks.texts())),
-        static=static_page(packed_heads),
+        static=static_page(packed_heads, story.still if story else ""),
     )
 
 

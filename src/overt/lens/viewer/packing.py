@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from overt.attention.normalizers import Sum
 from overt.attention.summary import Summary
 from overt.drawing.numbers import shorten
 from overt.drawing.progress import progress
@@ -25,7 +26,8 @@ from overt.lens.viewer.mixer_terms import mixer_terms
 from overt.lens.viewer.precision import corrected_log_sum_exp, needs_floats
 from overt.lens.viewer.pyramids import cells, coded, signed_codes
 from overt.lens.viewer.statistics import measured
-from overt.lens.viewer.terms import Terms, terms_of
+from overt.lens.viewer.story import Story
+from overt.lens.viewer.terms import Terms, row_sums, terms_of
 from overt.lens.viewer.with_model import known_of
 
 FORMAT, LINKS = 1, 100
@@ -65,6 +67,8 @@ class _Packing:
     whole: bool
     exact: bool
     model: nn.Module | None
+    story: Story | None = None
+    first: int = 0  # the sequences of the recordings before this one
     blocks: Blocks = field(default_factory=Blocks)
     words: dict[tuple[Any, ...], int] = field(default_factory=dict)
     heads: list[dict[str, Any]] = field(default_factory=list)
@@ -92,38 +96,53 @@ class _Packing:
 
 
 def pack_heads(
-    calls: RecordedCalls,
-    chosen: Sequence[Captured],
+    recordings: Sequence[tuple[RecordedCalls, Sequence[Captured]]],
     *,
     title: str | None = None,
     exact: bool = True,
     model: nn.Module | None = None,
     opened: Opened = None,
+    story: Story | None = None,
 ) -> Packed:
-    """Pack these calls, each cut down to the heads that are wanted."""
-    requested = [(captured, captured.heads) for captured in chosen]
-    packing = _Packing(calls, side_of(requested, exact), stays_whole(requested), exact, model)
-    packed_calls = [_call(packing, index, captured) for index, captured in enumerate(progress(chosen, "packing the page"))]
+    """Pack the calls of a recording, or of two that stand side by side, each call cut down to the heads that are wanted.
+
+    The sequences of a second recording follow those of the first, so that the same head of both texts is one head of two sequences.
+    """
+    requested = [(captured, captured.heads) for _, chosen in recordings for captured in chosen]
+    first = recordings[0][0]
+    packing = _Packing(first, side_of(requested, exact), stays_whole(requested), exact, model, story)
+    packed_calls: list[dict[str, Any]] = []
+    for calls, chosen in recordings:
+        packing.calls, packing.first = calls, 1 + max((each["batch"] for each in packing.heads), default=-1)
+        for captured in progress(chosen, "packing the page"):
+            packed_calls.append(_call(packing, len(packed_calls), captured))
+    packing.calls = first
     header = {
         "format": FORMAT,
-        "title": title or title_of(calls),
-        "model": calls.model,
-        "passes": calls.pass_count,
-        "missing": [list(each) for each in calls.missing],
+        "title": title or title_of(first),
+        "model": first.model,
+        "passes": first.pass_count,
+        "missing": [list(each) for calls, _ in recordings for each in calls.missing],
         "verified": _verified(packed_calls),
         "words": [[word for word, _ in words] for words in packing.words],
         "tokenized": packing.tokenized(),
         "calls": packed_calls,
         "heads": packing.heads,
-        "start": _start(packing.heads) if opened is None else _index_of(packing, packed_calls, calls[opened[0], opened[1]]),
+        "start": _start(packing.heads) if opened is None else _index_of(packing, packed_calls, first[opened[0], opened[1]]),
         "opened": None if opened is None else {"token": opened[2]},
+        "story": None if story is None else story.header(),
     }
     return Packed(header, packing.blocks)
 
 
 def title_of(calls: RecordedCalls) -> str:
     """The beginning of the text that the model read, in one line; the model's name where that is not known."""
-    return shorten(" ".join(next(iter(calls.texts), "").split()), _TITLE) or calls.model
+    return line_of(next(iter(calls.texts), "")) or calls.model
+
+
+def line_of(text: str) -> str:
+    """The beginning of a text in one line."""
+    return shorten(" ".join(text.split()), _TITLE)
 
 
 def _of_tokenizer(token: str) -> tuple[str, int, int] | None:
@@ -147,10 +166,11 @@ def _call(packing: _Packing, call_index: int, captured: Captured) -> dict[str, A
         head = packing.calls.head_of(captured, role.head)
         per_batch = _vectors(packing, head, store, notes) if vectors else [{} for _ in range(captured.batch)]
         for batch, each in enumerate(per_batch):
-            fields = {"call": call_index, "head": role.head, "batch": batch, **_role(role), **_words(packing, head, batch)}
+            fields: dict[str, Any] = {"call": call_index, "head": role.head, "batch": packing.first + batch}
+            fields |= _role(role) | _words(packing, head, batch)
             fields |= _statistics(packing, statistics.summary, (batch, index), not vectors, signed) | each
-            if "score" in each and not store.whole:
-                fields["lse"] = _log_sum_exp(store, head, statistics.summary, (batch, index))
+            if "score" in each and (each["normalizer"] == "sum" or not store.whole):
+                fields["lse"] = _divisors(store, head, statistics.summary, (batch, index))
             packing.heads.append(fields)
     notes.extend(store.notes())
     return {
@@ -226,10 +246,12 @@ class _Store:
         ]
 
 
-def _log_sum_exp(store: _Store, head: Head, summary: Summary, position: tuple[int, int]) -> list[Any]:
-    """The log-sum-exp that goes with rounded vectors."""
+def _divisors(store: _Store, head: Head, summary: Summary, position: tuple[int, int]) -> list[Any]:
+    """What makes weights of scores: the log-sum-exp that goes with rounded vectors, or the sum of each row."""
     terms = store.terms_of(head)
     assert terms is not None
+    if isinstance(head.call.normalizer, Sum):
+        return store.blocks.put(row_sums(head)[position[0]])
     assert summary.lse is not None
     corrected = corrected_log_sum_exp(
         terms, position[0], summary.lse[position], summary.top_weights[position], summary.top_keys[position]
@@ -244,7 +266,11 @@ def _vectors(packing: _Packing, head: Head, store: _Store, notes: list[str]) -> 
         return [mixer_terms(head, batch, store.floats, packing.blocks.put) for batch in range(head.captured.batch)]
     terms, value = store.terms_of(head), head.value
     norms, known = known_of(head, packing.model)
-    common = known | {"valueWidth": value.shape[-1], "normalizer": type(head.call.normalizer).__name__.lower()}
+    common = (
+        known
+        | ({} if packing.story is None else {"recipe": packing.story.recipe})
+        | {"valueWidth": value.shape[-1], "normalizer": type(head.call.normalizer).__name__.lower()}
+    )
     stored = head.weights() if terms is None else None
     note = "the page holds these weights themselves and does not recompute them"
     notes.extend([note] if stored is not None and note not in notes else [])
@@ -255,6 +281,8 @@ def _vectors(packing: _Packing, head: Head, store: _Store, notes: list[str]) -> 
             each["outNorm"] = packing.blocks.put(norms[batch].float())
         if terms is not None:
             each |= _terms(store, terms, batch)
+        if packing.story is not None and packing.story.states and (states := packing.story.states[packing.first]) is not None:
+            each["states"] = store.vectors(states)
         if stored is not None:
             each["weights"] = store.vectors(stored[batch])
         entries.append(each)

@@ -20,8 +20,8 @@ _WRONG = np.array([232, 32, 84])
 _NEGATIVE, _MIDDLE, _POSITIVE = np.array([127, 39, 4]), np.array([244, 243, 239]), np.array([8, 48, 107])
 
 
-def static_page(packed: Packed) -> str:
-    """The still page of what was packed, as HTML that holds nothing but text, pictures and a table.
+def static_page(packed: Packed, article: str = "") -> str:
+    """The still page of what was packed, as HTML that holds nothing but text, pictures and a table; `article` stands in the table's place.
 
     The maps are drawn with the largest weight of each cell, logarithmically, from 2^−9 on.
     """
@@ -37,11 +37,12 @@ def static_page(packed: Packed) -> str:
     more = "" if len(shown) == len(heads) else f" {len(shown)} of {len(heads)} heads are shown."
     return f"""<main class="still">
 <h1>{escape_text(packed.header["title"])}</h1>
+{article}
 <p>The largest weight of each cell of each head's map, rows are queries, columns are keys.{more}{signed} With scripts this page
 zooms down to single weights, and shows the text and the steps.</p>
 <ul class="stills">{pictures}</ul>
-{_table(packed, packed.header["start"]) if heads else ""}
-{_residual(packed.header)}
+{_table(packed, packed.header["start"]) if heads and not article else ""}
+{"" if article else _residual(packed.header)}
 </main>"""
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from overt.attention.biases import ALiBi, Bias
 from overt.attention.kernels.call import Call
 from overt.attention.masks import Causal
-from overt.attention.normalizers import Softmax
+from overt.attention.normalizers import Softmax, Sum
 from overt.attention.scores import Additive, Cosine, Dot, Gaussian, Score
 from overt.lens.capture.ranges import Ranges, in_ranges, read
 from overt.lens.captured import CapturedCall
@@ -42,7 +42,9 @@ def terms_of(head: Head) -> Terms | None:
         return None
     call = head.call
     normalizer, index, total = call.normalizer, head.index_in_call, head.heads_in_call
-    temperature, sink = _number(normalizer.temperature, index, total), _sink(normalizer.sink, index)
+    temperature, sink = 1.0, None
+    if isinstance(normalizer, Softmax):
+        temperature, sink = _number(normalizer.temperature, index, total), _sink(normalizer.sink, index)
     compared = _score(head, call, index, total)
     if temperature is None or compared is None:
         return None
@@ -53,7 +55,9 @@ def terms_of(head: Head) -> Terms | None:
 def computable(captured: CapturedCall) -> bool:
     """Whether the page can compute the weights of this call."""
     score, normalizer, total = captured.call.score, captured.call.normalizer, len(captured.copies)
-    if type(normalizer) is not Softmax or _number(normalizer.temperature, 0, total) is None:
+    if type(normalizer) is Sum and captured.queries * captured.keys > _AT_ONCE:
+        return False  # its rows are added up here, and the weights of so many would have to be
+    if type(normalizer) is not Sum and (type(normalizer) is not Softmax or _number(normalizer.temperature, 0, total) is None):
         return False
     if isinstance(score, Additive):
         return True
@@ -61,6 +65,12 @@ def computable(captured: CapturedCall) -> bool:
         parameters = [getattr(score, name, None) for name in ("scale", "softcap", "bandwidth")]
         return all(each is None or _number(each, 0, total) is not None for each in parameters)
     return isinstance(score, Score) and score.as_dot(captured.call.query, captured.call.key) is not None
+
+
+def row_sums(head: Head) -> Tensor:
+    """Σ_j of each query's scores (B, Q), by which `Sum` divides them; masked keys do not count."""
+    masked = head.stages(0, head.queries).masked
+    return masked.masked_fill(masked == -torch.inf, 0).sum(-1).float()
 
 
 def _number(value: Any, index: int, total: int) -> float | None:

@@ -1,11 +1,47 @@
-import { heads } from "./heads/heads.js";
-import { map } from "./map/map.js";
-import { textPanel } from "./text/text.js";
-import { stepsPanel } from "./steps/steps.js";
+import { mountHeads } from "./heads/heads.js";
+import { mountWordHeads } from "./heads/word_heads.js";
+import { mountMap } from "./map/map.js";
+import { mountPlayer } from "./steps/player.js";
+import { mountSteps } from "./steps/steps.js";
 import { linksPanel } from "./tables/links.js";
 import { checksPanel } from "./tables/checks.js";
 import { savePanel } from "./export/export.js";
+import { pinned } from "./store.js";
+import { make } from "../../../drawing/web/elements.js";
 
-// The panels, in the order in which they stand. Each is { name, title, place, mount(root, recording, store) }, where `place` is
-// "left", "centre" or "right"; those on the right are tabs, of which state.panel names the one in sight.
-export const PANELS = [heads, map, textPanel, stepsPanel, linksPanel, checksPanel, savePanel];
+// The stores of the texts that stand side by side: one, or two that are compared.
+export const storesOf = (recording, store) => (recording.story?.compared ? recording.batch.map((batch) => pinned(store, recording, batch)) : [store]);
+
+// The first view: the steps of the chosen word, and the word in all heads.
+const stepsTab = {
+  name: "steps",
+  title: "Steps",
+  mount(root, recording, store) {
+    const player = make("div", { className: "player" });
+    root.append(player);
+    mountPlayer(player, recording, store);
+    const words = make("div", { className: "words" });
+    root.append(words);
+    for (const each of storesOf(recording, store)) {
+      const [steps, heads] = [make("section", { className: "card" }), make("div", { className: "beside" })];
+      words.append(make("div", { className: "word" }, steps, heads));
+      mountSteps(steps, recording, each);
+      mountWordHeads(heads, recording, each);
+    }
+  },
+};
+
+// Every head as a small map, and the chosen one in full.
+const mapTab = {
+  name: "map",
+  title: "Map",
+  mount(root, recording, store) {
+    const [heads, map] = [make("aside", { className: "heads", attributes: { "aria-label": "Heads" } }), make("div", { className: "map" })];
+    root.append(heads, map);
+    mountHeads(heads, recording, store);
+    mountMap(map, recording, store);
+  },
+};
+
+// The tabs below the text, in their order. Each is { name, title, mount(root, recording, store) }; state.panel names the one in sight.
+export const PANELS = [stepsTab, mapTab, linksPanel, checksPanel, savePanel];

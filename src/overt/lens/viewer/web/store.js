@@ -1,6 +1,6 @@
 // What is chosen: one state that every panel reads and changes, and gets events of; the page's address carries it, so that a link restores it.
 //
-// { head, batch, token, key, side, pool, colour, palette, view, panel, step, sort, filter, theme }. `head` is a place in
+// { head, batch, token, key, side, pool, colour, palette, view, panel, step, playing, sort, filter, theme }. `head` is a place in
 // recording.heads; `token` is a query where `side` is "query", a key where it is "key"; `view` is [r0, r1, k0, k1], null for all.
 
 const CHOICES = { side: ["query", "key"], pool: ["max", "mean"], colour: ["linear", "log"], theme: ["auto", "light", "dark"] };
@@ -42,7 +42,7 @@ function startOf(recording) {
   const head = recording.start;
   return {
     head, batch: recording.heads[head].batch, token: recording.opened?.token ?? recording.heads[head].startToken, key: null, side: "query", pool: "max",
-    colour: recording.longest > 128 ? "log" : "linear", palette: "cividis", view: null, panel: recording.opened ? "steps" : "text", step: 0, sort: "layer", filter: "all",
+    colour: recording.longest > 128 ? "log" : "linear", palette: "blue", view: null, panel: "steps", step: 9, playing: false, sort: "layer", filter: "all",
     theme: "auto",
   };
 }
@@ -62,6 +62,25 @@ function settled(recording, state, patch) {
   next.token = Math.max(0, Math.min(maximum, Math.round(next.token) || 0));
   if (next.key !== null) next.key = Math.max(0, Math.min(head.keyCount - 1, next.key));
   return next;
+}
+
+// The same for one of two texts that stand side by side. What is chosen in the other one is found here by its head, and by its words.
+export function pinned(store, recording, batch) {
+  const get = () => {
+    const state = store.get();
+    if (state.batch === batch) return state;
+    const [from, head] = [recording.heads[state.head], twin(recording, state.head, batch)];
+    const to = recording.heads[head];
+    const sides = state.side === "query" ? [from.queries, to.queries] : [from.keys, to.keys];
+    return { ...state, batch, head, token: matching(...sides, state.token, recording.story?.words[batch] ?? 0), key: state.key === null ? null : matching(from.keys, to.keys, state.key, null) };
+  };
+  return { ...store, get, set: (patch) => store.set({ batch, head: get().head, token: get().token, ...patch }) };
+}
+
+// Where another text has the same word, of the same occurrence.
+function matching(words, others, i, otherwise) {
+  const places = (list) => list.flatMap((word, j) => (word === words[i] ? [j] : []));
+  return places(others)[places(words).indexOf(i)] ?? otherwise;
 }
 
 // The same head of another batch entry.

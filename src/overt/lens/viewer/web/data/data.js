@@ -27,11 +27,13 @@ export async function open(source) {
   const words = header.words.map((list, n) => tokensOf(list, header.tokenized?.[n]));
   const heads = header.heads.map((entry, index) => new Head(entry, header.calls[entry.call], index, words, array));
   const longest = Math.max(0, ...heads.map((head) => Math.max(head.queryCount, head.keyCount)));
-  const { title, model, missing, verified, start, opened, passes } = header;
+  const { title, model, missing, verified, start, opened, passes, story } = header;
   const batch = [...new Set(heads.map((head) => head.batch))];
   const notes = [...new Set(header.calls.flatMap((call) => call.notes))];
   const residual = { ...verified, difference: Number(verified.difference), bound: Number(verified.bound) };
-  return { title, model, missing, verified: residual, start, opened, passes, batch, notes, heads, calls: header.calls, words, longest };
+  // Why a head is shown, where a recipe chose it.
+  const whyOf = (head) => (story && heads[start].number === head.number && heads[start].head === head.head ? story.why[head.batch] : "");
+  return { title, model, missing, verified: residual, start, opened, passes, story, whyOf, batch, notes, heads, calls: header.calls, words, longest };
 }
 
 async function bytesOf(text, encoding) {
@@ -130,7 +132,7 @@ class Head {
     if (!this.exact) return null;
     return (this.#terms ??= {
       queryCount: this.queryCount, keyCount: this.keyCount, width: this.width, temperature: this.temperature, score: this.score ?? { kind: "dot", scale: 1, softcap: null },
-      query: this.#vectors("query"), key: this.#vectors("key"), weights: this.#vectors("weights"), lse: this.lse,
+      query: this.#vectors("query"), key: this.#vectors("key"), weights: this.#vectors("weights"), lse: this.lse, normalizer: this.normalizer,
       bias: this.#placed(this.#entry.bias), mask: this.#mask, mixer: this.#mixer,
     });
   }
@@ -138,6 +140,8 @@ class Head {
   query(i) { return this.#vector("query", i); }
   key(j) { return this.#vector("key", j); }
   value(j) { return this.#vector("value", j); }
+  // The query's own vector, before anything is made of it: where values are the vectors themselves, its value.
+  own(i) { return this.#vector("states", i) ?? (this.same ? this.value(i) : this.query(i)); }
   allowed(i, j) { return this.exact ? allowedAt(this.terms, i, j) : true; }
   weight(i, j) { return this.exact ? tile(this.terms, i, i + 1, j, j + 1)[0] : null; }
   weightsRow(i) { return this.exact ? weightsRow(this.terms, i) : null; }

@@ -2,7 +2,7 @@
 // the page and by its Worker alike. Numbers are added up in double precision.
 //
 // `terms` is what a head's weights are made of: { queryCount, keyCount, width, query, key, score, bias, mask, temperature, lse,
-// weights }. `query` and `key` are vectors: { data, scale, width }, int16 with a scale for each vector, or float32 (scale null).
+// normalizer, weights }; `lse` is the log-sum-exp of each row, or where the normalizer is the plain sum, the sum itself. `query` and `key` are vectors: { data, scale, width }, int16 with a scale for each vector, or float32 (scale null).
 
 // One vector of `vectors` as float32 numbers.
 export function vectorAt(vectors, i, out = new Float32Array(vectors.width)) {
@@ -111,7 +111,7 @@ export function tile(terms, r0, r1, k0, k1, marked = false) {
   if (terms.mixer) return mixerTile(terms, r0, r1, k0, k1, marked);
   const [rows, keys] = [r1 - r0, k1 - k0];
   const result = new Float32Array(rows * keys).fill(marked ? MASKED : 0);
-  const { width, score, temperature, lse } = terms;
+  const { width, score, temperature, lse, normalizer } = terms;
   const stored = terms.weights;
   const block = new Float32Array(stored ? 0 : keys * width);
   if (!stored) for (let j = 0; j < keys; j++) vectorAt(terms.key, k0 + j, block.subarray(j * width, (j + 1) * width));
@@ -135,7 +135,8 @@ export function tile(terms, r0, r1, k0, k1, marked = false) {
         for (let d = 0; d < width; d++) sum += q[d] * block[start + d];
         sum *= score.scale;
       } else sum = scoreOf(score, q, block.subarray((j - k0) * width, (j - k0 + 1) * width));
-      result[position] = Math.exp((sum + biasOf(terms, i, j)) / temperature - lse[i]);
+      const masked = sum + biasOf(terms, i, j);
+      result[position] = normalizer === "sum" ? masked / lse[i] : Math.exp(masked / temperature - lse[i]);
     }
   }
   return result;

@@ -30,12 +30,23 @@ export function label(text, maximum = 24) {
   return shorten(visible(text.length > 4 * maximum ? text.slice(0, 4 * maximum) : text), maximum);
 }
 
+// A token's label by its place, those that occur more than once numbered: the:1, the:2.
+export function numberedLabels(tokens, maximum = 18) {
+  const occurrence = (i) => { let count = 1; for (let j = 0; j < i; j++) if (tokens[j] === tokens[i]) count += 1; return count; };
+  const again = (i) => tokens.indexOf(tokens[i]) !== i || tokens.indexOf(tokens[i], i + 1) >= 0;
+  return (i) => (again(i) ? `${label(tokens[i], maximum)}:${occurrence(i)}` : label(tokens[i], maximum));
+}
+
 // What a tooltip says of a token: its number, the tokenizer's own spelling of it, and whether it is a special token.
 export function titleOf(tokens, i) {
   const known = tokens.tokenizer;
   if (!known) return `token ${i}: ${label(tokens[i], 400)}`;
-  return `token ${i}: ${label(tokens[i], 400)}, ${known.special[i] ? "special token" : `piece ${label(known.pieces[i], 200)}`}`;
+  const said = unknownAt(tokens, i) ? `which the vocabulary lacks: the model reads ${label(known.pieces[i], 40)}` : known.special[i] ? "special token" : `piece ${label(known.pieces[i], 200)}`;
+  return `token ${i}: ${label(tokens[i], 400)}, ${said}`;
 }
+
+// Whether the model read a mark for unknown words in place of this one.
+export const unknownAt = (tokens, i) => /^(\[UNK\]|<unk>|<\|unk\|>|⁇)$/iu.test(tokens.tokenizer?.pieces[i] ?? tokens[i]);
 
 export const isolated = (text) => `\u2068${text}\u2069`;
 

@@ -4,27 +4,26 @@ import { pictureOf } from "./picture.js";
 import { visibleTiles, viewOf } from "../data/visible_tiles.js";
 import { addressed } from "../store.js";
 import { grouped, visible } from "../data/labels.js";
-import { make } from "../../../../drawing/web/elements.js";
+import { button, make } from "../../../../drawing/web/elements.js";
 
 export const savePanel = {
   name: "save",
   title: "Save",
-  position: "right",
   mount(root, recording, store) {
     root.classList.add("saving");
     const description = make("p", { className: "told", attributes: { "aria-live": "polite" } });
     const tiles = make("p", { className: "quiet" });
     const now = () => ({ state: store.get(), head: recording.heads[store.get().head], recording });
-    const button = (text, what, act) => make("button", { text, attributes: { type: "button", "data-save": what }, on: { click: () => saved(description, act) } });
+    const saver = (text, what, act) => button(text, () => saved(description, act), { "data-save": what });
     const group = (title, ...children) => make("section", {}, make("h3", { text: title }), ...children);
     const link = group("This view", make("p", { className: "quiet", text: "The address holds the head, the token, the part of the map and the colours." }),
-      make("div", { className: "saves" }, button("Copy link", "link", () => copied(root, store.link()))));
+      make("div", { className: "saves" }, saver("Copy link", "link", () => copied(root, store.link()))));
     root.append(
       group("The visible part of the map", tiles, make("div", { className: "saves" },
-        button("SVG", "svg", () => download(nameOf(now(), "svg"), "image/svg+xml", pictureOf(now()).text)),
-        button("PNG", "png", () => painted(pictureOf(now())).then((png) => download(nameOf(now(), "png"), "image/png", png))),
-        button("CSV", "csv", () => download(nameOf(now(), "csv"), "text/csv", mapText(now()))))),
-      group("The chosen token's weights", make("div", { className: "saves" }, button("CSV", "row", () => download(nameOf(now(), "csv", "token"), "text/csv", weightsText(now()))))),
+        saver("SVG", "svg", () => download(nameOf(now(), "svg"), "image/svg+xml", pictureOf(now()).text)),
+        saver("PNG", "png", () => painted(pictureOf(now())).then((png) => download(nameOf(now(), "png"), "image/png", png))),
+        saver("CSV", "csv", () => download(nameOf(now(), "csv"), "text/csv", mapText(now()))))),
+      group("The chosen token's weights", make("div", { className: "saves" }, saver("CSV", "row", () => download(nameOf(now(), "csv", "token"), "text/csv", weightsText(now()))))),
       ...(addressed() ? [link] : []),
       description,
     );

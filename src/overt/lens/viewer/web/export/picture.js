@@ -1,5 +1,5 @@
 // The visible part of the map as one SVG: cells as vectors where they are few, as an image where they are many, with names, a legend and what is true.
-import { colourOf, divergingColour, scaleOf, weightAt } from "../map/colour_scale.js";
+import { colourAt, colourOf, scaleOf, weightAt } from "../map/colour_scale.js";
 import { scientific } from "../../../../drawing/web/numbers.js";
 import { visibleTiles } from "../data/visible_tiles.js";
 import { grouped, label, visible, weightText } from "../data/labels.js";
@@ -83,7 +83,7 @@ function edgeNames({ rowEdges, keyEdges }, { left, top, width, height, rows, key
 
 function legend(scale, { left, top, height }, ink) {
   const steps = Array.from({ length: 48 }, (_, i) => {
-    const fill = css(scale.signed ? divergingColour((2 * i) / 47 - 1) : colourOf(weightAt(i / 47, scale), scale));
+    const fill = css(colourAt(scale.signed ? (2 * i) / 47 - 1 : i / 47, scale));
     return `<rect x="${left + 4 * i}" y="${rounded(top + height + 22)}" width="4.3" height="9" fill="${fill}"/>`;
   });
   const y = rounded(top + height + 46);

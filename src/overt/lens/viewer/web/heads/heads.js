@@ -5,13 +5,11 @@ import { aboutHead } from "./about.js";
 import { label, weightText } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 
-export const heads = { name: "heads", title: "Heads", position: "left", mount: mountHeads };
-
 const WIDE = 64; // pixels of a small map in a line
 const SORTS = [["layer", "by layer"], ["entropy", "sharpest first"], ["role", "by role"], ["token", "attending to the token"]];
 
 // The heads as small maps: a row a layer, or in a line, sorted; of one role, or all.
-function mountHeads(root, recording, store) {
+export function mountHeads(root, recording, store) {
   const thumbs = new Map();
   const [top, box, about] = ["heads-head", "heads-box", "about"].map((className) => make("div", { className }));
   root.append(top, box, about);

@@ -1,45 +1,32 @@
-import { colourOf, divergingColour, tableOf, shareOf } from "./colour_scale.js";
+import { colourAt, colourOf, shareOf } from "./colour_scale.js";
 import { weightText } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 import { css } from "../../../../drawing/web/theme.js";
 
 // The colour scale as a bar with its numbers, what equal weights would be, and the colours of what is no weight.
 export function legend(scale, head) {
-  if (scale.signed) return signedLegend(scale, head);
   const bar = make("canvas", { className: "ramp", attributes: { width: "256", height: "1", "aria-hidden": "true" } });
   const pen = bar.getContext("2d");
-  const table = tableOf(scale.palette);
   for (let i = 0; i < 256; i++) {
-    pen.fillStyle = css([...table.subarray(3 * i, 3 * i + 3)]);
+    pen.fillStyle = css(colourAt(scale.signed ? (2 * i) / 255 - 1 : i / 255, scale));
     pen.fillRect(i, 0, 1, 1);
   }
-  const equal = 1 / Math.max(1, head.keyCount);
-  const ticks = ticksOf(scale).map(([weight, text]) => tickAt(shareOf(weight, scale), text));
-  const uniform = tickAt(shareOf(equal, scale), "1/K", "equal");
-  uniform.title = `equal weights: 1/${head.keyCount} = ${weightText(equal)}`;
   const nan = make("span", { className: "swatch nan", text: "NaN" });
   nan.style.setProperty("--swatch", css(colourOf(NaN, scale)));
-  const masked = make("span", { className: "swatch clear", text: head.exact ? "masked" : "masked or zero" });
-  const description = `colours from ${ticks[0].textContent} to ${ticks.at(-1).textContent}, ${scale.colour}, ${scale.palette}`;
-  const ramp = make("div", { className: "ramp-box" }, bar, ...ticks, uniform);
-  return make("div", { className: "legend", attributes: { role: "img", "aria-label": description } }, ramp, masked, nan);
+  const clear = scale.signed ? "later position" : "masked";
+  const ticks = scale.signed ? signedTicks(scale) : ticksOf(scale).map(([weight, text]) => tickAt(shareOf(weight, scale), text));
+  const description = `colours from ${ticks[0].textContent} to ${ticks.at(-1).textContent}, ${scale.signed ? "signed weights, around zero, " : ""}${scale.colour}${scale.signed ? "" : `, ${scale.palette}`}`;
+  if (!scale.signed) {
+    const equal = 1 / Math.max(1, head.keyCount);
+    ticks.push(tickAt(shareOf(equal, scale), "1/K", "equal"));
+    ticks.at(-1).title = `equal weights: 1/${head.keyCount} = ${weightText(equal)}`;
+  }
+  return make("div", { className: "legend", attributes: { role: "img", "aria-label": description } }, make("div", { className: "ramp-box" }, bar, ...ticks), make("span", { className: "swatch clear", text: head.exact ? clear : `${clear} or zero` }), nan);
 }
 
-// The same for signed weights: negative ones at the left, zero in the middle.
-function signedLegend(scale, head) {
-  const bar = make("canvas", { className: "ramp", attributes: { width: "256", height: "1", "aria-hidden": "true" } });
-  const pen = bar.getContext("2d");
-  for (let i = 0; i < 256; i++) {
-    pen.fillStyle = css(divergingColour((2 * i) / 255 - 1));
-    pen.fillRect(i, 0, 1, 1);
-  }
+function signedTicks(scale) {
   const end = shortWeight(scale.maximum);
-  const ticks = [tickAt(0, `−${end}`, "first"), tickAt(0.5, scale.colour === "log" ? `±${shortWeight(scale.minimum)}` : "0"), tickAt(1, end, "last")];
-  const nan = make("span", { className: "swatch nan", text: "NaN" });
-  nan.style.setProperty("--swatch", css(colourOf(NaN, scale)));
-  const later = make("span", { className: "swatch clear", text: head.exact ? "later position" : "later position or zero" });
-  const description = `colours of signed weights from −${end} to ${end}, around zero, ${scale.colour}`;
-  return make("div", { className: "legend", attributes: { role: "img", "aria-label": description } }, make("div", { className: "ramp-box" }, bar, ...ticks), later, nan);
+  return [tickAt(0, `−${end}`, "first"), tickAt(0.5, scale.colour === "log" ? `±${shortWeight(scale.minimum)}` : "0"), tickAt(1, end, "last")];
 }
 
 function tickAt(share, text, more = "") {

@@ -11,10 +11,8 @@ import { grouped, label } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 import { theme } from "../../../../drawing/web/theme.js";
 
-export const map = { name: "map", title: "Map", position: "centre", mount: mountMap };
-
 // The map of the chosen head: a canvas for the weights, one above it for what is marked, and a line that says what is pointed at.
-function mountMap(root, recording, store) {
+export function mountMap(root, recording, store) {
   const under = make("canvas", { attributes: { "aria-hidden": "true" } });
   const description = { tabindex: "0", role: "application", "aria-roledescription": "map of weights", "aria-describedby": "readout" };
   const over = make("canvas", { className: "over", attributes: description });
@@ -50,6 +48,7 @@ function recolour(self) {
 
 function resize(self) {
   const box = self.area.getBoundingClientRect();
+  if (!box.width) return;
   const [width, height] = [Math.max(80, Math.floor(box.width)), Math.max(80, Math.floor(box.height))];
   const ratio = window.devicePixelRatio || 1;
   Object.assign(self, { width, height, ratio, margins: mapMargins(self.head, width) });
@@ -63,6 +62,8 @@ function resize(self) {
 
 function drawAll(self) {
   self.frame = 0;
+  if (!self.area.clientWidth) return undefined; // another tab is in sight
+  if (!self.margins) return resize(self);
   const state = self.store.get();
   const step = self.pyramid.step(self.camera.size.map((size) => size * self.ratio));
   if (step !== null) self.pyramid.want(step, self.camera.view);

@@ -1,12 +1,9 @@
 import { PALETTES } from "./colour_scale.js";
-import { make } from "../../../../drawing/web/elements.js";
+import { button, make } from "../../../../drawing/web/elements.js";
 
 // Buttons of which one is pressed.
 export function choices(label, names, chosen, choose) {
-  const buttons = names.map(([value, text]) => {
-    const attributes = { type: "button", "aria-pressed": String(value === chosen) };
-    return make("button", { text, attributes, on: { click: () => choose(value) } });
-  });
+  const buttons = names.map(([value, text]) => button(text, () => choose(value), { "aria-pressed": String(value === chosen) }));
   return make("div", { className: "choices", attributes: { role: "group", "aria-label": label } }, ...buttons);
 }
 
@@ -20,10 +17,7 @@ export function selection(label, names, chosen, choose) {
 export function mapControls(store, self) {
   const { pool, colour, palette } = store.get();
   const near = [["zoom in", "+", 1.6], ["zoom out", "−", 1 / 1.6], ["show all", "⤢", 0]];
-  const buttons = near.map(([name, text, factor]) => {
-    const attributes = { type: "button", "aria-label": name, title: name };
-    return make("button", { text, attributes, on: { click: () => self.zoomBy(factor) } });
-  });
+  const buttons = near.map(([name, text, factor]) => button(text, () => self.zoomBy(factor), { "aria-label": name, title: name }));
   return make("div", { className: "controls" },
     choices("each cell shows", [["max", "strongest"], ["mean", "mean"]], pool, (value) => keepFocus(() => store.set({ pool: value }))),
     choices("colour scale", [["log", "log"], ["linear", "linear"]], colour, (value) => keepFocus(() => store.set({ colour: value }))),

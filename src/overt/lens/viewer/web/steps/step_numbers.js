@@ -1,14 +1,15 @@
 // The six steps of one query of one head, with their numbers: what Python's `head.steps(row)` gives, computed from what was packed.
 import { allowedAt, biasOf, scoreOf, vectorAt, walkBack, weightsRow } from "../data/exact.js";
 
-// { raw, scores, masked, weights, output, lse, allowed }: one number a key, the output one a feature. `raw` is before scale and
-// softcap; `masked` has the bias added and is −∞ where masked. Of a head whose weights themselves are stored, scores are null.
+// { own, raw, scores, masked, weights, output, allowed }: one number a key, the output one a feature. `raw` is before scale and
+// softcap; `masked` has the bias added and is −∞ where masked. A head whose weights themselves are stored has no scores.
 export function stepsOf(head, query) {
   const { terms } = head;
   const weights = weightsRow(terms, query);
   const output = sumOf(head, weights);
-  if (head.signed) return { weights, output, raw: null, scores: null, masked: null, allowed: null, left: leftOf(terms, query), asking: (key) => askingOf(terms, query, key) };
-  if (head.stored) return { weights, output, raw: null, scores: null, masked: null, allowed: null };
+  const own = head.own(query);
+  if (head.signed) return { weights, output, left: leftOf(terms, query), asking: (key) => askingOf(terms, query, key) };
+  if (head.stored) return { weights, output };
   const count = head.keyCount;
   const [raw, scores, masked] = [new Float64Array(count), new Float64Array(count), new Float64Array(count).fill(-Infinity)];
   const [q, k] = [vectorAt(terms.query, query), new Float32Array(head.width)];
@@ -22,7 +23,7 @@ export function stepsOf(head, query) {
     masked[j] = scores[j] + biasOf(terms, query, j);
     allowed += 1;
   }
-  return { raw, scores, masked, weights, output, allowed };
+  return { own, raw, scores, masked, weights, output, allowed };
 }
 
 // What the decays between each position and the row leave, the mean over features; 0 for positions that the row does not read.

@@ -1,43 +1,27 @@
-// The six steps of the chosen token with its numbers: one pair of query and key at a time, beside a table of the strongest keys; played
-// step by step, or walked by the arrow keys.
-import { drawBars, drawStrip } from "./bars.js";
+// The steps of the chosen token with their numbers: a row a key, strongest first, with its vectors as strips; the step that plays is told
+// in a sentence and written out for one pair.
+import { drawBars, drawStrip, largestOf } from "./bars.js";
 import { weightsOf, strongestOf } from "../data/rows.js";
 import { decimals, number, scientific, vectorText } from "../../../../drawing/web/numbers.js";
-import { countWord, stagesOf, workingOf } from "./step_text.js";
-import { betweenOf, byDimension, stepsOf } from "./step_numbers.js";
-import { grouped, label, titleOf } from "../data/labels.js";
-import { formulaNodes, make, markStep, stepButton } from "../../../../drawing/web/elements.js";
+import { countWord, namesOf, stagesOf, totalOf, workingOf } from "./step_text.js";
+import { byDimension, stepsOf } from "./step_numbers.js";
+import { grouped, label, numberedLabels, titleOf } from "../data/labels.js";
+import { button, formulaNodes, gauge, make } from "../../../../drawing/web/elements.js";
+import { theme } from "../../../../drawing/web/theme.js";
 
-const SHOWN = 8; // keys in the table
-const BINS = 96; // bars for the weights of all keys
-const HOLD_FOR = 3200; // ms for a step while it plays
+const [SHOWN, ALL, BINS, ADDED_UP] = [8, 256, 96, 1800]; // keys in the table, once folded out; bars for all keys; ms in which a sum grows
 
-export const stepsPanel = {
-  name: "steps",
-  title: "Steps",
-  position: "right",
-  mount(root, recording, store) {
-    const s = { root, recording, store, timer: 0, known: null };
-    prepareSteps(s);
-    const draw = () => root.isConnected && root.clientWidth && drawPair(s);
-    store.subscribe((state, changed) => {
-      if (["head", "batch", "side", "token", "key", "step", "theme", "panel"].some((name) => changed.has(name))) draw();
-    });
-    new ResizeObserver(draw).observe(root);
-    draw();
-  },
-};
-
-function prepareSteps(s) {
-  s.play = make("button", { className: "play", text: "Play", attributes: { type: "button" }, on: { click: () => (s.timer ? stopPlay(s) : startPlay(s)) } });
-  s.list = make("ol", { className: "scene" });
-  s.title = make("h3", {});
-  s.caption = make("div", { className: "caption", attributes: { "aria-live": "polite" } });
-  s.figure = make("div", { className: "figure" });
-  s.table = make("table", { className: "six" });
-  s.root.append(s.title, make("div", { className: "player" }, s.play, s.list), s.caption, s.figure, make("div", { className: "scroll" }, s.table));
-  s.root.classList.add("stepping");
-  s.root.addEventListener("keydown", (event) => stepKeys(s, event));
+export function mountSteps(root, recording, store) {
+  const s = { root, recording, store, known: null, all: false };
+  [s.title, s.caption, s.figure, s.query, s.table] = [make("h2"), make("div", { className: "caption", attributes: { "aria-live": "polite" } }), make("div", { className: "figure" }), make("p", { className: "query" }), make("table", { className: "six" })];
+  root.classList.add("steps");
+  root.append(s.title, s.caption, s.figure, s.query, make("div", { className: "scroll" }, s.table));
+  const draw = () => root.isConnected && root.clientWidth && drawSteps(s);
+  store.subscribe((state, changed) => {
+    if (["head", "batch", "side", "token", "key", "step", "playing", "theme", "panel"].some((name) => changed.has(name))) draw();
+  });
+  new ResizeObserver(draw).observe(root);
+  draw();
 }
 
 // The query whose steps are shown: the chosen one; for a chosen key of another text, the query that takes most of it.
@@ -53,83 +37,65 @@ function keyOfPair(head, state, weights) {
   return strongestOf(weights, 1)[0] ?? 0;
 }
 
-function drawPair(s) {
+function drawSteps(s) {
   const state = s.store.get();
   const head = s.recording.heads[state.head];
+  s.query.hidden = s.figure.hidden = s.table.hidden = !head.exact;
   if (!head.exact) {
     s.title.textContent = "The steps need queries, keys and values";
-    s.caption.replaceChildren(make("p", { text: "This recording holds summaries of the head. Record with keep=\"qkv\" to see how each weight is computed." }));
-    for (const each of [s.list, s.figure, s.table]) each.replaceChildren();
-    s.play.hidden = true;
-    return;
+    return s.caption.replaceChildren(make("p", { text: "This recording holds summaries of the head. Record with keep=\"qkv\" to see how each weight is computed." }));
   }
   const query = queryOf(head, state);
-  if (s.known?.head !== head || s.known.query !== query) s.known = { head, query, steps: stepsOf(head, query), stages: stagesOf(head) };
+  if (s.known?.head !== head || s.known.query !== query) Object.assign(s, { known: { head, query, steps: stepsOf(head, query), stages: stagesOf(head, query), names: namesOf(head, query) }, all: false });
   const { steps, stages } = s.known;
-  s.at = Math.min(state.step, stages.length - 1);
-  s.key = keyOfPair(head, state, steps.weights);
-  s.play.hidden = false;
-  s.title.replaceChildren(`${countWord(stages.length)} steps for `, make("bdi", { text: `“${label(head.queries[query])}”` }), ` in ${head.name}`);
-  drawStages(s, stages);
-  tellPair(s, head, query);
-  drawFigure(s, head, query);
-  drawTable(s, head, query);
+  const [key, stage] = [keyOfPair(head, state, steps.weights), stages[Math.min(state.step, stages.length - 1)]];
+  const why = s.recording.whyOf(head, query);
+  s.title.replaceChildren(`${countWord(stages.length)} steps for `, make("bdi", { text: `“${label(head.queries[query], 40)}”` }), ...(s.recording.heads.length > 1 ? [` in ${head.name}${why ? ` (${label(why, 120)})` : ""}`] : []));
+  const table = `${head.index} ${query} ${key} ${s.all} ${theme()} ${s.root.clientWidth} ${window.devicePixelRatio}`;
+  s.key = key;
+  if (s.drawn !== table) drawTable(s, head);
+  tell(s, head, query, stage);
+  mark(s, stage, state.playing);
+  const told = `${table} ${stage.key}`;
+  if (s.told !== told) drawFigure(s, head, query, stage);
+  [s.drawn, s.told] = [table, told];
+  if (state.playing && stage.key === "sum") addUp(s, performance.now());
+  return undefined;
 }
 
-function drawStages(s, stages) {
-  s.list.replaceChildren(...stages.map((current, i) => {
-    const button = stepButton(current, () => pickStep(s, i));
-    markStep(button, i, s.at);
-    return make("li", {}, button);
-  }));
-}
-
-function tellPair(s, head, query) {
-  const current = s.known.stages[s.at];
-  const says = make("p", { className: "says" }, make("b", {}, `${current.number} · `, ...formulaNodes(current.formula)), " ", ...formulaNodes(current.sentence));
+function tell(s, head, query, stage) {
+  const says = make("p", { className: "says" }, make("b", {}, `${stage.number} · `, ...formulaNodes(stage.formula)), " ", ...formulaNodes(stage.sentence));
   const pair = make("b", {}, make("bdi", { text: label(head.queries[query], 16) }), " → ", make("bdi", { text: label(head.keys[s.key], 16) }));
-  s.caption.replaceChildren(says, make("p", { className: "working" }, pair, " ", workingOf(head, s.known.steps, current, query, s.key)));
+  const working = make("p", { className: "working" }, pair, " ", ...formulaNodes(workingOf(head, s.known.steps, stage, query, s.key)));
+  if (s.caption.textContent !== says.textContent + working.textContent) s.caption.replaceChildren(says, working);
 }
 
-// The step's picture for the pair: vectors as strips, the score dimension by dimension, the sum.
-function drawFigure(s, head, query) {
-  const { stages, steps } = s.known;
-  const strips = (rows) => {
-    s.figure.replaceChildren(...rows.map(([name, values]) => {
-      const canvas = make("canvas", { className: "strip", attributes: { role: "img", "aria-label": `${name} = ${vectorText(values)}` } });
-      return make("div", { className: "strip-row" }, make("span", {}, ...formulaNodes(name)), canvas);
-    }));
-    const maximum = Math.max(1e-12, ...rows.flatMap(([, values]) => Array.from(values, Math.abs).filter(Number.isFinite)));
-    s.figure.querySelectorAll("canvas").forEach((canvas, i) => drawStrip(canvas, rows[i][1], maximum));
-  };
-  const value = head.value(s.key) ?? [];
-  switch (stages[s.at].key) {
-    case "vectors":
-      return strips([["q", head.query(query)], ["k", head.key(s.key)], ["v", value]]);
-    case "score":
-    case "scale":
-      return barFigure(s, byDimension(head, query, s.key), `What each of the ${head.width} dimensions adds to the score of this pair`);
-    case "decay":
-      return barFigure(s, binned(steps.left), `What is left of each of the ${grouped(head.keyCount)} positions where the row reads${head.keyCount > BINS ? ", the largest of each run" : ""}`);
-    case "asking":
-      return strips([["q", head.query(query)], ["r", steps.asking(s.key)], ["k", head.key(s.key)]]);
-    case "normalize":
-      return barFigure(s, binned(steps.weights), `The weights of all ${grouped(head.keyCount)} keys, in their order${head.keyCount > BINS ? ", the largest of each run" : ""}`);
-    case "weigh":
-      return strips([["v", value], [head.signed ? "W·v" : "α·v", Array.from(value, (v) => v * steps.weights[s.key])]]);
-    case "sum":
-      return strips([[head.signed ? "Σ W·v" : "Σ α·v", steps.output ?? []]]);
-    case "join":
-      return strips([["h_i", head.value(query) ?? []], ["c_i", steps.output ?? []]]);
-    default:
-      return s.figure.replaceChildren();
+// What the table's columns and the lines below it have to do with the present step.
+function mark(s, stage, playing) {
+  const order = s.known.stages.map((each) => each.key);
+  s.root.dataset.stage = stage.key;
+  s.root.classList.toggle("playing", playing);
+  for (const cell of s.table.querySelectorAll("[data-column]")) {
+    const position = order.indexOf(cell.dataset.column);
+    cell.classList.toggle("now", cell.dataset.column === stage.key);
+    cell.classList.toggle("later", position > stage.number - 1);
   }
 }
 
-function barFigure(s, values, description) {
+// The step's picture for the pair, where the table has none: the score dimension by dimension, the weights of all keys in their order.
+function drawFigure(s, head, query, stage) {
+  const { steps } = s.known;
+  const more = head.keyCount > BINS ? ", the largest of each run" : "";
+  const [values, description] = {
+    score: () => [byDimension(head, query, s.key), `What each of the ${head.width} dimensions adds to the score of this pair`],
+    decay: () => [binned(steps.left), `What is left of each of the ${grouped(head.keyCount)} positions where the row reads${more}`],
+    asking: () => [steps.asking(s.key), "What the row asks for, r, where the walk back comes to this position"],
+    normalize: () => [binned(steps.weights), `The weights of all ${grouped(head.keyCount)} keys, in their order${more}`],
+  }[stage.key]?.() ?? [];
+  if (!values) return s.figure.replaceChildren();
   const canvas = make("canvas", { className: "bars", attributes: { role: "img", "aria-label": description } });
   s.figure.replaceChildren(canvas, make("p", { className: "quiet", text: description }));
-  drawBars(canvas, values);
+  return drawBars(canvas, values);
 }
 
 // As many numbers as there is room for: each the largest of its run.
@@ -143,93 +109,117 @@ function binned(weights) {
   return result;
 }
 
-const COLUMN_OF = { decay: 1, asking: 2, vectors: 0, score: 1, scale: 2, normalize: 3, weigh: 4, sum: 5, join: 5 };
+const shortWeight = (weight) => (weight !== 0 && Math.abs(weight) < 5e-4 ? scientific(weight) : number(weight, 3));
 
-function drawTable(s, head, query) {
-  const { steps, stages } = s.known;
-  const now = COLUMN_OF[stages[s.at].key];
-  const top = strongestOf(steps.weights, SHOWN);
-  if (!top.includes(s.key)) top.splice(SHOWN - 1, 1, s.key);
-  const columns = [[1, "left", steps.left && ((j) => number(steps.left[j], 3))], [1, "score", steps.raw && ((j) => number(steps.raw[j], decimals([steps.raw[j]], 2, 3)))],
-    [2, "masked", steps.masked && ((j) => number(steps.masked[j], decimals([steps.masked[j]], 2, 3)))],
-    [3, "α", (j) => (steps.weights[j] !== 0 && Math.abs(steps.weights[j]) < 5e-4 ? scientific(steps.weights[j]) : number(steps.weights[j], 3))]].filter((each) => each[2]);
-  const titles = { left: "decay left", score: "score", masked: betweenOf(head).length > 1 ? "scaled, masked" : "scaled", α: head.signed ? "W" : "α" };
-  const stage = (at) => (at === now ? "now" : at > now ? "later" : "");
-  const headings = columns.map(([at, name]) => make("th", { text: titles[name], className: stage(at), attributes: { scope: "col" } }));
-  const rows = top.map((j) => rowOf(s, head, j, columns, stage));
-  const rest = strongestRest(steps, top);
-  s.table.replaceChildren(
-    make("caption", { text: `${head.signed ? "The signed weights of this row, largest in size first" : "How this query attends to each key, strongest first"}: the ${top.length} strongest of ${grouped(head.keyCount)}` }),
-    make("thead", {}, make("tr", {}, make("th", { text: "key", attributes: { scope: "col" } }), ...headings, make("th", { className: stage(3), attributes: { scope: "col", "aria-label": "weight as a bar" } }))),
-    make("tbody", {}, ...rows),
-    make("tfoot", {}, restRow(head, steps, rest, columns, stage), ...sinkRow(head, steps, columns, stage)),
-  );
+// The columns that this head has: which step makes each, how it is headed, and what it says of a key, a number or a vector.
+function columnsOf({ head, steps, stages, names }) {
+  const stage = (key) => stages.find((each) => each.key === key);
+  const value = (j) => head.value(j) ?? [];
+  const text = (values, least) => (j) => number(values[j], decimals([values[j]], 2, least));
+  return [
+    names.key && !head.stored && { key: "vectors", name: names.key, vector: (j) => head.key(j), scale: "vectors" },
+    !head.stored && { key: "vectors", name: names.value, vector: value, scale: "vectors" },
+    steps.left && { key: "decay", name: "decay left", text: (j) => number(steps.left[j], 3) },
+    steps.raw && { key: "score", name: stage("score").formula, text: text(steps.raw, 3) },
+    steps.raw && stage("scale") && { key: "scale", name: stage("scale").formula, text: text(steps.masked, 3) },
+    { key: "normalize", name: `${head.signed || head.stored ? "" : `${stage("normalize").title} `}${names.weight}`, text: (j) => shortWeight(steps.weights[j]), bar: true },
+    { key: "weigh", name: names.weighted, vector: (j) => Array.from(value(j), (each) => each * steps.weights[j]), scale: "weighted" },
+  ].filter(Boolean).map((column) => ({ ...column, number: stage(column.key).number }));
 }
 
-function rowOf(s, head, j, columns, stage) {
-  const cells = columns.map(([at, , description]) => make("td", { text: description(j), className: stage(at) }));
-  const fill = make("b", {});
-  const largest = head.signed ? Math.abs(s.known.steps.weights[strongestOf(s.known.steps.weights, 1)[0]]) || 1 : 1;
-  fill.style.width = `${100 * Math.min(1, Math.abs(s.known.steps.weights[j]) / largest || 0)}%`;
-  if (s.known.steps.weights[j] < 0) fill.className = "negative";
-  const name = make("button", { attributes: { type: "button", title: titleOf(head.keys, j) }, on: { click: () => s.store.set({ key: j }) } }, make("bdi", { text: label(head.keys[j], 18) }));
-  const row = make("tr", { className: j === s.key ? "chosen" : "", attributes: { "data-key": String(j), "aria-current": String(j === s.key) } });
-  row.append(make("th", { attributes: { scope: "row" } }, name), ...cells, make("td", { className: `level ${stage(3)}` }, fill));
+function drawTable(s, head) {
+  const { steps, stages, names, query } = s.known;
+  const columns = columnsOf(s.known);
+  const shown = strongestOf(steps.weights, s.all ? ALL : steps.weights.length <= SHOWN + 2 ? SHOWN + 2 : SHOWN);
+  if (!shown.length) shown.push(...Array.from({ length: Math.min(SHOWN, head.keyCount) }, (_, j) => j));
+  for (const j of [s.key, ...(head.same && !head.signed && steps.weights[query] !== 0 ? [query] : [])]) if (!shown.includes(j)) shown.push(j);
+  shown.sort((a, b) => Math.abs(steps.weights[b]) - Math.abs(steps.weights[a]) || 0);
+  s.strips = [];
+  s.most = { vectors: largestOf(shown.flatMap((j) => [head.key(j) ?? [], head.value(j) ?? []])), weighted: largestOf([steps.output ?? [], ...shown.map(columns.at(-1).vector)]), weight: Math.abs(steps.weights[shown[0]]) || 1 };
+  const labels = numberedLabels(head.keys);
+  const heading = columns.map((each) => make("th", { attributes: { scope: "col", "data-column": each.key } }, make("i", { text: String(each.number) }), " ", ...formulaNodes(each.name)));
+  s.table.replaceChildren(
+    make("caption", { text: `${head.signed ? "The signed weights of this row, largest in size" : `How “${label(head.queries[query])}” attends to each key, strongest`} first: ${shown.length} of ${grouped(head.keyCount)}` }),
+    make("thead", {}, make("tr", {}, make("th", { text: "token", attributes: { scope: "col" } }), ...heading)),
+    make("tbody", {}, ...shown.map((j) => keyRow(s, head, j, columns, labels))),
+    make("tfoot", {}, ...footOf(s, head, columns, shown, stages, names)),
+  );
+  drawQuery(s, head, names);
+  for (const { canvas, values, most } of s.strips) drawStrip(canvas, values, most);
+}
+
+function drawQuery(s, head, names) {
+  s.query.hidden = head.signed || head.stored;
+  if (s.query.hidden) return;
+  const vector = names.own ? s.known.steps.own : head.query(s.known.query);
+  s.query.replaceChildren(make("span", {}, ...formulaNodes(`${names.query} = ${vectorText(vector)}`)), stripOf(s, vector, largestOf([vector])));
+}
+
+function stripOf(s, values, most) {
+  const canvas = make("canvas", { className: "strip", attributes: { role: "img", "aria-label": vectorText(values), title: vectorText(values, 8) } });
+  s.strips.push({ canvas, values, most });
+  return canvas;
+}
+
+function cellOf(s, column, { text, vector, weight }) {
+  const cell = make("td", { className: column.vector ? "vector" : "number", attributes: { "data-column": column.key } });
+  if (vector) cell.append(stripOf(s, vector, s.most[column.scale]));
+  if (text !== undefined) cell.append(make("span", { text }));
+  if (weight !== undefined) cell.append(gauge(weight, s.most.weight));
+  return cell;
+}
+
+function keyRow(s, head, j, columns, labels) {
+  const cells = columns.map((column) => cellOf(s, column, column.vector ? { vector: column.vector(j) } : { text: column.text(j), weight: column.bar ? s.known.steps.weights[j] : undefined }));
+  const name = button("", (event) => (event.stopPropagation(), s.store.set(head.same ? { side: "query", token: j } : { side: "key", token: j })), { title: `${titleOf(head.keys, j)}: choose it` });
+  name.append(make("bdi", { text: labels(j) }));
+  const own = head.same && j === s.known.query ? " own" : "";
+  const row = make("tr", { className: `${j === s.key ? "chosen" : ""}${own}`, attributes: { "data-key": String(j), "aria-current": String(j === s.key) }, on: { click: () => s.store.set({ key: j }) } });
+  row.append(make("th", { attributes: { scope: "row" } }, name), ...cells);
   return row;
 }
 
-const strongestRest = (steps, top) => steps.weights.reduce((sum, weight) => sum + weight, 0) - top.reduce((sum, j) => sum + steps.weights[j], 0);
-
-function restRow(head, steps, rest, columns, stage) {
-  const empty = columns.slice(0, -1).map(() => make("td", {}));
-  return make("tr", { className: "others" }, make("th", { text: `the other ${grouped(Math.max(0, steps.weights.length - SHOWN))}`, attributes: { scope: "row" } }), ...empty, make("td", { text: number(head.signed ? rest : Math.max(0, rest), 3), className: stage(3) }), make("td", {}));
+// What all other keys hold together, the sink's share, the sum, and where the layer joins it to its state, that.
+function footOf(s, head, columns, shown, stages, names) {
+  const { steps } = s.known;
+  const line = (className, heading, weight, vector) => make("tr", { className }, make("th", { attributes: { scope: "row" } }, ...heading), ...columns.map((column) =>
+    cellOf(s, column, column.bar && weight !== null ? { text: number(weight, 3) } : column.key === "weigh" && vector ? { vector } : {})));
+  const lines = [];
+  const rest = head.keyCount - shown.length;
+  if (rest > 0 || s.all) {
+    const others = Array.from(steps.output ?? [], (sum, d) => shown.reduce((left, j) => left - steps.weights[j] * head.value(j)[d], sum));
+    const fold = button(s.all ? "hide" : "show", () => { s.all = !s.all; drawSteps(s); s.table.querySelector(".others button").focus(); }, { "aria-expanded": String(s.all) });
+    const weight = totalOf(steps.weights) - shown.reduce((sum, j) => sum + steps.weights[j], 0);
+    lines.push(line("others", [`the other ${grouped(rest)} `, fold], steps.weights.some(Number.isNaN) ? NaN : head.signed || head.normalizer === "sum" ? weight : Math.max(0, weight), others));
+  }
+  if (head.sink !== null) lines.push(line("others", ["the sink"], 1 - totalOf(steps.weights), null));
+  const numbered = (key, formula) => [make("i", { text: String(stages.find((each) => each.key === key).number) }), " ", ...formulaNodes(formula)];
+  const output = line("output", numbered("sum", names.sum), totalOf(steps.weights), steps.output);
+  output.dataset.column = "sum";
+  s.output = s.strips.at(-1);
+  lines.push(output);
+  const join = stages.find((each) => each.key === "join");
+  if (join) {
+    lines.push(line("output", numbered("join", join.formula), null, [...(steps.own ?? []), ...(steps.output ?? [])]));
+    lines.at(-1).dataset.column = "join";
+  }
+  return lines;
 }
 
-function sinkRow(head, steps, columns, stage) {
-  if (head.sink === null) return [];
-  const empty = columns.slice(0, -1).map(() => make("td", {}));
-  const share = 1 - steps.weights.reduce((sum, weight) => sum + weight, 0);
-  return [make("tr", { className: "others" }, make("th", { text: "the sink", attributes: { scope: "row" } }), ...empty, make("td", { text: number(share, 3), className: stage(3) }), make("td", {}))];
+// The sum as it comes about: key after key, the strongest first.
+function addUp(s, start) {
+  const { steps, head } = s.known;
+  const order = strongestOf(steps.weights, 10);
+  const count = Math.floor(((performance.now() - start) / ADDED_UP) * order.length);
+  const going = count < order.length && s.store.get().playing && s.root.dataset.stage === "sum" && !matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const part = going ? Array.from(steps.output, (_, d) => order.slice(0, count).reduce((sum, j) => sum + steps.weights[j] * head.value(j)[d], 0)) : steps.output;
+  drawStrip(s.output.canvas, part, s.output.most);
+  if (going) requestAnimationFrame(() => addUp(s, start));
 }
 
-function pickStep(s, step) {
-  if (s.timer) stopPlay(s);
-  s.store.set({ step });
-}
-
-function startPlay(s) {
-  const last = s.known.stages.length - 1;
-  s.play.textContent = "Pause";
-  s.timer = setInterval(() => {
-    if (s.at >= last || !s.root.isConnected) stopPlay(s);
-    else s.store.set({ step: s.at + 1 });
-  }, HOLD_FOR);
-  s.store.set({ step: s.at >= last ? 0 : s.at + 1 });
-}
-
-function stopPlay(s) {
-  clearInterval(s.timer);
-  s.timer = 0;
-  s.play.textContent = "Play";
-}
-
-// From row to row as the table shows them, from step to step, and the space bar plays where it is no button's own.
-function stepKeys(s, event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || !s.known) return;
-  const rows = [...s.table.querySelectorAll("tbody tr")].map((row) => Number(row.dataset.key));
-  const move = (by) => s.store.set({ key: rows[Math.max(0, Math.min(rows.length - 1, rows.indexOf(s.key) + by))] });
-  if (event.key === "ArrowRight") pickStep(s, Math.min(s.at + 1, s.known.stages.length - 1));
-  else if (event.key === "ArrowLeft") pickStep(s, Math.max(s.at - 1, 0));
-  else if (event.key === "ArrowDown") move(1);
-  else if (event.key === "ArrowUp") move(-1);
-  else return;
-  event.preventDefault();
-  event.stopPropagation();
-  keepFocus(s, event);
-}
-
-// The step's button and the row's are made anew when drawn: the focus goes to their successors.
-function keepFocus(s, event) {
-  const across = event.key === "ArrowRight" || event.key === "ArrowLeft";
-  (across ? s.list.querySelector(".now") : s.table.querySelector("tr.chosen button"))?.focus();
+// From row to row as the table shows them.
+export function moveRow(root, store, by) {
+  const rows = [...root.querySelectorAll(".six tbody tr")];
+  const at = rows.findIndex((row) => row.classList.contains("chosen"));
+  if (rows.length) store.set({ key: Number(rows[Math.max(0, Math.min(rows.length - 1, at + by))].dataset.key) });
 }

@@ -4,12 +4,11 @@ import { allowedCount, weightsOf, strongestOf } from "../data/rows.js";
 import { number, scientific } from "../../../../drawing/web/numbers.js";
 import { queryOf } from "../steps/steps.js";
 import { grouped, label, visible } from "../data/labels.js";
-import { make } from "../../../../drawing/web/elements.js";
+import { gauge, make } from "../../../../drawing/web/elements.js";
 
 export const checksPanel = {
   name: "checks",
   title: "Checks",
-  position: "right",
   mount(root, recording, store) {
     root.classList.add("honest");
     const draw = () => root.isConnected && root.clientWidth && drawChecks(root, recording, store.get());
@@ -107,9 +106,9 @@ function normedLines(head, query) {
 }
 
 function shareCell(value, kind) {
-  const fill = make("b", { className: kind });
-  fill.style.width = `${(100 * value).toFixed(1)}%`;
-  return make("td", { className: "share" }, make("span", { text: number(value, 3) }), make("i", {}, fill));
+  const cell = make("td", { className: "share" }, make("span", { text: number(value, 3) }), gauge(value, 1));
+  cell.querySelector("b").classList.add(kind);
+  return cell;
 }
 
 function unsaidLines(recording, head) {

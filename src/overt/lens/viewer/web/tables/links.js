@@ -1,14 +1,13 @@
 // The strongest links as a table: of the head, or of the chosen token; for screen readers, and for people who want numbers.
 import { weightsOf, strongestOf } from "../data/rows.js";
 import { grouped, label, titleOf, weightText } from "../data/labels.js";
-import { make } from "../../../../drawing/web/elements.js";
+import { button, gauge, make } from "../../../../drawing/web/elements.js";
 
 const FIRST = 20; // rows that are there without asking
 
 export const linksPanel = {
   name: "links",
   title: "Links",
-  position: "right",
   mount(root, recording, store) {
     root.classList.add("linked");
     const l = { root, recording, store, of: "head", all: false };
@@ -36,13 +35,11 @@ function drawLinks(l) {
   const head = l.recording.heads[state.head];
   const links = linksOf(head, l.of, state);
   const shown = l.all ? links : links.slice(0, FIRST);
-  const choices = [["head", `of ${head.name}`], ["token", "of the chosen token"]].map(([of, text]) => make("button", {
-    text, attributes: { type: "button", "aria-pressed": String(l.of === of), "data-of": of }, on: { click: () => switchLinks(l, of) },
-  }));
+  const choices = [["head", `of ${head.name}`], ["token", "of the chosen token"]].map(([of, text]) => button(text, () => switchLinks(l, of), { "aria-pressed": String(l.of === of), "data-of": of }));
   const description = l.of === "head" ? `The ${grouped(shown.length)} strongest links of ${head.name}, in ${head.layer}` : `The ${grouped(shown.length)} strongest links of “${label((state.side === "query" ? head.queries : head.keys)[state.token])}” in ${head.name}`;
   const heading = ["query", "key", "distance", "weight"].map((text) => make("th", { text, attributes: { scope: "col" } }));
   const table = make("table", {}, make("caption", { text: description }), make("thead", {}, make("tr", {}, ...heading)), make("tbody", {}, ...shown.map((link) => linkRow(l, head, link))));
-  const more = links.length > shown.length ? [make("button", { className: "more", text: `show all ${grouped(links.length)}`, attributes: { type: "button" }, on: { click: () => showAll(l) } })] : [];
+  const more = links.length > shown.length ? [button(`show all ${grouped(links.length)}`, () => showAll(l), { class: "more" })] : [];
   l.root.replaceChildren(make("div", { className: "sides", attributes: { role: "group", "aria-label": "Links" } }, ...choices), make("div", { className: "scroll" }, table), ...more);
 }
 
@@ -59,14 +56,13 @@ function showAll(l) {
 }
 
 function linkRow(l, head, [query, key, weight]) {
-  const choose = make("button", { attributes: { type: "button", title: `query ${query}, key ${key}: choose it` }, on: { click: () => l.store.set({ side: "query", token: query, key }) } });
-  choose.append(make("bdi", { text: label(head.queries[query]), attributes: { title: titleOf(head.queries, query) } }), make("i", { text: grouped(query) }));
-  const fill = make("b", { className: weight < 0 ? "negative" : "" });
-  fill.style.width = `${100 * Math.min(1, Math.abs(weight) / (head.signed ? Math.abs(head.links.weights[0]) || 1 : 1) || 0)}%`;
-  const distance = head.same ? signed(key - query) : "";
+  const named = (tokens, i) => [make("bdi", { text: label(tokens[i]), attributes: { title: titleOf(tokens, i) } }), make("i", { text: grouped(i) })];
+  const choose = button("", () => l.store.set({ side: "query", token: query, key }), { title: `query ${query}, key ${key}: choose it` });
+  choose.append(...named(head.queries, query));
   return make("tr", { attributes: { "data-query": String(query), "data-key": String(key) } },
-    make("th", { attributes: { scope: "row" } }, choose), make("td", {}, make("bdi", { text: label(head.keys[key]), attributes: { title: titleOf(head.keys, key) } }), make("i", { text: grouped(key) })),
-    make("td", { className: "number", text: distance }), make("td", { className: "weight" }, make("span", { text: weightText(weight) }), make("i", {}, fill)));
+    make("th", { attributes: { scope: "row" } }, choose), make("td", {}, ...named(head.keys, key)),
+    make("td", { className: "number distance", text: head.same ? signed(key - query) : "" }),
+    make("td", { className: "number weight" }, make("span", { text: weightText(weight) }), gauge(weight, head.signed ? Math.abs(head.links.weights[0]) || 1 : 1)));
 }
 
 const signed = (distance) => (distance > 0 ? `+${grouped(distance)}` : distance < 0 ? `−${grouped(-distance)}` : "0");

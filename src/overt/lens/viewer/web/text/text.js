@@ -5,33 +5,31 @@ import { scaleOf } from "../map/colour_scale.js";
 import { joinerOf, weightsOf, strongestOf, toneOf } from "../data/rows.js";
 import { number } from "../../../../drawing/web/numbers.js";
 import { drawStripe } from "./stripe.js";
-import { grouped, shorten, titleOf, visible, weightText } from "../data/labels.js";
-import { make } from "../../../../drawing/web/elements.js";
+import { grouped, shorten, titleOf, unknownAt, visible, weightText } from "../data/labels.js";
+import { findBox } from "./find.js";
+import { button, make } from "../../../../drawing/web/elements.js";
 import { theme } from "../../../../drawing/web/theme.js";
 
 const PART = 256; // tokens that are written together
 const ARCS = 12;
 const LETTERS = 80; // of one token, the rest is in its title
 
-export const textPanel = {
-  name: "text",
-  title: "Text",
-  position: "right",
-  mount(root, recording, store) {
-    const t = { root, recording, store, texts: [] };
-    prepareText(t);
-    const draw = () => root.isConnected && drawText(t);
-    store.subscribe((state, changed) => {
-      if (["head", "batch", "side", "token", "colour", "theme", "panel"].some((name) => changed.has(name))) draw();
-    });
-    new ResizeObserver(draw).observe(root);
-    draw();
-  },
-};
+const [LARGE, FEW] = [120, 64]; // tokens up to which the text is set large, and up to which it needs no stripe and chips
+const ARABIC = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/u; // scripts from right to left, whose letters join
+
+export function mountText(root, recording, store) {
+  const t = { root, recording, store, texts: [] };
+  prepareText(t);
+  const draw = () => root.isConnected && drawText(t);
+  store.subscribe((state, changed) => {
+    if (["head", "batch", "side", "token", "colour", "theme"].some((name) => changed.has(name))) draw();
+  });
+  new ResizeObserver(draw).observe(root);
+  draw();
+}
 
 function prepareText(t) {
-  const side = (name, text) =>
-    make("button", { text, attributes: { type: "button", "data-side": name }, on: { click: () => switchTo(t, name) } });
+  const side = (name, text) => button(text, () => switchTo(t, name), { "data-side": name });
   t.sides = [side("query", "attends to"), side("key", "is attended by")];
   t.name = make("bdi", { className: "asker" });
   t.description = make("p", { className: "told", attributes: { "aria-live": "polite" } });
@@ -40,7 +38,9 @@ function prepareText(t) {
   t.chips = make("ol", { className: "chips" });
   t.body = make("div", { className: "running", attributes: { tabindex: "-1" } });
   const bar = make("div", { className: "sides", attributes: { role: "group", "aria-label": "Direction" } }, ...t.sides);
-  t.root.append(make("div", { className: "says-who" }, t.name, bar), t.description, t.stripe, t.chips, t.body);
+  const find = findBox(() => wordsOf(t), (token, side) => t.store.set({ token, side }), () => drawText(t));
+  t.found = find.found;
+  t.root.append(make("div", { className: "says-who" }, t.name, bar, t.description, find.box), t.stripe, t.chips, t.body);
   t.root.classList.add("reading");
 }
 
@@ -51,6 +51,9 @@ function switchTo(t, side) {
   const head = headOf(t);
   t.store.set({ side, token: oneText(head) ? token : side === "key" ? (key ?? strongestOf(t.attention.weights, 1)[0] ?? 0) : (strongestOf(t.attention.weights, 1)[0] ?? 0) });
 }
+
+// All tokens that can be searched: of one text, or of the queries and the keys.
+const wordsOf = (t) => t.texts.map(({ side, tokens }) => ({ side: side === "both" ? t.store.get().side : side, tokens }));
 
 const headOf = (t) => t.recording.heads[t.store.get().head];
 export const oneText = (head) => head.same;
@@ -72,6 +75,7 @@ function drawText(t) {
   t.sides.forEach((each, i) => (each.textContent = (head.signed ? ["reads", "is read by"] : ["attends to", "is attended by"])[i]));
   writeTexts(t, head, state);
   for (const text of t.texts) for (const part of text.parts) if (part.tokens) colourPart(t, text, part);
+  t.stripe.hidden = t.chips.hidden = t.attention.weights.length <= FEW;
   drawStripe(t.stripe, t.attention.weights, { maximum: t.maximum, scale: t.scale, signed: head.signed, marked: oneText(head) ? state.token : null });
   drawChips(t);
   tellText(t, null);
@@ -87,7 +91,9 @@ function writeTexts(t, head, state) {
   [t.written, t.queries, t.keys] = [`${state.batch} ${head.queryCount} ${head.keyCount} ${both} true true`, head.queries, head.keys];
   t.watcher?.disconnect();
   t.watcher = new IntersectionObserver((entries) => showParts(t, entries), { root: t.body, rootMargin: "600px 0px" });
-  const texts = both ? [["both", head.keys, "The text"]] : [["query", head.queries, "Queries"], ["key", head.keys, "Keys"]];
+  const names = t.recording.story?.sides ?? ["Queries", "Keys"];
+  const texts = both ? [["both", head.keys, "The text"]] : [["query", head.queries, names[0]], ["key", head.keys, names[1]]];
+  t.root.classList.toggle("large", head.queryCount + (both ? 0 : head.keyCount) <= LARGE);
   t.texts = texts.map(([side, tokens, label]) => textOf(t, side, tokens, label));
   t.arcs = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   t.arcs.setAttribute("aria-hidden", "true");
@@ -96,11 +102,12 @@ function writeTexts(t, head, state) {
 
 function textOf(t, side, tokens, label) {
   const join = joinerOf(tokens);
-  const text = { side, tokens, join, parts: [] };
-  text.box = make("div", { className: "text", attributes: { role: "group", "aria-label": `${label}, ${tokens.length} tokens` } });
+  const joined = ARABIC.test(tokens.slice(0, 4096).join(""));
+  const text = { side, tokens, join, joined, parts: [] };
+  text.box = make("div", { className: `text${joined ? " joined" : ""}`, attributes: { role: "group", "aria-label": `${label}, ${tokens.length} tokens` } });
   if (side !== "both") text.box.append(make("p", { className: "label", text: label }));
   for (let start = 0; start < tokens.length; start += PART) {
-    const node = make("p", { className: "part" });
+    const node = make("p", { className: "part", attributes: joined ? { dir: "auto" } : {} });
     const part = { start, stop: Math.min(start + PART, tokens.length), node, tokens: null };
     node.of = { text, part };
     node.style.minHeight = tokens.length > PART ? `${Math.ceil((part.stop - part.start) / 9) * 34}px` : "";
@@ -130,11 +137,12 @@ function fillPart(t, text, part) {
   const nodes = [];
   for (let i = part.start; i < part.stop; i++) {
     const { space, text: description, ends } = text.join(text.tokens[i], i === part.start, i);
-    const token = make("bdi", { text: shorten(visible(description), LETTERS), attributes: { "data-token": String(i), role: "button", tabindex: "-1" } });
-    if (text.tokens.tokenizer) {
-      token.title = titleOf(text.tokens, i);
-      token.toggleAttribute("data-special", Boolean(text.tokens.tokenizer.special[i]));
-    }
+    // Letters join over the edges of spans, and not over those of isolated tokens.
+    const isolated = !text.joined || !ARABIC.test(description);
+    const token = make(isolated ? "bdi" : "span", { text: shorten(visible(description), LETTERS), attributes: { "data-token": String(i), role: "button", tabindex: "-1" } });
+    token.title = titleOf(text.tokens, i);
+    token.toggleAttribute("data-special", Boolean(text.tokens.tokenizer?.special[i]));
+    token.toggleAttribute("data-unknown", unknownAt(text.tokens, i));
     part.tokens.push(token);
     if (space) nodes.push(" ");
     nodes.push(token);
@@ -167,7 +175,8 @@ function colourPart(t, text, part) {
     const share = toneOf(weight, t.maximum, t.scale);
     node.style.setProperty("--share", `${(100 * share).toFixed(1)}%`);
     const threshold = INK_TURNS[theme()][signed ? (weight < 0 ? "key" : "query") : side];
-    node.className = `${share > threshold ? "strong" : ""}${marked ? " own" : ""}${Number.isNaN(weight) ? " nan" : ""}${weight < 0 ? " negative" : ""}`.trim();
+    const found = t.found(text.side === "both" ? side : text.side, i);
+    node.className = `${share > threshold && !text.joined ? "strong" : ""}${marked ? " own" : ""}${found ? " match" : ""}${Number.isNaN(weight) ? " nan" : ""}${weight < 0 ? " negative" : ""}`.trim();
     node.tabIndex = marked ? 0 : -1;
     if (marked) node.setAttribute("aria-current", "true");
     else node.removeAttribute("aria-current");
@@ -278,13 +287,17 @@ function drawChips(t) {
   }));
 }
 
-// Arcs from the chosen token to the strongest that are in the page now; the others have their chips and the stripe.
+// Arcs from the chosen token to the strongest that are in the page now; the others have their chips and the stripe. A text of one line
+// makes room above itself for large ones.
 function drawArcs(t) {
   if (!t.arcs) return;
+  const tops = t.texts.map((text) => text.parts[0]?.tokens?.map((node) => node.offsetTop) ?? []);
+  const room = t.texts.length === 1 && tops[0].length > 1 && tops[0].every((top) => Math.abs(top - tops[0][0]) < 8) ? 56 : t.root.classList.contains("large") ? 20 : 12;
+  t.root.classList.toggle("arched", room > 20);
   const { side, token } = t.store.get();
   const at = (text, i) => text?.parts[Math.floor(i / PART)]?.tokens?.[i % PART];
   const from = at(t.texts.find((text) => text.side === "both" || text.side === side), token);
   const attended = t.texts.find((text) => text.side === "both" || text.side !== side);
   const links = t.strongest.map((i) => ({ node: at(attended, i), share: toneOf(t.attention.weights[i], t.maximum, t.scale), negative: t.attention.weights[i] < 0 }));
-  arcsOf(t.arcs, from, links.filter((link) => link.node && link.node !== from && link.share > 0.015));
+  arcsOf(t.arcs, from, links.filter((link) => link.node && link.node !== from && link.share > 0.015), room);
 }

@@ -1,0 +1,69 @@
+"""Explanations as a page: the recordings that they were made from, in the viewer, with the names of the recipe's steps."""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from overt.drawing.html import PAGE_LIMIT
+from overt.errors import InputError
+from overt.explain.explanation import Explanation, heading, loop_line, query_word
+from overt.explain.still import article
+from overt.lens.viewer import Story, page
+from overt.lens.viewer.packing import line_of
+
+
+def write(
+    explanations: Sequence[Explanation], path: str | os.PathLike[str] | None = None, *, limit: int = PAGE_LIMIT
+) -> tuple[str, str]:
+    """Write one explanation, or two side by side, as a single page; the page or its path, and a note where it lacks heads.
+
+    It holds all heads of the recording, or those of the layer that is explained where all of them would be more than `limit` bytes.
+    Raises InputError where even these are.
+    """
+    first = explanations[0]
+    shown = [each.recorded() for each in explanations if each.recorded is not None]
+    options: dict[str, Any] = {
+        "title": _title(explanations),
+        "model": shown[0].model,
+        "opened": (*shown[0].heads[first.shown[0]][first.shown[1]], first.word),
+        "beside": shown[1].recording if len(shown) > 1 else None,
+        "story": _story(explanations, [each.states for each in shown]),
+        "limit": limit,
+    }
+    heads = shown[0].heads[first.shown[0]]
+    note = (
+        f"The page holds the {len(heads)} heads of layer {first.shown[0]}: with the heads of all layers it would be too large."
+    )
+    with suppress(InputError):  # all heads of a large model make too large a page
+        return page(shown[0].recording, path, **options), ""
+    try:
+        return page(shown[0].recording, path, heads=heads, **options), note
+    except InputError as error:
+        size = f"a page of at most {limit / 1e6:.1f} MB, which browsers open quickly"
+        many = f"{len(first.query_tokens)} queries and {len(first.tokens)} keys in {len(heads)} heads, which need more"
+        raise InputError(size, got=many, fix="pass a shorter text") from error
+
+
+def _story(explanations: Sequence[Explanation], states: list[Any]) -> Story:
+    first = explanations[0]
+    return Story(
+        recipe=first.recipe,
+        heading=heading(first),
+        source=first.source,
+        why=[each.why for each in explanations],
+        notes=[each.notes for each in explanations],
+        loops=[loop_line(each) for each in explanations],
+        words=[each.word for each in explanations],
+        still="\n".join(article(each, index) for index, each in enumerate(explanations)),
+        sides=("", "attends to") if first.other is not None else None,
+        states=states,
+    )
+
+
+def _title(explanations: Sequence[Explanation]) -> str:
+    """The text, or both texts: what a browser's tab is called."""
+    first, last = explanations[0], explanations[-1]
+    if first is not last:
+        return f"“{query_word(first)}” in {line_of(first.text)} / {line_of(last.text)}"
+    return line_of(first.text) if first.other is None else f"“{line_of(first.text)}” attends to “{line_of(first.other)}”"

@@ -1,0 +1,40 @@
+// The steps as a row of buttons, and a button that plays them one after the other.
+import { button, make } from "../../../../drawing/web/elements.js";
+import { stagesOf } from "./step_text.js";
+
+const HOLD_FOR = 3400; // ms for a step while it plays
+
+export function mountPlayer(root, recording, store) {
+  const [icon, name, list] = [make("i", { attributes: { "aria-hidden": "true" } }), make("span"), make("ol", { className: "stages" })];
+  const play = make("button", { className: "play", attributes: { type: "button" }, on: { click: () => store.set({ playing: !store.get().playing }) } }, icon, name);
+  let timer = 0;
+  const stages = () => (recording.heads[store.get().head].exact ? stagesOf(recording.heads[store.get().head], 0) : []);
+  const last = () => stages().length - 1;
+  const next = () => (store.get().step >= last() ? store.set({ playing: false }) : store.set({ step: store.get().step + 1 }));
+  const draw = () => {
+    const { step, playing } = store.get();
+    [icon.textContent, name.textContent] = playing ? ["❚❚", "Pause"] : ["▶", "Play"];
+    root.hidden = last() < 0;
+    const now = Math.min(step, last());
+    list.replaceChildren(...stages().map((stage, i) => {
+      const attributes = { title: stage.title, "aria-label": `step ${stage.number}: ${stage.title}`, ...(i === now ? { "aria-current": "step" } : {}) };
+      const each = button("", () => store.set({ step: i, playing: false }), attributes);
+      each.className = i === now ? "now" : i < now ? "past" : "";
+      each.append(make("i", { text: String(stage.number) }), make("span", { text: stage.title }));
+      return make("li", {}, each);
+    }));
+  };
+  store.subscribe((state, changed) => {
+    if (changed.has("playing")) {
+      clearInterval(timer);
+      timer = state.playing ? setInterval(next, HOLD_FOR) : 0;
+      if (state.playing) store.set({ step: state.step >= last() ? 0 : state.step + 1 });
+    }
+    if (!["head", "step", "playing", "batch"].some((each) => changed.has(each))) return;
+    const focused = list.contains(document.activeElement);
+    draw();
+    if (focused) list.querySelector(".now")?.focus();
+  });
+  root.append(play, list);
+  draw();
+}
