@@ -25,7 +25,6 @@ from overt.lens.statistics.role_table import Roles
 from overt.lens.statistics.roles import Repetitions, Shares, roles
 from overt.lens.statistics.summarized import CapturedSummary, SummaryHead
 from overt.lens.statistics.verified import Comparison, Coverage, Verified, recompute
-from overt.lens.text.vocabulary import vocabulary_of
 from overt.lens.tokens import Strings, Tokens
 
 
@@ -63,8 +62,7 @@ class RecordedCalls:
         if self.strings.queries is not None or self.strings.keys is not None:
             fix = "leave the tokenizer out, or remove the tokens first: recording.tokens = None"
             raise InputError("tokens or a tokenizer", got="a tokenizer for a recording that has tokens", fix=fix)
-        self.strings.texts.attach(vocabulary_of(tokenizer))
-        self.strings.texts.check()
+        self.strings.texts.use(tokenizer)
 
     @property
     def texts(self) -> list[str]:

@@ -60,9 +60,10 @@ def record(
     recording. A call beyond `limit` bytes, or beyond the free space of the disk, is not recorded, and `missing` has its size.
 
     With a `tokenizer` the token ids that the model reads are words everywhere: a Hugging Face tokenizer, slow or fast, a processor that
-    holds one, a `tokenizers.Tokenizer` or overt's own. `recording.tokenizer(tokenizer)` does the same later. Without one,
-    `query_tokens` and `key_tokens` name the positions: one string for each, or a list of them for each batch element. One of them is
-    enough for self-attention; for an encoder–decoder they are the decoder's tokens and the encoder's.
+    holds one, a `tokenizers.Tokenizer` or overt's own. `recording.tokenizer(tokenizer)` does the same later. Parts of a picture are
+    named by row and column without one, and positions of sound by seconds with a feature extractor of transformers as `tokenizer`.
+    Else `query_tokens` and `key_tokens` name the positions: one string for each, or a list of them for each batch element. One of them
+    is enough for self-attention; for an encoder–decoder they are the decoder's tokens and the encoder's.
 
     Raises InputError for a tokenizer of another vocabulary, before the model runs where the sizes of vocabulary and table differ, and
     behind the block where the model read ids that the tokenizer does not have, or none.

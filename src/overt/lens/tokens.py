@@ -38,8 +38,8 @@ class Tokens:
 
     @property
     def known(self) -> bool:
-        """Whether there are strings, or token ids with a tokenizer."""
-        return self.keys is not None or self.texts.vocabulary is not None
+        """Whether there are strings, token ids with a tokenizer, or parts of pictures and sound."""
+        return self.keys is not None or self.texts.known
 
     def of_queries(self, call: Captured) -> Words | None:
         """The tokens of a call's queries; queries that continue a cache have the last of its keys' tokens."""

@@ -29,7 +29,7 @@ from overt.lens.capture.mixers.observe import Mixers
 from overt.lens.capture.ranges import MaskReader
 from overt.lens.capture.recordable import out_of_reach, unreadable
 from overt.lens.capture.sink import Sink
-from overt.lens.capture.token_axes.labels import Mixing
+from overt.lens.capture.token_axes.labels import FunctionCall, Mixing
 from overt.lens.capture.token_axes.propagate import TokenAxes
 from overt.lens.capture.torch_layers.fast_path import FastPath
 from overt.lens.capture.torch_layers.multi_head import VISIBLE_INSIDE, MultiHeadSteps, overridden
@@ -38,6 +38,7 @@ from overt.lens.capture.written_out.products import arguments, plain
 from overt.lens.capture.written_out.tracker import WrittenOut
 from overt.lens.capture.written_out.weighted import WEIGHTS_RECORDED, WeightedSum
 from overt.lens.linear.recurrence import Recurrence
+from overt.lens.text.positions import CONVOLUTIONS
 
 SDPA, MULTI_HEAD, OVERT = "scaled_dot_product_attention", "nn.MultiheadAttention", "overt.attend"
 WRITTEN = "softmax and product"
@@ -242,6 +243,9 @@ class Catcher(Watching):
     def _labelled(self, func: Any, name: str, call: tuple[tuple, dict], output: Any) -> Mixing | None:
         """Track the tokens through a function. Returns how it mixes them, attention included."""
         module = self.module
+        if name in CONVOLUTIONS:
+            for sink in self.sinks:
+                beside(sink.failed, sink.cuts, FunctionCall(name, func, *call, output))
         return None if module is None else self.tokens.observe(name, func, *call, output, module)
 
     def _written(self, mixed: WeightedSum) -> None:

@@ -15,7 +15,7 @@ from overt.lens.capture.barrier import sentence
 from overt.lens.capture.mixers.history import Link, Past
 from overt.lens.capture.options import RecordOptions, in_bytes
 from overt.lens.capture.recordable import unreadable
-from overt.lens.capture.token_axes.labels import Mixing
+from overt.lens.capture.token_axes.labels import FunctionCall, Mixing
 from overt.lens.capture.token_axes.mixing_layers import MixingLayers
 from overt.lens.captured import (
     CapturedCall,
@@ -208,6 +208,15 @@ class Recorder:
         if self.inside:
             self.text.lookup(ids, table.shape[0], self.running, self.pass_count - 1)
 
+    def cuts(self, step: FunctionCall) -> None:
+        """Note into how many positions a convolution cuts its input."""
+        sizes, kernel = step.argument(0, "input").shape, step.argument(1, "weight").shape
+        if self.inside and len(sizes) == len(kernel):
+            grid = step.output.shape[2:]
+            self.text.texts.cuts.add(
+                self.running[-1][0], self.pass_count - 1, sizes, grid, kernel, step.argument(3, "stride", 1)
+            )
+
     def mixes(self, mixing: Mixing) -> None:
         """Note a function that mixes tokens and is no attention."""
         if self.inside:
@@ -256,6 +265,7 @@ class Recorder:
         """Count a call. Returns its layer, its number in the recording, and its number in the pass."""
         layer, number, call_index = self._owner(weight), self.number, self.call_index
         self.mixing_layers.attends(layer)
+        self.text.texts.cuts.layers[layer] = None
         self.number, self.call_index = number + 1, call_index + 1
         return layer, number, call_index
 

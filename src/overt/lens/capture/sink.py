@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from overt.attention.kernels.call import Call
 from overt.lens.capture.mixers.history import Link
-from overt.lens.capture.token_axes.labels import Mixing
+from overt.lens.capture.token_axes.labels import FunctionCall, Mixing
 from overt.lens.linear.recurrence import Recurrence
 
 
@@ -66,6 +66,9 @@ class Sink(Protocol):
 
     def looks_up(self, ids: Tensor, table: Tensor) -> None:
         """Ids were looked up in a table of embeddings."""
+
+    def cuts(self, step: FunctionCall) -> None:
+        """A convolution ran, which may cut a picture or sound into positions."""
 
     def mixes(self, mixing: Mixing) -> None:
         """A function mixed tokens otherwise than by attention."""

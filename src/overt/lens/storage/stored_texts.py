@@ -1,5 +1,6 @@
 """The token ids that a model read, and the words of a tokenizer, as plain data of a file; files of older overt have neither."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor
 
 from overt.lens.storage.declared_sizes import stored_whole
+from overt.lens.text.positions import Cut, Cuts
 from overt.lens.text.texts import Lookup, Texts
 from overt.lens.text.vocabulary import Entry, Vocabulary
 
@@ -20,7 +22,13 @@ def stored_texts(texts: Texts, put: Callable[[Any], Any]) -> dict[str, Any]:
         for each in texts.lookups
     ]
     vocabulary = None if texts.vocabulary is None else _stored(texts.vocabulary)
-    return {"lookups": lookups, "vocabulary": vocabulary, "reordered": [[*each] for each in texts.reordered.items()]}
+    return {
+        "lookups": lookups,
+        "vocabulary": vocabulary,
+        "reordered": [[*each] for each in texts.reordered.items()],
+        "cuts": [{**each._asdict(), "grid": [*each.grid]} for each in texts.cuts.resolved()],
+        "seconds": [texts.cuts.sample, texts.cuts.frame],
+    }
 
 
 def _stored(vocabulary: Vocabulary) -> dict[str, Any]:
@@ -35,6 +43,7 @@ def restored_texts(saved: dict[str, Any] | None, get: Callable[[Any], Any]) -> T
     lookups = [_lookup(each, get(each["ids"])) for each in saved["lookups"]]
     vocabulary = None if saved["vocabulary"] is None else _vocabulary(saved["vocabulary"])
     texts = Texts(lookups, reordered={number: tuple(rows) for number, rows in saved.get("reordered", [])})
+    texts.cuts = _cuts(saved.get("cuts", []), saved.get("seconds", [None, None]))
     if not all(type(each) is int and 0 <= each < _MAX_ID for rows in texts.reordered.values() for each in rows):
         raise TypeError("the sequences that a pass continues are of another type")
     if vocabulary is not None:
@@ -49,6 +58,27 @@ def _lookup(saved: dict[str, Any], ids: Tensor) -> Lookup:
     if ids.ndim != 2 or ids.dtype != torch.int64 or not ids.numel() or not stored_whole(ids):
         raise ValueError(f"token ids of shape {tuple(ids.shape)} and {ids.dtype}")
     return Lookup(saved["pass"], saved["owner"], saved["order"], saved["rows"], ids)
+
+
+def _cuts(saved: list[dict[str, Any]], seconds: list[Any]) -> Cuts:
+    """The same cuts. Raises an error of bad data where one is of another type, or names more positions than a call can have."""
+    cuts = []
+    for each in saved:
+        grid, numbers = each["grid"], [each["pass_index"], each["step"], *each["grid"]]
+        owner, flags = each["owner"], [each["whole"], each["raw"]]
+        if not all(type(number) is int and 0 <= number < _MAX_ID for number in numbers) or not 1 <= len(grid) <= 3:
+            raise TypeError("the numbers of a cut are of another type")
+        if (
+            not isinstance(each["name"], str)
+            or not isinstance(owner, str | None)
+            or not all(type(flag) is bool for flag in flags)
+        ):
+            raise TypeError("the names of a cut are of another type")
+        cuts.append(Cut(**{**each, "grid": tuple(grid)}))
+    sample, frame = seconds
+    if not all(each is None or (isinstance(each, float) and 0 < each < math.inf) for each in (sample, frame)):
+        raise TypeError("the seconds of a sample are of another type")
+    return Cuts(cuts, sample=sample, frame=frame)
 
 
 def _vocabulary(saved: dict[str, Any]) -> Vocabulary:

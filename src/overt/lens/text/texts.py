@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from overt.errors import InputError
 from overt.lens.captured import RowsRead, of_entries
+from overt.lens.text.positions import Cuts, check_sound, read_rate
 from overt.lens.text.tokens_of_text import DecodedText, Token, decoded
 from overt.lens.text.vocabulary import Entry, Vocabulary, vocabulary_of
 
@@ -38,7 +39,7 @@ class Lookup:
 
 @dataclass(eq=False)
 class Texts:
-    """All lookups of a recording, and the vocabulary that makes words of them, if there is one.
+    """All lookups of a recording, and the vocabulary that makes words of them, if there is one; patches and seconds without one.
 
     `reordered` says of a pass whose sequences continue other ones of the pass before, as in beam search, which ones they continue.
     """
@@ -46,6 +47,7 @@ class Texts:
     lookups: list[Lookup] = field(default_factory=list)
     vocabulary: Vocabulary | None = None
     reordered: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    cuts: Cuts = field(default_factory=Cuts)
     _words: dict[tuple[int, int], list[DecodedText]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -53,22 +55,48 @@ class Texts:
         """No lookups yet, and the vocabulary of a tokenizer. Raises InputError where it is not that of the model's tables."""
         if tokenizer is None:
             return cls()
-        vocabulary = vocabulary_of(tokenizer)
+        texts = cls()
+        texts.hear(tokenizer)
+        vocabulary = texts.vocabulary = None if texts.only_sound(tokenizer) else vocabulary_of(tokenizer)
         for table in input_tables(model):
-            if isinstance(table, nn.Embedding):
+            if isinstance(table, nn.Embedding) and vocabulary is not None:
                 vocabulary.check_rows(table.num_embeddings)
-        return cls(vocabulary=vocabulary)
+        return texts
+
+    def use(self, tokenizer: Any) -> None:
+        """Name positions by a tokenizer, a processor or a feature extractor from here on, as `with_tokenizer` and `check` do."""
+        self.hear(tokenizer)
+        if not self.only_sound(tokenizer):
+            self.attach(vocabulary_of(tokenizer))
+        self.check()
+
+    def hear(self, tokenizer: Any) -> None:
+        """Take the rate of sound from a processor or a feature extractor that has one."""
+        if (rate := read_rate(tokenizer)) is not None:
+            self.cuts.sample, self.cuts.frame = rate
+
+    def only_sound(self, tokenizer: Any) -> bool:
+        """Whether this is a feature extractor of sound, without words."""
+        return read_rate(tokenizer) is not None and not hasattr(tokenizer, "tokenizer")
+
+    @property
+    def known(self) -> bool:
+        """Whether positions have words, of a vocabulary or of what cut a picture or sound."""
+        return self.vocabulary is not None or self.cuts.known
 
     def check(self) -> None:
-        """Raise InputError where the ids are not the vocabulary's, or where there are none."""
+        """Raise InputError where the ids are not the vocabulary's, or where there are none and no sound either."""
+        if self.vocabulary is None:
+            return check_sound(self.cuts)
+        if not self.lookups and self.cuts.sample is not None and self.cuts.known:
+            return None
         if not self.lookups:
             raise InputError(
                 "a model that read token ids, for a tokenizer",
                 got="one that looked up none: it got embeddings (inputs_embeds), an image or sound, or ran as compiled code",
                 fix="pass the model its input_ids, or leave the tokenizer out and name positions with key_tokens=[…]",
             )
-        assert self.vocabulary is not None
-        self.attach(self.vocabulary)
+        return self.attach(self.vocabulary)
 
     def attach(self, vocabulary: Vocabulary) -> None:
         """Decode with this vocabulary from here on. Raises InputError where the ids are not its own."""
@@ -83,15 +111,16 @@ class Texts:
 
     def queries(self, layer: str, pass_index: int, batch: int, length: int, cross: bool) -> list[list[Token]] | None:
         """The tokens of a call's queries, one list for each sequence of its batch; None where no text fits."""
-        return self._matching(self._near(layer, pass_index), pass_index, batch, length)
+        words = self._matching(self._near(layer, pass_index), pass_index, batch, length)
+        return self.cuts.queries(layer, pass_index, length) if words is None else words
 
     def keys(self, layer: str, pass_index: int, batch: int, length: int, cross: bool) -> list[list[Token]] | None:
         """The tokens of a call's keys: of another text than the queries' where attention is between two."""
         near = self._near(layer, pass_index)
-        if not cross:
-            return self._matching(near, pass_index, batch, length)
-        others = [each for each in self._streams(pass_index) if each not in near or len(near) > 1]
-        return self._matching(others, pass_index, batch, length)
+        if cross:
+            near = [each for each in self._streams(pass_index) if each not in near or len(near) > 1]
+        words = self._matching(near, pass_index, batch, length)
+        return self.cuts.keys(layer, pass_index, length, cross) if words is None else words
 
     def of_passes(self, layer: str, read: Sequence[RowsRead], batch: int) -> list[list[Token]] | None:
         """The tokens of passes that continue each other, one list for each sequence; None where a pass read others."""

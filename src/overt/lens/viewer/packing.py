@@ -204,7 +204,7 @@ def _words(packing: _Packing, head: Head, batch: int) -> dict[str, Any]:
 def _unmatched(strings: Tokens, captured: Captured) -> list[str]:
     """A note where the recording's tokens are not those of this call."""
     lengths = f"{captured.queries} queries and {captured.keys} keys"
-    mismatch = strings.known and not strings.fit(captured)
+    mismatch = (strings.keys is not None or strings.texts.vocabulary is not None) and not strings.fit(captured)
     return [f"there are not as many tokens as this call's {lengths}: positions are shown instead"] if mismatch else []
 
 

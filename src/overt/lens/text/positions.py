@@ -1,0 +1,163 @@
+"""What the positions of pictures and sound are: patches by row and column, and seconds, read from the convolutions that cut them."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from overt.errors import InputError
+from overt.lens.text.tokens_of_text import Token
+
+CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
+_BESIDE = 5  # positions of no patch before the patches, at most: a class token and four registers
+_LETTERS = {1: "t", 2: "rc", 3: "trc"}
+_NAMES = {"t": "time", "r": "row", "c": "column"}
+
+
+class Cut(NamedTuple):
+    """A convolution of the module `name` that cut an input into a `grid` of positions, in the pass `pass_index`.
+
+    `whole` says that its parts lie side by side, as patches do. In sound one position is so many `step`s of the input, samples or, if it is
+    not `raw`, frames of a spectrogram. `owner` is the innermost module around it that attends, once this is known.
+    """
+
+    pass_index: int
+    name: str
+    grid: tuple[int, ...]
+    whole: bool
+    step: int = 1
+    raw: bool = False
+    owner: str | None = None
+
+    @property
+    def positions(self) -> int:
+        """How many positions there are."""
+        return math.prod(self.grid)
+
+
+@dataclass(eq=False)
+class Cuts:
+    """All cuts of a recording, the layers that attended, and how many seconds a sample and a frame are, where this is known."""
+
+    cuts: list[Cut] = field(default_factory=list)
+    layers: dict[str, None] = field(default_factory=dict)
+    sample: float | None = None
+    frame: float | None = None
+    _steps: dict[tuple[int, int], tuple[int, bool]] = field(default_factory=dict, repr=False)
+
+    @property
+    def known(self) -> bool:
+        """Whether positions have names: patches, or sound of a known rate."""
+        return any(len(each.grid) > 1 or self._seconds(each) is not None for each in self.cuts)
+
+    def add(
+        self, name: str, pass_index: int, sizes: Sequence[int], grid: Sequence[int], kernel: Sequence[int], stride: Any
+    ) -> None:
+        """A convolution ran: from an input (B, C, …) of these sizes to a grid, with its matrix (C, C, …) of these sizes."""
+        strides = (stride,) * len(grid) if isinstance(stride, int) else tuple(stride) * (1 if len(stride) > 1 else len(grid))
+        step, raw = 1, False
+        if len(grid) == 1:
+            step, raw = self._steps.get((pass_index, sizes[2]), (1, sizes[1] == 1))
+            step *= strides[0]
+            self._steps[pass_index, grid[0]] = step, raw
+        if math.prod(grid) < 2 or (max(strides) == 1 and step == 1):
+            return
+        cut = Cut(pass_index, name, tuple(grid), tuple(kernel[2:]) == strides, step, raw)
+        if cut not in self.cuts:
+            self.cuts.append(cut)
+
+    def resolved(self) -> list[Cut]:
+        """The cuts with the innermost modules around them that attend."""
+        return [each if each.owner is not None else each._replace(owner=_around(each.name, self.layers)) for each in self.cuts]
+
+    def queries(self, layer: str, pass_index: int, length: int) -> list[list[Token]] | None:
+        """The names of a call's queries, one list for all sequences of its batch; None where no cut fits."""
+        return self._matching([each for each in self.resolved() if _inside(layer, each.owner)], layer, pass_index, length)
+
+    def keys(self, layer: str, pass_index: int, length: int, cross: bool) -> list[list[Token]] | None:
+        """The names of a call's keys: of attention between two sequences those of any cut that has as many."""
+        return self._matching(self.resolved(), "", pass_index, length) if cross else self.queries(layer, pass_index, length)
+
+    def _matching(self, cuts: Iterable[Cut], layer: str, pass_index: int, length: int) -> list[list[Token]] | None:
+        if _beside_encoder(layer, self.layers):
+            return None
+        fitting = [each for each in cuts if each.pass_index <= pass_index and self._fits(each, length)]
+        if not fitting:
+            return None
+        nearest = max(fitting, key=lambda each: (len(each.owner or ""), each.pass_index, each.positions))
+        return [self._words(nearest, length)]
+
+    def _fits(self, cut: Cut, length: int) -> bool:
+        if len(cut.grid) == 1:
+            return cut.positions == length and self._seconds(cut) is not None
+        return 0 <= length - cut.positions <= (_BESIDE if cut.whole else 0)
+
+    def _seconds(self, cut: Cut) -> float | None:
+        each = self.sample if cut.raw else self.frame
+        return None if each is None else each * cut.step
+
+    def _words(self, cut: Cut, length: int) -> list[Token]:
+        beside, seconds = length - cut.positions, self._seconds(cut) if len(cut.grid) == 1 else None
+        words = [
+            Token(f"[{number}]", piece="no patch: it stands before the patches", id=number, special=True, spaced=True)
+            for number in range(beside)
+        ]
+        for number in range(cut.positions):
+            if seconds is None:
+                word, piece = _patch(number, cut.grid)
+            else:
+                digits = max(2, math.ceil(-math.log10(seconds)))
+                word = f"{number * seconds:.{digits}f}s"
+                piece = f"from {number * seconds:.{digits + 1}f} to {(number + 1) * seconds:.{digits + 1}f} seconds"
+            words.append(Token(word, piece=piece, id=beside + number, spaced=True))
+        return words
+
+
+def read_rate(processor: Any) -> tuple[float, float | None] | None:
+    """The seconds of a sample and of a frame of a spectrogram, by a feature extractor or a processor that holds one; None without."""
+    extractor = getattr(processor, "feature_extractor", processor)
+    rate, hop = (getattr(extractor, name, None) for name in ("sampling_rate", "hop_length"))
+    if not isinstance(rate, int | float) or rate <= 0:
+        return None
+    return 1 / rate, hop / rate if isinstance(hop, int) and hop > 0 else None
+
+
+def check_sound(cuts: Cuts) -> None:
+    """Raise InputError where no convolution cut sound whose rate is known."""
+    if not cuts.known:
+        raise InputError(
+            "a model that cuts sound by convolutions, for a feature extractor",
+            got="one that ran none, or whose frames have no hop_length in the feature extractor",
+            fix="leave it out, and name positions with key_tokens=[…]",
+        )
+
+
+def _patch(number: int, grid: tuple[int, ...]) -> tuple[str, str]:
+    """A patch as "r3c7", and in words; a part of a film has its time before it.
+
+    >>> _patch(10, (3, 4))
+    ('r2c2', 'row 2, column 2')
+    """
+    indices = []
+    for size in reversed(grid):
+        number, index = divmod(number, size)
+        indices.insert(0, index)
+    letters = _LETTERS[len(grid)]
+    named = [f"{_NAMES[letter]} {index}" for letter, index in zip(letters, indices, strict=True)]
+    return "".join(f"{letter}{index}" for letter, index in zip(letters, indices, strict=True)), ", ".join(named)
+
+
+def _around(name: str, layers: Iterable[str]) -> str | None:
+    """The innermost module around a convolution that attends; None where none does."""
+    parts = name.split(".")
+    owners = [".".join(parts[:count]) for count in range(len(parts) - 1, -1, -1)]
+    return next((owner for owner in owners if any(_inside(layer, owner) for layer in layers)), None)
+
+
+def _inside(layer: str, owner: str | None) -> bool:
+    return owner is not None and (not owner or layer == owner or layer.startswith(f"{owner}."))
+
+
+def _beside_encoder(layer: str, layers: Iterable[str]) -> bool:
+    """Whether a layer is of a decoder beside an encoder, whose positions are no parts of the input."""
+    return "decoder" in layer and any("encoder" in each and "decoder" not in each for each in layers)
