@@ -5,7 +5,7 @@
 # make docs      the documentation site, into build/site; every code block on it runs while it is made
 # make notebooks the chapters as notebooks, into notebooks/, and run them
 # make test-gpu  the tests of the kernels for GPUs on an NVIDIA GPU, where torch is built for CUDA
-# make mutants MODULE=normalizers  change the module in every way, one at a time, and say which changes no test notices; SAMPLE=40 tries some
+# make mutants MODULE=attention/masks/base  change the module in every way, one at a time, and say which changes no test notices; SAMPLE=40 tries some, of SEED=1 others
 # make sanitize  the native core's own tests, with every address and every undefined operation watched
 #
 # Another interpreter: make PYTHON=/path/to/python test
@@ -49,7 +49,7 @@ test-slow: $(VENV)/.has-dev
 
 # One thread a process, since each mutant has a process of its own; tests/mutants.py says which tests a module has.
 mutants: $(VENV)/.has-mutants
-	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py $(MODULE) $(if $(SAMPLE),--sample $(SAMPLE))
+	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py $(MODULE) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
 
 test-all: $(VENV)/.has-dev
 	$(PYTEST)

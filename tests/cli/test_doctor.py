@@ -79,7 +79,7 @@ def test_a_torch_that_does_not_load_is_broken(monkeypatch):
 
 def test_it_shows_the_level_of_the_native_core():
     found = run()
-    assert f"native               {native.level()} (this machine supports " in found.stdout
+    assert f"✓  native               {native.level()} (this machine supports " in found.stdout
 
 
 def test_a_native_core_that_was_not_built_is_told_whole_with_its_cure_and_is_no_fault(monkeypatch):

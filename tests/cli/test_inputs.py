@@ -1,10 +1,11 @@
 """A TEXT is a text, or a file where it names one; a file's name is never taken for a text."""
 
 import os
+from pathlib import Path
 
 import pytest
 
-from overt.cli.inputs import file_of, looks_like_a_path, read_text
+from overt.cli.inputs import file_of, input_of, looks_like_a_path, read_text
 from overt.errors import InputError
 
 SENTENCES = """
@@ -119,7 +120,7 @@ def test_the_name_of_a_file_that_is_not_there_is_refused(text):
     assert read_text(text, as_text=True) == [text]
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "notes", "Hello.", "my notes", "and-or", "a line"])
+@pytest.mark.parametrize("name", ["notes.txt", "notes", "Hello.", "my notes", "and-or", "a line", "!", "(1)"])
 def test_a_file_that_is_there_is_read_whatever_its_name(name, tmp_path):
     (tmp_path / name).write_bytes(b"one\r\n\ntwo\n")
     assert read_text(name) == ["one", "", "two"]
@@ -148,7 +149,16 @@ def test_a_dash_and_nothing_are_standard_input(monkeypatch, tmp_path):
     assert read_text("-", as_text=True) == ["-"]
 
 
-@pytest.mark.parametrize("text", ["", "a\nb", "a\nb.txt", "x" * 10_000, "x" * 300, "a\0b", "\udcff", "/" * 5000 + "a b"])
+def test_an_input_is_called_what_the_command_line_calls_it(tmp_path):
+    (tmp_path / "notes").write_text("one\n")
+    assert input_of(None) == input_of("-") == {"standard input": Path("/dev/stdin")}
+    assert input_of("notes") == {"TEXT": Path("notes")}
+    assert input_of("Hello.") == input_of("notes", as_text=True) == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a\nb", "a\nb.txt", "x" * 10_000, "x" * 300, "x" * 300 + "/y", "a\0b", "\udcff", "/" * 5000 + "a b"]
+)
 def test_what_no_file_can_be_called_is_a_text(text):
     assert file_of(text) is None
 

@@ -52,6 +52,8 @@ def test_an_error_is_one_message_on_stderr_and_2():
     assert re.fullmatch(
         r"overt: Expected .*, got nowhere\.csv: No such file or directory\. Fix: check the path\.\n", found.stderr
     )
+    coloured = runner.invoke(app, ["smooth", "4.csv", "--column", "x"], env={"FORCE_COLOR": "1", "TERM": "xterm-256color"})
+    assert coloured.stderr == found.stderr.replace("nowhere", "4")
 
 
 def test_a_command_that_is_not_there_is_2_and_a_near_one_suggested():
@@ -77,3 +79,20 @@ def test_each_command_has_a_help_page(name):
     found = runner.invoke(app, [name, "--help"], prog_name="overt")
     assert found.exit_code == 0, found.output
     assert f"overt {name}" in found.output
+    assert "--install-completion" not in found.output  # the whole command has it, and no part of it
+
+
+def test_a_command_of_two_words_takes_what_comes_after_them():
+    found = runner.invoke(app, ["bench", "smooth", "--part", "nothing"])
+    assert found.exit_code == 2
+    assert "Expected --part accuracy or" in found.stderr
+
+
+@pytest.mark.parametrize("name", ["overt.explain.nothing", None])
+def test_a_module_of_overts_own_that_is_not_there_is_no_missing_package(monkeypatch, name):
+    def fail(module):
+        raise ModuleNotFoundError("broken", name=name)
+
+    monkeypatch.setattr("importlib.import_module", fail)
+    with pytest.raises(ModuleNotFoundError, match="broken"):
+        runner.invoke(app, ["explain", "a word"], catch_exceptions=False)

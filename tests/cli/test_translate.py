@@ -1,11 +1,14 @@
+import io
 import json
 import subprocess
 import sys
 
 import pytest
 import torch
+from rich.console import Console
 from typer.testing import CliRunner
 
+from overt.cli import translate
 from overt.cli.main import app
 from overt.learn.run.model_folder import save_model
 from overt.learn.translator import Translator
@@ -144,6 +147,22 @@ def refused_late(folder, *arguments):
     found = run(folder, *arguments)
     assert found.exit_code == 2
     return " ".join(found.stderr.split())
+
+
+def test_on_a_terminal_a_bar_counts_the_lines_and_goes_when_they_are_translated(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(
+        translate, "Console", lambda stderr: Console(file=screen, force_terminal=True, width=80, color_system=None)
+    )
+    with translate.show_progress(2) as advance:
+        advance()
+        advance()
+    assert "2/2" in screen.getvalue()
+    assert screen.getvalue().endswith("\x1b[1A\x1b[2K")
+    screen.truncate(0)
+    with translate.show_progress(1) as advance:
+        advance()
+    assert "1/1" not in screen.getvalue()
 
 
 def test_text_that_is_not_utf8_is_refused_with_its_byte(model):

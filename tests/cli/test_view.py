@@ -33,7 +33,8 @@ def test_a_recording_becomes_a_page_beside_it(saved):
     result = run(saved)
     assert result.exit_code == 0, result.output
     page = saved.with_suffix(".html")
-    assert page.name in result.output.replace("\n", "")  # a path wider than the terminal goes on below
+    size = f"{page.stat().st_size / 1e6:.1f} MB"
+    assert f"{page.name}, {size}".replace(" ", "") in "".join(result.output.split())  # a wide path goes on below
     assert len(header(page)["heads"]) == 8
 
 
@@ -50,7 +51,9 @@ def test_the_sharpest_heads_can_be_asked_for(saved):
     assert len(header(saved.with_suffix(".html"))["heads"]) == 3
 
 
-def test_a_summary_holds_no_vectors(saved):
+def test_a_page_holds_the_vectors_of_its_heads_and_a_summary_none(saved):
+    assert run(saved).exit_code == 0
+    assert all("query" in each for each in header(saved.with_suffix(".html"))["heads"])
     assert run(saved, "--summary").exit_code == 0
     assert all("query" not in each for each in header(saved.with_suffix(".html"))["heads"])
 

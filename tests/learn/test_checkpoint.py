@@ -38,6 +38,23 @@ def test_the_latest_are_kept_and_the_best_besides(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["000001", "000004", "000005"]
 
 
+def test_checkpoints_behind_links_are_left_where_they_are_and_stop_nothing(tmp_path):
+    for update in range(3):
+        checkpoints.write(tmp_path, update, some())
+    (tmp_path / "000000").rename(tmp_path / "elsewhere")
+    for link in ("000000", ".000007"):
+        (tmp_path / link).symlink_to(tmp_path / "elsewhere")
+    checkpoints.remove_old(tmp_path, 1)
+    assert [path.name for path in checkpoints.list_checkpoints(tmp_path)] == ["000002"]
+    assert len(list((tmp_path / "elsewhere").iterdir())) == 3
+
+
+def test_a_checkpoint_where_no_folder_can_be_made_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"000004 to be writable, got Not a directory\. Fix: .* resumes from the beginning\."):
+        checkpoints.write(tmp_path / "file", 4, some())
+
+
 def cut(path):
     path.write_bytes(path.read_bytes()[:-1])
 

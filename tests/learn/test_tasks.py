@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 from dataclasses import replace
 
 import pytest
@@ -190,12 +191,39 @@ def test_scores_of_a_test_are_sacrebleus_with_one_reference_a_row_and_with_all(n
     json.dumps(found)
 
 
+def test_a_test_searches_as_the_recipe_says_and_an_evaluation_greedily(numbers, tmp_path, monkeypatch):
+    searches, translate = [], Translator.translate
+
+    def watched(self, texts, **options):
+        searches.append(options)
+        return translate(self, texts, **options)
+
+    monkeypatch.setattr(Translator, "translate", watched)
+    task, model = build_task(replace(numbers, decoding=Decoding(beam=3, length_penalty=0.3, longest=7)), tmp_path / "run")
+    task.evaluate(model.eval())
+    task.test(model)
+    assert searches == [{"beam": 1}, {"beam": 3, "length_penalty": 0.3, "longest": 7}]
+
+
 def test_published_words_are_what_is_scored_where_moses_is_asked_for(numbers, tmp_path):
     tokens = replace(numbers.tokens, moses=True, lower=True)
     task, model = build_task(
         replace(numbers, tokens=tokens, data=replace(numbers.data, languages=("en", "de"))), tmp_path / "run"
     )
     assert "tok:none" in task.test(model)["bleu_signature"]
+
+
+def test_references_are_split_into_words_by_the_rules_of_their_own_language(numbers, tmp_path):
+    for file in tmp_path.glob("*.de"):
+        file.write_text(file.read_text().replace("eins", "l'homme"))
+    data = replace(numbers.data, languages=("en", "fr"))
+    recipe = replace(
+        numbers, tokens=replace(numbers.tokens, moses=True), data=data, training=replace(TRAINING, label_smoothing=0.0)
+    )
+    task, model = build_task(recipe, tmp_path / "run")
+    by_heart(task, model)
+    assert task.translate(model, task.corpus.train[:1]) == ["l' homme"]
+    assert task.test(model, "train")["bleu"] == pytest.approx(100)
 
 
 def test_the_same_recipe_gives_the_same_tokens_weights_and_batches(numbers, tmp_path):
@@ -258,6 +286,40 @@ def test_a_label_that_training_has_not_counts_as_wrong(labels, tmp_path):
     task, _ = build_task(labels("classify"), tmp_path / "run")
     task.corpus.test.append(task.corpus.test[0]._replace(target="NEVER"))
     assert task.test(Says(1, each_word=False)) == {"rows": 6, "accuracy": pytest.approx(100 * 4 / 6)}
+
+
+@pytest.mark.parametrize("name", ["numbers", "tag", "classify", "texts"])
+def test_a_batch_takes_as_many_rows_as_its_tokens_allow_with_their_starts_and_ends(name, labels, tmp_path, request):
+    recipe = labels(name) if name in ("tag", "classify") else request.getfixturevalue(name)
+    task, _ = build_task(recipe, tmp_path / "run")
+    for row in range(len(task.corpus.train)):
+        batch = task.batch([row])
+        width = max(tensor.shape[1] for tensor in batch if tensor.ndim == 2)
+        limited = replace(recipe, training=replace(TRAINING, tokens_per_batch=3 * width))
+        corpus = task.corpus._replace(train=[task.corpus.train[row]] * 11)
+        batches = type(task)(corpus, task.tokenizer, limited).batches(0)
+        assert sorted(map(len, batches)) == [2, 3, 3, 3]
+
+
+@pytest.mark.parametrize("name", ["numbers", "tag", "classify", "texts"])
+def test_more_rows_than_a_batch_takes_are_each_counted_once(name, labels, tmp_path, request):
+    recipe = labels(name) if name in ("tag", "classify") else request.getfixturevalue(name)
+    task, model = build_task(recipe, tmp_path / "run")
+    many = random.Random(0).choices(task.corpus.valid, k=131)
+
+    def measured(rows):
+        return type(task)(task.corpus._replace(valid=rows), task.tokenizer, recipe).evaluate(model.eval())
+
+    single = {str(row): measured([row]) for row in task.corpus.valid}
+    if name in ("tag", "classify"):
+        counts = [len(row.target) if name == "tag" else 1 for row in many]
+        total = sum(single[str(row)]["accuracy"] * count for row, count in zip(many, counts, strict=True))
+        assert measured(many)["accuracy"] == pytest.approx(total / sum(counts), rel=1e-9)
+    else:
+        text = "target" if name == "numbers" else "source"
+        counts = [len(task.tokenizer.encode(getattr(row, text))) + 1 for row in many]
+        total = sum(math.log(single[str(row)]["perplexity"]) * count for row, count in zip(many, counts, strict=True))
+        assert math.log(measured(many)["perplexity"]) == pytest.approx(total / sum(counts), rel=1e-6)
 
 
 def test_words_may_be_told_by_their_parts(labels, tmp_path):

@@ -128,6 +128,23 @@ def test_merges_as_subword_nmt_writes_them_are_used(tmp_path):
     tokenizer = Tokenizer.from_merges(tmp_path / "merges", ["low lower"])
     assert tokenizer.tokens(tokenizer.encode("low lower")) == ["low</w>", "lo", "w", "er</w>"]
     assert tokenizer.decode(tokenizer.encode("low lower")) == "low lower"
+    pieces = [*SPECIAL, "e", "l", "o", "r", "w", "r</w>", "w</w>", "lo", "low</w>", "er</w>"]
+    assert tokenizer.tokens(range(tokenizer.words)) == pieces
+
+
+def test_merges_that_are_read_keep_capitals_unless_lower_case_is_asked_for(tmp_path):
+    (tmp_path / "spaced").write_text("L o</w>\nl o</w>\n")
+    (tmp_path / "plain").write_text("▁ L\n▁ l\n")
+    for name, kept, lowered in (("spaced", ["Lo</w>"], ["lo</w>"]), ("plain", ["▁L", "o"], ["▁l", "o"])):
+        for options, expected in (({}, kept), ({"lower": True}, lowered)):
+            tokenizer = Tokenizer.from_merges(tmp_path / name, ["Lo lo"], **options)
+            assert tokenizer.tokens(tokenizer.encode("Lo")) == expected
+
+
+def test_the_letters_of_merges_that_are_read_are_those_of_each_languages_words(tmp_path):
+    (tmp_path / "merges").write_text("h o\nm e</w>\n")
+    tokenizer = Tokenizer.from_merges(tmp_path / "merges", ["the hat"], ["l'homme"], moses=Moses(("en", "fr")))
+    assert tokenizer.tokens(tokenizer.encode("l'homme", target=True)) == ["l", "'</w>", "ho", "m", "me</w>"]
 
 
 def test_the_merges_that_were_learned_give_the_same_pieces_when_they_are_read(spaced, tmp_path):

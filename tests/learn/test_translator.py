@@ -54,6 +54,19 @@ def test_a_beam_of_one_is_greedy():
     assert (found.ids, found.score) == (wanted.tokens, wanted.score)
 
 
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_translation_has_at_most_as_many_tokens_as_are_allowed(beam):
+    [longer], [shorter] = (by_heart().translate([ENGLISH[0]], beam=beam, longest=longest) for longest in (None, 2))
+    assert len(longer.tokens) > 2 >= len(shorter.tokens)
+
+
+def test_the_score_is_the_log_probability_of_each_token_under_the_length_penalty():
+    [total], [mean], [squared] = (by_heart().translate([ENGLISH[2]], length_penalty=penalty) for penalty in (0.0, 1.0, 2.0))
+    length = len(total.tokens) + 1
+    assert (mean.ids, squared.ids) == (total.ids, total.ids)
+    assert (mean.score, squared.score) == (pytest.approx(total.score / length), pytest.approx(total.score / length**2))
+
+
 def test_the_forced_pass_writes_the_translation_again_with_its_score():
     translator = by_heart()
     [found] = translator.translate([ENGLISH[4]], beam=2, length_penalty=0.0)

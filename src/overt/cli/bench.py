@@ -62,7 +62,11 @@ def bench(
     cases = select_cases(case or [], quick, kind, requested)
     console = report_console(out)
     if listed:
-        console.print(Piece(lambda ink: _list(ink, cases)))
+        rows = [(each.name, WORKS[each.work]) for each in cases]
+        table = Piece(
+            lambda ink: ink.table([[ink.text(name, "bold"), ink.text(work, "dim")] for name, work in rows], [False] * 2)
+        )
+        console.print(table)
         return
     if quick:
         runs, seconds = min(runs, _QUICK_RUNS), min(seconds, _QUICK_SECONDS)
@@ -113,11 +117,6 @@ def _status(what: str) -> Iterator[Callable[[str], None]]:
     # No animation, which would disturb the measurement.
     with Live(console=console, auto_refresh=False, transient=True) as line:
         yield lambda step: line.update(f"{what}: {step} …", refresh=True)
-
-
-def _list(ink: Ink, cases: list[Case]) -> Iterable[Text]:
-    rows = [[ink.text(case.name, "bold"), ink.text(WORKS[case.work], "dim")] for case in cases]
-    return ink.table(rows, right=[False, False])
 
 
 def _machine(ink: Ink, options: Options, limits: Ceilings | GpuCeilings) -> Iterable[Text]:

@@ -69,7 +69,9 @@ def bench_smooth(
     # A file that cannot be written is refused before the work.
     with whole(out) if out else nullcontext() as file:
         if "accuracy" in parts:
-            results.accuracy = _scores(cases, names, seeds, processes)
+            with _progress() as show:
+                step = partial(show, "scores")
+                results.accuracy = accuracy.measure(cases, names, seeds, processes, step)
             console.print(Piece(lambda ink: _accuracy(ink, results.accuracy, seeds)))
         if "speed" in parts:
             results.speed = _speeds([OURS, *taking])
@@ -127,11 +129,6 @@ def _progress() -> Iterator[ShowProgress]:
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True, auto_refresh=False) as bar:
         task = bar.add_task("", total=None)
         yield lambda doing, done, work: bar.update(task, description=doing, completed=done, total=work, refresh=True)
-
-
-def _scores(cases: list[Case], names: list[str], seeds: int, processes: int) -> Accuracy:
-    with _progress() as show:
-        return accuracy.measure(cases, names, seeds, processes, lambda done, work: show("scores", done, work))
 
 
 def _speeds(taking: list[Smoother]) -> dict[str, Speed]:

@@ -125,8 +125,8 @@ def smooth(
     table = read_table(file, Notation({"tab": "\t", r"\t": "\t"}.get(sep or "", sep), decimal, date_format))
     if not column:
         raise InputError("a column to smooth", got="no --column", fix="pass one of: " + ", ".join(table.header))
-    choices = {"keys": keys, "bandwidth": _bandwidth(bandwidth), "degree": degree, "window": window, "span": _length(span)}
-    choices |= {"causal": causal or None, "robust": robust, "noise": _noise(noise), "period": _period(period)}
+    choices = {"keys": keys, "bandwidth": _bandwidth(bandwidth), "degree": degree, "window": window, "span": _number(span)}
+    choices |= {"causal": causal or None, "robust": robust, "noise": _number(noise), "period": _period(period)}
     options = {name: value for name, value in choices.items() if value is not None}  # `analyze` has defaults for the others
     if out:
         parts = ("smooth", "lower", "upper", *(("trend", "seasonal") if period else ()))
@@ -140,7 +140,7 @@ def smooth(
     with ExitStack() as files:
         # A file that cannot be written is refused before the work; all files appear together after it.
         table_file, picture, page = (files.enter_context(whole(path)) if path else None for path in (out, plot, html))
-        curves = _curves(tasks, jobs or _default_jobs(tasks), dask, parts)
+        curves = _curves(tasks, jobs, dask, parts)
         positions = np.arange(1, table.length + 1) if times is None else times
         series = [
             SmoothedSeries(task.name, name, group_rows, task.values, positions[group_rows], curve)
@@ -154,11 +154,9 @@ def smooth(
     report_console(out, plot, html).print(Piece(lambda ink: _page(ink, title, series, written)))
 
 
-def _noise(text: str | None) -> float | str | None:
-    try:
-        return text if text is None else float(text)
-    except ValueError:
-        return text
+def _number(text: str | None) -> float | str | None:
+    """A number where the text is one, else the text: a length of time, or the name of a kind of noise."""
+    return float(text) if text is not None and is_numeral(text) else text
 
 
 def _bandwidth(text: str | None) -> Bandwidth | None:
@@ -176,12 +174,8 @@ def _period(texts: list[str] | None) -> Periods | None:
     """Numbers where they are numbers, else lengths of time as they are; "auto" stands alone."""
     if not texts:
         return None
-    periods = [float(text) if is_numeral(text) else text for text in texts]
+    periods: Any = [_number(text) for text in texts]
     return periods[0] if len(periods) == 1 else periods
-
-
-def _length(text: str | None) -> float | str | None:
-    return float(text) if text is not None and is_numeral(text) else text
 
 
 def _ask_for_groups(table: Table, time: str | None, times: NDArray[Any] | None, group: str | None) -> None:
@@ -221,14 +215,11 @@ def _group_rowsof(names: list[str]) -> dict[str, Indices]:
     return {name: np.array(rows) for name, rows in groups.items()}
 
 
-def _default_jobs(tasks: list[Task]) -> int:
-    """The number of processes: starting one takes about as long as smoothing 100,000 points."""
-    return min(processors(), 1 + sum(task.values.size for task in tasks) // 100_000)
-
-
-def _curves(tasks: list[Task], jobs: int, dask: str | None, parts: Path | None) -> list[Curve]:
+def _curves(tasks: list[Task], jobs: int | None, dask: str | None, parts: Path | None) -> list[Curve]:
     if parts:
         make_folder(parts)
+    # Starting a process takes about as long as smoothing 100,000 points.
+    jobs = jobs or min(processors(), 1 + sum(task.values.size for task in tasks) // 100_000)
     curves: dict[int, Curve] = {}
     with _progress(len(tasks)) as advance:
         for index, curve in smooth_many(tasks, jobs=jobs, dask=dask, parts=parts):
@@ -296,8 +287,18 @@ def _page(ink: Ink, title: str, series: list[SmoothedSeries], written: list[str]
 
 
 def _single_series(ink: Ink, one: SmoothedSeries) -> Iterable[Text]:
-    rows = [[ink.text(name, "dim"), ink.text(value), ink.text(remark, "dim")] for name, value, remark in _facts(one)]
-    yield from ink.table(rows, right=[False, False, False])
+    missing, facts = int(np.isnan(one.data).sum()), one.curve.facts
+    rows = [
+        ("points", str(one.data.size), f"{missing} missing, {facts['filled']} filled" if missing else ""),
+        ("keys", facts["keys"], "causal" if facts["causal"] else "past and future"),
+        ("bandwidth", _width(facts), "given" if facts["bandwidth_passed"] else "chosen"),
+        ("period", ", ".join(duration(period, facts["unit"]) for period in facts["periods"]), "of the season"),
+        ("noise", f"{facts['noise']:.3g}", f"standard deviation, {'given' if facts['noise_passed'] else 'estimated'}"),
+        ("remaining error", _error(facts), _remark(facts)),
+        ("freedom", f"{facts['degrees_of_freedom']:.3g}", "degrees"),
+    ]
+    cells = [[ink.text(name, "dim"), ink.text(value), ink.text(remark, "dim")] for name, value, remark in rows if value]
+    yield from ink.table(cells, right=[False, False, False])
     yield ink.line()
     yield from _sparklines(ink, one)
     yield ink.line()
@@ -324,20 +325,6 @@ def _many_series(ink: Ink, series: list[SmoothedSeries]) -> Iterable[Text]:
         yield from ink.prose(
             f"{len(withheld)} of {len(series)} series have no band. {first.name}: {first.curve.facts['withheld']}", lead=""
         )
-
-
-def _facts(one: SmoothedSeries) -> list[tuple[str, str, str]]:
-    missing, facts = int(np.isnan(one.data).sum()), one.curve.facts
-    rows = [
-        ("points", str(one.data.size), f"{missing} missing, {facts['filled']} filled" if missing else ""),
-        ("keys", facts["keys"], "causal" if facts["causal"] else "past and future"),
-        ("bandwidth", _width(facts), "given" if facts["bandwidth_passed"] else "chosen"),
-        ("period", ", ".join(duration(period, facts["unit"]) for period in facts["periods"]), "of the season"),
-        ("noise", f"{facts['noise']:.3g}", f"standard deviation, {'given' if facts['noise_passed'] else 'estimated'}"),
-        ("remaining error", _error(facts), _remark(facts)),
-        ("freedom", f"{facts['degrees_of_freedom']:.3g}", "degrees"),
-    ]
-    return [row for row in rows if row[1]]
 
 
 def _error(facts: dict[str, Any]) -> str:

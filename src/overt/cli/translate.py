@@ -49,7 +49,9 @@ def translate(
         lines = _lines(text, as_text)
     _check(lines, nbest, beam, attention or show_map)
     with busy("loading the translator …"):
-        translator = _translator(model)
+        from overt.learn.translator import Translator
+
+        translator = Translator.bundled() if model is None else Translator.load(model)
     with ExitStack() as files:
         # A file that cannot be written is refused before the work.
         outputs = {name: files.enter_context(whole(path)) for name, path in paths.items() if path is not None}
@@ -88,16 +90,10 @@ def _check(lines: list[str], nbest: int | None, beam: int, show_attention: Any) 
         )
 
 
-def _translator(folder: Path | None) -> Any:
-    from overt.learn.translator import Translator
-
-    return Translator.bundled() if folder is None else Translator.load(folder)
-
-
 def _translate_lines(translator: Any, lines: list[str], beam: int, best: int) -> list[list[Any]]:
     """The best translations of each line, in the order of the lines."""
     results: list[list[Any]] = [[] for _ in lines]
-    with _progress(sum(bool(line.strip()) for line in lines)) as advance:
+    with show_progress(sum(bool(line.strip()) for line in lines)) as advance:
         for index, translations in translator.stream(lines, beam=beam, best=best):
             results[index] = translations
             advance()
@@ -163,7 +159,7 @@ def _show(translator: Any, text: str, translation: Any, page: Path | None, conso
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Any]:
+def show_progress(total: int) -> Iterator[Any]:
     """A progress bar, on a terminal and for more than one line."""
     console = Console(stderr=True)
     bars = [BarColumn()] if console.width >= ROOM_FOR_A_BAR else []

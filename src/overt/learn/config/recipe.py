@@ -166,8 +166,8 @@ class _Reader:
         for choice in choices:
             if _is_of(value, choice):
                 return tuple(value) if isinstance(value, list) else float(value) if choice is float else value
-        expected = " or ".join(_in_words(choice) for choice in choices)
-        raise self._at((table, key), f"{key} to be {expected}", f"{value!r}", f"write {_example(choices[0])}")
+        expected, example = " or ".join(map(_in_words, choices)), _EXAMPLES.get(choices[0], "it in [brackets]")
+        raise self._at((table, key), f"{key} to be {expected}", f"{value!r}", f"write {example}")
 
     def _located(self, table: str, error: OvertError) -> InputError:
         """An error from building a table's object, with the line of the key that its message names first."""
@@ -230,7 +230,3 @@ def _in_words(hint: Any) -> str:
         return _WORDS[hint]
     inner = get_args(hint)
     return f"a list of {_WORDS[inner[0]].removeprefix('a ')}s" if inner[-1] is Ellipsis else f"a list of {len(inner)} numbers"
-
-
-def _example(hint: Any) -> str:
-    return _EXAMPLES.get(hint, "it in [brackets]")

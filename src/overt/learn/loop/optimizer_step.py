@@ -41,7 +41,9 @@ class OptimizerStep:
 
     def __call__(self, update: int, batches: list[list[int]]) -> StepStatistics:
         """Take step number `update`, counted from 1."""
-        torch.manual_seed(_seed(self.settings.seed, update, self.processes.rank))
+        # A different seed for each update and process, so that a resumed run draws the same numbers as an uninterrupted one.
+        names = np.random.SeedSequence([self.settings.seed, update, self.processes.rank])
+        torch.manual_seed(int(names.generate_state(1, np.uint64)[0]))
         rate = learning_rate(update, self.settings)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -58,19 +60,17 @@ class OptimizerStep:
     def _losses(self, batches: list[list[int]]) -> tuple[float, int]:
         """Compute the gradient of the summed loss; returns this sum and the count, over all processes."""
         self.gradient.vector.zero_()
-        total = torch.zeros(2, device=self.processes.device)
+        total, dtype = torch.zeros(2, device=self.processes.device), getattr(torch, self.settings.precision)
+        kind = self.processes.device.type
+        autocast: Any = nullcontext() if dtype is torch.float32 else torch.autocast(kind, dtype)
         for batch in batches:
             if rows := self.processes.share(batch):
-                with self._autocast():
+                with autocast:
                     loss, count = self.task.loss(self.model, self.processes.to_device(self.task.batch(rows)))
                 (loss * self.scale).backward()
                 total += torch.stack([loss.detach().float(), torch.full_like(loss.detach(), count, dtype=torch.float32)])
         loss, count = self.processes.sum(total).tolist()
         return loss, round(count)
-
-    def _autocast(self) -> Any:
-        dtype = getattr(torch, self.settings.precision)
-        return nullcontext() if dtype is torch.float32 else torch.autocast(self.processes.device.type, dtype)
 
     def _rescale(self, norm: float, update: int) -> None:
         """Halve the scale of a float16 loss after an overflow, whose step was skipped; double it after many updates without one."""
@@ -107,11 +107,6 @@ def adamw(model: nn.Module, settings: Training) -> torch.optim.AdamW:
         {"params": [each for each in parameters if each.ndim <= 1], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW([group for group in groups if group["params"]], betas=settings.betas, fused=True)
-
-
-def _seed(seed: int, update: int, process: int) -> int:
-    """A different seed for each update and process, so that a resumed run draws the same numbers as an uninterrupted one."""
-    return int(np.random.SeedSequence([seed, update, process]).generate_state(1, np.uint64)[0])
 
 
 def _not_finite(what: str, value: float, update: int) -> InputError:

@@ -157,7 +157,8 @@ class _Run:
         """The next update, in the log and on the bar."""
         state, started = self.state, time.perf_counter()
         with _explain_out_of_memory(state.update + 1, self.settings):
-            statistics = self.step(state.update + 1, self._batches())
+            batches = [self._next() for _ in range(self.settings.accumulate)]
+            statistics = self.step(state.update + 1, batches)
         duration = time.perf_counter() - started
         state.update += 1
         state.tokens += statistics.count
@@ -167,11 +168,8 @@ class _Run:
             self.log.add(update=state.update, **asdict(statistics), tokens_per_second=speed, seconds=state.seconds)
         display.show_update(state.update, statistics.loss, speed)
 
-    def _batches(self) -> list[list[int]]:
-        """The next `accumulate` batches, which may cross the end of an epoch."""
-        return [self._next() for _ in range(self.settings.accumulate)]
-
     def _next(self) -> list[int]:
+        """The next batch, of this epoch or of the one after it."""
         state = self.state
         if state.position >= len(self.epoch):
             state.epoch, state.position = state.epoch + 1, 0

@@ -46,15 +46,19 @@ def write(folder: Path, update: int, checkpoint: Checkpoint) -> Path:
         sums = {}
         for name, tensors in zip(_FILES, (checkpoint.model, checkpoint.optimizer), strict=True):
             sums[name] = _write_file(temporary / name, bytes_of(tensors))
-        _write_file(temporary / "state.json", _seal_json({"format": FORMAT, **checkpoint.state, "sha256": sums}))
+        state: dict[str, Any] = {"format": FORMAT, **checkpoint.state, "sha256": sums}
+        sealed = json.dumps({**state, "seal": _checksum(state)}, indent=1, allow_nan=False)
+        _write_file(temporary / "state.json", sealed.encode())
         temporary.rename(target)
         _sync_folder(folder)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
+        paths = list_checkpoints(folder)
+        last = f"update {int(paths[-1].name)}" if paths else "the beginning"
         raise InputError(
             f"the checkpoint {target} to be writable",
             got=error.strerror or str(error),
-            fix=f"free disk space and start the same command again: it resumes from {_last(folder)}",
+            fix=f"free disk space and start the same command again: it resumes from {last}",
         ) from error
     return target
 
@@ -109,10 +113,6 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _seal_json(state: Mapping[str, Any]) -> bytes:
-    return json.dumps({**state, "seal": _checksum(state)}, indent=1, allow_nan=False).encode()
-
-
 def _checksum(state: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(state, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
@@ -141,8 +141,3 @@ def _damaged(path: Path, reason: str) -> InputError:
     earlier = [other for other in list_checkpoints(path.parent.parent) if int(other.name) < int(path.parent.name)]
     resume = f"training resumes from {earlier[-1].name}" if earlier else "training starts from the beginning"
     return InputError(f"{path} to be undamaged", got=reason, fix=f"remove the folder {path.parent}; {resume}")
-
-
-def _last(folder: Path) -> str:
-    paths = list_checkpoints(folder)
-    return f"update {int(paths[-1].name)}" if paths else "the beginning"

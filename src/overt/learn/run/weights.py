@@ -50,15 +50,8 @@ def check_weights(model: nn.Module, weights: Mapping[str, Tensor], source: str) 
 
 
 def _unique_tensors(model: nn.Module) -> dict[str, Tensor]:
-    first = _first_names(model)
-    return {name: tensor for name, tensor in model.state_dict().items() if first[name] == name}
-
-
-def _first_names(model: nn.Module) -> dict[str, str]:
-    """For each name the first name of the same tensor; on the "meta" device, which has no memory, tensors are compared by identity."""
+    """Each tensor by its first name; on the "meta" device, which has no memory, tensors are compared by identity."""
     first: dict[Any, str] = {}
-    tensors = model.state_dict(keep_vars=True).items()
-    return {
-        name: first.setdefault((id(tensor) if tensor.is_meta else tensor.data_ptr(), tensor.shape), name)
-        for name, tensor in tensors
-    }
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        first.setdefault((id(tensor) if tensor.is_meta else tensor.data_ptr(), tensor.shape), name)
+    return {name: tensor for name, tensor in model.state_dict().items() if name in first.values()}

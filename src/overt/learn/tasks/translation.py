@@ -72,7 +72,9 @@ class TranslationTask:
         with all of them as references. "by_length" has BLEU by the number of words in the source, in eight bins of equal size.
         """
         rows: list[Example] = getattr(self.corpus, split)
-        texts, references = self.translate(model, rows, **self._search_options), self._references(rows)
+        decoding, references = self.recipe.decoding, self._references(rows)
+        search = {"beam": decoding.beam, "length_penalty": decoding.length_penalty, "longest": decoding.longest}
+        texts = self.translate(model, rows, **search)
         scores = {"bleu": bleu(texts, references, tokenize=self._tokenize), "chrf": chrf(texts, references)}
         lengths = [len(self.tokenizer.prepare([row.source])[0].split()) for row in rows]
         grouped: dict[str, tuple[str, list[str]]] = {}
@@ -92,11 +94,6 @@ class TranslationTask:
         translations = Translator(model, self.tokenizer).translate(sources, **search)
         texts = {source: self.tokenizer.decode_words(each.ids) for source, each in zip(sources, translations, strict=True)}
         return [texts[row.source] for row in rows]
-
-    @property
-    def _search_options(self) -> dict[str, Any]:
-        decoding = self.recipe.decoding
-        return {"beam": decoding.beam, "length_penalty": decoding.length_penalty, "longest": decoding.longest}
 
     @property
     def _tokenize(self) -> str:
