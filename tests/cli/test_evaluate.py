@@ -15,6 +15,12 @@ def test_evaluate_gives_a_recipes_run_the_scores_that_training_ended_with(traine
     assert f"bleu {results['test']['bleu']:.2f}   nrefs:1" in found.stdout
 
 
+def test_evaluate_reads_the_test_set_with_the_models_own_tokens(training_folder):
+    found = run("evaluate", training_folder / "small.toml", "--data", training_folder, "--model", training_folder / "by_heart")
+    assert found.exit_code == 0, found.stderr
+    assert "bleu 100.00" in found.stdout
+
+
 @pytest.fixture
 def beams(monkeypatch):
     """The size and the length penalty of every beam search."""

@@ -258,6 +258,13 @@ def test_of_many_series_the_screen_shows_a_line_each(cities):
     lines = [line.split() for line in shown.splitlines()]
     assert ["warm", "·", "Ulm", "3"] in [line[:4] for line in lines]
     assert ["wet", "·", "Bonn", "3", "1"] in [line[:5] for line in lines]
+    table = shown.splitlines()[2:7]
+    for column in ("points", "missing", "noise", "error", "freedom"):  # each set to the right, under its head
+        end = table[0].index(column) + len(column)
+        assert all(line[end : end + 1] in ("", " ") for line in table)
+        assert column == "missing" or all(line[end - 1] != " " for line in table)
+    start = table[0].index("band")
+    assert {line[start:] for line in table[1:]} <= {"95%", "none", "no values"}
 
 
 def test_why_a_band_is_withheld_is_said_once(tmp_path):
@@ -374,6 +381,25 @@ def test_a_period_may_be_a_number_of_rows(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("x\n" + "".join(f"{row % 5}\n" for row in range(40)))
     assert "5 steps" in run(path, "-c", "x", "--period", "5").output
+
+
+def test_several_periods_are_all_taken(tmp_path):
+    rows = np.arange(120)
+    path = series(tmp_path / "a.csv", x=np.sin(rows * 2 * np.pi / 6) + np.cos(rows * 2 * np.pi / 24))
+    assert "6 steps, 24 steps" in run(path, "-c", "x", "--period", "6", "--period", "24").output
+    assert "24 steps" not in run(path, "-c", "x", "--period", "6").output
+
+
+def test_noise_is_told_as_given_where_it_is(days):
+    for options, origin in (((), "estimated"), (("--noise", "0.25"), "given")):
+        shown = run(days, "-c", "temp", *options).stdout
+        assert re.search(rf"^noise +[\d.]+ +standard deviation, {origin}$", shown, flags=re.MULTILINE)
+
+
+def test_a_file_may_have_any_name_but_the_one_of_standard_output(days, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(days, "-c", "temp", "--out", "!.csv").exit_code == 0
+    assert read(tmp_path / "!.csv")[0][-1] == "temp_upper"
 
 
 def test_a_period_that_is_no_length_is_refused(tmp_path):

@@ -23,6 +23,8 @@ def test_a_recipe_becomes_a_model_with_its_scores_and_its_curve(trained, trainin
         assert told in trained.stdout
     assert (results["updates"], results["seed"], results["examples"]) == (4, 3, {"train": 7, "valid": 1, "test": 2})
     assert (results["commit"], results["threads"]) == (provenance.commit(), torch.get_num_threads())
+    assert results["test"]["rows"] == 2
+    assert results["validation"].keys() == {"bleu", "perplexity"}
     assert results["date"].startswith("20")
     assert results["machine"]["processor"]
     assert {"model", "results.json", "log.jsonl", "checkpoints"} <= {path.name for path in (training_folder / "run").iterdir()}
@@ -49,6 +51,13 @@ def test_a_run_started_again_goes_on_from_its_last_checkpoint(trained, training_
     found = run("train", training_folder / "small.toml", "--data", training_folder, "--out", training_folder / "run")
     assert found.exit_code == 0, found.stderr
     assert "resuming from the checkpoint of update 4 of 4" in " ".join(found.stdout.split())
+
+
+def test_the_folder_of_another_recipes_run_is_refused(trained, training_folder, tmp_path):
+    (tmp_path / "other.toml").write_text(RECIPE.replace("the tests", "elsewhere"))
+    found = run("train", tmp_path / "other.toml", "--data", training_folder, "--out", training_folder / "run")
+    assert found.exit_code == 2
+    assert "recipe.data.origin 'the tests' in the folder, 'elsewhere' in this run" in found.stderr
 
 
 def test_an_error_in_a_recipe_is_told_with_its_line(training_folder, tmp_path):

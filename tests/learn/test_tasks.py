@@ -233,6 +233,46 @@ def test_the_same_recipe_gives_the_same_tokens_weights_and_batches(numbers, tmp_
     assert first.batches(3) == second.batches(3)
 
 
+@pytest.mark.parametrize("name", ["numbers", "tag", "classify", "texts"])
+def test_another_seed_gives_other_weights_and_other_batches(name, labels, tmp_path, request):
+    recipe = labels(name) if name in ("tag", "classify") else request.getfixturevalue(name)
+    weights, orders = [], []
+    for seed in range(8):
+        task, model = build_task(replace(recipe, training=replace(TRAINING, seed=seed, tokens_per_batch=1)), tmp_path / "run")
+        weights.append(torch.cat([parameter.flatten() for parameter in model.parameters()]))
+        orders.append([task.batches(epoch) for epoch in range(3)])
+    assert len({tuple(each.tolist()) for each in weights}) == 8
+    assert len(set(map(str, orders))) > 4
+
+
+@pytest.mark.parametrize("moses", [False, True])
+@pytest.mark.parametrize("merged", [False, True])
+def test_pieces_are_in_lower_case_and_from_a_file_where_the_recipe_says_so(numbers, tmp_path, moses, merged):
+    for split in ("train", "valid"):
+        (tmp_path / f"{split}.en").write_text("ONE One\none\n")
+        (tmp_path / f"{split}.de").write_text("EINS\neins\n")
+    (tmp_path / "merges").write_text("o n\ne</w> i\nn e</w>\n" if moses else "▁ o\n▁o n\n")
+    data = replace(numbers.data, languages=("en", "de"), test=())
+    for lower in (False, True):
+        tokens = Tokenization(merges=2, merges_file="merges" if merged else None, lower=lower, moses=moses)
+        task, _ = build_task(replace(numbers, tokens=tokens, data=data), tmp_path / f"run{lower}")
+        pieces = task.tokenizer.tokens(range(task.tokenizer.words))
+        assert any("N" in piece for piece in pieces) == (not lower)
+        assert not merged or ("on" if moses else "▁on") in pieces
+
+
+def test_words_are_in_lower_case_and_frequent_where_the_recipe_says_so(labels, tmp_path):
+    words = {}
+    for minimum_count, lower in ((1, False), (1, True), (2, False), (3, True)):
+        recipe = replace(labels("classify"), tokens=Tokenization(minimum_count=minimum_count, lower=lower))
+        (tmp_path / "train.classes").write_text("ODD One two\nEVEN one two TWO\n")
+        task, _ = build_task(recipe, tmp_path / f"run{minimum_count}{lower}")
+        words[minimum_count, lower] = task.tokenizer.word_list
+    assert words == {
+        (1, False): ["two", "One", "TWO", "one"], (1, True): ["two", "one"], (2, False): ["two"], (3, True): ["two"],
+    }  # fmt: skip
+
+
 def test_a_run_that_goes_on_keeps_its_tokens(numbers, tmp_path):
     first, _ = build_task(numbers, tmp_path / "run")
     again, _ = build_task(replace(numbers, tokens=Tokenization(merges=3)), tmp_path / "run")
