@@ -55,6 +55,16 @@ def test_the_trained_models_links_and_steps_are_shown():
     assert "✓ within the rounding bound" in output
 
 
+def test_the_text_comes_from_standard_input_or_a_file_and_may_begin_with_dashes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("The cat sat\n", encoding="utf-8")
+    wanted = shown("The cat sat", "--word", "cat")
+    assert shown("in.txt", "--word", "cat") == wanted
+    found = CliRunner().invoke(app, ["explain", "-", "--word", "cat"], input="The cat sat\n", env={"COLUMNS": "120"})
+    assert (found.exit_code, found.stdout) == (0, wanted)
+    assert "»out«" in shown("--word", "out", "--", "--no way out")
+
+
 def test_json_has_every_number(tmp_path):
     shown(TIRED, "--word", "it", "--json", tmp_path / "a.json")
     found = json.loads((tmp_path / "a.json").read_text())

@@ -500,3 +500,80 @@ def test_a_page_opens_at_a_head_that_it_holds():
         InputError, match="one of the page's heads as the head that it opens with, got .*head 1. Fix: add it to heads"
     ):
         attended().page(heads=[(0, 0)], opened=(0, 1, 3))
+
+
+CURSOR = f"[{VALUE}.dataset.row, {VALUE}.dataset.key].map(Number)"
+
+
+def test_zooming_by_keys_keeps_the_cursor_in_sight(opened):
+    _, recording = multi_head(326)
+    page = settled(opened(recording, "token=20"))
+    page.ask(f"{OVER}.focus()")
+    page.press("ArrowRight", "ArrowDown", "ArrowRight")
+    row, key = page.ask(CURSOR)
+    for _ in range(6):
+        before = page.ask(f"String({STATE}.view)")
+        page.press("+")
+        page.until(f"String({STATE}.view) !== '{before}'")
+        r0, r1, k0, k1 = page.ask(f"{STATE}.view")
+        assert r0 <= row < r1
+        assert k0 <= key < k1
+    assert r1 - r0 < 40
+
+
+def test_without_a_cursor_the_keys_zoom_to_the_chosen_token(opened):
+    _, recording = multi_head(300)
+    page = settled(opened(recording, "token=280"))
+    page.ask(f"{OVER}.focus()")
+    page.press("+", "+", "+", "+")
+    page.until(f"{STATE}.view !== null")
+    r0, r1, _, _ = page.ask(f"{STATE}.view")
+    assert r0 <= 280 < r1
+
+
+MINI = "document.querySelector('.mini')"
+HINT = "document.querySelector('.hint')"
+
+
+def test_a_minimap_shows_where_the_window_is_and_goes_there(opened):
+    _, recording = multi_head(300)
+    page = settled(opened(recording))
+    page.until(f"{MINI}.hidden")
+    page.ask("void viewer.store.set({ view: [0, 50, 0, 50] })")
+    page.until(f"!{MINI}.hidden")
+    box = json.loads(page.ask(f"JSON.stringify({MINI}.getBoundingClientRect())"))
+    place = {"x": box["x"] + 0.75 * box["width"], "y": box["y"] + 0.6 * box["height"], "button": "left", "clickCount": 1}
+    page.call("Input.dispatchMouseEvent", type="mousePressed", **place)
+    page.call("Input.dispatchMouseEvent", type="mouseReleased", **place)
+    page.until(f"{STATE}.view[0] > 100")
+    r0, r1, k0, k1 = page.ask(f"{STATE}.view")
+    assert ((r0 + r1) / 2, (k0 + k1) / 2) == pytest.approx((180, 225), abs=4)
+    page.ask("void viewer.store.set({ view: null })")
+    page.until(f"{MINI}.hidden")
+
+
+def test_a_flat_window_says_where_the_weight_lies_and_leads_there(opened):
+    queries, keys = torch.zeros(1, 1, 900, 4), torch.zeros(1, 1, 900, 4)
+    queries[0, 0, 120, 0], keys[0, 0, 700, 0] = 60.0, 60.0
+    page = settled(opened(recorded(Attends(), queries, keys, torch.randn(1, 1, 900, 4), tokens=words(900))))
+    assert page.ask(f"{HINT} === null")
+    page.ask("void viewer.store.set({ view: [500, 560, 100, 160] })")
+    page.until(f"{HINT} !== null")
+    assert page.ask(f"{HINT}.textContent") == "↗1.0000 lies there: “w120” → “w700”"
+    page.ask(f"void {HINT}.click()")
+    page.until(f"{HINT} === null")
+    r0, r1, k0, k1 = page.ask(f"{STATE}.view")
+    assert r0 <= 120 < r1
+    assert k0 <= 700 < k1
+    assert page.ask(CURSOR) == [120, 700]
+
+
+def test_the_plain_sum_is_computed_on_the_page(opened):
+    torch.manual_seed(0)
+    query, key, value = (torch.rand(1, 2, 7, 4) for _ in range(3))
+    options = {"score": overt.Dot(scale=1.0), "normalizer": overt.normalizers.Sum(), "mask": Causal()}
+    recording = recorded(Attends(**options), query, key, value, tokens=words(7))
+    page = opened(recording)
+    for place in range(2):
+        np.testing.assert_allclose(weights_of(page, place), recording[0, place].weights()[0].double().numpy(), atol=1e-5)
+    assert not page.ask("viewer.recording.heads[0].stored")

@@ -86,9 +86,9 @@ def test_in_a_browser_with_scripts_the_still_page_is_gone(opened):
     assert opened(recording).ask("document.querySelector('.still') === null")
 
 
-def test_the_colours_of_a_picture_rise_with_the_weight():
+def test_the_colours_of_a_picture_grow_darker_with_the_weight():
     pixels = _coloured(np.array([[0, 170, 210, 254, 255]], dtype=np.uint8))[0]
     assert pixels[0, 3] == 0
     light = pixels[1:4, :3].astype(int) @ [299, 587, 114]
-    assert (np.diff(light) > 0).all()
+    assert (np.diff(light) < 0).all()
     assert pixels[4].tolist() == [232, 32, 84, 255]

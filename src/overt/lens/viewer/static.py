@@ -15,9 +15,10 @@ from overt.lens.viewer.pyramids import MOST, NAN, OCTAVES, ZERO
 HEADS, ROWS = 24, 20  # pictures and lines of the table: the page with scripts has them all
 CELLS = 128  # a side of a picture
 SHOWN = 9  # octaves from the darkest to the lightest colour
-_ENDS = np.array([[0, 34, 78], [123, 123, 120], [254, 232, 56]])  # cividis at its ends and in its middle
+# The page's colours on light ground: from vermillion, the largest negative weight, through cream to blue.
+_MINUS = [[110, 47, 0], [213, 94, 0], [238, 154, 85], [249, 217, 189]]
+_PLUS = [[243, 241, 234], [196, 220, 235], [106, 174, 214], [0, 114, 178], [0, 53, 92]]
 _WRONG = np.array([232, 32, 84])
-_NEGATIVE, _MIDDLE, _POSITIVE = np.array([127, 39, 4]), np.array([244, 243, 239]), np.array([8, 48, 107])
 
 
 def static_page(packed: Packed, article: str = "") -> str:
@@ -85,21 +86,24 @@ def _fewer(codes: np.ndarray, signed: bool) -> np.ndarray:
 
 def _coloured(codes: np.ndarray) -> np.ndarray:
     """Codes (rows, columns) as red, green, blue, alpha: zero is clear."""
-    share = np.clip(1 - (MOST - codes.astype(float)) / (MOST - 1) * OCTAVES / SHOWN, 0, 1)[..., None]
-    low, high = 2 * share, 2 * share - 1
-    colours = np.where(share < 0.5, _ENDS[0] + (_ENDS[1] - _ENDS[0]) * low, _ENDS[1] + (_ENDS[2] - _ENDS[1]) * high)
-    colours = np.where((codes == NAN)[..., None], _WRONG, colours)
+    share = np.clip(1 - (MOST - codes.astype(float)) / (MOST - 1) * OCTAVES / SHOWN, 0, 1)
+    colours = np.where((codes == NAN)[..., None], _WRONG, _shade(share))
     alpha = np.where(codes == 0, 0, 255)[..., None]
     return np.concatenate([colours, alpha], axis=-1).round().astype(np.uint8)
 
 
 def _diverging(codes: np.ndarray) -> np.ndarray:
     """Codes of signed weights (rows, columns) as red, green, blue, alpha: vermillion below zero, blue above."""
-    share = (codes.astype(float) - ZERO)[..., None] / np.abs(np.where(codes == NAN, 0, codes - ZERO)).max(initial=1)
-    size = np.abs(share).clip(0, 1)
-    colours = _MIDDLE + (np.where(share < 0, _NEGATIVE, _POSITIVE) - _MIDDLE) * np.clip(1 - 4 * (1 - size), 0, 1)
-    colours = np.where((codes == NAN)[..., None], _WRONG, colours)
+    share = (codes.astype(float) - ZERO) / np.abs(np.where(codes == NAN, 0, codes - ZERO)).max(initial=1)
+    size = np.clip(1 - 4 * (1 - np.abs(share).clip(0, 1)), 0, 1)
+    colours = np.where((codes == NAN)[..., None], _WRONG, _shade(np.sign(share) * size))
     return np.concatenate([colours, np.full((*codes.shape, 1), 255)], axis=-1).round().astype(np.uint8)
+
+
+def _shade(share: np.ndarray) -> np.ndarray:
+    """The colour (…, 3) of a share from −1 to 1."""
+    ramp = np.array([*_MINUS, *_PLUS])
+    return np.stack([np.interp(share, np.linspace(-1, 1, len(ramp)), channel) for channel in ramp.T], axis=-1)
 
 
 def _png(pixels: np.ndarray) -> bytes:

@@ -11,6 +11,7 @@ const [SLICE, MOST] = [10, 1500]; // ms of work between two frames; heads that a
 
 export function mountWordHeads(root, recording, store) {
   const self = { recording, store, heads: make("section", { className: "card" }), links: make("section", { className: "card" }), about: make("section", { className: "card true" }), work: 0 };
+  self.links.hidden = true; // until all rows are there
   root.append(self.heads, self.links, self.about);
   const draw = () => root.isConnected && root.clientWidth && drawWord(self);
   store.subscribe((state, changed) => {

@@ -63,6 +63,8 @@ export function createCamera(head) {
       [left, top] = [key - x / wide, row - y / high];
       clamp();
     },
+    // The pixel of a weight's middle.
+    place: (row, key) => [(key + 0.5 - left) * wide, (row + 0.5 - top) * high],
     // Bring a weight into sight, as little as is needed.
     reach(row, key) {
       const [shownRows, shownKeys] = [height / high, width / wide];

@@ -4,6 +4,7 @@ import { createComputer } from "../data/worker.js";
 import { gestures } from "./gestures.js";
 import { legend } from "./legend.js";
 import { drawMap, drawMarks, mapMargins } from "./map_drawing.js";
+import { createMinimap } from "./minimap.js";
 import { readoutOf } from "./readout.js";
 import { mapControls } from "./map_controls.js";
 import { scaleOf } from "./colour_scale.js";
@@ -23,8 +24,9 @@ export function mountMap(root, recording, store) {
   const computer = createComputer();
   const self = { recording, store, under, over, readout, heading, below, area, computer, pointed: null, cursor: null, frame: 0, written: 0 };
   self.redraw = () => (self.frame ||= requestAnimationFrame(() => drawAll(self)));
-  switchTo(self);
+  self.mini = createMinimap(self);
   listen(self);
+  switchTo(self);
 }
 
 // Another head: its own pictures and its own camera, the place kept where the sizes are the same.
@@ -36,6 +38,7 @@ function switchTo(self) {
   recolour(self);
   resize(self);
   self.camera.show(state.view);
+  self.mini.hint();
   tellHead(self);
 }
 
@@ -69,6 +72,7 @@ function drawAll(self) {
   if (step !== null) self.pyramid.want(step, self.camera.view);
   drawMap(self, step, state.pool);
   drawMarks(self, state);
+  self.mini.draw(state.pool);
   self.over.dataset.drawn = String(Number(self.over.dataset.drawn ?? 0) + 1);
   self.over.dataset.waiting = String(step === null ? 0 : self.pyramid.waiting);
 }
@@ -92,12 +96,25 @@ function listen(self) {
   const moved = () => {
     self.redraw();
     clearTimeout(self.written);
-    self.written = setTimeout(() => store.set({ view: self.camera.whole ? null : self.camera.view }), 200);
+    self.written = setTimeout(() => (store.set({ view: self.camera.whole ? null : self.camera.view }), self.mini.hint()), 200);
+  };
+  // By the keys and buttons it goes to and from the cursor, or what is chosen, which stays in sight.
+  const zoomBy = (factor) => {
+    const held = self.cursor ?? startOfCursor(self);
+    self.camera.zoom(factor, ...self.camera.place(...held));
+    self.camera.reach(...held);
+    moved();
+  };
+  self.lookAt = (row, key, point = false) => {
+    const [r0, r1, k0, k1] = self.camera.view;
+    self.camera.show([row - (r1 - r0) / 2, row + (r1 - r0) / 2, key - (k1 - k0) / 2, key + (k1 - k0) / 2]);
+    if (point) tell(self, (self.cursor = [row, key]));
+    moved();
   };
   const inside = ([x, y]) => self.camera.at(x - self.margins.left, y - self.margins.top);
   gestures(over, {
     pan: (x, y) => (self.camera.pan(x, y), moved()),
-    zoom: (factor, x, y) => (self.camera.zoom(factor, x === undefined ? undefined : x - self.margins.left, y === undefined ? undefined : y - self.margins.top), moved()),
+    zoom: (factor, x, y) => (x === undefined ? zoomBy(factor) : (self.camera.zoom(factor, x - self.margins.left, y - self.margins.top), moved())),
     point(at) {
       const position = at && inside(at);
       if (String(position) === String(self.pointed)) return;
@@ -123,10 +140,10 @@ function listen(self) {
     },
     whole: () => (self.camera.show(null), moved()),
   });
-  self.zoomBy = (factor) => (factor ? self.camera.zoom(factor) : self.camera.show(null), moved());
+  self.zoomBy = (factor) => (factor ? zoomBy(factor) : (self.camera.show(null), moved()));
   store.subscribe((state, changed) => {
     if (changed.has("head")) switchTo(self);
-    else if (changed.has("view") && String(state.view) !== String(self.camera.whole ? null : self.camera.view)) (self.camera.show(state.view), self.redraw());
+    else if (changed.has("view") && String(state.view) !== String(self.camera.whole ? null : self.camera.view)) (self.camera.show(state.view), self.mini.hint(), self.redraw());
     if (["colour", "palette", "pool", "theme"].some((name) => changed.has(name))) recolour(self);
     if (["token", "side", "key"].some((name) => changed.has(name))) self.redraw();
   });
