@@ -30,7 +30,6 @@ import overt
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import additive as flat_additive
 from overt.attention.kernels.flat import call as flat_call
-from overt.attention.kernels.flat import dot_scores
 from overt.attention.kernels.flat import summary as flat_summary
 from overt.attention.kernels.triton import run_additive, run_summary
 from overt.attention.scores import AdditiveForm
@@ -112,24 +111,11 @@ def passes(dtype: torch.dtype, activation: str, **options) -> None:
     """Ask for the kernels of a forward and a backward pass."""
     x = torch.zeros(1, 2, LENGTH, FEATURES, dtype=dtype)
     call = Call.of(x, x, x, overt.Additive(torch.ones(FEATURES, dtype=dtype), activation), **options)
-    bias, inverse_temperature = flat_call.bias_and_inverse_temperature(call)
-    by_distance, seed = isinstance(call.bias, overt.ALiBi), torch.zeros((), dtype=torch.int64)
-    inputs = (
-        x,
-        x,
-        x,
-        call.score.weight.to(call.dtype),
-        activation,
-        list(call.batch),
-        *flat_call.mask_of(call),
-        bias,
-        by_distance,
-        call.normalizer.sink,
-        inverse_temperature,
-    )
-    additive_inputs = flat_additive.AdditiveInputs(*inputs, call.dropout, seed if call.dropout else None)
+    seed = torch.zeros((), dtype=torch.int64) if call.dropout else None
+    scores = (x, x, x, call.score.weight.to(call.dtype), activation)
+    additive_inputs = flat_additive.AdditiveInputs(*scores, *flat_call.mask_and_softmax(call), call.dropout, seed)
     output, lse = run_additive.additive(x, additive_inputs)
-    run_additive.additive_gradients(output, additive_inputs, output, lse, bias is not None)
+    run_additive.additive_gradients(output, additive_inputs, output, lse, call.bias is not None)
 
 
 def summaries(dtype: torch.dtype, score, **options) -> None:
@@ -141,10 +127,9 @@ def summaries(dtype: torch.dtype, score, **options) -> None:
     if isinstance(form, AdditiveForm):
         compared = x, x, call.value, form.weight.to(call.dtype), form.activation, None, 0.0
     else:
-        query, key, value, scale, softcap = dot_scores.as_dot_product(call, form)
+        query, key, value, scale, softcap = flat_call.as_dot_product(call, form)
         compared = query, key, value, None, "tanh", torch.full((), scale, dtype=torch.float64), softcap
-    rest = (list(call.batch), *flat_call.mask_of(call), None, False, None, None, 8, *edges, [], [])
-    inputs = flat_summary.SummaryInputs(*compared, *rest)
+    inputs = flat_summary.SummaryInputs(*compared, *flat_call.mask_and_softmax(call), 8, *edges, [], [])
     run_summary.summary(flat_summary.empty_outputs(inputs), *inputs[:-2])
 
 

@@ -12,7 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from overt import native
-from overt.attention.kernels.flat import supported
+from overt.attention.kernels.flat import call as flat_call
 from overt.bench import bounds, cases, ceilings, comparison, reference, timing
 from overt.bench.cases import DOTS, Case, random_inputs
 from overt.bench.ceilings import Ceilings
@@ -200,7 +200,7 @@ def test_a_library_that_is_not_installed_is_said(monkeypatch):
 
 def test_native_kernels_that_are_not_there_are_said_and_no_other_path_timed_in_their_name(monkeypatch):
     monkeypatch.setattr(native, "load", lambda: native.Loaded(None, "it was not compiled"))
-    monkeypatch.setattr(supported, "MISSING", "it was not compiled")
+    monkeypatch.setattr(flat_call, "MISSING", "it was not compiled")
     join(monkeypatch, additive.overt_path("native"))
     monkeypatch.setitem(comparison.CONTENDERS, "summary", [summaries.overt_path("native"), summaries.forward_pass()])
     for case in (TINY, TINY_SUMMARY):

@@ -15,10 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import overt
 from compare import close
 from overt import native
+from overt.attention.kernels.blocked import ready
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import call as flat_call
 from overt.attention.kernels.flat import reference as flat_reference
-from overt.attention.kernels.flat import supported
 from overt.errors import InputError
 
 OPERATORS = torch.ops.overt
@@ -452,7 +452,7 @@ def test_a_traced_program_holds_the_plain_formula_and_not_its_answer():
 
 
 def test_without_the_native_core_the_blocks_serve_and_the_plan_says_why(monkeypatch):
-    monkeypatch.setattr(supported, "MISSING", "it is on holiday")
+    monkeypatch.setattr(flat_call, "MISSING", "it is on holiday")
     plan = overt.plan(X, X, X, score=overt.Additive(W))
     assert plan.path == "blocked"
     assert plan.refused["native"] == "the native core is not available: it is on holiday"
@@ -461,7 +461,7 @@ def test_without_the_native_core_the_blocks_serve_and_the_plan_says_why(monkeypa
 
 
 def test_without_the_native_core_that_is_said_once(monkeypatch):
-    monkeypatch.setattr(supported, "MISSING", "it is on holiday")
+    monkeypatch.setattr(flat_call, "MISSING", "it is on holiday")
     monkeypatch.setattr(native, "load", lambda: SimpleNamespace(module=None, why_not="it is on holiday"))
     native.warn_if_missing.cache_clear()
     with warnings.catch_warnings(record=True) as said:
@@ -498,6 +498,6 @@ def test_other_normalizers_get_their_scores_from_the_kernel(normalizer):
 
 def test_scores_of_the_kernel_are_whole_scores():
     query, key, value, weight = (leaf.detach() for leaf in leaves())
-    ready = flat_call.scored(Call.of(query, key, value, overt.Additive(weight)).ready())
-    assert ready.score.width(4) == 1
-    close(ready.score(query, key), overt.Additive(weight)(query, key), 1e-12, "scores")
+    call = ready(Call.of(query, key, value, overt.Additive(weight)))
+    assert call.score.width(4) == 1
+    close(call.score(query, key), overt.Additive(weight)(query, key), 1e-12, "scores")

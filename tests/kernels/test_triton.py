@@ -8,6 +8,7 @@ import overt
 from compare import check, close
 from overt.attention.kernels.triton import launch as triton_launch
 from overt.attention.kernels.triton import packing as triton_packing
+from overt.attention.kernels.triton import run_additive
 from overt.attention.kernels.triton.additive_scores import CAPPED, PLAIN, SHARED
 
 assert triton_packing.triton.knobs.runtime.interpret, "these tests run with TRITON_INTERPRET=1"
@@ -24,6 +25,16 @@ def test_the_plan_names_them():
     assert plan.path == "triton"
     assert plan.reason == "additive attention under a softmax, fused with it in Triton's kernels, in linear memory"
     assert plan.refused["native"] == "with TRITON_INTERPRET=1 Triton's interpreter runs in place of the native core"
+
+
+def test_a_call_by_this_path_launches_them_in_both_passes(monkeypatch):
+    launched = []
+    for name in ("additive", "additive_gradients"):
+        run = getattr(run_additive, name)
+        monkeypatch.setattr(run_additive, name, lambda *inputs, run=run, name=name: launched.append(name) or run(*inputs))
+    x = torch.randn(1, 9, 4, requires_grad=True)
+    overt.attend(x, x, x, score=overt.Additive(torch.ones(4))).sum().backward()
+    assert launched == ["additive", "additive_gradients"]
 
 
 # Lengths round a program's block of 128 queries and tiles of 32 keys, or of 128 keys and 32 queries.

@@ -75,16 +75,6 @@ def one_dtype(query: Tensor, key: Tensor, value: Tensor) -> None:
         )
 
 
-def same_features(query: Tensor, key: Tensor, who: str) -> None:
-    """Refuse query and key of different widths, for the scores that compare them feature by feature."""
-    if query.shape[-1] != key.shape[-1]:
-        raise InputError(
-            f"query and key to have the same last dimension D, since {who} compares them feature by feature",
-            got=shapes(query=query, key=key),
-            fix="project one of them, or use overt.Bilinear(weight) with a (D_query, D_key) weight",
-        )
-
-
 def broadcast_leading(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
     """The leading dimensions (..., without length and features) that the call runs over, query heads included.
 
@@ -167,28 +157,6 @@ def float_tensor(name: str, tensor: Any) -> None:
         raise KindError(f"{name} to be a floating-point tensor", got=kind_of(tensor), fix="pass a float tensor")
 
 
-def score_shape(scores: Any, query: Tensor, key: Tensor) -> Tensor:
-    """The scores that a caller's function returned, if they are (..., Q, K)."""
-    if not isinstance(scores, Tensor) or tuple(scores.shape[-2:]) != (query.shape[-2], key.shape[-2]):
-        raise InputError(
-            "the score to return (..., Q, K), one number for each query and key",
-            got=f"{_shape_of(scores)} from {shapes(query=query, key=key)}",
-            fix="reduce the features, as in (query[..., :, None, :] - key[..., None, :, :]).abs().sum(-1)",
-        )
-    return scores
-
-
-def weight_shape(weights: Any, scores: Tensor) -> Tensor:
-    """The weights that a caller's function returned, if they have the scores' shape."""
-    if not isinstance(weights, Tensor) or weights.shape != scores.shape:
-        raise InputError(
-            "the normalizer to return weights of the scores' shape",
-            got=f"{_shape_of(weights)} from {shapes(scores=scores)}",
-            fix="keep the last dimension, as in scores / scores.sum(-1, keepdim=True)",
-        )
-    return weights
-
-
 def same_device(name: str, tensor: Tensor, query: Tensor) -> None:
     """Refuse a tensor on another device than the query's."""
     if tensor.device != query.device:
@@ -264,10 +232,6 @@ def kind_of(value: Any) -> str:
     return (
         f"a {type(value).__name__} of {value.dtype}" if hasattr(value, "dtype") else f"{value!r} of type {type(value).__name__}"
     )
-
-
-def _shape_of(value: Any) -> str:
-    return str(tuple(value.shape)) if isinstance(value, Tensor) else type(value).__name__
 
 
 def _each(tensors: dict[str, Any], attribute: str) -> str:

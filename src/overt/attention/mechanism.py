@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from overt.attention.kernels.blocked import blocked
-from overt.attention.kernels.call import Block, Call
+from overt.attention.kernels.blocked import Block, blocked
+from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat.call import served
-from overt.attention.kernels.plan import path_of
+from overt.attention.kernels.plan import FLAT, path_of
 from overt.attention.kernels.torch_sdpa import delegated
 from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, Refused, ScoreLike
 
@@ -54,8 +54,8 @@ def attend(
 
 def compute(call: Call) -> Tensor:
     """The output, by the path that the plan chooses."""
-    chosen = path_of(call)
-    return served(call) if chosen == "native" else delegated(call, in_blocks) if chosen == "torch" else in_blocks(call)
+    path = path_of(call)
+    return served(call) if path in FLAT else delegated(call, in_blocks) if path == "torch" else in_blocks(call)
 
 
 def in_blocks(call: Call) -> Tensor:

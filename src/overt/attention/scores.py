@@ -79,7 +79,13 @@ class Score:
 
     def check(self, query: Tensor, key: Tensor) -> None:
         """Refuse queries and keys that this score cannot compare."""
-        check.same_features(query, key, f"overt.{type(self).__name__}")
+        if query.shape[-1] != key.shape[-1]:
+            name = f"overt.{type(self).__name__}"
+            raise InputError(
+                f"query and key to have the same last dimension D, since {name} compares them feature by feature",
+                got=check.shapes(query=query, key=key),
+                fix="project one of them, or use overt.Bilinear(weight) with a (D_query, D_key) weight",
+            )
 
     def width(self, features: int) -> int:
         """How many numbers one pair of query and key takes in memory while it is scored."""

@@ -10,11 +10,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from overt.attention import check
-from overt.attention.kernels.blocked import block_of, ready, row_blocks
-from overt.attention.kernels.call import Block, Call, unrounded
+from overt.attention.kernels.blocked import Block, block_of, ready, row_blocks
+from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import summary as flat_summary
+from overt.attention.kernels.flat.call import unrounded
 from overt.attention.kernels.plan import Table, first_able, permits
-from overt.attention.kernels.triton import support as triton_support
 from overt.attention.mechanism import formula
 from overt.attention.normalizers import Softmax
 from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, Refused, ScoreLike
@@ -27,7 +27,7 @@ ShowBlock = Callable[[int, Block, Stages], None]
 TABLE: Table = {
     "torch": lambda call: "torch has no kernel that summarises",
     "native": flat_summary.refusal,
-    "triton": triton_support.summary_refusal,
+    "triton": flat_summary.gpu_refusal,
     "blocked": lambda call: None,
 }
 

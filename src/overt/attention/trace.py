@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from overt.attention import check
-from overt.attention.kernels.blocked import blocked
+from overt.attention.kernels.blocked import block_of, blocked, rows_of
 from overt.attention.kernels.call import Call
 from overt.attention.masks import as_mask
 from overt.attention.mechanism import formula
@@ -128,7 +128,7 @@ def _allowed(mask, query: Tensor, key: Tensor) -> list[list[bool]]:
     if mask is None:
         return [[True] * len(key) for _ in query]
     call = Call.of(query, key, key, mask=as_mask(mask), score=lambda q, k: q @ k.mT)
-    block = call.block(call.rows(0, len(query)), every_key=True).allowed
+    block = block_of(call, rows_of(call, 0, len(query)), every_key=True, careful=False).allowed
     return block.expand(len(query), len(key)).tolist()  # type: ignore[union-attr]
 
 

@@ -110,11 +110,11 @@ def _torch() -> Iterator[Finding]:
 def _triton() -> Finding:
     import torch
 
-    from overt.attention.kernels.triton.support import missing
+    from overt.attention.kernels.flat.call import missing_on_gpu
 
     if not torch.cuda.is_available():
         return Finding("triton", False, "torch finds no GPU")
-    problem = missing(torch.device("cuda"))
+    problem = missing_on_gpu(torch.device("cuda"))
     return Finding("triton", problem is None, problem or "additive attention and summaries on the GPU")
 
 

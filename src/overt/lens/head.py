@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from overt.attention.biases import Bias
-from overt.attention.kernels.blocked import block_of
-from overt.attention.kernels.call import Call, unrounded
+from overt.attention.kernels.blocked import block_of, rows_of, widened
+from overt.attention.kernels.call import Call
+from overt.attention.kernels.flat.call import unrounded
 from overt.attention.masks import Mask
 from overt.attention.mechanism import formula
 from overt.attention.summary import Summary, gathered
@@ -154,9 +155,9 @@ class Head:
     def stages(self, first: int, stop: int) -> Steps:
         """The steps of queries first to stop."""
         with unrounded(self.call.query):
-            call = self._call.ready()
+            call = widened(self._call)
             careful = call.mask is not None and not call.finite
-            steps = formula(block_of(call, call.rows(first, stop), every_key=True, careful=careful))
+            steps = formula(block_of(call, rows_of(call, first, stop), every_key=True, careful=careful))
         return Steps(*(self._flat(tensor, 2) for tensor in steps))
 
     def __repr__(self) -> str:

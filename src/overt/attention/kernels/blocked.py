@@ -7,27 +7,57 @@ the plain blocks run.
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from overt.attention.kernels.call import Block, Call, Rows, unrounded
-from overt.attention.kernels.flat.call import scored
+from overt import native
+from overt.attention.biases import Bias
+from overt.attention.kernels.call import Call
+from overt.attention.kernels.flat import call as flat_call
+from overt.attention.kernels.flat.additive import additive_scores
 from overt.attention.kernels.heap import give_back
 from overt.attention.kernels.plan import permits
-from overt.attention.scores import Score
-
-Formula = Callable[[Block], tuple[Tensor, ...]]
+from overt.attention.masks import Mask
+from overt.attention.scores import AdditiveForm, Score
+from overt.errors import InputError
 
 # Numbers that a block's scores may hold: 8 MB in float32, so that a block and its temporaries stay near the caches.
 BLOCK = 2**21
 
 
+class Block(NamedTuple):
+    """Some rows of queries against the keys they can reach: all that the formula needs."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    score: Any
+    allowed: Tensor | None
+    bias: Tensor | None
+    normalizer: Any
+    dropout: float
+
+
+class Rows(NamedTuple):
+    """Some rows of queries, and their rows of a bias tensor."""
+
+    first: int
+    stop: int
+    query: Tensor
+    bias: Any
+
+
+Formula = Callable[[Block], tuple[Tensor, ...]]
+
+
 def blocked(call: Call, formula: Formula, every_key: bool = False) -> tuple[Tensor, ...]:
     """Apply the formula to all queries, a block of rows at a time, and join its results along the rows."""
     call = ready(call)
-    with unrounded(call.query):
+    with flat_call.unrounded(call.query):
         parts = [_checkpointed(call, formula, rows, every_key, careful) for rows, careful in row_blocks(call)]
     if len(parts) == 1:
         return parts[0]
@@ -35,8 +65,46 @@ def blocked(call: Call, formula: Formula, every_key: bool = False) -> tuple[Tens
 
 
 def ready(call: Call) -> Call:
-    """The call made ready for blocks; its additive scores by the native kernel, where that is able and not forbidden."""
-    return scored(call.ready()) if permits("native") else call.ready()
+    """The call made ready for blocks; its additive scores by the native kernel, where that is able and not forbidden.
+
+    The kernel computes them in one pass, in which there are no (..., Q, K, D) numbers.
+    """
+    ready, form = widened(call), call.form
+    if not isinstance(form, AdditiveForm) or not permits("native"):
+        return ready
+    if flat_call.MISSING and not torch.compiler.is_compiling():
+        native.warn_if_missing()
+    return ready if flat_call.scores_refusal(ready) else replace(ready, score=NativeScores(*form))
+
+
+@dataclass(frozen=True, eq=False)
+class NativeScores(Score):
+    """`overt.Additive`, its scores computed by the native kernel in one pass."""
+
+    weight: Tensor
+    activation: str
+
+    def __call__(self, query: Tensor, key: Tensor) -> Any:
+        """Score each query (..., Q, D) against each key (..., K, D): (..., Q, K)."""
+        batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], self.weight.shape[:-1])
+        return additive_scores(query, key, self.weight.to(query.dtype), self.activation, batch)
+
+
+def widened(call: Call) -> Call:
+    """The same call with grouped heads repeated and half-precision inputs widened; linear in the inputs."""
+    query, key, value = call.query, call.key, call.value
+    if call.batch:
+        key, value = (_repeat_heads(tensor, call.batch[-1]) for tensor in (key, value))
+    if isinstance(call.score, Score):
+        # A caller's own score may have parameters of the inputs' dtype, so it gets the inputs as they are.
+        query, key = query.to(call.dtype), key.to(call.dtype)
+    return replace(call, query=query, key=key, value=value.to(call.dtype))
+
+
+def _repeat_heads(tensor: Tensor, heads: int) -> Tensor:
+    if tensor.ndim < 4 or tensor.shape[-3] == 1 or tensor.shape[-3] == heads:
+        return tensor
+    return tensor.repeat_interleave(heads // tensor.shape[-3], dim=-3)
 
 
 def row_blocks(call: Call) -> Iterator[tuple[Rows, bool]]:
@@ -45,12 +113,34 @@ def row_blocks(call: Call) -> Iterator[tuple[Rows, bool]]:
     One empty block comes where there are no queries.
     """
     careful = call.mask is not None and not (call.inspectable and call.finite)
-    for rows in call.split(_size(call)):
-        if not careful or not call.inspectable or _same_for_all(call.block(rows)):
+    for rows in _split(call):
+        if not careful or not call.inspectable or _same_for_all(_block(call, rows)):
             yield rows, careful
         else:
             # Rows that see different keys are parted, so that each can drop the keys that it may not see.
-            yield from ((call.rows(row, row + 1), True) for row in range(rows.first, rows.stop))
+            yield from ((rows_of(call, row, row + 1), True) for row in range(rows.first, rows.stop))
+
+
+def rows_of(call: Call, first: int, stop: int) -> Rows:
+    """Queries first to stop."""
+    bias = call.bias[..., first:stop, :] if _has_rows(call.bias) else call.bias
+    return Rows(first, stop, call.query[..., first:stop, :], bias)
+
+
+def _split(call: Call) -> list[Rows]:
+    """All queries, a block's rows at a time; split at once, so that their gradients are concatenated and not added one by one."""
+    width = call.score.width(call.query.shape[-1]) if isinstance(call.score, Score) else 1
+    numbers = max(math.prod(call.batch) * call.keys * width, 1)  # of one row
+    size = max(BLOCK // numbers, 1 if width > 1 else 8)
+    starts = range(0, max(call.queries, 1), size)
+    queries = call.query.split(size, dim=-2)
+    biases = call.bias.split(size, dim=-2) if _has_rows(call.bias) else [call.bias] * len(starts)
+    stops = (min(start + size, call.queries) for start in starts)
+    return [Rows(*parts) for parts in zip(starts, stops, queries, biases, strict=True)]
+
+
+def _has_rows(bias: Any) -> bool:
+    return isinstance(bias, Tensor) and bias.ndim > 1 and bias.shape[-2] != 1
 
 
 def block_of(call: Call, rows: Rows, every_key: bool, careful: bool) -> Block:
@@ -58,7 +148,7 @@ def block_of(call: Call, rows: Rows, every_key: bool, careful: bool) -> Block:
     one_of_many = rows.stop - rows.first < call.queries
     if one_of_many and call.query.device.type == "cpu" and not torch.compiler.is_compiling():
         give_back()
-    block = call.block(rows, every_key)
+    block = _block(call, rows, every_key)
     if not careful:
         return block
     visible_keys = block.allowed.any(-2)  # type: ignore[union-attr]  # (..., K)
@@ -70,11 +160,61 @@ def block_of(call: Call, rows: Rows, every_key: bool, careful: bool) -> Block:
     )
 
 
-def _size(call: Call) -> int:
-    """How many rows a block has."""
-    width = call.score.width(call.query.shape[-1]) if isinstance(call.score, Score) else 1
-    row = max(math.prod(call.batch) * call.keys * width, 1)
-    return max(BLOCK // row, 1 if width > 1 else 8)
+def _block(call: Call, rows: Rows, every_key: bool = False) -> Block:
+    """These rows with the keys that they can reach, or with every key."""
+    first, stop, query, bias = rows
+    low, high = (0, call.keys) if every_key or not getattr(call.score, "pairwise", False) else _span(call, first, stop)
+    row_indices = torch.arange(first, stop, device=query.device)
+    keys = torch.arange(low, high, device=query.device)
+    if isinstance(bias, Bias):
+        bias = bias.block(row_indices, keys)
+    elif bias is not None and bias.ndim and bias.shape[-1] != 1:
+        bias = bias[..., low:high]
+    return Block(
+        query,
+        call.key[..., low:high, :],
+        call.value[..., low:high, :],
+        call.score if isinstance(call.score, Score) else lambda q, k: _scores(call, q, k),
+        None if call.mask is None else call.mask.block(row_indices, keys),
+        bias,
+        lambda scores, allowed: _weights(call, scores, allowed),
+        call.dropout,
+    )
+
+
+def _scores(call: Call, query: Tensor, key: Tensor) -> Tensor:
+    """The scores by a caller's own function, if they are (..., Q, K)."""
+    scores = call.score(query, key)
+    if not isinstance(scores, Tensor) or tuple(scores.shape[-2:]) != (query.shape[-2], key.shape[-2]):
+        raise InputError(
+            "the score to return (..., Q, K), one number for each query and key",
+            got=f"{_shape_of(scores)} from query {tuple(query.shape)}, key {tuple(key.shape)}",
+            fix="reduce the features, as in (query[..., :, None, :] - key[..., None, :, :]).abs().sum(-1)",
+        )
+    return scores
+
+
+def _weights(call: Call, scores: Tensor, allowed: Tensor) -> Tensor:
+    """The weights by the normalizer, if they have the scores' shape."""
+    weights = call.normalizer(scores, allowed)
+    if not isinstance(weights, Tensor) or weights.shape != scores.shape:
+        raise InputError(
+            "the normalizer to return weights of the scores' shape",
+            got=f"{_shape_of(weights)} from scores {tuple(scores.shape)}",
+            fix="keep the last dimension, as in scores / scores.sum(-1, keepdim=True)",
+        )
+    return weights
+
+
+def _shape_of(value: Any) -> str:
+    return str(tuple(value.shape)) if isinstance(value, Tensor) else type(value).__name__
+
+
+def _span(call: Call, first: int, stop: int) -> tuple[int, int]:
+    """The keys outside of which queries first to stop may attend to nothing; at least one, so that no row is empty."""
+    low, high = call.mask.span(first, stop, call.keys) if isinstance(call.mask, Mask) else (0, call.keys)
+    low = min(max(low, 0), max(call.keys - 1, 0))
+    return low, max(min(high, call.keys), min(low + 1, call.keys))
 
 
 def _checkpointed(call: Call, formula: Formula, rows: Rows, every_key: bool, careful: bool) -> tuple[Tensor, ...]:

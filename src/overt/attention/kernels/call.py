@@ -1,10 +1,9 @@
 """One call of attention, checked and made explicit: every default filled in, every shape known."""
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,28 +17,6 @@ from overt.attention.typing import MaskLike, NormalizerFunction, NormalizerLike,
 from overt.errors import KindError
 
 _DOT, _SOFTMAX = scores.NAMED["dot"], normalizers.NAMED["softmax"]  # what a call without a score and a normalizer uses
-
-
-class Block(NamedTuple):
-    """Some rows of queries against the keys they can reach: all that the formula needs."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    score: Any
-    allowed: Tensor | None
-    bias: Tensor | None
-    normalizer: Any
-    dropout: float
-
-
-class Rows(NamedTuple):
-    """Some rows of queries, and their rows of a bias tensor."""
-
-    first: int
-    stop: int
-    query: Tensor
-    bias: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +57,11 @@ class Call:
             mask = as_tensor("mask", mask) if is_array(mask) else mask
             bias = as_tensor("bias", bias) if is_array(bias) else bias
         check.attention_inputs(query, key, value)
-        query, key, value = _autocast(query, key, value)
+        autocast = not query.is_meta and torch.is_autocast_enabled(query.device.type)
+        if autocast and torch.float64 not in (query.dtype, key.dtype, value.dtype):
+            # The inputs are cast as torch casts those of its own attention; float64 stays.
+            dtype = torch.get_autocast_dtype(query.device.type)
+            query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
         check.one_dtype(query, key, value)
         batch = check.broadcast_leading(query, key, value)
         check.probability("dropout", dropout)
@@ -132,73 +113,9 @@ class Call:
     def finite(self) -> bool:
         """Whether query, key and value hold no NaN and no infinity. To be read only where `inspectable`."""
         return all(
-            not tensor.numel() or bool(torch.isfinite(torch.stack(tensor.detach().aminmax())).all()) for tensor in self._tensors
+            not tensor.numel() or bool(torch.isfinite(torch.stack(tensor.detach().aminmax())).all())
+            for tensor in (self.query, self.key, self.value)
         )
-
-    @property
-    def _tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.query, self.key, self.value
-
-    def ready(self) -> "Call":
-        """The same call with grouped heads repeated and half-precision inputs widened; linear in the inputs."""
-        query, key, value = self._tensors
-        if self.batch:
-            key, value = (_repeat_heads(tensor, self.batch[-1]) for tensor in (key, value))
-        if isinstance(self.score, Score):
-            # A caller's own score may have parameters of the inputs' dtype, so it gets the inputs as they are.
-            query, key = query.to(self.dtype), key.to(self.dtype)
-        return replace(self, query=query, key=key, value=value.to(self.dtype))
-
-    def rows(self, first: int, stop: int) -> Rows:
-        """Queries first to stop."""
-        bias = self.bias[..., first:stop, :] if _has_rows(self.bias) else self.bias
-        return Rows(first, stop, self.query[..., first:stop, :], bias)
-
-    def split(self, size: int) -> list[Rows]:
-        """All queries, `size` rows at a time; split at once, so that their gradients are concatenated and not added one by one."""
-        starts = range(0, max(self.queries, 1), size)
-        queries = self.query.split(size, dim=-2)
-        biases = self.bias.split(size, dim=-2) if _has_rows(self.bias) else [self.bias] * len(starts)
-        stops = (min(start + size, self.queries) for start in starts)
-        return [Rows(*parts) for parts in zip(starts, stops, queries, biases, strict=True)]
-
-    def block(self, rows: Rows, every_key: bool = False) -> Block:
-        """These rows with the keys that they can reach, or with every key."""
-        first, stop, query, bias = rows
-        low, high = (0, self.keys) if every_key or not getattr(self.score, "pairwise", False) else self.span(first, stop)
-        row_indices = torch.arange(first, stop, device=query.device)
-        keys = torch.arange(low, high, device=query.device)
-        return Block(
-            query,
-            self.key[..., low:high, :],
-            self.value[..., low:high, :],
-            self.score if isinstance(self.score, Score) else lambda q, k: check.score_shape(self.score(q, k), q, k),
-            None if self.mask is None else self.mask.block(row_indices, keys),
-            bias.block(row_indices, keys) if isinstance(bias, Bias) else bias if bias is None else _columns(bias, low, high),
-            lambda scores, allowed: check.weight_shape(self.normalizer(scores, allowed), scores),
-            self.dropout,
-        )
-
-    def span(self, first: int, stop: int) -> tuple[int, int]:
-        """The keys outside of which queries first to stop may attend to nothing; at least one, so that no row is empty."""
-        low, high = self.mask.span(first, stop, self.keys) if isinstance(self.mask, Mask) else (0, self.keys)
-        low = min(max(low, 0), max(self.keys - 1, 0))
-        return low, max(min(high, self.keys), min(low + 1, self.keys))
-
-
-def unrounded(tensor: Tensor) -> AbstractContextManager[None]:
-    """Autocast off, so that scores, softmax and sums keep their dtype; there is no autocast on the meta device."""
-    autocast = not tensor.is_meta and torch.is_autocast_enabled(tensor.device.type)
-    return torch.autocast(tensor.device.type, enabled=False) if autocast else nullcontext()  # type: ignore[return-value]
-
-
-def _autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Under autocast the inputs are cast as torch casts those of its own attention; float64 stays."""
-    device = query.device.type
-    if device == "meta" or not torch.is_autocast_enabled(device) or torch.float64 in (query.dtype, key.dtype, value.dtype):
-        return query, key, value
-    dtype = torch.get_autocast_dtype(device)
-    return query.to(dtype), key.to(dtype), value.to(dtype)
 
 
 def _bound_mask(argument: MaskLike, query: Tensor, key: Tensor, batch: tuple[int, ...]) -> Any:
@@ -236,14 +153,6 @@ def _bound_bias(bias: Any, query: Tensor, key: Tensor, batch: tuple[int, ...]) -
     return bound
 
 
-def _has_rows(bias: Any) -> bool:
-    return isinstance(bias, Tensor) and bias.ndim > 1 and bias.shape[-2] != 1
-
-
-def _columns(bias: Tensor, low: int, high: int) -> Tensor:
-    return bias if bias.ndim == 0 or bias.shape[-1] == 1 else bias[..., low:high]
-
-
 def as_score(score: ScoreLike) -> ScoreFunction:
     """A score from what a caller passes: a score, the name of one, or any callable (query, key) -> (..., Q, K).
 
@@ -277,9 +186,3 @@ def _by_name_or_callable(kind: str, argument: Any, named: dict[str, Any], signat
             f"the {kind} to be an object", got=f"the class {argument.__name__}", fix=f"make one: {argument.__name__}()"
         )
     return argument
-
-
-def _repeat_heads(tensor: Tensor, heads: int) -> Tensor:
-    if tensor.ndim < 4 or tensor.shape[-3] == 1 or tensor.shape[-3] == heads:
-        return tensor
-    return tensor.repeat_interleave(heads // tensor.shape[-3], dim=-3)

@@ -38,7 +38,7 @@ def additive_scores_gradients(
 def dot(inputs: Any, outputs: tuple[Tensor, ...]) -> None:
     """Output (..., Q, E) of dot-product attention and, where there is a tensor for them, each row's base and total."""
     nothing = [None] * (2 - len(outputs))
-    native.module().dot(*_dot_arguments(inputs, inputs.bias), *map(array, outputs), *nothing)
+    native.module().dot(*_dot_arguments(inputs, inputs.bias), *outputs, *nothing)
 
 
 def dot_gradients(inputs: Any, saved: tuple[Tensor, ...], upstream: Tensor, gradients: tuple[Tensor | None, ...]) -> None:
@@ -70,12 +70,13 @@ def array(tensor: Tensor | None) -> Tensor | None:
 
 def dense(tensor: Tensor) -> Tensor | None:
     """The same, with the numbers of the last dimension next to each other in memory."""
-    return array(tensor if tensor.stride(-1) == 1 or tensor.shape[-1] < 2 else tensor.contiguous())
+    tensor = tensor if tensor.stride(-1) == 1 or tensor.shape[-1] < 2 else tensor.contiguous()
+    return tensor.resolve_neg() if tensor.is_neg() else tensor
 
 
 def _additive_arguments(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:
     scores = (*(dense(tensor) for tensor in inputs[:4]), _ACTIVATIONS.index(inputs.activation))
-    return *scores, *_mask_arguments(inputs, bias), *_dropout_arguments(inputs), native.threads()
+    return *scores, *_mask_arguments(inputs, bias), *_run_arguments(inputs)
 
 
 def _score_arguments(query: Tensor, key: Tensor, weight: Tensor, activation: str) -> tuple[Any, ...]:
@@ -84,19 +85,18 @@ def _score_arguments(query: Tensor, key: Tensor, weight: Tensor, activation: str
 
 def _dot_arguments(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:
     scores = dense(inputs.query), dense(inputs.key), dense(inputs.value), inputs.scale, inputs.softcap
-    return *scores, *_mask_arguments(inputs, bias), *_dropout_arguments(inputs), native.threads()
+    return *scores, *_mask_arguments(inputs, bias), *_run_arguments(inputs)
 
 
 def _mask_arguments(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:
     """The mask, the bias and the softmax."""
     arrays = [array(tensor) for tensor in inputs.arrays]
-    softmax = array(inputs.sink), array(inputs.inverse_temperature)
-    return list(inputs.program), arrays, array(bias), inputs.by_distance, *softmax
+    return list(inputs.program), arrays, array(bias), inputs.by_distance, array(inputs.sink), array(inputs.inverse_temperature)
 
 
-def _dropout_arguments(inputs: Any) -> tuple[float, int]:
-    """The probability and the seed."""
-    return inputs.dropout, 0 if inputs.seed is None else int(inputs.seed)
+def _run_arguments(inputs: Any) -> tuple[float, int, int]:
+    """The probability of dropout, its seed, and the threads."""
+    return inputs.dropout, 0 if inputs.seed is None else int(inputs.seed), native.threads()
 
 
 def _bias_for_gradients(inputs: Any, d_bias: Tensor | None) -> Tensor | None:

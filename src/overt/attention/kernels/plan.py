@@ -11,8 +11,7 @@ from jaxtyping import Float
 from overt import native
 from overt.attention.kernels import torch_sdpa
 from overt.attention.kernels.call import Call
-from overt.attention.kernels.flat import supported
-from overt.attention.kernels.triton import support as triton_support
+from overt.attention.kernels.flat import call as flat_call
 from overt.attention.scores import AdditiveForm
 from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, Refused, ScoreLike
 from overt.errors import InputError
@@ -21,11 +20,12 @@ Table = dict[str, Callable[[Call], str | None]]
 
 # Each path's reason to refuse a call; None where it supports it. The order is the preference.
 TABLE: Table = {
-    "native": lambda call: supported.refusal(call) or _slower_than_torch(call),
+    "native": lambda call: flat_call.refusal(call) or _slower_than_torch(call),
     "torch": torch_sdpa.refusal,
-    "triton": triton_support.refusal,
+    "triton": flat_call.gpu_refusal,
     "blocked": lambda call: None,
 }
+FLAT = ("native", "triton")  # the paths whose kernels take a call as tensors and numbers, `flat.call.served`
 
 # A context variable keeps threads apart; torch.compile cannot trace one, but guards a module's variable and compiles again when
 # it changes, so `use_path` sets both.
@@ -163,7 +163,7 @@ def _reason(name: str, call: Call) -> str:
     if name == "triton":
         return "additive attention under a softmax, fused with it in Triton's kernels, in linear memory"
     text = "any score, mask, bias and normalizer, in blocks of query rows, recomputed in the backward pass"
-    if permits("native") and supported.scores_refusal(call) is None:
+    if permits("native") and flat_call.scores_refusal(call) is None:
         text += "; the scores come from the native core"
     if call.transformed:
         text += "; under torch.func nothing is recomputed, so the backward pass holds all Q × K weights"

@@ -14,8 +14,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from overt.attention.kernels.blocked import BLOCK, block_of, ready
-from overt.attention.kernels.call import unrounded
+from overt.attention.kernels.blocked import BLOCK, block_of, ready, rows_of
+from overt.attention.kernels.flat.call import unrounded
 from overt.attention.mechanism import formula
 from overt.lens.captured import MASKED_GAP, CapturedCall, fresh, head_count
 from overt.lens.linear.captured import CapturedMixer
@@ -64,7 +64,7 @@ def weight_rows(captured: CapturedCall | CapturedMixer, runs: list[Run]) -> Iter
     together = 1 if careful else max(BLOCK // max(math.prod(call.batch) * call.keys, 1), 1)
     with unrounded(call.query):
         for first, stop in (part for run in runs for part in _parts(run, together)):
-            _, masked, weights, _ = formula(block_of(call, call.rows(first, stop), every_key=True, careful=careful))
+            _, masked, weights, _ = formula(block_of(call, rows_of(call, first, stop), every_key=True, careful=careful))
             masked, weights = (each.expand(*call.batch, *each.shape[-2:]) for each in (masked, weights))
             masked, weights = (each.reshape(-1, heads, *each.shape[-2:]) for each in (masked, weights))
             largest = masked.amax(-1, keepdim=True)

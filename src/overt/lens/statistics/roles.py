@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from overt.attention.kernels.call import Block
+from overt.attention.kernels.blocked import Block
 from overt.attention.summary import Stages, gathered
 from overt.lens.captured import MASKED_GAP, Captured, CapturedCall, fresh, head_count
 from overt.lens.linear.captured import CapturedMixer

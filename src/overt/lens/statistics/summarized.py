@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from overt.attention import check
-from overt.attention.kernels.call import Block, Call
+from overt.attention.kernels.blocked import Block
+from overt.attention.kernels.call import Call
 from overt.attention.summary import Stages, Summary, gathered, with_masses
 from overt.errors import InputError
 from overt.lens.capture.ranges import MaskReader, Ranges

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from overt.attention.biases import Bias
-from overt.attention.kernels.blocked import blocked
-from overt.attention.kernels.call import Block, Call
+from overt.attention.kernels.blocked import Block, blocked
+from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import summary as flat_summary
 from overt.attention.kernels.plan import permits
 from overt.attention.masks import Mask

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from overt.attention.biases import Bias
+from overt.attention.kernels.blocked import widened
 from overt.attention.kernels.call import Call
 from overt.attention.masks import Mask
 from overt.attention.normalizers import Normalizer
@@ -133,7 +134,7 @@ def _check_mixer(captured: CapturedMixer, keys: int) -> None:
 def _computes(call: Call) -> bool:
     """Whether score and normalizer give the last query and the last key a score and a weight that broadcast to the call."""
     score, normalizer, shape_of_call = call.score, call.normalizer, (*call.batch, call.queries, call.keys)
-    one = replace(call, query=call.query[..., -1:, :], key=call.key[..., -1:, :], value=call.value[..., -1:, :]).ready()
+    one = widened(replace(call, query=call.query[..., -1:, :], key=call.key[..., -1:, :], value=call.value[..., -1:, :]))
     scores = score(one.query, one.key)
     weights = normalizer(scores, torch.ones_like(scores, dtype=torch.bool))
     return all(each.is_floating_point() and broadcasts(each, shape_of_call) for each in (scores, weights))

@@ -1,100 +1,314 @@
-"""A call as the flat kernels take it: tensors, numbers, the mask as a program; and what they compute of it."""
+"""A call as the kernels for CPU and GPU take it: tensors, numbers, the mask as a program; and why they cannot serve the others.
 
-from dataclasses import dataclass, replace
-from typing import Any
+Beside what makes each part of a call flat, its score, its softmax, its bias, stands the reason to refuse it, None where there is none.
+"""
+
+import importlib.util
+import math
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C._functorch import TransformType
+from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
+from torch.autograd import forward_ad
 
 from overt import native
 from overt.attention.kernels.call import Call
-from overt.attention.kernels.flat import additive, dot, dot_scores, mask_program, supported
-from overt.attention.scores import AdditiveForm, Score
+from overt.attention.kernels.flat import additive, dot, mask_program
+from overt.attention.kernels.flat.operator import INTERPRETED
+from overt.attention.normalizers import Softmax
+from overt.attention.scores import AdditiveForm, DistanceForm, DotForm, KernelForm
+
+MISSING = native.why_not()
+_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_MIN_CAPABILITY = (8, 0)  # compute capability: that of the tensor cores that multiply float32 in three parts
+# The largest squared norm of queries and keys around their middle, in bandwidths: a product then loses as many times its rounding.
+_MAX_SQUARED_NORM = {torch.float32: 32.0, torch.float64: 1024.0}
+
+
+def refusal(call: Call) -> str | None:
+    """Why the native kernels cannot serve this call; None where they can."""
+    form = call.form
+    if isinstance(form, AdditiveForm):
+        return _unsupported_additive(call, form) or unsupported_cpu(call, form)
+    if reason := unsupported_cpu(call, form) or unsupported_softmax(call) or _unsupported_mode(call, form):
+        return reason
+    learned = isinstance(form, DotForm) and form.softcap is not None and _learned_temperature(call) is not None
+    return "the temperature is learned, and divides scores under a soft cap" if learned else unsupported_dot(call, form)
+
+
+def gpu_refusal(call: Call) -> str | None:
+    """Why the kernels on a GPU cannot serve this call; None where they can."""
+    form = call.form
+    if reason := unsupported_gpu(call, form):
+        return reason
+    return _unsupported_additive(call, form) if isinstance(form, AdditiveForm) else "the score is not overt.Additive"
+
+
+def scores_refusal(call: Call) -> str | None:
+    """Why the native kernel cannot compute the scores of a call that it cannot serve as a whole; None where it can."""
+    form = call.form
+    if not isinstance(form, AdditiveForm):
+        return "the score is not overt.Additive"
+    if call.transformed:
+        return "under torch.func's transforms the plain formula runs"
+    return _unsupported_mode(call, form) or unsupported_cpu(call, form)
 
 
 def served(call: Call) -> Tensor:
     """The output, by the kernels."""
-    form = call.form
-    bias, inverse_temperature = bias_and_inverse_temperature(call)
-    sink = call.normalizer.sink
-    rest = (
-        list(call.batch),
-        *mask_of(call),
-        bias,
-        bias is not None and not isinstance(call.bias, Tensor),
-        None if sink is None else sink.to(call.dtype),
-        inverse_temperature,
-        call.dropout,
-        torch.randint(2**62, (), device=call.query.device) if call.dropout > 0 else None,
-    )
-    temperature = learned_temperature(call)
+    form, temperature = call.form, _learned_temperature(call)
     if isinstance(form, AdditiveForm):
         weight = form.weight.to(call.dtype)
         weight = weight if temperature is None else weight / temperature.squeeze(-1)  # (..., D)
-        output = additive.additive(additive.AdditiveInputs(call.query, call.key, call.value, weight, form.activation, *rest))
+        operator, score = additive.additive, (call.query, call.key, call.value, weight, form.activation)
     else:
-        assert form is not None  # the plan chose this path
-        output = dot.dot(dot.DotInputs(*dot_scores.as_dot_product(call, form, temperature), *rest))
-    return output.to(call.query.dtype)
+        operator, score = dot.dot, as_dot_product(call, form, temperature)
+    seed = torch.randint(2**62, (), device=call.query.device) if call.dropout > 0 else None
+    return operator(operator.inputs(*score, *mask_and_softmax(call), call.dropout, seed)).to(call.query.dtype)
 
 
-def mask_of(call: Call) -> tuple[list[int], list[Tensor]]:
-    """The mask's program and the arrays that it reads."""
-    if call.mask is None:
-        return [], []
-    return mask_program.lowered(call.mask, call.query.shape[-2], call.key.shape[-2], call.query.device)
+MaskAndSoftmax = tuple[list[int], list[int], list[Tensor], Tensor | None, bool, Tensor | None, Tensor | None]
 
 
-def bias_of(call: Call) -> Tensor | None:
-    """What is added to each score, (..., Q or 1, K or 1); of a bias by distance, (..., Q + K − 1) numbers."""
-    if call.bias is None:
-        return None
+def mask_and_softmax(call: Call) -> MaskAndSoftmax:
+    """Batch, program and arrays of the mask, bias, whether that is by distance, sink and 1 / temperature, None for 1.
+
+    A learned temperature divides the scores and the bias instead, and so has a gradient.
+    """
+    bias, by_distance = None, False
     if isinstance(call.bias, Tensor):
-        return call.bias.reshape((1,) * (2 - call.bias.ndim) + tuple(call.bias.shape))
-    # The last query's row, over all positions that a key can have: distance j − i stands at j − i + Q − 1.
+        bias = call.bias.reshape((1,) * (2 - call.bias.ndim) + tuple(call.bias.shape))  # (..., Q or 1, K or 1)
+    elif call.bias is not None:
+        bias, by_distance = _by_distance(call), True
+    temperature, inverse = call.normalizer.temperature, None
+    if (learned := _learned_temperature(call)) is not None:
+        bias = None if bias is None else bias / learned.squeeze(-1)  # a bias by distance, (..., Q + K - 1)
+    elif isinstance(temperature, Tensor):
+        inverse = (1 / temperature.double()).reshape(temperature.shape[:-2])
+    elif temperature != 1:
+        inverse = torch.full((), 1 / temperature, dtype=torch.float64, device=call.query.device)
+    sink = call.normalizer.sink
+    sink = None if sink is None else sink.to(call.dtype)
+    program, arrays = [], []
+    if call.mask is not None:
+        program, arrays = mask_program.lowered(call.mask, call.query.shape[-2], call.key.shape[-2], call.query.device)
+    return list(call.batch), program, arrays, bias, by_distance, sink, inverse
+
+
+def _by_distance(call: Call) -> Tensor:
+    """A bias by distance as (..., Q + K − 1) numbers: distance j − i stands at j − i + Q − 1."""
+    # The last query's row, over all positions that a key can have.
     last, count = max(call.queries - 1, 0), max(call.queries + call.keys - 1, 0)
     device = call.query.device
     return call.bias.block(torch.arange(last, last + 1, device=device), torch.arange(count, device=device)).squeeze(-2)
 
 
-def bias_and_inverse_temperature(call: Call) -> tuple[Tensor | None, Tensor | None]:
-    """Bias and 1 / temperature, None for 1. A learned temperature divides the scores and the bias instead, and so has a gradient."""
-    bias, temperature = bias_of(call), call.normalizer.temperature
-    if not isinstance(temperature, Tensor):
-        if temperature == 1:
-            return bias, None
-        return bias, torch.full((), 1 / temperature, dtype=torch.float64, device=call.query.device)
-    if (learned := learned_temperature(call)) is not None:
-        return None if bias is None else bias / learned.squeeze(-1), None  # a bias by distance, (..., Q + K - 1)
-    return bias, (1 / temperature.double()).reshape(temperature.shape[:-2])
-
-
-def learned_temperature(call: Call) -> Tensor | None:
-    """The temperature (..., 1, 1), where it is learned."""
+def _learned_temperature(call: Call) -> Tensor | None:
+    """The temperature (..., 1, 1), where a gradient may be computed for it."""
     temperature = call.normalizer.temperature
-    if not isinstance(temperature, Tensor) or not supported.is_learned(temperature):
+    if not isinstance(temperature, Tensor) or not (temperature.requires_grad and torch.is_grad_enabled()):
         return None
     return temperature if temperature.ndim else temperature[None, None]
 
 
-def scored(call: Call) -> Call:
-    """A ready call whose additive scores come from the native kernel, where it can compute them: it holds no (..., Q, K, D)."""
-    form = call.form
-    if not isinstance(form, AdditiveForm):
-        return call
-    if supported.MISSING and not torch.compiler.is_compiling():
-        native.warn_if_missing()
-    return call if supported.scores_refusal(call) else replace(call, score=NativeScores(*form))
+def unsupported_softmax(call: Call) -> str | None:
+    """What the kernels' softmax lacks for this call: its normalizer, its bias or its mask."""
+    if type(call.normalizer) is not Softmax:
+        return "the normalizer is not a softmax"
+    temperature, sink = call.normalizer.temperature, call.normalizer.sink
+    if isinstance(temperature, Tensor):
+        if not fits(temperature.shape, (*call.batch, 1, 1)):
+            return "the temperature differs between queries or keys"
+        if isinstance(call.bias, Tensor) and _learned_temperature(call) is not None:
+            return "the temperature is learned, and multiplies a bias of Q × K numbers"
+    if sink is not None and not fits(sink.shape, call.batch):
+        return "the sink has another number of heads than the call"
+    if not isinstance(call.bias, Tensor | None) and not call.bias.by_distance:
+        return f"native kernels do not know the bias {type(call.bias).__name__}"
+    return None if call.mask is None else mask_program.refusal(call.mask)
 
 
-@dataclass(frozen=True, eq=False)
-class NativeScores(Score):
-    """`overt.Additive`, its scores computed by the native kernel in one pass."""
+def _unsupported_additive(call: Call, form: AdditiveForm) -> str | None:
+    """What the kernels of additive attention lack for this call."""
+    if not fits(form.weight.shape[:-1], call.batch):
+        return "the score's weight has other leading dimensions than the call"
+    return unsupported_softmax(call) or _unsupported_mode(call, form)
 
-    weight: Tensor
-    activation: str
 
-    def __call__(self, query: Tensor, key: Tensor) -> Any:
-        """Score each query (..., Q, D) against each key (..., K, D): (..., Q, K)."""
-        batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], self.weight.shape[:-1])
-        return additive.additive_scores(query, key, self.weight.to(query.dtype), self.activation, batch)
+def unrounded(tensor: Tensor) -> AbstractContextManager[None]:
+    """Autocast off, so that scores, softmax and sums keep their dtype; there is no autocast on the meta device."""
+    autocast = not tensor.is_meta and torch.is_autocast_enabled(tensor.device.type)
+    return torch.autocast(tensor.device.type, enabled=False) if autocast else nullcontext()  # type: ignore[return-value]
+
+
+class DotProduct(NamedTuple):
+    """softcap · tanh(scale · (q · k) / softcap), without the cap where that is 0. A scale that is a tensor has gone into the queries."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    scale: float
+    softcap: float
+
+
+def as_dot_product(call: Call, form: KernelForm | None, temperature: Tensor | None = None) -> DotProduct:
+    """The call's score as a dot product, divided by a temperature (..., 1, 1) if there is one; differentiable in all its tensors."""
+    query, key, value = call.query, call.key, call.value
+    scale, softcap = (form.scale, form.softcap) if isinstance(form, DotForm) else (1.0, None)
+    if scale is None:
+        scale = 1 / math.sqrt(query.shape[-1]) if query.shape[-1] else 1.0
+    as_they_are = isinstance(form, DotForm) and form.project is None and not isinstance(scale, Tensor)
+    if not as_they_are or temperature is not None:
+        query, key, value = (tensor.to(call.dtype) for tensor in (query, key, value))
+        if isinstance(form, DistanceForm):
+            query, key = _distance_as_dot_product(query, key, form.bandwidth)
+        elif isinstance(form, DotForm) and form.project is not None:
+            with unrounded(query):
+                query, key = form.project(query, key)
+        if isinstance(scale, Tensor):
+            query, scale = query * scale.to(query.dtype), 1.0
+        query = query if temperature is None else query / temperature
+    return DotProduct(query, key, value, float(scale), float(softcap or 0))
+
+
+def unsupported_dot(call: Call, form: KernelForm | None) -> str | None:
+    """Why the call's score is no dot product to the kernels; None where it is."""
+    if isinstance(form, DistanceForm):
+        return _unsupported_distance(call, form.bandwidth)
+    if not isinstance(form, DotForm):
+        return "the score is neither additive nor a dot product"
+    for parameter in form.parameters:
+        if not fits(parameter.shape[:-2], call.batch):
+            return "the score's weight has other dimensions"
+    if not form.linear and call.mask is not None and not (call.inspectable and call.finite):
+        return "a masked key that is not finite would be felt in the gradient of its length"
+    if isinstance(form.scale, Tensor) and not fits(form.scale.shape, (*call.batch, 1, 1)):
+        return "the scale differs between queries or keys"
+    return "the softcap is a tensor" if isinstance(form.softcap, Tensor) else None
+
+
+def fits(shape: torch.Size | tuple[int, ...], batch: tuple[int, ...]) -> bool:
+    """Whether a shape broadcasts to the batch, aligned right."""
+    return len(shape) <= len(batch) and all(
+        length in (1, size) for length, size in zip(shape, batch[len(batch) - len(shape) :], strict=True)
+    )
+
+
+def _unsupported_distance(call: Call, bandwidth: float | Tensor) -> str | None:
+    """A Gaussian score is a dot product where differences, which it is made of, lose no digits against what they are differences of."""
+    grouped = call.key.shape[:-2] != call.query.shape[:-2]
+    if isinstance(bandwidth, Tensor) and bandwidth.ndim and (grouped or not fits(bandwidth.shape, (*call.batch, 1, 1))):
+        return "the bandwidth differs between queries or keys, or heads are grouped"
+    if not call.inspectable:
+        return "a Gaussian score is a dot product where queries and keys are near each other, and values are not inspected here"
+    if not (call.query.numel() and call.key.numel()):
+        return "without queries, keys or features there are no distances to measure"
+    if not call.finite:
+        return "a Gaussian score of numbers that are not finite is no dot product"
+    with torch.no_grad():
+        centered = _centered(call.query.to(call.dtype), call.key.to(call.dtype), bandwidth)
+        largest = max(float(tensor.square().sum(-1).max()) for tensor in centered)
+    if largest <= _MAX_SQUARED_NORM[call.dtype]:
+        return None
+    return "queries and keys lie many bandwidths apart, where a dot product loses digits"
+
+
+def _centered(query: Tensor, key: Tensor, bandwidth: float | Tensor) -> tuple[Tensor, Tensor]:
+    """Queries and keys in bandwidths from the middle of all keys, which cancels in differences."""
+    middle = key.detach().reshape(-1, key.shape[-1]).mean(0)
+    bandwidth = bandwidth.to(query.dtype) if isinstance(bandwidth, Tensor) else bandwidth
+    return (query - middle) / bandwidth, (key - middle) / bandwidth
+
+
+def _distance_as_dot_product(query: Tensor, key: Tensor, bandwidth: float | Tensor) -> tuple[Tensor, Tensor]:
+    """−|q − k|²/2 = (q, 1, −|q|²/2) · (k, −|k|²/2, 1)."""
+    query, key = _centered(query, key, bandwidth)
+    of_query, of_key = (-tensor.square().sum(-1, keepdim=True) / 2 for tensor in (query, key))  # (..., Q, 1), (..., K, 1)
+    query = torch.cat([query, torch.ones_like(of_query), of_query], dim=-1)  # (..., Q, D + 2)
+    return query, torch.cat([key, of_key, torch.ones_like(of_key)], dim=-1)  # (..., K, D + 2)
+
+
+def unsupported_cpu(call: Call, form: KernelForm | None) -> str | None:
+    """Why no native kernel runs where the call is."""
+    if reason := _unsupported_export():
+        return reason
+    for tensor in _differentiable_tensors(call, form):
+        if not tensor.is_cpu:
+            return "native kernels run on the CPU"
+    if INTERPRETED:
+        return "with TRITON_INTERPRET=1 Triton's interpreter runs in place of the native core"
+    return _unsupported_dtype(call) or (MISSING and f"the native core is not available: {MISSING}")
+
+
+def unsupported_gpu(call: Call, form: KernelForm | None) -> str | None:
+    """Why no kernel on a GPU runs where the call is."""
+    if reason := _unsupported_export() or missing_on_gpu(call.query.device):
+        return reason
+    if any(tensor.device != call.query.device for tensor in _differentiable_tensors(call, form)):
+        return "the tensors are on several devices"
+    if not INTERPRETED and call.query.dtype == torch.float64:
+        return "the kernels for GPUs compute float32, float16 and bfloat16"
+    return _unsupported_dtype(call)
+
+
+def missing_on_gpu(device: torch.device) -> str | None:
+    """What the kernels for GPUs lack on this device; None where they run."""
+    if not INTERPRETED and device.type != "cuda":
+        return "the tensors are on no GPU"
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed: pip install triton"
+    if not INTERPRETED and (torch.version.hip is not None or torch.cuda.get_device_capability(device) < _MIN_CAPABILITY):
+        return "the kernels are for NVIDIA's GPUs of compute capability 8.0 and later"
+    return None
+
+
+def _unsupported_export() -> str | None:
+    """Why no kernel runs where the call is written into a program."""
+    if torch.compiler.is_exporting() or torch.jit.is_tracing():  # type: ignore[reportPrivateImportUsage]
+        return "an exported program holds the plain formula, which runs without overt"
+    return None
+
+
+def _unsupported_dtype(call: Call) -> str | None:
+    """Why the kernels do not compute in the call's dtype."""
+    if call.query.dtype not in _DTYPES or (isinstance(call.bias, Tensor) and call.bias.dtype not in _DTYPES):
+        return "native kernels compute float64, float32, float16 and bfloat16"
+    return None
+
+
+def _unsupported_mode(call: Call, form: KernelForm | None) -> str | None:
+    """Why no kernel runs under the transforms that are active here."""
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        if not all(layer.key() == TransformType.Vmap for layer in retrieve_all_functorch_interpreters()):
+            return "of torch.func's transforms, only vmap passes through native kernels"
+        if call.dropout > 0:
+            return "one call of a native kernel has one seed of dropout, also under vmap"
+    if forward_ad._current_level >= 0 and any(
+        forward_ad.unpack_dual(tensor).tangent is not None for tensor in _differentiable_tensors(call, form)
+    ):
+        return "native kernels have no forward-mode derivative"
+    return None
+
+
+def _differentiable_tensors(call: Call, form: KernelForm | None) -> list[Tensor]:
+    """All that the call may be differentiated in."""
+    tensors = [call.query, call.key, call.value]
+    if isinstance(form, DotForm):
+        tensors += form.parameters
+        if isinstance(form.scale, Tensor):
+            tensors.append(form.scale)
+    elif isinstance(form, AdditiveForm):
+        tensors.append(form.weight)
+    elif isinstance(form, DistanceForm) and isinstance(form.bandwidth, Tensor):
+        tensors.append(form.bandwidth)
+    if call.bias is not None:
+        tensors.append(call.bias if isinstance(call.bias, Tensor) else call.bias.source)
+    if type(call.normalizer) is Softmax:
+        if isinstance(call.normalizer.temperature, Tensor):
+            tensors.append(call.normalizer.temperature)
+        if call.normalizer.sink is not None:
+            tensors.append(call.normalizer.sink)
+    return tensors

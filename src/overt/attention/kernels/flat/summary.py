@@ -9,8 +9,8 @@ from torch import Tensor
 
 from overt.attention.kernels import cpu
 from overt.attention.kernels.call import Call
-from overt.attention.kernels.flat import dot_scores, mask_program, supported
-from overt.attention.kernels.flat.call import bias_and_inverse_temperature, mask_of
+from overt.attention.kernels.flat import call as flat_call
+from overt.attention.kernels.flat import mask_program
 from overt.attention.kernels.flat.operator import INTERPRETED, MASK_SCHEMA, empty, register
 from overt.attention.scores import AdditiveForm, KernelForm
 
@@ -67,20 +67,25 @@ class SummaryOutputs(NamedTuple):
 
 def refusal(call: Call) -> str | None:
     """Why the native kernel cannot summarise this call; None where it can."""
-    return unsupported(call) or supported.unsupported_device(call, call.form)
+    form = call.form
+    return _unsupported(call, form) or flat_call.unsupported_cpu(call, form)
 
 
-def unsupported(call: Call) -> str | None:
+def gpu_refusal(call: Call) -> str | None:
+    """Why the kernels on a GPU cannot summarise this call; None where they can."""
+    form = call.form
+    return flat_call.unsupported_gpu(call, form) or _unsupported(call, form)
+
+
+def _unsupported(call: Call, form: KernelForm | None) -> str | None:
     """Why no kernel can summarise this call, on any device."""
     if call.dropout > 0 or call.transformed:
         return "a summary is of weights before dropout, outside of torch.func's transforms"
-    return _unsupported_score(call, call.form) or supported.unsupported_softmax(call)
-
-
-def _unsupported_score(call: Call, form: KernelForm | None) -> str | None:
     if not isinstance(form, AdditiveForm):
-        return dot_scores.refusal(call, form)
-    return None if dot_scores.fits(form.weight.shape[:-1], call.batch) else "the score's weight has other dimensions"
+        return flat_call.unsupported_dot(call, form) or flat_call.unsupported_softmax(call)
+    if not flat_call.fits(form.weight.shape[:-1], call.batch):
+        return "the score's weight has other dimensions"
+    return flat_call.unsupported_softmax(call)
 
 
 def summarized(call: Call, top: int, edges: tuple[Tensor, Tensor] | None, sets: Sequence[KeySet] = ()) -> SummaryOutputs:
@@ -89,19 +94,11 @@ def summarized(call: Call, top: int, edges: tuple[Tensor, Tensor] | None, sets: 
     if isinstance(form, AdditiveForm):
         score = call.query, call.key, call.value, form.weight.to(call.dtype), form.activation, None, 0.0
     else:
-        assert form is not None  # the plan chose this path
-        query, key, value, scale, softcap = dot_scores.as_dot_product(call, form)
+        query, key, value, scale, softcap = flat_call.as_dot_product(call, form)
         score = query, key, value, None, "tanh", torch.full((), scale, dtype=torch.float64, device=query.device), softcap
-    bias, inverse_temperature = bias_and_inverse_temperature(call)
-    sink = call.normalizer.sink
     inputs = SummaryInputs(
         *score,
-        list(call.batch),
-        *mask_of(call),
-        bias,
-        bias is not None and not isinstance(call.bias, Tensor),
-        None if sink is None else sink.to(call.dtype),
-        inverse_temperature,
+        *flat_call.mask_and_softmax(call),
         min(top, call.keys),
         *(edges or (None, None)),
         [each.key_ids is not None for each in sets],

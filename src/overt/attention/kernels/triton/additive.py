@@ -64,7 +64,7 @@ def forward(
             shrunk = tl.exp(largest - base)
             total = total * shrunk + tl.sum(weights, 1)
             if DROPOUT > 0:
-                weights *= dropout_factor(seed, DROPOUT, entry, rows[:, None], keys[None, :], sizes).to(number)
+                weights *= dropout_factor(seed, DROPOUT, number, entry, rows[:, None], keys[None, :], sizes)
             value_tile = tile_of(values, value_strides, keys, sizes[1], columns, width)
             mixed = mixed * shrunk[:, None] + weighed(weights, some, value_tile)
             largest = now
@@ -195,7 +195,7 @@ def pulled(
     )
     dropped = weights
     if DROPOUT > 0:
-        share = dropout_factor(seed, DROPOUT, entry, row, key, sizes).to(number)
+        share = dropout_factor(seed, DROPOUT, number, entry, row, key, sizes)
         slopes, dropped = slopes * share, weights * share
     slopes = weights * (slopes - tl.load(delta + before + row, mask=row < sizes[0], other=0))
     if inverse_temperature is not None:

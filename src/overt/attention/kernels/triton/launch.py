@@ -64,18 +64,22 @@ def steps(program: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tup
 
 def mask_of(arrays: Sequence[Tensor], program: Sequence[int], offsets: tuple[Tensor, int]) -> tuple[Any, ...]:
     """The mask as the kernels take it: arrays, the strides of their trailing dimensions, offsets."""
-    strides = tuple(
-        (*tensor.stride()[-trailing:], 0)[:2] for tensor, trailing in zip(arrays, _trailing_dims(program), strict=True)
-    )
-    return tuple(arrays), strides, offsets
+    strides = (_strides(tensor, trailing) for tensor, trailing in zip(arrays, _trailing_dims(program), strict=True))
+    return tuple(arrays), tuple((*each, 0)[:2] for each in strides), offsets
 
 
 def bias_of(bias: Tensor | None, by_distance: bool) -> tuple[Tensor, int, int] | None:
-    """The bias and its strides, 0 where one number is for all rows or all keys."""
+    """The bias and its strides."""
     if bias is None or by_distance:
         return None if bias is None else (bias, 0, bias.stride(-1))
-    row, key = (stride if length > 1 else 0 for length, stride in zip(bias.shape[-2:], bias.stride()[-2:], strict=True))
+    row, key = _strides(bias, 2)
     return bias, row, key
+
+
+def _strides(tensor: Tensor, trailing: int) -> tuple[int, ...]:
+    """The strides of the last dimensions, 0 where one number is for all."""
+    last = zip(tensor.shape[-trailing:], tensor.stride()[-trailing:], strict=True)
+    return tuple(stride if length > 1 else 0 for length, stride in last)
 
 
 def size(length: int, largest: int, smallest: int = 16) -> int:

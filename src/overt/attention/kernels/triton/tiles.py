@@ -115,7 +115,7 @@ def added(bias, offsets, BY_DISTANCE: tl.constexpr, entry, rows, keys, sizes):
 
 
 @triton.jit
-def dropout_factor(seed, DROPOUT: tl.constexpr, entry, rows, keys, sizes):
+def dropout_factor(seed, DROPOUT: tl.constexpr, number: tl.constexpr, entry, rows, keys, sizes):
     """1 / (1 − p) where dropout keeps a pair's weight, else 0, from a hash of seed and position as in native/attention/dropout.hpp."""
     row_hash = mixed(
         mixed(tl.load(seed).to(tl.uint64) + 0x9E3779B97F4A7C15) + (entry.to(tl.int64) * sizes[0] + rows).to(tl.uint64)
@@ -126,7 +126,7 @@ def dropout_factor(seed, DROPOUT: tl.constexpr, entry, rows, keys, sizes):
     x = x ^ (x >> 16)
     LIMIT: tl.constexpr = min(int(DROPOUT * 2**32), 2**32 - 1)
     SHARE: tl.constexpr = 1 / (1 - DROPOUT) if DROPOUT < 1 else 0.0
-    return tl.where(x >= LIMIT, SHARE, 0.0)
+    return (x >= LIMIT).to(number) * SHARE  # where() would round it to float32
 
 
 @triton.jit

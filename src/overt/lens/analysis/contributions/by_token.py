@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from overt.attention.kernels.blocked import block_of
-from overt.attention.kernels.call import unrounded
+from overt.attention.kernels.blocked import block_of, rows_of
+from overt.attention.kernels.flat.call import unrounded
 from overt.attention.mechanism import formula
 from overt.lens.analysis.by_block import WeightsByBlock
 from overt.lens.analysis.contributions.traced import Point
@@ -60,7 +60,7 @@ def _of_attention(captured: CapturedCall, rows: list[int]) -> Iterator[Row]:
     value = value.reshape(captured.total, *value.shape[-2:])
     for row in rows:
         with unrounded(call.query):
-            block = block_of(call, call.rows(row, row + 1), every_key=True, careful=by_block.careful)
+            block = block_of(call, rows_of(call, row, row + 1), every_key=True, careful=by_block.careful)
             stages = formula(block)
         allowed = allowance.of(block, *stages)
         shape = (*call.batch, 1)

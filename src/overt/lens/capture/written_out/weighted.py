@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from overt.attention.kernels.call import Call, unrounded
+from overt.attention.kernels.blocked import block_of, rows_of, widened
+from overt.attention.kernels.call import Call
+from overt.attention.kernels.flat.call import unrounded
 from overt.attention.mechanism import formula
 from overt.attention.normalizers import Normalizer
 from overt.attention.pieces import piece
@@ -177,10 +179,11 @@ def agrees(call: Call, weights: Tensor) -> bool:
 @torch.no_grad()
 def disagreement(call: Call, weights: Tensor) -> float:
     """How far a call's weights are from these at most, in the first, middle and last row; NaN is not compared."""
-    ready, largest = call.ready(), 0.0
+    ready, largest = widened(call), 0.0
     with unrounded(call.query):
         for row in {0, call.queries // 2, call.queries - 1}:
-            recomputed = formula(ready.block(ready.rows(row, row + 1), every_key=True))[2]
+            block = block_of(ready, rows_of(ready, row, row + 1), every_key=True, careful=False)
+            recomputed = formula(block)[2]
             model = weights[..., row : row + 1, :].detach().to(recomputed.dtype)
             if recomputed.shape != model.shape:
                 return math.inf
