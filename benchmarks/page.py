@@ -24,10 +24,11 @@ from overt.explain import text_model
 from overt.explain.recipes.qkv import read
 from overt.lens import record
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "lens"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import browser
 
-LIVE = "document.documentElement.className === 'live' && document.querySelector('.over')?.dataset.drawn"
+LIVE = "document.documentElement.className === 'live' && document.querySelector('.six tbody tr') !== null"
+MAP = "document.querySelector('.over')?.dataset.drawn !== undefined"
 MOVING = """new Promise((done) => {
   const over = document.querySelector(".over"), box = over.getBoundingClientRect(), frames = 120;
   const [x, y] = [box.left + box.width / 2, box.top + box.height / 2];
@@ -118,6 +119,8 @@ def look(path: Path, runs: int) -> tuple[float, dict[str, float]]:
             page = running.page().open(path)
             page.until(LIVE, 60)
             first.append(page.ask("performance.now()") / 1000)
+            page.ask("void document.getElementById('tab-map').click()")
+            page.until(MAP, 60)
             time.sleep(1)
             moved["wheel"].append(frames(page, "wheel"))
             for name, nearer in (("drag far out", 1), ("drag half way", 8), ("drag among cells", 12)):

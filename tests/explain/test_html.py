@@ -139,7 +139,7 @@ def test_two_explanations_stand_on_one_page():
 def test_what_is_put_into_the_template_is_not_looked_at_again():
     page = html([explanations.qkv(text="{{script}} {{data}}", source="{{style}}")])
     assert "<title>{{script}} {{data}}</title>" in page
-    assert "<span>{{style}}</span>" in page
+    assert "</b> {{style}}</p>" in page
 
 
 def test_only_the_indices_of_a_formula_are_set_low():

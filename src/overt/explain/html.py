@@ -55,7 +55,7 @@ def _story(explanations: Sequence[Explanation], states: list[Any]) -> Story:
         notes=[each.notes for each in explanations],
         loops=[loop_line(each) for each in explanations],
         words=[each.word for each in explanations],
-        still="\n".join(article(each, index) for index, each in enumerate(explanations)),
+        still="\n".join(article(each) for each in explanations),
         sides=("", "attends to") if first.other is not None else None,
         states=states,
     )

@@ -1,4 +1,4 @@
-import { allowedAt, runOf, scoreRow, tile, vectorAt, weightsColumn, weightsRow } from "./exact.js";
+import { allowedAt, runOf, tile, vectorAt, weightsColumn, weightsRow } from "./exact.js";
 
 // Opens what Python packed. A source is { header, encoding(n), text(n) }; block 0 is read at once, the others, which hold vectors,
 // when one of their heads is first read.
@@ -146,7 +146,6 @@ class Head {
   weight(i, j) { return this.exact ? tile(this.terms, i, i + 1, j, j + 1)[0] : null; }
   weightsRow(i) { return this.exact ? weightsRow(this.terms, i) : null; }
   weightsColumn(j) { return this.exact ? weightsColumn(this.terms, j) : null; }
-  scoreRow(i) { return this.exact && !this.stored ? scoreRow(this.terms, i) : null; }
 
   // In block 0, so that what is masked is known before any vector is.
   get #mask() { return this.#placed(this.#entry.mask); }

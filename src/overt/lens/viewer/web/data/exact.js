@@ -152,24 +152,6 @@ export function weightsColumn(terms, j) {
   return tile(terms, 0, terms.queryCount, j, j + 1);
 }
 
-// The scores of query i before the softmax, temperature not yet applied; −∞ where masked.
-export function scoreRow(terms, i) {
-  const result = new Float64Array(terms.keyCount).fill(-Infinity);
-  const [q, k] = [vectorAt(terms.query, i), new Float32Array(terms.width)];
-  for (let j = 0; j < terms.keyCount; j++) {
-    if (allowedAt(terms, i, j)) result[j] = scoreOf(terms.score, q, vectorAt(terms.key, j, k)) + biasOf(terms, i, j);
-  }
-  return result;
-}
-
-// −Σ p log p in nats, p the sizes of weights scaled to sum to 1.
-export function entropyOf(weights) {
-  let [total, sum] = [0, 0];
-  for (const weight of weights) total += Math.abs(weight);
-  for (const weight of weights) if (weight !== 0) sum -= (Math.abs(weight) / total) * Math.log(Math.abs(weight) / total);
-  return Number.isNaN(total) ? NaN : sum;
-}
-
 // Maps are bytes on a logarithmic scale: 0 is masked, 1 to 254 are 2^−24 and less to 1, 255 is NaN.
 export const OCTAVES = 24;
 

@@ -14,8 +14,8 @@ export function drawStrip(canvas, values, maximum) {
   });
 }
 
-// Weak before strong, none thinner than can be seen.
-export function drawStripes(canvas, weights, maximum) {
+// Weak before strong, none thinner than can be seen; a line through the one that is marked.
+export function drawStripes(canvas, weights, maximum, marked = null) {
   const [width, height] = [canvas.clientWidth || 28, canvas.clientHeight || 22];
   const pen = contextOf(canvas, width, height);
   const step = width / Math.max(1, weights.length);
@@ -26,6 +26,9 @@ export function drawStripes(canvas, weights, maximum) {
     pen.fillStyle = css(shade(weights[j] / maximum));
     pen.fillRect(j * step, 0, Math.max(step + 0.4, 2), height);
   }
+  if (marked === null) return;
+  pen.fillStyle = getComputedStyle(canvas).getPropertyValue("--fire");
+  pen.fillRect((marked + 0.5) * step - 1, 0, 2, height);
 }
 
 // One bar a number, up or down from a line: in the middle, or at the bottom where none is negative.

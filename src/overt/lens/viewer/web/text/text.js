@@ -4,7 +4,7 @@ import { arcsOf } from "./arcs.js";
 import { scaleOf } from "../map/colour_scale.js";
 import { joinerOf, weightsOf, strongestOf, toneOf } from "../data/rows.js";
 import { number } from "../../../../drawing/web/numbers.js";
-import { drawStripe } from "./stripe.js";
+import { drawStripes } from "../steps/bars.js";
 import { grouped, shorten, titleOf, unknownAt, visible, weightText } from "../data/labels.js";
 import { findBox } from "./find.js";
 import { button, make } from "../../../../drawing/web/elements.js";
@@ -49,14 +49,14 @@ function switchTo(t, side) {
   const { key, token, side: before } = t.store.get();
   if (side === before) return;
   const head = headOf(t);
-  t.store.set({ side, token: oneText(head) ? token : side === "key" ? (key ?? strongestOf(t.attention.weights, 1)[0] ?? 0) : (strongestOf(t.attention.weights, 1)[0] ?? 0) });
+  const strongest = strongestOf(t.attention.weights, 1)[0] ?? 0;
+  t.store.set({ side, token: head.same ? token : side === "key" ? (key ?? strongest) : strongest });
 }
 
 // All tokens that can be searched: of one text, or of the queries and the keys.
 const wordsOf = (t) => t.texts.map(({ side, tokens }) => ({ side: side === "both" ? t.store.get().side : side, tokens }));
 
 const headOf = (t) => t.recording.heads[t.store.get().head];
-export const oneText = (head) => head.same;
 
 function drawText(t) {
   const state = t.store.get();
@@ -76,7 +76,8 @@ function drawText(t) {
   writeTexts(t, head, state);
   for (const text of t.texts) for (const part of text.parts) if (part.tokens) colourPart(t, text, part);
   t.stripe.hidden = t.chips.hidden = t.attention.weights.length <= FEW;
-  drawStripe(t.stripe, t.attention.weights, { maximum: t.maximum, scale: t.scale, signed: head.signed, marked: oneText(head) ? state.token : null });
+  const sign = (weight) => (state.side === "key" || weight < 0 ? -1 : 1);
+  drawStripes(t.stripe, Float32Array.from(t.attention.weights, (weight) => sign(weight) * toneOf(weight, t.maximum, t.scale)), 1, head.same ? state.token : null);
   drawChips(t);
   tellText(t, null);
   reveal(t);
@@ -85,7 +86,7 @@ function drawText(t) {
 
 // The texts anew, where the head has others than those that stand there.
 function writeTexts(t, head, state) {
-  const both = oneText(head);
+  const both = head.same;
   const key = `${state.batch} ${head.queryCount} ${head.keyCount} ${both} ${head.queries === t.queries} ${head.keys === t.keys}`;
   if (t.written === key) return;
   [t.written, t.queries, t.keys] = [`${state.batch} ${head.queryCount} ${head.keyCount} ${both} true true`, head.queries, head.keys];
@@ -202,12 +203,13 @@ function goTo(t, token) {
   scrollTo(t, text, Math.max(0, Math.min(text.tokens.length - 1, token)));
 }
 
-function scrollTo(t, text, token) {
+function scrollTo(t, text, token, always = true) {
   const part = text.parts[Math.floor(token / PART)];
   fillPart(t, text, part);
   const node = part.tokens[token - part.start];
-  const top = node.getBoundingClientRect().top - t.body.getBoundingClientRect().top + t.body.scrollTop;
-  t.body.scrollTop = Math.max(0, top - t.body.clientHeight / 3);
+  const [bounds, position] = [t.body.getBoundingClientRect(), node.getBoundingClientRect()];
+  if (!always && position.top >= bounds.top && position.bottom <= bounds.bottom) return node;
+  t.body.scrollTop = Math.max(0, position.top - bounds.top + t.body.scrollTop - t.body.clientHeight / 3);
   node.classList.add("found");
   setTimeout(() => node.classList.remove("found"), 1200);
   return node;
@@ -219,13 +221,7 @@ function reveal(t) {
   const key = `${t.written} ${side} ${token}`;
   if (t.revealed === key || !t.body.clientHeight) return;
   t.revealed = key;
-  const text = t.texts.find((each) => each.side === "both" || each.side === side);
-  const part = text.parts[Math.floor(token / PART)];
-  const node = part.tokens?.[token - part.start];
-  const bounds = t.body.getBoundingClientRect();
-  const position = node?.getBoundingClientRect();
-  if (position && position.top >= bounds.top && position.bottom <= bounds.bottom) return;
-  scrollTo(t, text, token);
+  scrollTo(t, t.texts.find((each) => each.side === "both" || each.side === side), token, false);
 }
 
 const MOVES = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 10, ArrowUp: -10, PageDown: 100, PageUp: -100, Home: -Infinity, End: Infinity };
@@ -239,42 +235,27 @@ function textKeys(t, text, event) {
   else if (event.key in MOVES) {
     const token = Math.max(0, Math.min(text.tokens.length - 1, at + MOVES[event.key]));
     t.store.set(text.side === "both" ? { token } : { token, side: text.side });
-    scrollIfAway(t, text, token).focus({ preventScroll: true });
+    scrollTo(t, text, token, false).focus({ preventScroll: true });
   } else return;
   event.preventDefault();
   event.stopPropagation();
 }
 
-function scrollIfAway(t, text, token) {
-  const part = text.parts[Math.floor(token / PART)];
-  fillPart(t, text, part);
-  const node = part.tokens[token - part.start];
-  const [bounds, position] = [t.body.getBoundingClientRect(), node.getBoundingClientRect()];
-  return position.top < bounds.top || position.bottom > bounds.bottom ? scrollTo(t, text, token) : node;
-}
-
 // What is said of the token under the pointer, and of the chosen one otherwise.
 function tellText(t, node) {
   const { side } = t.store.get();
-  if (!node) {
-    const sum = t.attention.weights.reduce((total, weight) => total + weight, 0);
-    const many = `${grouped(t.attention.weights.length)} ${side === "query" ? "keys" : "queries"}`;
-    const known = t.attention.whole ? "" : ", of the recorded strongest links only";
-    if (headOf(t).signed) {
-      const sizes = t.attention.weights.reduce((total, weight) => total + Math.abs(weight), 0);
-      t.description.textContent = `signed weights ${side === "query" ? "of" : "from"} ${many}: their sizes add up to ${number(sizes, 3)}, they themselves to ${number(sum, 3)}${known}`;
-      return;
-    }
-    t.description.textContent = `${side === "query" ? "weights of" : "weights from"} ${many}, together ${number(sum, 3)}${known}`;
+  const { weights, whole } = t.attention;
+  const text = node?.closest(".part")?.of.text;
+  if (!text) {
+    const total = (sizes) => number(weights.reduce((sum, weight) => sum + (sizes ? Math.abs(weight) : weight), 0), 3);
+    const many = `${grouped(weights.length)} ${side === "query" ? "keys" : "queries"}${whole ? "" : ", of the recorded strongest links only"}`;
+    const way = side === "query" ? "of" : "from";
+    t.description.textContent = headOf(t).signed ? `signed weights ${way} ${many}: their sizes add up to ${total(true)}, they themselves to ${total(false)}` : `weights ${way} ${many}, together ${total(false)}`;
     return;
   }
-  const text = node.closest(".part")?.of.text;
-  if (!text) return;
   const i = Number(node.dataset.token);
-  const coloured = text.side === "both" || text.side !== side;
-  const weight = t.attention.weights[i];
   t.description.replaceChildren(make("bdi", { text: shorten(visible(text.tokens[i]), 60) }), ` token ${grouped(i)}`);
-  if (coloured) t.description.append(Number.isNaN(weight) ? ", not a number" : `, weight ${number(weight, 4)}`);
+  if (text.side === "both" || text.side !== side) t.description.append(Number.isNaN(weights[i]) ? ", not a number" : `, weight ${number(weights[i], 4)}`);
 }
 
 function drawChips(t) {
