@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from overt.attention.kernels.blocked import blocked
-from overt.attention.kernels.call import Block, Call
+from overt.attention.kernels.blocked import Block, blocked
+from overt.attention.kernels.call import Call
 from overt.attention.kernels.plan import Plan, plan
 from overt.attention.mechanism import attend, formula
 from overt.attention.scores import Dot
