@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from overt.drawing.progress import progress
@@ -84,6 +85,29 @@ class RecordedCalls:
                 fix="pass the model its input_ids, or choose a layer of the decoder",
             )
         return ids[:, ids.shape[1] - captured.queries :]
+
+    def sequence_of(self, ids: Tensor | Sequence[int], layer: int | str = -1) -> int:
+        """Which sequence of the batch a text is: the index whose queries were read from these ids, of a layer's call.
+
+        For what a model wrote, by beams or by sampling: `recording.sequence_of(output.sequences[0])`. The last token of the text, which
+        no pass read, may be left out. Raises InputError where no sequence has these ids: a beam that ended earlier, or was dropped, is
+        in `recording.passes`, and so is each step of linear token mixers of which only summaries were recorded.
+        """
+        try:
+            wanted = torch.as_tensor(ids).flatten().cpu()
+        except (TypeError, ValueError) as error:
+            fix = "pass output.sequences[0], or a list of numbers"
+            raise KindError("token ids, a tensor or a list of numbers", got=type(ids).__name__, fix=fix) from error
+        read = self.token_ids(layer).cpu()
+        length = read.shape[1]
+        same = [number for number, each in enumerate(read) if torch.equal(each, wanted[:length])]
+        if not same or len(wanted) - length > 1:
+            raise InputError(
+                f"the ids of a text that {self.call_of(layer).layer} read as one of {len(read)} sequences, {length} or {length + 1} ids",
+                got=f"{len(wanted)} ids" + ("" if same else ", which none of them was read from"),
+                fix="pass output.sequences[0] of this generation; a beam that ended earlier is in recording.passes",
+            )
+        return same[0]
 
     @property
     def bytes(self) -> int:

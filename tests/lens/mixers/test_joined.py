@@ -1,9 +1,11 @@
 """Generation by a model with linear mixers as one recording: equal to one pass over the whole text, each position stored once."""
 
 import pytest
+import tokenizers
 import torch
 
 import overt
+from overt.errors import InputError, KindError
 from overt.lens import record
 from overt.lens.linear.captured import CapturedMixer
 from small_mixers import model, tokens
@@ -38,7 +40,7 @@ def test_what_a_hybrid_writes_is_one_map_over_all_tokens(family):
     assert recording.verify().holds
 
 
-@pytest.mark.parametrize("family", ["Qwen3Next"])
+@pytest.mark.parametrize("family", ["Qwen3Next", "Mamba"])
 def test_beams_follow_their_ancestors(family):
     made = model(family)
     with record(made) as recording:
@@ -47,6 +49,43 @@ def test_beams_follow_their_ancestors(family):
     last = output.beam_indices[:, 4]
     assert_equal(recording, in_one_pass(made, output.sequences[:, :-1]), rows=last)
     assert recording.verify().holds
+
+
+@pytest.mark.parametrize("family", ["Qwen3Next", "Mamba", "FalconH1"])
+@pytest.mark.parametrize("way", [{"num_beams": 3}, {"do_sample": True}, {"num_beams": 3, "do_sample": True}], ids=str)
+def test_each_text_that_was_written_is_found_among_the_sequences_with_its_words(family, way):
+    made, words = model(family), tokenizers.models.WordLevel({f"w{number}": number for number in range(60)}, unk_token="w0")
+    torch.manual_seed(0)
+    with record(made, tokenizer=tokenizers.Tokenizer(words)) as recording:
+        written = made.generate(tokens(2, 9), num_return_sequences=2, **(EXACT | way))
+    whole = in_one_pass(made, written[:, :-1])
+    for number, text in enumerate(written):
+        place = recording.sequence_of(text)
+        assert [word.id for word in recording[0, 0].key_tokens[place]] == text[:-1].tolist()
+        expected = whole[0, 0].weights()[number]
+        torch.testing.assert_close(recording[0, 0].weights()[place], expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
+        assert recording.sequence_of(text[:-1].tolist()) == place
+
+
+def test_a_text_that_no_sequence_has_read_is_refused():
+    made = model("Qwen3Next")
+    with record(made) as recording:
+        text = made.generate(tokens(1, 9), **EXACT)[0]
+    with pytest.raises(InputError, match=r"one of 1 sequences, 13 or 14 ids, got 14 ids, which none of them was read from"):
+        recording.sequence_of(text.flip(0))
+    for other in (text[:12], torch.cat([text, text])):
+        with pytest.raises(InputError, match=r"as one of 1 sequences, 13 or 14 ids, got (12|28) ids"):
+            recording.sequence_of(other)
+    with pytest.raises(KindError, match="token ids, a tensor or a list of numbers, got str"):
+        recording.sequence_of("a text")
+
+
+def test_summaries_of_single_steps_are_no_whole_text():
+    made = model("Mamba")
+    with record(made, keep="summary") as recording:
+        text = made.generate(tokens(1, 9), **EXACT)[0]
+    with pytest.raises(InputError, match="as one of 1 sequences, 1 or 2 ids, got 14 ids"):
+        recording.sequence_of(text)
 
 
 def test_sampled_sequences_are_joined_each_with_its_own():

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import tokenizers
 import torch
 import transformers
 from torch import nn
@@ -318,12 +319,31 @@ def test_blocks_are_named_up_to_their_number():
 BAD = {
     "a target beyond the vocabulary": ({"target": 60}, InputError, "a token of the vocabulary, 0 to 59, got token 60"),
     "a target that is no number": ({"target": 7.0}, KindError, "a target that is a token's text or number"),
+    "text with no tokenizer of a known kind": (
+        {"target": "cat", "tokenizer": {}}, KindError, "a tokenizer of transformers or tokenizers, or a processor with one, got dict"
+    ),
     "text without a tokenizer": ({"target": "cat"}, InputError, "a tokenizer, to read a target that is text"),
     "one token twice": ({"target": (7, 7)}, InputError, "two different tokens"),
     "three targets": ({"target": (1, 2, 3)}, InputError, "a token, or a pair of two, got 3"),
     "a position beyond the text": ({"target": 7, "position": 7}, InputError, "a position of the text, 0 to 6, got position=7"),
     "other inputs": ({"target": 7, "inputs": {"input_ids": IDS.flip(1)}}, InputError, "the model and the inputs that were recorded"),
 }  # fmt: skip
+
+
+class _Words:
+    """A processor whose tokenizer is one of the package tokenizers."""
+
+    tokenizer = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({f"w{number}": number for number in range(60)}, unk_token="w0")
+    )
+
+
+@pytest.mark.parametrize("tokenizer", [_Words.tokenizer, _Words()], ids=["tokenizers", "processor"])
+def test_a_target_is_read_by_any_tokenizer_that_a_recording_takes(llama, tokenizer):
+    model, recording, _ = llama
+    named = overt.lens.contributions(recording, model, "w7", tokenizer=tokenizer, inputs=arguments("llama"))
+    numbered = overt.lens.contributions(recording, model, 7, inputs=arguments("llama"))
+    assert named.target.tokens == numbered.target.tokens == (7,)
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -364,6 +384,8 @@ def test_other_models_and_recordings_are_refused(llama, tmp_path):
         overt.lens.contributions(recording, other, 7, inputs=inputs)
     with pytest.raises(InputError, match="a model in evaluation"):
         overt.lens.contributions(recording, other.train(), 7, inputs=inputs)
+    with pytest.raises(InputError, match="a model with its parameters loaded, got parameters on the device meta"):
+        overt.lens.contributions(recording, small("llama").to("meta"), 7, inputs=inputs)
     split = small("llama")
     split.lm_head.to("meta")
     with pytest.raises(InputError, match="a model on one device, got parameters on cpu, meta"):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from overt.errors import InputError
+from overt.errors import InputError, KindError
 from overt.lens import norm_weights
 from readable import HEADS, KINDS, WIDTH, Fused, alike, output_matrix, recorded, sequence
 
@@ -78,3 +78,16 @@ def test_the_norm_of_a_zero_value_is_zero():
     model.project.weight.data[2 * WIDTH :] = 0
     model.project.bias.data[2 * WIDTH :] = 0
     assert np.all(norm_weights(recorded(model, sequence()), model).layer(0).numpy() == 0)
+
+
+def test_a_recording_without_its_model_and_a_model_without_numbers_are_refused():
+    model = Fused()
+    recording = recorded(model, sequence())
+    for other, got in ((None, "no model"), ("Fused", "str")):
+        with pytest.raises(KindError, match=f"because a recording has no parameters, got {got}. Fix: pass the model"):
+            norm_weights(recording, other)[0, 0].weights()
+        if other is not None:
+            with pytest.raises(KindError, match=f"because a recording has no parameters, got {got}"):
+                recording.page(model=other)
+    with pytest.raises(InputError, match="a model with its parameters loaded, got parameters on the device meta"):
+        norm_weights(recording, Fused().to("meta"))[0, 0].weights()

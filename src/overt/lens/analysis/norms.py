@@ -98,7 +98,7 @@ class NormWeights:
         matrix = output_matrix(self.model, captured.layer, captured.total, values.shape[-1])
         if isinstance(matrix, str):
             raise _unknown(matrix)
-        matrix = matrix[:, list(captured.heads)].double()  # (width, H, E)
+        matrix = matrix[:, list(captured.heads)].double().to(values.device)  # (width, H, E)
         products = torch.einsum("whd,wge->hgde", matrix, matrix)  # (H, H, E, E)
         halves = (torch.einsum("bkd,gde->bgke", *pair) for pair in zip(values.unbind(1), products, strict=True))
         return torch.stack([torch.einsum("bgke,bgke->bkg", half, values) for half in halves], dim=2)

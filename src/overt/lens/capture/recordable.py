@@ -8,7 +8,7 @@ from torch._subclasses import FakeTensor
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from overt.errors import KindError
+from overt.errors import InputError, KindError
 
 
 def recordable(model: Any) -> nn.Module:
@@ -81,3 +81,18 @@ def _visible(name: str, module: nn.Module) -> None:
             got=f"{name}, a {kind} of operators",
             fix="record the module that it was exported from",
         )
+
+
+def required_model(model: Any) -> nn.Module:
+    """The model that a recording is of, for what reads its parameters. Raises KindError for what is none, InputError without numbers."""
+    if not isinstance(model, nn.Module):
+        got = "no model" if model is None else type(model).__name__
+        raise KindError("the model that was recorded, because a recording has no parameters", got=got, fix="pass the model")
+    devices = {parameter.device.type for parameter in model.parameters()}
+    if devices == {"meta"}:
+        raise InputError(
+            "a model with its parameters loaded",
+            got="parameters on the device meta, which has no numbers",
+            fix="load the model",
+        )
+    return model

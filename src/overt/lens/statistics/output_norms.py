@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from overt.errors import InputError
+from overt.lens.capture.recordable import required_model
 from overt.lens.captured import CapturedCall
 from overt.lens.head import Head
 from overt.lens.linear.captured import CapturedMixer
@@ -80,12 +81,14 @@ def output_matrix(model: nn.Module, layer: str, heads: int, width: int) -> Tenso
     module_in_between = next(_in_between(module, heads * width), None)
     if module_in_between is not None:
         return f"{layer} holds {module_in_between}, which may stand between its heads and its output matrix"
+    if fitting[0][1].is_meta:
+        return f"{layer} has its output matrix on the device meta, which has no numbers"
     return fitting[0][1].detach().unflatten(1, (heads, width))
 
 
 def _modules(model: nn.Module, layer: str) -> tuple[nn.Module, nn.Module | None]:
     """The module that computed the attention, and the one that it is part of; the model itself has the name of its class."""
-    modules = dict(model.named_modules())
+    modules = dict(required_model(model).named_modules())
     if layer in modules:
         return modules[layer], modules.get(layer.rpartition(".")[0])
     if layer == type(model).__name__:

@@ -5,6 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from overt.layers import Contextual, CrossAttention, SelfAttention
+from overt.lens.capture.recordable import required_model
 from overt.lens.head import Head
 from overt.lens.statistics.output_norms import output_norms
 
@@ -26,7 +27,7 @@ def known_of(head: Head, model: nn.Module | None) -> tuple[Tensor | None, dict[s
     """
     if model is None:
         return None, {"outWhy": WITHOUT, "recipe": None}
-    result = output_norms(head, model)
+    result = output_norms(head, required_model(model))
     return result.norms, {"outWhy": result.reason, "recipe": recipe_of(head.layer, model)}
 
 

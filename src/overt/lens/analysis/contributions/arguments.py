@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from overt.errors import InputError, KindError
+from overt.errors import InputError
 from overt.lens.analysis.by_block import one_pass
 from overt.lens.analysis.contributions.traced import Point
+from overt.lens.capture.recordable import required_model
 from overt.lens.capture.watching import at_work
 from overt.lens.captured import Captured, CapturedCall
 from overt.lens.linear.captured import CapturedMixer
@@ -21,9 +22,7 @@ Recorded = CapturedCall | CapturedMixer
 
 def checked_model(model: Any) -> nn.Module:
     """The model, if it is one that can be attributed. Raises KindError and InputError for others."""
-    if not isinstance(model, nn.Module):
-        got = "no model" if model is None else type(model).__name__
-        raise KindError("the model that was recorded, because a recording has no parameters", got=got, fix="pass the model")
+    model = required_model(model)
     devices = sorted({str(parameter.device) for parameter in model.parameters()})
     if len(devices) > 1:
         fix = "load the model on one device"

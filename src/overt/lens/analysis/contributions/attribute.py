@@ -12,7 +12,7 @@ from overt.lens.analysis.contributions.arguments import Recorded, arguments_of, 
 from overt.lens.analysis.contributions.by_token import Split, split
 from overt.lens.analysis.contributions.linear_paths import Writer
 from overt.lens.analysis.contributions.result import Contributions, Part, summed
-from overt.lens.analysis.contributions.targets import position_of, target_of
+from overt.lens.analysis.contributions.targets import of_transformers, position_of, target_of
 from overt.lens.analysis.contributions.traced import Point, Traced, traced
 from overt.lens.capture.recordable import recordable
 from overt.lens.capture.recorder import is_in
@@ -60,7 +60,7 @@ def contributions(
     (True, 4, torch.Size([4]))
     """
     model = recordable(checked_model(model))
-    calls = checked_calls(recording, model)
+    calls, tokenizer = checked_calls(recording, model), None if tokenizer is None else of_transformers(tokenizer)
     args, kwargs = arguments_of(recording, inputs, model)
     run, encodes = _traced(model, args, kwargs), _encodes(model)
     compare(calls, run.points, type(model).__name__)

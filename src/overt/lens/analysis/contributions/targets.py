@@ -82,6 +82,22 @@ def _from_text(text: str, words: int, tokenizer: Any) -> int:
     raise InputError("a target that is one token of the vocabulary", got=got, fix="name the first of its tokens")
 
 
+def of_transformers(tokenizer: Any) -> Any:
+    """The tokenizer with the methods of transformers': that of a processor, and one of the package tokenizers or overt's own wrapped."""
+    tokenizer = tokenizer if hasattr(tokenizer, "convert_tokens_to_ids") else getattr(tokenizer, "tokenizer", tokenizer)
+    inner = getattr(tokenizer, "pieces", tokenizer)
+    if hasattr(inner, "token_to_id"):
+        from transformers import PreTrainedTokenizerFast
+
+        return PreTrainedTokenizerFast(tokenizer_object=inner)
+    if not hasattr(tokenizer, "convert_tokens_to_ids"):
+        fix = "pass AutoTokenizer.from_pretrained(name)"
+        raise KindError(
+            "a tokenizer of transformers or tokenizers, or a processor with one", got=type(tokenizer).__name__, fix=fix
+        )
+    return tokenizer
+
+
 def _word(token: int, tokenizer: Any, vocabulary: Vocabulary | None) -> str:
     """The text of a token; its number where nothing says more."""
     if tokenizer is not None:
