@@ -9,6 +9,7 @@ import pytest
 import explanations
 from overt.drawing.html import escape_text, formula, script_json
 from overt.drawing.numbers import INDEX
+from overt.errors import InputError
 from overt.explain.explanation import choose_rows, stages
 from overt.explain.html import write
 
@@ -417,3 +418,11 @@ def test_in_a_browser_who_wants_no_motion_gets_none(opened):
     page = opened(explanations.qkv(), calm=True)
     page.press(" ")
     assert page.ask("document.getAnimations().length") == 0
+
+
+@pytest.mark.parametrize("name", ["plain", "hidden", "qkv", "from one sentence to another"])
+def test_a_page_of_every_recipe_keeps_its_limit(name):
+    with pytest.raises(
+        InputError, match=r"a page of at most 0\.0 MB, which browsers open quickly, got .* Fix: pass a shorter text"
+    ):
+        write([explanations.EVERY_RECIPE[name]()], limit=1000)

@@ -1,9 +1,8 @@
 // Light or dark, and colours that read on either.
 
-export const theme = () => {
-  const chosen = document.documentElement.dataset.theme;
-  return chosen || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-};
+const dark = matchMedia("(prefers-color-scheme: dark)");
+
+export const theme = () => document.documentElement.dataset.theme || (dark.matches ? "dark" : "light");
 
 export const css = ([r, g, b]) => `rgb(${r} ${g} ${b})`;
 

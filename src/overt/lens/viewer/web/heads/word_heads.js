@@ -7,7 +7,7 @@ import { headText } from "./about.js";
 import { button, formulaNodes, gauge, make } from "../../../../drawing/web/elements.js";
 
 const STRONG = 0.5; // below a weight of a half colours stay pale, so that a row that attends everywhere does not look sure
-const [SLICE, MOST] = [10, 1500]; // ms of work between two frames; heads that are drawn
+const [SLICE, MOST] = [40, 1500]; // ms of work between two frames; heads that are drawn
 
 export function mountWordHeads(root, recording, store) {
   const self = { recording, store, heads: make("section", { className: "card" }), links: make("section", { className: "card" }), about: make("section", { className: "card true" }), work: 0 };
@@ -45,6 +45,8 @@ function drawWord(self) {
   heads.hidden = all.length < 2;
   heads.replaceChildren(make("h2", { text: `${word} in ${all.length === of.length ? "all " : ""}${all.length} heads` }), grid, self.said);
   markHead(self);
+  const canvas = grid.querySelector("canvas");
+  self.size = [canvas.clientWidth || 28, canvas.clientHeight || 22];
   drawAbout(self, chosen);
   work(self, all, word, state);
 }
@@ -86,7 +88,7 @@ function rowOf(self, head, { side, token }) {
   const cell = self.cells.get(head.index);
   const named = side === "query" ? head.keys : head.queries;
   if (cell?.isConnected) {
-    drawStripes(cell.firstChild, weights, head.signed ? Math.abs(weights[best]) || 1 : Math.max(STRONG, Math.abs(weights[best] ?? 0)));
+    drawStripes(cell.firstChild, weights, head.signed ? Math.abs(weights[best]) || 1 : Math.max(STRONG, Math.abs(weights[best] ?? 0)), null, self.size);
     cell.setAttribute("aria-label", `layer ${head.number} head ${head.head}: strongest ${best === undefined ? "none" : `${label(named[best])}, ${number(weights[best])}`}`);
     cell.title = `${head.name}: ${best === undefined ? "no weight" : `${label(named[best])} ${number(weights[best])}`}`;
   }

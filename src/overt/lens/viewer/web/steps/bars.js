@@ -14,9 +14,10 @@ export function drawStrip(canvas, values, maximum) {
   });
 }
 
-// Weak before strong, none thinner than can be seen; a line through the one that is marked.
-export function drawStripes(canvas, weights, maximum, marked = null) {
-  const [width, height] = [canvas.clientWidth || 28, canvas.clientHeight || 22];
+// Weak before strong, none thinner than can be seen; a line through the one that is marked. `size` is the canvas's, where it is known: to
+// ask each of many canvases for its own would lay the page out anew for each.
+export function drawStripes(canvas, weights, maximum, marked = null, size = [canvas.clientWidth || 28, canvas.clientHeight || 22]) {
+  const [width, height] = size;
   const pen = contextOf(canvas, width, height);
   const step = width / Math.max(1, weights.length);
   pen.fillStyle = css(shade(0));
