@@ -7,6 +7,7 @@ import torch
 import overt
 from compare import check, inputs, parameters
 from overt.attention.kernels import blocked
+from overt.errors import InputError
 
 SCORES = ["dot", "bilinear", "additive", "cosine", "gaussian"]
 NORMALIZERS = ["softmax", "sparsemax", "entmax", "sigmoid"]
@@ -225,3 +226,38 @@ def test_a_bias_of_wider_numbers_than_the_inputs_leaves_their_dtype(path, bias):
         found = overt.attend(x, x, x, score=score, bias=bias)
         wanted = overt.attend(*[x.double()] * 3, score=score, bias=bias)
     torch.testing.assert_close(found, wanted.float(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("mask", [None, overt.Causal(), overt.Window(5, 0)], ids=["no mask", "causal", "window"])
+@pytest.mark.parametrize("shape", [(30, 1), (1, 40), (30, 40), (2, 1, 40), (40,), (2, 1, 1)], ids=str)
+@pytest.mark.parametrize("field", ["scale", "softcap", "cosine", "bandwidth"])
+def test_a_scale_for_each_query_or_key_is_that_of_its_block(field, shape, mask, monkeypatch):
+    monkeypatch.setattr("overt.attention.kernels.blocked.BLOCK", 1000)
+    torch.manual_seed(1)
+    query, key, value = (torch.randn(2, length, 4, dtype=torch.float64) for length in (30, 40, 40))
+    numbers = torch.rand(shape, dtype=torch.float64).add(0.5).requires_grad_()
+    dot = query @ key.mT
+    score, expected = {
+        "scale": (overt.Dot(numbers), dot * numbers),
+        "softcap": (overt.Dot(1.0, numbers), numbers * torch.tanh(dot / numbers)),
+        "cosine": (
+            overt.Cosine(numbers),
+            numbers * torch.nn.functional.cosine_similarity(query[:, :, None], key[:, None], dim=-1),
+        ),
+        "bandwidth": (overt.Gaussian(numbers), -torch.cdist(query, key).square() / (2 * numbers**2)),
+    }[field]
+    allowed = (
+        torch.ones(30, 40, dtype=torch.bool) if mask is None else mask.bind(1, 30, 40).block(torch.arange(30), torch.arange(40))
+    )
+    expected = torch.softmax(torch.where(allowed, expected, -torch.inf), -1) @ value
+    direction = torch.randn_like(expected)
+    output = overt.attend(query, key, value, score=score, mask=mask)
+    torch.testing.assert_close(output, expected, rtol=1e-10, atol=1e-10)
+    ours, theirs = (torch.autograd.grad((each * direction).sum(), numbers)[0] for each in (output, expected))
+    torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-10)
+
+
+def test_a_scale_of_other_lengths_is_refused():
+    x = torch.randn(2, 9, 4)
+    with pytest.raises(InputError, match=r"scale of overt.Dot to broadcast, aligned right, against .* got .* shape \(7, 1\)"):
+        overt.attend(x, x, x, score=overt.Dot(torch.ones(7, 1)))

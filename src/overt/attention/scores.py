@@ -6,6 +6,7 @@ it is made of. Any other callable of the same signature is a score too.
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -69,6 +70,9 @@ class Score:
 
     pairwise: ClassVar[bool] = True  # f(query_i, key_j) depends on no other query or key, so any block can be computed
 
+    by_pair: ClassVar[tuple[str, ...]] = ()
+    """The fields that may be tensors with numbers for each query or key: they broadcast against (..., Q, K)."""
+
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
         inherit_only_with("__call__", cls, Score, ("as_dot", "kernel_form"))
@@ -79,13 +83,29 @@ class Score:
 
     def check(self, query: Tensor, key: Tensor) -> None:
         """Refuse queries and keys that this score cannot compare."""
+        who = f"overt.{type(self).__name__}"
         if query.shape[-1] != key.shape[-1]:
-            name = f"overt.{type(self).__name__}"
             raise InputError(
-                f"query and key to have the same last dimension D, since {name} compares them feature by feature",
+                f"query and key to have the same last dimension D, since {who} compares them feature by feature",
                 got=check.shapes(query=query, key=key),
                 fix="project one of them, or use overt.Bilinear(weight) with a (D_query, D_key) weight",
             )
+        for name, tensor in self._tensors_by_pair():
+            check.broadcasts(f"{name} of {who}", tensor, query.shape[-2], key.shape[-2])
+
+    def of_block(self, rows: slice, keys: slice) -> "Score":
+        """The score of these rows and keys alone, with what its tensors hold for them.
+
+        >>> Dot(torch.tensor([[1.0], [2.0], [3.0]])).of_block(slice(1, 3), slice(0, 9)).scale
+        tensor([[2.],
+                [3.]])
+        """
+        parts = {name: _part(tensor, rows, keys) for name, tensor in self._tensors_by_pair()}
+        return replace(self, **parts) if parts else self  # type: ignore[type-var]
+
+    def _tensors_by_pair(self) -> list[tuple[str, Tensor]]:
+        fields = [(name, getattr(self, name)) for name in self.by_pair]
+        return [(name, field) for name, field in fields if isinstance(field, Tensor) and field.ndim]
 
     def width(self, features: int) -> int:
         """How many numbers one pair of query and key takes in memory while it is scored."""
@@ -115,6 +135,8 @@ class Dot(Score):
 
     scale: float | Tensor | None = None
     softcap: float | Tensor | None = None
+
+    by_pair = ("scale", "softcap")
 
     def __call__(self, query, key):
         """Score each query (..., Q, D) against each key (..., K, D): (..., Q, K)."""
@@ -235,6 +257,8 @@ class Cosine(Score):
 
     scale: float | Tensor = 1.0
 
+    by_pair = ("scale",)
+
     def __call__(self, query, key):
         """Score each query (..., Q, D) against each key (..., K, D): (..., Q, K)."""
         return _unit(query) @ _unit(key).mT * self.scale
@@ -264,6 +288,8 @@ class Gaussian(Score):
 
     bandwidth: float | Tensor
 
+    by_pair = ("bandwidth",)
+
     def __post_init__(self):
         if not isinstance(self.bandwidth, Tensor) and not self.bandwidth > 0:
             raise InputError(
@@ -282,6 +308,12 @@ class Gaussian(Score):
     def kernel_form(self):
         """Itself."""
         return DistanceForm(self.bandwidth)
+
+
+def _part(tensor: Tensor, rows: slice, keys: slice) -> Tensor:
+    """The rows and keys of a tensor that broadcasts against (..., Q, K); dimensions of size 1 stay."""
+    tensor = tensor if tensor.ndim < 2 or tensor.shape[-2] == 1 else tensor[..., rows, :]
+    return tensor if tensor.shape[-1] == 1 else tensor[..., keys]
 
 
 def _unit(vectors: Tensor) -> Tensor:

@@ -174,7 +174,9 @@ def _block(call: Call, rows: Rows, every_key: bool = False) -> Block:
         query,
         call.key[..., low:high, :],
         call.value[..., low:high, :],
-        call.score if isinstance(call.score, Score) else lambda q, k: _scores(call, q, k),
+        call.score.of_block(slice(first, stop), slice(low, high))
+        if isinstance(call.score, Score)
+        else lambda q, k: _scores(call, q, k),
         None if call.mask is None else call.mask.block(row_indices, keys),
         bias,
         lambda scores, allowed: _weights(call, scores, allowed),

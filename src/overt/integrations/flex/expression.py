@@ -25,6 +25,11 @@ def _cast(dtype: torch.dtype) -> Callable[[Any], Tensor]:
     return lambda x: torch.as_tensor(x).to(dtype)
 
 
+def _widened(x: Any, dtype: torch.dtype) -> Tensor:
+    """In the dtype that a sum or product with a score of this one has."""
+    return x.to(torch.promote_types(x.dtype, dtype)) if isinstance(x, Tensor) else torch.as_tensor(x, dtype=dtype)
+
+
 # The functions that are recorded, by the name under which torch and Python's operators know them.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(torch, name) for name in ("add", "sub", "mul", "div", "floor_divide", "remainder", "fmod", "pow", "neg")},
@@ -39,6 +44,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "int": _cast(torch.int32),
     "long": _cast(torch.int64),
     "bool": _cast(torch.bool),
+    "widened": _widened,  # what meets a score, before anything else is done to it
     "to": lambda x, *options, **named: torch.as_tensor(x).to(*options, **named),
 }
 ALIASES = {
@@ -65,6 +71,18 @@ ALIASES = {
     "rshift": "right_shift",
     "type": "to",
     **{f"bitwise_{name}": name for name in ("and", "or", "xor", "left_shift", "right_shift")},
+}
+# A number before a tensor takes Python's operator, which does not round it to a tensor's dtype first.
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "pow", "ge", "gt", "le", "lt", "eq", "ne")},
+    "div": operator.truediv,
+    "floor_divide": operator.floordiv,
+    "remainder": operator.mod,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "left_shift": operator.lshift,
+    "right_shift": operator.rshift,
 }
 _REFLECTED = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
 
@@ -119,7 +137,9 @@ class Expression:
                 tensor, indices = arguments
                 known[id(self)] = tensor[tuple(_index(each, tensor) for each in indices)]
             else:
-                known[id(self)] = FUNCTIONS[self.function](*_tensors_first(arguments), **options)
+                with_number = arguments and not isinstance(arguments[0], Tensor) and self.function in _OPERATORS
+                function = _OPERATORS[self.function] if with_number else FUNCTIONS[self.function]
+                known[id(self)] = function(*arguments, **options)
         return known[id(self)]
 
     def __getitem__(self, index: Any) -> "Expression":
@@ -240,14 +260,6 @@ def _is_number(argument: Any) -> bool:
 
 def _index(index: Any, tensor: Tensor) -> Any:
     return index.to(tensor.device) if isinstance(index, Tensor) and index.ndim else index
-
-
-def _tensors_first(arguments: list[Any]) -> list[Any]:
-    """The arguments with a leading number as a tensor, which some functions ask for."""
-    if arguments and not isinstance(arguments[0], Tensor):
-        device = next((each.device for each in arguments if isinstance(each, Tensor)), None)
-        arguments = [torch.as_tensor(arguments[0], device=device), *arguments[1:]]
-    return arguments
 
 
 def linear_in_positions(expression: Any) -> tuple[int, int, Any] | None:

@@ -118,7 +118,7 @@ def _lower(
     mask = None if block_mask is None else mask_of_block_mask(block_mask, sizes)
     scale = (1 / math.sqrt(query.shape[-1]) if query.shape[-1] else 1.0) if scale is None else scale
     expression = None if score_mod is None else traced(score_mod, SCORE, BATCH, HEAD, QUERY, KEY)
-    form = score_form(expression)
+    form = score_form(expression, torch.promote_types(query.dtype, torch.float32))
     if score_mod is None or form is not None:
         if form is None:
             return Lowered(query, key, value, Dot(scale), mask, None)

@@ -93,11 +93,10 @@ def _compared(name: str, left: Any, right: Any, sizes: Sizes) -> Mask | None:
     if first is None or second is None:
         return None
     query, key = first[0] - second[0], first[1] - second[1]
-    rest = _integer(first[2], sizes), _integer(second[2], sizes)
-    if rest[0] is None or rest[1] is None:
+    rest = _integer(first[2] - second[2], sizes)
+    if rest is None:
         return None
-    # query · i + key · j + least >= 0
-    least = rest[0] - rest[1] - (1 if name == "gt" else 0)
+    least = rest - (1 if name == "gt" else 0)  # query · i + key · j + least >= 0
     if (query, key) == (1, -1):
         return Causal(offset=least)
     if (query, key) == (-1, 1):

@@ -27,8 +27,12 @@ from overt.integrations.flex.sizes import Sizes
 
 @dataclass(frozen=True)
 class ScoreForm:
-    """scale · s, or cap · tanh(scale · s / cap), plus the bias, and −∞ where it is not allowed: numbers and expressions."""
+    """scale · s, or cap · tanh(scale · s / cap), plus the bias, and −∞ where it is not allowed: numbers and expressions.
 
+    `dtype` is that of s, in which torch adds to it and multiplies it.
+    """
+
+    dtype: torch.dtype
     scale: Any = 1.0
     cap: Any = None
     bias: Any = None
@@ -39,51 +43,52 @@ class ScoreForm:
         number = isinstance(factor, int | float) and not isinstance(factor, bool)
         if (self.cap is not None or self.allowed is not None) and not (number and factor > 0):
             return None
+        factor = applied("widened", factor, self.dtype) if isinstance(factor, Expression) else factor
         cap = None if self.cap is None else self.cap * factor
         return replace(self, scale=self.scale * factor, cap=cap, bias=None if self.bias is None else self.bias * factor)
 
 
-def score_form(expression: Any) -> ScoreForm | None:
-    """The form of an expression of the score; None where it has another."""
+def score_form(expression: Any, dtype: torch.dtype) -> ScoreForm | None:
+    """The form of an expression of a score of this dtype; None where it has another."""
     if not isinstance(expression, Expression):
         return None
     name, arguments = expression.function, expression.arguments
     if expression.symbol == SCORE:
-        return ScoreForm()
+        return ScoreForm(dtype)
     if expression.options and name not in ("add", "sub", "to"):
         return None
     if name in ("float", "double", "to"):
-        return score_form(arguments[0])
+        return score_form(arguments[0], dtype)
     if name == "neg":
-        inside = score_form(arguments[0])
+        inside = score_form(arguments[0], dtype)
         return None if inside is None else inside.times(-1.0)
     if name == "tanh":
-        inside = score_form(arguments[0])
+        inside = score_form(arguments[0], dtype)
         if inside is None or inside.cap is not None or inside.bias is not None or inside.allowed is not None:
             return None
         return replace(inside, cap=1.0)
     if name == "where":
-        return _where(*arguments)
+        return _where(arguments[0], arguments[1], arguments[2], dtype)
     if name not in ("add", "sub", "mul", "div") or expression.options:
         return None
-    return _arithmetic(name, *arguments)
+    return _arithmetic(name, arguments[0], arguments[1], dtype)
 
 
-def _arithmetic(name: str, first: Any, second: Any) -> ScoreForm | None:
+def _arithmetic(name: str, first: Any, second: Any, dtype: torch.dtype) -> ScoreForm | None:
     if _has_score(first) == _has_score(second):
         return None
     if _has_score(second):
         if name == "div":
             return None
         if name == "sub":
-            inside = score_form(applied("neg", second))
+            inside = score_form(_negative(second), dtype)
             return None if inside is None else _plus(inside, first)
         first, second = second, first
-    inside = score_form(first)
+    inside = score_form(first, dtype)
     if inside is None:
         return None
     if name in ("add", "sub"):
-        return _plus(inside, second if name == "add" else -second)
+        return _plus(inside, second if name == "add" else _negative(second))
     if isinstance(second, Expression) and {QUERY, KEY} <= second.symbols():
         return None
     return inside.times(
@@ -92,26 +97,31 @@ def _arithmetic(name: str, first: Any, second: Any) -> ScoreForm | None:
 
 
 def _plus(form: ScoreForm, bias: Any) -> ScoreForm:
+    bias = applied("widened", bias, form.dtype)
     return replace(form, bias=bias if form.bias is None else form.bias + bias)
 
 
-def _where(condition: Any, chosen: Any, other: Any) -> ScoreForm | None:
+def _where(condition: Any, chosen: Any, other: Any, dtype: torch.dtype) -> ScoreForm | None:
     if _has_score(condition) or not isinstance(condition, Expression):
         return None
     if is_minus_infinity(chosen):
         condition, chosen, other = applied("not", condition), other, chosen
-    inside = score_form(chosen)
+    inside = score_form(chosen, dtype)
     if inside is None:
         return None
     if is_minus_infinity(other):
         return replace(inside, allowed=condition if inside.allowed is None else inside.allowed & condition)
-    second = score_form(other)
+    second = score_form(other, dtype)
     if second is None or inside.allowed is not None or second.allowed is not None:
         return None
     if not (_alike(inside.scale, second.scale) and _alike(inside.cap, second.cap)):
         return None
     biases = [0.0 if each.bias is None else each.bias for each in (inside, second)]
     return replace(inside, bias=Expression("where", condition, *biases))
+
+
+def _negative(argument: Any) -> Any:
+    return applied("neg", argument) if isinstance(argument, Expression) else -argument
 
 
 def _alike(first: Any, second: Any) -> bool:
@@ -164,19 +174,23 @@ def bias_of(expression: Any, sizes: Sizes, dtype: torch.dtype) -> Any:
     if expression is None:
         return None
     if not isinstance(expression, Expression):
-        return torch.as_tensor(expression, device=sizes.device).to(dtype).reshape(1, 1)
+        expression = applied("widened", expression, dtype)
     symbols = expression.symbols()
     if not {QUERY, KEY} <= symbols:
         value = torch.as_tensor(expression.value(sizes.indices()), device=sizes.device)  # (B or 1, H or 1, Q or 1, K or 1)
         return _floating(value, dtype).reshape((1,) * (2 - value.ndim) + tuple(value.shape))
-    table = table_of(expression, sizes)
+    table = table_of(expression.arguments[0] if expression.function == "widened" else expression, sizes)
     if table is not None:
         return _floating(table, dtype)
     if BATCH not in symbols and of_distance(expression):
         return _by_distance(expression, sizes, dtype)
+    if expression.function == "widened":
+        return bias_of(expression.arguments[0], sizes, dtype)
     if expression.function in ("add", "sub") and not expression.options:
         first, second = expression.arguments
-        return sum_of(*(bias_of(each, sizes, dtype) for each in (first, second if expression.function == "add" else -second)))
+        return sum_of(
+            *(bias_of(each, sizes, dtype) for each in (first, second if expression.function == "add" else _negative(second)))
+        )
     return ExpressionBias(expression, sizes)
 
 
