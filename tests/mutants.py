@@ -246,10 +246,10 @@ def judge(module: str, size: int | None, seed: int) -> dict[str, Any]:
 
 def drawn(every: list[Mutant], size: int, generator: random.Random) -> list[Mutant]:
     """At most `size` mutants, one of each place: an operator has eleven replacements, most of which any test notices."""
-    places: dict[tuple[int, int, str], list[Mutant]] = {}
+    groups: dict[tuple[int, int, str], list[Mutant]] = {}
     for mutant in every:
-        places.setdefault((mutant.line, mutant.column, mutant.operator.partition("_")[0]), []).append(mutant)
-    return [generator.choice(one) for one in generator.sample(list(places.values()), min(size, len(places)))]
+        groups.setdefault((mutant.line, mutant.column, mutant.operator.partition("_")[0]), []).append(mutant)
+    return [generator.choice(one) for one in generator.sample(list(groups.values()), min(size, len(groups)))]
 
 
 def write(path: Path, module: str, run: dict[str, Any]) -> None:

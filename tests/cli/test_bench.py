@@ -76,35 +76,35 @@ def join(monkeypatch, *more):
 
 
 def test_contenders_that_agree_are_timed_fastest_first():
-    found = run("--case", TINY.name)
-    assert found.exit_code == 0, found.output
+    actual = run("--case", TINY.name)
+    assert actual.exit_code == 0, actual.output
     names = [
-        line.split("  ")[0] for line in found.stdout.splitlines() if line.startswith(("overt blocked  ", "PyTorch eager  "))
+        line.split("  ")[0] for line in actual.stdout.splitlines() if line.startswith(("overt blocked  ", "PyTorch eager  "))
     ]
     assert sorted(names) == ["PyTorch eager", "overt blocked"]
-    assert "compared: every number" in found.stdout
-    assert found.stderr == ""  # no progress in a pipe
+    assert "compared: every number" in actual.stdout
+    assert actual.stderr == ""  # no progress in a pipe
 
 
 def test_where_one_disagrees_nobody_is_timed_and_the_command_ends_with_1(monkeypatch, tmp_path):
     join(monkeypatch, altered("liar", scaled("output", 1.001)))
-    found = run("--case", TINY.name, "--out", tmp_path / "out.json")
-    assert found.exit_code == 1
-    assert "✗ liar: output differs by 1.0e-03 of the largest expected number; 1e-05 is" in found.stdout
-    assert "No times are shown, because results disagree." in found.stdout
-    assert "median" not in found.stdout
-    told = json.loads((tmp_path / "out.json").read_text())["cases"][0]
-    assert told["contenders"] == {}
-    assert set(told["wrong"]) == {"liar"}
+    actual = run("--case", TINY.name, "--out", tmp_path / "out.json")
+    assert actual.exit_code == 1
+    assert "✗ liar: output differs by 1.0e-03 of the largest expected number; 1e-05 is" in actual.stdout
+    assert "No times are shown, because results disagree." in actual.stdout
+    assert "median" not in actual.stdout
+    message = json.loads((tmp_path / "out.json").read_text())["cases"][0]
+    assert message["contenders"] == {}
+    assert set(message["wrong"]) == {"liar"}
 
 
 @pytest.mark.parametrize("part", contender.GRADIENTS)
 def test_a_wrong_gradient_disagrees_where_the_backward_pass_is_timed(monkeypatch, part):
     join(monkeypatch, altered("liar", scaled(part, 1.001)))
     assert run("--case", TINY.name).exit_code == 0
-    found = run("--case", TINY_GRADIENTS.name)
-    assert found.exit_code == 1
-    assert f"liar: {part} differs by" in found.stdout
+    actual = run("--case", TINY_GRADIENTS.name)
+    assert actual.exit_code == 1
+    assert f"liar: {part} differs by" in actual.stdout
 
 
 def test_nan_is_no_agreement(monkeypatch):
@@ -115,9 +115,9 @@ def test_nan_is_no_agreement(monkeypatch):
 def test_with_some_rows_compared_the_gradients_are_those_of_these_rows(monkeypatch):
     monkeypatch.setattr(reference, "_MAX_TERMS", 3 * 2 * 7 * 8)
     join(monkeypatch)
-    found = run("--case", TINY_GRADIENTS.name)
-    assert found.exit_code == 0, found.output
-    assert "compared: the results of 3 of 5 query rows" in found.stdout
+    actual = run("--case", TINY_GRADIENTS.name)
+    assert actual.exit_code == 0, actual.output
+    assert "compared: the results of 3 of 5 query rows" in actual.stdout
     join(monkeypatch, altered("liar", scaled("key gradient", 1.001)))
     assert run("--case", TINY_GRADIENTS.name).exit_code == 1
 
@@ -130,8 +130,8 @@ def test_what_is_wanted_is_what_torchs_own_double_precision_gives():
     scores = torch.stack([torch.tanh(query[:, i, None] + key) @ weight for i in range(5)], 1)
     output = torch.nn.functional.softmax(scores, -1) @ value
     gradients = torch.autograd.grad((output * inputs.upstream).sum(), leaves)
-    for name, found in zip(("output", *contender.GRADIENTS), (output, *gradients), strict=True):
-        torch.testing.assert_close(expected.results[name], found, rtol=1e-12, atol=1e-13)
+    for name, actual in zip(("output", *contender.GRADIENTS), (output, *gradients), strict=True):
+        torch.testing.assert_close(expected.results[name], actual, rtol=1e-12, atol=1e-13)
 
 
 def test_a_summary_whose_top_keys_are_others_disagrees(monkeypatch):
@@ -140,12 +140,12 @@ def test_a_summary_whose_top_keys_are_others_disagrees(monkeypatch):
 
     def prepare(inputs):
         right, _ = honest.prepare(inputs)
-        return lambda upstream: (found := right(upstream)) | {"top_keys": found["top_keys"].roll(1, -1)}, ""
+        return lambda upstream: (actual := right(upstream)) | {"top_keys": actual["top_keys"].roll(1, -1)}, ""
 
     monkeypatch.setitem(comparison.CONTENDERS, "summary", [Contender("liar", prepare)])
-    found = run("--case", TINY_SUMMARY.name)
-    assert found.exit_code == 1
-    assert "liar: top_keys differs by" in found.stdout
+    actual = run("--case", TINY_SUMMARY.name)
+    assert actual.exit_code == 1
+    assert "liar: top_keys differs by" in actual.stdout
 
 
 def test_a_summary_map_is_compared_cell_by_cell():
@@ -158,10 +158,10 @@ def test_a_summary_map_is_compared_cell_by_cell():
 
 def test_the_file_holds_every_run_and_what_follows_from_them(tmp_path):
     assert run("--case", TINY.name, "--out", tmp_path / "out.json").exit_code == 0
-    told = json.loads((tmp_path / "out.json").read_text())
-    assert told["ceilings"] == dataclasses.asdict(LIMITS)
-    assert told["machine"]["torch"] == metadata.version("torch")
-    (case,) = told["cases"]
+    message = json.loads((tmp_path / "out.json").read_text())
+    assert message["ceilings"] == dataclasses.asdict(LIMITS)
+    assert message["machine"]["torch"] == metadata.version("torch")
+    (case,) = message["cases"]
     assert (case["name"], case["shape"], case["terms"]) == (TINY.name, [2, 5, 7, 8], 560)
     for times in case["contenders"].values():
         assert len(times["runs"]) == 3
@@ -175,9 +175,9 @@ def test_the_file_holds_every_run_and_what_follows_from_them(tmp_path):
 
 def test_a_file_that_cannot_be_written_is_refused_before_the_work(monkeypatch, tmp_path):
     monkeypatch.setattr(ceilings, "measured", lambda threads: pytest.fail("measured"))
-    found = run("--out", tmp_path / "nowhere" / "out.json")
-    assert found.exit_code == 2
-    assert "an output path in an existing folder" in found.stderr
+    actual = run("--out", tmp_path / "nowhere" / "out.json")
+    assert actual.exit_code == 2
+    assert "an output path in an existing folder" in actual.stderr
 
 
 def test_an_interrupted_run_leaves_no_file(monkeypatch, tmp_path):
@@ -192,10 +192,10 @@ def test_an_interrupted_run_leaves_no_file(monkeypatch, tmp_path):
 def test_a_library_that_is_not_installed_is_said(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     join(monkeypatch, libraries.keops(), libraries.keras())
-    found = run("--case", TINY.name)
-    assert found.exit_code == 0
-    assert "- KeOps: not installed: pip install pykeops" in found.stdout
-    assert "- Keras: not installed: pip install keras" in found.stdout
+    actual = run("--case", TINY.name)
+    assert actual.exit_code == 0
+    assert "- KeOps: not installed: pip install pykeops" in actual.stdout
+    assert "- Keras: not installed: pip install keras" in actual.stdout
 
 
 def test_native_kernels_that_are_not_there_are_said_and_no_other_path_timed_in_their_name(monkeypatch):
@@ -204,10 +204,10 @@ def test_native_kernels_that_are_not_there_are_said_and_no_other_path_timed_in_t
     join(monkeypatch, additive.overt_path("native"))
     monkeypatch.setitem(comparison.CONTENDERS, "summary", [summaries.overt_path("native"), summaries.forward_pass()])
     for case in (TINY, TINY_SUMMARY):
-        found = run("--case", case.name)
-        assert found.exit_code == 0, found.output
-        assert "- overt native: " in found.stdout
-        assert "it was not compiled" in " ".join(found.stdout.split())
+        actual = run("--case", case.name)
+        assert actual.exit_code == 0, actual.output
+        assert "- overt native: " in actual.stdout
+        assert "it was not compiled" in " ".join(actual.stdout.split())
 
 
 def test_another_library_that_fails_is_told_and_the_rest_timed(monkeypatch):
@@ -215,10 +215,10 @@ def test_another_library_that_fails_is_told_and_the_rest_timed(monkeypatch):
         raise RuntimeError("out of luck\nand more")
 
     join(monkeypatch, Contender("unlucky", fail))
-    found = run("--case", TINY.name)
-    assert found.exit_code == 0
-    assert "- unlucky: failed: RuntimeError: out of luck\n" in found.stdout
-    assert "PyTorch eager  " in found.stdout
+    actual = run("--case", TINY.name)
+    assert actual.exit_code == 0
+    assert "- unlucky: failed: RuntimeError: out of luck\n" in actual.stdout
+    assert "PyTorch eager  " in actual.stdout
 
 
 def test_a_failure_of_overts_own_is_not_hidden(monkeypatch):
@@ -231,9 +231,9 @@ def test_a_failure_of_overts_own_is_not_hidden(monkeypatch):
 
 def test_runs_alternate_and_every_other_round_goes_the_other_way_about():
     order = []
-    found = timing.time_alternating({name: lambda name=name: order.append(name) for name in "abc"}, 3, 60.0)
+    actual = timing.time_alternating({name: lambda name=name: order.append(name) for name in "abc"}, 3, 60.0)
     assert "".join(name for name, _ in itertools.groupby(order)) == "abcbabc"  # each round ends with whom the next one begins
-    assert {len(times.seconds) for times in found.values()} == {3}
+    assert {len(times.seconds) for times in actual.values()} == {3}
 
 
 def test_a_short_run_is_the_mean_of_several_and_a_long_one_is_run_once(monkeypatch):
@@ -250,35 +250,35 @@ def test_a_short_run_is_the_mean_of_several_and_a_long_one_is_run_once(monkeypat
 def test_all_have_as_many_runs_and_a_slow_one_makes_them_few(monkeypatch, slow, rounds):
     costs = {"slow": slow, "fast": 0.5}
     monkeypatch.setattr(timing, "_timed", lambda run: run())
-    found = timing.time_alternating({name: lambda cost=cost: cost for name, cost in costs.items()}, 10, 15.0)
-    assert {name: len(times.seconds) for name, times in found.items()} == {"slow": rounds, "fast": rounds}
+    actual = timing.time_alternating({name: lambda cost=cost: cost for name, cost in costs.items()}, 10, 15.0)
+    assert {name: len(times.seconds) for name, times in actual.items()} == {"slow": rounds, "fast": rounds}
 
 
 def test_the_textbook_runs_in_blocks_where_memory_does_not_do(monkeypatch):
     monkeypatch.setattr(contender, "_free_memory", lambda: 1000)
     monkeypatch.setattr(additive, "_BLOCK", 2 * 7 * 8 * 2)
     join(monkeypatch, libraries.keras())
-    found = run("--case", TINY_GRADIENTS.name)
-    assert found.exit_code == 0, found.output
-    assert "- PyTorch eager: in blocks of 2 rows: at once it would need 0.0 GB" in found.stdout
+    actual = run("--case", TINY_GRADIENTS.name)
+    assert actual.exit_code == 0, actual.output
+    assert "- PyTorch eager: in blocks of 2 rows: at once it would need 0.0 GB" in actual.stdout
 
 
 def test_an_unknown_case_lists_the_cases():
-    found = run("--case", "additive-9")
-    assert found.exit_code == 2
-    assert "the name of a case, got 'additive-9'" in found.stderr
-    assert all(f"\n  {case.name}\n" in found.stderr for case in cases.CASES)
+    actual = run("--case", "additive-9")
+    assert actual.exit_code == 2
+    assert "the name of a case, got 'additive-9'" in actual.stderr
+    assert all(f"\n  {case.name}\n" in actual.stderr for case in cases.CASES)
 
 
 def test_list_measures_nothing(monkeypatch):
     monkeypatch.setattr(ceilings, "measured", lambda threads: pytest.fail("measured"))
-    found = run("--list")
-    assert found.exit_code == 0
-    assert [line.split()[0] for line in found.stdout.splitlines()] == [case.name for case in cases.CASES]
+    actual = run("--list")
+    assert actual.exit_code == 0
+    assert [line.split()[0] for line in actual.stdout.splitlines()] == [case.name for case in cases.CASES]
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "message"),
     [
         (
             ["--device", "tpu"],
@@ -298,20 +298,20 @@ def test_list_measures_nothing(monkeypatch):
         (["--device", "cuda", "--dtype", "float16"], "--dtype to be one of float32, bfloat16, float64, got 'float16'."),
     ],
 )
-def test_what_cannot_be_measured_is_refused(monkeypatch, args, told):
+def test_what_cannot_be_measured_is_refused(monkeypatch, args, message):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    found = run(*args)
-    assert found.exit_code == 2
-    assert told in found.stderr
+    actual = run(*args)
+    assert actual.exit_code == 2
+    assert message in actual.stderr
 
 
 def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    found = run("--device", "cuda:2")
-    assert found.exit_code == 2
-    told = "Expected an existing GPU for --device, got cuda:2 of 2 GPUs. Fix: pass one from cuda:0 to cuda:1."
-    assert told in found.stderr
+    actual = run("--device", "cuda:2")
+    assert actual.exit_code == 2
+    message = "Expected an existing GPU for --device, got cuda:2 of 2 GPUs. Fix: pass one from cuda:0 to cuda:1."
+    assert message in actual.stderr
 
 
 def names(listed):
@@ -343,9 +343,9 @@ def test_a_number_type_that_is_asked_for_is_that_of_every_case_on_a_gpu():
 
 
 def test_a_case_of_a_gpu_is_none_of_a_processor():
-    found = run("--case", GPU_FORWARD.name)
-    assert found.exit_code == 2
-    assert f"the name of a case, got '{GPU_FORWARD.name}'" in found.stderr
+    actual = run("--case", GPU_FORWARD.name)
+    assert actual.exit_code == 2
+    assert f"the name of a case, got '{GPU_FORWARD.name}'" in actual.stderr
 
 
 def test_double_precision_is_held_to_its_own_tolerance(monkeypatch):
@@ -437,54 +437,54 @@ def test_a_gpu_whose_rates_were_not_measured_bounds_nothing():
     assert gpu_bounds.bound(GPU_FORWARD, torch.float64, GPU_LIMITS) is None
 
 
-def told_of_gpu(monkeypatch, result, *args):
+def output_on_gpu(monkeypatch, result, *args):
     """What the command says of a result that a GPU is made out to have given."""
     facts = {"gpu": "NVIDIA H200", "multiprocessors": 132, "gpu_memory": 1, "cuda": "13.0", "triton": "3.6.0"}
     monkeypatch.setattr(gpu, "select_device", torch.device)
     monkeypatch.setattr(gpu, "facts", lambda: facts)
     monkeypatch.setattr(gpu_ceilings, "measured", lambda: GPU_LIMITS)
     monkeypatch.setattr("overt.cli.bench.measure", lambda *args: result)
-    found = run("--device", "cuda", "--case", result.case.name, *args)
-    assert found.exit_code == 0, found.output
-    assert max(map(len, found.stdout.splitlines())) <= 80
-    return " ".join(found.stdout.split())
+    actual = run("--device", "cuda", "--case", result.case.name, *args)
+    assert actual.exit_code == 0, actual.output
+    assert max(map(len, actual.stdout.splitlines())) <= 80
+    return " ".join(actual.stdout.split())
 
 
 def test_a_gpu_is_told_with_shares_of_the_bound_and_beside_one_tanh_a_term(monkeypatch):
     times = {"overt triton": Times((0.0008,)), "PyTorch eager": Times((0.02,)), "torch.compile": Times((0.0032,))}
-    told = told_of_gpu(monkeypatch, Result(GPU_FORWARD, "every number", times, kind="cuda"))
-    assert "NVIDIA H200 · 132 multiprocessors" in told
-    assert "multiply-adds 30·10¹²/s · reciprocals 4·10¹²/s · tanh 4·10¹²/s · copy 4.00 TB/s" in told
-    assert "overt triton 0.8 ms 0.8 – 0.8 1 5369 4.0 53.7 %" in told
-    assert "torch.compile 3.2 ms 3.2 – 3.2 1 1342 1.0 13.4 %" in told
-    assert "overt triton is 4.0 times as fast as torch.compile, the fastest other library." in told
-    assert "bound: 0.4295 ms of float32 instructions (reciprocals beside them 0.2684 ms)" in told
-    assert "one float32 hardware tanh per term would take 1.074 ms; overt triton takes 74.5 % of that" in told
+    message = output_on_gpu(monkeypatch, Result(GPU_FORWARD, "every number", times, kind="cuda"))
+    assert "NVIDIA H200 · 132 multiprocessors" in message
+    assert "multiply-adds 30·10¹²/s · reciprocals 4·10¹²/s · tanh 4·10¹²/s · copy 4.00 TB/s" in message
+    assert "overt triton 0.8 ms 0.8 – 0.8 1 5369 4.0 53.7 %" in message
+    assert "torch.compile 3.2 ms 3.2 – 3.2 1 1342 1.0 13.4 %" in message
+    assert "overt triton is 4.0 times as fast as torch.compile, the fastest other library." in message
+    assert "bound: 0.4295 ms of float32 instructions (reciprocals beside them 0.2684 ms)" in message
+    assert "one float32 hardware tanh per term would take 1.074 ms; overt triton takes 74.5 % of that" in message
 
 
 def test_a_summary_on_a_gpu_is_told_in_fused_forward_passes(monkeypatch):
     times = {"overt triton": Times((0.036,)), "torch SDPA": Times((0.016,))}
-    told = told_of_gpu(monkeypatch, Result(GPU_SUMMARY, "1 head", times, kind="cuda"))
-    assert "overt triton: 2.25 × the fused forward pass." in told
-    assert "hardware tanh" not in told
+    message = output_on_gpu(monkeypatch, Result(GPU_SUMMARY, "1 head", times, kind="cuda"))
+    assert "overt triton: 2.25 × the fused forward pass." in message
+    assert "hardware tanh" not in message
 
 
 def test_memory_on_a_gpu_is_told_with_its_time(monkeypatch, tmp_path):
     case = next(case for case in cases.GPU_CASES if case.queries == 65536)
     result = Result(case, "every number", {"overt triton": Times((0.4,))}, memory={"overt triton": 150_000_000}, kind="cuda")
-    told = told_of_gpu(monkeypatch, result, "--out", tmp_path / "out.json")
-    assert "overt triton 400 ms 400 – 400 1 687 150.0 MB" in told
-    told = json.loads((tmp_path / "out.json").read_text())
-    assert (told["device"], told["dtype"], told["machine"]["gpu"]) == ("cuda", "float32", "NVIDIA H200")
-    assert told["ceilings"] == dataclasses.asdict(GPU_LIMITS)
-    assert told["cases"][0]["contenders"]["overt triton"]["bytes_above_inputs"] == 150_000_000
+    message = output_on_gpu(monkeypatch, result, "--out", tmp_path / "out.json")
+    assert "overt triton 400 ms 400 – 400 1 687 150.0 MB" in message
+    message = json.loads((tmp_path / "out.json").read_text())
+    assert (message["device"], message["dtype"], message["machine"]["gpu"]) == ("cuda", "float32", "NVIDIA H200")
+    assert message["ceilings"] == dataclasses.asdict(GPU_LIMITS)
+    assert message["cases"][0]["contenders"]["overt triton"]["bytes_above_inputs"] == 150_000_000
 
 
 def test_what_runs_on_a_gpu_is_timed_by_its_clock_and_its_memory(monkeypatch):
     clock = iter(range(1, 100))
     monkeypatch.setattr(comparison, "random_inputs", lambda case, options: random_inputs(case, options.dtype_of(case)))
     monkeypatch.setattr(gpu, "timed", lambda run: float(run() is not None and next(clock)))
-    monkeypatch.setattr(gpu, "peak", lambda run: sum(found.nbytes for found in run().values()))
+    monkeypatch.setattr(gpu, "peak", lambda run: sum(actual.nbytes for actual in run().values()))
     monkeypatch.setitem(comparison.GPU_CONTENDERS, "memory", [additive.overt_path("blocked"), additive.eager()])
     case = dataclasses.replace(TINY_GRADIENTS, work="memory", dtype=torch.float64)
     result = comparison.measure(case, Options(torch.float32, 1, 2, 60.0, torch.device("cuda")))
@@ -523,6 +523,6 @@ def test_half_precision_is_held_to_its_own_tolerance():
     inputs = random_inputs(case, torch.bfloat16)
     expected = reference.additive_reference(case, inputs)
     run, _ = additive.eager().prepare(inputs)
-    found = run(inputs.upstream)
-    assert reference.disagreement(found, expected, torch.bfloat16) == ""
-    assert "output differs by" in reference.disagreement(scaled("output", 1.05)(found), expected, torch.bfloat16)
+    actual = run(inputs.upstream)
+    assert reference.disagreement(actual, expected, torch.bfloat16) == ""
+    assert "output differs by" in reference.disagreement(scaled("output", 1.05)(actual), expected, torch.bfloat16)

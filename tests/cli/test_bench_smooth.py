@@ -51,9 +51,9 @@ def two_peers(monkeypatch):
 
 @needs_data
 def test_signals_are_those_of_the_shared_data():
-    given = np.genfromtxt(DATA / "denoise" / "signals.csv", delimiter=",", names=True)
+    table = np.genfromtxt(DATA / "denoise" / "signals.csv", delimiter=",", names=True)
     for name in ("spikes", "bumps", "blocks", "doppler"):
-        np.testing.assert_allclose(sampled(name), given[name], rtol=0, atol=1e-14)
+        np.testing.assert_allclose(sampled(name), table[name], rtol=0, atol=1e-14)
 
 
 @needs_data
@@ -62,9 +62,9 @@ def test_the_best_published_are_the_least_of_the_table():
     assert len(rows) == 8
     for signal, snr, numbers in rows:
         *scores, _ = map(float, numbers.split(" | "))
-        found = best_published(signal, int(snr))
-        assert found is not None
-        assert found[1] == min(scores)
+        result = best_published(signal, int(snr))
+        assert result is not None
+        assert result[1] == min(scores)
 
 
 @needs_data
@@ -75,16 +75,16 @@ def test_not_smoothing_scores_what_the_table_has_for_noise():
     assert len(rows) == 8
     for signal, snr, number in rows:
         truth = sampled(signal)
-        own = np.mean([score(noisy(truth, int(snr), seed), truth) for seed in range(100)])
-        assert own == pytest.approx(float(number), rel=0.01)
+        expected = np.mean([score(noisy(truth, int(snr), seed), truth) for seed in range(100)])
+        assert expected == pytest.approx(float(number), rel=0.01)
 
 
 def test_nothing_is_published_of_the_other_signals():
     assert {case.signal for case in CASES if best_published(case.signal, case.snr)} == {"spikes", "bumps", "blocks", "doppler"}
 
 
-def at(name, *places):
-    return SIGNALS[name](np.append(np.arange(1, 1025) / 1024, places))[1024:]
+def at(name, *positions):
+    return SIGNALS[name](np.append(np.arange(1, 1025) / 1024, positions))[1024:]
 
 
 def test_the_other_signals_have_the_values_of_their_formulas():
@@ -103,9 +103,9 @@ def test_blip_falls_by_six_tenths_and_corner_turns_without_a_jump():
 
 
 def test_angles_is_straight_between_its_knots():
-    inside = [place + np.array([0.01, 0.02, 0.03]) for place in (0.05, 0.15, 0.3, 0.5, 0.61, 0.7, 0.9)]
-    for places in inside:
-        left, middle, right = at("angles", *places)
+    inside = [position + np.array([0.01, 0.02, 0.03]) for position in (0.05, 0.15, 0.3, 0.5, 0.61, 0.7, 0.9)]
+    for positions in inside:
+        left, middle, right = at("angles", *positions)
         assert middle == pytest.approx((left + right) / 2, abs=1e-12)
 
 
@@ -133,11 +133,11 @@ def test_a_score_is_squared_error_in_ten_thousandths_of_the_square():
 
 
 def test_scores_are_those_of_each_seed(two_peers):
-    found = accuracy.measure([BLOCKS_3], ["mean"], 13, 1)
+    result = accuracy.measure([BLOCKS_3], ["mean"], 13, 1)
     truth = sampled("blocks")
     wanted = [score(mean(noisy(truth, 3, seed)), truth) for seed in range(13)]
-    assert found.scores == {"mean": {BLOCKS_3: wanted}}
-    assert found.mean("mean", BLOCKS_3) == pytest.approx(sum(wanted) / 13)
+    assert result.scores == {"mean": {BLOCKS_3: wanted}}
+    assert result.mean("mean", BLOCKS_3) == pytest.approx(sum(wanted) / 13)
 
 
 def test_two_processes_score_as_one_does():
@@ -148,43 +148,61 @@ def test_two_processes_score_as_one_does():
 
 def test_a_peer_that_fails_is_told_and_the_others_go_on(monkeypatch, two_peers):
     monkeypatch.setattr(peers, "PEERS", [*peers.PEERS, Smoother("broken", "fails", (), gone)])
-    found = accuracy.measure([BLOCKS_3], ["broken", "same"], 2, 1)
-    assert list(found.scores) == ["same"]
-    assert found.unable == {"broken": "failed on blocks 3: RuntimeError: out of order"}
+    result = accuracy.measure([BLOCKS_3], ["broken", "same"], 2, 1)
+    assert list(result.scores) == ["same"]
+    assert result.unable == {"broken": "failed on blocks 3: RuntimeError: out of order"}
 
 
 def test_a_curve_with_holes_is_no_score(monkeypatch):
     monkeypatch.setattr(peers, "PEERS", [Smoother("holes", "fails", (), lambda x: np.where(x > x.mean(), x, np.nan))])
-    found = accuracy.measure([BLOCKS_3], ["holes"], 1, 1)
-    assert re.search(r"returned shape \(1024,\) with \d+ values that are not finite", found.unable["holes"])
+    result = accuracy.measure([BLOCKS_3], ["holes"], 1, 1)
+    assert re.search(r"returned shape \(1024,\) with \d+ values that are not finite", result.unable["holes"])
+
+
+def ends(line):
+    """Where the words of a line end."""
+    return {each.end() for each in re.finditer(r"\S+", line)}
 
 
 def test_the_page_shows_ours_the_best_and_their_ratios(two_peers):
-    found = run("--part", "accuracy", "--seeds", 2, "--case", "blocks 3")
-    assert found.exit_code == 0, found.output
+    result = run("--part", "accuracy", "--seeds", 2, "--case", "blocks 3")
+    assert result.exit_code == 0, result.output
     of = accuracy.measure([BLOCKS_3], [OURS.name, "same", "mean"], 2, 1)
-    own, same, flat = (of.mean(name, BLOCKS_3) for name in of.scores)
-    lines = [line.split() for line in found.stdout.splitlines()]
-    best = [f"{own:.1f}", f"{own / same:.2f}", f"{same:.1f}", "same", f"{own / 21.7:.2f}", "21.7", "EBayesThresh"]
+    expected, same, flat = (of.mean(name, BLOCKS_3) for name in of.scores)
+    lines = [line.split() for line in result.stdout.splitlines()]
+    best = [
+        f"{expected:.1f}",
+        f"{expected / same:.2f}",
+        f"{same:.1f}",
+        "same",
+        f"{expected / 21.7:.2f}",
+        "21.7",
+        "EBayesThresh",
+    ]
     assert ["blocks", "3", *best] in lines
-    assert ["blocks", "3", f"{own:.1f}", f"{same:.1f}", f"{flat:.1f}"] in lines
+    assert ["blocks", "3", f"{expected:.1f}", f"{same:.1f}", f"{flat:.1f}"] in lines
     assert ["mean", f"{flat:.1f}", f"{flat / same:.2f}", "blocks", "3", "one", "number"] in lines
-    assert f"{own / 21.7:.2f} in geometric mean of 1 cases, {own / 21.7:.2f} at worst (blocks 3)." in found.stdout
+    shown = result.stdout.splitlines()
+    heads = [next(line for line in shown if "× peer" in line), shown[lines.index([OURS.name, "same", "mean"])]]
+    rows = [line for line in shown if line.startswith("blocks 3 ")]
+    assert {heads[0].index("× peer") + 6, heads[0].index("× published") + 11} <= ends(rows[0])
+    assert ends(heads[1]) - ends(rows[1]) == set()
+    assert f"{expected / 21.7:.2f} in geometric mean of 1 cases, {expected / 21.7:.2f} at worst (blocks 3)." in result.stdout
 
 
 def test_a_peer_that_is_not_installed_is_named_with_its_cure(monkeypatch):
     monkeypatch.setattr(peers, "PEERS", [Smoother("fog", "nothing", ("numpy", "no_such_module"), identity)])
-    found = run("--part", "accuracy", "--seeds", 1, "--case", "sine 3")
-    assert found.exit_code == 0, found.output
-    told = 'fog needs no_such_module, which is not installed. Fix: run: pip install "overt[bench]"'
-    assert told in " ".join(found.stdout.split())
+    result = run("--part", "accuracy", "--seeds", 1, "--case", "sine 3")
+    assert result.exit_code == 0, result.output
+    sentence = 'fog needs no_such_module, which is not installed. Fix: run: pip install "overt[bench]"'
+    assert sentence in " ".join(result.stdout.split())
 
 
 def test_ours_failing_ends_with_1(monkeypatch, two_peers):
     monkeypatch.setattr(peers, "smooth", gone)
-    found = run("--part", "accuracy", "--seeds", 1, "--case", "sine 3")
-    assert found.exit_code == 1
-    assert f"{OURS.name}: failed on sine 3: RuntimeError: out of order" in found.stdout
+    result = run("--part", "accuracy", "--seeds", 1, "--case", "sine 3")
+    assert result.exit_code == 1
+    assert f"{OURS.name}: failed on sine 3: RuntimeError: out of order" in result.stdout
 
 
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
@@ -201,16 +219,16 @@ def test_each_installed_peer_halves_the_error_on_a_wave_and_fills_what_it_says(p
 
 def test_a_length_that_would_take_too_long_is_said_and_not_run(monkeypatch, two_peers):
     monkeypatch.setattr(speed, "_LONGEST", 0.0)
-    found = speed.measure(peers.smoother("same"), (100, 1000))
-    assert list(found.seconds) == [100]
-    assert found.unable == "1,000 points would take over 0 s"
+    result = speed.measure(peers.smoother("same"), (100, 1000))
+    assert list(result.seconds) == [100]
+    assert result.unable == "1,000 points would take over 0 s"
 
 
 def test_seconds_are_shown_by_length(monkeypatch, two_peers):
     monkeypatch.setattr(speed, "SIZES", (200, 400, 1000))
-    found = run("--part", "speed", "--peer", "same")
-    assert found.exit_code == 0, found.output
-    same = next(line.split() for line in found.stdout.splitlines() if line.startswith("same"))
+    result = run("--part", "speed", "--peer", "same")
+    assert result.exit_code == 0, result.output
+    same = next(line.split() for line in result.stdout.splitlines() if line.startswith("same"))
     assert len(same) == 4
     assert all(0 < float(seconds) < 10 for seconds in same[1:])
 
@@ -218,10 +236,10 @@ def test_seconds_are_shown_by_length(monkeypatch, two_peers):
 def test_heads_are_timed_too_and_one_that_fails_is_told(monkeypatch):
     monkeypatch.setattr(speed, "SIZES", (200, 400, 1000))
     monkeypatch.setattr(heads, "HEADS", [*heads.HEADS[:1], Smoother("torn", "", (), gone)])
-    found = run("--part", "heads")
-    assert found.exit_code == 0, found.output
-    assert len(next(line.split() for line in found.stdout.splitlines() if line.startswith("value"))) == 4
-    assert "- torn: RuntimeError: out of order" in found.stdout
+    result = run("--part", "heads")
+    assert result.exit_code == 0, result.output
+    assert len(next(line.split() for line in result.stdout.splitlines() if line.startswith("value"))) == 4
+    assert "- torn: RuntimeError: out of order" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -252,18 +270,20 @@ def straight(tmp_path, monkeypatch):
 
 
 def test_points_left_out_are_found_again_or_not(straight):
-    found = real_series.measure(straight / "series", "straight", ["middle"])
+    result = real_series.measure(straight / "series", "straight", ["middle"])
     hidden = 3 * np.sort(np.random.default_rng(0).choice(np.arange(1, 23), 2, replace=False))
-    assert found.left_out == 2
-    assert found.errors["line"] == pytest.approx(0)
-    assert found.errors["middle"] == pytest.approx(np.mean((hidden - 34.5) ** 2) / np.var(3 * np.arange(24)))
+    assert result.left_out == 2
+    assert result.errors["line"] == pytest.approx(0)
+    assert result.errors["middle"] == pytest.approx(np.mean((hidden - 34.5) ** 2) / np.var(3 * np.arange(24)))
 
 
 def test_real_series_are_shown_with_the_sentence_and_those_that_fill(straight):
-    found = run("--part", "real", "--data", straight)
-    assert found.exit_code == 0, found.output
-    assert found.stdout.splitlines()[1].split() == ["points", "overt", "line", "middle"]
-    assert " ".join(real_series.measure(straight / "series", "straight", []).sentence.split()) in " ".join(found.stdout.split())
+    result = run("--part", "real", "--data", straight)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[1].split() == ["points", "overt", "line", "middle"]
+    assert " ".join(real_series.measure(straight / "series", "straight", []).sentence.split()) in " ".join(
+        result.stdout.split()
+    )
 
 
 def test_all_numbers_go_into_the_file(straight, tmp_path):
@@ -274,10 +294,10 @@ def test_all_numbers_go_into_the_file(straight, tmp_path):
         ).exit_code
         == 0
     )
-    told = json.loads(out.read_text())
-    assert len(told["accuracy"]["scores"]["even"]["sine 3"]) == 2
-    assert told["real"][0]["name"] == "straight"
-    assert told["machine"]["python"]
+    content = json.loads(out.read_text())
+    assert len(content["accuracy"]["scores"]["even"]["sine 3"]) == 2
+    assert content["real"][0]["name"] == "straight"
+    assert content["machine"]["python"]
 
 
 def test_a_peer_says_the_versions_of_what_it_runs_on():
@@ -298,9 +318,9 @@ def test_a_peer_says_the_versions_of_what_it_runs_on():
     ],
 )
 def test_what_cannot_be_asked_is_refused_with_its_cure(args, message):
-    found = run(*args)
-    assert found.exit_code == 2
-    assert message in found.stderr
+    result = run(*args)
+    assert result.exit_code == 2
+    assert message in result.stderr
 
 
 def test_a_folder_without_series_is_refused(tmp_path):

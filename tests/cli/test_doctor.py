@@ -28,13 +28,13 @@ def test_it_looks_for_what_the_extras_bring():
 
 def test_it_shows_versions_paths_and_the_models_sums():
     torch = pytest.importorskip("torch")
-    found = run()
-    assert found.exit_code == 0
-    lines = {line.split()[1]: line for line in found.stdout.splitlines() if line.startswith("✓")}
+    result = run()
+    assert result.exit_code == 0
+    lines = {line.split()[1]: line for line in result.stdout.splitlines() if line.startswith("✓")}
     assert np.__version__ in lines["numpy"]
     assert "blocked" in lines["paths"]
     if not torch.cuda.is_available():
-        assert "-  triton               torch finds no GPU" in found.stdout
+        assert "-  triton               torch finds no GPU" in result.stdout
     assert "…, correct" in lines["model.safetensors"]
 
 
@@ -50,11 +50,11 @@ def test_what_is_not_installed_is_named_with_its_cure_and_is_no_fault(monkeypatc
 
     monkeypatch.setattr(doctor, "version", missing)
     monkeypatch.setattr(util, "find_spec", lambda name: None)
-    found = run()
-    assert found.exit_code == 0
-    assert '-  torch                not installed: pip install "overt[torch]"' in found.stdout
-    assert "needs torch; overt smooth works without it" in found.stdout
-    assert "all-MiniLM-L6-v2 is not installed: explain " in found.stdout
+    result = run()
+    assert result.exit_code == 0
+    assert '-  torch                not installed: pip install "overt[torch]"' in result.stdout
+    assert "needs torch; overt smooth works without it" in result.stdout
+    assert "all-MiniLM-L6-v2 is not installed: explain " in result.stdout
 
 
 def test_a_broken_model_file_is_told_whole_and_ends_with_1(monkeypatch, tmp_path):
@@ -63,43 +63,43 @@ def test_a_broken_model_file_is_told_whole_and_ends_with_1(monkeypatch, tmp_path
     for name in text_model.SUMS:
         (tmp_path / name).write_text("damaged")
     monkeypatch.setattr(text_model, "packaged_folder", lambda: tmp_path)
-    found = run()
-    assert found.exit_code == 1
-    assert text_model.SUMS["model.safetensors"] in "".join(found.stdout.split())
-    assert "reinstall" in found.stdout
+    result = run()
+    assert result.exit_code == 1
+    assert text_model.SUMS["model.safetensors"] in "".join(result.stdout.split())
+    assert "reinstall" in result.stdout
 
 
 def test_a_torch_that_does_not_load_is_broken(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if name == "torch" else None)
-    found = run()
-    assert found.exit_code == 1
-    assert "torch is installed but cannot be imported" in found.stdout
+    result = run()
+    assert result.exit_code == 1
+    assert "torch is installed but cannot be imported" in result.stdout
 
 
 def test_it_shows_the_level_of_the_native_core():
-    found = run()
-    assert f"✓  native               {native.level()} (this machine supports " in found.stdout
+    result = run()
+    assert f"✓  native               {native.level()} (this machine supports " in result.stdout
 
 
 def test_a_native_core_that_was_not_built_is_told_whole_with_its_cure_and_is_no_fault(monkeypatch):
     monkeypatch.setattr(native, "load", lambda: native.Loaded(None, "its C++ did not compile. Fix: install g++"))
-    found = run()
-    assert found.exit_code == 0
-    told = "-  native: attention uses slower kernels: its C++ did not compile. Fix: install g++."
-    assert told in " ".join(found.stdout.split("\n   "))
+    result = run()
+    assert result.exit_code == 0
+    message = "-  native: attention uses slower kernels: its C++ did not compile. Fix: install g++."
+    assert message in " ".join(result.stdout.split("\n   "))
 
 
 def test_a_native_core_that_does_not_load_is_broken(monkeypatch):
     monkeypatch.setattr(native, "load", lambda: native.Loaded(None, "it does not load", broken=True))
-    found = run()
-    assert found.exit_code == 1
-    assert "✗  native: it does not load." in found.stdout
+    result = run()
+    assert result.exit_code == 1
+    assert "✗  native: it does not load." in result.stdout
 
 
 def test_a_level_that_the_machine_lacks_is_broken_with_what_there_is(monkeypatch):
     native.module.cache_clear()
     monkeypatch.setenv("OVERT_SIMD", "avx1024")
-    found = run()
-    assert found.exit_code == 1
-    assert "a SIMD level of this machine in OVERT_SIMD: " in found.stdout
+    result = run()
+    assert result.exit_code == 1
+    assert "a SIMD level of this machine in OVERT_SIMD: " in result.stdout

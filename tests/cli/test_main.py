@@ -22,8 +22,8 @@ def test_version_is_the_packages():
 
 
 def test_it_can_be_run_as_a_module():
-    found = subprocess.run([sys.executable, "-m", "overt", "--version"], capture_output=True, text=True, check=True)
-    assert found.stdout == f"overt {overt.__version__}\n"
+    result = subprocess.run([sys.executable, "-m", "overt", "--version"], capture_output=True, text=True, check=True)
+    assert result.stdout == f"overt {overt.__version__}\n"
 
 
 def test_help_lists_every_command_with_its_sentence():
@@ -46,20 +46,20 @@ print("torch" in sys.modules)
 
 
 def test_an_error_is_one_message_on_stderr_and_2():
-    found = runner.invoke(app, ["smooth", "nowhere.csv", "--column", "x"])
-    assert found.exit_code == 2
-    assert found.stdout == ""
+    result = runner.invoke(app, ["smooth", "nowhere.csv", "--column", "x"])
+    assert result.exit_code == 2
+    assert result.stdout == ""
     assert re.fullmatch(
-        r"overt: Expected .*, got nowhere\.csv: No such file or directory\. Fix: check the path\.\n", found.stderr
+        r"overt: Expected .*, got nowhere\.csv: No such file or directory\. Fix: check the path\.\n", result.stderr
     )
     coloured = runner.invoke(app, ["smooth", "4.csv", "--column", "x"], env={"FORCE_COLOR": "1", "TERM": "xterm-256color"})
-    assert coloured.stderr == found.stderr.replace("nowhere", "4")
+    assert coloured.stderr == result.stderr.replace("nowhere", "4")
 
 
 def test_a_command_that_is_not_there_is_2_and_a_near_one_suggested():
-    found = runner.invoke(app, ["smoth"])
-    assert found.exit_code == 2
-    assert "Did you mean 'smooth'?" in found.stderr
+    result = runner.invoke(app, ["smoth"])
+    assert result.exit_code == 2
+    assert "Did you mean 'smooth'?" in result.stderr
 
 
 def test_a_missing_package_is_named_with_its_cure(monkeypatch):
@@ -69,23 +69,23 @@ def test_a_missing_package_is_named_with_its_cure(monkeypatch):
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
     monkeypatch.setattr(importlib, "import_module", fail)
-    found = runner.invoke(app, ["explain", "a word"])
-    assert found.exit_code == 2
-    assert 'overt explain needs torch, which is not installed. Fix: run: pip install "overt[all]"' in found.stderr
+    result = runner.invoke(app, ["explain", "a word"])
+    assert result.exit_code == 2
+    assert 'overt explain needs torch, which is not installed. Fix: run: pip install "overt[all]"' in result.stderr
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_has_a_help_page(name):
-    found = runner.invoke(app, [name, "--help"], prog_name="overt")
-    assert found.exit_code == 0, found.output
-    assert f"overt {name}" in found.output
-    assert "--install-completion" not in found.output  # the whole command has it, and no part of it
+    result = runner.invoke(app, [name, "--help"], prog_name="overt")
+    assert result.exit_code == 0, result.output
+    assert f"overt {name}" in result.output
+    assert "--install-completion" not in result.output  # the whole command has it, and no part of it
 
 
 def test_a_command_of_two_words_takes_what_comes_after_them():
-    found = runner.invoke(app, ["bench", "smooth", "--part", "nothing"])
-    assert found.exit_code == 2
-    assert "Expected --part accuracy or" in found.stderr
+    result = runner.invoke(app, ["bench", "smooth", "--part", "nothing"])
+    assert result.exit_code == 2
+    assert "Expected --part accuracy or" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["overt.explain.nothing", None])

@@ -34,9 +34,9 @@ def numbers(printed):
     return set(NUMBER.findall(printed))
 
 
-def printed(told, width, **options):
+def printed(message, width, **options):
     console = Console(file=io.StringIO(), width=width, highlight=False, **options)
-    for each in told if isinstance(told, list) else [told]:
+    for each in message if isinstance(message, list) else [message]:
         console.print(each)
     return console.file.getvalue()
 
@@ -50,13 +50,13 @@ def check(narrow, wide, width, *, all_of_them=True):
 
 
 def case():
-    found = Result(Case("additive", (2,), 512, 512, 64), compared="largest difference 1.2e-07")
-    found.times = {
+    result = Result(Case("additive", (2,), 512, 512, 64), compared="largest difference 1.2e-07")
+    result.times = {
         "overt native, additive attention": Times((0.0123456, 0.0123999, 0.0133)),
         "torch.compile": Times((0.123456, 0.1245, 0.1337)),
         "eager": Times((1.23456, 1.245, 1.337)),
     }
-    return found
+    return result
 
 
 LIMITS = Ceilings(matmul=1.23e11, multiply_adds=4.56e10, divisions=4.78e9, copy=1.23e10, level="avx2")
@@ -79,8 +79,8 @@ PAGES = {
     "demo, series": lambda: Piece(demo._series),
 }
 SPEED = {
-    name: SimpleNamespace(seconds={size: 0.001234 * size ** (place / 2 + 0.1) for size in bench_smooth.speed.SIZES}, unable="")
-    for place, name in enumerate(("overt", "statsmodels lowess", "fastlowess"))
+    name: SimpleNamespace(seconds={size: 0.001234 * size ** (index / 2 + 0.1) for size in bench_smooth.speed.SIZES}, unable="")
+    for index, name in enumerate(("overt", "statsmodels lowess", "fastlowess"))
 }
 EXPLAINED = {name: lambda make=make: [make()] for name, make in explanations.EVERY_RECIPE.items()}
 EXPLAINED["two compared"] = lambda: [explanations.qkv(), explanations.qkv(text="it was too wide", seed=1)]
@@ -117,9 +117,9 @@ def table(tmp_path_factory):
 
 
 def run(arguments, width):
-    found = CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": str(width)})
-    assert found.exit_code == 0, found.stderr
-    return found.stdout
+    result = CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": str(width)})
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -148,8 +148,8 @@ def test_a_table_that_is_too_wide_goes_on_below_with_its_first_column_again():
     cells = [["token", "score", "weight"], ["animal", "23.43", "0.647"], ["tired", "8.09", "0.043"]]
     ink = Ink(16, "utf-8")
     lines = ink.table([[ink.text(cell) for cell in row] for row in cells], [False, True, True])
-    told = ["token   score", "animal  23.43", "tired    8.09", "", "token   weight", "animal   0.647", "tired    0.043"]
-    assert [line.plain for line in lines] == told
+    message = ["token   score", "animal  23.43", "tired    8.09", "", "token   weight", "animal   0.647", "tired    0.043"]
+    assert [line.plain for line in lines] == message
 
 
 def test_words_of_a_last_column_are_broken_beside_the_rest():

@@ -74,9 +74,9 @@ def pairs(*roles):
 
 
 def refused(command, *arguments):
-    found = CliRunner().invoke(app, [*command.split(), *BASE.get(command, []), *map(str, arguments)], input="x\n")
-    assert found.exit_code == 2, found.output
-    return " ".join(found.stderr.split())
+    result = CliRunner().invoke(app, [*command.split(), *BASE.get(command, []), *map(str, arguments)], input="x\n")
+    assert result.exit_code == 2, result.output
+    return " ".join(result.stderr.split())
 
 
 def linked(path):
@@ -136,10 +136,10 @@ def test_what_is_read_from_standard_input_is_not_written_over(tmp_path):
     file = tmp_path / "in.txt"
     file.write_text("Hello.\n")
     command = [sys.executable, "-m", "overt", "translate", "--out", str(file)]
-    with file.open("rb") as given:
-        found = subprocess.run(command, stdin=given, capture_output=True, text=True)
-    assert found.returncode == 2
-    assert "the same file as standard input" in found.stderr
+    with file.open("rb") as stream:
+        result = subprocess.run(command, stdin=stream, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert "the same file as standard input" in result.stderr
     assert file.read_text() == "Hello.\n"
 
 

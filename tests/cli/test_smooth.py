@@ -45,15 +45,15 @@ def read(path):
 
 def curve_in(path):
     header, *rows = read(path)
-    place = next(place for place, name in enumerate(header) if name.endswith("_smooth"))
-    return [float(row[place]) for row in rows]
+    position = next(position for position, name in enumerate(header) if name.endswith("_smooth"))
+    return [float(row[position]) for row in rows]
 
 
 def message(*args):
-    found = run(*args)
-    assert found.exit_code == 2, found.output
-    assert found.stdout == ""
-    return found.stderr
+    output = run(*args)
+    assert output.exit_code == 2, output.output
+    assert output.stdout == ""
+    return output.stderr
 
 
 def test_the_written_file_has_the_curve_and_its_band_as_columns_more(days, tmp_path):
@@ -113,10 +113,10 @@ def test_an_error_too_small_to_estimate_is_a_bound_and_not_a_number(tmp_path):
 
 def test_the_picture_is_written_whole_and_named(days, tmp_path):
     picture = tmp_path / "curve.png"
-    found = run(days, "--column", "temp", "--time", "date", "--plot", picture)
-    assert found.exit_code == 0
+    output = run(days, "--column", "temp", "--time", "date", "--plot", picture)
+    assert output.exit_code == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert "curve.png" in "".join(found.stdout.split())
+    assert "curve.png" in "".join(output.stdout.split())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["curve.png", "days.csv"]
 
 
@@ -241,8 +241,8 @@ def frame(path):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_each_column_of_each_group_is_smoothed_by_itself(cities, tmp_path, jobs):
     out = tmp_path / f"out{cities.suffix}"
-    found = run(cities, "-c", "warm", "-c", "wet", "--group", "city", *WAY, "--jobs", jobs, "--out", out)
-    assert found.exit_code == 0, found.output
+    output = run(cities, "-c", "warm", "-c", "wet", "--group", "city", *WAY, "--jobs", jobs, "--out", out)
+    assert output.exit_code == 0, output.output
     written = frame(out)
     pd.testing.assert_frame_equal(written[list(CITIES)], CITIES)
     for _, rows in CITIES.groupby("city"):
@@ -286,8 +286,8 @@ def test_more_series_than_a_screen_are_counted(tmp_path):
 def test_a_group_without_a_value_is_left_empty_and_said(tmp_path):
     (tmp_path / "a.csv").write_text("g,x\na,1\nb,\na,2\n")
     out = tmp_path / "b.csv"
-    found = run(tmp_path / "a.csv", "-c", "x", "--group", "g", "--keys", "time", "--bandwidth", 1, "--jobs", 1, "--out", out)
-    assert "no values" in found.stdout
+    output = run(tmp_path / "a.csv", "-c", "x", "--group", "g", "--keys", "time", "--bandwidth", 1, "--jobs", 1, "--out", out)
+    assert "no values" in output.stdout
     assert read(out)[2][:3] == ["b", "", ""]
 
 
@@ -339,9 +339,9 @@ def test_a_full_disk_is_said_and_leaves_no_half_file(tmp_path, monkeypatch):
 
 
 def test_in_a_pipe_there_is_no_progress_bar(days):
-    found = run(days, "-c", "temp")
-    assert found.stderr == ""
-    assert "\x1b" not in found.stdout
+    output = run(days, "-c", "temp")
+    assert output.stderr == ""
+    assert "\x1b" not in output.stdout
 
 
 @pytest.mark.parametrize(

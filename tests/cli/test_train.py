@@ -14,13 +14,13 @@ from small_recipe import RECIPE, run
 def test_a_recipe_becomes_a_model_with_its_scores_and_its_curve(trained, training_folder):
     assert trained.exit_code == 0, trained.stderr
     results = json.loads((training_folder / "run" / "results.json").read_text())
-    for told in (
+    for message in (
         f"test bleu {results['test']['bleu']:.2f}   nrefs:1|case:mixed",
         f"test chrf {results['test']['chrf']:.2f}   nrefs:1",
         "4 updates in",
         "seed 3",
     ):
-        assert told in trained.stdout
+        assert message in trained.stdout
     assert (results["updates"], results["seed"], results["examples"]) == (4, 3, {"train": 7, "valid": 1, "test": 2})
     assert (results["commit"], results["threads"]) == (provenance.commit(), torch.get_num_threads())
     assert results["test"]["rows"] == 2
@@ -37,10 +37,10 @@ def test_the_picture_of_the_curve_is_there_where_matplotlib_is(trained, training
 
 def test_without_matplotlib_a_run_ends_without_a_picture(trained, training_folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
-    again = run("train", training_folder / "small.toml", "--data", training_folder, "--out", training_folder / "run")
-    assert again.exit_code == 0, again.stderr
-    assert "results.json" in again.stdout
-    assert "curve.png" not in again.stdout
+    second = run("train", training_folder / "small.toml", "--data", training_folder, "--out", training_folder / "run")
+    assert second.exit_code == 0, second.stderr
+    assert "results.json" in second.stdout
+    assert "curve.png" not in second.stdout
 
 
 def test_nothing_of_this_machine_is_in_the_results(trained, training_folder):
@@ -48,24 +48,24 @@ def test_nothing_of_this_machine_is_in_the_results(trained, training_folder):
 
 
 def test_a_run_started_again_goes_on_from_its_last_checkpoint(trained, training_folder):
-    found = run("train", training_folder / "small.toml", "--data", training_folder, "--out", training_folder / "run")
-    assert found.exit_code == 0, found.stderr
-    assert "resuming from the checkpoint of update 4 of 4" in " ".join(found.stdout.split())
+    result = run("train", training_folder / "small.toml", "--data", training_folder, "--out", training_folder / "run")
+    assert result.exit_code == 0, result.stderr
+    assert "resuming from the checkpoint of update 4 of 4" in " ".join(result.stdout.split())
 
 
 def test_the_folder_of_another_recipes_run_is_refused(trained, training_folder, tmp_path):
     (tmp_path / "other.toml").write_text(RECIPE.replace("the tests", "elsewhere"))
-    found = run("train", tmp_path / "other.toml", "--data", training_folder, "--out", training_folder / "run")
-    assert found.exit_code == 2
-    assert "recipe.data.origin 'the tests' in the folder, 'elsewhere' in this run" in found.stderr
+    result = run("train", tmp_path / "other.toml", "--data", training_folder, "--out", training_folder / "run")
+    assert result.exit_code == 2
+    assert "recipe.data.origin 'the tests' in the folder, 'elsewhere' in this run" in result.stderr
 
 
 def test_an_error_in_a_recipe_is_told_with_its_line(training_folder, tmp_path):
     (tmp_path / "wrong.toml").write_text(RECIPE.replace("warmup", "warmpu"))
-    found = run("train", tmp_path / "wrong.toml", "--data", training_folder)
+    result = run("train", tmp_path / "wrong.toml", "--data", training_folder)
     line = RECIPE.replace("warmup", "warmpu").splitlines().index("warmpu = 2") + 1
-    assert found.exit_code == 2
-    assert f"line {line}). Fix: write 'warmup'." in found.stderr
+    assert result.exit_code == 2
+    assert f"line {line}). Fix: write 'warmup'." in result.stderr
 
 
 def test_two_fresh_runs_of_one_recipe_end_with_the_same_bytes(training_folder):
@@ -75,7 +75,7 @@ def test_two_fresh_runs_of_one_recipe_end_with_the_same_bytes(training_folder):
     (training_folder / "moses.toml").write_text(recipe.replace("[training]", "dropout = 0.3\n[training]"))
     runs = []
     for seed in ("1", "2"):
-        asked = [
+        arguments = [
             sys.executable,
             "-m",
             "overt",
@@ -87,16 +87,16 @@ def test_two_fresh_runs_of_one_recipe_end_with_the_same_bytes(training_folder):
             training_folder / f"hash{seed}",
         ]
         environment = {**os.environ, "PYTHONHASHSEED": seed, "ACCELERATE_USE_CPU": "1"}
-        runs.append(subprocess.Popen(asked, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        runs.append(subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
     for run_of_seed in runs:
-        _, told = run_of_seed.communicate()
-        assert run_of_seed.returncode == 0, told[-2000:]
-    files = [kept_in(training_folder / f"hash{seed}") for seed in (1, 2)]
+        _, message = run_of_seed.communicate()
+        assert run_of_seed.returncode == 0, message[-2000:]
+    files = [files_in(training_folder / f"hash{seed}") for seed in (1, 2)]
     assert {"tokenizer.json", "model/model.safetensors", "checkpoints/000004/optimizer.safetensors"} <= files[0].keys()
     assert files[0] == files[1]
 
 
-def kept_in(folder):
+def files_in(folder):
     """A run's files by their names, without those that hold times."""
     timed = {"results.json", "log.jsonl", "curve.png", "state.json"}
     return {str(each.relative_to(folder)): each.read_bytes() for each in folder.rglob("*.*") if each.name not in timed}
@@ -108,7 +108,7 @@ def test_two_processes_train_from_a_recipe_as_one_does(training_folder):
         ("one", [sys.executable]),
         ("two", [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]),
     ):
-        asked = [
+        arguments = [
             *start,
             "-m",
             "overt",
@@ -120,9 +120,9 @@ def test_two_processes_train_from_a_recipe_as_one_does(training_folder):
             training_folder / folder,
         ]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1", "COLUMNS": "160"}
-        found = subprocess.run(asked, env=environment, capture_output=True, text=True, check=False)
-        assert found.returncode == 0, found.stderr[-2000:]
-        assert found.stdout.count("4 updates in") == found.stdout.count("the same command resumes it") == 1
+        result = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr[-2000:]
+        assert result.stdout.count("4 updates in") == result.stdout.count("the same command resumes it") == 1
     one, two = (read_log(training_folder / folder / "log.jsonl") for folder in ("one", "two"))
     losses = [[entry["loss"] for entry in log if "loss" in entry] for log in (one, two)]
     assert len(losses[0]) == 4

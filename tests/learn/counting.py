@@ -53,5 +53,5 @@ class Counting:
     def evaluate(self, model):
         batch = self.batch(list(range(len(self.sequences))))
         real = batch[:, 1:] != 0
-        found = model(batch[:, :-1]).argmax(-1)
-        return {"accuracy": (found == batch[:, 1:])[real].float().mean().item()}
+        result = model(batch[:, :-1]).argmax(-1)
+        return {"accuracy": (result == batch[:, 1:])[real].float().mean().item()}

@@ -43,8 +43,8 @@ def score(card, name):
 
 
 def overt(*arguments, **options):
-    asked = [sys.executable, "-m", "overt", *arguments]
-    return subprocess.run(asked, capture_output=True, encoding="utf-8", check=True, **options).stdout
+    command = [sys.executable, "-m", "overt", *arguments]
+    return subprocess.run(command, capture_output=True, encoding="utf-8", check=True, **options).stdout
 
 
 def test_the_box_takes_at_most_12_megabytes(folder):
@@ -52,8 +52,8 @@ def test_the_box_takes_at_most_12_megabytes(folder):
 
 
 def test_the_card_says_what_it_was_made_of_and_how(card):
-    for told in ("tatoeba.org", "manythings.org/anki", "CC BY 2.0", "- seed:", "- hardware:", "- time:", "tok:13a"):
-        assert told in card
+    for message in ("tatoeba.org", "manythings.org/anki", "CC BY 2.0", "- seed:", "- hardware:", "- time:", "tok:13a"):
+        assert message in card
     assert "no source sentence of the test occurs in training" in " ".join(card.split())
 
 
@@ -63,8 +63,8 @@ def test_the_card_has_the_recipe_that_makes_it_again(card):
 
 
 def test_plain_sentences_are_translated(translator):
-    found = translator.translate(list(SENTENCES))
-    assert [each.text for each in found] == list(SENTENCES.values())
+    result = translator.translate(list(SENTENCES))
+    assert [each.text for each in result] == list(SENTENCES.values())
 
 
 def test_the_command_translates_at_once(tmp_path):
@@ -84,16 +84,18 @@ def test_the_encoder_the_decoder_and_what_joins_them_are_open_to_the_lens(transl
 
 def test_one_head_of_the_decoder_reads_the_word_that_it_writes(translator):
     text = "Where is the station?"
-    found = translator.translate([text])[0]
-    cross = translator.model.weights(*translator.teacher_forced(text, found))["cross"]  # (1, heads, T, S) a layer
-    written, read = found.tokens.index("▁gare"), found.source_tokens.index("▁station")
+    result = translator.translate([text])[0]
+    cross = translator.model.weights(*translator.teacher_forced(text, result))["cross"]  # (1, heads, T, S) a layer
+    written, read = result.tokens.index("▁gare"), result.source_tokens.index("▁station")
     assert max(float(weights[0, :, written, read].max()) for weights in cross) > 0.5
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (DATA / "tatoeba").is_dir(), reason="needs tatoeba/fra-eng.zip in the folder that OVERT_DATA names")
 def test_the_cards_scores_are_those_of_the_box(folder, card):
-    told = overt("evaluate", ROOT / "recipes" / "tatoeba-en-fr.toml", "--model", folder, "--data", DATA)
-    found = {name: float(value) for name, value in re.findall(r"^(bleu|chrf|bleu_all_references) ([\d.]+)", told, re.MULTILINE)}
+    message = overt("evaluate", ROOT / "recipes" / "tatoeba-en-fr.toml", "--model", folder, "--data", DATA)
+    result = {
+        name: float(value) for name, value in re.findall(r"^(bleu|chrf|bleu_all_references) ([\d.]+)", message, re.MULTILINE)
+    }
     # The card's are of the weights in float32: halves may choose another word now and then.
-    assert found == {name: pytest.approx(score(card, name), abs=0.1) for name in ("bleu", "chrf", "bleu_all_references")}
+    assert result == {name: pytest.approx(score(card, name), abs=0.1) for name in ("bleu", "chrf", "bleu_all_references")}

@@ -19,10 +19,10 @@ def some(value=1.0, **state):
 def test_what_is_read_is_what_was_written(tmp_path):
     path = checkpoints.write(tmp_path, 500, some(best=0.1, best_update=None))
     assert sorted(file.name for file in path.iterdir()) == ["model.safetensors", "optimizer.safetensors", "state.json"]
-    found = checkpoints.read(path)
-    assert torch.equal(found.model["weight"], torch.ones(3, 2))
-    assert found.optimizer["weight/step"] == 7
-    assert (found.state["best"], found.state["best_update"]) == (0.1, None)
+    result = checkpoints.read(path)
+    assert torch.equal(result.model["weight"], torch.ones(3, 2))
+    assert result.optimizer["weight/step"] == 7
+    assert (result.state["best"], result.state["best_update"]) == (0.1, None)
 
 
 def test_checkpoints_are_listed_in_the_order_of_their_updates(tmp_path):
@@ -100,7 +100,7 @@ def test_a_checkpoint_of_a_newer_overt_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def little_room():
+def small_disk():
     """Files of this process end after 4,096 bytes, as on a disk that is full."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
@@ -108,7 +108,7 @@ def little_room():
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_full_disk_is_said_and_leaves_the_last_checkpoint_alone(tmp_path, little_room):
+def test_a_full_disk_is_said_and_leaves_the_last_checkpoint_alone(tmp_path, small_disk):
     path = checkpoints.write(tmp_path, 4, some())
     before = {file.name: file.read_bytes() for file in path.iterdir()}
     large = Checkpoint({"weight": torch.ones(2000)}, {}, {"update": 8})
@@ -121,14 +121,14 @@ def test_a_full_disk_is_said_and_leaves_the_last_checkpoint_alone(tmp_path, litt
 
 def test_an_average_is_the_mean_of_the_weights(tmp_path):
     paths = [checkpoints.write(tmp_path, update, some(value)) for update, value in ((1, 0.0), (2, 1.0), (3, 5.0))]
-    found = average_checkpoints(paths)["weight"]
-    assert found.dtype == torch.float32
-    assert torch.equal(found, torch.full((3, 2), 2.0))
+    result = average_checkpoints(paths)["weight"]
+    assert result.dtype == torch.float32
+    assert torch.equal(result, torch.full((3, 2), 2.0))
 
 
 def test_an_average_takes_counters_from_the_last(tmp_path):
-    held = [Checkpoint({"seen": torch.tensor(count)}, {}, {"update": count}) for count in (3, 8)]
-    paths = [checkpoints.write(tmp_path, each.state["update"], each) for each in held]
+    saved = [Checkpoint({"seen": torch.tensor(count)}, {}, {"update": count}) for count in (3, 8)]
+    paths = [checkpoints.write(tmp_path, each.state["update"], each) for each in saved]
     assert average_checkpoints(paths)["seen"] == 8
 
 

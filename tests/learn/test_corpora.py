@@ -41,9 +41,9 @@ def test_lines_are_the_same_whatever_the_file_is_packed_in(tmp_path, name):
 
 def test_a_byte_that_is_not_utf8_is_named_with_its_line(tmp_path):
     (tmp_path / "a.txt").write_bytes("gut\nschön\n".encode() + b"caf\xe9\n")
-    with pytest.raises(InputError) as found:
+    with pytest.raises(InputError) as result:
         read_lines(tmp_path / "a.txt")
-    assert str(found.value) == (
+    assert str(result.value) == (
         f"Expected {tmp_path}/a.txt to be UTF-8 text, got the byte 0xe9 on line 3, byte 4 of the line. Fix: convert it, or name "
         'its encoding: encoding = "latin-1".'
     )
@@ -62,9 +62,9 @@ def test_a_packed_file_that_is_cut_short_says_so(tmp_path, name):
 
 
 def test_unequal_line_counts_name_both_files(tmp_path):
-    with pytest.raises(InputError) as found:
+    with pytest.raises(InputError) as result:
         read_corpus(two_files(tmp_path, "one\ntwo\nthree\n", "eins\nzwei\n"))
-    assert f"got {tmp_path}/a.en with 3 and {tmp_path}/a.de with 2 lines" in str(found.value)
+    assert f"got {tmp_path}/a.en with 3 and {tmp_path}/a.de with 2 lines" in str(result.value)
 
 
 def test_lines_with_an_empty_side_are_left_out_and_counted_and_the_others_stay_aligned(tmp_path):
@@ -138,10 +138,10 @@ def test_holding_out_everything_is_refused():
 
 def test_joined_lines_hold_every_line_at_every_length():
     examples = [Example(f"s{number}", f"t{number}") for number in range(12)]
-    found = join_neighbours(examples, 4, shuffle=True)
-    assert [len(example.source.split()) for example in found] == [1] * 12 + [2] * 6 + [3] * 4 + [4] * 3
+    result = join_neighbours(examples, 4, shuffle=True)
+    assert [len(example.source.split()) for example in result] == [1] * 12 + [2] * 6 + [3] * 4 + [4] * 3
     for count in range(1, 5):
-        rows = [example for example in found if len(example.source.split()) == count]
+        rows = [example for example in result if len(example.source.split()) == count]
         assert sorted(word for example in rows for word in example.source.split()) == sorted(
             example.source for example in examples
         )
@@ -200,7 +200,7 @@ def test_no_english_sentence_of_tatoebas_test_is_in_training(monkeypatch):
 def test_the_public_corpora_have_their_published_sizes(monkeypatch, data, sizes, labels):
     monkeypatch.setenv("OVERT_DATA", str(DATA))
     examples = read_corpus(data).train
-    found = {
+    result = {
         label for example in examples for label in ([example.target] if isinstance(example.target, str) else example.target)
     }
-    assert (len(examples), len(found)) == (sizes, labels)
+    assert (len(examples), len(result)) == (sizes, labels)

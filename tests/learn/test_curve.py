@@ -15,7 +15,7 @@ def log(folder, *entries):
 
 
 def test_a_runs_log_becomes_a_picture(tmp_path):
-    updates = [{"update": place, "loss": 5 / place} for place in range(1, 400)]
+    updates = [{"update": index, "loss": 5 / index} for index in range(1, 400)]
     path = log(tmp_path, *updates, {"update": 399, "validation": {"bleu": 12.5, "perplexity": 9.0}})
     draw_curve(path, tmp_path / "curve.png", "bleu")
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
@@ -24,7 +24,7 @@ def test_a_runs_log_becomes_a_picture(tmp_path):
 def test_means_keep_every_point_of_a_short_log_and_the_mean_of_a_long_one():
     short = [(1.0, 3.0), (2.0, 5.0)]
     assert bin_means(short) == short
-    long = [(float(place), float(place % 2)) for place in range(1000)]
+    long = [(float(index), float(index % 2)) for index in range(1000)]
     assert len(bin_means(long)) == 200
     assert sum(value for _, value in bin_means(long)) / 200 == pytest.approx(0.5)
 

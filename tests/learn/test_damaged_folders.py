@@ -59,12 +59,12 @@ def use(folder, kind):
 def test_a_model_folder_with_anything_changed_is_refused_or_can_be_used(kind, name, tmp_path):
     folder = folder_of(kind, tmp_path)
     assert use(folder, kind)
-    held = json.loads((folder / name).read_text())
+    saved = json.loads((folder / name).read_text())
     drawn = draws.Random(kind + name)
-    places = list(parts(held))
-    for place in places if len(places) < 60 else drawn.sample(places, 60):
+    indices = list(parts(saved))
+    for index in indices if len(indices) < 60 else drawn.sample(indices, 60):
         for value in drawn.sample(VALUES, 5):
-            (folder / name).write_text(json.dumps(changed(held, place, value)))
+            (folder / name).write_text(json.dumps(changed(saved, index, value)))
             use(folder, kind)
 
 
@@ -133,8 +133,8 @@ for size in sys.argv[2:]:
 def test_sizes_that_a_folder_only_names_take_no_memory(tmp_path):
     folder = folder_of("translator", tmp_path)
     sizes = [f"{name}={10**power}" for name in ("source_words", "width", "encoder_layers", "feed_forward") for power in (9, 12)]
-    found = subprocess.run([sys.executable, "-c", BOMB, folder, *sizes], capture_output=True, text=True, check=True).stdout
-    assert found.split("\n") == ["refused True"] * len(sizes) + [""]
+    result = subprocess.run([sys.executable, "-c", BOMB, folder, *sizes], capture_output=True, text=True, check=True).stdout
+    assert result.split("\n") == ["refused True"] * len(sizes) + [""]
 
 
 @pytest.mark.parametrize("content", [b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"seal": 5}'])

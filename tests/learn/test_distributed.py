@@ -34,9 +34,9 @@ def on_two_processes(folder):
     paths = os.pathsep.join(path for path in [str(Path(__file__).parent), *sys.path] if path)
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1"}
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    found = subprocess.run([*start, program, folder], env=environment, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr[-2000:]
-    return found.stdout.splitlines()
+    result = subprocess.run([*start, program, folder], env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr[-2000:]
+    return result.stdout.splitlines()
 
 
 def on_one_process(folder, updates):
@@ -74,11 +74,14 @@ class Share:
         return tensor
 
 
+def seeded(**options):
+    torch.manual_seed(0)
+    return Model(**options)
+
+
 def dropped(seed, update, number):
     """The loss that a process sees of one batch under dropout."""
-    torch.manual_seed(0)
-    model = Model(dropout=0.5)
-    step = OptimizerStep(model, Counting(), Training(seed=seed), Share(number))
+    step = OptimizerStep(seeded(dropout=0.5), Counting(), Training(seed=seed), Share(number))
     return step(update, [[0, 1, 2, 3]]).loss
 
 
@@ -86,6 +89,20 @@ def test_dropout_differs_between_processes_updates_and_seeds_and_is_the_same_for
     names = [(seed, update, number) for seed in range(3) for update in (1, 2, 3) for number in range(3)]
     assert len({dropped(*name) for name in names}) == len(names)
     assert [dropped(*name) for name in names] == [dropped(*name) for name in names]
+
+
+class Twin(Share):
+    """One of two processes that have the same rows, so that each sum is twice its own."""
+
+    def sum(self, tensor):
+        return tensor.mul_(2)
+
+
+def test_a_step_follows_the_sum_of_all_processes_over_their_common_count():
+    one, two = (Share(0), Twin(0))
+    steps = [OptimizerStep(seeded(), Counting(), Training(), each)(1, [[0, 1, 2], [3]]) for each in (one, two)]
+    assert steps[1].count == 2 * steps[0].count
+    assert (steps[1].loss, steps[1].gradient) == (pytest.approx(steps[0].loss), pytest.approx(steps[0].gradient))
 
 
 def test_the_loss_curve_is_that_of_one_process(runs):
@@ -97,9 +114,9 @@ def test_the_loss_curve_is_that_of_one_process(runs):
 
 
 def test_the_weights_are_those_of_one_process(runs):
-    expected, found = (checkpoints.read(folder / "checkpoints" / "000030").model for folder in runs[:2])
+    expected, result = (checkpoints.read(folder / "checkpoints" / "000030").model for folder in runs[:2])
     for name, tensor in expected.items():
-        torch.testing.assert_close(found[name], tensor, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(result[name], tensor, rtol=1e-3, atol=1e-4)
 
 
 def test_both_processes_end_with_the_same_result_and_the_log_is_written_once(runs):

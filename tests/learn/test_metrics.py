@@ -74,9 +74,9 @@ def test_bleu_by_length_has_eight_parts_of_like_many_rows_each_of_its_own_texts(
     order = sorted(range(18), key=lambda index: lengths[index])
     assert [part.rows for part in parts] == [2, 2, 2, 3, 2, 2, 2, 3]
     for part in parts:
-        own, order = order[: part.rows], order[part.rows :]
-        assert (part.shortest, part.longest) == (lengths[own[0]], lengths[own[-1]])
-        assert part.bleu == bleu([texts[index] for index in own], [references[index] for index in own]).value
+        rows, order = order[: part.rows], order[part.rows :]
+        assert (part.shortest, part.longest) == (lengths[rows[0]], lengths[rows[-1]])
+        assert part.bleu == bleu([texts[index] for index in rows], [references[index] for index in rows]).value
 
 
 def test_parts_without_rows_are_left_out_and_words_are_counted_as_asked():

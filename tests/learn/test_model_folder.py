@@ -8,7 +8,9 @@ from torch import nn
 
 from overt.errors import InputError
 from overt.learn import load_model, save_model
+from overt.learn.data.corpora import Example
 from overt.learn.data.tokenizer import Tokenizer
+from overt.learn.data.vocabulary import WordVocabulary
 from overt.learn.run.weights import get_weights, load_weights
 from overt.models import TransformerEncoder, from_config
 
@@ -33,27 +35,35 @@ def tokens():
 
 def test_the_model_that_comes_back_computes_the_same_to_the_bit(tmp_path, tokens):
     save_model(model := encoder().eval(), tmp_path)
-    found, tokenizer, config = load_model(tmp_path)
-    assert isinstance(found, TransformerEncoder)
-    assert not found.training
-    assert torch.equal(found(tokens), model(tokens))
+    result, tokenizer, config = load_model(tmp_path)
+    assert isinstance(result, TransformerEncoder)
+    assert not result.training
+    assert torch.equal(result(tokens), model(tokens))
     assert tokenizer is None
     assert config == {"kind": "TransformerEncoder", "config": model.config}
 
 
 def test_a_tied_matrix_is_written_once_and_is_one_matrix_again(tmp_path, tokens):
     save_model(model := translator(30).eval(), tmp_path)
-    found, _, _ = load_model(tmp_path)
+    result, _, _ = load_model(tmp_path)
     assert sum(each.numel() for each in get_weights(model).values()) == sum(each.numel() for each in model.parameters())
-    assert torch.equal(found(tokens, tokens), model(tokens, tokens))
-    assert len(list(found.parameters())) == len(list(model.parameters()))
+    assert torch.equal(result(tokens, tokens), model(tokens, tokens))
+    assert len(list(result.parameters())) == len(list(model.parameters()))
 
 
 def test_the_tokenizer_comes_back_beside_the_model(tmp_path):
     tokenizer = Tokenizer.learn(SENTENCES, merges=10)
     save_model(translator(tokenizer.words), tmp_path, tokenizer)
-    _, found, _ = load_model(tmp_path)
-    assert found.encode(SENTENCES[0]) == tokenizer.encode(SENTENCES[0])
+    _, result, _ = load_model(tmp_path)
+    assert result.encode(SENTENCES[0]) == tokenizer.encode(SENTENCES[0])
+
+
+def test_the_words_and_labels_of_a_tagger_come_back_beside_it(tmp_path):
+    vocabulary = WordVocabulary.learn([Example(["a", "bird"], ["DET", "NOUN"])])
+    sizes = {"words": vocabulary.words, "tags": len(vocabulary.labels), "width": 8, "encoder": "gru"}
+    save_model(from_config({"kind": "Tagger", **sizes}), tmp_path, vocabulary)
+    _, result, _ = load_model(tmp_path)
+    assert (result.labels, result.encode(["a", "cat"])) == (["DET", "NOUN"], vocabulary.encode(["a", "cat"]))
 
 
 def test_half_precision_takes_half_the_bytes_and_is_float32_in_memory(tmp_path):
@@ -64,10 +74,10 @@ def test_half_precision_takes_half_the_bytes_and_is_float32_in_memory(tmp_path):
     assert sizes[0] == sizes[1]
     files = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "half")]
     assert files[1] < 0.7 * files[0]
-    found = load_model(tmp_path / "half")[0].state_dict()
+    result = load_model(tmp_path / "half")[0].state_dict()
     for name, tensor in model.state_dict().items():
-        assert found[name].dtype == tensor.dtype
-        torch.testing.assert_close(found[name], tensor, rtol=1e-3, atol=1e-6)
+        assert result[name].dtype == tensor.dtype
+        torch.testing.assert_close(result[name], tensor, rtol=1e-3, atol=1e-6)
 
 
 def test_what_is_said_besides_is_kept_in_the_config(tmp_path):
@@ -86,9 +96,9 @@ def test_a_vocabulary_of_another_size_is_refused(tmp_path):
 
 def test_weights_of_other_shapes_are_refused_with_the_first_that_differs(tmp_path):
     save_model(encoder(30), tmp_path)
-    held = json.loads((tmp_path / "config.json").read_text())
-    held["config"]["words"] = 31
-    (tmp_path / "config.json").write_text(json.dumps(held))
+    saved = json.loads((tmp_path / "config.json").read_text())
+    saved["config"]["words"] = 31
+    (tmp_path / "config.json").write_text(json.dumps(saved))
     message = r"model.safetensors to hold weights with the model's shapes .*, got .* \(30, 8\) in the file, .*\(31, 8\) in the model\. Fix: build"
     with pytest.raises(InputError, match=message):
         load_model(tmp_path)

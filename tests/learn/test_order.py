@@ -79,9 +79,9 @@ def test_a_sequence_has_different_symbols_and_its_answer(task):
     source, target = sequences(task, 50, 5, 8, torch.Generator().manual_seed(0))
     assert source.min() >= FIRST
     assert source.max() < FIRST + 8
-    for given, wanted in zip(source.tolist(), target.tolist(), strict=True):
-        assert len(set(given)) == 5
-        assert wanted == {"copy": given, "reverse": given[::-1], "sort": sorted(given)}[task]
+    for row, wanted in zip(source.tolist(), target.tolist(), strict=True):
+        assert len(set(row)) == 5
+        assert wanted == {"copy": row, "reverse": row[::-1], "sort": sorted(row)}[task]
 
 
 def test_names_that_are_not_known_are_refused():

@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 
 from overt.errors import InputError
 from overt.learn import packaging
-from overt.learn.packaging import bundle, model_card
+from overt.learn.packaging import bundle, duration_text, hardware_text, model_card
 from overt.learn.run.model_folder import save_model
 from overt.learn.translator import Translator
 from translators import ENGLISH, FRENCH, by_heart
@@ -42,11 +42,11 @@ def test_a_box_holds_half_the_weights_and_translates_the_same(run, tmp_path):
 
 
 def test_every_number_of_a_card_is_the_runs():
-    told = model_card(RESULTS, "A to B", "From C.")
-    own = {"256", "1", "2", "6", "13"}  # SHA-256, and the names that signatures are made of
+    message = model_card(RESULTS, "A to B", "From C.")
+    expected = {"256", "1", "2", "6", "13"}  # SHA-256, and the names that signatures are made of
     known = [*re.findall(r"\d+(?:\.\d+)?", json.dumps(RESULTS)), "46.79", "65.43", "55.5", "2", "1"]
-    numbers = re.findall(r"\d+(?:\.\d+)?", told.replace(",", ""))
-    assert set(numbers) - set(known) - own - {"16", "32"} == set()  # float16, float32
+    numbers = re.findall(r"\d+(?:\.\d+)?", message.replace(",", ""))
+    assert set(numbers) - set(known) - expected - {"16", "32"} == set()  # float16, float32
     for part in (
         "46.79",
         "65.43",
@@ -58,7 +58,7 @@ def test_every_number_of_a_card_is_the_runs():
         "54,321",
         "updates = 812",
     ):
-        assert part in told
+        assert part in message
 
 
 def test_a_card_changes_with_the_results():
@@ -88,3 +88,25 @@ def test_a_box_that_is_too_large_is_refused_and_the_one_before_stays(run, tmp_pa
     with pytest.raises(InputError, match="at most 1,000 bytes, got"):
         bundle(run, tmp_path / "box", title="second", attribution="")
     assert (tmp_path / "box" / "CARD.md").read_text().startswith("# first")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0.0 seconds"),
+        (59.94, "59.9 seconds"),
+        (60, "0 hours 1 minute"),
+        (3660, "1 hour 1 minute"),
+        (9060, "2 hours 31 minutes"),
+    ],
+)
+def test_a_duration_is_in_seconds_up_to_a_minute_and_then_in_hours_and_minutes(seconds, text):
+    assert duration_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("processes", "threads", "text"),
+    [(1, 1, "1 process of 1 thread"), (2, 3, "2 processes of 3 threads"), (3, 2, "3 processes of 2 threads")],
+)
+def test_processes_and_threads_are_counted(processes, threads, text):
+    assert hardware_text({"hardware": "A Processor", "processes": processes, "threads": threads}) == f"A Processor, {text}"

@@ -14,15 +14,15 @@ WIDTHS = [30, 40, 60, 80, 120]
 def lines(width, updates=100_000):
     """The bar before the first update, and after one."""
     console = Console(file=io.StringIO(), force_terminal=True, width=width)
-    told = []
+    message = []
     with ProgressDisplay(console, updates, 0) as shown:
         for update in (None, 12_345):
             if update is not None:
                 shown.show_update(update, 3.14159, 1_234_567.8)
             page = Console(file=io.StringIO(), width=width, record=True)
             page.print(shown._bar.get_renderable())
-            told.append(page.export_text())
-    return told
+            message.append(page.export_text())
+    return message
 
 
 @pytest.mark.parametrize("width", WIDTHS)

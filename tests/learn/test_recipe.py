@@ -35,9 +35,9 @@ def write(tmp_path):
 
 
 def error_of(path, **options) -> str:
-    with pytest.raises(InputError) as found:
+    with pytest.raises(InputError) as result:
         read_recipe(path, **options)
-    return str(found.value).replace(str(path.parent) + "/", "")
+    return str(result.value).replace(str(path.parent) + "/", "")
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
@@ -132,8 +132,8 @@ def test_an_error_names_its_line(write, text, message):
 def test_a_missing_file_of_data_is_named_with_its_line_and_where_to_get_it(write, tmp_path, monkeypatch):
     monkeypatch.setenv("OVERT_DATA", str(tmp_path))
     text = '[data]\nfolder = "corpus"\norigin = "a place"\ntrain = ["a.en", "a.de"]'
-    found = error_of(write(text)).replace(f"{tmp_path}/", "")
-    assert found == (
+    result = error_of(write(text)).replace(f"{tmp_path}/", "")
+    assert result == (
         "Expected train to name existing files, got corpus/a.en, which does not exist (recipe.toml, line 4). Fix: set OVERT_DATA "
         "to the folder that holds corpus/, or put the file there, from a place."
     )

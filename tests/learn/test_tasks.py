@@ -66,11 +66,11 @@ def numbers(tmp_path):
 @pytest.fixture
 def labels(tmp_path):
     """Words and their tags, or texts and their classes: even numbers and odd ones, no text in two splits."""
-    kind = {word: "ODD" if place % 2 else "EVEN" for place, word in enumerate(WORDS, 1)}
+    kind = {word: "ODD" if position % 2 else "EVEN" for position, word in enumerate(WORDS, 1)}
     rest = "\t_" * 6
     for split, (tagged, classed) in SPLITS.items():
         sentences = (
-            "".join(f"{place}\t{word}\t_\t{kind[word]}{rest}\n" for place, word in enumerate(text.split(), 1))
+            "".join(f"{position}\t{word}\t_\t{kind[word]}{rest}\n" for position, word in enumerate(text.split(), 1))
             for text in tagged
         )
         (tmp_path / f"{split}.tags").write_text("\n".join(sentences) + "\n")
@@ -156,11 +156,11 @@ def perplexity(task, model, rows):
 def test_validation_measures_are_those_of_the_validation_rows_translated_greedily(numbers, tmp_path):
     task, model = build_task(numbers, tmp_path / "run")
     by_heart(task, model)
-    found, rows = task.evaluate(model), task.corpus.valid
+    result, rows = task.evaluate(model), task.corpus.valid
     written = [each.text for each in Translator(model, task.tokenizer).translate([row.source for row in rows], beam=1)]
-    assert found["bleu"] == sacrebleu.corpus_bleu(written, [[row.target for row in rows]]).score < 99
-    assert found["perplexity"] == pytest.approx(perplexity(task, model, rows), rel=1e-5)
-    assert found["perplexity"] > 2 * perplexity(task, model, task.corpus.train)
+    assert result["bleu"] == sacrebleu.corpus_bleu(written, [[row.target for row in rows]]).score < 99
+    assert result["perplexity"] == pytest.approx(perplexity(task, model, rows), rel=1e-5)
+    assert result["perplexity"] > 2 * perplexity(task, model, task.corpus.train)
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 7])
@@ -177,18 +177,18 @@ def test_so_many_validation_rows_spread_over_all_are_translated(numbers, tmp_pat
 def test_scores_of_a_test_are_sacrebleus_with_one_reference_a_row_and_with_all(numbers, tmp_path):
     task, model = build_task(numbers, tmp_path / "run")
     by_heart(task, model)
-    found = task.test(model)
+    result = task.test(model)
     texts = task.translate(model, task.corpus.test, beam=2)
     references = [row.target for row in task.corpus.test]
-    assert (found["rows"], found["sources"]) == (7, 6)
-    assert found["bleu"] == sacrebleu.corpus_bleu(texts, [references]).score
-    assert found["chrf"] == sacrebleu.corpus_chrf(texts, [references]).score
+    assert (result["rows"], result["sources"]) == (7, 6)
+    assert result["bleu"] == sacrebleu.corpus_bleu(texts, [references]).score
+    assert result["chrf"] == sacrebleu.corpus_chrf(texts, [references]).score
     second = ["die fünf und eins" if row.source == "five one" else None for row in task.corpus.test[:6]]
-    assert found["bleu_all_references"] == sacrebleu.corpus_bleu(texts[:6], [references[:6], second]).score
-    assert found["bleu"] != found["bleu_all_references"]
-    assert "nrefs:1|" in found["bleu_signature"]
-    assert [(part["shortest"], part["longest"]) for part in found["by_length"]] == [(n, n) for n in (2, 2, 2, 2, 3, 4, 5)]
-    json.dumps(found)
+    assert result["bleu_all_references"] == sacrebleu.corpus_bleu(texts[:6], [references[:6], second]).score
+    assert result["bleu"] != result["bleu_all_references"]
+    assert "nrefs:1|" in result["bleu_signature"]
+    assert [(part["shortest"], part["longest"]) for part in result["by_length"]] == [(n, n) for n in (2, 2, 2, 2, 3, 4, 5)]
+    json.dumps(result)
 
 
 def test_a_test_searches_as_the_recipe_says_and_an_evaluation_greedily(numbers, tmp_path, monkeypatch):
@@ -275,8 +275,8 @@ def test_words_are_in_lower_case_and_frequent_where_the_recipe_says_so(labels, t
 
 def test_a_run_that_goes_on_keeps_its_tokens(numbers, tmp_path):
     first, _ = build_task(numbers, tmp_path / "run")
-    again, _ = build_task(replace(numbers, tokens=Tokenization(merges=3)), tmp_path / "run")
-    assert again.tokenizer.words == first.tokenizer.words
+    resumed, _ = build_task(replace(numbers, tokens=Tokenization(merges=3)), tmp_path / "run")
+    assert resumed.tokenizer.words == first.tokenizer.words
 
 
 def test_building_a_task_leaves_the_callers_random_numbers_alone(numbers, tmp_path):
@@ -392,12 +392,12 @@ def test_the_loss_of_a_language_model_is_the_cross_entropy_of_letters_and_ends(t
 def test_perplexity_is_that_of_the_unsmoothed_loss(texts, tmp_path):
     task, model = build_task(texts, tmp_path / "run")
     by_heart(task, model)
-    for rows, found in ((task.corpus.valid, task.evaluate(model)), (task.corpus.train, task.test(model, "train"))):
+    for rows, result in ((task.corpus.valid, task.evaluate(model)), (task.corpus.train, task.test(model, "train"))):
         ids = [task.tokenizer.encode(row.source) for row in rows]
         scores = torch.cat([model(torch.tensor([[START, *each]]))[0] for each in ids])
         expected = nn.functional.cross_entropy(scores, torch.tensor([label for each in ids for label in (*each, END)]))
-        assert found["log_probability"] == pytest.approx(-expected.item(), rel=1e-5)
-        assert found["perplexity"] == pytest.approx(expected.exp().item(), rel=1e-5)
+        assert result["log_probability"] == pytest.approx(-expected.item(), rel=1e-5)
+        assert result["perplexity"] == pytest.approx(expected.exp().item(), rel=1e-5)
 
 
 def test_empty_lines_are_told(texts, tmp_path):

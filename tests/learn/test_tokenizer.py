@@ -94,12 +94,12 @@ def test_source_and_target_are_split_by_their_own_languages_rules(spaced):
 def test_a_tokenizer_that_is_saved_and_read_gives_the_same(kind, tmp_path, request):
     tokenizer = request.getfixturevalue(kind)
     tokenizer.save(tmp_path / "tokenizer.json")
-    again = Tokenizer.load(tmp_path / "tokenizer.json")
-    assert again.encode_all(FRENCH, target=True) == tokenizer.encode_all(FRENCH, target=True)
-    assert [again.decode(ids) for ids in again.encode_all(FRENCH, target=True)] == [
+    reloaded = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert reloaded.encode_all(FRENCH, target=True) == tokenizer.encode_all(FRENCH, target=True)
+    assert [reloaded.decode(ids) for ids in reloaded.encode_all(FRENCH, target=True)] == [
         tokenizer.decode(ids) for ids in tokenizer.encode_all(FRENCH, target=True)
     ]
-    assert not {START, END} & set(again.encode("<s></s>"))
+    assert not {START, END} & set(reloaded.encode("<s></s>"))
 
 
 def test_the_package_tokenizers_reads_a_plain_one(plain, tmp_path):
@@ -135,8 +135,8 @@ def test_merges_as_subword_nmt_writes_them_are_used(tmp_path):
 def test_merges_that_are_read_keep_capitals_unless_lower_case_is_asked_for(tmp_path):
     (tmp_path / "spaced").write_text("L o</w>\nl o</w>\n")
     (tmp_path / "plain").write_text("▁ L\n▁ l\n")
-    for name, kept, lowered in (("spaced", ["Lo</w>"], ["lo</w>"]), ("plain", ["▁L", "o"], ["▁l", "o"])):
-        for options, expected in (({}, kept), ({"lower": True}, lowered)):
+    for name, retained, lowered in (("spaced", ["Lo</w>"], ["lo</w>"]), ("plain", ["▁L", "o"], ["▁l", "o"])):
+        for options, expected in (({}, retained), ({"lower": True}, lowered)):
             tokenizer = Tokenizer.from_merges(tmp_path / name, ["Lo lo"], **options)
             assert tokenizer.tokens(tokenizer.encode("Lo")) == expected
 
@@ -150,8 +150,8 @@ def test_the_letters_of_merges_that_are_read_are_those_of_each_languages_words(t
 def test_the_merges_that_were_learned_give_the_same_pieces_when_they_are_read(spaced, tmp_path):
     merges = json.loads(spaced.pieces.to_str())["model"]["merges"]
     (tmp_path / "merges").write_text("".join(f"{left} {right}\n" for left, right in merges))
-    again = Tokenizer.from_merges(tmp_path / "merges", ENGLISH, FRENCH, moses=Moses(("en", "fr"), lower=True))
-    assert [again.tokens(ids) for ids in again.encode_all(ENGLISH)] == [
+    reloaded = Tokenizer.from_merges(tmp_path / "merges", ENGLISH, FRENCH, moses=Moses(("en", "fr"), lower=True))
+    assert [reloaded.tokens(ids) for ids in reloaded.encode_all(ENGLISH)] == [
         spaced.tokens(ids) for ids in spaced.encode_all(ENGLISH)
     ]
 

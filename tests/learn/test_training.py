@@ -13,6 +13,10 @@ from torch import nn
 from counting import Counting, Model
 from overt.errors import InputError
 from overt.learn import Training, train
+from overt.learn.loop import optimizer_step
+from overt.learn.loop.distributed import Processes
+from overt.learn.loop.gradient import FlatGradient
+from overt.learn.loop.optimizer_step import OptimizerStep
 from overt.learn.run import checkpoint as checkpoints
 from overt.learn.run.log import Log, read_log
 
@@ -38,7 +42,7 @@ def test_it_learns(tmp_path):
 def by_hand(settings, batches):
     """The same training as plain PyTorch: mean loss of all the rows, clip_grad_norm_, AdamW."""
     torch.manual_seed(0)
-    model, task, seen = Model(), Counting(), []
+    model, task, observed = Model(), Counting(), []
     decayed = [each for each in model.parameters() if each.ndim > 1]
     others = [each for each in model.parameters() if each.ndim == 1]
     groups = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
@@ -54,8 +58,8 @@ def by_hand(settings, batches):
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
         optimizer.step()
-        seen.append(loss.item())
-    return model, seen
+        observed.append(loss.item())
+    return model, observed
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
@@ -63,12 +67,27 @@ def test_an_update_is_adamw_on_the_mean_loss_of_all_its_batches(tmp_path, accumu
     settings = Training(**QUICK, weight_decay=0.1, clip=0.2, accumulate=accumulate)
     queue = [batch for epoch in range(9) for batch in Counting().batches(epoch)]
     large = [[*chain(*queue[start : start + accumulate])] for start in range(0, 12 * accumulate, accumulate)]
-    expected, seen = by_hand(settings, large)
+    expected, observed = by_hand(settings, large)
     trained(tmp_path, weight_decay=0.1, clip=0.2, accumulate=accumulate)
-    held = checkpoints.read(tmp_path / "checkpoints" / "000012").model
-    for name, tensor in held.items():
+    saved = checkpoints.read(tmp_path / "checkpoints" / "000012").model
+    for name, tensor in saved.items():
         torch.testing.assert_close(tensor, expected.state_dict()[name], rtol=1e-4, atol=1e-6)
-    assert losses(tmp_path) == pytest.approx(seen, rel=1e-5)
+    assert losses(tmp_path) == pytest.approx(observed, rel=1e-5)
+
+
+def test_a_gradient_is_clipped_where_it_is_longer_than_the_limit_and_left_where_it_is_shorter():
+    for length, limit, expected in ((10.0, 4.0, 4.0), (3.0, 4.0, 3.0), (10.0, None, 10.0)):
+        gradient = FlatGradient(nn.Linear(2, 2))
+        gradient.vector.fill_(2 * length / 6**0.5)
+        assert gradient.divide_and_clip(2.0, limit).item() == pytest.approx(length)
+        assert gradient.vector.norm().item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_scale_of_a_float16_loss_doubles_after_steady_updates(monkeypatch):
+    monkeypatch.setattr(optimizer_step, "_GROWTH_INTERVAL", 2)
+    for precision, scales in (("float16", [256, 512, 512, 1024]), ("bfloat16", [1] * 4)):
+        step = OptimizerStep(Model(), Counting(), Training(precision=precision), Processes())
+        assert [(step(update, [[0, 1]]), step.scale)[1] for update in range(1, 5)] == scales
 
 
 def test_the_log_has_a_line_for_each_update_and_evaluation(tmp_path):
@@ -108,9 +127,9 @@ def test_the_best_is_kept_where_no_checkpoint_was_due(tmp_path):
 
 def test_the_finished_model_is_the_average_of_the_last_checkpoints_where_that_is_asked_for(tmp_path):
     model, _ = trained(tmp_path, average=2)
-    held = [checkpoints.read(tmp_path / "checkpoints" / name).model for name in ("000008", "000012")]
-    for name, tensor in held[0].items():
-        torch.testing.assert_close(model.state_dict()[name], (tensor + held[1][name]) / 2)
+    saved = [checkpoints.read(tmp_path / "checkpoints" / name).model for name in ("000008", "000012")]
+    for name, tensor in saved[0].items():
+        torch.testing.assert_close(model.state_dict()[name], (tensor + saved[1][name]) / 2)
 
 
 def test_training_stops_early_when_patience_is_out(tmp_path):
@@ -185,9 +204,9 @@ def test_a_run_made_shorter_before_it_was_evaluated_is_finished_from_its_last_ch
     with pytest.raises(InputError, match="at update 7"):
         trained(tmp_path, Broken(7, lambda loss: loss * math.nan), evaluate_every=100, checkpoint_every=3)
     model, result = trained(tmp_path, updates=5, evaluate_every=100, checkpoint_every=3)
-    held = checkpoints.read(tmp_path / "checkpoints" / "000006").model
+    saved = checkpoints.read(tmp_path / "checkpoints" / "000006").model
     assert result.state.update == 6
-    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in held.items())
+    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in saved.items())
 
 
 def test_another_error_of_the_task_is_left_as_it_is(tmp_path):

@@ -22,36 +22,36 @@ def test_batches_change_no_translation():
 
 
 @pytest.mark.parametrize("beam", [1, 2])
-@pytest.mark.parametrize(("room", "sizes"), [(3, [3, 3, 1]), (7, [7]), (1, [1] * 7), (0.5, [1] * 7)])
-def test_as_many_texts_are_read_together_as_the_tokens_allow_times_the_beam(monkeypatch, beam, room, sizes):
+@pytest.mark.parametrize(("rows", "sizes"), [(3, [3, 3, 1]), (7, [7]), (1, [1] * 7), (0.5, [1] * 7)])
+def test_as_many_texts_are_read_together_as_the_tokens_allow_times_the_beam(monkeypatch, beam, rows, sizes):
     translator, read = by_heart(), []
     search = Translator._search
     monkeypatch.setattr(
         Translator, "_search", lambda self, source, *rest: read.append(source.shape) or search(self, source, *rest)
     )
     length = len(translator.encode(ENGLISH[1]))
-    translator.translate([ENGLISH[1]] * 7, beam=beam, tokens_per_batch=int(room * length * beam))
+    translator.translate([ENGLISH[1]] * 7, beam=beam, tokens_per_batch=int(rows * length * beam))
     assert read == [(size, length) for size in sizes]
 
 
 def test_texts_without_words_have_empty_translations_in_their_places():
-    found = by_heart().translate(["", ENGLISH[1], "  \t", ENGLISH[2]])
-    assert [each.text for each in found] == ["", FRENCH[1], "", FRENCH[2]]
-    assert found[0].tokens == found[0].source_tokens == []
+    result = by_heart().translate(["", ENGLISH[1], "  \t", ENGLISH[2]])
+    assert [each.text for each in result] == ["", FRENCH[1], "", FRENCH[2]]
+    assert result[0].tokens == result[0].source_tokens == []
 
 
 def test_candidates_are_different_and_come_best_first():
-    [found] = by_heart().candidates([ENGLISH[0]], best=4, beam=4)
-    assert len({tuple(each.ids) for each in found}) == 4
-    assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
+    [result] = by_heart().candidates([ENGLISH[0]], best=4, beam=4)
+    assert len({tuple(each.ids) for each in result}) == 4
+    assert [each.score for each in result] == sorted((each.score for each in result), reverse=True)
 
 
 def test_a_beam_of_one_is_greedy():
     translator = by_heart()
     ids = translator.encode(ENGLISH[3])
     [wanted] = greedy_search(translator.model, torch.tensor([ids]))
-    [found] = translator.translate([ENGLISH[3]], beam=1)
-    assert (found.ids, found.score) == (wanted.tokens, wanted.score)
+    [result] = translator.translate([ENGLISH[3]], beam=1)
+    assert (result.ids, result.score) == (wanted.tokens, wanted.score)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -69,18 +69,18 @@ def test_the_score_is_the_log_probability_of_each_token_under_the_length_penalty
 
 def test_the_forced_pass_writes_the_translation_again_with_its_score():
     translator = by_heart()
-    [found] = translator.translate([ENGLISH[4]], beam=2, length_penalty=0.0)
-    source, target = translator.teacher_forced(ENGLISH[4], found)
+    [result] = translator.translate([ENGLISH[4]], beam=2, length_penalty=0.0)
+    source, target = translator.teacher_forced(ENGLISH[4], result)
     chances = translator.model(source, target)[0].log_softmax(-1)  # (T, V)
-    assert target[0].tolist() == [1, *found.ids]
-    assert chances.argmax(-1).tolist() == [*found.ids, 2]
-    assert chances[range(len(found.ids) + 1), [*found.ids, 2]].sum().item() == pytest.approx(found.score, abs=1e-4)
+    assert target[0].tolist() == [1, *result.ids]
+    assert chances.argmax(-1).tolist() == [*result.ids, 2]
+    assert chances[range(len(result.ids) + 1), [*result.ids, 2]].sum().item() == pytest.approx(result.score, abs=1e-4)
 
 
 def test_tokens_are_those_that_were_read_and_written():
-    [found] = by_heart().translate([ENGLISH[1]])
-    assert found.source_tokens == [*by_heart().tokenizer.tokens(by_heart().tokenizer.encode(ENGLISH[1])), "</s>"]
-    assert "".join(found.tokens).replace("▁", " ").strip() == found.text
+    [result] = by_heart().translate([ENGLISH[1]])
+    assert result.source_tokens == [*by_heart().tokenizer.tokens(by_heart().tokenizer.encode(ENGLISH[1])), "</s>"]
+    assert "".join(result.tokens).replace("▁", " ").strip() == result.text
 
 
 def test_a_saved_translator_is_loaded_from_its_folder_or_its_runs(tmp_path):
@@ -110,7 +110,7 @@ def test_without_a_box_the_way_to_another_model_is_told(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"beam": 0}, "a beam of at least 1, got beam=0"),
         (
@@ -120,6 +120,6 @@ def test_without_a_box_the_way_to_another_model_is_told(monkeypatch):
         ({"best": 0}, "got best=0 of beam=5"),
     ],
 )
-def test_a_beam_that_cannot_be_is_refused(options, told):
-    with pytest.raises(InputError, match=told):
+def test_a_beam_that_cannot_be_is_refused(options, message):
+    with pytest.raises(InputError, match=message):
         by_heart().candidates(["Tom"], **options)

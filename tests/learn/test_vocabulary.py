@@ -62,10 +62,10 @@ def test_a_word_that_is_spelled_like_a_special_token_is_unknown_or_unused():
 def test_a_vocabulary_that_is_saved_and_read_gives_the_same(tmp_path, parts):
     vocabulary = WordVocabulary.learn(EXAMPLES, lower=True, parts=parts)
     vocabulary.save(tmp_path / "tokenizer.json")
-    again = read_tokenizer(tmp_path / "tokenizer.json")
-    assert isinstance(again, WordVocabulary)
-    assert again.encode(["The", "dog"]) == vocabulary.encode(["The", "dog"])
-    assert (again.labels, again.words) == (vocabulary.labels, vocabulary.words)
+    reloaded = read_tokenizer(tmp_path / "tokenizer.json")
+    assert isinstance(reloaded, WordVocabulary)
+    assert reloaded.encode(["The", "dog"]) == vocabulary.encode(["The", "dog"])
+    assert (reloaded.labels, reloaded.words) == (vocabulary.labels, vocabulary.words)
 
 
 def test_a_tokenizer_of_pieces_is_read_as_one(tmp_path):
