@@ -412,3 +412,23 @@ def test_a_query_that_may_attend_to_nothing_says_so(opened):
     assert "may attend to nothing: its weights are zeros." in page.ask("document.querySelector('.honest').textContent")
     tab(page, "steps")
     assert page.complaints == []
+
+
+def test_at_a_desks_size_the_first_view_has_the_text_the_steps_and_all_heads(opened):
+    _, recording = multi_head(15, heads=12)
+    page = opened(recording, "head=0.1&batch=0&token=6", width=1280, height=800)
+    page.until("document.querySelectorAll('.cells button[aria-label]').length === 12")
+    for part in (".texts", ".player", ".caption", ".six tbody tr:nth-child(8)", ".cells", ".beside table"):
+        assert page.ask(f"document.querySelector('{part}').getBoundingClientRect().bottom") <= 800, part
+
+
+def test_who_chooses_a_key_by_keyboard_stays_in_the_table(opened):
+    _, recording = multi_head()
+    page = opened(recording, STEPS)
+    page.ask("document.querySelector('.six tbody tr:nth-child(3) button').focus()")
+    third = page.ask("document.activeElement.textContent")
+    page.press("ArrowDown")
+    assert page.ask("document.activeElement.closest('tr').className") == "chosen"
+    page.ask("void document.activeElement.click()")
+    assert page.ask("document.activeElement.closest('table').className") == "six"
+    assert third

@@ -1,7 +1,7 @@
 // What the chosen token attends to, or is attended by: one row or one column of a head's weights, exact where query and key are
 // there, else as far as the kept strongest links tell.
 import { shareOf } from "../map/colour_scale.js";
-import { weightsColumn, weightsRow } from "./exact.js";
+import { allowedAt, runOf, weightsColumn, weightsRow } from "./exact.js";
 
 const CACHE = new WeakMap(); // the last few of each head: every panel reads the same one
 
@@ -51,17 +51,9 @@ export function strongestOf(weights, count) {
 
 // How many keys a query may attend to.
 export function allowedCount(head, query) {
-  if (!head.terms) return head.keyCount;
-  const { mask } = head.terms;
-  if (mask.kind === "none") return head.keyCount;
-  if (mask.kind === "causal") return Math.max(0, Math.min(head.keyCount, query + mask.offset + 1));
-  if (mask.kind === "ranges") {
-    const position = mask.starts.length === 1 ? 0 : query;
-    return Math.max(0, mask.stops[position] - mask.starts[position]);
-  }
-  let count = 0;
-  for (let position = query * head.keyCount; position < (query + 1) * head.keyCount; position++) count += (mask.bits[position >> 3] >> (position & 7)) & 1;
-  return count;
+  const run = head.terms ? runOf(head.terms, query) : [0, head.keyCount];
+  if (run) return Math.max(0, run[1] - run[0]);
+  return Array.from({ length: head.keyCount }, (_, j) => Number(allowedAt(head.terms, query, j))).reduce((sum, each) => sum + each, 0);
 }
 
 // The share of the full tone that a weight gets, 0 to 1. Linear: below a half tones stay pale, so that a row that looks everywhere does

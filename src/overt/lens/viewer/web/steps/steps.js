@@ -53,7 +53,9 @@ function drawSteps(s) {
   s.title.replaceChildren(`${countWord(stages.length)} steps for `, make("bdi", { text: `“${label(head.queries[query], 40)}”` }), ...(s.recording.heads.length > 1 ? [` in ${head.name}${why ? ` (${label(why, 120)})` : ""}`] : []));
   const table = `${head.index} ${query} ${key} ${s.all} ${theme()} ${s.root.clientWidth} ${window.devicePixelRatio}`;
   s.key = key;
+  const focused = s.table.contains(document.activeElement);
   if (s.drawn !== table) drawTable(s, head);
+  if (focused) s.table.querySelector("tr.chosen button")?.focus({ preventScroll: true });
   tell(s, head, query, stage);
   mark(s, stage, state.playing);
   const told = `${table} ${stage.key}`;
