@@ -102,7 +102,7 @@ function drawLinks(self, found, word, { side, token }) {
   const rows = layers.filter((row) => row.word !== undefined).map(({ head, named, word: i, weight }) => {
     const choose = button(head.name, () => self.store.set({ head: head.index }), { "aria-label": `show the weights of ${head.name}` });
     const token = make("bdi", { text: label(named[i], 20), attributes: { title: titleOf(named, i) } });
-    const role = ["content", "NaN"].includes(head.role) ? "" : label(head.role, 24);
+    const role = ["content", "NaN"].includes(head.role) ? "" : `mostly ${label(head.role, 24)}`;
     return make("tr", { attributes: { "data-head": String(head.index) } }, make("th", { attributes: { scope: "row" } }, choose), make("td", {}, token),
       make("td", { className: "number" }, make("span", { text: number(weight) }), gauge(weight, head.signed ? Math.abs(weight) : 1)), make("td", { className: "quiet", text: role }));
   });
