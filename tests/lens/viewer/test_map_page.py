@@ -577,3 +577,14 @@ def test_the_plain_sum_is_computed_on_the_page(opened):
     for place in range(2):
         np.testing.assert_allclose(weights_of(page, place), recording[0, place].weights()[0].double().numpy(), atol=1e-5)
     assert not page.ask("viewer.recording.heads[0].stored")
+
+
+def test_the_wheel_that_lands_on_a_flat_map_gets_a_hint(opened):
+    queries, keys = torch.zeros(1, 1, 900, 4), torch.zeros(1, 1, 900, 4)
+    queries[0, 0, 120, 0], keys[0, 0, 700, 0] = 60.0, 60.0
+    page = settled(opened(recorded(Attends(), queries, keys, torch.randn(1, 1, 900, 4), tokens=words(900))))
+    place = pointed(page, 0.35, 0.85)
+    for _ in range(8):
+        page.call("Input.dispatchMouseEvent", type="mouseWheel", deltaX=0, deltaY=-240, **place)
+    page.until(f"{HINT} !== null")
+    assert page.ask(f"{HINT}.textContent").startswith("↗1.0000 lies there")

@@ -22,7 +22,7 @@ export function mountHeads(root, recording, store) {
     else if (any("palette", "colour", "pool")) layout(self), mark(self);
     else if (any("head")) mark(self);
   });
-  box.addEventListener("keydown", (event) => walk(self, event));
+  box.addEventListener("keydown", (event) => walk(box, event));
   build();
 }
 
@@ -152,18 +152,17 @@ function mark(self) {
 }
 
 // The arrow keys go from head to head, as they stand.
-function walk(self, event) {
-  const buttons = [...self.box.querySelectorAll("button")];
+export function walk(box, event) {
+  const buttons = [...box.querySelectorAll("button")];
   const position = buttons.indexOf(document.activeElement);
-  const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columnsOf(buttons), ArrowDown: columnsOf(buttons), Home: -position, End: buttons.length - 1 - position };
-  if (position < 0 || !(event.key in steps)) return;
+  const top = buttons[0]?.getBoundingClientRect().top;
+  const across = Math.max(1, buttons.filter((each) => Math.abs(each.getBoundingClientRect().top - top) < 4).length);
+  const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -across, ArrowDown: across, Home: -position, End: buttons.length - 1 - position }[event.key];
+  if (position < 0 || by === undefined) return;
   event.preventDefault();
   event.stopPropagation();
-  const next = buttons[position + steps[event.key]];
+  const next = buttons[position + by];
   if (!next) return;
-  self.store.set({ head: Number(next.dataset.head) });
-  [...self.box.querySelectorAll("button")].find((each) => each.dataset.head === next.dataset.head)?.focus();
+  next.click();
+  box.querySelector(`[data-head="${next.dataset.head}"]`)?.focus();
 }
-
-const columnsOf = (buttons) => Math.max(1, buttons.filter((each) => Math.abs(each.getBoundingClientRect().top - buttons[0].getBoundingClientRect().top) < 4).length);
-

@@ -4,6 +4,7 @@ import { number, scientific } from "../../../../drawing/web/numbers.js";
 import { drawStripes } from "../steps/bars.js";
 import { grouped, label, titleOf, unknownAt, visible } from "../data/labels.js";
 import { headText } from "./about.js";
+import { walk } from "./heads.js";
 import { button, formulaNodes, gauge, make } from "../../../../drawing/web/elements.js";
 
 const STRONG = 0.5; // below a weight of a half colours stay pale, so that a row that attends everywhere does not look sure
@@ -20,7 +21,6 @@ export function mountWordHeads(root, recording, store) {
   });
   let wide = 0;
   new ResizeObserver(() => { if (wide !== root.clientWidth) [wide] = [root.clientWidth, draw()]; }).observe(root);
-  self.heads.addEventListener("keydown", (event) => moveHead(self, event));
   draw();
 }
 
@@ -31,15 +31,15 @@ function drawWord(self) {
   const word = `“${label((state.side === "query" ? chosen.queries : chosen.keys)[state.token], 24)}”`;
   self.pass = chosen.pass;
   const of = recording.heads.filter((head) => head.batch === state.batch && head.pass === chosen.pass && alike(head, chosen));
-  self.calls = byLayer(of.length > MOST ? of.filter((head) => head.number === chosen.number) : of, (head) => head);
-  const all = [...self.calls.values()].flat();
+  const calls = byLayer(of.length > MOST ? of.filter((head) => head.number === chosen.number) : of, (head) => head);
+  const all = [...calls.values()].flat();
   const across = Math.max(...all.map((head) => head.head)) + 1;
-  const grid = make("div", { className: "cells", attributes: { role: "group", "aria-label": "layers down, heads across" } });
+  const grid = make("div", { className: "cells", attributes: { role: "group", "aria-label": "layers down, heads across" }, on: { keydown: (event) => walk(grid, event) } });
   grid.style.gridTemplateColumns = `30px repeat(${across}, minmax(0, 1fr))`;
   const name = (text) => make("span", { className: "label", text });
   const columns = Array.from({ length: across }, (_, h) => name(across > 16 ? (h % 4 ? "" : String(h)) : `H${h}`));
   self.cells = new Map();
-  const rows = [...self.calls].flatMap(([layer, members]) => [name(`L${layer}`), ...columns.map((_, h) => cellOf(self, members.find((head) => head.head === h)))]);
+  const rows = [...calls].flatMap(([layer, members]) => [name(`L${layer}`), ...columns.map((_, h) => cellOf(self, members.find((head) => head.head === h)))]);
   grid.append(make("span"), ...columns, ...rows);
   self.said = make("p", { className: "quiet chosen-head", attributes: { "aria-live": "polite" } });
   heads.hidden = all.length < 2;
@@ -62,7 +62,7 @@ const alike = (head, chosen) => head.queryCount === chosen.queryCount && head.ke
 
 function cellOf(self, head) {
   if (!head) return make("span");
-  const cell = button("", () => self.store.set({ head: head.index }));
+  const cell = button("", () => self.store.set({ head: head.index }), { "data-head": head.index });
   cell.append(make("canvas"));
   self.cells.set(head.index, cell);
   return cell;
@@ -148,18 +148,4 @@ function drawAbout(self, head) {
   if (unknown.length) notes.unshift(`The vocabulary lacks ${unknown.slice(0, 6).map((i) => `“${label(head.keys[i], 16)}”`).join(", ")}${unknown.length > 6 ? ", …" : ""}: the model reads ${label(head.keys.tokenizer?.pieces[unknown[0]] ?? head.keys[unknown[0]], 12)} there, the same for every unknown word.`);
   const checks = [recording.story?.loops[head.batch], Number.isNaN(difference) ? "" : `recomputed vs. model: ${scientific(difference)} ${holds ? "✓ within" : "✗ beyond"} the rounding bound ${scientific(bound)}`].filter(Boolean);
   self.about.replaceChildren(make("h2", { text: "About this picture" }), make("ul", {}, ...notes.map((note) => make("li", {}, ...formulaNodes(visible(note))))), ...checks.map((text) => make("p", { className: "check", text })));
-}
-
-// Arrow keys go from cell to cell.
-function moveHead(self, event) {
-  const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
-  const at = [...self.cells].find(([, cell]) => cell === event.target);
-  if (!steps || !at) return;
-  event.preventDefault();
-  event.stopPropagation();
-  const [head, calls] = [self.recording.heads[at[0]], [...self.calls.keys()]];
-  const next = self.calls.get(calls[calls.indexOf(head.number) + steps[0]])?.find((each) => each.head === head.head + steps[1]);
-  if (!next) return;
-  self.store.set({ head: next.index });
-  self.cells.get(next.index).focus();
 }
