@@ -68,7 +68,8 @@ def change(path):
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
 @pytest.mark.parametrize("harm", [cut, change, lambda path: path.unlink(), lambda path: path.write_bytes(b"")], ids=range(4))
 def test_a_damaged_file_is_named_with_what_to_do(tmp_path, name, harm):
-    checkpoints.write(tmp_path, 4, some())
+    for update in (1, 2, 4):
+        checkpoints.write(tmp_path, update, some())
     path = checkpoints.write(tmp_path, 8, some())
     harm(path / name)
     message = rf"000008/{name} to be undamaged, got .*\. Fix: remove the folder .*000008; training resumes from 000004\."

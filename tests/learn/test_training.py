@@ -83,6 +83,15 @@ def test_a_gradient_is_clipped_where_it_is_longer_than_the_limit_and_left_where_
         assert gradient.vector.norm().item() == pytest.approx(expected, rel=1e-5)
 
 
+def test_a_batch_in_which_nothing_counts_is_no_error_and_has_no_gradient():
+    class Uncounted(Counting):
+        def loss(self, model, batch):
+            return 0 * super().loss(model, batch)[0], 0
+
+    statistics = OptimizerStep(Model(), Uncounted(), Training(), Processes())(1, [[0, 1]])
+    assert (statistics.loss, statistics.gradient, statistics.count) == (0, 0, 0)
+
+
 def test_the_scale_of_a_float16_loss_doubles_after_steady_updates(monkeypatch):
     monkeypatch.setattr(optimizer_step, "_GROWTH_INTERVAL", 2)
     for precision, scales in (("float16", [256, 512, 512, 1024]), ("bfloat16", [1] * 4)):
