@@ -27,6 +27,7 @@ def test_minilms_heads_all_together_fit(minilm, count, most):
 def test_minilms_page_is_complete_without_a_network_and_its_weights_are_pythons(minilm, opened):
     recording = read(minilm, 128)
     page = opened(recording)
+    page.press("2")
     page.until("document.querySelector('.area .over').dataset.drawn")
     for place in (0, 17, 71):
         row = page.ask(f"Array.from(viewer.recording.heads[{place}].weightsRow(40))")
