@@ -7,7 +7,7 @@ from pictures import result, table
 
 WAYS = {"recording eager": "recorded, eager", "recording sdpa": "recorded, sdpa", "backend": "on overt's kernels"}
 VERDICTS = ("exact", "whole", "missing", "refused", "wrong", "crashed")
-LIBRARIES = ("transformers", "torch", "timm", "x-transformers")
+LIBRARIES = ("transformers", "torch", "timm", "x-transformers", "flash-linear-attention")
 STYLE = """
 <style>
 .models-rows { overflow-x: auto; max-height: 44rem; overflow-y: auto; border: 1px solid var(--line); border-radius: 6px; }
@@ -114,6 +114,16 @@ def rows() -> str:
         f'<select aria-label="verdict"><option value="">every verdict</option>{options}</select><output></output></div>'
         f'<div class="models-rows"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div></div>{SCRIPT}'
     )
+
+
+def flash_linear() -> str:
+    """The models of flash-linear-attention, step by step and in chunks."""
+    rows = []
+    for line in result("models-flash-linear")["models"]:
+        short, long = (line[way] for way in ("recording eager", "recording sdpa"))
+        counted = f"{short.get('linear recorded', 0)} of {short['linear']}" if short.get("linear") else "none that it knows"
+        rows.append((line["class"], short["verdict"], counted, "not run" if long["verdict"] == "refused" else long["verdict"]))
+    return table(rows, ["model", "step by step", "recurrences recorded", "in chunks"], "llll")
 
 
 def row(line: dict[str, Any]) -> str:

@@ -70,6 +70,25 @@ def at_length() -> str:
     return f"{table(rows, ['', 'time', 'memory'])}\n\n({runs(result('recording-layer')['runs'])})"
 
 
+def after_recording() -> str:
+    """What is asked of a recording beside the forward pass that it is of."""
+    measured = result("after-recording")
+    told = {
+        "forward": "the forward pass",
+        "forward, recorded": "the forward pass, recorded",
+        "verify": "`verify`",
+        "roles": "`roles`, without tokens",
+        "roles, with tokens": "`roles`, with tokens that all repeat",
+        "roles, once more": "`roles` once more",
+    }
+    models = measured["models"].values()
+    rows = [
+        (name, *(f"{seconds(each[step])} ({each[step] / each['forward']:.2f} passes)" for each in models))
+        for step, name in told.items()
+    ]
+    return table(rows, ["", *(f"{name}'s shape" for name in measured["models"])], "lrr")
+
+
 def baselines() -> str:
     """What knows no attention."""
     found = result("findings")["rollout"]["correlations"]

@@ -7,6 +7,7 @@ from itertools import zip_longest
 import torch
 from torch import Tensor
 
+from overt.drawing.progress import progress
 from overt.errors import InputError
 from overt.lens.analysis.by_block import SignedByBlock, WeightsByBlock, by_groups, groups_of
 from overt.lens.captured import Captured
@@ -72,7 +73,7 @@ def compare(first: RecordedCalls, second: RecordedCalls) -> Differences:
     """
     known = first.strings.known and second.strings.known
     differences = []
-    for one, other in _pairs(first, second):
+    for one, other in progress(_pairs(first, second), "comparing layers"):
         if known:
             _same_words("keys", one.layer, first.strings.of_keys(one), second.strings.of_keys(other))
             _same_words("queries", one.layer, first.strings.of_queries(one), second.strings.of_queries(other))

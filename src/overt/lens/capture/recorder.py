@@ -28,7 +28,7 @@ from overt.lens.captured import (
 )
 from overt.lens.linear.captured import CapturedMixer, coarsest, copied_mixer
 from overt.lens.linear.recurrence import Recurrence
-from overt.lens.storage.continued import Continuation, Continued, Node, of_added_keys
+from overt.lens.storage.continued import Continuation, Continued, of_added_keys
 from overt.lens.storage.joined import RecordedPasses
 from overt.lens.storage.joined_mixers import alike, of_added_positions
 from overt.lens.storage.tensor_cache import TensorCache
@@ -121,7 +121,7 @@ class Recorder:
         heads = checked_heads(self.options.heads, total, layer)
         copies = heads if sliceable(call) else tuple(range(total))
         lengths = call.queries, call.keys
-        continuation = self._continuation(node)
+        continuation = self._with_text(node.continuation)
         if continuation is not None and self.options.copies:
             call = of_added_keys(call, continuation)
         elif continuation is not None and continuation.dropped:
@@ -268,10 +268,6 @@ class Recorder:
         self.text.texts.cuts.layers[layer] = None
         self.number, self.call_index = number + 1, call_index + 1
         return layer, number, call_index
-
-    def _continuation(self, node: Node) -> Continuation | None:
-        """How a call continues a recorded one, and with it the text of this pass that of the pass before."""
-        return self._with_text(node.continuation)
 
     def _continued_mixer(self, recurrence: Recurrence, link: Link | None) -> Continuation | None:
         """How a call of a mixer continues a recorded one; summaries of mixers are not joined."""

@@ -63,7 +63,8 @@ def weight_rows(captured: CapturedCall | CapturedMixer, runs: list[Run]) -> Iter
     careful = call.mask is not None and not call.finite
     together = 1 if careful else max(BLOCK // max(math.prod(call.batch) * call.keys, 1), 1)
     with unrounded(call.query):
-        for first, stop in (part for run in runs for part in _parts(run, together)):
+        parts = ((row, min(row + together, stop)) for first, stop in runs for row in range(first, stop, together))
+        for first, stop in parts:
             _, masked, weights, _ = formula(block_of(call, rows_of(call, first, stop), every_key=True, careful=careful))
             masked, weights = (each.expand(*call.batch, *each.shape[-2:]) for each in (masked, weights))
             masked, weights = (each.reshape(-1, heads, *each.shape[-2:]) for each in (masked, weights))
@@ -228,8 +229,3 @@ def _sampled_rows(earlier: Tensor, keys: int) -> list[Run]:
     half = wanted // _ROWS_TOGETHER // 2
     chosen = {each[index * len(each) // half] for each in (runs, telling) if each for index in range(half)}
     return [(first, min(first + _ROWS_TOGETHER, queries)) for first in sorted(chosen)]
-
-
-def _parts(run: Run, rows: int) -> Iterator[Run]:
-    first, stop = run
-    return ((start, min(start + rows, stop)) for start in range(first, stop, rows))

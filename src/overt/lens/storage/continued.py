@@ -82,7 +82,7 @@ class Node:
             node = node.before
         prints = node.prints
         for each in reversed(behind):
-            prints = _of_rows(prints, each.rows)[:, each.first : each.first + each.retained]
+            prints = (prints if each.rows is None else prints[list(each.rows)])[:, each.first : each.first + each.retained]
             prints = torch.cat([prints, each.added], dim=1)
         return prints
 
@@ -183,10 +183,6 @@ def _chosen(equal: Tensor) -> tuple[int, ...] | None:
 def _unless_all(rows: tuple[int, ...], equal: Tensor) -> tuple[int, ...] | None:
     """None for all rows in order."""
     return None if rows == tuple(range(equal.shape[1])) else rows
-
-
-def _of_rows(tensor: Tensor, rows: tuple[int, ...] | None) -> Tensor:
-    return tensor if rows is None else tensor[list(rows)]
 
 
 def _kind(call: Call) -> tuple:

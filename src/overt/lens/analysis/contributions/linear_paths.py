@@ -187,7 +187,8 @@ class LinearPaths(TorchFunctionMode):
         if kwargs.get("rounding_mode") is not None or "out" in kwargs:
             return self._cut(func, name, args, kwargs)
         if all(both):
-            side = self._linear_side(*operands) if base == "mul" else self._numerator(operands, numerator)
+            side = self._linear_side(*operands)
+            side = side if base == "mul" or side == numerator else None
             if side is None or (side == 1 and writes(name)):
                 return self._cut(func, name, args, kwargs, self._factors(base, operands, numerator))
             role = self.roles.get(operands[side])
@@ -206,9 +207,6 @@ class LinearPaths(TorchFunctionMode):
         if scales[0] != scales[1]:
             return scales.index(False)
         return mixed.index(True) if mixed[0] != mixed[1] else None
-
-    def _numerator(self, operands: list[Tensor], numerator: int) -> int | None:
-        return numerator if self._linear_side(*operands) == numerator else None
 
     def _factors(self, base: str, operands: list[Tensor], numerator: int) -> tuple[Tensor, Tensor] | None:
         if operands[0] is operands[1]:

@@ -30,7 +30,8 @@ class Rounding:
             if gradient is None:
                 return
             square = gradient.detach().double().square()
-            self.squares += 2 * _eps(value) ** 2 * float((square * value.double().square()).sum())
+            eps = torch.finfo(value.dtype).eps / 2 if value.is_floating_point() else 0.0
+            self.squares += 2 * eps**2 * float((square * value.double().square()).sum())
             if func is not None and terms > 2:
                 self.squares += self._partial_sums(func, inputs, square, value, terms)
 
@@ -57,7 +58,3 @@ class Rounding:
 
 def _square(leaf: Any) -> Any:
     return leaf.square() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
-
-
-def _eps(value: Tensor) -> float:
-    return torch.finfo(value.dtype).eps / 2 if value.is_floating_point() else 0.0

@@ -151,12 +151,8 @@ class Traced:
     def reached(self) -> list[tuple[Writer, float]]:
         """The writers that the linear paths reach, with what each adds to the target."""
         pairs = ((self.paths.writers[index], gradient) for index, gradient in self.gradients.items() if bool(gradient.any()))
-        return [(writer, _product(writer.leaf, gradient)) for writer, gradient in pairs]
-
-
-def _product(leaf: Tensor, gradient: Tensor) -> float:
-    gradient = gradient.double()
-    return float(torch.where(gradient == 0, 0, gradient * leaf.detach().double()).sum())
+        products = [(writer, gradient.double(), writer.leaf.detach().double()) for writer, gradient in pairs]
+        return [(writer, float(torch.where(gradient == 0, 0, gradient * leaf).sum())) for writer, gradient, leaf in products]
 
 
 def traced(model: nn.Module, args: tuple, kwargs: dict[str, Any], words: int) -> Traced:
