@@ -1,10 +1,12 @@
 """The default smoother on the kinds of noise that real series carry, beside the best of its peers for each single series.
 
     OMP_NUM_THREADS=1 python benchmarks/noise_kinds.py [--half development|test] [--log FILE] [--out docs/results/noise-kinds.json]
+    OMP_NUM_THREADS=1 python benchmarks/noise_kinds.py --own FILE [--before FILE] [--out docs/results/noise-kinds-change.json]
 
 A cell is one series of 1,024 points (`smoothing/kinds.py`): the error over that of the best of the peers, which is picked afterwards; the
 stated risk over the true error; and the share of the truth inside the 95% band. `--log` keeps the errors of peers, which do not depend
-on this library, as they come: a run that was stopped goes on, and later ones measure only what changed.
+on this library, as they come: a run that was stopped goes on, and later ones measure only what changed. `--own` measures no peers: it
+writes what this library does on each cell, and compares it with what an earlier version wrote (`--before`).
 """
 
 import argparse
@@ -130,6 +132,40 @@ def by_peer(rows: list[dict[str, Any]]) -> dict[str, float]:
     return {name: round(float(np.exp(np.mean(logs))), 2) for name, logs in ratios.items() if logs}
 
 
+def measure_own(path: Path, processes: int) -> list[dict[str, Any]]:
+    """What this version does on each cell of both halves, also written as lines of JSON."""
+    with ProcessPoolExecutor(processes) as pool:
+        rows = list(pool.map(of_ours, [cell for half in HALVES for cell in cells(half)], chunksize=8))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return rows
+
+
+def change(rows: list[dict[str, Any]], before: Path | None) -> dict[str, Any]:
+    """Print, and return by half and kind, the error over that of an earlier version, and what is stated."""
+    lines = [] if before is None else [json.loads(line) for line in before.read_text().splitlines()]
+    earlier = {tuple(line[key] for key in Cell._fields): line["error"] for line in lines}
+    found: dict[str, Any] = {half: {} for half in HALVES}
+    for half, noise in [(half, noise) for half in HALVES for noise in NOISES]:
+        own = [row for row in rows if (row["half"], row["noise"]) == (half, noise)]
+        inside = [row["inside"] for row in own if row["inside"] is not None]
+        stated = np.array([row["risk"] / row["error"] for row in own])
+        cell = {
+            "cells": len(own),
+            "stated over true": [round(float(each), 2) for each in np.quantile(stated, [0.1, 0.5, 0.9])],
+            "within a factor of 2": round(float(np.mean((stated > 0.5) & (stated < 2))), 2),
+            "inside the band": round(float(np.mean(inside)), 3) if inside else None,
+            "withheld": len(own) - len(inside),
+        }
+        if earlier:
+            ratios = np.array([row["error"] / earlier[tuple(row[key] for key in Cell._fields)] for row in own])
+            cell["error over before"] = round(float(np.exp(np.log(ratios).mean())), 3)
+            cell["worst"], cell["worst signal"] = round(float(ratios.max()), 2), own[int(ratios.argmax())]["signal"]
+            cell["best"] = round(float(ratios.min()), 2)
+        found[half][noise] = cell
+        print(f"{half:12} {noise:34} {cell}", flush=True)
+    return found
+
+
 def main() -> None:
     """Run both halves, or one."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -137,9 +173,15 @@ def main() -> None:
     options.add_argument("--log", type=Path, help="keep the errors of the peers here, and read those that are there")
     options.add_argument("--processes", type=int, default=2)
     options.add_argument("--minutes", type=float, default=np.inf, help="stop measuring peers after so many minutes")
+    options.add_argument("--own", type=Path, help="measure no peers, and write our errors here")
+    options.add_argument("--before", type=Path, help="with --own: those of an earlier version")
     options.add_argument("--cells", action="store_true", help="print every cell")
     results.takes_out(options)
     requested = options.parse_args()
+    if requested.own:
+        changed = change(measure_own(requested.own, requested.processes), requested.before)
+        results.write(requested.out, points=POINTS, halves=changed)
+        return
     log, halves, names = Log(requested.log), {}, usable()
     until = time.monotonic() + 60 * requested.minutes
     for half in [requested.half] if requested.half else HALVES:

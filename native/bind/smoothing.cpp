@@ -196,15 +196,15 @@ Bank bank(const Matrices& values, const Matrices& slopes, const Matrices& varian
             static_cast<Index>(values.shape(1))};
 }
 
-void risks(Matrices values, Matrices slopes, Numbers observed, Numbers sharpness, Index step, bool running, int threads,
-           OutputMatrices sums) {
+void risks(Matrices values, Matrices slopes, Numbers observed, Numbers sharpness, double premium, Index step, bool running,
+           int threads, OutputMatrices sums) {
     Bank heads = bank(values, slopes, values);
     for (const Numbers* column : {&observed, &sharpness}) expect(*column, heads.count, "Expected one number for each point.");
     if (step < 1) throw std::invalid_argument("Expected blocks of one point or more.");
     Index columns = running ? heads.count : (heads.count + step - 1) / step;
     if (static_cast<Index>(sums.shape(0)) != heads.heads || static_cast<Index>(sums.shape(1)) != columns)
         throw std::invalid_argument("Expected sums of shape (heads, blocks), or (heads, points) where they are running.");
-    Risks task{heads, observed.data(), sharpness.data(), step, running, sums.data(), at_least_one(threads)};
+    Risks task{heads, observed.data(), sharpness.data(), premium, step, running, sums.data(), at_least_one(threads)};
     nb::gil_scoped_release released;
     kernels().risks(task);
 }
@@ -291,7 +291,8 @@ void bind_smoothing(nb::module_& module) {
                "variance"_a);
     module.def("guided", guided, "times"_a, "guide"_a, "values"_a, "weights"_a.none(), "rate_time"_a, "reach"_a, "table"_a,
                "rates"_a, "squarings"_a, "side"_a, "threads"_a, "outputs"_a, "self_weights"_a, "covariance"_a);
-    module.def("risks", risks, "values"_a, "slopes"_a, "observed"_a, "sharpness"_a, "step"_a, "running"_a, "threads"_a, "sums"_a);
+    module.def("risks", risks, "values"_a, "slopes"_a, "observed"_a, "sharpness"_a, "premium"_a, "step"_a, "running"_a, "threads"_a,
+               "sums"_a);
     module.def("blend", blend, "values"_a, "slopes"_a, "variances"_a, "sharpness"_a, "weights"_a, "stiffness"_a, "steps"_a,
                "threads"_a, "mixed_values"_a, "mixed_slopes"_a, "mixed_variances"_a);
     module.def("blend_past", blend_past, "values"_a, "slopes"_a, "variances"_a, "sharpness"_a, "before"_a, "within"_a, "coldness"_a,

@@ -12,13 +12,14 @@ constexpr int LANES = WIDTH<double>;
 // Points taken at a time, so that the outputs of all heads stay in the cache.
 constexpr Index CHUNK = 128;
 
-// Risks of one head in units of the noise; 0 where the noise is infinite.
-void compute_risks(const Bank& bank, const double* observed, const double* sharpness, Index head, Index first, Index count,
-                   double* risks) {
+// Risks of one head in units of the noise, with the premium on its degrees of freedom; 0 where the noise is infinite.
+void compute_risks(const Bank& bank, const double* observed, const double* sharpness, double premium, Index head, Index first,
+                   Index count, double* risks) {
     const double *values = bank.values + head * bank.count + first, *slopes = bank.slopes + head * bank.count + first;
     for (Index i = 0; i < count; i++) {
         double off = (values[i] - observed[first + i]) * sharpness[first + i];
-        double risk = off * off + 2 * slopes[i] - 1;
+        double fading = max_of(slopes[i], 0.0) * max_of(1 - 2 * slopes[i], 0.0);
+        double risk = off * off + 2 * slopes[i] - 1 + 2 * premium * fading;
         risks[i] = sharpness[first + i] > 0 ? risk : 0;
     }
 }
@@ -153,7 +154,7 @@ void risks(const Risks& task) {
         double *risks = memory.data + together * omp_get_thread_num(), *sums = task.sums + h * (task.running ? bank.count : blocks);
         for (Index first = 0; first < bank.count; first += together) {
             Index points = min_of(together, bank.count - first);
-            compute_risks(bank, task.observed, task.sharpness, h, first, points, risks);
+            compute_risks(bank, task.observed, task.sharpness, task.premium, h, first, points, risks);
             for (Index start = 0; start < points; start += task.step) {
                 double total = 0;
                 for (Index i = start; i < min_of(start + task.step, points); i++) {

@@ -162,6 +162,7 @@ struct Risks {
     Bank bank;
     const double* observed;
     const double* sharpness;  // 1 / noise; 0 where a value is missing
+    double premium;
     Index step;
     bool running;  // whether up to each point of a block, (heads, count)
     double* sums;  // (heads, blocks)

@@ -43,10 +43,12 @@ def observed(x, sigma=SIGMA):
     return Observations(x, np.full(N, sigma))
 
 
-def plain_weights(heads, seen, point, width, temperature, step, causal=False):
+def plain_weights(heads, seen, point, width, temperature, step, causal=False, premium=0.0):
     """softmax_k(−r_k N / temperature) at one point: κ falls from block to block of `step` points, those later than it left out."""
     known = np.isfinite(seen.noise)
     risks = np.where(known, ((seen.values - heads.values) / seen.noise) ** 2 - 1 + 2 * heads.leverages, 0.0)
+    fading = np.clip(heads.leverages, 0, None) * np.clip(1 - 2 * heads.leverages, 0, None)
+    risks += np.where(known, 2 * premium * fading, 0.0)
     away = np.arange(N) // step - point // step
     kappa = np.where(known, np.exp(-0.5 * (away * step / width) ** 2), 0.0)
     kappa[(np.abs(away) * step > mixture.CUT * width) | (causal & (np.arange(N) > point))] = 0.0
@@ -55,18 +57,19 @@ def plain_weights(heads, seen, point, width, temperature, step, causal=False):
     return weights / weights.sum()
 
 
+@pytest.mark.parametrize("premium", [0.0, 0.3])
 @pytest.mark.parametrize("causal", [False, True])
-def test_each_width_weighs_by_the_mean_risk_around_a_point(causal):
+def test_each_width_weighs_by_the_mean_risk_around_a_point(causal, premium):
     x = noisy("steps")
     heads, seen = heads_of(x, causal), observed(x)
     seen.noise[100:120] = np.inf
-    mixed = mix(heads, seen, causal=causal)
+    mixed = mix(heads, seen, causal=causal, premium=premium)
     for width, shares in zip(mixture.CAUSAL_WIDTHS if causal else mixture.WIDTHS, mixed.head_weights, strict=True):
         step = mixture.BLOCK if causal else width // mixture.FINENESS
         for block in range(N // step):
             point = block * step + (step - 1) // 2
             middle = np.array([point]) if causal else np.array([block * step + (step - 1) / 2])
-            expected = plain_weights(heads, seen, point, width, mixture.HEAD_TEMPERATURE, step, causal)
+            expected = plain_weights(heads, seen, point, width, mixture.HEAD_TEMPERATURE, step, causal, premium)
             np.testing.assert_allclose(shares.at(middle)[0][:, 0], expected, atol=1e-9)
 
 

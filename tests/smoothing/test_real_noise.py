@@ -8,6 +8,7 @@ from overt.smoothing import analyze
 from overt.smoothing.selection.correlation import covariance_factors
 from overt.smoothing.selection.noise import estimate_noise
 from overt.smoothing.selection.outliers import clean
+from overt.smoothing.selection.tails import tail_factor
 from overt.smoothing.selection.varying import varying_levels
 
 POINTS = 1024
@@ -54,6 +55,19 @@ def test_wild_values_side_by_side_are_found_where_there_are_many():
     found = analyze(x).outliers
     assert found[[*pairs, *(pairs + 1)]].all()
     assert found.sum() <= alone.size + 2 * pairs.size + 2
+
+
+def test_wild_values_that_crowd_are_found():
+    # Each raises the distances around the others, until those that stand out are gone.
+    missed, wrong = 0, 0
+    for seed in range(12):
+        x, struck = TRUTH + 0.2 * draw(seed).normal(size=POINTS), draw(seed + 100).choice(POINTS, 60, replace=False)
+        x[struck] += draw(seed + 200).choice([-2.0, 2.0], 60)
+        outliers = clean(x, 0.2).outliers
+        missed += 60 - outliers[struck].sum()
+        wrong += np.delete(outliers, struck).sum()
+    assert missed <= 12 * 2
+    assert wrong <= 6
 
 
 def test_two_high_values_of_a_signal_without_outliers_are_kept():
@@ -112,6 +126,42 @@ def test_a_short_series_has_one_outlier_at_most(points):
 def test_robust_is_auto_true_or_false():
     with pytest.raises(InputError, match='robust="auto" or True or False'):
         analyze([1.0, 2.0], robust="always")
+
+
+# Tails
+
+
+def test_the_tail_factor_brings_the_trimmed_level_to_the_root_mean_square():
+    times, trimmed, corrected = np.arange(POINTS, dtype=float), [], []
+    for seed in range(12):
+        noise = clean(draw(seed).laplace(size=POINTS), 1.0).values
+        level = estimate_noise(times, TRUTH + noise).level
+        trimmed.append(np.log(level / noise.std()))
+        corrected.append(trimmed[-1] + np.log(tail_factor(times, TRUTH + noise, np.full(POINTS, level))))
+    assert np.mean(trimmed) < -0.025
+    assert abs(np.mean(corrected)) < 0.012
+
+
+@pytest.mark.parametrize(
+    "signal",
+    [
+        np.zeros(POINTS),
+        np.where(np.arange(POINTS) % 200 < 90, 0.0, 30.0),  # jumps
+        sum(40 * np.exp(-0.5 * ((np.arange(POINTS) - centre) / 2) ** 2) for centre in range(50, 1000, 100)),  # peaks
+        20 * np.sin(np.arange(POINTS) / 8),  # a wave of 50 points
+    ],
+)
+def test_what_a_signal_does_is_no_tail(signal):
+    times = np.arange(POINTS, dtype=float)
+    factors = [tail_factor(times, signal + draw(seed).normal(size=POINTS), np.ones(POINTS)) for seed in range(6)]
+    assert np.mean(factors) < 1.02
+
+
+def test_smooth_signals_are_not_followed_into_heavy_tails():
+    parabola = 3 * (T - 0.4) ** 2
+    errors = [error(analyze(parabola + 0.15 * draw(seed).laplace(size=POINTS)), parabola) for seed in range(8)]
+    # Of the noise's variance 2 · 0.15²; a parabola by least squares leaves 0.003 of it.
+    assert np.mean(errors) < 0.012 * 2 * 0.15**2
 
 
 # Levels

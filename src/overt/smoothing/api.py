@@ -42,6 +42,7 @@ from overt.smoothing.selection.risk import (
     pointwise_risk,
     risk_error,
 )
+from overt.smoothing.selection.tails import tail_factor
 
 # Points to either side of deleted ones that the curve without them is computed from.
 BESIDE = 512
@@ -285,7 +286,8 @@ def _risk(
     error = risk_error(noise, estimate.correlation)
     if variances is None:
         return risk, error
-    return combined_risk(risk, error, float(variances[series.present].mean()), series.present.size)
+    variance, correlated = float(variances[series.present].mean()), estimate.correlation > 0
+    return combined_risk(risk, error, variance, series.present.size, correlated=correlated)
 
 
 def _noise(series: Series, seasons: Seasons | None, options: Options) -> tuple[NoiseEstimate, Floats]:
@@ -293,6 +295,9 @@ def _noise(series: Series, seasons: Seasons | None, options: Options) -> tuple[N
     correlated = options.keys == "auto" and not options.causal
     estimate = estimate_noise(series.key_times, series.key_values, series.key_weights, correlated=correlated)
     estimate = estimate if seasons is None else estimate.scaled(seasons.level_factor)
+    if options.cleans and options.noise is None and not estimate.correlation:
+        noise = key_noise(series, noise_levels(series, options, estimate))
+        estimate = estimate.scaled(tail_factor(series.key_times, series.key_values, noise))
     return estimate, noise_levels(series, options, estimate)
 
 

@@ -107,7 +107,14 @@ class Mixture(NamedTuple):
         return np.sum([share * weights.at(points)[0] for share, weights in parts], axis=0)
 
 
-def mix(heads: HeadOutputs, observed: Observations, *, causal: bool = False, risk_variance: float = 1.0) -> Mixture:
+def mix(
+    heads: HeadOutputs,
+    observed: Observations,
+    *,
+    causal: bool = False,
+    risk_variance: float = 1.0,
+    premium: float = 0.0,
+) -> Mixture:
     """Mix heads by estimated risk, averaged over neighbourhoods of several widths; then mix these mixtures likewise.
 
     At each point the weights are softmax_k(−r_k / T). r_k is Stein's unbiased estimate of head k's squared error in units of
@@ -122,6 +129,9 @@ def mix(heads: HeadOutputs, observed: Observations, *, causal: bool = False, ris
     if the residuals of its neighbours are treated as independent of x_i. The variance is that of Buckland, Burnham
     and Augustin (1997, equation 9), √v = Σ_k W_k √(v_k + (y_k − y)²), which is large where heads disagree.
 
+    `premium` raises what a degree of freedom costs, 2∂y_i/∂x_i, by this part, which fades out between leverages of 0 and ½: a head that
+    follows the single points of a spike would lose to one that flattens it.
+
     `risk_variance` is the factor by which the variance of an average of risks exceeds that for white noise; T grows with it.
 
     Missing points enter no average. With `causal`, averages are over the point and its past, whose residuals do not depend on x_i.
@@ -131,9 +141,11 @@ def mix(heads: HeadOutputs, observed: Observations, *, causal: bool = False, ris
     >>> mix(heads, Observations(itself, flat + 1)).weights(np.arange(500)).mean(axis=1).round(2)
     array([1., 0.])
     """
-    head_weights = _weights(heads, observed, CAUSAL_WIDTHS if causal else WIDTHS, HEAD_TEMPERATURE * risk_variance, causal)
+    head_weights = _weights(
+        heads, observed, CAUSAL_WIDTHS if causal else WIDTHS, HEAD_TEMPERATURE * risk_variance, causal, premium
+    )
     candidates = blend(heads, observed, head_weights)
-    (width_weights,) = _weights(candidates, observed, WIDTHS[-1:], WIDTH_TEMPERATURE * risk_variance, causal)
+    (width_weights,) = _weights(candidates, observed, WIDTHS[-1:], WIDTH_TEMPERATURE * risk_variance, causal, premium)
     mixed = blend(candidates, observed, (width_weights,))
     return Mixture(mixed.values[0], mixed.leverages[0], mixed.variances[0], head_weights, width_weights)
 
@@ -171,37 +183,38 @@ def _blend(
     return mixed[0], mixed[1], mixed[2]
 
 
-def _risks(heads: HeadOutputs, observed: Observations) -> Floats:
-    """Risks in units of σ², 0 for missing points (heads, n)."""
+def _risks(heads: HeadOutputs, observed: Observations, premium: float) -> Floats:
+    """Risks in units of σ², with their premium, 0 for missing points (heads, n)."""
     risks = heads.values - observed.values
     risks /= observed.noise
     np.square(risks, out=risks)
     risks += 2 * heads.leverages - 1
+    risks += 2 * premium * np.maximum(heads.leverages, 0.0) * np.maximum(1 - 2 * heads.leverages, 0.0)
     risks[:, np.isinf(observed.noise)] = 0.0
     return risks
 
 
-def _risk_sums(heads: HeadOutputs, observed: Observations, step: int, *, running: bool = False) -> Floats:
+def _risk_sums(heads: HeadOutputs, observed: Observations, step: int, premium: float, *, running: bool = False) -> Floats:
     """Risks summed over blocks (heads, blocks), or from the beginning of each point's block to the point (heads, n)."""
     if not native.available():
-        risks = _risks(heads, observed)
+        risks = _risks(heads, observed, premium)
         return _running_sums(risks) if running else _block_sums(risks, step)
     count, points = heads.values.shape
     sums = np.empty((count, points if running else -(-points // step)))
     columns = map(np.ascontiguousarray, (heads.values, heads.leverages, observed.values, 1 / observed.noise))
-    native.module().risks(*columns, step, running, native.threads(), sums)
+    native.module().risks(*columns, premium, step, running, native.threads(), sums)
     return sums
 
 
 def _weights(
-    heads: HeadOutputs, observed: Observations, widths: tuple[int, ...], temperature: float, causal: bool
+    heads: HeadOutputs, observed: Observations, widths: tuple[int, ...], temperature: float, causal: bool, premium: float
 ) -> tuple[BlockWeights | CausalWeights, ...]:
     known = np.isfinite(observed.noise).astype(np.float64)[None]
     if causal:
-        within, counts = _risk_sums(heads, observed, BLOCK, running=True), _running_sums(known)
+        within, counts = _risk_sums(heads, observed, BLOCK, premium, running=True), _running_sums(known)
         return tuple(_causal_weights(within, counts, width, temperature) for width in widths)
     finest = math.gcd(*(width // FINENESS for width in widths))
-    sums, counts = _risk_sums(heads, observed, finest), _block_sums(known, finest)
+    sums, counts = _risk_sums(heads, observed, finest, premium), _block_sums(known, finest)
     return tuple(_gaussian_weights(sums, counts, finest, width, temperature) for width in widths)
 
 

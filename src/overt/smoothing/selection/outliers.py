@@ -88,12 +88,13 @@ def clean(values: Floats, level: float) -> Cleaned:
     count = values.size
     if count < SHORT or level <= 0:
         return Cleaned(values, _only_one(values, level))
-    unit, outlying = np.empty(count), np.zeros(count, dtype=bool)
+    outlying = np.zeros(count, dtype=bool)
     current, clipped = values, values
     for pass_number in range(PASSES):
         beside, distances, isolated = _isolated(current, RATIO_AGAIN if pass_number else RATIO)
+        # Wild values raise the distances around them: without those that were found, others beside them stand out.
+        unit = _unit(distances, level)
         if not pass_number:
-            unit = _unit(distances, level)
             share = np.mean(isolated & (distances > CLIP * unit))
             heavy = share > NORMAL_SHARE + HEAVY_ERRORS * (NORMAL_SHARE / count) ** 0.5
             limit = (CLIP_HEAVY if heavy else CLIP) * unit

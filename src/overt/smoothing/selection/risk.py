@@ -18,7 +18,9 @@ HALVES = (2, 5, 10)
 NARROWEST, WIDEST = 1e-40, 1e40
 # The band's variance, over the mean squared error that is left: the standard deviations of the heads are added as if their errors were
 # one, which is an upper bound. The ratio's median and spread over the development half of benchmarks/noise_kinds.py.
-VARIANCE_OVER_ERROR, RELATIVE_SPREAD = 1.25, 0.5
+VARIANCE_OVER_ERROR, RELATIVE_SPREAD = 1.1, 0.5
+# The same under noise that is an autoregression: heads that compare values follow it further than its covariances with Gaussians say.
+VARIANCE_OVER_ERROR_CORRELATED = 1.0
 # Standard errors from which a risk differs from 0, and of its upper bound: 97.5% of a normal distribution lie below.
 STANDARD_ERRORS = 2.0
 
@@ -47,7 +49,7 @@ def risk_error(noise: Floats, correlation: float = 0.0) -> float:
     return white * (risk_variance_factor(correlation) + 2 * FAR) ** 0.5 if correlation else white
 
 
-def combined_risk(stein: float, error: float, variance: float, points: int) -> tuple[float, float]:
+def combined_risk(stein: float, error: float, variance: float, points: int, *, correlated: bool = False) -> tuple[float, float]:
     """The risk of a mixture of heads, and its standard error, from Stein's estimate with its error and from the band's mean variance.
 
     Stein's estimate is unbiased, but of the order σ²√(2/n) wrong whatever the curve: on smooth signals that is more than the risk. The
@@ -56,9 +58,9 @@ def combined_risk(stein: float, error: float, variance: float, points: int) -> t
     lies above it.
 
     >>> round(combined_risk(0.4, 0.01, 0.1, 1000)[0], 3), round(combined_risk(-0.02, 0.04, 0.01, 1000)[0], 3)
-    (0.4, 0.008)
+    (0.4, 0.009)
     """
-    expected = variance / VARIANCE_OVER_ERROR
+    expected = variance / (VARIANCE_OVER_ERROR_CORRELATED if correlated else VARIANCE_OVER_ERROR)
     above = max(stein - expected, 0.0) ** 2 - (STANDARD_ERRORS * error) ** 2
     spread = (RELATIVE_SPREAD**2 + 4 / max(points, 1)) * expected**2 + max(above, 0.0)
     total = spread + error**2

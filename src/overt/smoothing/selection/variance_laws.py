@@ -2,16 +2,21 @@
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from overt.smoothing.data.series import Floats
-from overt.smoothing.selection.segments import segment_edges
 
 # Contrasts of neighbours share points: as evidence they count half.
 EVIDENCE = 0.5
 # What a law pays beside half a log n for each parameter (Schwarz 1978), since it was chosen among several.
 CHOICE = 2.0
+# Shorter segments are not looked for.
+SHORTEST = 24
+# Pairs of edges are tried among at most this many positions.
+CANDIDATES = 97
 
 
 def best_law(squares: Floats, values: Floats, is_noise: np.ndarray) -> Floats | None:
@@ -67,3 +72,52 @@ def _fitted(basis: Floats, squares: Floats) -> Floats:
 def _cost(logs: Floats, squares: Floats) -> float:
     """The negative log-likelihood, as evidence."""
     return EVIDENCE * float(np.sum(logs + squares * np.exp(-2 * logs) / 2))
+
+
+def segment_edges(squares: Floats, penalty: float) -> list[int]:
+    """The edges of segments of constant variance, with 0 and the length, by binary and circular segmentation.
+
+    A segment is cut in two, or a burst is cut out of it (Olshen, Venkatraman et al. 2004), where the log-likelihood of normal noise
+    rises by more than the penalty; half a penalty more for the second edge.
+
+    >>> squares = np.concatenate([np.ones(200), np.full(100, 9.0), np.ones(200)])
+    >>> segment_edges(squares, 10.0)
+    [0, 198, 301, 500]
+    """
+    sums: Floats = np.concatenate([[0.0], np.cumsum(squares)])
+    edges, waiting = {0, squares.size}, [(0, squares.size)]
+    while waiting:
+        start, stop = waiting.pop()
+        cuts = _best_cuts(sums, start, stop, penalty)
+        edges.update(cuts)
+        points = [start, *cuts, stop]
+        waiting += itertools.pairwise(points) if cuts else []
+    return sorted(edges)
+
+
+def _best_cuts(sums: Floats, start: int, stop: int, penalty: float) -> list[int]:
+    """The one or two cuts that raise the likelihood of a segment most, if by more than the penalty."""
+    length, total = stop - start, sums[stop] - sums[start]
+    if length < 2 * SHORTEST:
+        return []
+    whole = float(_segment_cost(np.array(total), np.array(length)))
+    cut = np.arange(start + SHORTEST, stop - SHORTEST + 1)
+    left = sums[cut] - sums[start]
+    gains = whole - _segment_cost(left, cut - start) - _segment_cost(total - left, stop - cut)
+    best, cuts = float(gains.max()), [int(cut[gains.argmax()])]
+    candidates = np.unique(np.linspace(start, stop, min(CANDIDATES, length // 8 + 2)).astype(int))
+    first, last = (each.ravel() for each in np.meshgrid(candidates, candidates, indexing="ij"))
+    wide = (last - first >= SHORTEST) & (length - (last - first) >= SHORTEST)
+    first, last = first[wide], last[wide]
+    if first.size:
+        inner = sums[last] - sums[first]
+        gains = whole - _segment_cost(inner, last - first) - _segment_cost(total - inner, length - (last - first)) - penalty / 2
+        if gains.max() > best:
+            best, at = float(gains.max()), int(gains.argmax())
+            cuts = [int(edge) for edge in (first[at], last[at]) if start < edge < stop]
+    return cuts if best > penalty else []
+
+
+def _segment_cost(totals: Floats, lengths: NDArray[Any]) -> Floats:
+    """The negative log-likelihood of squares of these sums and numbers at their own variance, without what is equal for all cuts."""
+    return lengths / 2 * np.log(np.maximum(totals / lengths, np.finfo(float).tiny))

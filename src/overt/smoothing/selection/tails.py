@@ -1,0 +1,69 @@
+"""Noise with heavy tails: how much larger its root mean square is than its trimmed level."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overt.smoothing.data.series import Floats
+from overt.smoothing.selection.contrasts import LINES, contrasts, trimmed_deviation
+
+# Fewer points do not show the tails.
+MIN_POINTS = 400
+# A long series is represented by this many stretches of this many points.
+STRETCHES, STRETCH = 24, 2048
+# Medians of so many values before and after a point; where they differ by more than `STEEP` standard errors the signal is steep, and
+# contrasts within `BESIDE` points of it may contain it.
+MEDIAN_OF, STEEP, BESIDE = 6, 2.5, 4
+# The variance of the median of six normal values is 1.3 to 1.5 times that of their mean; the larger one excludes less.
+MEDIAN_VARIANCE = 1.5
+# Fewer contrasts than that are no sample, and a larger factor is a signal's.
+MIN_CONTRASTS, LARGEST = 300, 1.5
+
+
+def tail_factor(times: Floats, values: Floats, noise: Floats) -> float:
+    """The root mean square of noise over its trimmed level: 1 for normal noise, more where tails are heavy.
+
+    Stein's estimate of a head's risk contains 2σ²∂y_i/∂x_i, in which σ² is the mean square of the noise, whatever its distribution. The
+    trimmed level of `estimate_noise` is below it under heavy tails, so that narrow heads look better than they are, everywhere by the
+    same amount: no average over neighbours takes that away. Here both levels are those of the same contrasts, away from jumps, peaks
+    and steep slopes, where only noise is large.
+
+    times (n,) ascending, values (n,) without isolated wild values, noise (n,): the trimmed σ_i.
+
+    >>> draw, points = np.random.default_rng(0), np.arange(4000.0)
+    >>> tail_factor(points, draw.normal(size=4000), np.ones(4000)).__round__(2)
+    1.0
+    >>> tail_factor(points, np.clip(draw.laplace(size=4000), -4, 4), np.full(4000, 1.2)).__round__(2)
+    1.06
+    """
+    if values.size < MIN_POINTS or noise.min() <= 0:
+        return 1.0
+    part = _represented(values.size)
+    times, values, noise = times[part], values[part], noise[part]
+    even = np.ptp(np.diff(times)) <= 1e-9 * (times[1] - times[0])
+    flat, squares = ~_near_steep(values / noise), []
+    for offsets in LINES:
+        residuals = contrasts(None if even else times, values, 1 / noise**2, offsets)
+        if residuals.size == values.size - offsets[-1]:  # none was left out because of equal times
+            squares.append(residuals[flat[offsets[1] :][: residuals.size]] ** 2)
+    inside = np.concatenate(squares) if squares else np.empty(0)
+    trimmed = trimmed_deviation(np.sqrt(inside))
+    if inside.size < MIN_CONTRASTS or trimmed == 0:
+        return 1.0
+    return min(max(float(np.sqrt(inside.mean())) / trimmed, 1.0), LARGEST)
+
+
+def _represented(count: int) -> NDArray[np.intp]:
+    """All points, or those of stretches at equal distances (m,)."""
+    if count <= STRETCHES * STRETCH:
+        return np.arange(count)
+    starts = np.linspace(0, count - STRETCH, STRETCHES).astype(np.intp)
+    return (starts[:, None] + np.arange(STRETCH)).ravel()
+
+
+def _near_steep(values: Floats) -> NDArray[np.bool_]:
+    """Whether the medians before and after a point nearby differ clearly (n,); values in units of the noise."""
+    padded = np.pad(values, MEDIAN_OF, mode="edge")
+    medians = np.median(np.lib.stride_tricks.sliding_window_view(padded, MEDIAN_OF), axis=1)
+    difference = np.abs(medians[MEDIAN_OF + 1 :][: values.size] - medians[: values.size])
+    steep = difference > STEEP * (2 * MEDIAN_VARIANCE / MEDIAN_OF) ** 0.5
+    return np.convolve(steep, np.ones(2 * BESIDE + 1), mode="same") > 0
