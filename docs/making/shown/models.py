@@ -59,7 +59,8 @@ def built() -> str:
     for library in LIBRARIES:
         lines = [line for line in measured["models"] if line["library"] == library]
         there = [line for line in lines if "not built" not in line]
-        rows.append((f"{library} {measured['versions'].get(library) or ''}", f"{len(there):,}", f"{len(lines):,}"))
+        if lines:
+            rows.append((f"{library} {measured['versions'].get(library) or ''}", f"{len(there):,}", f"{len(lines):,}"))
     return table(rows, ["", "built", "of"], "lrr")
 
 
