@@ -100,22 +100,16 @@ def broadcast_leading(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, .
             # Compared one by one: `in` does not see that two symbolic sizes are equal under torch.compile.
             if other != 1 and other != size and not (heads and other != 0 and size % other == 0):
                 raise InputError(
-                    _leading_rule(position, grouped), got=shapes(query=query, key=key, value=value), fix=_leading_fix(grouped)
+                    "the number of query heads to be a multiple of the number of key and value heads (dimension -3)"
+                    if heads
+                    else "leading dimensions to be equal or 1",
+                    got=shapes(query=query, key=key, value=value),
+                    fix="make the sizes equal, or 1 to share one among all"
+                    if grouped
+                    else "make the sizes equal, or to group heads give all three a batch and a head dimension, (B, H, length, features)",
                 )
         sizes.append(size)
     return tuple(sizes)
-
-
-def _leading_rule(position: int, grouped: bool) -> str:
-    if grouped and position == -3:
-        return "the number of query heads to be a multiple of the number of key and value heads (dimension -3)"
-    return "leading dimensions to be equal or 1"
-
-
-def _leading_fix(grouped: bool) -> str:
-    if grouped:
-        return "make the sizes equal, or 1 to share one among all"
-    return "make the sizes equal, or to group heads give all three a batch and a head dimension, (B, H, length, features)"
 
 
 def fits(name: str, shape: Sequence[int], target: Sequence[int], query: Tensor, key: Tensor) -> None:

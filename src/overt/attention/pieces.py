@@ -78,7 +78,11 @@ def select_heads(piece: Any, select: SelectHeads) -> Any:
 
 def _flatten(instance: Any) -> tuple[list[Any], Any]:
     values = {field.name: getattr(instance, field.name) for field in fields(instance)}
-    leaves = {name: value for name, value in values.items() if isinstance(value, Tensor) or _is_piece(value)}
+    leaves = {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, Tensor) or (type(value) in pytree.SUPPORTED_NODES and hasattr(type(value), "__dataclass_fields__"))
+    }
     fixed = tuple((name, value) for name, value in values.items() if name not in leaves)
     return list(leaves.values()), (tuple(leaves), fixed)
 
@@ -90,7 +94,3 @@ def _unflatten(cls: type, values: Any, context: Any) -> Any:
     for name, value in [*zip(names, values, strict=True), *fixed]:
         object.__setattr__(instance, name, value)
     return instance
-
-
-def _is_piece(value: Any) -> bool:
-    return type(value) in pytree.SUPPORTED_NODES and hasattr(type(value), "__dataclass_fields__")

@@ -125,7 +125,8 @@ def gathered(
             if show_block is not None:
                 show_block(rows.first, block, stages)
     columns = zip(zip(*parts, strict=True), (-1, -1, -1, -2, -2, -2), strict=True)
-    lse, entropy, sink, top_weights, top_keys, output = (_joined(column, dim) for column, dim in columns)
+    joined: Any = [None if column[0] is None else torch.cat(column, dim=dim) for column, dim in columns]
+    lse, entropy, sink, top_weights, top_keys, output = joined
     received = received / count.clamp(min=1)
     return Summary(lse, entropy, received, top_weights, top_keys, *cells_of_map.maps(), sink, output.to(dtype))
 
@@ -183,10 +184,6 @@ def _by_kernel(
     maps = (None, None, None, None) if edges is None else (statistics.map_mean, statistics.map_max, *edges)
     output = statistics.output.to(call.query.dtype)
     return Summary(statistics.lse, entropy, *statistics[2:5], *maps, sink, output), statistics.masses
-
-
-def _joined(column: Any, dim: int) -> Any:
-    return None if column[0] is None else torch.cat(column, dim=dim)
 
 
 def _row_statistics(normalizer: Any, masked: Tensor, weights: Tensor, top: int) -> tuple[Tensor | None, ...]:

@@ -77,7 +77,7 @@ def _end_pass(name: str, model: Any, args: tuple, kwargs: dict[str, Any], output
     if not outer:
         _warn_unused(model, name, ended)
         _warn_missing_weights(model, name, kwargs, output)
-    elif ended.calls or _has_attention(model):
+    elif ended.calls or any("attention" in type(module).__name__.lower() for module in model.modules()):
         outer[-1].unused += ended.unused
 
 
@@ -107,11 +107,6 @@ def _warn_missing_weights(model: Any, name: str, kwargs: dict[str, Any], output:
             f'attn_implementation="{name}". To see them, use overt.lens.record(model), or choose attn_implementation="eager".',
             stacklevel=2,
         )
-
-
-def _has_attention(model: nn.Module) -> bool:
-    """Whether a module of a model computes attention, judging by the names of the classes."""
-    return any("attention" in type(module).__name__.lower() for module in model.modules())
 
 
 def _add_to_tables(source: Any, name: str) -> None:

@@ -183,18 +183,14 @@ class _Beams:
         parents, tokens = indices // words, indices % words
         valid = (torch.arange(self.size, device=scores.device) < self.active[:, None]) & totals.isfinite()
         ended = valid & (tokens == self.end)
-        self._store(ended, parents, totals / (length + 1) ** self.length_penalty)
+        for row, beam in ended.nonzero().tolist():
+            text, score = self.tokens[row, parents[row, beam]].tolist(), totals[row, beam] / (length + 1) ** self.length_penalty
+            self.finished[int(self.sentences[row])].append(Hypothesis(text, float(score)))
         self.active = self.active - ended.sum(-1)
         self.totals = totals.masked_fill(ended | ~valid, -torch.inf)
         before = self.tokens.gather(1, parents[..., None].expand(-1, -1, length))  # (B, size, t)
         self.tokens = torch.cat((before, tokens[..., None]), dim=-1)  # (B, size, t + 1)
         return self._active_rows(parents)
-
-    def _store(self, ended: Tensor, parents: Tensor, scores: Tensor) -> None:
-        """Add the texts that have ended to the finished ones."""
-        for row, beam in ended.nonzero().tolist():
-            tokens = self.tokens[row, parents[row, beam]].tolist()
-            self.finished[int(self.sentences[row])].append(Hypothesis(tokens, float(scores[row, beam])))
 
     def _active_rows(self, parents: Tensor) -> Tensor:
         """Remove sentences without active texts, and return the row that each row of the others continues."""

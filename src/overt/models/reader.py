@@ -84,7 +84,9 @@ class Reader(nn.Module):
         self.layer, self.features = _layer(encoder, embedding, width, layers, dropout)
         self_attention = "dot" if encoder == "attention" and self_attention is None else self_attention
         if self_attention is not None:
-            attention = _attention(self_attention, self.features)
+            # The values are the states themselves, except with "dot", which learns them. The layer refuses wrong names.
+            name, projections = ("dot", False) if self_attention == "plain" else (self_attention, None)
+            attention = SelfAttention(self.features, name, projections=projections)  # type: ignore[arg-type]
             self.layer = Contextual(self.layer, attention, axis=self.axis, features=self.features)
             self.features = self.layer.features
 
@@ -126,13 +128,6 @@ def _layer(encoder: str, embedding: int, width: int, layers: int, dropout: float
         return nn.Sequential(nn.Conv1d(embedding, 2 * width, KERNEL_SIZE, padding="same"), nn.ReLU()), 2 * width
     between = dropout if layers > 1 else 0.0
     return RECURRENT[encoder](embedding, width, layers, batch_first=True, dropout=between, bidirectional=True), 2 * width
-
-
-def _attention(name: str, features: int) -> SelfAttention:
-    """Self-attention whose values are the states themselves, except with "dot", which learns values."""
-    if name == "plain":
-        return SelfAttention(features, "dot", projections=False)
-    return SelfAttention(features, name)  # type: ignore[arg-type]  # a recipe's string: the layer refuses wrong names
 
 
 def _refuse_beside_transformer(embedding: int | None, self_attention: str | None) -> None:

@@ -9,18 +9,13 @@ go back. What the heap counts as free cannot tell: it counts pages that are gone
 import ctypes
 import os
 import sys
-from typing import Any
 
 _MAX_GROWTH = 2**26  # bytes that a process may have grown by
 _resident = sys.maxsize  # bytes of the process when it was smallest since its pages last went back
 
 
-def _of_glibc(name: str) -> Any:
-    """The function, where there is one: other allocators need no such help."""
-    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
-
-
-_trim = _of_glibc("malloc_trim")
+# glibc's function, where there is one: other allocators need no such help.
+_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
 
 def give_back() -> None:

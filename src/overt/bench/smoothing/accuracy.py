@@ -79,7 +79,8 @@ def measure(
     cases: list[Case], names: list[str], seeds: int, processes: int, notify: Notify = lambda done, work: None
 ) -> Accuracy:
     """Score each smoother on each case and seed, in `processes` processes; one that fails is omitted, with the reason."""
-    work = [(name, case, batch) for case in cases for name in names for batch in _batches(seeds)]
+    batches = [list(range(first, min(first + _BATCH, seeds))) for first in range(0, seeds, _BATCH)]
+    work = [(name, case, batch) for case in cases for name in names for batch in batches]
     scores: dict[str, dict[Case, list[float]]] = {name: {case: [] for case in cases} for name in names}
     unable: dict[str, str] = {}
     for done, (name, case, result) in enumerate(_run(work, processes), 1):
@@ -89,10 +90,6 @@ def measure(
             scores[name][case] += result
         notify(done, len(work))
     return Accuracy(cases, {name: scores[name] for name in names if name not in unable}, unable)
-
-
-def _batches(seeds: int) -> list[list[int]]:
-    return [list(range(first, min(first + _BATCH, seeds))) for first in range(0, seeds, _BATCH)]
 
 
 Work = tuple[str, Case, list[int]]

@@ -61,7 +61,8 @@ def measure(folder: Path, name: str, names: list[str], notify: Callable[[str], N
     hidden = np.sort(np.random.default_rng(0).choice(inner, int(_HIDDEN_SHARE * inner.size), replace=False))
     visible = x.copy()
     visible[hidden] = np.nan
-    errors, unable = {LINE: _error(_line(visible), x, hidden)}, {}
+    steps, known = np.arange(x.size), ~np.isnan(visible)
+    errors, unable = {LINE: _error(np.interp(steps, steps[known], visible[known]), x, hidden)}, {}
     for each in names:
         notify(each)
         try:
@@ -69,11 +70,6 @@ def measure(folder: Path, name: str, names: list[str], notify: Callable[[str], N
         except Exception as error:  # any error of another library is reported, and the others go on
             unable[each] = f"failed on {name}: {type(error).__name__}: {error}"
     return SeriesResult(name, x.size, hidden.size, errors, unable, analyze(x).sentence)
-
-
-def _line(x: Floats) -> Floats:
-    steps, known = np.arange(x.size), ~np.isnan(x)
-    return np.interp(steps, steps[known], x[known])
 
 
 def _error(curve: Floats, x: Floats, hidden: np.ndarray) -> float:
