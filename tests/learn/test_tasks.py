@@ -335,7 +335,7 @@ def test_a_batch_takes_as_many_rows_as_its_tokens_allow_with_their_starts_and_en
     for row in range(len(task.corpus.train)):
         batch = task.batch([row])
         width = max(tensor.shape[1] for tensor in batch if tensor.ndim == 2)
-        limited = replace(recipe, training=replace(TRAINING, tokens_per_batch=3 * width))
+        limited = replace(recipe, training=replace(TRAINING, tokens_per_batch=4 * width - 1))
         corpus = task.corpus._replace(train=[task.corpus.train[row]] * 11)
         batches = type(task)(corpus, task.tokenizer, limited).batches(0)
         assert sorted(map(len, batches)) == [2, 3, 3, 3]
