@@ -4,12 +4,16 @@
 
 torch's own FlexAttention has no backward pass on the CPU. What a user has there is its definition, all scores in memory: that is the peer,
 in float32 and with the mask made beforehand. Runs alternate, outputs and gradients are compared first, and each figure is a median.
+Beside it: by how much memory grows at three lengths, for one head.
 """
 
 import argparse
 import math
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from resource import RUSAGE_SELF, getrusage
 from statistics import median
 from typing import Any
 
@@ -95,6 +99,26 @@ def measured(name: str, score_mod: Any, mask_mod: Any, learned: list[Tensor], to
     return {"case": name, "path": path, "overt": ours, "dense": theirs, "ratio": theirs / ours, "largest difference": largest}
 
 
+def memory(case: str, tokens: int) -> float:
+    """MB by which a process grows at most in both passes, without a block mask, which torch makes of all pairs."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(_growth, case, tokens).result()
+
+
+def _growth(case: str, tokens: int) -> float:
+    slope = torch.tensor(0.01, requires_grad=True)
+    mods = {
+        "linear biases, causal": lambda s, b, h, q, k: torch.where(q >= k, s + slope * (k - q), -torch.inf),
+        "a product of positions": lambda s, b, h, q, k: s + torch.sin(q * k * slope),
+    }
+    query, key, value = (torch.randn(1, 1, tokens, FEATURES, requires_grad=True) for _ in range(3))
+    small = [each[:, :, :64] for each in (query, key, value)]
+    flex_attention(small[0], small[1], small[2], mods[case]).sum().backward()
+    before = getrusage(RUSAGE_SELF).ru_maxrss
+    flex_attention(query, key, value, mods[case]).sum().backward()
+    return (getrusage(RUSAGE_SELF).ru_maxrss - before) / 1024
+
+
 def main() -> None:
     """Measure all cases, print them, and write them where --out says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -107,8 +131,14 @@ def main() -> None:
         rows.append(measured(name, score_mod, mask_mod, learned, requested.tokens, requested.runs))
         print("{case:30} {path:8} {overt:7.3f} s  dense {dense:7.3f} s  {ratio:5.1f} times".format(**rows[-1]), flush=True)
     rows.sort(key=lambda row: row["ratio"])
+    lengths = (4096, 8192, 16384)
+    grown = [
+        {"case": case, "MB": [memory(case, each) for each in lengths]}
+        for case in ("linear biases, causal", "a product of positions")
+    ]
+    print("MB at", lengths, grown)
     sizes = {"tokens": requested.tokens, "heads": HEADS, "features": FEATURES, "runs": requested.runs}
-    results.write(requested.out, **sizes, rows=rows)
+    results.write(requested.out, **sizes, rows=rows, lengths=lengths, memory=grown)
 
 
 if __name__ == "__main__":
