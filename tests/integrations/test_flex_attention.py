@@ -1,6 +1,8 @@
 """FlexAttention's interface: outputs and gradients of all kinds of mods against a dense computation in float64, which paths they take."""
 
+import gc
 import math
+import weakref
 from copy import deepcopy
 
 import pytest
@@ -10,6 +12,7 @@ from torch.nn.attention.flex_attention import AuxRequest, BlockMask, and_masks, 
 import overt
 from overt.errors import InputError, KindError
 from overt.integrations import flex_attention, flex_attention_plan, replacing_flex_attention
+from overt.integrations.flex.expression import traced
 
 B, H, Q, K, D = 2, 4, 37, 41, 8
 
@@ -378,6 +381,27 @@ def test_memory_is_linear_for_a_mod_that_no_kernel_knows():
         flex_attention(x, x, x, lambda s, b, h, q, k: s + table[(q * k) % 7]).sum().backward()
     assert max(sizes) <= 3072 * 3072 // 4
     assert table.grad is not None
+
+
+def test_what_an_expression_computes_on_the_way_is_let_go_at_once():
+    made = []
+
+    class Results(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            result = function(*arguments, **(options or {}))
+            made.append(weakref.ref(result))
+            return result
+
+    expression = traced(lambda b, h, q, k: ((q - k).abs() * 2 + h) % 3 == 1, *"bhqk")
+    gc.collect()
+    gc.disable()
+    try:
+        with Results():
+            result = expression.value({name: torch.arange(3) for name in "bhqk"})
+        assert [each for each in made if each() is not None and each() is not result] == []
+        assert len(made) > 4
+    finally:
+        gc.enable()
 
 
 def test_a_recording_sees_a_call_of_it():

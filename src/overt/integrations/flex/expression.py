@@ -126,13 +126,8 @@ class Expression:
         if self.symbol:
             return values[self.function]
         if id(self) not in known:
-
-            def of(argument: Any) -> Any:
-                if isinstance(argument, tuple):
-                    return tuple(of(each) for each in argument)
-                return argument._value(values, known) if isinstance(argument, Expression) else argument
-
-            arguments, options = [of(each) for each in self.arguments], {name: of(each) for name, each in self.options.items()}
+            arguments = [_value_of(each, values, known) for each in self.arguments]
+            options = {name: _value_of(each, values, known) for name, each in self.options.items()}
             if self.function == "getitem":
                 tensor, indices = arguments
                 known[id(self)] = tensor[tuple(_index(each, tensor) for each in indices)]
@@ -256,6 +251,13 @@ def _is_number(argument: Any) -> bool:
     return (
         isinstance(argument, Tensor) and not argument.ndim and not argument.is_floating_point() and argument.dtype != torch.bool
     )
+
+
+def _value_of(argument: Any, values: Mapping[str, Any], known: dict[int, Any]) -> Any:
+    """What an argument comes to. Not inside of `_value`: a function that calls itself would keep all values until they are collected."""
+    if isinstance(argument, tuple):
+        return tuple(_value_of(each, values, known) for each in argument)
+    return argument._value(values, known) if isinstance(argument, Expression) else argument
 
 
 def _index(index: Any, tensor: Tensor) -> Any:
