@@ -383,6 +383,38 @@ def test_memory_is_linear_for_a_mod_that_no_kernel_knows():
     assert table.grad is not None
 
 
+def test_a_score_that_is_cast_is_what_it_is_cast_to():
+    agree(lambda s, b, h, q, k: s.to(torch.float64) * 0.5 + k, paths=["native"])
+    inputs = tensors()
+
+    def cut(s, b, h, q, k):
+        return (s * 3).to(torch.int32).double()
+
+    torch.testing.assert_close(flex_attention(*inputs, cut), dense(*inputs, cut)[0], rtol=1e-10, atol=1e-10)
+
+
+def test_a_mod_that_uses_its_own_results_over_and_over_is_called_as_it_is():
+    def mixed(b, h, q, k):
+        state = q + k
+        for _ in range(40):
+            state = (state ^ (state >> 2)) + state
+        return state % 3 == 0
+
+    agree(mask_mod=mixed)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_captured_tensors_may_be_more_or_less_precise_than_the_query(dtype):
+    for other in (torch.float32, torch.float64, torch.bfloat16):
+        slopes, table = torch.rand(H, dtype=other), torch.rand(H, Q, K, dtype=other)
+        inputs = tensors(dtype=dtype)
+        for mod in (lambda s, b, h, q, k, t=slopes: s + t[h] * (k - q), lambda s, b, h, q, k, t=table: s * 2 + t[h, q, k]):
+            output = flex_attention(*inputs, mod)
+            expected, _ = dense(*(each.double() for each in inputs), mod)
+            assert output.dtype == dtype
+            torch.testing.assert_close(output.double(), expected, rtol=2e-2, atol=2e-2)
+
+
 def test_what_an_expression_computes_on_the_way_is_let_go_at_once():
     made = []
 
@@ -418,6 +450,11 @@ def test_a_recording_sees_a_call_of_it():
     )
 
 
+def _block_mask_of(mod):
+    tables = torch.ones(1, 1, 1, dtype=torch.int32), torch.zeros(1, 1, 1, 1, dtype=torch.int32)
+    return BlockMask.from_kv_blocks(*tables, BLOCK_SIZE=64, mask_mod=mod, seq_lengths=(Q, K))
+
+
 def test_bad_input_ends_in_a_sentence():
     (query, key, value), rows = tensors(), learned(B, K)
     with pytest.raises(InputError, match=r"a block mask of Q = 37 queries and K = 41 keys, got one of 16 and 41"):
@@ -432,5 +469,7 @@ def test_bad_input_ends_in_a_sentence():
         flex_attention(query[0], key, value)
     with pytest.raises(KindError, match=r"score_mod to return a floating-point number, got a torch.int32"):
         flex_attention(query, key, value, lambda s, b, h, q, k: torch.where(s > 0, q, k))
+    with pytest.raises(KindError, match=r"mask_mod to return a bool, got a torch.int32"):
+        flex_attention(query, key, value, block_mask=_block_mask_of(lambda b, h, q, k: q - k))
     with pytest.raises(KindError, match=r"the mod to return one number, got shape \(41,\)"):
         flex_attention(query, key, value, lambda s, b, h, q, k: s + rows[b])

@@ -16,6 +16,9 @@ from torch.overrides import TorchFunctionMode
 
 SCORE, BATCH, HEAD, QUERY, KEY = "score", "batch", "head", "query", "key"
 
+# Terms of an expression, those counted again that stand in it again: what reads it goes through all of them.
+LARGEST = 10_000
+
 
 class NotElementwise(Exception):
     """The mod does something that an expression cannot hold."""
@@ -92,6 +95,9 @@ class Expression:
 
     def __init__(self, function: str, *arguments: Any, **options: Any):
         self.function, self.arguments, self.options = function, arguments, options
+        self.size = 1 + sum(part.size for part in self.parts())
+        if self.size > LARGEST:
+            raise NotElementwise
 
     @property
     def symbol(self) -> str | None:

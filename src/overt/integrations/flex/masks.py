@@ -32,9 +32,13 @@ class ModMask(Mask):
     def block(self, rows, keys):
         """The mod of these rows and keys."""
         allowed = mapped(self.mod, *self.sizes.indices(rows, keys).values())
-        if allowed.dtype != torch.bool:
-            raise KindError("the mask_mod to return a bool", got=f"a {allowed.dtype}", fix="compare, as in q_idx >= kv_idx")
+        _check_bool(allowed.dtype)
         return allowed
+
+
+def _check_bool(dtype: torch.dtype) -> None:
+    if dtype != torch.bool:
+        raise KindError("the mask_mod to return a bool", got=f"a {dtype}", fix="compare, as in q_idx >= kv_idx")
 
 
 def mapped(mod: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
@@ -47,9 +51,10 @@ def mapped(mod: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
 
 
 def mask_of(expression: Any, sizes: Sizes) -> Mask | None:
-    """The mask of an expression, or of a constant; None where every query may attend to every key."""
+    """The mask of an expression, or of a constant; None where every query may attend to every key. Raises KindError for no bool."""
     if isinstance(expression, bool):
         return None if expression else Lengths(0)
+    _check_bool(_dtype(expression, sizes))
     name, arguments = expression.function, expression.arguments
     if name in ("and", "or", "logical_and", "logical_or"):
         left, right = (_operand(each, sizes) for each in arguments)

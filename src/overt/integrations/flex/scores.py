@@ -58,7 +58,7 @@ def score_form(expression: Any, dtype: torch.dtype) -> ScoreForm | None:
     if expression.options and name not in ("add", "sub", "to"):
         return None
     if name in ("float", "double", "to"):
-        return score_form(arguments[0], dtype)
+        return score_form(arguments[0], dtype) if _as_precise(expression, dtype) else None
     if name == "neg":
         inside = score_form(arguments[0], dtype)
         return None if inside is None else inside.times(-1.0)
@@ -118,6 +118,14 @@ def _where(condition: Any, chosen: Any, other: Any, dtype: torch.dtype) -> Score
         return None
     biases = [0.0 if each.bias is None else each.bias for each in (inside, second)]
     return replace(inside, bias=Expression("where", condition, *biases))
+
+
+def _as_precise(cast: Expression, dtype: torch.dtype) -> bool:
+    """Whether a cast of the score loses nothing: to a floating-point dtype that holds all of its own numbers."""
+    targets = {"float": [torch.float32], "double": [torch.float64]}.get(
+        cast.function, [*cast.arguments[1:], *cast.options.values()]
+    )
+    return all(isinstance(each, torch.dtype) and torch.promote_types(each, dtype) == each for each in targets)
 
 
 def _negative(argument: Any) -> Any:
