@@ -46,23 +46,19 @@ def test_evaluate_searches_with_the_recipes_beam_or_the_one_that_is_asked_for(
     assert set(beams) == ({searched} if searched else set())
 
 
+def evaluated(training_folder, reference, *arguments):
+    files = ("--source", training_folder / "en.txt", "--reference", reference)
+    return run("evaluate", "--model", training_folder / "by_heart", *files, *arguments)
+
+
 @pytest.mark.parametrize(("arguments", "sizes"), [((), {5}), (("--beam", 3), {3}), (("--beam", 1), set())])
 def test_evaluate_searches_two_files_with_the_beam_that_is_asked_for(training_folder, beams, arguments, sizes):
-    files = ("--source", training_folder / "en.txt", "--reference", training_folder / "fr.txt")
-    assert run("evaluate", "--model", training_folder / "by_heart", *files, *arguments).exit_code == 0
+    assert evaluated(training_folder, training_folder / "fr.txt", *arguments).exit_code == 0
     assert {size for size, _ in beams} == sizes
 
 
 def test_evaluate_scores_two_files_and_tells_bleu_by_length(training_folder):
-    result = run(
-        "evaluate",
-        "--model",
-        training_folder / "by_heart",
-        "--source",
-        training_folder / "en.txt",
-        "--reference",
-        training_folder / "fr.txt",
-    )
+    result = evaluated(training_folder, training_folder / "fr.txt")
     assert result.exit_code == 0, result.stderr
     assert "bleu 100.00   nrefs:1|case:mixed" in result.stdout
     assert "chrf 100.00" in result.stdout
@@ -79,15 +75,7 @@ def test_evaluate_scores_two_files_and_tells_bleu_by_length(training_folder):
 
 def test_files_of_unequal_lengths_are_refused_and_both_are_named(training_folder, tmp_path):
     (tmp_path / "short.txt").write_text("\n".join(FRENCH[:3]) + "\n")
-    result = run(
-        "evaluate",
-        "--model",
-        training_folder / "by_heart",
-        "--source",
-        training_folder / "en.txt",
-        "--reference",
-        tmp_path / "short.txt",
-    )
+    result = evaluated(training_folder, tmp_path / "short.txt")
     assert result.exit_code == 2
     assert f"en.txt with 10 and {tmp_path}/short.txt with 3 lines" in result.stderr
 
