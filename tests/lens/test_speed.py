@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import overt
+from overt import lens
 from overt.attention.masks import Keys
 from overt.drawing.progress import progress
 from overt.lens import record
@@ -219,6 +220,35 @@ def test_long_work_shows_a_bar_on_a_terminal(monkeypatch):
     terminal = on_terminal(monkeypatch)
     recorded(Own(), inputs()).verify()
     assert "verifying" in terminal.getvalue()
+
+
+def _language_model():
+    model = overt.models.LanguageModel(50, width=16, heads=2, layers=2, feed_forward=32).eval()
+    with record(model) as recording, torch.no_grad():
+        model(torch.tensor([[3, 7, 9, 7, 4]]))
+    return model, recording
+
+
+def _translation():
+    model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True).eval()
+    with record(model) as recording, torch.no_grad():
+        model(torch.randn(1, 6, 8), torch.randn(1, 4, 8))
+    return recording
+
+
+ANALYSES = {
+    "splitting heads by token": lambda: lens.contributions(*reversed(_language_model()), 3),
+    "running the probe": lambda: lens.probe(_language_model()[0], sequences=2, length=24),
+    "measuring norms": lambda: lens.norm_weights(*reversed(_language_model())).layer(0),
+    "aligning steps": lambda: lens.alignment(_translation(), "decoder.layers.0.multihead_attn"),
+}
+
+
+@pytest.mark.parametrize("doing", ANALYSES)
+def test_each_analysis_that_walks_over_many_parts_shows_a_bar(doing, monkeypatch):
+    terminal = on_terminal(monkeypatch)
+    ANALYSES[doing]()
+    assert doing in terminal.getvalue()
 
 
 def test_work_inside_of_work_shows_one_bar(monkeypatch):

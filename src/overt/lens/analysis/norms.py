@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from overt.drawing.progress import progress
 from overt.errors import InputError
 from overt.lens.analysis.by_block import BLOCK, WeightsByBlock
 from overt.lens.captured import Captured
@@ -83,7 +84,7 @@ class NormWeights:
         wanted = positions("row", rows, by_block.queries)
         size = max(1, BLOCK // max(1, math.prod(by_block.call.batch) * by_block.keys))
         norms = torch.empty(by_block.batch, len(wanted), by_block.keys, dtype=by_block.call.dtype, device=products.device)
-        for start in range(0, len(wanted), size):
+        for start in progress(range(0, len(wanted), size), "measuring norms"):
             weights = by_block.some_rows(wanted[start : start + size]).double()  # (B, H, rows, K)
             squares = weights * torch.einsum("bkhg,bgqk->bhqk", products, weights)
             norms[:, start : start + size] = squares.sum(1).clamp(min=0).sqrt()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from overt.attention import check
+from overt.drawing.progress import progress
 from overt.errors import InputError, KindError, OvertError
 from overt.lens.capture.adapters import catching
 from overt.lens.capture.options import record_options
@@ -156,7 +157,8 @@ def probe(
     measure = _Measure(model)
     together = max(1, min(8, _SCORES_TOGETHER // (ids.shape[1] * max(int(words.max()), 1))))
     with _in_evaluation(model), torch.no_grad():
-        for part, group in zip(ids.split(together), groups.split(together), strict=True):
+        parts = list(zip(ids.split(together), groups.split(together), strict=True))
+        for part, group in progress(parts, "running the probe"):
             measure.run(part, group, run)
     return Probe(type(model).__name__, measure.heads(), sequences, length, distances, seed, tuple(measure.missing))
 

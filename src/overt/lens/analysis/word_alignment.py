@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from overt.drawing.progress import progress
 from overt.errors import InputError
 from overt.lens.analysis.by_block import WeightsByBlock
 from overt.lens.capture.recorder import is_in
@@ -52,7 +53,7 @@ def alignment(
             got=f"later={later} with {count} steps of {steps[0].layer}",
             fix="pass 0 or 1, and record more steps than that",
         )
-    rows = torch.cat([_mean(captured, heads) for captured in steps], dim=1)  # (B, T, S)
+    rows = torch.cat([_mean(captured, heads) for captured in progress(steps, "aligning steps")], dim=1)  # (B, T, S)
     return rows[:, later:]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from overt.drawing.progress import progress
 from overt.errors import InputError
 from overt.lens.analysis.contributions.arguments import Recorded, arguments_of, checked_calls, checked_model, compare, ids_of
 from overt.lens.analysis.contributions.by_token import Split, split
@@ -72,8 +73,8 @@ def contributions(
     with torch.enable_grad():
         number = named.of(logits)
     _descend(run, number, encodes)
-    pairs = zip(calls, run.points, strict=True)
-    splits = [split(captured, point) for captured, point in pairs if point.gradient is not None]
+    pairs = [pair for pair in zip(calls, run.points, strict=True) if pair[1].gradient is not None]
+    splits = [split(captured, point) for captured, point in progress(pairs, "splitting heads by token")]
     return Contributions(
         named,
         tuple(summed(_parts(run, splits, recording))),
