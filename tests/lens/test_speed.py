@@ -238,7 +238,7 @@ def _translation():
 
 ANALYSES = {
     "splitting heads by token": lambda: lens.contributions(*reversed(_language_model()), 3),
-    "running the probe": lambda: lens.probe(_language_model()[0], sequences=2, length=24),
+    "running the probe": lambda: lens.probe(_language_model()[0], sequences=2),
     "measuring norms": lambda: lens.norm_weights(*reversed(_language_model())).layer(0),
     "aligning steps": lambda: lens.alignment(_translation(), "decoder.layers.0.multihead_attn"),
 }
