@@ -190,6 +190,12 @@ def test_the_page_shows_ours_the_best_and_their_ratios(two_peers):
     assert f"{expected / 21.7:.2f} in geometric mean of 1 cases, {expected / 21.7:.2f} at worst (blocks 3)." in result.stdout
 
 
+def test_names_of_cases_of_any_length_begin_at_the_left_edge(two_peers):
+    result = run("--part", "accuracy", "--seeds", 1, "--case", "blocks 3", "--case", "sine 3")
+    for name in ("blocks 3", "sine 3"):
+        assert len([line for line in result.stdout.splitlines() if line.startswith(f"{name} ")]) == 2
+
+
 def test_a_peer_that_is_not_installed_is_named_with_its_cure(monkeypatch):
     monkeypatch.setattr(peers, "PEERS", [Smoother("fog", "nothing", ("numpy", "no_such_module"), identity)])
     result = run("--part", "accuracy", "--seeds", 1, "--case", "sine 3")

@@ -66,6 +66,14 @@ def test_the_words_and_labels_of_a_tagger_come_back_beside_it(tmp_path):
     assert (result.labels, result.encode(["a", "cat"])) == (["DET", "NOUN"], vocabulary.encode(["a", "cat"]))
 
 
+@pytest.mark.parametrize("tags", [1, 3])
+def test_a_vocabulary_of_fewer_or_more_labels_than_the_model_is_refused(tags, tmp_path):
+    vocabulary = WordVocabulary.learn([Example(["a", "bird"], ["DET", "NOUN"])])
+    save_model(from_config({"kind": "Tagger", "words": vocabulary.words, "tags": tags, "width": 8}), tmp_path, vocabulary)
+    with pytest.raises(InputError, match=rf"the same labels .*, got 2 in tokenizer.json, \{{'tags': {tags}\}} in config.json"):
+        load_model(tmp_path)
+
+
 def test_half_precision_takes_half_the_bytes_and_is_float32_in_memory(tmp_path):
     model = encoder()
     save_model(model, tmp_path / "whole")

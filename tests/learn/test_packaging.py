@@ -95,7 +95,7 @@ def test_a_box_that_is_too_large_is_refused_and_the_one_before_stays(run, tmp_pa
     [
         (0, "0.0 seconds"),
         (59.94, "59.9 seconds"),
-        (60, "0 hours 1 minute"),
+        (60, "1 minute"),
         (3660, "1 hour 1 minute"),
         (9060, "2 hours 31 minutes"),
     ],

@@ -92,6 +92,18 @@ def test_a_batch_in_which_nothing_counts_is_no_error_and_has_no_gradient():
     assert (statistics.loss, statistics.gradient, statistics.count) == (0, 0, 0)
 
 
+def test_the_gradient_of_a_batch_in_which_one_label_counts_is_that_of_its_loss():
+    class One(Counting):
+        def loss(self, model, batch):
+            return super().loss(model, batch)[0], 1
+
+    model, task = Model(), One()
+    loss, _ = task.loss(model, task.batch([0, 1]))
+    expected = torch.cat([each.flatten() for each in torch.autograd.grad(loss, list(model.parameters()))]).norm()
+    statistics = OptimizerStep(model, task, Training(), Processes())(1, [[0, 1]])
+    assert statistics.gradient == pytest.approx(expected.item(), rel=1e-5)
+
+
 def test_the_scale_of_a_float16_loss_doubles_after_steady_updates(monkeypatch):
     monkeypatch.setattr(optimizer_step, "_GROWTH_INTERVAL", 2)
     for precision, scales in (("float16", [256, 512, 512, 1024]), ("bfloat16", [1] * 4)):

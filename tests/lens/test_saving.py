@@ -269,6 +269,7 @@ TAMPERED = [
     ("qkv", ("calls", 0, "with", "call", "with", "score"), 5),
     ("qkv", ("calls", 0, "with", "call", "with", "mask"), {"put": ["0", [2, 4, 7, 8]]}),
     ("qkv", ("calls", 0, "with", "call", "with", "bias"), {"put": ["0", [2, 4, 7, 8]]}),
+    ("qkv", ("calls", 0, "with", "call", "with", "mask"), {"is": "Dense", "with": {"allowed": {"put": ["0", [2, 4, 7, 8]]}}}),
     ("qkv", ("calls", 0, "with", "call", "with", "normalizer"), None),
     ("qkv", ("calls", 0, "with", "call", "with", "dropout"), 5),
     ("summary", ("calls", 0, "with", "summary", "with", "entropy"), None),
@@ -276,6 +277,20 @@ TAMPERED = [
     ("summary", ("calls", 0, "with", "comparison"), 5),
     ("summary", ("calls", 0, "with", "shares"), {"tuple": []}),
 ]
+
+
+def test_a_bias_that_an_older_file_holds_as_a_tensor_is_read(tmp_path):
+    recording = recorded(Fused(attn_mask=torch.randn(2, 1, 7, 7, generator=torch.Generator().manual_seed(3))))
+    path = tmp_path / "x.safetensors"
+    recording.save(path)
+    with safe_open(path, "pt") as opened:
+        held = json.loads(opened.metadata()["overt.recording"])
+        tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
+    call = held["calls"][0]["with"]["call"]["with"]
+    assert call["bias"]["is"] == "TensorBias"
+    call["bias"] = call["bias"]["with"]["tensor"]
+    save_file(tensors, path, metadata=metadata(held))
+    assert torch.equal(load(path)[0, 1].weights(), recording[0, 1].weights())
 
 
 @pytest.mark.parametrize(("keep", "place", "put"), TAMPERED, ids=lambda each: each[-1] if isinstance(each, tuple) else None)

@@ -46,6 +46,10 @@ class Bias:
         """What is added for these rows and keys: broadcastable to (..., rows, keys)."""
         raise NotImplementedError
 
+    def added_pairs(self) -> Tensor | None:
+        """The tensor (..., Q or 1, K or 1) that a bound bias holds, if that is all that it is."""
+        return None
+
     def for_heads(self, select: SelectHeads) -> "Bias | None":
         """A bound bias with `select` applied to its tensors; None where it is not known which of their dimensions is the heads'."""
         return select_heads(self, select)
@@ -238,22 +242,26 @@ class SumOfBiases(Bias):
 
 @piece
 class TensorBias(Bias):
-    """A tensor that broadcasts, aligned right, against (..., Q, K), as a bias that gives its blocks."""
+    """A tensor that broadcasts, aligned right, against (..., Q, K), as a bias that gives its blocks: what `attend` makes of a tensor."""
 
     tensor: Tensor
 
     trailing: ClassVar = {"tensor": 2}
 
     def bind(self, leading, queries, keys):
-        """Itself, if its last two sizes are 1 or those of the call."""
+        """With two dimensions at least, if the last two are of size 1 or those of the call."""
         broadcasts("bias", self.tensor, queries, keys)
-        return self
+        tensor = self.tensor
+        return self if tensor.ndim > 1 else TensorBias(tensor.reshape((1,) * (2 - tensor.ndim) + tuple(tensor.shape)))
 
     def block(self, rows, keys):
         """The tensor's rows and keys; dimensions of size 1 stay."""
-        tensor = self.tensor.reshape((1,) * (2 - self.tensor.ndim) + tuple(self.tensor.shape))
-        tensor = tensor if tensor.shape[-2] == 1 else tensor[..., rows, :]
+        tensor = self.tensor if self.tensor.shape[-2] == 1 else self.tensor[..., rows, :]
         return tensor if tensor.shape[-1] == 1 else tensor[..., keys]
+
+    def added_pairs(self):
+        """The tensor."""
+        return self.tensor
 
     @property
     def leading(self):

@@ -50,13 +50,13 @@ def model_card(results: dict[str, Any], title: str, attribution: str) -> str:
 def duration_text(seconds: float) -> str:
     """A duration in words.
 
-    >>> duration_text(6.71), duration_text(3660), duration_text(9060)
-    ('6.7 seconds', '1 hour 1 minute', '2 hours 31 minutes')
+    >>> duration_text(6.71), duration_text(60), duration_text(3660), duration_text(9000)
+    ('6.7 seconds', '1 minute', '1 hour 1 minute', '2 hours 30 minutes')
     """
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} seconds"
     parts = zip(divmod(round(seconds / 60), 60), ("hour", "minute"), strict=True)
-    return " ".join(f"{number} {unit}{'' if number == 1 else 's'}" for number, unit in parts)
+    return " ".join(f"{number} {unit}{'' if number == 1 else 's'}" for number, unit in parts if number)
 
 
 def hardware_text(results: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from overt.attention.biases import Bias
+from overt.attention.biases import Bias, TensorBias
 from overt.attention.kernels.call import Call
 from overt.attention.masks import Mask
 from overt.attention.pieces import piece
@@ -132,7 +132,8 @@ def size(call: Call, output: Tensor, heads: int = 1, total: int = 1) -> int:
     """How many bytes a copy of `heads` of `total` heads takes."""
     tensors = [call.query, call.key, call.value, output]
     if isinstance(call.normalizer, ExpOfLogWeights):
-        tensors.append(call.bias)  # the model's weights themselves
+        assert call.bias is not None
+        tensors.append(call.bias.source)  # the model's weights themselves
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors) * heads // total
 
 
@@ -152,11 +153,12 @@ def copied(call: Call, output: Tensor, heads: tuple[int, ...], total: int, cache
     if call.mask is not None:
         mask = of_heads(pieces["mask"], some_heads(heads, total))
         pieces["mask"] = HeadsOfMask(pieces["mask"], heads, total) if mask is None else mask
-    if isinstance(call.bias, Bias):
-        bias = of_heads(pieces["bias"], some_heads(heads, total))
-        pieces["bias"] = HeadsOfBias(pieces["bias"], heads, total) if bias is None else bias
-    elif call.bias is not None:
-        pieces["bias"] = select_heads(pieces["bias"], heads, total)
+    if call.bias is not None:
+        pairs, bias = call.bias.added_pairs(), of_heads(pieces["bias"], some_heads(heads, total))
+        if pairs is not None:
+            pieces["bias"] = TensorBias(select_heads(pairs, heads, total))
+        else:
+            pieces["bias"] = HeadsOfBias(pieces["bias"], heads, total) if bias is None else bias
     return replace(call, batch=(*call.batch[:-1], len(heads)), **copies, **pieces), select_heads(output, heads, total)
 
 

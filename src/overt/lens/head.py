@@ -194,11 +194,9 @@ class Head:
         if mask is not None:
             of_same_kind = of_heads(mask, one_head(index, total))
             mask = _OneMask(mask, index, total) if of_same_kind is None else of_same_kind
-        if isinstance(bias, Bias):
+        if bias is not None:
             bias_of_same_kind = of_heads(bias, one_head(index, total))
             bias = _OneBias(bias, index, total) if bias_of_same_kind is None else bias_of_same_kind
-        elif bias is not None:
-            bias = head_part(bias, index, total)
         query, key, value = (head_part(tensor, index, total) for tensor in (call.query, call.key, call.value))
         return fresh(replace(call, query=query, key=key, value=value, mask=mask, bias=bias, batch=call.batch[:-1]))
 

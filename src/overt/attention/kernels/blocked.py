@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from overt import native
-from overt.attention.biases import Bias
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import call as flat_call
 from overt.attention.kernels.flat.additive import additive_scores
@@ -43,12 +42,12 @@ class Block(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Some rows of queries, and their rows of a bias tensor."""
+    """Some rows of queries, and their rows of a bias that is a tensor with rows."""
 
     first: int
     stop: int
     query: Tensor
-    bias: Any
+    bias: Tensor | None
 
 
 Formula = Callable[[Block], tuple[Tensor, ...]]
@@ -123,8 +122,8 @@ def row_blocks(call: Call) -> Iterator[tuple[Rows, bool]]:
 
 def rows_of(call: Call, first: int, stop: int) -> Rows:
     """Queries first to stop."""
-    bias = call.bias[..., first:stop, :] if _has_rows(call.bias) else call.bias
-    return Rows(first, stop, call.query[..., first:stop, :], bias)
+    bias = _bias_rows(call)
+    return Rows(first, stop, call.query[..., first:stop, :], None if bias is None else bias[..., first:stop, :])
 
 
 def _split(call: Call) -> list[Rows]:
@@ -133,14 +132,15 @@ def _split(call: Call) -> list[Rows]:
     numbers = max(math.prod(call.batch) * call.keys * width, 1)  # of one row
     size = max(BLOCK // numbers, 1 if width > 1 else 8)
     starts = range(0, max(call.queries, 1), size)
-    queries = call.query.split(size, dim=-2)
-    biases = call.bias.split(size, dim=-2) if _has_rows(call.bias) else [call.bias] * len(starts)
+    queries, bias = call.query.split(size, dim=-2), _bias_rows(call)
+    biases = [None] * len(starts) if bias is None else bias.split(size, dim=-2)
     stops = (min(start + size, call.queries) for start in starts)
     return [Rows(*parts) for parts in zip(starts, stops, queries, biases, strict=True)]
 
 
-def _has_rows(bias: Any) -> bool:
-    return isinstance(bias, Tensor) and bias.ndim > 1 and bias.shape[-2] != 1
+def _bias_rows(call: Call) -> Tensor | None:
+    pairs = None if call.bias is None else call.bias.added_pairs()
+    return None if pairs is None or pairs.shape[-2] == 1 else pairs  # (..., Q, K or 1)
 
 
 def block_of(call: Call, rows: Rows, every_key: bool, careful: bool) -> Block:
@@ -162,14 +162,14 @@ def block_of(call: Call, rows: Rows, every_key: bool, careful: bool) -> Block:
 
 def _block(call: Call, rows: Rows, every_key: bool = False) -> Block:
     """These rows with the keys that they can reach, or with every key."""
-    first, stop, query, bias = rows
+    first, stop, query, rows_of_bias = rows
     low, high = (0, call.keys) if every_key or not getattr(call.score, "pairwise", False) else _span(call, first, stop)
     row_indices = torch.arange(first, stop, device=query.device)
     keys = torch.arange(low, high, device=query.device)
-    if isinstance(bias, Bias):
-        bias = bias.block(row_indices, keys)
-    elif bias is not None and bias.ndim and bias.shape[-1] != 1:
-        bias = bias[..., low:high]
+    if rows_of_bias is None:
+        bias = None if call.bias is None else call.bias.block(row_indices, keys)
+    else:
+        bias = rows_of_bias if rows_of_bias.shape[-1] == 1 else rows_of_bias[..., low:high]
     return Block(
         query,
         call.key[..., low:high, :],

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from overt.attention import check, keywords, normalizers, scores
 from overt.attention.arrays import as_tensor, is_array, library_of
-from overt.attention.biases import Bias
+from overt.attention.biases import Bias, TensorBias
 from overt.attention.masks import Mask, as_mask
 from overt.attention.scores import KernelForm, Score
 from overt.attention.typing import MaskLike, NormalizerFunction, NormalizerLike, ScoreFunction, ScoreLike
@@ -28,7 +28,7 @@ class Call:
     value: Tensor
     score: Any
     mask: Any
-    bias: Any
+    bias: Bias | None
     normalizer: Any
     dropout: float
     batch: tuple[int, ...]
@@ -136,13 +136,13 @@ def _bound_mask(argument: MaskLike, query: Tensor, key: Tensor, batch: tuple[int
     return bound
 
 
-def _bound_bias(bias: Any, query: Tensor, key: Tensor, batch: tuple[int, ...]) -> Any:
+def _bound_bias(bias: Any, query: Tensor, key: Tensor, batch: tuple[int, ...]) -> Bias:
     queries, keys = query.shape[-2], key.shape[-2]
     if not isinstance(bias, Bias):
         check.bias_tensor(bias)
         check.same_device("the bias", bias, query)
         check.fits("bias", bias.shape, (*batch, queries, keys), query, key)
-        return bias
+        return TensorBias(bias).bind(len(batch), queries, keys)
     name = f"overt.{type(bias).__name__}"
     check.same_device(name, bias.source, query)
     check.fits(name, (*bias.leading, queries, keys), (*batch, queries, keys), query, key)

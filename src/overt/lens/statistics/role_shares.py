@@ -6,11 +6,12 @@ a further pattern costs one more sum. How many keys of a set a query may attend 
 """
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from overt.attention.biases import Bias
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import summary as flat_summary
 from overt.attention.kernels.flat.summary import KeySet
@@ -40,19 +41,21 @@ def ranges_of(call: Call, masks: MaskReader) -> Ranges | None:
     return in_ranges(call.mask, call.queries, call.keys, call.query.device, masks.read)
 
 
-def _masks_nothing(bias: Any) -> bool:
+def _masks_nothing(bias: Bias | None) -> bool:
     """Whether a bias masks no key: a tensor may hold −inf or its dtype's lowest number, which does."""
-    if not isinstance(bias, Tensor) or not bias.numel() or bias.ndim == 0 or bias.shape[-1] == 1:
+    pairs = None if bias is None else bias.added_pairs()
+    if pairs is None or not pairs.numel() or pairs.shape[-1] == 1:
         return True
-    low, high = torch.aminmax(bias.detach())
+    low, high = torch.aminmax(pairs.detach())
     return bool(high - low < MASKED_GAP / 2)
 
 
-def _without_uniform_rows(ranges: Ranges, bias: Any) -> Ranges:
+def _without_uniform_rows(ranges: Ranges, bias: Bias | None) -> Ranges:
     """The ranges, empty for rows to which the bias adds so large a number that rounding makes all of their scores equal."""
-    if not isinstance(bias, Tensor) or bias.ndim < 2 or bias.shape[-1] != 1:
+    pairs = None if bias is None else bias.added_pairs()
+    if pairs is None or pairs.shape[-1] != 1:
         return ranges
-    uniform = (bias - MASKED_GAP == bias)[..., 0]  # (..., Q or 1)
+    uniform = (pairs - MASKED_GAP == pairs)[..., 0]  # (..., Q or 1)
     return Ranges(*(torch.where(uniform, 0, edge) for edge in (ranges.low, ranges.high)))
 
 

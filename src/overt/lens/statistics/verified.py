@@ -214,9 +214,7 @@ def queries_that_differ(difference: Tensor) -> Tensor:
 def _of_rows(call: Call, rows: Tensor) -> Call:
     """The call of these queries alone."""
     mask = None if call.mask is None else _RowsOfMask(call.mask, rows)
-    bias = _RowsOfBias(call.bias, rows) if isinstance(call.bias, Bias) else call.bias
-    if isinstance(bias, Tensor) and bias.ndim > 1 and bias.shape[-2] > 1:
-        bias = bias[..., rows, :]
+    bias = None if call.bias is None else _RowsOfBias(call.bias, rows)
     return replace(call, query=call.query[..., rows, :], mask=mask, bias=bias)
 
 

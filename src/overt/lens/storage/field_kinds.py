@@ -10,6 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
+from overt.attention.biases import TensorBias
+from overt.attention.kernels.call import Call
 from overt.attention.masks import Mask
 
 _LARGEST = 2**63 - 1  # as far as positions go in a tensor
@@ -37,6 +39,8 @@ def checked(kind: type, values: dict[str, Any]) -> dict[str, Any]:
     needed = {each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING}
     if not needed <= values.keys() <= hints.keys():
         raise TypeError(f"{kind.__name__} has the fields {', '.join(hints)}, not {', '.join(values)}")
+    if kind is Call and isinstance(bias := values["bias"], Tensor):
+        values = {**values, "bias": TensorBias(bias)}  # as files before November 2026 have it
     return {name: _value(kind, name, value, hints[name]) for name, value in values.items()}
 
 

@@ -40,12 +40,7 @@ class RowsOfPass(NamedTuple):
 
     def block(self, piece: Any, rows: Tensor, keys: Tensor) -> Tensor:
         """A block of the call's mask or bias, of these sequences."""
-        if not isinstance(piece, Tensor):
-            block = piece.block(rows, keys)
-        else:
-            piece = piece if piece.ndim < 2 or piece.shape[-2] == 1 else piece[..., rows, :]
-            block = piece if piece.ndim < 1 or piece.shape[-1] == 1 else piece[..., keys]
-        return of_entries(block, self.rows, self.after)
+        return of_entries(piece.block(rows, keys), self.rows, self.after)
 
 
 def joined_mask(parts: Sequence[RowsOfPass], keys: int) -> Any:

@@ -144,13 +144,14 @@ def _check_mask_or_bias(piece: Any, kind: type, call: Call, total: int) -> None:
     """Refuse a mask or bias of other sizes, or without a value for the last query and the last key."""
     if piece is None:
         return
-    _require(isinstance(piece, kind | Tensor) and depth(piece) <= MAX_DEPTH, f"its {kind.__name__.lower()}")
+    _require(isinstance(piece, kind) and depth(piece) <= MAX_DEPTH, f"its {kind.__name__.lower()}")
     _require(fits_the_call(piece, call, total), f"the sizes of its {kind.__name__.lower()}")
     last = [torch.arange(length)[-1:] for length in (call.queries, call.keys)]
-    is_tensor = isinstance(piece, Tensor)
-    block = piece.block(*last) if isinstance(piece, kind) else piece
-    shape = (*call.batch, call.queries, call.keys) if is_tensor else (*call.batch, *(len(positions) for positions in last))
-    fits = isinstance(block, Tensor) and (block.dtype == torch.bool) == (kind is Mask) and (kind is Bias or not is_tensor)
+    block = piece.allowed_pairs() if isinstance(piece, Mask) else piece.added_pairs()
+    shape = (*call.batch, call.queries, call.keys)
+    if block is None:
+        block, shape = piece.block(*last), (*call.batch, *(len(positions) for positions in last))
+    fits = isinstance(block, Tensor) and (block.dtype == torch.bool) == (kind is Mask)
     _require(fits and torch.broadcast_shapes(block.shape, shape) == shape, f"its {kind.__name__.lower()}")
 
 

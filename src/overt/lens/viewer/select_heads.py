@@ -152,6 +152,7 @@ def _vectors(captured: CapturedCall, heads: int, number: int) -> int:
 
 def _tables(call: Any, queries: int, keys: int) -> int:
     """Mask and bias, where they hold a number for each query and key; a tensor that is one run a row turns out smaller."""
-    tensors = [leaf for leaf in [getattr(call.mask, "allowed", None), call.bias] if isinstance(leaf, Tensor)]
+    pairs = None if call.bias is None else call.bias.added_pairs()
+    tensors = [leaf for leaf in [getattr(call.mask, "allowed", None), pairs] if isinstance(leaf, Tensor)]
     square = [leaf for leaf in tensors if leaf.shape[-1] == keys and leaf.ndim > 1 and leaf.shape[-2] == queries]
     return sum(leaf.numel() // 8 if leaf.dtype == torch.bool else leaf.numel() * 4 for leaf in square) + 8 * queries

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from overt.attention.biases import ALiBi, Bias
+from overt.attention.biases import ALiBi
 from overt.attention.kernels.call import Call
 from overt.attention.masks import Causal
 from overt.attention.normalizers import Softmax, Sum
@@ -113,23 +113,21 @@ def _parts(head: Head, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
 
 def _biases(head: Head) -> list[dict[str, Any]]:
     """What is added to the scores, for each batch element."""
-    bias, queries, keys = _of_head(head.call.bias, head), head.queries, head.keys
+    bias, queries, keys = head.call.bias, head.queries, head.keys
     if bias is None:
         return [{"kind": "none"}] * head.captured.batch
-    if isinstance(head.call.bias, ALiBi) and isinstance(head.call.bias.offset, int):
-        slope = float(head.call.bias.slopes[head.index_in_call])
-        return [{"kind": "alibi", "slope": slope, "offset": head.call.bias.offset}] * head.captured.batch
-    if isinstance(bias, Bias):
+    if isinstance(bias, ALiBi) and isinstance(bias.offset, int):
+        return [{"kind": "alibi", "slope": float(bias.slopes[head.index_in_call]), "offset": bias.offset}] * head.captured.batch
+    if (pairs := bias.added_pairs()) is None:
         device = head.call.query.device
         rows, columns = torch.arange(queries, device=device), torch.arange(keys, device=device)
         first = _batched(_picked(bias.block(rows[:1], columns), head), head, 1, keys)[:, 0]  # (B, K)
         down = _batched(_picked(bias.block(rows, columns[:1]), head), head, queries, 1)[:, 1:, 0].flip(-1)  # (B, Q − 1)
         return [{"kind": "distance", "values": each} for each in torch.cat([down, first], dim=-1).float()]
-    added = bias.float()
-    shape = added.shape[-2:] if added.ndim >= 2 else (1, added.shape[-1] if added.ndim else 1)
-    if shape[0] == 1:
+    added = _picked(pairs, head).float()
+    if added.shape[-2] == 1:
         return [{"kind": "key", "values": each[0]} for each in _batched(added, head, 1, keys)]
-    if shape[1] == 1:
+    if added.shape[-1] == 1:
         return [{"kind": "query", "values": each[:, 0]} for each in _batched(added, head, queries, 1)]
     return [_square(each) for each in _batched(added, head, queries, keys)]
 
@@ -139,13 +137,6 @@ def _square(values: Tensor) -> dict[str, Any]:
     if torch.equal(values[1:, 1:], values[:-1, :-1]):
         return {"kind": "distance", "values": torch.cat([values[1:, 0].flip(-1), values[0]])}
     return {"kind": "given", "values": values.flatten()}
-
-
-def _of_head(bias: Any, head: Head) -> Any:
-    """The bias as it is, or a bias tensor's part of this head."""
-    if isinstance(bias, Tensor) and head.call.query.ndim >= 4:
-        return head_part(bias, head.index_in_call, head.heads_in_call)
-    return bias
 
 
 def _picked(block: Tensor, head: Head) -> Tensor:

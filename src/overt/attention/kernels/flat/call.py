@@ -15,6 +15,7 @@ from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 from torch.autograd import forward_ad
 
 from overt import native
+from overt.attention.biases import Bias
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import additive, dot, mask_program
 from overt.attention.kernels.flat.operator import INTERPRETED
@@ -79,10 +80,9 @@ def mask_and_softmax(call: Call) -> MaskAndSoftmax:
     A learned temperature divides the scores and the bias instead, and so has a gradient.
     """
     bias, by_distance = None, False
-    if isinstance(call.bias, Tensor):
-        bias = call.bias.reshape((1,) * (2 - call.bias.ndim) + tuple(call.bias.shape))  # (..., Q or 1, K or 1)
-    elif call.bias is not None:
-        bias, by_distance = _by_distance(call), True
+    if call.bias is not None:
+        bias = call.bias.added_pairs()  # (..., Q or 1, K or 1)
+        bias, by_distance = (_by_distance(call, call.bias), True) if bias is None else (bias, False)
     temperature, inverse = call.normalizer.temperature, None
     if (learned := _learned_temperature(call)) is not None:
         bias = None if bias is None else bias / learned.squeeze(-1)  # a bias by distance, (..., Q + K - 1)
@@ -98,12 +98,12 @@ def mask_and_softmax(call: Call) -> MaskAndSoftmax:
     return list(call.batch), program, arrays, bias, by_distance, sink, inverse
 
 
-def _by_distance(call: Call) -> Tensor:
+def _by_distance(call: Call, bias: Bias) -> Tensor:
     """A bias by distance as (..., Q + K − 1) numbers: distance j − i stands at j − i + Q − 1."""
     # The last query's row, over all positions that a key can have.
     last, count = max(call.queries - 1, 0), max(call.queries + call.keys - 1, 0)
     device = call.query.device
-    return call.bias.block(torch.arange(last, last + 1, device=device), torch.arange(count, device=device)).squeeze(-2)
+    return bias.block(torch.arange(last, last + 1, device=device), torch.arange(count, device=device)).squeeze(-2)
 
 
 def _learned_temperature(call: Call) -> Tensor | None:
@@ -122,11 +122,11 @@ def unsupported_softmax(call: Call) -> str | None:
     if isinstance(temperature, Tensor):
         if not fits(temperature.shape, (*call.batch, 1, 1)):
             return "the temperature differs between queries or keys"
-        if isinstance(call.bias, Tensor) and _learned_temperature(call) is not None:
+        if call.bias is not None and not call.bias.by_distance and _learned_temperature(call) is not None:
             return "the temperature is learned, and multiplies a bias of Q × K numbers"
     if sink is not None and not fits(sink.shape, call.batch):
         return "the sink has another number of heads than the call"
-    if not isinstance(call.bias, Tensor | None) and not call.bias.by_distance:
+    if call.bias is not None and not call.bias.by_distance and call.bias.added_pairs() is None:
         return f"native kernels do not know the bias {type(call.bias).__name__}"
     return None if call.mask is None else mask_program.refusal(call.mask)
 
@@ -274,7 +274,7 @@ def _unsupported_export() -> str | None:
 
 def _unsupported_dtype(call: Call) -> str | None:
     """Why the kernels do not compute in the call's dtype."""
-    if call.query.dtype not in _DTYPES or (isinstance(call.bias, Tensor) and call.bias.dtype not in _DTYPES):
+    if call.query.dtype not in _DTYPES or (call.bias is not None and call.bias.source.dtype not in _DTYPES):
         return "native kernels compute float64, float32, float16 and bfloat16"
     return None
 
@@ -305,7 +305,7 @@ def _differentiable_tensors(call: Call, form: KernelForm | None) -> list[Tensor]
     elif isinstance(form, DistanceForm) and isinstance(form.bandwidth, Tensor):
         tensors.append(form.bandwidth)
     if call.bias is not None:
-        tensors.append(call.bias if isinstance(call.bias, Tensor) else call.bias.source)
+        tensors.append(call.bias.source)
     if type(call.normalizer) is Softmax:
         if isinstance(call.normalizer.temperature, Tensor):
             tensors.append(call.normalizer.temperature)
