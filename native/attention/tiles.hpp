@@ -1,7 +1,7 @@
 // From scores to total scores, one tile at a time: inverse_temperature * (score + bias), and -inf where a pair is masked.
 #pragma once
 
-#include "attention/mask.hpp"
+#include "attention/masks/mask.hpp"
 #include "simd/vectors.hpp"
 
 namespace overt::OVERT_LEVEL {

@@ -6,7 +6,7 @@
 
 #include "attention/scores/dot_scores.hpp"
 #include "attention/softmax.hpp"
-#include "attention/transposed_mask.hpp"
+#include "attention/masks/transposed_mask.hpp"
 
 namespace overt::OVERT_LEVEL {
 

@@ -3,7 +3,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "attention/mask.hpp"
+#include "attention/masks/mask.hpp"
+#include "attention/masks/row_ranges.hpp"
 #include "bind/arrays.hpp"
 #include "bind/ceilings.hpp"
 #include "bind/smoothing.hpp"
@@ -149,7 +150,14 @@ struct Call : Shapes {
         dropout(probability, seed);
     }
 
-    const Kernels& kernels() const { return number == Kind::float64 ? current_level().float64 : current_level().float32; }
+    // Runs a kernel, without the GIL.
+    template <class Work>
+    void run(Work work) {
+        nb::gil_scoped_release released;
+        RowRanges read(inputs.mask, inputs.batch, inputs.queries, inputs.keys);
+        inputs.mask = read.mask();
+        work(number == Kind::float64 ? current_level().float64 : current_level().float32);
+    }
 
     static Index max_of(Index a, Index b) { return a > b ? a : b; }
 };
@@ -162,8 +170,7 @@ void additive(const Array& query, const Array& key, const Array& value, const Ar
     call.attend(value, program, arrays, bias, by_distance, sink, inverse_temperature, dropout, seed);
     void* to = call.out(output, "output", {call.inputs.queries, call.inputs.value_dim}, call.number);
     void* sums = call.out(log_sum_exp, "log_sum_exp", {call.inputs.queries}, call.number);
-    nb::gil_scoped_release released;
-    call.kernels().additive(call.inputs, call.score, to, sums);
+    call.run([&](const Kernels& kernels) { kernels.additive(call.inputs, call.score, to, sums); });
 }
 
 void additive_gradients(const Array& query, const Array& key, const Array& value, const Array& weight, int activation,
@@ -184,8 +191,7 @@ void additive_gradients(const Array& query, const Array& key, const Array& value
                  call.out(d_weight, "d_weight", {in.head_dim}, call.number),
                  call.out(delta, "delta", {in.queries}, call.number), nullptr, 0};
     call.bias_gradient(bias, d_bias, to);
-    nb::gil_scoped_release released;
-    call.kernels().additive_gradients(in, call.score, saved, to);
+    call.run([&](const Kernels& kernels) { kernels.additive_gradients(in, call.score, saved, to); });
 }
 
 void dot(const Array& query, const Array& key, const Array& value, double scale, double softcap, const std::vector<int>& program,
@@ -196,8 +202,7 @@ void dot(const Array& query, const Array& key, const Array& value, double scale,
     call.attend(value, program, arrays, bias, by_distance, sink, inverse_temperature, dropout, seed);
     void* to = call.out(output, "output", {call.inputs.queries, call.inputs.value_dim}, call.number);
     void* saved_sums = sums ? call.out(*sums, "sums", {2, call.inputs.queries}, call.number) : nullptr;
-    nb::gil_scoped_release released;
-    call.kernels().dot(call.inputs, call.score, to, saved_sums);
+    call.run([&](const Kernels& kernels) { kernels.dot(call.inputs, call.score, to, saved_sums); });
 }
 
 void dot_gradients(const Array& query, const Array& key, const Array& value, double scale, double softcap,
@@ -217,16 +222,14 @@ void dot_gradients(const Array& query, const Array& key, const Array& value, dou
                  call.out(d_value, "d_value", {in.keys, in.value_dim}, call.number), nullptr,
                  delta ? call.out(*delta, "delta", {in.queries}, call.number) : nullptr, nullptr, 0};
     call.bias_gradient(bias, d_bias, to);
-    nb::gil_scoped_release released;
-    call.kernels().dot_gradients(in, call.score, saved, to);
+    call.run([&](const Kernels& kernels) { kernels.dot_gradients(in, call.score, saved, to); });
 }
 
 void additive_scores(const Array& query, const Array& key, const Array& weight, int activation, int threads, Out scores) {
     Call call(query, key, scores, 2, threads);
     call.additive(weight, activation);
     void* to = call.out(scores, "scores", {call.inputs.queries, call.inputs.keys}, call.number);
-    nb::gil_scoped_release released;
-    call.kernels().additive_scores(call.inputs, call.score, to);
+    call.run([&](const Kernels& kernels) { kernels.additive_scores(call.inputs, call.score, to); });
 }
 
 void additive_scores_gradients(const Array& query, const Array& key, const Array& weight, int activation, int threads,
@@ -238,8 +241,7 @@ void additive_scores_gradients(const Array& query, const Array& key, const Array
     Gradients to{call.out(d_query, "d_query", {in.queries, in.head_dim}, call.number),
                  call.out(d_key, "d_key", {in.keys, in.head_dim}, call.number), nullptr,
                  call.out(d_weight, "d_weight", {in.head_dim}, call.number), nullptr, nullptr, 0};
-    nb::gil_scoped_release released;
-    call.kernels().additive_scores_gradients(in, call.score, from, to);
+    call.run([&](const Kernels& kernels) { kernels.additive_scores_gradients(in, call.score, from, to); });
 }
 
 void cells(const Maybe& edges, const char* name, Index length, const Index** to, Index* count) {
@@ -318,8 +320,7 @@ void summary(const Array& query, const Array& key, const Maybe& value, const May
     to.sets = of_calls.data(), to.set_count = static_cast<Index>(of_calls.size());
     if (of_calls.empty() != !masses) refuse("masses for sets of keys", "one without the other");
     if (masses) to.masses = call.out(*masses, "masses", {in.queries, to.set_count}, call.number);
-    nb::gil_scoped_release released;
-    call.kernels().summary(in, call.score, to);
+    call.run([&](const Kernels& kernels) { kernels.summary(in, call.score, to); });
 }
 
 std::vector<std::string> names_of_levels() {

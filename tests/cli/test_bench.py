@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from overt import native
 from overt.attention.kernels.flat import call as flat_call
 from overt.bench import bounds, cases, ceilings, comparison, reference, timing
-from overt.bench.cases import DOTS, Case, random_inputs
+from overt.bench.cases import DOTS, Case, document_lengths, random_inputs
 from overt.bench.ceilings import Ceilings
 from overt.bench.comparison import Options, Result
 from overt.bench.contenders import additive, contender, dots, libraries, summaries
@@ -503,11 +503,24 @@ def test_what_runs_on_a_gpu_is_timed_by_its_clock_and_its_memory(monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_kind_of_dot_products_is_compared_and_timed(monkeypatch, work, dtype):
     monkeypatch.setattr(comparison, "CONTENDERS", {work: dots.contenders(work)})
-    case = Case(work, (2, 4), 1 if work in ("step", "batch") else 9, 9, 8)
+    length = 40 if DOTS[work].documents else 9
+    case = Case(work, (2, 4), 1 if work in ("step", "batch") else length, length, 8)
     result = comparison.measure(case, Options(dtype, 1, 1, 5.0))
     assert (result.wrong, result.unable) == ({}, {})
     assert set(result.times) == {"overt native", "torch SDPA"}
     assert bounds.bound(case, dtype.itemsize, Ceilings(1e11, 1e11, 1e10, 1e10, "avx2")).seconds > 0
+
+
+def test_the_masks_of_dot_products_are_counted_by_hand():
+    def share(work, length):
+        whole, masked = (bounds.operations(Case(each, (4, 8), length, length, 16)) for each in ("dot", work))
+        return masked.multiplies / whole.multiplies
+
+    assert share("causal", 100) == share("tril", 100) == pytest.approx(5050 / 100**2)
+    assert share("padding", 100) == pytest.approx((25 + 50 + 75 + 100) / 400)
+    lengths = document_lengths(32, 8254)
+    assert (len(lengths), sum(lengths)) == (32, 8254)
+    assert share("packed", 8254) == pytest.approx(sum(length**2 for length in lengths) / 8254**2)
 
 
 def test_what_would_be_too_much_for_a_gpu_is_measured_against_its_own_memory(monkeypatch):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
-from overt.bench.cases import DOTS, Case
+from overt.bench.cases import DOTS, Case, document_lengths, padded_lengths
 from overt.bench.ceilings import Ceilings
 
 
@@ -62,7 +62,7 @@ def operations(case: Case) -> Count:
     if case.work in DOTS:
         kind = DOTS[case.work]
         width *= kind.value_ratio
-        unmasked = pairs * (0.5 + 0.5 / case.queries if kind.causal else 1)
+        unmasked = pairs * _unmasked_share(case)
         forward = Count(case.features + width) + POWER
         return (forward + Count(3 * case.features + 2 * width + 2, 1) + POWER if kind.backward else forward) * unmasked
     if case.work == "summary":  # each score once: its exponential can wait until the row's sum is known
@@ -72,6 +72,16 @@ def operations(case: Case) -> Count:
     if case.backward:
         count += packing + TERM_BACKWARD * case.terms + (EXPONENTIAL + Count(2 * width + 1, 2)) * pairs
     return count
+
+
+def _unmasked_share(case: Case) -> float:
+    """Which share of the pairs of queries and keys the mask of a dot product allows."""
+    kind = DOTS[case.work]
+    if kind.documents:
+        return sum(length**2 for length in document_lengths(kind.documents, case.keys)) / (case.queries * case.keys)
+    if kind.tensor == "padding":
+        return sum(padded_lengths(case.batch[0], case.keys)) / (case.batch[0] * case.keys)
+    return 0.5 + 0.5 / case.queries if kind.causal or kind.tensor == "causal" else 1.0
 
 
 def moved(case: Case, itemsize: int) -> int:

@@ -1,6 +1,7 @@
 """The cases of `overt bench`: a kind of work, its shape, and its inputs."""
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
 
 import torch
@@ -20,6 +21,8 @@ class DotKind:
     biased: bool = False
     value_ratio: int = 1  # features of a value / features of a key
     group: int = 1  # heads that share keys and values
+    documents: int = 0  # packed one after another; each attends within itself
+    tensor: str = ""  # a mask that is a bool tensor: "padding" or "causal"
 
 
 DOTS = {
@@ -32,6 +35,12 @@ DOTS = {
     "wide": DotKind("dot products, values twice as wide as keys, forward and backward", backward=True, value_ratio=2),
     "step": DotKind("one query for each head against cached keys, which four heads share", group=4),
     "batch": DotKind("one query for each head of many short texts, as in batched translation"),
+    "packed": DotKind("32 packed documents, forward", documents=32),
+    "packedgradients": DotKind("32 packed documents, forward and backward", documents=32, backward=True),
+    "padding": DotKind("padding as a bool tensor, forward", tensor="padding"),
+    "paddinggradients": DotKind("padding as a bool tensor, forward and backward", tensor="padding", backward=True),
+    "tril": DotKind("a causal mask as a bool tensor, forward", tensor="causal"),
+    "trilgradients": DotKind("a causal mask as a bool tensor, forward and backward", tensor="causal", backward=True),
 }
 
 WORKS = {
@@ -123,6 +132,8 @@ CASES = [
     *(Case(work, (1, 8), 1024, 1024, 64) for work in ("dropout", "bias", "wide")),
     Case("step", (1, 32), 1, 16384, 64),
     Case("batch", (256, 4), 1, 24, 32),
+    *(Case(work, (1, 8), 8254, 8254, 64) for work in ("packed", "packedgradients")),
+    *(Case(work, (4, 8), 1024, 1024, 64) for work in ("padding", "paddinggradients", "tril", "trilgradients")),
 ]
 GPU_CASES = [
     *(
@@ -135,6 +146,25 @@ GPU_CASES = [
     Case("memory", (1,), 65536, 65536, 64, dtype=torch.float32),
     Case("summary", (1, 16), 32768, 32768, 128, dtype=torch.bfloat16),
 ]
+
+
+def document_lengths(count: int, tokens: int) -> list[int]:
+    """The lengths of packed documents: the last is about three times as long as the first.
+
+    >>> document_lengths(3, 90)
+    [20, 30, 40]
+    """
+    ends = [tokens * number * (number + count) // (2 * count**2) for number in range(count + 1)]
+    return [end - start for start, end in pairwise(ends)]
+
+
+def padded_lengths(entries: int, keys: int) -> list[int]:
+    """How many keys of each entry of the batch are no padding.
+
+    >>> padded_lengths(4, 1024)
+    [256, 512, 768, 1024]
+    """
+    return [keys * number // entries for number in range(1, entries + 1)]
 
 
 def available_cases(kind: str, dtype: torch.dtype | None = None) -> list[Case]:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import overt
-from overt.bench.cases import DOTS, Case, DotKind, Inputs
+from overt.bench.cases import DOTS, Case, DotKind, Inputs, document_lengths, padded_lengths
 from overt.bench.contenders.contender import GRADIENTS, Attention, Contender, Results, Run, Unable, differentiated
 from overt.bench.reference import Reference, reference_on_rows
 from overt.errors import OvertError
@@ -33,18 +33,24 @@ def random_inputs(case: Case, dtype: torch.dtype) -> Inputs:
 
 
 def contenders(work: str) -> list[Contender]:
-    """overt, and torch's fused kernel, which falls back to the plain formula where it does not support a call."""
+    """overt, and torch's fused kernel, which falls back to the plain formula where it does not support a call.
+
+    torch takes packed documents one after another, since a mask of all pairs would cost it as much as one long sequence.
+    """
     kind = DOTS[work]
     return [
         Contender("overt native", lambda inputs: _overt(inputs, kind), ours=True),
-        Contender("torch SDPA", lambda inputs: (_run(_torch(kind), inputs, kind), "")),
+        Contender("torch SDPA", lambda inputs: _torch(inputs, kind)),
     ]
 
 
 def _overt(inputs: Inputs, kind: DotKind) -> tuple[Run, str]:
+    mask = overt.Causal() if kind.causal else _tensor_mask(inputs, kind)
+    if kind.documents:
+        mask = overt.Documents(_document_ids(kind, inputs.key.shape[-2]))
+
     def attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> Tensor:
         with overt.use_path("native"):
-            mask = overt.Causal() if kind.causal else None
             return overt.attend(query, key, value, mask=mask, bias=bias, dropout=kind.dropout)
 
     try:
@@ -55,12 +61,47 @@ def _overt(inputs: Inputs, kind: DotKind) -> tuple[Run, str]:
     return _run(attention, inputs, kind), ""
 
 
-def _torch(kind: DotKind) -> Attention:
-    def attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> Tensor:
-        options = {"is_causal": kind.causal, "dropout_p": kind.dropout, "enable_gqa": kind.group > 1}
-        return functional.scaled_dot_product_attention(query, key, value, bias, **options)
+def _torch(inputs: Inputs, kind: DotKind) -> tuple[Run, str]:
+    mask = _tensor_mask(inputs, kind)
+    options = {"is_causal": kind.causal, "dropout_p": kind.dropout, "enable_gqa": kind.group > 1}
+    lengths = document_lengths(kind.documents, inputs.key.shape[-2]) if kind.documents else []
 
-    return attention
+    def attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> Tensor:
+        return functional.scaled_dot_product_attention(query, key, value, mask if bias is None else bias, **options)
+
+    def one_document_at_a_time(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        documents = zip(*(tensor.split(lengths, -2) for tensor in (query, key, value)), strict=True)
+        return torch.cat([functional.scaled_dot_product_attention(*document) for document in documents], -2)
+
+    if lengths:
+        return _run(one_document_at_a_time, inputs, kind), "one document at a time"
+    return _run(attention, inputs, kind), ""
+
+
+def _document_ids(kind: DotKind, keys: int) -> Tensor:
+    """The number of each token's document, (K,)."""
+    return torch.arange(kind.documents).repeat_interleave(torch.tensor(document_lengths(kind.documents, keys)))
+
+
+def _tensor_mask(inputs: Inputs, kind: DotKind) -> Tensor | None:
+    """The mask of the cases that have it as a bool tensor."""
+    if not kind.tensor:
+        return None
+    rows, keys = inputs.query.shape[-2], torch.arange(inputs.key.shape[-2])
+    if kind.tensor == "causal":
+        return keys <= torch.arange(rows)[:, None]  # (Q, K)
+    return keys < torch.tensor(padded_lengths(len(inputs.query), len(keys)))[:, None, None, None]  # (B, 1, 1, K)
+
+
+def _masked(case: Case, kind: DotKind, rows: Tensor) -> Tensor:
+    """The pairs that no query of these rows attends to, broadcastable to (B, H, rows, K)."""
+    keys = torch.arange(case.keys)
+    if kind.documents:
+        ids = _document_ids(kind, case.keys)
+        return ids[rows, None] != ids
+    if kind.tensor == "padding":
+        return keys >= torch.tensor(padded_lengths(case.batch[0], case.keys))[:, None, None, None]
+    return (keys > rows[:, None]) & bool(kind.causal or kind.tensor)
 
 
 def _run(attention: Attention, inputs: Inputs, kind: DotKind) -> Run:
@@ -88,8 +129,7 @@ def reference(case: Case, inputs: Inputs) -> Reference:
             key, value = (tensor.repeat_interleave(kind.group, -3) for tensor in (key, value))
             scores = query @ key.mT / case.features**0.5  # (..., rows, K)
             scores = scores if bias is None else scores + bias
-            masked = torch.arange(case.keys) > rows[:, None]
-            return (scores.masked_fill(masked, -torch.inf) if kind.causal else scores).softmax(-1) @ value
+            return scores.masked_fill(_masked(case, kind, rows), -torch.inf).softmax(-1) @ value
 
         return _run(formula, exact, kind)(upstream)
 

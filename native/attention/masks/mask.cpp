@@ -1,4 +1,4 @@
-#include "attention/mask.hpp"
+#include "attention/masks/mask.hpp"
 
 #include <algorithm>
 #include <cstring>

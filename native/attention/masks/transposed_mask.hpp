@@ -2,7 +2,7 @@
 // evaluates the pairs of each tile into `allowed`, MASK_SIZE bytes.
 #pragma once
 
-#include "attention/mask.hpp"
+#include "attention/masks/mask.hpp"
 #include "attention/tiles.hpp"
 #include "simd/vectors.hpp"
 
