@@ -70,12 +70,12 @@ TESTS = {
     "cli/doctor": ["cli/test_doctor.py"],
     "cli/evaluate": ["cli/test_evaluate.py"],
     "cli/explain": ["cli/test_explain.py", "cli/test_outputs.py"],
-    "cli/inputs": ["cli/test_inputs.py"],
+    "cli/shared/inputs": ["cli/test_inputs.py"],
     "cli/main": ["cli/test_main.py"],
     "cli/smooth": ["cli/test_smooth.py"],
     "cli/train": ["cli/test_train.py"],
     "cli/translate": ["cli/test_translate.py"],
-    "cli/translator_as_text_model": ["cli/test_translate.py"],
+    "cli/shared/translator_as_text_model": ["cli/test_translate.py"],
     "cli/view": ["cli/test_view.py"],
 }
 

@@ -18,6 +18,8 @@ PAGES = sorted(DOCS.rglob("*.md"))
 # Plain data that a function returns, whose example is that function's.
 SHOWN_ELSEWHERE = {
     "overt.learn.TrainingResult",
+    "overt.lens.Survey",
+    "overt.lens.SurveyDifferences",
     "overt.learn.Translation",
     "overt.explain.Explanation",
     "overt.explain.Link",

@@ -223,7 +223,7 @@ def test_from_the_shell_it_is_plain():
 
 def test_a_terminal_with_colours_shows_every_weight_as_a_map(monkeypatch):
     monkeypatch.setattr(
-        "overt.cli.console.Console", lambda **given: Console(force_terminal=True, color_system="truecolor", **given)
+        "overt.cli.shared.console.Console", lambda **given: Console(force_terminal=True, color_system="truecolor", **given)
     )
     output = shown(TIRED, "--word", "it")
     assert "Every weight of L5H11" in output

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from overt.cli.inputs import file_of, input_of, looks_like_a_path, read_text
+from overt.cli.shared.inputs import file_of, input_of, looks_like_a_path, read_text
 from overt.errors import InputError
 
 SENTENCES = """

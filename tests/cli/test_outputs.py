@@ -15,6 +15,7 @@ from overt.cli.main import COMMANDS, app
 
 # What each path on a command line is. A new one has to be said here, and then has to be kept apart from the others.
 ROLES = {
+    "atlas": {"model": "apart", "corpus": "input", "out": "output", "survey": "output", "beside": "input"},
     "smooth": {"file": "input", "out": "output", "plot": "output", "html": "output"},
     "view": {"recording": "input", "out": "output"},
     "explain": {
@@ -36,7 +37,12 @@ ROLES = {
 }
 TEXTS = {"text", "other", "compare", "model"}  # strings that may name files
 FLAGS = {"other": "--with"}
-BASE = {"smooth": ["--column", "v"], "explain": ["--recipe", "plain"], "bench smooth": ["--part", "real"]}
+BASE = {
+    "atlas": ["a-model", "a-corpus.txt"],
+    "smooth": ["--column", "v"],
+    "explain": ["--recipe", "plain"],
+    "bench smooth": ["--part", "real"],
+}
 
 
 def parameters(command):

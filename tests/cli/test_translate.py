@@ -225,7 +225,7 @@ def test_explain_falls_back_to_the_box_and_says_so(model, monkeypatch):
 
 
 def test_the_explained_head_is_the_encoders_own():
-    from overt.cli.translator_as_text_model import TranslatorTextModel
+    from overt.cli.shared.translator_as_text_model import TranslatorTextModel
     from overt.explain.recipes.qkv import qkv
 
     translator_as_text_model = TranslatorTextModel(by_heart())

@@ -26,7 +26,7 @@ from overt.bench.gpu.ceilings import GpuCeilings
 from overt.bench.machine import machine
 from overt.bench.provenance import provenance
 from overt.bench.timing import use_threads
-from overt.cli.console import report_console
+from overt.cli.shared.console import report_console
 from overt.drawing.letters import Ink, Piece
 from overt.errors import InputError
 from overt.files import whole

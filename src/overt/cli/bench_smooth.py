@@ -20,7 +20,7 @@ from overt.bench.smoothing.peers import OURS, Smoother, smoother
 from overt.bench.smoothing.published import best_published
 from overt.bench.smoothing.real_series import LINE, SeriesResult
 from overt.bench.smoothing.speed import Speed
-from overt.cli.console import report_console
+from overt.cli.shared.console import report_console
 from overt.drawing.letters import ROOM_FOR_A_BAR, Ink, Piece
 from overt.errors import InputError
 from overt.files import separate, whole

@@ -7,8 +7,8 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from overt.cli.console import busy, require_torch
 from overt.cli.explain import reading_model, write
+from overt.cli.shared.console import busy, require_torch
 from overt.drawing.letters import Ink, Piece, sparkline
 from overt.drawing.numbers import number, vector
 from overt.explain.explanation import Explanation

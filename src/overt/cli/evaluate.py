@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from overt.cli.console import busy, require_torch
+from overt.cli.shared.console import busy, require_torch
 from overt.cli.train import score_lines
 from overt.drawing.letters import Ink, Piece, bar
 from overt.errors import InputError

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from overt.cli.console import busy, report_console, require_torch
-from overt.cli.inputs import file_of, input_of, model_files, read_text
+from overt.cli.shared.console import busy, report_console, require_torch
+from overt.cli.shared.inputs import file_of, input_of, model_files, read_text
 from overt.drawing.letters import Piece
 from overt.errors import InputError
 from overt.explain.explanation import Explanation
@@ -212,11 +212,11 @@ def reading_model(name: str | None = None) -> Any:
     from overt.learn.translator import Translator, bundled_folder, find_model_folder
 
     if name is not None and find_model_folder(name) is not None:
-        from overt.cli.translator_as_text_model import TranslatorTextModel
+        from overt.cli.shared.translator_as_text_model import TranslatorTextModel
 
         return TranslatorTextModel(Translator.load(name))
     if name is None and bundled_folder() is not None:
-        from overt.cli.translator_as_text_model import TranslatorTextModel
+        from overt.cli.shared.translator_as_text_model import TranslatorTextModel
 
         return TranslatorTextModel(Translator.bundled(), _FALLBACK)
     return text_model.find(name)

@@ -18,6 +18,7 @@ COMMANDS = {
     "demo": "Show what overt does on one screen, and write overt-demo.html and overt-demo.png.",
     "explain": "Show how a word attends to the other words of its text, in numbers and pictures.",
     "view": "Write a saved recording as a page, from the map of every head down to single weights.",
+    "atlas": "Survey every head of a model over a corpus, and write what it does as a page.",
     "smooth": "Smooth columns of a CSV or Parquet file by self-attention.",
     "train": "Train a model from a recipe; the same command resumes a stopped run.",
     "translate": "Translate a text, or each line of a file, offline.",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.text import Text
 
-from overt.cli.console import report_console
+from overt.cli.shared.console import report_console
 from overt.drawing.letters import ROOM_FOR_A_BAR, Ink, Piece, sparkline
 from overt.errors import InputError
 from overt.files import is_stream, make_folder, separate, whole

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from overt.cli.console import require_torch
+from overt.cli.shared.console import require_torch
 from overt.drawing.letters import Piece
 from overt.errors import InputError, MissingExtra
 from overt.files import separate, whole

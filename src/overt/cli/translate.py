@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from overt.cli.console import busy, report_console, require_torch
-from overt.cli.inputs import input_of, model_files, read_text
+from overt.cli.shared.console import busy, report_console, require_torch
+from overt.cli.shared.inputs import input_of, model_files, read_text
 from overt.drawing.letters import ROOM_FOR_A_BAR, Piece, writable
 from overt.errors import InputError
 from overt.explain.terminal.weight_map import weight_map
@@ -145,7 +145,7 @@ def _print(content: str) -> None:
 
 def _show(translator: Any, text: str, translation: Any, page: Path | None, console: Console | None) -> None:
     """Show what each written word attended to: as a page, and as a map in the terminal."""
-    from overt.cli import translator_as_text_model
+    from overt.cli.shared import translator_as_text_model
     from overt.explain.html import write
 
     with busy("recording the attention …"):

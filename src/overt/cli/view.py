@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from overt.cli.console import busy, report_console, require_torch
+from overt.cli.shared.console import busy, report_console, require_torch
 from overt.drawing.letters import Piece
 from overt.errors import InputError
 from overt.files import separate, whole

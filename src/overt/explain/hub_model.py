@@ -25,7 +25,7 @@ class HubModel:
 
     def encode(self, text: str, truncate: bool = False) -> Encoded:
         """Cut a text into the model's tokens; refuse an empty one and one that is longer than the model takes."""
-        encoding = self._tokenizer(
+        encoding = self.tokenizer(
             require_words(text),
             return_offsets_mapping=True,
             return_special_tokens_mask=True,
@@ -35,13 +35,13 @@ class HubModel:
         )
         ids, spans = list(encoding["input_ids"]), [(int(start), int(end)) for start, end in encoding["offset_mapping"]]
         special = [index for index, mark in enumerate(encoding["special_tokens_mask"]) if mark]
-        return fitting(Encoded.of(text, self._tokenizer.convert_ids_to_tokens(ids), ids, spans, special), self.limit, self.name)
+        return fitting(Encoded.of(text, self.tokenizer.convert_ids_to_tokens(ids), ids, spans, special), self.limit, self.name)
 
     @cached_property
     def limit(self) -> int | None:
         """How many tokens the model takes, where it says so."""
         configured = [getattr(self._config, name, None) for name in ("max_position_embeddings", "n_positions")]
-        limits = [*configured, self._tokenizer.model_max_length]
+        limits = [*configured, self.tokenizer.model_max_length]
         return min((int(limit) for limit in limits if limit and 0 < limit < 10**9), default=None)
 
     @cached_property
@@ -54,6 +54,14 @@ class HubModel:
             self.notes.append(f"{self.name} is an encoder–decoder; this is its encoder.")
             model = model.get_encoder()
         return model.requires_grad_(False)
+
+    @cached_property
+    def causal_network(self) -> Any:
+        """The model with its prediction of the next token, in evaluation mode."""
+        from transformers import AutoModelForCausalLM
+
+        model = self._loaded(AutoModelForCausalLM, config=self._config, use_safetensors=True)
+        return model.eval().requires_grad_(False)
 
     def run(self, encoded: Encoded) -> None:
         """Let the model read the tokens."""
@@ -82,7 +90,8 @@ class HubModel:
         return self._loaded(AutoConfig)
 
     @cached_property
-    def _tokenizer(self) -> Any:
+    def tokenizer(self) -> Any:
+        """The model's tokenizer, a fast one."""
         _ = self._config
         from transformers import AutoTokenizer
 

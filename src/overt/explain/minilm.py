@@ -21,13 +21,13 @@ class SelfAttention(nn.Module):
         self.heads = heads
         self.query, self.key, self.value = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, width)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Mix the values of a sequence (B, N, width) as their keys answer the queries."""
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Mix the values of a sequence (B, N, width) as their keys answer the queries; `mask` (B, 1, 1, N) is False at padding."""
         query, key, value = (
             projection(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, H, N, D)
             for projection in (self.query, self.key, self.value)
         )
-        mixed = functional.scaled_dot_product_attention(query, key, value)  # (B, H, N, D)
+        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)  # (B, H, N, D)
         return mixed.transpose(1, 2).flatten(2)  # (B, N, H·D)
 
 
@@ -50,9 +50,9 @@ class Attention(nn.Module):
         super().__init__()
         self.self, self.output = SelfAttention(width, heads), Output(width, width, epsilon)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Attend, then project and add."""
-        return self.output(self.self(x), x)
+        return self.output(self.self(x, mask), x)
 
 
 class Layer(nn.Module):
@@ -64,9 +64,9 @@ class Layer(nn.Module):
         self.intermediate = nn.ModuleDict({"dense": nn.Linear(width, inner)})
         self.output = Output(inner, width, epsilon)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """One layer of the encoder, (B, N, width) to (B, N, width)."""
-        x = self.attention(x)
+        x = self.attention(x, mask)
         return self.output(functional.gelu(self.intermediate["dense"](x)), x)
 
 
@@ -100,11 +100,15 @@ class MiniLM(nn.Module):
             Layer(width, config["num_attention_heads"], config["intermediate_size"], epsilon)
             for _ in range(config["num_hidden_layers"])
         ]
-        self.encoder = nn.ModuleDict({"layer": nn.Sequential(*layers)})
+        self.encoder = nn.ModuleDict({"layer": nn.ModuleList(layers)})
 
-    def forward(self, ids: Tensor) -> Tensor:
-        """The last layer's vectors of a batch of sentences without padding."""
-        return self.encoder["layer"](self.embeddings(ids))
+    def forward(self, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """The last layer's vectors; in a batch with padding, `attention_mask` (B, N) is 0 at padding and 1 elsewhere."""
+        mask = None if attention_mask is None or bool(attention_mask.all()) else attention_mask.bool()[:, None, None, :]
+        x = self.embeddings(ids)
+        for layer in self.encoder["layer"].children():
+            x = layer(x, mask)
+        return x
 
 
 def load(folder: Path) -> MiniLM:

@@ -34,7 +34,7 @@ class Packaged:
 
     def encode(self, text: str, truncate: bool = False) -> Encoded:
         """Cut a text into tokens, [CLS] in front and [SEP] behind; refuse an empty one and one that is too long."""
-        tokenizer = self._tokenizer
+        tokenizer = self.tokenizer
         tokenizer.no_truncation()
         if truncate:
             tokenizer.enable_truncation(self.limit)
@@ -68,7 +68,8 @@ class Packaged:
             return np.concatenate([rows[number : number + 1] for number in ids]).astype(np.float64)
 
     @cached_property
-    def _tokenizer(self) -> Any:
+    def tokenizer(self) -> Any:
+        """Its tokenizer, which neither pads nor cuts."""
         self._check("tokenizer.json")
         try:
             from tokenizers import Tokenizer

@@ -1,8 +1,8 @@
 """The lens: the attention of any model, every number recomputed and compared with the model's own.
 
 `record` records a model while it runs, and `load` reads a saved recording; `rollout`, `norm_weights`, `contributions`, `alignment`,
-`compare` and `ablate` analyse it, and `probe` finds a model's induction heads. Names are loaded when they are first used, so that
-importing `overt.lens` needs no torch.
+`compare` and `ablate` analyse it; `probe` finds a model's induction heads, and `survey` measures every head over a corpus. Names are
+loaded when they are first used, so that importing `overt.lens` needs no torch.
 """
 
 import importlib
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from overt.lens.analysis.norms import norm_weights
     from overt.lens.analysis.probing import Probe, ProbedHead, probe
     from overt.lens.analysis.rollout import mean_attention, rollout
+    from overt.lens.analysis.surveys.comparing import SurveyDifferences
+    from overt.lens.analysis.surveys.running import survey
+    from overt.lens.analysis.surveys.survey import Survey, load_survey
     from overt.lens.analysis.word_alignment import alignment
     from overt.lens.head import Head
     from overt.lens.patches import overlay_patches
@@ -34,6 +37,9 @@ _HOMES = {
     "overt.lens.analysis.norms": ["norm_weights"],
     "overt.lens.analysis.probing": ["Probe", "ProbedHead", "probe"],
     "overt.lens.analysis.rollout": ["mean_attention", "rollout"],
+    "overt.lens.analysis.surveys.comparing": ["SurveyDifferences"],
+    "overt.lens.analysis.surveys.running": ["survey"],
+    "overt.lens.analysis.surveys.survey": ["Survey", "load_survey"],
     "overt.lens.recording": ["Recording", "record"],
     "overt.lens.statistics.roles": ["PatternScore", "Role"],
     "overt.lens.storage.read": ["load"],
@@ -47,18 +53,22 @@ __all__ = [
     "ProbedHead",
     "Recording",
     "Role",
+    "Survey",
+    "SurveyDifferences",
     "ablate",
     "alignment",
     "compare",
     "contributions",
     "linear",
     "load",
+    "load_survey",
     "mean_attention",
     "norm_weights",
     "overlay_patches",
     "probe",
     "record",
     "rollout",
+    "survey",
     "without_heads",
 ]
 

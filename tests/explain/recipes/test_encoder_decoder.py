@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from overt.cli.translator_as_text_model import spans_of, written
+from overt.cli.shared.translator_as_text_model import spans_of, written
 from overt.errors import InputError
 from overt.explain.recipes.encoder_decoder import between
 from translators import ENGLISH, by_heart

@@ -1,0 +1,1 @@
+"""What commands share: where they print, what they read, and the models that they look into."""

@@ -1,0 +1,58 @@
+"""The model that `overt atlas` and `overt replay` run, with its tokenizer: overt's, a Hugging Face folder or name, or the packaged one."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from overt.errors import InputError, OvertError
+
+
+class ReadModel(NamedTuple):
+    """A model in evaluation mode, its tokenizer, and what it is called."""
+
+    model: Any
+    tokenizer: Any
+    name: str
+
+
+def read_model(name: str, *, predicts: bool = False) -> ReadModel:
+    """The model of that folder or name; with `predicts`, one that predicts the next token.
+
+    Raises InputError for a folder that holds no such model.
+    """
+    if _kind(name) is not None:
+        return _of_overt(name, predicts)
+    from overt.explain.hub_model import HubModel
+    from overt.explain.text_model import HUB_NAME, Packaged, packaged_folder
+
+    folder = packaged_folder() if name in (HUB_NAME, Packaged.name) and not predicts else None
+    loaded = HubModel(name) if folder is None else Packaged(folder)
+    network = loaded.causal_network if predicts and isinstance(loaded, HubModel) else loaded.network
+    return ReadModel(network, loaded.tokenizer, loaded.name)
+
+
+def _of_overt(name: str, predicts: bool) -> ReadModel:
+    from overt.learn.run.model_folder import load_model
+    from overt.learn.translator import find_model_folder
+
+    folder = find_model_folder(Path(name)) or Path(name)
+    model, tokenizer, config = load_model(folder)
+    if predicts and config["kind"] != "LanguageModel":
+        raise InputError(
+            "a model that predicts the next token", got=f"a {config['kind']} in {name}", fix="pass a LanguageModel"
+        )
+    if tokenizer is None:
+        raise InputError("a model's folder with its tokenizer", got=f"{name} without", fix="save it with the model")
+    return ReadModel(model, tokenizer, Path(name).name)
+
+
+def _kind(name: str) -> str | None:
+    """The kind of an overt model's folder, as its config.json says; None for other folders and names."""
+    from overt.learn.translator import find_model_folder
+
+    try:
+        folder = find_model_folder(Path(name)) or Path(name)
+        kind = json.loads((folder / "config.json").read_bytes()).get("kind")
+    except (OSError, ValueError, AttributeError, OvertError):
+        return None
+    return kind if isinstance(kind, str) else None

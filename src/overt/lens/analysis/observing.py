@@ -1,0 +1,37 @@
+"""Measure each call of attention while a model runs, and store nothing of it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from torch import nn
+
+from overt.lens.capture.adapters import catching
+from overt.lens.capture.options import RecordOptions
+from overt.lens.capture.recordable import recordable
+from overt.lens.capture.recorder import Recorder
+from overt.lens.captured import Captured, CapturedCall
+from overt.lens.linear.captured import CapturedMixer
+from overt.lens.storage.joined import RecordedPasses
+
+Measure = Callable[[CapturedCall | CapturedMixer], None]
+
+
+@contextmanager
+def observing(model: nn.Module, measure: Measure) -> Iterator[Recorder]:
+    """Call `measure` with each call of attention that the model makes while the block runs; the call is valid until the model goes on.
+
+    Nothing of a call is stored but its size and name, in `recorder.calls`, so that memory does not grow with the number of calls. As
+    with `record`, the model's outputs stay the same, and an error of `measure` does not reach the model: it is in `recorder.missing`.
+    """
+
+    def store(captured: CapturedCall | CapturedMixer) -> Captured:
+        measure(captured)
+        return Captured(**captured.facts)
+
+    def no_bytes(*_: object) -> int:
+        return 0
+
+    options = RecordOptions(None, None, store, no_bytes, no_bytes, no_bytes, copies=False)
+    recorder = Recorder(recordable(model), RecordedPasses(), [], options)
+    with catching(recorder):
+        yield recorder

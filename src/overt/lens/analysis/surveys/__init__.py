@@ -1,0 +1,1 @@
+"""Every head over a corpus: what it does on average, with intervals, and its strongest texts."""

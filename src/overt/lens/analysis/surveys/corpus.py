@@ -1,0 +1,104 @@
+"""The texts of a file, read one after another: lines of text, JSON lines, or a column of a Parquet file."""
+
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from overt.errors import InputError, MissingExtra
+from overt.files import reason
+
+_ROWS = 1024  # of a Parquet file that are in memory
+
+
+class Corpus:
+    """The texts of one or more files, in order; each time that it is iterated, the files are read from their beginning.
+
+    A `.parquet` file has a text in each row of its column `field`, a `.jsonl` file a JSON object or a string on each line, and in every
+    other file each line is a text; `.gz` is unpacked. A line of JSON that is truncated or without the field is left out: `skipped` has
+    (file, line number, reason) of each after the corpus was read. Only that list grows with the corpus.
+
+    Raises InputError for a file that cannot be read or is not UTF-8, MissingExtra for Parquet without pyarrow.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "texts.jsonl"
+    >>> _ = path.write_text('{"text": "the cat"}\\n{"text": "the d')
+    >>> corpus = Corpus([path])
+    >>> len(corpus), list(corpus), corpus.skipped[0][1:]
+    (1, ['the cat'], (2, 'it is no complete JSON'))
+    """
+
+    def __init__(self, paths: list[Path], field: str = "text"):
+        self.paths, self.field = paths, field
+        self.skipped: list[tuple[str, int, str]] = []
+        self._length: int | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        self.skipped = []
+        for path in self.paths:
+            yield from self._parquet(path) if path.suffix == ".parquet" else self._lines(path)
+
+    def __len__(self) -> int:
+        """How many texts there are; the files are read once for it."""
+        if self._length is None:
+            self._length = sum(1 for _ in self)
+        return self._length
+
+    def _lines(self, path: Path) -> Iterator[str]:
+        jsonl = ".jsonl" in path.suffixes[-2:] or ".ndjson" in path.suffixes[-2:]
+        with ExitStack() as stack:
+            number = 0
+            try:
+                opening = gzip.open if path.suffix == ".gz" else open
+                file = stack.enter_context(opening(path, "rt", encoding="utf-8-sig", newline="\n"))
+                for number, line in enumerate(file, 1):
+                    text = self._of_json(path, number, line) if jsonl else line.rstrip("\r\n")
+                    if text is not None:
+                        yield text
+            except UnicodeDecodeError as error:
+                got = f"the byte 0x{error.object[error.start]:02x} behind line {number}"
+                raise InputError(f"{path} to be UTF-8 text", got=got, fix="convert it to UTF-8") from error
+            except (OSError, EOFError, zlib.error) as error:
+                raise InputError(f"{path} to be a readable file", got=reason(error), fix="check its name") from error
+
+    def _of_json(self, path: Path, number: int, line: str) -> str | None:
+        if not line.strip():
+            return None
+        try:
+            value: Any = json.loads(line)
+        except (ValueError, RecursionError):
+            self.skipped.append((os.fspath(path), number, "it is no complete JSON"))
+            return None
+        text = value if isinstance(value, str) else value.get(self.field) if isinstance(value, dict) else None
+        if not isinstance(text, str):
+            self.skipped.append((os.fspath(path), number, f"it has no text {self.field!r}"))
+            return None
+        return text
+
+    def _parquet(self, path: Path) -> Iterator[str]:
+        try:
+            import pyarrow
+            from pyarrow import parquet
+        except ModuleNotFoundError as error:
+            raise MissingExtra("a corpus in Parquet", needs="pyarrow", extra="smooth") from error
+        try:
+            with parquet.ParquetFile(path) as file:
+                if self.field not in file.schema_arrow.names:
+                    names = ", ".join(file.schema_arrow.names)
+                    raise InputError(
+                        f"{path} to have a column {self.field!r}", got=f"columns {names}", fix="name one with --field"
+                    )
+                number = 0
+                for rows in file.iter_batches(batch_size=_ROWS, columns=[self.field]):
+                    for text in rows.column(0).to_pylist():
+                        number += 1
+                        if isinstance(text, str):
+                            yield text
+                        else:
+                            self.skipped.append((os.fspath(path), number, f"it has no text {self.field!r}"))
+        except (OSError, pyarrow.ArrowException) as error:
+            raise InputError(f"{path} to be a Parquet file", got=reason(error), fix="check its name") from error

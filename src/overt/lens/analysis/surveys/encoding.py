@@ -1,0 +1,157 @@
+"""Texts as token ids, in batches that depend on the texts alone: not on the machine that reads them, nor on what it read before."""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from overt.errors import InputError
+from overt.lens.analysis.surveys.measures import TextBatch
+from overt.lens.statistics.roles import SEPARATORS
+from overt.lens.text.vocabulary import Vocabulary, vocabulary_of
+
+CHUNK, BATCH_TOKENS = 256, 4096  # texts that are batched together, and tokens that a batch has at most, padding included
+
+
+class Read(NamedTuple):
+    """Text number `number` as a model reads it; `cut` says that its end is left out."""
+
+    number: int
+    text: str
+    ids: list[int]
+    cut: bool
+
+
+class Chunk(NamedTuple):
+    """Neighbouring texts of a corpus: the number of the chunk, and each text with its own number."""
+
+    number: int
+    texts: list[tuple[int, str]]
+
+
+def chunks(texts: Iterable[str]) -> Iterator[Chunk]:
+    """The texts of a corpus, 256 at a time."""
+    batch: list[tuple[int, str]] = []
+    number = 0
+    for index, text in enumerate(texts):
+        batch.append((index, text))
+        if len(batch) == CHUNK:
+            yield Chunk(number, batch)
+            number, batch = number + 1, []
+    if batch:
+        yield Chunk(number, batch)
+
+
+@dataclass(eq=False)
+class Reader:
+    """Reads texts with a model's tokenizer and runs the model on them. `longest` is the number of tokens to which a text is read."""
+
+    model: nn.Module
+    tokenizer: Any
+    longest: int
+
+    def __post_init__(self):
+        self.parameters = inspect.signature(self.model.forward).parameters
+        self.pads = "attention_mask" in self.parameters or "lengths" in self.parameters
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The tokenizer's entries."""
+        return vocabulary_of(self.tokenizer)
+
+    @cached_property
+    def encode(self) -> Callable[[str], tuple[list[int], bool]]:
+        """The ids of a text, and whether its end was cut."""
+        return encoder(self.tokenizer, self.longest)
+
+    def read(self, chunk: Chunk) -> list[Read]:
+        """The texts of a chunk that have tokens."""
+        results = (Read(index, text, *self.encode(text)) for index, text in chunk.texts if text.strip())
+        return [each for each in results if each.ids]
+
+    def batches(self, texts: Sequence[Read]) -> Iterator[list[Read]]:
+        """Texts of about one length together; of exactly one length where the model takes no padding."""
+        batch: list[Read] = []
+        for each in sorted(texts, key=lambda each: len(each.ids)):
+            longer = len(each.ids) * (len(batch) + 1) > BATCH_TOKENS
+            if batch and (longer or (not self.pads and len(each.ids) != len(batch[0].ids))):
+                yield batch
+                batch = []
+            batch.append(each)
+        if batch:
+            yield batch
+
+    def texts(self, batch: Sequence[Read]) -> TextBatch:
+        """A batch as tensors, on the model's device."""
+        device = next((each.device for each in self.model.parameters()), torch.device("cpu"))
+        lengths = torch.tensor([len(each.ids) for each in batch], device=device)
+        ids = torch.full((len(batch), int(lengths.max())), -1)
+        for row, each in enumerate(batch):
+            ids[row, : len(each.ids)] = torch.tensor(each.ids)
+        marks = [[self._marks(number, index) for index, number in enumerate(row)] for row in ids.tolist()]
+        special, separators = torch.tensor(marks, device=device).unbind(-1)
+        return TextBatch(ids.to(device), lengths, special, separators)
+
+    def run(self, texts: TextBatch) -> Any:
+        """The model's output for a batch."""
+        padding = self.vocabulary.padding
+        ids = torch.where(texts.ids < 0, 0 if padding is None else padding, texts.ids)
+        options: dict[str, Any] = {"use_cache": False} if "use_cache" in self.parameters else {}
+        if "attention_mask" in self.parameters:
+            options["attention_mask"] = (texts.ids >= 0).long()
+        elif "lengths" in self.parameters:
+            options["lengths"] = texts.lengths
+        with torch.no_grad():
+            return self.model(input_ids=ids, **options) if "input_ids" in self.parameters else self.model(ids, **options)
+
+    def _marks(self, number: int, index: int) -> tuple[bool, bool]:
+        """Whether a token is special, and whether it separates: punctuation, or a special token but the first."""
+        if number < 0:
+            return False, False
+        entry = self.vocabulary.entry(number)
+        word = entry.text.decode("utf-8", "replace").strip()
+        return entry.special, (entry.special and index > 0) or word in SEPARATORS
+
+
+def encoder(tokenizer: Any, longest: int) -> Callable[[str], tuple[list[int], bool]]:
+    """A function from a text to its ids, at most `longest` of them, and whether there were more."""
+    if hasattr(tokenizer, "convert_ids_to_tokens"):
+
+        def ids_of(text: str, limit: int | None) -> list[int]:
+            options = {} if limit is None else {"truncation": True, "max_length": limit}
+            return list(tokenizer(text, verbose=False, **options)["input_ids"])
+
+    elif hasattr(tokenizer, "to_str"):
+        whole, short = (type(tokenizer).from_str(tokenizer.to_str()) for _ in range(2))
+        for each in (whole, short):
+            each.no_padding()
+            each.no_truncation()
+        short.enable_truncation(longest)
+
+        def ids_of(text: str, limit: int | None) -> list[int]:
+            return list((whole if limit is None else short).encode(text).ids)
+
+    else:
+
+        def ids_of(text: str, limit: int | None) -> list[int]:
+            return list(tokenizer.encode(text))[:limit]
+
+    def encode(text: str) -> tuple[list[int], bool]:
+        ids = ids_of(text, None)
+        return (ids, False) if len(ids) <= longest else (ids_of(text, longest), True)
+
+    return encode
+
+
+def longest_text(model: nn.Module, tokenizer: Any, longest: int) -> int:
+    """`longest`, or what the model or its tokenizer takes, where that is less. Raises InputError for less than two tokens."""
+    if type(longest) is not int or longest < 2:
+        raise InputError("longest as a number of tokens, at least 2", got=f"longest={longest!r}", fix="pass longest=512")
+    config = getattr(model, "config", None)
+    limits = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions")]
+    limits += [config.get("longest") if isinstance(config, dict) else None, getattr(tokenizer, "model_max_length", None)]
+    return min([longest, *(int(limit) for limit in limits if isinstance(limit, int | float) and 1 < limit < 10**9)])

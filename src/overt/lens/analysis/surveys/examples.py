@@ -1,0 +1,120 @@
+"""Texts that show what a head does: its strongest, and one for each decile of its strongest link, with exact rows of weights."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import nn
+
+from overt.lens.analysis.observing import observing
+from overt.lens.analysis.surveys.encoding import Read, Reader
+from overt.lens.analysis.surveys.totals import SurveyTotals
+from overt.lens.captured import CapturedCall
+from overt.lens.linear.captured import CapturedMixer
+from overt.lens.statistics.repetition import weight_rows
+
+DECILES = tuple(range(0, 101, 10))
+WIDE, NARROW, MANY = 40, 12, 500  # tokens on each side of a link that are shown; fewer for more heads
+
+
+class Example(NamedTuple):
+    """A link of a head in text `text`: a decile from 0 to 100 in the sample, or a rank from 1 among the head's strongest."""
+
+    head: int
+    decile: int | None
+    rank: int | None
+    text: int
+    weight: float
+    query: int
+    key: int
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """The tokens of an example that are shown, from token `first` on, and the query's exact weight on each; None without the model."""
+
+    first: int
+    words: list[str]
+    weights: np.ndarray | None
+
+
+def examples(survey: SurveyTotals) -> list[Example]:
+    """The examples of every head: at each decile of the drawn texts' largest weights, least first, and the strongest of all texts.
+
+    Deciles are those of the 512 drawn texts. The text of a decile is the drawn one whose weight is at that rank.
+    """
+    samples, result = survey.samples, []
+    drawn = [*samples.drawn]
+    links = [np.array([getattr(samples.drawn[index], name) for index in drawn]) for name in ("weights", "queries", "keys")]
+    for head in range(len(survey.heads)):
+        usable = [row for row in range(len(drawn)) if links[0][row, head] >= 0]
+        order = sorted(usable, key=lambda row: (links[0][row, head], drawn[row]))
+        ranks = [round(decile / 100 * (len(order) - 1)) for decile in DECILES] if order else []
+        for decile, rank in zip(DECILES, ranks, strict=False):
+            row = order[rank]
+            result.append(Example(head, decile, None, drawn[row], *_link(*(each[row, head] for each in links))))
+        for rank, index in enumerate(samples.top[head].tolist(), 1):
+            if index >= 0:
+                link = _link(*(each[head, rank - 1] for each in samples.top_links))
+                result.append(Example(head, None, rank, index, *link))
+    return result
+
+
+def _link(weight: Any, query: Any, key: Any) -> tuple[float, int, int]:
+    return float(weight), int(query), int(key)
+
+
+def shown(survey: SurveyTotals, wanted: list[Example], model: nn.Module | None, tokenizer: Any) -> list[Shown | None]:
+    """The words around each example's link, with exact rows if there is the model; None for all without a tokenizer."""
+    if tokenizer is None:
+        return [None] * len(wanted)
+    reader = Reader(model if model is not None else nn.Identity(), tokenizer, survey.facts.longest)
+    reads = {index: Read(index, text, *reader.encode(text)) for index, text in survey.samples.texts.items()}
+    rows = {} if model is None else _rows(survey, wanted, reader, reads)
+    around = WIDE if len(survey.heads) <= MANY else NARROW
+    return [_around(each, reader, reads[each.text], rows.get((each.text, each.head, each.query)), around) for each in wanted]
+
+
+def _around(each: Example, reader: Reader, read: Read, row: np.ndarray | None, around: int) -> Shown:
+    middle, reach = (each.query + each.key) // 2, abs(each.query - each.key) // 2 + 1
+    first = max(0, middle - max(around, min(reach + 4, 4 * around)))
+    stop = min(len(read.ids), middle + max(around, min(reach + 4, 4 * around)) + 1)
+    words = []
+    for number in read.ids[first:stop]:
+        entry = reader.vocabulary.entry(number)
+        words.append(entry.piece if entry.special else entry.text.decode("utf-8", "replace"))
+    return Shown(first, words, None if row is None else row[first:stop])
+
+
+def _rows(
+    survey: SurveyTotals, wanted: list[Example], reader: Reader, reads: dict[int, Read]
+) -> dict[tuple[int, int, int], np.ndarray]:
+    """The row of weights of each example, by text, head and query; each text is read once more."""
+    by_text: dict[int, set[tuple[int, int]]] = defaultdict(set)
+    for each in wanted:
+        by_text[each.text].add((each.head, each.query))
+    rows: dict[tuple[int, int, int], np.ndarray] = {}
+    columns = {each: index for index, each in enumerate(survey.heads)}
+    training = reader.model.training
+    reader.model.eval()
+    for batch in reader.batches([reads[index] for index in by_text]):
+        texts = reader.texts(batch)
+
+        def measure(captured: CapturedCall | CapturedMixer, batch: list[Read] = batch) -> None:
+            heads = {columns.get((captured.layer, captured.call_index, head)): head for head in range(captured.total)}  # type: ignore[call-overload]
+            named = [
+                (row, head, query) for row, read in enumerate(batch) for head, query in by_text[read.number] if head in heads
+            ]
+            runs = [(query, query + 1) for query in sorted({query for _, _, query in named})]
+            for first, weights, _ in weight_rows(captured, runs):
+                for row, head, query in named:
+                    if first <= query < first + weights.shape[-2]:
+                        length = len(batch[row].ids)
+                        values = weights[row, heads[head], query - first, :length]
+                        rows[batch[row].number, head, query] = values.float().cpu().numpy()
+
+        with observing(reader.model, measure):
+            reader.run(texts)
+    reader.model.train(training)
+    return rows

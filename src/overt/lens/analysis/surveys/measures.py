@@ -1,0 +1,193 @@
+"""What is measured of each head in each text: sums over queries, and how many queries they are of."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from overt.lens.captured import CapturedCall, head_count
+from overt.lens.linear.captured import CapturedMixer
+from overt.lens.statistics.repetition import weight_rows
+
+
+class Measure(NamedTuple):
+    """A number that is the mean over queries, or over texts: its name, what it is, and whether equal weights give it a chance value."""
+
+    name: str
+    meaning: str
+    pattern: bool = False
+
+
+MEASURES = (
+    Measure("entropy", "−Σ w log w in nats"),
+    Measure("uniform", "the entropy divided by that of equal weights"),
+    Measure("largest", "the largest weight"),
+    Measure("distance", "Σ w |i − j|, in tokens"),
+    Measure("previous token", "the weight on the token before", True),
+    Measure("next token", "the weight on the token after", True),
+    Measure("first token", "the weight on the first token, for queries after it", True),
+    Measure("same token", "the weight on tokens with the query's id, itself included", True),
+    Measure("separator", "the weight on punctuation and on special tokens but the first", True),
+    Measure("special", "the weight on special tokens", True),
+    Measure("special by norm", "the share of special tokens in Σ w ‖v‖ (Kobayashi et al. 2020, section 3)"),
+    Measure("duplicate token", "the weight on other tokens with the query's id", True),
+    Measure("induction", "the weight on tokens that follow another one with the query's id", True),
+    Measure("received", "the largest mean weight that a token of the text gets, the mean over texts"),
+    Measure("output norm", "‖Σ w v‖, the length of what the head reads"),
+)
+NAMES = tuple(measure.name for measure in MEASURES)
+PATTERNS = tuple(measure.name for measure in MEASURES if measure.pattern)
+ROWS = NAMES + tuple(f"{name}: chance" for name in PATTERNS)  # what is added up
+
+
+@dataclass(frozen=True, eq=False)
+class TextBatch:
+    """Texts as a model reads them: token ids (B, N), −1 behind a text's end, and which of them are special or separators."""
+
+    ids: Tensor
+    lengths: Tensor
+    special: Tensor
+    separators: Tensor
+
+
+class Link(NamedTuple):
+    """The largest weight of each head in each text on a token that is not special, and its query and key: each (B, H)."""
+
+    weights: Tensor
+    queries: Tensor
+    keys: Tensor
+
+
+class Measured(NamedTuple):
+    """Of one call: sums and numbers of queries, each (ROWS, B, H), float64, and the strongest links."""
+
+    sums: Tensor
+    counts: Tensor
+    link: Link
+
+
+def measured(captured: CapturedCall | CapturedMixer, texts: TextBatch) -> Measured:
+    """Measure a call whose queries and keys are the tokens of these texts; weights are computed a block of rows at a time.
+
+    Queries count that may attend to more than one token; for a pattern, those that may attend to a token of it. Weights of a linear
+    mixer are the shares |W| / Σ |W|.
+    """
+    call = _CallMeasures(captured, texts)
+    for first, weights, allowed in weight_rows(captured, [(0, captured.queries)]):
+        call.add(first, weights, allowed)
+    return call.result()
+
+
+@dataclass(eq=False)
+class _CallMeasures:
+    """Adds up the rows of one call."""
+
+    captured: CapturedCall | CapturedMixer
+    texts: TextBatch
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    counts: dict[str, Tensor] = field(default_factory=dict)
+    received: Tensor | None = None
+    queries: Tensor | None = None
+    link: Link | None = None
+
+    def add(self, first: int, weights: Tensor, allowed: Tensor) -> None:
+        """Count rows from `first` on: weights and which keys they may attend to, (B, H, rows, K)."""
+        rows, keys = weights.shape[-2:]
+        if bool((allowed[:, :1] == allowed).all()):
+            allowed = allowed[:, :1]
+        position = torch.arange(first, first + rows, device=weights.device)
+        number = allowed.sum(-1)  # (B, 1 or H, rows)
+        choice = (number > 1) & (position < self.texts.lengths[:, None])[:, None]
+        distance = torch.arange(keys, device=weights.device) - position[:, None]  # (rows, K)
+        entropy = torch.special.entr(weights).sum(-1)
+        self._count("entropy", entropy, choice)
+        self._count("uniform", entropy / number.clamp(min=2).log(), choice)
+        self._count("largest", weights.amax(-1), choice)
+        self._count("distance", (weights * distance.abs()).sum(-1), choice)
+        for name, pattern in self._patterns(position, distance).items():
+            self._count_pattern(name, pattern, weights, allowed, choice)
+        self._count_norms(first, weights, choice)
+        got = torch.where(choice[..., None], weights, 0).sum(-2)  # (B, H, K)
+        self.received = got if self.received is None else self.received + got
+        number_of_queries = choice.sum(-1)
+        self.queries = number_of_queries if self.queries is None else self.queries + number_of_queries
+        self._strongest(first, weights, choice)
+
+    def _patterns(self, position: Tensor, distance: Tensor) -> dict[str, Tensor]:
+        """The keys of each pattern: (1 or B, rows or 1, K)."""
+        ids = self.texts.ids
+        same = ids[:, position, None] == ids[:, None, :]  # (B, rows, K)
+        other = same & (distance != 0)
+        follows = torch.zeros_like(same)
+        follows[..., 1:] = same[..., :-1]
+        first = torch.zeros_like(distance, dtype=torch.bool)
+        first[:, :1] = (position > 0)[:, None]
+        return {
+            "previous token": (distance == -1)[None],
+            "next token": (distance == 1)[None],
+            "first token": first[None],
+            "same token": same,
+            "separator": self.texts.separators[:, None],
+            "special": self.texts.special[:, None],
+            "duplicate token": other,
+            # A query is no copy of itself, and is not what came after a copy of it.
+            "induction": follows & (distance != 0) & (distance != 1),
+        }
+
+    def _count_pattern(self, name: str, pattern: Tensor, weights: Tensor, allowed: Tensor, choice: Tensor) -> None:
+        pairs = allowed & pattern[:, None]  # (B, 1 or H, rows, K)
+        counted = pairs.any(-1) & choice
+        self._count(name, torch.where(pairs, weights, 0).sum(-1), counted)
+        self._count(f"{name}: chance", pairs.sum(-1) / allowed.sum(-1).clamp(min=1), counted)
+
+    def _count_norms(self, first: int, weights: Tensor, choice: Tensor) -> None:
+        if isinstance(self.captured, CapturedMixer):
+            return
+        rows = weights.shape[-2]
+        norms = _by_head(self.captured, self.captured.call.value)  # (B, H, K)
+        by_norm = weights * norms[..., None, :]
+        total = by_norm.sum(-1)
+        special = torch.where(self.texts.special[:, None, None], by_norm, 0).sum(-1)
+        counted = choice & self.texts.special.any(-1)[:, None, None] & (total > 0)
+        self._count("special by norm", special / torch.where(total > 0, total, 1), counted)
+        output = _by_head(self.captured, self.captured.output)[..., first : first + rows]
+        self._count("output norm", output, choice)
+
+    def _strongest(self, first: int, weights: Tensor, choice: Tensor) -> None:
+        wanted = choice[..., None] & ~self.texts.special[:, None, None]
+        largest, at = torch.where(wanted, weights, -1.0).flatten(2).max(-1)  # (B, H)
+        keys = weights.shape[-1]
+        link = Link(largest, first + at // keys, at % keys)
+        if self.link is not None:
+            better = link.weights > self.link.weights
+            link = Link(*(torch.where(better, new, old) for new, old in zip(link, self.link, strict=True)))
+        self.link = link
+
+    def _count(self, name: str, values: Tensor, counted: Tensor) -> None:
+        """Add, for each text and head, the values (B, H, rows) of the queries that count."""
+        total = torch.where(counted, values, 0).double().sum(-1)
+        number = counted.sum(-1).double().expand(total.shape)
+        self.sums[name] = self.sums[name] + total if name in self.sums else total
+        self.counts[name] = self.counts[name] + number if name in self.counts else number
+
+    def result(self) -> Measured:
+        """The sums of all rows."""
+        assert self.received is not None
+        assert self.queries is not None
+        assert self.link is not None
+        has_queries = (self.queries > 0).double().expand(self.received.shape[:2])
+        self.sums["received"] = (self.received / self.queries.clamp(min=1)[..., None]).amax(-1).double() * has_queries
+        self.counts["received"] = has_queries
+        zeros = torch.zeros_like(self.sums["entropy"])
+        sums = torch.stack([self.sums[name].expand(zeros.shape) if name in self.sums else zeros for name in ROWS])
+        counts = torch.stack([self.counts.get(name, zeros).expand(zeros.shape) for name in ROWS])
+        return Measured(sums, counts, self.link)
+
+
+def _by_head(captured: CapturedCall, tensor: Tensor) -> Tensor:
+    """The lengths of the vectors (…, N, E) that each head has: (B, H, N)."""
+    heads, norms = head_count(captured.call), tensor.float().norm(dim=-1)
+    if tensor.ndim >= 4 and norms.shape[-2] not in (1, heads):
+        norms = norms.repeat_interleave(heads // norms.shape[-2], dim=-2)
+    return norms.expand(*captured.call.batch, norms.shape[-1]).reshape(-1, heads, norms.shape[-1])

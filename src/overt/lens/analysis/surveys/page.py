@@ -1,0 +1,123 @@
+"""A survey as one page: the heads on a scatter and layer by layer, each with its numbers and its texts, offline."""
+
+import math
+import os
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from overt.drawing.html import bundle, escape_text, fill_template, read, script_json
+from overt.drawing.numbers import number, visible
+from overt.errors import InputError
+from overt.files import whole
+from overt.lens.analysis.surveys.comparing import differences
+from overt.lens.analysis.surveys.examples import Example, Shown, examples, shown
+from overt.lens.analysis.surveys.measures import MEASURES, NAMES, PATTERNS
+from overt.lens.analysis.surveys.totals import SurveyTotals
+from overt.lens.capture.options import in_bytes
+
+PAGE_LIMIT = 20 * 10**6
+_WEB = "lens/analysis/surveys/web"
+_STEPS = 255  # of a weight's colour on the page
+
+
+def page(
+    survey: SurveyTotals,
+    path: str | os.PathLike[str] | None,
+    *,
+    beside: SurveyTotals | None = None,
+    model: nn.Module | None = None,
+    tokenizer: Any = None,
+    title: str | None = None,
+) -> str:
+    """Make the page; `Survey.page` says more."""
+    if not survey.heads:
+        raise InputError(
+            "a survey with heads, for a page", got="one of no texts", fix="survey a corpus first, or merge its parts"
+        )
+    title = f"{survey.facts.model} over {survey.facts.texts:,} texts" if title is None else title
+    data = _data(survey, beside, model, tokenizer) | {"title": visible(title)}
+    html = fill_template(
+        f"{_WEB}/template.html",
+        style="\n".join(read(each) for each in ("drawing/web/palette.css", f"{_WEB}/atlas.css")),
+        script=bundle(f"{_WEB}/atlas.js"),
+        title=escape_text(title),
+        data=script_json(data),
+        still=_still(survey, title),
+    )
+    if len(html) > PAGE_LIMIT:
+        fix = "survey fewer texts, with longest= of fewer tokens, or pass no tokenizer to leave out the examples"
+        raise InputError(f"a page of at most {in_bytes(PAGE_LIMIT)}", got=in_bytes(len(html)), fix=fix)
+    if path is None:
+        return html
+    with whole(path) as temporary:
+        temporary.write_text(html, encoding="utf-8")
+    return os.fspath(path)
+
+
+def _data(survey: SurveyTotals, beside: SurveyTotals | None, model: nn.Module | None, tokenizer: Any) -> dict[str, Any]:
+    wanted = examples(survey)
+    parts = shown(survey, wanted, model, tokenizer)
+    roles = survey.roles()
+    return {
+        "measures": [{"name": each.name, "meaning": each.meaning, "pattern": each.pattern} for each in MEASURES],
+        "heads": [
+            {"layer": visible(head.layer), "number": head.number, "head": head.head, "role": role.role}
+            for head, role in zip(survey.heads, roles, strict=True)
+        ],
+        "survey": _numbers(survey),
+        "beside": None if beside is None else _numbers(beside) | _tested(survey, beside),
+        "examples": [_example(each, part) for each, part in zip(wanted, parts, strict=True)],
+        "texts": {}
+        if tokenizer is not None
+        else {str(index): visible(text)[:2000] for index, text in survey.samples.texts.items()},
+        "notes": [visible(line) for line in str(survey).split("\n") if line and not line.startswith(("call", " "))],
+    }
+
+
+def _numbers(survey: SurveyTotals) -> dict[str, Any]:
+    result: dict[str, Any] = {"name": f"{survey.facts.model}: {survey.facts.texts:,} texts, {survey.facts.tokens:,} tokens"}
+    for name in NAMES:
+        value, low, high = survey.measure(name)
+        chance = survey.measure(f"{name}: chance").values if name in PATTERNS else np.full(len(value), np.nan)
+        result[name] = [_short(each) for each in (value, low, high, chance)]
+    return result
+
+
+def _tested(survey: SurveyTotals, beside: SurveyTotals) -> dict[str, Any]:
+    result = differences(survey, beside)
+    tests = {name: [_short(each) for each in (*result.differences[name], result.p[name])] for name in NAMES}
+    return {"tests": tests, "paired": result.paired}
+
+
+def _short(values: np.ndarray) -> list[float | None]:
+    return [None if math.isnan(each) else float(f"{each:.4g}") for each in values.tolist()]
+
+
+def _example(each: Example, part: Shown | None) -> list[Any]:
+    kind = ["decile", each.decile] if each.decile is not None else ["rank", each.rank]
+    link = [each.head, *kind, each.text, float(f"{each.weight:.4g}"), each.query, each.key]
+    if part is None:
+        return link
+    weights = None if part.weights is None else np.rint(part.weights.clip(0, 1) * _STEPS).astype(int).tolist()
+    return [*link, part.first, [visible(word) if word.strip() else word for word in part.words], weights]
+
+
+def _still(survey: SurveyTotals, title: str) -> str:
+    """What stands on the page where scripts are disabled: the measures of all heads as a table."""
+    names = ("entropy", "largest", "distance", "special", "induction")
+    heads = [
+        f"<tr><th>{head.number}.{head.head}</th><td>{escape_text(role.role)}</td>"
+        for head, role in zip(survey.heads, survey.roles(), strict=True)
+    ]
+    columns = [survey.measure(name) for name in names]
+    rows = []
+    for index, start in enumerate(heads):
+        cells = (
+            f"<td>{number(each.values[index])} [{number(each.low[index])}, {number(each.high[index])}]</td>" for each in columns
+        )
+        rows.append(f"{start}{''.join(cells)}</tr>")
+    header = "".join(f"<th>{name}</th>" for name in ("head", "role", *names))
+    table = f"<table><thead><tr>{header}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    return f"<main class='still'><h1>{escape_text(title)}</h1>{table}</main>"

@@ -1,0 +1,281 @@
+"""Survey every head of a model over a corpus."""
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from overt.drawing.progress import progress
+from overt.errors import InputError, KindError, OvertError
+from overt.lens.analysis.observing import observing
+from overt.lens.analysis.surveys.encoding import CHUNK, Chunk, Read, Reader, chunks, longest_text
+from overt.lens.analysis.surveys.exact_sums import LARGEST
+from overt.lens.analysis.surveys.jackknife import group_of
+from overt.lens.analysis.surveys.measures import ROWS, Measured, measured
+from overt.lens.analysis.surveys.samples import Links
+from overt.lens.analysis.surveys.survey import Survey, load_survey
+from overt.lens.analysis.surveys.totals import Facts, SurveyedHead, ranges
+from overt.lens.capture.recordable import recordable
+from overt.lens.captured import CapturedCall
+from overt.lens.linear.captured import CapturedMixer
+from overt.lens.text.texts import Texts
+
+_SECONDS_BETWEEN_FILES = 20.0
+
+
+def survey(
+    model: nn.Module,
+    texts: Iterable[str],
+    *,
+    tokenizer: Any,
+    longest: int = 512,
+    shard: tuple[int, int] = (0, 1),
+    file: str | os.PathLike[str] | None = None,
+) -> Survey:
+    """Measure every head of a model over the texts of a corpus, which are read one after another and not stored.
+
+    Each measure is a mean over queries with a 95 % interval (`Survey.measure`); the pattern that most of a head's weight follows is its
+    role. 512 texts are drawn at random with each head's strongest link in them, and each head's eight strongest texts are stored too.
+    The model runs in evaluation mode and is otherwise as it is; a model that takes an `attention_mask` or `lengths` reads padded
+    batches, another one batches of texts of one length. A text is read to `longest` tokens, or to what the model takes.
+
+    `shard` is (number, how many): every machine passes all texts and its own number, and `Survey.merged` of the parts is the survey of
+    the whole. Sums are exact, so that for any number of shards the result is the same to the bit, on machines that compute the same
+    bits. With a `file` the survey is written there from time to time and at the end, and a run that was stopped goes on from it.
+
+    Raises InputError for an empty corpus, a model without attention, a tokenizer of another vocabulary, and a file of another survey.
+
+    >>> import overt
+    >>> from overt.learn.data.tokenizer import Tokenizer
+    >>> from overt.models import LanguageModel
+    >>> texts = ["the cat sat on the mat", "the dog sat on the cat"] * 20
+    >>> tokenizer = Tokenizer.learn(texts, merges=20)
+    >>> model = LanguageModel(tokenizer.words, width=16, heads=2, layers=2, feed_forward=32)
+    >>> overt.lens.survey(model, texts, tokenizer=tokenizer)
+    <survey of LanguageModel: 4 heads, 40 texts, 240 tokens>
+    """
+    model = recordable(model)
+    number, count = _checked_shard(shard)
+    if isinstance(texts, str):
+        raise KindError("texts as a list or an iterator of strings", got="one string", fix="pass [text]")
+    Texts.with_tokenizer(tokenizer, model)  # which refuses one of another vocabulary
+    reader = Reader(model, tokenizer, longest_text(model, tokenizer, longest))
+    state = _state(reader, file)
+    run = _Run(reader, state)
+    with _evaluated(model):
+        last = time.monotonic()
+        for chunk in progress(_chunks_left(texts, number, count, state), "surveying"):
+            run.add(chunk)
+            if file is not None and time.monotonic() - last > _SECONDS_BETWEEN_FILES:
+                state.save(file)
+                last = time.monotonic()
+    if not state.heads and count == 1:
+        raise InputError(
+            "a corpus of at least one text with tokens", got=f"{state.facts.empty} empty texts", fix="check the file"
+        )
+    if file is not None:
+        state.save(file)
+    return state
+
+
+class _SurveyedCall(NamedTuple):
+    """A call of attention by its layer and its number in a pass, and how many heads it has."""
+
+    layer: str
+    number: int
+    total: int
+
+
+class _Run:
+    """Adds chunks of texts to a survey."""
+
+    def __init__(self, reader: Reader, state: Survey):
+        self.reader, self.state = reader, state
+
+    def add(self, chunk: Chunk) -> None:
+        """Read and measure the texts of a chunk."""
+        reads = self.reader.read(chunk)
+        for batch in self.reader.batches(reads):
+            self._measure(batch)
+        facts = self.state.facts
+        numbers = np.concatenate([*(np.arange(*each) for each in facts.chunks), [chunk.number]])
+        self.state.facts = facts._replace(
+            texts=facts.texts + len(reads),
+            tokens=facts.tokens + sum(len(each.ids) for each in reads),
+            empty=facts.empty + len(chunk.texts) - len(reads),
+            cut=facts.cut + sum(each.cut for each in reads),
+            corpus=(facts.corpus + fingerprint(chunk)) % 2**256,
+            chunks=ranges(numbers),
+        )
+
+    def _measure(self, batch: Sequence[Read]) -> None:
+        texts, calls = self.reader.texts(batch), dict[_SurveyedCall, Measured]()
+
+        def measure(captured: CapturedCall | CapturedMixer) -> None:
+            if (captured.batch, captured.queries, captured.keys) != (len(batch), *texts.ids.shape[1:] * 2):
+                raise InputError("queries and keys that are the tokens of the texts", got=_sizes(captured))
+            calls[_SurveyedCall(captured.layer, captured.call_index, captured.total)] = measured(captured, texts)
+
+        try:
+            with observing(self.reader.model, measure) as recorder:
+                self.reader.run(texts)
+        except OvertError:
+            raise
+        except Exception as error:
+            first = " ".join(str(error).split())[:200]
+            fix = "pass a model that reads token ids alone, and its own tokenizer"
+            raise InputError("a model that reads batches of texts", got=f"{type(error).__name__}: {first}", fix=fix) from error
+        self.state.missing += [each for each in recorder.missing if each not in self.state.missing]
+        if not calls:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in recorder.missing)
+            got = f"{type(self.reader.model).__name__}, in which none was measured" + (f" ({reasons})" if reasons else "")
+            raise InputError("a model with attention", got=got, fix='use attn_implementation="sdpa" for a Hugging Face model')
+        self._add(batch, calls)
+
+    def _add(self, batch: Sequence[Read], calls: dict[_SurveyedCall, Measured]) -> None:
+        state = self.state
+        if not state.heads:
+            state.start([SurveyedHead(call.layer, call.number, head) for call in calls for head in range(call.total)])
+        sums, counts, links = self._arrays(calls, len(batch))
+        lost = ~np.isfinite(sums) | (np.abs(sums) > LARGEST)
+        state.lost += lost.any(0).sum(0)
+        sums, counts = np.where(lost, 0, sums), np.where(lost, 0, counts)
+        for row, each in enumerate(batch):
+            state.sums.add((group_of(each.number),), sums[:, row])
+            state.counts.add((group_of(each.number),), counts[:, row])
+        state.samples.add([each.number for each in batch], [each.text for each in batch], links)
+
+    def _arrays(self, calls: dict[_SurveyedCall, Measured], batch: int) -> tuple[np.ndarray, np.ndarray, Links]:
+        """Sums and counts (ROWS, B, heads), and the links (B, heads), zero for heads of calls that this batch did not make."""
+        heads = self.state.heads
+        sums, counts = np.zeros((len(ROWS), batch, len(heads))), np.zeros((len(ROWS), batch, len(heads)))
+        links = Links(*(np.zeros((batch, len(heads)), kind) for kind in (np.float32, np.int32, np.int32)))
+        links.weights[:] = -1
+        for call, result in calls.items():
+            of_call = [index for index, head in enumerate(heads) if head[:2] == call[:2]]
+            if len(of_call) != call.total:
+                self._note(call.layer, "its calls differ from one batch to another")
+                continue
+            columns = slice(of_call[0], of_call[-1] + 1)
+            sums[..., columns], counts[..., columns] = result.sums.cpu().numpy(), result.counts.cpu().numpy()
+            for array, tensor in zip(links, result.link, strict=True):
+                array[:, columns] = np.nan_to_num(tensor.float().cpu().numpy(), nan=-1)
+        return sums, counts, links
+
+    def _note(self, layer: str, reason: str) -> None:
+        if (layer, reason) not in self.state.missing:
+            self.state.missing.append((layer, reason))
+
+
+class _Counted:
+    """An iterable with a known number of items, for the progress bar."""
+
+    def __init__(self, items: Iterable[Chunk], count: int):
+        self.items, self.count = items, count
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def _chunks_left(texts: Iterable[str], number: int, count: int, state: Survey) -> Iterable[Chunk]:
+    """The chunks of a shard that are not in a survey yet, as many as the length of the corpus says, if it has one."""
+    left = _without_done(texts, number, count, state)
+    if not isinstance(texts, Sized):
+        return left
+    total = len(range(number, -(-len(texts) // CHUNK), count))
+    return _Counted(left, max(total - sum(len(range(*each)) for each in state.facts.chunks), 0))
+
+
+def _without_done(texts: Iterable[str], number: int, count: int, state: Survey) -> Iterator[Chunk]:
+    """The same; raises InputError where the chunks that are in the survey are not those of these texts."""
+    done = {chunk for each in state.facts.chunks for chunk in range(*each)}
+    wanted, known = state.facts.corpus if done else None, 0
+    for chunk in chunks(texts):
+        if chunk.number % count != number:
+            continue
+        if chunk.number in done:
+            done.remove(chunk.number)
+            known = (known + fingerprint(chunk)) % 2**256
+            continue
+        if wanted is not None:
+            _same_texts(done, known, wanted)
+            wanted = None
+        yield chunk
+    if wanted is not None:
+        _same_texts(done, known, wanted)
+
+
+def _same_texts(done: set[int], known: int, wanted: int) -> None:
+    if done or known != wanted:
+        raise InputError(
+            "a file with a survey of these texts, to go on from",
+            got="one of other texts, or of another shard",
+            fix="name another file, or remove it",
+        )
+
+
+def fingerprint(chunk: Chunk) -> int:
+    """The sum of the fingerprints of a chunk's texts, each with its number: sums of parts are those of the whole."""
+    digests = (
+        sha256(index.to_bytes(8, "little") + text.encode("utf-8", "surrogatepass")).digest() for index, text in chunk.texts
+    )
+    return sum(int.from_bytes(digest, "little") for digest in digests) % 2**256
+
+
+def _state(reader: Reader, file: str | os.PathLike[str] | None) -> Survey:
+    """An empty survey, or the one in the file."""
+    facts = Facts(type(reader.model).__name__, weights_of(reader.model), reader.longest)
+    if file is None or not Path(file).exists():
+        return Survey(facts)
+    state = load_survey(file)
+    if state.facts[:3] != facts[:3]:
+        other = " with other weights" if state.facts.weights != facts.weights else ""
+        raise InputError(
+            f"a file with a survey by this model, texts read to {facts.longest} tokens, to go on from",
+            got=f"{os.fspath(file)}, by {state.facts.model} to {state.facts.longest} tokens" + other,
+            fix="name another file, or remove it",
+        )
+    return state
+
+
+def weights_of(model: nn.Module) -> str:
+    """A fingerprint of a model's parameters: of their names, shapes, sums and first numbers."""
+    digest = sha256()
+    for name, tensor in model.state_dict().items():
+        if isinstance(tensor, torch.Tensor) and not tensor.is_meta:
+            part = tensor.detach().flatten()[:64].double().cpu().numpy()
+            digest.update(f"{name} {tuple(tensor.shape)} {float(tensor.double().sum()):.17g}".encode() + part.tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _checked_shard(shard: Any) -> tuple[int, int]:
+    numbers = isinstance(shard, tuple) and len(shard) == 2 and all(type(each) is int for each in shard)
+    if not numbers or not 0 <= shard[0] < shard[1]:
+        raise InputError("shard as (number, how many), the number from 0", got=f"shard={shard!r}", fix="pass shard=(0, 4)")
+    return shard
+
+
+def _sizes(captured: CapturedCall | CapturedMixer) -> str:
+    return f"{captured.batch} sequences of {captured.queries} queries and {captured.keys} keys"
+
+
+@contextmanager
+def _evaluated(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode while the block runs; afterwards each module is as it was."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True

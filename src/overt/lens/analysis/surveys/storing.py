@@ -1,0 +1,87 @@
+"""A survey as one safetensors file: the sums as integers, the samples as arrays, the texts and the rest as JSON."""
+
+import json
+import os
+from typing import Any, TypeVar
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from overt.errors import InputError
+from overt.files import reason, whole
+from overt.lens.analysis.surveys.jackknife import GROUPS
+from overt.lens.analysis.surveys.measures import ROWS
+from overt.lens.analysis.surveys.samples import TOP, Links
+from overt.lens.analysis.surveys.totals import Facts, SurveyedHead, SurveyTotals
+
+Stored = TypeVar("Stored", bound=SurveyTotals)
+_FORMAT = "overt survey 1"
+_LINKS = ("weights", "queries", "keys")
+
+
+def write(survey: SurveyTotals, path: str | os.PathLike[str]) -> None:
+    """Write a survey, whole or not at all."""
+    samples = survey.samples
+    drawn = [*samples.drawn]
+    arrays = {
+        "sums high": survey.sums.high,
+        "sums low": survey.sums.low,
+        "counts high": survey.counts.high,
+        "counts low": survey.counts.low,
+        "lost": survey.lost,
+        "top": samples.top,
+        "drawn": np.array(drawn, np.int64),
+    }
+    for name, top, kind in zip(_LINKS, samples.top_links, (np.float32, np.int32, np.int32), strict=True):
+        arrays[f"top {name}"] = top
+        rows = [getattr(samples.drawn[index], name) for index in drawn]
+        arrays[f"drawn {name}"] = np.array(rows, kind).reshape(len(drawn), samples.heads)
+    facts = survey.facts._replace(corpus=0)._asdict() | {"corpus": f"{survey.facts.corpus:x}"}
+    about = {"facts": facts, "heads": survey.heads, "missing": survey.missing, "rows": ROWS}
+    about |= {"texts": [[index, text.encode("utf-8", "surrogatepass").hex()] for index, text in samples.texts.items()]}
+    arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    data = save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata={"format": _FORMAT})
+    with whole(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def read(path: str | os.PathLike[str], kind: type[Stored]) -> Stored:
+    """Read a survey that `write` wrote. Raises InputError for another file, or one that is damaged."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            if (file.metadata() or {}).get("format") != _FORMAT:
+                raise ValueError("a file of another kind")
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return _survey(arrays, kind)
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, IndexError) as error:
+        fix = "pass a file that survey.save, or file= of overt.lens.survey, wrote"
+        raise InputError("a survey's file", got=f"{os.fspath(path)}: {reason(error)}", fix=fix) from error
+
+
+def _survey(arrays: dict[str, np.ndarray], kind: type[Stored]) -> Stored:
+    about: dict[str, Any] = json.loads(arrays["about"].tobytes())
+    facts = about["facts"]
+    facts |= {"corpus": int(facts["corpus"], 16), "chunks": tuple(map(tuple, facts["chunks"]))}
+    if tuple(about["rows"]) != ROWS:
+        raise ValueError("measures of another version of overt")
+    heads = [SurveyedHead(str(layer), int(number), int(head)) for layer, number, head in about["heads"]]
+    survey = kind(Facts(**facts), heads, [(str(name), str(why)) for name, why in about["missing"]])
+    shape = (GROUPS, len(ROWS), len(heads))
+    for sums, name in ((survey.sums, "sums"), (survey.counts, "counts")):
+        sums.high, sums.low = (_checked(arrays[f"{name} {part}"], shape, np.int64) for part in ("high", "low"))
+    survey.lost = _checked(arrays["lost"], (len(heads),), np.int64)
+    samples, drawn = survey.samples, arrays["drawn"].tolist()
+    kinds = dict(zip(_LINKS, (np.float32, np.int32, np.int32), strict=True))
+    samples.top = _checked(arrays["top"], (len(heads), TOP), np.int64)
+    samples.top_links = Links(*(_checked(arrays[f"top {name}"], (len(heads), TOP), dtype) for name, dtype in kinds.items()))
+    rows = [_checked(arrays[f"drawn {name}"], (len(drawn), len(heads)), dtype) for name, dtype in kinds.items()]
+    samples.drawn = {index: Links(*(each[row] for each in rows)) for row, index in enumerate(drawn)}
+    samples.texts = {int(index): bytes.fromhex(text).decode("utf-8", "surrogatepass") for index, text in about["texts"]}
+    return survey
+
+
+def _checked(array: np.ndarray, shape: tuple[int, ...], kind: type) -> np.ndarray:
+    if array.shape != shape or array.dtype != kind:
+        raise ValueError("arrays of another shape than its heads")
+    return array.copy()

@@ -1,0 +1,102 @@
+"""What every head of a model does over a corpus."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from overt.errors import InputError, MissingExtra
+from overt.lens.analysis.surveys.comparing import SurveyDifferences, differences
+from overt.lens.analysis.surveys.measures import NAMES, PATTERNS
+from overt.lens.analysis.surveys.page import page
+from overt.lens.analysis.surveys.storing import read, write
+from overt.lens.analysis.surveys.totals import SurveyTotals, joined
+
+
+@dataclass(eq=False, repr=False)
+class Survey(SurveyTotals):
+    """Statistics of every head over a corpus, and each head's strongest texts; `overt.lens.survey` makes it.
+
+    `heads` are the heads in order, `facts` says what was read, `missing` which attention could not be measured. Printed, it is a short
+    report. Surveys of parts of a corpus, `Survey.merged([...])`, are the survey of the whole, to the bit.
+    """
+
+    def table(self) -> Any:
+        """One row for each head as a pandas DataFrame: layer, number, head, role, and each measure with its ends `… low` and `… high`.
+
+        A pattern has its `… chance` beside it, the mean share that equal weights would have. Raises MissingExtra without pandas.
+        """
+        try:
+            import pandas
+        except ModuleNotFoundError as error:
+            raise MissingExtra("Survey.table", needs="pandas", extra="smooth") from error
+        columns: dict[str, Any] = {
+            "layer": [each.layer for each in self.heads],
+            "number": [each.number for each in self.heads],
+            "head": [each.head for each in self.heads],
+            "role": [each.role for each in self.roles()],
+        }
+        for name in NAMES:
+            columns[name], columns[f"{name} low"], columns[f"{name} high"] = self.measure(name)
+            if name in PATTERNS:
+                columns[f"{name} chance"] = self.measure(f"{name}: chance").values
+        return pandas.DataFrame(columns)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the survey to one safetensors file, whole or not at all; `overt.lens.load_survey` reads it."""
+        write(self, path)
+
+    def page(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        beside: "Survey | None" = None,
+        model: nn.Module | None = None,
+        tokenizer: Any = None,
+        title: str | None = None,
+    ) -> str:
+        """Write everything as one HTML page that works offline, and return its path; without a path the page itself.
+
+        `beside` is a second survey, of another corpus or another model, with the differences of all heads tested. With the `model` and its
+        `tokenizer`, the examples have their exact rows of weights, recomputed. Raises InputError for a survey without heads.
+        """
+        return page(self, path, beside=beside, model=model, tokenizer=tokenizer, title=title)
+
+    def compare(self, other: "Survey") -> SurveyDifferences:
+        """How each head differs in the other survey, by measure, tested for all heads together; see `overt.lens.SurveyDifferences`."""
+        return differences(self, other)
+
+    @classmethod
+    def merged(cls, surveys: Sequence["Survey"]) -> "Survey":
+        """The survey of several parts of one corpus, the same to the bit for any parts and any order of them.
+
+        Raises InputError for surveys of different models or settings, and for parts that overlap.
+        """
+        parts = [each for each in surveys if each.heads] or [*surveys][:1]
+        if not parts:
+            raise InputError("surveys to merge, at least one", got="none")
+        result = cls(parts[0].facts._replace(texts=0, tokens=0, empty=0, cut=0, corpus=0, chunks=()))
+        result.start(parts[0].heads)
+        for each in parts:
+            result.merge(each)
+        for each in surveys:
+            if not each.heads:
+                result.facts = joined(result.facts, each.facts)
+        return result
+
+
+def load_survey(path: str | os.PathLike[str]) -> Survey:
+    """Read a survey that `Survey.save` wrote. Raises InputError for another file, or one that is damaged.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "nothing.survey"
+    >>> _ = path.write_text("no survey")
+    >>> try:
+    ...     load_survey(path)
+    ... except InputError as error:
+    ...     print(error.fix)
+    pass a file that survey.save, or file= of overt.lens.survey, wrote
+    """
+    return read(path, Survey)

@@ -1,0 +1,163 @@
+"""The sums of a survey: what is added up of every head, and merged."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from overt.errors import InputError
+from overt.lens.analysis.surveys.exact_sums import ExactSums
+from overt.lens.analysis.surveys.jackknife import GROUPS, Means, means
+from overt.lens.analysis.surveys.measures import NAMES, ROWS
+from overt.lens.analysis.surveys.samples import Samples
+from overt.lens.captured import Captured
+from overt.lens.statistics.role_table import Roles
+from overt.lens.statistics.roles import PatternScore, Role, roles
+
+_ROLES = ("previous token", "next token", "first token", "same token", "separator", "uniform")
+_REPETITION = ("induction", "duplicate token")
+
+
+class SurveyedHead(NamedTuple):
+    """A head by the name of its layer, the number of its call in a pass, and its own number."""
+
+    layer: str
+    number: int
+    head: int
+
+
+class Facts(NamedTuple):
+    """What was read, and by which model: what two surveys have to share to be merged, and what is added up beside the measures.
+
+    `weights` is a fingerprint of the model's parameters and `corpus` the sum of those of all texts, by which surveys of one corpus are
+    known; `chunks` are (first, stop, step) of the numbers of the chunks of 256 texts that were read.
+    """
+
+    model: str
+    weights: str
+    longest: int
+    texts: int = 0
+    tokens: int = 0
+    empty: int = 0
+    cut: int = 0
+    corpus: int = 0
+    chunks: tuple[tuple[int, int, int], ...] = ()
+
+
+@dataclass(eq=False, repr=False)
+class SurveyTotals:
+    """The sums of every head over a corpus, what they are of, and the means that follow from them."""
+
+    facts: Facts
+    heads: list[SurveyedHead] = field(default_factory=list)
+    missing: list[tuple[str, str]] = field(default_factory=list)
+    sums: ExactSums = field(init=False)
+    counts: ExactSums = field(init=False)
+    lost: np.ndarray = field(init=False)
+    samples: Samples = field(init=False)
+
+    def __post_init__(self):
+        self.start(self.heads)
+
+    def start(self, heads: list[SurveyedHead]) -> None:
+        """Begin the sums of these heads at zero."""
+        self.heads = heads
+        shape = (GROUPS, len(ROWS), len(heads))
+        self.sums, self.counts, self.samples = ExactSums(shape), ExactSums(shape), Samples(len(heads))
+        self.lost = np.zeros(len(heads), np.int64)  # texts in which a measure of the head was not a number
+
+    def measure(self, name: str) -> Means:
+        """A measure of each head, its mean over the corpus with the ends of its 95 % interval; NaN where it was not measured.
+
+        Raises InputError for a name that is not one of `overt.lens.analysis.surveys.measures.NAMES`.
+        """
+        if name not in ROWS:
+            raise InputError("the name of a measure", got=repr(name), fix=f"choose one of: {', '.join(NAMES)}")
+        row = ROWS.index(name)
+        return means(self.sums.values()[:, row], self.counts.values()[:, row])
+
+    def roles(self) -> Roles:
+        """The role of each head over the corpus, as `Recording.roles` decides it; intervals are those of the survey.
+
+        Chance is the mean of equal weights alone.
+        """
+        shares = {name: self.measure(name).values for name in _ROLES}
+        repetitions = {name: self._pattern_scores(name) for name in _REPETITION}
+        result: list[Role] = []
+        for index, (layer, number, head) in enumerate(self.heads):
+            call = Captured(number, number, 0, layer, "", (head,), 1, 1, 1, 1, torch.float32, ())
+            share = {name: float(values[index]) for name, values in shares.items() if not np.isnan(values[index])}
+            of_head = {name: scores[index] for name, scores in repetitions.items() if scores[index].queries}
+            result += roles(call, (share,), (of_head,))
+        return Roles(result)
+
+    def _pattern_scores(self, name: str) -> list[PatternScore]:
+        value, low, high = self.measure(name)
+        chance = self.measure(f"{name}: chance").values
+        queries = self.counts.values()[:, ROWS.index(name)].sum(0)
+        columns = zip(*(each.tolist() for each in (value, low, high, chance, queries)), strict=True)
+        return [PatternScore(share, least, most, equal, int(count)) for share, least, most, equal, count in columns]
+
+    def merge(self, other: "SurveyTotals") -> None:
+        """Add another part of the corpus."""
+        same = (*self.facts[:3], self.heads) == (*other.facts[:3], other.heads)
+        if not same:
+            raise InputError(
+                "surveys of one model with one tokenizer and the same longest=, to merge",
+                got=f"{self.facts.model} to {self.facts.longest} tokens and {other.facts.model} to {other.facts.longest}, "
+                + ("of the same heads" if self.heads == other.heads else "of other heads"),
+                fix="merge the parts of one survey, or compare two surveys with survey.compare(other)",
+            )
+        self.facts = joined(self.facts, other.facts)
+        self.sums.merge(other.sums)
+        self.counts.merge(other.counts)
+        self.lost += other.lost
+        self.samples.merge(other.samples)
+        self.missing += [each for each in other.missing if each not in self.missing]
+
+    def __repr__(self) -> str:
+        facts = self.facts
+        counts = f"{facts.texts:,} texts, {facts.tokens:,} tokens"
+        return f"<survey of {facts.model}: {len(self.heads)} heads, {counts}>"
+
+    def __str__(self) -> str:
+        facts = self.facts
+        notes = [f"{self!r}"[1:-1]]
+        if facts.empty:
+            notes.append(f"{facts.empty:,} empty texts are left out")
+        if facts.cut:
+            notes.append(f"{facts.cut:,} texts are read to {facts.longest} tokens, without their ends")
+        if self.lost.any():
+            notes.append(
+                f"{int((self.lost > 0).sum())} heads have measures that are no numbers, in up to {int(self.lost.max()):,} texts"
+            )
+        notes += [f"not measured: {name}: {reason}" for name, reason in self.missing]
+        return "\n".join([*notes, str(self.roles())])
+
+
+def joined(one: Facts, other: Facts) -> Facts:
+    """What two parts of a corpus are together. Raises InputError for parts that share texts."""
+    numbers = np.concatenate([np.arange(*each) for each in (*one.chunks, *other.chunks)] or [np.zeros(0, int)])
+    if len(np.unique(numbers)) != len(numbers):
+        raise InputError("parts of a corpus that do not overlap", got="two that share texts", fix="merge each part once")
+    sums = {name: getattr(one, name) + getattr(other, name) for name in ("texts", "tokens", "empty", "cut")}
+    chunks = ranges(np.sort(numbers))
+    return one._replace(**sums, corpus=(one.corpus + other.corpus) % 2**256, chunks=chunks)
+
+
+def ranges(numbers: np.ndarray) -> tuple[tuple[int, int, int], ...]:
+    """Sorted numbers as a few (first, stop, step).
+
+    >>> ranges(np.array([0, 2, 4, 6])), ranges(np.array([0, 1, 2, 5]))
+    (((0, 7, 2),), ((0, 3, 1), (5, 6, 1)))
+    """
+    parts: list[tuple[int, int, int]] = []
+    start = 0
+    while start < len(numbers):
+        step = int(numbers[start + 1] - numbers[start]) if start + 1 < len(numbers) else 1
+        even = np.flatnonzero(np.diff(numbers[start:]) != step)
+        stop = start + int(even[0]) if len(even) else len(numbers) - 1
+        parts.append((int(numbers[start]), int(numbers[stop]) + 1, step if stop > start else 1))
+        start = stop + 1
+    return tuple(parts)

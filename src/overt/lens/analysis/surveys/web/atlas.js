@@ -1,0 +1,105 @@
+import { shade } from "../../../../drawing/web/colours.js";
+import { make } from "../../../../drawing/web/elements.js";
+import { decimals, number } from "../../../../drawing/web/numbers.js";
+import { css, inkOn } from "../../../../drawing/web/theme.js";
+import { scatter } from "./scatter.js";
+import { texts } from "./texts.js";
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const state = { x: "distance", y: "special", cell: "entropy", head: 0 };
+const parts = {};
+
+export const valuesOf = (name, survey = data.survey) => survey[name][0];
+const shown = (value, digits) => (value === null ? "—" : number(value, digits));
+
+function choice(label, key, update) {
+  const options = data.measures.map(({ name, meaning }) => make("option", { text: name, attributes: { value: name, title: meaning, ...(state[key] === name ? { selected: "" } : {}) } }));
+  const select = make("select", { attributes: { "aria-label": label }, on: { change: () => ((state[key] = select.value), update()) } }, ...options);
+  return make("label", { text: `${label} ` }, select);
+}
+
+function choose(head) {
+  state.head = head;
+  drawScatter();
+  drawCells();
+  drawHead();
+}
+
+function drawScatter() {
+  parts.scatter.replaceChildren(scatter(data, state, choose));
+}
+
+function drawCells() {
+  const values = valuesOf(state.cell), measured = values.filter((value) => value !== null);
+  const [least, most] = [Math.min(...measured), Math.max(...measured)];
+  const calls = [...new Set(data.heads.map(({ number }) => number))];
+  const widest = Math.max(...calls.map((call) => data.heads.filter((head) => head.number === call).length));
+  parts.cells.style.gridTemplateColumns = `auto repeat(${widest}, minmax(15px, 1fr))`;
+  const digits = decimals(measured);
+  const nodes = calls.flatMap((call) => {
+    const row = data.heads.map((head, index) => [head, index]).filter(([head]) => head.number === call);
+    const cells = row.map(([head, index]) => {
+      const colour = shade(values[index] === null ? NaN : most > least ? (values[index] - least) / (most - least) : 0);
+      const says = `head ${call}.${head.head}, ${head.role}, ${state.cell} ${shown(values[index], digits)}`;
+      const cell = make("button", { className: index === state.head ? "chosen" : "", text: String(head.head), attributes: { type: "button", title: says, "aria-label": says, "aria-pressed": String(index === state.head) }, on: { click: () => choose(index) } });
+      [cell.style.backgroundColor, cell.style.color] = [css(colour), inkOn(colour)];
+      return cell;
+    });
+    const filled = Array.from({ length: widest - cells.length }, () => make("i"));
+    return [make("span", { text: `call ${call}` }), ...cells, ...filled];
+  });
+  parts.cells.replaceChildren(...nodes);
+  parts.scale.textContent = `${state.cell} from ${shown(least, digits)} (pale) to ${shown(most, digits)} (strong): ${data.measures.find(({ name }) => name === state.cell).meaning}.`;
+}
+
+function interval([values, low, high], index) {
+  const digits = decimals([values[index]]);
+  return low[index] === null ? shown(values[index], digits) : `${shown(values[index], digits)} [${shown(low[index], digits)}, ${shown(high[index], digits)}]`;
+}
+
+function measureRow({ name, meaning }) {
+  const { survey, beside } = data, index = state.head;
+  const cells = [make("th", { text: name, attributes: { title: meaning } }), make("td", { text: interval(survey[name], index) }), make("td", { text: shown(survey[name][3][index], 2) })];
+  if (beside) {
+    const test = beside.tests[name], p = test[3][index];
+    cells.push(make("td", { text: interval(beside[name], index) }));
+    cells.push(make("td", { text: interval(test, index), className: p !== null && p <= 0.05 ? "differs" : "" }));
+    cells.push(make("td", { text: p === null ? "—" : p < 0.001 ? "< 0.001" : number(p, 3) }));
+  }
+  return make("tr", {}, ...cells);
+}
+
+function drawHead() {
+  const head = data.heads[state.head];
+  const heading = make("h2", { text: `Head ${head.number}.${head.head} of ${head.layer}: ${head.role}` });
+  const columns = ["measure", data.beside ? "first" : "mean [95 %]", "chance", ...(data.beside ? ["second", "difference", "p"] : [])];
+  const header = make("thead", {}, make("tr", {}, ...columns.map((text) => make("th", { text }))));
+  const body = make("tbody", {}, ...data.measures.map(measureRow));
+  const table = make("div", { className: "scrolls" }, make("table", {}, header, body));
+  parts.head.replaceChildren(heading, table);
+  parts.texts.replaceChildren(...texts(data, state.head));
+}
+
+function mount() {
+  for (const name of ["scatter", "cells", "head", "texts"]) parts[name] = make("div", { className: name });
+  parts.scale = make("p", { className: "quiet" });
+  const surveys = data.beside ? [`First: ${data.survey.name}. Second: ${data.beside.name}`, `p is adjusted for all ${data.heads.length} heads of a measure together (largest |t| under ${data.beside.paired ? "random signs of one corpus' groups" : "exchanged groups"}); arrows go from the first to the second`] : [];
+  const notes = make("p", { className: "notes", text: [...data.notes, ...surveys].join(". ") + "." });
+  const left = [
+    make("section", { className: "card" }, make("h2", { text: "Heads by two measures" }), make("div", { className: "controls" }, choice("across", "x", drawScatter), choice("up", "y", drawScatter)), parts.scatter),
+    make("section", { className: "card last" }, make("h2", { text: "Texts of the chosen head" }), parts.texts),
+  ];
+  const right = [
+    make("section", { className: "card" }, make("h2", { text: "Layer by head" }), make("div", { className: "controls" }, choice("shade", "cell", drawCells)), parts.cells, parts.scale),
+    make("section", { className: "card" }, parts.head),
+  ];
+  const root = document.getElementById("atlas");
+  root.className = "atlas";
+  root.append(make("h1", { text: data.title }), notes, make("div", { className: "columns" }, make("div", {}, ...left), make("div", {}, ...right)));
+  document.getElementById("still").remove();
+  document.documentElement.className = "live";
+  choose(0);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => choose(state.head));
+}
+
+mount();

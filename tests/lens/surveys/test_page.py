@@ -1,0 +1,96 @@
+"""The page of a survey in a real browser: its numbers, its texts, both widths, and nothing that runs or loads from elsewhere."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from overt.errors import InputError
+from overt.lens import Survey, survey
+from overt.lens.analysis.surveys.examples import examples, shown
+from small_surveys import small_model, texts
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> the cat \u202e sat"
+
+
+@pytest.fixture(scope="module")
+def surveyed():
+    model, tokenizer = small_model()
+    return survey(model, [HOSTILE, *texts(90)], tokenizer=tokenizer), model, tokenizer
+
+
+def test_examples_are_deciles_of_the_drawn_texts_and_the_strongest(surveyed):
+    result, *_ = surveyed
+    of_head = [each for each in examples(result) if each.head == 1]
+    deciles = [each.weight for each in of_head if each.decile is not None]
+    ranked = sorted(float(links.weights[1]) for links in result.samples.drawn.values() if links.weights[1] >= 0)
+    assert deciles == [ranked[round(share / 10 * (len(ranked) - 1))] for share in range(11)]
+    assert [each.rank for each in of_head if each.rank] == [*range(1, 9)]
+    assert max(deciles) == of_head[-8].weight
+
+
+def test_rows_are_the_models_own_weights(surveyed):
+    result, model, tokenizer = surveyed
+    wanted = examples(result)
+    parts = shown(result, wanted, model, tokenizer)
+    for each, part in list(zip(wanted, parts, strict=True))[::7]:
+        head, ids = result.heads[each.head], tokenizer.encode(result.samples.texts[each.text])
+        weights = model.weights(torch.tensor([ids]))["decoder"][head.number][0, head.head]
+        row = weights[each.query, part.first : part.first + len(part.words)]
+        assert np.allclose(part.weights, row, atol=1e-5)
+        assert each.weight == pytest.approx(float(weights[each.query, each.key]), abs=1e-5)
+
+
+def data_of(html):
+    return json.loads(html.split('id="data">')[1].split("</script>")[0])
+
+
+def test_the_page_has_each_heads_numbers(surveyed):
+    result, model, tokenizer = surveyed
+    data = data_of(result.page(model=model, tokenizer=tokenizer))
+    entropy = result.measure("entropy")
+    assert data["survey"]["entropy"][0] == [float(f"{value:.4g}") for value in entropy.values]
+    assert data["survey"]["entropy"][1] == [float(f"{value:.4g}") for value in entropy.low]
+    assert [head["role"] for head in data["heads"]] == [role.role for role in result.roles()]
+
+
+def test_without_a_tokenizer_texts_stand_as_they_are(surveyed):
+    data = data_of(surveyed[0].page())
+    assert all(len(each) == 7 for each in data["examples"])
+    assert {str(each[3]) for each in data["examples"]} <= data["texts"].keys()
+
+
+@pytest.mark.parametrize(("width", "dark"), [(400, False), (1400, False), (1400, True)])
+def test_a_reader_chooses_heads_and_measures(chromium, surveyed, tmp_path, width, dark):
+    result, model, tokenizer = surveyed
+    path = tmp_path / "atlas.html"
+    other = survey(model, texts(90, seed=4), tokenizer=tokenizer)
+    result.page(path, beside=other, model=model, tokenizer=tokenizer, title=HOSTILE)
+    page = chromium.page().open(path, width=width, height=900, dark=dark)
+    page.until("document.documentElement.className === 'live'")
+    assert page.ask("document.querySelectorAll('circle').length") == 4
+    assert page.ask("document.querySelector('h1').textContent").startswith("</script><script>alert(1)")
+    page.ask("document.querySelectorAll('.cells button')[3].click()")
+    assert page.ask("document.querySelector('.head h2').textContent").startswith("Head 1.1 of body.layers.1")
+    assert page.ask("document.querySelectorAll('.examples li').length") == 19
+    assert page.ask("document.querySelectorAll('.examples .query').length") == 19
+    page.ask(
+        "(() => { const one = document.querySelector('select'); one.value = 'entropy'; one.dispatchEvent(new Event('change')); })()"
+    )
+    assert page.ask("[...document.querySelectorAll('svg text')].some((each) => each.textContent === 'entropy')")
+    assert page.ask("document.documentElement.scrollWidth") <= width
+    assert page.complaints == []
+    assert [url for url in page.requests if not url.startswith("file:")] == []
+
+
+def test_without_scripts_the_numbers_stand_as_a_table(chromium, surveyed, tmp_path):
+    surveyed[0].page(tmp_path / "atlas.html")
+    page = chromium.page().open(tmp_path / "atlas.html", script=False)
+    page.call("Emulation.setScriptExecutionDisabled", value=False)
+    assert page.ask("document.querySelectorAll('.still tbody tr').length") == 4
+
+
+def test_a_survey_of_nothing_has_no_page(surveyed):
+    with pytest.raises(InputError, match="Expected a survey with heads, for a page"):
+        Survey(surveyed[0].facts).page()
