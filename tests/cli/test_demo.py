@@ -6,8 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import overt
+from overt.cli.demo import WORDS
+from overt.cli.main import app
 from overt.explain import text_model
 
 pytestmark = [
@@ -64,3 +67,26 @@ def test_the_first_two_parts_come_before_torch(tmp_path):
     assert "3  Hidden states" not in found.stdout
     assert "needs torch, which is not installed. Fix: run: pip install" in found.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_headings_stand_at_both_edges_of_at_most_100_columns(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = CliRunner().invoke(app, ["demo"], env={"COLUMNS": "140"}).stdout.splitlines()
+    assert (lines[0].split("  ")[0], lines[0][-12:], len(lines[0])) == (
+        "overt · attention with nothing hidden",
+        "CPU, offline",
+        100,
+    )
+    headings = [line for line in lines if line[:3] in {"1  ", "2  ", "3  ", "4  "}]
+    assert [line[3:26].strip() for line in headings] == [
+        "Re-weight a series",
+        "No trained weights",
+        "Hidden states [h, c]",
+        "Query, key, value",
+    ]
+    assert [line[25:27].isspace() or line[26].isspace() for line in headings] == [False] * 4
+    noisy, arrow, smoothed = headings[0][26:].split()[:3]
+    assert (len(noisy), arrow, len(smoothed)) == (28, "→", 28)
+    assert [len(line) for line in (headings[0], headings[2])] == [100, 100]
+    assert headings[1].endswith(WORDS)
+    assert max(map(len, lines)) <= 100

@@ -180,6 +180,7 @@ def test_text_that_is_not_utf8_is_refused_with_its_byte(model):
             b"",
             "from 1 translation up to the size of the beam, got --nbest 3 with --beam 2.",
         ),
+        (["--nbest", "0", "a"], b"", "from 1 translation up to the size of the beam, got --nbest 0 with --beam 5."),
         (["--beam", "0", "a"], b"", "a beam of at least 1, got --beam 0."),
         (["a", "--out", "nowhere/at/all.txt"], b"", "an output path in an existing folder, got nowhere/at/all.txt."),
     ],
