@@ -6,6 +6,7 @@ batch entry one, as rows of a cache need that differ in length.
 """
 
 import math
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -36,7 +37,7 @@ class Bias:
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
-        inherit_only_with("block", cls, Bias, ("by_distance", "trailing"))
+        inherit_only_with("block", cls, Bias, ("by_distance", "trailing", "of_block"))
 
     def bind(self, leading: int, queries: int, keys: int) -> "Bias":
         """The same bias for a call with this number of leading dimensions and the lengths Q and K."""
@@ -54,6 +55,14 @@ class Bias:
         """A bound bias with `select` applied to its tensors; None where it is not known which of their dimensions is the heads'."""
         return select_heads(self, select)
 
+    def of_block(self, rows: slice, keys: slice) -> "Bias":
+        """The bound bias of these rows and keys alone: the first of them is 0.
+
+        >>> ALiBi(torch.tensor([1.0]), offset=0).of_block(slice(2, 4), slice(3, 6)).block(torch.arange(1), torch.arange(2))
+        tensor([[[-1., -2.]]])
+        """
+        return BiasBlock(self, rows.start, keys.start)
+
     @property
     def leading(self) -> tuple[int, ...]:
         """The dimensions before (rows, keys) that a block has."""
@@ -69,6 +78,9 @@ class Bias:
 
     def _offset_of(self, leading: int, queries: int, keys: int) -> int | Tensor:
         return keys - queries if self.offset is None else align_left(type(self).__name__, self.offset, leading)
+
+    def _offset_of_block(self, rows: slice, keys: slice) -> int | Tensor:
+        return (0 if self.offset is None else self.offset) + rows.start - keys.start
 
     def _check_offset(self) -> None:
         if self.offset is not None:
@@ -104,6 +116,10 @@ class ALiBi(Bias):
     def block(self, rows, keys):
         """The bias of these rows and keys: (H, rows, keys), after the batch where offsets differ."""
         return -self.slopes[:, None, None] * self._distance(rows, keys).abs()  # (..., H, rows, keys)
+
+    def of_block(self, rows, keys):
+        """The same slopes, the offset counted from the first row and key."""
+        return ALiBi(self.slopes, self._offset_of_block(rows, keys))
 
     def for_heads(self, select):
         """The selected heads' slopes, still (H,) where it is one."""
@@ -191,6 +207,10 @@ class RelativePositionBias(Bias):
         heads = torch.arange(self.table.shape[0], device=self.table.device)[:, None, None]
         return self.table[heads, buckets]  # (..., H, rows, keys)
 
+    def of_block(self, rows, keys):
+        """The same table, the offset counted from the first row and key."""
+        return replace(self, offset=self._offset_of_block(rows, keys))
+
     def bucket(self, distance: Tensor) -> Tensor:
         """The bucket of each distance j − i."""
         size = self.table.shape[-1]
@@ -229,6 +249,10 @@ class SumOfBiases(Bias):
         """The sum of their numbers."""
         return self.first.block(rows, keys) + self.second.block(rows, keys)
 
+    def of_block(self, rows, keys):
+        """Both of these rows and keys."""
+        return SumOfBiases(self.first.of_block(rows, keys), self.second.of_block(rows, keys))
+
     @property
     def leading(self):
         """The first dimensions that both broadcast to."""
@@ -263,6 +287,11 @@ class TensorBias(Bias):
         """The tensor."""
         return self.tensor
 
+    def of_block(self, rows, keys):
+        """The tensor's rows and keys."""
+        tensor = self.tensor if self.tensor.shape[-2] == 1 else self.tensor[..., rows, :]
+        return TensorBias(tensor if tensor.shape[-1] == 1 else tensor[..., keys])
+
     @property
     def leading(self):
         """Its dimensions before the last two."""
@@ -272,6 +301,34 @@ class TensorBias(Bias):
     def source(self):
         """The tensor."""
         return self.tensor
+
+
+@dataclass(frozen=True, eq=False)
+class BiasBlock(Bias):
+    """Some rows and keys of a bound bias: those from `first_row` and `first_key` on."""
+
+    inner: Bias
+    first_row: int
+    first_key: int
+
+    def block(self, rows, keys):
+        """What the bias adds for the rows and keys that these are in it."""
+        return self.inner.block(rows + self.first_row, keys + self.first_key)
+
+    @property
+    def by_distance(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Where the bias is."""
+        return self.inner.by_distance
+
+    @property
+    def leading(self):
+        """The bias's."""
+        return self.inner.leading
+
+    @property
+    def source(self):
+        """The bias's."""
+        return self.inner.source
 
 
 def as_bias(bias: "Bias | Tensor") -> Bias:

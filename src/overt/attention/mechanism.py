@@ -11,6 +11,7 @@ from overt.attention.kernels.blocked import Block, blocked
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat.call import served
 from overt.attention.kernels.plan import FLAT, path_of
+from overt.attention.kernels.sharded.attend import share
 from overt.attention.kernels.torch_sdpa import delegated
 from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, Refused, ScoreLike
 
@@ -35,9 +36,8 @@ def attend(
     tensor; True: may attend), bias (`overt.biases` or a tensor) and normalizer (`overt.normalizers`; None: softmax), or the name of
     one: "cosine", "causal", "sparsemax". Heads are a batch dimension; fewer heads of key and value, as many of both, than of query, at
     dimension −3, are grouped. `dropout` zeroes weights with this probability. A query that may attend to nothing gets zeros.
-
-    Shapes: query (..., Q, D), key (..., K, D), value (..., K, E) → (..., Q, E): tensors or, on the CPU and without gradients, arrays of
-    NumPy or DLPack. Memory is linear in the inputs. Raises InputError for shapes, KindError for dtypes, devices, types and keywords.
+    Shapes: query (..., Q, D), key (..., K, D), value (..., K, E) → (..., Q, E): tensors, torch's DTensors or, on the CPU without
+    gradients, NumPy's or DLPack's arrays. Memory is linear. Raises InputError for shapes, KindError for dtypes, types and keywords.
 
     >>> import torch, overt
     >>> words = torch.tensor([[1.0, 0.0], [2.0, 0.0]])
@@ -53,7 +53,9 @@ def attend(
 
 
 def compute(call: Call) -> Tensor:
-    """The output, by the path that the plan chooses."""
+    """The output, by the path that the plan chooses; of DTensors, this process's share of it."""
+    if call.sharded:
+        return share(call, compute, formula)
     path = path_of(call)
     return served(call) if path in FLAT else delegated(call, in_blocks) if path == "torch" else in_blocks(call)
 
@@ -66,7 +68,6 @@ def in_blocks(call: Call) -> Tensor:
 def formula(block: Block) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Scores, masked scores, weights and output of a block of query rows: the whole of attention in four steps."""
     scores = block.score(block.query, block.key).to(block.value.dtype)  # (..., Q, K)
-
     masked = scores if block.bias is None else scores + block.bias.to(scores.dtype)  # (..., Q, K)
     masked = masked if block.allowed is None else torch.where(block.allowed, masked, -torch.inf)
 

@@ -5,6 +5,8 @@ which nothing is allowed may come out as anything finite, since the mechanism se
 `(scores, allowed) -> weights` is a normalizer too.
 """
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -28,6 +30,9 @@ class Normalizer:
     tensor([[0.5000, 0.5000]])
     """
 
+    trailing: ClassVar[dict[str, int] | None] = None
+    """Of each tensor, by its name, how many dimensions follow those of batch and heads; None where that is not known."""
+
     def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
         """The weights of each row."""
         raise NotImplementedError
@@ -49,6 +54,8 @@ class Softmax(Normalizer):
 
     temperature: float | Tensor = 1.0
     sink: Tensor | None = None
+
+    trailing: ClassVar = {"temperature": 2, "sink": 0}
 
     def __post_init__(self):
         if not isinstance(self.temperature, Tensor) and not self.temperature > 0:
@@ -99,6 +106,8 @@ class Sparsemax(Normalizer):
     tensor([[0.7500, 0.2500, 0.0000]])
     """
 
+    trailing: ClassVar = {}
+
     def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
         """Weights of each row, summing to 1."""
         scores = _shifted(scores)
@@ -119,6 +128,8 @@ class Entmax(Normalizer):
     """
 
     alpha: float | Tensor = 1.5
+
+    trailing: ClassVar = {"alpha": 2}
 
     def __post_init__(self):
         if not isinstance(self.alpha, Tensor) and not self.alpha > 1:
@@ -148,6 +159,8 @@ class Sigmoid(Normalizer):
     tensor([[0.5000]])
     """
 
+    trailing: ClassVar = {}
+
     def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
         """Weights between 0 and 1."""
         return torch.sigmoid(scores)
@@ -160,6 +173,8 @@ class Sum(Normalizer):
     >>> Sum()(torch.tensor([[3.0, -1.0]]), torch.ones(1, 2, dtype=torch.bool))
     tensor([[ 1.5000, -0.5000]])
     """
+
+    trailing: ClassVar = {}
 
     def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
         """Weights of each row, summing to 1."""

@@ -73,6 +73,9 @@ class Score:
     by_pair: ClassVar[tuple[str, ...]] = ()
     """The fields that may be tensors with numbers for each query or key: they broadcast against (..., Q, K)."""
 
+    trailing: ClassVar[dict[str, int] | None] = None
+    """Of each tensor, by its name, how many dimensions follow those of batch and heads; None where that is not known."""
+
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
         inherit_only_with("__call__", cls, Score, ("as_dot", "kernel_form"))
@@ -137,6 +140,7 @@ class Dot(Score):
     softcap: float | Tensor | None = None
 
     by_pair = ("scale", "softcap")
+    trailing: ClassVar = {"scale": 2, "softcap": 2}
 
     def __call__(self, query, key):
         """Score each query (..., Q, D) against each key (..., K, D): (..., Q, K)."""
@@ -171,6 +175,8 @@ class Bilinear(Score):
     """
 
     weight: Tensor
+
+    trailing: ClassVar = {"weight": 2}
 
     def __call__(self, query, key):
         """Score each query (..., Q, D_query) against each key (..., K, D_key): (..., Q, K)."""
@@ -210,6 +216,8 @@ class Additive(Score):
 
     weight: Tensor
     activation: str = "tanh"
+
+    trailing: ClassVar = {"weight": 1}
 
     def __post_init__(self):
         if self.activation not in ACTIVATIONS:
@@ -258,6 +266,7 @@ class Cosine(Score):
     scale: float | Tensor = 1.0
 
     by_pair = ("scale",)
+    trailing: ClassVar = {"scale": 2}
 
     def __call__(self, query, key):
         """Score each query (..., Q, D) against each key (..., K, D): (..., Q, K)."""
@@ -289,6 +298,7 @@ class Gaussian(Score):
     bandwidth: float | Tensor
 
     by_pair = ("bandwidth",)
+    trailing: ClassVar = {"bandwidth": 2}
 
     def __post_init__(self):
         if not isinstance(self.bandwidth, Tensor) and not self.bandwidth > 0:

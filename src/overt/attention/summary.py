@@ -15,6 +15,7 @@ from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import summary as flat_summary
 from overt.attention.kernels.flat.call import unrounded
 from overt.attention.kernels.plan import Table, first_able, permits
+from overt.attention.kernels.sharded.attend import summary_of_share
 from overt.attention.mechanism import formula
 from overt.attention.normalizers import Softmax
 from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, Refused, ScoreLike
@@ -96,8 +97,11 @@ def summarize(
     check.whole_number("top", top)
     call = Call.of(query, key, key if value is None else value, score, mask, bias, normalizer, unknown=unknown)
     call = replace(call, value=call.value[..., :0]) if value is None else call
-    first_able(TABLE, call)  # an error where overt.use_path forces one that is not
-    summary = gathered(call, top, map_size)
+    if call.sharded:
+        summary = summary_of_share(call, lambda share: gathered(share, top), map_size)
+    else:
+        first_able(TABLE, call)  # an error where overt.use_path forces one that is not
+        summary = gathered(call, top, map_size)
     statistics = {
         each.name: getattr(summary, each.name) for each in fields(summary) if each.name != "output" or value is not None
     }

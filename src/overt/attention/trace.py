@@ -10,6 +10,7 @@ from torch import Tensor
 from overt.attention import check
 from overt.attention.kernels.blocked import block_of, blocked, rows_of
 from overt.attention.kernels.call import Call
+from overt.attention.kernels.sharded.attend import refuse_whole
 from overt.attention.masks import as_mask
 from overt.attention.mechanism import formula
 from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, Refused, ScoreFunction, ScoreLike
@@ -67,6 +68,8 @@ def steps(
         1    1    1.000    1.000    0.731
     """
     call = Call.of(query, key, value, score, mask, bias, normalizer, dropout, unknown)
+    if call.sharded:
+        refuse_whole("the steps, Q × K numbers", "steps")
     *stages, output = blocked(call, formula, every_key=True)
     return Steps(*[call.returned(each) for each in (*stages, output.to(call.query.dtype))])
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from overt.attention import check, keywords, normalizers, scores
 from overt.attention.arrays import as_tensor, is_array, library_of
 from overt.attention.biases import Bias, TensorBias
+from overt.attention.kernels.sharded.inputs import is_sharded, whole_pieces
 from overt.attention.masks import Mask, as_mask
 from overt.attention.scores import KernelForm, Score
 from overt.attention.typing import MaskLike, NormalizerFunction, NormalizerLike, ScoreFunction, ScoreLike
@@ -51,6 +52,9 @@ class Call:
         if unknown:
             keywords.refuse(unknown)
         library = None
+        if is_sharded(query) or is_sharded(key) or is_sharded(value):
+            inputs = {"query": query, "key": key, "value": value}
+            score, mask, bias, normalizer = whole_pieces(inputs, (score, mask, bias, normalizer))
         if not isinstance(query, Tensor) and is_array(query):
             library = library_of(query=query, key=key, value=value)
             query, key, value = as_tensor("query", query), as_tensor("key", key), as_tensor("value", value)
@@ -76,6 +80,11 @@ class Call:
     def returned(self, result: Tensor) -> Any:
         """A result as an array of the library that the inputs came from."""
         return result if self.library is None else self.library(result)
+
+    @property
+    def sharded(self) -> bool:
+        """Whether the inputs are DTensors, of which each process has a part."""
+        return is_sharded(self.query)
 
     @property
     def queries(self) -> int:

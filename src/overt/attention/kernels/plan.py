@@ -100,6 +100,8 @@ def path_of(call: Call) -> str:
 
 def choose(call: Call) -> Plan:
     """The plan of a checked call."""
+    if call.sharded:
+        return Plan("sharded", "each process computes its share; keys that are divided go from process to process", {})
     name, refused = first_able(TABLE, call)
     return Plan(name, _reason(name, call), refused)
 

@@ -24,7 +24,7 @@ def refusal(call: Call) -> str | None:
 
 def caveat(call: Call) -> str:
     """What cannot be promised of torch's kernels here, where values are not inspected; empty where all holds."""
-    if _torch_causal(call) and not _judges_values(call):
+    if causal_from_the_start(call) and not _judges_values(call):
         return "; NaN and infinity in a masked key or value would reach the queries near it, and values are not inspected here"
     return ""
 
@@ -40,7 +40,7 @@ def delegated(call: Call, recompute: Callable[[Call], Tensor]) -> Tensor:
         key, value = (torch.where(allowed.mT, tensor, 0) for tensor in (key, value))  # pyright: ignore[reportOptionalMemberAccess]
     allowed = allowed if allowed is None else _four(allowed, call.batch)
     query, key, scale = call.score.as_dot(query, key)
-    options = _Options(allowed, _torch_causal(call), scale / float(call.normalizer.temperature), _grouped(call))
+    options = _Options(allowed, causal_from_the_start(call), scale / float(call.normalizer.temperature), _grouped(call))
     query, key, value = (_four(tensor, call.batch) for tensor in (query, key, value))
     if torch.compiler.is_compiling() or not torch.is_grad_enabled() or not any(t.requires_grad for t in (query, key, value)):
         output = _fused(query, key, value, options)
@@ -96,7 +96,7 @@ def _same_call(inputs: tuple[Tensor, Tensor, Tensor], options: _Options) -> Call
 
 def _key_mask(call: Call) -> tuple[Any, Any]:
     """The keys that every query may see, (..., 1, K), and whether there are any, (...)."""
-    if call.mask is None or _all_visible(call) or _torch_causal(call):
+    if call.mask is None or all_visible(call) or causal_from_the_start(call):
         return None, None
     device = call.query.device
     allowed = call.mask.block(torch.arange(1, device=device), torch.arange(call.keys, device=device))
@@ -137,14 +137,15 @@ def _grouped(call: Call) -> bool:
     return bool(call.batch) and call.key.ndim >= 4 and call.key.shape[-3] != 1 and call.key.shape[-3] != call.batch[-1]
 
 
-def _all_visible(call: Call) -> bool:
+def all_visible(call: Call) -> bool:
+    """Whether a causal mask excludes nothing."""
     return isinstance(call.mask, Causal) and isinstance(call.mask.offset, int) and call.mask.offset >= call.keys - 1
 
 
-def _torch_causal(call: Call) -> bool:
+def causal_from_the_start(call: Call) -> bool:
     """torch's is_causal aligns at the start: the same thing only where Q = K."""
     causal = isinstance(call.mask, Causal) and isinstance(call.mask.offset, int) and call.mask.offset == 0
-    return causal and call.queries == call.keys and not _all_visible(call)
+    return causal and call.queries == call.keys and not all_visible(call)
 
 
 def _judges_values(call: Call) -> bool:
@@ -166,9 +167,9 @@ def _unsupported_mathematics(call: Call) -> str | None:
 
 
 def _unsupported_mask(call: Call) -> str | None:
-    if call.mask is None or _all_visible(call):
+    if call.mask is None or all_visible(call):
         return None
-    if _torch_causal(call):
+    if causal_from_the_start(call):
         if _judges_values(call) and not call.finite:
             return "torch would leak NaN or infinity from masked keys"
         return None
@@ -205,7 +206,7 @@ def _unsupported_shape(call: Call) -> str | None:
     if _grouped(call) or _widths(call):
         return "torch may hold all weights for grouped heads or different widths on this device"
     four = [_four(tensor, call.batch) for tensor in (call.query, call.key, call.value)]
-    params = torch.backends.cuda.SDPAParams(*four, None, 0.0, _torch_causal(call), False)  # type: ignore[call-arg]
+    params = torch.backends.cuda.SDPAParams(*four, None, 0.0, causal_from_the_start(call), False)  # type: ignore[call-arg]
     able = torch.backends.cuda.can_use_flash_attention(params) or torch.backends.cuda.can_use_efficient_attention(params)
     return None if able else "torch has no fused kernel for this dtype and shape on this GPU"
 

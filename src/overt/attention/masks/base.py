@@ -1,18 +1,17 @@
 """What masks share: they combine with & | ~, and are bound to the sizes of a call before blocks are computed."""
 
-from collections.abc import Callable, Sequence
-from functools import reduce
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from overt.attention.check import broadcasts, kind_of, one_of
+from overt.attention.masks.intersection import RowRanges, intersection
 from overt.attention.pieces import SelectHeads, inherit_only_with, piece, select_heads
 from overt.errors import KindError
 
-# Of each row, the first key and the one after the last: integer tensors (..., Q) or (..., 1), or one int for all rows.
-RowRanges = tuple[Tensor | int, Tensor | int]
 ReadRanges = Callable[[Tensor], RowRanges | None]
 
 
@@ -95,6 +94,16 @@ class Mask:
         """A bound mask with `select` applied to its tensors; None where it is not known which of their dimensions is the heads'."""
         return select_heads(self, select)
 
+    def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
+        """The mask of these rows and keys alone, from one that is bound to a call of the lengths Q and K: the first of them is 0.
+
+        >>> from overt import Causal
+        >>> Causal(offset=0).of_block(slice(4, 6), slice(3, 6), (6, 6)).block(torch.arange(2), torch.arange(3)).int()
+        tensor([[1, 1, 0],
+                [1, 1, 1]], dtype=torch.int32)
+        """
+        return MaskBlock(self, rows.start, keys.start, *lengths)
+
     @property
     def numbers(self) -> tuple[int | None, ...] | None:
         """The arguments that a bound mask is made of, if they are numbers alone: then it is the same for all calls of one size."""
@@ -122,7 +131,7 @@ class Mask:
 
 # What a class says of its blocks besides `block`.
 _ABOUT_BLOCKS = ("span", "by_key", "numbers", "trailing", "allowed_pairs", "document_ids")
-_ABOUT_BLOCKS += ("row_ranges", "has_row_ranges", "inspect_row_ranges")
+_ABOUT_BLOCKS += ("row_ranges", "has_row_ranges", "inspect_row_ranges", "of_block")
 
 
 class Pair(Mask):
@@ -139,6 +148,10 @@ class Pair(Mask):
     def with_offset(self, offset):
         """Both with this offset."""
         return type(self)(_with_offset(self.left, offset), _with_offset(self.right, offset))  # type: ignore[call-arg]
+
+    def of_block(self, rows, keys, lengths):
+        """Both of these rows and keys."""
+        return type(self)(*(mask_of_block(part, rows, keys, lengths) for part in (self.left, self.right)))  # type: ignore[call-arg]
 
     @property
     def by_key(self):
@@ -237,6 +250,10 @@ class Not(Mask):
         """The inner one with this offset."""
         return Not(_with_offset(self.inner, offset))
 
+    def of_block(self, rows, keys, lengths):
+        """The inner one of these rows and keys."""
+        return Not(mask_of_block(self.inner, rows, keys, lengths))
+
     def block(self, rows, keys):
         """The opposite."""
         return ~self.inner.block(rows, keys)
@@ -281,6 +298,12 @@ class Dense(Mask):
         allowed = allowed if allowed.shape[-2] == 1 else allowed[..., rows, :]
         return allowed if allowed.shape[-1] == 1 else allowed[..., keys]
 
+    def of_block(self, rows, keys, lengths):
+        """The tensor's rows and keys."""
+        allowed = self.allowed_pairs()
+        allowed = allowed if allowed.shape[-2] == 1 else allowed[..., rows, :]
+        return Dense(allowed if allowed.shape[-1] == 1 else allowed[..., keys])
+
     def allowed_pairs(self):
         """The tensor, with two dimensions at least."""
         return self.allowed.reshape((1,) * (2 - self.allowed.ndim) + tuple(self.allowed.shape))
@@ -289,6 +312,42 @@ class Dense(Mask):
     def by_key(self):
         """Where there is one row for all queries."""
         return self.allowed.ndim < 2 or self.allowed.shape[-2] == 1
+
+
+@dataclass(frozen=True, eq=False)
+class MaskBlock(Mask):
+    """Some rows and keys of a mask that is bound to Q and K: those from `first_row` and `first_key` on."""
+
+    inner: Any
+    first_row: int
+    first_key: int
+    queries: int
+    keys: int
+
+    def block(self, rows, keys):
+        """What the mask says of the rows and keys that these are in it."""
+        return self.inner.block(rows + self.first_row, keys + self.first_key)
+
+    def span(self, first, stop, keys):
+        """The mask's, counted from the first key."""
+        low, high = _span(self.inner, first + self.first_row, stop + self.first_row, self.keys)
+        return low - self.first_key, high - self.first_key
+
+    @property
+    def has_row_ranges(self):
+        """Where the mask has."""
+        return isinstance(self.inner, Mask) and self.inner.has_row_ranges
+
+    def row_ranges(self, queries, keys, device):
+        """The mask's for these rows, counted from the first key."""
+        ranges, rows = self.inner.row_ranges(self.queries, self.keys, device), slice(self.first_row, self.first_row + queries)
+        low, high = (edge[..., rows] if _has_rows(edge) else edge for edge in ranges)
+        return low - self.first_key, high - self.first_key
+
+    @property
+    def by_key(self):
+        """Where the mask is."""
+        return _by_key(self.inner)
 
 
 NAMED: dict[str, Mask] = {}  # the masks that need no argument, by the names that `mask=` takes
@@ -328,25 +387,14 @@ def _span(mask: Any, first: int, stop: int, keys: int) -> tuple[int, int]:
     return mask.span(first, stop, keys) if isinstance(mask, Mask) else (0, keys)
 
 
+def mask_of_block(mask: Any, rows: slice, keys: slice, lengths: tuple[int, int]) -> Mask:
+    """The mask of these rows and keys alone, whatever object it is."""
+    return mask.of_block(rows, keys, lengths) if isinstance(mask, Mask) else MaskBlock(mask, rows.start, keys.start, *lengths)
+
+
+def _has_rows(edge: Tensor | int) -> bool:
+    return isinstance(edge, Tensor) and edge.shape[-1] != 1
+
+
 def _by_key(mask: Any) -> bool:
     return isinstance(mask, Mask) and mask.by_key
-
-
-def intersection(ranges: Sequence[RowRanges]) -> RowRanges:
-    """The keys of each row that lie in all these ranges; the end may lie before the start where none does."""
-    lows, highs = zip(*ranges, strict=True)
-    return _extreme(lows, max, torch.maximum), _extreme(highs, min, torch.minimum)
-
-
-def _extreme(
-    edges: tuple[Tensor | int, ...], of_numbers: Callable[..., int], of_tensors: Callable[..., Tensor]
-) -> Tensor | int:
-    """The largest or smallest edges of each row."""
-    numbers = [edge for edge in edges if not isinstance(edge, Tensor)]
-    tensors = [edge for edge in edges if isinstance(edge, Tensor)]
-    if not tensors:
-        return of_numbers(numbers)
-    edge = reduce(of_tensors, tensors)
-    if not numbers:
-        return edge
-    return edge.clamp(min=max(numbers)) if of_numbers is max else edge.clamp(max=min(numbers))

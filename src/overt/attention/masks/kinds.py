@@ -55,6 +55,10 @@ class Causal(Mask):
         """With this offset, unless it has one."""
         return replace(self, offset=offset) if self.offset is None else self
 
+    def of_block(self, rows, keys, lengths):
+        """The same, its offset counted from the first row and key."""
+        return replace(self, offset=_known(self.offset, "Causal") + rows.start - keys.start)
+
     @property
     def numbers(self):
         """The offset, where it is one for all."""
@@ -124,6 +128,10 @@ class Window(Mask):
         """With this offset, unless it has one."""
         return replace(self, offset=offset) if self.offset is None else self
 
+    def of_block(self, rows, keys, lengths):
+        """The same, its offset counted from the first row and key."""
+        return replace(self, offset=_known(self.offset, "Window") + rows.start - keys.start)
+
     @property
     def numbers(self):
         """Both sides and the offset, where it is one for all."""
@@ -168,6 +176,10 @@ class Lengths(Mask):
         if self.queries is None:
             return 0, lengths
         return 0, torch.where(torch.arange(queries, device=device) < _by_row(self.queries), lengths, 0)
+
+    def of_block(self, rows, keys, lengths):
+        """The lengths counted from the first row and key."""
+        return Lengths(self.keys - keys.start, None if self.queries is None else self.queries - rows.start)
 
     @property
     def by_key(self):
@@ -215,6 +227,10 @@ class Documents(Mask):
         of_keys = self.key_ids[..., None, keys]
         return (of_queries == of_keys) & (of_keys >= 0)
 
+    def of_block(self, rows, keys, lengths):
+        """The ids of these rows and keys."""
+        return Documents(self.key_ids[..., keys], (self.key_ids if self.query_ids is None else self.query_ids)[..., rows])
+
     def document_ids(self):
         """Both ids."""
         return (self.key_ids if self.query_ids is None else self.query_ids).long(), self.key_ids.long()
@@ -260,6 +276,10 @@ class Keys(Mask):
     def block(self, rows, keys):
         """The same for every row."""
         return self.visible[..., None, keys]
+
+    def of_block(self, rows, keys, lengths):
+        """These keys."""
+        return Keys(self.visible[..., keys])
 
     def allowed_pairs(self):
         """One row for all queries."""

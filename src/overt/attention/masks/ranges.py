@@ -47,6 +47,11 @@ class Ranges(Mask):
         low, high = (edge if edge.shape[-1] == 1 else edge[..., first:stop] for edge in (self.low, self.high))
         return (int(low.min()), int(high.max())) if low.numel() else (0, keys)
 
+    def of_block(self, rows, keys, lengths):
+        """The runs of these rows, counted from the first key."""
+        low, high = (edge if edge.shape[-1] == 1 else edge[..., rows] for edge in (self.low, self.high))
+        return Ranges(low - keys.start, high - keys.start)
+
     def __and__(self, other):
         """Two runs have one run in common."""
         if not isinstance(other, Ranges):

@@ -8,6 +8,7 @@ from torch._subclasses import FakeTensor
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from overt.attention.kernels.sharded.inputs import is_sharded
 from overt.errors import InputError, KindError
 
 
@@ -35,6 +36,11 @@ def unreadable(tensor: Tensor) -> str | None:
     """Why the numbers of a tensor cannot be read, or None."""
     if (reason := out_of_reach(tensor)) is not None:
         return reason
+    if is_sharded(tensor):
+        return (
+            "it ran on DTensors, of which this process has a part, and a recording holds plain tensors; models whose layers give "
+            "local tensors to attention, as those under fully_shard and ColwiseParallel do, are recorded, a process its share"
+        )
     if is_traceable_wrapper_subclass(tensor) or tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized:
         return f"it ran on tensors of another kind ({_kind(tensor)}), which a recording does not read"
     return None

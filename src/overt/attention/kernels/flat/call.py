@@ -6,7 +6,7 @@ Beside what makes each part of a call flat, its score, its softmax, its bias, st
 import importlib.util
 import math
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from overt import native
 from overt.attention.biases import Bias
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import additive, dot, mask_program
-from overt.attention.kernels.flat.operator import INTERPRETED
+from overt.attention.kernels.flat.operator import INTERPRETED, Attention
 from overt.attention.normalizers import Softmax
 from overt.attention.scores import AdditiveForm, DistanceForm, DotForm, KernelForm
 
@@ -60,6 +60,12 @@ def scores_refusal(call: Call) -> str | None:
 
 def served(call: Call) -> Tensor:
     """The output, by the kernels."""
+    operator, inputs = flattened(call)
+    return operator(inputs).to(call.query.dtype)
+
+
+def flattened(call: Call) -> tuple[Attention, Any]:
+    """The operator that computes a call, and its inputs."""
     form, temperature = call.form, _learned_temperature(call)
     if isinstance(form, AdditiveForm):
         weight = form.weight.to(call.dtype)
@@ -68,7 +74,7 @@ def served(call: Call) -> Tensor:
     else:
         operator, score = dot.dot, as_dot_product(call, form, temperature)
     seed = torch.randint(2**62, (), device=call.query.device) if call.dropout > 0 else None
-    return operator(operator.inputs(*score, *mask_and_softmax(call), call.dropout, seed)).to(call.query.dtype)
+    return operator, operator.inputs(*score, *mask_and_softmax(call), call.dropout, seed)
 
 
 MaskAndSoftmax = tuple[list[int], list[int], list[Tensor], Tensor | None, bool, Tensor | None, Tensor | None]

@@ -66,6 +66,10 @@ def _lse(sums: Tensor) -> Tensor:
     return (bases + torch.log2(totals)) * math.log(2)
 
 
+def _sums(lse: Tensor) -> Tensor:
+    return torch.stack([torch.where(lse == -torch.inf, 0, lse) / math.log(2), (lse != -torch.inf).to(lse.dtype)], dim=-2)
+
+
 dot = Attention(
     "dot",
     DotInputs,
@@ -74,6 +78,7 @@ dot = Attention(
     _backward,
     reference.dot,
     _lse,
+    _sums,
     _empty_outputs,
     _empty_gradients,
 )

@@ -42,7 +42,8 @@ class Attention:
     forward: Callable[..., tuple[Tensor, ...]]  # (inputs, save)
     backward: Callable[..., tuple[Tensor | None, ...]]  # (inputs, saved, upstream, with_bias)
     formula: Callable[..., Tensor]
-    lse: Callable[[Tensor], Tensor]  # each row's log-sum-exp, of what the kernel computes besides the output
+    lse: Callable[[Tensor], Tensor]  # each row's log-sum-exp, of what the kernel computes besides the output,
+    sums: Callable[[Tensor], Tensor]  # and that of a log-sum-exp
     empty_outputs: Callable[..., tuple[Tensor, ...]]  # (inputs)
     empty_gradients: Callable[..., tuple[Tensor | None, ...]]  # (inputs, with_bias)
     differentiable: tuple[int, ...] = field(init=False)  # indices in `inputs`: of what the output can be differentiated in,
@@ -55,6 +56,12 @@ class Attention:
         object.__setattr__(self, "tensors", (*self.differentiable, names.index("inverse_temperature"), names.index("seed")))
         object.__setattr__(self, "arrays", names.index("arrays"))
 
+    def resumed(self, inputs: Any, output: Tensor, lse: Tensor) -> Tensor:
+        """An output that is known, with each row's log-sum-exp, those of more keys than these: its gradients are of these keys alone."""
+        leaves = [inputs[index] for index in self.differentiable]
+        result: Any = _Eager.apply(self, inputs, (output, self.sums(lse)), *leaves)
+        return result
+
     def __call__(self, inputs: Any) -> Tensor:
         """The output (..., Q, E), in float32 or float64."""
         leaves = [inputs[index] for index in self.differentiable]
@@ -63,7 +70,7 @@ class Attention:
         if torch.is_grad_enabled():
             for leaf in leaves:
                 if leaf is not None and leaf.requires_grad:
-                    output: Any = _Eager.apply(self, inputs, *leaves)
+                    output: Any = _Eager.apply(self, inputs, None, *leaves)
                     return output
         return self.forward(inputs, False)[0]
 
@@ -149,18 +156,18 @@ class _Eager(torch.autograd.Function):
     """An operator of attention, past torch's dispatcher: the inputs, and beside them what the output may be differentiated in."""
 
     @staticmethod
-    def forward(ctx, attention, inputs, *leaves):  # type: ignore[override]
-        outputs = attention.forward(inputs, True)
+    def forward(ctx, attention, inputs, known, *leaves):  # type: ignore[override]
+        outputs = attention.forward(inputs, True) if known is None else known
         attention.save(ctx, inputs, outputs)
         ctx.attention = attention
         return outputs[0]
 
     @staticmethod
     def backward(ctx, upstream):  # type: ignore[override]
-        attention, needs = ctx.attention, ctx.needs_input_grad[2:]
+        attention, needs = ctx.attention, ctx.needs_input_grad[3:]
         indices = [index for index, need in zip(attention.differentiable, needs, strict=True) if need]
         gradients = attention.gradients(ctx, indices, upstream)
-        return None, None, *(gradients.get(index) for index in attention.differentiable)
+        return None, None, None, *(gradients.get(index) for index in attention.differentiable)
 
 
 def needs_dispatcher(*tensors: Tensor | None) -> bool:

@@ -1,0 +1,75 @@
+"""Attention of DTensors: this process's share of the output."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from overt.attention.kernels.blocked import Block
+from overt.attention.kernels.call import Call
+from overt.attention.normalizers import Softmax
+from overt.errors import InputError
+
+
+def share(call: Call, compute: Callable[[Call], Tensor], formula: Callable[[Block], Any]) -> Tensor:
+    """The output, a DTensor divided as the queries are, of which this process computes its part.
+
+    Entries of batch and heads do not meet. Where keys are divided, they go round, and what each pass gives is merged; a normalizer other
+    than a softmax needs all scores of a row at once, so all keys are brought to each process.
+    """
+    # torch.distributed.tensor is imported when it is needed.
+    from overt.attention.kernels.sharded.layout import assembled, layout_of, local_call, with_all_keys
+    from overt.attention.kernels.sharded.ring import divided_keys, of_block
+
+    if call.dropout > 0:
+        raise InputError(
+            "no dropout of weights in DTensors, each of whose processes would draw its own",
+            got=f"dropout={call.dropout}",
+            fix="drop out of the output: torch.nn.functional.dropout(overt.attend(…), p)",
+        )
+    call = call if type(call.normalizer) is Softmax else with_all_keys(call)
+    layout = layout_of(call)
+    local, sequence, total = local_call(call, layout), layout.sequence, (call.queries, call.keys)
+    if sequence is None:
+        output = compute(local)
+    elif sequence.key:
+        output = divided_keys(local, formula, sequence, total)
+    else:
+        output = compute(of_block(local, slice(*sequence.rows[sequence.rank]), slice(0, call.keys), total))
+    return assembled(output, layout, (*call.batch, call.queries, call.value.shape[-1]))
+
+
+def summary_of_share(call: Call, summarize: Callable[[Call], Any], map_size: Any) -> Any:
+    """The summary of DTensors: each process summarises its queries, for which all keys are brought to it."""
+    from overt.attention.kernels.sharded.layout import assembled, layout_of, local_call, with_all_keys
+    from overt.attention.kernels.sharded.ring import of_block
+
+    if map_size is not None:
+        refuse_whole("a map of the weights, whose cells are on several processes", "summarize", "map_size=None, or ")
+    call = with_all_keys(call)
+    layout = layout_of(call)
+    local, sequence, rows = local_call(call, layout), layout.sequence, (*call.batch, call.queries)
+    if sequence is not None:
+        local = of_block(local, slice(*sequence.rows[sequence.rank]), slice(0, call.keys), (call.queries, call.keys))
+    summary = summarize(local)
+    alive = (summary.top_keys[..., :1] >= 0).sum(-2)  # queries that may attend to anything: (..., 1)
+    received = summary.received * alive
+    for group in [] if sequence is None else [sequence.group]:
+        torch.distributed.all_reduce(received, group=group)
+        torch.distributed.all_reduce(alive, group=group)
+    received = received / alive.clamp(min=1)
+    parts = {name: getattr(summary, name) for name in ("lse", "entropy", "sink", "top_weights", "top_keys", "output")}
+    joined = {
+        name: None if part is None else assembled(part, layout, (*rows, *part.shape[len(rows) :]), part.ndim - len(rows))
+        for name, part in parts.items()
+    }
+    return replace(summary, **joined, received=assembled(received, layout, (*call.batch, call.keys), 0, by_query=False))
+
+
+def refuse_whole(what: str, name: str, otherwise: str = "") -> NoReturn:
+    """Raise the error of what a process cannot give of its share."""
+    raise InputError(
+        f"plain tensors for {what}", got="DTensors", fix=f"{otherwise}overt.{name}(query.full_tensor(), key.full_tensor(), …)"
+    )

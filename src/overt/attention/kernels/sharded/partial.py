@@ -1,0 +1,107 @@
+"""Attention to some of a query's keys, as a part of attention to all: outputs that merge, and gradients that add up.
+
+With lse_i = log Σ_j exp(s_ij) over some keys, outputs over two sets of keys merge to Σ_set exp(lse_set − lse) · output_set. The gradients
+of a set of keys need the output and lse of all keys, and nothing else of the others: the weight of key j is exp(s_ij − lse_i), and
+∂L/∂s_ij = weight_ij · (value_j − output_i) · ∂L/∂output_i. (Milakov and Gimelshein 2018; Dao 2024, section 3.1; Liu et al. 2024.)
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from overt.attention.biases import TensorBias, sum_of
+from overt.attention.kernels.blocked import Block, blocked
+from overt.attention.kernels.call import Call
+from overt.attention.kernels.flat import call as flat_call
+from overt.attention.kernels.plan import FLAT, TABLE, first_able
+from overt.attention.kernels.sharded import flash
+from overt.attention.normalizers import Normalizer, Softmax
+
+Formula = Callable[[Block], tuple[Tensor, Tensor, Tensor, Tensor]]
+
+# Which path computes a part, in order of preference.
+PARTIAL_TABLE = {
+    "native": flat_call.refusal,
+    "torch": flash.refusal,
+    "triton": TABLE["triton"],
+    "blocked": TABLE["blocked"],
+}
+
+
+def partial(call: Call, formula: Formula) -> tuple[Tensor, Tensor]:
+    """The output (..., Q, E) over the keys of this call and each row's log-sum-exp (..., Q), −inf where it sees none."""
+    path, _ = first_able(PARTIAL_TABLE, call)
+    if path == "torch":
+        return flash.partial(call)
+    if path in FLAT:
+        operator, inputs = flat_call.flattened(call)
+        output, sums = operator.forward(inputs, True)
+        return output, operator.lse(sums)
+
+    def output_and_lse(block: Block) -> tuple[Tensor, Tensor]:
+        _, masked, _, output = formula(block)
+        return output, call.normalizer.logsumexp(masked, masked != -torch.inf)[..., None]
+
+    output, lse = blocked(call, output_and_lse)
+    return output, lse.squeeze(-1)
+
+
+def resumed(call: Call, output: Tensor, lse: Tensor, formula: Formula) -> Tensor:
+    """A tensor of the output's shape whose gradients are those of these keys, from the output and log-sum-exp of all keys."""
+    path, _ = first_able(PARTIAL_TABLE, call)
+    if path == "torch":
+        return flash.resumed(call, output, lse)
+    if path in FLAT:
+        operator, inputs = flat_call.flattened(call)
+        return operator.resumed(inputs, output, lse)
+    query, key, value = (tensor.to(call.dtype) for tensor in (call.query, call.key, call.value))
+    temperature = call.normalizer.temperature
+    # exp(s − lse) is exp(s + bias) with −lse as a bias of each row, times the temperature, by which scores and bias are divided.
+    reduced = -torch.where(lse == -torch.inf, 0, lse)[..., None] * temperature  # (..., Q, 1)
+    value = torch.cat([value, torch.ones_like(value[..., :1])], dim=-1)
+    exponential = replace(
+        call,
+        query=query,
+        key=key,
+        value=value,
+        bias=sum_of(call.bias, TensorBias(reduced)),
+        normalizer=Exponential(temperature),
+    )
+    (summed,) = blocked(exponential, lambda block: formula(block)[3:])
+    return summed[..., :-1] - output * summed[..., -1:]
+
+
+def merge(output: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> tuple[Tensor, Tensor]:
+    """Output and log-sum-exp over two sets of keys together."""
+    both = torch.logaddexp(lse, more_lse)
+    none = both == -torch.inf
+    first, second = (torch.exp(torch.where(none, -torch.inf, each - both))[..., None] for each in (lse, more_lse))
+    return output * first + more * second, both
+
+
+def with_sink(output: Tensor, lse: Tensor, sink: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Output and log-sum-exp beside a sink, a logit (...) that has no value."""
+    if sink is None:
+        return output, lse
+    logit = sink.to(lse.dtype)[..., None].expand_as(lse)
+    return merge(output, lse, torch.zeros_like(output), logit)
+
+
+def sink_gradient(output: Tensor, lse: Tensor, upstream: Tensor, sink: Tensor) -> Tensor:
+    """The sink's gradient: its weight goes to no key, so it takes its share from the output."""
+    weight = torch.exp(sink.to(lse.dtype)[..., None] - lse)
+    return -(weight * (output * upstream).sum(-1)).sum(-1).sum_to_size(sink.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Exponential(Normalizer):
+    """exp(s / T), of scores that are reduced by their log-sum-exp already."""
+
+    temperature: Any
+
+    def __call__(self, scores: Tensor, allowed: Tensor) -> Tensor:
+        """The weights."""
+        return torch.exp(Softmax(self.temperature).divided_by_temperature(scores, allowed))

@@ -1,0 +1,116 @@
+"""Who computes what: the positions of each process, and in which passes keys go from process to process."""
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from overt.attention.kernels.sharded.layout import Interval, Sequence
+from overt.attention.masks import Mask
+
+_WORTHWHILE = 0.9  # the share of the longest work that a rearrangement must come under
+
+
+class Schedule(NamedTuple):
+    """The intervals of queries and keys that each process computes with, and in how many steps from home keys are needed.
+
+    Under a causal mask a process computes an early and a late piece of the sequence, so that all have as much to do in each pass.
+    """
+
+    rows: list[list[Interval]]
+    keys: list[list[Interval]]
+    passes: list[int]
+    spans: dict[Interval, Interval]  # of each interval of queries, the keys outside of which it attends to nothing
+
+    def sees(self, rows: Interval, keys: Interval) -> bool:
+        """Whether any of these queries may attend to any of these keys, as far as is known without looking at each."""
+        low, high = self.spans[rows]
+        return low < keys[1] and keys[0] < high and rows[0] < rows[1] and keys[0] < keys[1]
+
+
+def schedule_of(sequence: Sequence, mask: Any, keys: int) -> Schedule:
+    """The schedule of a call whose queries and keys are divided; each process comes to the same one."""
+    contiguous = [[each] for each in sequence.rows], [[each] for each in sequence.keys]
+    early_and_late = tuple(_early_and_late(intervals[-1][1], len(intervals)) for intervals in (sequence.rows, sequence.keys))
+    spans = {}
+    for rows in {interval for layout in (contiguous, early_and_late) for each in layout[0] for interval in each}:
+        spans[rows] = mask.span(*rows, keys) if isinstance(mask, Mask) and rows[0] < rows[1] else (0, keys)
+    rows_of, keys_of = early_and_late if _is_uneven(early_and_late[0], spans, keys) else contiguous
+    schedule = Schedule(rows_of, keys_of, [], spans)
+    count = len(rows_of)
+    needed = (
+        step
+        for step in range(count)
+        if any(schedule.sees(r, k) for rank in range(count) for r in rows_of[rank] for k in keys_of[(rank - step) % count])
+    )
+    return schedule._replace(passes=list(needed) or [0])
+
+
+def _early_and_late(length: int, count: int) -> list[list[Interval]]:
+    """Of 2 · count pieces of a length, one from each end for each process."""
+    edges = [piece * length // (2 * count) for piece in range(2 * count + 1)]
+    return [[(edges[piece], edges[piece + 1]) for piece in (rank, 2 * count - 1 - rank)] for rank in range(count)]
+
+
+def _is_uneven(early_and_late: list[list[Interval]], spans: dict[Interval, Interval], keys: int) -> bool:
+    """Whether neighbouring pieces would give some process clearly more pairs to look at than pieces from both ends."""
+    pairs = {}
+    for rows in (interval for each in early_and_late for interval in each):
+        low, high = spans[rows]
+        pairs[rows] = (rows[1] - rows[0]) * max(min(high, keys) - max(low, 0), 0)
+    in_order = [pairs[rows] for rows in sorted(pairs)]
+    longest = max(map(sum, zip(in_order[::2], in_order[1::2], strict=False)), default=0)
+    return max(sum(pairs[rows] for rows in each) for each in early_and_late) < _WORTHWHILE * longest
+
+
+def moved(tensor: Tensor, source: list[list[Interval]], target: list[list[Interval]], sequence: Sequence) -> Tensor:
+    """The positions (..., L, D) that this process has in `target`, of those that each process has in `source`."""
+    if source == target:
+        return tensor
+    mine, rank, count = _positions(source[sequence.rank]), sequence.rank, len(source)
+    leaving = [_positions(_common(source[rank], target[other])) for other in range(count)]
+    coming = [_positions(_common(source[other], target[rank])) for other in range(count)]
+    order = torch.searchsorted(mine, torch.cat(leaving)).to(tensor.device)
+    sent = tensor.movedim(-2, 0)[order].contiguous()  # (L, ..., D)
+    received = sent.new_empty(sum(map(len, coming)), *sent.shape[1:])
+    sizes = [len(each) for each in coming], [len(each) for each in leaving]
+    dist.all_to_all_single(received, sent, *sizes, group=sequence.group)
+    return received[torch.cat(coming).argsort().to(tensor.device)].movedim(0, -2)
+
+
+def _positions(intervals: list[Interval]) -> Tensor:
+    return torch.cat([torch.arange(*interval) for interval in sorted(intervals)]) if intervals else torch.arange(0)
+
+
+def _common(some: list[Interval], others: list[Interval]) -> list[Interval]:
+    both = [(max(a, c), min(b, d)) for a, b in some for c, d in others]
+    return [(first, stop) for first, stop in both if first < stop]
+
+
+class Shift:
+    """Tensors on their way to the process some steps further in the ring; those that arrive are there after `wait`."""
+
+    def __init__(self, tensors: list[Tensor], length: int, steps: int, sequence: Sequence):
+        """Begin to send all of `tensors` (..., L, D), and to receive others of this length."""
+        count, rank = len(sequence.rows), sequence.rank
+        same = steps % count == 0
+        self.received = tensors if same else [_with_length(tensor, length) for tensor in tensors]
+        self.sent = [] if same else [tensor.contiguous() for tensor in tensors]  # alive until all is sent
+        operations = []
+        for leaving, arriving in zip(self.sent, self.received, strict=False):
+            if leaving.numel():
+                operations.append(dist.P2POp(dist.isend, leaving, None, sequence.group, group_peer=(rank + steps) % count))
+            if arriving.numel():
+                operations.append(dist.P2POp(dist.irecv, arriving, None, sequence.group, group_peer=(rank - steps) % count))
+        self.works: list[Any] = dist.batch_isend_irecv(operations) if operations else []
+
+    def wait(self) -> list[Tensor]:
+        """What arrived."""
+        for work in self.works:
+            work.wait()
+        return self.received
+
+
+def _with_length(tensor: Tensor, length: int) -> Tensor:
+    return tensor.new_empty(*tensor.shape[:-2], length, tensor.shape[-1])

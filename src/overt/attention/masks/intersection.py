@@ -1,0 +1,30 @@
+"""Ranges of keys, one a row, and what several of them have in common."""
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+# Of each row, the first key and the one after the last: integer tensors (..., Q) or (..., 1), or one int for all rows.
+RowRanges = tuple[Tensor | int, Tensor | int]
+
+
+def intersection(ranges: Sequence[RowRanges]) -> RowRanges:
+    """The keys of each row that lie in all these ranges; the end may lie before the start where none does."""
+    lows, highs = zip(*ranges, strict=True)
+    return _extreme(lows, max, torch.maximum), _extreme(highs, min, torch.minimum)
+
+
+def _extreme(
+    edges: tuple[Tensor | int, ...], of_numbers: Callable[..., int], of_tensors: Callable[..., Tensor]
+) -> Tensor | int:
+    """The largest or smallest edges of each row."""
+    numbers = [edge for edge in edges if not isinstance(edge, Tensor)]
+    tensors = [edge for edge in edges if isinstance(edge, Tensor)]
+    if not tensors:
+        return of_numbers(numbers)
+    edge = reduce(of_tensors, tensors)
+    if not numbers:
+        return edge
+    return edge.clamp(min=max(numbers)) if of_numbers is max else edge.clamp(max=min(numbers))
