@@ -25,12 +25,13 @@ NATIVE_TESTS := tests/kernels/test_native_numpy.py tests/kernels/test_native_mod
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Tests run beside each other, a process a processor; their threads sleep while they wait, and leave it to the others.
-PYTEST := $(BIN)/python -m pytest -n logical
+# What took longest, and what was left out and why, stand at the end.
+PYTEST := $(BIN)/python -m pytest -n logical --durations=10 --durations-min=5 -rs
 export OMP_WAIT_POLICY = passive
 # Where the tests leave pictures of the page, for people to look at.
 export OVERT_PICTURES = $(CURDIR)/build/pictures
 
-.PHONY: demo test test-slow test-all test-oldest test-gpu mutants sanitize lint types docs notebooks clean
+.PHONY: demo test test-slow test-all test-oldest test-gpu mutants sanitize lint types typed docs notebooks clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.has-all
@@ -83,6 +84,10 @@ lint: $(VENV)/.has-dev
 
 types: $(VENV)/.has-dev
 	$(BIN)/pyright
+
+# As a user's type checker sees the package: how many public names have a type.
+typed: $(VENV)/.has-dev
+	$(BIN)/python tests/completeness.py
 
 # Words that are right and look wrong stand in docs/making/words.txt; those of the tests are wrong on purpose.
 docs: $(VENV)/.has-docs

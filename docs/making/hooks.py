@@ -37,7 +37,18 @@ def on_page_markdown(markdown, page, config, files):
     torch.set_default_dtype(torch.float32)
     warnings.resetwarnings()
     matplotlib.rcdefaults()
+    markdown = with_notebook(markdown, page.file.src_uri, os.environ.get("GITHUB_REPOSITORY"))
     return LINK.sub(lambda link: inside(link, page, Path(config.docs_dir)), markdown)
+
+
+def with_notebook(markdown: str, source: str, repository: str | None) -> str:
+    """A chapter with a button under its heading that opens its notebook, where the site is built for a repository on GitHub."""
+    heading, line, rest = markdown.partition("\n")
+    if not repository or not source.startswith("chapters/") or not heading.startswith("# "):
+        return markdown
+    name = f"{repository}/blob/main/notebooks/{Path(source).stem}.ipynb"
+    colab, github = f"https://colab.research.google.com/github/{name}", f"https://github.com/{name}"
+    return f"{heading}{line}\n[Open in Colab]({colab}){{ .md-button }} [See the notebook]({github}){{ .md-button }}\n{rest}"
 
 
 def inside(link: re.Match, page, docs: Path) -> str:
