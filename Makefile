@@ -6,6 +6,7 @@
 # make notebooks the chapters as notebooks, into notebooks/, and run them
 # make test-gpu  the tests of the kernels for GPUs on an NVIDIA GPU, where torch is built for CUDA
 # make mutants MODULE=attention/masks/base  change the module in every way, one at a time, and say which changes no test notices; SAMPLE=40 tries some, of SEED=1 others
+# make wasm      the core of live pages, src/overt/play/core.wasm, from native/ by clang and lld, which have no part in installing overt
 # make sanitize  the native core's own tests, with every address and every undefined operation watched
 #
 # Another interpreter: make PYTHON=/path/to/python test
@@ -20,6 +21,14 @@ SHAPED := tests/test_attend.py tests/test_laws.py tests/test_meaning.py tests/te
 NATIVE := CMakeLists.txt $(shell find native -type f)
 # The kernels for GPUs, in Triton's interpreter: their own tests, and those that they share with the native ones.
 TRITON_TESTS := tests/kernels/test_triton.py tests/kernels/test_gpu.py tests/kernels/test_native_attend.py tests/kernels/test_native_masks.py
+# The core of live pages: the kernels that it has, and what a model needs beside them. The same clang makes the same bytes (14.0.6, Debian 12).
+WASM := native/attention/masks/mask.cpp native/attention/dot.cpp native/attention/summary/summary.cpp $(sort $(wildcard native/wasm/*.cpp))
+CORE := src/overt/play/core.wasm
+CLANG := clang++
+WASM_FLAGS := --target=wasm32 -msimd128 -mbulk-memory -std=c++17 -O3 -ffp-contract=off -fno-math-errno -fno-exceptions -fno-rtti \
+  -nostdlib -nostdinc++ -isystem native/wasm/include -Inative -DOVERT_LEVEL=wasm -DOVERT_BYTES=16 -fvisibility=hidden \
+  -Wall -Wextra -Wno-unknown-pragmas -Wno-bitwise-conditional-parentheses -Wno-unused-variable \
+  -Wl,--no-entry,--gc-sections,--strip-all,--stack-first,-z,stack-size=262144
 NATIVE_TESTS := tests/kernels/test_native_numpy.py tests/kernels/test_native_module.py tests/kernels/test_native_summary.py
 # Nothing here asks a hub for a model: what a test or the demonstration reads comes with a package.
 export HF_HUB_OFFLINE = 1
@@ -31,7 +40,7 @@ export OMP_WAIT_POLICY = passive
 # Where the tests leave pictures of the page, for people to look at.
 export OVERT_PICTURES = $(CURDIR)/build/pictures
 
-.PHONY: demo test test-slow test-all test-oldest test-gpu mutants sanitize lint types typed docs notebooks clean
+.PHONY: demo test test-slow test-all test-oldest test-gpu mutants wasm sanitize lint types typed docs notebooks clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.has-all
@@ -77,6 +86,9 @@ sanitize: $(VENV)/.has-dev
 	build/sanitize/check
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  OVERT_NATIVE=build/sanitize $(BIN)/python -m pytest --capture=no $(NATIVE_TESTS)
+
+wasm:
+	$(CLANG) $(WASM_FLAGS) $(WASM) -o $(CORE)
 
 lint: $(VENV)/.has-dev
 	$(BIN)/ruff check .

@@ -42,10 +42,11 @@ ASIDE = {
     "smoothing": {"errors", "files", "native", "__init__"},
     "lens": BELOW_LAYERS | {"layers", "drawing", "__init__"},
     "explain": BELOW_LAYERS | {"layers", "drawing", "lens"},
+    "play": BELOW_LAYERS | {"layers", "drawing", "lens", "explain"},
     "integrations": BELOW_LAYERS | {"layers"},
     "bench": BELOW_LAYERS | {"smoothing", "__init__"},
     "cli": BELOW_LAYERS
-    | {"layers", "models", "learn", "lens", "explain", "smoothing", "integrations", "bench", "drawing", "__init__"},
+    | {"layers", "models", "learn", "lens", "explain", "play", "smoothing", "integrations", "bench", "drawing", "__init__"},
     "__main__": {"cli"},
 }
 PLACES = {place for floor in FLOORS for place in floor} | set(ASIDE)

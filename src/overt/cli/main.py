@@ -17,6 +17,7 @@ from overt.errors import MissingExtra, OvertError
 COMMANDS = {
     "demo": "Show what overt does on one screen, and write overt-demo.html and overt-demo.png.",
     "explain": "Show how a word attends to the other words of its text, in numbers and pictures.",
+    "play": "Write a page in which a model runs: edit the sentence, and all pictures follow.",
     "view": "Write a saved recording as a page, from the map of every head down to single weights.",
     "atlas": "Survey every head of a model over a corpus, and write what it does as a page.",
     "smooth": "Smooth columns of a CSV or Parquet file by self-attention.",

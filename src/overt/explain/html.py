@@ -9,12 +9,17 @@ from overt.drawing.html import PAGE_LIMIT
 from overt.errors import InputError
 from overt.explain.explanation import Explanation, heading, loop_line, query_word
 from overt.explain.still import article
-from overt.lens.viewer import Story, page
+from overt.lens.viewer import page
 from overt.lens.viewer.packing import line_of
+from overt.lens.viewer.story import FROZEN, Live, Story
 
 
 def write(
-    explanations: Sequence[Explanation], path: str | os.PathLike[str] | None = None, *, limit: int = PAGE_LIMIT
+    explanations: Sequence[Explanation],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    limit: int = PAGE_LIMIT,
+    live: Live = FROZEN,
 ) -> tuple[str, str]:
     """Write one explanation, or two side by side, as a single page; the page or its path, and a note where it lacks heads.
 
@@ -30,6 +35,7 @@ def write(
         "beside": shown[1].recording if len(shown) > 1 else None,
         "story": _story(explanations, [each.states for each in shown]),
         "limit": limit,
+        "live": live,
     }
     heads = shown[0].heads[first.shown[0]]
     note = (

@@ -13,7 +13,7 @@ from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.viewer.packing import Opened, Packed, pack_heads
 from overt.lens.viewer.select_heads import chosen, refuse
 from overt.lens.viewer.static import static_page
-from overt.lens.viewer.story import Story
+from overt.lens.viewer.story import FROZEN, Live, Story
 
 _WEB = "lens/viewer/web"
 _STYLES = ("drawing/web/palette.css", *(f"{_WEB}/styles/{name}.css" for name in ("page", "steps", "panels")))
@@ -31,15 +31,16 @@ def page(
     limit: int = PAGE_LIMIT,
     beside: RecordedCalls | None = None,
     story: Story | None = None,
+    live: Live = FROZEN,
 ) -> str:
     """Make the page of these calls; `Recording.page` says more. Returns the HTML, or the path where it was written.
 
-    A recipe hands over its `story`, and a second recording that stands `beside` the first.
+    A recipe hands over its `story`, and a second recording that stands `beside` the first; `live` is what runs a model in the page.
     """
     separate({"path": path}, {"the recording": calls.file})
     both = [calls] if beside is None else [calls, beside]
     recordings = [(each, chosen(each, heads, exact, limit // len(both))) for each in both]
-    html = _html(pack_heads(recordings, title=title, exact=exact, model=model, opened=opened, story=story), story)
+    html = _html(pack_heads(recordings, title=title, exact=exact, model=model, opened=opened, story=story), story, live)
     if len(html) > limit:  # the page is ASCII but for its title and what stands without its script
         refuse(f"a page of {in_bytes(len(html))}", max(1, len(calls) // 2), limit)
     if path is None:
@@ -49,17 +50,21 @@ def page(
     return os.fspath(path)
 
 
-def _html(packed_heads: Packed, story: Story | None) -> str:
+def _html(packed_heads: Packed, story: Story | None, live: Live) -> str:
+    constants = {**live.constants, "EXACT_TEXT": plain_script(f"{_WEB}/data/exact.js")}
     # JSON is JavaScript, and with "<" spelled out it cannot end the script element that it stands in.
-    worker = json.dumps(plain_script(f"{_WEB}/data/exact.js")).replace("<", "\\u003c")
+    texts = [f"const {name} = {json.dumps(text)};".replace("<", "\\u003c") for name, text in constants.items()]
     return fill_template(
         f"{_WEB}/template.html",
-        style="\n".join(read(path) for path in _STYLES),
-        script=f"const EXACT_TEXT = {worker};\n{bundle(f'{_WEB}/boot.js')}",
+        style="\n".join(read(path) for path in (*_STYLES, *live.styles)),
+        script="\n".join([*texts, bundle(live.boot)]),
+        script_sources="".join(f" {source}" for source in live.script_sources),
+        connections="".join(f" connect-src {source};" for source in live.connections),
         title=escape_text(packed_heads.header["title"]),
         header=script_json(packed_heads.header),
         blocks="\n".join(_block(number, *block) for number, block in enumerate(packed_heads.blocks.texts())),
         static=static_page(packed_heads, story.still if story else ""),
+        behind=live.behind,
     )
 
 

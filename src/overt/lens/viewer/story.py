@@ -1,7 +1,7 @@
-"""What a recipe tells beside the recordings that its page shows."""
+"""What a page has beside its recordings: what a recipe tells of them, and what makes it live."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -31,3 +31,22 @@ class Story:
         """What the page's script reads of it."""
         names = ("heading", "source", "why", "notes", "loops", "words", "sides")
         return {name: getattr(self, name) for name in names} | {"compared": len(self.words) > 1}
+
+
+@dataclass(frozen=True)
+class Live:
+    """What makes a page live: the module that it begins with, in place of the viewer's own, and what it needs.
+
+    `constants` are texts that the script has under these names, `behind` is HTML that follows the script; `script_sources` and
+    `connections` are what the page's policy allows beside its own script.
+    """
+
+    boot: str = "lens/viewer/web/boot.js"
+    styles: Sequence[str] = ()
+    constants: Mapping[str, str] = field(default_factory=dict)
+    behind: str = ""
+    script_sources: Sequence[str] = ()
+    connections: Sequence[str] = ()
+
+
+FROZEN = Live()

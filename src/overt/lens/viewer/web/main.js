@@ -42,6 +42,8 @@ export function mount(root, recording) {
     else document.documentElement.dataset.theme = chosen;
   };
   follow(store.get());
+  const named = root.querySelector(".bar h1 bdi");
+  store.subscribe((_, changed) => changed.has("recording") && (named.textContent = shorten(visible(recording.title), 120)));
   store.subscribe((state, changed) => changed.has("theme") && follow(state));
   showTab(root, store); // before the panels listen: one that comes into sight is there when it draws
   texts.forEach(([box, each]) => mountText(box, recording, each));

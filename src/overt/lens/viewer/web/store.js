@@ -23,10 +23,18 @@ export function createStore(recording, page = window) {
     for (const listener of [...listeners]) listener(state, changed);
     if (!timer) timer = setTimeout(write, 150);
   };
+  // The recording has become another one: everything is drawn anew, and what is chosen is made to fit it.
+  const replaced = (patch) => {
+    state = settled(recording, {}, { ...state, ...patch, playing: false });
+    const changed = new Set([...Object.keys(state), "recording"]);
+    for (const listener of [...listeners]) listener(state, changed);
+    if (!timer) timer = setTimeout(write, 150);
+  };
   page.addEventListener?.("hashchange", () => apply(fromHash(recording, page.location.hash)));
   return {
     get: () => state,
     set: apply,
+    replaced,
     subscribe(listener) {
       listeners.add(listener);
       return () => listeners.delete(listener);

@@ -22,8 +22,11 @@ export async function open(source) {
   const encoding = source.encoding(0);
   const blocks = [await bytesOf(source.text(0), encoding)];
   const block = (n) => (blocks[n] ??= fromBase64(source.text(n)));
-  const array = (address) => (address ? new TYPES[address[2]](block(address[0]).buffer, address[1], address[3]) : null);
-  const { header } = source;
+  return recordingOf(source.header, (address) => (address ? new TYPES[address[2]](block(address[0]).buffer, address[1], address[3]) : null));
+}
+
+// The recording that a header describes; `array(address)` gives each of its arrays.
+export function recordingOf(header, array) {
   const words = header.words.map((list, n) => tokensOf(list, header.tokenized?.[n]));
   const heads = header.heads.map((entry, index) => new Head(entry, header.calls[entry.call], index, words, array));
   const longest = Math.max(0, ...heads.map((head) => Math.max(head.queryCount, head.keyCount)));
@@ -56,6 +59,8 @@ const tokensOf = (list, tokenized) => Object.freeze(Object.assign(list, { tokeni
 
 const numbered = (count) => Object.freeze(Array.from({ length: count }, (_, i) => String(i)));
 
+let made = 0; // heads: pages that are live replace their recordings, so an index alone names no head
+
 // One head of one call, of one batch element. What needs its vectors reads them at first use.
 class Head {
   #entry;
@@ -64,7 +69,7 @@ class Head {
 
   constructor(entry, call, index, words, array) {
     [this.#entry, this.#array] = [entry, array];
-    Object.assign(this, { index, call, number: call.number, layer: call.layer, pass: call.pass, head: entry.head, batch: entry.batch });
+    Object.assign(this, { id: (made += 1), index, call, number: call.number, layer: call.layer, pass: call.pass, head: entry.head, batch: entry.batch });
     Object.assign(this, { role: entry.role, roleScore: Number(entry.roleScore), roleScores: entry.roleScores, entropy: Number(entry.entropy) });
     Object.assign(this, { queryCount: call.queries, keyCount: call.keys, width: entry.query?.width ?? 0, valueWidth: entry.valueWidth ?? 0 });
     this.name = `L${call.number}H${entry.head}`;

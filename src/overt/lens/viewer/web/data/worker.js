@@ -30,9 +30,9 @@ export function createComputer() {
   const here = (head, position) => new Promise((done) => setTimeout(() => done(tileOf(head.terms, ...position)), 0));
   if (!worker) return { pooled: (head, ...position) => here(head, position), threaded: false };
   const give = (head) => {
-    if (sent.includes(head.index)) return;
-    sent = [...sent, head.index].slice(-4);
-    worker.postMessage({ head: head.index, terms: cloned(head.terms) });
+    if (sent.includes(head.id)) return;
+    sent = [...sent, head.id].slice(-4);
+    worker.postMessage({ head: head.id, terms: cloned(head.terms) });
   };
   const computer = {
     threaded: true,
@@ -40,7 +40,7 @@ export function createComputer() {
       if (!computer.threaded) return here(head, position);
       give(head);
       const number = count++;
-      worker.postMessage({ head: head.index, number, position });
+      worker.postMessage({ head: head.id, number, position });
       return new Promise((done) => waiting.set(number, { done, head, position }));
     },
   };

@@ -10,7 +10,7 @@ const SORTS = [["layer", "by layer"], ["entropy", "sharpest first"], ["role", "b
 
 // The heads as small maps: a row a layer, or in a line, sorted; of one role, or all.
 export function mountHeads(root, recording, store) {
-  const thumbs = new Map();
+  const thumbs = new WeakMap();
   const [top, box, about] = ["heads-head", "heads-box", "about"].map((className) => make("div", { className }));
   root.append(top, box, about);
   const self = { recording, store, thumbs, top, box, about };
@@ -129,9 +129,8 @@ function side({ store }, head) {
 function draw(self, head, canvas) {
   const { colour, palette, pool } = self.store.get();
   if (!head.base) return;
-  const key = `${head.index} ${pool}`;
-  if (!self.thumbs.has(key)) self.thumbs.set(key, levelsOf(head, pool));
-  const levels = self.thumbs.get(key);
+  const thumbs = self.thumbs.get(head) ?? self.thumbs.set(head, {}).get(head);
+  const levels = (thumbs[pool] ??= levelsOf(head, pool));
   const maximum = self.wide * (window.devicePixelRatio || 1);
   const level = levels.find(({ rows, columns }) => Math.max(rows, columns) <= maximum) ?? levels.at(-1);
   painted(level, pixelsOf(scaleOf(head, { colour, palette })), canvas);

@@ -51,7 +51,7 @@ function drawSteps(s) {
   const [key, stage] = [keyOfPair(head, state, steps.weights), stages[Math.min(state.step, stages.length - 1)]];
   const why = s.recording.whyOf(head, query);
   s.title.replaceChildren(`${countWord(stages.length)} steps for `, make("bdi", { text: `“${label(head.queries[query], 40)}”` }), ...(s.recording.heads.length > 1 ? [` in ${head.name}${why ? ` (${label(why, 120)})` : ""}`] : []));
-  const table = `${head.index} ${query} ${key} ${s.all} ${theme()} ${s.root.clientWidth} ${window.devicePixelRatio}`;
+  const table = `${head.id} ${query} ${key} ${s.all} ${theme()} ${s.root.clientWidth} ${window.devicePixelRatio}`;
   s.key = key;
   const focused = s.table.contains(document.activeElement);
   if (s.drawn !== table) drawTable(s, head);

@@ -99,6 +99,7 @@ function writeTexts(t, head, state) {
   t.arcs = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   t.arcs.setAttribute("aria-hidden", "true");
   t.body.replaceChildren(make("div", { className: "texts" }, ...t.texts.map((text) => text.box), t.arcs));
+  for (const text of t.texts) if (text.parts.length) fillPart(t, text, text.parts[0]); // at once: a text that is typed does not flicker
 }
 
 function textOf(t, side, tokens, label) {

@@ -1,0 +1,70 @@
+"""`overt play`: a page in which a model reads what is typed, offline, in one HTML file."""
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from overt.cli.shared.console import busy, report_console, require_torch
+from overt.cli.shared.inputs import model_files
+from overt.drawing.letters import Piece
+from overt.errors import InputError, MissingExtra
+from overt.files import separate
+
+SENTENCE, WORD = "The animal didn't cross the street because it was too tired.", "it"
+PAGE = Path("overt-play.html")
+
+
+def play(
+    model: Annotated[
+        str | None, typer.Argument(help="minilm, or a folder with a BERT encoder of Hugging Face. (default: minilm)")
+    ] = None,
+    named: Annotated[str | None, typer.Option("--model", help="The same as the argument.")] = None,
+    text: Annotated[str | None, typer.Option(help="The sentence that the page begins with.")] = None,
+    word: Annotated[str | None, typer.Option(help="The word that is chosen in it. (default: the last word)")] = None,
+    out: Annotated[Path | None, typer.Option(help=f"The page to write. (default: {PAGE}, which is opened)")] = None,
+    small: Annotated[bool, typer.Option("--small", help="Weights of 8 bits instead of 16: half the size, less exact.")] = False,
+    open_page: Annotated[bool | None, typer.Option("--open/--no-open", help="Open the page in the browser.")] = None,
+) -> None:
+    """Write a page in which a model runs: edit the sentence, and tokens, heads, steps and maps follow. It works offline."""
+    if model is not None and named is not None and model != named:
+        raise InputError("one model", got=f"{model} and --model {named}", fix="leave out one of them")
+    name = model or named or "minilm"
+    require_torch("overt play")
+    target = PAGE if out is None else out
+    separate({"--out": target}, model_files(name))
+    console = report_console(target)
+    with busy("reading the sentence …"):
+        reader, encoder = _models(name)
+        from overt.explain.recipes.qkv import qkv
+
+        explanation = qkv(reader, text or SENTENCE, word if text or word else WORD)
+    with busy("writing the model into the page …"):
+        from overt.play.page import write
+
+        page = write(explanation, encoder, target, small=small)
+    console.print(Piece(lambda ink: ink.prose(f"→ {target}, {page.size / 10**6:.1f} MB", lead="")))
+    console.print(Piece(lambda ink: ink.prose(page.rounding, "dim", "· ")))
+    if open_page or (open_page is None and out is None):
+        webbrowser.open(target.resolve().as_uri())
+
+
+def _models(name: str) -> tuple[Any, Any]:
+    """The model as Python reads texts with it, and as the page does."""
+    from overt.explain import text_model
+    from overt.play.encoders import BertEncoder
+
+    if name != "minilm":
+        return text_model.find(name), BertEncoder(_folder(name))
+    folder = text_model.packaged_folder()
+    if folder is None:
+        raise MissingExtra("all-MiniLM-L6-v2", needs=text_model.PACKAGE, extra="text")
+    return text_model.find(), BertEncoder(folder)
+
+
+def _folder(name: str) -> Path:
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        raise InputError("minilm or a model's folder", got=name, fix="pass the folder that save_pretrained wrote")
+    return folder

@@ -1,0 +1,1 @@
+"""Live pages: a model that runs in the browser, in the viewer of recordings."""

@@ -1,0 +1,56 @@
+import { codeOf } from "../../../lens/viewer/web/data/exact.js";
+
+// A layer's attention as the page shows it: each head's queries, keys and values, and what the core's summary says of its weights.
+
+const [TOP, LINKS] = [8, 100];
+
+// The core's description of a call, in its memory. Queries, keys and values are rows of `row` numbers.
+export function callOf(core, { query, key, value, queries, keys, heads, headDim, row, keyRow = row, causal = false }) {
+  const address = core.put(Int32Array.of(query, key, value, queries, keys, heads, headDim, row, keyRow, Number(causal), 0));
+  core.floats(address + 40, 1)[0] = 1 / Math.sqrt(headDim);
+  return address;
+}
+
+// Head h of rows of numbers, as vectors of its own: { data, scale, width, count }.
+export function headOf(core, start, count, row, head, width) {
+  const [rows, data] = [core.floats(start, count * row - row + (head + 1) * width), new Float32Array(count * width)];
+  for (let i = 0; i < count; i++) for (let d = 0; d < width; d++) data[i * width + d] = rows[i * row + head * width + d];
+  return { data, scale: null, width, count };
+}
+
+// Statistics of all heads of a call, as entries of the page: lse, entropies, received, base, links.
+export function statisticsOf(core, call, { queries, keys, heads }, most) {
+  const before = core.allocate(0);
+  const cells = [Math.min(queries, most), Math.min(keys, most)];
+  const sizes = [queries, queries, keys, queries * TOP, queries * TOP, cells[0] * cells[1], cells[0] * cells[1]];
+  const [lse, entropy, received, weights, top, mean, max] = sizes.map((size) => core.room(heads * size));
+  core.summarize(call, lse, entropy, received, TOP, weights, top, most, mean, max);
+  const edges = [edgesOf(queries, cells[0]), edgesOf(keys, cells[1])];
+  const part = (address, size, head) => core.floats(address + 4 * head * size, size).slice();
+  const codes = (address, head) => codesOf(core.floats(address + 4 * head * sizes[5], sizes[5]));
+  const result = Array.from({ length: heads }, (_, head) => ({
+    lse: part(lse, queries, head), entropies: part(entropy, queries, head), received: part(received, keys, head),
+    base: { rows: cells[0], columns: cells[1], max: codes(max, head), mean: codes(mean, head), rowEdges: edges[0], keyEdges: edges[1] },
+    links: linksOf(part(weights, sizes[3], head), core.integers(top + 4 * head * sizes[4], sizes[4]).slice()),
+  }));
+  core.release(before);
+  return result;
+}
+
+function codesOf(weights) {
+  const codes = new Uint8Array(weights.length);
+  for (let i = 0; i < codes.length; i++) codes[i] = codeOf(weights[i]);
+  return codes;
+}
+
+const edgesOf = (length, cells) => Int32Array.from({ length: cells + 1 }, (_, i) => Math.floor((i * length) / cells));
+
+// The strongest of each query's largest weights, strongest first.
+function linksOf(weights, keys) {
+  const sizes = weights.map((weight, i) => (keys[i] >= 0 && !Number.isNaN(weight) ? Math.abs(weight) : -1));
+  const least = Math.max(0, sizes.slice().sort().at(-LINKS) ?? 0);
+  const strong = [];
+  for (let i = 0; i < sizes.length; i++) if (sizes[i] >= least) strong.push(i);
+  const order = strong.sort((a, b) => sizes[b] - sizes[a] || a - b).slice(0, LINKS);
+  return { weights: Float32Array.from(order, (i) => weights[i]), rows: Int32Array.from(order, (i) => Math.floor(i / TOP)), keys: Int32Array.from(order, (i) => keys[i]) };
+}

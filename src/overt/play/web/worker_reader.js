@@ -1,0 +1,52 @@
+// A model that runs in a Worker of the page. A reader is { ready, read(text) }: `ready` promises a sentence where there is no model to come, and
+// nothing otherwise; `read` promises { header, … } or a sentence. `progress` is called with the share of the model that is there.
+
+const OFF = "This browser runs no WebAssembly here, so the sentence cannot be changed. Everything else on this page works.";
+const ALONE = "This browser starts no Worker for a page like this, so the sentence cannot be changed. Everything else on this page works.";
+
+export function createWorkerReader(page, blocks) {
+  const reader = { progress: () => {}, ready: null, read: null };
+  const worker = typeof WebAssembly === "object" ? startedWorker() : null;
+  if (!worker) return { ...reader, ready: Promise.resolve(typeof WebAssembly === "object" ? ALONE : OFF), read: () => Promise.resolve({ sentence: OFF }) };
+  const waiting = [];
+  const asked = (message) => {
+    worker.postMessage(message);
+    return new Promise((done) => waiting.push(done));
+  };
+  // Answers come in the order of the questions.
+  worker.onmessage = ({ data }) => waiting.shift()?.(data);
+  worker.onerror = (event) => {
+    event.preventDefault();
+    while (waiting.length) waiting.shift()({ sentence: ALONE });
+  };
+  let number = 0;
+  reader.ready = load(page, blocks, asked, (share) => reader.progress(share));
+  reader.read = (text) => asked({ text, number: number++ });
+  return reader;
+}
+
+function startedWorker() {
+  try {
+    return new Worker(URL.createObjectURL(new Blob([WORKER_TEXT], { type: "text/javascript" })));
+  } catch {
+    return null;
+  }
+}
+
+// Sends the core, what the model is, and then its weights block by block; the first sentence that comes back is what is wrong.
+async function load(page, blocks, asked, progress) {
+  const letters = (id) => {
+    const element = page.getElementById(id);
+    const text = element?.textContent ?? "";
+    element?.remove(); // it is not needed twice
+    return text;
+  };
+  const begun = await asked({ core: letters("core"), model: letters("model") });
+  if (begun.sentence) return begun.sentence;
+  for (let n = 0; n < blocks; n++) {
+    const { sentence } = await asked({ block: letters(`weights-${n}`) });
+    if (sentence) return sentence;
+    progress((n + 1) / blocks);
+  }
+  return "";
+}

@@ -1,0 +1,34 @@
+import contextlib
+
+import pytest
+from live_page import Typed, write
+
+
+@pytest.fixture
+def opened(chromium):
+    """Opens a live page."""
+    pages = []
+
+    def open_page(path, **how):
+        page = chromium.page()
+        pages.append(page)
+        page.open(path, **how)
+        page.until("document.documentElement.className === 'live' || document.getElementById('still') !== null", 30)
+        return Typed(page)
+
+    yield open_page
+    for each in pages:
+        with contextlib.suppress(AssertionError):
+            each.call("Page.close")
+
+
+@pytest.fixture(scope="session")
+def written(minilm, tmp_path_factory):
+    """The page of MiniLM, with weights of 16 bits."""
+    return write(minilm, tmp_path_factory.mktemp("play") / "live.html")
+
+
+@pytest.fixture(scope="session")
+def written_small(minilm, tmp_path_factory):
+    """The same with weights of 8 bits."""
+    return write(minilm, tmp_path_factory.mktemp("play") / "small.html", small=True)

@@ -1,0 +1,224 @@
+"""The live page in a real browser: what it computes, what it says, and what it never does."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from live_page import TIRED
+
+import browser
+import overt
+
+WIDE = "The animal didn't cross the street because it was too wide."
+HOSTILE = [
+    "</script><script>document.title='broken'</script>",
+    "<img src=x onerror=alert(1)> & \"quotes\" 'n' `ticks` ${x}",
+    "{{style}} \u2028\u2029 \u202e right to left \u202c \x00\x01 \ud83d end",
+]
+SENTENCES = [
+    TIRED,
+    WIDE,
+    "Sky is clear today",
+    "Naïve café owners in Zürich pay 3.50 € for a croissant; élèves don't.",
+    "北京 is the capital of 中国, and 東京 of Japan.",
+    "A very unbelievablylongwordthatnobodyknows appears here, doesn't it?",
+    "To be, or not to be, that is the question: whether 'tis nobler in the mind to suffer. " * 3,
+]  # fmt: skip
+
+
+def weights_of(page, layer, head):
+    head = f"viewer.recording.heads.find((head) => head.number === {layer} && head.head === {head})"
+    return np.array(page.ask(f"{head}.queries.map((_, i) => Array.from({head}.weightsRow(i)))"))
+
+
+def all_weights(page):
+    return np.array(
+        page.ask("viewer.recording.heads.map((head) => head.queries.map((_, i) => Array.from(head.weightsRow(i))))")
+    )
+
+
+def python_weights(minilm, text):
+    encoded = minilm.encode(text)
+    with overt.lens.record(minilm.network) as recording, torch.no_grad():
+        minilm.run(encoded)
+    recording.tokens = encoded.tokens
+    heads = [recording[layer, head] for layer in range(6) for head in range(12)]
+    return encoded, np.array([head.weights()[0].numpy() for head in heads]), recording
+
+
+def test_the_weights_are_pythons_and_the_page_asks_for_nothing(written, opened, minilm):
+    live = opened(written).ready()
+    for text in SENTENCES:
+        live.type(text)
+        encoded, expected, _ = python_weights(minilm, text)
+        assert live.page.ask("viewer.recording.heads[0].queries") == list(map(str, encoded.tokens))
+        assert np.abs(all_weights(live.page) - expected).max() < 1e-3, text
+    assert [url for url in live.page.requests if not url.startswith(("data:", "blob:", "file:"))] == []
+    assert len([url for url in live.page.requests if url.startswith("file:")]) == 1
+    assert live.page.complaints == []
+
+
+def test_weights_of_eight_bits_keep_nearly_all_strongest_links(written_small, opened, minilm):
+    live = opened(written_small).ready()
+    same = []
+    for text in SENTENCES:
+        live.type(text)
+        expected = python_weights(minilm, text)[1]
+        page = all_weights(live.page)
+        same += list(page.reshape(72, -1).argmax(-1) == expected.reshape(72, -1).argmax(-1))
+    assert np.mean(same) >= 0.97
+
+
+def test_a_file_is_no_larger_than_is_promised(written, written_small):
+    assert os.path.getsize(written) <= 62e6
+    assert os.path.getsize(written_small) <= 33e6
+
+
+def test_statistics_links_and_roles_are_pythons(written, opened, minilm):
+    live = opened(written).ready()
+    text = "My old neighbour sold his blue bicycle, so now she walks to work."  # no token twice: the page knows no repetitions
+    live.type(text)
+    recording = python_weights(minilm, text)[2]
+    heads = live.page.ask(
+        "viewer.recording.heads.map(({ entropy, role, roleScores, received }) => ({ entropy, role, roleScores, received: Array.from(received) }))"
+    )
+    for index, role in enumerate(recording.roles()):
+        head = recording[role.number, role.head]
+        assert heads[index]["role"] == role.role
+        assert heads[index]["roleScores"] == pytest.approx(role.scores, abs=2e-3)
+        assert heads[index]["entropy"] == pytest.approx(head.entropy().mean().item(), abs=2e-3)
+        assert heads[index]["received"] == pytest.approx(head.received()[0].tolist(), abs=1e-3)
+
+
+def test_the_page_computes_a_row_again_and_says_how_far_it_is_off(written, opened):
+    live = opened(written).ready()
+    live.type(WIDE)
+    assert " · computed again in JavaScript: " in live.said
+    assert live.page.ask("viewer.recording.verified.holds")
+    about = live.page.ask("document.querySelector('.true').textContent")
+    assert "in float64 by plain JavaScript" in about
+    assert "within the rounding bound" in about
+    assert "The page's weights have 16 bits" in about
+
+
+def test_what_is_chosen_follows_the_sentence(written, opened):
+    live = opened(written).ready()
+    assert live.page.ask("viewer.store.get().token") == 10
+    chosen = "viewer.recording.heads[0].queries[viewer.store.get().token]"
+    live.type("The old animal didn't cross the street because it was too tired.")
+    assert live.page.ask(chosen) == "it"
+    live.type("The old animal stopped because it was tired, and slept.")
+    assert live.page.ask(chosen) == "it"
+    assert (
+        live.page.ask("document.querySelector('.bar h1').textContent")
+        == "The old animal stopped because it was tired, and slept."
+    )
+    assert live.page.ask("document.querySelector('.running .own').textContent") == "it"
+    assert live.page.ask("document.querySelector('.steps h2 bdi').textContent") == "“it”"
+    live.page.ask("viewer.store.set({ panel: 'map' })")
+    live.type("Cats sleep.")
+    live.page.until("document.querySelector('.map-head').textContent.endsWith('5 × 5')")
+    live.page.ask("viewer.store.set({ panel: 'links' })")
+    assert live.page.ask("document.querySelectorAll('.linked tbody tr').length") == 20
+
+
+def test_typing_is_never_held_up(written, opened):
+    live = opened(written).ready()
+    for length in range(1, len(WIDE)):
+        live.put(WIDE[:length])
+    live.put("The end.")
+    live.page.until("viewer.recording.title === 'The end.'", 30)
+    assert live.page.ask("Number(viewer.dataset.read)") < len(WIDE)  # what was overtaken was never computed
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_is_text(written, opened, text):
+    live = opened(written).ready()
+    live.type(text)
+    assert live.page.complaints == []
+    assert live.page.ask("document.querySelectorAll('img, iframe, script[src]').length") == 0
+    assert "broken" not in live.page.ask("document.title") or "script" in live.page.ask("document.title")
+
+
+def test_an_empty_sentence_and_a_megabyte_get_a_sentence(written, opened):
+    live = opened(written).ready()
+    live.put("  \n ")
+    live.until_said("Type a sentence")
+    live.type("word " * 200_000, 120)
+    assert live.said.startswith("512 tokens, the beginning of the text: the model takes no more")
+    live.type("x" * 1_000_000, 60)
+    assert live.page.ask("viewer.recording.heads[0].queries.tokenizer.pieces") == ["[CLS]", "[UNK]", "[SEP]"]
+    live.type(TIRED)
+    assert live.page.complaints == []
+
+
+def test_a_file_that_is_cut_short_says_so_and_its_first_picture_works(written, opened, tmp_path):
+    whole = written.read_text(encoding="utf-8")
+    for name, end, said in [
+        ("weights", len(whole) - 3_000_000, "The file's model is damaged: part 7 of 7 is cut short."),
+        ("core", whole.index('id="core"') + 5_000, "The file's model cannot be read"),
+    ]:
+        path = tmp_path / f"{name}.html"
+        path.write_text(whole[:end], encoding="utf-8")
+        live = opened(path)
+        live.until_said(said)
+        assert live.page.ask("document.getElementById('sentence').disabled")
+        assert live.page.ask("document.querySelector('.steps tr.chosen').textContent").startswith("animal")
+
+
+def test_a_weight_that_was_changed_is_noticed(written, opened, tmp_path):
+    whole = written.read_text(encoding="utf-8")
+    start = whole.index('id="weights-3"') + 4_000
+    path = tmp_path / "changed.html"
+    path.write_text(whole[:start] + ("B" if whole[start] == "A" else "A") + whole[start + 1 :], encoding="utf-8")
+    opened(path).until_said("The file's model is damaged: part 4 of 7 has other bytes than were written.")
+
+
+def test_without_webassembly_the_page_says_so_and_shows_its_first_picture(written, monkeypatch):
+    monkeypatch.setattr(browser, "QUIET", (*browser.QUIET, "--js-flags=--jitless"))
+    running = browser.Browser()
+    try:
+        page = running.page().open(written)
+        page.until("document.querySelector('.typing .state')?.textContent.startsWith('This browser runs no WebAssembly')", 30)
+        assert page.ask("document.querySelector('.steps tr.chosen').textContent").startswith("animal")
+        assert page.complaints == []
+    finally:
+        running.close()
+
+
+def test_without_scripts_the_first_picture_is_there(written, opened):
+    live = opened(written, script=False)
+    assert TIRED in live.page.call("DOM.getOuterHTML", nodeId=live.page.call("DOM.getDocument")["root"]["nodeId"])["outerHTML"]
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_nothing_sticks_out(written, opened, width):
+    live = opened(written, width=width, height=900).ready()
+    live.type("Unbelievablylongwords " * 6 + "<" * 300)
+    assert live.page.ask("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_command_writes_the_page(minilm, tmp_path):
+    out = tmp_path / "page.html"
+    command = [sys.executable, "-m", "overt", "play", "--small", "--text", "Cats sleep.", "--out", str(out)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert f"{os.path.getsize(out) / 1e6:.1f} MB" in " ".join(said.split())
+    assert "heads kept their strongest link" in " ".join(said.split())
+    header = json.loads(out.read_text(encoding="utf-8").split('id="header">')[1].split("</script>")[0])
+    assert header["title"] == "Cats sleep."
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["no/such/folder"], "no/such/folder"),
+    (["minilm", "--model", "other"], "one model"),
+])  # fmt: skip
+def test_the_command_refuses_what_it_cannot_write(tmp_path, arguments, said):
+    command = [sys.executable, "-m", "overt", "play", *arguments, "--out", str(tmp_path / "page.html")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert said in done.stderr + done.stdout
+    assert not (tmp_path / "page.html").exists()

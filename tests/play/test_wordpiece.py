@@ -1,0 +1,117 @@
+"""The page's tokenizer beside Hugging Face's, on sentences of all kinds and on every character."""
+
+import json
+import random
+import sys
+
+import pytest
+
+from overt.drawing.html import bundle
+from overt.errors import InputError
+from overt.play.wordpiece import options_of
+
+KINDS = [
+    "abcdefghij ABC.,!?'-\"()", "éèüñçøåßİıſΣσςŒœÅé", "漢字かなカナ한국어中文", "\x00\x01\t\n\r\x7f\u200b\u200d\ufeff\u00ad\ufffd\u2028\u3000\u00a0",
+    "😀👩\u200d👧🤩🏳️\u200d🌈❤️", "مرحبا שלום हिन्दी ไทย", "0123456789.,%$€£+-=<>^`~|", "".join(map(chr, range(0x20, 0x380))),
+]  # fmt: skip
+MARKS = ["[SEP]", "[CLS]", "[MASK]", "[UNK]", "##s", "[sep]", "[SEP"]
+
+
+@pytest.fixture(scope="module")
+def tokenizers(minilm):
+    """Hugging Face's tokenizer, and the words that it knows."""
+    from transformers import BertTokenizerFast
+
+    tokenizer = BertTokenizerFast(tokenizer_file=str(minilm.folder / "tokenizer.json"))
+    return tokenizer, sorted(word for word in tokenizer.get_vocab() if word.isalpha())
+
+
+def sentences(words, count, seed):
+    """Words with all that stands around them, letters of all kinds, and any characters there are."""
+    draw = random.Random(seed)
+    for _ in range(count):
+        kind = draw.random()
+        if kind < 0.4:
+            yield " ".join(
+                draw.choice([str, str.title, str.upper])(draw.choice(words)) + draw.choice(["", "", " ", ".", ",", "ing", "'s"])
+                for _ in range(draw.randint(1, 25))
+            )
+        elif kind < 0.7:
+            yield "".join(draw.choice(draw.choice(KINDS)) for _ in range(draw.randint(0, 60)))
+        elif kind < 0.8:
+            yield "".join(draw.choice([draw.choice(MARKS), draw.choice(words), " "]) for _ in range(draw.randint(1, 12)))
+        elif kind < 0.9:
+            yield "".join(
+                chr(draw.choice([draw.randrange(0x20, 0xD800), draw.randrange(0xE000, 0x20000)]))
+                for _ in range(draw.randint(1, 30))
+            )
+        else:
+            yield " ".join(draw.choice(words) + draw.choice(draw.choice(KINDS)) for _ in range(draw.randint(1, 12)))
+
+
+@pytest.fixture(scope="module")
+def page(chromium, minilm, tmp_path_factory):
+    """A page that has the tokenizer and nothing else; `compare` gives the texts whose tokens or places differ."""
+    path = tmp_path_factory.mktemp("wordpiece") / "page.html"
+    script = bundle("play/web/worker/wordpiece.js")
+    options = json.dumps(options_of(minilm.folder)).replace("<", "\\u003c")
+    compare = """
+    const tokenize = $play_web_worker_wordpiece.createWordPiece(OPTIONS);
+    globalThis.compare = (texts, ids, spans) => texts.filter((text, i) => {
+      const tokens = tokenize(text, 512);
+      return String(tokens.ids) !== String(ids[i]) || String(tokens.spans) !== String(spans[i]);
+    });"""
+    path.write_text(f"<!doctype html><meta charset=utf-8><script>{script}{compare.replace('OPTIONS', options)}</script>")
+    return chromium.page().open(path)
+
+
+def in_code_units(text, spans):
+    """The same places as JavaScript counts them, where a character beyond U+FFFF counts twice."""
+    units = [0]
+    for letter in text:
+        units.append(units[-1] + 1 + (ord(letter) > 0xFFFF))
+    return [[units[start], units[stop]] for start, stop in spans]
+
+
+def different(page, tokenizer, texts):
+    """The texts whose tokens differ."""
+    encoded = [tokenizer(text, truncation=True, max_length=512, return_offsets_mapping=True) for text in texts]
+    spans = [in_code_units(text, each["offset_mapping"]) for text, each in zip(texts, encoded, strict=True)]
+    arguments = [texts, [each["input_ids"] for each in encoded], spans]
+    return page.ask(f"compare(...{json.dumps(arguments)})")
+
+
+def test_ten_thousand_sentences_have_the_same_tokens(page, tokenizers):
+    tokenizer, words = tokenizers
+    texts = list(sentences(words, 10_000, seed=0))
+    assert [
+        text for start in range(0, len(texts), 500) for text in different(page, tokenizer, texts[start : start + 500])
+    ] == []
+
+
+@pytest.mark.slow
+def test_every_character_is_cut_as_bert_cuts_it(page, tokenizers):
+    characters = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
+    groups = [characters[start : start + 8] for start in range(0, len(characters), 8)]
+    texts = [" ".join(f"a{each}b {each}" for each in group) for group in groups]
+    for start in range(0, len(texts), 2000):
+        assert different(page, tokenizers[0], texts[start : start + 2000]) == []
+
+
+@pytest.mark.parametrize("text", ["", " ", "a" * 100, "a" * 101, "é" * 100, "a" * 5000 + " b", "word " * 700, "[SEP]" * 600])
+def test_ends_and_long_words_are_cut_alike(page, tokenizers, text):
+    assert different(page, tokenizers[0], [text]) == []
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    ({"pre_tokenizer": {"type": "ByteLevel"}}, "pre-tokenizer: ByteLevel"),
+    ({"normalizer": None}, "normalizer: None"),
+    ({"added_tokens": None}, "is missing or wrong"),
+])  # fmt: skip
+def test_another_tokenizer_is_refused_with_the_way_out(minilm, tmp_path, change, said):
+    tokenizer = json.loads((minilm.folder / "tokenizer.json").read_text(encoding="utf-8")) | change
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(InputError) as caught:
+        options_of(tmp_path)
+    assert said in str(caught.value)
+    assert "overt play FOLDER --serve" in str(caught.value)
