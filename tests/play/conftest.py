@@ -13,7 +13,8 @@ def opened(chromium):
         page = chromium.page()
         pages.append(page)
         page.open(path, **how)
-        page.until("document.documentElement.className === 'live' || document.getElementById('still') !== null", 30)
+        if how.get("script", True):
+            page.until("document.querySelector('.typing') !== null", 30)
         return Typed(page)
 
     yield open_page

@@ -16,7 +16,7 @@ class Typed:
         return self.page.ask("document.querySelector('.typing .state').textContent")
 
     def until_said(self, start, seconds=60):
-        self.page.until(f"document.querySelector('.typing .state').textContent.startsWith({json.dumps(start)})", seconds)
+        self.page.until(f"document.querySelector('.typing .state')?.textContent.startsWith({json.dumps(start)})", seconds)
 
     def ready(self):
         self.page.until("Number(viewer.dataset.read ?? 0) > 0", 60)

@@ -1,11 +1,13 @@
 """`overt play`: a page in which a model reads what is typed, offline, in one HTML file."""
 
 import webbrowser
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from overt.cli.explain import reading_model
 from overt.cli.shared.console import busy, report_console, require_torch
 from overt.cli.shared.inputs import model_files
 from overt.drawing.letters import Piece
@@ -25,29 +27,64 @@ def play(
     word: Annotated[str | None, typer.Option(help="The word that is chosen in it. (default: the last word)")] = None,
     out: Annotated[Path | None, typer.Option(help=f"The page to write. (default: {PAGE}, which is opened)")] = None,
     small: Annotated[bool, typer.Option("--small", help="Weights of 8 bits instead of 16: half the size, less exact.")] = False,
+    serve: Annotated[
+        bool,
+        typer.Option(
+            "--serve", help="Run the model in Python behind the page: any Hugging Face model, any run of overt train."
+        ),
+    ] = False,
     open_page: Annotated[bool | None, typer.Option("--open/--no-open", help="Open the page in the browser.")] = None,
 ) -> None:
     """Write a page in which a model runs: edit the sentence, and tokens, heads, steps and maps follow. It works offline."""
     if model is not None and named is not None and model != named:
         raise InputError("one model", got=f"{model} and --model {named}", fix="leave out one of them")
-    name = model or named or "minilm"
+    if serve and (small or out is not None):
+        raise InputError("--serve, which writes nothing", got="--small" if small else "--out", fix="leave out one of them")
     require_torch("overt play")
+    name = model or named or "minilm"
+    begin = text or SENTENCE, word if text or word else WORD
+    if serve:
+        _serve(name, begin, open_page is not False)
+        return
     target = PAGE if out is None else out
     separate({"--out": target}, model_files(name))
     console = report_console(target)
-    with busy("reading the sentence …"):
-        reader, encoder = _models(name)
-        from overt.explain.recipes.qkv import qkv
-
-        explanation = qkv(reader, text or SENTENCE, word if text or word else WORD)
-    with busy("writing the model into the page …"):
-        from overt.play.page import write
-
-        page = write(explanation, encoder, target, small=small)
+    page = _write(name, begin, target, small)
     console.print(Piece(lambda ink: ink.prose(f"→ {target}, {page.size / 10**6:.1f} MB", lead="")))
     console.print(Piece(lambda ink: ink.prose(page.rounding, "dim", "· ")))
     if open_page or (open_page is None and out is None):
         webbrowser.open(target.resolve().as_uri())
+
+
+def _write(name: str, begin: tuple[str, str | None], target: Path, small: bool) -> Any:
+    with busy("reading the sentence …"):
+        reader, encoder = _models(name)
+        from overt.explain.recipes.qkv import qkv
+
+        explanation = qkv(reader, *begin)
+    with busy("writing the model into the page …"):
+        from overt.play.page import write
+
+        return write(explanation, encoder, target, small=small)
+
+
+def _serve(name: str, begin: tuple[str, str | None], open_page: bool) -> None:
+    """Serve the page until the command is stopped."""
+    with busy("reading the sentence …"):
+        reader = reading_model(None if name == "minilm" else name)
+        from overt.explain.recipes.qkv import qkv
+        from overt.play.serve import PageServer
+
+        server = PageServer(reader, qkv(reader, *begin))
+    console = report_console()
+    console.print(
+        Piece(lambda ink: ink.prose(f"{reader.name} reads what you type, for this machine alone, until Ctrl+C:", lead=""))
+    )
+    console.print(server.address, soft_wrap=True)
+    if open_page:
+        webbrowser.open(server.address)
+    with suppress(KeyboardInterrupt), server:
+        server.serve_forever()
 
 
 def _models(name: str) -> tuple[Any, Any]:

@@ -17,6 +17,7 @@ from overt.play.encoders import BertEncoder
 
 LIMIT = 400 * 10**6  # bytes: browsers open files of this size, if slowly
 _WEB = "play/web"
+_LABEL = "Change the sentence: the model reads it here, in your browser"
 _NOTES = (
     "Weights show what this head attended to, not why, and not what the model concluded.",
     "What a head does is judged on this text alone, and without its repetitions.",
@@ -35,7 +36,7 @@ def write(explanation: Explanation, encoder: BertEncoder, path: str | os.PathLik
     """Write the page of an explanation, and the encoder that made it with its weights, of 8 bits where `small`, else of 16."""
     weights = encoder.weights(small)
     rounding = encoder.rounding(small).sentence(8 if small else 16)
-    description = {"text": explanation.text, "blocks": len(weights.blocks), "notes": [rounding, *_NOTES]}
+    description = {"text": explanation.text, "label": _LABEL, "blocks": len(weights.blocks), "notes": [rounding, *_NOTES]}
     live = Live(
         boot=f"{_WEB}/boot.js",
         styles=(f"{_WEB}/play.css",),

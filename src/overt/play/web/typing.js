@@ -7,12 +7,12 @@ import { make } from "../../drawing/web/elements.js";
 
 const TITLE = 72; // letters
 
-// `reader` is { ready, progress, read } as worker_reader.js has it; `description` is { text, notes, … }.
+// `reader` is { ready, progress, read } as worker_reader.js has it; `description` is { text, label, notes }.
 export function startTyping(root, recording, store, description, reader) {
   const input = make("textarea", { attributes: { id: "sentence", rows: "2", spellcheck: "false", autocomplete: "off" } });
   const state = make("p", { className: "state", attributes: { "aria-live": "polite" } });
   input.value = description.text;
-  const box = make("section", { className: "typing" }, make("label", { text: "Change the sentence: the model reads it here, in your browser", attributes: { for: "sentence" } }), input, state);
+  const box = make("section", { className: "typing" }, make("label", { text: description.label, attributes: { for: "sentence" } }), input, state);
   root.querySelector(".bar").after(box);
   const self = { root, recording, store, first: recording.story, description, reader, input, state, wanted: null, busy: true };
   reader.progress = (share) => (state.textContent = `The model is loading: ${Math.round(100 * share)} %`);
@@ -56,7 +56,7 @@ function show(self, text, result) {
   const before = recording.heads[store.get().head];
   const [words, chosen] = [before.queries, store.get()];
   const token = placeIn(words, result.header.words[0], chosen.token);
-  Object.assign(recording, recordingOf(headerOf(self, text, result, token), (array) => array));
+  Object.assign(recording, recordingOf(headerOf(self, text, result, token), result.array ?? ((array) => array)));
   const head = recording.heads[chosen.head] ? chosen.head : recording.start;
   document.title = recording.title;
   store.replaced({ head, batch: 0, token, key: null, view: null });
@@ -74,7 +74,8 @@ function headerOf({ recording, description, store, first }, text, { header, chec
 const checkText = ({ row, word, number, difference, largest }) =>
   `“${label(word, 24)}” (token ${row}) on its way through layer ${number}, computed again in float64 by plain JavaScript: ${scientific(difference)} from WebAssembly's, where the largest number is ${largest.toFixed(1)}`;
 
-function saidOf({ count, all, time, whole, check }) {
+function saidOf({ count, all, time, whole, check, said }) {
+  if (said) return said;
   const rest = all ? "" : ", the beginning of the text: the model takes no more";
   return `${grouped(count)} tokens${rest} · model ${time < 10 ? time.toFixed(1) : grouped(time)} ms, picture ${grouped(whole)} ms${check ? ` · computed again in JavaScript: ${scientific(check.difference)} apart` : ""}`;
 }

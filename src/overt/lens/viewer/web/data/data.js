@@ -19,10 +19,15 @@ export function embedded(page) {
 }
 
 export async function open(source) {
+  return recordingOf(source.header, await arraysOf(source));
+}
+
+// The arrays of a source, by their addresses.
+export async function arraysOf(source) {
   const encoding = source.encoding(0);
   const blocks = [await bytesOf(source.text(0), encoding)];
   const block = (n) => (blocks[n] ??= fromBase64(source.text(n)));
-  return recordingOf(source.header, (address) => (address ? new TYPES[address[2]](block(address[0]).buffer, address[1], address[3]) : null));
+  return (address) => (address ? new TYPES[address[2]](block(address[0]).buffer, address[1], address[3]) : null);
 }
 
 // The recording that a header describes; `array(address)` gives each of its arrays.

@@ -1,0 +1,138 @@
+"""A live page whose model runs in Python: a server for this machine alone, with a token in its address."""
+
+import json
+import secrets
+import threading
+import time
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from overt.drawing.html import PAGE_LIMIT, script_json
+from overt.errors import OvertError
+from overt.explain import html
+from overt.explain.explanation import Explanation
+from overt.explain.recipes.qkv import read
+from overt.lens.viewer.packing import line_of, pack_heads
+from overt.lens.viewer.select_heads import chosen
+from overt.lens.viewer.story import Live
+
+HOST = "127.0.0.1"
+_LARGEST = 4 * 10**6  # bytes of a text
+_WEB = "play/web"
+_NOTE = "Weights show what this head attended to, not why, and not what the model concluded."
+
+
+class PageServer(ThreadingHTTPServer):
+    """Serves the page of an explanation, and reads with its model what is typed there.
+
+    Answers only what names this machine as its host, comes from the page itself, and has the token in its path. `limit` is the size of
+    an answer.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, model: Any, explanation: Explanation, *, port: int = 0, limit: int = PAGE_LIMIT):
+        super().__init__((HOST, port), _Handler)
+        self.token, self.limit = secrets.token_urlsafe(16), limit
+        self.model, self.lock = model, threading.Lock()
+        self.page = html.write([explanation], limit=limit, live=_live(explanation))[0].encode()
+
+    @property
+    def address(self) -> str:
+        """What the browser opens."""
+        return f"http://{HOST}:{self.server_port}/{self.token}/"
+
+    @property
+    def hosts(self) -> set[str]:
+        """The names under which a browser on this machine may know the server."""
+        return {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
+
+    def answer(self, text: str) -> dict[str, Any]:
+        """What the page shows of a text; a sentence where the model cannot read it."""
+        start = time.perf_counter()
+        try:
+            with self.lock:  # one text at a time: a model may not be run twice at once
+                result = read(self.model, text, truncate=True)
+            heads = chosen(result.recording, None, True, self.limit)
+            packed = pack_heads([(result.recording, heads)], title=line_of(text))
+        except OvertError as error:
+            return {"sentence": str(error)}
+        blocks = packed.blocks.texts()
+        count, seconds = len(result.encoded.ids), time.perf_counter() - start
+        return {"header": packed.header, "blocks": blocks, "count": count, "all": not result.notes, "seconds": seconds}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+
+    def do_GET(self) -> None:
+        if self._refused():
+            return
+        if self._is(""):
+            self._send(self.pages.page, "text/html; charset=utf-8")
+        else:
+            self._refuse(HTTPStatus.NOT_FOUND)
+
+    def do_POST(self) -> None:
+        length = self.headers.get("Content-Length", "")
+        if self._refused():
+            return
+        if not self._is("read"):
+            self._refuse(HTTPStatus.NOT_FOUND)
+        elif not length.isdecimal() or int(length) > _LARGEST:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        else:
+            self._read(self.rfile.read(int(length)))
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: the address holds the token."""
+
+    @property
+    def pages(self) -> PageServer:
+        """The server that this request came to."""
+        assert isinstance(self.server, PageServer)
+        return self.server
+
+    def _read(self, body: bytes) -> None:
+        try:
+            text = json.loads(body)["text"]
+        except (ValueError, KeyError, TypeError):
+            text = None
+        if not isinstance(text, str):
+            self._refuse(HTTPStatus.BAD_REQUEST)
+        else:
+            self._send(script_json(self.pages.answer(text)).encode(), "application/json")
+
+    def _is(self, path: str) -> bool:
+        """Whether the request has the token and this path; a guess is not told how much of it is right."""
+        return secrets.compare_digest(self.path.encode(), f"/{self.pages.token}/{path}".encode())
+
+    def _refused(self) -> bool:
+        """Refuse a request under another host's name, or from another page: a page elsewhere cannot reach the model."""
+        hosts, origin = self.pages.hosts, self.headers.get("Origin")
+        foreign = self.headers.get("Host") not in hosts or (origin is not None and origin.removeprefix("http://") not in hosts)
+        if foreign:
+            self._refuse(HTTPStatus.FORBIDDEN)
+        return foreign
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        self.close_connection = True
+        self._send(status.phrase.encode(), "text/plain; charset=utf-8", status)
+
+    def _send(self, body: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK) -> None:
+        self.send_response(status)
+        headers = {"Content-Type": kind, "Content-Length": str(len(body)), "Cache-Control": "no-store"}
+        headers |= {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY"}
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def _live(explanation: Explanation) -> Live:
+    label = "Change the sentence: the model reads it in Python, on this machine"
+    description = {"text": explanation.text, "label": label, "notes": [_NOTE]}
+    element = f'<script type="application/json" id="live">{script_json(description)}</script>'
+    return Live(boot=f"{_WEB}/served_boot.js", styles=(f"{_WEB}/play.css",), behind=element, connections=("'self'",))

@@ -1,0 +1,96 @@
+"""The page whose model runs in Python: for this machine, for its own page, and for who has the token."""
+
+import http.client
+import json
+import subprocess
+import sys
+import threading
+
+import pytest
+from live_page import TIRED, Typed
+
+
+@pytest.fixture(scope="module")
+def server(minilm):
+    from overt.explain.recipes.qkv import qkv
+    from overt.play.serve import PageServer
+
+    with PageServer(minilm, qkv(minilm, TIRED, "it")) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def status(server, method, path, body=None, **headers):
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    try:
+        connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
+
+
+def test_what_is_typed_is_read_in_python(server, chromium, minilm):
+    page = chromium.page()
+    page.call("Page.navigate", url=server.address)
+    page.until("document.querySelector('.typing') !== null", 30)
+    live = Typed(page).ready()
+    live.type("The cat didn't come because it was too wide.")
+    assert page.ask("viewer.recording.title") == "The cat didn't come because it was too wide."
+    encoded = minilm.encode("The cat didn't come because it was too wide.")
+    assert page.ask("viewer.recording.heads[0].queries") == list(map(str, encoded.tokens))
+    assert page.ask("viewer.recording.heads[viewer.store.get().head].queries[viewer.store.get().token]") == "it"
+    assert "read in Python in" in live.said
+    live.put("   ")
+    live.until_said("Expected a text of at least one word")
+    assert page.complaints == []
+    assert all(url.startswith((server.address, "data:", "blob:")) for url in page.requests)
+
+
+def test_who_lacks_the_token_gets_nothing(server):
+    for path in ("/", "/read", f"/{server.token[:-1]}x/", f"/{server.token}", f"/{server.token}/../{server.token}/"):
+        assert status(server, "GET", path)[0] == 404
+        assert status(server, "POST", path, "{}")[0] == 404
+
+
+def test_another_origin_or_host_name_is_refused(server):
+    path, body = f"/{server.token}/read", json.dumps({"text": "Cats sleep."})
+    ours = f"127.0.0.1:{server.server_port}"
+    assert status(server, "POST", path, body, Host=ours, Origin=f"http://{ours}")[0] == 200
+    for headers in ({"Origin": "https://example.org"}, {"Origin": "null"}, {"Host": "example.org"}, {"Host": "127.0.0.1:1"}):
+        assert status(server, "POST", path, body, **headers)[0] == 403
+        assert status(server, "GET", f"/{server.token}/", **headers)[0] == 403
+
+
+@pytest.mark.parametrize(("body", "expected"), [("", 400), ("[]", 400), ("{", 400), ('{"text": 3}', 400)])
+def test_what_is_no_text_is_refused(server, body, expected):
+    assert status(server, "POST", f"/{server.token}/read", body)[0] == expected
+
+
+def test_a_text_of_five_megabytes_is_refused_before_it_is_read(server):
+    assert status(server, "POST", f"/{server.token}/read", b"", Content_Length="5000000")[0] == 413
+
+
+def test_a_text_without_words_and_one_that_is_too_long_get_an_answer(server):
+    path = f"/{server.token}/read"
+    assert json.loads(status(server, "POST", path, json.dumps({"text": " "}))[1])["sentence"].startswith("Expected a text")
+    answer = json.loads(status(server, "POST", path, json.dumps({"text": "word " * 700}))[1])
+    assert (answer["count"], answer["all"]) == (512, False) or "sentence" in answer
+
+
+def test_the_command_says_where_the_page_is_and_ends_by_an_interrupt(minilm):
+    command = [sys.executable, "-m", "overt", "play", "--serve", "--no-open"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        lines = iter(running.stdout)
+        address = next(line for line in lines if line.startswith("http://127.0.0.1:")).strip()
+        host, _, rest = address.removeprefix("http://").partition("/")
+        connection = http.client.HTTPConnection(host, timeout=60)
+        connection.request("GET", f"/{rest}")
+        assert connection.getresponse().status == 200
+        connection.close()
+        running.send_signal(subprocess.signal.SIGINT)
+        assert running.wait(30) == 0
