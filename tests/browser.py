@@ -60,7 +60,8 @@ class Page:
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
             {"name": "prefers-reduced-motion", "value": "reduce" if calm else "no-preference"},
         ])  # fmt: skip
-        self.call("Page.navigate", url=Path(path).absolute().as_uri())
+        address = str(path) if "://" in str(path) else Path(path).absolute().as_uri()
+        self.call("Page.navigate", url=address)
         self.until("document.readyState === 'complete'")
         return self
 
@@ -119,7 +120,19 @@ class Browser:
         self.count, self.rest, self.pages = 0, b"", {}
 
     def page(self):
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        return self._attached(self.call("Target.createTarget", url="about:blank")["targetId"])
+
+    def frame(self, url, seconds=30):
+        """The frame of this address in any page, once it is there; the browser keeps frames without an origin apart from their page."""
+        end, frames = time.monotonic() + seconds, []
+        while not frames:
+            assert time.monotonic() < end, f"no frame of {url} in {seconds} s"
+            time.sleep(0.05)
+            targets = self.call("Target.getTargets")["targetInfos"]
+            frames = [each["targetId"] for each in targets if each["type"] == "iframe" and each["url"] == url]
+        return self._attached(frames[0])
+
+    def _attached(self, target):
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self.pages[session] = page = Page.__new__(Page)
         page.__init__(self, session)

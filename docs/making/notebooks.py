@@ -1,6 +1,6 @@
-"""The chapters as notebooks: written from the same Markdown, with no outputs.
+"""The chapters as notebooks: written from the same Markdown, run, and stored with what they printed.
 
-    python docs/making/notebooks.py        # writes notebooks/*.ipynb
+    python docs/making/notebooks.py [5]        # writes notebooks/*.ipynb, or those of some chapters
 
 A block that the page shows becomes a cell; what a page prints as SVG or Markdown is displayed by `draw` or `say` of pictures.py instead. A
 block that the page hides becomes a folded cell if it prints sentences, and is left out if it draws, since it is about the site then; what
@@ -10,6 +10,7 @@ a comment `<!-- notebook … -->` holds becomes a cell. Commands become `!` cell
 import json
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +49,27 @@ def notebook(markdown: str) -> dict[str, Any]:
     }
 
 
-def written(markdown: str) -> str:
-    """The notebook's file."""
-    return json.dumps(notebook(markdown), indent=1, ensure_ascii=False) + "\n"
+def executed(plain: dict[str, Any]) -> dict[str, Any]:
+    """The notebook after a run of all its cells, with their outputs and the state of its widgets. A cell that fails is an error."""
+    import nbclient
+    import nbformat
+
+    read = nbformat.reads(json.dumps(plain), as_version=4)
+    client = nbclient.NotebookClient(read, timeout=600, resources={"metadata": {"path": str(ROOT / "notebooks")}})
+    client.execute()
+    for cell in read.cells:
+        cell.metadata.pop("execution", None)  # when each cell ran
+    return json.loads(nbformat.writes(read))
 
 
-def place(chapter: Path) -> Path:
+def without_outputs(stored: dict[str, Any]) -> dict[str, Any]:
+    """A stored notebook as it was before its run: that of its chapter, if it was not edited."""
+    cells = [cell | {"outputs": [], "execution_count": None} if "outputs" in cell else cell for cell in stored["cells"]]
+    metadata = {key: stored["metadata"][key] for key in ("kernelspec", "language_info")}
+    return stored | {"cells": cells, "metadata": metadata | {"language_info": {"name": "python"}}}
+
+
+def file_of(chapter: Path) -> Path:
     """Where a chapter's notebook is."""
     return ROOT / "notebooks" / f"{chapter.stem}.ipynb"
 
@@ -96,8 +112,10 @@ def _linked(link: re.Match[str]) -> str:
 
 
 if __name__ == "__main__":
-    for chapter in CHAPTERS:
-        place(chapter).parent.mkdir(exist_ok=True)
-        with whole(place(chapter)) as temporary:
-            temporary.write_text(written(chapter.read_text(encoding="utf-8")), encoding="utf-8")
-        print(place(chapter).relative_to(ROOT))
+    for chapter in [each for each in CHAPTERS if not sys.argv[1:] or each.stem[0] in sys.argv[1:]]:
+        file = file_of(chapter)
+        file.parent.mkdir(exist_ok=True)
+        with whole(file) as temporary:
+            stored = executed(notebook(chapter.read_text(encoding="utf-8")))
+            temporary.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        print(file.relative_to(ROOT))

@@ -13,7 +13,7 @@ from overt.lens.viewer import page
 from overt.lens.viewer.widget import _kind, widget
 from reading_pages import multi_head
 
-pytest.importorskip("anywidget", reason='needs anywidget: pip install "overt[notebook]"')
+pytest.importorskip("anywidget", reason='needs anywidget: pip install "overt[widget]"')
 
 
 def test_the_traits_hold_the_page_and_go_to_the_notebook():
@@ -36,7 +36,7 @@ def test_without_anywidget_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "anywidget", None)
     _kind.cache_clear()
     with pytest.raises(
-        MissingExtra, match=r'recording.widget\(\) needs anywidget, which is not installed.*pip install "overt\[notebook\]"'
+        MissingExtra, match=r'recording.widget\(\) needs anywidget, which is not installed.*pip install "overt\[widget\]"'
     ):
         widget(recording)
     _kind.cache_clear()

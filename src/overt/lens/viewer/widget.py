@@ -35,7 +35,7 @@ def _kind() -> Any:
         import anywidget
         import traitlets
     except ImportError as error:
-        raise MissingExtra("recording.widget()", needs="anywidget", extra="notebook") from error
+        raise MissingExtra("recording.widget()", needs="anywidget", extra="widget") from error
 
     class Viewer(anywidget.AnyWidget):
         """A recording's page in a frame."""
