@@ -34,7 +34,7 @@ function drawChecks(root, recording, state) {
   );
 }
 
-const section = (title, ...children) => make("section", {}, make("h3", { text: title }), ...children);
+const section = (title, ...children) => make("section", {}, make("h2", { text: title }), ...children);
 const list = (lines) => make("ul", {}, ...lines.map((text) => make("li", { text })));
 
 function residualLines(recording, head) {
