@@ -1,10 +1,12 @@
 """Errors have one form: what was expected, what came, the fix."""
 
+import json
 import pickle
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from overt.errors import InputError, KindError, MissingExtra, OvertError
+from overt.errors import InputError, KindError, MissingExtra, OvertError, install_command
 
 
 @pytest.mark.parametrize("kind", [InputError, KindError])
@@ -22,7 +24,7 @@ def test_what_is_not_known_is_left_out():
 
 def test_a_missing_extra_names_the_package_and_the_command():
     error = MissingExtra("overt.attend", needs="torch", extra="torch")
-    assert str(error) == 'overt.attend needs torch, which is not installed. Fix: run: pip install "overt[torch]"'
+    assert str(error) == f"overt.attend needs torch, which is not installed. Fix: run: {install_command('torch')}"
     assert (error.what, error.needs, error.extra) == ("overt.attend", "torch", "torch")
 
 
@@ -40,3 +42,33 @@ def test_an_error_survives_the_way_back_from_another_process(error):
     returned = pickle.loads(pickle.dumps(error))
     assert str(returned) == str(error)
     assert vars(returned) == vars(error)
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        (None, 'pip install "overt[text]"'),
+        ({"url": "file:///home/me/overt", "dir_info": {"editable": True}}, 'pip install --editable "/home/me/overt[text]"'),
+        ({"url": "file:///home/me/overt", "dir_info": {}}, 'pip install "overt[text] @ file:///home/me/overt"'),
+        ({"url": "file:///tmp/overt-1.whl", "archive_info": {}}, 'pip install "overt[text] @ file:///tmp/overt-1.whl"'),
+        (
+            {"url": "https://host/overt.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+            'pip install "overt[text] @ git+https://host/overt.git@abc"',
+        ),
+    ],
+)
+def test_an_extra_is_installed_from_where_overt_came(monkeypatch, origin, command):
+    class Distribution:
+        def read_text(self, name):
+            return json.dumps(origin) if name == "direct_url.json" and origin else None
+
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: Distribution())
+    assert install_command("text") == command
+
+
+def test_what_is_not_installed_at_all_names_the_index(monkeypatch):
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.distribution", missing)
+    assert install_command("plot") == 'pip install "overt[plot]"'

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import overt
+from overt.errors import install_command
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
@@ -295,7 +296,7 @@ def test_without_torch_the_error_says_what_to_install_and_smooth_works():
         "overt.smooth([1.0, 2.0, 4.0])"
     )
     found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
-    assert found == 'overt.attend needs torch, which is not installed. Fix: run: pip install "overt[torch]"\n'
+    assert found == f"overt.attend needs torch, which is not installed. Fix: run: {install_command('torch')}\n"
 
 
 @pytest.mark.parametrize(("missing", "extra"), [("tokenizers", "text"), ("safetensors", "text"), ("jaxtyping", "torch")])
@@ -305,7 +306,7 @@ def test_a_part_that_needs_another_package_says_which_extra_brings_it(missing, e
         "try:\n    overt.learn\nexcept ImportError as error:\n    print(error)"
     )
     found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
-    assert found == f'overt.learn needs {missing}, which is not installed. Fix: run: pip install "overt[{extra}]"\n'
+    assert found == f"overt.learn needs {missing}, which is not installed. Fix: run: {install_command(extra)}\n"
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").rglob("*.py")), ids=lambda script: script.stem)

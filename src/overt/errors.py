@@ -44,16 +44,43 @@ class KindError(OvertError, TypeError):
 class MissingExtra(OvertError, ImportError):
     """A part that needs a package which is not installed.
 
-    >>> print(MissingExtra("overt.attend", needs="torch", extra="torch"))
-    overt.attend needs torch, which is not installed. Fix: run: pip install "overt[torch]"
+    >>> error = MissingExtra("overt.attend", needs="torch", extra="torch")
+    >>> str(error) == f"overt.attend needs torch, which is not installed. Fix: run: {install_command('torch')}"
+    True
     """
 
     def __init__(self, what: str, needs: str, extra: str):
         self.what, self.needs, self.extra = what, needs, extra
-        super().__init__(f'{what} needs {needs}, which is not installed. Fix: run: pip install "overt[{extra}]"')
+        super().__init__(f"{what} needs {needs}, which is not installed. Fix: run: {install_command(extra)}")
 
     def __reduce__(self):
         return type(self), (self.what, self.needs, self.extra)
+
+
+def install_command(extra: str) -> str:
+    """The command that installs an extra of overt, from where overt was installed: an index, a clone, a wheel.
+
+    pip writes down the origin of what is from no index (PEP 610). A clone that was installed as it is stays so.
+
+    >>> install_command("text").startswith("pip install ")
+    True
+    """
+    import json  # what reads the origin is imported for an error alone: import overt stays quick
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        record = json.loads(distribution("overt").read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:
+        record = {}
+    url = record.get("url", "")
+    if not url:
+        return f'pip install "overt[{extra}]"'
+    if record.get("dir_info", {}).get("editable"):
+        return f'pip install --editable "{unquote(urlsplit(url).path)}[{extra}]"'
+    control = record.get("vcs_info")
+    url = f"{control['vcs']}+{url}@{control['commit_id']}" if control else url
+    return f'pip install "overt[{extra}] @ {url}"'
 
 
 def _sentence(expected: str, got: str, fix: str) -> str:

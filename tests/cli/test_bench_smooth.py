@@ -17,7 +17,7 @@ from overt.bench.smoothing.peers import OURS, PEERS, Smoother
 from overt.bench.smoothing.published import best_published
 from overt.bench.smoothing.signals import SIGNALS, sampled
 from overt.cli.main import app
-from overt.errors import InputError
+from overt.errors import InputError, install_command
 
 DATA = Path(os.environ.get("OVERT_DATA", Path(__file__).parents[3] / "shared" / "data"))
 BLOCKS_3 = Case("blocks", 3)
@@ -200,7 +200,7 @@ def test_a_peer_that_is_not_installed_is_named_with_its_cure(monkeypatch):
     monkeypatch.setattr(peers, "PEERS", [Smoother("fog", "nothing", ("numpy", "no_such_module"), identity)])
     result = run("--part", "accuracy", "--seeds", 1, "--case", "sine 3")
     assert result.exit_code == 0, result.output
-    sentence = 'fog needs no_such_module, which is not installed. Fix: run: pip install "overt[bench]"'
+    sentence = f"fog needs no_such_module, which is not installed. Fix: run: {install_command('bench')}"
     assert sentence in " ".join(result.stdout.split())
 
 

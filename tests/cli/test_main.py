@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import overt
 from overt.cli.main import COMMANDS, app
+from overt.errors import install_command
 
 runner = CliRunner()
 
@@ -71,7 +72,7 @@ def test_a_missing_package_is_named_with_its_cure(monkeypatch):
     monkeypatch.setattr(importlib, "import_module", fail)
     result = runner.invoke(app, ["explain", "a word"])
     assert result.exit_code == 2
-    assert 'overt explain needs torch, which is not installed. Fix: run: pip install "overt[all]"' in result.stderr
+    assert f"overt explain needs torch, which is not installed. Fix: run: {install_command('all')}" in result.stderr
 
 
 @pytest.mark.parametrize("name", COMMANDS)

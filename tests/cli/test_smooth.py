@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import overt
 from overt.cli.main import app
 from overt.drawing.letters import sparkline
+from overt.errors import install_command
 from overt.smoothing import batch
 
 NAN = float("nan")
@@ -131,7 +132,7 @@ def test_a_picture_without_matplotlib_says_what_to_install(days, tmp_path, monke
 
     monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
     text = message(days, "-c", "temp", "--plot", tmp_path / "curve.png")
-    assert text == 'overt: a picture needs matplotlib, which is not installed. Fix: run: pip install "overt[plot]"\n'
+    assert text == f"overt: a picture needs matplotlib, which is not installed. Fix: run: {install_command('plot')}\n"
 
 
 @pytest.mark.parametrize("text", ["t;x\n2;1.5\n1;2.5\n", "\ufefft\tx\n2\t1.5\n1\t2.5\n", "t|x\r\n2|1.5\r\n\r\n1|2.5\r\n"])

@@ -1,4 +1,5 @@
 import itertools
+import re
 import sys
 
 import matplotlib
@@ -7,7 +8,7 @@ from PIL import Image
 
 import explanations
 from overt.drawing.canvas import Sheet, lowered, plain_settings, shade
-from overt.errors import InputError, MissingExtra
+from overt.errors import InputError, MissingExtra, install_command
 from overt.explain.explanation import stages
 from overt.explain.picture.gif import frames
 from overt.explain.picture.png import gif, picture, png
@@ -143,7 +144,7 @@ def test_no_frame_of_the_animation_is_like_the_one_before():
 )
 def test_without_the_extra_the_error_says_what_to_install(write, missing, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(MissingExtra, match=r'which is not installed\. Fix: run: pip install "overt\[plot\]"'):
+    with pytest.raises(MissingExtra, match=rf"which is not installed\. Fix: run: {re.escape(install_command('plot'))}"):
         write(tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 

@@ -1,6 +1,7 @@
 """Many series: the same curves wherever they are computed, and nothing computed twice after a stop."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from overt.errors import InputError, MissingExtra
+from overt.errors import InputError, MissingExtra, install_command
 from overt.smoothing import batch
 from overt.smoothing.batch import Task, smooth_many
 from overt.smoothing.reporting.curve import Curve
@@ -81,7 +82,7 @@ def test_a_cluster_that_does_not_answer_is_said(monkeypatch):
 
 def test_without_distributed_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(MissingExtra, match=r'a Dask cluster needs distributed.* pip install "overt\[smooth\]"'):
+    with pytest.raises(MissingExtra, match=f"a Dask cluster needs distributed.* {re.escape(install_command('smooth'))}"):
         curves(tasks(), dask="tcp://nowhere:1")
 
 

@@ -11,7 +11,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.utils.estimator_checks import check_estimator
 
 import overt
-from overt.errors import InputError
+from overt.errors import InputError, install_command
 from overt.smoothing import AttentionSmoother
 
 
@@ -196,4 +196,4 @@ def test_without_scikit_learn_the_error_says_what_to_install():
         "except ImportError as error:\n    print(error)"
     )
     found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
-    assert 'AttentionSmoother needs sklearn, which is not installed. Fix: run: pip install "overt[smooth]"' in found
+    assert f"AttentionSmoother needs sklearn, which is not installed. Fix: run: {install_command('smooth')}" in found

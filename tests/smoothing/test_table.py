@@ -1,6 +1,7 @@
 """Tables: CSV and Parquet read the same, fail with the same words, and come out whole with their new columns."""
 
 import datetime
+import re
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from overt.errors import InputError, MissingExtra
+from overt.errors import InputError, MissingExtra, install_command
 from overt.smoothing.data.read_table import read_table
 
 DATES = ["2024-01-01", "2024-01-02", "2024-01-05"]
@@ -119,7 +120,7 @@ def test_a_parquet_file_without_rows_is_said(tmp_path):
 
 def test_without_pyarrow_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(MissingExtra, match=r'a Parquet file needs pyarrow.* run: pip install "overt\[smooth\]"'):
+    with pytest.raises(MissingExtra, match=f"a Parquet file needs pyarrow.* run: {re.escape(install_command('smooth'))}"):
         read_table(tmp_path / "a.parquet")
 
 

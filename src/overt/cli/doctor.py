@@ -16,7 +16,7 @@ from rich.text import Text
 import overt
 from overt import native
 from overt.drawing.letters import Ink, Piece
-from overt.errors import OvertError
+from overt.errors import OvertError, install_command
 
 # The packages that each extra installs.
 EXTRAS = {
@@ -76,7 +76,7 @@ def _packages() -> Iterator[Finding]:
             try:
                 yield Finding(name, True, version(name))
             except PackageNotFoundError:
-                yield Finding(name, False, f'not installed: pip install "overt[{extra}]"')
+                yield Finding(name, False, f"not installed: {install_command(extra)}")
 
 
 def _native() -> Finding:

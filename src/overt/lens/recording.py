@@ -135,7 +135,7 @@ class ModelPass(RecordedCalls):
     def widget(self, *, height: int = 720, **options: Any) -> Any:
         """The page in a notebook, `height` pixels high; the other options are those of `page`, without its path.
 
-        It works in Jupyter, VS Code, Colab and marimo, by anywidget: pip install "overt[widget]". Raises MissingExtra without it.
+        It works in Jupyter, VS Code, Colab and marimo, by anywidget, which the extra `widget` brings. Raises MissingExtra without it.
         """
         from overt.lens.viewer.widget import widget
 

@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import pytest
 
 import browser
 from overt.drawing.html import read
-from overt.errors import InputError, MissingExtra
+from overt.errors import InputError, MissingExtra, install_command
 from overt.lens.viewer import page
 from overt.lens.viewer.widget import _kind, widget
 from reading_pages import multi_head
@@ -36,7 +37,8 @@ def test_without_anywidget_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "anywidget", None)
     _kind.cache_clear()
     with pytest.raises(
-        MissingExtra, match=r'recording.widget\(\) needs anywidget, which is not installed.*pip install "overt\[widget\]"'
+        MissingExtra,
+        match=rf"recording.widget\(\) needs anywidget, which is not installed.*{re.escape(install_command('widget'))}",
     ):
         widget(recording)
     _kind.cache_clear()
