@@ -18,6 +18,8 @@ PAGES = sorted(DOCS.rglob("*.md"))
 # Plain data that a function returns, whose example is that function's.
 SHOWN_ELSEWHERE = {
     "overt.learn.TrainingResult",
+    "overt.lens.Log",
+    "overt.lens.Replay",
     "overt.lens.Survey",
     "overt.lens.SurveyDifferences",
     "overt.learn.Translation",

@@ -16,6 +16,7 @@ from overt.cli.main import COMMANDS, app
 # What each path on a command line is. A new one has to be said here, and then has to be kept apart from the others.
 ROLES = {
     "atlas": {"model": "apart", "corpus": "input", "out": "output", "survey": "output", "beside": "input"},
+    "replay": {"log": "apart", "model": "apart", "html": "apart", "json_out": "apart"},  # its own tests
     "smooth": {"file": "input", "out": "output", "plot": "output", "html": "output"},
     "view": {"recording": "input", "out": "output"},
     "explain": {

@@ -37,7 +37,7 @@ def texts(count, seed=0, longest=14):
 
 
 def small_model(seed=0):
-    tokenizer = Tokenizer.learn([" ".join(WORDS)] * 4, merges=60)
+    tokenizer = Tokenizer.learn([" ".join(WORDS), "<doc> </doc>"] * 4, merges=60)
     torch.manual_seed(seed)
     model = LanguageModel(tokenizer.words, width=16, heads=2, layers=2, feed_forward=32)
     with torch.no_grad():

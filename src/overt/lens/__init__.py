@@ -1,8 +1,8 @@
 """The lens: the attention of any model, every number recomputed and compared with the model's own.
 
 `record` records a model while it runs, and `load` reads a saved recording; `rollout`, `norm_weights`, `contributions`, `alignment`,
-`compare` and `ablate` analyse it; `probe` finds a model's induction heads, and `survey` measures every head over a corpus. Names are
-loaded when they are first used, so that importing `overt.lens` needs no torch.
+`compare` and `ablate` analyse it; `probe` finds a model's induction heads, `survey` measures every head over a corpus, and
+`replay` runs a server's answer once more. Names are loaded when they are first used, so that importing `overt.lens` needs no torch.
 """
 
 import importlib
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from overt.lens.analysis.contributions.attribute import contributions
     from overt.lens.analysis.norms import norm_weights
     from overt.lens.analysis.probing import Probe, ProbedHead, probe
+    from overt.lens.analysis.replay.logs import Log, read_log
+    from overt.lens.analysis.replay.result import Replay
+    from overt.lens.analysis.replay.running import replay
     from overt.lens.analysis.rollout import mean_attention, rollout
     from overt.lens.analysis.surveys.comparing import SurveyDifferences
     from overt.lens.analysis.surveys.running import survey
@@ -36,6 +39,9 @@ _HOMES = {
     "overt.lens.analysis.contributions.attribute": ["contributions"],
     "overt.lens.analysis.norms": ["norm_weights"],
     "overt.lens.analysis.probing": ["Probe", "ProbedHead", "probe"],
+    "overt.lens.analysis.replay.logs": ["Log", "read_log"],
+    "overt.lens.analysis.replay.result": ["Replay"],
+    "overt.lens.analysis.replay.running": ["replay"],
     "overt.lens.analysis.rollout": ["mean_attention", "rollout"],
     "overt.lens.analysis.surveys.comparing": ["SurveyDifferences"],
     "overt.lens.analysis.surveys.running": ["survey"],
@@ -48,10 +54,12 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Head",
+    "Log",
     "PatternScore",
     "Probe",
     "ProbedHead",
     "Recording",
+    "Replay",
     "Role",
     "Survey",
     "SurveyDifferences",
@@ -66,7 +74,9 @@ __all__ = [
     "norm_weights",
     "overlay_patches",
     "probe",
+    "read_log",
     "record",
+    "replay",
     "rollout",
     "survey",
     "without_heads",

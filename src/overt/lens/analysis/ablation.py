@@ -67,7 +67,7 @@ def ablate(
     (True, torch.Size([1, 5, 8]))
     """
     with torch.no_grad():
-        with torch.random.fork_rng(), _fast_path_off():
+        with torch.random.fork_rng(), fast_path_off():
             before = run()
         with without_heads(model, heads, instead=instead):
             after = run()
@@ -80,7 +80,7 @@ _was_enabled = True
 
 
 @contextmanager
-def _fast_path_off() -> Iterator[None]:
+def fast_path_off() -> Iterator[None]:
     """Turn off torch's fast path for its Transformer layers, one switch for all threads: no head can be removed from its kernel."""
     global _users, _was_enabled
     with _lock:
@@ -114,7 +114,7 @@ def without_heads(model: nn.Module, heads: Sequence[LayerHead], *, instead: str 
     """
     model = recordable(model)
     remover = _Remover(model, _checked_pairs(heads), instead)
-    with _fast_path_off(), catching(remover):
+    with fast_path_off(), catching(remover):
         yield
     remover.refuse_unmatched()
 

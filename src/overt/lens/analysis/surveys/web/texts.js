@@ -20,8 +20,8 @@ function line(data, [, kind, which, index, weight, query, key, first, words, wei
 }
 
 export function texts(data, head) {
-  const own = data.examples.filter(([each]) => each === head);
+  const examples = data.examples.filter(([each]) => each === head);
   const says = "The query is framed and the key underlined: the largest weight of the text on a token that is not special. Blue is the query's whole row, exactly. Deciles are those of texts drawn at random: what the head does as a rule, not at its best.";
-  const list = (kind) => make("ol", { className: "examples" }, ...own.filter(([, each]) => each === kind).map((each) => line(data, each)));
+  const list = (kind) => make("ol", { className: "examples" }, ...examples.filter(([, each]) => each === kind).map((each) => line(data, each)));
   return [make("p", { className: "quiet", text: says }), list("decile"), list("rank")];
 }

@@ -1,0 +1,210 @@
+"""One answer of a server, whatever dialect it is written in: token ids, log probabilities, and the prompt.
+
+vLLM      /v1/completions and /v1/chat/completions with `logprobs` and `return_token_ids` (or `return_tokens_as_token_ids`)
+SGLang    /generate with `return_logprob`: meta_info.output_token_logprobs has [log probability, id, text] of each token
+llama.cpp /completion with `n_probs` and `return_tokens`, and its /v1/ endpoints: each token has its id beside its log probability
+OpenAI    the same endpoints without ids: tokens are text
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+_TOKEN_ID = re.compile(r"token_id:(\d+)")
+
+
+@dataclass(frozen=True)
+class LoggedAnswer:
+    """An answer as a log has it; what it does not have is None. `line` is its line in the log, `name` the server's id of it.
+
+    `logprobs` has one number, or None, for each token of the answer; `texts` the tokens' text as bytes. `temperature` is the one that was
+    asked for, and `after_sampling` says that the numbers are those of what was left after sampling, which no model gives.
+    """
+
+    line: int
+    name: str
+    dialect: str
+    text: str
+    prompt: str | None = None
+    messages: list[dict[str, Any]] | None = None
+    prompt_ids: list[int] | None = None
+    prompt_count: int | None = None
+    ids: list[int] | None = None
+    texts: list[bytes | None] | None = None
+    logprobs: list[float | None] = field(default_factory=list)
+    temperature: float | None = None
+    after_sampling: bool = False
+    spans: dict[str, Any] | None = None
+
+
+def answers_of(record: Any, line: int) -> list[LoggedAnswer]:
+    """The answers of one record: a response, or {"request": …, "response": …}, as a batch file has it too.
+
+    Raises ValueError, which says why, for a record without an answer.
+    """
+    if isinstance(record, list):
+        return [answer for each in record for answer in answers_of(each, line)]
+    if not isinstance(record, dict):
+        raise ValueError("it is no JSON object")
+    request, response = record.get("request", record), record.get("response", record)
+    if isinstance(response, list):
+        return [answer for each in response for answer in answers_of({**record, "response": each}, line)]
+    if isinstance(request, dict) and isinstance(request.get("body"), dict):
+        request = request["body"]
+    if isinstance(response, dict) and isinstance(response.get("body"), dict):
+        response = response["body"]
+    if not isinstance(request, dict) or not isinstance(response, dict):
+        raise ValueError("its request or response is no JSON object")
+    if "error" in response and not any(key in response for key in ("choices", "meta_info", "content")):
+        raise ValueError("the server answered with an error")
+    spans = record.get("spans")
+    if spans is not None and not isinstance(spans, dict):
+        raise ValueError("its spans are no JSON object")
+    answers = _answers(request, response, line)
+    return [replace(each, spans=spans) for each in answers]
+
+
+def _answers(request: dict[str, Any], response: dict[str, Any], line: int) -> list[LoggedAnswer]:
+    if isinstance(response.get("meta_info"), dict):
+        return [_of_sglang(request, response, line)]
+    if isinstance(response.get("choices"), list):
+        return [_of_choice(request, response, choice, line) for choice in response["choices"] if isinstance(choice, dict)]
+    if isinstance(response.get("content"), str):
+        return [_of_llama_cpp(request, response, line)]
+    raise ValueError("it has no answer of a server: no choices, meta_info or content")
+
+
+def _of_sglang(request: dict[str, Any], response: dict[str, Any], line: int) -> LoggedAnswer:
+    about = response["meta_info"]
+    output, prompt = _triples(about.get("output_token_logprobs")), _triples(about.get("input_token_logprobs"))
+    count = about.get("prompt_tokens")
+    whole = prompt is not None and len(prompt) == count
+    parameters = request.get("sampling_params")
+    return LoggedAnswer(
+        line,
+        str(about.get("id", "")),
+        "SGLang",
+        _text(response.get("text")),
+        prompt=_text_or_none(request.get("text")),
+        prompt_ids=_ids(request.get("input_ids")) or ([number for _, number in prompt or []] if whole else None),
+        prompt_count=_whole(count),
+        ids=[number for _, number in output] if output is not None else _ids(response.get("output_ids")),
+        logprobs=[value for value, _ in output or []],
+        temperature=_float(parameters.get("temperature")) if isinstance(parameters, dict) else None,
+    )
+
+
+def _triples(values: Any) -> list[tuple[float | None, int]] | None:
+    if not isinstance(values, list):
+        return None
+    if not all(isinstance(each, list) and len(each) >= 2 and isinstance(each[1], int) for each in values):
+        raise ValueError("its token_logprobs are no lists of [log probability, id, text]")
+    return [(_float(each[0]), each[1]) for each in values]
+
+
+def _of_llama_cpp(request: dict[str, Any], response: dict[str, Any], line: int) -> LoggedAnswer:
+    tokens = response.get("completion_probabilities")
+    items = [each for each in tokens if isinstance(each, dict)] if isinstance(tokens, list) else []
+    settings = response.get("generation_settings")
+    prompt = request.get("prompt", response.get("prompt"))
+    return LoggedAnswer(
+        line,
+        str(response.get("id_slot", "")),
+        "llama.cpp",
+        response["content"],
+        prompt=_text_or_none(prompt) or _text_or_none(response.get("prompt")),
+        prompt_ids=_ids(prompt),
+        prompt_count=_whole(response.get("tokens_evaluated")),
+        ids=_ids([each.get("id") for each in items]) or _ids(response.get("tokens")),
+        texts=[_bytes(each.get("bytes"), each.get("token", each.get("content"))) for each in items] or None,
+        logprobs=[_float(each["logprob"]) if "logprob" in each else _log(each.get("prob")) for each in items],
+        temperature=_float((settings if isinstance(settings, dict) else request).get("temperature")),
+        after_sampling=any("prob" in each for each in items),
+    )
+
+
+def _of_choice(request: dict[str, Any], response: dict[str, Any], choice: dict[str, Any], line: int) -> LoggedAnswer:
+    message = choice.get("message")
+    content = message.get("content") if isinstance(message, dict) else choice.get("text")
+    names, ids, texts, logprobs = _tokens(choice.get("logprobs"))
+    usage = response.get("usage")
+    count = _whole(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
+    answer_ids = _ids(choice.get("token_ids"))
+    prompt, messages = request.get("prompt"), request.get("messages")
+    if request.get("echo") and count is not None:  # the tokens of the prompt stand before those of the answer
+        ids, texts, logprobs = ids and ids[count:], texts and texts[count:], logprobs[count:]
+        answer_ids = answer_ids[count:] if answer_ids is not None and len(answer_ids) > len(logprobs) else answer_ids
+    number = choice.get("index", 0)
+    return LoggedAnswer(
+        line,
+        f"{response.get('id', '')}" + (f" choice {number}" if len(response["choices"]) > 1 else ""),
+        _server(choice, response, names, ids),
+        _text(content),
+        prompt=_text_or_none(prompt),
+        messages=messages if isinstance(messages, list) and all(isinstance(each, dict) for each in messages) else None,
+        prompt_ids=_ids(choice.get("prompt_token_ids")) or _ids(response.get("prompt_token_ids")) or _ids(prompt),
+        prompt_count=count,
+        ids=answer_ids or ids,
+        texts=texts,
+        logprobs=logprobs,
+        temperature=_float(request.get("temperature")),
+    )
+
+
+def _server(choice: dict[str, Any], response: dict[str, Any], names: Sequence[str], ids: list[int] | None) -> str:
+    if "token_ids" in choice or "prompt_token_ids" in response or any(map(_TOKEN_ID.fullmatch, names)):
+        return "vLLM"
+    return "llama.cpp" if ids is not None else "OpenAI"
+
+
+def _tokens(logprobs: Any) -> tuple[list[str], list[int] | None, list[bytes | None] | None, list[float | None]]:
+    """The names, ids and bytes of the tokens, and their log probabilities, of either form of a choice's `logprobs`."""
+    if not isinstance(logprobs, dict):
+        return [], None, None, []
+    if isinstance(logprobs.get("content"), list):
+        items = [each for each in logprobs["content"] if isinstance(each, dict)]
+        names = [_text(each.get("token")) for each in items]
+        texts = [_bytes(each.get("bytes"), each.get("token")) for each in items]
+        values = [_float(each.get("logprob")) for each in items]
+        ids = _ids([each.get("id") for each in items])
+    else:
+        names = [_text(each) for each in logprobs.get("tokens") or []]
+        texts = [_bytes(None, each) for each in names]
+        values, ids = [_float(each) for each in logprobs.get("token_logprobs") or []], None
+    matches = [_TOKEN_ID.fullmatch(name) for name in names]
+    if names and all(matches):
+        return names, [int(match[1]) for match in matches if match], None, values
+    return names, ids, texts or None, values
+
+
+def _ids(value: Any) -> list[int] | None:
+    return value if isinstance(value, list) and value and all(type(each) is int for each in value) else None
+
+
+def _bytes(value: Any, text: Any) -> bytes | None:
+    if isinstance(value, list) and all(type(each) is int and 0 <= each < 256 for each in value):
+        return bytes(value)
+    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) and "\ufffd" not in text else None
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _text_or_none(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None
+
+
+def _float(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) else None
+
+
+def _log(probability: Any) -> float | None:
+    value = _float(probability)
+    return math.log(value) if value is not None and value > 0 else None

@@ -1,0 +1,60 @@
+"""A server's log: the answers of a file of JSON lines, or of one JSON document."""
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from overt.errors import InputError
+from overt.files import reason
+from overt.lens.analysis.replay.dialects import LoggedAnswer, answers_of
+
+
+@dataclass(frozen=True)
+class Log:
+    """The answers of a log, and the lines that were skipped, each with its number and why."""
+
+    answers: list[LoggedAnswer] = field(default_factory=list)
+    skipped: list[tuple[int, str]] = field(default_factory=list)
+
+
+def read_log(path: str | os.PathLike[str]) -> Log:
+    """Read what a server wrote: vLLM, SGLang, llama.cpp, or another one with OpenAI's endpoints; one response a line, or one document.
+
+    A line is a response, or {"request": …, "response": …}, which has the prompt and perhaps "spans". Lines that cannot be read are
+    skipped and named. Raises InputError for a file without any answer.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "log.jsonl"
+    >>> line = '{"text": "mat", "meta_info": {"prompt_tokens": 2, "output_token_logprobs": [[-0.5, 7, null]]}}'
+    >>> _ = path.write_text(line + "\\n" + line[:40])
+    >>> log = read_log(path)
+    >>> log.answers[0].dialect, log.answers[0].ids, log.skipped
+    ('SGLang', [7], [(2, 'it is no complete JSON')])
+    """
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} to be a server's log in UTF-8", got=reason(error), fix="check its name") from error
+    log = Log()
+    try:
+        _add(log, json.loads(text), 1)
+    except (json.JSONDecodeError, RecursionError):
+        for number, line in enumerate(text.split("\n"), 1):
+            if not line.strip():
+                continue
+            try:
+                _add(log, json.loads(line), number)
+            except (json.JSONDecodeError, RecursionError):
+                log.skipped.append((number, "it is no complete JSON"))
+    if not log.answers:
+        why = "; ".join(f"line {number}: {why}" for number, why in log.skipped[:5]) or "an empty file"
+        raise InputError("a log with at least one answer", got=why, fix="pass responses of a server as JSON, one a line")
+    return log
+
+
+def _add(log: Log, record: object, number: int) -> None:
+    try:
+        log.answers.extend(answers_of(record, number))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        log.skipped.append((number, str(error)))

@@ -1,0 +1,75 @@
+"""Replays as one page: the check, the spans with mass and knock-out side by side, and every token of the answer, offline."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from overt.drawing.html import bundle, escape_text, fill_template, read, script_json
+from overt.drawing.numbers import number, visible
+from overt.errors import InputError
+from overt.files import whole
+from overt.lens.capture.options import in_bytes
+
+PAGE_LIMIT = 20 * 10**6
+_WEB = "lens/analysis/replay/web"
+
+
+def page(
+    replays: Sequence[dict[str, Any]],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    skipped: Sequence[tuple[int, str]] = (),
+    title: str | None = None,
+) -> str:
+    """Make the page of replays, as `Replay.data` gives them, and of the lines that were skipped. Returns its path, or the page without one.
+
+    Raises InputError for a page of more than 20 MB.
+    """
+    title = f"{len(replays):,} replayed answers" if title is None else title
+    data = {"title": visible(title), "replays": [_shown(each) for each in replays]}
+    data |= {"skipped": [[line, visible(why)] for line, why in skipped]}
+    html = fill_template(
+        f"{_WEB}/template.html",
+        style="\n".join(read(each) for each in ("drawing/web/palette.css", f"{_WEB}/replay.css")),
+        script=bundle(f"{_WEB}/replay.js"),
+        title=escape_text(title),
+        data=script_json(data),
+        still=_still(replays, title),
+    )
+    if len(html) > PAGE_LIMIT:
+        fix = "replay fewer answers of the log, or write --json"
+        raise InputError(f"a page of at most {in_bytes(PAGE_LIMIT)}", got=in_bytes(len(html)), fix=fix)
+    if path is None:
+        return html
+    with whole(path) as temporary:
+        temporary.write_text(html, encoding="utf-8")
+    return os.fspath(path)
+
+
+def _shown(replay: dict[str, Any]) -> dict[str, Any]:
+    texts = {
+        name: visible(str(replay[name] or "")) if replay[name] else "" for name in ("name", "dialect", "refused", "verdict")
+    }
+    words = [visible(word) if word.strip() else word for word in replay["answer"]]
+    spans = [{**span, "name": visible(span["name"])} for span in replay["spans"]]
+    return {**replay, **texts, "answer": words, "spans": spans, "notes": [visible(note) for note in replay["notes"]]}
+
+
+def _still(replays: Sequence[dict[str, Any]], title: str) -> str:
+    """What stands on the page where scripts are disabled: each answer's spans as a table."""
+    parts = [f"<main class='replay'><h1>{escape_text(title)}</h1>"]
+    for replay in replays:
+        parts.append(f"<h2>{escape_text(replay['name'] or 'line ' + str(replay['line']))}</h2>")
+        parts.append(
+            f"<p>{escape_text(replay['verdict'])}</p>"
+            + (f"<p>{escape_text(replay['refused'])}</p>" if replay["refused"] else "")
+        )
+        rows = "".join(
+            f"<tr><th>{escape_text(span['name'])}</th><td>{span['tokens']}</td><td>{number(span['mass'], 3)}</td>"
+            f"<td>{number(span['change'], 3)}</td></tr>"
+            for span in replay["spans"]
+        )
+        if rows:
+            header = "<thead><tr><th>span</th><th>tokens</th><th>mass</th><th>change by knock-out, nats</th></tr></thead>"
+            parts.append(f"<table>{header}<tbody>{rows}</tbody></table>")
+    return "".join([*parts, "</main>"])

@@ -1,0 +1,190 @@
+"""What a replay shows: whether it is the server's run, and how each span was read and needed."""
+
+import math
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from overt.drawing.numbers import number, shorten, visible
+from overt.errors import MissingExtra
+from overt.lens.analysis.replay.dialects import LoggedAnswer
+from overt.lens.analysis.replay.page import page
+
+BOUND = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayCheck:
+    """The log probabilities of the server and of the replay, in nats, token by token; NaN where the server gave none.
+
+    It `holds` if their mean difference is at most `bound` and the largest at most ten times that. `temperature` is the one to which the
+    replayed ones were brought because the server's fit it better, 1 as a rule.
+    """
+
+    server: np.ndarray
+    replayed: np.ndarray
+    bound: float = BOUND
+    temperature: float = 1.0
+
+    @property
+    def compared(self) -> int:
+        """How many tokens have both."""
+        return int(np.isfinite(self.difference).sum())
+
+    @property
+    def difference(self) -> np.ndarray:
+        """Replayed minus server's."""
+        return self.replayed - self.server
+
+    @property
+    def mean(self) -> float:
+        """The mean absolute difference; NaN where nothing can be compared."""
+        return float(np.nanmean(np.abs(self.difference))) if self.compared else math.nan
+
+    @property
+    def largest(self) -> float:
+        """The largest absolute difference; NaN where nothing can be compared."""
+        return float(np.nanmax(np.abs(self.difference))) if self.compared else math.nan
+
+    @property
+    def holds(self) -> bool:
+        """Whether the replay is the server's run, within the bound."""
+        return bool(self.mean <= self.bound and self.largest <= 10 * self.bound)
+
+    def __str__(self) -> str:
+        if not self.compared:
+            return "no log probabilities to compare with"
+        judged = "within" if self.holds else "beyond"
+        tokens = "token" if self.compared == 1 else "tokens"
+        tempered = f", at temperature {self.temperature:g}" if self.temperature != 1 else ""
+        return (
+            f"log probabilities of {self.compared} {tokens} differ by {self.mean:.4f} nats in the mean, {self.largest:.4f} at most"
+            f"{tempered}, {judged} the bound of {self.bound:g} and {10 * self.bound:g}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SpanReading:
+    """One span: how many `tokens` it has, and for each token of the answer the `mass` on it and the `change` by its knock-out.
+
+    `mass` (A,) is the weight on the span's tokens, the mean over all heads; `by_head` (heads, A) has each head. `change` (A,) is the log
+    probability with the span minus that without it, in nats: positive where the span made the token likelier.
+    """
+
+    name: str
+    tokens: int
+    mass: np.ndarray
+    change: np.ndarray
+    by_head: np.ndarray
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Replay:
+    """A server's answer, run once more: `check`, and the `spans` if the check holds; else why there are none, in `refused`.
+
+    `words` are the tokens of prompt and answer, of which the first `prompt` are the prompt's; `heads` the (layer, number, head) of the rows
+    of each span's `by_head`. Printed, it is a table with mass and change side by side, always together: mass is not use.
+    """
+
+    answer: LoggedAnswer
+    words: list[str]
+    prompt: int
+    check: ReplayCheck
+    spans: list[SpanReading] = field(default_factory=list)
+    heads: list[tuple[str, int, int]] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+    refused: str = ""
+
+    @property
+    def name(self) -> str:
+        """The server's name of the answer, or its line."""
+        return self.answer.name or f"line {self.answer.line}"
+
+    def table(self) -> Any:
+        """One row for each span as a pandas DataFrame: tokens, mass, change, and the heads of the largest mass."""
+        try:
+            import pandas
+        except ModuleNotFoundError as error:
+            raise MissingExtra("Replay.table", needs="pandas", extra="smooth") from error
+        rows = [
+            {
+                "span": each.name,
+                "tokens": each.tokens,
+                "mass": each.mass.mean(),
+                "change": each.change.sum(),
+                "head": self.strongest(each)[0],
+                "its mass": self.strongest(each)[1],
+            }
+            for each in self.spans
+        ]
+        return pandas.DataFrame(rows, columns=["span", "tokens", "mass", "change", "head", "its mass"])
+
+    def strongest(self, span: SpanReading) -> tuple[str, float]:
+        """The head with the largest mean mass on a span, as "layer.head", and this mass."""
+        masses = span.by_head.mean(1)
+        _, call, head = self.heads[int(np.nanargmax(masses))]
+        return f"{call}.{head}", float(np.nanmax(masses))
+
+    def data(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
+        rounded = {"server": self.check.server, "replayed": self.check.replayed}
+        return {
+            "line": self.answer.line,
+            "name": self.answer.name,
+            "dialect": self.answer.dialect,
+            "notes": [*self.notes],
+            "prompt_tokens": self.prompt,
+            "answer": self.words[self.prompt :],
+            "check": {
+                "holds": self.check.holds,
+                "mean": _short(self.check.mean),
+                "largest": _short(self.check.largest),
+                "bound": self.check.bound,
+                "temperature": self.check.temperature,
+                **{name: [_short(value) for value in values.tolist()] for name, values in rounded.items()},
+            },
+            "verdict": str(self.check),
+            "refused": self.refused or None,
+            "spans": [
+                {
+                    "name": each.name,
+                    "tokens": each.tokens,
+                    "mass": _short(float(each.mass.mean())),
+                    "change": _short(float(each.change.sum())),
+                    "strongest_head": self.strongest(each)[0],
+                    "mass_by_token": [_short(value) for value in each.mass.tolist()],
+                    "change_by_token": [_short(value) for value in each.change.tolist()],
+                }
+                for each in self.spans
+            ],
+        }
+
+    def page(self, path: str | os.PathLike[str] | None = None, *, title: str | None = None) -> str:
+        """Write it as one HTML page that works offline, and return its path; without a path the page itself."""
+        return page([self.data()], path, title=title or f"{self.name} replayed")
+
+    def __repr__(self) -> str:
+        return f"<replay of {self.name}: {self.prompt} and {len(self.words) - self.prompt} tokens, {len(self.spans)} spans>"
+
+    def __str__(self) -> str:
+        answer = shorten(visible("".join(self.words[self.prompt :]).strip()), 60)
+        lines = [
+            f"{self.name} ({self.answer.dialect}), {self.prompt} + {len(self.words) - self.prompt} tokens: {answer}",
+            str(self.check),
+        ]
+        lines += self.notes
+        if self.refused:
+            return "\n".join([*lines, self.refused])
+        width = max(map(len, (each.name for each in self.spans)), default=4)
+        lines.append(f"{'span':<{width}}  tokens    mass  change by knock-out")
+        lines += [
+            f"{each.name:<{width}}  {each.tokens:6}  {number(float(each.mass.mean()), 3):>6}  {number(float(each.change.sum()), 3):>8} nats"
+            for each in self.spans
+        ]
+        return "\n".join(lines)
+
+
+def _short(value: float) -> float | None:
+    return float(f"{value:.6g}") if math.isfinite(value) else None

@@ -1,0 +1,182 @@
+"""Run a server's answer once more through the same weights."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from overt.errors import InputError, OvertError
+from overt.lens.analysis.observing import observing
+from overt.lens.analysis.replay.dialects import LoggedAnswer
+from overt.lens.analysis.replay.result import BOUND, Replay, ReplayCheck, SpanReading
+from overt.lens.analysis.replay.sequences import TokenSequence, sequence_of
+from overt.lens.analysis.replay.spans import span_members
+from overt.lens.analysis.replay.spans_read import SpanMasses, span_arrays, without_keys
+from overt.lens.capture.recordable import recordable
+from overt.lens.text.texts import Texts
+
+
+def replay(
+    model: nn.Module,
+    answer: LoggedAnswer,
+    *,
+    tokenizer: Any,
+    spans: Mapping[str, Any] | None = None,
+    bound: float = BOUND,
+    unchecked: bool = False,
+) -> Replay:
+    """Run a logged answer once through the model that the server ran, compare log probabilities, and say which spans it read.
+
+    `model` predicts the next token: a language model of overt or of Hugging Face, in the server's weights. `answer` is one of
+    `overt.lens.read_log(path).answers`. `spans` are parts of the prompt by their names: (0, 120), characters of the prompt, or
+    ("<doc>", "</doc>"), from a marker to another one; without them, each message of a chat, or the whole prompt.
+
+    For each span and each token of the answer there are two numbers. **Mass**: the weight on the span in the row that predicts the token,
+    the mean over heads. **Change**: the log probability of the token minus that with the span knocked out, its keys masked for all other
+    tokens in every layer, positions unchanged, which takes one more pass for each span. The one does not follow from the other.
+
+    First the replay is checked: where the mean difference of log probabilities is beyond `bound` nats, or one is beyond ten times that,
+    because weights are quantised otherwise or tokens differ, or where the log has none, nothing is explained unless `unchecked`.
+
+    Raises InputError for tokens of another vocabulary, for spans that overlap or leave the prompt, and for a model without attention.
+
+    >>> import torch, overt
+    >>> from overt.learn.data.tokenizer import Tokenizer
+    >>> from overt.lens.analysis.replay.dialects import LoggedAnswer
+    >>> tokenizer = Tokenizer.learn(["the cat sat on the mat"] * 9, merges=20)
+    >>> model = overt.models.LanguageModel(tokenizer.words, width=16, heads=2, layers=1, feed_forward=16).eval()
+    >>> answer = LoggedAnswer(1, "one", "vLLM", " mat", prompt="the cat sat on the", ids=tokenizer.encode(" mat"))
+    >>> found = overt.lens.replay(model, answer, tokenizer=tokenizer, spans={"who": (0, 7)}, unchecked=True)
+    >>> [each.name for each in found.spans], round(float(sum(each.mass[0] for each in found.spans)), 6)
+    (['who', 'answer so far', 'other'], 1.0)
+    """
+    model = recordable(model)
+    if not bound > 0:
+        raise InputError("a bound above 0 nats", got=f"bound={bound!r}", fix=f"leave it out for {BOUND}")
+    Texts.with_tokenizer(tokenizer, model)  # which refuses one of another vocabulary
+    sequence = sequence_of(answer, tokenizer)
+    members = span_members(answer, sequence, spans)
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        return _replayed(model, answer, sequence, members, bound, unchecked)
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _replayed(
+    model: nn.Module,
+    answer: LoggedAnswer,
+    sequence: TokenSequence,
+    members: dict[str, np.ndarray],
+    bound: float,
+    unchecked: bool,
+) -> Replay:
+    runner = _Runner(model, sequence)
+    masses = SpanMasses(span_arrays(members), sequence.prompt - 1, len(sequence.ids) - 1)
+    with observing(model, masses) as recorder:
+        logits = runner.logits()
+    check = checked(answer, logits, runner.answer, bound)
+    missing = [f"{name}: {reason}" for name, reason in recorder.missing]
+    notes = (*sequence.notes, *(f"not seen: {each}" for each in missing))
+    if not check.holds and not unchecked:
+        refused = _refusal(answer, check)
+        return Replay(answer, sequence.words, sequence.prompt, check, notes=notes, refused=refused)
+    if not masses.masses:
+        got = type(model).__name__ + (f" ({'; '.join(missing)})" if missing else "")
+        raise InputError("a model with attention", got=got)
+    heads = [(*call, head) for call, each in masses.masses.items() for head in range(len(each))]
+    by_head = np.concatenate([*masses.masses.values()])  # (heads, A, spans)
+    before, readings = log_probabilities(logits, runner.answer), []
+    for index, (name, inside) in enumerate(members.items()):
+        change = before - runner.without(inside) if inside[:-1].any() else np.zeros(len(before))
+        mass = by_head[..., index]
+        readings.append(SpanReading(name, int(inside.sum()), mass.mean(0), change, mass))
+    return Replay(answer, sequence.words, sequence.prompt, check, readings, heads, notes)
+
+
+def _refusal(answer: LoggedAnswer, check: ReplayCheck) -> str:
+    if not check.compared:
+        got = "those of what was left after sampling" if answer.after_sampling else "none"
+        error = InputError(
+            "log probabilities in the log, by which a replay is known to be the server's run",
+            got=got,
+            fix="ask the server for logprobs, or explain it unchecked: unchecked=True, --unchecked",
+        )
+    else:
+        error = InputError(
+            f"replayed log probabilities within {check.bound:g} nats of the server's, {10 * check.bound:g} at most",
+            got=f"{check.mean:.3g} in the mean and {check.largest:.3g} at most",
+            fix="pass the weights and tokenizer that the server ran, raise the bound, or explain it unchecked: unchecked=True, --unchecked",
+        )
+    return str(error)
+
+
+def checked(answer: LoggedAnswer, logits: Tensor, ids: Tensor, bound: float) -> ReplayCheck:
+    """Compare the log probabilities of the answer; at the temperature that was asked for too, which some servers apply first."""
+    values = [] if answer.after_sampling else answer.logprobs
+    server = np.array([np.nan if value is None else value for value in values] or [np.nan] * len(ids))
+    checks = [ReplayCheck(server, log_probabilities(logits, ids), bound)]
+    if answer.temperature not in (None, 0.0, 1.0) and checks[0].compared:
+        assert answer.temperature is not None
+        checks.append(ReplayCheck(server, log_probabilities(logits / answer.temperature, ids), bound, answer.temperature))
+    return min(checks, key=lambda check: check.mean) if len(checks) > 1 else checks[0]
+
+
+def log_probabilities(logits: Tensor, ids: Tensor) -> np.ndarray:
+    """The log probability of each of these tokens (A,) by logits (A, words)."""
+    chosen = logits.float().log_softmax(-1).gather(-1, ids[:, None])[:, 0]
+    return chosen.double().cpu().numpy()
+
+
+class _Runner:
+    """Runs the model on a sequence and gives the logits (A, words) that predict the answer's tokens."""
+
+    def __init__(self, model: nn.Module, sequence: TokenSequence):
+        device = next((each.device for each in model.parameters()), torch.device("cpu"))
+        self.model, self.prompt = model, sequence.prompt
+        self.ids = torch.tensor([sequence.ids], device=device)
+        self.answer = self.ids[0, sequence.prompt :]
+        self.parameters = inspect.signature(model.forward).parameters
+
+    def without(self, inside: np.ndarray) -> np.ndarray:
+        """The log probabilities of the answer with these keys masked."""
+        with without_keys(self.model, torch.tensor(~inside)):
+            logits = self.logits()
+        return log_probabilities(logits, self.answer)
+
+    @torch.no_grad()
+    def logits(self) -> Tensor:
+        """Run the model once on all tokens; where it can, only the answer's logits are computed."""
+        count = len(self.answer) + 1
+        options: dict[str, Any] = {"use_cache": False} if "use_cache" in self.parameters else {}
+        if "logits_to_keep" in self.parameters:
+            options["logits_to_keep"] = count
+        states, head = getattr(self.model, "states", None), getattr(self.model, "output", None)
+        try:
+            if callable(states) and callable(head):
+                hidden: Any = states(self.ids)
+                logits: Any = head(hidden[:, -count:])
+            elif "input_ids" in self.parameters:
+                logits = self.model(input_ids=self.ids, **options)
+            else:
+                logits = self.model(self.ids, **options)
+        except OvertError:
+            raise
+        except (IndexError, RuntimeError, TypeError, ValueError) as error:
+            got = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            raise InputError(
+                f"a model that reads {self.ids.shape[1]} token ids", got=got, fix="pass the model that the server ran"
+            ) from error
+        logits = getattr(logits, "logits", logits)
+        if not isinstance(logits, Tensor) or logits.ndim != 3:
+            raise InputError(
+                "a model that predicts the next token",
+                got=type(self.model).__name__,
+                fix="load it with its language model's head",
+            )
+        return logits[0, -count:-1]

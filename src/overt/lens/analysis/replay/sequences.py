@@ -1,0 +1,131 @@
+"""The tokens of a logged answer: ids from the log, or from its text, which is said; and the text that they spell."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from overt.errors import InputError
+from overt.lens.analysis.replay.dialects import LoggedAnswer
+from overt.lens.analysis.surveys.encoding import encoder
+from overt.lens.text.vocabulary import Vocabulary, vocabulary_of
+
+_LONGEST = 10**9
+
+
+@dataclass(frozen=True, eq=False)
+class TokenSequence:
+    """Prompt and answer as the model reads them: `ids`, of which the first `prompt` are the prompt's, and what has to be said of them."""
+
+    ids: list[int]
+    prompt: int
+    vocabulary: Vocabulary
+    notes: tuple[str, ...]
+
+    @cached_property
+    def words(self) -> list[str]:
+        """What each token spells; special tokens by their names."""
+        return [self._bytes(number).decode("utf-8", "replace") for number in self.ids]
+
+    @cached_property
+    def special(self) -> np.ndarray:
+        """Which tokens are special."""
+        return np.array([self.vocabulary.entry(number).special for number in self.ids])
+
+    @cached_property
+    def text(self) -> str:
+        """The prompt as its tokens spell it, special tokens by their names."""
+        return b"".join(self._bytes(number) for number in self.ids[: self.prompt]).decode("utf-8", "replace")
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """The position in `text` at which the letters of each token of the prompt begin, spaces before them left out."""
+        parts = [self._bytes(number) for number in self.ids[: self.prompt]]
+        data = np.frombuffer(b"".join(parts), np.uint8)
+        characters = np.concatenate([[0], np.cumsum((data & 0xC0) != 0x80)])  # of each byte, and of the end
+        ends = np.cumsum([len(part) for part in parts])
+        blank = np.array([len(part) - len(part.lstrip()) if part.strip() else 0 for part in parts])
+        return characters[(ends - [len(part) for part in parts] + blank).astype(int)]
+
+    def _bytes(self, number: int) -> bytes:
+        entry = self.vocabulary.entry(number)
+        return entry.piece.encode() if entry.special else entry.text
+
+
+def sequence_of(answer: LoggedAnswer, tokenizer: Any) -> TokenSequence:
+    """The tokens of an answer. Raises InputError where neither its ids nor its text say which they are."""
+    vocabulary, notes = vocabulary_of(tokenizer), list[str]()
+    prompt = answer.prompt_ids if answer.prompt_ids is not None else _prompt(answer, tokenizer, notes)
+    if answer.prompt_count is not None and answer.prompt_count != len(prompt):
+        notes.append(f"the server counted {answer.prompt_count} tokens of the prompt, here it has {len(prompt)}")
+    ids = answer.ids if answer.ids is not None else _answer(answer, tokenizer, vocabulary, notes)
+    if answer.logprobs and len(answer.logprobs) != len(ids):
+        raise InputError(
+            "a log probability for each token of the answer",
+            got=f"{len(answer.logprobs)} of {len(ids)} tokens",
+            fix="log token ids: return_token_ids for vLLM, return_logprob for SGLang, return_tokens for llama.cpp",
+        )
+    if not prompt or not ids:
+        raise InputError("a prompt and an answer of at least one token", got=f"{len(prompt)} and {len(ids)}")
+    wrong = [number for number in (*prompt, *ids) if not 0 <= number < vocabulary.size]
+    if wrong:
+        raise InputError(
+            f"token ids of the model's tokenizer, 0 to {vocabulary.size - 1}",
+            got=f"id {wrong[0]}, of another vocabulary",
+            fix="pass the folder of the model that the server ran, with its tokenizer",
+        )
+    return TokenSequence([*prompt, *ids], len(prompt), vocabulary, tuple(notes))
+
+
+def _prompt(answer: LoggedAnswer, tokenizer: Any, notes: list[str]) -> list[int]:
+    if answer.prompt is not None:
+        notes.append("the log has no token ids of the prompt: its text was tokenized anew")
+        return encoder(tokenizer, _LONGEST)(answer.prompt)[0]
+    if answer.messages is not None and getattr(tokenizer, "chat_template", None):
+        notes.append(
+            "the log has no token ids of the prompt: its messages were put into the tokenizer's template, and tokenized anew"
+        )
+        text = tokenizer.apply_chat_template(answer.messages, tokenize=False, add_generation_prompt=True)
+        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    got = "none" if answer.messages is None else "messages, for which the tokenizer has no template"
+    raise InputError(
+        "a prompt in the log: token ids, a text, or messages",
+        got=got,
+        fix='log {"request": …, "response": …}, or ask the server for prompt_token_ids (return_token_ids for vLLM)',
+    )
+
+
+def _answer(answer: LoggedAnswer, tokenizer: Any, vocabulary: Vocabulary, notes: list[str]) -> list[int]:
+    by_text = _by_text(answer.texts, vocabulary) if answer.texts is not None else None
+    if by_text is not None:
+        notes.append("the log has no token ids of the answer: they follow from its tokens' text")
+        return by_text
+    if hasattr(tokenizer, "convert_ids_to_tokens"):
+        ids = list(tokenizer(answer.text, add_special_tokens=False, verbose=False)["input_ids"])
+    elif hasattr(tokenizer, "to_str"):
+        ids = list(tokenizer.encode(answer.text, add_special_tokens=False).ids)
+    else:
+        ids = list(tokenizer.encode(answer.text))
+    if len(ids) != len(answer.logprobs):
+        raise InputError(
+            "token ids in the log, or an answer that the tokenizer cuts into as many tokens as it has log probabilities",
+            got=f"no ids, {len(ids)} tokens and {len(answer.logprobs)} log probabilities",
+            fix="log token ids: return_token_ids for vLLM, return_logprob for SGLang, return_tokens for llama.cpp",
+        )
+    notes.append("the log has no token ids of the answer: its text was tokenized anew")
+    return ids
+
+
+def _by_text(texts: list[bytes | None], vocabulary: Vocabulary) -> list[int] | None:
+    """The ids that spell these texts, if each text is spelled by exactly one."""
+    numbers: dict[bytes, list[int]] = defaultdict(list)
+    for number in range(vocabulary.size):
+        try:
+            entry = vocabulary.entry(number)
+        except InputError:
+            continue  # ids may have gaps
+        numbers[entry.piece.encode() if entry.special else entry.text].append(number)
+    ids = [numbers.get(text, []) if text is not None else [] for text in texts]
+    return [each[0] for each in ids] if all(len(each) == 1 for each in ids) else None

@@ -1,0 +1,148 @@
+"""What each token of an answer read of each span, and what it loses without it: mass, and exact knock-out."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from overt.attention import mechanism
+from overt.attention.kernels.blocked import BLOCK, block_of, ready, rows_of
+from overt.attention.kernels.call import Call
+from overt.attention.kernels.flat.call import unrounded
+from overt.attention.masks import Window
+from overt.attention.masks.kinds import Keys
+from overt.attention.mechanism import formula
+from overt.errors import InputError
+from overt.lens.analysis.ablation import fast_path_off
+from overt.lens.capture.adapters import catching
+from overt.lens.capture.mixers.history import Link
+from overt.lens.capture.options import record_options
+from overt.lens.capture.recordable import recordable, unreadable
+from overt.lens.capture.recorder import Recorder
+from overt.lens.captured import CapturedCall, head_count
+from overt.lens.linear.captured import CapturedMixer
+from overt.lens.linear.recurrence import Recurrence
+from overt.lens.statistics.repetition import weight_rows
+from overt.lens.storage.joined import RecordedPasses
+from overt.lens.tokens import Tokens
+
+
+@dataclass(eq=False)
+class SpanMasses:
+    """Adds up the weight that queries `first` to `stop` give to each span, call by call while the model runs.
+
+    `masses` has, for each call by its layer's name and number, an array (heads, queries, spans): what a head's weights sum to over the
+    span's tokens. Only these queries' rows of weights are computed, a block at a time.
+    """
+
+    members: np.ndarray  # (spans, N)
+    first: int
+    stop: int
+    masses: dict[tuple[str, int], np.ndarray] = field(default_factory=dict)
+
+    def __call__(self, captured: CapturedCall | CapturedMixer) -> None:
+        """Measure a call whose queries and keys are the tokens."""
+        length = self.members.shape[1]
+        if (captured.batch, captured.queries, captured.keys) != (1, length, length):
+            raise InputError(
+                "queries and keys that are the tokens of the log", got=f"{captured.queries} queries and {captured.keys} keys"
+            )
+        device = captured.output.device
+        members = torch.tensor(self.members.T, device=device)  # (N, spans)
+        if isinstance(captured, CapturedMixer):
+            rows = (weights[0] for _, weights, _ in weight_rows(captured, [(self.first, self.stop)]))
+        else:
+            rows = _rows(captured, self.first, self.stop)
+        parts = [(weights @ members.to(weights.dtype)).double().cpu() for weights in rows]
+        self.masses[captured.layer, captured.call_index] = torch.cat(parts, dim=1).numpy()
+
+
+def _rows(captured: CapturedCall, first: int, stop: int) -> Iterator[Tensor]:
+    """The weights of these queries (heads, rows, N), a block at a time; nothing of the other queries is computed."""
+    call = captured.checked_call()
+    call = ready(replace(call, value=call.value[..., :0], dropout=0.0))
+    heads, careful = head_count(call), call.mask is not None and not call.finite
+    together = 1 if careful else max(BLOCK // (heads * call.keys), 1)
+    with unrounded(call.query):
+        for row in range(first, stop, together):
+            block = block_of(call, rows_of(call, row, min(row + together, stop)), every_key=True, careful=careful)
+            weights = formula(block)[2]
+            yield weights.expand(*call.batch, *weights.shape[-2:]).reshape(heads, *weights.shape[-2:])
+
+
+@contextmanager
+def without_keys(model: nn.Module, visible: Tensor) -> Iterator[None]:
+    """Mask keys in every call of attention while the block runs: no token attends to a key (N,) that is not visible, but to itself.
+
+    So these tokens are as good as deleted for all others, whatever came of them in lower layers, and positions stay. The model's own
+    parameters and masks are untouched; it has to run without gradients, on all N tokens at once. Raises InputError where a call cannot be
+    changed: an attention without its query and key, or a linear token mixer.
+    """
+    masker = _KeyMask(recordable(model), visible)
+    with fast_path_off(), catching(masker):
+        yield
+    if masker.missing or not masker.changed:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in masker.missing) or "no attention of these tokens ran"
+        raise InputError("attention in which keys can be masked, in every layer", got=reasons)
+
+
+class _KeyMask(Recorder):
+    """Overwrites the output of each call by the one with some keys masked."""
+
+    writes = True
+
+    def __init__(self, model: nn.Module, visible: Tensor):
+        super().__init__(model, RecordedPasses(), [], record_options(None, None, "qkv", None, Tokens(), 1))
+        self.visible, self.changed = visible, 0
+
+    def keep(
+        self,
+        call: Call,
+        output: Tensor,
+        source: str,
+        score_dtype: torch.dtype,
+        notes: tuple[str, ...],
+        weight: Tensor | None = None,
+    ) -> None:
+        """Compute the call again with the mask, and write the result into its output."""
+        if not self.inside:
+            return
+        layer, length = self.running[-1][0], len(self.visible)
+        if (reason := unreadable(call.query)) is not None or (call.queries, call.keys) != (length, length):
+            raise InputError(
+                f"queries and keys of {layer} that are the tokens", got=reason or f"{call.queries} and {call.keys} of {length}"
+            )
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            visible = Keys(self.visible.to(call.query.device)) | Window(0, 0)
+            mask = visible.bind(len(call.batch), length, length)
+            mask = mask if call.mask is None else call.mask & mask
+            output.copy_(mechanism.compute(replace(call, mask=mask, dropout=0.0)).expand(output.shape))
+        self.changed += 1
+
+    def keep_mixer(
+        self,
+        recurrence: Recurrence,
+        output: Tensor,
+        source: str,
+        around: tuple[str, ...] = (),
+        notes: tuple[str, ...] = (),
+        link: Link | None = None,
+        written: Tensor | None = None,
+    ) -> None:
+        """Refuse: a state has no keys that can be masked."""
+        if self.inside:
+            raise InputError(
+                "attention in which keys can be masked", got=f"{self.running[-1][0]}, {recurrence.kind}, which has a state"
+            )
+
+    def failed(self, error: Exception, weight: Tensor | None = None) -> None:
+        """Stop the run: if a layer stayed as it was, the result would be wrong."""
+        raise error
+
+
+def span_arrays(members: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The spans' tokens as numbers, (spans, N)."""
+    return np.array([*members.values()], np.float32)

@@ -1,0 +1,296 @@
+"""A replay reads every dialect, checks itself, and its masses and knock-outs are what plain definitions give."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from overt.errors import InputError, KindError
+from overt.learn.data.tokenizer import Tokenizer
+from overt.lens import read_log, record, replay
+from overt.models import LanguageModel
+from server_logs import ANSWER, DIALECTS, PROMPT, log_probabilities, vllm_completion
+from small_surveys import WORDS
+
+SPANS = {"first": ("<doc> a", "."), "question": (len(PROMPT) - len("the cat sat on"), len(PROMPT))}
+
+
+@pytest.fixture(scope="module")
+def model_and_tokenizer():
+    tokenizer = Tokenizer.learn([" ".join(WORDS), PROMPT] * 4, merges=80)
+    torch.manual_seed(0)
+    model = LanguageModel(tokenizer.words, width=16, heads=2, layers=2, feed_forward=32)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2)
+    return model.eval(), tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokens(model_and_tokenizer):
+    model, tokenizer = model_and_tokenizer
+    prompt, ids = tokenizer.encode(PROMPT), tokenizer.encode(ANSWER)
+    words = [tokenizer.pieces.id_to_token(number).replace("▁", " ") for number in ids]
+    return prompt, ids, words, log_probabilities(model, prompt, ids), ANSWER
+
+
+def logged(tmp_path, *records):
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(record if isinstance(record, str) else json.dumps(record) for record in records))
+    return read_log(path)
+
+
+def answered(tmp_path, dialect, tokens, **request):
+    response = DIALECTS[dialect](*tokens)
+    return logged(tmp_path, {"request": {"prompt": PROMPT, "text": PROMPT, **request}, "response": response}).answers[0]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_dialect_gives_the_same_replay(dialect, model_and_tokenizer, tokens, tmp_path):
+    answer = answered(tmp_path, dialect, tokens)
+    assert answer.dialect == dialect.removesuffix(" chat")
+    result = replay(model_and_tokenizer[0], answer, tokenizer=model_and_tokenizer[1], spans=SPANS)
+    assert result.check.compared == len(tokens[1])
+    assert result.check.largest < 1e-5
+    assert result.check.holds
+    assert [each.name for each in result.spans] == ["first", "question", "answer so far", "other"]
+    assert np.allclose(sum(each.mass for each in result.spans), 1, atol=1e-6)
+    retokenized = any("anew" in note or "follow from" in note for note in result.notes)
+    assert retokenized == (dialect in ("OpenAI", "llama.cpp", "llama.cpp chat"))
+
+
+def test_mass_is_the_weight_on_the_spans_tokens(model_and_tokenizer, tokens, tmp_path):
+    model, tokenizer = model_and_tokenizer
+    prompt, ids, *_ = tokens
+    result = replay(model, answered(tmp_path, "vLLM", tokens), tokenizer=tokenizer, spans=SPANS)
+    weights = model.weights(torch.tensor([[*prompt, *ids]]))["decoder"]
+    text = "".join(result.words[: len(prompt)])
+    shift = text.index(PROMPT)
+    stop = shift + PROMPT.index(".") + 1
+    lengths = np.cumsum([0, *map(len, result.words)])
+    first = [at for at, word in enumerate(result.words[: len(prompt)]) if lengths[at] + len(word) - len(word.lstrip()) < stop]
+    for index, (_, call, head) in enumerate(result.heads):
+        for at in range(len(ids)):
+            expected = float(weights[call][0, head, len(prompt) - 1 + at, first].sum())
+            assert result.spans[0].by_head[index, at] == pytest.approx(expected, abs=1e-6)
+    assert result.spans[0].tokens == len(first)
+
+
+def test_knock_out_of_the_end_is_the_shorter_prompts_own_log_probability(model_and_tokenizer, tokens, tmp_path):
+    # Positions stay, so a span at the very beginning cannot be cut off and compared; with relative positions nothing else differs.
+    _, tokenizer = model_and_tokenizer
+    torch.manual_seed(1)
+    model = LanguageModel(tokenizer.words, width=16, heads=2, layers=2, feed_forward=32, positions="rotary").eval()
+    prompt, ids, words, _, text = tokens
+    values = log_probabilities(model, prompt, ids)
+    answer = answered(tmp_path, "vLLM", (prompt, ids, words, values, text))
+    result = replay(model, answer, tokenizer=tokenizer, spans={"start": (0, PROMPT.index("</doc>") + 6)})
+    (start, *_) = result.spans
+    shorter = log_probabilities(model, prompt[start.tokens :], ids)
+    assert np.allclose(start.change, np.subtract(values, shorter), atol=1e-5)
+    assert np.abs(start.change).max() > 1e-3
+
+
+def test_knock_out_is_hugging_faces_own_mask(tmp_path):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    tokenizer = Tokenizer.learn([" ".join(WORDS), PROMPT] * 4, merges=80)
+    torch.manual_seed(0)
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 32,
+    }
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=tokenizer.words, initializer_range=0.3, **sizes)).eval()
+    prompt, ids = tokenizer.encode(PROMPT), tokenizer.encode(ANSWER)
+    values = log_probabilities(model, prompt, ids)
+    record = vllm_completion(prompt, ids, ["x"] * len(ids), values, ANSWER)
+    answer = logged(tmp_path, {"request": {"prompt": PROMPT}, "response": record}).answers[0]
+    middle = (PROMPT.index("<doc> the dog"), PROMPT.index("the cat sat on", 50) - 1)
+    result = replay(model, answer, tokenizer=tokenizer, spans={"second": middle})
+    lengths = np.cumsum([len(word) for word in result.words])
+    span = result.spans[0]
+    first = int(np.searchsorted(lengths, middle[0] + 2))
+    visible = torch.ones(1, len(prompt) + len(ids), dtype=torch.long)
+    visible[0, first : first + span.tokens] = 0
+    both = torch.tensor([[*prompt, *ids]])
+    with torch.no_grad():
+        masked = model(input_ids=both, attention_mask=visible, position_ids=torch.arange(both.shape[1])[None]).logits[0]
+    expected = masked.log_softmax(-1)[range(len(prompt) - 1, both.shape[1] - 1), ids].numpy()
+    assert np.allclose(span.change, np.array(values) - expected, atol=1e-4)
+    assert np.abs(span.change).max() > 0.01
+
+
+def test_a_span_that_no_head_reads_is_not_needed(model_and_tokenizer, tokens, tmp_path):
+    model, tokenizer = model_and_tokenizer
+    result = replay(model, answered(tmp_path, "vLLM", tokens), tokenizer=tokenizer, spans=SPANS)
+    assert result.spans[2].mass[0] == 0  # nothing of the answer stands before its first token
+    assert result.spans[2].change[0] == 0
+    assert result.spans[3].tokens == len(tokens[0]) - result.spans[0].tokens - result.spans[1].tokens
+
+
+def test_other_weights_are_not_explained_unless_told(model_and_tokenizer, tokens, tmp_path):
+    model, tokenizer = model_and_tokenizer
+    prompt, ids, words, values, text = tokens
+    answer = answered(tmp_path, "vLLM", (prompt, ids, words, [value - 0.2 for value in values], text))
+    result = replay(model, answer, tokenizer=tokenizer)
+    assert not result.check.holds
+    assert result.spans == []
+    assert (
+        "Expected replayed log probabilities within 0.05 nats of the server's, 0.5 at most, got 0.2 in the mean"
+        in result.refused
+    )
+    assert replay(model, answer, tokenizer=tokenizer, bound=0.3).spans
+    assert replay(model, answer, tokenizer=tokenizer, unchecked=True).spans
+
+
+def test_one_token_that_is_far_off_is_enough_to_refuse(model_and_tokenizer, tokens, tmp_path):
+    prompt, ids, words, values, text = tokens
+    answer = answered(tmp_path, "vLLM", (prompt, ids, words, [*values[:-1], values[-1] - 0.51], text))
+    result = replay(model_and_tokenizer[0], answer, tokenizer=model_and_tokenizer[1], bound=0.05)
+    assert result.check.largest > 0.5
+    assert not result.check.holds
+
+
+def test_log_probabilities_at_the_temperature_are_recognised(model_and_tokenizer, tokens, tmp_path):
+    model, tokenizer = model_and_tokenizer
+    prompt, ids, words, _, text = tokens
+    values = log_probabilities(model, prompt, ids, temperature=0.5)
+    answer = answered(tmp_path, "vLLM", (prompt, ids, words, values, text), temperature=0.5)
+    result = replay(model, answer, tokenizer=tokenizer)
+    assert result.check.holds
+    assert result.check.temperature == 0.5
+    assert "at temperature 0.5" in str(result.check)
+
+
+def test_a_log_without_log_probabilities_is_not_explained_unless_told(model_and_tokenizer, tokens, tmp_path):
+    model, tokenizer = model_and_tokenizer
+    response = DIALECTS["vLLM"](*tokens)
+    response["choices"][0]["logprobs"] = None
+    answer = logged(tmp_path, response).answers[0]
+    assert "Expected log probabilities in the log" in replay(model, answer, tokenizer=tokenizer).refused
+    assert replay(model, answer, tokenizer=tokenizer, unchecked=True).spans[0].name == "prompt"
+    sampled = DIALECTS["llama.cpp"](*tokens)
+    for item in sampled["completion_probabilities"]:
+        item["prob"] = math.exp(item.pop("logprob"))
+    assert "what was left after sampling" in replay(model, logged(tmp_path, sampled).answers[0], tokenizer=tokenizer).refused
+
+
+def test_broken_lines_are_counted_and_named(tokens, tmp_path):
+    good = DIALECTS["SGLang"](*tokens)
+    lines = [
+        good,
+        "",
+        json.dumps(good)[:50],
+        '{"error": {"message": "busy"}}',
+        "3",
+        '{"choices": 1}',
+        {"request": {}, "response": good},
+    ]
+    log = logged(tmp_path, *lines)
+    assert [answer.line for answer in log.answers] == [1, 7]
+    assert log.skipped == [
+        (3, "it is no complete JSON"),
+        (4, "the server answered with an error"),
+        (5, "it is no JSON object"),
+        (6, "it has no answer of a server: no choices, meta_info or content"),
+    ]
+    with pytest.raises(InputError, match="a log with at least one answer, got line 1: it is no complete JSON"):
+        logged(tmp_path, "{")
+    with pytest.raises(InputError, match="No such file"):
+        read_log(tmp_path / "none")
+
+
+def test_a_log_of_one_document_and_batch_files_are_read(tokens, tmp_path):
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps([DIALECTS["vLLM"](*tokens), DIALECTS["SGLang"](*tokens)], indent=1))
+    assert [answer.dialect for answer in read_log(path).answers] == ["vLLM", "SGLang"]
+    batch = {"custom_id": "q", "response": {"status_code": 200, "body": DIALECTS["vLLM"](*tokens)}}
+    assert logged(tmp_path, batch).answers[0].ids == tokens[1]
+
+
+@pytest.mark.parametrize(
+    ("spans", "message"),
+    [
+        ({"a": (0, 20), "b": (10, 30)}, "spans that do not overlap, so that their masses add up, got 'a' to character"),
+        ({"a": (0, 10_000)}, f"span 'a' inside of the prompt, characters 0 to {len(PROMPT)}, got 0 to 10000"),
+        ({"a": (5, 5)}, "inside of the prompt"),
+        ({"a": ("<doc>", "!")}, "the first one once, got '<doc>' 2 times"),
+        ({"a": ("sat on the mat", "!")}, "no '!' behind 'sat on the mat'"),
+        ({"answer so far": (0, 9)}, "span names other than"),
+    ],
+)
+def test_spans_that_are_none_are_sentences(spans, message, model_and_tokenizer, tokens, tmp_path):
+    with pytest.raises(InputError, match=message.replace("(", r"\(")):
+        replay(model_and_tokenizer[0], answered(tmp_path, "vLLM", tokens), tokenizer=model_and_tokenizer[1], spans=spans)
+
+
+def test_what_cannot_be_replayed_is_a_sentence(model_and_tokenizer, tokens, tmp_path):
+    model, tokenizer = model_and_tokenizer
+    prompt, ids, words, values, text = tokens
+    answer = answered(tmp_path, "vLLM", (prompt, [*ids[:-1], 99_999], words, values, text))
+    with pytest.raises(InputError, match="got id 99999, of another vocabulary"):
+        replay(model, answer, tokenizer=tokenizer)
+    with pytest.raises(InputError, match="a log probability for each token of the answer, got 2 of"):
+        replay(model, answered(tmp_path, "vLLM", (prompt, ids, words, values[:2], text)), tokenizer=tokenizer)
+    with pytest.raises(InputError, match="a prompt in the log: token ids, a text, or messages, got none"):
+        replay(model, logged(tmp_path, DIALECTS["OpenAI"](*tokens)).answers[0], tokenizer=tokenizer)
+    with pytest.raises(InputError, match="token ids in the log, or an answer that the tokenizer cuts into as many tokens"):
+        replay(model, answered(tmp_path, "OpenAI", (prompt, ids, ["�"] * 9, [-1.0] * 9, text)), tokenizer=tokenizer)
+    unknown = answered(tmp_path, "vLLM", (tokenizer.encode("the %"), ids, words, values, text), prompt="the %")
+    with pytest.raises(
+        InputError, match="a prompt that its tokens spell, for spans in characters, got other letters, as in ' the <unk>"
+    ):
+        replay(model, unknown, tokenizer=tokenizer, spans={"a": (0, 3)}, unchecked=True)
+    with pytest.raises(KindError, match="span 'a' as two numbers or two texts"):
+        replay(model, answered(tmp_path, "vLLM", tokens), tokenizer=tokenizer, spans={"a": 3})
+    table = torch.nn.Sequential(torch.nn.Embedding(tokenizer.words, 8), torch.nn.Linear(8, tokenizer.words))
+    with pytest.raises(InputError, match="a model with attention, got Sequential"):
+        replay(table, answered(tmp_path, "vLLM", tokens), tokenizer=tokenizer, unchecked=True)
+
+
+def test_the_model_is_left_as_it_was(model_and_tokenizer, tokens, tmp_path):
+    model, tokenizer = model_and_tokenizer
+    prompt, ids, *_ = tokens
+    before = model(torch.tensor([[*prompt, *ids]]))
+    replay(model, answered(tmp_path, "vLLM", tokens), tokenizer=tokenizer, spans=SPANS)
+    assert torch.equal(model(torch.tensor([[*prompt, *ids]])), before)
+    with record(model) as recording:
+        model(torch.tensor([prompt]))
+    assert len(recording) == 2
+
+
+def test_a_chat_has_a_span_for_each_message(tokens, tmp_path):
+    from tokenizers import Tokenizer as Pieces
+    from tokenizers import models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    names = ["<pad>", "<unk>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>", *dict.fromkeys(WORDS)]
+    pieces = Pieces(models.WordLevel({name: at for at, name in enumerate(names)}, unk_token="<unk>"))
+    pieces.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    template = "{% for m in messages %}<|{{ m.role }}|> {{ m.content }} <|end|> {% endfor %}<|assistant|> "
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=pieces, pad_token="<pad>", unk_token="<unk>", chat_template=template)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|system|>", "<|user|>", "<|assistant|>", "<|end|>"]})
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes)).eval()
+    messages = [
+        {"role": "system", "content": "the cat sat"},
+        {"role": "user", "content": "a dog ran"},
+        {"role": "user", "content": "and then"},
+    ]
+    ids = tokenizer("the mat .", add_special_tokens=False)["input_ids"]
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    prompt = tokenizer(text, add_special_tokens=False)["input_ids"]
+    response = DIALECTS["llama.cpp chat"](prompt, ids, ["x"] * 3, log_probabilities(model, prompt, ids), "the mat .")
+    answer = logged(tmp_path, {"request": {"messages": messages}, "response": response}).answers[0]
+    result = replay(model, answer, tokenizer=tokenizer)
+    assert result.check.holds
+    assert {each.name: each.tokens for each in result.spans} == {
+        "system": 3, "user": 3, "user 2": 2, "answer so far": 3, "other": 7,
+    }  # fmt: skip
+    assert "put into the tokenizer's template" in result.notes[0]
