@@ -18,7 +18,8 @@ from overt.bench.cases import Case
 from overt.bench.ceilings import Ceilings
 from overt.bench.comparison import Result
 from overt.bench.timing import Times
-from overt.cli import bench, bench_smooth, demo, doctor, evaluate, train
+from overt.cli import demo, doctor, evaluate, train
+from overt.cli.benches import bench, bench_smooth
 from overt.cli.main import app
 from overt.drawing.letters import Ink, Piece, broken
 from overt.explain import text_model

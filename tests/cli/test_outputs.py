@@ -11,11 +11,12 @@ from typing import get_args
 import pytest
 from typer.testing import CliRunner
 
-from overt.cli.main import COMMANDS, app
+from overt.cli.main import COMMANDS, app, module_of
 
 # What each path on a command line is. A new one has to be said here, and then has to be kept apart from the others.
 ROLES = {
     "atlas": {"model": "apart", "corpus": "input", "out": "output", "survey": "output", "beside": "input"},
+    "play": {"model": "apart", "text": "apart", "out": "apart"},
     "replay": {"log": "apart", "model": "apart", "html": "apart", "json_out": "apart"},  # its own tests
     "smooth": {"file": "input", "out": "output", "plot": "output", "html": "output"},
     "view": {"recording": "input", "out": "output"},
@@ -47,7 +48,7 @@ BASE = {
 
 
 def parameters(command):
-    module = importlib.import_module(f"overt.cli.{command.replace(' ', '_')}")
+    module = importlib.import_module(module_of(command))
     return inspect.signature(getattr(module, command.replace(" ", "_"))).parameters
 
 

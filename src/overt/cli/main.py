@@ -12,7 +12,7 @@ import overt
 from overt.drawing.letters import writable
 from overt.errors import MissingExtra, OvertError
 
-# A command's function has the name of its file in this folder, with _ for the space in a command of two words. The sentence is
+# A command's function has the name of its file, see `module_of`, with _ for the space in a command of two words. The sentence is
 # the one in `overt --help`.
 COMMANDS = {
     "demo": "Show what overt does on one screen, and write overt-demo.html and overt-demo.png.",
@@ -83,10 +83,19 @@ def _placeholder(sentence: str) -> Any:
     return command
 
 
+def module_of(name: str) -> str:
+    """The module of a command: a file of this folder, or of `benches`.
+
+    >>> module_of("view"), module_of("bench smooth")
+    ('overt.cli.view', 'overt.cli.benches.bench_smooth')
+    """
+    folder = "benches." if name.startswith("bench") else ""
+    return f"overt.cli.{folder}{name.replace(' ', '_')}"
+
+
 def _load(name: str) -> Any:
     try:
-        module = name.replace(" ", "_")
-        function = getattr(importlib.import_module(f"overt.cli.{module}"), module)
+        function = getattr(importlib.import_module(module_of(name)), name.replace(" ", "_"))
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("overt"):
             raise

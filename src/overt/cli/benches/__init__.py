@@ -1,0 +1,1 @@
+"""`overt bench` and `overt bench smooth`."""
