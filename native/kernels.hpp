@@ -50,6 +50,14 @@ struct Score {
     double softcap = 0;
 };
 
+// How a long call ends before its time, as Ctrl-C asks. The thread that started the call asks from time to time; all threads look at
+// `stopped` (by __atomic functions), and then leave the results unfinished.
+struct Interruption {
+    bool (*asked)() = nullptr;  // whether the call is to end
+    std::int64_t next = 0;      // when to ask again, in nanoseconds
+    int stopped = 0;
+};
+
 struct Inputs {
     Index batch = 0, queries = 0, keys = 0, head_dim = 0, value_dim = 0;  // Q, K, D and E
     Matrix query, key, value;  // columns are contiguous; any floating kind, converted where it is read
@@ -60,6 +68,7 @@ struct Inputs {
     double dropout = 0;
     std::uint64_t seed = 0;
     int threads = 1;
+    Interruption* interruption = nullptr;  // nullptr: the call runs to its end
 };
 
 // What the backward pass reads beside the inputs. Rows are contiguous, entries follow each other, in the kernel's number type.

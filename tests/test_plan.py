@@ -8,6 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import overt
 from overt import native
+from overt.attention.kernels import half_precision
 from overt.errors import InputError
 
 X = torch.randn(2, 6, 9, 4, dtype=torch.float64)
@@ -102,13 +103,38 @@ def test_what_the_native_core_cannot_do_is_said(options, why):
     assert (plan.path, plan.refused["native"]) == ("blocked", why)
 
 
-def test_torch_takes_half_precision_where_it_can_and_the_native_core_the_rest():
-    x = X.bfloat16()
-    plan = overt.plan(x, x, x)
-    assert (plan.path, plan.refused["native"]) == ("torch", "torch's kernel multiplies half precision as it is")
-    assert overt.plan(x, x, x, dropout=0.1).path == "native"
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_native_core_takes_half_precision_where_there_are_no_matrix_units(dtype, monkeypatch):
+    monkeypatch.setitem(half_precision.MATRIX_UNITS, dtype, False)
+    for queries, keys in ((1, 1), (16, 16), (128, 128), (1, 4096), (1024, 1024)):
+        query, key = torch.ones(1, 2, queries, 8, dtype=dtype), torch.ones(1, 2, keys, 8, dtype=dtype)
+        assert overt.plan(query, key, key).path == "native"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_matrix_units_take_half_precision_beyond_short_lengths(dtype, monkeypatch):
+    monkeypatch.setitem(half_precision.MATRIX_UNITS, dtype, True)
+    short, long = torch.ones(1, 2, 128, 8, dtype=dtype), torch.ones(1, 2, 129, 8, dtype=dtype)
+    assert overt.plan(short, short, short, mask=overt.Causal()).path == "native"
+    why = "beyond 128 queries or keys torch's kernel is faster in half precision, by the processor's matrix units"
+    for query, key in ((long, long), (short, long), (long, short)):
+        plan = overt.plan(query, key, key)
+        assert (plan.path, plan.refused["native"]) == ("torch", why)
+    assert overt.plan(long, long, long, dropout=0.1).path == "native"
+    assert overt.plan(long.float(), long.float(), long.float()).path == "native"
     with overt.use_path("native"):
-        assert overt.plan(x, x, x).path == "native"
+        assert overt.plan(long, long, long).path == "native"
+
+
+def test_torch_takes_a_few_queries_against_many_keys_in_bfloat16():
+    few, many = torch.ones(1, 2, 4, 8, dtype=torch.bfloat16), torch.ones(1, 2, 512, 8, dtype=torch.bfloat16)
+    plan = overt.plan(few, many, many)
+    assert (plan.path, plan.refused["native"]) == (
+        "torch",
+        "for a few queries against many keys torch's kernel is faster in bfloat16",
+    )
+    assert overt.plan(few.half(), many.half(), many.half()).path == "native"
+    assert overt.plan(few.requires_grad_(), many, many).path == "native"
 
 
 def test_one_new_query_sees_the_whole_cache_so_torch_takes_it():

@@ -72,7 +72,7 @@ class Forward {
         mask_span(inputs.mask, entry, at.row, at.row + at.rows, inputs.keys, &low, &high);
         Index first = max_of(low / KEYS, span * tiles / spans), stop = min_of(count(high, KEYS), (span + 1) * tiles / spans);
         if (first < stop) scores.pack_queries(at.row, at.rows, queries);
-        for (Index tile = first; tile < stop; tile++) {
+        for (Index tile = first; tile < stop && !interrupted(inputs); tile++) {
             at.key = tile * KEYS, at.keys = size_of(tile, KEYS, inputs.keys);
             Coverage coverage = coverage_of(inputs, at, allowed);
             if (coverage == Coverage::none) continue;
@@ -131,7 +131,7 @@ void scores_of(const Inputs& inputs, const Score& score, T* out) {
               *tile_scores = queries + any.query_size();
             int rows = size_of(block, ROWS, inputs.queries);
             scores.pack_queries(block * ROWS, rows, queries);
-            for (Index tile = 0; tile < tiles; tile++) {
+            for (Index tile = 0; tile < tiles && !interrupted(inputs); tile++) {
                 int count = size_of(tile, KEYS, inputs.keys);
                 scores.scores(queries, rows, keys + tile * key_size, count, tile_scores);
                 for (int r = 0; r < rows; r++) {

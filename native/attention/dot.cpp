@@ -6,7 +6,7 @@
 namespace overt::OVERT_LEVEL {
 namespace {
 
-// Distributes blocks of queries, and spans of keys where there are fewer blocks than threads.
+// Distributes the blocks of queries of all entries, and spans of keys where there are fewer blocks than threads.
 template <class T>
 class DotForward {
     const Inputs& inputs;
@@ -18,19 +18,18 @@ class DotForward {
 
    public:
     DotForward(const Inputs& inputs, const Score& score, T* output, T* saved_sums)
-        : inputs(inputs), score(score), output(output), saved_sums(saved_sums), team(inputs),
+        : inputs(inputs), score(score), output(output), saved_sums(saved_sums), team(inputs, true),
           blocks(count(inputs.queries, QUERIES)), tiles(count(inputs.keys, KEYS)), spans(spans_of()),
           sums_size(TransposedSoftmax<T>::size(inputs.value_dim)), workspace_size(size_of_workspace()),
-          workspaces(team.threads * workspace_size), partial(spans > 1 ? blocks * spans * sums_size : 0) {}
+          workspaces(team.threads * workspace_size), partial(spans > 1 ? team.entries * blocks * spans * sums_size : 0) {}
 
     void run() {
-        team.each_entry([this](Index entry, int entry_group) {
-            // The last blocks first: under a causal mask they are the longest.
-            team.each(blocks * spans, [&](Index item, int thread) {
-                rows(entry, blocks * spans - 1 - item, workspaces.data + (entry_group * team.size + thread) * workspace_size);
-            });
-            for (Index block = 0; spans > 1 && block < blocks; block++) join(entry, block);
-        });
+        // Several items at a time where there are many: each may be short.
+        Index items = team.entries * blocks * spans, chunk = max_of<Index>(1, min_of(blocks, items / (32 * team.threads)));
+        // The last blocks first: under a causal mask they are the longest.
+        auto rows_of = [&](Index item, int thread) { rows(items - 1 - item, workspaces.data + thread * workspace_size); };
+        team.each(items, rows_of, chunk);
+        if (spans > 1) team.each(team.entries * blocks, [&](Index item, int) { join(item); });
     }
 
    private:
@@ -42,12 +41,13 @@ class DotForward {
     }
 
     Index spans_of() const {
-        return blocks >= team.size || tiles < 2 * team.size ? 1 : count(team.size, max_of<Index>(blocks, 1));
+        Index items = max_of<Index>(team.entries * blocks, 1);
+        return items >= team.threads ? 1 : max_of<Index>(1, min_of(count(team.threads, items), tiles / 2));
     }
 
     // One block of queries against one span of keys.
-    void rows(Index entry, Index item, T* workspace) {
-        Index block = item / spans, span = item % spans;
+    void rows(Index item, T* workspace) {
+        Index entry = item / (blocks * spans), block = item / spans % blocks, span = item % spans;
         T *queries = workspace, *scores = queries + QUERIES * inputs.head_dim, *keys = scores + TRANSPOSED_TILE;
         T *sums_memory = keys + KEYS * inputs.head_dim, *spare = sums_memory + sums_size;
         std::uint8_t* allowed = reinterpret_cast<std::uint8_t*>(workspace + workspace_size) - MASK_SIZE;
@@ -58,7 +58,7 @@ class DotForward {
         Index end = min_of(mask.high, (span + 1) * tiles / spans * KEYS);
         Units<T> units(inputs, score, entry);
         if (at.key < end) transpose_rows(inputs.query, at, inputs.head_dim, units.scale, queries, keys);
-        for (; at.key < end; at.key += at.keys) {
+        for (; at.key < end && !interrupted(inputs); at.key += at.keys) {
             Coverage coverage = mask.next(at, end, allowed);
             if (coverage == Coverage::none) continue;
             int skipped = static_cast<int>(at.row - mask.row);
@@ -75,11 +75,13 @@ class DotForward {
     }
 
     // Combines the states of all spans of a block, in their order.
-    void join(Index entry, Index block) {
+    void join(Index item) {
+        Index entry = item / blocks, block = item % blocks;
         int rows = size_of(block, QUERIES, inputs.queries);
-        TransposedSoftmax<T> all(partial.data + block * spans * sums_size, inputs.value_dim);
+        T* states = partial.data + item * spans * sums_size;
+        TransposedSoftmax<T> all(states, inputs.value_dim);
         for (Index span = 1; span < spans; span++) {
-            TransposedSoftmax<T> next(partial.data + (block * spans + span) * sums_size, inputs.value_dim);
+            TransposedSoftmax<T> next(states + span * sums_size, inputs.value_dim);
             for (int r = 0; r < rows; r += WIDTH<T>) {
                 Vector<T> now = lane_max(load(all.base + r), load(next.base + r));
                 all.rebase(r, now), next.rebase(r, now);

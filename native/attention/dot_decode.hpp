@@ -79,7 +79,7 @@ class DotDecode {
         for (Index head = 0; head < together; head++) pack(group * together + head, queries + head * inputs.queries * padded_dim);
         Index end = min_of(range.high, (span + 1) * tiles / spans * KEYS);
         Tile at{group * together, 0, max_of(range.low, span * tiles / spans * KEYS), rows, 0};
-        for (; at.key < end; at.key += at.keys) {
+        for (; at.key < end && !interrupted(inputs); at.key += at.keys) {
             at.keys = static_cast<int>(min_of<Index>(KEYS, end - at.key));
             Coverage coverage =
                 range.full_low <= at.key && at.key + at.keys <= range.full_high ? Coverage::full : coverage_of_group(at, allowed);

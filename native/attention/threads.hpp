@@ -3,7 +3,10 @@
 #pragma once
 
 #include <omp.h>
+#include <sched.h>
+#include <time.h>
 
+#include "attention/interruption.hpp"
 #include "simd/vectors.hpp"
 
 namespace overt::OVERT_LEVEL {
@@ -15,18 +18,23 @@ static inline int size_of(Index part, int full, Index length) {
     return static_cast<int>(min_of<Index>(full, length - part * full));
 }
 
-struct Team {
+class Team {
+    const Inputs& inputs;
+    bool watched;  // whether the thread that started the call watches for its end while others work
+
+   public:
     int threads;       // all of them
-    int entry_groups;  // entries that are computed at once
+    int entry_groups;  // entries that are computed at once, each by one thread
     int size;          // threads of one entry: entry_groups * size = threads
     Index entries;
 
-    // `together`: one entry after the other, whatever their number.
-    explicit Team(const Inputs& inputs, bool together = false) : entries(inputs.batch) {
-        // Starting a thread pays from about this many terms.
-        constexpr double WORTH = 50000;
+    // `together`: all threads share all work, whatever the number of entries.
+    explicit Team(const Inputs& inputs, bool together = false) : inputs(inputs), entries(inputs.batch) {
+        // Starting a thread pays from about the first number of terms; from about the second a call takes some hundredths of a second.
+        constexpr double WORTH = 50000, LONG = 5e8;
         double terms = static_cast<double>(inputs.batch) * inputs.queries * inputs.keys * (inputs.head_dim + inputs.value_dim + 1);
         threads = static_cast<int>(min_of<double>(inputs.threads, 1 + terms / WORTH));
+        watched = inputs.interruption && terms > LONG;
         bool apart = !together && entries >= 4 * threads;
         entry_groups = apart ? threads : 1;
         size = apart ? 1 : threads;
@@ -35,23 +43,46 @@ struct Team {
     // work(entry, entry_group)
     template <class Work>
     void each_entry(Work work) const {
-        if (entry_groups == 1) {
-            for (Index entry = 0; entry < entries; entry++) work(entry, 0);
-            return;
-        }
-#pragma omp parallel for schedule(dynamic) num_threads(entry_groups)
-        for (Index entry = 0; entry < entries; entry++) work(entry, omp_get_thread_num());
+        if (entry_groups == 1)
+            for (Index entry = 0; entry < entries && !interrupted(inputs); entry++) work(entry, 0);
+        else
+            share(entries, entry_groups, 1, work);
     }
 
-    // work(item, thread), by the threads of one entry group.
+    // work(item, thread), by the threads of one entry group, each of which takes `chunk` items at a time.
     template <class Work>
-    void each(Index items, Work work) const {
-        if (size == 1 || items < 2) {
-            for (Index item = 0; item < items; item++) work(item, 0);
-            return;
+    void each(Index items, Work work, Index chunk = 1) const {
+        if (size == 1 || items < 2)
+            for (Index item = 0; item < items && !interrupted(inputs); item++) work(item, 0);
+        else
+            share(items, size, chunk, work);
+    }
+
+   private:
+    // Once the call is to end, the items that are left are skipped.
+    template <class Work>
+    void share(Index items, int workers, Index chunk, Work work) const {
+        int finished = 0;
+#pragma omp parallel num_threads(workers)
+        {
+            const int thread = omp_get_thread_num();
+#pragma omp for schedule(dynamic, chunk) nowait
+            for (Index item = 0; item < items; item++)
+                if (!interrupted(inputs)) work(item, thread);
+            __atomic_fetch_add(&finished, 1, __ATOMIC_RELAXED);
+            if (watched && thread == 0) wait_for(finished, omp_get_num_threads());
         }
-#pragma omp parallel for schedule(dynamic) num_threads(size)
-        for (Index item = 0; item < items; item++) work(item, omp_get_thread_num());
+    }
+
+    // Short waits give the processor to others, long ones sleep.
+    void wait_for(const int& finished, int workers) const {
+        constexpr int SHORT = 1000;
+        const timespec pause{0, 20000};
+        for (int i = 0; __atomic_load_n(&finished, __ATOMIC_RELAXED) < workers && !interrupted(inputs); i++)
+            if (i < SHORT)
+                sched_yield();
+            else
+                nanosleep(&pause, nullptr);
     }
 };
 

@@ -11,6 +11,7 @@
 namespace overt::OVERT_LEVEL {
 
 constexpr int TRANSPOSED_TILE = KEYS * QUERIES;
+static_assert(QUERIES == KEYS, "memory for a tile's keys also holds rows of its queries, and a tile of biases before it is transposed");
 
 // work(i) for each vector of a tile's numbers.
 template <class T, class Work>

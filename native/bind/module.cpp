@@ -150,13 +150,29 @@ struct Call : Shapes {
         dropout(probability, seed);
     }
 
-    // Runs a kernel, without the GIL.
+    // Runs a kernel, without the GIL. Python runs the handlers of signals in its main thread alone, so only there a signal ends it.
     template <class Work>
     void run(Work work) {
-        nb::gil_scoped_release released;
-        RowRanges read(inputs.mask, inputs.batch, inputs.queries, inputs.keys);
-        inputs.mask = read.mask();
-        work(number == Kind::float64 ? current_level().float64 : current_level().float32);
+        Interruption interruption{signal_raised};
+        if (in_main_thread()) inputs.interruption = &interruption;
+        {
+            nb::gil_scoped_release released;
+            RowRanges read(inputs.mask, inputs.batch, inputs.queries, inputs.keys);
+            inputs.mask = read.mask();
+            work(number == Kind::float64 ? current_level().float64 : current_level().float32);
+        }
+        if (interruption.stopped) throw nb::python_error();
+    }
+
+    // Runs the handlers of signals that have come; whether one raised an exception, which is KeyboardInterrupt for Ctrl-C.
+    static bool signal_raised() {
+        nb::gil_scoped_acquire acquired;
+        return PyErr_CheckSignals() != 0;
+    }
+
+    static bool in_main_thread() {
+        static const auto main = nb::cast<unsigned long>(nb::module_::import_("threading").attr("main_thread")().attr("ident"));
+        return PyThread_get_thread_ident() == main;
     }
 
     static Index max_of(Index a, Index b) { return a > b ? a : b; }

@@ -276,17 +276,30 @@ static inline float bfloat16_to_float(std::uint16_t half) {
     return number;
 }
 
+static inline void copy_float16(const std::uint16_t* from, Index count, float* to) {
+    Index i = 0;
+#if defined(__F16C__)
+    // Compilers do not use these instructions by themselves.
+#if OVERT_BYTES == 64 && defined(__AVX512F__)
+    for (; i + 16 <= count; i += 16)
+        _mm512_storeu_ps(to + i, _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i))));
+#endif
+    for (; i + 8 <= count; i += 8)
+        _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
+#endif
+    for (; i < count; i++) to[i] = float16_to_float(from[i]);
+}
+static inline void copy_float16(const std::uint16_t* from, Index count, double* to) {
+    for (Index i = 0; i < count; i++) to[i] = float16_to_float(from[i]);
+}
+
 template <class T>
 static void read_row(const Matrix& matrix, Index entry, Index row, Index count, T* to) {
     Index start = matrix.offsets[entry] + row * matrix.row;
     switch (matrix.kind) {
         case Kind::float32: return copy_numbers(static_cast<const float*>(matrix.data) + start, count, to);
         case Kind::float64: return copy_numbers(static_cast<const double*>(matrix.data) + start, count, to);
-        case Kind::float16: {
-            const std::uint16_t* from = static_cast<const std::uint16_t*>(matrix.data) + start;
-            for (Index i = 0; i < count; i++) to[i] = float16_to_float(from[i]);
-            return;
-        }
+        case Kind::float16: return copy_float16(static_cast<const std::uint16_t*>(matrix.data) + start, count, to);
         default: {
             const std::uint16_t* from = static_cast<const std::uint16_t*>(matrix.data) + start;
             for (Index i = 0; i < count; i++) to[i] = bfloat16_to_float(from[i]);

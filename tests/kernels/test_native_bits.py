@@ -99,3 +99,21 @@ def test_on_as_many_threads_output_and_gradients_have_the_same_bits_at_every_run
             output = overt.attend(query, key, value, **options)
             runs.append((output, *torch.autograd.grad(output.square().sum(), (query, key, value))))
     assert all(torch.equal(one, other) for run in runs[1:] for one, other in zip(runs[0], run, strict=True))
+
+
+@pytest.mark.parametrize("count", [2, 8, 24])
+@pytest.mark.parametrize("shape", [(1, 12, 128, 128), (1, 1, 1000, 130), (1, 3, 65, 4096), (2, 5, 300, 77), (1, 2, 9, 5000)])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_any_number_of_threads_gives_what_one_gives(threads, count, shape, with_bias):
+    *batch, queries, keys = shape
+    leaves = [torch.randn(*batch, length, 8, dtype=torch.float64, requires_grad=True) for length in (queries, keys, keys)]
+    leaves += [torch.randn(queries, keys, dtype=torch.float64, requires_grad=True)] if with_bias else []
+    upstream = torch.randn(*batch, queries, 8, dtype=torch.float64)
+    runs = []
+    for number in (1, count):
+        threads(number)
+        with overt.use_path("native"):
+            output = overt.attend(*leaves[:3], mask=overt.Causal(), bias=leaves[3] if with_bias else None)
+        runs.append((output, *torch.autograd.grad(output, leaves, upstream)))
+    for one, many in zip(*runs, strict=True):
+        torch.testing.assert_close(many, one, rtol=1e-11, atol=1e-11)

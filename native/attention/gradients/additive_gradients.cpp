@@ -114,7 +114,7 @@ class Backward {
             rows[r].needed = large(now.bases[first + r]);
             if (inputs.sink) rows[r].join(static_cast<T>(inputs.sink[entry]), T(0));
         }
-        for (Index tile = 0; tile < tiles; tile++) {
+        for (Index tile = 0; tile < tiles && !interrupted(inputs); tile++) {
             at.key = tile * tile_keys, at.keys = size_of(tile, tile_keys, inputs.keys);
             Coverage coverage = coverage_of(inputs, at, workspace.allowed);
             if (coverage == Coverage::none) continue;
@@ -141,7 +141,7 @@ class Backward {
                       GradientWorkspace<T> workspace, double* sums_of_span) {
         T* d_queries = now.d_queries + span * chunk * padded_dim;
         clear(d_queries, now.rows * padded_dim);
-        for (Index tile = span; tile < tiles; tile += spans) {
+        for (Index tile = span; tile < tiles && !interrupted(inputs); tile += spans) {
             Tile at{entry, 0, tile * tile_keys, 0, size_of(tile, tile_keys, inputs.keys)};
             if (keys_written_directly()) workspace.d_keys = result_row<T>(to.key, entry, at.key, inputs.keys, padded_dim);
             if (values_written_directly())

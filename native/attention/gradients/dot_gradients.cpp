@@ -49,6 +49,7 @@ class DotBackward {
     const Gradients& to;
     bool overlapping;  // whether several pairs share an element of the bias
     Team team;
+    Index at_once;  // entries that are in memory at once
     Index padded_dim, padded_value_dim, tiles, spans, blocks, block_size, workspace_size;
     Scratch<T> workspaces, rows, d_queries, biases;
     Scratch<DotBlock<T>> table;
@@ -57,45 +58,67 @@ class DotBackward {
     DotBackward(const Inputs& inputs, const Score& score, const SavedDotForward& saved, const Gradients& to)
         : inputs(inputs), score(score), saved(saved), to(to),
           overlapping(to.bias && (inputs.bias.column == 0 || inputs.bias.row == -inputs.bias.column)), team(inputs, to.bias),
-          padded_dim(padded<T>(inputs.head_dim)), padded_value_dim(padded<T>(inputs.value_dim)), tiles(count(inputs.keys, KEYS)),
-          spans(max_of<Index>(1, min_of<Index>(team.size, tiles))), blocks(min_of(count(inputs.queries, QUERIES), BLOCKS_AT_ONCE)),
+          at_once(entries_at_once()), padded_dim(padded<T>(inputs.head_dim)), padded_value_dim(padded<T>(inputs.value_dim)), tiles(count(inputs.keys, KEYS)),
+          spans(spans_of()), blocks(min_of(count(inputs.queries, QUERIES), BLOCKS_AT_ONCE)),
           block_size(2 * QUERIES * (padded_dim + padded_value_dim)),
           workspace_size(DotWorkspace<T>::size(padded_dim, padded_value_dim)), workspaces(team.threads * workspace_size),
-          rows(team.entry_groups * blocks * block_size), d_queries(team.entry_groups * spans * blocks * QUERIES * padded_dim),
-          biases(overlapping ? spans * to.bias_size : 0), table(team.entry_groups * blocks) {}
+          rows(at_once * blocks * block_size), d_queries(at_once * spans * blocks * QUERIES * padded_dim),
+          biases(overlapping ? spans * to.bias_size : 0), table(at_once * blocks) {}
 
     void run() {
         clear(biases.data, overlapping ? spans * to.bias_size : 0);
-        team.each_entry([this](Index entry, int entry_group) { one(entry, entry_group); });
+        if (team.entry_groups > 1)
+            team.each_entry([this](Index entry, int slot) { some(entry, 1, slot); });
+        else
+            for (Index entry = 0; entry < team.entries && !interrupted(inputs); entry += at_once)
+                some(entry, min_of(at_once, team.entries - entry), 0);
         for (Index span = 0; overlapping && span < spans; span++)
             add(biases.data + span * to.bias_size, to.bias_size, static_cast<T*>(to.bias));
     }
 
    private:
-    DotBlock<T>& block_of(int entry_group, Index block) const { return table.data[entry_group * blocks + block % blocks]; }
-    T* sums_of(int entry_group, Index span, Index block) const {
-        return d_queries.data + ((entry_group * spans + span) * blocks + block % blocks) * QUERIES * padded_dim;
+    // Threads share as many entries as give each of them some work, but one where entries may share elements of the bias.
+    Index entries_at_once() const {
+        if (team.entry_groups > 1) return team.entry_groups;
+        return to.bias ? 1 : max_of<Index>(1, min_of<Index>(team.entries, team.threads));
     }
 
-    void one(Index entry, int entry_group) {
+    // Of each entry's keys: two for each thread, so that no thread waits long for the last one, but one entry has as many as threads.
+    Index spans_of() const {
+        if (team.entry_groups > 1) return 1;
+        return max_of<Index>(1, min_of(at_once == 1 ? team.threads : count(2 * team.threads, at_once), tiles));
+    }
+
+    // An entry in memory has a slot there.
+    DotBlock<T>& block_of(Index slot, Index block) const { return table.data[slot * blocks + block % blocks]; }
+    T* sums_of(Index slot, Index span, Index block) const {
+        return d_queries.data + ((slot * spans + span) * blocks + block % blocks) * QUERIES * padded_dim;
+    }
+
+    // Consecutive entries, from this slot on.
+    void some(Index entry, Index entry_count, Index slot) {
         Index all = count(inputs.queries, QUERIES), first = 0;
         do {
             Index block_count = min_of(blocks, all - first);
-            team.each(block_count, [&](Index block, int) { prepare(entry, entry_group, first + block); });
-            team.each(spans, [&](Index span, int thread) {
-                DotWorkspace<T> workspace(workspaces.data + (entry_group * team.size + thread) * workspace_size, padded_dim,
-                                          padded_value_dim);
-                against_keys(entry, entry_group, first, block_count, span, workspace);
+            team.each(entry_count * block_count, [&](Index item, int) {
+                prepare(entry + item / block_count, slot + item / block_count, first + item % block_count);
             });
-            team.each(block_count, [&](Index block, int) { join(entry, entry_group, first + block); });
+            team.each(entry_count * spans, [&](Index item, int thread) {
+                Index own = item / spans, memory = team.entry_groups > 1 ? slot : thread;
+                DotWorkspace<T> workspace(workspaces.data + memory * workspace_size, padded_dim, padded_value_dim);
+                against_keys(entry + own, slot + own, first, block_count, item % spans, workspace);
+            });
+            team.each(entry_count * block_count, [&](Index item, int) {
+                join(entry + item / block_count, slot + item / block_count, first + item % block_count);
+            });
             first += block_count;
-        } while (first < all);
+        } while (first < all && !interrupted(inputs));
     }
 
     // Prepares a block of queries and computes delta_i = sum_e output_ie upstream_ie.
-    void prepare(Index entry, int entry_group, Index block) {
-        T* memory = rows.data + (entry_group * blocks + block % blocks) * block_size;
-        DotBlock<T>& query_block = *new (&block_of(entry_group, block)) DotBlock<T>{TransposedMask<T>(inputs, entry, block),
+    void prepare(Index entry, Index slot, Index block) {
+        T* memory = rows.data + (slot * blocks + block % blocks) * block_size;
+        DotBlock<T>& query_block = *new (&block_of(slot, block)) DotBlock<T>{TransposedMask<T>(inputs, entry, block),
                                                                                     memory,
                                                                                     memory + QUERIES * padded_dim,
                                                                                     nullptr,
@@ -134,17 +157,17 @@ class DotBackward {
     }
 
     // The current blocks against every `spans`-th tile of keys.
-    void against_keys(Index entry, int entry_group, Index first, Index block_count, Index span, const DotWorkspace<T>& workspace) {
+    void against_keys(Index entry, Index slot, Index first, Index block_count, Index span, const DotWorkspace<T>& workspace) {
         for (Index block = first; block < first + block_count; block++)
-            clear(sums_of(entry_group, span, block), QUERIES * padded_dim);
-        for (Index tile = span; tile < tiles; tile += spans) {
+            clear(sums_of(slot, span, block), QUERIES * padded_dim);
+        for (Index tile = span; tile < tiles && !interrupted(inputs); tile += spans) {
             Tile all{entry, 0, tile * KEYS, 0, size_of(tile, KEYS, inputs.keys)};
             clear(workspace.d_keys, all.keys * padded_dim), clear(workspace.d_values, all.keys * padded_value_dim);
             Left<T> keys = rows_at(inputs.key, all, inputs.head_dim, workspace.keys);
             Left<T> values = rows_at(inputs.value, all, inputs.value_dim, workspace.values);
             WholeRows<T> whole(inputs.key, inputs.head_dim, all, workspace.padded_keys);
-            for (Index block = first; block < first + block_count; block++) {
-                DotBlock<T>& query_block = block_of(entry_group, block);
+            for (Index block = first; block < first + block_count && !interrupted(inputs); block++) {
+                DotBlock<T>& query_block = block_of(slot, block);
                 Tile at = all;
                 at.key = max_of(all.key, query_block.mask.low);
                 for (Index end = min_of(all.key + all.keys, query_block.mask.high); at.key < end; at.key += at.keys) {
@@ -159,7 +182,7 @@ class DotBackward {
                               {values.data + offset * values.row, values.row, 1},
                               whole.data + offset * whole.row,
                               whole.row};
-                    pairs(part, query_block, span, sums_of(entry_group, span, block), workspace);
+                    pairs(part, query_block, span, sums_of(slot, span, block), workspace);
                 }
             }
             put(all, first == 0, workspace);
@@ -308,10 +331,10 @@ class DotBackward {
         }
     }
 
-    void join(Index entry, int entry_group, Index block) {
-        T* total = sums_of(entry_group, 0, block);
-        for (Index span = 1; span < spans; span++) add(sums_of(entry_group, span, block), QUERIES * padded_dim, total);
-        const DotBlock<T>& query_block = block_of(entry_group, block);
+    void join(Index entry, Index slot, Index block) {
+        T* total = sums_of(slot, 0, block);
+        for (Index span = 1; span < spans; span++) add(sums_of(slot, span, block), QUERIES * padded_dim, total);
+        const DotBlock<T>& query_block = block_of(slot, block);
         for (int r = 0; r < query_block.mask.rows; r++) {
             T* d_query = result_row<T>(to.query, entry, query_block.mask.row + r, inputs.queries, inputs.head_dim);
             put_row(total + r * padded_dim, factor(entry), inputs.head_dim, d_query);

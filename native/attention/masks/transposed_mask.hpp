@@ -14,17 +14,17 @@ constexpr int CUT = 32;
 template <class T>
 class TransposedMask {
     using Number = typename Lanes<T>::Number;
-    const Inputs& inputs;
+    const Inputs* inputs;
     bool ranged;
     Index first[QUERIES], stop[QUERIES], core_low, core_high;
 
    public:
-    const Index entry, row;  // where the block begins
-    const int rows;
+    Index entry, row;  // where the block begins
+    int rows;
     Index low, high;  // the keys that its queries may attend to
 
     TransposedMask(const Inputs& inputs, Index entry, Index block)
-        : inputs(inputs), ranged(inputs.mask.count == 1 && inputs.mask.steps[0].step == Step::ranges), entry(entry),
+        : inputs(&inputs), ranged(inputs.mask.count == 1 && inputs.mask.steps[0].step == Step::ranges), entry(entry),
           row(block * QUERIES), rows(static_cast<int>(min_of<Index>(QUERIES, inputs.queries - row))) {
         core_low = low = 0, core_high = high = inputs.keys;
         if (!ranged) {
@@ -49,7 +49,7 @@ class TransposedMask {
         at.row = row, at.rows = rows;
         at.keys = static_cast<int>(min_of<Index>(KEYS, end - at.key));
         if (core_low <= at.key && at.key + at.keys <= core_high) return Coverage::full;
-        if (!ranged) return mask_tile(inputs.mask, at.entry, at.row, at.rows, at.key, at.keys, TRANSPOSED, allowed);
+        if (!ranged) return mask_tile(inputs->mask, at.entry, at.row, at.rows, at.key, at.keys, TRANSPOSED, allowed);
         at.keys = min_of(at.keys, CUT);
         int from = 0, to = rows;
         while (from < to && !attends_any(from, at)) from++;

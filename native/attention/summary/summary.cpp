@@ -60,7 +60,7 @@ class Summarizer {
             SummaryWorkspace<T> workspace(inputs, to, query_size,
                                           workspaces.data + (entry_group * team.size + thread) * workspace_size);
             Part<T> part = entry_parts[which];
-            for (Index row = part.first; row < part.stop; row += ROWS) {
+            for (Index row = part.first; row < part.stop && !interrupted(inputs); row += ROWS) {
                 Tile at{entry, row, 0, static_cast<int>(min_of<Index>(ROWS, part.stop - row)), 0};
                 Block<T, Scores>(inputs, to, scores, keys, key_ids, values, workspace, part, at).run();
             }

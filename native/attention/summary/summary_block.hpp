@@ -130,7 +130,7 @@ class Block {
         for (Index stripe = 0;; stripe++) {
             Index stripe_slot = min_of(stripe, workspace.stripes - 1), slot = stripe_slot * STRIPE;
             int gathered = tile < stop ? gather(slot) : 0;
-            if (gathered == 0) return;
+            if (gathered == 0 || interrupted(inputs)) return;
             for (int r = 0; r < at.rows; r++)
                 workspace.bases[stripe_slot * ROWS + r] =
                     rows.exponentiate_tiles(r, workspace.tile(slot) + r * KEYS, gathered, workspace.keys() + slot);
@@ -167,7 +167,7 @@ class Block {
             at.key = workspace.keys()[slot], at.keys = size_of(at.key / KEYS, KEYS, inputs.keys);
             add(weights);
         }
-        for (tile = resume; tile < stop; tile++) {
+        for (tile = resume; tile < stop && !interrupted(inputs); tile++) {
             if (!total_scores(tile, workspace.recomputed)) continue;
             for (int r = 0; r < at.rows; r++)
                 inverse_sum[r] == inverse_sum[r] ? to_weights(r, workspace.recomputed + r * KEYS)

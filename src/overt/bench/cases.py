@@ -35,6 +35,10 @@ DOTS = {
     "wide": DotKind("dot products, values twice as wide as keys, forward and backward", backward=True, value_ratio=2),
     "step": DotKind("one query for each head against cached keys, which four heads share", group=4),
     "batch": DotKind("one query for each head of many short texts, as in batched translation"),
+    "half": DotKind("dot products in half precision, forward"),
+    "halfcausal": DotKind("causal dot products in half precision, forward", causal=True),
+    "halfgradients": DotKind("dot products in half precision, forward and backward", backward=True),
+    "halfcausalgradients": DotKind("causal dot products in half precision, forward and backward", causal=True, backward=True),
     "packed": DotKind("32 packed documents, forward", documents=32),
     "packedgradients": DotKind("32 packed documents, forward and backward", documents=32, backward=True),
     "padding": DotKind("padding as a bool tensor, forward", tensor="padding"),
@@ -132,6 +136,12 @@ CASES = [
     *(Case(work, (1, 8), 1024, 1024, 64) for work in ("dropout", "bias", "wide")),
     Case("step", (1, 32), 1, 16384, 64),
     Case("batch", (256, 4), 1, 24, 32),
+    *(
+        Case(work, (batch, 8), length, length, 64, dtype=dtype)
+        for work in ("half", "halfcausal", "halfgradients", "halfcausalgradients")
+        for dtype in (torch.bfloat16, torch.float16)
+        for batch, length in ((16, 16), (8, 128), (1, 1024))
+    ),
     *(Case(work, (1, 8), 8254, 8254, 64) for work in ("packed", "packedgradients")),
     *(Case(work, (4, 8), 1024, 1024, 64) for work in ("padding", "paddinggradients", "tril", "trilgradients")),
 ]

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 
 from overt import native
-from overt.attention.kernels import torch_sdpa
+from overt.attention.kernels import half_precision, torch_sdpa
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import call as flat_call
 from overt.attention.scores import AdditiveForm
@@ -35,11 +35,10 @@ _permitted_compiled: tuple[str, ...] = tuple(TABLE)
 
 def _slower_than_torch(call: Call) -> str | None:
     """The reason to prefer torch's kernel where it is permitted, supports the call and is faster by the benchmarks."""
-    if call.query.dtype in (torch.float16, torch.bfloat16):
-        reason = "torch's kernel multiplies half precision as it is"
-    elif not torch.compiler.is_compiling() and native.level() == "baseline":  # torch.compile cannot look into the core
+    reason = half_precision.torch_is_faster(call) if call.query.dtype in half_precision.DTYPES else None
+    if not torch.compiler.is_compiling() and native.level() == "baseline":  # torch.compile cannot look into the core
         reason = "torch's kernel has wider vectors than the core's baseline"
-    else:
+    if reason is None:
         return None
     additive = isinstance(call.form, AdditiveForm)
     return None if additive or not permits("torch") or torch_sdpa.refusal(call) is not None else reason

@@ -1,0 +1,40 @@
+"""Where torch's kernels for the CPU are faster in half precision than the native core, which computes it in float32: by measurement.
+
+Without matrix units the core was faster at every length and width in `docs/results/half.json` but for a few queries against many keys.
+With them (AMX), torch's was faster beyond 128 queries or keys.
+"""
+
+import torch
+
+from overt.attention.kernels.call import Call
+
+DTYPES = (torch.float16, torch.bfloat16)
+_SHORT = 128  # queries and keys up to which the core is faster than matrix units
+_FEW = range(2, 9)  # queries, which torch multiplies with many keys at once
+
+
+def _supported(name: str) -> bool:
+    """Whether torch says so of this processor."""
+    check = getattr(torch.cpu, name, None)
+    return bool(check and check())
+
+
+MATRIX_UNITS = {
+    torch.bfloat16: _supported("_is_amx_tile_supported"),
+    torch.float16: _supported("_is_amx_fp16_supported"),
+}
+
+
+def torch_is_faster(call: Call) -> str | None:
+    """Why torch's kernel was faster for such a call in half precision; None where the native core was."""
+    dtype, queries, keys = call.query.dtype, call.queries, call.keys
+    if MATRIX_UNITS[dtype] and max(queries, keys) > _SHORT:
+        return f"beyond {_SHORT} queries or keys torch's kernel is faster in half precision, by the processor's matrix units"
+    grouped = call.key.shape[:-2] != call.query.shape[:-2]
+    if dtype == torch.bfloat16 and queries in _FEW and keys > _SHORT and not grouped and not _differentiated(call):
+        return "for a few queries against many keys torch's kernel is faster in bfloat16"
+    return None
+
+
+def _differentiated(call: Call) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (call.query, call.key, call.value))
