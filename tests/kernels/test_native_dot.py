@@ -286,3 +286,12 @@ def test_the_same_call_gives_the_same_bits():
     assert torch.equal(first, second)
     both = [torch.autograd.grad(output.square().sum(), leaves) for output in (first, second)]
     assert all(torch.equal(one, other) for one, other in zip(*both, strict=True))
+
+
+@pytest.mark.parametrize("queries", [1, 20])
+def test_every_number_of_half_precision_is_read_as_what_it_is(level, queries):
+    numbers = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(torch.float16).reshape(64, 1, 1024)
+    one = torch.ones(64, 1, 3, dtype=torch.float16)
+    with overt.use_path("native"):
+        read = overt.attend(one.expand(-1, queries, -1), one, numbers)  # the one key has all the weight
+    assert torch.equal(read.nan_to_num(7), numbers.expand(-1, queries, -1).nan_to_num(7))

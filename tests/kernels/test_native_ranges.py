@@ -169,6 +169,11 @@ def test_nan_behind_a_mask_that_is_ranges_reaches_nobody(name):
     assert torch.autograd.grad(output[apart].sum(), query)[0][apart].isfinite().all()
 
 
+def test_no_block_of_a_bool_tensor_is_computed(monkeypatch):
+    monkeypatch.setattr(overt.masks.Dense, "block", None)
+    results(causal(257))
+
+
 def test_a_bool_tensor_may_be_written_to_between_calls():
     allowed = causal(257)
     before = results(allowed)

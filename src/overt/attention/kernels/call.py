@@ -132,6 +132,7 @@ def _bound_mask(argument: MaskLike, query: Tensor, key: Tensor, batch: tuple[int
     if isinstance(argument, Tensor):
         check.same_device("the mask", argument, query)
         check.fits("mask", argument.shape, (*batch, queries, keys), query, key)
+        return mask.bind(len(batch), queries, keys)  # its shape says what a block would
     bound = mask.bind(len(batch), queries, keys) if isinstance(mask, Mask) else mask
     if isinstance(bound, Mask) and bound.numbers is not None:
         return bound  # of positions alone: it fits any call, and a decoder's step need not wait for a probe
