@@ -61,7 +61,7 @@ class Team {
    private:
     // Once the call is to end, the items that are left are skipped.
     template <class Work>
-    void share(Index items, int workers, Index chunk, Work work) const {
+    void share(Index items, [[maybe_unused]] int workers, [[maybe_unused]] Index chunk, Work work) const {
         int finished = 0;
 #pragma omp parallel num_threads(workers)
         {
