@@ -106,3 +106,41 @@ def pages() -> str:
         f"dragging keep {slowest:.0f} frames a second or more, whole map or single cells. All 72 heads of MiniLM take "
         f"{short['bytes'] / 1e6:.1f} MB at 128 tokens and {long['bytes'] / 1e6:.1f} MB at 512, made in {long['seconds']:.1f} s."
     )
+
+
+def over_corpora() -> str:
+    """What heads do in Winogender, and whether they do it elsewhere."""
+    compared = result("survey")["compared"]
+    measures = next(iter(compared.values()))["top"]
+    shown = {
+        name: [f"{each['top'][name]} of 5, {each['clear'][name]} differ" for each in compared.values()] for name in measures
+    }
+    rows = [(name, *cells) for name, cells in shown.items()]
+    rows.append(("heads of one role", *(f"{each['roles']['same']} of {each['roles']['named']}" for each in compared.values())))
+    return table(rows, ["measure", *compared], "lrr")
+
+
+def pronoun_heads() -> str:
+    """Heads picked by pronouns in Winogender, elsewhere."""
+    rows = []
+    for name, each in result("survey")["compared"].items():
+        numbers = each["pronouns"]
+        cells = [_ends(numbers[key]) for key in ("in Winogender", "here", "over all heads")]
+        rows.append((name, str(numbers["texts"]), *cells, f"{numbers['among the five here']} of 5"))
+    heads = ["corpus", "texts", "picked heads in Winogender", "here", "more than all heads here", "among the five here"]
+    return table(rows, heads, "lrrrrr")
+
+
+def survey_cost() -> str:
+    """What a survey took."""
+    measured = result("survey")
+    tokens, time = sum(measured["tokens"].values()), sum(measured["seconds"].values())
+    memory, page = measured["peak_bytes"] / 1e6, measured["page"]["bytes"] / 1e6
+    return (
+        f"{tokens:,} tokens in {time:.0f} s on {measured['threads']} thread, at most {memory:.0f} MB; a page of {page:.1f} MB"
+    )
+
+
+def _ends(numbers: list[float]) -> str:
+    value, low, high = numbers
+    return f"{value:.3f} [{low:.3f}, {high:.3f}]".replace("-", "−")
