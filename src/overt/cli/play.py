@@ -71,7 +71,7 @@ def _write(name: str, begin: tuple[str, str | None], target: Path, small: bool) 
 def _serve(name: str, begin: tuple[str, str | None], open_page: bool) -> None:
     """Serve the page until the command is stopped."""
     with busy("reading the sentence …"):
-        reader = reading_model(None if name == "minilm" else name)
+        reader = _served(name)
         from overt.explain.recipes.qkv import qkv
         from overt.play.serve import PageServer
 
@@ -90,8 +90,15 @@ def _serve(name: str, begin: tuple[str, str | None], open_page: bool) -> None:
 def _models(name: str) -> tuple[Any, Any]:
     """The model as Python reads texts with it, and as the page does."""
     from overt.explain import text_model
+    from overt.learn.translator import find_model_folder
     from overt.play.encoders import BertEncoder
 
+    if name == "translator" or find_model_folder(name) is not None:
+        raise InputError(
+            "minilm or a folder with a BERT encoder, which run in the page",
+            got=f"{name}, a model of overt's own",
+            fix=f"run it in Python behind the page: overt play {name} --serve",
+        )
     if name != "minilm":
         return text_model.find(name), BertEncoder(_folder(name))
     folder = text_model.packaged_folder()
@@ -100,8 +107,22 @@ def _models(name: str) -> tuple[Any, Any]:
     return text_model.find(), BertEncoder(folder)
 
 
+def _served(name: str) -> Any:
+    """The model that reads texts in Python: any that `overt explain` takes."""
+    if name != "translator":
+        return reading_model(None if name == "minilm" else name)
+    from overt.cli.shared.translator_as_text_model import TranslatorTextModel
+    from overt.learn.translator import Translator
+
+    return TranslatorTextModel(Translator.bundled())
+
+
 def _folder(name: str) -> Path:
     folder = Path(name).expanduser()
     if not folder.is_dir():
-        raise InputError("minilm or a model's folder", got=name, fix="pass the folder that save_pretrained wrote")
+        raise InputError(
+            "minilm or a model's folder",
+            got=name,
+            fix="pass the folder that save_pretrained wrote, or run a model of the hub in Python: --serve",
+        )
     return folder
