@@ -242,6 +242,19 @@ def recorded(page: str, name: str, told: str, *, up: str = "", height: int = 0) 
     return frame + link if height else link
 
 
+def live(sentence: str, word: str, name: str, told: str) -> str:
+    """Keep a page in which all-MiniLM-L6-v2 runs for the site, its weights beside it, and say the HTML that links to it."""
+    from overt.explain import text_model
+    from overt.explain.recipes.qkv import qkv
+    from overt.play.encoders import BertEncoder
+    from overt.play.page import write
+
+    RECORDINGS.mkdir(parents=True, exist_ok=True)
+    model = text_model.find()
+    write(qkv(model, sentence, word), BertEncoder(model.folder), RECORDINGS / f"{name}.html", small=True, beside=True)
+    return f'<p><a href="{RECORDINGS.name}/{name}.html" target="_blank">{html.escape(told)}</a></p>'
+
+
 def ladder(part: str) -> dict[str, dict[str, Any]]:
     """The run of each recipe that is shown, by its model: of all its seeds the one of highest BLEU on validation data."""
     shown: dict[str, dict[str, Any]] = {}

@@ -1,14 +1,17 @@
 """The live page in a real browser: what it computes, what it says, and what it never does."""
 
+import functools
+import http.server
 import json
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
 import torch
-from live_page import TIRED
+from live_page import TIRED, Typed, write
 
 import browser
 import overt
@@ -222,3 +225,23 @@ def test_the_command_refuses_what_it_cannot_write(tmp_path, arguments, said):
     assert done.returncode != 0
     assert said in done.stderr + done.stdout
     assert not (tmp_path / "page.html").exists()
+
+
+def test_on_a_site_the_weights_are_fetched_beside_the_page(minilm, chromium, tmp_path):
+    write(minilm, tmp_path / "play & more.html", small=True, beside=True)
+    assert (tmp_path / "play & more.html").stat().st_size < 2e6
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        page, address = chromium.page(), f"http://127.0.0.1:{server.server_port}/play%20%26%20more.html"
+        page.call("Page.navigate", url=address)
+        page.until("document.querySelector('.typing') !== null", 30)
+        Typed(page).ready().type("Cats sleep.")
+        assert page.complaints == []
+        (tmp_path / "play & more-weights-6.txt").unlink()
+        page.call("Page.navigate", url="about:blank")
+        page.call("Network.setCacheDisabled", cacheDisabled=True)
+        page.call("Page.navigate", url=address)
+        page.until("document.querySelector('.typing') !== null", 30)
+        Typed(page).until_said("The model could not be fetched")
+        server.shutdown()

@@ -7,11 +7,13 @@ from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-from overt.drawing.html import bundle, script_json
+from overt.drawing.html import bundle, escape_text, script_json
 from overt.explain import html
 from overt.explain.explanation import Explanation
+from overt.files import whole
 from overt.lens.viewer.story import Live
 from overt.play.encoders import BertEncoder
 
@@ -32,30 +34,48 @@ class LivePage:
     rounding: str
 
 
-def write(explanation: Explanation, encoder: BertEncoder, path: str | os.PathLike[str], *, small: bool = False) -> LivePage:
-    """Write the page of an explanation, and the encoder that made it with its weights, of 8 bits where `small`, else of 16."""
+def write(
+    explanation: Explanation, encoder: BertEncoder, path: str | os.PathLike[str], *, small: bool = False, beside: bool = False
+) -> LivePage:
+    """Write the page of an explanation, and the encoder that made it with its weights, of 8 bits where `small`, else of 16.
+
+    For a site the weights stand `beside` the page, in files that it fetches: NAME-weights-0.txt and so on.
+    """
     weights = encoder.weights(small)
     rounding = encoder.rounding(small).sentence(8 if small else 16)
     description = {"text": explanation.text, "label": _LABEL, "blocks": len(weights.blocks), "notes": [rounding, *_NOTES]}
+    blocks = [b64encode(block).decode() for block in weights.blocks]
+    elements = (
+        _files_beside(Path(path), blocks) if beside else [_element(f"weights-{n}", block) for n, block in enumerate(blocks)]
+    )
     live = Live(
         boot=f"{_WEB}/boot.js",
         styles=(f"{_WEB}/play.css",),
         constants={"WORKER_TEXT": bundle(f"{_WEB}/worker/service.js")},
-        behind="\n".join(_elements(description, weights.header() | encoder.description(), weights.blocks)),
+        behind="\n".join(_elements(description, weights.header() | encoder.description(), elements)),
         script_sources=("'wasm-unsafe-eval'",),
+        connections=("'self'",) if beside else (),
     )
     html.write([explanation], path, limit=LIMIT, live=live)
     return LivePage(os.path.getsize(path), rounding)
 
 
-def _elements(description: dict[str, Any], model: dict[str, Any], blocks: list[bytes]) -> Iterator[str]:
+def _elements(description: dict[str, Any], model: dict[str, Any], weights: list[str]) -> Iterator[str]:
     """What the page says of the model, the compiled core, what the worker needs to know of the model, and its weights."""
     yield f'<script type="application/json" id="live">{script_json(description)}</script>'
-    yield _element("core", gzip.compress(files("overt").joinpath("play/core.wasm").read_bytes(), mtime=0))
-    yield _element("model", gzip.compress(json.dumps(model).encode(), mtime=0))
-    for number, block in enumerate(blocks):
-        yield _element(f"weights-{number}", block)
+    for name, data in ("core", files("overt").joinpath("play/core.wasm").read_bytes()), ("model", json.dumps(model).encode()):
+        yield _element(name, b64encode(gzip.compress(data, mtime=0)).decode())
+    yield from weights
 
 
-def _element(name: str, data: bytes) -> str:
-    return f'<script type="application/octet-stream" id="{name}">{b64encode(data).decode()}</script>'
+def _files_beside(page: Path, blocks: list[str]) -> list[str]:
+    """Write each block beside the page; the elements that name them."""
+    names = [f"{page.stem}-weights-{number}.txt" for number in range(len(blocks))]
+    for name, block in zip(names, blocks, strict=True):
+        with whole(page.with_name(name)) as temporary:
+            temporary.write_text(block, encoding="ascii")
+    return [_element(f"weights-{number}", "", f' data-file="{escape_text(name)}"') for number, name in enumerate(names)]
+
+
+def _element(name: str, letters: str, attributes: str = "") -> str:
+    return f'<script type="application/octet-stream" id="{name}"{attributes}>{letters}</script>'

@@ -49,6 +49,7 @@ async function next(self) {
 function tell(self, sentence, wrong = false) {
   self.state.textContent = sentence;
   self.state.classList.toggle("wrong", wrong);
+  self.state.setAttribute("aria-live", wrong ? "polite" : "off"); // what is measured at each letter is not read out
 }
 
 function show(self, text, result) {

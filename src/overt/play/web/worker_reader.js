@@ -4,6 +4,8 @@
 const OFF = "This browser runs no WebAssembly here, so the sentence cannot be changed. Everything else on this page works.";
 const ALONE = "This browser starts no Worker for a page like this, so the sentence cannot be changed. Everything else on this page works.";
 
+const UNFETCHED = "The model could not be fetched, so the sentence cannot be changed. Load the page again once there is a network.";
+
 export function createWorkerReader(page, blocks) {
   const reader = { progress: () => {}, ready: null, read: null };
   const worker = typeof WebAssembly === "object" ? startedWorker() : null;
@@ -25,6 +27,9 @@ export function createWorkerReader(page, blocks) {
   return reader;
 }
 
+// A file beside the page, as a site has the weights; null where there is none to be had.
+const fetched = (name) => fetch(encodeURIComponent(name)).then((response) => (response.ok ? response.text() : null)).catch(() => null);
+
 function startedWorker() {
   try {
     return new Worker(URL.createObjectURL(new Blob([WORKER_TEXT], { type: "text/javascript" })));
@@ -44,7 +49,9 @@ async function load(page, blocks, asked, progress) {
   const begun = await asked({ core: letters("core"), model: letters("model") });
   if (begun.sentence) return begun.sentence;
   for (let n = 0; n < blocks; n++) {
-    const { sentence } = await asked({ block: letters(`weights-${n}`) });
+    const file = page.getElementById(`weights-${n}`)?.dataset.file;
+    const block = file ? await fetched(file) : letters(`weights-${n}`);
+    const { sentence } = block === null ? { sentence: UNFETCHED } : await asked({ block });
     if (sentence) return sentence;
     progress((n + 1) / blocks);
   }
