@@ -228,3 +228,14 @@ def test_without_torch_numpy_alone_is_120_megabytes():
     ]
     own = [path for path in Path(overt.__file__).parent.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     assert 80 < sum(os.path.getsize(path) for path in [*files, *own] if os.path.exists(path)) / 1e6 < 125
+
+
+def test_the_line_to_try_out_names_a_wheel_of_this_version_and_smooths():
+    [(numbers, wheel, arguments)] = re.findall(
+        r"^    printf '([^']+)' \| uvx --from (\S+) overt (.+)$", README, flags=re.MULTILINE
+    )
+    assert wheel == f"overt-{overt.__version__}-py3-none-any.whl"
+    table = numbers.replace("\\n", "\n")
+    command = [sys.executable, "-m", "overt", *shlex.split(arguments)]
+    result = subprocess.run(command, input=table, capture_output=True, text=True, encoding="utf-8", check=True)
+    assert "before  ▁▂█▄▅▆▆▇\nafter   ▂▃▅▅▅▆▆▇" in result.stdout

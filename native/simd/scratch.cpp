@@ -1,7 +1,6 @@
 #include "simd/scratch.hpp"
 
 #include <cstdint>
-#include <cstdlib>
 #include <new>
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -9,14 +8,15 @@
 
 namespace overt {
 
+constexpr std::align_val_t ALIGNMENT{64};
+
 void* allocate(std::size_t bytes) {
-    void* memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
-    if (!memory) throw std::bad_alloc();
+    void* memory = ::operator new((bytes + 63) / 64 * 64, ALIGNMENT);
     expect_writing(memory, bytes);
     return memory;
 }
 
-void release(void* memory) { std::free(memory); }
+void release(void* memory) { ::operator delete(memory, ALIGNMENT); }
 
 void expect_writing([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
