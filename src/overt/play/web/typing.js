@@ -9,7 +9,7 @@ const TITLE = 72; // letters
 
 // `reader` is { ready, progress, read } as worker_reader.js has it; `description` is { text, label, notes }.
 export function startTyping(root, recording, store, description, reader) {
-  const input = make("textarea", { attributes: { id: "sentence", rows: "2", spellcheck: "false", autocomplete: "off" } });
+  const input = make("textarea", { attributes: { id: "sentence", rows: "2", spellcheck: "false", autocomplete: "off", dir: "auto" } });
   const state = make("p", { className: "state", attributes: { "aria-live": "polite" } });
   input.value = description.text;
   const box = make("section", { className: "typing" }, make("label", { text: description.label, attributes: { for: "sentence" } }), input, state);
