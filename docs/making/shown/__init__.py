@@ -11,7 +11,11 @@ def machine(measured: dict[str, Any]) -> str:
     """What it was measured on."""
     facts = measured["machine"]
     threads = measured.get("threads") or facts.get("threads") or facts["processors"]
-    told = [facts["processor"].replace("(R)", ""), f"{threads} threads", f"Python {facts['python']}"]
+    told = [
+        facts["processor"].replace("(R)", ""),
+        f"{threads} thread{'' if threads == 1 else 's'}",
+        f"Python {facts['python']}",
+    ]
     packages = {"torch": facts["torch"].partition("+")[0], "KeOps": facts.get("pykeops"), "Keras": facts.get("keras")}
     return ", ".join([*told, *(f"{name} {version}" for name, version in packages.items() if version), made(measured)])
 

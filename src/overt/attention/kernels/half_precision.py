@@ -1,6 +1,6 @@
 """Where torch's kernels for the CPU are faster in half precision than the native core, which computes it in float32: by measurement.
 
-Without matrix units the core was faster at every length and width in `docs/results/half.json` but for a few queries against many keys.
+Without matrix units the core was faster at every length and width in `docs/results/dot-more.json` but for a few queries against many keys.
 With them (AMX), torch's was faster beyond 128 queries or keys.
 """
 
