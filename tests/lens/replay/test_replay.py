@@ -125,6 +125,33 @@ def test_knock_out_is_hugging_faces_own_mask(tmp_path):
     assert np.abs(span.change).max() > 0.01
 
 
+@pytest.mark.parametrize("kind", ["GPT2", "OPT", "Llama"])
+def test_attention_that_a_model_writes_out_is_masked_as_torchs_is(kind, tmp_path):
+    import transformers
+
+    tokenizer = Tokenizer.learn([" ".join(WORDS), PROMPT] * 4, merges=80)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64}
+    more = {"OPT": {"ffn_dim": 32, "word_embed_proj_dim": 32, "init_std": 0.3}, "Llama": {"intermediate_size": 32}}.get(
+        kind, {}
+    )
+    special = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
+    config = getattr(transformers, f"{kind}Config")(vocab_size=tokenizer.words, **sizes, **more, **special)
+    config.initializer_range = 0.3
+    prompt, ids = tokenizer.encode(PROMPT), tokenizer.encode(ANSWER)
+    words = {"GPT2": "GPT2LMHeadModel"}.get(kind, f"{kind}ForCausalLM")
+    results = []
+    for written in ("eager", "sdpa"):
+        torch.manual_seed(0)
+        model = getattr(transformers, words)._from_config(config, attn_implementation=written).eval()
+        values = log_probabilities(model, prompt, ids)
+        answer = answered(tmp_path, "vLLM", (prompt, ids, ["x"] * len(ids), values, ANSWER))
+        results.append(replay(model, answer, tokenizer=tokenizer, spans=SPANS))
+    for one, other in zip(results[0].spans, results[1].spans, strict=True):
+        assert np.allclose(one.mass, other.mass, atol=1e-5)
+        assert np.allclose(one.change, other.change, atol=1e-4)
+    assert np.abs(results[0].spans[0].change).max() > 0.01
+
+
 def test_a_span_that_no_head_reads_is_not_needed(model_and_tokenizer, tokens, tmp_path):
     model, tokenizer = model_and_tokenizer
     result = replay(model, answered(tmp_path, "vLLM", tokens), tokenizer=tokenizer, spans=SPANS)
