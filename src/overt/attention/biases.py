@@ -35,7 +35,7 @@ class Bias:
     trailing: ClassVar[dict[str, int] | None] = None
     """Of each tensor of a bound bias, by its name, how many dimensions follow those of batch and heads; None where that is not known."""
 
-    def __init_subclass__(cls, **options: Any):
+    def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         inherit_only_with("block", cls, Bias, ("by_distance", "trailing", "of_block"))
 
@@ -102,38 +102,38 @@ class ALiBi(Bias):
     slopes: Tensor
     offset: int | Tensor | None = None
 
-    by_distance = True
-    trailing: ClassVar = {"slopes": 0, "offset": 2}
+    by_distance: ClassVar[bool] = True
+    trailing: ClassVar[dict[str, int] | None] = {"slopes": 0, "offset": 2}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_table("slopes of overt.ALiBi", self.slopes, 1, "(H,)")
         self._check_offset()
 
-    def bind(self, leading, queries, keys):
+    def bind(self, leading: int, queries: int, keys: int) -> "Bias":
         """With the offset known."""
         return ALiBi(self.slopes, self._offset_of(leading, queries, keys))
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The bias of these rows and keys: (H, rows, keys), after the batch where offsets differ."""
         return -self.slopes[:, None, None] * self._distance(rows, keys).abs()  # (..., H, rows, keys)
 
-    def of_block(self, rows, keys):
+    def of_block(self, rows: slice, keys: slice) -> "Bias":
         """The same slopes, the offset counted from the first row and key."""
         return ALiBi(self.slopes, self._offset_of_block(rows, keys))
 
-    def for_heads(self, select):
+    def for_heads(self, select: SelectHeads) -> "Bias | None":
         """The selected heads' slopes, still (H,) where it is one."""
         slopes = select(self.slopes[:, None], 1)
         offset = select(self.offset, 2) if isinstance(self.offset, Tensor) else self.offset
         return None if slopes is None or offset is None else ALiBi(slopes.reshape(-1), offset)
 
     @property
-    def source(self):
+    def source(self) -> Tensor:
         """The slopes."""
         return self.slopes
 
     @property
-    def leading(self):
+    def leading(self) -> tuple[int, ...]:
         """One bias a head."""
         return tuple(self.slopes.shape)
 
@@ -174,10 +174,10 @@ class RelativePositionBias(Bias):
     max_distance: int = 128
     offset: int | Tensor | None = None
 
-    by_distance = True
-    trailing: ClassVar = {"table": 1, "offset": 2}
+    by_distance: ClassVar[bool] = True
+    trailing: ClassVar[dict[str, int] | None] = {"table": 1, "offset": 2}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_table("table of overt.RelativePositionBias", self.table, 2, "(H, R) or (R,)")
         self._check_offset()
         size = self.table.shape[-1]
@@ -194,12 +194,12 @@ class RelativePositionBias(Bias):
                 "4 or more logarithmic buckets in overt.RelativePositionBias", got=str(size), fix="enlarge the table"
             )
 
-    def bind(self, leading, queries, keys):
+    def bind(self, leading: int, queries: int, keys: int) -> "Bias":
         """With the offset known."""
         offset = self._offset_of(leading, queries, keys)
         return RelativePositionBias(self.table, self.buckets, self.bidirectional, self.max_distance, offset)
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The bias of these rows and keys: (H, rows, keys) or (rows, keys), after the batch where offsets differ."""
         buckets = self.bucket(self._distance(rows, keys))
         if self.table.ndim == 1 or buckets.ndim == 2:
@@ -207,7 +207,7 @@ class RelativePositionBias(Bias):
         heads = torch.arange(self.table.shape[0], device=self.table.device)[:, None, None]
         return self.table[heads, buckets]  # (..., H, rows, keys)
 
-    def of_block(self, rows, keys):
+    def of_block(self, rows: slice, keys: slice) -> "Bias":
         """The same table, the offset counted from the first row and key."""
         return replace(self, offset=self._offset_of_block(rows, keys))
 
@@ -222,12 +222,12 @@ class RelativePositionBias(Bias):
         return _log_bucket(distance.abs(), half, self.max_distance) + half * (distance > 0)
 
     @property
-    def source(self):
+    def source(self) -> Tensor:
         """The table."""
         return self.table
 
     @property
-    def leading(self):
+    def leading(self) -> tuple[int, ...]:
         """One table a head, or one for all."""
         return tuple(self.table.shape[:-1])
 
@@ -239,27 +239,27 @@ class SumOfBiases(Bias):
     first: Bias
     second: Bias
 
-    trailing: ClassVar = {}
+    trailing: ClassVar[dict[str, int] | None] = {}
 
-    def bind(self, leading, queries, keys):
+    def bind(self, leading: int, queries: int, keys: int) -> "Bias":
         """Both bound."""
         return SumOfBiases(self.first.bind(leading, queries, keys), self.second.bind(leading, queries, keys))
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The sum of their numbers."""
         return self.first.block(rows, keys) + self.second.block(rows, keys)
 
-    def of_block(self, rows, keys):
+    def of_block(self, rows: slice, keys: slice) -> "Bias":
         """Both of these rows and keys."""
         return SumOfBiases(self.first.of_block(rows, keys), self.second.of_block(rows, keys))
 
     @property
-    def leading(self):
+    def leading(self) -> tuple[int, ...]:
         """The first dimensions that both broadcast to."""
         return torch.broadcast_shapes(self.first.leading, self.second.leading)
 
     @property
-    def source(self):
+    def source(self) -> Tensor:
         """The first bias's."""
         return self.first.source
 
@@ -270,35 +270,35 @@ class TensorBias(Bias):
 
     tensor: Tensor
 
-    trailing: ClassVar = {"tensor": 2}
+    trailing: ClassVar[dict[str, int] | None] = {"tensor": 2}
 
-    def bind(self, leading, queries, keys):
+    def bind(self, leading: int, queries: int, keys: int) -> "Bias":
         """With two dimensions at least, if the last two are of size 1 or those of the call."""
         broadcasts("bias", self.tensor, queries, keys)
         tensor = self.tensor
         return self if tensor.ndim > 1 else TensorBias(tensor.reshape((1,) * (2 - tensor.ndim) + tuple(tensor.shape)))
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The tensor's rows and keys; dimensions of size 1 stay."""
         tensor = self.tensor if self.tensor.shape[-2] == 1 else self.tensor[..., rows, :]
         return tensor if tensor.shape[-1] == 1 else tensor[..., keys]
 
-    def added_pairs(self):
+    def added_pairs(self) -> Tensor:
         """The tensor."""
         return self.tensor
 
-    def of_block(self, rows, keys):
+    def of_block(self, rows: slice, keys: slice) -> "Bias":
         """The tensor's rows and keys."""
         tensor = self.tensor if self.tensor.shape[-2] == 1 else self.tensor[..., rows, :]
         return TensorBias(tensor if tensor.shape[-1] == 1 else tensor[..., keys])
 
     @property
-    def leading(self):
+    def leading(self) -> tuple[int, ...]:
         """Its dimensions before the last two."""
         return tuple(self.tensor.shape[:-2])
 
     @property
-    def source(self):
+    def source(self) -> Tensor:
         """The tensor."""
         return self.tensor
 
@@ -311,7 +311,7 @@ class BiasBlock(Bias):
     first_row: int
     first_key: int
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """What the bias adds for the rows and keys that these are in it."""
         return self.inner.block(rows + self.first_row, keys + self.first_key)
 
@@ -321,12 +321,12 @@ class BiasBlock(Bias):
         return self.inner.by_distance
 
     @property
-    def leading(self):
+    def leading(self) -> tuple[int, ...]:
         """The bias's."""
         return self.inner.leading
 
     @property
-    def source(self):
+    def source(self) -> Tensor:
         """The bias's."""
         return self.inner.source
 

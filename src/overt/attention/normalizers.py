@@ -55,9 +55,9 @@ class Softmax(Normalizer):
     temperature: float | Tensor = 1.0
     sink: Tensor | None = None
 
-    trailing: ClassVar = {"temperature": 2, "sink": 0}
+    trailing: ClassVar[dict[str, int] | None] = {"temperature": 2, "sink": 0}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not isinstance(self.temperature, Tensor) and not self.temperature > 0:
             raise InputError(
                 "the temperature of overt.Softmax to be above 0", got=repr(self.temperature), fix="pass a positive number"
@@ -106,7 +106,7 @@ class Sparsemax(Normalizer):
     tensor([[0.7500, 0.2500, 0.0000]])
     """
 
-    trailing: ClassVar = {}
+    trailing: ClassVar[dict[str, int] | None] = {}
 
     def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
         """Weights of each row, summing to 1."""
@@ -129,9 +129,9 @@ class Entmax(Normalizer):
 
     alpha: float | Tensor = 1.5
 
-    trailing: ClassVar = {"alpha": 2}
+    trailing: ClassVar[dict[str, int] | None] = {"alpha": 2}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not isinstance(self.alpha, Tensor) and not self.alpha > 1:
             raise InputError(
                 "the alpha of overt.Entmax to be above 1", got=repr(self.alpha), fix="use overt.Softmax() for alpha = 1"
@@ -159,7 +159,7 @@ class Sigmoid(Normalizer):
     tensor([[0.5000]])
     """
 
-    trailing: ClassVar = {}
+    trailing: ClassVar[dict[str, int] | None] = {}
 
     def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
         """Weights between 0 and 1."""
@@ -174,7 +174,7 @@ class Sum(Normalizer):
     tensor([[ 1.5000, -0.5000]])
     """
 
-    trailing: ClassVar = {}
+    trailing: ClassVar[dict[str, int] | None] = {}
 
     def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
         """Weights of each row, summing to 1."""

@@ -76,7 +76,7 @@ class Score:
     trailing: ClassVar[dict[str, int] | None] = None
     """Of each tensor, by its name, how many dimensions follow those of batch and heads; None where that is not known."""
 
-    def __init_subclass__(cls, **options: Any):
+    def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         inherit_only_with("__call__", cls, Score, ("as_dot", "kernel_form"))
 
@@ -139,10 +139,10 @@ class Dot(Score):
     scale: float | Tensor | None = None
     softcap: float | Tensor | None = None
 
-    by_pair = ("scale", "softcap")
-    trailing: ClassVar = {"scale": 2, "softcap": 2}
+    by_pair: ClassVar[tuple[str, ...]] = ("scale", "softcap")
+    trailing: ClassVar[dict[str, int] | None] = {"scale": 2, "softcap": 2}
 
-    def __call__(self, query, key):
+    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
         """Score each query (..., Q, D) against each key (..., K, D): (..., Q, K)."""
         scores = query @ key.mT * self.factor(query)  # (..., Q, K)
         return scores if self.softcap is None else self.softcap * torch.tanh(scores / self.softcap)
@@ -153,12 +153,12 @@ class Dot(Score):
             return self.scale
         return 1 / math.sqrt(query.shape[-1]) if query.shape[-1] else 1.0
 
-    def as_dot(self, query, key):
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float] | None:
         """Itself, where the scale is a number and there is no softcap."""
         factor = self.factor(query)
         return None if self.softcap is not None or isinstance(factor, Tensor) else (query, key, float(factor))
 
-    def kernel_form(self):
+    def kernel_form(self) -> KernelForm | None:
         """Itself."""
         return DotForm(self.scale, self.softcap)
 
@@ -176,13 +176,13 @@ class Bilinear(Score):
 
     weight: Tensor
 
-    trailing: ClassVar = {"weight": 2}
+    trailing: ClassVar[dict[str, int] | None] = {"weight": 2}
 
-    def __call__(self, query, key):
+    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
         """Score each query (..., Q, D_query) against each key (..., K, D_key): (..., Q, K)."""
         return query @ self.weight.to(query.dtype) @ key.mT
 
-    def check(self, query, key):
+    def check(self, query: Tensor, key: Tensor) -> None:
         """The weight is a matrix from the key's features to the query's."""
         _check_weight("Bilinear", self.weight, query)
         if tuple(self.weight.shape[-2:]) != (query.shape[-1], key.shape[-1]):
@@ -192,11 +192,11 @@ class Bilinear(Score):
                 fix=f"pass a weight of shape ({query.shape[-1]}, {key.shape[-1]})",
             )
 
-    def as_dot(self, query, key):
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float] | None:
         """The query projected, then the plain dot product."""
         return query @ self.weight.to(query.dtype), key, 1.0
 
-    def kernel_form(self):
+    def kernel_form(self) -> KernelForm | None:
         """The dot product of the projected query and the key."""
         return DotForm(project=lambda query, key: (query @ self.weight.to(query.dtype), key), parameters=(self.weight,))
 
@@ -217,9 +217,9 @@ class Additive(Score):
     weight: Tensor
     activation: str = "tanh"
 
-    trailing: ClassVar = {"weight": 1}
+    trailing: ClassVar[dict[str, int] | None] = {"weight": 1}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
             raise InputError(
                 "the activation of overt.Additive to be one of " + ", ".join(ACTIVATIONS),
@@ -227,12 +227,12 @@ class Additive(Score):
                 fix="choose one of them, or pass any callable (query, key) -> (..., Q, K) as the score",
             )
 
-    def __call__(self, query, key):
+    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
         """Score each query (..., Q, D) against each key (..., K, D): (..., Q, K)."""
         features = ACTIVATIONS[self.activation](query[..., :, None, :] + key[..., None, :, :])  # (..., Q, K, D)
         return (features * self.weight.to(query.dtype)[..., None, None, :]).sum(-1)
 
-    def check(self, query, key):
+    def check(self, query: Tensor, key: Tensor) -> None:
         """One weight for each feature."""
         super().check(query, key)
         _check_weight("Additive", self.weight, query)
@@ -243,11 +243,11 @@ class Additive(Score):
                 fix=f"pass a weight of shape ({query.shape[-1]},)",
             )
 
-    def width(self, features):
+    def width(self, features: int) -> int:
         """All features of a pair are in memory at once."""
         return max(features, 1)
 
-    def kernel_form(self):
+    def kernel_form(self) -> KernelForm | None:
         """Itself."""
         return AdditiveForm(self.weight, self.activation)
 
@@ -265,20 +265,20 @@ class Cosine(Score):
 
     scale: float | Tensor = 1.0
 
-    by_pair = ("scale",)
-    trailing: ClassVar = {"scale": 2}
+    by_pair: ClassVar[tuple[str, ...]] = ("scale",)
+    trailing: ClassVar[dict[str, int] | None] = {"scale": 2}
 
-    def __call__(self, query, key):
+    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
         """Score each query (..., Q, D) against each key (..., K, D): (..., Q, K)."""
         return _unit(query) @ _unit(key).mT * self.scale
 
-    def as_dot(self, query, key):
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float] | None:
         """Both made unit vectors, then the dot product."""
         if isinstance(self.scale, Tensor):
             return None
         return _unit(query), _unit(key), float(self.scale)
 
-    def kernel_form(self):
+    def kernel_form(self) -> KernelForm | None:
         """The dot product of unit vectors."""
         return DotForm(self.scale, project=lambda query, key: (_unit(query), _unit(key)), linear=False)
 
@@ -297,25 +297,25 @@ class Gaussian(Score):
 
     bandwidth: float | Tensor
 
-    by_pair = ("bandwidth",)
-    trailing: ClassVar = {"bandwidth": 2}
+    by_pair: ClassVar[tuple[str, ...]] = ("bandwidth",)
+    trailing: ClassVar[dict[str, int] | None] = {"bandwidth": 2}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not isinstance(self.bandwidth, Tensor) and not self.bandwidth > 0:
             raise InputError(
                 "the bandwidth of overt.Gaussian to be above 0", got=repr(self.bandwidth), fix="pass a positive number"
             )
 
-    def __call__(self, query, key):
+    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
         """Score each query (..., Q, D) against each key (..., K, D): (..., Q, K)."""
         squared = (query[..., :, None, :] - key[..., None, :, :]).square().sum(-1)  # (..., Q, K)
         return squared / (-2 * self.bandwidth**2)
 
-    def width(self, features):
+    def width(self, features: int) -> int:
         """All differences of a pair are in memory at once."""
         return max(features, 1)
 
-    def kernel_form(self):
+    def kernel_form(self) -> KernelForm | None:
         """Itself."""
         return DistanceForm(self.bandwidth)
 

@@ -34,7 +34,7 @@ class Mask:
     trailing: ClassVar[dict[str, int] | None] = None
     """Of each tensor of a bound mask, by its name, how many dimensions follow those of batch and heads; None where that is not known."""
 
-    def __init_subclass__(cls, **options: Any):
+    def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         inherit_only_with("block", cls, Mask, _ABOUT_BLOCKS)
 
@@ -137,24 +137,24 @@ _ABOUT_BLOCKS += ("row_ranges", "has_row_ranges", "inspect_row_ranges", "of_bloc
 class Pair(Mask):
     """Two masks in one: what `Both` and `Either` share."""
 
-    trailing: ClassVar = {}
+    trailing: ClassVar[dict[str, int] | None] = {}
     left: Any
     right: Any
 
-    def bind(self, leading, queries, keys):
+    def bind(self, leading: int, queries: int, keys: int) -> "Mask":
         """Both bound."""
         return type(self)(_bind(self.left, leading, queries, keys), _bind(self.right, leading, queries, keys))  # type: ignore[call-arg]
 
-    def with_offset(self, offset):
+    def with_offset(self, offset: int | Tensor) -> "Mask":
         """Both with this offset."""
         return type(self)(_with_offset(self.left, offset), _with_offset(self.right, offset))  # type: ignore[call-arg]
 
-    def of_block(self, rows, keys, lengths):
+    def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
         """Both of these rows and keys."""
         return type(self)(*(mask_of_block(part, rows, keys, lengths) for part in (self.left, self.right)))  # type: ignore[call-arg]
 
     @property
-    def by_key(self):
+    def by_key(self) -> bool:
         """Where both are."""
         return _by_key(self.left) and _by_key(self.right)
 
@@ -174,28 +174,28 @@ class Both(Pair):
     left: Any
     right: Any
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """Allowed by each."""
         return self.left.block(rows, keys) & self.right.block(rows, keys)
 
-    def span(self, first, stop, keys):
+    def span(self, first: int, stop: int, keys: int) -> tuple[int, int]:
         """Where the spans overlap."""
         (low, high), (other_low, other_high) = (_span(part, first, stop, keys) for part in (self.left, self.right))
         return max(low, other_low), min(high, other_high)
 
     @property
-    def has_row_ranges(self):
+    def has_row_ranges(self) -> bool:
         """Where both have."""
         return all(isinstance(part, Mask) and part.has_row_ranges for part in (self.left, self.right))
 
-    def row_ranges(self, queries, keys, device):
+    def row_ranges(self, queries: int, keys: int, device: torch.device) -> RowRanges | None:
         """The keys in the ranges of both."""
         if not self.has_row_ranges:
             return None
         left, right = (part.row_ranges(queries, keys, device) for part in (self.left, self.right))
         return None if left is None or right is None else intersection([left, right])
 
-    def inspect_row_ranges(self, queries, keys, device, read):
+    def inspect_row_ranges(self, queries: int, keys: int, device: torch.device, read: ReadRanges) -> RowRanges | None:
         """The keys in the ranges of both."""
         if not (isinstance(self.left, Mask) and isinstance(self.right, Mask)):
             return None
@@ -218,11 +218,11 @@ class Either(Pair):
     left: Any
     right: Any
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """Allowed by one or the other."""
         return self.left.block(rows, keys) | self.right.block(rows, keys)
 
-    def span(self, first, stop, keys):
+    def span(self, first: int, stop: int, keys: int) -> tuple[int, int]:
         """From the lower start to the higher end."""
         (low, high), (other_low, other_high) = (_span(part, first, stop, keys) for part in (self.left, self.right))
         return min(low, other_low), max(high, other_high)
@@ -240,26 +240,26 @@ class Not(Mask):
 
     inner: Any
 
-    trailing: ClassVar = {}
+    trailing: ClassVar[dict[str, int] | None] = {}
 
-    def bind(self, leading, queries, keys):
+    def bind(self, leading: int, queries: int, keys: int) -> "Mask":
         """The inner one bound."""
         return Not(_bind(self.inner, leading, queries, keys))
 
-    def with_offset(self, offset):
+    def with_offset(self, offset: int | Tensor) -> "Mask":
         """The inner one with this offset."""
         return Not(_with_offset(self.inner, offset))
 
-    def of_block(self, rows, keys, lengths):
+    def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
         """The inner one of these rows and keys."""
         return Not(mask_of_block(self.inner, rows, keys, lengths))
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The opposite."""
         return ~self.inner.block(rows, keys)
 
     @property
-    def by_key(self):
+    def by_key(self) -> bool:
         """Where the inner one is."""
         return _by_key(self.inner)
 
@@ -274,9 +274,9 @@ class Dense(Mask):
 
     allowed: Tensor
 
-    trailing: ClassVar = {"allowed": 2}
+    trailing: ClassVar[dict[str, int] | None] = {"allowed": 2}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not isinstance(self.allowed, Tensor) or self.allowed.dtype != torch.bool:
             floating = isinstance(self.allowed, Tensor) and self.allowed.is_floating_point()
             raise KindError(
@@ -287,29 +287,29 @@ class Dense(Mask):
                 else "convert it: mask.bool()",
             )
 
-    def bind(self, leading, queries, keys):
+    def bind(self, leading: int, queries: int, keys: int) -> "Mask":
         """Itself, if its last two sizes are 1 or those of the call."""
         broadcasts("mask", self.allowed, queries, keys)
         return self
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The tensor's rows and keys; dimensions of size 1 stay."""
         allowed = self.allowed_pairs()
         allowed = allowed if allowed.shape[-2] == 1 else allowed[..., rows, :]
         return allowed if allowed.shape[-1] == 1 else allowed[..., keys]
 
-    def of_block(self, rows, keys, lengths):
+    def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
         """The tensor's rows and keys."""
         allowed = self.allowed_pairs()
         allowed = allowed if allowed.shape[-2] == 1 else allowed[..., rows, :]
         return Dense(allowed if allowed.shape[-1] == 1 else allowed[..., keys])
 
-    def allowed_pairs(self):
+    def allowed_pairs(self) -> Tensor:
         """The tensor, with two dimensions at least."""
         return self.allowed.reshape((1,) * (2 - self.allowed.ndim) + tuple(self.allowed.shape))
 
     @property
-    def by_key(self):
+    def by_key(self) -> bool:
         """Where there is one row for all queries."""
         return self.allowed.ndim < 2 or self.allowed.shape[-2] == 1
 
@@ -324,28 +324,28 @@ class MaskBlock(Mask):
     queries: int
     keys: int
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """What the mask says of the rows and keys that these are in it."""
         return self.inner.block(rows + self.first_row, keys + self.first_key)
 
-    def span(self, first, stop, keys):
+    def span(self, first: int, stop: int, keys: int) -> tuple[int, int]:
         """The mask's, counted from the first key."""
         low, high = _span(self.inner, first + self.first_row, stop + self.first_row, self.keys)
         return low - self.first_key, high - self.first_key
 
     @property
-    def has_row_ranges(self):
+    def has_row_ranges(self) -> bool:
         """Where the mask has."""
         return isinstance(self.inner, Mask) and self.inner.has_row_ranges
 
-    def row_ranges(self, queries, keys, device):
+    def row_ranges(self, queries: int, keys: int, device: torch.device) -> RowRanges | None:
         """The mask's for these rows, counted from the first key."""
         ranges, rows = self.inner.row_ranges(self.queries, self.keys, device), slice(self.first_row, self.first_row + queries)
         low, high = (edge[..., rows] if _has_rows(edge) else edge for edge in ranges)
         return low - self.first_key, high - self.first_key
 
     @property
-    def by_key(self):
+    def by_key(self) -> bool:
         """Where the mask is."""
         return _by_key(self.inner)
 

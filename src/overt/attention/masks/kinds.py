@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from overt.attention.check import align_left, kind_of, whole_numbers
-from overt.attention.masks.base import NAMED, Mask
+from overt.attention.masks.base import NAMED, Mask, ReadRanges
+from overt.attention.masks.intersection import RowRanges
 from overt.attention.pieces import piece
 from overt.errors import InputError, KindError
 
@@ -30,37 +31,37 @@ class Causal(Mask):
 
     offset: int | Tensor | None = None
 
-    trailing: ClassVar = {"offset": 2}
+    trailing: ClassVar[dict[str, int] | None] = {"offset": 2}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _offset_kind("Causal", self.offset)
 
-    def bind(self, leading, queries, keys):
+    def bind(self, leading: int, queries: int, keys: int) -> "Mask":
         """With the offset known."""
         return replace(self, offset=_bound_offset("Causal", self.offset, leading, queries, keys))
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """Which rows may attend to which keys."""
         return keys <= rows[:, None] + _known(self.offset, "Causal")
 
-    def span(self, first, stop, keys):
+    def span(self, first: int, stop: int, keys: int) -> tuple[int, int]:
         """Up to the last row's key."""
         return (0, stop + self.offset) if isinstance(self.offset, int) else (0, keys)
 
-    def row_ranges(self, queries, keys, device):
+    def row_ranges(self, queries: int, keys: int, device: torch.device) -> RowRanges | None:
         """Up to the row's key."""
         return 0, _row_positions(_known(self.offset, "Causal"), 1, queries, device)
 
-    def with_offset(self, offset):
+    def with_offset(self, offset: int | Tensor) -> "Mask":
         """With this offset, unless it has one."""
         return replace(self, offset=offset) if self.offset is None else self
 
-    def of_block(self, rows, keys, lengths):
+    def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
         """The same, its offset counted from the first row and key."""
         return replace(self, offset=_known(self.offset, "Causal") + rows.start - keys.start)
 
     @property
-    def numbers(self):
+    def numbers(self) -> tuple[int | None, ...] | None:
         """The offset, where it is one for all."""
         return (self.offset,) if isinstance(self.offset, int) else None
 
@@ -83,9 +84,9 @@ class Window(Mask):
     after: int | None
     offset: int | Tensor | None = None
 
-    trailing: ClassVar = {"offset": 2}
+    trailing: ClassVar[dict[str, int] | None] = {"offset": 2}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _offset_kind("Window", self.offset)
         for name, side in (("before", self.before), ("after", self.after)):
             if side is not None and (isinstance(side, bool) or not isinstance(side, int)):
@@ -95,11 +96,11 @@ class Window(Mask):
                     fix="pass an int or None",
                 )
 
-    def bind(self, leading, queries, keys):
+    def bind(self, leading: int, queries: int, keys: int) -> "Mask":
         """With the offset known."""
         return replace(self, offset=_bound_offset("Window", self.offset, leading, queries, keys))
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """Which rows may attend to which keys."""
         distance = keys - (rows[:, None] + _known(self.offset, "Window"))  # (..., rows, keys)
         allowed = torch.ones_like(distance, dtype=torch.bool)
@@ -109,7 +110,7 @@ class Window(Mask):
             allowed = allowed & (distance <= self.after)
         return allowed
 
-    def span(self, first, stop, keys):
+    def span(self, first: int, stop: int, keys: int) -> tuple[int, int]:
         """From the first row's window to the last row's."""
         if not isinstance(self.offset, int):
             return 0, keys
@@ -117,23 +118,23 @@ class Window(Mask):
         high = keys if self.after is None else stop + self.offset + self.after
         return low, high
 
-    def row_ranges(self, queries, keys, device):
+    def row_ranges(self, queries: int, keys: int, device: torch.device) -> RowRanges | None:
         """The row's window."""
         offset = _known(self.offset, "Window")
         low = 0 if self.before is None else _row_positions(offset, -min(self.before, _FAR), queries, device)
         high = keys if self.after is None else _row_positions(offset, min(self.after, _FAR) + 1, queries, device)
         return low, high
 
-    def with_offset(self, offset):
+    def with_offset(self, offset: int | Tensor) -> "Mask":
         """With this offset, unless it has one."""
         return replace(self, offset=offset) if self.offset is None else self
 
-    def of_block(self, rows, keys, lengths):
+    def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
         """The same, its offset counted from the first row and key."""
         return replace(self, offset=_known(self.offset, "Window") + rows.start - keys.start)
 
     @property
-    def numbers(self):
+    def numbers(self) -> tuple[int | None, ...] | None:
         """Both sides and the offset, where it is one for all."""
         return (self.before, self.after, self.offset) if isinstance(self.offset, int) else None
 
@@ -153,36 +154,36 @@ class Lengths(Mask):
     keys: int | Tensor
     queries: int | Tensor | None = None
 
-    trailing: ClassVar = {"keys": 2, "queries": 2}
+    trailing: ClassVar[dict[str, int] | None] = {"keys": 2, "queries": 2}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("keys", "queries"):
             if isinstance(getattr(self, name), list | tuple):
                 object.__setattr__(self, name, torch.tensor(getattr(self, name)))
             whole_numbers("Lengths", name, getattr(self, name))
 
-    def bind(self, leading, queries, keys):
+    def bind(self, leading: int, queries: int, keys: int) -> "Mask":
         """With the lengths aligned left."""
         return Lengths(align_left("Lengths", self.keys, leading), align_left("Lengths", self.queries, leading))
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """Which rows may attend to which keys."""
         allowed = keys[None, :] < self.keys
         return allowed if self.queries is None else allowed & (rows[:, None] < self.queries)
 
-    def row_ranges(self, queries, keys, device):
+    def row_ranges(self, queries: int, keys: int, device: torch.device) -> RowRanges | None:
         """Up to the length; nothing in the rows beyond theirs."""
         lengths = _by_row(self.keys)
         if self.queries is None:
             return 0, lengths
         return 0, torch.where(torch.arange(queries, device=device) < _by_row(self.queries), lengths, 0)
 
-    def of_block(self, rows, keys, lengths):
+    def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
         """The lengths counted from the first row and key."""
         return Lengths(self.keys - keys.start, None if self.queries is None else self.queries - rows.start)
 
     @property
-    def by_key(self):
+    def by_key(self) -> bool:
         """Unless queries have lengths too."""
         return self.queries is None
 
@@ -205,14 +206,14 @@ class Documents(Mask):
     key_ids: Tensor
     query_ids: Tensor | None = None
 
-    trailing: ClassVar = {"key_ids": 1, "query_ids": 1}
+    trailing: ClassVar[dict[str, int] | None] = {"key_ids": 1, "query_ids": 1}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         whole_numbers("Documents", "key_ids", self.key_ids, tensor=True)
         if self.query_ids is not None:
             whole_numbers("Documents", "query_ids", self.query_ids, tensor=True)
 
-    def bind(self, leading, queries, keys):
+    def bind(self, leading: int, queries: int, keys: int) -> "Mask":
         """With both ids given and aligned left."""
         query_ids = self.key_ids if self.query_ids is None else self.query_ids
         _length("Documents", "key_ids", self.key_ids, keys, "K")
@@ -221,21 +222,21 @@ class Documents(Mask):
             align_left("Documents", self.key_ids, leading, last=1), align_left("Documents", query_ids, leading, last=1)
         )
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """Which rows may attend to which keys."""
         of_queries = (self.key_ids if self.query_ids is None else self.query_ids)[..., rows, None]
         of_keys = self.key_ids[..., None, keys]
         return (of_queries == of_keys) & (of_keys >= 0)
 
-    def of_block(self, rows, keys, lengths):
+    def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
         """The ids of these rows and keys."""
         return Documents(self.key_ids[..., keys], (self.key_ids if self.query_ids is None else self.query_ids)[..., rows])
 
-    def document_ids(self):
+    def document_ids(self) -> tuple[Tensor, Tensor]:
         """Both ids."""
         return (self.key_ids if self.query_ids is None else self.query_ids).long(), self.key_ids.long()
 
-    def inspect_row_ranges(self, queries, keys, device, read):
+    def inspect_row_ranges(self, queries: int, keys: int, device: torch.device, read: ReadRanges) -> RowRanges | None:
         """The keys of each query's document, where they are consecutive."""
         if not keys or not queries:
             return None
@@ -262,31 +263,31 @@ class Keys(Mask):
 
     visible: Tensor
 
-    trailing: ClassVar = {"visible": 1}
+    trailing: ClassVar[dict[str, int] | None] = {"visible": 1}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not isinstance(self.visible, Tensor) or self.visible.dtype != torch.bool:
             raise KindError("a bool tensor in overt.masks.Keys", got=kind_of(self.visible), fix="compare: Keys(padding == 0)")
 
-    def bind(self, leading, queries, keys):
+    def bind(self, leading: int, queries: int, keys: int) -> "Mask":
         """With the batch aligned left."""
         _length("masks.Keys", "visible", self.visible, keys, "K")
         return Keys(align_left("masks.Keys", self.visible, leading, last=1))
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The same for every row."""
         return self.visible[..., None, keys]
 
-    def of_block(self, rows, keys, lengths):
+    def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
         """These keys."""
         return Keys(self.visible[..., keys])
 
-    def allowed_pairs(self):
+    def allowed_pairs(self) -> Tensor:
         """One row for all queries."""
         return self.visible[..., None, :]  # (..., 1, K)
 
     @property
-    def by_key(self):
+    def by_key(self) -> bool:
         """Always."""
         return True
 

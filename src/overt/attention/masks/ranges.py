@@ -1,11 +1,12 @@
 """A mask that is one interval of keys for each query: two numbers for each row instead of Q × K."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from overt.attention.masks.base import Mask
+from overt.attention.masks.intersection import RowRanges
 from overt.attention.pieces import piece
 from overt.errors import InputError
 
@@ -25,9 +26,9 @@ class Ranges(Mask):
     low: Tensor
     high: Tensor
 
-    trailing: ClassVar = {"low": 1, "high": 1}
+    trailing: ClassVar[dict[str, int] | None] = {"low": 1, "high": 1}
 
-    def bind(self, leading, queries, keys):
+    def bind(self, leading: int, queries: int, keys: int) -> "Mask":
         """Itself, if it has one run a query or one for all."""
         if self.low.shape[-1] not in (1, queries):
             raise InputError(
@@ -37,22 +38,22 @@ class Ranges(Mask):
             )
         return self
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """Which rows may attend to which keys."""
         low, high = (edge if edge.shape[-1] == 1 else edge[..., rows] for edge in (self.low, self.high))
         return (low[..., None] <= keys) & (keys < high[..., None])  # (..., rows, keys)
 
-    def span(self, first, stop, keys):
+    def span(self, first: int, stop: int, keys: int) -> tuple[int, int]:
         """From the lowest low to the highest high of these rows."""
         low, high = (edge if edge.shape[-1] == 1 else edge[..., first:stop] for edge in (self.low, self.high))
         return (int(low.min()), int(high.max())) if low.numel() else (0, keys)
 
-    def of_block(self, rows, keys, lengths):
+    def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
         """The runs of these rows, counted from the first key."""
         low, high = (edge if edge.shape[-1] == 1 else edge[..., rows] for edge in (self.low, self.high))
         return Ranges(low - keys.start, high - keys.start)
 
-    def __and__(self, other):
+    def __and__(self, other: Any) -> "Mask":
         """Two runs have one run in common."""
         if not isinstance(other, Ranges):
             return super().__and__(other)
@@ -63,11 +64,11 @@ class Ranges(Mask):
         low = torch.maximum(self.low, other.low)
         return Ranges(low, torch.maximum(low, torch.minimum(self.high, other.high)))
 
-    def row_ranges(self, queries, keys, device):
+    def row_ranges(self, queries: int, keys: int, device: torch.device) -> RowRanges | None:
         """Low and high."""
         return self.low, self.high
 
     @property
-    def by_key(self):
+    def by_key(self) -> bool:
         """Where one run serves all queries."""
         return self.low.shape[-1] == 1
