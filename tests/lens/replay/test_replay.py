@@ -321,3 +321,21 @@ def test_a_chat_has_a_span_for_each_message(tokens, tmp_path):
         "system": 3, "user": 3, "user 2": 2, "answer so far": 3, "other": 7,
     }  # fmt: skip
     assert "put into the tokenizer's template" in result.notes[0]
+
+
+def test_a_token_that_is_a_part_of_a_character_says_which(tmp_path):
+    from tokenizers import Tokenizer as Pieces
+    from tokenizers import decoders, models, pre_tokenizers, trainers
+
+    pieces = Pieces(models.BPE())
+    pieces.pre_tokenizer, pieces.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    pieces.train_from_iterator([" ".join(WORDS)], trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    torch.manual_seed(0)
+    model = LanguageModel(pieces.get_vocab_size(), width=16, heads=2, layers=1, feed_forward=16).eval()
+    prompt, ids = pieces.encode("the cat 😀 sat").ids, pieces.encode(" on é").ids
+    record = vllm_completion(prompt, ids, ["x"] * len(ids), log_probabilities(model, prompt, ids), " on é")
+    answer = logged(tmp_path, {"request": {"prompt": "the cat 😀 sat"}, "response": record}).answers[0]
+    result = replay(model, answer, tokenizer=pieces, spans={"sat": (10, 13), "cat": ("cat", "😀")})
+    assert [word for word in result.words if "[" in word] == [*(f"😀[{part}/4]" for part in range(1, 5)), "é[1/2]", "é[2/2]"]
+    assert result.spans[0].tokens == len(pieces.encode(" sat").ids)
+    assert result.check.holds

@@ -10,6 +10,7 @@ import numpy as np
 from overt.errors import InputError
 from overt.lens.analysis.replay.dialects import LoggedAnswer
 from overt.lens.analysis.surveys.encoding import encoder
+from overt.lens.text.tokens_of_text import decoded
 from overt.lens.text.vocabulary import Vocabulary, vocabulary_of
 
 _LONGEST = 10**9
@@ -26,8 +27,12 @@ class TokenSequence:
 
     @cached_property
     def words(self) -> list[str]:
-        """What each token spells; special tokens by their names."""
-        return [self._bytes(number).decode("utf-8", "replace") for number in self.ids]
+        """What each token spells; special tokens by their names, and parts of a character as the character and which part: "😀[1/3]"."""
+        words = [self._bytes(number).decode("utf-8", "replace") for number in self.ids]
+        if not any("\ufffd" in word for word in words):
+            return words
+        named = decoded(self.ids, self.vocabulary).tokens
+        return [str(name) if "\ufffd" in word else word for word, name in zip(words, named, strict=True)]
 
     @cached_property
     def special(self) -> np.ndarray:
