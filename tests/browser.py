@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib import resources
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -84,6 +85,18 @@ class Page:
             told = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": CODES.get(key, 0)}
             self.call("Input.dispatchKeyEvent", type="keyDown", **told, **({"text": key} if key in {" ", "\r"} else {}))
             self.call("Input.dispatchKeyEvent", type="keyUp", **told)
+
+    def broken_rules(self):
+        """What axe-core finds on the page as it is now: each rule that it breaks, and the first element that does."""
+        # By the browser's protocol, which the page's policy does not hold back.
+        self.call(
+            "Runtime.evaluate", expression=resources.files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+        )
+        self.ask(
+            "window.broken = null, void axe.run({ resultTypes: ['violations'] }).then((all) => (window.broken = all.violations))"
+        )
+        self.until("window.broken !== null", seconds=60)
+        return json.loads(self.ask("JSON.stringify(window.broken.map((each) => [each.id, each.nodes[0].html]))"))
 
     def picture(self, path):
         """Save what is in sight as a PNG."""

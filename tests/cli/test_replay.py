@@ -96,5 +96,6 @@ def test_the_page_works_in_a_browser(chromium, folder, tmp_path, width, dark):
     )
     assert "Expected replayed log probabilities" in page.ask("document.querySelector('.card .bad').textContent")
     assert page.ask("document.documentElement.scrollWidth") <= width
+    assert page.broken_rules() == []
     assert page.complaints == []
     assert [url for url in page.requests if not url.startswith("file:")] == []

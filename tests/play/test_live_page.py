@@ -97,6 +97,11 @@ def test_statistics_links_and_roles_are_pythons(written, opened, minilm):
         assert heads[index]["received"] == pytest.approx(head.received()[0].tolist(), abs=1e-3)
 
 
+def test_the_page_breaks_no_rule_of_accessibility(written, opened):
+    live = opened(written, width=400, dark=True).ready()
+    assert live.page.broken_rules() == []
+
+
 def test_the_page_computes_a_row_again_and_says_how_far_it_is_off(written, opened):
     live = opened(written).ready()
     live.type(WIDE)

@@ -82,6 +82,7 @@ def test_a_reader_chooses_heads_and_measures(chromium, surveyed, tmp_path, width
     assert page.ask("document.documentElement.scrollWidth") <= width
     assert page.complaints == []
     assert [url for url in page.requests if not url.startswith("file:")] == []
+    assert page.broken_rules() == []
 
 
 def test_without_scripts_the_numbers_stand_as_a_table(chromium, surveyed, tmp_path):

@@ -23,7 +23,7 @@ function words(replay, values, most) {
 
 function table(names, rows, className = "") {
   const head = make("thead", {}, make("tr", {}, ...names.map((name) => make("th", { text: name }))));
-  return make("div", { className: "scrolls" }, make("table", { className }, head, make("tbody", {}, ...rows)));
+  return make("div", { className: "scrolls", attributes: { tabindex: "0" } }, make("table", { className }, head, make("tbody", {}, ...rows)));
 }
 
 function spanRow(replay, span, index) {

@@ -75,7 +75,7 @@ function drawHead() {
   const columns = ["measure", data.beside ? "first" : "mean [95 %]", "chance", ...(data.beside ? ["second", "difference", "p"] : [])];
   const header = make("thead", {}, make("tr", {}, ...columns.map((text) => make("th", { text }))));
   const body = make("tbody", {}, ...data.measures.map(measureRow));
-  const table = make("div", { className: "scrolls" }, make("table", {}, header, body));
+  const table = make("div", { className: "scrolls", attributes: { tabindex: "0" } }, make("table", {}, header, body));
   parts.head.replaceChildren(heading, table);
   parts.texts.replaceChildren(...texts(data, state.head));
 }
