@@ -356,7 +356,7 @@ def test_without_safetensors_saving_says_what_to_install(monkeypatch, tmp_path):
     recording = recorded(Fused())
     monkeypatch.setitem(sys.modules, "safetensors", None)
     monkeypatch.setitem(sys.modules, "safetensors.torch", None)
-    with pytest.raises(overt.errors.MissingExtra, match=r'needs safetensors, which is not installed.*"overt\[text\]"'):
+    with pytest.raises(overt.errors.MissingExtra, match=r'needs safetensors, which is not installed.*\[text\]"'):
         recording.save(tmp_path / "x.safetensors")
 
 

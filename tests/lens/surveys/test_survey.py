@@ -145,9 +145,14 @@ def test_a_head_that_differs_is_seen_and_one_that_does_not_is_not(model_and_toke
 def test_two_models_on_one_corpus_are_compared_in_pairs(model_and_tokenizer, corpus):
     model, tokenizer = model_and_tokenizer
     one, same = (survey(model, corpus[:200], tokenizer=tokenizer) for _ in range(2))
-    other = survey(small_model(seed=5)[0], corpus[:200], tokenizer=tokenizer)
+    sharper = small_model()[0]
+    with torch.no_grad():
+        for name, parameter in sharper.named_parameters():
+            parameter.mul_(8 if "attention.query" in name else 1)
+    other = survey(sharper, corpus[:200], tokenizer=tokenizer)
     assert one.compare(same).paired
     assert (one.compare(same).p["entropy"] == 1).all()
+    assert (one.measure("entropy").values > other.measure("entropy").values).all()
     assert (one.compare(other).p["entropy"] < 0.001).any()
 
 
