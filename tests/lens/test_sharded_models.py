@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = Path(__file__).with_name("sharded_models_program.py")
 
 
+@pytest.mark.slow
 def test_each_process_records_its_heads_and_says_what_it_cannot(tmp_path):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     processes = [
