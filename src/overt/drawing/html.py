@@ -76,6 +76,19 @@ def fill_template(path: str, *, style: str, script: str, **parts: str) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], read(path))
 
 
+def data_page(root: str, web: str, *, title: str, data: Any, still: str) -> str:
+    """A page whose script, `root`.js in the folder `web`, shows data in the element `root`; `still` stands there without scripts."""
+    return fill_template(
+        "drawing/web/data_page.html",
+        style="\n".join(read(each) for each in ("drawing/web/palette.css", f"{web}/{root}.css")),
+        script=bundle(f"{web}/{root}.js"),
+        root=root,
+        title=escape_text(title),
+        data=script_json(data),
+        still=still,
+    )
+
+
 def _hash(text: str) -> str:
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 

@@ -36,7 +36,7 @@ def static_page(packed: Packed, article: str = "") -> str:
         else ""
     )
     more = "" if len(shown) == len(heads) else f" {len(shown)} of {len(heads)} heads are shown."
-    return f"""<main class="still">
+    return f"""<div class="still">
 <h1>{escape_text(packed.header["title"])}</h1>
 {article}
 <p>The largest weight of each cell of each head's map, rows are queries, columns are keys.{more}{signed} With scripts this page
@@ -44,7 +44,7 @@ zooms down to single weights, and shows the text and the steps.</p>
 <ul class="stills">{pictures}</ul>
 {_table(packed, packed.header["start"]) if heads and not article else ""}
 {"" if article else _residual(packed.header)}
-</main>"""
+</div>"""
 
 
 def _shown(header: dict[str, Any]) -> list[int]:

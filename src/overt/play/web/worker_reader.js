@@ -11,7 +11,7 @@ export function createWorkerReader(page, blocks) {
   const worker = typeof WebAssembly === "object" ? startedWorker() : null;
   if (!worker) return { ...reader, ready: Promise.resolve(typeof WebAssembly === "object" ? ALONE : OFF), read: () => Promise.resolve({ sentence: OFF }) };
   const waiting = [];
-  const asked = (message) => {
+  const request = (message) => {
     worker.postMessage(message);
     return new Promise((done) => waiting.push(done));
   };
@@ -22,8 +22,8 @@ export function createWorkerReader(page, blocks) {
     while (waiting.length) waiting.shift()({ sentence: ALONE });
   };
   let number = 0;
-  reader.ready = load(page, blocks, asked, (share) => reader.progress(share));
-  reader.read = (text) => asked({ text, number: number++ });
+  reader.ready = load(page, blocks, request, (share) => reader.progress(share));
+  reader.read = (text) => request({ text, number: number++ });
   return reader;
 }
 
@@ -39,19 +39,19 @@ function startedWorker() {
 }
 
 // Sends the core, what the model is, and then its weights block by block; the first sentence that comes back is what is wrong.
-async function load(page, blocks, asked, progress) {
+async function load(page, blocks, request, progress) {
   const letters = (id) => {
     const element = page.getElementById(id);
     const text = element?.textContent ?? "";
     element?.remove(); // it is not needed twice
     return text;
   };
-  const begun = await asked({ core: letters("core"), model: letters("model") });
+  const begun = await request({ core: letters("core"), model: letters("model") });
   if (begun.sentence) return begun.sentence;
   for (let n = 0; n < blocks; n++) {
     const file = page.getElementById(`weights-${n}`)?.dataset.file;
     const block = file ? await fetched(file) : letters(`weights-${n}`);
-    const { sentence } = block === null ? { sentence: UNFETCHED } : await asked({ block });
+    const { sentence } = block === null ? { sentence: UNFETCHED } : await request({ block });
     if (sentence) return sentence;
     progress((n + 1) / blocks);
   }

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from overt.drawing.html import bundle, escape_text, fill_template, read, script_json
+from overt.drawing.html import data_page, escape_text
 from overt.drawing.numbers import number, visible
 from overt.errors import InputError
 from overt.files import whole
@@ -28,14 +28,7 @@ def page(
     title = f"{len(replays):,} replayed answers" if title is None else title
     data = {"title": visible(title), "replays": [_shown(each) for each in replays]}
     data |= {"skipped": [[line, visible(why)] for line, why in skipped]}
-    html = fill_template(
-        f"{_WEB}/template.html",
-        style="\n".join(read(each) for each in ("drawing/web/palette.css", f"{_WEB}/replay.css")),
-        script=bundle(f"{_WEB}/replay.js"),
-        title=escape_text(title),
-        data=script_json(data),
-        still=_still(replays, title),
-    )
+    html = data_page("replay", _WEB, title=title, data=data, still=_still(replays, title))
     if len(html) > PAGE_LIMIT:
         fix = "replay fewer answers of the log, or write --json"
         raise InputError(f"a page of at most {in_bytes(PAGE_LIMIT)}", got=in_bytes(len(html)), fix=fix)
@@ -57,7 +50,7 @@ def _shown(replay: dict[str, Any]) -> dict[str, Any]:
 
 def _still(replays: Sequence[dict[str, Any]], title: str) -> str:
     """What stands on the page where scripts are disabled: each answer's spans as a table."""
-    parts = [f"<main class='replay'><h1>{escape_text(title)}</h1>"]
+    parts = [f"<div class='replay'><h1>{escape_text(title)}</h1>"]
     for replay in replays:
         parts.append(f"<h2>{escape_text(replay['name'] or 'line ' + str(replay['line']))}</h2>")
         parts.append(
@@ -72,4 +65,4 @@ def _still(replays: Sequence[dict[str, Any]], title: str) -> str:
         if rows:
             header = "<thead><tr><th>span</th><th>tokens</th><th>mass</th><th>change by knock-out, nats</th></tr></thead>"
             parts.append(f"<table>{header}<tbody>{rows}</tbody></table>")
-    return "".join([*parts, "</main>"])
+    return "".join([*parts, "</div>"])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from overt.drawing.html import bundle, escape_text, fill_template, read, script_json
+from overt.drawing.html import data_page, escape_text
 from overt.drawing.numbers import number, visible
 from overt.errors import InputError
 from overt.files import whole
@@ -38,14 +38,7 @@ def page(
         )
     title = f"{survey.facts.model} over {survey.facts.texts:,} texts" if title is None else title
     data = _data(survey, beside, model, tokenizer) | {"title": visible(title)}
-    html = fill_template(
-        f"{_WEB}/template.html",
-        style="\n".join(read(each) for each in ("drawing/web/palette.css", f"{_WEB}/atlas.css")),
-        script=bundle(f"{_WEB}/atlas.js"),
-        title=escape_text(title),
-        data=script_json(data),
-        still=_still(survey, title),
-    )
+    html = data_page("atlas", _WEB, title=title, data=data, still=_still(survey, title))
     if len(html) > PAGE_LIMIT:
         fix = "survey fewer texts, with longest= of fewer tokens, or pass no tokenizer to leave out the examples"
         raise InputError(f"a page of at most {in_bytes(PAGE_LIMIT)}", got=in_bytes(len(html)), fix=fix)
@@ -120,4 +113,4 @@ def _still(survey: SurveyTotals, title: str) -> str:
         rows.append(f"{start}{''.join(cells)}</tr>")
     header = "".join(f"<th>{name}</th>" for name in ("head", "role", *names))
     table = f"<table><thead><tr>{header}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    return f"<main class='still'><h1>{escape_text(title)}</h1>{table}</main>"
+    return f"<div class='still'><h1>{escape_text(title)}</h1>{table}</div>"
