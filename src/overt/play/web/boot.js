@@ -1,6 +1,6 @@
 import { open, embedded } from "../../lens/viewer/web/data/data.js";
 import { mount } from "../../lens/viewer/web/main.js";
-import { startTyping } from "./typing.js";
+import { SENTENCE, startTyping } from "./typing.js";
 import { createWorkerReader } from "./worker_reader.js";
 
 // The page with a model in it: the recording that Python made is there at once, and follows the sentence once the model is.
@@ -8,7 +8,7 @@ open(embedded(document)).then((recording) => {
   document.documentElement.className = "live";
   document.getElementById("still").remove();
   const root = document.getElementById("viewer");
-  const store = mount(root, recording);
+  const store = mount(root, recording, { fields: [SENTENCE] });
   const description = JSON.parse(document.getElementById("live").textContent);
   startTyping(root, recording, store, description, createWorkerReader(document, description.blocks));
 });

@@ -6,26 +6,38 @@ import { make } from "../../drawing/web/elements.js";
 // The sentence that can be changed: what is typed goes to the reader, always the latest, and what comes back becomes the page's recording.
 
 const TITLE = 72; // letters
+const ADDRESSED = 2000; // letters: a longer text is no part of the address
+
+// The sentence in the page's address; null until the model has read one.
+export const SENTENCE = { name: "text", initial: null, read: (text) => text.slice(0, ADDRESSED), write: (text) => (text.length > ADDRESSED ? "" : text) };
 
 // `reader` is { ready, progress, read } as worker_reader.js has it; `description` is { text, label, notes }.
 export function startTyping(root, recording, store, description, reader) {
   const input = make("textarea", { attributes: { id: "sentence", rows: "2", spellcheck: "false", autocomplete: "off", dir: "auto" } });
   const state = make("p", { className: "state", attributes: { "aria-live": "polite" } });
-  input.value = description.text;
+  input.value = store.get().text ?? description.text;
   const box = make("section", { className: "typing" }, make("label", { text: description.label, attributes: { for: "sentence" } }), input, state);
   root.querySelector(".bar").after(box);
-  const self = { root, recording, store, first: recording.story, description, reader, input, state, wanted: null, busy: true };
+  const self = { root, recording, store, first: recording.story, description, reader, input, state, wanted: null, busy: true, said: store.said() };
   reader.progress = (share) => (state.textContent = `The model is loading: ${Math.round(100 * share)} %`);
   state.textContent = "The model is loading";
   input.addEventListener("input", () => want(self));
+  store.subscribe(({ text }, changed) => changed.has("text") && !changed.has("recording") && follow(self, text));
   reader.ready.then((sentence) => {
     input.disabled = Boolean(sentence);
-    if (sentence) return (box.classList.add("off"), tell(self, sentence, true));
+    if (sentence) return (box.classList.add("off"), (input.value = description.text), tell(self, sentence, true));
     self.busy = false;
     box.dataset.ready = "true";
     self.wanted ??= input.value;
     return next(self);
   });
+}
+
+// The address has become another one, with another sentence.
+function follow(self, text) {
+  if (text === null || self.input.disabled) return;
+  [self.input.value, self.said] = [text, self.store.said()];
+  want(self);
 }
 
 function want(self) {
@@ -53,14 +65,15 @@ function tell(self, sentence, wrong = false) {
 }
 
 function show(self, text, result) {
-  const { recording, store, root } = self;
+  const { recording, store, root, said } = self;
   const before = recording.heads[store.get().head];
   const [words, chosen] = [before.queries, store.get()];
-  const token = placeIn(words, result.header.words[0], chosen.token);
+  const token = said.token ?? placeIn(words, result.header.words[0], chosen.token);
   Object.assign(recording, recordingOf(headerOf(self, text, result, token), result.array ?? ((array) => array)));
   const head = recording.heads[chosen.head] ? chosen.head : recording.start;
   document.title = recording.title;
-  store.replaced({ head, batch: 0, token, key: null, view: null });
+  store.replaced({ head, batch: 0, token, key: null, view: null, ...said, text });
+  self.said = {}; // what the address asked for is there
   tell(self, saidOf(result));
   root.dataset.read = String(Number(root.dataset.read ?? 0) + 1);
 }

@@ -1,5 +1,6 @@
 import { createStore } from "./store.js";
 import { PANELS, storesOf } from "./panels.js";
+import { savePicture } from "./export/panel_picture.js";
 import { moveRow } from "./steps/steps.js";
 import { mountText } from "./text/text.js";
 import { visible, shorten } from "./data/labels.js";
@@ -28,15 +29,17 @@ const HELP = [
   ["tabs", "← →", "from tab to tab"],
 ];
 
-// Builds the page in `root`: a bar, the text or the two that are compared, and below it the tabs, of which one is in sight.
-export function mount(root, recording) {
-  const store = createStore(recording);
+// Builds the page in `root`: a bar, the text or the two that are compared, and below it the tabs, of which one is in sight. A live page brings more
+// `panels`, which stand behind the others, and more `fields` of its address, as store.js has them.
+export function mount(root, recording, { panels: more = [], fields = [] } = {}) {
+  const store = createStore(recording, fields);
+  const panels = [...PANELS, ...more];
   Object.assign(root, { recording, store }); // for more questions in the browser's console: viewer.recording.heads[0].weightsRow(3)
   root.classList.add("viewer");
   const help = helpDialog();
   const texts = storesOf(recording, store).map((each) => [make("section", { className: "panel reading", attributes: { "aria-label": "The text" } }), each]);
-  const boxes = PANELS.map(({ name }) => make("section", { className: `panel ${name}`, attributes: { role: "tabpanel", id: `panel-${name}`, "aria-labelledby": `tab-${name}` } }));
-  root.replaceChildren(bar(recording, store, help), make("div", { className: `texts-row${texts.length > 1 ? " compared" : ""}` }, ...texts.map(([box]) => box)), tabStrip(store), ...boxes, help);
+  const boxes = panels.map(({ name }) => make("section", { className: `panel ${name}`, attributes: { role: "tabpanel", id: `panel-${name}`, "aria-labelledby": `tab-${name}` } }));
+  root.replaceChildren(bar(root, recording, store, help), make("div", { className: `texts-row${texts.length > 1 ? " compared" : ""}` }, ...texts.map(([box]) => box)), tabStrip(store, panels), ...boxes, help);
   const follow = ({ theme: chosen }) => {
     if (chosen === "auto") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = chosen;
@@ -45,18 +48,18 @@ export function mount(root, recording) {
   const named = root.querySelector(".bar h1 bdi");
   store.subscribe((_, changed) => changed.has("recording") && (named.textContent = shorten(visible(recording.title), 120)));
   store.subscribe((state, changed) => changed.has("theme") && follow(state));
-  showTab(root, store); // before the panels listen: one that comes into sight is there when it draws
+  showTab(root, store, panels); // before the panels listen: one that comes into sight is there when it draws
   texts.forEach(([box, each]) => mountText(box, recording, each));
-  PANELS.forEach((panel, i) => panel.mount(boxes[i], recording, store));
-  root.ownerDocument.addEventListener("keydown", (event) => shortcuts(event, root, store, help)); // wherever the focus is
+  panels.forEach((panel, i) => panel.mount(boxes[i], recording, store));
+  root.ownerDocument.addEventListener("keydown", (event) => shortcuts(event, root, store, help, panels)); // wherever the focus is
   return store;
 }
 
-function bar(recording, store, help) {
+function bar(root, recording, store, help) {
   const { title, model, story } = recording;
   const more = story ? [make("b", { text: story.heading }), ` ${visible(story.source)}`] : title === model ? [] : [visible(model)];
   return make("header", { className: "bar" }, make("b", { className: "brand", text: "overt" }), make("h1", {}, make("bdi", { text: shorten(visible(title), 120) })), make("span", { className: "quiet source" }, ...more), make("span", { className: "room" }),
-    button("light / dark", () => toggleTheme(store), { id: "theme" }), button("?", () => help.showModal(), { "aria-label": "keys", title: "the keys" }));
+    button("picture", (event) => savePicture(root, event.currentTarget), { id: "picture", title: "save what is in sight as a PNG picture" }), button("light / dark", () => toggleTheme(store), { id: "theme" }), button("?", () => help.showModal(), { "aria-label": "keys", title: "the keys" }));
 }
 
 const toggleTheme = (store) => store.set({ theme: theme() === "dark" ? "light" : "dark" });
@@ -66,12 +69,12 @@ function helpDialog() {
   return make("dialog", { className: "help", attributes: { "aria-label": "keys" } }, make("h2", { text: "Keys" }), make("table", {}, ...rows), button("close", (event) => event.target.closest("dialog").close()));
 }
 
-function shortcuts(event, root, store, help) {
+function shortcuts(event, root, store, help, panels) {
   if (event.metaKey || event.ctrlKey || event.altKey || event.defaultPrevented || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) || help.open) return;
   const { pool, colour, side, token, step, playing } = store.get();
   const last = root.querySelectorAll(".stages button").length - 1;
   const now = Math.min(step, last);
-  const tab = PANELS[Number(event.key) - 1];
+  const tab = panels[Number(event.key) - 1];
   const change = {
     m: { pool: pool === "max" ? "mean" : "max" }, l: { colour: colour === "log" ? "linear" : "log" }, a: { side: side === "query" ? "key" : "query" },
     ",": { token: token - 1 }, ".": { token: token + 1 }, ArrowRight: { step: Math.min(now + 1, last), playing: false }, ArrowLeft: { step: Math.max(now - 1, 0), playing: false },
@@ -87,12 +90,17 @@ function shortcuts(event, root, store, help) {
   event.preventDefault();
 }
 
-function tabStrip(store) {
-  const tabs = PANELS.map(({ name, title }) => button(title, () => store.set({ panel: name }), { role: "tab", id: `tab-${name}`, "aria-controls": `panel-${name}` }));
+function tabStrip(store, panels) {
+  const tabs = panels.map(({ name, title, lesson }) => {
+    const tab = button(title, () => store.set({ panel: name }), { role: "tab", id: `tab-${name}`, "aria-controls": `panel-${name}` });
+    if (lesson) tab.prepend(make("i", { text: String(lesson) }));
+    tab.classList.toggle("lesson", Boolean(lesson));
+    return tab;
+  });
   const strip = make("div", { className: "tabs", attributes: { role: "tablist" } }, ...tabs);
   strip.addEventListener("keydown", (event) => {
-    const position = PANELS.findIndex(({ name }) => name === tabName(store.get()));
-    const next = PANELS[{ ArrowLeft: position - 1, ArrowRight: position + 1, Home: 0, End: PANELS.length - 1 }[event.key]];
+    const position = panels.findIndex(({ name }) => name === tabName(store.get(), panels));
+    const next = panels[{ ArrowLeft: position - 1, ArrowRight: position + 1, Home: 0, End: panels.length - 1 }[event.key]];
     if (!next) return;
     event.preventDefault();
     store.set({ panel: next.name });
@@ -101,12 +109,12 @@ function tabStrip(store) {
   return strip;
 }
 
-const tabName = ({ panel }) => (PANELS.some(({ name }) => name === panel) ? panel : PANELS[0].name);
+const tabName = ({ panel }, panels) => (panels.some(({ name }) => name === panel) ? panel : panels[0].name);
 
-function showTab(root, store) {
+function showTab(root, store, panels) {
   const show = () => {
-    const chosen = (root.dataset.panel = tabName(store.get()));
-    for (const { name } of PANELS) {
+    const chosen = (root.dataset.panel = tabName(store.get(), panels));
+    for (const { name } of panels) {
       const tab = root.querySelector(`#tab-${name}`);
       tab.setAttribute("aria-selected", String(name === chosen));
       tab.tabIndex = name === chosen ? 0 : -1;

@@ -2,17 +2,21 @@
 //
 // { head, batch, token, key, side, pool, colour, palette, view, panel, step, playing, sort, filter, theme }. `head` is a place in
 // recording.heads; `token` is a query where `side` is "query", a key where it is "key"; `view` is [r0, r1, k0, k1], null for all.
+// A page may have more `fields`, each { name, initial, read, write }: `read` gives what a text of the address says, undefined where it says nothing
+// that there is; `write` gives the text for the address. A field that is as it was at first is left out there.
 
 const CHOICES = { side: ["query", "key"], pool: ["max", "mean"], colour: ["linear", "log"], theme: ["auto", "light", "dark"] };
 const WORDS = ["palette", "panel", "sort", "filter"];
+const HOLD = 320; // ms between two changes of the address: browsers refuse more than 100 in 30 s
 
-export function createStore(recording, page = window) {
+export function createStore(recording, fields = [], page = window) {
   const listeners = new Set();
-  let state = settled(recording, {}, { ...startOf(recording), ...fromHash(recording, page.location.hash) });
+  let said = fromHash(recording, fields, page.location.hash);
+  let state = settled(recording, {}, { ...startOf(recording), ...Object.fromEntries(fields.map(({ name, initial }) => [name, initial])), ...said });
   let timer = 0;
   const write = () => {
     timer = 0;
-    const hash = toHash(recording, state);
+    const hash = toHash(recording, fields, state);
     if (hash !== page.location.hash && addressed(page)) page.history.replaceState(null, "", hash);
   };
   const apply = (patch) => {
@@ -21,16 +25,16 @@ export function createStore(recording, page = window) {
     if (!changed.size) return;
     state = next;
     for (const listener of [...listeners]) listener(state, changed);
-    if (!timer) timer = setTimeout(write, 150);
+    if (!timer) timer = setTimeout(write, HOLD);
   };
   // The recording has become another one: everything is drawn anew, and what is chosen is made to fit it.
   const replaced = (patch) => {
     state = settled(recording, {}, { ...state, ...patch, playing: false });
     const changed = new Set([...Object.keys(state), "recording"]);
     for (const listener of [...listeners]) listener(state, changed);
-    if (!timer) timer = setTimeout(write, 150);
+    if (!timer) timer = setTimeout(write, HOLD);
   };
-  page.addEventListener?.("hashchange", () => apply(fromHash(recording, page.location.hash)));
+  page.addEventListener?.("hashchange", () => apply((said = fromHash(recording, fields, page.location.hash))));
   return {
     get: () => state,
     set: apply,
@@ -39,7 +43,8 @@ export function createStore(recording, page = window) {
       listeners.add(listener);
       return () => listeners.delete(listener);
     },
-    link: () => page.location.href.split("#")[0] + toHash(recording, state),
+    said: () => said, // what the address said when it was last read, also of what is not there yet
+    link: () => page.location.href.split("#")[0] + toHash(recording, fields, state),
   };
 }
 
@@ -98,22 +103,28 @@ export function twin(recording, index, batch) {
   return result < 0 ? index : result;
 }
 
-function toHash(recording, state) {
+function toHash(recording, fields, state) {
   const head = recording.heads[state.head];
   const said = { head: `${head.number}.${head.head}`, batch: state.batch, token: state.token };
   for (const name of ["side", "pool", "colour", "palette", "panel", "step", "sort", "filter", "theme"]) said[name] = state[name];
+  for (const { name, initial, write } of fields) if (String(state[name]) !== String(initial)) said[name] = write(state[name]);
   if (state.key !== null) said.key = state.key;
   if (state.view) said.view = state.view.map((edge) => Number(edge.toFixed(2))).join(",");
-  return `#${Object.entries(said).map(([name, value]) => `${name}=${encodeURIComponent(value).replaceAll("%2C", ",")}`).join("&")}`;
+  const written = (value) => encodeURIComponent(String(value).replace(/\p{Surrogate}/gu, "\ufffd")).replaceAll("%2C", ",");
+  return `#${Object.entries(said).filter(([, value]) => value !== "").map(([name, value]) => `${name}=${written(value)}`).join("&")}`;
 }
 
 // What an address says, as far as it says something that there is.
-function fromHash(recording, hash) {
+function fromHash(recording, fields, hash) {
   const said = Object.fromEntries(new URLSearchParams(hash.slice(1)));
   const result = {};
   for (const [name, choices] of Object.entries(CHOICES)) if (choices.includes(said[name])) result[name] = said[name];
   for (const name of WORDS) if (/^[\w .-]{1,40}$/.test(said[name] ?? "")) result[name] = said[name];
   for (const name of ["token", "step"]) if (/^\d{1,9}$/.test(said[name] ?? "")) result[name] = Number(said[name]);
+  for (const { name, read } of fields) {
+    const value = name in said ? read(said[name]) : undefined;
+    if (value !== undefined) result[name] = value;
+  }
   const head = recording.heads.findIndex((each) => `${each.number}.${each.head}` === said.head && String(each.batch) === (said.batch ?? "0"));
   if (head >= 0) result.head = head;
   if (/^\d{1,9}$/.test(said.key ?? "")) result.key = Number(said.key);

@@ -16,7 +16,7 @@ export const savePanel = {
     const now = () => ({ state: store.get(), head: recording.heads[store.get().head], recording });
     const saver = (text, what, act) => button(text, () => saved(description, act), { "data-save": what });
     const group = (title, ...children) => make("section", {}, make("h2", { text: title }), ...children);
-    const link = group("This view", make("p", { className: "quiet", text: "The address holds the head, the token, the part of the map and the colours." }),
+    const link = group("This view", make("p", { className: "quiet", text: `The address holds ${"text" in store.get() ? "the sentence, " : ""}the panel, the head, the token, the part of the map and the colours.` }),
       make("div", { className: "saves" }, saver("Copy link", "link", () => copied(root, store.link()))));
     root.append(
       group("The visible part of the map", tiles, make("div", { className: "saves" },
