@@ -5,7 +5,9 @@ import pytest
 
 from naive_smoother import time_rows as plain_rows
 from overt import native
+from overt.smoothing.heads.local.polynomial import Local
 from overt.smoothing.heads.local.regression import attend_time
+from overt.smoothing.heads.local.short_grid import attend_short_grid
 
 pytestmark = pytest.mark.usefixtures("form")
 SIDES = ["both", "past", "future"]
@@ -116,6 +118,18 @@ def test_evenly_spaced_points_are_attended_to_like_any_others(bandwidth, window,
         ones = np.ones(times.size)
         rows = plain_rows(times, ones, 0.1 * bandwidth, degree, times[targets], window=0.1 * window, side=side)
         expect(some, rows, values, ones, targets)
+
+
+@pytest.mark.parametrize("points", [2, 3, 17, 90])
+def test_many_heads_on_a_short_grid_give_what_least_squares_give_head_by_head(points):
+    heads = tuple((h, degree, side) for h in (0.4, 2.7, 31.0, 1e5) for degree in (0, 1, 2) for side in SIDES)
+    steps, ones = np.arange(float(points)), np.ones(points)
+    for seed in range(2):  # the second series uses the rows of the first
+        values = 1e3 + np.cumsum(np.random.default_rng(seed).normal(size=points))
+        found = attend_short_grid(values, heads)
+        for index, (bandwidth, degree, side) in enumerate(heads):
+            rows = plain_rows(steps, ones, bandwidth, degree, steps, side=side)
+            expect(Local(*(column[index] for column in found)), rows, values, ones, np.arange(points))
 
 
 @pytest.mark.parametrize("degree", [0, 1, 2])

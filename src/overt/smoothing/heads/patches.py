@@ -4,6 +4,7 @@ The distance of two patches depends on both positions only through squared diffe
 lag: one row of squares per lag, weighted by the profile, serves every pair of points at that lag, in both directions.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -93,7 +94,7 @@ def attend_patch(
     profile, bandwidths = np.asarray(profile, np.float64), np.asarray(bandwidths, np.float64)
     _check(profile, bandwidths, side)
     half, past = profile.size // 2, side == "past"
-    source = np.pad(np.arange(values.size), half, mode="edge" if past else "reflect")
+    source = _source(values.size, half, past)
     key_weights = np.where(present, 1.0 if weights is None else weights, 0.0)
     window = min(window, values.size - 1)
     inputs = PatchInputs(values, key_weights, values[source], source, profile, 0.5 / bandwidths**2, window, past)
@@ -107,6 +108,12 @@ def attend_patch(
         column[:, rows] = exact
     outputs.leverages[:, ~np.asarray(present)] = np.nan
     return outputs
+
+
+@functools.lru_cache(maxsize=16)
+def _source(points: int, half: int, past: bool) -> Indices:
+    """The point whose value stands at each place of a series that goes on beyond its ends (n + 2·half,)."""
+    return np.pad(np.arange(points), half, mode="edge" if past else "reflect")
 
 
 def _check(profile: Floats, bandwidths: Floats, side: str) -> None:

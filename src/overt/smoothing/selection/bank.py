@@ -102,7 +102,8 @@ def attend_bank(
     for inner, columns, names, index, weights in map_in_threads(attend, _stretches(count)):
         outputs[:, inner] = columns
         mixture = mixture if mixture.size else np.zeros((len(names), cells))
-        np.add.at(mixture.T, index, weights.T)
+        starts = np.flatnonzero(np.diff(index, prepend=-1))
+        mixture[:, index[starts]] += np.add.reduceat(weights, starts, axis=1)
     return BankOutputs(outputs[0], outputs[1], outputs[2], names, mixture / np.bincount(cell, minlength=cells))
 
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats
 from overt.smoothing.heads.guided import attend_guided
-from overt.smoothing.heads.local.polynomial import Side
-from overt.smoothing.heads.local.regression import attend_time
+from overt.smoothing.heads.local.polynomial import Local, Side
+from overt.smoothing.heads.local.regression import attend_time, on_grid
+from overt.smoothing.heads.local.short_grid import LONGEST, TimeHead, attend_short_grid
 from overt.smoothing.heads.patches import attend_patch
 from overt.smoothing.heads.single_row import guided_row, patch_row, time_row
 from overt.smoothing.selection.mixture import HeadOutputs, Mixture
@@ -66,7 +67,7 @@ class NamedHeads(NamedTuple):
 def pilot_heads(series: NoisySeries, level: float, causal: bool) -> Iterator[NamedHeads]:
     """The heads that compare the noisy series itself: the points unchanged, narrow bandwidths of time, and patches."""
     yield _identity(series)
-    yield from (_by_time(series, h, degree, side) for h, degree, side in _time_heads(causal))
+    yield _by_time(series, tuple(_time_heads(causal)))
     yield from (_by_patches(series, half, scales, level, causal) for half, scales in PATCHES)
 
 
@@ -80,13 +81,7 @@ def wide_heads(series: NoisySeries, causal: bool) -> NamedHeads:
     if not causal:  # a bandwidth that depends on the length would depend on the future
         bandwidths = np.concatenate([bandwidths, span * np.array(WHOLE)])
         bandwidths = bandwidths[bandwidths > NARROW[-1]]
-    heads: list[tuple[float, int, Side]] = list(product(bandwidths.tolist(), degrees, sides))
-    outputs = HeadOutputs(*(np.empty((len(heads), series.values.size)) for _ in HeadOutputs._fields))
-    names, rows = [], []
-    for index, part in enumerate(map_in_threads(lambda head: _by_time(series, *head), heads)):
-        write_heads(outputs, [part], index)
-        names, rows = names + part.names, rows + part.rows
-    return NamedHeads(names, outputs, rows)
+    return _by_time(series, tuple(product(bandwidths.tolist(), degrees, sides)))
 
 
 def guided_heads(series: NoisySeries, pilot: Mixture, bandwidth: float, level: float, causal: bool) -> NamedHeads:
@@ -140,8 +135,7 @@ def write_heads(outputs: HeadOutputs, parts: list[NamedHeads], start: int) -> No
         start = stop
 
 
-def _time_heads(causal: bool) -> Iterator[tuple[float, int, Side]]:
-    """Bandwidth, degree and side."""
+def _time_heads(causal: bool) -> Iterator[TimeHead]:
     if causal:
         for h, degree in product(NARROW, (0, 1, 2)):
             yield float(h), degree, "past"
@@ -159,29 +153,52 @@ def _identity(series: NoisySeries) -> NamedHeads:
     return NamedHeads(["itself"], outputs, [lambda row: np.eye(1, series.values.size, row)[0] * (series.weights > 0)])
 
 
-def _by_time(series: NoisySeries, bandwidth: float, degree: int, side: Side) -> NamedHeads:
-    is_key, options = series.weights > 0, {"degree": degree, "side": side}
-    if (series.weights == 1).all():
-        local = attend_time(series.times, series.values, None, bandwidth, **options)
+def _by_time(series: NoisySeries, heads: tuple[TimeHead, ...]) -> NamedHeads:
+    outputs = HeadOutputs(*(np.empty((len(heads), series.values.size)) for _ in HeadOutputs._fields))
+    alike = bool((series.weights == 1).all())
+    if alike and series.values.size <= LONGEST and on_grid(series.times):
+        step = (series.times[-1] - series.times[0]) / (series.times.size - 1)
+        in_steps: tuple[TimeHead, ...] = tuple((h / step, degree, side) for h, degree, side in heads)
+        _write_local(outputs, attend_short_grid(series.values, in_steps), series.levels)
     else:
-        self_index = np.where(is_key, np.cumsum(is_key) - 1, -1)
-        keys = series.times[is_key], series.values[is_key], series.weights[is_key]
-        local = attend_time(*keys, bandwidth, targets=series.times, self_index=self_index, **options)
-    values, leverages, variances = local
-    if not is_key.all():
-        # Without a key on this side, the output is the point itself.
-        isolated = np.isnan(values)
-        values, variances = np.where(isolated, series.values, values), np.where(isolated, 1.0, variances)
-        leverages = np.where(np.isnan(leverages), 0.0, leverages)
-    family = ("mean", "line", "parabola")[degree] + ("" if side == "both" else f" of the {side}")
+        fits = map_in_threads(lambda head: _attend_time(series, *head, alike=alike), heads)
+        for index, local in enumerate(fits):
+            _write_local(HeadOutputs(*(column[index] for column in outputs)), local, series.levels)
+    names = [f"{_family(degree, side)}, {h:.3g} steps" for h, degree, side in heads]
+    return NamedHeads(names, outputs, [partial(_row_by_time, series, *head) for head in heads])
 
-    def row_weights(row: int) -> Floats:
-        weights = np.zeros(is_key.size)
-        weights[is_key] = time_row(series.times[is_key], series.weights[is_key], series.times[row], bandwidth, **options)
-        return weights
 
-    outputs = HeadOutputs(values[None], leverages[None], (variances * series.levels**2)[None])
-    return NamedHeads([f"{family}, {bandwidth:.3g} steps"], outputs, [row_weights])
+def _family(degree: int, side: Side) -> str:
+    return ("mean", "line", "parabola")[degree] + ("" if side == "both" else f" of the {side}")
+
+
+def _write_local(outputs: HeadOutputs, local: Local, levels: Floats) -> None:
+    outputs.values[...], outputs.leverages[...] = local.values, local.leverages
+    np.multiply(local.unit_variances, levels**2, out=outputs.variances)
+
+
+def _attend_time(series: NoisySeries, bandwidth: float, degree: int, side: Side, *, alike: bool) -> Local:
+    """One head by time; `alike`: all weights are 1."""
+    if alike:
+        return attend_time(series.times, series.values, None, bandwidth, degree=degree, side=side)
+    is_key = series.weights > 0
+    self_index = np.where(is_key, np.cumsum(is_key) - 1, -1)
+    keys = series.times[is_key], series.values[is_key], series.weights[is_key]
+    options = {"degree": degree, "side": side, "targets": series.times, "self_index": self_index}
+    values, leverages, variances = attend_time(*keys, bandwidth, **options)
+    # Without a key on this side, the output is the point itself.
+    isolated = np.isnan(values)
+    values, variances = np.where(isolated, series.values, values), np.where(isolated, 1.0, variances)
+    return Local(values, np.where(np.isnan(leverages), 0.0, leverages), variances)
+
+
+def _row_by_time(series: NoisySeries, bandwidth: float, degree: int, side: Side, row: int) -> Floats:
+    """The weights of one point of a head by time (n,)."""
+    is_key = series.weights > 0
+    weights = np.zeros(is_key.size)
+    keys = series.times[is_key], series.weights[is_key]
+    weights[is_key] = time_row(*keys, series.times[row], bandwidth, degree=degree, side=side)
+    return weights
 
 
 def _by_patches(series: NoisySeries, half: int, scales: Floats, level: float, causal: bool) -> NamedHeads:

@@ -1,5 +1,6 @@
 """Contrasts: sums of neighbouring values that vanish for every polynomial of low degree, so that noise remains."""
 
+import functools
 from collections.abc import Sequence
 from math import prod
 
@@ -36,10 +37,8 @@ def contrasts(times: Floats | None, values: Floats, weights: Floats, offsets: Se
         return np.empty(0)
     stride = -(-count // MAX_CONTRASTS)
     parts = [slice(offset, offset + count, stride) for offset in offsets]
-    if times is None:
-        coefficients = _coefficients([np.array([offset], float) for offset in offsets], offsets)  # (1,) each: the same for all
-    else:
-        coefficients = _coefficients([times[part] for part in parts], offsets)  # (count,) each
+    here = [] if times is None else [times[part] for part in parts]
+    coefficients = _coefficients(here, offsets) if here else _even_coefficients(tuple(offsets))  # (count,) each, or one for all
     sums, variances = np.zeros(weights[parts[0]].size), np.zeros(weights[parts[0]].size)
     for coefficient, part in zip(coefficients, parts, strict=True):
         sums += coefficient * values[part]
@@ -47,6 +46,12 @@ def contrasts(times: Floats | None, values: Floats, weights: Floats, offsets: Se
     if times is not None:
         sums, variances = sums[variances > 0], variances[variances > 0]
     return sums / np.sqrt(variances)
+
+
+@functools.lru_cache(maxsize=64)
+def _even_coefficients(offsets: tuple[int, ...]) -> tuple[float, ...]:
+    """At equal steps, where all contrasts have the same."""
+    return tuple(c.item() for c in _coefficients([np.array([offset], float) for offset in offsets], offsets))
 
 
 def _coefficients(moments: list[Floats], offsets: Sequence[int]) -> list[Floats]:
@@ -71,11 +76,20 @@ def trimmed_deviation(residuals: Floats) -> float:
     if residuals.size == 0:
         return 0.0
     squares = residuals**2
-    level = 4 * float(np.quantile(squares, 0.75)) / THIRD_QUARTILE**2
+    level = 4 * _third_quartile(squares) / THIRD_QUARTILE**2
     while level > 0:
         squares = squares[squares <= TRIM**2 * level]
-        trimmed = float(squares.mean()) / TRIMMED_MEAN_SQUARE if squares.size else 0.0
+        trimmed = float(squares.sum()) / squares.size / TRIMMED_MEAN_SQUARE if squares.size else 0.0
         if trimmed > level * (1 - 1e-6):
             break
         level = trimmed
     return float(np.sqrt(level))
+
+
+def _third_quartile(values: Floats) -> float:
+    """`np.quantile(values, 0.75)`, which takes longer than the rest of a short series' level."""
+    position = 0.75 * (values.size - 1)
+    below = int(position)
+    above = min(below + 1, values.size - 1)
+    parts = np.partition(values, (below, above))
+    return float(parts[below] + (position - below) * (parts[above] - parts[below]))

@@ -259,7 +259,8 @@ def _convolve(rows: Floats, kernel: Floats) -> Floats:
     """Σ_d kernel_d · row_{b+d}, with zeros beyond the ends (rows, blocks)."""
     reach, length = kernel.size // 2, rows.shape[1]
     if native.available():
-        padded = np.pad(rows, ((0, 0), (0, reach)))  # zeros between the concatenated rows
+        padded = np.zeros((rows.shape[0], length + reach))  # zeros between the concatenated rows
+        padded[:, :length] = rows
         sums = np.empty(padded.shape)
         native.module().filter(padded.reshape(-1), kernel, reach, native.threads(), sums.reshape(-1))
         return sums[:, :length]

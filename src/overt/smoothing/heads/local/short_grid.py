@@ -1,0 +1,63 @@
+"""Many heads by time on one short grid: their rows depend on its length alone, and are kept as one matrix for the next series."""
+
+import functools
+
+import numpy as np
+
+from overt.smoothing.data.series import Floats
+from overt.smoothing.heads.local.even_grid import Ends
+from overt.smoothing.heads.local.polynomial import Local, PowerSums, Side, fit
+
+# Rows take heads · n² numbers: 8 MB for the bank's sixty heads at most points.
+LONGEST = 128
+# Lengths whose rows are kept.
+LENGTHS = 4
+
+TimeHead = tuple[float, int, Side]  # bandwidth, degree, side
+
+
+def attend_short_grid(values: Floats, heads: tuple[TimeHead, ...]) -> Local:
+    """The fits of all heads at all points of an even grid, (heads, n) each; bandwidths are in steps.
+
+    >>> attend_short_grid(np.array([1.0, 3.0, 5.0, 7.0]), ((1.0, 1, "both"), (2.0, 0, "past"))).values.round(2)
+    array([[1.  , 3.  , 5.  , 7.  ],
+           [1.  , 2.06, 3.32, 4.82]])
+    """
+    rows, leverages, unit_variances = _rows(values.size, heads)
+    # Around their own mean, values keep the digits that a large offset would take.
+    center = values.mean()
+    outputs = (rows @ (values - center)).reshape(leverages.shape) + center
+    return Local(outputs, leverages, unit_variances)
+
+
+@functools.lru_cache(maxsize=LENGTHS)
+def _rows(points: int, heads: tuple[TimeHead, ...]) -> tuple[Floats, Floats, Floats]:
+    """The rows of all heads, one after the other (heads · n, n), their leverages and unit variances (heads, n)."""
+    rows = np.empty((len(heads), points, points))
+    leverages, unit_variances = np.empty((2, len(heads), points))
+    offsets = np.arange(1.0 - points, points)  # j − i
+    for degree, side in dict.fromkeys(head[1:] for head in heads):
+        members = [index for index, head in enumerate(heads) if head[1:] == (degree, side)]
+        scales = np.array([heads[index][0] for index in members])
+        fitted = fit(_power_sums(points, scales, degree, side))
+        coefficients = fitted.coefficients.reshape(degree + 1, len(members), points, 1)
+        leverages[members] = coefficients[0, :, :, 0]
+        unit_variances[members] = fitted.unit_variances.reshape(-1, points)
+        reached = (offsets <= 0 if side == "past" else offsets >= 0) if side != "both" else True
+        for index, scale, c in zip(members, scales, np.moveaxis(coefficients, 1, 0), strict=True):
+            u = offsets / scale
+            u, kernel = (_shifted(taps, points) for taps in (u, np.exp(-u * u / 2) * reached))
+            rows[index] = kernel * sum(c[p] * u**p for p in range(degree + 1))
+    return rows.reshape(-1, points), leverages, unit_variances
+
+
+def _power_sums(points: int, scales: Floats, degree: int, side: Side) -> PowerSums:
+    """The sums of all rows of heads that differ in bandwidth, without those of the values, (…, heads · n)."""
+    before, after = (0.0 if side == "future" else np.inf), (0.0 if side == "past" else np.inf)
+    sums = [Ends(points, float(scale), before, after).sums(np.arange(points), degree) for scale in scales]
+    return PowerSums(*(np.concatenate(column, axis=-1) for column in zip(*sums, strict=True)))
+
+
+def _shifted(taps: Floats, points: int) -> Floats:
+    """Row i of the matrix (n, n) is what the offsets from −i on have (2n − 1,)."""
+    return np.lib.stride_tricks.sliding_window_view(taps, points)[::-1]
