@@ -2,7 +2,8 @@
 
 vLLM      /v1/completions and /v1/chat/completions with `logprobs` and `return_token_ids` (or `return_tokens_as_token_ids`)
 SGLang    /generate with `return_logprob`: meta_info.output_token_logprobs has [log probability, id, text] of each token
-llama.cpp /completion with `n_probs` and `return_tokens`, and its /v1/ endpoints: each token has its id beside its log probability
+llama.cpp /completion with `n_probs` and `return_tokens`, and its /v1/ endpoints: each token has its id beside its log probability;
+          with `verbose` and `return_tokens` these have the prompt as it was read, and all ids, in __verbose
 OpenAI    the same endpoints without ids: tokens are text
 """
 
@@ -19,8 +20,10 @@ _TOKEN_ID = re.compile(r"token_id:(\d+)")
 class LoggedAnswer:
     """An answer as a log has it; what it does not have is None. `line` is its line in the log, `name` the server's id of it.
 
-    `logprobs` has one number, or None, for each token of the answer; `texts` the tokens' text as bytes. `temperature` is the one that was
-    asked for, and `after_sampling` says that the numbers are those of what was left after sampling, which no model gives.
+    `logprobs` has one number, or None, for each token of the answer; `texts` the tokens' text as bytes. Where a server leaves out tokens
+    (llama.cpp does while a character is incomplete), `logprob_ids` are those that the numbers are of, and `count` says how many there are.
+    `spelled` is the prompt as its tokens spell it, special tokens by their names. `temperature` is the one that was asked for, and
+    `after_sampling` says that the numbers are those of what was left after sampling, which no model gives.
     """
 
     line: int
@@ -31,9 +34,12 @@ class LoggedAnswer:
     messages: list[dict[str, Any]] | None = None
     prompt_ids: list[int] | None = None
     prompt_count: int | None = None
+    spelled: str | None = None
     ids: list[int] | None = None
     texts: list[bytes | None] | None = None
     logprobs: list[float | None] = field(default_factory=list)
+    logprob_ids: list[int] | None = None
+    count: int | None = None
     temperature: float | None = None
     after_sampling: bool = False
     spans: dict[str, Any] | None = None
@@ -108,18 +114,22 @@ def _of_llama_cpp(request: dict[str, Any], response: dict[str, Any], line: int) 
     tokens = response.get("completion_probabilities")
     items = [each for each in tokens if isinstance(each, dict)] if isinstance(tokens, list) else []
     settings = response.get("generation_settings")
-    prompt = request.get("prompt", response.get("prompt"))
+    prompt = request.get("prompt") if request is not response else None
+    of_items = _ids([each.get("id") for each in items])
     return LoggedAnswer(
         line,
-        str(response.get("id_slot", "")),
+        "",
         "llama.cpp",
         response["content"],
-        prompt=_text_or_none(prompt) or _text_or_none(response.get("prompt")),
+        prompt=_text_or_none(prompt),
         prompt_ids=_ids(prompt),
         prompt_count=_whole(response.get("tokens_evaluated")),
-        ids=_ids([each.get("id") for each in items]) or _ids(response.get("tokens")),
+        spelled=_text_or_none(response.get("prompt")),
+        ids=_ids(response.get("tokens")) or of_items,
         texts=[_bytes(each.get("bytes"), each.get("token", each.get("content"))) for each in items] or None,
         logprobs=[_float(each["logprob"]) if "logprob" in each else _log(each.get("prob")) for each in items],
+        logprob_ids=of_items,
+        count=_whole(response.get("tokens_predicted")),
         temperature=_float((settings if isinstance(settings, dict) else request).get("temperature")),
         after_sampling=any("prob" in each for each in items),
     )
@@ -129,26 +139,31 @@ def _of_choice(request: dict[str, Any], response: dict[str, Any], choice: dict[s
     message = choice.get("message")
     content = message.get("content") if isinstance(message, dict) else choice.get("text")
     names, ids, texts, logprobs = _tokens(choice.get("logprobs"))
-    usage = response.get("usage")
-    count = _whole(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
+    usage: Any = response.get("usage") if isinstance(response.get("usage"), dict) else {}
+    count = _whole(usage.get("prompt_tokens"))
     answer_ids = _ids(choice.get("token_ids"))
     prompt, messages = request.get("prompt"), request.get("messages")
     if request.get("echo") and count is not None:  # the tokens of the prompt stand before those of the answer
         ids, texts, logprobs = ids and ids[count:], texts and texts[count:], logprobs[count:]
         answer_ids = answer_ids[count:] if answer_ids is not None and len(answer_ids) > len(logprobs) else answer_ids
-    number = choice.get("index", 0)
+    number, one = choice.get("index", 0), len(response["choices"]) == 1
+    server, verbose = _server(choice, response, names, ids), response.get("__verbose") if one else None
+    verbose = verbose if isinstance(verbose, dict) else {}
     return LoggedAnswer(
         line,
-        f"{response.get('id', '')}" + (f" choice {number}" if len(response["choices"]) > 1 else ""),
-        _server(choice, response, names, ids),
+        f"{response.get('id', '')}" + ("" if one else f" choice {number}"),
+        server,
         _text(content),
         prompt=_text_or_none(prompt),
         messages=messages if isinstance(messages, list) and all(isinstance(each, dict) for each in messages) else None,
         prompt_ids=_ids(choice.get("prompt_token_ids")) or _ids(response.get("prompt_token_ids")) or _ids(prompt),
         prompt_count=count,
-        ids=answer_ids or ids,
+        spelled=_text_or_none(verbose.get("prompt")),
+        ids=answer_ids or _ids(verbose.get("tokens")) or ids,
         texts=texts,
         logprobs=logprobs,
+        logprob_ids=ids if server == "llama.cpp" else None,
+        count=_whole(usage.get("completion_tokens")) if one else None,
         temperature=_float(request.get("temperature")),
     )
 

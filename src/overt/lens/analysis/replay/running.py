@@ -80,7 +80,7 @@ def _replayed(
     masses = SpanMasses(span_arrays(members), sequence.prompt - 1, len(sequence.ids) - 1)
     with observing(model, masses) as recorder:
         logits = runner.logits()
-    check = checked(answer, logits, runner.answer, bound)
+    check = checked(answer, sequence.logprobs, logits, runner.answer, bound)
     missing = [f"{name}: {reason}" for name, reason in recorder.missing]
     notes = (*sequence.notes, *(f"not seen: {each}" for each in missing))
     if not check.holds and not unchecked:
@@ -116,9 +116,9 @@ def _refusal(answer: LoggedAnswer, check: ReplayCheck) -> str:
     return str(error)
 
 
-def checked(answer: LoggedAnswer, logits: Tensor, ids: Tensor, bound: float) -> ReplayCheck:
+def checked(answer: LoggedAnswer, logprobs: list[float | None], logits: Tensor, ids: Tensor, bound: float) -> ReplayCheck:
     """Compare the log probabilities of the answer; at the temperature that was asked for too, which some servers apply first."""
-    values = [] if answer.after_sampling else answer.logprobs
+    values = [] if answer.after_sampling else logprobs
     server = np.array([np.nan if value is None else value for value in values] or [np.nan] * len(ids))
     checks = [ReplayCheck(server, log_probabilities(logits, ids), bound)]
     if answer.temperature not in (None, 0.0, 1.0) and checks[0].compared:

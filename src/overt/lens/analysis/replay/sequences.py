@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from overt.errors import InputError
+from overt.lens.analysis.replay.alignment import aligned
 from overt.lens.analysis.replay.dialects import LoggedAnswer
 from overt.lens.analysis.surveys.encoding import encoder
 from overt.lens.text.tokens_of_text import decoded
@@ -18,10 +19,14 @@ _LONGEST = 10**9
 
 @dataclass(frozen=True, eq=False)
 class TokenSequence:
-    """Prompt and answer as the model reads them: `ids`, of which the first `prompt` are the prompt's, and what has to be said of them."""
+    """Prompt and answer as the model reads them: `ids`, of which the first `prompt` are the prompt's, and what has to be said of them.
+
+    `logprobs` are the server's, one for each token of the answer, None where it gave none; empty if it gave none at all.
+    """
 
     ids: list[int]
     prompt: int
+    logprobs: list[float | None]
     vocabulary: Vocabulary
     notes: tuple[str, ...]
 
@@ -66,12 +71,6 @@ def sequence_of(answer: LoggedAnswer, tokenizer: Any) -> TokenSequence:
     if answer.prompt_count is not None and answer.prompt_count != len(prompt):
         notes.append(f"the server counted {answer.prompt_count} tokens of the prompt, here it has {len(prompt)}")
     ids = answer.ids if answer.ids is not None else _answer(answer, tokenizer, vocabulary, notes)
-    if answer.logprobs and len(answer.logprobs) != len(ids):
-        raise InputError(
-            "a log probability for each token of the answer",
-            got=f"{len(answer.logprobs)} of {len(ids)} tokens",
-            fix="log token ids: return_token_ids for vLLM, return_logprob for SGLang, return_tokens for llama.cpp",
-        )
     if not prompt or not ids:
         raise InputError("a prompt and an answer of at least one token", got=f"{len(prompt)} and {len(ids)}")
     wrong = [number for number in (*prompt, *ids) if not 0 <= number < vocabulary.size]
@@ -81,19 +80,22 @@ def sequence_of(answer: LoggedAnswer, tokenizer: Any) -> TokenSequence:
             got=f"id {wrong[0]}, of another vocabulary",
             fix="pass the folder of the model that the server ran, with its tokenizer",
         )
-    return TokenSequence([*prompt, *ids], len(prompt), vocabulary, tuple(notes))
+    return TokenSequence([*prompt, *ids], len(prompt), aligned(answer, ids, vocabulary), vocabulary, tuple(notes))
 
 
 def _prompt(answer: LoggedAnswer, tokenizer: Any, notes: list[str]) -> list[int]:
     if answer.prompt is not None:
         notes.append("the log has no token ids of the prompt: its text was tokenized anew")
         return encoder(tokenizer, _LONGEST)(answer.prompt)[0]
+    if answer.spelled is not None:
+        notes.append("the log has no token ids of the prompt: the text that its tokens spell was tokenized anew")
+        return _without_added(tokenizer, answer.spelled)
     if answer.messages is not None and getattr(tokenizer, "chat_template", None):
         notes.append(
             "the log has no token ids of the prompt: its messages were put into the tokenizer's template, and tokenized anew"
         )
         text = tokenizer.apply_chat_template(answer.messages, tokenize=False, add_generation_prompt=True)
-        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+        return _without_added(tokenizer, text)
     got = "none" if answer.messages is None else "messages, for which the tokenizer has no template"
     raise InputError(
         "a prompt in the log: token ids, a text, or messages",
@@ -107,12 +109,7 @@ def _answer(answer: LoggedAnswer, tokenizer: Any, vocabulary: Vocabulary, notes:
     if by_text is not None:
         notes.append("the log has no token ids of the answer: they follow from its tokens' text")
         return by_text
-    if hasattr(tokenizer, "convert_ids_to_tokens"):
-        ids = list(tokenizer(answer.text, add_special_tokens=False, verbose=False)["input_ids"])
-    elif hasattr(tokenizer, "to_str"):
-        ids = list(tokenizer.encode(answer.text, add_special_tokens=False).ids)
-    else:
-        ids = list(tokenizer.encode(answer.text))
+    ids = _without_added(tokenizer, answer.text)
     if len(ids) != len(answer.logprobs):
         raise InputError(
             "token ids in the log, or an answer that the tokenizer cuts into as many tokens as it has log probabilities",
@@ -121,6 +118,15 @@ def _answer(answer: LoggedAnswer, tokenizer: Any, vocabulary: Vocabulary, notes:
         )
     notes.append("the log has no token ids of the answer: its text was tokenized anew")
     return ids
+
+
+def _without_added(tokenizer: Any, text: str) -> list[int]:
+    """The ids of a text; special tokens are those that stand in it."""
+    if hasattr(tokenizer, "convert_ids_to_tokens"):
+        return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+    if hasattr(tokenizer, "to_str"):
+        return list(tokenizer.encode(text, add_special_tokens=False).ids)
+    return list(tokenizer.encode(text))
 
 
 def _by_text(texts: list[bytes | None], vocabulary: Vocabulary) -> list[int] | None:

@@ -1,0 +1,71 @@
+"""Which token of an answer each of a server's log probabilities is of.
+
+llama.cpp writes no entry for a token behind which a character is incomplete: the entry of the token that completes it stands for all of its
+tokens, with their bytes together. It also leaves out the tokens of a stopping word. (tools/server: process_token, send_final_response)
+"""
+
+from overt.errors import InputError
+from overt.lens.analysis.replay.dialects import LoggedAnswer
+from overt.lens.text.vocabulary import Vocabulary
+
+_FIX = "log token ids: return_token_ids for vLLM, return_logprob for SGLang, return_tokens for llama.cpp, with verbose at /v1/ endpoints"
+
+
+def aligned(answer: LoggedAnswer, ids: list[int], vocabulary: Vocabulary) -> list[float | None]:
+    """The log probability of each of these tokens of the answer, None where the server gave none.
+
+    Raises InputError where it has another number of them, and it cannot be known of which tokens they are.
+    """
+    of_entries = answer.logprob_ids
+    if of_entries is None:
+        if answer.logprobs and len(answer.logprobs) != len(ids):
+            raise _unequal(len(answer.logprobs), len(ids))
+        return answer.logprobs
+    if of_entries == ids:
+        if answer.count is not None and answer.count > len(ids) and _left_out(answer, vocabulary):
+            raise _unequal(len(ids), answer.count)
+        return answer.logprobs
+    written = [index for index, cut in enumerate(cuts(ids, vocabulary)) if not cut]
+    if [ids[index] for index in written[: len(of_entries)]] != of_entries:
+        raise _unequal(len(of_entries), len(ids))
+    values: list[float | None] = [None] * len(ids)
+    for index, value in zip(written, answer.logprobs, strict=False):
+        values[index] = value
+    return values
+
+
+def cuts(ids: list[int], vocabulary: Vocabulary) -> list[bool]:
+    """For each token whether the text ends inside of a character behind it, in UTF-8."""
+    result, text = list[bool](), b""
+    for number in ids:
+        text = (text + _spelled(number, vocabulary))[-4:]
+        result.append(_incomplete(text))
+    return result
+
+
+def _incomplete(text: bytes) -> bool:
+    """Whether the last bytes begin a character of two, three or four bytes that has fewer."""
+    lengths = ((0xE0, 0xC0, 2), (0xF0, 0xE0, 3), (0xF8, 0xF0, 4))
+    return any(
+        byte & mask == lead and behind < length
+        for behind, byte in enumerate(reversed(text), 1)
+        for mask, lead, length in lengths
+    )
+
+
+def _left_out(answer: LoggedAnswer, vocabulary: Vocabulary) -> bool:
+    """Whether entries have bytes that their tokens do not spell: those of tokens that have no entry."""
+    texts = answer.texts or []
+    if any(text is None for text in texts):
+        return True
+    spelled = b"".join(_spelled(number, vocabulary) for number in answer.logprob_ids or [])
+    return not spelled.startswith(b"".join(text for text in texts if text is not None))
+
+
+def _spelled(number: int, vocabulary: Vocabulary) -> bytes:
+    entry = vocabulary.entry(number)
+    return b"" if entry.special else entry.text
+
+
+def _unequal(have: int, wanted: int) -> InputError:
+    return InputError("a log probability for each token of the answer", got=f"{have} of {wanted} tokens", fix=_FIX)
