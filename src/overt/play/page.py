@@ -50,7 +50,7 @@ def write(
     )
     live = Live(
         boot=f"{_WEB}/boot.js",
-        styles=(f"{_WEB}/play.css",),
+        styles=(f"{_WEB}/play.css", f"{_WEB}/lessons/lessons.css"),
         constants={"WORKER_TEXT": bundle(f"{_WEB}/worker/service.js")},
         behind="\n".join(_elements(description, weights.header() | encoder.description(), elements)),
         script_sources=("'wasm-unsafe-eval'",),

@@ -1,5 +1,6 @@
 import { open, embedded } from "../../lens/viewer/web/data/data.js";
 import { mount } from "../../lens/viewer/web/main.js";
+import { SWITCHES, switchesPanel } from "./lessons/switches.js";
 import { SENTENCE, startTyping } from "./typing.js";
 import { createWorkerReader } from "./worker_reader.js";
 
@@ -8,7 +9,8 @@ open(embedded(document)).then((recording) => {
   document.documentElement.className = "live";
   document.getElementById("still").remove();
   const root = document.getElementById("viewer");
-  const store = mount(root, recording, { fields: [SENTENCE] });
   const description = JSON.parse(document.getElementById("live").textContent);
-  startTyping(root, recording, store, description, createWorkerReader(document, description.blocks));
+  const reader = createWorkerReader(document, description.blocks);
+  const store = mount(root, recording, { fields: [SENTENCE, ...SWITCHES], panels: [switchesPanel(reader)] });
+  startTyping(root, recording, store, description, reader);
 });

@@ -1,5 +1,5 @@
 // A model that runs in a Worker of the page. A reader is { ready, read(text) }: `ready` promises a sentence where there is no model to come, and
-// nothing otherwise; `read` promises { header, … } or a sentence. `progress` is called with the share of the model that is there.
+// nothing otherwise; `read` promises { header, … } or a sentence; `changed` asks a changed model, as worker/changed.js has it. `progress` is called with the share of the model that is there.
 
 const OFF = "This browser runs no WebAssembly here, so the sentence cannot be changed. Everything else on this page works.";
 const ALONE = "This browser starts no Worker for a page like this, so the sentence cannot be changed. Everything else on this page works.";
@@ -24,6 +24,7 @@ export function createWorkerReader(page, blocks) {
   let number = 0;
   reader.ready = load(page, blocks, request, (share) => reader.progress(share));
   reader.read = (text) => request({ text, number: number++ });
+  reader.changed = request;
   return reader;
 }
 

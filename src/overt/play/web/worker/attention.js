@@ -5,9 +5,9 @@ import { codeOf } from "../../../lens/viewer/web/data/exact.js";
 const [TOP, LINKS] = [8, 100];
 
 // The core's description of a call, in its memory. Queries, keys and values are rows of `row` numbers.
-export function callOf(core, { query, key, value, queries, keys, heads, headDim, row, keyRow = row, causal = false }) {
+export function callOf(core, { query, key, value, queries, keys, heads, headDim, row, keyRow = row, causal = false, scale = 1 / Math.sqrt(headDim) }) {
   const address = core.put(Int32Array.of(query, key, value, queries, keys, heads, headDim, row, keyRow, Number(causal), 0));
-  core.floats(address + 40, 1)[0] = 1 / Math.sqrt(headDim);
+  core.floats(address + 40, 1)[0] = scale;
   return address;
 }
 

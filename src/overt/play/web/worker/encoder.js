@@ -4,25 +4,31 @@ import { lookUp } from "./weights.js";
 // A BERT encoder (Devlin et al. 2019) in the core: embeddings, then in each layer attention and two linear maps, each added to what came in
 // and normalised. `seen(layer, state)` is called behind each layer, while the core still holds its queries, keys, values and vectors.
 
+// What lessons change: `off` are heads [layer, head] whose output is zero, scores are divided by the softmax's `temperature`, and by √d where `divided`;
+// `causal` lets no token attend to later ones; where not `placed`, all tokens stand at the first position.
+const UNCHANGED = { off: [], temperature: 1, causal: false, divided: true, placed: true };
+
 export function createEncoder(core, weights, { layers, heads, width, inner, epsilon }) {
   const linear = (name, from, rows, among, columns, to) => core.product(from, rows, among, weights.at(`${name}.weight`), weights.at(`${name}.bias`), columns, to);
   const norm = (name, rows, at) => core.layer_norm(at, rows, width, weights.at(`${name}.gain`), weights.at(`${name}.bias`), epsilon, at);
-  const embed = (ids, to) => {
-    const [numbers, positions] = [ids, ids.map((_, i) => i)].map((each) => core.put(Int32Array.from(each)));
+  const embed = (ids, to, placed) => {
+    const [numbers, positions] = [ids, ids.map((_, i) => (placed ? i : 0))].map((each) => core.put(Int32Array.from(each)));
     lookUp(core, weights.tensor("words"), numbers, ids.length, to);
     lookUp(core, weights.tensor("positions"), positions, ids.length, to, true);
     norm("embedding", ids.length, to);
   };
-  return (ids, seen) => {
+  return (ids, seen, { off, temperature, causal, divided, placed } = UNCHANGED) => {
     const count = ids.length;
     const before = core.allocate(0);
     const [x, entered, between, mixed, vectors, wide] = [1, 1, 1, 1, 3, inner / width].map((times) => core.room(count * width * times));
-    embed(ids, x);
-    const call = callOf(core, { query: vectors, key: vectors + 4 * width, value: vectors + 8 * width, queries: count, keys: count, heads, headDim: width / heads, row: 3 * width });
+    embed(ids, x, placed);
+    const headDim = width / heads;
+    const call = callOf(core, { query: vectors, key: vectors + 4 * width, value: vectors + 8 * width, queries: count, keys: count, heads, headDim, row: 3 * width, causal, scale: 1 / ((divided ? Math.sqrt(headDim) : 1) * temperature) });
     for (let layer = 0; layer < layers; layer++) {
       core.floats(entered, count * width).set(core.floats(x, count * width));
       linear(`${layer}.vectors`, x, count, width, 3 * width, vectors);
       core.attend(call, mixed);
+      for (const [, head] of off.filter(([of]) => of === layer)) for (let i = 0; i < count; i++) core.floats(mixed + 4 * (i * width + head * headDim), headDim).fill(0);
       linear(`${layer}.output`, mixed, count, width, width, between);
       core.add(x, count * width, between);
       norm(`${layer}.attention`, count, between);

@@ -1,22 +1,26 @@
+import { createChanged } from "./changed.js";
 import { createEncoder } from "./encoder.js";
 import { createReading } from "./reading.js";
 import { startCore } from "./core.js";
 import { createWeights } from "./weights.js";
 import { createWordPiece } from "./wordpiece.js";
 
-// What runs in the page's Worker: first { core, model } comes, then the weights' blocks one by one as { block }, then texts as { number, text }.
+// What runs in the page's Worker: first { core, model } comes, then the weights' blocks one by one as { block }, then texts as { number, text }, or
+// as { text, changes, … } for a changed model.
 // Each gets an answer, with a `sentence` where something is wrong.
 
 const DAMAGED = "The file's model cannot be read: the file is cut short or damaged. Write the page anew with overt play.";
 
-let [weights, read] = [null, null];
+let [weights, read, changed] = [null, null, null];
 
 async function begin(letters) {
   const [bytes, description] = await Promise.all([inflated(letters.core), inflated(letters.model)]).catch(() => []);
   if (!bytes) return { sentence: DAMAGED };
   const [core, model] = [await startCore(bytes), JSON.parse(new TextDecoder().decode(description))];
   weights = createWeights(core, model);
-  read = createReading(core, weights, model.shape, createWordPiece(model.tokenizer), createEncoder(core, weights, model.shape));
+  const [tokenize, run] = [createWordPiece(model.tokenizer), createEncoder(core, weights, model.shape)];
+  read = createReading(core, weights, model.shape, tokenize, run);
+  changed = createChanged(core, model.shape, tokenize, run);
   return {};
 }
 
@@ -27,6 +31,7 @@ async function inflated(letters) {
 
 function answer(data) {
   if (data.core !== undefined) return begin(data);
+  if (data.changes !== undefined) return changed(data);
   return data.block === undefined ? read(data.text, data.number) : { sentence: weights.add(data.block) };
 }
 
