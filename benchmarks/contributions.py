@@ -52,10 +52,10 @@ def matrix(only: list[str] | None, log: Path | None) -> dict[str, Any]:
     cases.prepare()
     from matrix import hugging_face
 
-    kept = (
+    lines_read = (
         [] if log is None or not log.exists() else [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     )
-    lines = {(line["name"], line["kind"]): line for line in kept}
+    lines = {(line["name"], line["kind"]): line for line in lines_read}
     for name in only or hugging_face.names():
         for kind in ("causal", "masked"):
             if (name, kind) in lines or (class_name := classes(name)[kind]) is None:
@@ -99,18 +99,18 @@ def one(name: str, kind: str) -> dict[str, Any]:
     with torch.no_grad(), overt.lens.record(model) as recording:
         model(**copy.deepcopy(inputs))
     try:
-        found = overt.lens.contributions(recording, model, PAIR, position=-1, inputs=inputs)
+        result = overt.lens.contributions(recording, model, PAIR, position=-1, inputs=inputs)
     except OvertError as error:
         return {"verdict": "refused", "why": str(error)}
-    by_kind = Counter(part.kind for part in found.parts)
+    by_kind = Counter(part.kind for part in result.parts)
     return {
-        "verdict": "holds" if found.holds else "differs",
-        "difference": found.logit_difference,
-        "residual": found.residual,
-        "bound": found.bound,
+        "verdict": "holds" if result.holds else "differs",
+        "difference": result.logit_difference,
+        "residual": result.residual,
+        "bound": result.bound,
         "parts": dict(by_kind),
-        "frozen": list(found.frozen),
-        "notes": list(found.notes),
+        "frozen": list(result.frozen),
+        "notes": list(result.notes),
     }
 
 

@@ -58,9 +58,9 @@ def of_ours(cell: Cell) -> dict[str, Any]:
 
     warnings.simplefilter("ignore")
     truth, x = cell.series()
-    found = analyze(x)
-    inside = None if found.lower is None else float(np.mean((found.lower <= truth) & (truth <= found.upper)))
-    return cell._asdict() | {"error": float(np.mean((found.values - truth) ** 2)), "risk": found.risk, "inside": inside}
+    result = analyze(x)
+    inside = None if result.lower is None else float(np.mean((result.lower <= truth) & (truth <= result.upper)))
+    return cell._asdict() | {"error": float(np.mean((result.values - truth) ** 2)), "risk": result.risk, "inside": inside}
 
 
 class Log:
@@ -85,8 +85,8 @@ class Log:
 
     def of(self, cell: Cell) -> dict[str, float]:
         """The errors of one cell, by peer."""
-        found = {name: self.errors.get((*cell, name)) for name in ALL_PEERS}
-        return {name: error for name, error in found.items() if error is not None}
+        result = {name: self.errors.get((*cell, name)) for name in ALL_PEERS}
+        return {name: error for name, error in result.items() if error is not None}
 
 
 def measure_peers(jobs: list[tuple[Cell, str]], log: Log, processes: int, until: float) -> bool:
@@ -132,7 +132,7 @@ def by_peer(rows: list[dict[str, Any]]) -> dict[str, float]:
     return {name: round(float(np.exp(np.mean(logs))), 2) for name, logs in ratios.items() if logs}
 
 
-def measure_own(path: Path, processes: int) -> list[dict[str, Any]]:
+def measure_overt(path: Path, processes: int) -> list[dict[str, Any]]:
     """What this version does on each cell of both halves, also written as lines of JSON."""
     with ProcessPoolExecutor(processes) as pool:
         rows = list(pool.map(of_ours, [cell for half in HALVES for cell in cells(half)], chunksize=8))
@@ -144,26 +144,26 @@ def change(rows: list[dict[str, Any]], before: Path | None) -> dict[str, Any]:
     """Print, and return by half and kind, the error over that of an earlier version, and what is stated."""
     lines = [] if before is None else [json.loads(line) for line in before.read_text().splitlines()]
     earlier = {tuple(line[key] for key in Cell._fields): line["error"] for line in lines}
-    found: dict[str, Any] = {half: {} for half in HALVES}
+    result: dict[str, Any] = {half: {} for half in HALVES}
     for half, noise in [(half, noise) for half in HALVES for noise in NOISES]:
-        own = [row for row in rows if (row["half"], row["noise"]) == (half, noise)]
-        inside = [row["inside"] for row in own if row["inside"] is not None]
-        stated = np.array([row["risk"] / row["error"] for row in own])
+        cell_rows = [row for row in rows if (row["half"], row["noise"]) == (half, noise)]
+        inside = [row["inside"] for row in cell_rows if row["inside"] is not None]
+        stated = np.array([row["risk"] / row["error"] for row in cell_rows])
         cell = {
-            "cells": len(own),
+            "cells": len(cell_rows),
             "stated over true": [round(float(each), 2) for each in np.quantile(stated, [0.1, 0.5, 0.9])],
             "within a factor of 2": round(float(np.mean((stated > 0.5) & (stated < 2))), 2),
             "inside the band": round(float(np.mean(inside)), 3) if inside else None,
-            "withheld": len(own) - len(inside),
+            "withheld": len(cell_rows) - len(inside),
         }
         if earlier:
-            ratios = np.array([row["error"] / earlier[tuple(row[key] for key in Cell._fields)] for row in own])
+            ratios = np.array([row["error"] / earlier[tuple(row[key] for key in Cell._fields)] for row in cell_rows])
             cell["error over before"] = round(float(np.exp(np.log(ratios).mean())), 3)
-            cell["worst"], cell["worst signal"] = round(float(ratios.max()), 2), own[int(ratios.argmax())]["signal"]
+            cell["worst"], cell["worst signal"] = round(float(ratios.max()), 2), cell_rows[int(ratios.argmax())]["signal"]
             cell["best"] = round(float(ratios.min()), 2)
-        found[half][noise] = cell
+        result[half][noise] = cell
         print(f"{half:12} {noise:34} {cell}", flush=True)
-    return found
+    return result
 
 
 def main() -> None:
@@ -179,7 +179,7 @@ def main() -> None:
     results.takes_out(options)
     requested = options.parse_args()
     if requested.own:
-        changed = change(measure_own(requested.own, requested.processes), requested.before)
+        changed = change(measure_overt(requested.own, requested.processes), requested.before)
         results.write(requested.out, points=POINTS, halves=changed)
         return
     log, halves, names = Log(requested.log), {}, usable()
@@ -199,14 +199,14 @@ def main() -> None:
 def show(half: str, noise: str, rows: list[dict[str, Any]], each_cell: bool) -> dict[str, Any]:
     """Print one kind of noise, and return what it comes to."""
     rows = [each for each in rows if each["noise"] == noise]
-    found = summary(rows)
-    print(f"{half:12} {noise:34} {found}", flush=True)
+    result = summary(rows)
+    print(f"{half:12} {noise:34} {result}", flush=True)
     for each in rows if each_cell else ():
         best = min(each["peers"], key=each["peers"].get)
         ratio, stated = each["error"] / each["peers"][best], each["risk"] / each["error"]
         inside = "" if each["inside"] is None else f"{each['inside']:.2f}"
         print(f"    {each['signal']:10} {each['seed']} {ratio:7.2f} of {best:9} stated {stated:7.2f} inside {inside}")
-    return found | {"each peer over ours": by_peer(rows)}
+    return result | {"each peer over ours": by_peer(rows)}
 
 
 if __name__ == "__main__":

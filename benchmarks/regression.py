@@ -18,13 +18,13 @@ LARGEST_FALL = 0.15
 def ratios(file: Path) -> dict[str, float]:
     """Of each case, how many times as fast as the best other overt's fastest path was."""
     cases = json.loads(file.read_text(encoding="utf-8"))["cases"]
-    found = {}
+    current = {}
     for case in cases:
         contenders = case["contenders"].items()
         beside = [result.get("times_best_other") for name, result in contenders if name.startswith("overt")]
         if numbers := [ratio for ratio in beside if ratio]:
-            found[case["name"]] = max(numbers)
-    return found
+            current[case["name"]] = max(numbers)
+    return current
 
 
 def falls(stored: dict[str, float], runs: list[dict[str, float]]) -> dict[str, list[float]]:

@@ -187,8 +187,8 @@ def real_cell(data: Path, name: str, how: str) -> dict[str, float]:
     """The errors at points left out, over the variance of the series."""
     x, periods = real(data, name)
     left_out = hidden(x.size, how, 0) & ~np.isnan(x)
-    found = errors(np.where(left_out, np.nan, x), periods, x, left_out)
-    return {each: error / float(np.nanvar(x)) for each, error in found.items()}
+    result = errors(np.where(left_out, np.nan, x), periods, x, left_out)
+    return {each: error / float(np.nanvar(x)) for each, error in result.items()}
 
 
 def autoregression(draw: Draw, count: int, rho: float) -> np.ndarray:

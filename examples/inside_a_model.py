@@ -16,11 +16,11 @@ sentence = "The animal did not cross the street because it was too tired."
 # all-MiniLM-L6-v2, from its package: transformers' own BertModel.
 folder = text_model.packaged_folder()
 model, tokenizer = BertModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
-given = tokenizer(sentence, return_tensors="pt")
-tokens = tokenizer.convert_ids_to_tokens(given["input_ids"][0])
+inputs = tokenizer(sentence, return_tensors="pt")
+tokens = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
 
 with lens.record(model, key_tokens=tokens) as recording:
-    model(**given)
+    model(**inputs)
 print(recording)
 print(f"recomputed vs. model: {recording.verify().difference:.1e}")
 
@@ -32,8 +32,8 @@ for role in sorted(recording.roles(), key=lambda role: -role.score)[:8]:
 word, animal = tokens.index("it"), tokens.index("animal")
 best = max(recording.heads(), key=lambda head: float(head.weights(rows=word)[0, 0, animal]))
 weights, keys = best.top(word, 3)
-found = ", ".join(f"{tokens[key]} {weight:.2f}" for weight, key in zip(weights[0].tolist(), keys[0].tolist(), strict=True))
-print(f"{best}: it → {found}")
+result = ", ".join(f"{tokens[key]} {weight:.2f}" for weight, key in zip(weights[0].tolist(), keys[0].tolist(), strict=True))
+print(f"{best}: it → {result}")
 
 # Made here, looked at elsewhere: a safetensors file, without the model and without pickle.
 path = Path(tempfile.mkdtemp()) / "animal.safetensors"

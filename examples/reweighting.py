@@ -12,8 +12,8 @@ from overt.smoothing import analyze, demonstration, reweight
 #    scores; the output is the weighted mean. "bank" stands between money and rivers, and its sentence pulls it to one side.
 words = ["bank", "of", "the", "river"]
 vectors = np.array([[1.0, 1.0], [0.1, 0.1], [0.1, 0.0], [0.0, 2.0]])  # features: money, water
-found = reweight(vectors)
-for word, weights, before, after in zip(words, found.weights, vectors, found.output, strict=True):
+result = reweight(vectors)
+for word, weights, before, after in zip(words, result.weights, vectors, result.output, strict=True):
     print(f"{word:<6} weights {np.round(weights, 2)}   {before} → {np.round(after, 2)}")
 
 # 2. A noisy series. The same recipe on its raw values is no smoother: it moves with the zero of the scale, and its plainest

@@ -35,23 +35,23 @@ class Page:
         for domain in ("Page", "Network", "Runtime", "Log"):
             self.call(f"{domain}.enable")
 
-    def call(self, method, **told):
-        return self.browser.call(method, session=self, **told)
+    def call(self, method, **text):
+        return self.browser.call(method, session=self, **text)
 
     def hear(self, message):
         """Take note of what the browser says of itself."""
-        told = message["params"]
+        text = message["params"]
         match message["method"]:
             case "Network.requestWillBeSent":
-                self.requests.append(told["request"]["url"])
+                self.requests.append(text["request"]["url"])
             case "Runtime.exceptionThrown":
-                self.complaints.append(told["exceptionDetails"].get("exception", {}).get("description") or str(told))
-            case "Log.entryAdded" if told["entry"]["level"] == "error":
-                self.complaints.append(told["entry"]["text"])
-            case "Runtime.consoleAPICalled" if told["type"] in {"error", "warning"}:
-                self.complaints.append(str(told["args"]))
+                self.complaints.append(text["exceptionDetails"].get("exception", {}).get("description") or str(text))
+            case "Log.entryAdded" if text["entry"]["level"] == "error":
+                self.complaints.append(text["entry"]["text"])
+            case "Runtime.consoleAPICalled" if text["type"] in {"error", "warning"}:
+                self.complaints.append(str(text["args"]))
             case "Page.javascriptDialogOpening":
-                self.complaints.append(f"a dialog opened: {told['message']}")
+                self.complaints.append(f"a dialog opened: {text['message']}")
                 self.call("Page.handleJavaScriptDialog", accept=True)
 
     def open(self, path, width=1280, height=800, dark=False, calm=False, script=True):
@@ -82,9 +82,9 @@ class Page:
 
     def press(self, *keys):
         for key in keys:
-            told = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": CODES.get(key, 0)}
-            self.call("Input.dispatchKeyEvent", type="keyDown", **told, **({"text": key} if key in {" ", "\r"} else {}))
-            self.call("Input.dispatchKeyEvent", type="keyUp", **told)
+            text = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": CODES.get(key, 0)}
+            self.call("Input.dispatchKeyEvent", type="keyDown", **text, **({"text": key} if key in {" ", "\r"} else {}))
+            self.call("Input.dispatchKeyEvent", type="keyUp", **text)
 
     def broken_rules(self):
         """What axe-core finds on the page as it is now: each rule that it breaks, and the first element that does."""
@@ -151,10 +151,10 @@ class Browser:
         page.__init__(self, session)
         return page
 
-    def call(self, method, session=None, **told):
+    def call(self, method, session=None, **text):
         self.count += 1
         number = self.count
-        message = {"id": number, "method": method, "params": told} | ({"sessionId": session.session} if session else {})
+        message = {"id": number, "method": method, "params": text} | ({"sessionId": session.session} if session else {})
         self.write.write(json.dumps(message).encode() + b"\0")
         while True:
             answer = self.next()

@@ -36,28 +36,30 @@ def inputs(*shapes, seed=0):
     return [random.normal(size=shape) for shape in shapes]
 
 
-def close(found, wanted, tolerance, what):
+def close(result, wanted, tolerance, what):
     """Refuse a difference above the tolerance, relative to the largest number that is wanted; NaN and inf must match in place."""
-    found, wanted = np.asarray(found, dtype=np.float64), np.asarray(wanted, dtype=np.float64)
-    assert found.shape == wanted.shape, f"{what}: shape {found.shape} instead of {wanted.shape}"
-    assert np.array_equal(np.isnan(found), np.isnan(wanted)), f"{what}: NaN in other places"
+    result, wanted = np.asarray(result, dtype=np.float64), np.asarray(wanted, dtype=np.float64)
+    assert result.shape == wanted.shape, f"{what}: shape {result.shape} instead of {wanted.shape}"
+    assert np.array_equal(np.isnan(result), np.isnan(wanted)), f"{what}: NaN in other places"
     finite = np.isfinite(wanted)
-    assert np.array_equal(found[~finite & ~np.isnan(wanted)], wanted[~finite & ~np.isnan(wanted)]), f"{what}: infinities differ"
+    assert np.array_equal(result[~finite & ~np.isnan(wanted)], wanted[~finite & ~np.isnan(wanted)]), (
+        f"{what}: infinities differ"
+    )
     size = max(1.0, float(np.abs(wanted[finite]).max(initial=0)))
-    worst = float(np.abs(found - wanted)[finite].max(initial=0)) / size
+    worst = float(np.abs(result - wanted)[finite].max(initial=0)) / size
     assert worst <= tolerance, f"{what}: off by {worst:.2e}, allowed {tolerance:.0e}"
 
 
 def parameters(score, normalizer, features, random):
     """Tensors for a score and a normaliser, float64, by the names that the oracle uses."""
     weight = {"bilinear": random.normal(size=(features, features)) / features, "additive": random.normal(size=features)}
-    found = {} if score not in weight else {"weight": torch.tensor(weight[score])}
+    result = {} if score not in weight else {"weight": torch.tensor(weight[score])}
     if score == "additive":
-        found["activation"] = "tanh"
-    found |= {"cosine": {"scale": 2.0}, "gaussian": {"bandwidth": 1.7}}.get(score, {})
+        result["activation"] = "tanh"
+    result |= {"cosine": {"scale": 2.0}, "gaussian": {"bandwidth": 1.7}}.get(score, {})
     if normalizer == "softmax":
-        found |= {"temperature": torch.tensor(1.3), "sink": torch.tensor(0.4)}
-    return found
+        result |= {"temperature": torch.tensor(1.3), "sink": torch.tensor(0.4)}
+    return result
 
 
 def check(
@@ -67,22 +69,22 @@ def check(
     params = params or {}
     rounded = [torch.as_tensor(x).to(dtype) for x in inputs]
     leaves = {name: x.clone().requires_grad_() for name, x in zip(("query", "key", "value"), rounded, strict=True)}
-    held = {name: x.to(dtype).clone().requires_grad_() if isinstance(x, torch.Tensor) else x for name, x in params.items()}
-    leaves |= {name: x for name, x in held.items() if isinstance(x, torch.Tensor)}
+    tracked = {name: x.to(dtype).clone().requires_grad_() if isinstance(x, torch.Tensor) else x for name, x in params.items()}
+    leaves |= {name: x for name, x in tracked.items() if isinstance(x, torch.Tensor)}
     if bias is not None:
         leaves["bias"] = torch.as_tensor(bias).to(dtype).requires_grad_()
     options = {
-        "score": MAKE_SCORE[score](held),
-        "normalizer": MAKE_NORMALIZER[normalizer](held),
+        "score": MAKE_SCORE[score](tracked),
+        "normalizer": MAKE_NORMALIZER[normalizer](tracked),
         "mask": torch.as_tensor(allowed) if mask is None and allowed is not None else mask,
         "bias": leaves.get("bias"),
     }
     output = overt.attend(leaves["query"], leaves["key"], leaves["value"], **options)
     upstream = torch.as_tensor(np.random.default_rng(seed).normal(size=output.shape)).to(dtype)
-    found = torch.autograd.grad(output, list(leaves.values()), upstream)
-    answers = _oracle(rounded, held, leaves, output.shape[:-2], score, normalizer, allowed, upstream)
+    result = torch.autograd.grad(output, list(leaves.values()), upstream)
+    answers = _oracle(rounded, tracked, leaves, output.shape[:-2], score, normalizer, allowed, upstream)
     close(output.detach().double(), answers["output"], OUTPUT[dtype], "output")
-    for name, gradient in zip(leaves, found, strict=True):
+    for name, gradient in zip(leaves, result, strict=True):
         close(gradient.double(), answers[name].reshape(gradient.shape), GRADIENT[dtype], f"gradient of {name}")
     with torch.no_grad():
         steps = overt.steps(leaves["query"], leaves["key"], leaves["value"], **options)
@@ -90,43 +92,43 @@ def check(
     close(steps.output.double(), answers["output"], OUTPUT[dtype], "output of steps")
 
 
-def _oracle(inputs, held, leaves, batch, score, normalizer, allowed, upstream):
+def _oracle(inputs, tracked, leaves, batch, score, normalizer, allowed, upstream):
     query, key, value = (x.double().numpy() for x in inputs)
     bias = None if "bias" not in leaves else leaves["bias"].detach().double().numpy()
     Q, K = query.shape[-2], key.shape[-2]
-    params = {name: x.detach().double().numpy() if isinstance(x, torch.Tensor) else x for name, x in held.items()}
+    params = {name: x.detach().double().numpy() if isinstance(x, torch.Tensor) else x for name, x in tracked.items()}
     total = {name: np.zeros(x.shape) for name, x in leaves.items()}
     total |= {"output": np.zeros((*batch, Q, value.shape[-1])), "weights": np.zeros((*batch, Q, K))}
-    for place in np.ndindex(*batch):
-        spots = {name: _spot(array, place, batch) for name, array in (("query", query), ("key", key), ("value", value))}
-        full = None if allowed is None else np.broadcast_to(np.asarray(allowed), (*batch, Q, K))[place]
-        added = None if bias is None else np.broadcast_to(bias, (*batch, Q, K))[place]
+    for index in np.ndindex(*batch):
+        spots = {name: _spot(array, index, batch) for name, array in (("query", query), ("key", key), ("value", value))}
+        full = None if allowed is None else np.broadcast_to(np.asarray(allowed), (*batch, Q, K))[index]
+        added = None if bias is None else np.broadcast_to(bias, (*batch, Q, K))[index]
         answer = oracle.attention(
             *(array[spots[name]] for name, array in (("query", query), ("key", key), ("value", value))),
-            score=score, params=params, normalizer=normalizer, allowed=full, bias=added, upstream=upstream.double().numpy()[place],
+            score=score, params=params, normalizer=normalizer, allowed=full, bias=added, upstream=upstream.double().numpy()[index],
         )  # fmt: skip
-        total["output"][place], total["weights"][place] = answer.output, answer.weights
+        total["output"][index], total["weights"][index] = answer.output, answer.weights
         for name in leaves:
             if name in spots:
                 total[name][spots[name]] += answer.gradients[name]
             elif name == "bias":
-                total["bias"] += _summed(answer.gradients["bias"], place, batch, bias.shape)
+                total["bias"] += _summed(answer.gradients["bias"], index, batch, bias.shape)
             else:
                 total[name] += answer.gradients[name]
     return total
 
 
-def _spot(array, place, batch):
+def _spot(array, index, batch):
     """Where a head's rows stand in an input that may be shared among batch entries or grouped among heads."""
     lead = array.shape[:-2]
-    place = place[len(place) - len(lead) :]
+    index = index[len(index) - len(lead) :]
     sizes = batch[len(batch) - len(lead) :]
-    return tuple(0 if own == 1 else i // (size // own) for i, own, size in zip(place, lead, sizes, strict=True))
+    return tuple(0 if extent == 1 else i // (size // extent) for i, extent, size in zip(index, lead, sizes, strict=True))
 
 
-def _summed(gradient, place, batch, shape):
+def _summed(gradient, index, batch, shape):
     full = np.zeros((*batch, *gradient.shape))
-    full[place] = gradient
+    full[index] = gradient
     while full.ndim > len(shape):
         full = full.sum(0)
     for axis, size in enumerate(shape):

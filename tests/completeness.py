@@ -38,13 +38,15 @@ def report() -> dict:
 
 def main() -> int:
     """Print the share, and the names without a type where they are asked for; 1 where the share fell."""
-    found = report()
+    actual = report()
     if "--list" in sys.argv:
-        for symbol in found["symbols"]:
+        for symbol in actual["symbols"]:
             if symbol["isExported"] and not symbol["isTypeKnown"]:
                 print(symbol["name"], *(problem["message"].splitlines()[0] for problem in symbol["diagnostics"]), sep="\n    ")
-    print(f"{found['completenessScore']:.1%} of {sum(found['exportedSymbolCounts'].values())} public symbols have a known type")
-    return int(found["completenessScore"] < LEAST)
+    print(
+        f"{actual['completenessScore']:.1%} of {sum(actual['exportedSymbolCounts'].values())} public symbols have a known type"
+    )
+    return int(actual["completenessScore"] < LEAST)
 
 
 if __name__ == "__main__":

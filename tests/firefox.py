@@ -31,7 +31,9 @@ class Firefox:
             command, env={**os.environ, "HOME": self.profile}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
             text=True,
         )  # fmt: skip
-        address = next(found[1] for line in self.process.stderr if (found := re.search(r"BiDi listening on (ws://\S+)", line)))
+        address = next(
+            result[1] for line in self.process.stderr if (result := re.search(r"BiDi listening on (ws://\S+)", line))
+        )
         self.socket = websocket.create_connection(f"{address}/session", timeout=60, suppress_origin=True)
         self.numbers, self.complaints, self.requests = itertools.count(1), [], []
         self.call("session.new", capabilities={})

@@ -153,9 +153,9 @@ def test_tiny_and_huge_values_give_the_oracles_weights(size, score, normalizer):
     options = {"score": MAKE_SCORE[score](params), "normalizer": MAKE_NORMALIZER[normalizer]({})}
     with np.errstate(over="ignore"):
         wanted = oracle.attention(query * size, key * size, value, score=score, params=params, normalizer=normalizer)
-    found = overt.steps(torch.tensor(query * size), torch.tensor(key * size), torch.tensor(value), **options)
-    close(found.weights, wanted.weights, 1e-12, "weights")
-    close(found.output, wanted.output, 1e-12, "output")
+    result = overt.steps(torch.tensor(query * size), torch.tensor(key * size), torch.tensor(value), **options)
+    close(result.weights, wanted.weights, 1e-12, "weights")
+    close(result.output, wanted.output, 1e-12, "output")
 
 
 @pytest.mark.parametrize(("queries", "keys", "features", "values"), [(0, 3, 4, 4), (3, 0, 4, 4), (3, 3, 0, 4), (3, 3, 4, 0)])
@@ -176,31 +176,31 @@ def test_empty_dimensions_give_empty_or_zero_outputs_and_gradients(queries, keys
 
 def test_a_callable_is_a_score():
     query, key, value = (torch.as_tensor(x) for x in inputs((5, 4), (7, 4), (7, 3)))
-    found = overt.attend(query, key, value, score=lambda q, k: -torch.cdist(q, k, p=1))
+    result = overt.attend(query, key, value, score=lambda q, k: -torch.cdist(q, k, p=1))
     wanted = torch.softmax(-(query[:, None] - key).abs().sum(-1), -1) @ value
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(result, wanted)
 
 
 def test_a_callable_is_a_normalizer():
     query, key, value = (torch.as_tensor(x) for x in inputs((5, 4), (7, 4), (7, 3)))
     allowed = torch.rand(5, 7) < 0.7
-    found = overt.steps(query, key, value, mask=allowed, normalizer=lambda scores, allowed: torch.relu(scores) ** 2).weights
+    result = overt.steps(query, key, value, mask=allowed, normalizer=lambda scores, allowed: torch.relu(scores) ** 2).weights
     wanted = torch.where(allowed, torch.relu(query @ key.T / 2) ** 2, 0)
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(result, wanted)
 
 
 def test_dropout_drops_the_same_weights_in_both_passes_and_obeys_the_seed(small_blocks):
     query, key = torch.randn(33, 4), torch.randn(33, 4)
     value = torch.eye(33, requires_grad=True)  # the output is then the dropped weights themselves
     torch.manual_seed(7)
-    kept = overt.attend(query, key, value, dropout=0.5)
-    (gradient,) = torch.autograd.grad(kept.sum(), value)  # column sums of the dropped weights
-    torch.testing.assert_close(gradient, kept.detach().sum(0)[:, None].expand(33, 33))
+    remaining = overt.attend(query, key, value, dropout=0.5)
+    (gradient,) = torch.autograd.grad(remaining.sum(), value)  # column sums of the dropped weights
+    torch.testing.assert_close(gradient, remaining.detach().sum(0)[:, None].expand(33, 33))
     torch.manual_seed(7)
-    torch.testing.assert_close(overt.attend(query, key, value, dropout=0.5), kept, rtol=0, atol=0)
+    torch.testing.assert_close(overt.attend(query, key, value, dropout=0.5), remaining, rtol=0, atol=0)
     weights = overt.steps(query, key, value).weights
-    assert 0.3 < float((kept == 0).float().mean()) < 0.7
-    torch.testing.assert_close(kept[kept != 0], 2 * weights[kept != 0])
+    assert 0.3 < float((remaining == 0).float().mean()) < 0.7
+    torch.testing.assert_close(remaining[remaining != 0], 2 * weights[remaining != 0])
 
 
 @pytest.mark.parametrize("mask", [None, overt.Causal(), overt.Lengths(torch.tensor([4, 9]))])
@@ -223,9 +223,9 @@ def test_a_bias_of_wider_numbers_than_the_inputs_leaves_their_dtype(path, bias):
     x = torch.randn(2, 3, 9, 4)
     score = overt.Additive(torch.ones(4))
     with overt.use_path(path):
-        found = overt.attend(x, x, x, score=score, bias=bias)
+        result = overt.attend(x, x, x, score=score, bias=bias)
         wanted = overt.attend(*[x.double()] * 3, score=score, bias=bias)
-    torch.testing.assert_close(found, wanted.float(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(result, wanted.float(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("mask", [None, overt.Causal(), overt.Window(5, 0)], ids=["no mask", "causal", "window"])

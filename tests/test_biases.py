@@ -24,16 +24,16 @@ def test_alibi_slopes_are_the_papers():
 
 
 def test_alibi_falls_with_distance_aligned_at_the_end():
-    found = added(overt.ALiBi(torch.tensor([1.0, 0.5, 0.25, 0.125])), queries=2, keys=5)
+    result = added(overt.ALiBi(torch.tensor([1.0, 0.5, 0.25, 0.125])), queries=2, keys=5)
     wanted = -torch.tensor([[3.0, 2, 1, 0, 1], [4, 3, 2, 1, 0]])
-    torch.testing.assert_close(found, torch.tensor([1.0, 0.5, 0.25, 0.125])[:, None, None] * wanted)
+    torch.testing.assert_close(result, torch.tensor([1.0, 0.5, 0.25, 0.125])[:, None, None] * wanted)
 
 
 def test_clipped_distances_share_the_last_bucket():
     table = torch.arange(5.0)
-    found = added(overt.RelativePositionBias(table), 4, 4)[0]
+    result = added(overt.RelativePositionBias(table), 4, 4)[0]
     wanted = torch.tensor([[min(max(j - i, -2), 2) + 2.0 for j in range(4)] for i in range(4)])
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(result, wanted)
 
 
 def t5_bucket(distance, buckets, max_distance, bidirectional):
@@ -58,10 +58,10 @@ def test_logarithmic_buckets_are_t5s(bidirectional):
     # distances where the logarithm is a whole number of buckets round differently in float32; they are left to the next test
     bias = overt.RelativePositionBias(torch.arange(32.0), buckets="log", bidirectional=bidirectional)
     distances = torch.arange(-300, 301)
-    found = bias.bucket(distances).tolist()
+    result = bias.bucket(distances).tolist()
     wanted = [t5_bucket(int(d), 32, 128, bidirectional) for d in distances]
-    differing = [int(d) for d, f, w in zip(distances, found, wanted, strict=True) if f != w]
-    assert all(abs(f - w) <= 1 for f, w in zip(found, wanted, strict=True))
+    differing = [int(d) for d, f, w in zip(distances, result, wanted, strict=True) if f != w]
+    assert all(abs(f - w) <= 1 for f, w in zip(result, wanted, strict=True))
     assert all(abs(d) in (16, 32, 64, 128) for d in differing)
 
 
@@ -82,9 +82,9 @@ MAKE_BIAS = {
 @pytest.mark.parametrize("name", MAKE_BIAS)
 def test_each_batch_entry_may_have_an_offset_of_its_own(name):
     query, key = torch.zeros(3, 2, 4, 5), torch.zeros(3, 2, 7, 5)
-    found = overt.steps(query, key, key, bias=MAKE_BIAS[name](torch.tensor([3, 0, -2]))).masked
+    result = overt.steps(query, key, key, bias=MAKE_BIAS[name](torch.tensor([3, 0, -2]))).masked
     for entry, offset in enumerate([3, 0, -2]):
-        torch.testing.assert_close(found[entry], overt.steps(query[0], key[0], key[0], bias=MAKE_BIAS[name](offset)).masked)
+        torch.testing.assert_close(result[entry], overt.steps(query[0], key[0], key[0], bias=MAKE_BIAS[name](offset)).masked)
 
 
 @pytest.mark.parametrize("name", MAKE_BIAS)
@@ -94,13 +94,15 @@ def test_an_offset_for_each_batch_entry_gives_the_same_output_and_gradients(name
     together.source.requires_grad_()
     apart = [MAKE_BIAS[name](offset) for offset in (3, 1)]
     output = overt.attend(query, key, key, bias=together)
-    wanted = torch.stack([overt.attend(query[i], key[i], key[i], bias=replace(apart[i], **held(together))) for i in (0, 1)])
+    wanted = torch.stack(
+        [overt.attend(query[i], key[i], key[i], bias=replace(apart[i], **tensors_of(together))) for i in (0, 1)]
+    )
     torch.testing.assert_close(output, wanted)
-    for found, expected in zip(gradients(output, query, together), gradients(wanted, query, together), strict=True):
-        torch.testing.assert_close(found, expected)
+    for result, expected in zip(gradients(output, query, together), gradients(wanted, query, together), strict=True):
+        torch.testing.assert_close(result, expected)
 
 
-def held(bias):
+def tensors_of(bias):
     """The tensor that a bias is read from, by its field's name."""
     return {"slopes" if isinstance(bias, overt.ALiBi) else "table": bias.source}
 

@@ -33,9 +33,9 @@ SHOWN_ELSEWHERE = {
 }
 
 
-def own_names(module: types.ModuleType) -> list[str]:
+def defined_names(module: types.ModuleType) -> list[str]:
     """What a module offers: its `__all__`, or where it has none the functions and classes that it defines itself."""
-    defined = [name for name, found in vars(module).items() if getattr(found, "__module__", "") == module.__name__]
+    defined = [name for name, result in vars(module).items() if getattr(result, "__module__", "") == module.__name__]
     names = getattr(module, "__all__", defined)
     return [name for name in names if not name.startswith("_") and callable(getattr(module, name))]
 
@@ -43,11 +43,11 @@ def own_names(module: types.ModuleType) -> list[str]:
 def public() -> dict[str, object]:
     """Every public name with what it names, each thing once: by the shortest of its names."""
     homes = [overt, *(getattr(overt, name) for name in overt.__all__ if isinstance(getattr(overt, name), types.ModuleType))]
-    found: dict[int, tuple[str, object]] = {}
+    result: dict[int, tuple[str, object]] = {}
     for home in homes:
-        for name in own_names(home):
-            found.setdefault(id(getattr(home, name)), (f"{home.__name__}.{name}", getattr(home, name)))
-    return dict(found.values())
+        for name in defined_names(home):
+            result.setdefault(id(getattr(home, name)), (f"{home.__name__}.{name}", getattr(home, name)))
+    return dict(result.values())
 
 
 def referred() -> set[int]:
@@ -61,9 +61,9 @@ PUBLIC = public()
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_has_a_docstring_with_an_example(name):
-    told = PUBLIC[name].__doc__
-    assert told, f"{name} has no docstring"
-    assert ">>>" in told or name in SHOWN_ELSEWHERE, f"the docstring of {name} has no example"
+    message = PUBLIC[name].__doc__
+    assert message, f"{name} has no docstring"
+    assert ">>>" in message or name in SHOWN_ELSEWHERE, f"the docstring of {name} has no example"
 
 
 @pytest.mark.parametrize("name", sorted(SHOWN_ELSEWHERE))
@@ -73,13 +73,13 @@ def test_what_is_excused_from_an_example_is_public_and_has_none(name):
 
 def test_every_public_name_is_in_the_reference():
     there = referred()
-    assert not {name for name, found in PUBLIC.items() if id(found) not in there}
+    assert not {name for name, result in PUBLIC.items() if id(result) not in there}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_every_block_of_python_on_a_page_is_run(page):
     fences = re.findall(r"^```(\w+)(.*)$", page.read_text(), flags=re.MULTILINE)
-    still = [kind + told for kind, told in fences if kind in {"python", "bash", "pycon"} and 'exec="1"' not in told]
+    still = [kind + message for kind, message in fences if kind in {"python", "bash", "pycon"} and 'exec="1"' not in message]
     assert not still
 
 

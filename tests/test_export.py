@@ -36,21 +36,21 @@ def inputs():
 
 @pytest.mark.parametrize("name", CALLS)
 def test_an_exported_program_is_made_of_torchs_own_operators(name):
-    module, given = Attending(CALLS[name]).eval(), inputs()
-    program = torch.export.export(module, given)
+    module, arguments = Attending(CALLS[name]).eval(), inputs()
+    program = torch.export.export(module, arguments)
     called = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
     assert not {target for target in called if target.startswith("overt")}
-    torch.testing.assert_close(program.module()(*given), module(*given))
+    torch.testing.assert_close(program.module()(*arguments), module(*arguments))
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")  # the exporter's own
 @pytest.mark.parametrize("name", CALLS)
 def test_an_onnx_file_gives_the_same_numbers(name, tmp_path):
-    module, given = Attending(CALLS[name]).eval(), inputs()
+    module, arguments = Attending(CALLS[name]).eval(), inputs()
     path = tmp_path / "attending.onnx"
-    torch.onnx.export(module, given, path, input_names=["query", "key", "value"], verbose=False)
+    torch.onnx.export(module, arguments, path, input_names=["query", "key", "value"], verbose=False)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    names = [held.name for held in session.get_inputs()]
-    (found,) = session.run(None, {each: tensor.numpy() for each, tensor in zip(names, given, strict=True)})
-    np.testing.assert_allclose(found, module(*given).detach().numpy(), atol=1e-5, rtol=1e-5)
+    names = [value_info.name for value_info in session.get_inputs()]
+    (result,) = session.run(None, {each: tensor.numpy() for each, tensor in zip(names, arguments, strict=True)})
+    np.testing.assert_allclose(result, module(*arguments).detach().numpy(), atol=1e-5, rtol=1e-5)

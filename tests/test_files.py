@@ -86,7 +86,7 @@ def test_a_folder_that_takes_no_file_is_an_error_that_says_why(tmp_path, monkeyp
 
 
 @pytest.fixture
-def little_room():
+def small_disk():
     """Files of this process end after 4,096 bytes, as on a disk that is full."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
@@ -94,7 +94,7 @@ def little_room():
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_disk_that_is_full_is_an_error_that_says_so_and_leaves_the_old_file(tmp_path, little_room):
+def test_a_disk_that_is_full_is_an_error_that_says_so_and_leaves_the_old_file(tmp_path, small_disk):
     target = tmp_path / "out.txt"
     target.write_text("old")
     message = r"out.txt to be writable, got File too large\. Fix: choose another folder, or raise the limit"
@@ -306,7 +306,7 @@ def test_a_temporary_that_is_being_written_is_not_written_beside_itself(tmp_path
     assert (tmp_path / "out.txt").read_text() == "new"
 
 
-def test_a_full_disk_within_names_the_file_that_was_asked_for(tmp_path, little_room):
+def test_a_full_disk_within_names_the_file_that_was_asked_for(tmp_path, small_disk):
     with (
         pytest.raises(InputError, match=r"/out.txt to be writable, got File too large"),
         whole(tmp_path / "out.txt") as temporary,

@@ -50,11 +50,12 @@ ASIDE = {
     | {"layers", "models", "learn", "lens", "explain", "play", "smoothing", "integrations", "bench", "drawing", "__init__"},
     "__main__": {"cli"},
 }
-PLACES = {place for floor in FLOORS for place in floor} | set(ASIDE)
+PLACES = {index for floor in FLOORS for index in floor} | set(ASIDE)
 
 FILES = sorted(SOURCE.rglob("*.py"))
+OTHERS = sorted(path for folder in ("tests", "benchmarks", "docs", "examples") for path in (ROOT / folder).rglob("*.py"))
 MODULES = sorted(
-    {"overt", *(found.name for found in pkgutil.walk_packages(overt.__path__, "overt."))} - {"overt.__main__"},
+    {"overt", *(actual.name for actual in pkgutil.walk_packages(overt.__path__, "overt."))} - {"overt.__main__"},
 )
 PACKAGES = [name for name in MODULES if (SOURCE / name.replace(".", "/")).is_dir()]
 
@@ -73,7 +74,7 @@ def package_of(module: str) -> str:
 
 def imports(path: Path, *, at_import: bool = False) -> set[str]:
     """The modules that a file imports, those for type checkers left out; only what runs on import, if `at_import`."""
-    found: set[str] = set()
+    actual: set[str] = set()
     todo: list[ast.AST] = [ast.parse(path.read_text())]
     while todo:
         node = todo.pop()
@@ -83,11 +84,11 @@ def imports(path: Path, *, at_import: bool = False) -> set[str]:
         if at_import and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             continue
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            actual |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found |= imported_from(path, node)
+            actual |= imported_from(path, node)
         todo += ast.iter_child_nodes(node)
-    return found
+    return actual
 
 
 def imported_from(path: Path, node: ast.ImportFrom) -> set[str]:
@@ -207,7 +208,7 @@ FORMATS = {"held_out"}  # a recipe's
 
 
 def identifiers(path: Path) -> set[str]:
-    """The names that a file gives: to modules, classes, functions, arguments and variables."""
+    """The names that a file gives: to modules, classes, functions, arguments and variables. A test's own name is a sentence."""
     names = {path.stem}
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
@@ -216,10 +217,10 @@ def identifiers(path: Path) -> set[str]:
             names.add(node.name)
         elif isinstance(node, ast.arg):
             names.add(node.arg)
-    return names - FORMATS
+    return {name for name in names - FORMATS if not name.startswith("test_")}
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
+@pytest.mark.parametrize("path", [*FILES, *OTHERS], ids=lambda path: str(path.relative_to(ROOT)))
 def test_identifiers_are_the_fields_words(path):
     words = {name: set(re.findall("[A-Z]?[a-z]+", name)) for name in identifiers(path)}
     assert {name for name, parts in words.items() if {part.lower() for part in parts} & DIALECT.keys()} == set()
@@ -245,7 +246,7 @@ def test_importing_overt_or_its_smoothing_reaches_no_torch():
 def test_no_submodule_shares_its_name_with_an_export(package):
     # Importing such a module would put it in the place of the export.
     home = importlib.import_module(package)
-    modules = {found.name for found in pkgutil.iter_modules(home.__path__)}
+    modules = {actual.name for actual in pkgutil.iter_modules(home.__path__)}
     shared = {name for name in getattr(home, "__all__", []) if name in modules}
     hidden = {name for name in shared if not isinstance(getattr(home, name), types.ModuleType)}
     assert not hidden, f"{package} exports {', '.join(sorted(hidden))}, which are submodules too"
@@ -277,11 +278,11 @@ def test_the_mechanism_fits_one_screen():
 
 @pytest.mark.parametrize("name", [name for name in overt.__all__ if not name.startswith("__")])
 def test_every_public_name_is_there_and_explains_itself(name):
-    found = getattr(overt, name)
-    assert found.__doc__, f"overt.{name} has no docstring"
+    actual = getattr(overt, name)
+    assert actual.__doc__, f"overt.{name} has no docstring"
     # Results have their examples with the functions that make them.
-    if not isinstance(found, types.ModuleType) and name not in {"Plan", "Steps", "Summary"}:
-        assert ">>>" in found.__doc__, f"the docstring of overt.{name} has no example"
+    if not isinstance(actual, types.ModuleType) and name not in {"Plan", "Steps", "Summary"}:
+        assert ">>>" in actual.__doc__, f"the docstring of overt.{name} has no example"
 
 
 def test_an_unknown_name_is_an_attribute_error():
@@ -295,8 +296,8 @@ def test_without_torch_the_error_says_what_to_install_and_smooth_works():
         "try:\n    overt.attend\nexcept ImportError as error:\n    print(error)\n"
         "overt.smooth([1.0, 2.0, 4.0])"
     )
-    found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
-    assert found == f"overt.attend needs torch, which is not installed. Fix: run: {install_command('torch')}\n"
+    actual = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert actual == f"overt.attend needs torch, which is not installed. Fix: run: {install_command('torch')}\n"
 
 
 @pytest.mark.parametrize(("missing", "extra"), [("tokenizers", "text"), ("safetensors", "text"), ("jaxtyping", "torch")])
@@ -305,8 +306,8 @@ def test_a_part_that_needs_another_package_says_which_extra_brings_it(missing, e
         f"import sys; sys.modules[{missing!r}] = None\nimport overt\n"
         "try:\n    overt.learn\nexcept ImportError as error:\n    print(error)"
     )
-    found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
-    assert found == f"overt.learn needs {missing}, which is not installed. Fix: run: {install_command(extra)}\n"
+    actual = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert actual == f"overt.learn needs {missing}, which is not installed. Fix: run: {install_command(extra)}\n"
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").rglob("*.py")), ids=lambda script: script.stem)

@@ -69,5 +69,5 @@ def test_a_cell_shows_the_page_and_a_click_in_it_chooses_the_word(lab, chromium)
     assert "The animal was tired" in frame.ask("document.body.innerText.replaceAll('\\n', ' ')")
     frame.ask("document.querySelector('[data-token=\"1\"]').click()")
     frame.until("document.body.innerText.includes('Six steps for “animal”')")
-    own = {request.split("/")[2] for request in page.requests if request.startswith("http")}
-    assert {each.split(":")[0] for each in own} == {"127.0.0.1"}
+    hosts = {request.split("/")[2] for request in page.requests if request.startswith("http")}
+    assert {each.split(":")[0] for each in hosts} == {"127.0.0.1"}

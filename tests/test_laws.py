@@ -40,16 +40,18 @@ def test_priority_is_added_by_a_bias_of_log_p_for_each_key(length, features, see
     x = normal(seed, length, features)
     priority = normal(seed + 1, length).exp()
     plain = overt.steps(x, x, x).weights * priority
-    found = overt.steps(x, x, x, bias=priority.log()).weights
-    torch.testing.assert_close(found, plain / plain.sum(-1, keepdim=True))
+    result = overt.steps(x, x, x, bias=priority.log()).weights
+    torch.testing.assert_close(result, plain / plain.sum(-1, keepdim=True))
 
 
 @few
 @given(sizes, some.integers(1, 9), sizes, seeds)
 def test_masked_is_deleted(queries, keys, features, seed):
     query, key, value = normal(seed, queries, features), normal(seed + 1, keys, features), normal(seed + 2, keys, 3)
-    kept = normal(seed + 3, keys) > 0
-    torch.testing.assert_close(overt.attend(query, key, value, mask=kept), overt.attend(query, key[kept], value[kept]))
+    remaining = normal(seed + 3, keys) > 0
+    torch.testing.assert_close(
+        overt.attend(query, key, value, mask=remaining), overt.attend(query, key[remaining], value[remaining])
+    )
 
 
 @few

@@ -40,16 +40,16 @@ def test_a_window_bounds_both_sides_or_one():
 
 def test_lengths_bar_what_lies_beyond_and_may_bar_queries_too():
     mask = overt.Lengths(torch.tensor([2, 5]), queries=torch.tensor([5, 1]))
-    found = dense(mask, batch=(2,))
-    assert torch.equal(found[0], matrix(lambda i, j: j < 2))
-    assert torch.equal(found[1], matrix(lambda i, j: i < 1))
+    actual = dense(mask, batch=(2,))
+    assert torch.equal(actual[0], matrix(lambda i, j: j < 2))
+    assert torch.equal(actual[1], matrix(lambda i, j: i < 1))
     assert torch.equal(dense(overt.Lengths(3)), matrix(lambda i, j: j < 3))
 
 
 def test_lengths_are_aligned_with_the_first_dimension_and_shared_by_heads():
-    found = dense(overt.Lengths([2, 5]), batch=(2, 3))
-    assert torch.equal(found[0, 1], matrix(lambda i, j: j < 2))
-    assert torch.equal(found[1, 2], matrix(lambda i, j: True))
+    actual = dense(overt.Lengths([2, 5]), batch=(2, 3))
+    assert torch.equal(actual[0, 1], matrix(lambda i, j: j < 2))
+    assert torch.equal(actual[1, 2], matrix(lambda i, j: True))
 
 
 def test_documents_see_only_themselves_and_negative_ids_nothing():
@@ -68,8 +68,8 @@ def test_and_or_not_mean_what_they_mean_for_matrices(queries, keys, offset, befo
     table = torch.tensor(data.draw(some.lists(some.booleans(), min_size=keys, max_size=keys)))
     causal, window, lengths = overt.Causal(offset), overt.Window(before, 1), overt.Lengths(length)
     parts = [dense(mask, queries, keys) for mask in (causal, window, lengths, table)]
-    found = dense((causal & window) | (~lengths & table), queries, keys)
-    assert torch.equal(found, (parts[0] & parts[1]) | (~parts[2] & parts[3]))
+    actual = dense((causal & window) | (~lengths & table), queries, keys)
+    assert torch.equal(actual, (parts[0] & parts[1]) | (~parts[2] & parts[3]))
 
 
 @settings(max_examples=60, deadline=None)
@@ -85,9 +85,9 @@ def test_no_key_outside_a_masks_span_may_be_attended_to(queries, keys, offset, b
         for first in range(0, queries, 3):
             stop = min(first + 3, queries)
             low, high = bound.span(first, stop, keys)
-            seen = bound.block(torch.arange(first, stop), torch.arange(keys)).expand(stop - first, keys).any(0)
-            assert not seen[: max(low, 0)].any()
-            assert not seen[max(high, 0) :].any()
+            visible = bound.block(torch.arange(first, stop), torch.arange(keys)).expand(stop - first, keys).any(0)
+            assert not visible[: max(low, 0)].any()
+            assert not visible[max(high, 0) :].any()
 
 
 def test_a_mask_of_ones_own_needs_one_method_and_combines():
@@ -234,8 +234,8 @@ def test_a_mask_that_does_not_fit_is_refused(make, text):
 def test_a_bool_tensor_fits_where_its_last_sizes_are_1_or_the_calls(shape):
     dense = overt.masks.Dense(torch.rand(shape) > 0.5)
     rows, keys = torch.arange(3), torch.arange(5)
-    found = dense.bind((2, 1), 3, 5).block(rows, keys)
-    assert torch.equal(found.expand(*shape[:-2], 3, 5), dense.allowed.expand(*shape[:-2], 3, 5))
+    actual = dense.bind((2, 1), 3, 5).block(rows, keys)
+    assert torch.equal(actual.expand(*shape[:-2], 3, 5), dense.allowed.expand(*shape[:-2], 3, 5))
 
 
 @pytest.mark.parametrize("shape", [(2, 5), (4, 5), (3, 4), (3, 6), (4,), (6,), (2, 1), (4, 1), (2, 3)])

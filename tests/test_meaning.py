@@ -50,42 +50,42 @@ def test_a_masked_key_is_as_good_as_deleted_whatever_it_holds(score, paths, nast
     query, key, value = tensors((2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 4))
     weight = torch.ones(4, dtype=torch.float64)
     pieces = {"dot": overt.Dot(), "additive": overt.Additive(weight), "gaussian": overt.Gaussian(1.0), "cosine": overt.Cosine()}
-    kept = torch.tensor([0, 2, 3, 5, 6])
-    wanted = overt.attend(query, key[..., kept, :], value[..., kept, :], score=pieces[score], normalizer=normalizer)
+    remaining = torch.tensor([0, 2, 3, 5, 6])
+    wanted = overt.attend(query, key[..., remaining, :], value[..., remaining, :], score=pieces[score], normalizer=normalizer)
     wanted_gradients = torch.autograd.grad(wanted.square().sum(), (query, key, value))
     spoiled = []
     for tensor in (key, value):
         copy = tensor.detach().clone()
         copy[..., [1, 4], :] = nasty
         spoiled.append(copy.requires_grad_())
-    mask = torch.isin(torch.arange(7), kept)
+    mask = torch.isin(torch.arange(7), remaining)
     with overt.use_path(*paths):
-        found = overt.attend(query, *spoiled, score=pieces[score], normalizer=normalizer, mask=mask)
-    close(found.detach(), wanted.detach(), 1e-12, "output")
+        result = overt.attend(query, *spoiled, score=pieces[score], normalizer=normalizer, mask=mask)
+    close(result.detach(), wanted.detach(), 1e-12, "output")
     for gradient, wanted_gradient in zip(
-        torch.autograd.grad(found.square().sum(), (query, *spoiled)), wanted_gradients, strict=True
+        torch.autograd.grad(result.square().sum(), (query, *spoiled)), wanted_gradients, strict=True
     ):
         close(gradient, wanted_gradient, 1e-10, "gradient")
 
 
 @pytest.mark.parametrize("nasty", NASTY)
-@pytest.mark.parametrize("held_by", ["key", "value", "query"])
-def test_nan_and_infinity_reach_the_queries_that_may_attend_to_them_and_no_others(held_by, nasty):
+@pytest.mark.parametrize("storages_of", ["key", "value", "query"])
+def test_nan_and_infinity_reach_the_queries_that_may_attend_to_them_and_no_others(storages_of, nasty):
     clean = dict(zip(("query", "key", "value"), tensors((2, 9, 4), (2, 9, 4), (2, 9, 4)), strict=True))
     spoiled = {name: tensor.detach().clone() for name, tensor in clean.items()}
-    spoiled[held_by][:, 5] = nasty
+    spoiled[storages_of][:, 5] = nasty
     leaves = [tensor.requires_grad_() for tensor in spoiled.values()]
     mask = overt.Window(1, 0)  # query i may attend to keys i − 1 and i
     output, wanted = overt.attend(*leaves, mask=mask), overt.attend(*clean.values(), mask=mask)
-    touched = [5] if held_by == "query" else [5, 6]
-    near = [4, 5] if held_by == "query" else [4, 5, 6]
+    touched = [5] if storages_of == "query" else [5, 6]
+    near = [4, 5] if storages_of == "query" else [4, 5, 6]
     rows, keys = ([i for i in range(9) if i not in of] for of in (touched, near))
-    if held_by == "value" or np.isnan(nasty):
+    if storages_of == "value" or np.isnan(nasty):
         assert not output[:, touched].isfinite().any()
     torch.testing.assert_close(output[:, rows], wanted[:, rows])
-    found = torch.autograd.grad(output.sum(), leaves)
+    result = torch.autograd.grad(output.sum(), leaves)
     sought = torch.autograd.grad(wanted.sum(), list(clean.values()))
-    for name, untouched, gradient, clean_gradient in zip(clean, (rows, keys, keys), found, sought, strict=True):
+    for name, untouched, gradient, clean_gradient in zip(clean, (rows, keys, keys), result, sought, strict=True):
         torch.testing.assert_close(gradient[:, untouched], clean_gradient[:, untouched], msg=f"gradient of {name}")
 
 
@@ -99,8 +99,10 @@ def test_a_bias_of_minus_infinity_bars_a_key():
     query, key, value = tensors((5, 4), (7, 4), (7, 4))
     bias = torch.zeros(7, dtype=torch.float64)
     bias[2] = -torch.inf
-    kept = [0, 1, 3, 4, 5, 6]
-    torch.testing.assert_close(overt.attend(query, key, value, bias=bias), overt.attend(query, key[kept], value[kept]))
+    remaining = [0, 1, 3, 4, 5, 6]
+    torch.testing.assert_close(
+        overt.attend(query, key, value, bias=bias), overt.attend(query, key[remaining], value[remaining])
+    )
     assert (overt.attend(query, key, value, bias=torch.tensor(-torch.inf, dtype=torch.float64)) == 0).all()
 
 
@@ -108,8 +110,8 @@ def test_a_bias_of_minus_infinity_bars_a_key():
 def test_a_causal_mask_is_aligned_at_the_end_as_a_cache_needs(queries):
     whole = tensors((2, 3, 7, 4), (2, 3, 7, 4), (2, 3, 7, 4))
     wanted = overt.attend(*whole, mask=overt.Causal())[..., -queries:, :]
-    found = overt.attend(whole[0][..., -queries:, :], *whole[1:], mask=overt.Causal())
-    torch.testing.assert_close(found, wanted)
+    result = overt.attend(whole[0][..., -queries:, :], *whole[1:], mask=overt.Causal())
+    torch.testing.assert_close(result, wanted)
 
 
 def test_another_alignment_is_asked_for_with_an_offset_also_one_for_each_batch_entry():

@@ -64,25 +64,25 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 def test_no_operator_makes_n_by_n_forward_or_backward(name):
     x = torch.randn(HEADS, N, D, requires_grad=True)
-    with Largest() as seen:
+    with Largest() as largest:
         overt.attend(x, x, x, **CALLS[name]).sum().backward()
     # A block of 4 rows of an additive score holds 4 · K · D a head; everything stays below half of one head's n × n.
-    assert seen.elements <= N * N // 2
+    assert largest.elements <= N * N // 2
 
 
 @pytest.mark.parametrize("name", ["dot", "causal", "additive", "cosine"])
 def test_a_summary_makes_no_n_by_n(name):
     x = torch.randn(HEADS, N, D)
-    with Largest() as seen:
+    with Largest() as largest:
         overt.summarize(x, x, value=x, top=8, map_size=64, **CALLS[name])
-    assert seen.elements <= N * N // 2
+    assert largest.elements <= N * N // 2
 
 
 def test_steps_of_an_additive_score_hold_n_by_n_but_not_times_d():
     x = torch.randn(N // 2, D)
-    with Largest() as seen:
+    with Largest() as largest:
         overt.steps(x, x, x, score=overt.Additive(torch.ones(D)))
-    assert seen.elements <= (N // 2) ** 2
+    assert largest.elements <= (N // 2) ** 2
 
 
 def alive():
@@ -99,34 +99,34 @@ def alive():
 @pytest.mark.parametrize("name", ["additive", "additive, masked", "additive, sparsemax"])
 def test_nor_does_the_plain_formula_of_what_has_a_native_kernel(name):
     x = torch.randn(HEADS, N, D, requires_grad=True)
-    with overt.use_path("blocked"), Largest() as seen:
+    with overt.use_path("blocked"), Largest() as largest:
         overt.attend(x, x, x, **CALLS[name]).sum().backward()
-    assert seen.elements <= N * N // 2
+    assert largest.elements <= N * N // 2
 
 
 @pytest.mark.parametrize("create_graph", [False, True])
 def test_the_native_kernel_and_its_second_derivative_make_no_n_by_n(create_graph, monkeypatch):
     monkeypatch.setattr(flat_reference, "BLOCK", HEADS * N * D * 4)
     x, options = torch.randn(HEADS, N, D, requires_grad=True), CALLS["additive, masked"]
-    with overt.use_path("native"), Largest() as seen:
+    with overt.use_path("native"), Largest() as largest:
         output = overt.attend(x, x, x, **options)
         (gradient,) = torch.autograd.grad(output.square().sum(), x, create_graph=create_graph)
         if create_graph:
             gradient.square().sum().backward()
-    assert seen.elements <= N * N // 2
+    assert largest.elements <= N * N // 2
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_between_the_passes_nothing_of_size_n_by_n_is_kept(name):
-    kept = []
+    gradients = []
     x = torch.randn(HEADS, N, D, requires_grad=True)
     before = alive()
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: gradients.append(t.numel()) or t, lambda t: t):
         output = overt.attend(x, x, x, **CALLS[name])
     assert (
         alive() - before <= 3 * x.nbytes
     )  # the output, and copies of the inputs; a mask of one byte a pair would be 16 times them
-    assert max(kept, default=0) <= x.numel()
+    assert max(gradients, default=0) <= x.numel()
     output.sum().backward()
 
 
@@ -137,9 +137,9 @@ def test_between_the_passes_nothing_of_size_n_by_n_is_kept(name):
 )
 def test_a_multi_head_layer_makes_nothing_n_by_n(options):
     layer, x = overt.layers.MultiHeadAttention(D, HEADS, **options), torch.randn(N, D, requires_grad=True)
-    with Largest() as seen:
+    with Largest() as largest:
         layer(x).sum().backward()
-    assert seen.elements <= N * N // 2
+    assert largest.elements <= N * N // 2
 
 
 def test_a_replaced_layer_makes_nothing_n_by_n_where_no_weights_are_asked_for():
@@ -147,9 +147,9 @@ def test_a_replaced_layer_makes_nothing_n_by_n_where_no_weights_are_asked_for():
         torch.nn.MultiheadAttention(D, HEADS, add_bias_kv=True, dropout=0.1, batch_first=True)
     )
     x, padded = torch.randn(1, N, D, requires_grad=True), torch.arange(N)[None] > N // 2
-    with Largest() as seen:
+    with Largest() as largest:
         layer(x, x, x, key_padding_mask=padded, need_weights=False)[0].sum().backward()
-    assert seen.elements <= N * N // 2
+    assert largest.elements <= N * N // 2
 
 
 GROWTH = """

@@ -65,7 +65,7 @@ def watched(model, x=X):
 def recorded(model):
     with torch.no_grad(), overt.lens.record(model) as recording:
         model(X)
-    return [(recording.layers[place], verdicts.weights_of(recording, place)) for place in range(len(recording))]
+    return [(recording.layers[index], verdicts.weights_of(recording, index)) for index in range(len(recording))]
 
 
 def test_a_right_recording_is_judged_exact():
@@ -237,8 +237,8 @@ def test_a_backend_that_is_off_or_never_called_in_silence_is_judged_wrong():
 
 
 def test_a_backend_may_be_off_as_far_as_the_models_own_paths_are_and_no_further():
-    def off(own, mine):
-        return verdicts.compare({"output": X}, {"output": X * (1 + own)}, {"output": X * (1 + mine)}, None)
+    def off(from_model, mine):
+        return verdicts.compare({"output": X}, {"output": X * (1 + from_model)}, {"output": X * (1 + mine)}, None)
 
     assert off(0.0, 9e-6).off <= off(0.0, 9e-6).allowed
     assert off(0.0, 3e-5).off > off(0.0, 3e-5).allowed
@@ -277,7 +277,7 @@ def sample(count=40):
     models = json.loads((ROOT / "docs" / "results" / "models.json").read_text())["models"]
     built = [each for each in models if "not built" not in each and each["library"] in ("torch", "transformers")]
     built.sort(key=lambda each: (each["library"], each["kind"], each["name"]))
-    return [built[place * len(built) // count]["name"] for place in range(count)]
+    return [built[index * len(built) // count]["name"] for index in range(count)]
 
 
 @pytest.mark.slow

@@ -42,8 +42,8 @@ def test_rows_sum_to_one_and_are_not_negative(name, row):
 @settings(max_examples=50, deadline=None)
 @given(row=rows, shift=some.floats(-1e3, 1e3))
 def test_adding_a_constant_to_all_scores_changes_nothing(name, row, shift):
-    found = normalized(SUMMING[name], [[number + shift for number in row]])
-    np.testing.assert_allclose(found, normalized(SUMMING[name], [row]), atol=1e-10)
+    result = normalized(SUMMING[name], [[number + shift for number in row]])
+    np.testing.assert_allclose(result, normalized(SUMMING[name], [row]), atol=1e-10)
 
 
 @pytest.mark.parametrize("alpha", [1.05, 1.5, 1.9, 2.0, 2.5])
@@ -67,9 +67,9 @@ def test_sparsemax_is_the_projection_onto_the_simplex():
 @pytest.mark.parametrize("normalizer", [overt.Sparsemax(), overt.Entmax()])
 def test_long_rows_in_float32_keep_their_digits(normalizer):
     scores = torch.randn(4, 8192, generator=torch.Generator().manual_seed(0)) * 0.01
-    found = normalizer(scores, torch.ones_like(scores, dtype=torch.bool)).double()
+    result = normalizer(scores, torch.ones_like(scores, dtype=torch.bool)).double()
     wanted = normalized(normalizer, scores.double())
-    assert float((found - wanted).abs().max() / wanted.max()) < 1e-5
+    assert float((result - wanted).abs().max() / wanted.max()) < 1e-5
 
 
 @pytest.mark.parametrize("name", SUMMING)

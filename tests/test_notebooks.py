@@ -15,9 +15,9 @@ def module(name: str):
     spec = importlib.util.spec_from_file_location(f"making_{name}", MAKING / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
+    result = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(result)
+    return result
 
 
 notebooks = module("notebooks")

@@ -16,10 +16,10 @@ def pictures():
     spec = importlib.util.spec_from_file_location("pictures", FILE)
     assert spec is not None
     assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
+    result = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(result)
     with matplotlib.rc_context():
-        yield found
+        yield result
 
 
 def test_ink_is_the_pages_own_and_paper_is_left_out(pictures):

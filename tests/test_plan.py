@@ -228,12 +228,12 @@ def test_a_forced_path_that_cannot_summarise_is_an_error_that_says_why(path, opt
 def test_paths_are_left_after_an_error_and_kept_apart_between_threads():
     with pytest.raises(ZeroDivisionError), overt.use_path("blocked"):
         raise ZeroDivisionError
-    found = []
+    result = []
     with overt.use_path("blocked"):
-        thread = threading.Thread(target=lambda: found.append(overt.plan(X, X, X).path))
+        thread = threading.Thread(target=lambda: result.append(overt.plan(X, X, X).path))
         thread.start()
         thread.join()
-    assert found == ["native"]
+    assert result == ["native"]
 
 
 @pytest.mark.parametrize("names", [(), ("cuda",), ("torch", "nativ")])

@@ -39,11 +39,11 @@ def statements(block):
 
 def expected(lines, call):
     """A comment behind a print is what it prints; where it ends in a colon, the comment lines that follow are."""
-    told = COMMENT.search(lines[call.end_lineno - 1][call.end_col_offset :])
-    if told is None:
+    message = COMMENT.search(lines[call.end_lineno - 1][call.end_col_offset :])
+    if message is None:
         return ""
-    if not told[1].endswith(":"):
-        return told[1].partition(": ")[0]
+    if not message[1].endswith(":"):
+        return message[1].partition(": ")[0]
     following = []
     for line in lines[call.end_lineno :]:
         if not line.startswith("#"):
@@ -84,7 +84,7 @@ def test_every_block_prints_what_the_comments_say(tmp_path, monkeypatch):
 
 
 def test_every_print_says_what_it_prints():
-    silent = [ast.unparse(node) for block in BLOCKS for node, told in statements(block) if not all(told)]
+    silent = [ast.unparse(node) for block in BLOCKS for node, message in statements(block) if not all(message)]
     assert not silent
 
 
@@ -117,9 +117,9 @@ def shell(command, folder, **environment):
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="the picture needs matplotlib")
 def test_the_picture_is_what_its_command_makes_and_every_number_is_recomputed(tmp_path):
     [command] = re.findall(r"The picture is `(overt explain [^`]+)`", README)
-    told = shell(command, tmp_path)
+    message = shell(command, tmp_path)
     assert (tmp_path / "explain.png").read_bytes().startswith(b"\x89PNG")
-    assert re.search(r"recomputed vs\. model: \S+ ✓ within the rounding bound", told)
+    assert re.search(r"recomputed vs\. model: \S+ ✓ within the rounding bound", message)
 
 
 def test_the_translation_is_the_one_that_is_told(tmp_path):
@@ -132,16 +132,16 @@ def test_the_translation_is_the_one_that_is_told(tmp_path):
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="the picture needs matplotlib")
 def test_the_command_that_smooths_draws(tmp_path):
     [command] = re.findall(r"`(overt smooth FILE\.csv [^`]+)`", README)
-    (tmp_path / "FILE.csv").write_text("C\n" + "\n".join(str(place % 7) for place in range(50)))
+    (tmp_path / "FILE.csv").write_text("C\n" + "\n".join(str(index % 7) for index in range(50)))
     assert "FILE.csv · C" in shell(command, tmp_path)
     assert (tmp_path / "F.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_smoothing_loads_no_torch(tmp_path):
-    told = "import sys, overt; overt.smooth([1.0, 2.0, 4.0]); print('torch' in sys.modules)"
+    message = "import sys, overt; overt.smooth([1.0, 2.0, 4.0]); print('torch' in sys.modules)"
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     run = subprocess.run(
-        [sys.executable, "-c", told], capture_output=True, text=True, env=environment, cwd=tmp_path, check=True
+        [sys.executable, "-c", message], capture_output=True, text=True, env=environment, cwd=tmp_path, check=True
     )
     assert run.stdout == "False\n"
 
@@ -151,14 +151,14 @@ def test_every_command_and_option_that_is_named_is_there():
     assert {"explain", "view", "smooth", "train", "evaluate", "translate", "bench", "doctor"} <= named
     helped = {name: CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"}).stdout for name in named}
     for option in set(re.findall(r"`(--[a-z]+)", README)) | {"--word", "--png", "--map", "--column", "--plot"}:
-        assert any(option in told for told in helped.values()), option
+        assert any(option in message for message in helped.values()), option
 
 
 def test_every_name_in_code_is_there():
     for name in re.findall(r"`(overt(?:\.\w+)+)\b", README):
-        found = overt
+        actual = overt
         for part in name.split(".")[1:]:
-            found = getattr(found, part)
+            actual = getattr(actual, part)
     for name in re.findall(r"`([A-Z]\w+)` ·|· `([A-Z]\w+)`", README):
         assert hasattr(overt, "".join(name))
 
@@ -167,13 +167,13 @@ def test_every_name_in_code_is_there():
 def test_under_a_softmax_what_is_named_runs_in_the_native_core():
     x, heads = torch.randn(2, 4, 6, 8), torch.rand(4)
     scores = [overt.Dot(), overt.Bilinear(torch.eye(8)), overt.Additive(torch.ones(8)), overt.Cosine(), overt.Gaussian(4.0)]
-    kept = torch.rand(2, 1, 6, 6) > 0.5
+    remaining = torch.rand(2, 1, 6, 6) > 0.5
     masks = [
         overt.Causal(),
         overt.Window(2, 0),
         overt.Lengths(torch.tensor([6, 3])),
         overt.Documents(torch.arange(6) // 2),
-        kept,
+        remaining,
     ]
     masks += [overt.Causal() & overt.Window(3, 1) | ~overt.Documents(torch.arange(6) // 3), None]
     biases = [None, torch.zeros(6, 6), overt.ALiBi(heads), overt.RelativePositionBias(torch.zeros(4, 5))]
@@ -201,7 +201,7 @@ def test_the_targets_of_make_and_the_python_are_those_that_are_told():
 def test_the_counts_are_those_of_the_repository():
     assert "the five chapters" in README
     assert len(list((ROOT / "docs" / "chapters").glob("*.md"))) == len(list((ROOT / "notebooks").glob("*.ipynb"))) == 5
-    heads = [len(overt.smoothing.analyze([float(place % 5) for place in range(n)], noise=0.5).heads) for n in (50, 20_000)]
+    heads = [len(overt.smoothing.analyze([float(index % 5) for index in range(n)], noise=0.5).heads) for n in (50, 20_000)]
     assert f"Some ninety heads, from {heads[0]} to {heads[1]} as the series grows" in README
 
 
@@ -211,23 +211,25 @@ def test_without_torch_numpy_alone_is_120_megabytes():
 
     from packaging.requirements import Requirement
 
-    def closure(names, seen=frozenset()):
+    def closure(names, observed=frozenset()):
         for name in names:
-            if name.lower() not in seen:
+            if name.lower() not in observed:
                 with contextlib.suppress(PackageNotFoundError):
                     needed = [Requirement(each) for each in distribution(name).requires or []]
                     needed = [each.name for each in needed if each.marker is None or each.marker.evaluate({"extra": ""})]
-                    seen = closure(needed, seen | {name.lower()})
-        return seen
+                    observed = closure(needed, observed | {name.lower()})
+        return observed
 
     files = [
-        found.locate_file(file)
+        actual.locate_file(file)
         for name in closure(["numpy", "typer", "rich"])
-        for found in [distribution(name)]
-        for file in found.files or []
+        for actual in [distribution(name)]
+        for file in actual.files or []
     ]
-    own = [path for path in Path(overt.__file__).parent.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    assert 80 < sum(os.path.getsize(path) for path in [*files, *own] if os.path.exists(path)) / 1e6 < 125
+    package_files = [
+        path for path in Path(overt.__file__).parent.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    ]
+    assert 80 < sum(os.path.getsize(path) for path in [*files, *package_files] if os.path.exists(path)) / 1e6 < 125
 
 
 def test_the_line_to_try_out_names_a_wheel_of_this_version_and_smooths():

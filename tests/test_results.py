@@ -23,8 +23,8 @@ def results(monkeypatch):
 
 @pytest.mark.parametrize("file", RESULTS, ids=lambda file: file.stem)
 def test_a_result_says_which_code_measured_when_and_where_or_that_it_was_not_recorded(file):
-    told = json.loads(file.read_text())
-    for head in told["runs"] if isinstance(told.get("runs"), list) else [told]:
+    message = json.loads(file.read_text())
+    for head in message["runs"] if isinstance(message.get("runs"), list) else [message]:
         assert {"commit", "date", "machine"} <= head.keys()
         assert head["machine"] or not head["commit"]
 
@@ -37,20 +37,20 @@ def test_a_result_is_read_by_a_page(file):
 
 def test_every_result_that_a_page_reads_is_there():
     pages = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "docs" / "making").rglob("*.py")]
-    asked = {name for page in pages for name in re.findall(r'\bresult\(["\']([\w-]+)["\']\)', page.read_text())}
-    assert asked <= {file.stem for file in RESULTS}
+    requested = {name for page in pages for name in re.findall(r'\bresult\(["\']([\w-]+)["\']\)', page.read_text())}
+    assert requested <= {file.stem for file in RESULTS}
 
 
 def test_a_benchmark_writes_its_command_without_the_place_of_the_file(results, tmp_path, monkeypatch):
     out = tmp_path / "found.json"
     monkeypatch.setattr("sys.argv", ["/somewhere/benchmarks/page.py", "--runs", "3", "--out", str(out)])
     results.write(out, seconds={"one": 1.5}, curve=[[1, 2], [3, 4]])
-    told = json.loads(out.read_text())
-    assert told["command"] == "python benchmarks/page.py --runs 3"
-    assert told["machine"]["python"]
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d", told["date"])
-    assert told["commit"] == provenance.commit()
-    assert told["curve"] == [[1, 2], [3, 4]]
+    message = json.loads(out.read_text())
+    assert message["command"] == "python benchmarks/page.py --runs 3"
+    assert message["machine"]["python"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", message["date"])
+    assert message["commit"] == provenance.commit()
+    assert message["curve"] == [[1, 2], [3, 4]]
 
 
 def test_a_benchmark_that_is_given_no_file_writes_none(results, tmp_path, monkeypatch):
@@ -109,9 +109,9 @@ def run_of(folder, name, *, seed, validation, test):
     (folder / name).mkdir(parents=True)
     scores = {"bleu": test, "chrf": 60.0, "bleu_signature": "nrefs:1", "by_length": []}
     recipe = (ROOT / "recipes" / "multi30k-transformer-tiny.toml").read_text()
-    told = {"recipe_text": recipe, "seed": seed, "hardware": "A Processor", "threads": 1, "parameters": 2, "updates": 3}
-    told |= {"tokens": 4, "seconds": 5.0, "validation": {"bleu": validation, "perplexity": 5.0}, "test": scores}
-    (folder / name / "results.json").write_text(json.dumps(told))
+    message = {"recipe_text": recipe, "seed": seed, "hardware": "A Processor", "threads": 1, "parameters": 2, "updates": 3}
+    message |= {"tokens": 4, "seconds": 5.0, "validation": {"bleu": validation, "perplexity": 5.0}, "test": scores}
+    (folder / name / "results.json").write_text(json.dumps(message))
     (folder / name / "log.jsonl").write_text('{"update": 3, "validation": {"bleu": 40}}\n')
 
 
@@ -148,10 +148,12 @@ def test_the_runs_that_are_shown_are_recorded_in_full(pictures):
 def test_a_table_says_how_many_runs_the_contenders_of_each_case_have(pictures, monkeypatch):
     kernels = importlib.import_module("shown.kernels")
     cases = {"one": {"a": 21, "b": 21}, "two": {"a": 6, "b": 5}}
-    told = [{"name": name, "contenders": {who: {"runs": [1.0] * n} for who, n in case.items()}} for name, case in cases.items()]
-    monkeypatch.setattr(kernels, "result", lambda name: {"cases": told})
+    message = [
+        {"name": name, "contenders": {who: {"runs": [1.0] * n} for who, n in case.items()}} for name, case in cases.items()
+    ]
+    monkeypatch.setattr(kernels, "result", lambda name: {"cases": message})
     text = kernels.runs("any")
     assert "21 runs, in turns, in 1 of 2 cases" in text
     assert "| `two` | a 6, b 5 |" in text
-    monkeypatch.setattr(kernels, "result", lambda name: {"cases": told[:1]})
+    monkeypatch.setattr(kernels, "result", lambda name: {"cases": message[:1]})
     assert kernels.runs("any") == "Medians are of 21 runs, in turns."

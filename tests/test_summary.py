@@ -52,18 +52,18 @@ def test_every_statistic_is_that_of_the_weights(name, native):
         steps = overt.steps(query, key, value, **options)
     weights, alive = steps.weights, (steps.masked > -torch.inf).any(-1)
     with overt.use_path("blocked", *([KERNELS] if native else [])):
-        found = overt.summarize(query, key, value=value, top=40, map_size=(4, 7), **options)
+        result = overt.summarize(query, key, value=value, top=40, map_size=(4, 7), **options)
     total = weights.sum(-1, keepdim=True).clamp(min=1e-300)
-    torch.testing.assert_close(found.entropy, -torch.xlogy(weights / total, weights / total).sum(-1))
-    torch.testing.assert_close(found.received, weights.sum(-2) / alive.sum(-1, keepdim=True).clamp(min=1))
-    torch.testing.assert_close(found.output, steps.output)
+    torch.testing.assert_close(result.entropy, -torch.xlogy(weights / total, weights / total).sum(-1))
+    torch.testing.assert_close(result.received, weights.sum(-2) / alive.sum(-1, keepdim=True).clamp(min=1))
+    torch.testing.assert_close(result.output, steps.output)
     ordered = weights.sort(-1, descending=True).values
-    torch.testing.assert_close(found.top_weights, ordered)
-    assert found.top_keys.dtype == torch.int32
+    torch.testing.assert_close(result.top_weights, ordered)
+    assert result.top_keys.dtype == torch.int32
     barred = steps.masked == -torch.inf
-    assert torch.equal((found.top_keys == -1).sum(-1), barred.sum(-1))
-    gathered = weights.gather(-1, found.top_keys.long().clamp(min=0))
-    torch.testing.assert_close(gathered.where(found.top_keys >= 0, 0), found.top_weights)
+    assert torch.equal((result.top_keys == -1).sum(-1), barred.sum(-1))
+    gathered = weights.gather(-1, result.top_keys.long().clamp(min=0))
+    torch.testing.assert_close(gathered.where(result.top_keys >= 0, 0), result.top_weights)
 
 
 def test_the_native_kernel_and_the_blocks_say_the_same_where_nothing_may_be_attended_to():
@@ -73,9 +73,9 @@ def test_the_native_kernel_and_the_blocks_say_the_same_where_nothing_may_be_atte
         with overt.use_path(*paths):
             summaries.append(overt.summarize(query, key, value=value, map_size=5, **CALLS["hungry sink"]))
     for field in fields(overt.Summary):
-        found, wanted = (getattr(each, field.name) for each in summaries)
+        result, wanted = (getattr(each, field.name) for each in summaries)
         if field.name != "top_keys":  # keys of equal weight may stand in either order
-            torch.testing.assert_close(found, wanted, msg=field.name)
+            torch.testing.assert_close(result, wanted, msg=field.name)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_native_kernel_and_the_blocks_say_the_same_where_nothing_may_be_atte
 def test_dot_products_and_additive_scores_under_a_softmax_take_the_native_kernel_unless_it_is_forbidden(name, monkeypatch):
     query, key, _ = tensors()
     calls, kernel = [], flat_summary.summarized
-    monkeypatch.setattr(flat_summary, "summarized", lambda *given: calls.append(given) or kernel(*given))
+    monkeypatch.setattr(flat_summary, "summarized", lambda *inputs: calls.append(inputs) or kernel(*inputs))
     overt.summarize(query, key, **CALLS[name])
     assert len(calls) == 1
     with overt.use_path("torch", "blocked"):
@@ -96,21 +96,21 @@ def test_dot_products_and_additive_scores_under_a_softmax_take_the_native_kernel
 def test_weights_come_back_from_scores_and_log_sum_exp(name):
     query, key, value = tensors()
     steps = overt.steps(query, key, value, **CALLS[name])
-    found = overt.summarize(query, key, **CALLS[name])
+    result = overt.summarize(query, key, **CALLS[name])
     temperature = 2.0 if name == "sink" else 1.0
-    torch.testing.assert_close(torch.exp(steps.masked / temperature - found.lse[..., None]), steps.weights)
+    torch.testing.assert_close(torch.exp(steps.masked / temperature - result.lse[..., None]), steps.weights)
     if name == "sink":
-        torch.testing.assert_close(found.sink, 1 - steps.weights.sum(-1))
+        torch.testing.assert_close(result.sink, 1 - steps.weights.sum(-1))
     else:
-        assert found.sink is None
+        assert result.sink is None
 
 
 @pytest.mark.parametrize("size", [1, 4, (3, 7), (21, 33), 1000])
 def test_the_map_pools_near_equal_cells(size):
     query, key, value = tensors()
     weights = overt.steps(query, key, value, mask=overt.Causal()).weights
-    found = overt.summarize(query, key, mask=overt.Causal(), map_size=size)
-    rows, keys = found.row_edges.tolist(), found.key_edges.tolist()
+    result = overt.summarize(query, key, mask=overt.Causal(), map_size=size)
+    rows, keys = result.row_edges.tolist(), result.key_edges.tolist()
     assert (rows[0], rows[-1], keys[0], keys[-1]) == (0, 21, 0, 33)
     for edges in (rows, keys):
         widths = np.diff(edges)
@@ -119,8 +119,8 @@ def test_the_map_pools_near_equal_cells(size):
     for r, (top, bottom) in enumerate(pairwise(rows)):
         for c, (left, right) in enumerate(pairwise(keys)):
             cell = weights[..., top:bottom, left:right]
-            torch.testing.assert_close(found.map_mean[..., r, c], cell.mean((-1, -2)))
-            torch.testing.assert_close(found.map_max[..., r, c], cell.amax((-1, -2)))
+            torch.testing.assert_close(result.map_mean[..., r, c], cell.mean((-1, -2)))
+            torch.testing.assert_close(result.map_max[..., r, c], cell.amax((-1, -2)))
 
 
 def test_log_sum_exp_is_given_for_the_softmax_only_and_entropy_not_for_negative_weights():
@@ -138,10 +138,10 @@ def test_masked_values_that_hold_nan_do_not_reach_the_output():
 
 def test_half_precision_is_summarised_in_float32():
     query, key, _ = tensors(torch.bfloat16)
-    found = overt.summarize(query, key)
-    assert found.entropy.dtype == torch.float32
+    result = overt.summarize(query, key)
+    assert result.entropy.dtype == torch.float32
     wanted = overt.summarize(query.double(), key.double())
-    torch.testing.assert_close(found.lse.double(), wanted.lse, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(result.lse.double(), wanted.lse, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("options", [{"top": 0}, {"top": 2.5}, {"map_size": 0}, {"map_size": (3, 4, 5)}])

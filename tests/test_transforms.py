@@ -26,14 +26,14 @@ OPTIONS = {
 @pytest.mark.parametrize("name", OPTIONS)
 def test_second_derivatives_and_forward_mode_are_exact(name):
     inputs = [normal(2, 3, 4, seed=seed).requires_grad_() for seed in range(3)]
-    held = [normal(4, seed=4).requires_grad_(), torch.tensor(1.3, dtype=torch.float64, requires_grad=True)]
+    followed = [normal(4, seed=4).requires_grad_(), torch.tensor(1.3, dtype=torch.float64, requires_grad=True)]
     used = inputs
 
-    def call(q, k, v, w=held[0], t=held[1]):
+    def call(q, k, v, w=followed[0], t=followed[1]):
         return overt.attend(q, k, v, **OPTIONS[name](w, t))
 
     if name not in ("torch's kernel", "causal"):
-        used = [*inputs, *held]
+        used = [*inputs, *followed]
         assert gradcheck(lambda *x: call(*x) + 0 * (x[3].sum() + x[4]), used, check_forward_ad=True)
         assert gradgradcheck(lambda *x: call(*x) + 0 * (x[3].square().sum() + x[4] ** 2), used)
     else:
@@ -68,19 +68,19 @@ def test_vmap_and_grad_give_what_a_loop_gives(name):
     def loss(q, k, v, w, t):
         return overt.attend(q, k, v, **OPTIONS[name](w, t)).square().sum()
 
-    found = torch.func.vmap(torch.func.grad(loss), in_dims=(0, 0, 0, None, None))(query, key, value, w, t)
+    result = torch.func.vmap(torch.func.grad(loss), in_dims=(0, 0, 0, None, None))(query, key, value, w, t)
     for i in range(3):
         leaf = query[i].clone().requires_grad_()
         (wanted,) = torch.autograd.grad(loss(leaf, key[i], value[i], w, t), leaf)
-        torch.testing.assert_close(found[i], wanted)
+        torch.testing.assert_close(result[i], wanted)
 
 
 def test_grad_differentiates_in_the_tensors_that_a_piece_holds():
     x, weight = normal(5, 4), normal(4, seed=1)
-    found = torch.func.grad(lambda score: overt.attend(x, x, x, score=score).sum())(overt.Additive(weight))
+    result = torch.func.grad(lambda score: overt.attend(x, x, x, score=score).sum())(overt.Additive(weight))
     leaf = weight.clone().requires_grad_()
     (wanted,) = torch.autograd.grad(overt.attend(x, x, x, score=overt.Additive(leaf)).sum(), leaf)
-    torch.testing.assert_close(found.weight, wanted)
+    torch.testing.assert_close(result.weight, wanted)
 
 
 def test_forward_mode_passes_through_torchs_path_by_another():
@@ -102,21 +102,21 @@ def test_compiled_without_a_break_it_gives_the_same_numbers(name):
 
     compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
     leaves = [*inputs, w, t] if name in ("additive", "additive, sigmoid", "general") else inputs
-    wanted, found = call(*inputs, w, t), compiled(*inputs, w, t)
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
-    for a, b in zip(*(torch.autograd.grad(output.square().sum(), leaves) for output in (found, wanted)), strict=True):
+    wanted, result = call(*inputs, w, t), compiled(*inputs, w, t)
+    torch.testing.assert_close(result, wanted, rtol=1e-5, atol=1e-5)
+    for a, b in zip(*(torch.autograd.grad(output.square().sum(), leaves) for output in (result, wanted)), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
 def test_a_compiled_call_is_compiled_again_when_a_path_is_forced():
     torch._dynamo.reset()
-    seen = []
+    observed = []
 
     def look(x):
         return overt.attend(x, x, x)
 
     def backend(graph, inputs):
-        seen.append(any("overt.dot" in str(node.target) for node in graph.graph.nodes))
+        observed.append(any("overt.dot" in str(node.target) for node in graph.graph.nodes))
         return graph.forward
 
     compiled = torch.compile(look, fullgraph=True, backend=backend)
@@ -124,7 +124,7 @@ def test_a_compiled_call_is_compiled_again_when_a_path_is_forced():
     wanted = compiled(x)
     with overt.use_path("blocked"):
         torch.testing.assert_close(compiled(x), wanted)
-    assert seen == [True, False]
+    assert observed == [True, False]
 
 
 @pytest.mark.slow
@@ -144,11 +144,11 @@ def test_inductor_gives_the_same_numbers(name):
 def test_under_autocast_scores_and_softmax_stay_in_float32(score):
     query, key, value = (normal(2, 4, 33, 64, seed=seed, dtype=torch.float32) * 3 for seed in range(3))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = overt.attend(query, key, value, score=score)
+        result = overt.attend(query, key, value, score=score)
     rounded = [tensor.bfloat16().double() for tensor in (query, key, value)]
     wanted = overt.attend(*rounded, score=score)
-    assert found.dtype == torch.bfloat16
-    assert float((found.double() - wanted).abs().max() / wanted.abs().max()) < 2e-2
+    assert result.dtype == torch.bfloat16
+    assert float((result.double() - wanted).abs().max() / wanted.abs().max()) < 2e-2
 
 
 def test_inference_mode_and_no_grad_work():
@@ -179,8 +179,8 @@ def test_an_exported_module_gives_the_same_numbers(strict):
 
     x = normal(2, 4, 9, 8)
     exported = torch.export.export(Two(), (x,), strict=strict).module()
-    for found, wanted in zip(exported(x), Two()(x), strict=True):
-        torch.testing.assert_close(found, wanted)
+    for result, wanted in zip(exported(x), Two()(x), strict=True):
+        torch.testing.assert_close(result, wanted)
 
 
 def test_compiled_for_dynamic_shapes_it_gives_the_same_numbers_at_any_length():

@@ -98,10 +98,10 @@ class LinearJudge:
     def _functions(self) -> list[tuple[Any, str, Mixer]]:
         kinds = {kind for module in self.model.modules() for kind in type(module).__mro__}
         codes = {id(each): each for kind in kinds if (each := sys.modules.get(kind.__module__)) is not None}
-        places: list[tuple[Any, str, Mixer]] = [
+        positions: list[tuple[Any, str, Mixer]] = [
             (code, name, mixer) for code in codes.values() for name, mixer in FUNCTIONS.items() if hasattr(code, name)
         ]
-        return places + [
+        return positions + [
             (kind, name, mixer) for kind in kinds for (owner, name), mixer in METHODS.items() if kind.__name__ == owner
         ]
 
@@ -181,15 +181,15 @@ def _weights_inside(module: nn.Module, inline: Inline, forward: Callable, args: 
 
 @contextmanager
 def _replaced(owner: Any, name: str, function: Callable) -> Iterator[None]:
-    own = vars(owner).get(name)
+    original = vars(owner).get(name)
     setattr(owner, name, function)
     try:
         yield
     finally:
-        if own is None:
+        if original is None:
             delattr(owner, name)
         else:
-            setattr(owner, name, own)
+            setattr(owner, name, original)
 
 
 def judged(events: list[LinearEvent], recorded: list[tuple[str, Tensor]]) -> tuple[list[LinearEvent], str]:

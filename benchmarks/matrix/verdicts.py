@@ -84,10 +84,10 @@ def of_recording(
     except Exception as error:  # weights that cannot be looked at are a fault of the recording too
         return Verdict("crashed", f"looking at the weights{what} raises {error_line(error)}")
     missing = [(str(name), str(reason)) for name, reason, *_ in recording.missing]
-    return _held(recording, recorded, missing, judge, mixers, mixing, what)
+    return _bounded(recording, recorded, missing, judge, mixers, mixing, what)
 
 
-def _held(
+def _bounded(
     recording: Any,
     recorded: list[tuple[str, Tensor]],
     missing: list[tuple[str, str]],

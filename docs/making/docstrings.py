@@ -30,11 +30,13 @@ class Docstrings(griffe.Extension):
         """Called for each class: one made by `overt.attention.pieces.piece` is a dataclass, which is not seen from outside."""
         if any(str(decorator.value) == "piece" for decorator in cls.decorators):
             fields = [each for each in cls.attributes.values() if "instance-attribute" in each.labels]
-            given = [
+            inputs = [
                 griffe.Parameter("self", kind=PLAIN),
                 *(griffe.Parameter(each.name, kind=PLAIN, default=each.value) for each in fields),
             ]
-            made = griffe.Function("__init__", parameters=griffe.Parameters(*given), lineno=cls.lineno, endlineno=cls.endlineno)
+            made = griffe.Function(
+                "__init__", parameters=griffe.Parameters(*inputs), lineno=cls.lineno, endlineno=cls.endlineno
+            )
             cls.set_member("__init__", made)
 
 

@@ -54,8 +54,8 @@ def with_notebook(markdown: str, source: str, repository: str | None) -> str:
 def inside(link: re.Match, page, docs: Path) -> str:
     """A link to a file of the repository that is no page of the site becomes the file's name."""
     text, target = link.groups()
-    place = (docs / page.file.src_uri).parent / target.partition("#")[0]
-    file = Path(os.path.normpath(place))
+    index = (docs / page.file.src_uri).parent / target.partition("#")[0]
+    file = Path(os.path.normpath(index))
     if file.is_relative_to(docs):
         return link[0]
     if not file.exists():

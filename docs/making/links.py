@@ -1,4 +1,4 @@
-"""What is wrong with the links of a built site: files and places that are not there, and anything that a browser would fetch elsewhere."""
+"""What is wrong with the links of a built site: files and anchors that are not there, and anything that a browser would fetch elsewhere."""
 
 import os
 import re
@@ -25,15 +25,15 @@ IN_STYLES = re.compile(r"(?:url\(\s*['\"]?|@import\s+['\"])(https?:|//)")
 class _Page(HTMLParser):
     def __init__(self):
         super().__init__()
-        self.places: set[str] = {""}
+        self.anchors: set[str] = {""}
         self.links: list[tuple[str, str, bool]] = []  # tag, address, whether a browser fetches it
 
     def handle_starttag(self, tag, attrs):
-        """Notes the names of places, and the links."""
-        given = dict(attrs)
-        self.places |= {given[name] for name in ("id", "name") if given.get(name)}
+        """Notes the names of anchors, and the links."""
+        inputs = dict(attrs)
+        self.anchors |= {inputs[name] for name in ("id", "name") if inputs.get(name)}
         for kinds, fetched in ((FETCHED, True), (FOLLOWED, False)):
-            address = given.get(kinds.get(tag, ""))
+            address = inputs.get(kinds.get(tag, ""))
             if address is not None:
                 self.links.append((tag, address, fetched))
 
@@ -56,7 +56,7 @@ def faults(site: Path) -> Iterator[str]:
             target = page if not parts.path else Path(os.path.normpath(page.parent / unquote(parts.path)))
             if not target.exists():
                 yield f"{name}: {address} is no file of the site"
-            elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].places:
+            elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].anchors:
                 yield f"{name}: {address} names no place of that page"
     for style in sorted(site.rglob("*.css")):
         if IN_STYLES.search(style.read_text(encoding="utf-8")):
@@ -64,6 +64,6 @@ def faults(site: Path) -> Iterator[str]:
 
 
 def _read(page: Path) -> _Page:
-    found = _Page()
-    found.feed(page.read_text(encoding="utf-8"))
-    return found
+    result = _Page()
+    result.feed(page.read_text(encoding="utf-8"))
+    return result

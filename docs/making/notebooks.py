@@ -36,13 +36,13 @@ def notebook(markdown: str) -> dict[str, Any]:
         cells += [_text(markdown[end : part.start()]), _block(part)]
         end = part.end()
     cells.append(_text(markdown[end:]))
-    kept = [cell for cell in cells if cell is not None]
-    kept.insert(1, _code(FIRST))
-    for number, cell in enumerate(kept):
+    remaining = [cell for cell in cells if cell is not None]
+    remaining.insert(1, _code(FIRST))
+    for number, cell in enumerate(remaining):
         cell["id"] = f"cell-{number:02}"
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     return {
-        "cells": kept,
+        "cells": remaining,
         "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
         "nbformat": 4,
         "nbformat_minor": 5,
@@ -77,13 +77,13 @@ def file_of(chapter: Path) -> Path:
 def _block(part: re.Match[str]) -> dict[str, Any] | None:
     if part["only"]:
         return _code(part["only"])
-    told, code = part["told"], part["code"]
-    if told.startswith("bash"):
+    message, code = part["told"], part["code"]
+    if message.startswith("bash"):
         return _code(f"!{code}")
-    drawn, shown = 'html="1"' in told, "source=" in told
+    drawn, shown = 'html="1"' in message, "source=" in message
     if drawn:
         return _code(code.replace("print(", "draw(")) if shown else None
-    if 'result="text"' not in told:
+    if 'result="text"' not in message:
         code = code.replace("print(", "say(")
     return _code(code, folded=not shown)
 

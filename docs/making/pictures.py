@@ -70,7 +70,7 @@ def sheet(width: float = 6.0, height: float = 3.0, rows: int = 1, columns: int =
     return figure, figure.subplots(rows, columns, **options)
 
 
-def picture(figure: Figure, told: str) -> str:
+def picture(figure: Figure, title: str) -> str:
     """The figure as SVG that is as wide as the page lets it be; `told` says what it shows to whom cannot see it."""
     written = StringIO()
     with matplotlib.rc_context({"svg.fonttype": "path", "svg.hashsalt": "overt"}):
@@ -87,12 +87,12 @@ def picture(figure: Figure, told: str) -> str:
     drawn = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", drawn, flags=re.DOTALL)
     for ink, colour in _PRINT.items():
         drawn = drawn.replace(ink, colour)
-    for colour, seen in _SEEN.items():
-        drawn = drawn.replace(colour, seen)
+    for colour, named in _SEEN.items():
+        drawn = drawn.replace(colour, named)
     size = re.search(r'width="([\d.]+)pt" height="([\d.]+)pt"', drawn)
     assert size is not None
-    drawn = drawn.replace(size[0], f'role="img" aria-label="{html.escape(told)}" style="{_shown(float(size[1]) * 1.5)}"', 1)
-    drawn = re.sub(r"\s*\n\s*", " ", _own_names(drawn))
+    drawn = drawn.replace(size[0], f'role="img" aria-label="{html.escape(title)}" style="{_shown(float(size[1]) * 1.5)}"', 1)
+    drawn = re.sub(r"\s*\n\s*", " ", _defined_names(drawn))
     return f'<div style="overflow-x: auto">{drawn}</div>'
 
 
@@ -116,15 +116,15 @@ def _shown(width: float) -> str:
     return f"display: block; width: 100%; {least}max-width: {width:.0f}px; height: auto; margin: 1em auto"
 
 
-def _own_names(drawn: str) -> str:
+def _defined_names(drawn: str) -> str:
     """Names that nothing points to left out, the others made the picture's own, since a page holds many."""
     mark = hashlib.sha256(drawn.encode()).hexdigest()[:6]
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', drawn))
-    drawn = re.sub(r' id="([^"]+)"', lambda found: f' id="p{mark}{found[1]}"' if found[1] in used else "", drawn)
+    drawn = re.sub(r' id="([^"]+)"', lambda actual: f' id="p{mark}{actual[1]}"' if actual[1] in used else "", drawn)
     return re.sub(r'(href="#|url\(#)', rf"\1p{mark}", drawn)
 
 
-def heat(
+def inverse_temperature(
     axes: Any,
     weights: Any,
     rows: Any = None,
@@ -164,8 +164,8 @@ def heats(
 ) -> Figure:
     """Maps beside each other, each with its title; the words of the rows stand beside the first."""
     figure, axes = sheet(width, width / len(maps) + 0.45, columns=len(maps), squeeze=False)
-    for place, (title, weights) in zip(axes[0], maps.items(), strict=True):
-        heat(place, weights, rows if place is axes[0, 0] else None, columns, title=title, numbers=numbers, most=most)
+    for src, (title, weights) in zip(axes[0], maps.items(), strict=True):
+        inverse_temperature(src, weights, rows if src is axes[0, 0] else None, columns, title=title, numbers=numbers, most=most)
     return figure
 
 
@@ -204,13 +204,13 @@ def arcs(tokens: Any, weights: Any, asks: int, *, width: float = 6.8, colour: st
     from matplotlib.path import Path as Line
 
     shares = np.asarray(weights, dtype=float)
-    room = np.array([len(token) + 2.2 for token in tokens], dtype=float)
-    places = (np.cumsum(room) - room / 2) / room.sum()
+    widths = np.array([len(token) + 2.2 for token in tokens], dtype=float)
+    positions = (np.cumsum(widths) - widths / 2) / widths.sum()
     figure, axes = sheet(width, width * 0.3)
-    for place, share in enumerate(shares):
-        if place == asks or share < 0.005:
+    for src, share in enumerate(shares):
+        if src == asks or share < 0.005:
             continue
-        start, end = places[asks], places[place]
+        start, end = positions[asks], positions[src]
         height = 0.12 + 1.1 * abs(end - start)
         line = Line([(start, 0), (start, height), (end, height), (end, 0)], [Line.MOVETO, *[Line.CURVE4] * 3])
         axes.add_patch(
@@ -218,10 +218,10 @@ def arcs(tokens: Any, weights: Any, asks: int, *, width: float = 6.8, colour: st
         )
         if share >= 0.05:
             axes.text((start + end) / 2, 0.75 * height + 0.045, f"{share:.2f}", ha="center", fontsize=7.5)
-    for place, token in enumerate(tokens):
-        ink, weight = INK if shares[place] >= 0.1 or place == asks else GREY, "bold" if place == asks else "normal"
-        axes.text(places[place], -0.05, token, ha="center", va="top", color=ink, weight=weight)
-    axes.set(xlim=(0, 1), ylim=(-0.15, 0.2 + 0.85 * np.abs(places - places[asks]).max()))
+    for src, token in enumerate(tokens):
+        ink, weight = INK if shares[src] >= 0.1 or src == asks else GREY, "bold" if src == asks else "normal"
+        axes.text(positions[src], -0.05, token, ha="center", va="top", color=ink, weight=weight)
+    axes.set(xlim=(0, 1), ylim=(-0.15, 0.2 + 0.85 * np.abs(positions - positions[asks]).max()))
     axes.set_axis_off()
     return figure
 
@@ -231,18 +231,18 @@ def result(name: str) -> Any:
     return json.loads((DOCS / "results" / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def recorded(page: str, name: str, told: str, *, up: str = "", height: int = 0) -> str:
+def recorded(page: str, name: str, title: str, *, up: str = "", height: int = 0) -> str:
     """Keep a recording's page for the site, and say the HTML that links to it, or with a `height` shows it; `up` leads to the site."""
     RECORDINGS.mkdir(parents=True, exist_ok=True)
     with whole(RECORDINGS / f"{name}.html") as temporary:
         temporary.write_text(page, encoding="utf-8")
-    place = f"{up}{RECORDINGS.name}/{name}.html"
-    link = f'<p><a href="{place}" target="_blank">{html.escape(told)}</a></p>'
-    frame = f'<iframe src="{place}" title="{html.escape(told)}" loading="lazy" style="width: 100%; height: {height}px; border: 0"></iframe>'
+    src = f"{up}{RECORDINGS.name}/{name}.html"
+    link = f'<p><a href="{src}" target="_blank">{html.escape(title)}</a></p>'
+    frame = f'<iframe src="{src}" title="{html.escape(title)}" loading="lazy" style="width: 100%; height: {height}px; border: 0"></iframe>'
     return frame + link if height else link
 
 
-def live(sentence: str, word: str, name: str, told: str) -> str:
+def live(sentence: str, word: str, name: str, title: str) -> str:
     """Keep a page in which all-MiniLM-L6-v2 runs for the site, its weights beside it, and say the HTML that links to it."""
     from overt.explain import text_model
     from overt.explain.recipes.qkv import qkv
@@ -252,7 +252,7 @@ def live(sentence: str, word: str, name: str, told: str) -> str:
     RECORDINGS.mkdir(parents=True, exist_ok=True)
     model = text_model.find()
     write(qkv(model, sentence, word), BertEncoder(model.folder), RECORDINGS / f"{name}.html", small=True, beside=True)
-    return f'<p><a href="{RECORDINGS.name}/{name}.html" target="_blank">{html.escape(told)}</a></p>'
+    return f'<p><a href="{RECORDINGS.name}/{name}.html" target="_blank">{html.escape(title)}</a></p>'
 
 
 def ladder(part: str) -> dict[str, dict[str, Any]]:

@@ -31,12 +31,12 @@ def demo(folder, **environment):
 
 
 def test_one_screen_tells_it_all_and_two_files_are_written(tmp_path):
-    found = demo(tmp_path, COLUMNS="100")
-    lines = found.stdout.splitlines()
+    result = demo(tmp_path, COLUMNS="100")
+    lines = result.stdout.splitlines()
     assert len(lines) <= 40
     assert all(len(line) <= 100 and line == line.rstrip() for line in lines)
-    assert "\x1b" not in found.stdout
-    for told in (
+    assert "\x1b" not in result.stdout
+    for message in (
         "noise −",
         "sky 1.89   is −0.18   clear 0.00   today 0.02",
         "4×8 → 4×16",
@@ -44,15 +44,15 @@ def test_one_screen_tells_it_all_and_two_files_are_written(tmp_path):
         "23.43",
         "recomputed vs. model",
     ):
-        assert told in found.stdout
+        assert message in result.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["overt-demo.html", "overt-demo.png"]
 
 
 def test_a_narrow_pipe_loses_no_figure(tmp_path):
-    found = demo(tmp_path, COLUMNS="80")
-    assert all(len(line) <= 80 for line in found.stdout.splitlines())
-    for told in ("noise −", "c_1 = Σ a_1j h_j", "4×8 → 4×16"):
-        assert told in found.stdout
+    result = demo(tmp_path, COLUMNS="80")
+    assert all(len(line) <= 80 for line in result.stdout.splitlines())
+    for message in ("noise −", "c_1 = Σ a_1j h_j", "4×8 → 4×16"):
+        assert message in result.stdout
 
 
 def test_the_first_two_parts_come_before_torch(tmp_path):
@@ -62,10 +62,10 @@ def test_the_first_two_parts_come_before_torch(tmp_path):
         "from typer.testing import CliRunner\n"
         "found = CliRunner().invoke(app, ['demo']); print(found.stdout); print(found.exit_code, found.stderr)"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=HERE, cwd=tmp_path, check=True)
-    assert "1.89" in found.stdout
-    assert "3  Hidden states" not in found.stdout
-    assert "needs torch, which is not installed. Fix: run: pip install" in found.stdout
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=HERE, cwd=tmp_path, check=True)
+    assert "1.89" in result.stdout
+    assert "3  Hidden states" not in result.stdout
+    assert "needs torch, which is not installed. Fix: run: pip install" in result.stdout
     assert list(tmp_path.iterdir()) == []
 
 

@@ -25,22 +25,22 @@ def run(*arguments):
 
 
 def shown(*arguments):
-    found = run(*arguments)
-    assert found.exit_code == 0, found.stderr
-    return found.stdout
+    result = run(*arguments)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
 
 
 def refused(*arguments):
-    found = run(*arguments)
-    assert found.exit_code == 2
-    assert found.stdout == ""
-    assert found.stderr.startswith("overt: ")
-    return found.stderr.removeprefix("overt: ").strip()
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("overt: ")
+    return result.stderr.removeprefix("overt: ").strip()
 
 
 def test_the_trained_models_links_and_steps_are_shown():
     output = shown(TIRED, "--word", "it")
-    for told in (
+    for text in (
         "L5H11",
         "animal",
         "23.43",
@@ -50,7 +50,7 @@ def test_the_trained_models_links_and_steps_are_shown():
         "54 of 72 heads",
         "q = [−0.20  0.34  0.13 … 32]",
     ):
-        assert told in output
+        assert text in output
     assert "recomputed vs. model:" in output
     assert "✓ within the rounding bound" in output
 
@@ -60,19 +60,19 @@ def test_the_text_comes_from_standard_input_or_a_file_and_may_begin_with_dashes(
     (tmp_path / "in.txt").write_text("The cat sat\n", encoding="utf-8")
     wanted = shown("The cat sat", "--word", "cat")
     assert shown("in.txt", "--word", "cat") == wanted
-    found = CliRunner().invoke(app, ["explain", "-", "--word", "cat"], input="The cat sat\n", env={"COLUMNS": "120"})
-    assert (found.exit_code, found.stdout) == (0, wanted)
+    result = CliRunner().invoke(app, ["explain", "-", "--word", "cat"], input="The cat sat\n", env={"COLUMNS": "120"})
+    assert (result.exit_code, result.stdout) == (0, wanted)
     assert "»out«" in shown("--word", "out", "--", "--no way out")
 
 
 def test_json_has_every_number(tmp_path):
     shown(TIRED, "--word", "it", "--json", tmp_path / "a.json")
-    found = json.loads((tmp_path / "a.json").read_text())
-    assert found["tokens"][found["word"]] == "it"
-    assert (len(found["rows"]), len(found["rows"][0]), len(found["rows"][0][0])) == (6, 12, 15)
-    assert found["rows"][5][11][2] == pytest.approx(0.647, abs=5e-4)
-    assert found["steps"][2]["score"] == pytest.approx(23.43, abs=5e-3)
-    assert found["residual"] < 1e-5
+    result = json.loads((tmp_path / "a.json").read_text())
+    assert result["tokens"][result["word"]] == "it"
+    assert (len(result["rows"]), len(result["rows"][0]), len(result["rows"][0][0])) == (6, 12, 15)
+    assert result["rows"][5][11][2] == pytest.approx(0.647, abs=5e-4)
+    assert result["steps"][2]["score"] == pytest.approx(23.43, abs=5e-3)
+    assert result["residual"] < 1e-5
 
 
 def test_page_picture_and_animation_are_written(tmp_path):
@@ -106,15 +106,17 @@ def test_a_page_that_would_be_too_large_has_the_heads_of_the_layer_and_says_so(t
 
 def header_of(path):
     """The header that a recording's page holds."""
-    held = re.search(r'<script type="application/json" id="[^"]*">(.*?)</script>', path.read_text(encoding="utf-8"), re.DOTALL)
-    return json.loads(held[1])
+    embedded = re.search(
+        r'<script type="application/json" id="[^"]*">(.*?)</script>', path.read_text(encoding="utf-8"), re.DOTALL
+    )
+    return json.loads(embedded[1])
 
 
 def test_two_sentences_are_compared(tmp_path):
     output = shown(TIRED, "--word", "it", "--compare", WIDE, "--json", tmp_path / "a.json")
-    told = " ".join(output.split())
-    assert "In both sentences L5H11 links “it” most strongly to “animal”, 0.65 and 0.50." in told
-    assert "L3H1 changes most: its weight on “animal” falls from 0.64 to 0.27." in told
+    text = " ".join(output.split())
+    assert "In both sentences L5H11 links “it” most strongly to “animal”, 0.65 and 0.50." in text
+    assert "L3H1 changes most: its weight on “animal” falls from 0.64 to 0.27." in text
     assert [each["tokens"][-2] for each in json.loads((tmp_path / "a.json").read_text())] == ["tired", "wide"]
 
 
@@ -132,8 +134,8 @@ def test_the_plain_recipe_needs_no_torch():
         "assert 'torch' not in sys.modules"
     )
     output = subprocess.run([sys.executable, "-c", code], check=True, env=os.environ, capture_output=True, text=True).stdout
-    for told in ("1.89", "−0.18", "0.699", "as plain loops"):
-        assert told in output
+    for text in ("1.89", "−0.18", "0.699", "as plain loops"):
+        assert text in output
 
 
 @pytest.mark.parametrize("layer", ["gru", "lstm", "conv", "linear"])
@@ -199,31 +201,31 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path):
 
 def test_a_cell_that_is_not_a_number_is_named(tmp_path):
     (tmp_path / "mine.csv").write_text("sky,1\nis,one\n")
-    told = refused("--vectors", tmp_path / "mine.csv", "--recipe", "plain")
-    assert told.startswith("Expected finite numbers in mine.csv, got 'one' in row 2, column 2.")
+    text = refused("--vectors", tmp_path / "mine.csv", "--recipe", "plain")
+    assert text.startswith("Expected finite numbers in mine.csv, got 'one' in row 2, column 2.")
 
 
 def test_no_file_stays_where_writing_fails(tmp_path, monkeypatch):
-    monkeypatch.setattr("overt.cli.explain.numbers", lambda found: 1 / 0)
+    monkeypatch.setattr("overt.cli.explain.numbers", lambda result: 1 / 0)
     (tmp_path / "a.json").write_text("what was there")
-    found = run(TIRED, "--word", "it", "--html", tmp_path / "a.html", "--json", tmp_path / "a.json")
-    assert isinstance(found.exception, ZeroDivisionError)
+    result = run(TIRED, "--word", "it", "--html", tmp_path / "a.html", "--json", tmp_path / "a.json")
+    assert isinstance(result.exception, ZeroDivisionError)
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
     assert (tmp_path / "a.json").read_text() == "what was there"
 
 
 def test_from_the_shell_it_is_plain():
     command = [sys.executable, "-m", "overt", "explain", TIRED, "--word", "it"]
-    found = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=True)
-    assert found.stderr == ""
-    assert "\x1b" not in found.stdout
-    assert "L5H11" in found.stdout
-    assert all(len(line) <= 80 for line in found.stdout.splitlines())
+    result = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=True)
+    assert result.stderr == ""
+    assert "\x1b" not in result.stdout
+    assert "L5H11" in result.stdout
+    assert all(len(line) <= 80 for line in result.stdout.splitlines())
 
 
 def test_a_terminal_with_colours_shows_every_weight_as_a_map(monkeypatch):
     monkeypatch.setattr(
-        "overt.cli.shared.console.Console", lambda **given: Console(force_terminal=True, color_system="truecolor", **given)
+        "overt.cli.shared.console.Console", lambda **inputs: Console(force_terminal=True, color_system="truecolor", **inputs)
     )
     output = shown(TIRED, "--word", "it")
     assert "Every weight of L5H11" in output

@@ -33,8 +33,8 @@ def page_file(request, tmp_path, monkeypatch):
         pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.csv").write_text('"</script><b>",1,2,3\nis,0,1,0\n=1+1,2,2,2\n')
-    found = CliRunner().invoke(app, COMMANDS[request.param], env={"COLUMNS": "100"})
-    assert found.exit_code == 0, found.stderr
+    result = CliRunner().invoke(app, COMMANDS[request.param], env={"COLUMNS": "100"})
+    assert result.exit_code == 0, result.stderr
     return tmp_path / ("overt-demo.html" if request.param == "demo" else "page.html")
 
 
@@ -43,11 +43,11 @@ def test_a_commands_page_is_read_by_clicks_and_keys_and_asks_for_nothing(chromiu
         page = chromium.page()
         page.open(page_file, width=width, height=900, dark=dark)
         page.until("document.documentElement.className === 'live'")
-        told = page.ask(SHOWN)
+        message = page.ask(SHOWN)
         words = "[...document.querySelector('.text').querySelectorAll('[data-token]')]"
         other = page.ask(f"{words}.findIndex((each) => !each.classList.contains('own'))")
         page.ask(f"void {words}[{other}].click()")
-        assert page.ask(SHOWN) != told
+        assert page.ask(SHOWN) != message
         page.press("ArrowLeft", "ArrowLeft", "ArrowDown", ".", "a", "a")
         page.ask("void document.querySelector('.play').click()")
         for name in ("map", "links", "checks", "save", "steps"):

@@ -23,21 +23,21 @@ def model(tmp_path_factory):
     return folder
 
 
-def run(model, *arguments, given=b"", columns=100):
+def run(model, *arguments, inputs=b"", columns=100):
     arguments = ["translate", "--model", str(model), *map(str, arguments)]
-    return CliRunner().invoke(app, arguments, input=given, env={"COLUMNS": str(columns)})
+    return CliRunner().invoke(app, arguments, input=inputs, env={"COLUMNS": str(columns)})
 
 
 def shown(model, *arguments, **options):
-    found = run(model, *arguments, **options)
-    assert found.exit_code == 0, found.stderr
-    return found.stdout
+    result = run(model, *arguments, **options)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
 
 
 def refused(model, *arguments, **options):
-    found = run(model, *arguments, **options)
-    assert (found.exit_code, found.stdout) == (2, "")
-    return found.stderr.removeprefix("overt: ")
+    result = run(model, *arguments, **options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    return result.stderr.removeprefix("overt: ")
 
 
 def test_a_text_is_translated(model):
@@ -45,21 +45,21 @@ def test_a_text_is_translated(model):
 
 
 def test_characters_that_the_model_cannot_read_are_named(model):
-    found = run(model, "你好")
-    assert found.exit_code == 0
-    assert "warning: the translator cannot read 你 好 in the text; its translation may be wrong" in found.stderr
-    many = run(model, given=f"{ENGLISH[0]}\n☃\n{ENGLISH[1]} 你\n".encode())
+    result = run(model, "你好")
+    assert result.exit_code == 0
+    assert "warning: the translator cannot read 你 好 in the text; its translation may be wrong" in result.stderr
+    many = run(model, inputs=f"{ENGLISH[0]}\n☃\n{ENGLISH[1]} 你\n".encode())
     assert "cannot read ☃ 你 in 2 lines, first line 2" in many.stderr
     assert run(model, ENGLISH[0]).stderr == ""
 
 
 def test_lines_keep_their_order_and_empty_ones_stay_empty(model):
-    given = f"{ENGLISH[1]}\n\n{ENGLISH[0]}\r\n{ENGLISH[2]}".encode()
-    assert shown(model, given=given) == f"{FRENCH[1]}\n\n{FRENCH[0]}\n{FRENCH[2]}\n"
+    inputs = f"{ENGLISH[1]}\n\n{ENGLISH[0]}\r\n{ENGLISH[2]}".encode()
+    assert shown(model, inputs=inputs) == f"{FRENCH[1]}\n\n{FRENCH[0]}\n{FRENCH[2]}\n"
 
 
 def test_nothing_in_is_nothing_out(model):
-    assert shown(model, given=b"") == ""
+    assert shown(model, inputs=b"") == ""
 
 
 def test_out_writes_the_translations_to_a_file(model, tmp_path):
@@ -68,7 +68,7 @@ def test_out_writes_the_translations_to_a_file(model, tmp_path):
 
 
 def test_nbest_numbers_the_line_and_gives_score_and_text(model):
-    lines = shown(model, "--nbest", 2, given=f"{ENGLISH[1]}\n\n{ENGLISH[0]}\n".encode()).splitlines()
+    lines = shown(model, "--nbest", 2, inputs=f"{ENGLISH[1]}\n\n{ENGLISH[0]}\n".encode()).splitlines()
     rows = [line.split("\t") for line in lines]
     assert [number for number, _, _ in rows] == ["1", "1", "3", "3"]
     assert [rows[0][2], rows[2][2]] == [FRENCH[1], FRENCH[0]]
@@ -77,14 +77,14 @@ def test_nbest_numbers_the_line_and_gives_score_and_text(model):
 
 def test_a_map_has_a_row_for_each_token_with_its_weights(model):
     output = shown(model, ENGLISH[1], "--map", columns=200)
-    translation, _, *told = output.splitlines()
+    translation, _, *beginning = output.splitlines()
     assert translation == FRENCH[1]
-    text = " ".join(told)
+    text = " ".join(beginning)
     assert "it covers the source text best" in text
-    [found] = by_heart().translate([ENGLISH[1]])
-    rows = told[-len(found.tokens) - 1 :]
-    assert [row.split()[0] for row in rows] == [*(token.removeprefix("▁") for token in found.tokens), "</s>"]
-    weights = by_heart().model.weights(*by_heart().teacher_forced(ENGLISH[1], found))["cross"]
+    [result] = by_heart().translate([ENGLISH[1]])
+    rows = beginning[-len(result.tokens) - 1 :]
+    assert [row.split()[0] for row in rows] == [*(token.removeprefix("▁") for token in result.tokens), "</s>"]
+    weights = by_heart().model.weights(*by_heart().teacher_forced(ENGLISH[1], result))["cross"]
     layer, head = int(text[text.index("L") + 1]), int(text[text.index("H") + 1])
     largest = weights[layer][0, head].max(-1).values
     for row, weight in zip(rows, largest.tolist(), strict=True):
@@ -95,12 +95,12 @@ def test_the_page_holds_every_words_attention_and_loads_nothing(model, tmp_path)
     output = shown(model, ENGLISH[1], "--attention", tmp_path / "a.html")
     assert output == FRENCH[1] + "\n"
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
-    [found] = by_heart().translate([ENGLISH[1]])
+    [result] = by_heart().translate([ENGLISH[1]])
     header = json.loads(page.split('id="header">')[1].split("</script>")[0])
     words = [header["words"][header["heads"][0][side]] for side in ("queries", "keys")]
-    assert words == [[*(token.removeprefix("▁") for token in found.tokens), "</s>"], words[1]]
+    assert words == [[*(token.removeprefix("▁") for token in result.tokens), "</s>"], words[1]]
     assert words[1][-1] == "</s>"
-    assert {each["queries"] for each in header["calls"]} == {len(found.tokens) + 1}
+    assert {each["queries"] for each in header["calls"]} == {len(result.tokens) + 1}
     assert f"<title>“{FRENCH[1]}” attends to “{ENGLISH[1]}”</title>" in page
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
     assert "https://" not in page
@@ -124,12 +124,12 @@ def recurrent(folder, **options):
 )
 def test_the_map_of_a_recurrent_decoder_shows_the_weights_of_its_attention(tmp_path, score_with, who):
     folder = recurrent(tmp_path, score_with=score_with)
-    told = shown(folder, "--map", "--beam", "1", ENGLISH[3])
-    assert who in " ".join(told.split())
+    beginning = shown(folder, "--map", "--beam", "1", ENGLISH[3])
+    assert who in " ".join(beginning.split())
     translator = Translator.load(folder)
     [translation] = translator.translate([ENGLISH[3]], beam=1)
     weights = translator.model.weights(*translator.teacher_forced(ENGLISH[3], translation))["cross"][0][0, 0]
-    last = told.splitlines()[-1]
+    last = beginning.splitlines()[-1]
     assert all(f"{weight:.2f}".removeprefix("0") in last for weight in weights[-1].tolist())
 
 
@@ -138,15 +138,15 @@ def test_a_recurrent_decoder_has_no_page_and_without_attention_no_map(tmp_path):
         recurrent(tmp_path), "--attention", tmp_path / "page.html", "a"
     )
     assert not (tmp_path / "page.html").exists()
-    told = refused_late(recurrent(tmp_path, attention=None), "--map", "a")
-    assert "whose decoder reads one context vector and attends to nothing" in told
+    beginning = refused_late(recurrent(tmp_path, attention=None), "--map", "a")
+    assert "whose decoder reads one context vector and attends to nothing" in beginning
 
 
 def refused_late(folder, *arguments):
     """What is said by a refusal that comes after the translation."""
-    found = run(folder, *arguments)
-    assert found.exit_code == 2
-    return " ".join(found.stderr.split())
+    result = run(folder, *arguments)
+    assert result.exit_code == 2
+    return " ".join(result.stderr.split())
 
 
 def test_on_a_terminal_a_bar_counts_the_lines_and_goes_when_they_are_translated(monkeypatch):
@@ -166,12 +166,12 @@ def test_on_a_terminal_a_bar_counts_the_lines_and_goes_when_they_are_translated(
 
 
 def test_text_that_is_not_utf8_is_refused_with_its_byte(model):
-    told = refused(model, given=b"one\ntwo \xff\n")
-    assert told.startswith("Expected standard input to be UTF-8 text, got the byte 0xff on line 2, byte 5 of the line.")
+    beginning = refused(model, inputs=b"one\ntwo \xff\n")
+    assert beginning.startswith("Expected standard input to be UTF-8 text, got the byte 0xff on line 2, byte 5 of the line.")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "given", "told"),
+    ("arguments", "inputs", "beginning"),
     [
         (["--map"], b"one\ntwo\n", "one sentence for --attention and --map, got 2 lines. Fix: pass it as the text:"),
         (["--map", " "], b"", "one sentence for --attention and --map, got an empty line."),
@@ -185,8 +185,8 @@ def test_text_that_is_not_utf8_is_refused_with_its_byte(model):
         (["a", "--out", "nowhere/at/all.txt"], b"", "an output path in an existing folder, got nowhere/at/all.txt."),
     ],
 )
-def test_what_cannot_be_done_is_refused(model, arguments, given, told):
-    assert refused(model, *arguments, given=given).startswith(f"Expected {told}")
+def test_what_cannot_be_done_is_refused(model, arguments, inputs, beginning):
+    assert refused(model, *arguments, inputs=inputs).startswith(f"Expected {beginning}")
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
@@ -205,11 +205,11 @@ def test_a_reader_that_leaves_is_no_fault(model):
 
 
 def test_explain_shows_the_encoder_of_a_runs_folder(model):
-    found = CliRunner().invoke(app, ["explain", "--model", str(model), ENGLISH[0], "--word", "happy"], env={"COLUMNS": "140"})
-    assert found.exit_code == 0, found.stderr
-    told = " ".join(found.stdout.split())
-    assert "this is its encoder" in told
-    assert "✓ within the rounding bound" in told
+    result = CliRunner().invoke(app, ["explain", "--model", str(model), ENGLISH[0], "--word", "happy"], env={"COLUMNS": "140"})
+    assert result.exit_code == 0, result.stderr
+    beginning = " ".join(result.stdout.split())
+    assert "this is its encoder" in beginning
+    assert "✓ within the rounding bound" in beginning
 
 
 def test_explain_falls_back_to_the_box_and_says_so(model, monkeypatch):
@@ -218,11 +218,11 @@ def test_explain_falls_back_to_the_box_and_says_so(model, monkeypatch):
 
     monkeypatch.setattr(text_model, "packaged_folder", lambda: None)
     monkeypatch.setattr(translators, "bundled_folder", lambda: model)
-    found = CliRunner().invoke(app, ["explain", ENGLISH[0], "--word", "happy"], env={"COLUMNS": "140"})
-    assert found.exit_code == 0, found.stderr
-    told = " ".join(found.stdout.split())
-    assert "all-MiniLM-L6-v2 is not installed, so overt's own translator, a smaller model, is used" in told
-    assert "✓ within the rounding bound" in told
+    result = CliRunner().invoke(app, ["explain", ENGLISH[0], "--word", "happy"], env={"COLUMNS": "140"})
+    assert result.exit_code == 0, result.stderr
+    beginning = " ".join(result.stdout.split())
+    assert "all-MiniLM-L6-v2 is not installed, so overt's own translator, a smaller model, is used" in beginning
+    assert "✓ within the rounding bound" in beginning
 
 
 def test_the_explained_head_is_the_encoders_own():
@@ -237,16 +237,18 @@ def test_the_explained_head_is_the_encoders_own():
 
 
 def test_word_vectors_are_the_rows_of_the_encoders_table(model):
-    found = CliRunner().invoke(app, ["explain", "--model", str(model), "--recipe", "plain", ENGLISH[0]], env={"COLUMNS": "140"})
-    assert found.exit_code == 0, found.stderr
-    assert "No trained weights" in found.stdout
+    result = CliRunner().invoke(
+        app, ["explain", "--model", str(model), "--recipe", "plain", ENGLISH[0]], env={"COLUMNS": "140"}
+    )
+    assert result.exit_code == 0, result.stderr
+    assert "No trained weights" in result.stdout
 
 
 def test_a_page_that_would_be_too_large_is_refused_before_it_is_made(model, tmp_path, monkeypatch):
     from overt.explain import html
     from overt.lens import viewer
 
-    monkeypatch.setattr(viewer, "pack_heads", lambda *given, **told: pytest.fail("it was built"))
+    monkeypatch.setattr(viewer, "pack_heads", lambda *inputs, **beginning: pytest.fail("it was built"))
     monkeypatch.setitem(html.write.__kwdefaults__, "limit", 1000)
     message = refused_late(model, ENGLISH[1], "--attention", tmp_path / "a.html")
     assert "a page of at most 0.0 MB, which browsers open quickly, got " in message
@@ -265,7 +267,7 @@ def test_a_file_that_is_named_is_translated_line_by_line(model, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.txt").write_text(f"{ENGLISH[1]}\n\n{ENGLISH[0]}\n", encoding="utf-8")
     assert shown(model, "in.txt") == f"{FRENCH[1]}\n\n{FRENCH[0]}\n"
-    assert shown(model, "-", given=ENGLISH[0].encode()) == FRENCH[0] + "\n"
+    assert shown(model, "-", inputs=ENGLISH[0].encode()) == FRENCH[0] + "\n"
     assert "got out.txt, which does not exist. Fix: check the name, or pass --text if it is a text." in refused(
         model, "out.txt"
     )

@@ -41,9 +41,9 @@ def test_a_recording_becomes_a_page_beside_it(saved):
 def test_heads_title_and_place_are_as_asked(saved, tmp_path):
     out = tmp_path / "other.html"
     assert run(saved, "--out", out, "--heads", "1.3,0.2", "--title", "two heads").exit_code == 0
-    found = header(out)
-    assert found["title"] == "two heads"
-    assert [(found["calls"][each["call"]]["number"], each["head"]) for each in found["heads"]] == [(1, 3), (0, 2)]
+    actual = header(out)
+    assert actual["title"] == "two heads"
+    assert [(actual["calls"][each["call"]]["number"], each["head"]) for each in actual["heads"]] == [(1, 3), (0, 2)]
 
 
 def test_the_sharpest_heads_can_be_asked_for(saved):
@@ -68,7 +68,7 @@ def test_the_page_is_opened_on_asking(saved, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--heads", "5,11"], "write --heads 5.11,0.3"),
         (["--heads", "7.0"], "one of the recorded calls, 0, 1"),
@@ -78,10 +78,10 @@ def test_the_page_is_opened_on_asking(saved, monkeypatch):
         (["--limit", "0"], "above 0"),
     ],
 )
-def test_what_cannot_be_shown_is_said_and_nothing_is_written(saved, arguments, told):
+def test_what_cannot_be_shown_is_said_and_nothing_is_written(saved, arguments, message):
     result = run(saved, *arguments)
     assert result.exit_code == 2
-    assert told in " ".join(result.stderr.split())
+    assert message in " ".join(result.stderr.split())
     assert not saved.with_suffix(".html").exists()
 
 

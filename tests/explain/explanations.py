@@ -64,10 +64,10 @@ def step_rows(tokens, score, scaled, weight, key, value):
     ]  # fmt: skip
 
 
-def strongest_links(rows, tokens, special, own):
+def strongest_links(rows, tokens, special, self_index):
     links = []
     for layer, heads in enumerate(rows):
-        free = [j for j in range(len(tokens)) if j not in special and j != own]
+        free = [j for j in range(len(tokens)) if j not in special and j != self_index]
         weight, head, index = max((heads[h][j], h, j) for h in range(len(heads)) for j in free)
         links.append(Link(layer, head, index, tokens[index], weight, "always the previous word" if layer == 0 else ""))
     return links
@@ -83,7 +83,7 @@ def qkv(tokens=ANIMAL, word=10, layers=6, heads=12, width=32, seed=0, other=None
     weights = softmax(scores / math.sqrt(width))
     special = [j for j, token in enumerate(keys_of) if token in {"[CLS]", "[SEP]"}]
     rows, shown = weights[:, :, word].tolist(), (layers - 1, heads - 1)
-    own = word if other is None else None
+    self_index = word if other is None else None
     steps = step_rows(keys_of, scores[shown][word], scores[shown][word] / math.sqrt(width), weights[shown][word], key[shown],
                       value[shown])  # fmt: skip
     hardest = weights[:, :, word].argmax(-1).ravel().tolist()
@@ -93,8 +93,8 @@ def qkv(tokens=ANIMAL, word=10, layers=6, heads=12, width=32, seed=0, other=None
         "rows": rows, "shown": shown, "why": "the last layer's strongest", "score_name": "q·k", "scale_name": f"√{width}",
         "normalizer": "softmax", "query": query[shown][word].tolist(), "steps": steps,
         "output": (weights[shown][word] @ value[shown]).tolist(), "matrix": weights[shown].tolist(),
-        "links": strongest_links(rows, keys_of, special, own),
-        "looks": Looks(layers * heads, sum(j in special for j in hardest), hardest.count(own), "[CLS] or [SEP]"),
+        "links": strongest_links(rows, keys_of, special, self_index),
+        "looks": Looks(layers * heads, sum(j in special for j in hardest), hardest.count(self_index), "[CLS] or [SEP]"),
         "residual": 4.1e-7, "bound": 2.3e-6, "loop": Timing(2.31e-3, 4.1e-5, 3e-7),
         "notes": ["The numbers are what the model computes; they are not a reason for what it says."],
         "recorded": page_of([(query[layer], key[layer], value[layer], dict) for layer in range(layers)], tokens, keys_of),
@@ -160,8 +160,8 @@ def unscaled(normalizer):
 def nasty(**changes):
     """Tokens that try to break out of wherever they are drawn."""
     evil = NASTY[1]
-    told = {"text": evil, "source": evil, "why": evil, "notes": [evil, "$\\frac{$", "\x1b]0;title\x07"]}
-    return qkv(NASTY, word=1, layers=2, heads=3, width=4, **(told | changes))
+    message = {"text": evil, "source": evil, "why": evil, "notes": [evil, "$\\frac{$", "\x1b]0;title\x07"]}
+    return qkv(NASTY, word=1, layers=2, heads=3, width=4, **(message | changes))
 
 
 def long(count=60, **changes):

@@ -14,8 +14,8 @@ from overt.explain.explanation import choose_rows, stages
 from overt.explain.html import write
 
 
-def html(told):
-    return write(told)[0]
+def html(message):
+    return write(message)[0]
 
 
 PAIR = [explanations.qkv(), explanations.qkv(seed=1)]
@@ -57,7 +57,7 @@ def test_every_tag_is_closed_in_order(name):
 def test_no_tag_or_attribute_comes_from_a_token(name):
     tree = Tree(html([explanations.EVERY_RECIPE[name]()]))
     assert not [tag for tag, _ in tree.tags if tag in {"iframe", "link", "object", "embed", "base", "form"}]
-    assert all(told["src"].startswith("data:image/png;base64,") for tag, told in tree.tags if tag == "img")
+    assert all(message["src"].startswith("data:image/png;base64,") for tag, message in tree.tags if tag == "img")
     assert not [
         name
         for tag, attributes in tree.tags
@@ -100,12 +100,12 @@ def test_the_page_names_no_address_but_svgs_own_name():
 
 def test_without_its_script_the_page_still_has_every_number_in_a_table():
     explanation = explanations.qkv()
-    told = Tree(html([explanation])).text["table"]
+    message = Tree(html([explanation])).text["table"]
     for row in explanation.steps:
         for value in (f"{row.score:.2f}", f"{row.scaled:.2f}", f"{row.weight:.3f}"):
-            assert value.replace("-", "−") in told
+            assert value.replace("-", "−") in message
     for link in explanation.links:
-        assert f"L{link.layer}H{link.head}" in told
+        assert f"L{link.layer}H{link.head}" in message
 
 
 @pytest.mark.parametrize(
@@ -117,15 +117,15 @@ def test_without_its_script_the_page_still_has_every_number_in_a_table():
     }.items(),
 )
 def test_each_recipe_has_its_own_words(name, parts):
-    told = Tree(html([explanations.EVERY_RECIPE[name]()])).text["table"]
+    message = Tree(html([explanations.EVERY_RECIPE[name]()])).text["table"]
     for part in parts:
-        assert part in told
+        assert part in message
 
 
 def test_the_notes_and_the_residual_are_on_the_page():
-    told = Tree(html([explanations.qkv()])).text
-    assert "they are not a reason for what it says" in told["li"]
-    assert "recomputed vs. model: 4.1e−7 ✓ within the rounding bound 2.3e−6" in told["p"]
+    message = Tree(html([explanations.qkv()])).text
+    assert "they are not a reason for what it says" in message["li"]
+    assert "recomputed vs. model: 4.1e−7 ✓ within the rounding bound 2.3e−6" in message["p"]
 
 
 def test_two_explanations_stand_on_one_page():
@@ -155,9 +155,9 @@ def opened(chromium, tmp_path):
 
     pages = []
 
-    def open_page(*told, script=True, **how):
+    def open_page(*message, script=True, **how):
         path = tmp_path / "page.html"
-        path.write_text(html(list(told)), encoding="utf-8")
+        path.write_text(html(list(message)), encoding="utf-8")
         page = chromium.page()
         pages.append(page)
         page.open(path, script=script, **how)
@@ -200,12 +200,12 @@ def flat(text):
 def test_in_a_browser_the_steps_are_named_and_told_as_everywhere(opened, name):
     explanation = explanations.EVERY_RECIPE[name]()
     page = opened(explanation)
-    told = stages(explanation)
+    message = stages(explanation)
     assert page.ask("[...document.querySelectorAll('.stages button')].map((each) => each.title)") == [
-        stage.title for stage in told
+        stage.title for stage in message
     ]
-    for place, stage in enumerate(told):
-        page.ask(f"void document.querySelectorAll('.stages button')[{place}].click()")
+    for index, stage in enumerate(message):
+        page.ask(f"void document.querySelectorAll('.stages button')[{index}].click()")
         says = page.ask("document.querySelector('.says').textContent")
         expected = flat(f"{stage.number} · {stage.formula} {stage.sentence}")
         assert says == (expected if name != "nasty" else says)
@@ -271,9 +271,9 @@ def test_in_a_browser_every_query_of_two_texts_is_a_click_away(opened):
     assert page.ask(shown) == "“chat”"
     assert page.ask("document.activeElement.textContent") == "chat"
     expected = explanations.qkv(tokens=words, word=1, other=others, seed=2)
-    for place, weight in enumerate(expected.rows[5][11]):
-        text = page.ask(f"document.querySelectorAll('.text')[1].querySelector('[data-token=\"{place}\"]').ariaLabel")
-        assert text == f"{others[place]}, {place}, weight {weight:.3f}"
+    for index, weight in enumerate(expected.rows[5][11]):
+        text = page.ask(f"document.querySelectorAll('.text')[1].querySelector('[data-token=\"{index}\"]').ariaLabel")
+        assert text == f"{others[index]}, {index}, weight {weight:.3f}"
     assert page.complaints == []
 
 
@@ -339,10 +339,10 @@ def test_in_a_browser_the_strongest_links_are_those_of_the_explanation(opened):
     explanation = explanations.qkv(special=[])
     page = opened(explanation)
     page.until("document.querySelectorAll('.beside tbody tr').length === 6")
-    found = page.ask("""[...document.querySelectorAll('.beside tbody tr')].map((row) =>
+    result = page.ask("""[...document.querySelectorAll('.beside tbody tr')].map((row) =>
       [row.querySelector('th').textContent, row.querySelector('.number').textContent])""")
     row = explanation.rows
-    for layer, (name, weight) in enumerate(found):
+    for layer, (name, weight) in enumerate(result):
         best = max((row[layer][head][key], head) for head in range(12) for key in range(15) if key != explanation.word)
         assert (name, weight) == (f"L{layer}H{best[1]}", f"{best[0]:.2f}")
 

@@ -16,9 +16,9 @@ from overt.explain.picture.png import gif, picture, png
 pytestmark = pytest.mark.filterwarnings("error")
 
 
-def drawn(*told):
+def drawn(*message):
     with plain_settings(matplotlib):
-        return picture(told)
+        return picture(message)
 
 
 def words(sheet):
@@ -69,21 +69,23 @@ def test_two_explanations_stand_one_above_the_other(tmp_path):
 
 def test_the_picture_holds_the_numbers_of_the_steps():
     explanation = explanations.qkv()
-    told = words(drawn(explanation))
+    message = words(drawn(explanation))
     row = max(explanation.steps, key=lambda row: row.weight)
     for value in (f"{row.score:.2f}", f"{row.scaled:.2f}", f"{row.weight:.3f}"):
-        assert value.replace("-", "−") in told
-    assert "the other 7 tokens" in told
-    assert "6  output = Σ α·v" in told
+        assert value.replace("-", "−") in message
+    assert "the other 7 tokens" in message
+    assert "6  output = Σ α·v" in message
     for link in explanation.links:
-        assert f"L{link.layer}H{link.head}" in told
+        assert f"L{link.layer}H{link.head}" in message
 
 
 def test_the_columns_are_labelled_by_their_steps():
-    told = words(drawn(explanations.qkv()))
-    assert {"2  q·k", "3  ÷ √32", "4  softmax α", "5  α·v"} <= set(told)
-    told = words(drawn(explanations.hidden()))
-    assert {"1  hⱼ", "2  f(h₁, hⱼ)", "3  softmax a₁ⱼ", "4  a₁ⱼ hⱼ", "5  c₁ = Σ a₁ⱼ hⱼ", "6  [h₁, c₁]   16 numbers"} <= set(told)
+    message = words(drawn(explanations.qkv()))
+    assert {"2  q·k", "3  ÷ √32", "4  softmax α", "5  α·v"} <= set(message)
+    message = words(drawn(explanations.hidden()))
+    assert {"1  hⱼ", "2  f(h₁, hⱼ)", "3  softmax a₁ⱼ", "4  a₁ⱼ hⱼ", "5  c₁ = Σ a₁ⱼ hⱼ", "6  [h₁, c₁]   16 numbers"} <= set(
+        message
+    )
 
 
 def test_dollars_are_never_read_as_mathematics():
@@ -124,13 +126,13 @@ def test_the_animation_shows_every_step_long_enough_to_be_read(name, tmp_path):
     explanation = explanations.EVERY_RECIPE[name]()
     gif(explanation, tmp_path / "out.gif")
     with Image.open(tmp_path / "out.gif") as image:
-        held = []
-        for place in range(image.n_frames):
-            image.seek(place)
-            held.append(image.info["duration"])
+        durations = []
+        for index in range(image.n_frames):
+            image.seek(index)
+            durations.append(image.info["duration"])
         assert image.size == (1024, 576)
         assert image.info["loop"] == 0
-    assert sum(time >= 2500 for time in held) == len(stages(explanation))
+    assert sum(time >= 2500 for time in durations) == len(stages(explanation))
 
 
 def test_no_frame_of_the_animation_is_like_the_one_before():
@@ -163,9 +165,9 @@ def test_a_picture_that_fails_leaves_no_file(monkeypatch, tmp_path):
 
 def test_a_text_is_cropped_to_its_room_and_no_further():
     sheet = Sheet(400, 100, dpi=100)
-    told = sheet.fitted("electroencephalography", 100, 12)
-    assert told.endswith("…")
-    assert sheet.measure(told, 12) <= 100 < sheet.measure(told, 12) + sheet.measure("mm", 12)
+    message = sheet.fitted("electroencephalography", 100, 12)
+    assert message.endswith("…")
+    assert sheet.measure(message, 12) <= 100 < sheet.measure(message, 12) + sheet.measure("mm", 12)
     assert sheet.fitted("short", 100, 12) == "short"
 
 

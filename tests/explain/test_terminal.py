@@ -13,12 +13,12 @@ from overt.explain.explanation import choose_rows, stages
 from overt.explain.terminal import render as terminal
 
 
-def printed(*told, width=100, encoding="utf-8", color=False, **changes):
+def printed(*message, width=100, encoding="utf-8", color=False, **changes):
     """What `render` writes to a file of that encoding, or to a colour terminal."""
     raw = io.BytesIO()
     with io.TextIOWrapper(raw, encoding=encoding, newline="\n") as file:
         console = Console(file=file, width=width, force_terminal=color, color_system="truecolor" if color else None, **changes)
-        terminal.render(list(told), console)
+        terminal.render(list(message), console)
         file.flush()
         return raw.getvalue().decode(encoding)
 
@@ -46,9 +46,9 @@ def test_a_token_is_not_markup():
 
 @pytest.mark.parametrize("name", explanations.EVERY_RECIPE)
 def test_where_the_encoding_is_ascii_every_letter_is_ascii(name):
-    told = printed(explanations.EVERY_RECIPE[name](), encoding="ascii")
-    assert told.isascii()
-    assert max(map(len, told.splitlines())) <= 100
+    message = printed(explanations.EVERY_RECIPE[name](), encoding="ascii")
+    assert message.isascii()
+    assert max(map(len, message.splitlines())) <= 100
 
 
 def test_every_number_of_the_strongest_row_is_in_the_table():
@@ -61,7 +61,7 @@ def test_every_number_of_the_strongest_row_is_in_the_table():
 
 def test_the_steps_are_numbered_over_their_columns():
     lines = printed(explanations.qkv()).splitlines()
-    names = next(place for place, line in enumerate(lines) if "softmax α" in line)
+    names = next(index for index, line in enumerate(lines) if "softmax α" in line)
     assert lines[names - 1].split() == ["2", "3", "4", "5"]
     assert "1  q = [" in lines[names - 2]
     assert any(line.startswith("  6  output = Σ α·v") for line in lines)
@@ -102,8 +102,8 @@ def test_the_strongest_links_name_head_token_weight_and_pattern():
 
 
 def test_the_shown_head_is_marked_even_where_it_is_no_layers_strongest():
-    told = printed(explanations.qkv(shown=(3, 4), why="asked for"))
-    assert "  L3H4 is shown: asked for" in told
+    message = printed(explanations.qkv(shown=(3, 4), why="asked for"))
+    assert "  L3H4 is shown: asked for" in message
 
 
 def test_why_a_head_is_shown_is_told_whole_at_every_width():
@@ -111,16 +111,16 @@ def test_why_a_head_is_shown_is_told_whole_at_every_width():
     explanation = explanations.qkv()
     shown = explanation.links[-1].layer, explanation.links[-1].head
     for width in (60, 80, 100, 140):
-        told = " ".join(printed(explanations.qkv(shown=shown, why=why), width=width).split())
-        assert why in told
-        assert "← shown" in told
+        message = " ".join(printed(explanations.qkv(shown=shown, why=why), width=width).split())
+        assert why in message
+        assert "← shown" in message
 
 
 def test_the_looks_line_counts_special_tokens_the_word_and_the_others():
     from overt.explain.explanation import Looks
 
-    told = printed(explanations.qkv(looks=Looks(72, 53, 1, "[CLS]")))
-    assert "53 of 72 heads put their largest weight on [CLS], 1 on “it” itself, 18 on another word" in told
+    message = printed(explanations.qkv(looks=Looks(72, 53, 1, "[CLS]")))
+    assert "53 of 72 heads put their largest weight on [CLS], 1 on “it” itself, 18 on another word" in message
 
 
 def test_a_residual_within_its_bound_is_ticked_and_one_beyond_it_is_not():
@@ -130,7 +130,7 @@ def test_a_residual_within_its_bound_is_ticked_and_one_beyond_it_is_not():
 
 
 def test_the_hidden_recipe_shows_the_states_the_context_and_the_join():
-    told = printed(explanations.hidden())
+    message = printed(explanations.hidden())
     for part in (
         "h_4  today",
         "f(h_1, h_j)",
@@ -140,13 +140,13 @@ def test_the_hidden_recipe_shows_the_states_the_context_and_the_join():
         "[h_1, c_1] = [",
         "8 numbers in, 16 out",
     ):
-        assert part in told
+        assert part in message
 
 
 def test_the_plain_recipe_shows_the_weights_before_and_after_and_y():
-    told = printed(explanations.plain(normalizer="sum"))
+    message = printed(explanations.plain(normalizer="sum"))
     for part in ("x_1·x_j", "sum W_1j", "W_1j x_j", "y_1 = Σ W_1j x_j"):
-        assert part in told
+        assert part in message
 
 
 def test_a_negative_weight_has_a_real_minus_and_a_hatched_bar():
@@ -168,24 +168,24 @@ def test_two_explanations_stand_beside_each_other_where_the_terminal_is_wide():
 
 def test_two_long_texts_are_cut_where_they_are_the_same():
     start = "the animal did not cross the street because " * 3
-    told = printed(explanations.qkv(text=f"{start}it was tired"), explanations.qkv(text=f"{start}it was wide"), width=80)
-    line = next(line for line in told.splitlines() if "…" in line and "tired" in line)
+    message = printed(explanations.qkv(text=f"{start}it was tired"), explanations.qkv(text=f"{start}it was wide"), width=80)
+    line = next(line for line in message.splitlines() if "…" in line and "tired" in line)
     assert "wide" in line
 
 
 def test_attention_to_another_sentence_shows_both():
-    told = printed(explanations.EVERY_RECIPE["from one sentence to another"]())
-    assert "»it«" in told
-    assert "attends to" in told
-    assert "itself" not in told
+    message = printed(explanations.EVERY_RECIPE["from one sentence to another"]())
+    assert "»it«" in message
+    assert "attends to" in message
+    assert "itself" not in message
 
 
 def test_numbers_that_are_not_finite_are_written_as_such():
     steps = explanations.plain().steps
     barred = steps[1].__class__(1, "is", math.nan, -math.inf, 0.0, *[[math.inf, 0.0]] * 3)
-    told = printed(explanations.plain(steps=[steps[0], barred, *steps[2:]]))
-    assert "nan" in told
-    assert "−∞" in told
+    message = printed(explanations.plain(steps=[steps[0], barred, *steps[2:]]))
+    assert "nan" in message
+    assert "−∞" in message
 
 
 def test_a_sparkline_rises_with_its_values_and_leaves_a_gap_for_nan():

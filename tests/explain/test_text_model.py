@@ -144,9 +144,9 @@ def test_of_an_encoder_decoder_the_encoder_is_read_and_said_so(tmp_path):
 
 def test_a_model_that_writes_its_attention_out_is_explained_too(tmp_path):
     model = find(saved(tmp_path, "Bloom", hidden_size=16, n_layer=2, n_head=4))
-    found = qkv(model, TIRED, "it")
-    assert found.name.startswith("L1H")
-    assert found.residual == pytest.approx(0, abs=1e-6)
+    result = qkv(model, TIRED, "it")
+    assert result.name.startswith("L1H")
+    assert result.residual == pytest.approx(0, abs=1e-6)
 
 
 def test_a_model_that_does_not_attend_is_refused(tmp_path):
@@ -162,7 +162,7 @@ def test_a_model_that_adds_its_positions_to_the_scores_is_explained_too(tmp_path
 
 def test_a_model_that_gives_no_query_and_key_is_refused(tmp_path, monkeypatch):
     model = find(saved(tmp_path, "XLNet", d_model=16, n_layer=1, n_head=2, d_inner=16))
-    monkeypatch.setattr(Scores, "after", lambda self, *given: None)  # scores that something else is done to than is known
+    monkeypatch.setattr(Scores, "after", lambda self, *inputs: None)  # scores that something else is done to than is known
     with pytest.raises(InputError, match="layers attend over the text's tokens with queries and keys, got .*rel_attn"):
         qkv(model, TIRED, "it")
 

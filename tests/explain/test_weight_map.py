@@ -5,9 +5,9 @@ from rich.console import Console
 from overt.explain.terminal.weight_map import block_map, weight_map
 
 
-def drawn(asking, asked, weights, width):
+def drawn(asking, source, weights, width):
     console = Console(file=io.StringIO(), width=width, highlight=False)
-    console.print(weight_map(asking, asked, weights))
+    console.print(weight_map(asking, source, weights))
     return console.file.getvalue().splitlines()
 
 
@@ -23,18 +23,18 @@ def test_a_weight_of_nearly_nothing_stays_blank_and_a_whole_one_is_whole():
 
 def test_names_stand_upright_where_they_do_not_fit_side_by_side():
     lines = drawn(["a"], ["one", "two", "three"], [[0.2, 0.3, 0.5]], 14)
-    assert ["".join(line[place] for line in lines[:5]).strip() for place in (3, 7, 11)] == ["one", "two", "three"]
+    assert ["".join(line[index] for line in lines[:5]).strip() for index in (3, 7, 11)] == ["one", "two", "three"]
     assert lines[5].split() == ["a", ".20", ".30", ".50"]
 
 
 def test_columns_that_do_not_fit_stand_below_beside_the_names_of_the_rows():
-    weights = [[place / 100 for place in range(10, 40)]] * 2
-    lines = drawn(["a", "bc"], [f"w{place}" for place in range(30)], weights, 40)
+    weights = [[index / 100 for index in range(10, 40)]] * 2
+    lines = drawn(["a", "bc"], [f"w{index}" for index in range(30)], weights, 40)
     assert all(len(line) <= 40 for line in lines)
     for name in ("a", "bc"):
         rows = [line.split()[1:] for line in lines if line.split()[:1] == [name] and "." in line]
         assert [len(row) for row in rows] == [8, 8, 8, 6]
-        assert [cell for row in rows for cell in row] == [f".{place}" for place in range(10, 40)]
+        assert [cell for row in rows for cell in row] == [f".{index}" for index in range(10, 40)]
 
 
 def test_neighbouring_numbers_never_touch():
@@ -52,7 +52,7 @@ def picture(weights, width=80, colours="truecolor", encoding="utf-8", asking=Non
     """The picture's lines, each a list of (letters, colour, background)."""
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     console = Console(file=file, width=width, color_system=colours, force_terminal=colours is not None, legacy_windows=False)
-    asking = asking or [f"t{place}" for place in range(len(weights))]
+    asking = asking or [f"t{index}" for index in range(len(weights))]
     lines = console.render_lines(block_map(asking, weights, marked, name), pad=False)
     return [[(each.text, each.style.color, each.style.bgcolor) for each in line if each.style] for line in lines]
 
@@ -77,7 +77,7 @@ def written(lines):
 
 
 def test_a_picture_grows_lighter_with_the_weight():
-    rows = cells(picture([[place / 29 for place in range(30)]] * 30))
+    rows = cells(picture([[index / 29 for index in range(30)]] * 30))
     lights = [light(colour) for colour in rows[0]]
     assert lights == sorted(lights)
     assert lights[0] < 40
@@ -111,7 +111,7 @@ def test_a_picture_keeps_to_the_terminals_width():
 
 
 def test_sixteen_colours_are_enough():
-    rows = cells(picture([[place / 29 for place in range(30)]] * 30, colours="standard"))
+    rows = cells(picture([[index / 29 for index in range(30)]] * 30, colours="standard"))
     assert [colour.name for colour in dict.fromkeys(rows[0])] == ["black", "blue", "bright_black", "white", "bright_yellow"]
 
 

@@ -40,9 +40,9 @@ def test_sinks_of_each_head_and_query_are_served(masked, key_heads):
     if masked == "lazy":
         mask = integrations.attention_mask(B, Q, K, q_offset=K - Q)
     wanted, weights = attended(query, key, value, 0 if masked == "nothing" else added, sinks)
-    output, own = integrations.attention(None, query, key, value, mask, sinks=sinks, output_attentions=True)
+    output, returned = integrations.attention(None, query, key, value, mask, sinks=sinks, output_attentions=True)
     torch.testing.assert_close(output, wanted, atol=1e-11, rtol=1e-11)
-    torch.testing.assert_close(own, weights, atol=1e-11, rtol=1e-11)
+    torch.testing.assert_close(returned, weights, atol=1e-11, rtol=1e-11)
     up = numbers(*output.shape, seed=4)
     for one, other in zip(*(torch.autograd.grad(each, (query, sinks), up) for each in (output, wanted)), strict=True):
         torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
@@ -70,11 +70,11 @@ def test_indices_say_which_keys_a_query_may_attend_to(mask):
     for batch, row in torch.cartesian_prod(torch.arange(B), torch.arange(Q)).tolist():
         chosen[batch, row, [j for j in indices[batch, row].tolist() if j >= 0]] = True
     causal = torch.ones(Q, K, dtype=torch.bool).tril(K - Q)
-    given = {"nothing": None, "bool": causal, "float": torch.zeros(Q, K).double().masked_fill(~causal, -1e30)}.get(mask)
-    given = integrations.attention_mask(B, Q, K, q_offset=K - Q) if mask == "lazy" else given
+    arguments = {"nothing": None, "bool": causal, "float": torch.zeros(Q, K).double().masked_fill(~causal, -1e30)}.get(mask)
+    arguments = integrations.attention_mask(B, Q, K, q_offset=K - Q) if mask == "lazy" else arguments
     allowed = chosen[:, None] if mask == "nothing" else chosen[:, None] & causal
     wanted, _ = attended(query, key, value, torch.where(allowed, 0.0, -1e30))
-    torch.testing.assert_close(integrations.attention(None, query, key, value, given, indices=indices)[0], wanted)
+    torch.testing.assert_close(integrations.attention(None, query, key, value, arguments, indices=indices)[0], wanted)
 
 
 def test_sinks_and_indices_go_together():

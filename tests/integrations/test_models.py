@@ -30,10 +30,10 @@ def each(families):
     return pytest.mark.parametrize("family", families, ids=lambda family: family.name)
 
 
-def close(found, wanted, idle=None):
+def close(result, wanted, idle=None):
     """Within 1e-5, of queries that may attend to something."""
     keep = slice(None) if idle is None or not idle.any() else ~idle
-    torch.testing.assert_close(found[keep], wanted[keep], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(result[keep], wanted[keep], atol=1e-5, rtol=1e-5)
 
 
 def first(output):
@@ -45,23 +45,23 @@ def first(output):
 def test_outputs_are_those_of_eager(family: Family):
     model, eager = family.build(NAME), family.build("eager")
     for side in family.sides:
-        given = family.inputs(side)
+        inputs = family.inputs(side)
         with torch.no_grad():
-            found, wanted = first(model(**given)), first(eager(**given))
-        close(found, wanted, family.idle(given, LENGTH) if family.kind == "decoder" else None)
+            result, wanted = first(model(**inputs)), first(eager(**inputs))
+        close(result, wanted, family.idle(inputs, LENGTH) if family.kind == "decoder" else None)
 
 
 @each(SERVED)
 def test_gradients_are_those_of_eager(family: Family):
     model, eager = family.build(NAME), family.build("eager")
-    given = family.inputs()
+    inputs = family.inputs()
     for each_model in (model, eager):
-        first(each_model(**given)).square().mean().backward()
-    for (name, found), (_, wanted) in zip(model.named_parameters(), eager.named_parameters(), strict=True):
+        first(each_model(**inputs)).square().mean().backward()
+    for (name, result), (_, wanted) in zip(model.named_parameters(), eager.named_parameters(), strict=True):
         if wanted.grad is not None:
-            assert found.grad is not None, name
+            assert result.grad is not None, name
             torch.testing.assert_close(
-                found.grad, wanted.grad, atol=1e-4, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}"
+                result.grad, wanted.grad, atol=1e-4, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}"
             )
 
 
@@ -76,18 +76,18 @@ WRITERS = [
 
 @pytest.mark.parametrize(("family", "options"), WRITERS)
 def test_generation_is_that_of_eager(family: Family, options):
-    found, wanted = (written(family.build(path), family, **options) for path in (NAME, "eager"))
-    assert torch.equal(found.sequences, wanted.sequences)
-    for one, other in zip(found.scores, wanted.scores, strict=True):
+    result, wanted = (written(family.build(path), family, **options) for path in (NAME, "eager"))
+    assert torch.equal(result.sequences, wanted.sequences)
+    for one, other in zip(result.scores, wanted.scores, strict=True):
         close(one, other)
 
 
 @each([family for family in SERVED if family.name in ("Bert", "Llama", "Gemma2", "GptOss", "T5")])
 def test_weights_are_returned_where_they_are_asked_for(family: Family):
-    given = family.inputs()
+    inputs = family.inputs()
     with torch.no_grad():
-        found, wanted = (attentions(family.build(path)(**given, output_attentions=True)) for path in (NAME, "eager"))
-    for one, other in zip(found, wanted, strict=True):
+        result, wanted = (attentions(family.build(path)(**inputs, output_attentions=True)) for path in (NAME, "eager"))
+    for one, other in zip(result, wanted, strict=True):
         close(one, other)
 
 
@@ -96,7 +96,7 @@ def test_models_are_built_on_the_path_that_they_are_asked_for(family: Family):
     assert [family.build(path).config._attn_implementation for path in (NAME, "eager")] == [NAME, "eager"]
 
 
-def masks_of_calls(monkeypatch, model, given):
+def masks_of_calls(monkeypatch, model, inputs):
     """The mask of every call of attention."""
     masks = []
 
@@ -106,7 +106,7 @@ def masks_of_calls(monkeypatch, model, given):
 
     monkeypatch.setitem(transformers.AttentionInterface._global_mapping, NAME, watched)
     with torch.no_grad():
-        model(**given)
+        model(**inputs)
     return masks
 
 
@@ -120,15 +120,15 @@ def test_masks_that_models_hand_on_are_never_made_whole(monkeypatch, family: Fam
 
 def test_padding_with_holes_is_an_ordinary_mask(monkeypatch):
     family = NAMED["Llama"]
-    given = family.inputs()
-    given["attention_mask"] = torch.ones(2, LENGTH, dtype=torch.long)
-    given["attention_mask"][0, 3] = 0
-    masks = masks_of_calls(monkeypatch, family.build(NAME), given)
+    inputs = family.inputs()
+    inputs["attention_mask"] = torch.ones(2, LENGTH, dtype=torch.long)
+    inputs["attention_mask"][0, 3] = 0
+    masks = masks_of_calls(monkeypatch, family.build(NAME), inputs)
     assert {(type(mask), tuple(mask.shape), mask.dtype) for mask in masks} == {
         (torch.Tensor, (2, 1, LENGTH, LENGTH), torch.bool)
     }
     with torch.no_grad():
-        close(first(family.build(NAME)(**given)), first(family.build("eager")(**given)))
+        close(first(family.build(NAME)(**inputs)), first(family.build("eager")(**inputs)))
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
@@ -137,28 +137,28 @@ def test_a_mask_that_the_caller_made_is_followed(dtype):
     allowed = torch.rand(2, 1, LENGTH, LENGTH, generator=torch.Generator().manual_seed(3)) < 0.7
     allowed |= torch.eye(LENGTH, dtype=torch.bool)
     mask = torch.where(allowed, 0.0, torch.finfo(torch.float32).min)
-    given = family.inputs()
+    inputs = family.inputs()
     with torch.no_grad():
-        found = first(family.build(NAME)(**given, attention_mask=allowed if dtype == torch.bool else mask))
-        close(found, first(family.build("eager")(**given, attention_mask=mask)))
+        result = first(family.build(NAME)(**inputs, attention_mask=allowed if dtype == torch.bool else mask))
+        close(result, first(family.build("eager")(**inputs, attention_mask=mask)))
 
 
 def test_a_model_that_is_there_changes_over():
     family = NAMED["Llama"]
-    model, given = family.build("sdpa"), family.inputs("left")
+    model, inputs = family.build("sdpa"), family.inputs("left")
     with torch.no_grad():
-        wanted = first(model(**given))
+        wanted = first(model(**inputs))
         model.set_attn_implementation(NAME)
-        close(first(model(**given)), wanted, family.idle(given, LENGTH))
+        close(first(model(**inputs)), wanted, family.idle(inputs, LENGTH))
 
 
 @each([family for family in SERVED if family.name in ("Llama", "Gemma2", "GptOss", "Bert")])
 def test_a_recording_sees_such_a_model_whole(family: Family):
-    model, given = family.build(NAME), family.inputs("left")
+    model, inputs = family.build(NAME), family.inputs("left")
     with torch.no_grad(), record(model) as recording:
-        output = model(**given)
+        output = model(**inputs)
     with torch.no_grad():
-        assert torch.equal(first(output), first(model(**given)))
+        assert torch.equal(first(output), first(model(**inputs)))
     assert recording.layers == list(family.layers)
     assert recording.missing == []
     assert recording.verify().difference < 1e-5
@@ -169,21 +169,21 @@ def test_dropout_is_at_work_in_training_alone():
     model = family.build(NAME)
     for block in model.transformer.h:
         block.attn.attn_dropout.p = 0.5
-    given = family.inputs()
+    inputs = family.inputs()
     with torch.no_grad():
-        assert torch.equal(first(model(**given)), first(model(**given)))
+        assert torch.equal(first(model(**inputs)), first(model(**inputs)))
         model.train()
-        assert not torch.equal(first(model(**given)), first(model(**given)))
+        assert not torch.equal(first(model(**inputs)), first(model(**inputs)))
 
 
 def test_a_compiled_model_gives_the_same_numbers():
     family = NAMED["Llama"]
-    model, given = family.build(NAME), family.inputs("left")
+    model, inputs = family.build(NAME), family.inputs("left")
     torch._dynamo.reset()
     with torch.no_grad():
-        wanted = first(model(**given))
+        wanted = first(model(**inputs))
         compiled = torch.compile(model, backend="eager", fullgraph=True)
-        close(first(compiled(**given)), wanted, family.idle(given, LENGTH))
+        close(first(compiled(**inputs)), wanted, family.idle(inputs, LENGTH))
 
 
 def test_a_paged_cache_is_refused_with_the_cure():

@@ -21,7 +21,7 @@ SAM = {
 }  # fmt: skip
 
 
-def told(action):
+def message(action):
     """The sentences of the warnings of overt that an action gives."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -33,7 +33,7 @@ def test_a_model_that_writes_its_attention_out_is_told_of_at_its_first_pass_alon
     bloom = NAMED["Bloom"]
     model = bloom.build(NAME)
     with torch.no_grad():
-        first, second = (told(lambda: model(**bloom.inputs("left"))) for _ in range(2))
+        first, second = (message(lambda: model(**bloom.inputs("left"))) for _ in range(2))
         assert torch.equal(model(**bloom.inputs("left")).logits, bloom.build("eager")(**bloom.inputs("left")).logits)
     assert len(first) == 1
     assert first[0].startswith('BloomForCausalLM accepted attn_implementation="overt" and did not call it')
@@ -44,7 +44,7 @@ def test_a_model_that_writes_its_attention_out_is_told_of_at_its_first_pass_alon
 def test_a_model_that_attends_by_overt_is_not_told_of(name):
     family = NAMED[name]
     model = family.build(NAME)
-    assert told(lambda: model(**family.inputs())) == []
+    assert message(lambda: model(**family.inputs())) == []
 
 
 def test_the_part_of_a_model_that_does_not_attend_by_overt_is_named():
@@ -61,7 +61,7 @@ def test_the_part_of_a_model_that_does_not_attend_by_overt_is_named():
 
     config = transformers.LlamaConfig(**NAMED["Llama"].settings, pad_token_id=0)
     config._attn_implementation = NAME
-    sentences = told(lambda: Both(config)(torch.tensor([[3, 4, 5]])))
+    sentences = message(lambda: Both(config)(torch.tensor([[3, 4, 5]])))
     assert len(sentences) == 1
     assert sentences[0].startswith("BloomForCausalLM accepted")
 
@@ -69,26 +69,26 @@ def test_the_part_of_a_model_that_does_not_attend_by_overt_is_named():
 def test_a_model_that_was_changed_to_another_path_is_not_told_of():
     model = NAMED["Llama"].build(NAME)
     model.set_attn_implementation("eager")
-    assert told(lambda: model(**NAMED["Llama"].inputs())) == []
+    assert message(lambda: model(**NAMED["Llama"].inputs())) == []
 
 
 def test_a_watched_model_is_copied_and_saved_as_any_other():
-    model, given = NAMED["Llama"].build(NAME), NAMED["Llama"].inputs()
+    model, inputs = NAMED["Llama"].build(NAME), NAMED["Llama"].inputs()
     stored = io.BytesIO()
     torch.save(model, stored)
     stored.seek(0)
     with torch.no_grad():
-        wanted = model(**given).logits
-        assert torch.equal(copy.deepcopy(model)(**given).logits, wanted)
-        assert torch.equal(torch.load(stored, weights_only=False)(**given).logits, wanted)
+        wanted = model(**inputs).logits
+        assert torch.equal(copy.deepcopy(model)(**inputs).logits, wanted)
+        assert torch.equal(torch.load(stored, weights_only=False)(**inputs).logits, wanted)
 
 
 def test_an_error_inside_a_model_leaves_the_watch_as_it_was():
-    model, given = NAMED["Llama"].build(NAME), NAMED["Llama"].inputs()
+    model, inputs = NAMED["Llama"].build(NAME), NAMED["Llama"].inputs()
     with pytest.raises(IndexError):
-        model(input_ids=given["input_ids"] + 1000)
+        model(input_ids=inputs["input_ids"] + 1000)
     bloom = NAMED["Bloom"]
-    assert len(told(lambda: bloom.build(NAME)(**bloom.inputs()))) == 1
+    assert len(message(lambda: bloom.build(NAME)(**bloom.inputs()))) == 1
 
 
 def test_a_model_with_a_table_of_its_own_is_refused_in_a_sentence():
@@ -122,8 +122,8 @@ def test_weights_that_the_models_code_does_not_return_are_told_of():
     config = transformers.LlamaConfig(**NAMED["Llama"].settings)
     config._attn_implementation = NAME
     model, x = Silent(config), torch.randn(1, 2, 3, 4)
-    assert told(lambda: model(x)) == []
-    sentences = told(lambda: model(x, output_attentions=True))
+    assert message(lambda: model(x)) == []
+    sentences = message(lambda: model(x, output_attentions=True))
     assert len(sentences) == 1
     assert "the code of Silent does not return the attention weights" in sentences[0]
     assert "overt.lens.record(model)" in sentences[0]

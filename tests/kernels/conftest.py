@@ -11,10 +11,10 @@ import torch
 from overt import native
 
 if "OVERT_NATIVE" in os.environ:
-    _found = PathFinder.find_spec("overt._native", [os.environ["OVERT_NATIVE"]])
-    assert _found is not None, f"no native core in OVERT_NATIVE={os.environ['OVERT_NATIVE']}"
-    sys.modules["overt._native"] = importlib.util.module_from_spec(_found)
-    _found.loader.exec_module(sys.modules["overt._native"])
+    _result = PathFinder.find_spec("overt._native", [os.environ["OVERT_NATIVE"]])
+    assert _result is not None, f"no native core in OVERT_NATIVE={os.environ['OVERT_NATIVE']}"
+    sys.modules["overt._native"] = importlib.util.module_from_spec(_result)
+    _result.loader.exec_module(sys.modules["overt._native"])
 
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

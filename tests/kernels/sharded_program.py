@@ -298,9 +298,11 @@ def what_is_masked_may_be_nan():
             results = []
             for poison in (0.0, torch.nan, torch.inf):
                 leaves = [tensor.clone().requires_grad_() for tensor in (query, key, value)]
-                held = [leaves[0], *(torch.where(hidden[:, None], poison, leaf) for leaf in leaves[1:])]
+                with_poison = [leaves[0], *(torch.where(hidden[:, None], poison, leaf) for leaf in leaves[1:])]
                 with overt.use_path(path):
-                    output = ATTEND(*(spread(tensor, mesh, SEQUENCE) for tensor in held), score=score, mask=mask).full_tensor()
+                    output = ATTEND(
+                        *(spread(tensor, mesh, SEQUENCE) for tensor in with_poison), score=score, mask=mask
+                    ).full_tensor()
                 gradients = torch.autograd.grad(output.square().sum(), leaves)
                 results.append([output.detach(), *gradients])
             for other in results[1:]:

@@ -26,15 +26,15 @@ def drawn(*shapes):
     return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
 
 
-def moved(held, dtype, device):
+def moved(sources, dtype, device):
     """Every floating tensor of options in a dtype, all on a device."""
-    if isinstance(held, torch.Tensor):
-        return held.to(device, dtype) if held.is_floating_point() else held.to(device)
-    if isinstance(held, dict):
-        return {name: moved(each, dtype, device) for name, each in held.items()}
-    if is_dataclass(held):
-        return type(held)(**{field.name: moved(getattr(held, field.name), dtype, device) for field in fields(held)})
-    return held
+    if isinstance(sources, torch.Tensor):
+        return sources.to(device, dtype) if sources.is_floating_point() else sources.to(device)
+    if isinstance(sources, dict):
+        return {name: moved(each, dtype, device) for name, each in sources.items()}
+    if is_dataclass(sources):
+        return type(sources)(**{field.name: moved(getattr(sources, field.name), dtype, device) for field in fields(sources)})
+    return sources
 
 
 def attended(tensors, score, options, path):
@@ -44,26 +44,26 @@ def attended(tensors, score, options, path):
     if isinstance(options.get("bias"), torch.Tensor):
         options = options | {"bias": options["bias"].clone().requires_grad_()}
         leaves["bias"] = options["bias"]
-    held = overt.Additive(leaves["weight"], score.activation)
+    sources = overt.Additive(leaves["weight"], score.activation)
     with overt.use_path(path):
-        output = overt.attend(leaves["query"], leaves["key"], leaves["value"], score=held, **options)
+        output = overt.attend(leaves["query"], leaves["key"], leaves["value"], score=sources, **options)
     upstream = torch.linspace(-1, 1, output.numel(), dtype=torch.float64).reshape(output.shape).to(output)
-    found = torch.autograd.grad(output, list(leaves.values()), upstream)
-    return {"output": output.detach()} | dict(zip(leaves, found, strict=True))
+    result = torch.autograd.grad(output, list(leaves.values()), upstream)
+    return {"output": output.detach()} | dict(zip(leaves, result, strict=True))
 
 
 def against_float64(tensors, dtype, activation="tanh", weight=None, **options):
     """Compare with the blocks in float64, of inputs that are rounded to the dtype first."""
     features = tensors[0].shape[-1]
     score = overt.Additive(torch.linspace(-1, 1, features).double() if weight is None else weight, activation)
-    rounded, held = [tensor.to(dtype) for tensor in tensors], moved(score, dtype, "cpu")
+    rounded, sources = [tensor.to(dtype) for tensor in tensors], moved(score, dtype, "cpu")
     options = moved(options, dtype, "cpu")
-    own = moved(dict(enumerate(rounded)), dtype, DEVICE)
-    found = attended(list(own.values()), moved(held, dtype, DEVICE), moved(options, dtype, DEVICE), "triton")
+    on_device = moved(dict(enumerate(rounded)), dtype, DEVICE)
+    result = attended(list(on_device.values()), moved(sources, dtype, DEVICE), moved(options, dtype, DEVICE), "triton")
     wide = [tensor.double() for tensor in rounded]
-    wanted = attended(wide, moved(held, torch.float64, "cpu"), moved(options, torch.float64, "cpu"), "blocked")
+    wanted = attended(wide, moved(sources, torch.float64, "cpu"), moved(options, torch.float64, "cpu"), "blocked")
     for name, number in wanted.items():
-        close(found[name].double().cpu(), number, (OUTPUT if name == "output" else GRADIENT)[dtype], name)
+        close(result[name].double().cpu(), number, (OUTPUT if name == "output" else GRADIENT)[dtype], name)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -138,22 +138,24 @@ def test_a_masked_key_is_as_good_as_deleted_whatever_it_holds(activation, nasty)
         output = overt.attend(*leaves, score=score, mask=overt.Lengths(50))
         wanted = overt.attend(*clean, score=score)
     close(output.detach().cpu(), wanted.detach().cpu(), 1e-6, "output")
-    found, sought = (torch.autograd.grad(each.square().sum(), held) for each, held in ((output, leaves), (wanted, clean)))
-    for gradient, other in zip(found, sought, strict=True):
+    result, sought = (
+        torch.autograd.grad(each.square().sum(), sources) for each, sources in ((output, leaves), (wanted, clean))
+    )
+    for gradient, other in zip(result, sought, strict=True):
         close(gradient[:50].cpu(), other.cpu(), 1e-5, "gradient")
         assert (gradient[50:] == 0).all()
 
 
 def test_dropout_is_that_of_the_plain_formula_in_both_passes():
     leaves = [tensor.float().to(DEVICE).requires_grad_() for tensor in drawn((2, 33, 4), (2, 40, 4), (2, 40, 3))]
-    found = []
+    result = []
     for create_graph in (False, True):  # gradients that have derivatives are those of the plain formula
         torch.manual_seed(3)
         with overt.use_path("triton"):
             output = overt.attend(*leaves, score=overt.Additive(torch.ones(4, device=DEVICE)), dropout=0.3)
-        found.append([output, *torch.autograd.grad(output.square().sum(), leaves, create_graph=create_graph)])
-    for own, other in zip(*found, strict=True):
-        close(own.detach().cpu(), other.detach().cpu(), 1e-5, "output or gradient")
+        result.append([output, *torch.autograd.grad(output.square().sum(), leaves, create_graph=create_graph)])
+    for on_device, other in zip(*result, strict=True):
+        close(on_device.detach().cpu(), other.detach().cpu(), 1e-5, "output or gradient")
 
 
 SUMMARIES = {
@@ -171,14 +173,14 @@ def test_summaries(name, dtype):
     options = moved(SUMMARIES[name], dtype, "cpu")
     (query, key, value), wide = (tensor.to(DEVICE) for tensor in tensors), [tensor.double() for tensor in tensors]
     with overt.use_path("triton"):
-        found = overt.summarize(query, key, value=value, **moved(options, dtype, DEVICE))
+        result = overt.summarize(query, key, value=value, **moved(options, dtype, DEVICE))
     with overt.use_path("blocked"):
         wanted = overt.summarize(wide[0], wide[1], value=wide[2], **moved(options, torch.float64, "cpu"))
     for part in ("lse", "entropy", "received", "top_weights", "map_mean", "map_max", "sink", "output"):
-        own, other = getattr(found, part), getattr(wanted, part)
-        assert (own is None) == (other is None), part
-        if own is not None:
-            close(own.double().cpu(), other, OUTPUT[dtype], part)
+        on_device, other = getattr(result, part), getattr(wanted, part)
+        assert (on_device is None) == (other is None), part
+        if on_device is not None:
+            close(on_device.double().cpu(), other, OUTPUT[dtype], part)
 
 
 def test_sets_of_keys_get_their_weights():

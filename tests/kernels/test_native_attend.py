@@ -57,9 +57,9 @@ def test_a_bias_in_any_layout_gives_the_oracles_numbers_and_gradient(layout):
     bias = {"transposed": wide[:, :9].T, "expanded": wide[:, :1].T.expand(3, 9, 11), "every other": wide[:, ::2].T}[layout]
     bias = bias.requires_grad_()
     dense = bias.detach().clone(memory_format=torch.contiguous_format).requires_grad_()
-    found, wanted = (attended([query, key, value], bias=each) for each in (bias, dense))
-    close(found.detach(), answer([query, key, value], bias=dense.detach()), 1e-12, "output")
-    (gradient,), (dense_gradient,) = (torch.autograd.grad(o.square().sum(), b) for o, b in ((found, bias), (wanted, dense)))
+    result, wanted = (attended([query, key, value], bias=each) for each in (bias, dense))
+    close(result.detach(), answer([query, key, value], bias=dense.detach()), 1e-12, "output")
+    (gradient,), (dense_gradient,) = (torch.autograd.grad(o.square().sum(), b) for o, b in ((result, bias), (wanted, dense)))
     close(gradient, dense_gradient, 1e-12, "gradient")
 
 
@@ -70,21 +70,21 @@ def attended(leaves, activation="tanh", **options):
         return overt.attend(*leaves, score=score, **options)
 
 
-def answer(tensors, activation="tanh", allowed=None, bias=None, held=None):
+def answer(tensors, activation="tanh", allowed=None, bias=None, parameter=None):
     """The oracle's output, entry by entry."""
     query, key, value = (np.asarray(tensor.detach().double()) for tensor in tensors)
     batch, sizes = query.shape[:-2], (query.shape[-2], key.shape[-2])
-    given = weight(query.shape[-1]) if held is None else held
-    params = {"weight": np.asarray(given.detach().double()), "activation": activation}
-    found = np.zeros((*batch, sizes[0], value.shape[-1]))
-    for place in np.ndindex(*batch):
+    arguments = weight(query.shape[-1]) if parameter is None else parameter
+    params = {"weight": np.asarray(arguments.detach().double()), "activation": activation}
+    result = np.zeros((*batch, sizes[0], value.shape[-1]))
+    for index in np.ndindex(*batch):
         full = {
-            name: None if array is None else np.broadcast_to(np.asarray(array), (*batch, *sizes))[place]
+            name: None if array is None else np.broadcast_to(np.asarray(array), (*batch, *sizes))[index]
             for name, array in (("allowed", allowed), ("bias", bias))
         }
-        parts = (np.broadcast_to(x, (*batch, *x.shape[-2:]))[place] for x in (query, key, value))
-        found[place] = oracle.attention(*parts, score="additive", params=params, normalizer="softmax", **full).output
-    return found
+        parts = (np.broadcast_to(x, (*batch, *x.shape[-2:]))[index] for x in (query, key, value))
+        result[index] = oracle.attention(*parts, score="additive", params=params, normalizer="softmax", **full).output
+    return result
 
 
 @pytest.mark.parametrize("offset", [None, 2, torch.tensor([0, 3])])
@@ -93,18 +93,21 @@ def test_learned_slopes_and_tables_over_distances_get_their_gradients(offset):
     slopes, table = torch.rand(3, dtype=torch.float64), torch.randn(3, 5, dtype=torch.float64)
     buckets = torch.randn(8, dtype=torch.float64)
     made = {
-        "slopes": (slopes, lambda held: overt.ALiBi(held, offset=offset)),
-        "clipped": (table, lambda held: overt.RelativePositionBias(held, offset=offset)),
-        "logarithmic": (buckets, lambda held: overt.RelativePositionBias(held, buckets="log", max_distance=6, offset=offset)),
+        "slopes": (slopes, lambda parameter: overt.ALiBi(parameter, offset=offset)),
+        "clipped": (table, lambda parameter: overt.RelativePositionBias(parameter, offset=offset)),
+        "logarithmic": (
+            buckets,
+            lambda parameter: overt.RelativePositionBias(parameter, buckets="log", max_distance=6, offset=offset),
+        ),
     }
-    for name, (held, make) in made.items():
-        held = held.requires_grad_()
-        found = attended(leaves, bias=make(held))
-        bound = make(held).bind(2, 9, 11).block(torch.arange(9), torch.arange(11))
-        close(found.detach(), answer(leaves, bias=bound.detach()), 1e-12, name)
-        (gradient,) = torch.autograd.grad(found.square().sum(), held)
+    for name, (parameter, make) in made.items():
+        parameter = parameter.requires_grad_()
+        result = attended(leaves, bias=make(parameter))
+        bound = make(parameter).bind(2, 9, 11).block(torch.arange(9), torch.arange(11))
+        close(result.detach(), answer(leaves, bias=bound.detach()), 1e-12, name)
+        (gradient,) = torch.autograd.grad(result.square().sum(), parameter)
         # The same bias, written out: its own gradient was compared with the oracle's above.
-        (wanted,) = torch.autograd.grad(attended(leaves, bias=bound).square().sum(), held)
+        (wanted,) = torch.autograd.grad(attended(leaves, bias=bound).square().sum(), parameter)
         close(gradient, wanted, 1e-10, f"gradient of {name}")
 
 
@@ -126,12 +129,12 @@ def test_sinks_and_temperatures_give_the_oracles_numbers_and_gradients(sink, tem
 def test_a_fixed_temperature_a_head_and_a_bias_are_divided_by_it():
     leaves = [torch.tensor(array) for array in inputs((2, 3, 9, 5), (2, 3, 11, 5), (2, 3, 11, 4))]
     temperature, bias = torch.tensor([0.5, 1.0, 3.0]).reshape(3, 1, 1), torch.randn(9, 11, dtype=torch.float64)
-    found = attended(leaves, normalizer=overt.Softmax(temperature), bias=bias)
+    result = attended(leaves, normalizer=overt.Softmax(temperature), bias=bias)
     for head in range(3):
         score = overt.Additive(weight(5) / temperature[head, 0])
         with overt.use_path(KERNELS):
             wanted = overt.attend(*(x[:, head] for x in leaves), score=score, bias=bias / temperature[head, 0].double())
-        close(found[:, head], wanted, 1e-12, "output")
+        close(result[:, head], wanted, 1e-12, "output")
 
 
 @pytest.mark.parametrize(
@@ -151,11 +154,11 @@ def test_grouped_heads_and_leading_dimensions_that_broadcast_give_the_oracles_nu
 
 def test_each_head_may_have_its_own_weight():
     leaves = [torch.tensor(array).requires_grad_() for array in inputs((2, 3, 9, 5), (2, 3, 11, 5), (2, 3, 11, 4))]
-    held = weight((3, 5)).requires_grad_()
-    found = attended(leaves, weight=held)
-    heads = [attended([x[:, h] for x in leaves], weight=held[h]) for h in range(3)]
-    close(found.detach(), torch.stack(heads, 1).detach(), 1e-12, "output")
-    gradients = (torch.autograd.grad(o.square().sum(), held)[0] for o in (found, torch.stack(heads, 1)))
+    parameter = weight((3, 5)).requires_grad_()
+    result = attended(leaves, weight=parameter)
+    heads = [attended([x[:, h] for x in leaves], weight=parameter[h]) for h in range(3)]
+    close(result.detach(), torch.stack(heads, 1).detach(), 1e-12, "output")
+    gradients = (torch.autograd.grad(o.square().sum(), parameter)[0] for o in (result, torch.stack(heads, 1)))
     close(*gradients, 1e-10, "gradient")
 
 
@@ -169,8 +172,8 @@ def test_inputs_need_not_be_contiguous():
 def test_expanded_inputs_get_the_sum_of_their_copies_gradients():
     row = torch.randn(1, 5, dtype=torch.float64, requires_grad=True)
     key, value = (torch.tensor(x) for x in inputs((2, 11, 5), (2, 11, 4)))
-    found = attended([row.expand(2, 9, 5), key, value])
-    (gradient,) = torch.autograd.grad(found.sum(), row)
+    result = attended([row.expand(2, 9, 5), key, value])
+    (gradient,) = torch.autograd.grad(result.sum(), row)
     copies = row.detach().repeat(2, 9, 1).requires_grad_()
     (wanted,) = torch.autograd.grad(attended([copies, key, value]).sum(), copies)
     close(gradient, wanted.sum((0, 1))[None], 1e-10, "gradient")
@@ -221,59 +224,59 @@ def test_tiny_huge_and_out_of_range_features_give_the_oracles_numbers(level, ext
 
 
 @pytest.mark.parametrize("nasty", [float("inf"), -float("inf")])
-@pytest.mark.parametrize("held_by", ["query", "key"])
+@pytest.mark.parametrize("storages_of", ["query", "key"])
 @pytest.mark.parametrize("activation", ["tanh", "sigmoid"])
-def test_infinite_features_saturate_as_the_formula_does(level, held_by, nasty, activation):
+def test_infinite_features_saturate_as_the_formula_does(level, storages_of, nasty, activation):
     tensors = [torch.tensor(array) for array in inputs((5, 4), (7, 4), (7, 3))]
-    tensors[held_by == "key"][2, 1] = nasty
+    tensors[storages_of == "key"][2, 1] = nasty
     leaves = [tensor.requires_grad_() for tensor in tensors]
-    found = attended(leaves, activation)
+    result = attended(leaves, activation)
     with np.errstate(over="ignore"):
-        close(found.detach(), answer(leaves, activation), 1e-12, "output")
-    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(found.sum(), leaves))
+        close(result.detach(), answer(leaves, activation), 1e-12, "output")
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(result.sum(), leaves))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("nasty", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_a_masked_key_is_as_good_as_deleted_whatever_it_holds(level, nasty, activation, dtype):
-    kept = torch.randperm(70)[:50].sort().values
-    mask = torch.isin(torch.arange(70), kept)
+    visible = torch.randperm(70)[:50].sort().values
+    mask = torch.isin(torch.arange(70), visible)
     tensors = [torch.tensor(array).to(dtype) for array in inputs((2, 33, 5), (2, 70, 5), (2, 70, 4))]
-    clean = [tensors[0].clone(), tensors[1][:, kept], tensors[2][:, kept]]
+    clean = [tensors[0].clone(), tensors[1][:, visible], tensors[2][:, visible]]
     for tensor in tensors[1:]:
         tensor[:, ~mask] = nasty
     for leaf in (*tensors, *clean):
         leaf.requires_grad_()
-    found, wanted = attended(tensors, activation, mask=mask), attended(clean, activation)
-    close(found.detach(), answer(clean, activation), OUTPUT[dtype], "output")
-    gradients = torch.autograd.grad(found.square().sum(), tensors)
+    result, wanted = attended(tensors, activation, mask=mask), attended(clean, activation)
+    close(result.detach(), answer(clean, activation), OUTPUT[dtype], "output")
+    gradients = torch.autograd.grad(result.square().sum(), tensors)
     sought = torch.autograd.grad(wanted.square().sum(), clean)
     close(gradients[0], sought[0], GRADIENT[dtype], "gradient of query")
     for name, gradient, other in zip(("key", "value"), gradients[1:], sought[1:], strict=True):
-        close(gradient[:, kept], other, GRADIENT[dtype], f"gradient of {name}")
+        close(gradient[:, visible], other, GRADIENT[dtype], f"gradient of {name}")
         assert (gradient[:, ~mask] == 0).all()
 
 
 @pytest.mark.parametrize("nasty", [float("nan"), float("inf")])
-@pytest.mark.parametrize("held_by", ["query", "key", "value"])
-def test_nan_and_infinity_reach_the_queries_that_may_attend_to_them_and_no_others(level, held_by, nasty):
+@pytest.mark.parametrize("storages_of", ["query", "key", "value"])
+def test_nan_and_infinity_reach_the_queries_that_may_attend_to_them_and_no_others(level, storages_of, nasty):
     names = ("query", "key", "value")
     clean = [torch.tensor(array) for array in inputs((2, 40, 4), (2, 40, 4), (2, 40, 4))]
     spoiled = [tensor.clone() for tensor in clean]
-    spoiled[names.index(held_by)][:, 33] = nasty
+    spoiled[names.index(storages_of)][:, 33] = nasty
     for leaf in (*clean, *spoiled):
         leaf.requires_grad_()
     mask = overt.Window(1, 0)  # query i may attend to keys i − 1 and i
     output, wanted = (attended(leaves, mask=mask) for leaves in (spoiled, clean))
-    touched = [33] if held_by == "query" else [33, 34]
-    near = [32, 33] if held_by == "query" else [32, 33, 34]
+    touched = [33] if storages_of == "query" else [33, 34]
+    near = [32, 33] if storages_of == "query" else [32, 33, 34]
     rows, keys = ([i for i in range(40) if i not in of] for of in (touched, near))
     if np.isnan(nasty):
         assert not output[:, touched].isfinite().any()
     close(output[:, rows].detach(), wanted[:, rows].detach(), 1e-12, "output")
-    found, sought = (torch.autograd.grad(o.sum(), leaves) for o, leaves in ((output, spoiled), (wanted, clean)))
-    for name, untouched, gradient, other in zip(names, (rows, keys, keys), found, sought, strict=True):
+    result, sought = (torch.autograd.grad(o.sum(), leaves) for o, leaves in ((output, spoiled), (wanted, clean)))
+    for name, untouched, gradient, other in zip(names, (rows, keys, keys), result, sought, strict=True):
         close(gradient[:, untouched], other[:, untouched], 1e-10, f"gradient of {name}")
 
 
@@ -281,11 +284,11 @@ def test_a_bias_of_minus_infinity_bars_and_a_row_of_it_gets_zeros():
     leaves = [torch.tensor(array).requires_grad_() for array in inputs((5, 4), (7, 4), (7, 3))]
     bias = torch.zeros(5, 7, dtype=torch.float64)
     bias[2], bias[:, 4] = -torch.inf, -torch.inf
-    found = attended(leaves, bias=bias)
+    result = attended(leaves, bias=bias)
     wanted = attended(leaves, mask=bias == 0)
-    close(found.detach(), wanted.detach(), 1e-12, "output")
-    assert (found[2] == 0).all()
+    close(result.detach(), wanted.detach(), 1e-12, "output")
+    assert (result[2] == 0).all()
     for gradient, other in zip(
-        torch.autograd.grad(found.square().sum(), leaves), torch.autograd.grad(wanted.square().sum(), leaves), strict=True
+        torch.autograd.grad(result.square().sum(), leaves), torch.autograd.grad(wanted.square().sum(), leaves), strict=True
     ):
         close(gradient, other, 1e-10, "gradient")

@@ -27,12 +27,14 @@ def operator(request, monkeypatch):
     calls = []
     attend = flat_operator.Attention.__call__
     monkeypatch.setattr(
-        flat_operator.Attention, "__call__", lambda self, given: calls.append((self.name, given)) or attend(self, given)
+        flat_operator.Attention,
+        "__call__",
+        lambda self, arguments: calls.append((self.name, arguments)) or attend(self, arguments),
     )
     x = torch.randn(1, 2, 9, 5)
     overt.attend(x, x, x, **ATTENTION[request.param])
-    [(name, given)] = calls
-    return name, given
+    [(name, arguments)] = calls
+    return name, arguments
 
 
 def poisoned(value):
@@ -41,10 +43,10 @@ def poisoned(value):
     del freed
 
 
-def gradients_of(name, given, with_bias):
+def gradients_of(name, arguments, with_bias):
     """The operator's gradients and their inputs."""
-    found = getattr(torch.ops.overt, name)(*given)
-    inputs = (*given, *found, torch.ones_like(found[0]), with_bias)
+    result = getattr(torch.ops.overt, name)(*arguments)
+    inputs = (*arguments, *result, torch.ones_like(result[0]), with_bias)
     return getattr(torch.ops.overt, f"{name}_gradients"), inputs
 
 
@@ -59,8 +61,8 @@ def test_what_was_not_asked_for_is_the_scalar_0(operator, with_bias):
 @pytest.mark.parametrize("with_bias", [False, True])
 def test_memory_that_was_used_before_leaves_nothing_in_what_comes_out(operator, with_bias):
     gradients, inputs = gradients_of(*operator, with_bias)
-    name, given = operator
-    for run in (lambda: getattr(torch.ops.overt, name)(*given), lambda: gradients(*inputs)):
+    name, arguments = operator
+    for run in (lambda: getattr(torch.ops.overt, name)(*arguments), lambda: gradients(*inputs)):
         outputs = []
         for value in (1.0, torch.nan):
             poisoned(value)
@@ -69,12 +71,12 @@ def test_memory_that_was_used_before_leaves_nothing_in_what_comes_out(operator, 
 
 
 def test_torchs_own_check_of_operators_passes_every_time(operator):
-    name, given = operator
-    gradients, inputs = gradients_of(name, given, False)
+    name, arguments = operator
+    gradients, inputs = gradients_of(name, arguments, False)
     checks = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
     for value in range(6):
         poisoned(float(value))
-        library.opcheck(getattr(torch.ops.overt, name).default, given, test_utils=checks)
+        library.opcheck(getattr(torch.ops.overt, name).default, arguments, test_utils=checks)
         poisoned(-float(value))
         library.opcheck(gradients.default, inputs, test_utils=checks)
 

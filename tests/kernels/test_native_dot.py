@@ -82,8 +82,8 @@ def test_any_ranges_give_the_oracles_numbers(data):
     queries, keys = (data.draw(strategies.integers(1, 150)) for _ in range(2))
     seed = data.draw(strategies.integers(0, 99))
     bounds = torch.randint(-3, keys + 3, (2, queries), generator=torch.Generator().manual_seed(seed))
-    place = torch.arange(keys)
-    allowed = (bounds[0, :, None] <= place) & (place < bounds[1, :, None])
+    index = torch.arange(keys)
+    allowed = (bounds[0, :, None] <= index) & (index < bounds[1, :, None])
 
     class Ranges(overt.masks.Mask):
         def row_ranges(self, queries, keys, device):
@@ -109,14 +109,14 @@ def test_learned_slopes_and_tables_over_distances_get_their_gradients(queries, o
     leaves = tensors((2, 3, queries, 5), (2, 3, 75, 5), (2, 3, 75, 4))
     slopes, table = torch.rand(3, dtype=torch.float64), torch.randn(3, 5, dtype=torch.float64)
     made = {
-        "slopes": (slopes, lambda held: overt.ALiBi(held, offset=offset)),
-        "clipped": (table, lambda held: overt.RelativePositionBias(held, offset=offset)),
+        "slopes": (slopes, lambda tensor: overt.ALiBi(tensor, offset=offset)),
+        "clipped": (table, lambda tensor: overt.RelativePositionBias(tensor, offset=offset)),
     }
-    for name, (held, make) in made.items():
-        held = held.requires_grad_()
-        found, wanted = (attended(leaves, path, bias=make(held)) for path in ("native", "blocked"))
-        close(found.detach(), wanted.detach(), 1e-12, name)
-        gradients = [torch.autograd.grad(output.square().sum(), held)[0] for output in (found, wanted)]
+    for name, (tensor, make) in made.items():
+        tensor = tensor.requires_grad_()
+        result, wanted = (attended(leaves, path, bias=make(tensor)) for path in ("native", "blocked"))
+        close(result.detach(), wanted.detach(), 1e-12, name)
+        gradients = [torch.autograd.grad(output.square().sum(), tensor)[0] for output in (result, wanted)]
         close(*gradients, 1e-10, f"gradient of {name}")
 
 
@@ -126,9 +126,9 @@ def test_a_bias_in_any_layout_gives_the_same_numbers_and_gradient(layout):
     wide = torch.randn(11, 140, dtype=torch.float64)
     bias = {"transposed": wide[:, :70].T, "expanded": wide[:, :1].T.expand(3, 70, 11), "every other": wide[:, ::2].T}[layout]
     bias = bias.requires_grad_()
-    found, wanted = (attended(leaves, path, bias=bias) for path in ("native", "blocked"))
-    close(found.detach(), wanted.detach(), 1e-12, "output")
-    gradients = [torch.autograd.grad(output.square().sum(), bias)[0] for output in (found, wanted)]
+    result, wanted = (attended(leaves, path, bias=bias) for path in ("native", "blocked"))
+    close(result.detach(), wanted.detach(), 1e-12, "output")
+    gradients = [torch.autograd.grad(output.square().sum(), bias)[0] for output in (result, wanted)]
     close(*gradients, 1e-10, "gradient")
 
 
@@ -140,11 +140,11 @@ def test_sinks_temperatures_and_caps_give_the_blocks_numbers_and_gradients(queri
     leaves = [x.requires_grad_() for x in tensors((2, 3, queries, 5), (2, 3, 70, 5), (2, 3, 70, 4))]
     sink, bias = sink.double().requires_grad_(), torch.randn(queries, 70, dtype=torch.float64).requires_grad_()
     options = {"score": overt.Dot(softcap=softcap), "bias": bias, "mask": overt.Causal()}
-    found, wanted = (
+    result, wanted = (
         attended(leaves, path, normalizer=overt.Softmax(temperature, sink), **options) for path in ("native", "blocked")
     )
-    close(found.detach(), wanted.detach(), 1e-12, "output")
-    both = [torch.autograd.grad(output.square().sum(), [*leaves, sink, bias]) for output in (found, wanted)]
+    close(result.detach(), wanted.detach(), 1e-12, "output")
+    both = [torch.autograd.grad(output.square().sum(), [*leaves, sink, bias]) for output in (result, wanted)]
     for one, other in zip(*both, strict=True):
         close(one, other, 1e-10, "gradient")
 
@@ -164,12 +164,14 @@ def test_a_learned_temperature_and_scale_get_their_gradients():
 @pytest.mark.parametrize("queries", [1, 3, 40])
 @pytest.mark.parametrize("heads", [(6, 2), (6, 1), (6, 6)])
 def test_grouped_heads_give_the_numbers_of_repeated_ones(level, queries, heads):
-    own, shared = heads
-    query, key, value = (x.requires_grad_() for x in tensors((2, own, queries, 5), (2, shared, 700, 5), (2, shared, 700, 4)))
-    repeated = [x.repeat_interleave(own // shared, dim=1) for x in (key, value)]
-    found, wanted = attended((query, key, value)), attended((query, *repeated), "blocked")
-    close(found.detach(), wanted.detach(), 1e-12, "output")
-    both = [torch.autograd.grad(output.square().sum(), (query, key, value)) for output in (found, wanted)]
+    per_head, shared = heads
+    query, key, value = (
+        x.requires_grad_() for x in tensors((2, per_head, queries, 5), (2, shared, 700, 5), (2, shared, 700, 4))
+    )
+    repeated = [x.repeat_interleave(per_head // shared, dim=1) for x in (key, value)]
+    result, wanted = attended((query, key, value)), attended((query, *repeated), "blocked")
+    close(result.detach(), wanted.detach(), 1e-12, "output")
+    both = [torch.autograd.grad(output.square().sum(), (query, key, value)) for output in (result, wanted)]
     for one, other in zip(*both, strict=True):
         close(one, other, 1e-10, "gradient")
 
@@ -182,11 +184,11 @@ def test_keys_split_among_threads_give_the_numbers_of_one(queries, threads):
     wanted = attended(leaves, "blocked", mask=overt.Causal())
     try:
         torch.set_num_threads(threads)
-        found = attended(leaves, mask=overt.Causal())
-        gradients = torch.autograd.grad(found.square().sum(), leaves)
+        result = attended(leaves, mask=overt.Causal())
+        gradients = torch.autograd.grad(result.square().sum(), leaves)
     finally:
         torch.set_num_threads(before)
-    close(found.detach(), wanted.detach(), 1e-12, "output")
+    close(result.detach(), wanted.detach(), 1e-12, "output")
     for one, other in zip(gradients, torch.autograd.grad(wanted.square().sum(), leaves), strict=True):
         close(one, other, 1e-10, "gradient")
 
@@ -196,15 +198,15 @@ def test_keys_split_among_threads_give_the_numbers_of_one(queries, threads):
 @pytest.mark.parametrize("spoiled", ["query", "key", "value", "upstream"])
 def test_nan_and_infinity_reach_who_may_see_them_and_no_others(level, queries, nasty, spoiled):
     shapes = {"query": (queries, 5), "key": (70, 5), "value": (70, 4), "upstream": (queries, 4)}
-    held = dict(zip(shapes, tensors(*shapes.values()), strict=True))
+    tensor = dict(zip(shapes, tensors(*shapes.values()), strict=True))
 
     def run():
-        leaves = [held[name].clone().requires_grad_() for name in ("query", "key", "value")]
+        leaves = [tensor[name].clone().requires_grad_() for name in ("query", "key", "value")]
         output = attended(leaves, mask=overt.Causal(offset=0))
-        return [output.detach(), *torch.autograd.grad(output, leaves, held["upstream"])]
+        return [output.detach(), *torch.autograd.grad(output, leaves, tensor["upstream"])]
 
     clean = run()
-    held[spoiled][1] = nasty
+    tensor[spoiled][1] = nasty
     output, d_query, d_key, d_value = run()
     # Query i sees the keys up to i: key 1 is seen from query 1 on, and query 1 sees the keys 0 and 1.
     rows = torch.arange(queries) < 1 if spoiled in ("key", "value") else torch.arange(queries) != 1
@@ -237,17 +239,17 @@ def test_dropout_keeps_the_weights_that_its_hash_keeps_in_both_passes():
         weights = attended((query, key, value))
         torch.manual_seed(5)
         dropped = attended((query, key, value), dropout=0.4)
-        kept = dropped != 0
-        assert abs(float(kept.double().mean()) - 0.6) < 0.05
-        close(dropped[kept], weights[kept] / 0.6, 1e-12, "weights that are kept")
+        survived = dropped != 0
+        assert abs(float(survived.double().mean()) - 0.6) < 0.05
+        close(dropped[survived], weights[survived] / 0.6, 1e-12, "weights that are kept")
         leaves = [x.clone().requires_grad_() for x in (query, key, torch.randn(2, 90, 3, dtype=torch.float64))]
         torch.manual_seed(5)
-        found = attended(leaves, dropout=0.4)
-        mask = kept.double() / 0.6
+        result = attended(leaves, dropout=0.4)
+        mask = survived.double() / 0.6
         scores = leaves[0] @ leaves[1].mT / 5**0.5
         wanted = (torch.softmax(scores, -1) * mask) @ leaves[2]
-        close(found.detach(), wanted.detach(), 1e-12, "output")
-        both = [torch.autograd.grad(output.square().sum(), leaves) for output in (found, wanted)]
+        close(result.detach(), wanted.detach(), 1e-12, "output")
+        both = [torch.autograd.grad(output.square().sum(), leaves) for output in (result, wanted)]
         for one, other in zip(*both, strict=True):
             close(one, other, 1e-10, "gradient")
 
@@ -255,9 +257,9 @@ def test_dropout_keeps_the_weights_that_its_hash_keeps_in_both_passes():
 def test_empty_dimensions_give_zeros():
     for queries, keys, features, width in ((0, 3, 2, 2), (3, 0, 2, 2), (3, 3, 0, 2), (3, 3, 2, 0), (30, 0, 2, 2)):
         leaves = [x.requires_grad_() for x in tensors((2, queries, features), (2, keys, features), (2, keys, width))]
-        found, wanted = attended(leaves), attended(leaves, "blocked")
-        torch.testing.assert_close(found, wanted)
-        both = [torch.autograd.grad(output.sum(), leaves) for output in (found, wanted)]
+        result, wanted = attended(leaves), attended(leaves, "blocked")
+        torch.testing.assert_close(result, wanted)
+        both = [torch.autograd.grad(output.sum(), leaves) for output in (result, wanted)]
         for one, other in zip(*both, strict=True):
             torch.testing.assert_close(one, other)
 
@@ -266,9 +268,9 @@ def test_broadcast_and_strided_inputs_are_read_where_they_lie():
     query = torch.randn(2, 30, 3, 8, dtype=torch.float64).transpose(1, 2).requires_grad_()
     key, value = torch.randn(2, 1, 50, 8, dtype=torch.float64), torch.randn(1, 3, 50, 16, dtype=torch.float64)[..., ::2]
     leaves = [query, key.requires_grad_(), value.requires_grad_()]
-    found, wanted = attended(leaves), attended(leaves, "blocked")
-    close(found.detach(), wanted.detach(), 1e-12, "output")
-    both = [torch.autograd.grad(output.square().sum(), leaves) for output in (found, wanted)]
+    result, wanted = attended(leaves), attended(leaves, "blocked")
+    close(result.detach(), wanted.detach(), 1e-12, "output")
+    both = [torch.autograd.grad(output.square().sum(), leaves) for output in (result, wanted)]
     for one, other in zip(*both, strict=True):
         close(one, other, 1e-10, "gradient")
 
@@ -276,8 +278,8 @@ def test_broadcast_and_strided_inputs_are_read_where_they_lie():
 def test_gaussian_scores_of_close_vectors_far_from_the_origin_lose_no_digits():
     random = torch.Generator().manual_seed(0)
     x = 1e5 + torch.randn(40, 3, generator=random)
-    found, wanted = (attended((x, x, x - 1e5), path, score=overt.Gaussian(1.0)) for path in ("native", "blocked"))
-    close(found, wanted, 1e-5, "output")
+    result, wanted = (attended((x, x, x - 1e5), path, score=overt.Gaussian(1.0)) for path in ("native", "blocked"))
+    close(result, wanted, 1e-5, "output")
 
 
 def test_the_same_call_gives_the_same_bits():

@@ -30,30 +30,30 @@ def both_passes(
     mask = ([], []) if allowed is None else ([DENSE], [allowed])
     dtype, batch, (Q, D), (K, E) = query.dtype, query.shape[:-2], query.shape[-2:], value.shape[-2:]
     shapes = {"output": (Q, E), "lse": (Q,), "query": (Q, D), "key": (K, D), "value": (K, E), "weight": (D,), "delta": (Q,)}
-    found = {name: poisoned(*batch, *shape, dtype=dtype) for name, shape in shapes.items()}
+    result = {name: poisoned(*batch, *shape, dtype=dtype) for name, shape in shapes.items()}
     inputs = query, key, value, weight, native.ACTIVATIONS.index(activation), *mask, bias, False
     inputs = *inputs, None if sink is None else np.array(sink), None, dropout, 7, threads
-    native.module().additive(*inputs, found["output"], found["lse"])
+    native.module().additive(*inputs, result["output"], result["lse"])
     if bias is not None:
-        found["bias"] = np.zeros_like(bias)
+        result["bias"] = np.zeros_like(bias)
     native.module().additive_gradients(
-        *inputs, found["output"], found["lse"], upstream, *list(found.values())[2:7], found.get("bias")
+        *inputs, result["output"], result["lse"], upstream, *list(result.values())[2:7], result.get("bias")
     )
-    return found
+    return result
 
 
 def answer(query, key, value, weight, upstream, **options):
     params = {"weight": weight, "activation": "tanh"}
-    found = oracle.attention(
+    result = oracle.attention(
         query, key, value, score="additive", params=params, normalizer="softmax", upstream=upstream, **options
     )
-    return {"output": found.output} | {name: found.gradients[name] for name in ("query", "key", "value", "weight")}
+    return {"output": result.output} | {name: result.gradients[name] for name in ("query", "key", "value", "weight")}
 
 
-def assert_close(found, wanted, tolerance=1e-4):
+def assert_close(result, wanted, tolerance=1e-4):
     for name, expected in wanted.items():
         scale = max(1, np.abs(expected).max(initial=0))
-        assert np.abs(found[name] - expected).max(initial=0) <= tolerance * scale, name
+        assert np.abs(result[name] - expected).max(initial=0) <= tolerance * scale, name
 
 
 def one_case(Q=40, K=200, D=20, E=9):
@@ -85,25 +85,25 @@ def test_any_number_of_threads_gives_the_oracles_numbers_and_the_same_bits_each_
     options = {"allowed": np.random.rand(Q, K) < 0.7, "bias": drawn(*layout)}
     wanted = answer(*case, allowed=options["allowed"], bias=np.broadcast_to(options["bias"], shape))
     for threads in (1, 2, 3, 5):
-        first, again = (both_passes(*case, **options, threads=threads) for _ in range(2))
+        first, second = (both_passes(*case, **options, threads=threads) for _ in range(2))
         assert_close(first, wanted)
-        assert all(np.array_equal(first[name], again[name]) for name in first)
+        assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
 def test_python_threads_at_once_give_what_one_gives():
     case = one_case(100, 300)
-    wanted, found = both_passes(*case), [{}] * 4
+    wanted, result = both_passes(*case), [{}] * 4
 
     def work(which):
         for _ in range(10):
-            found[which] = both_passes(*case)
+            result[which] = both_passes(*case)
 
     workers = [threading.Thread(target=work, args=(which,)) for which in range(4)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
-    assert all(np.array_equal(one[name], wanted[name]) for one in found for name in wanted)
+    assert all(np.array_equal(one[name], wanted[name]) for one in result for name in wanted)
 
 
 def far_apart(rows):
@@ -142,8 +142,8 @@ def test_a_range_may_begin_and_end_at_any_integer(level):
     lowest, highest = np.iinfo(np.int64).min, np.iinfo(np.int64).max
     first, stop = np.array([lowest, 65, highest, lowest, 3]), np.array([highest, highest, highest, lowest, 69])
     allowed = (first[:, None] <= np.arange(70)) & (np.arange(70) < stop[:, None])
-    found = additive(query, key, value, weight, first=first, stop=stop)
-    assert np.array_equal(found, additive(query, key, value, weight, allowed=allowed))
+    result = additive(query, key, value, weight, first=first, stop=stop)
+    assert np.array_equal(result, additive(query, key, value, weight, allowed=allowed))
 
 
 def test_a_sink_that_is_nan_is_not_hidden(level):
@@ -155,8 +155,8 @@ def test_one_weight_among_a_thousand_zeros_counts_alone(level):
     query, key, value, _, upstream = one_case(D=1024)
     weight = np.zeros(1024, np.float32)
     weight[77] = 50
-    found = both_passes(query, key, value, weight, upstream)
-    assert_close(found, answer(query, key, value, weight, upstream))
+    result = both_passes(query, key, value, weight, upstream)
+    assert_close(result, answer(query, key, value, weight, upstream))
     scores = poisoned(40, 200)
     native.module().additive_scores(query, key, weight, 0, 2, scores)
     wanted = 50 * np.tanh(query[:, None, 77].astype(np.float64) + key[:, 77])
@@ -172,7 +172,7 @@ def test_gradients_of_scores_whose_log_sum_exp_has_no_digits_left(level, size, d
     assert_close(both_passes(*case), answer(*case), 1e-4 if dtype == "float32" else 1e-10)
 
 
-def kept_by(dropout, seed=0, keys=512, queries=512, batch=()):
+def dropped_by(dropout, seed=0, keys=512, queries=512, batch=()):
     """Which weights dropout keeps: all scores are 0 and values the unit vectors, so that outputs are the weights."""
     query, key, weight = np.zeros((*batch, queries, 1), np.float32), np.zeros((keys, 1), np.float32), np.ones(1, np.float32)
     output, lse = poisoned(*batch, queries, keys), poisoned(*batch, queries)
@@ -182,9 +182,9 @@ def kept_by(dropout, seed=0, keys=512, queries=512, batch=()):
 
 
 def test_dropout_keeps_its_share_of_every_row_and_key_and_scales_it(level):
-    kept = kept_by(0.3)
-    assert ((kept == 0) | (kept == np.float32(1 / 0.7))).all()
-    share = (kept > 0) - 0.7
+    survived = dropped_by(0.3)
+    assert ((survived == 0) | (survived == np.float32(1 / 0.7))).all()
+    share = (survived > 0) - 0.7
     deviation = np.sqrt(0.3 * 0.7)
     assert abs(share.mean()) < 5 * deviation / 512
     for axis in (0, 1):
@@ -192,14 +192,14 @@ def test_dropout_keeps_its_share_of_every_row_and_key_and_scales_it(level):
 
 
 def test_dropout_draws_neighbours_heads_and_seeds_independently(level):
-    kept = kept_by(0.5, batch=(2,)) > 0
-    other = kept_by(0.5, seed=1, batch=(2,)) > 0
+    survived = dropped_by(0.5, batch=(2,)) > 0
+    other = dropped_by(0.5, seed=1, batch=(2,)) > 0
     pairs = [
-        (kept[0], kept[1]),
-        (kept, other),
-        (kept[:, 1:], kept[:, :-1]),
-        (kept[..., 1:], kept[..., :-1]),
-        (kept[0], kept[0].T),
+        (survived[0], survived[1]),
+        (survived, other),
+        (survived[:, 1:], survived[:, :-1]),
+        (survived[..., 1:], survived[..., :-1]),
+        (survived[0], survived[0].T),
     ]
     for one, two in pairs:
         assert abs((one == two).mean() - 0.5) < 5 * 0.5 / np.sqrt(one.size)
@@ -207,13 +207,13 @@ def test_dropout_draws_neighbours_heads_and_seeds_independently(level):
 
 @pytest.mark.parametrize(("dropout", "share"), [(0.0, 1), (1e-9, 1), (1.0, 0)])
 def test_dropout_of_nothing_or_everything(level, dropout, share):
-    assert (kept_by(dropout, keys=64) == share).all()  # a seed of 0 too
+    assert (dropped_by(dropout, keys=64) == share).all()  # a seed of 0 too
 
 
 def test_both_passes_drop_the_same(level):
     query, key, _, weight, upstream = one_case(E=200)
-    found = both_passes(query, key, np.eye(200, dtype=np.float32), weight, upstream, dropout=0.4)
-    assert_close(found, {"value": found["output"].T @ upstream})
+    result = both_passes(query, key, np.eye(200, dtype=np.float32), weight, upstream, dropout=0.4)
+    assert_close(result, {"value": result["output"].T @ upstream})
 
 
 def test_results_that_share_memory_are_refused():

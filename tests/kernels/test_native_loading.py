@@ -162,9 +162,9 @@ def test_loading_it_imports_no_torch():
     assert run("import sys; from overt import native; native.module(); print('torch' in sys.modules)") == "False"
 
 
-@pytest.mark.parametrize(("asked", "threads"), [("3", 3), ("2,4", 2)])
-def test_without_torch_the_threads_are_those_of_openmp(asked, threads):
-    assert run("from overt import native; print(native.threads())", OMP_NUM_THREADS=asked) == str(threads)
+@pytest.mark.parametrize(("requested", "threads"), [("3", 3), ("2,4", 2)])
+def test_without_torch_the_threads_are_those_of_openmp(requested, threads):
+    assert run("from overt import native; print(native.threads())", OMP_NUM_THREADS=requested) == str(threads)
 
 
 def test_with_torch_loaded_the_threads_are_torchs(monkeypatch):

@@ -41,9 +41,9 @@ class Case:
         native.module().additive(*self.inputs(), self.output, self.lse)
 
     def backward(self):
-        given = self.output, self.lse, self.upstream
+        arguments = self.output, self.lse, self.upstream
         wanted = [self.gradients[name] for name in ("query", "key", "value", "weight")]
-        native.module().additive_gradients(*self.inputs(), *given, *wanted, self.delta, self.gradients["bias"])
+        native.module().additive_gradients(*self.inputs(), *arguments, *wanted, self.delta, self.gradients["bias"])
 
     def answer(self):
         options = {"allowed": self.allowed, "bias": self.bias, "upstream": self.upstream, "normalizer": "softmax"}
@@ -51,9 +51,9 @@ class Case:
         return oracle.attention(self.query, self.key, self.value, score="additive", params=params, **options)
 
 
-def off(found, wanted):
+def off(result, wanted):
     """The largest difference, relative to the largest number wanted, or to 1."""
-    return np.abs(found - wanted).max(initial=0) / max(1, np.abs(wanted).max(initial=0))
+    return np.abs(result - wanted).max(initial=0) / max(1, np.abs(wanted).max(initial=0))
 
 
 @pytest.mark.parametrize("dtype", GRADIENT)
@@ -73,7 +73,7 @@ def test_gradients_of_any_shape(level, shape):
     case.forward()
     case.backward()
     wanted = case.answer().gradients
-    assert max(off(found, wanted[name]) for name, found in case.gradients.items()) <= GRADIENT["float64"]
+    assert max(off(result, wanted[name]) for name, result in case.gradients.items()) <= GRADIENT["float64"]
 
 
 def test_what_a_sinks_gradient_is_made_of(level):

@@ -25,18 +25,18 @@ def answer(query, key, value, weight, activation="tanh", *, allowed=None, bias=N
         return oracle.attention(query, key, value, allowed=allowed, bias=bias, **options).output
 
 
-def assert_close(found, wanted, dtype="float64"):
-    assert found.shape == wanted.shape
-    assert np.abs(found - wanted).max(initial=0) <= TOLERANCE[dtype] * max(1, np.abs(wanted).max(initial=0))
+def assert_close(result, wanted, dtype="float64"):
+    assert result.shape == wanted.shape
+    assert np.abs(result - wanted).max(initial=0) <= TOLERANCE[dtype] * max(1, np.abs(wanted).max(initial=0))
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("activation", native.ACTIVATIONS)
 def test_it_is_the_oracles_in_every_dtype_and_activation(level, activation, dtype):
     query, key, value, weight = (drawn(*shape, dtype=dtype) for shape in [(37, 20), (70, 20), (70, 9), (20,)])
-    found = additive(query, key, value, weight, activation=activation)
-    assert found.dtype == dtype
-    assert_close(found, answer(query, key, value, weight, activation), dtype)
+    result = additive(query, key, value, weight, activation=activation)
+    assert result.dtype == dtype
+    assert_close(result, answer(query, key, value, weight, activation), dtype)
 
 
 @pytest.mark.parametrize("queries", [1, 31, 32, 33])
@@ -50,21 +50,21 @@ def test_a_range_of_keys_for_each_query(level):
     query, key, value, weight = drawn(40, 8), drawn(90, 8), drawn(90, 4), drawn(8)
     first, stop = np.random.randint(0, 60, 40), np.random.randint(30, 91, 40)
     allowed = (first[:, None] <= np.arange(90)) & (np.arange(90) < stop[:, None])
-    found = additive(query, key, value, weight, first=first, stop=stop)
-    assert_close(found, answer(query, key, value, weight, allowed=allowed))
+    result = additive(query, key, value, weight, first=first, stop=stop)
+    assert_close(result, answer(query, key, value, weight, allowed=allowed))
 
 
 def test_booleans_and_a_range_bar_together(level):
     query, key, value, weight, allowed = drawn(40, 8), drawn(90, 8), drawn(90, 4), drawn(8), np.random.rand(40, 90) < 0.5
-    found = additive(query, key, value, weight, allowed=allowed, stop=70)
-    assert_close(found, answer(query, key, value, weight, allowed=allowed & (np.arange(90) < 70)))
+    result = additive(query, key, value, weight, allowed=allowed, stop=70)
+    assert_close(result, answer(query, key, value, weight, allowed=allowed & (np.arange(90) < 70)))
 
 
 def test_a_query_that_may_attend_to_nothing_gets_zeros(level):
     allowed = np.array([[True, True], [False, False]])
-    found = additive(drawn(2, 3), drawn(2, 3), drawn(2, 4), drawn(3), allowed=allowed)
-    assert np.abs(found[0]).max() > 0
-    assert np.array_equal(found[1], np.zeros(4))
+    result = additive(drawn(2, 3), drawn(2, 3), drawn(2, 4), drawn(3), allowed=allowed)
+    assert np.abs(result[0]).max() > 0
+    assert np.array_equal(result[1], np.zeros(4))
 
 
 def test_what_a_barred_key_holds_reaches_nothing(level):
@@ -76,23 +76,23 @@ def test_what_a_barred_key_holds_reaches_nothing(level):
 
 def test_a_bias_and_a_sink(level):
     query, key, value, weight, bias = drawn(40, 8), drawn(90, 8), drawn(90, 4), drawn(8), drawn(40, 90)
-    found = additive(query, key, value, weight, bias=bias, sink=0.3)
-    assert_close(found, answer(query, key, value, weight, bias=bias, sink=0.3))
+    result = additive(query, key, value, weight, bias=bias, sink=0.3)
+    assert_close(result, answer(query, key, value, weight, bias=bias, sink=0.3))
 
 
 def test_one_row_of_bias_serves_all_queries(level):
     query, key, value, weight, bias = drawn(4, 8), drawn(9, 8), drawn(9, 4), drawn(8), drawn(9)
-    found = additive(query, key, value, weight, bias=bias)
-    assert_close(found, answer(query, key, value, weight, bias=np.tile(bias, (4, 1))))
+    result = additive(query, key, value, weight, bias=bias)
+    assert_close(result, answer(query, key, value, weight, bias=np.tile(bias, (4, 1))))
 
 
 def test_leading_dimensions_broadcast(level):
     query, key, value, weight = drawn(3, 1, 7, 6), drawn(2, 11, 6), drawn(11, 5), drawn(2, 6)
-    found = additive(query, key, value, weight, stop=np.full((3, 1, 7), 9))
-    assert found.shape == (3, 2, 7, 5)
+    result = additive(query, key, value, weight, stop=np.full((3, 1, 7), 9))
+    assert result.shape == (3, 2, 7, 5)
     for b in range(3):
         for h in range(2):
-            assert_close(found[b, h], answer(query[b, 0], key[h, :9], value[:9], weight[h]))
+            assert_close(result[b, h], answer(query[b, 0], key[h, :9], value[:9], weight[h]))
 
 
 @pytest.mark.parametrize(

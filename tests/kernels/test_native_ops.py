@@ -48,8 +48,23 @@ def flat(batch=(2, 3), masked=True, by_distance=False, dtype=torch.float64):
     program, arrays = ([0, 1, 3, 5], [rows, rows + 30, normal(9, 70) > -1]) if masked else ([], [])
     bias = normal(78 if by_distance else 9, *(() if by_distance else (70,))).to(dtype).requires_grad_()
     sink = normal(*batch[-1:]).to(weight.dtype).requires_grad_()
-    heat = torch.tensor(0.7, dtype=torch.float64)
-    return query, key, value, weight, "tanh", list(batch), program, arrays, bias, by_distance, sink, heat, 0.0, None
+    inverse_temperature = torch.tensor(0.7, dtype=torch.float64)
+    return (
+        query,
+        key,
+        value,
+        weight,
+        "tanh",
+        list(batch),
+        program,
+        arrays,
+        bias,
+        by_distance,
+        sink,
+        inverse_temperature,
+        0.0,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,21 +73,21 @@ def flat(batch=(2, 3), masked=True, by_distance=False, dtype=torch.float64):
     ids=str,
 )
 def test_torchs_own_check_of_operators_passes(options):
-    given = flat(**options)
-    library.opcheck(OPERATORS.additive.default, given)
-    bare = [part.detach() if isinstance(part, torch.Tensor) else part for part in given]
+    arguments = flat(**options)
+    library.opcheck(OPERATORS.additive.default, arguments)
+    bare = [part.detach() if isinstance(part, torch.Tensor) else part for part in arguments]
     output, lse = OPERATORS.additive(*bare)
     library.opcheck(OPERATORS.additive_gradients.default, (*bare, output, lse, torch.randn_like(output), True))
 
 
 @pytest.mark.parametrize("batch", [(2, 3), ()])
 def test_torchs_own_check_of_operators_passes_for_scores_and_summaries(batch):
-    query, key, value, weight, _, batch, program, arrays, bias, by_distance, sink, heat, *_ = flat(batch)
+    query, key, value, weight, _, batch, program, arrays, bias, by_distance, sink, inverse_temperature, *_ = flat(batch)
     library.opcheck(OPERATORS.additive_scores.default, (query, key, weight, "relu", batch))
     query, key, value, weight, bias, sink = (part.detach() for part in (query, key, value, weight, bias, sink))
     upstream = normal(*batch, 9, 70)
     library.opcheck(OPERATORS.additive_scores_gradients.default, (query, key, weight, "relu", batch, upstream))
-    softmax = (batch, program, arrays, bias, by_distance, sink, heat)
+    softmax = (batch, program, arrays, bias, by_distance, sink, inverse_temperature)
     edges, no_sets = (torch.tensor([0, 4, 9]), torch.tensor([0, 30, 60, 70])), ([], [])
     library.opcheck(OPERATORS.summary.default, (query, key, value, weight, "tanh", None, 0.0, *softmax, 5, *edges, *no_sets))
     scale, ends = torch.tensor(0.5, dtype=torch.float64), [torch.arange(9), torch.arange(9) + 5]
@@ -84,8 +99,20 @@ def test_torchs_own_check_of_operators_passes_for_scores_and_summaries(batch):
 @pytest.mark.parametrize("batch", [(2, 3), ()])
 def test_maps_that_are_not_asked_for_hold_nothing(batch):
     query, key, value, weight, _, batch, *masked, _, _ = flat(batch)
-    given = (*(part.detach() for part in (query, key, value, weight)), "tanh", None, 0.0, batch, *masked, 5, None, None, [], [])
-    assert [each.numel() for each in OPERATORS.summary(*given)[5:7]] == [0, 0]
+    arguments = (
+        *(part.detach() for part in (query, key, value, weight)),
+        "tanh",
+        None,
+        0.0,
+        batch,
+        *masked,
+        5,
+        None,
+        None,
+        [],
+        [],
+    )
+    assert [each.numel() for each in OPERATORS.summary(*arguments)[5:7]] == [0, 0]
 
 
 @pytest.mark.parametrize("activation", ["tanh", "sigmoid"])
@@ -104,9 +131,9 @@ def test_first_and_second_derivatives_are_those_of_finite_differences(activation
     def heated(q, k, v, w, slopes, temperature):
         return attended(q, k, v, w, activation, bias=overt.ALiBi(slopes), normalizer=overt.Softmax(temperature))
 
-    for call, held in ((biased, (bias, sink)), (heated, (slopes, temperature))):
-        assert gradcheck(call, (*inputs, *held))
-        assert gradgradcheck(call, (*inputs, *held))
+    for call, followed in ((biased, (bias, sink)), (heated, (slopes, temperature))):
+        assert gradcheck(call, (*inputs, *followed))
+        assert gradgradcheck(call, (*inputs, *followed))
 
 
 @pytest.mark.parametrize("activation", ["tanh", "leaky_relu"])
@@ -163,11 +190,11 @@ def test_gradients_of_half_precision_inputs_are_of_their_own_dtypes():
 def test_under_autocast_the_inputs_are_rounded_and_the_rest_is_not():
     inputs = [leaf.detach() for leaf in leaves(dtype=torch.float32)]
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = attended(*inputs, bias=overt.ALiBi(torch.ones(3)))
+        result = attended(*inputs, bias=overt.ALiBi(torch.ones(3)))
     rounded = [tensor.bfloat16().double() for tensor in inputs[:3]]
     wanted = attended(*rounded, inputs[3].double(), bias=overt.ALiBi(torch.ones(3).double()))
-    assert found.dtype == torch.bfloat16
-    close(found.double(), wanted, 2e-2, "output")
+    assert result.dtype == torch.bfloat16
+    close(result.double(), wanted, 2e-2, "output")
 
 
 def dropped(seed, value=None, dropout=0.4, **options):
@@ -178,10 +205,10 @@ def dropped(seed, value=None, dropout=0.4, **options):
 
 
 def test_dropout_keeps_its_share_of_the_weights_and_scales_it():
-    kept, weights = dropped(1), dropped(1, dropout=0.0)
-    share = float((kept != 0).double().mean())
-    assert abs(share - 0.6) < 5 * math.sqrt(0.24 / kept.numel())
-    close(kept[kept != 0], weights[kept != 0] / 0.6, 1e-12, "weights")
+    survived, weights = dropped(1), dropped(1, dropout=0.0)
+    share = float((survived != 0).double().mean())
+    assert abs(share - 0.6) < 5 * math.sqrt(0.24 / survived.numel())
+    close(survived[survived != 0], weights[survived != 0] / 0.6, 1e-12, "weights")
 
 
 def test_dropout_obeys_the_seed():
@@ -211,8 +238,23 @@ def test_dropout_is_the_same_in_both_passes_and_in_the_second_derivative():
 @pytest.mark.parametrize("dropout", [0.1, 0.5, 0.99])
 def test_the_plain_formula_keeps_the_weights_that_the_kernel_keeps(dropout):
     query, key, value, weight = (leaf.detach() for leaf in leaves(70, 130))
-    given = (query, key, value, weight, "tanh", [2, 3], [], [], None, False, None, None, dropout, torch.tensor(2**61 + 12345))
-    close(flat_reference.additive(*given), OPERATORS.additive(*given)[0], 1e-12, "output")
+    arguments = (
+        query,
+        key,
+        value,
+        weight,
+        "tanh",
+        [2, 3],
+        [],
+        [],
+        None,
+        False,
+        None,
+        None,
+        dropout,
+        torch.tensor(2**61 + 12345),
+    )
+    close(flat_reference.additive(*arguments), OPERATORS.additive(*arguments)[0], 1e-12, "output")
 
 
 @pytest.mark.parametrize("shape", [(70, 300), (1, 3000)], ids=str)
@@ -225,27 +267,27 @@ def test_the_same_call_gives_the_same_bits(shape):
 
     first = bits()
     for _ in range(5):
-        for found, wanted in zip(bits(), first, strict=True):
-            assert torch.equal(found, wanted)
+        for result, wanted in zip(bits(), first, strict=True):
+            assert torch.equal(result, wanted)
 
 
 def test_several_threads_of_python_at_once_give_what_one_gives():
     inputs = [leaf.detach() for leaf in leaves(70, 300, dtype=torch.float32)]
-    wanted, found = attended(*inputs), {}
+    wanted, result = attended(*inputs), {}
 
     def work(name):
-        own = [tensor.clone().requires_grad_() for tensor in inputs]
+        copies = [tensor.clone().requires_grad_() for tensor in inputs]
         for _ in range(10):
-            output = attended(*own)
+            output = attended(*copies)
             output.sum().backward()
-        found[name] = output.detach()
+        result[name] = output.detach()
 
     threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [torch.equal(output, wanted) for output in found.values()] == [True] * 4
+    assert [torch.equal(output, wanted) for output in result.values()] == [True] * 4
 
 
 class Operators(TorchDispatchMode):
@@ -261,9 +303,9 @@ class Operators(TorchDispatchMode):
 
 
 def test_what_intercepts_operators_sees_the_kernel():
-    with Operators() as seen:
+    with Operators() as operators:
         attended(*leaves()).sum().backward()
-    assert {"overt.additive.default", "overt.additive_gradients.default"} <= seen.names
+    assert {"overt.additive.default", "overt.additive_gradients.default"} <= operators.names
 
 
 CALLS = {
@@ -283,16 +325,16 @@ def test_compiled_without_a_break_it_runs_the_kernel_and_gives_the_same_numbers(
     def call(q, k, v, w):
         return overt.attend(q, k, v, score=overt.Additive(w), **CALLS[name](w))
 
-    def backend(graph, given):
-        seen.extend(str(node.target) for node in graph.graph.nodes)
-        return aot_eager(graph, given)
+    def backend(graph, arguments):
+        operators.extend(str(node.target) for node in graph.graph.nodes)
+        return aot_eager(graph, arguments)
 
-    seen = []
-    found = torch.compile(call, fullgraph=True, backend=backend)(*inputs)
-    assert "overt.additive" in seen
+    operators = []
+    result = torch.compile(call, fullgraph=True, backend=backend)(*inputs)
+    assert "overt.additive" in operators
     wanted = call(*inputs)
-    close(found.detach(), wanted.detach(), 1e-6, "output")
-    for a, b in zip(*(torch.autograd.grad(o.square().sum(), inputs) for o in (found, wanted)), strict=True):
+    close(result.detach(), wanted.detach(), 1e-6, "output")
+    for a, b in zip(*(torch.autograd.grad(o.square().sum(), inputs) for o in (result, wanted)), strict=True):
         close(a, b, 1e-5, "gradient")
 
 
@@ -319,9 +361,9 @@ def test_inductor_gives_the_same_numbers():
     def call(q, k, v, w):
         return overt.attend(2 * q, k, v, score=overt.Additive(w), mask=overt.Causal()).square()
 
-    found, wanted = torch.compile(call, fullgraph=True)(*inputs), call(*inputs)
-    close(found.detach(), wanted.detach(), 1e-6, "output")
-    for a, b in zip(*(torch.autograd.grad(o.sum(), inputs) for o in (found, wanted)), strict=True):
+    result, wanted = torch.compile(call, fullgraph=True)(*inputs), call(*inputs)
+    close(result.detach(), wanted.detach(), 1e-6, "output")
+    for a, b in zip(*(torch.autograd.grad(o.sum(), inputs) for o in (result, wanted)), strict=True):
         close(a, b, 1e-5, "gradient")
 
 
@@ -339,12 +381,12 @@ def test_vmap_is_one_call_that_gives_what_a_loop_gives(name):
     shapes = [(2, 5, 4), (2, 7, 4), (2, 7, 3), (4,)]
     inputs = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
     inputs = [x if dim is None else torch.stack([x, 2 * x, -x], dim) for x, dim in zip(inputs, dims, strict=True)]
-    with Operators() as seen:
-        found = torch.func.vmap(lambda *x: attended(*x, **options), in_dims=dims)(*inputs)
-    assert "overt.additive.default" in seen.names
+    with Operators() as operators:
+        result = torch.func.vmap(lambda *x: attended(*x, **options), in_dims=dims)(*inputs)
+    assert "overt.additive.default" in operators.names
     for i in range(3):
         one = [x if dim is None else x.select(dim, i) for x, dim in zip(inputs, dims, strict=True)]
-        close(found[i], attended(*one, **options), 1e-12, "output")
+        close(result[i], attended(*one, **options), 1e-12, "output")
 
 
 def test_a_mask_and_a_bias_can_be_mapped_over():
@@ -354,9 +396,9 @@ def test_a_mask_and_a_bias_can_be_mapped_over():
     def call(lengths, bias):
         return attended(query, key, value, weight, mask=overt.Lengths(lengths), bias=bias)
 
-    found = torch.func.vmap(call)(lengths, bias)
+    result = torch.func.vmap(call)(lengths, bias)
     for i in range(3):
-        close(found[i], call(lengths[i], bias[i]), 1e-12, "output")
+        close(result[i], call(lengths[i], bias[i]), 1e-12, "output")
 
 
 def test_gradients_can_be_batched():
@@ -364,10 +406,10 @@ def test_gradients_can_be_batched():
     bias = normal(5, 7).requires_grad_()
     output = attended(*inputs, bias=bias)
     upstream = normal(3, *output.shape)
-    found = torch.autograd.grad(output, (*inputs, bias), upstream, is_grads_batched=True, retain_graph=True)
+    result = torch.autograd.grad(output, (*inputs, bias), upstream, is_grads_batched=True, retain_graph=True)
     for i in range(3):
         for gradient, wanted in zip(
-            found, torch.autograd.grad(output, (*inputs, bias), upstream[i], retain_graph=True), strict=True
+            result, torch.autograd.grad(output, (*inputs, bias), upstream[i], retain_graph=True), strict=True
         ):
             close(gradient[i], wanted, 1e-12, "gradient")
 
@@ -412,17 +454,17 @@ def test_on_other_devices_the_blocks_serve():
 
 
 def test_derivatives_of_torch_func_and_forward_mode_go_to_the_blocks():
-    found = []
+    result = []
 
     def loss(x):
-        found.append(overt.plan(x, X, X, score=overt.Additive(W)).refused.get("native"))
+        result.append(overt.plan(x, X, X, score=overt.Additive(W)).refused.get("native"))
         return overt.attend(x, X, X, score=overt.Additive(W)).sum()
 
     torch.func.grad(loss)(X)
     torch.func.vmap(loss)(X[None])
     with torch.autograd.forward_ad.dual_level():
         loss(torch.autograd.forward_ad.make_dual(X, X))
-    assert found == [
+    assert result == [
         "of torch.func's transforms, only vmap passes through native kernels",
         None,
         "native kernels have no forward-mode derivative",
@@ -430,9 +472,11 @@ def test_derivatives_of_torch_func_and_forward_mode_go_to_the_blocks():
 
 
 def test_dropout_under_vmap_goes_to_the_blocks():
-    found = []
-    torch.func.vmap(lambda x: found.append(overt.plan(x, x, x, score=overt.Additive(W), dropout=0.1).refused["native"]) or x)(X)
-    assert found == ["one call of a native kernel has one seed of dropout, also under vmap"]
+    result = []
+    torch.func.vmap(lambda x: result.append(overt.plan(x, x, x, score=overt.Additive(W), dropout=0.1).refused["native"]) or x)(
+        X
+    )
+    assert result == ["one call of a native kernel has one seed of dropout, also under vmap"]
 
 
 def test_an_exported_program_holds_the_plain_formula():
@@ -481,17 +525,17 @@ def test_without_the_native_core_that_is_said_once(monkeypatch):
 def test_other_normalizers_get_their_scores_from_the_kernel(normalizer):
     inputs = leaves()
     score = overt.Additive(inputs[3])
-    told = "; the scores come from the native core"
-    assert told in overt.plan(*inputs[:3], score=score, normalizer=normalizer).reason
-    with Operators() as seen:
-        found = overt.attend(*inputs[:3], score=score, normalizer=normalizer, mask=overt.Causal())
-    assert "overt.additive_scores.default" in seen.names
-    with overt.use_path("blocked"), Operators() as seen:
-        assert told not in overt.plan(*inputs[:3], score=score, normalizer=normalizer).reason
+    message = "; the scores come from the native core"
+    assert message in overt.plan(*inputs[:3], score=score, normalizer=normalizer).reason
+    with Operators() as operators:
+        result = overt.attend(*inputs[:3], score=score, normalizer=normalizer, mask=overt.Causal())
+    assert "overt.additive_scores.default" in operators.names
+    with overt.use_path("blocked"), Operators() as operators:
+        assert message not in overt.plan(*inputs[:3], score=score, normalizer=normalizer).reason
         wanted = overt.attend(*inputs[:3], score=score, normalizer=normalizer, mask=overt.Causal())
-    assert not any("overt" in name for name in seen.names)
-    close(found.detach(), wanted.detach(), 1e-12, "output")
-    gradients = (torch.autograd.grad(output.square().sum(), inputs) for output in (found, wanted))
+    assert not any("overt" in name for name in operators.names)
+    close(result.detach(), wanted.detach(), 1e-12, "output")
+    gradients = (torch.autograd.grad(output.square().sum(), inputs) for output in (result, wanted))
     for gradient, other in zip(*gradients, strict=True):
         close(gradient, other, 1e-10, "gradient")
 

@@ -33,8 +33,8 @@ def results(mask, attend=attend):
     return output.detach(), *torch.autograd.grad(output, (query, key, value), upstream.detach())
 
 
-def same_bits(found, wanted):
-    return all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+def same_bits(result, wanted):
+    return all(torch.equal(a, b) for a, b in zip(result, wanted, strict=True))
 
 
 LENGTHS_OF_TWO = torch.tensor([200, 31])

@@ -27,7 +27,7 @@ def drawn(*shape, dtype="float32"):
 
 
 def summarised(query, key, value=None, *, weight=None, activation="tanh", scale: Any = 1.0, softcap=0.0, program=(), arrays=(),
-               bias=None, by_distance=False, sink=None, heat=None, top=3, edges=(None, None), sets=(), threads=1):  # fmt: skip
+               bias=None, by_distance=False, sink=None, inverse_temperature=None, top=3, edges=(None, None), sets=(), threads=1):  # fmt: skip
     """What the kernel writes over memory that holds NaN."""
     number = np.float64 if query.dtype == np.float64 else np.float32
     *batch, queries, _ = query.shape
@@ -36,16 +36,16 @@ def summarised(query, key, value=None, *, weight=None, activation="tanh", scale:
     shapes |= {} if edges[0] is None else {"map_mean": cells, "map_max": cells}
     shapes |= {} if value is None else {"output": [queries, value.shape[-1]]}
     shapes |= {"masses": [queries, len(sets)]} if sets else {}
-    found: dict[str, np.ndarray] = {name: np.full([*batch, *shape], np.nan, number) for name, shape in shapes.items()}
-    found["top_keys"] = np.full([*batch, queries, top], -7, np.int32)
-    numbers = [None if each is None else np.asarray(each, np.float64) for each in (scale, sink, heat)]
+    result: dict[str, np.ndarray] = {name: np.full([*batch, *shape], np.nan, number) for name, shape in shapes.items()}
+    result["top_keys"] = np.full([*batch, queries, top], -7, np.int32)
+    numbers = [None if each is None else np.asarray(each, np.float64) for each in (scale, sink, inverse_temperature)]
     native.module().summary(
         query, key, value, weight, list(ACTIVATIONS).index(activation), numbers[0], softcap, list(program), list(arrays),
-        bias, by_distance, numbers[1], numbers[2], threads, found["lse"], found["entropy"], found["received"], found["top_weights"],
-        found["top_keys"], *edges, found.get("map_mean"), found.get("map_max"), found.get("output"),
-        [len(each) == 4 for each in sets], [array for each in sets for array in each], found.get("masses"),
+        bias, by_distance, numbers[1], numbers[2], threads, result["lse"], result["entropy"], result["received"], result["top_weights"],
+        result["top_keys"], *edges, result.get("map_mean"), result.get("map_max"), result.get("output"),
+        [len(each) == 4 for each in sets], [array for each in sets for array in each], result.get("masses"),
     )  # fmt: skip
-    return SimpleNamespace(**found)
+    return SimpleNamespace(**result)
 
 
 def written_out(total, value=None, *, sink=None, top=3, edges=(None, None)):
@@ -74,30 +74,30 @@ def written_out(total, value=None, *, sink=None, top=3, edges=(None, None)):
     return answer
 
 
-def assert_same(found, wanted):
+def assert_same(result, wanted):
     """Everything that is wanted was found; which of nearly equal weights comes first may differ."""
     for name in ("lse", "entropy", "received", "top_weights", "map_mean", "map_max", "output"):
         if not hasattr(wanted, name):
             continue
-        own, other = getattr(found, name), getattr(wanted, name)
-        assert own.shape == other.shape, name
+        actual, other = getattr(result, name), getattr(wanted, name)
+        assert actual.shape == other.shape, name
         finite = np.isfinite(other)
-        assert (own[~finite] == other[~finite]).all(), name
-        error = np.abs(own[finite] - other[finite]).max(initial=0)
-        assert error <= TOLERANCE[str(own.dtype)] * max(1, np.abs(other[finite]).max(initial=0)), (name, error)
-    assert ((found.top_keys < 0) == (wanted.top_keys < 0)).all()
-    for keys, weights, row in zip(found.top_keys, found.top_weights, wanted.weights, strict=True):
-        kept = keys[keys >= 0]
-        assert len(set(kept)) == len(kept)
-        assert np.allclose(row[kept], weights[: len(kept)], rtol=0, atol=TOLERANCE[str(weights.dtype)])
+        assert (actual[~finite] == other[~finite]).all(), name
+        error = np.abs(actual[finite] - other[finite]).max(initial=0)
+        assert error <= TOLERANCE[str(actual.dtype)] * max(1, np.abs(other[finite]).max(initial=0)), (name, error)
+    assert ((result.top_keys < 0) == (wanted.top_keys < 0)).all()
+    for keys, weights, row in zip(result.top_keys, result.top_weights, wanted.weights, strict=True):
+        entered = keys[keys >= 0]
+        assert len(set(entered)) == len(entered)
+        assert np.allclose(row[entered], weights[: len(entered)], rtol=0, atol=TOLERANCE[str(weights.dtype)])
 
 
 def members(sets, keys):
     """Which keys each query has in each set, (sets, Q, K), in plain words."""
-    places = np.arange(keys)
+    positions = np.arange(keys)
     answer = []
     for low, high, *ids in sets:
-        some = (places >= low[:, None]) & (places < high[:, None])
+        some = (positions >= low[:, None]) & (positions < high[:, None])
         if ids:
             some &= (ids[0][:, None] == ids[1]) & (ids[0][:, None] >= 0) & (ids[0][:, None] < 2**31)
         answer.append(some)
@@ -120,25 +120,25 @@ SIZES = [(1, 1), (31, 64), (32, 65), (33, 63), (63, 257), (64, 31), (65, 32), (2
 def test_lengths_round_the_edges_of_blocks_make_no_difference(queries, keys, dtype):
     query, key, value = drawn(queries, 5, dtype=dtype), drawn(keys, 5, dtype=dtype), drawn(keys, 3, dtype=dtype)
     edges = (edges_of(queries, min(queries, 5)), edges_of(keys, min(keys, 7)))
-    found = summarised(query, key, value, edges=edges, top=min(keys, 3))
-    assert_same(found, written_out(dots(query, key), value, edges=edges))
+    result = summarised(query, key, value, edges=edges, top=min(keys, 3))
+    assert_same(result, written_out(dots(query, key), value, edges=edges))
 
 
 @pytest.mark.parametrize("features", [1, 2, 7, 8, 9, 16, 31, 64, 100, 130, 260])
 def test_features_and_values_of_any_width(features):
     query, key, value = drawn(35, features), drawn(70, features), drawn(70, features + 1)
-    found = summarised(query, key, value, scale=features**-0.5)
-    assert_same(found, written_out(dots(query, key, features**-0.5), value))
+    result = summarised(query, key, value, scale=features**-0.5)
+    assert_same(result, written_out(dots(query, key, features**-0.5), value))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("width", [1, 2, 3, 4, 5])
 def test_values_of_a_few_numbers_each(width, dtype):
     query, key, value = (drawn(40, 3, 8, dtype=dtype), drawn(300, 3, 8, dtype=dtype), drawn(300, 3, width, dtype=dtype))
-    found = summarised(*(np.moveaxis(each, 1, 0) for each in (query, key, value)))
+    result = summarised(*(np.moveaxis(each, 1, 0) for each in (query, key, value)))
     for head in range(3):
         expected = written_out(dots(query[:, head], key[:, head]), value[:, head])
-        assert np.abs(found.output[head] - expected.output).max() < TOLERANCE[str(found.output.dtype)]
+        assert np.abs(result.output[head] - expected.output).max() < TOLERANCE[str(result.output.dtype)]
 
 
 @pytest.mark.parametrize("activation", list(ACTIVATIONS))
@@ -146,8 +146,8 @@ def test_additive_scores_are_summarised_likewise(activation):
     query, key, value, weight = drawn(40, 9), drawn(90, 9), drawn(90, 4), drawn(9)
     edges = edges_of(40, 6), edges_of(90, 8)
     total = ACTIVATIONS[activation](query[:, None].astype(np.float64) + key) @ weight
-    found = summarised(query, key, value, weight=weight, activation=activation, scale=None, edges=edges)
-    assert_same(found, written_out(total, value, edges=edges))
+    result = summarised(query, key, value, weight=weight, activation=activation, scale=None, edges=edges)
+    assert_same(result, written_out(total, value, edges=edges))
 
 
 def test_scores_under_a_soft_cap_bend_towards_it():
@@ -155,28 +155,28 @@ def test_scores_under_a_soft_cap_bend_towards_it():
         query, key = drawn(33, 8, dtype=dtype), drawn(65, 8, dtype=dtype)
         query[:11] *= 1e-3
         query[22:] *= 30
-        found = summarised(query, key, softcap=4.0)
-        assert_same(found, written_out(4 * np.tanh(dots(query, key) / 4)))
+        result = summarised(query, key, softcap=4.0)
+        assert_same(result, written_out(4 * np.tanh(dots(query, key) / 4)))
 
 
 def test_bias_comes_before_heat_and_the_sink_after_it():
     query, key, bias = drawn(33, 8), drawn(65, 8), drawn(33, 65)
-    found = summarised(query, key, bias=bias, heat=0.5, sink=1.25)
-    assert_same(found, written_out(0.5 * (dots(query, key) + bias), sink=1.25))
+    result = summarised(query, key, bias=bias, inverse_temperature=0.5, sink=1.25)
+    assert_same(result, written_out(0.5 * (dots(query, key) + bias), sink=1.25))
 
 
 @pytest.mark.parametrize("shape", [(33, 1), (1, 65), (1, 1)])
 def test_a_bias_broadcasts(shape):
     query, key, bias = drawn(33, 8), drawn(65, 8), drawn(*shape, dtype="float16")
-    found = summarised(query, key, bias=bias)
-    assert_same(found, written_out(dots(query, key) + bias.astype(np.float64)))
+    result = summarised(query, key, bias=bias)
+    assert_same(result, written_out(dots(query, key) + bias.astype(np.float64)))
 
 
 def test_a_bias_by_distance_is_read_off_the_diagonals():
     query, key, bias = drawn(70, 8), drawn(65, 8), drawn(70 + 65 - 1)
     distances = np.arange(65) - np.arange(70)[:, None] + 70 - 1
-    found = summarised(query, key, bias=bias, by_distance=True)
-    assert_same(found, written_out(dots(query, key) + bias[distances]))
+    result = summarised(query, key, bias=bias, by_distance=True)
+    assert_same(result, written_out(dots(query, key) + bias[distances]))
 
 
 def test_half_precision_is_widened_and_summed_in_single():
@@ -187,8 +187,8 @@ def test_half_precision_is_widened_and_summed_in_single():
 def masked(program, arrays, allowed, queries=70, keys=300):
     query, key, value = drawn(queries, 6), drawn(keys, 6), drawn(keys, 7)
     edges = edges_of(queries, 9), edges_of(keys, 11)
-    found = summarised(query, key, value, program=program, arrays=arrays, edges=edges)
-    assert_same(found, written_out(np.where(allowed, dots(query, key), -np.inf), value, edges=edges))
+    result = summarised(query, key, value, program=program, arrays=arrays, edges=edges)
+    assert_same(result, written_out(np.where(allowed, dots(query, key), -np.inf), value, edges=edges))
 
 
 def test_keys_outside_of_a_row_s_range_get_nothing():
@@ -218,22 +218,22 @@ def test_a_query_that_may_attend_to_nothing_counts_for_nothing():
     allowed = np.ones((40, 70), bool)
     allowed[[0, 5, 31, 32, 39]] = False
     query, key, value = drawn(40, 6), drawn(70, 6), drawn(70, 4)
-    found = summarised(query, key, value, program=[DENSE], arrays=[allowed])
+    result = summarised(query, key, value, program=[DENSE], arrays=[allowed])
     wanted = written_out(np.where(allowed, dots(query, key), -np.inf), value)
-    assert_same(found, wanted)
-    assert found.lse[5] == -np.inf
-    assert found.entropy[5] == 0
-    assert found.top_weights[5].tolist() == [0, 0, 0]
-    assert found.top_keys[5].tolist() == [-1, -1, -1]
-    assert found.output[5].tolist() == [0, 0, 0, 0]
+    assert_same(result, wanted)
+    assert result.lse[5] == -np.inf
+    assert result.entropy[5] == 0
+    assert result.top_weights[5].tolist() == [0, 0, 0]
+    assert result.top_keys[5].tolist() == [-1, -1, -1]
+    assert result.output[5].tolist() == [0, 0, 0, 0]
 
 
 def test_a_sink_takes_all_of_a_query_that_may_attend_to_nothing():
     allowed = np.arange(3)[:, None] > np.zeros(5)
     query, key = drawn(3, 6), drawn(5, 6)
-    found = summarised(query, key, program=[DENSE], arrays=[allowed], sink=0.75)
-    assert_same(found, written_out(np.where(allowed, dots(query, key), -np.inf), sink=0.75))
-    assert found.lse[0] == 0.75
+    result = summarised(query, key, program=[DENSE], arrays=[allowed], sink=0.75)
+    assert_same(result, written_out(np.where(allowed, dots(query, key), -np.inf), sink=0.75))
+    assert result.lse[0] == 0.75
 
 
 @pytest.mark.parametrize("width", [4, 6], ids=["narrow values", "wide values"])
@@ -243,11 +243,11 @@ def test_what_masked_keys_and_values_hold_is_not_felt(width):
     wanted = written_out(np.where(barred, -np.inf, dots(query, key)), value, edges=(edges_of(40, 6), edges_of(130, 9)))
     key[barred], value[barred] = np.nan, np.inf
     edges = edges_of(40, 6), edges_of(130, 9)
-    found = summarised(
+    result = summarised(
         query, key, np.where(barred[:, None], np.nan, value), program=[DENSE], arrays=[~barred[None]], edges=edges
     )
     wanted.output = wanted.weights @ np.where(barred[:, None], 0, value)
-    assert_same(found, wanted)
+    assert_same(result, wanted)
 
 
 @pytest.mark.parametrize("width", [4, 6], ids=["narrow values", "wide values"])
@@ -269,61 +269,61 @@ def test_nan_stays_with_the_queries_that_may_attend_to_it(width):
     edges = edges_of(40, 20), edges_of(130, 13)
     clean = summarised(query, key, value, program=[DENSE], arrays=[allowed], edges=edges)
     key[70] = np.nan
-    found = summarised(query, key, value, program=[DENSE], arrays=[allowed], edges=edges)
-    others, seen = np.arange(40) != 3, allowed[3]
+    result = summarised(query, key, value, program=[DENSE], arrays=[allowed], edges=edges)
+    others, visible = np.arange(40) != 3, allowed[3]
     for name in ("lse", "entropy", "top_weights", "output"):
-        assert np.isnan(getattr(found, name)[3]).all(), name
-        assert np.array_equal(getattr(found, name)[others], getattr(clean, name)[others]), name
-    assert found.top_keys[3].tolist() == np.flatnonzero(seen)[:3].tolist()
-    assert (np.isnan(found.received) == seen).all()
-    assert (np.isnan(found.map_max[1]) == seen.reshape(13, 10).any(1)).all()
-    assert np.isfinite(np.delete(found.map_mean, 1, 0)).all()
+        assert np.isnan(getattr(result, name)[3]).all(), name
+        assert np.array_equal(getattr(result, name)[others], getattr(clean, name)[others]), name
+    assert result.top_keys[3].tolist() == np.flatnonzero(visible)[:3].tolist()
+    assert (np.isnan(result.received) == visible).all()
+    assert (np.isnan(result.map_max[1]) == visible.reshape(13, 10).any(1)).all()
+    assert np.isfinite(np.delete(result.map_mean, 1, 0)).all()
 
 
 def test_a_value_that_is_nan_reaches_those_who_may_attend_to_it():
     query, key, value = drawn(40, 6), drawn(130, 6), drawn(130, 4)
     causal = np.tri(40, 130, dtype=bool)
     value[20] = np.nan
-    found = summarised(query, key, value, program=[RANGES], arrays=[np.zeros(40, np.int64), np.arange(40) + 1])
-    assert (np.isnan(found.output).all(1) == causal[:, 20]).all()
-    assert np.isfinite(found.output[~causal[:, 20]]).all()
+    result = summarised(query, key, value, program=[RANGES], arrays=[np.zeros(40, np.int64), np.arange(40) + 1])
+    assert (np.isnan(result.output).all(1) == causal[:, 20]).all()
+    assert np.isfinite(result.output[~causal[:, 20]]).all()
 
 
 def test_an_infinite_score_leaves_no_weights_that_are_numbers():
     query, key = drawn(3, 6), drawn(70, 6)
     bias = np.zeros((3, 70), np.float32)
     bias[1, 66] = np.inf
-    found = summarised(query, key, bias=bias)
-    assert found.lse[1] == np.inf
-    assert np.isnan(found.top_weights[1]).all()
-    assert np.isfinite(found.top_weights[[0, 2]]).all()
+    result = summarised(query, key, bias=bias)
+    assert result.lse[1] == np.inf
+    assert np.isnan(result.top_weights[1]).all()
+    assert np.isfinite(result.top_weights[[0, 2]]).all()
 
 
 def test_scores_far_apart_neither_overflow_nor_lose_the_small():
     query, key = drawn(35, 6), drawn(700, 6)
     bias = (np.linspace(-3000, 3000, 700, dtype=np.float32) + np.float32(1e6))[None]
     total = (dots(query, key) + bias).astype(np.float32)
-    found = summarised(np.zeros_like(query), key, bias=total)
-    assert_same(found, written_out(total))
+    result = summarised(np.zeros_like(query), key, bias=total)
+    assert_same(result, written_out(total))
 
 
 def test_more_keys_than_are_kept_between_the_passes_are_scored_again():
     query, key, value = drawn(3, 2), drawn(16384 + 700, 2), drawn(16384 + 700, 2)
     edges = edges_of(3, 2), edges_of(len(key), 100)
-    found = summarised(query, key, value, edges=edges, sink=3.0)
-    assert_same(found, written_out(dots(query, key), value, edges=edges, sink=3.0))
+    result = summarised(query, key, value, edges=edges, sink=3.0)
+    assert_same(result, written_out(dots(query, key), value, edges=edges, sink=3.0))
 
 
 def test_equal_weights_are_told_by_the_earliest_keys():
-    found = summarised(np.zeros((2, 4), np.float32), drawn(200, 4), top=5)
-    assert found.top_keys.tolist() == [[0, 1, 2, 3, 4]] * 2
+    result = summarised(np.zeros((2, 4), np.float32), drawn(200, 4), top=5)
+    assert result.top_keys.tolist() == [[0, 1, 2, 3, 4]] * 2
 
 
 def test_all_keys_may_be_asked_for_in_order():
     query, key = drawn(2, 4, dtype="float64"), drawn(600, 4, dtype="float64")
-    found, wanted = summarised(query, key, top=600), written_out(dots(query, key), top=600)
-    assert_same(found, wanted)
-    assert np.array_equal(found.top_keys, wanted.top_keys)
+    result, wanted = summarised(query, key, top=600), written_out(dots(query, key), top=600)
+    assert_same(result, wanted)
+    assert np.array_equal(result.top_keys, wanted.top_keys)
 
 
 def test_no_top_may_be_asked_for():
@@ -335,8 +335,8 @@ def test_cells_of_the_map_may_be_of_any_size():
     query, key = drawn(257, 6), drawn(300, 6)
     edges = np.array([0, 1, 2, 40, 41, 200, 257]), np.array([0, 3, 64, 65, 66, 67, 128, 299, 300])
     for threads in (1, 3):
-        found = summarised(query, key, edges=edges, threads=threads)
-        assert_same(found, written_out(dots(query, key), edges=edges))
+        result = summarised(query, key, edges=edges, threads=threads)
+        assert_same(result, written_out(dots(query, key), edges=edges))
 
 
 def test_threads_share_one_entry_and_its_cells():
@@ -345,31 +345,33 @@ def test_threads_share_one_entry_and_its_cells():
     total = np.where(np.arange(300) < stop[:, None], dots(query, key), -np.inf)
     for cells in (1, 3, 257):
         edges = edges_of(257, cells), edges_of(300, 10)
-        found = summarised(query, key, value, program=[RANGES], arrays=[stop * 0, stop], edges=edges, threads=3)
-        assert_same(found, written_out(total, value, edges=edges))
+        result = summarised(query, key, value, program=[RANGES], arrays=[stop * 0, stop], edges=edges, threads=3)
+        assert_same(result, written_out(total, value, edges=edges))
 
 
 def test_batches_broadcast_and_heads_share_keys():
     query, key, weight = drawn(2, 6, 33, 8), drawn(2, 3, 40, 8), drawn(6, 1)
-    sink, heat = np.arange(6.0), np.array([[1.0], [0.5]])
+    sink, inverse_temperature = np.arange(6.0), np.array([[1.0], [0.5]])
     value, transposed = drawn(2, 40, 3, 4).swapaxes(1, 2), np.ascontiguousarray(query.swapaxes(1, 2)).swapaxes(1, 2)
-    found = summarised(transposed, key, value, scale=weight[:, 0], sink=sink, heat=heat, threads=2)
+    result = summarised(
+        transposed, key, value, scale=weight[:, 0], sink=sink, inverse_temperature=inverse_temperature, threads=2
+    )
     for b, h in np.ndindex(2, 6):
-        own = SimpleNamespace(**{name: each[b, h] for name, each in vars(found).items()})
-        total = heat[b, 0] * dots(query[b, h], key[b, h // 2], weight[h, 0])
-        assert_same(own, written_out(total, value[b, h // 2], sink=sink[h]))
+        actual = SimpleNamespace(**{name: each[b, h] for name, each in vars(result).items()})
+        total = inverse_temperature[b, 0] * dots(query[b, h], key[b, h // 2], weight[h, 0])
+        assert_same(actual, written_out(total, value[b, h // 2], sink=sink[h]))
 
 
 @pytest.mark.parametrize(("batch", "queries", "keys", "features"), [(0, 3, 4, 2), (2, 0, 4, 2), (2, 3, 0, 2), (2, 3, 4, 0)])
 def test_a_dimension_may_be_empty(batch, queries, keys, features):
     query, key, value = drawn(batch, queries, features), drawn(batch, keys, features), drawn(batch, keys, 5)
     edges = edges_of(queries, min(queries, 2) or 1)[: min(queries, 2) + 1], np.arange(keys + 1)
-    found = summarised(query, key, value, edges=edges, top=min(keys, 3))
+    result = summarised(query, key, value, edges=edges, top=min(keys, 3))
     for b in range(batch):
-        own = SimpleNamespace(**{name: each[b] for name, each in vars(found).items()})
+        actual = SimpleNamespace(**{name: each[b] for name, each in vars(result).items()})
         wanted = written_out(dots(query[b], key[b]), value[b])
-        assert_same(own, wanted)
-        assert not np.isnan(own.map_mean).any()
+        assert_same(actual, wanted)
+        assert not np.isnan(actual.map_mean).any()
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -377,26 +379,26 @@ def test_the_same_bits_come_out_every_time(threads):
     query, key, value, edges = drawn(257, 16), drawn(300, 16), drawn(300, 5), (edges_of(257, 20), edges_of(300, 20))
     first = summarised(query, key, value, edges=edges, threads=threads)
     for _ in range(5):
-        again = summarised(query, key, value, edges=edges, threads=threads)
+        second = summarised(query, key, value, edges=edges, threads=threads)
         for name, each in vars(first).items():
-            assert np.array_equal(each, getattr(again, name)), name
+            assert np.array_equal(each, getattr(second, name)), name
 
 
 def key_sets(queries, keys):
     """Sets of every kind: one key, a range, everything, nothing, ids, and ids in a range."""
-    places, words = np.arange(queries), np.random.randint(-1, 5, queries)
+    positions, words = np.arange(queries), np.random.randint(-1, 5, queries)
     others, nothing, everything = np.random.randint(-1, 5, keys), np.zeros(queries, np.int64), np.full(queries, keys)
     large = np.where(others == 2, 2**31, np.where(others == 3, -(2**40), others))
     return [
-        (places - 1, places),
-        (places + 1, places + 2),
+        (positions - 1, positions),
+        (positions + 1, positions + 2),
         (np.full(queries, 3), np.full(queries, 4)),
-        (places - 20, places + 7),
+        (positions - 20, positions + 7),
         (nothing, everything),
-        (places + 5, places),
+        (positions + 5, positions),
         (nothing, everything, words, others),
-        (nothing, places, words, others),
-        (places + 1, everything, words, others),
+        (nothing, positions, words, others),
+        (positions + 1, everything, words, others),
         (nothing, everything, np.where(words == 2, 2**31, words), large),
         (np.full(queries, -(2**62)), np.full(queries, 2**62)),
     ]
@@ -406,10 +408,10 @@ def key_sets(queries, keys):
 @pytest.mark.parametrize(("queries", "keys"), SIZES)
 def test_sets_of_keys_get_their_weights(queries, keys, dtype):
     query, key, sets = drawn(queries, 5, dtype=dtype), drawn(keys, 5, dtype=dtype), key_sets(queries, keys)
-    found = summarised(query, key, sets=sets, top=1)
+    result = summarised(query, key, sets=sets, top=1)
     weights = written_out(dots(query, key)).weights
     expected = (members(sets, keys) * weights).sum(-1).T
-    assert np.abs(found.masses - expected).max() < TOLERANCE[dtype]
+    assert np.abs(result.masses - expected).max() < TOLERANCE[dtype]
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -417,29 +419,29 @@ def test_sets_of_keys_under_a_mask_and_a_sink_in_every_head(threads):
     query, key, stop = drawn(3, 70, 8), drawn(3, 300, 8), np.arange(70) * 4 + 1
     allowed = np.arange(300) < stop[:, None]
     sets = key_sets(70, 300)
-    found = summarised(
+    result = summarised(
         query, key, program=[RANGES], arrays=[np.zeros(70, np.int64), stop], sets=sets, sink=0.5, threads=threads
     )
     for head in range(3):
         weights = written_out(np.where(allowed, dots(query[head], key[head]), -np.inf), sink=0.5).weights
         expected = (members(sets, 300) * weights).sum(-1).T
-        assert np.abs(found.masses[head] - expected).max() < TOLERANCE["float32"]
+        assert np.abs(result.masses[head] - expected).max() < TOLERANCE["float32"]
 
 
 def test_sets_of_keys_beyond_the_exponentials_that_are_kept():
     query, key, sets = drawn(3, 4), drawn(20000, 4), key_sets(3, 20000)
-    found = summarised(query, key, sets=sets)
+    result = summarised(query, key, sets=sets)
     expected = (members(sets, 20000) * written_out(dots(query, key)).weights).sum(-1).T
-    assert np.abs(found.masses - expected).max() < TOLERANCE["float32"]
+    assert np.abs(result.masses - expected).max() < TOLERANCE["float32"]
 
 
 def test_a_set_gets_nan_where_a_query_s_weights_are():
     query, key = drawn(40, 6), drawn(90, 6)
     query[7, 2] = np.nan
-    found = summarised(query, key, sets=[(np.arange(40), np.arange(40) + 1), (np.zeros(40, np.int64), np.zeros(40, np.int64))])
-    assert np.isnan(found.masses[7, 0])
-    assert not np.isnan(np.delete(found.masses, 7, 0)).any()
-    assert (found.masses[:, 1] == 0).all()
+    result = summarised(query, key, sets=[(np.arange(40), np.arange(40) + 1), (np.zeros(40, np.int64), np.zeros(40, np.int64))])
+    assert np.isnan(result.masses[7, 0])
+    assert not np.isnan(np.delete(result.masses, 7, 0)).any()
+    assert (result.masses[:, 1] == 0).all()
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,8 @@ def test_without_them_nothing_distributed_is_imported():
         "import sys, torch, overt; x = torch.randn(4, 2, requires_grad=True); overt.attend(x, x, x).sum().backward();"
         "overt.plan(x, x, x); print('torch.distributed.tensor' in sys.modules)"
     )
-    found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
-    assert found == "False\n"
+    actual = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert actual == "False\n"
 
 
 class Diagonals(Mask):
@@ -69,7 +69,7 @@ class Diagonals(Mask):
         return rows, rows + 3
 
 
-class OwnCausal(overt.Causal):
+class CustomCausal(overt.Causal):
     """A subclass with another formula inherits nothing of what is said of the old one."""
 
     def block(self, rows, keys):
@@ -83,7 +83,7 @@ MASKS = [
     overt.Lengths(torch.tensor([9, 4])), overt.Lengths(5, torch.tensor([7, 2])), overt.Documents(IDS), overt.masks.Dense(DENSE),
     overt.masks.Dense(DENSE[..., :1]), overt.masks.Dense(DENSE[..., :1, :]), overt.masks.Keys(DENSE[:, 0, 0]),
     overt.masks.Ranges(torch.arange(9) // 2, torch.arange(9) // 2 + 3), overt.Causal() & overt.Documents(IDS),
-    ~overt.Causal() | overt.masks.Dense(DENSE), Diagonals(), Diagonals() & overt.Causal(), OwnCausal(),
+    ~overt.Causal() | overt.masks.Dense(DENSE), Diagonals(), Diagonals() & overt.Causal(), CustomCausal(),
 ]  # fmt: skip
 
 

@@ -97,15 +97,15 @@ def test_each_entry_finds_its_own_part_of_grouped_shared_and_strided_tensors():
     batch = (2, 6)
     whole, shared, grouped = torch.empty(2, 6, 9, 4), torch.empty(9, 4), torch.empty(2, 3, 4, 9).mT
     arrays = [torch.empty(2, 1, 9).expand(2, 1, 9)]
-    places, width = triton_launch.table(
+    positions, width = triton_launch.table(
         batch, {"query": (whole, 2), "key": (grouped, 2), "value": (shared, 2)}, arrays * 2, [0]
     )
-    rows = dict(zip(triton_launch.COLUMNS, places.tolist(), strict=False))
+    rows = dict(zip(triton_launch.COLUMNS, positions.tolist(), strict=False))
     assert width == 12
     assert rows["query"] == [36 * entry for entry in range(12)]
     assert rows["key"] == [36 * (entry // 2) for entry in range(12)]
     assert rows["value"] == rows["bias"] == [0] * 12
-    assert places[len(triton_launch.COLUMNS)].tolist() == [0] * 6 + [9] * 6
+    assert positions[len(triton_launch.COLUMNS)].tolist() == [0] * 6 + [9] * 6
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,10 @@ def test_dropout_keeps_what_the_plain_formula_keeps_in_both_passes():
             return overt.attend(*leaves, score=overt.Additive(torch.ones(4).double()), dropout=0.3)
 
     output = run()
-    found = torch.autograd.grad(output.square().sum(), leaves)
+    result = torch.autograd.grad(output.square().sum(), leaves)
     # Twice differentiable gradients are those of the plain formula.
     wanted = torch.autograd.grad(run().square().sum(), leaves, create_graph=True)
-    for gradient, other in zip(found, wanted, strict=True):
+    for gradient, other in zip(result, wanted, strict=True):
         close(gradient, other.detach(), 1e-10, "gradient")
     assert float((output - overt.attend(*leaves, score=overt.Additive(torch.ones(4).double()))).abs().max().detach()) > 0
 
@@ -165,9 +165,9 @@ def test_vmap_is_one_call_that_gives_what_a_loop_gives():
     query, key, value = drawn((3, 9, 4), (3, 11, 4), (3, 11, 2))
     score = overt.Additive(torch.ones(4).double())
     with overt.use_path("triton"):
-        found = torch.func.vmap(lambda *inputs: overt.attend(*inputs, score=score))(query, key, value)
+        result = torch.func.vmap(lambda *inputs: overt.attend(*inputs, score=score))(query, key, value)
         wanted = torch.stack([overt.attend(q, k, v, score=score) for q, k, v in zip(query, key, value, strict=True)])
-    close(found, wanted, 1e-12, "output")
+    close(result, wanted, 1e-12, "output")
 
 
 SUMMARIES = {
@@ -182,27 +182,27 @@ SUMMARIES = {
 @pytest.mark.parametrize("name", SUMMARIES)
 def test_summaries_are_those_of_the_blocks(name):
     query, key, value = drawn((2, 2, 40, 8), (2, 1, 45, 8), (2, 1, 45, 3))
-    found = []
+    result = []
     for path in ("triton", "blocked"):
         with overt.use_path(path):
-            found.append(overt.summarize(query, key, value=value, **SUMMARIES[name]))
+            result.append(overt.summarize(query, key, value=value, **SUMMARIES[name]))
     for part in ("lse", "entropy", "received", "top_weights", "map_mean", "map_max", "sink", "output"):
-        own, other = (getattr(each, part) for each in found)
-        assert (own is None) == (other is None), part
-        if own is not None:
+        one, other = (getattr(each, part) for each in result)
+        assert (one is None) == (other is None), part
+        if one is not None:
             with np.errstate(invalid="ignore"):  # of queries that see nothing the log-sum-exp is -inf
-                close(own, other, 1e-12, part)
-    assert torch.equal(found[0].top_keys, found[1].top_keys)
+                close(one, other, 1e-12, part)
+    assert torch.equal(result[0].top_keys, result[1].top_keys)
 
 
 def test_a_summary_of_half_precision_is_computed_in_float32():
     query, key = (tensor.bfloat16() for tensor in drawn((9, 8), (12, 8)))
     with overt.use_path("triton"):
-        found = overt.summarize(query, key, top=2)
+        result = overt.summarize(query, key, top=2)
     wanted = overt.summarize(query.double(), key.double(), top=2)
-    assert found.lse is not None
-    assert found.lse.dtype == torch.float32
-    close(found.lse, wanted.lse, 1e-5, "lse")
+    assert result.lse is not None
+    assert result.lse.dtype == torch.float32
+    close(result.lse, wanted.lse, 1e-5, "lse")
 
 
 @pytest.mark.parametrize("nasty", [float("nan"), float("inf")])
@@ -211,20 +211,20 @@ def test_masked_values_and_keys_that_hold_no_numbers_are_not_felt_in_a_summary(n
     clean = overt.summarize(query, key[:30], value=value[:30], top=3)
     key[30:], value[30:] = nasty, nasty
     with overt.use_path("triton"):
-        found = overt.summarize(query, key, value=value, mask=overt.Lengths(30), top=3)
+        result = overt.summarize(query, key, value=value, mask=overt.Lengths(30), top=3)
     for part in ("lse", "entropy", "top_weights", "output"):
-        close(getattr(found, part), getattr(clean, part), 1e-12, part)
-    close(found.received[:30], clean.received, 1e-12, "received")
+        close(getattr(result, part), getattr(clean, part), 1e-12, part)
+    close(result.received[:30], clean.received, 1e-12, "received")
 
 
 def test_rows_of_nan_say_so():
     query, key = drawn((5, 4), (7, 4))
     query[2] = float("nan")
     with overt.use_path("triton"):
-        found = overt.summarize(query, key, top=2, map_size=5)
-    assert found.lse is not None
-    assert found.map_max is not None
-    assert found.lse.isnan().tolist() == [False, False, True, False, False]
-    assert found.top_weights[2].isnan().all()
-    assert found.map_max[2].isnan().all()
-    assert found.received.isnan().all()
+        result = overt.summarize(query, key, top=2, map_size=5)
+    assert result.lse is not None
+    assert result.map_max is not None
+    assert result.lse.isnan().tolist() == [False, False, True, False, False]
+    assert result.top_weights[2].isnan().all()
+    assert result.map_max[2].isnan().all()
+    assert result.received.isnan().all()

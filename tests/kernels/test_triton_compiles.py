@@ -24,8 +24,8 @@ def test_all_kernels_compile_and_four_terms_share_a_reciprocal(capability, tmp_p
     assert {"_weigh", "_raise", "forward", "gradients", "bias_gradient", "distance_gradient", "of_queries", "of_keys"} <= set(
         rows
     )
-    told = re.search(r"forward +(\d+) +(\d+) B +(\d+) KiB +(\d+) +([\d.]+) +(.*)", done.stdout)
-    assert told is not None
+    message = re.search(r"forward +(\d+) +(\d+) B +(\d+) KiB +(\d+) +([\d.]+) +(.*)", done.stdout)
+    assert message is not None
     assert "MUFU.RCP 0.25" in done.stdout
-    issued = float(told[5])
+    issued = float(message[5])
     assert 3 < issued < 5, f"{issued} instructions a term in the forward pass; docs/kernels.md says 4.5"

@@ -46,10 +46,10 @@ def at_once(sequence, window=None):
 def step(cache, chunk, lengths=None):
     """One chunk through the cache."""
     query, key, value = chunk
-    held = cache.extend(key, value, lengths)
-    mask = reach(cache.window, held.offset)
-    mask = mask if held.lengths is None else mask & overt.Lengths(held.lengths)
-    return overt.attend(query, held.key, held.value, mask=mask)
+    stored = cache.extend(key, value, lengths)
+    mask = reach(cache.window, stored.offset)
+    mask = mask if stored.lengths is None else mask & overt.Lengths(stored.lengths)
+    return overt.attend(query, stored.key, stored.value, mask=mask)
 
 
 def in_chunks(cache, sequence, sizes):
@@ -60,8 +60,8 @@ def in_chunks(cache, sequence, sizes):
     return torch.cat(outputs, dim=-2)
 
 
-def close(found, wanted, dtype=torch.float64):
-    torch.testing.assert_close(found, wanted, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+def close(result, wanted, dtype=torch.float64):
+    torch.testing.assert_close(result, wanted, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
 @pytest.fixture(params=[False, True], ids=["no_grad", "grad"])
@@ -78,8 +78,8 @@ def recording(request):
 def test_cached_equals_uncached_in_any_chunks(dtype, record, sizes, window, spare):
     sequence = tokens(sum(sizes), dtype=dtype)
     with torch.set_grad_enabled(record):
-        found = in_chunks(KVCache(window, spare), sequence, sizes)
-    close(found, at_once(sequence, window), dtype)
+        result = in_chunks(KVCache(window, spare), sequence, sizes)
+    close(result, at_once(sequence, window), dtype)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -88,15 +88,15 @@ def test_cached_equals_uncached_in_any_chunks(dtype, record, sizes, window, spar
 @given(sizes=some.lists(some.tuples(some.integers(0, 5), some.integers(0, 5), some.integers(0, 5)), max_size=6), window=windows)
 def test_rows_of_different_lengths_equal_each_row_alone(dtype, record, sizes, window):
     rows = [tokens(sum(row), rows=1, dtype=dtype, seed=i) for i, row in enumerate(zip(*sizes, strict=True))] if sizes else []
-    cache, found, seen = KVCache(window), [[] for _ in rows], [0] * len(rows)
+    cache, result, observed = KVCache(window), [[] for _ in rows], [0] * len(rows)
     with torch.set_grad_enabled(record):
         for lengths in sizes:
-            output = step(cache, padded(rows, seen, lengths), torch.tensor(lengths))
+            output = step(cache, padded(rows, observed, lengths), torch.tensor(lengths))
             for i, length in enumerate(lengths):
-                found[i].append(output[i : i + 1, :, :length])
-            seen = [have + more for have, more in zip(seen, lengths, strict=True)]
-    assert cache.lengths.tolist() == seen
-    for row, outputs in zip(rows, found, strict=True):
+                result[i].append(output[i : i + 1, :, :length])
+            observed = [have + more for have, more in zip(observed, lengths, strict=True)]
+    assert cache.lengths.tolist() == observed
+    for row, outputs in zip(rows, result, strict=True):
         close(torch.cat(outputs, dim=-2), at_once(row, window), dtype)
 
 
@@ -104,12 +104,12 @@ def padded(rows, first, lengths):
     """The next tokens of each row as one chunk; the padding behind a shorter row's own is NaN."""
     chunk = []
     for tensors in zip(*rows, strict=True):
-        room = torch.full(
+        widths = torch.full(
             (len(rows), tensors[0].shape[1], max(lengths), tensors[0].shape[-1]), torch.nan, dtype=tensors[0].dtype
         )
         for i, (tensor, start, length) in enumerate(zip(tensors, first, lengths, strict=True)):
-            room[i, :, :length] = tensor[0, :, start : start + length]
-        chunk.append(room)
+            widths[i, :, :length] = tensor[0, :, start : start + length]
+        chunk.append(widths)
     chunk[0] = chunk[0].nan_to_num()  # queries at padding ask for nothing that is compared
     return chunk
 
@@ -118,9 +118,9 @@ def test_padding_reaches_nobody_whatever_it_holds(recording):
     outputs, gradients = [], []
     for filling in (0.0, torch.nan, torch.inf):
         query, key, value = (tensor.requires_grad_(recording) for tensor in tokens(4))
-        own = (torch.arange(4) < torch.tensor([4, 1])[:, None])[:, None, :, None]
+        valid = (torch.arange(4) < torch.tensor([4, 1])[:, None])[:, None, :, None]
         cache = KVCache()
-        cache.extend(torch.where(own, key, filling), torch.where(own, value, filling), [4, 1])
+        cache.extend(torch.where(valid, key, filling), torch.where(valid, value, filling), [4, 1])
         outputs.append(step(cache, part([query, key, value], 0, 2)))
         if recording:
             gradients.append(torch.autograd.grad(outputs[-1].sum(), [key, value]))
@@ -134,30 +134,30 @@ def test_nothing_but_zeros_is_stored_where_no_row_has_a_token(recording):
     _, key, value = tokens(4)
     cache = KVCache()
     cache.extend(key, torch.full_like(value, torch.nan), lengths=[0, 0])
-    held = cache.extend(key, value, lengths=[1, 3])
-    held = cache.extend(key[:, :, :1], value[:, :, :1])
-    assert held.lengths.tolist() == [2, 4]
-    assert not held.key[0, :, 2:].any()
-    assert not held.value[0, :, 2:].any()
+    stored = cache.extend(key, value, lengths=[1, 3])
+    stored = cache.extend(key[:, :, :1], value[:, :, :1])
+    assert stored.lengths.tolist() == [2, 4]
+    assert not stored.key[0, :, 2:].any()
+    assert not stored.value[0, :, 2:].any()
 
 
 def test_a_bias_from_positions_meets_rows_of_different_lengths():
     rows, slopes, cache = [tokens(6, rows=1, seed=1), tokens(3, rows=1, seed=2)], torch.rand(HEADS).double(), KVCache()
     step(cache, padded(rows, [0, 0], [4, 1]), [4, 1])
     query, key, value = padded(rows, [4, 1], [2, 2])
-    held = cache.extend(key, value)
-    mask = overt.Causal(held.offset) & overt.Lengths(held.lengths)
-    found = overt.attend(query, held.key, held.value, mask=mask, bias=overt.ALiBi(slopes, held.offset))
+    stored = cache.extend(key, value)
+    mask = overt.Causal(stored.offset) & overt.Lengths(stored.lengths)
+    result = overt.attend(query, stored.key, stored.value, mask=mask, bias=overt.ALiBi(slopes, stored.offset))
     for i, row in enumerate(rows):
-        close(found[i], overt.attend(*row, mask=overt.Causal(), bias=overt.ALiBi(slopes))[0, :, -2:])
+        close(result[i], overt.attend(*row, mask=overt.Causal(), bias=overt.ALiBi(slopes))[0, :, -2:])
 
 
 def test_gradients_are_those_without_a_cache():
     for window in (None, 3):
         sequence = [tensor.requires_grad_() for tensor in tokens(9)]
-        found = torch.autograd.grad(in_chunks(KVCache(window), sequence, [2, 1, 4, 1, 1]).square().sum(), sequence)
+        result = torch.autograd.grad(in_chunks(KVCache(window), sequence, [2, 1, 4, 1, 1]).square().sum(), sequence)
         wanted = torch.autograd.grad(at_once(sequence, window).square().sum(), sequence)
-        for one, other in zip(found, wanted, strict=True):
+        for one, other in zip(result, wanted, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
@@ -167,17 +167,17 @@ def test_gradients_of_rows_of_different_lengths_are_those_of_each_row_alone():
     first, then = step(cache, padded(rows, [0, 0], [4, 1]), [4, 1]), step(cache, padded(rows, [4, 1], [2, 2]))
     for i, (row, length) in enumerate(zip(rows, (4, 1), strict=True)):
         output = torch.cat([first[i, :, :length], then[i]], dim=-2)
-        found = torch.autograd.grad(output.square().sum(), row, retain_graph=True)
+        result = torch.autograd.grad(output.square().sum(), row, retain_graph=True)
         wanted = torch.autograd.grad(at_once(row, 3).square().sum(), row)
-        for one, other in zip(found, wanted, strict=True):
+        for one, other in zip(result, wanted, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
 def test_queries_alone_may_be_trained():
     query, key, value = torch.randn(3, 1, 2, 6, 4, dtype=torch.float64)
     query.requires_grad_()
-    found = torch.autograd.grad(in_chunks(KVCache(), [query, key, value], [1] * 6).sum(), query)
-    torch.testing.assert_close(found, torch.autograd.grad(at_once([query, key, value]).sum(), query))
+    result = torch.autograd.grad(in_chunks(KVCache(), [query, key, value], [1] * 6).sum(), query)
+    torch.testing.assert_close(result, torch.autograd.grad(at_once([query, key, value]).sum(), query))
 
 
 def test_a_chunk_without_gradients_loses_none_of_those_before_it():
@@ -188,13 +188,13 @@ def test_a_chunk_without_gradients_loses_none_of_those_before_it():
     with torch.no_grad():
         cache.extend(*between)
     output = step(cache, part([query, key, value], 4, 6))
-    found = torch.autograd.grad(output.sum(), key)[0]
+    result = torch.autograd.grad(output.sum(), key)[0]
     middle = torch.zeros(6, dtype=torch.bool)
     middle[2:4] = True
-    kept = torch.where(middle[:, None], key.detach(), key), torch.where(middle[:, None], value.detach(), value)
-    wanted = overt.attend(query, *kept, mask=overt.Causal())[:, :, 4:]
-    torch.testing.assert_close(found, torch.autograd.grad(wanted.sum(), key)[0])
-    assert found[:, :, :2].abs().min() > 0
+    remaining = torch.where(middle[:, None], key.detach(), key), torch.where(middle[:, None], value.detach(), value)
+    wanted = overt.attend(query, *remaining, mask=overt.Causal())[:, :, 4:]
+    torch.testing.assert_close(result, torch.autograd.grad(wanted.sum(), key)[0])
+    assert result[:, :, :2].abs().min() > 0
 
 
 def test_a_prompt_read_in_inference_mode_may_be_followed_outside_it():
@@ -237,24 +237,24 @@ def test_without_a_window_storage_doubles_so_that_few_tokens_are_copied():
 def test_under_a_window_only_what_the_chunk_may_see_is_held(recording):
     cache, (_, key, value) = KVCache(window=4), tokens(12)
     for i in range(12):
-        held, low = cache.extend(key[:, :, i : i + 1], value[:, :, i : i + 1]), max(i - 3, 0)
-        assert torch.equal(held.key, key[:, :, low : i + 1])
-        assert torch.equal(held.value, value[:, :, low : i + 1])
-        assert (held.offset, held.lengths, held.first) == (i - low, None, low)
+        stored, low = cache.extend(key[:, :, i : i + 1], value[:, :, i : i + 1]), max(i - 3, 0)
+        assert torch.equal(stored.key, key[:, :, low : i + 1])
+        assert torch.equal(stored.value, value[:, :, low : i + 1])
+        assert (stored.offset, stored.lengths, stored.first) == (i - low, None, low)
 
 
 def test_what_is_held_says_where_each_row_stands():
     cache, (_, key, value) = KVCache(), tokens(3)
-    held = cache.extend(key, value, lengths=[3, 1])
-    assert held.offset == 0
-    assert held.lengths.tolist() == [3, 1]
-    held = cache.extend(key, value)
-    assert held.offset.tolist() == [3, 1]
-    assert held.lengths.tolist() == [6, 4]
-    assert held.first == 0
-    held = cache.extend(key[:, :, :2], value[:, :, :2], lengths=torch.tensor([0, 2]))
-    assert held.offset.tolist() == [6, 4]
-    assert held.lengths is None
+    stored = cache.extend(key, value, lengths=[3, 1])
+    assert stored.offset == 0
+    assert stored.lengths.tolist() == [3, 1]
+    stored = cache.extend(key, value)
+    assert stored.offset.tolist() == [3, 1]
+    assert stored.lengths.tolist() == [6, 4]
+    assert stored.first == 0
+    stored = cache.extend(key[:, :, :2], value[:, :, :2], lengths=torch.tensor([0, 2]))
+    assert stored.offset.tolist() == [6, 4]
+    assert stored.lengths is None
 
 
 def test_places_go_on_from_what_each_row_has_seen(recording):
@@ -286,11 +286,11 @@ def test_reordered_rows_go_on_from_the_row_they_were_taken_from(data, record, wi
         cache.extend(*middle[1:])
         cache.reorder(torch.tensor(indices))
         assert cache.lengths.tolist() == [lengths[row] + 2 for row in indices]
-        found = in_chunks(cache, then, [1, 3, 1])
+        result = in_chunks(cache, then, [1, 3, 1])
     for beam, row in enumerate(indices):
-        own = part([tensor[row : row + 1] for tensor in start], 0, lengths[row])
-        path = joined(own, [tensor[row : row + 1] for tensor in middle], [tensor[beam : beam + 1] for tensor in then])
-        close(found[beam : beam + 1], at_once(path, window)[:, :, lengths[row] + 2 :])
+        valid = part([tensor[row : row + 1] for tensor in start], 0, lengths[row])
+        path = joined(valid, [tensor[row : row + 1] for tensor in middle], [tensor[beam : beam + 1] for tensor in then])
+        close(result[beam : beam + 1], at_once(path, window)[:, :, lengths[row] + 2 :])
 
 
 @pytest.mark.parametrize("record", [True, False])
@@ -300,10 +300,10 @@ def test_reordered_rows_keep_their_gradients(record):
     cache.extend(*sequence[1:])
     with torch.set_grad_enabled(record):
         cache.reorder([1, 0])
-    found = torch.autograd.grad(step(cache, then).square().sum(), sequence[1:])
+    result = torch.autograd.grad(step(cache, then).square().sum(), sequence[1:])
     path = joined([tensor[[1, 0]] for tensor in sequence], then)
     wanted = torch.autograd.grad(at_once(path)[:, :, 4:].square().sum(), sequence[1:])
-    for one, other in zip(found, wanted, strict=True):
+    for one, other in zip(result, wanted, strict=True):
         torch.testing.assert_close(one, other)
 
 
@@ -322,10 +322,10 @@ def test_after_a_rewind_other_tokens_go_on_as_if_taken_from_the_start(record, wi
     with torch.set_grad_enabled(record):
         in_chunks(cache, start, sizes)
         cache.rewind(torch.tensor(counts))
-        found = in_chunks(cache, then, sizes_after)
+        result = in_chunks(cache, then, sizes_after)
     for row, count in enumerate(counts):
         path = joined(part([t[row : row + 1] for t in start], 0, sum(sizes) - count), [t[row : row + 1] for t in then])
-        close(found[row : row + 1], at_once(path, window)[:, :, sum(sizes) - count :])
+        close(result[row : row + 1], at_once(path, window)[:, :, sum(sizes) - count :])
 
 
 def test_a_rewind_in_the_midst_of_training_spoils_no_gradient():
@@ -334,9 +334,9 @@ def test_a_rewind_in_the_midst_of_training_spoils_no_gradient():
     before = step(cache, start)
     cache.rewind(2)
     after = step(cache, then)
-    found = torch.autograd.grad((before.sum() + after.sum()), start)
+    result = torch.autograd.grad((before.sum() + after.sum()), start)
     path = at_once(joined(part(start, 0, 2), then))[:, :, 2:]
-    for one, other in zip(found, torch.autograd.grad(at_once(start).sum() + path.sum(), start), strict=True):
+    for one, other in zip(result, torch.autograd.grad(at_once(start).sum() + path.sum(), start), strict=True):
         torch.testing.assert_close(one, other)
 
 
@@ -367,13 +367,13 @@ def test_beyond_its_start_a_cache_cannot_be_rewound_and_stays_as_it_was(count):
 def test_under_a_window_a_rewind_beyond_what_is_spare_is_refused_and_changes_nothing():
     cache, sequence = KVCache(window=4, spare=2), tokens(30)
     with torch.no_grad():
-        found = [in_chunks(cache, part(sequence, 0, 20), [1] * 20)]
+        result = [in_chunks(cache, part(sequence, 0, 20), [1] * 20)]
         with pytest.raises(
             InputError, match=r"still stored, got 15 for row 0, which has \d+\. .*KVCache\(window=4, spare=15\)"
         ):
             cache.rewind(15)
-        found.append(in_chunks(cache, part(sequence, 20, 30), [4, 6]))
-    close(torch.cat(found, dim=-2), at_once(sequence, 4))
+        result.append(in_chunks(cache, part(sequence, 20, 30), [4, 6]))
+    close(torch.cat(result, dim=-2), at_once(sequence, 4))
 
 
 @pytest.mark.parametrize("length", [18, 19, 20])
@@ -424,8 +424,8 @@ def test_a_copy_goes_its_own_way():
         step(cache, part(sequence, 0, 3))
         branch = copy.deepcopy(cache)
         step(branch, part(other, 3, 5))
-        found = step(cache, part(sequence, 3, 5))
-    close(found, at_once(sequence)[:, :, 3:])
+        result = step(cache, part(sequence, 3, 5))
+    close(result, at_once(sequence)[:, :, 3:])
 
 
 def test_an_empty_cache_is_still_a_cache_and_says_what_it_holds():

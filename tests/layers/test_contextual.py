@@ -32,7 +32,7 @@ def test_on_an_lstm_it_is_the_lstm_then_attend_then_cat():
     q, k = hidden @ p.query.weight.T, hidden @ p.key.weight.T
     context = overt.attend(q, k, hidden, score=overt.Additive(p.weight))
     assert torch.equal(output, torch.cat([hidden, context], dim=-1))
-    assert all(torch.equal(found, wanted) for found, wanted in zip(states, wanted_states, strict=True))
+    assert all(torch.equal(result, wanted) for result, wanted in zip(states, wanted_states, strict=True))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -104,8 +104,8 @@ def test_a_packed_sequence_comes_out_packed_and_attends_within_each_sequence_onl
     hidden, wanted_states = layer.layer(packed)
     assert isinstance(output, PackedSequence)
     assert torch.equal(output.batch_sizes, hidden.batch_sizes)
-    for found, wanted in ((output.sorted_indices, hidden.sorted_indices), (output.unsorted_indices, hidden.unsorted_indices)):
-        assert (found is None and wanted is None) or torch.equal(found, wanted)
+    for result, wanted in ((output.sorted_indices, hidden.sorted_indices), (output.unsorted_indices, hidden.unsorted_indices)):
+        assert (result is None and wanted is None) or torch.equal(result, wanted)
     torch.testing.assert_close(states, wanted_states)
     padded, lengths = pad_packed_sequence(output, batch_first=True)
     for row, length, sequence in zip(padded, lengths, sequences, strict=True):
@@ -256,8 +256,8 @@ def test_half_precision_and_autocast_stay_near_float32():
         under = layer(x)
     low = layer.bfloat16()(x.bfloat16())
     assert low.dtype == torch.bfloat16
-    for found in (under, low):
-        torch.testing.assert_close(found.float(), wanted, rtol=2e-2, atol=2e-2)
+    for result in (under, low):
+        torch.testing.assert_close(result.float(), wanted, rtol=2e-2, atol=2e-2)
 
 
 class Unknown(nn.Module):

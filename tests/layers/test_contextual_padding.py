@@ -77,17 +77,17 @@ def test_evaluation_without_gradients_gives_the_same(name):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_nothing_in_the_padding_reaches_an_output_or_a_gradient(name):
-    layer, found = contextual(name), []
+    layer, result = contextual(name), []
     lengths = torch.tensor([3, 0, 5])
     for filling in (0.0, torch.nan, torch.inf):
         layer.zero_grad()
         x = padded_batch(lengths, filling).requires_grad_()
         output = hidden_of(layer(arranged(name, x), lengths=lengths))
         output.square().sum().backward()
-        found.append([output, x.grad, *(parameter.grad for parameter in layer.parameters())])
-    assert all(tensor.isfinite().all() for tensor in found[0])
-    for each in found[1:]:
-        torch.testing.assert_close(each, found[0])
+        result.append([output, x.grad, *(parameter.grad for parameter in layer.parameters())])
+    assert all(tensor.isfinite().all() for tensor in result[0])
+    for each in result[1:]:
+        torch.testing.assert_close(each, result[0])
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -115,8 +115,8 @@ def test_an_empty_sequence_leaves_the_first_state_as_it_was(kind):
     x, lengths = normal(2, 7, 4), torch.tensor([0, 7])
     first = [normal(1, 2, 3, seed=seed) for seed in ((2, 3) if kind is nn.LSTM else (2,))]
     zeros = [torch.zeros_like(state) for state in first]
-    for given, wanted in ((None, zeros), (tuple(first) if kind is nn.LSTM else first[0], first)):
-        states = layer(x, given, lengths=lengths)[1]
+    for inputs, wanted in ((None, zeros), (tuple(first) if kind is nn.LSTM else first[0], first)):
+        states = layer(x, inputs, lengths=lengths)[1]
         for state, start in zip(states if kind is nn.LSTM else [states], wanted, strict=True):
             assert torch.equal(state[:, 0], start[:, 0])
             assert not torch.equal(state[:, 1], start[:, 1])

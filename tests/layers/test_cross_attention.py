@@ -43,12 +43,12 @@ def test_a_step_at_a_time_gives_what_the_whole_pass_gives(name):
 
 def test_prepared_states_are_projected_once():
     attention, states = layer(), normal(3, 7, ENCODER)
-    prepared, seen = attention.prepare(states), []
+    prepared, observed = attention.prepare(states), []
     assert isinstance(prepared, Prepared)
-    attention.scoring.key.register_forward_hook(lambda *call: seen.append(call))
+    attention.scoring.key.register_forward_hook(lambda *call: observed.append(call))
     for _ in range(4):
         attention(normal(3, DECODER), prepared)
-    assert not seen
+    assert not observed
 
 
 @pytest.mark.parametrize("name", ["additive", "concat", "general", "cosine", "gaussian"])
@@ -78,9 +78,9 @@ def test_padding_and_masked_states_reach_nothing_whatever_they_hold(name):
     visible = torch.arange(5) < lengths[:, None]
     gradients, outputs = [], []
     for filling in (0.0, torch.nan):
-        for told in ({"lengths": lengths}, {"mask": overt.masks.from_padding(~visible)}, {"mask": visible[:, None, :]}):
+        for text in ({"lengths": lengths}, {"mask": overt.masks.from_padding(~visible)}, {"mask": visible[:, None, :]}):
             attention.zero_grad()
-            output = attention(queries, torch.where(visible[..., None], states, filling), **told)
+            output = attention(queries, torch.where(visible[..., None], states, filling), **text)
             output.square().sum().backward()
             outputs.append(output)
             gradients.append([parameter.grad for parameter in attention.parameters()])
@@ -125,8 +125,8 @@ def test_half_precision_and_autocast_stay_near_float32():
         prepared = attention.prepare(states)
         under = attention(query, prepared)
     low = attention.bfloat16()(query.bfloat16(), states.bfloat16())
-    for found in (under, low):
-        torch.testing.assert_close(found.float(), wanted, rtol=2e-2, atol=2e-2)
+    for result in (under, low):
+        torch.testing.assert_close(result.float(), wanted, rtol=2e-2, atol=2e-2)
 
 
 def test_it_prints_what_it_is():

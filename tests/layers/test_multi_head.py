@@ -35,8 +35,8 @@ def by_hand(attention, query, key, value, allowed=None, bias=0.0):
     heads, weights, D = [], [], attention.head_width
     for head in range(attention.heads):
         group = head // (attention.heads // attention.kv_heads)
-        own, shared = slice(head * D, head * D + D), slice(group * D, group * D + D)
-        q = query @ attention.query.weight[own].T + attention.query.bias[own]
+        per_query, shared = slice(head * D, head * D + D), slice(group * D, group * D + D)
+        q = query @ attention.query.weight[per_query].T + attention.query.bias[per_query]
         k = key @ attention.key.weight[shared].T + attention.key.bias[shared]
         v = value @ attention.value.weight[shared].T + attention.value.bias[shared]
         scores = q @ k.T / D**0.5 + bias
@@ -46,8 +46,8 @@ def by_hand(attention, query, key, value, allowed=None, bias=0.0):
     return torch.cat(heads, dim=-1) @ attention.output.weight.T + attention.output.bias, torch.stack(weights)
 
 
-def close(found, wanted):
-    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+def close(result, wanted):
+    torch.testing.assert_close(result, wanted, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -154,43 +154,43 @@ def test_a_query_that_may_attend_to_nothing_gets_the_outputs_bias():
 
 @pytest.mark.parametrize("dimensions", ["(K,)", "(B, K)", "(B, 1, 1, K)", "(B, H, 1, K)", "with another", "lengths"])
 def test_what_padding_holds_reaches_no_output_and_no_gradient(dimensions):
-    own = torch.arange(Q) < torch.tensor([5, 2, 3])[:, None]
+    per_query = torch.arange(Q) < torch.tensor([5, 2, 3])[:, None]
     options = {
-        "(K,)": {"mask": own[1]},
-        "(B, K)": {"mask": Keys(own)},
-        "(B, 1, 1, K)": {"mask": own[:, None, None]},
-        "(B, H, 1, K)": {"mask": own[:, None, None].expand(B, HEADS, 1, Q)},
-        "with another": {"mask": overt.Causal() & (own[:, None, None] & Keys(own))},
+        "(K,)": {"mask": per_query[1]},
+        "(B, K)": {"mask": Keys(per_query)},
+        "(B, 1, 1, K)": {"mask": per_query[:, None, None]},
+        "(B, H, 1, K)": {"mask": per_query[:, None, None].expand(B, HEADS, 1, Q)},
+        "with another": {"mask": overt.Causal() & (per_query[:, None, None] & Keys(per_query))},
         "lengths": {"lengths": torch.tensor([5, 2, 3])},
     }[dimensions]
-    own = own[1].expand(B, Q) if dimensions == "(K,)" else own
+    per_query = per_query[1].expand(B, Q) if dimensions == "(K,)" else per_query
     results = []
     for filling in (0.0, torch.nan, torch.inf):
-        attention, x = layer(), normal(B, Q, WIDTH).masked_fill(~own[..., None], filling).requires_grad_()
-        output = attention(x, **options)[own]
+        attention, x = layer(), normal(B, Q, WIDTH).masked_fill(~per_query[..., None], filling).requires_grad_()
+        output = attention(x, **options)[per_query]
         results.append([output, *torch.autograd.grad(output.square().sum(), [x, *attention.parameters()])])
     for other in results[1:]:
-        for found, wanted in zip(other, results[0], strict=True):
-            close(found, wanted)
+        for result, wanted in zip(other, results[0], strict=True):
+            close(result, wanted)
 
 
 def test_padding_of_another_sequence_reaches_no_output_and_no_gradient():
-    own = torch.arange(K) < torch.tensor([7, 0, 3])[:, None]
+    per_query = torch.arange(K) < torch.tensor([7, 0, 3])[:, None]
     results = []
     for filling in (0.0, torch.nan):
         attention, query = layer(key_width=6), normal(B, Q, WIDTH)
-        key = normal(B, K, 6, seed=2).masked_fill(~own[..., None], filling)
-        output = attention(query, key, mask=Keys(own))
+        key = normal(B, K, 6, seed=2).masked_fill(~per_query[..., None], filling)
+        output = attention(query, key, mask=Keys(per_query))
         results.append([output, *torch.autograd.grad(output.square().sum(), list(attention.parameters()))])
-    for found, wanted in zip(*results, strict=True):
-        close(found, wanted)
+    for result, wanted in zip(*results, strict=True):
+        close(result, wanted)
 
 
 def test_a_padded_place_that_asks_keeps_its_numbers():
     attention, x = layer(), normal(B, Q, WIDTH)
-    own = torch.arange(Q) < torch.tensor([5, 2, 3])[:, None]
-    wanted = by_hand(attention, x[1], x[1], x[1], own[1].expand(Q, Q))[0]
-    close(attention(x, mask=Keys(own))[1], wanted)
+    per_query = torch.arange(Q) < torch.tensor([5, 2, 3])[:, None]
+    wanted = by_hand(attention, x[1], x[1], x[1], per_query[1].expand(Q, Q))[0]
+    close(attention(x, mask=Keys(per_query))[1], wanted)
 
 
 def test_lengths_give_each_sequence_what_it_gets_alone_and_zeros_after_its_end():
@@ -260,9 +260,9 @@ def test_a_bias_adds_nothing_to_extra_keys(bias):
 )
 def test_a_mask_bars_no_extra_key_and_keeps_its_meaning_for_the_others(mask):
     attention, query, key = layer(extra_key=True), normal(B, Q, WIDTH), normal(B, K, WIDTH, seed=2)
-    seen = attention.weights(query, key, mask=mask) > 0
-    assert torch.equal(seen[..., :K], layer().weights(query, key, mask=mask) > 0)
-    assert seen[..., K].all()
+    visible = attention.weights(query, key, mask=mask) > 0
+    assert torch.equal(visible[..., :K], layer().weights(query, key, mask=mask) > 0)
+    assert visible[..., K].all()
 
 
 def test_a_sequence_without_keys_leaves_the_extra_one():
@@ -332,12 +332,12 @@ def test_prepared_keys_of_one_sequence_serve_one_query_and_a_batch():
 
 
 def test_prepared_keys_are_projected_once():
-    attention, seen = layer(), []
+    attention, visible = layer(), []
     prepared = attention.prepare(normal(B, K, WIDTH))
-    attention.key.register_forward_hook(lambda *call: seen.append(call))
-    attention.value.register_forward_hook(lambda *call: seen.append(call))
+    attention.key.register_forward_hook(lambda *call: visible.append(call))
+    attention.value.register_forward_hook(lambda *call: visible.append(call))
     attention(normal(B, Q, WIDTH), prepared)
-    assert not seen
+    assert not visible
 
 
 @pytest.mark.parametrize("options", [{"positions": "alibi"}, {"causal": True}, {"window": 2}])
@@ -384,12 +384,12 @@ def test_an_unknown_keyword_is_pythons_error():
 @pytest.mark.parametrize("name", ["mask", "bias"])
 def test_three_dimensions_of_a_mask_or_bias_are_ambiguous_in_a_batch(name):
     attention, x = layer(), normal(HEADS, Q, WIDTH)
-    given = torch.ones(HEADS, Q, Q, dtype=torch.bool).tril() if name == "mask" else normal(HEADS, Q, Q)
+    inputs = torch.ones(HEADS, Q, Q, dtype=torch.bool).tril() if name == "mask" else normal(HEADS, Q, Q)
     message = rf"a {name} of MultiHeadAttention as \(Q, K\) or \(B, H, Q, K\).* got a {name} \(4, 5, 5\)\. Fix: say which: {name}\[:, None\]"
     for key in (None, attention.prepare(x)):
         with pytest.raises(InputError, match=message):
-            attention(x, key, **{name: given})
-    for fixed in (given[:, None], given[None]):
+            attention(x, key, **{name: inputs})
+    for fixed in (inputs[:, None], inputs[None]):
         assert attention(x, **{name: fixed}).shape == x.shape
 
 

@@ -26,9 +26,9 @@ def normal(*shape, seed=1, dtype=torch.float64):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
-def close(found, wanted):
+def close(result, wanted):
     tolerance = TOLERANCE[wanted.dtype]
-    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(result, wanted, rtol=tolerance, atol=tolerance)
 
 
 @st.composite
@@ -52,19 +52,19 @@ def test_cached_equals_uncached(history, positions, kv_heads, window, extra, dty
     attention = layer(positions, dtype, kv_heads=kv_heads, window=window, extra_key=extra, zero_key=extra)
     rows = [sum(counts) for counts in zip(*history, strict=True)]
     x = normal(len(rows), max(rows), WIDTH, dtype=dtype)
-    cache, seen = KVCache(None if window is None else window + 1), [0] * len(rows)
+    cache, observed = KVCache(None if window is None else window + 1), [0] * len(rows)
     for counts in history:
         chunk = torch.full((len(rows), max(counts), WIDTH), torch.nan, dtype=dtype)
         for row, count in enumerate(counts):
-            chunk[row, :count] = x[row, seen[row] : seen[row] + count]
+            chunk[row, :count] = x[row, observed[row] : observed[row] + count]
         ragged = len(set(counts)) > 1
         with torch.set_grad_enabled(recording):
             output = attention(chunk, cache=cache, lengths=torch.tensor(counts) if ragged else None)
         for row, count in enumerate(counts):
-            stop = seen[row] + count
-            close(output[row, :count], attention(x[row, :stop])[seen[row] :])
+            stop = observed[row] + count
+            close(output[row, :count], attention(x[row, :stop])[observed[row] :])
             assert (output[row, count:] == 0).all()
-            seen[row] = stop
+            observed[row] = stop
     assert cache.lengths.tolist() == rows
 
 
@@ -99,9 +99,9 @@ def test_a_mask_of_the_call_is_aligned_with_each_row():
     attention = layer(causal=False)
     x, chunk, cache = ragged(attention)
     output = attention(chunk, cache=cache, mask=overt.Causal() & ~overt.Window(1, 1))
-    for row, seen in enumerate((4, 2)):
-        alone = attention(x[row, : seen + 2], mask=overt.Causal() & ~overt.Window(1, 1))
-        close(output[row], alone[seen:])
+    for row, observed in enumerate((4, 2)):
+        alone = attention(x[row, : observed + 2], mask=overt.Causal() & ~overt.Window(1, 1))
+        close(output[row], alone[observed:])
 
 
 @pytest.mark.parametrize("positions", [None, "relative"])
@@ -109,8 +109,8 @@ def test_a_bias_of_the_call_is_aligned_with_each_row(positions):
     attention, bias = layer(positions), overt.ALiBi(torch.tensor([1.0, 0.5, 0.25, 0.125]).double())
     x, chunk, cache = ragged(attention)
     output = attention(chunk, cache=cache, bias=bias)
-    for row, seen in enumerate((4, 2)):
-        close(output[row], attention(x[row, : seen + 2], bias=bias)[seen:])
+    for row, observed in enumerate((4, 2)):
+        close(output[row], attention(x[row, : observed + 2], bias=bias)[observed:])
 
 
 def test_a_mask_by_key_is_for_all_that_the_cache_holds():
@@ -140,16 +140,16 @@ def test_gradients_through_the_cache_are_those_of_the_whole_sequence():
     attention, x = layer("relative", kv_heads=2), normal(2, 6, WIDTH).requires_grad_()
     cache, leaves = KVCache(), [x, *attention.parameters()]
     chunks = torch.cat([attention(x[:, i : i + 2], cache=cache) for i in range(0, 6, 2)], dim=1)
-    found, wanted = (torch.autograd.grad(output.square().sum(), leaves) for output in (chunks, attention(x)))
-    for one, other in zip(found, wanted, strict=True):
+    result, wanted = (torch.autograd.grad(output.square().sum(), leaves) for output in (chunks, attention(x)))
+    for one, other in zip(result, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
 def test_memory_is_bounded_under_a_window():
     attention, cache, most = layer("rotary", window=3), KVCache(window=4), 0
     with torch.no_grad():
-        for place in range(40):
-            attention(normal(1, 1, WIDTH, seed=place), cache=cache)
+        for index in range(40):
+            attention(normal(1, 1, WIDTH, seed=index), cache=cache)
             most = max(most, cache.bytes)
     assert most <= 4 * 5 * 2 * WIDTH * 8
 

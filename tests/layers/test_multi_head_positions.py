@@ -34,51 +34,51 @@ def normal(*shape, seed=1):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def close(found, wanted, tolerance=1e-12):
-    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+def close(result, wanted, tolerance=1e-12):
+    torch.testing.assert_close(result, wanted, rtol=tolerance, atol=tolerance)
 
 
 def copied(ours, theirs):
     """Their four matrices in our layer."""
     with torch.no_grad():
-        for own, other in zip((ours.query, ours.key, ours.value, ours.output), theirs, strict=True):
-            own.weight.copy_(other.weight)
+        for module, other in zip((ours.query, ours.key, ours.value, ours.output), theirs, strict=True):
+            module.weight.copy_(other.weight)
     return ours
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_without_positions_order_has_no_influence_and_with_them_it_has(name):
     x, order = normal(B, N, WIDTH), torch.tensor([3, 0, 5, 1, 4, 2])
-    plain, told = layer(None), layer(name)
+    plain, message = layer(None), layer(name)
     close(plain(x[:, order]), plain(x)[:, order])
-    assert (told(x[:, order]) - told(x)[:, order]).abs().max() > 1e-3
+    assert (message(x[:, order]) - message(x)[:, order]).abs().max() > 1e-3
 
 
 def test_sinusoidal_and_learned_positions_are_added_to_what_asks_and_is_asked_but_not_to_values():
     for positions in (Sinusoidal(WIDTH), LearnedPositions(16, WIDTH)):
-        told, plain, x = layer(positions), layer(None), normal(B, N, WIDTH)
-        plain.load_state_dict(told.state_dict(), strict=False)
+        message, plain, x = layer(positions), layer(None), normal(B, N, WIDTH)
+        plain.load_state_dict(message.state_dict(), strict=False)
         placed = positions.double()(x)
-        close(told(x), plain(placed, placed.clone(), x))
+        close(message(x), plain(placed, placed.clone(), x))
 
 
 def test_alibi_and_relative_positions_are_added_to_the_scores():
     x, distance = normal(B, N, WIDTH), torch.arange(N) - torch.arange(N)[:, None]
     for name in ("alibi", "relative"):
-        told, plain = layer(name), layer(None)
-        plain.load_state_dict(told.state_dict(), strict=False)
-        piece = told.positions.bias(0)
+        message, plain = layer(name), layer(None)
+        plain.load_state_dict(message.state_dict(), strict=False)
+        piece = message.positions.bias(0)
         added = -piece.slopes[:, None, None] * distance.abs() if name == "alibi" else piece.table[:, piece.bucket(distance)]
-        close(told(x), plain(x, bias=added[None].double()))
+        close(message(x), plain(x, bias=added[None].double()))
 
 
 def test_rotary_turns_queries_and_keys_of_each_head_by_their_place():
-    told, x = layer("rotary"), normal(N, WIDTH)
+    message, x = layer("rotary"), normal(N, WIDTH)
     frequencies = 10000.0 ** (-torch.arange(0, 8, 2, dtype=torch.float64) / 8)
     turns = torch.exp(1j * torch.arange(N)[:, None] * frequencies)  # (N, D / 2)
-    q, k = (projection(x).reshape(N, HEADS, 2, 4).transpose(0, 1) for projection in (told.query, told.key))
+    q, k = (projection(x).reshape(N, HEADS, 2, 4).transpose(0, 1) for projection in (message.query, message.key))
     q, k = (torch.complex(half[:, :, 0], half[:, :, 1]) * turns for half in (q, k))
-    close(told.steps(x).scores, (q @ k.conj().mT).real / 8**0.5)
+    close(message.steps(x).scores, (q @ k.conj().mT).real / 8**0.5)
 
 
 def test_a_llama_attention_is_rotary_causal_and_grouped():
@@ -86,10 +86,10 @@ def test_a_llama_attention_is_rotary_causal_and_grouped():
     theirs = LlamaAttention(config, layer_idx=0).double().eval()
     ours = layer("rotary", 32, 4, kv_heads=2, head_width=12, bias=False, causal=True)
     copied(ours, (theirs.q_proj, theirs.k_proj, theirs.v_proj, theirs.o_proj))
-    x, places = normal(B, N, 32), torch.arange(N)[None]
+    x, indices = normal(B, N, 32), torch.arange(N)[None]
     later = torch.full((N, N), -torch.inf, dtype=torch.float64).triu(1)[None, None]
     # Hugging Face's angles are float32 numbers, whatever the model's dtype.
-    output, weights = theirs(x, LlamaRotaryEmbedding(config)(x, places), later)
+    output, weights = theirs(x, LlamaRotaryEmbedding(config)(x, indices), later)
     close(ours(x), output, 1e-5)
     close(ours.weights(x), weights, 1e-5)
 
@@ -121,18 +121,18 @@ def test_a_t5_attention_has_logarithmic_relative_positions_and_no_scale(decoder)
 @pytest.mark.parametrize("name", [*NAMES, "learned"])
 @pytest.mark.parametrize(("queries", "keys"), [(N, K), (K, N)])
 def test_the_last_query_and_the_last_key_stand_at_one_place(name, queries, keys):
-    told = layer(LearnedPositions(16, WIDTH) if name == "learned" else name)
+    message = layer(LearnedPositions(16, WIDTH) if name == "learned" else name)
     x = normal(B, max(queries, keys), WIDTH)
-    whole = told.steps(x).scores, told.steps(x).masked
-    found = told.steps(x[:, -queries:], x[:, -keys:])
-    close(found.scores, whole[0][..., -queries:, -keys:])
-    close(found.masked, whole[1][..., -queries:, -keys:])
+    whole = message.steps(x).scores, message.steps(x).masked
+    result = message.steps(x[:, -queries:], x[:, -keys:])
+    close(result.scores, whole[0][..., -queries:, -keys:])
+    close(result.masked, whole[1][..., -queries:, -keys:])
 
 
 def test_a_bias_of_overt_is_a_layers_positions():
-    told, x = layer(overt.ALiBi(torch.tensor([0.5, 0.25, 0.125]).double())), normal(B, N, WIDTH)
+    message, x = layer(overt.ALiBi(torch.tensor([0.5, 0.25, 0.125]).double())), normal(B, N, WIDTH)
     distance = (torch.arange(N) - torch.arange(N)[:, None]).abs()
-    close(told(x), layer(None)(x, bias=-torch.tensor([[[[0.5]], [[0.25]], [[0.125]]]]).double() * distance))
+    close(message(x), layer(None)(x, bias=-torch.tensor([[[[0.5]], [[0.25]], [[0.125]]]]).double() * distance))
 
 
 def test_one_module_of_positions_is_shared_by_the_layers_that_are_given_it():
@@ -157,10 +157,10 @@ def test_places_beyond_a_table_are_refused():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_reach_every_parameter(name):
-    told = layer(name, causal=True)
-    told(normal(B, N, WIDTH)).square().sum().backward()
-    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in told.parameters())
-    assert name != "relative" or (told.positions.table.grad != 0).any()
+    message = layer(name, causal=True)
+    message(normal(B, N, WIDTH)).square().sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in message.parameters())
+    assert name != "relative" or (message.positions.table.grad != 0).any()
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -55,15 +55,15 @@ def test_padding_reaches_nothing_and_an_empty_sequence_gives_zeros(name):
     inside = torch.arange(4) < lengths[:, None]
     gradients = []
     for filling in (0.0, torch.nan):
-        for told in ({"lengths": lengths}, {"mask": overt.masks.from_padding(~inside)}):
+        for message in ({"lengths": lengths}, {"mask": overt.masks.from_padding(~inside)}):
             layer.zero_grad()
-            output = layer(torch.where(inside[..., None], x, filling), **told)
+            output = layer(torch.where(inside[..., None], x, filling), **message)
             torch.testing.assert_close(output[1], layer(x[1, :2]))
             assert not output[2].any()
             output.square().sum().backward()
             gradients.append([parameter.grad for parameter in layer.parameters()])
-    for found in gradients[1:]:
-        torch.testing.assert_close(found, gradients[0])
+    for result in gradients[1:]:
+        torch.testing.assert_close(result, gradients[0])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -22,8 +22,8 @@ def normal(*shape, seed=0, dtype=torch.float32):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
-def name_of(given):
-    return type(given).__name__
+def name_of(made):
+    return type(made).__name__
 
 
 def biased(bias, queries, keys, heads=2):
@@ -35,19 +35,19 @@ def biased(bias, queries, keys, heads=2):
 @pytest.mark.parametrize("width", [1, 6, 7])
 @pytest.mark.parametrize("base", [10000.0, 100.0])
 def test_sinusoids_are_the_papers_also_where_the_width_is_odd(width, base):
-    def feature(place, f):
-        angle = place / base ** ((f - f % 2) / width)
+    def feature(index, f):
+        angle = index / base ** ((f - f % 2) / width)
         return math.cos(angle) if f % 2 else math.sin(angle)
 
-    wanted = torch.tensor([[feature(place, f) for f in range(width)] for place in range(60)], dtype=torch.float64)
-    found = Sinusoidal(width, base)(torch.zeros(60, width, dtype=torch.float64))
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-13)
+    wanted = torch.tensor([[feature(index, f) for f in range(width)] for index in range(60)], dtype=torch.float64)
+    result = Sinusoidal(width, base)(torch.zeros(60, width, dtype=torch.float64))
+    torch.testing.assert_close(result, wanted, rtol=0, atol=1e-13)
 
 
 def test_sinusoids_at_place_a_million_are_right_in_float32():
-    found = Sinusoidal(4)(torch.zeros(1, 4), torch.tensor([1_000_000]))
+    result = Sinusoidal(4)(torch.zeros(1, 4), torch.tensor([1_000_000]))
     wanted = [math.sin(1e6), math.cos(1e6), math.sin(1e4), math.cos(1e4)]
-    torch.testing.assert_close(found[0], torch.tensor(wanted), rtol=0, atol=1e-7)
+    torch.testing.assert_close(result[0], torch.tensor(wanted), rtol=0, atol=1e-7)
 
 
 @given(st.integers(0, 10_000), st.integers(0, 10_000), st.integers(0, 10_000))
@@ -66,9 +66,9 @@ def test_called_as_a_module_the_places_are_counted_from_zero(positions):
 @pytest.mark.parametrize("positions", ADDED, ids=name_of)
 @pytest.mark.parametrize("shape", [(3, 5, WIDTH), (3, 2, 5, WIDTH)])
 def test_each_row_of_a_batch_may_stand_elsewhere(positions, shape):
-    x, places = normal(*shape), torch.tensor([[0], [7], [40]]) + torch.arange(5)
-    wanted = torch.stack([positions.inputs(row, own) for row, own in zip(x, places, strict=True)])
-    assert torch.equal(positions.inputs(x, places), wanted)
+    x, indices = normal(*shape), torch.tensor([[0], [7], [40]]) + torch.arange(5)
+    wanted = torch.stack([positions.inputs(row, row_positions) for row, row_positions in zip(x, indices, strict=True)])
+    assert torch.equal(positions.inputs(x, indices), wanted)
 
 
 @pytest.mark.parametrize("positions", ADDED, ids=name_of)
@@ -80,9 +80,9 @@ def test_the_sum_has_the_dtype_of_what_is_added_to(positions, dtype):
 @pytest.mark.parametrize("positions", ADDED, ids=name_of)
 def test_added_positions_compile_whole(positions):
     torch.compiler.reset()
-    x, places = normal(2, 5, WIDTH), torch.tensor([[0], [7]]) + torch.arange(5)
+    x, indices = normal(2, 5, WIDTH), torch.tensor([[0], [7]]) + torch.arange(5)
     compiled = torch.compile(positions, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(x, places), positions(x, places))
+    torch.testing.assert_close(compiled(x, indices), positions(x, indices))
 
 
 def test_sinusoids_keep_nothing_and_are_not_rounded_with_the_model():
@@ -93,11 +93,11 @@ def test_sinusoids_keep_nothing_and_are_not_rounded_with_the_model():
 
 
 def test_learned_positions_are_the_embedding_of_their_places():
-    learned, x, places = LearnedPositions(9, WIDTH), normal(2, 3, WIDTH), torch.tensor([8, 0, 8])
+    learned, x, indices = LearnedPositions(9, WIDTH), normal(2, 3, WIDTH), torch.tensor([8, 0, 8])
     embedding = nn.Embedding.from_pretrained(learned.table.detach().clone(), freeze=False)
-    found, wanted = learned.inputs(x, places), x + embedding(places)
-    torch.testing.assert_close(found, wanted)
-    found.square().sum().backward()
+    result, wanted = learned.inputs(x, indices), x + embedding(indices)
+    torch.testing.assert_close(result, wanted)
+    result.square().sum().backward()
     wanted.square().sum().backward()
     torch.testing.assert_close(learned.table.grad, embedding.weight.grad)
 
@@ -120,10 +120,10 @@ def test_a_place_beyond_the_table_is_refused(call, got):
 def test_relative_positions_add_their_table_by_distance():
     relative = RelativePositions(2, buckets=5, kind="clip")
     nn.init.normal_(relative.table)
-    found = biased(relative.bias(None), 2, 4)
+    result = biased(relative.bias(None), 2, 4)
     table = relative.table.detach()
     wanted = [[[table[h, max(min(j - (i + 2), 2), -2) + 2] for j in range(4)] for i in range(2)] for h in range(2)]
-    torch.testing.assert_close(found, torch.tensor(wanted))
+    torch.testing.assert_close(result, torch.tensor(wanted))
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
@@ -146,9 +146,9 @@ def test_a_new_table_adds_nothing_and_learns():
 
 
 def test_alibi_positions_are_the_papers_slopes_by_distance():
-    found = biased(ALiBiPositions(4).bias(3), 2, 5, heads=4)
+    result = biased(ALiBiPositions(4).bias(3), 2, 5, heads=4)
     wanted = [[[-abs(j - (i + 3)) / 4**h for j in range(5)] for i in range(2)] for h in range(1, 5)]
-    torch.testing.assert_close(found, torch.tensor(wanted))
+    torch.testing.assert_close(result, torch.tensor(wanted))
 
 
 def test_slopes_move_and_are_saved_with_the_layer():
@@ -159,9 +159,9 @@ def test_slopes_move_and_are_saved_with_the_layer():
 
 @pytest.mark.parametrize("positions", [ALiBiPositions(2), RelativePositions(2)], ids=name_of)
 def test_positions_in_the_scores_leave_inputs_and_heads_alone(positions):
-    x, places = normal(2, 5, 4), torch.arange(5)
-    assert positions.inputs(x, places) is x
-    assert positions.heads(x, places) is x
+    x, indices = normal(2, 5, 4), torch.arange(5)
+    assert positions.inputs(x, indices) is x
+    assert positions.heads(x, indices) is x
 
 
 @pytest.mark.parametrize(
@@ -177,9 +177,9 @@ def test_a_name_makes_positions_for_the_layers_widths(name, made):
     assert repr(named(name, heads=4, head_width=8, width=32)) == made
 
 
-@pytest.mark.parametrize("given", [None, Positions(), Rotary(8)], ids=name_of)
-def test_positions_that_are_made_already_are_kept(given):
-    assert named(given, 4, 8, 32) is given
+@pytest.mark.parametrize("passed", [None, Positions(), Rotary(8)], ids=name_of)
+def test_positions_that_are_made_already_are_kept(passed):
+    assert named(passed, 4, 8, 32) is passed
 
 
 def test_a_bias_becomes_positions_that_hold_its_tensors():

@@ -65,7 +65,7 @@ LAYERS = {
 def of_layer(options, batch_first, dtype):
     """Query, key and value as such a layer reads them."""
     widths = (Q, WIDTH), (K, options.get("kdim", WIDTH)), (K, options.get("vdim", WIDTH))
-    made = [normal(B, *size, seed=place, dtype=dtype) for place, size in enumerate(widths)]
+    made = [normal(B, *size, seed=index, dtype=dtype) for index, size in enumerate(widths)]
     return made if batch_first else [x.transpose(0, 1).contiguous() for x in made]
 
 
@@ -80,15 +80,15 @@ def in_dtype(masks, dtype):
 def test_outputs_weights_and_gradients_are_torchs(options, masks, batch_first, dtype):
     theirs, ours = pair(dtype, batch_first=batch_first, **LAYERS[options])
     call = in_dtype(MASKS[masks], dtype)
-    found, wanted = [], []
-    for layer, results in ((ours, found), (theirs, wanted)):
+    result, wanted = [], []
+    for layer, results in ((ours, result), (theirs, wanted)):
         inputs = [x.requires_grad_() for x in of_layer(LAYERS[options], batch_first, dtype)]
         for weights in ({"need_weights": False}, {}, {"average_attn_weights": False}):
             results += layer(*inputs, **call, **weights)
         results += torch.autograd.grad(results[0].square().sum() + results[5].square().sum(), [*inputs, *layer.parameters()])
-    assert found[1] is None
-    assert found[2].shape == wanted[2].shape
-    for one, other in zip(found, wanted, strict=True):
+    assert result[1] is None
+    assert result[2].shape == wanted[2].shape
+    for one, other in zip(result, wanted, strict=True):
         if other is not None:
             size = max(float(other.detach().abs().max()), 1)
             torch.testing.assert_close(one, other, rtol=0, atol=TOLERANCE[dtype] * size)
@@ -119,8 +119,8 @@ def test_inputs_without_a_batch_come_back_without_one(need_weights, average):
 def test_the_causal_hint_means_what_it_means_to_torch(call):
     theirs, ours = pair()
     x, later = normal(B, Q, WIDTH), torch.ones(Q, Q, dtype=torch.bool).triu(1)
-    found, wanted = (layer(x, x, x, attn_mask=later, is_causal=True, **call) for layer in (ours, theirs))
-    torch.testing.assert_close(found, wanted)
+    result, wanted = (layer(x, x, x, attn_mask=later, is_causal=True, **call) for layer in (ours, theirs))
+    torch.testing.assert_close(result, wanted)
 
 
 def test_under_the_causal_hint_extra_keys_are_seen_whether_or_not_weights_are_asked_for():
@@ -264,10 +264,10 @@ def test_torchs_transformer_layers_give_what_they_gave(name, batch_first, norm_f
         with torch.set_grad_enabled(training):  # without it torch takes its fast path, if it can
             output = each(x, **masks)
         results.append([output, *(torch.autograd.grad(output.square().sum(), each.parameters()) if training else [])])
-    own = ~PADDED if batch_first else ~PADDED.T
-    (wanted, *gradients), (found, *found_gradients) = results
-    torch.testing.assert_close(found[own], wanted[own], rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
-    for one, other in zip(found_gradients, gradients, strict=True):
+    allowed = ~PADDED if batch_first else ~PADDED.T
+    (wanted, *gradients), (result, *result_gradients) = results
+    torch.testing.assert_close(result[allowed], wanted[allowed], rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    for one, other in zip(result_gradients, gradients, strict=True):
         size = max(float(other.detach().abs().max()), 1)
         torch.testing.assert_close(one, other, rtol=0, atol=TOLERANCE[dtype] * size)
 
@@ -284,8 +284,8 @@ def test_a_whole_transformer_gives_what_it_gave(training):
     }
     with torch.set_grad_enabled(training):
         wanted = model(source, target, **masks)
-        found = replace_multihead_attention(model)(source, target, **masks)
-    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+        result = replace_multihead_attention(model)(source, target, **masks)
+    torch.testing.assert_close(result, wanted, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["encoder layer", "encoder layer, padded", "encoder, padded"])
@@ -320,10 +320,10 @@ def model():
 
 
 def test_the_model_its_parameters_and_their_names_are_the_same_objects():
-    given = model()
-    before = dict(given.named_parameters())
-    assert replace_multihead_attention(given) is given
-    after = dict(given.named_parameters())
+    arguments = model()
+    before = dict(arguments.named_parameters())
+    assert replace_multihead_attention(arguments) is arguments
+    after = dict(arguments.named_parameters())
     assert list(before) == list(after)
     assert all(before[name] is after[name] for name in before)
 
@@ -331,12 +331,12 @@ def test_the_model_its_parameters_and_their_names_are_the_same_objects():
 def test_an_optimizer_goes_on_with_the_replaced_model():
     x, losses = normal(B, Q, WIDTH), []
     for replaced in (False, True):
-        given = model()
-        optimizer = torch.optim.Adam(given.parameters(), lr=0.01)
+        arguments = model()
+        optimizer = torch.optim.Adam(arguments.parameters(), lr=0.01)
         for step in range(4):
             if replaced and step == 2:
-                replace_multihead_attention(given)
-            loss = given(x).square().mean()
+                replace_multihead_attention(arguments)
+            loss = arguments(x).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -357,20 +357,20 @@ def test_state_dicts_go_both_ways():
 
 
 def test_copies_and_pickles_of_a_replaced_model_are_replaced():
-    given, x = replace_multihead_attention(model()), normal(B, Q, WIDTH)
+    arguments, x = replace_multihead_attention(model()), normal(B, Q, WIDTH)
     saved = io.BytesIO()
-    torch.save(given, saved)
+    torch.save(arguments, saved)
     saved.seek(0)
-    copies = copy.deepcopy(given), pickle.loads(pickle.dumps(given)), torch.load(saved, weights_only=False)
+    copies = copy.deepcopy(arguments), pickle.loads(pickle.dumps(arguments)), torch.load(saved, weights_only=False)
     for other in copies:
         assert all(type(layer.self_attn) is ReplacedAttention for layer in other.layers)
-        torch.testing.assert_close(other(x), given(x))
+        torch.testing.assert_close(other(x), arguments(x))
 
 
 def test_a_module_that_stands_in_two_places_is_still_one():
     attention = nn.MultiheadAttention(WIDTH, HEADS)
-    given = replace_multihead_attention(nn.ModuleDict({"first": attention, "second": attention}))
-    assert given["first"] is given["second"] is attention
+    arguments = replace_multihead_attention(nn.ModuleDict({"first": attention, "second": attention}))
+    assert arguments["first"] is arguments["second"] is attention
     assert type(attention) is ReplacedAttention
 
 
@@ -381,18 +381,18 @@ def test_a_model_that_is_the_layer_itself_is_replaced():
 
 
 def test_replacing_twice_changes_nothing_more():
-    given, x = replace_multihead_attention(model()), normal(B, Q, WIDTH)
-    wanted = given(x)
-    assert torch.equal(replace_multihead_attention(given)(x), wanted)
+    arguments, x = replace_multihead_attention(model()), normal(B, Q, WIDTH)
+    wanted = arguments(x)
+    assert torch.equal(replace_multihead_attention(arguments)(x), wanted)
 
 
 def test_hooks_stay_and_are_called():
-    given, seen = model(), []
-    given.layers[0].self_attn.register_forward_hook(lambda *call: seen.append("before"))
-    replace_multihead_attention(given)
-    given.layers[1].self_attn.register_forward_pre_hook(lambda *call: seen.append("after"))
-    given(normal(B, Q, WIDTH))
-    assert seen == ["before", "after"]
+    arguments, observed = model(), []
+    arguments.layers[0].self_attn.register_forward_hook(lambda *call: observed.append("before"))
+    replace_multihead_attention(arguments)
+    arguments.layers[1].self_attn.register_forward_pre_hook(lambda *call: observed.append("after"))
+    arguments(normal(B, Q, WIDTH))
+    assert observed == ["before", "after"]
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 5e-2), (torch.float16, 5e-3)])
@@ -400,18 +400,18 @@ def test_half_precision_moves_with_the_model(dtype, tolerance):
     theirs, ours = pair(torch.float32)
     x = normal(B, Q, WIDTH, dtype=torch.float32)
     wanted, weights = theirs(x, x, x)
-    found, found_weights = ours.to(dtype)(*(x.to(dtype),) * 3)
-    assert (found.dtype, found_weights.dtype) == (dtype, dtype)
-    torch.testing.assert_close(found.float(), wanted, rtol=0, atol=tolerance * float(wanted.detach().abs().max()))
-    torch.testing.assert_close(found_weights.float(), weights, rtol=0, atol=tolerance)
+    result, result_weights = ours.to(dtype)(*(x.to(dtype),) * 3)
+    assert (result.dtype, result_weights.dtype) == (dtype, dtype)
+    torch.testing.assert_close(result.float(), wanted, rtol=0, atol=tolerance * float(wanted.detach().abs().max()))
+    torch.testing.assert_close(result_weights.float(), weights, rtol=0, atol=tolerance)
 
 
 def test_parameters_given_at_the_call_are_used():
-    given, x = replace_multihead_attention(model()), normal(B, Q, WIDTH)
-    doubled = {name: 2 * parameter for name, parameter in given.named_parameters()}
-    wanted = copy.deepcopy(given)
+    arguments, x = replace_multihead_attention(model()), normal(B, Q, WIDTH)
+    doubled = {name: 2 * parameter for name, parameter in arguments.named_parameters()}
+    wanted = copy.deepcopy(arguments)
     wanted.load_state_dict(doubled)
-    torch.testing.assert_close(functional_call(given, doubled, x), wanted(x))
+    torch.testing.assert_close(functional_call(arguments, doubled, x), wanted(x))
 
 
 def test_a_replica_as_data_parallel_makes_it_computes_with_its_own_parameters():
@@ -424,24 +424,24 @@ def test_a_replica_as_data_parallel_makes_it_computes_with_its_own_parameters():
 
 @pytest.mark.slow
 def test_a_compiled_model_gives_what_the_model_gives():
-    given, x = replace_multihead_attention(model()), normal(B, Q, WIDTH)
+    arguments, x = replace_multihead_attention(model()), normal(B, Q, WIDTH)
     masks = {"src_key_padding_mask": as_numbers(PADDED)}
-    compiled = torch.compile(given, fullgraph=True)
-    torch.testing.assert_close(compiled(x, **masks), given(x, **masks))
+    compiled = torch.compile(arguments, fullgraph=True)
+    torch.testing.assert_close(compiled(x, **masks), arguments(x, **masks))
 
 
 def test_a_subclass_stays_as_it_is_and_a_warning_names_it():
-    class Own(nn.MultiheadAttention):
+    class Custom(nn.MultiheadAttention):
         def forward(self, x):
             return x
 
-    given = nn.ModuleDict({"own": Own(WIDTH, HEADS), "plain": nn.MultiheadAttention(WIDTH, HEADS)})
+    arguments = nn.ModuleDict({"own": Custom(WIDTH, HEADS), "plain": nn.MultiheadAttention(WIDTH, HEADS)})
     with pytest.warns(
         UserWarning, match=r"replace_multihead_attention does not replace own \(Own\): a subclass may compute something else"
     ):
-        replace_multihead_attention(given)
-    assert type(given["own"]) is Own
-    assert type(given["plain"]) is ReplacedAttention
+        replace_multihead_attention(arguments)
+    assert type(arguments["own"]) is Custom
+    assert type(arguments["plain"]) is ReplacedAttention
 
 
 def test_a_model_with_nothing_to_replace_is_refused():

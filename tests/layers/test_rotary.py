@@ -69,17 +69,17 @@ def heads(*shape, seed=0, dtype=torch.float32):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
-def by_hand(x, places, base=10000.0, *, interleaved=False):
+def by_hand(x, positions, base=10000.0, *, interleaved=False):
     """The formula in complex numbers and float64: the pair a + ib times e^(i p θ)."""
     x, m = x.double().numpy(), x.shape[-1]
     first, second = (x[..., 0::2], x[..., 1::2]) if interleaved else (x[..., : m // 2], x[..., m // 2 :])
     theta = np.array([base ** (-2 * i / m) for i in range(m // 2)])
-    turned = (first + 1j * second) * np.exp(1j * places.numpy()[..., :, None] * theta)
+    turned = (first + 1j * second) * np.exp(1j * positions.numpy()[..., :, None] * theta)
     parts = (turned.real, turned.imag)
     return torch.from_numpy(np.stack(parts, -1).reshape(x.shape) if interleaved else np.concatenate(parts, -1))
 
 
-def llamas(x, places, scaling, longest=16):
+def llamas(x, positions, scaling, longest=16):
     """What Hugging Face's Llama makes of queries (B, H, n, D) at places (B, n)."""
     settings = {name: value for name, value in scaling.items() if value is not None}
     config = LlamaConfig(
@@ -90,70 +90,70 @@ def llamas(x, places, scaling, longest=16):
         rope_theta=10000.0,
         rope_scaling=settings,
     )
-    cosines, sines = modeling_llama.LlamaRotaryEmbedding(config)(x, places)
+    cosines, sines = modeling_llama.LlamaRotaryEmbedding(config)(x, positions)
     return modeling_llama.apply_rotary_pos_emb(x, x, cosines, sines)[0]
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("base", [10000.0, 500000.0])
 def test_a_pair_of_features_turns_by_place_times_frequency(interleaved, base):
-    x, places = heads(2, 3, 7, 10, dtype=torch.float64), torch.tensor([0, 1, 2, 5, 5, 90, 3])
-    found = Rotary(10, base, interleaved=interleaved).heads(x, places)
-    torch.testing.assert_close(found, by_hand(x, places, base, interleaved=interleaved), rtol=1e-12, atol=1e-12)
+    x, positions = heads(2, 3, 7, 10, dtype=torch.float64), torch.tensor([0, 1, 2, 5, 5, 90, 3])
+    result = Rotary(10, base, interleaved=interleaved).heads(x, positions)
+    torch.testing.assert_close(result, by_hand(x, positions, base, interleaved=interleaved), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("n", [1, 12, 40])
 @pytest.mark.parametrize("name", SCALINGS)
 def test_each_scaling_is_llamas(name, n):
-    x, places = heads(2, 3, n, WIDTH), torch.arange(n)
-    found = Rotary(WIDTH, scaling=SCALINGS[name]).heads(x, places)
-    torch.testing.assert_close(found, llamas(x, places[None], SCALINGS[name]), rtol=1e-5, atol=1e-5)
+    x, positions = heads(2, 3, n, WIDTH), torch.arange(n)
+    result = Rotary(WIDTH, scaling=SCALINGS[name]).heads(x, positions)
+    torch.testing.assert_close(result, llamas(x, positions[None], SCALINGS[name]), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", SCALINGS)
 def test_rows_of_a_batch_that_go_on_from_different_places_are_llamas(name):
-    x, places = heads(3, 2, 5, WIDTH), torch.tensor([[0], [11], [30]]) + torch.arange(5)
-    found = Rotary(WIDTH, scaling=SCALINGS[name]).heads(x, places)
-    torch.testing.assert_close(found, llamas(x, places, SCALINGS[name]), rtol=1e-5, atol=1e-5)
+    x, positions = heads(3, 2, 5, WIDTH), torch.tensor([[0], [11], [30]]) + torch.arange(5)
+    result = Rotary(WIDTH, scaling=SCALINGS[name]).heads(x, positions)
+    torch.testing.assert_close(result, llamas(x, positions, SCALINGS[name]), rtol=1e-5, atol=1e-5)
 
 
 def test_interleaved_pairs_are_gpt_js():
     x = heads(2, 3, 20, 16)
     sines, cosines = modeling_gptj.create_sinusoidal_positions(20, 16).expand(2, -1, -1).chunk(2, dim=-1)
     wanted = modeling_gptj.apply_rotary_pos_emb(x.transpose(1, 2), sines, cosines).transpose(1, 2)
-    found = Rotary(16, interleaved=True).heads(x, torch.arange(20))
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    result = Rotary(16, interleaved=True).heads(x, torch.arange(20))
+    torch.testing.assert_close(result, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_a_fraction_of_the_features_turns_as_in_gpt_neox():
     config = GPTNeoXConfig(hidden_size=48, num_attention_heads=2, rotary_pct=0.25, rotary_emb_base=10000)
-    x, places = heads(2, 2, 9, 24), torch.arange(9)[None]
-    cosines, sines = modeling_gpt_neox.GPTNeoXRotaryEmbedding(config)(x, places)
+    x, positions = heads(2, 2, 9, 24), torch.arange(9)[None]
+    cosines, sines = modeling_gpt_neox.GPTNeoXRotaryEmbedding(config)(x, positions)
     wanted = modeling_gpt_neox.apply_rotary_pos_emb(x, x, cosines, sines)[0]
-    found = Rotary(24, fraction=0.25).heads(x, places)
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
-    assert torch.equal(found[..., 6:], x[..., 6:])
+    result = Rotary(24, fraction=0.25).heads(x, positions)
+    torch.testing.assert_close(result, wanted, rtol=1e-5, atol=1e-5)
+    assert torch.equal(result[..., 6:], x[..., 6:])
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_a_fraction_turns_its_features_as_a_head_of_their_number(interleaved):
-    x, places = heads(2, 9, 20), torch.arange(9)
-    found = Rotary(20, fraction=0.4, interleaved=interleaved).heads(x, places)
-    wanted = Rotary(8, interleaved=interleaved).heads(x[..., :8], places)
-    assert torch.equal(found, torch.cat([wanted, x[..., 8:]], -1))
+    x, positions = heads(2, 9, 20), torch.arange(9)
+    result = Rotary(20, fraction=0.4, interleaved=interleaved).heads(x, positions)
+    wanted = Rotary(8, interleaved=interleaved).heads(x[..., :8], positions)
+    assert torch.equal(result, torch.cat([wanted, x[..., 8:]], -1))
 
 
 def test_at_place_a_million_the_angle_is_still_right():
-    x, places = heads(4, 3, 64), torch.tensor([999_999, 1_000_000, 16_777_217])
-    found = Rotary(64).heads(x, places)
-    torch.testing.assert_close(found.double(), by_hand(x, places), rtol=0, atol=1e-6)
+    x, positions = heads(4, 3, 64), torch.tensor([999_999, 1_000_000, 16_777_217])
+    result = Rotary(64).heads(x, positions)
+    torch.testing.assert_close(result.double(), by_hand(x, positions), rtol=0, atol=1e-6)
 
 
 def test_at_place_a_million_a_dynamic_base_is_still_right():
-    x, places, original = heads(4, 2, 64), torch.tensor([3, 1_000_000]), 3000
+    x, positions, original = heads(4, 2, 64), torch.tensor([3, 1_000_000]), 3000
     base = 10000.0 * (2.0 * 1_000_001 / original - 1.0) ** (64 / 62)
-    found = Rotary(64, scaling=DynamicScaling(2.0, original)).heads(x, places)
-    torch.testing.assert_close(found.double(), by_hand(x, places, base), rtol=0, atol=1e-6)
+    result = Rotary(64, scaling=DynamicScaling(2.0, original)).heads(x, positions)
+    torch.testing.assert_close(result.double(), by_hand(x, positions, base), rtol=0, atol=1e-6)
 
 
 rotaries = st.builds(
@@ -165,16 +165,16 @@ rotaries = st.builds(
     interleaved=st.booleans(),
     rest=st.integers(0, 5),
 )
-places_anywhere = st.integers(0, 100_000)
+positions_anywhere = st.integers(0, 100_000)
 
 
-@given(rotaries, places_anywhere, st.integers(0, 1000))
-def test_turning_keeps_the_norm(rotary, place, seed):
+@given(rotaries, positions_anywhere, st.integers(0, 1000))
+def test_turning_keeps_the_norm(rotary, index, seed):
     x = heads(1, 1, rotary.width, seed=seed, dtype=torch.float64)
-    torch.testing.assert_close(rotary.heads(x, torch.tensor([place])).norm(), x.norm(), rtol=1e-12, atol=0)
+    torch.testing.assert_close(rotary.heads(x, torch.tensor([index])).norm(), x.norm(), rtol=1e-12, atol=0)
 
 
-@given(rotaries, places_anywhere, places_anywhere, places_anywhere, st.integers(0, 1000))
+@given(rotaries, positions_anywhere, positions_anywhere, positions_anywhere, st.integers(0, 1000))
 def test_the_dot_product_of_query_and_key_depends_on_their_distance_alone(rotary, i, j, shift, seed):
     query, key = heads(2, 1, 1, rotary.width, seed=seed, dtype=torch.float64)
 
@@ -190,46 +190,46 @@ def test_nothing_turns_at_place_zero(rotary, seed):
     assert torch.equal(rotary.heads(x, torch.tensor([0])), x)
 
 
-@given(st.integers(1, 8), places_anywhere, st.integers(0, 1000))
-def test_half_split_is_interleaved_with_its_features_in_another_order(pairs, place, seed):
-    x, places = heads(2, 1, 2 * pairs, seed=seed, dtype=torch.float64), torch.tensor([place])
+@given(st.integers(1, 8), positions_anywhere, st.integers(0, 1000))
+def test_half_split_is_interleaved_with_its_features_in_another_order(pairs, index, seed):
+    x, positions = heads(2, 1, 2 * pairs, seed=seed, dtype=torch.float64), torch.tensor([index])
     order = [*range(0, 2 * pairs, 2), *range(1, 2 * pairs, 2)]  # the firsts of all pairs, then the seconds
-    found = Rotary(2 * pairs).heads(x[..., order], places)
-    wanted = Rotary(2 * pairs, interleaved=True).heads(x, places)[..., order]
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-14)
+    result = Rotary(2 * pairs).heads(x[..., order], positions)
+    wanted = Rotary(2 * pairs, interleaved=True).heads(x, positions)[..., order]
+    torch.testing.assert_close(result, wanted, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_turned_in_float32_and_then_rounded(dtype):
-    x, places = heads(2, 3, 40, 16, dtype=dtype), torch.arange(5000, 5040)
-    found = Rotary(16, fraction=0.5).heads(x, places)
-    assert found.dtype == dtype
-    assert torch.equal(found, Rotary(16, fraction=0.5).heads(x.float(), places).to(dtype))
+    x, positions = heads(2, 3, 40, 16, dtype=dtype), torch.arange(5000, 5040)
+    result = Rotary(16, fraction=0.5).heads(x, positions)
+    assert result.dtype == dtype
+    assert torch.equal(result, Rotary(16, fraction=0.5).heads(x.float(), positions).to(dtype))
 
 
 def test_a_model_in_half_precision_turns_by_the_same_angles():
-    x, places = heads(2, 3, 16), torch.tensor([1001, 2002, 3003])
-    assert torch.equal(Rotary(16).bfloat16().heads(x, places), Rotary(16).heads(x, places))
+    x, positions = heads(2, 3, 16), torch.tensor([1001, 2002, 3003])
+    assert torch.equal(Rotary(16).bfloat16().heads(x, positions), Rotary(16).heads(x, positions))
     assert Rotary(16).state_dict() == {}
 
 
 @pytest.mark.parametrize("shape", [(4, 5, 8), (2, 3, 5, 8), (2, 4, 3, 5, 8)])
 def test_places_of_a_batch_go_with_the_first_dimension(shape):
     x = heads(*shape)
-    places = torch.arange(5) + torch.arange(shape[0])[:, None] * 7
+    positions = torch.arange(5) + torch.arange(shape[0])[:, None] * 7
     rotary = Rotary(8)
-    wanted = torch.stack([rotary.heads(row, own) for row, own in zip(x, places, strict=True)])
-    torch.testing.assert_close(rotary.heads(x, places), wanted, rtol=0, atol=0)
+    wanted = torch.stack([rotary.heads(row, row_positions) for row, row_positions in zip(x, positions, strict=True)])
+    torch.testing.assert_close(rotary.heads(x, positions), wanted, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_the_gradient_is_turned_back(interleaved):
-    rotary, places = Rotary(12, fraction=0.7, interleaved=interleaved), torch.arange(3, 8)
+    rotary, positions = Rotary(12, fraction=0.7, interleaved=interleaved), torch.arange(3, 8)
     x, gradient = heads(2, 5, 12, dtype=torch.float64).requires_grad_(), heads(2, 5, 12, seed=1, dtype=torch.float64)
-    (found,) = torch.autograd.grad(rotary.heads(x, places), x, gradient)
-    torch.testing.assert_close(found, rotary.heads(gradient, -places), rtol=0, atol=1e-14)
+    (result,) = torch.autograd.grad(rotary.heads(x, positions), x, gradient)
+    torch.testing.assert_close(result, rotary.heads(gradient, -positions), rtol=0, atol=1e-14)
     assert torch.autograd.gradgradcheck(
-        lambda x: rotary.heads(x, places).square(), heads(1, 5, 12, dtype=torch.float64).requires_grad_()
+        lambda x: rotary.heads(x, positions).square(), heads(1, 5, 12, dtype=torch.float64).requires_grad_()
     )
 
 
@@ -237,9 +237,9 @@ def test_the_gradient_is_turned_back(interleaved):
 def test_it_compiles_whole(name):
     torch.compiler.reset()
     rotary = Rotary(WIDTH, scaling=SCALINGS[name])
-    x, places = heads(2, 3, 20, WIDTH), torch.arange(20) + torch.tensor([[0], [9]])
+    x, positions = heads(2, 3, 20, WIDTH), torch.arange(20) + torch.tensor([[0], [9]])
     compiled = torch.compile(rotary.heads, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(x, places), rotary.heads(x, places))
+    torch.testing.assert_close(compiled(x, positions), rotary.heads(x, positions))
 
 
 @pytest.mark.parametrize("name", SCALINGS)
@@ -354,7 +354,7 @@ def test_a_scaling_of_other_widths_is_refused_when_it_is_built():
 
 
 @pytest.mark.parametrize(
-    ("x", "places", "kind", "text"),
+    ("x", "positions", "kind", "text"),
     [
         (heads(3, 6), torch.arange(3), InputError, "heads of Rotary as .* with width = 8, got .* with width=6"),
         (torch.ones(3, 8, dtype=torch.long), torch.arange(3), KindError, "heads of Rotary as floating-point numbers"),
@@ -365,6 +365,6 @@ def test_a_scaling_of_other_widths_is_refused_when_it_is_built():
         (heads(3, 8), torch.zeros(3, 3, dtype=torch.long), InputError, r"got positions \(3, 3\) for \(3, 8\)"),
     ],
 )
-def test_heads_and_places_that_do_not_fit_are_refused(x, places, kind, text):
+def test_heads_and_places_that_do_not_fit_are_refused(x, positions, kind, text):
     with pytest.raises(kind, match=text):
-        Rotary(8).heads(x, places)
+        Rotary(8).heads(x, positions)

@@ -170,10 +170,10 @@ def test_causal_hides_what_comes_after_and_a_window_what_is_far():
 def test_a_mask_joins_causal_and_lengths():
     attention, x = layer("dot", causal=True), sequence(2, 4)
     mask = torch.tensor([True, False, True, True])
-    found = attention.weights(x, mask=mask, lengths=torch.tensor([4, 3])) > 0
+    result = attention.weights(x, mask=mask, lengths=torch.tensor([4, 3])) > 0
     wanted = torch.ones(4, 4).tril().bool() & mask
-    assert torch.equal(found[0], wanted)
-    assert torch.equal(found[1], wanted & (torch.arange(4) < 3) & (torch.arange(4) < 3)[:, None])
+    assert torch.equal(result[0], wanted)
+    assert torch.equal(result[1], wanted & (torch.arange(4) < 3) & (torch.arange(4) < 3)[:, None])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -191,15 +191,15 @@ def test_padding_reaches_nothing_forward_or_backward_whatever_it_holds(name):
         attention.zero_grad()
         output.square().sum().backward()
         gradients.append([padded.grad, *(parameter.grad for parameter in attention.parameters())])
-    for found in gradients[1:]:
-        torch.testing.assert_close(found, gradients[0])
+    for result in gradients[1:]:
+        torch.testing.assert_close(result, gradients[0])
 
 
 def test_weights_and_steps_agree_with_the_output_at_padding_too():
     attention, x, lengths = layer("general"), sequence(2, 4), torch.tensor([3, 0])
-    found = attention.steps(x, lengths=lengths)
-    torch.testing.assert_close(found.output, attention(x, lengths=lengths))
-    torch.testing.assert_close(found.weights @ x, found.output)
+    result = attention.steps(x, lengths=lengths)
+    torch.testing.assert_close(result.output, attention(x, lengths=lengths))
+    torch.testing.assert_close(result.weights @ x, result.output)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -239,8 +239,8 @@ def test_half_precision_and_autocast_stay_near_float32(name):
         under = attention(x)
     low = copy.deepcopy(attention).bfloat16()(x.bfloat16())
     assert low.dtype == torch.bfloat16
-    for found in (under, low):
-        torch.testing.assert_close(found.float(), wanted, rtol=2e-2, atol=2e-2)
+    for result in (under, low):
+        torch.testing.assert_close(result.float(), wanted, rtol=2e-2, atol=2e-2)
 
 
 def test_given_pieces_move_with_the_layer():

@@ -38,36 +38,36 @@ def in_order(theirs, tensors):
     return [x if theirs.batch_first else x.transpose(0, 1) for x in tensors]
 
 
-def close(found, wanted, dtype):
+def close(result, wanted, dtype):
     size = max(float(wanted.detach().abs().max()), 1)
-    torch.testing.assert_close(found, wanted, rtol=0, atol=TOLERANCE[dtype] * size)
+    torch.testing.assert_close(result, wanted, rtol=0, atol=TOLERANCE[dtype] * size)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("combination", EVERY, ids=str)
 def test_from_torch_gives_torchs_outputs_and_weights_of_each_head(combination, dtype):
     theirs = layer(combination, dtype)
-    ours, given = MultiHeadAttention.from_torch(theirs), inputs(theirs, dtype)
-    output, weights = theirs(*in_order(theirs, given), average_attn_weights=False)
-    close(ours(*given), in_order(theirs, [output])[0], dtype)
-    close(ours.weights(*given), weights, dtype)
+    ours, arguments = MultiHeadAttention.from_torch(theirs), inputs(theirs, dtype)
+    output, weights = theirs(*in_order(theirs, arguments), average_attn_weights=False)
+    close(ours(*arguments), in_order(theirs, [output])[0], dtype)
+    close(ours.weights(*arguments), weights, dtype)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("combination", EVERY, ids=str)
 def test_gradients_are_torchs(combination, dtype):
     theirs = layer(combination, dtype)
-    ours, given = MultiHeadAttention.from_torch(theirs), [x.requires_grad_() for x in inputs(theirs, dtype)]
-    theirs(*in_order(theirs, given))[0].square().sum().backward()
-    wanted = [x.grad for x in given]
-    for x in given:
+    ours, arguments = MultiHeadAttention.from_torch(theirs), [x.requires_grad_() for x in inputs(theirs, dtype)]
+    theirs(*in_order(theirs, arguments))[0].square().sum().backward()
+    wanted = [x.grad for x in arguments]
+    for x in arguments:
         x.grad = None
-    ours(*given).square().sum().backward()
-    for x, gradient in zip(given, wanted, strict=True):
+    ours(*arguments).square().sum().backward()
+    for x, gradient in zip(arguments, wanted, strict=True):
         close(x.grad, gradient, dtype)
     of_gradients = copy.deepcopy(ours)
-    for parameter, own in zip(of_gradients.parameters(), ours.parameters(), strict=True):
-        parameter.data = own.grad
+    for parameter, target in zip(of_gradients.parameters(), ours.parameters(), strict=True):
+        parameter.data = target.grad
     for name, gradient in of_gradients.to_torch().state_dict().items():
         close(gradient, theirs.get_parameter(name).grad, dtype)
 
@@ -117,9 +117,9 @@ def test_a_larger_model_loads_torchs_state_dict_and_gives_it_back(combination):
         for parameter in theirs.parameters():
             parameter.add_(1)
     ours.load_state_dict(theirs.state_dict())
-    given = inputs(theirs.block["attention"])
-    wanted = theirs.block["attention"](*in_order(theirs.block["attention"], given))[0]
-    close(ours.block["attention"](*given), in_order(theirs.block["attention"], [wanted])[0], torch.float64)
+    arguments = inputs(theirs.block["attention"])
+    wanted = theirs.block["attention"](*in_order(theirs.block["attention"], arguments))[0]
+    close(ours.block["attention"](*arguments), in_order(theirs.block["attention"], [wanted])[0], torch.float64)
     state = torch_state_dict(ours)
     assert state.keys() == theirs.state_dict().keys()
     assert all(torch.equal(state[name], wanted) for name, wanted in theirs.state_dict().items())
@@ -191,17 +191,17 @@ def test_a_plain_score_and_softmax_that_are_given_are_torchs():
 
 def test_from_torch_reads_a_replaced_layer_too():
     theirs = layer((False, True, True, False, False))
-    given = inputs(theirs)
-    wanted = theirs(*given)[0]
-    close(MultiHeadAttention.from_torch(replace_multihead_attention(theirs))(*given), wanted, torch.float64)
+    arguments = inputs(theirs)
+    wanted = theirs(*arguments)[0]
+    close(MultiHeadAttention.from_torch(replace_multihead_attention(theirs))(*arguments), wanted, torch.float64)
 
 
 def test_a_class_with_a_forward_of_its_own_is_refused():
-    class Own(nn.MultiheadAttention):
+    class Custom(nn.MultiheadAttention):
         def forward(self, x):
             return x
 
-    for other in (Own(WIDTH, HEADS), nn.Linear(WIDTH, WIDTH)):
+    for other in (Custom(WIDTH, HEADS), nn.Linear(WIDTH, WIDTH)):
         with pytest.raises(KindError, match=f"may compute something else, got {type(other).__name__}"):
             MultiHeadAttention.from_torch(other)
 

@@ -57,12 +57,12 @@ class Family:
         target = {"decoder_input_ids": torch.randint(3, WORDS, (batch, TARGET), generator=draw)}
         if self.kind == "sound":
             return {"input_features": torch.randn(batch, 8, 2 * LENGTH, generator=draw), **target}
-        given = {"input_ids": torch.randint(3, WORDS, (batch, LENGTH), generator=draw)}
+        arguments = {"input_ids": torch.randint(3, WORDS, (batch, LENGTH), generator=draw)}
         if side is not None:
-            seen = torch.ones(batch, LENGTH, dtype=torch.long)
-            seen[0, slice(0, 3) if side == "left" else slice(-3, None)] = 0
-            given["attention_mask"] = seen
-        return given | target if self.kind == "both" else given
+            visible = torch.ones(batch, LENGTH, dtype=torch.long)
+            visible[0, slice(0, 3) if side == "left" else slice(-3, None)] = 0
+            arguments["attention_mask"] = visible
+        return arguments | target if self.kind == "both" else arguments
 
     @property
     def sides(self) -> tuple[str | None, ...]:
@@ -74,21 +74,21 @@ class Family:
         """Whether the model writes text."""
         return self.kind in ("decoder", "both", "sound")
 
-    def idle(self, given: dict[str, Tensor], queries: int) -> Tensor:
+    def idle(self, arguments: dict[str, Tensor], queries: int) -> Tensor:
         """The queries (B, Q) that are padding before a causal mask and a window: some may attend to nothing."""
-        seen = given.get("attention_mask")
-        if self.kind != "decoder" or seen is None:
-            return torch.zeros(len(next(iter(given.values()))), queries, dtype=torch.bool)
-        return seen[:, -queries:] == 0
+        visible = arguments.get("attention_mask")
+        if self.kind != "decoder" or visible is None:
+            return torch.zeros(len(next(iter(arguments.values()))), queries, dtype=torch.bool)
+        return visible[:, -queries:] == 0
 
 
 def written(model, family: Family, tokens: int = 4, **options):
     """What `generate` gives for two prompts, the first padded where there is padding."""
-    given = {name: tensor for name, tensor in family.inputs("left").items() if name != "decoder_input_ids"}
+    arguments = {name: tensor for name, tensor in family.inputs("left").items() if name != "decoder_input_ids"}
     exact = {"max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": False}
     # Whisper's own `generate` returns the attention of some beams only.
     return transformers.GenerationMixin.generate(
-        model, **given, **exact, return_dict_in_generate=True, output_scores=True, **options
+        model, **arguments, **exact, return_dict_in_generate=True, output_scores=True, **options
     )
 
 
@@ -107,8 +107,8 @@ def same(first: Any, second: Any) -> bool:
 
 
 def _tensors(output: Any) -> list[Tensor]:
-    held = output if isinstance(output, tuple) else dict(output)
-    return [leaf for leaf in torch.utils._pytree.tree_leaves(held) if isinstance(leaf, Tensor)]
+    outputs = output if isinstance(output, tuple) else dict(output)
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(outputs) if isinstance(leaf, Tensor)]
 
 
 def _each(*names: str) -> tuple[str, ...]:

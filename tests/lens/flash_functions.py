@@ -10,12 +10,12 @@ def loop(q, k, v, decay=None, erase=None, probe=None, state=None, before=None, s
     scale, outputs = k.shape[-1] ** -0.5 if scale is None else scale, []
     for step in range(q.shape[1]):
         written = k[:, step, ..., None] * v[:, step, :, None]
-        seen = None if before is None else state + before[..., None] * written
+        observed = None if before is None else state + before[..., None] * written
         after = state if decay is None else decay[:, step].exp()[..., None] * state
         if erase is not None:
             after = after + erase[:, step, ..., None] * (probe[:, step, ..., None] * state).sum(-2, keepdim=True)
         state = after + written
-        outputs.append(scale * ((state if seen is None else seen) * q[:, step, ..., None]).sum(-2))
+        outputs.append(scale * ((state if observed is None else observed) * q[:, step, ..., None]).sum(-2))
     return torch.stack(outputs, dim=1), state
 
 

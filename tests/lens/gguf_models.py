@@ -106,8 +106,8 @@ def _tensors(model):
         "ffn_down": "mlp.down_proj",
     }
     for layer in range(config.num_hidden_layers):
-        for name, own in names.items():
-            tensor = state[f"model.layers.{layer}.{own}.weight"]
+        for name, matrix in names.items():
+            tensor = state[f"model.layers.{layer}.{matrix}.weight"]
             if name in heads:
                 rows, columns = tensor.shape
                 halves = tensor.reshape(heads[name], 2, rows // heads[name] // 2, columns)

@@ -70,8 +70,8 @@ def served(path):
 
 
 def _answer(address, request):
-    asked = urllib.request.Request(address, json.dumps(request).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(asked, timeout=SECONDS) as answer:
+    requested = urllib.request.Request(address, json.dumps(request).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(requested, timeout=SECONDS) as answer:
         return json.loads(answer.read())
 
 

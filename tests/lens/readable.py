@@ -35,7 +35,7 @@ class Torch(nn.Module):
         return x + self.attention(x, x, x, need_weights=self.need_weights)[0]
 
 
-class Own(nn.Module):
+class Custom(nn.Module):
     """One overt layer."""
 
     def __init__(self):
@@ -63,7 +63,7 @@ KINDS = {
     "sdpa": Fused,
     "nn.MultiheadAttention": lambda: Torch(False),
     "nn.MultiheadAttention, weights asked for": lambda: Torch(True),
-    "overt": Own,
+    "overt": Custom,
     "written out": WrittenOut,
 }
 
@@ -86,13 +86,13 @@ def recorded(model, *inputs, **options):
 
 def output_matrix(module):
     """The linear layer that reads the heads."""
-    found = [each for name, each in module.named_modules() if name.split(".")[-1] in ("out_proj", "output")]
-    return found[-1]
+    result = [each for name, each in module.named_modules() if name.split(".")[-1] in ("out_proj", "output")]
+    return result[-1]
 
 
-def alike(found, wanted):
+def alike(result, wanted):
     """Refuse a difference above the tolerance for float32."""
-    close(found.detach().numpy(), np.asarray(wanted), OUTPUT[torch.float32], "found")
+    close(result.detach().numpy(), np.asarray(wanted), OUTPUT[torch.float32], "found")
 
 
 def softmax(scores):
@@ -114,8 +114,8 @@ def weights_by_hand(layer, x):
 
 def all_weights_by_hand(model, x):
     """The weights of every layer of a stack of `Fused`."""
-    found = []
+    result = []
     for layer in model:
-        found.append(weights_by_hand(layer, x))
+        result.append(weights_by_hand(layer, x))
         x = layer(x).detach()
-    return found
+    return result

@@ -20,7 +20,7 @@ NASTY = [
 
 
 def words(count):
-    return [f"w{place}" for place in range(count)]
+    return [f"w{index}" for index in range(count)]
 
 
 def recorded(model, *args, tokens=None, **how):
@@ -43,27 +43,27 @@ class Seeded(nn.Module):
         super().__init__()
         self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
 
-    def forward(self, asking, asked):
-        return self.attention(asking, asked, asked)[0]
+    def forward(self, asking, source):
+        return self.attention(asking, source, source)[0]
 
 
-def between(asking=4, asked=7):
+def between(asking=4, source=7):
     """Attention between two texts, and its model."""
     torch.manual_seed(0)
     model = Seeded()
-    inputs = 3 * torch.randn(1, asking, 8), 3 * torch.randn(1, asked, 8)
-    told = {"query_tokens": [f"q{place}" for place in range(asking)], "key_tokens": [f"k{place}" for place in range(asked)]}
-    with torch.no_grad(), overt.lens.record(model, **told) as recording:
+    inputs = 3 * torch.randn(1, asking, 8), 3 * torch.randn(1, source, 8)
+    message = {"query_tokens": [f"q{index}" for index in range(asking)], "key_tokens": [f"k{index}" for index in range(source)]}
+    with torch.no_grad(), overt.lens.record(model, **message) as recording:
         model(*inputs)
     return model, recording
 
 
-def network(found):
+def network(result):
     """What the page asked for beside itself and what it holds."""
-    return [url for url in found.requests if not url.startswith(("file://", "data:", "blob:"))]
+    return [url for url in result.requests if not url.startswith(("file://", "data:", "blob:"))]
 
 
-def tab(found, name):
+def tab(result, name):
     """Bring a panel into sight."""
-    found.ask(f"void document.getElementById('tab-{name}').click()")
-    found.until(f"document.getElementById('panel-{name}').offsetParent !== null")
+    result.ask(f"void document.getElementById('tab-{name}').click()")
+    result.until(f"document.getElementById('panel-{name}').offsetParent !== null")

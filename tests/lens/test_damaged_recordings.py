@@ -124,8 +124,8 @@ def recorded(name, tmp_path):
     return path, header, json.loads(header["__metadata__"]["overt.recording"]), content[8 + length :]
 
 
-def written(path, header, held, tensors):
-    text = held if isinstance(held, str) else json.dumps(held)
+def written(path, header, metadata, tensors):
+    text = metadata if isinstance(metadata, str) else json.dumps(metadata)
     raw = json.dumps({**header, "__metadata__": {"overt.recording": text}}).encode()
     path.write_bytes(struct.pack("<Q", len(raw)) + raw + tensors)
     return path
@@ -154,56 +154,58 @@ def use(path):
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_recording_with_anything_changed_is_refused_or_can_be_used(name, tmp_path):
-    path, header, held, tensors = recorded(name, tmp_path)
+    path, header, metadata, tensors = recorded(name, tmp_path)
     assert use(path)
     drawn = draws.Random(name)
-    places = [place for place in parts(held) if place[0] not in ("query_tokens", "key_tokens") or len(place) < 4]
-    for place in places:
+    locations = [
+        position for position in parts(metadata) if position[0] not in ("query_tokens", "key_tokens") or len(position) < 4
+    ]
+    for position in locations:
         for value in drawn.sample(VALUES, 1 if "continued" in name else 2):  # two calls have twice as many parts
-            use(written(path, header, changed(held, place, value), tensors))
+            use(written(path, header, changed(metadata, position, value), tensors))
 
 
 @pytest.mark.parametrize("name", ["continued", "continued summary"])
 def test_how_a_call_continues_another_with_anything_changed_is_refused_or_can_be_used(name, tmp_path):
-    path, header, held, tensors = recorded(name, tmp_path)
-    assert held["continuations"] == [None, [0, [1, 0], 0, 5, 7, 0]]
+    path, header, metadata, tensors = recorded(name, tmp_path)
+    assert metadata["continuations"] == [None, [0, [1, 0], 0, 5, 7, 0]]
     used = 0
-    for place in parts(held["continuations"]):
+    for position in parts(metadata["continuations"]):
         for value in VALUES:
-            used += use(written(path, header, changed(held, ("continuations", *place), value), tensors))
+            used += use(written(path, header, changed(metadata, ("continuations", *position), value), tensors))
     assert 0 < used < 20  # its fields are numbers, few of which fit
 
 
 @pytest.mark.parametrize("name", ["mixer", "mixer summary"])
 def test_a_mixer_continues_all_of_a_call_or_none_and_has_heads(name, tmp_path):
-    path, header, held, tensors = recorded(name, tmp_path)
-    call = held["calls"][0]
+    path, header, metadata, tensors = recorded(name, tmp_path)
+    call = metadata["calls"][0]
     second = changed(call, ("with", "number"), 1)
     for continuation in ([0, None, 0, 7, 7, 0], [0, None, 0, 2, 7, 0], [0, [1, 0], 2, 5, 7, 1]):
-        joined = {**held, "calls": [call, second], "continuations": [None, continuation]}
+        joined = {**metadata, "calls": [call, second], "continuations": [None, continuation]}
         with pytest.raises(
             InputError, match="a file that cannot be read: (the call before it|its lengths) cannot be part of a recorded call"
         ):
             load(written(path, header, joined, tensors))
     with pytest.raises(InputError, match="a file that cannot be read"):
-        load(written(path, header, changed(held, ("calls", 0, "with", "heads"), {"tuple": []}), tensors))
+        load(written(path, header, changed(metadata, ("calls", 0, "with", "heads"), {"tuple": []}), tensors))
 
 
 @pytest.mark.parametrize(("judged", "queries"), [(3, None), (-1, 7), (8, 7), (None, -1)])
 def test_a_comparison_of_other_numbers_of_queries_is_refused(judged, queries, tmp_path):
-    path, header, held, tensors = recorded("summary", tmp_path)
-    held["calls"][0]["with"]["comparison"]["with"] |= {"judged": judged, "queries": queries}
+    path, header, metadata, tensors = recorded("summary", tmp_path)
+    metadata["calls"][0]["with"]["comparison"]["with"] |= {"judged": judged, "queries": queries}
     with pytest.raises(InputError, match="its comparison cannot be part of a recorded call"):
-        load(written(path, header, held, tensors))
+        load(written(path, header, metadata, tensors))
 
 
 def test_a_summary_of_before_there_were_mixers_is_read(tmp_path):
-    path, header, held, tensors = recorded("summary", tmp_path)
+    path, header, metadata, tensors = recorded("summary", tmp_path)
     expected = load(path).roles()
-    del held["continuations"]
+    del metadata["continuations"]
     for field in ("mixer", "around"):
-        del held["calls"][0]["with"][field]
-    assert load(written(path, header, {**held, "format": 2}, tensors)).roles() == expected
+        del metadata["calls"][0]["with"][field]
+    assert load(written(path, header, {**metadata, "format": 2}, tensors)).roles() == expected
     assert use(path)
 
 
@@ -226,10 +228,10 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 HUGE = 10**9
 
 
-def repeated(held, place, index, size):
+def repeated(metadata, position, index, size):
     """The shape of the tensor at a place, one of its sizes made huge."""
-    part = held
-    for step in place:
+    part = metadata
+    for step in position:
         part = part[step]
     shape = list(part["put"][1])
     shape[index] = size
@@ -241,26 +243,26 @@ def bombs(tmp_path):
     for number, name in enumerate(["masks", "relative", "bias", "grouped", "alibi", "summary", "mixer", "continued"]):
         folder = tmp_path / str(number)
         folder.mkdir()
-        _, header, held, tensors = recorded(name, folder)
-        places = [place for place in parts(held) if place[-1] == "put"]
-        for count, place in enumerate(places):
-            for index in range(-len(_at(held, place)[1]), 0):
-                tampered = changed(held, place[:-1], repeated(held, place[:-1], index, HUGE))
+        _, header, metadata, tensors = recorded(name, folder)
+        locations = [position for position in parts(metadata) if position[-1] == "put"]
+        for count, position in enumerate(locations):
+            for index in range(-len(_at(metadata, position)[1]), 0):
+                tampered = changed(metadata, position[:-1], repeated(metadata, position[:-1], index, HUGE))
                 yield written(folder / f"{count} {index}", header, tampered, tensors)
-        yield written(folder / "passes", header, {**held, "passes": HUGE}, tensors)
+        yield written(folder / "passes", header, {**metadata, "passes": HUGE}, tensors)
         for field in ("total", "batch", "queries", "keys"):
-            yield written(folder / field, header, changed(held, ("calls", 0, "with", field), HUGE), tensors)
+            yield written(folder / field, header, changed(metadata, ("calls", 0, "with", field), HUGE), tensors)
         for field in range(6) if name == "continued" else ():
             value = [HUGE] if field == 1 else HUGE
-            yield written(folder / f"continued {field}", header, changed(held, ("continuations", 1, field), value), tensors)
+            yield written(folder / f"continued {field}", header, changed(metadata, ("continuations", 1, field), value), tensors)
         if name == "masks":
-            yield written(folder / "low", header, changed(held, (*call, "mask"), MANY_ROWS), tensors)
+            yield written(folder / "low", header, changed(metadata, (*call, "mask"), MANY_ROWS), tensors)
 
 
-def _at(held, place):
-    for step in place:
-        held = held[step]
-    return held
+def _at(metadata, position):
+    for step in position:
+        metadata = metadata[step]
+    return metadata
 
 
 # Two short tensors that would make a long one together.
@@ -269,18 +271,18 @@ MANY_ROWS = {"is": "Ranges", "with": {"low": {"put": ["3", [HUGE, 1]]}, "high": 
 
 def test_sizes_that_a_file_only_names_take_no_memory(tmp_path):
     paths = list(bombs(tmp_path))
-    found = subprocess.run([sys.executable, "-c", BOMB, *paths], capture_output=True, text=True, check=True).stdout.split("\n")
+    result = subprocess.run([sys.executable, "-c", BOMB, *paths], capture_output=True, text=True, check=True).stdout.split("\n")
     assert len(paths) > 60
-    assert all(line.startswith("refused") for line in found[: len(paths)])
-    assert int(found[len(paths)]) < 100  # MB, of files of less than 20 kB each
+    assert all(line.startswith("refused") for line in result[: len(paths)])
+    assert int(result[len(paths)]) < 100  # MB, of files of less than 20 kB each
 
 
 def test_a_tensor_without_numbers_names_no_sizes(tmp_path):
-    path, header, held, tensors = recorded("plain", tmp_path)
+    path, header, metadata, tensors = recorded("plain", tmp_path)
     header = {**header, "empty": {"dtype": "F32", "shape": [HUGE, HUGE, 0], "data_offsets": [len(tensors), len(tensors)]}}
-    held = changed(held, ("calls", 0, "with", "output"), {"put": ["empty", [HUGE, HUGE, 0]]})
+    metadata = changed(metadata, ("calls", 0, "with", "output"), {"put": ["empty", [HUGE, HUGE, 0]]})
     with pytest.raises(InputError, match="an empty tensor has the sizes"):
-        load(written(path, header, held, tensors))
+        load(written(path, header, metadata, tensors))
 
 
 @pytest.mark.parametrize(
@@ -301,19 +303,19 @@ def test_metadata_that_is_no_json_of_ours_is_refused(text, got, tmp_path):
     assert got in str(caught.value)
 
 
-def nested(held, depth):
+def nested(metadata, depth):
     mask = {"is": "Causal", "with": {"offset": 0}}
     for _ in range(depth):
         mask = {"is": "Not", "with": {"inner": mask}}
-    return changed(held, ("calls", 0, "with", "call", "with", "mask"), mask)
+    return changed(metadata, ("calls", 0, "with", "call", "with", "mask"), mask)
 
 
 def test_masks_within_masks_have_an_end(tmp_path):
-    path, header, held, tensors = recorded("plain", tmp_path)
-    assert use(written(path, header, nested(held, 60), tensors))
+    path, header, metadata, tensors = recorded("plain", tmp_path)
+    assert use(written(path, header, nested(metadata, 60), tensors))
     for depth in (65, 150):
         with pytest.raises(InputError, match="a file that cannot be read"):
-            load(written(path, header, nested(held, depth), tensors))
+            load(written(path, header, nested(metadata, depth), tensors))
     mask = overt.Causal()
     for _ in range(70):
         mask = ~mask

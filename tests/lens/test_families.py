@@ -18,9 +18,9 @@ CASES = [pytest.param(family, path, id=f"{family.name}-{path}") for family in FA
 NAMED = {family.name: family for family in FAMILIES}
 
 
-def recorded(model, given):
+def recorded(model, inputs):
     with torch.no_grad(), record(model) as recording:
-        output = model(**given)
+        output = model(**inputs)
     return recording, output
 
 
@@ -43,10 +43,10 @@ def largest_difference(recording, expected: list[torch.Tensor], idle: torch.Tens
 def test_every_layer_is_recorded_by_name_and_outputs_are_equal_to_the_bit(family: Family, path):
     model = family.build(path)
     for side in family.sides:
-        given = family.inputs(side)
+        inputs = family.inputs(side)
         with torch.no_grad():
-            plain = model(**given)
-        recording, output = recorded(model, given)
+            plain = model(**inputs)
+        recording, output = recorded(model, inputs)
         assert same(output, plain)
         assert recording.layers == list(family.layers)
         assert [name for name, _ in recording.missing] == CONVOLUTIONS.get(family.name, [])
@@ -57,12 +57,12 @@ def test_every_layer_is_recorded_by_name_and_outputs_are_equal_to_the_bit(family
 def test_weights_are_those_that_the_eager_model_returns(family: Family, path):
     model, eager = family.build(path), family.build("eager")
     for side in family.sides:
-        given = family.inputs(side)
+        inputs = family.inputs(side)
         with torch.no_grad():
-            expected = attentions(eager(**given, output_attentions=True))
-        recording, _ = recorded(model, given)
+            expected = attentions(eager(**inputs, output_attentions=True))
+        recording, _ = recorded(model, inputs)
         # A padding query may have no key to attend to: "eager" then spreads it over all keys, "sdpa" gives it none.
-        idle = family.idle(given, LENGTH) if path == "sdpa" else torch.zeros(2, LENGTH, dtype=torch.bool)
+        idle = family.idle(inputs, LENGTH) if path == "sdpa" else torch.zeros(2, LENGTH, dtype=torch.bool)
         assert largest_difference(recording, expected, idle) < 1e-5
 
 
@@ -78,8 +78,8 @@ def test_recomputed_outputs_are_the_models_own(family: Family, path):
 @pytest.mark.parametrize(("family", "path"), CASES)
 def test_in_bfloat16_the_residual_stands_beside_its_rounding_bound(family: Family, path):
     model, side = family.build(path, torch.bfloat16), family.sides[-1]
-    given = {name: tensor.bfloat16() if tensor.is_floating_point() else tensor for name, tensor in family.inputs(side).items()}
-    recording, _ = recorded(model, given)
+    inputs = {name: tensor.bfloat16() if tensor.is_floating_point() else tensor for name, tensor in family.inputs(side).items()}
+    recording, _ = recorded(model, inputs)
     verified = recording.verify()
     assert recording.layers == list(family.layers)
     assert verified.holds, str(verified)
@@ -119,8 +119,8 @@ def test_a_window_bars_keys_that_are_too_far_back():
 
 def test_a_query_that_may_attend_to_nothing_is_recorded_as_it_ran():
     family = NAMED["Llama"]
-    given = family.inputs("left")
-    eager, fused = (recorded(family.build(path), given)[0][0, 0].weights()[0] for path in ("eager", "sdpa"))
+    inputs = family.inputs("left")
+    eager, fused = (recorded(family.build(path), inputs)[0][0, 0].weights()[0] for path in ("eager", "sdpa"))
     torch.testing.assert_close(eager[0], torch.full((LENGTH,), 1 / LENGTH))
     assert not fused[0].any()
 
@@ -185,11 +185,11 @@ def test_a_window_that_the_path_leaves_out_is_said(forgetful):
 
 
 def test_sinks_take_their_share_and_are_said_where_the_path_leaves_them_out():
-    model, given = NAMED["GptOss"].build(), NAMED["GptOss"].inputs()
-    recording, _ = recorded(model, given)
+    model, inputs = NAMED["GptOss"].build(), NAMED["GptOss"].inputs()
+    recording, _ = recorded(model, inputs)
     assert float(recording[0, 0].weights().sum(-1).max()) < 1
     model.config._attn_implementation = "sdpa"
-    recording, _ = recorded(model, given)
+    recording, _ = recorded(model, inputs)
     assert recording.calls[0].notes == (
         'as run: the model sets a sink in every head\'s softmax, and its path "sdpa" ignores that',
     )
@@ -235,28 +235,28 @@ def test_a_path_that_cannot_be_seen_into_is_missing_with_the_cure():
 
 
 def test_weights_that_the_model_returns_itself_are_the_same_while_it_is_recorded():
-    model, given = NAMED["Llama"].build(), NAMED["Llama"].inputs("left")
+    model, inputs = NAMED["Llama"].build(), NAMED["Llama"].inputs("left")
     with torch.no_grad():
-        plain = model(**given, output_attentions=True)
+        plain = model(**inputs, output_attentions=True)
         with record(model) as recording:
-            output = model(**given, output_attentions=True)
+            output = model(**inputs, output_attentions=True)
     assert same(output, plain)
     assert largest_difference(recording, list(output.attentions), torch.zeros(2, LENGTH, dtype=torch.bool)) < 1e-5
 
 
 def test_embeddings_may_be_given_in_the_place_of_tokens():
     for name in ("Llama", "Bert"):
-        model, given = NAMED[name].build("sdpa"), NAMED[name].inputs()
-        embedded = {"inputs_embeds": model.get_input_embeddings()(given["input_ids"]).detach()}
+        model, inputs = NAMED[name].build("sdpa"), NAMED[name].inputs()
+        embedded = {"inputs_embeds": model.get_input_embeddings()(inputs["input_ids"]).detach()}
         recording, _ = recorded(model, embedded)
-        by_tokens, _ = recorded(model, given)
+        by_tokens, _ = recorded(model, inputs)
         assert torch.equal(recording[1, 3].weights(), by_tokens[1, 3].weights())
 
 
 def test_packed_documents_are_ranges():
-    places = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]])
+    positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]])
     recording, _ = recorded(
-        NAMED["Llama"].build("sdpa"), {**NAMED["Llama"].inputs(batch=1), "position_ids": places, "use_cache": False}
+        NAMED["Llama"].build("sdpa"), {**NAMED["Llama"].inputs(batch=1), "position_ids": positions, "use_cache": False}
     )
     assert isinstance(recording.calls[0].call.mask, Ranges | overt.Causal)
     causal = torch.ones(LENGTH, LENGTH).tril()
@@ -268,47 +268,47 @@ def test_dropout_in_training_is_recorded_and_not_compared():
     settings = {**NAMED["Bert"].settings, "attention_probs_dropout_prob": 0.5, "hidden_dropout_prob": 0.0}
     family = Family("Bert", "BertModel", "encoder", settings, NAMED["Bert"].layers)
     for path in ("eager", "sdpa"):
-        model, given = family.build(path), family.inputs()
-        still, _ = recorded(model, given)
+        model, inputs = family.build(path), family.inputs()
+        still, _ = recorded(model, inputs)
         torch.manual_seed(2)
-        plain = model.train()(**given)
+        plain = model.train()(**inputs)
         torch.manual_seed(2)
         with record(model) as recording:
-            output = model(**given)
+            output = model(**inputs)
         assert same(output, plain)
         torch.testing.assert_close(recording[0, 0].weights(), still[0, 0].weights())
         assert "dropout 0.5 was drawn at random" in str(recording.verify())
 
 
 def test_the_registry_is_as_it_was_after_a_recording_and_after_an_error():
-    before, model, given = AttentionInterface.get_interface, NAMED["Llama"].build(), NAMED["Llama"].inputs()
+    before, model, inputs = AttentionInterface.get_interface, NAMED["Llama"].build(), NAMED["Llama"].inputs()
     with record(model), record(model):
         assert AttentionInterface.get_interface is not before
     assert AttentionInterface.get_interface is before
     with pytest.raises(IndexError), record(model):
-        model(input_ids=given["input_ids"] + 60)
+        model(input_ids=inputs["input_ids"] + 60)
     assert AttentionInterface.get_interface is before
 
 
 def test_recordings_inside_each_other_see_all_of_it():
-    model, given = NAMED["Llama"].build(), NAMED["Llama"].inputs()
+    model, inputs = NAMED["Llama"].build(), NAMED["Llama"].inputs()
     with torch.no_grad(), record(model) as outer, record(model.model) as inner:
-        model(**given)
+        model(**inputs)
     assert outer.layers == list(NAMED["Llama"].layers)
     assert inner.layers == [name.removeprefix("model.") for name in NAMED["Llama"].layers]
     assert torch.equal(outer[1, 1].weights(), inner[1, 1].weights())
 
 
 def test_another_thread_gets_the_registrys_function_itself():
-    found = []
+    result = []
     with record(NAMED["Llama"].build()):
         mine = ALL_ATTENTION_FUNCTIONS.get_interface("eager", eager_attention_forward)
         thread = threading.Thread(
-            target=lambda: found.append(ALL_ATTENTION_FUNCTIONS.get_interface("eager", eager_attention_forward))
+            target=lambda: result.append(ALL_ATTENTION_FUNCTIONS.get_interface("eager", eager_attention_forward))
         )
         thread.start()
         thread.join()
-    assert found == [eager_attention_forward]
+    assert result == [eager_attention_forward]
     assert mine is not eager_attention_forward
 
 
@@ -322,9 +322,9 @@ def test_recording_imports_no_transformers():
 
 
 def test_what_is_too_large_is_not_kept_and_is_missing():
-    model, given = NAMED["Llama"].build(), NAMED["Llama"].inputs()
+    model, inputs = NAMED["Llama"].build(), NAMED["Llama"].inputs()
     with record(model, limit=5_000) as recording:
-        model(**given)
+        model(**inputs)
     assert [layer for layer, _ in recording.missing] == list(NAMED["Llama"].layers)
     assert all(reason.startswith("Expected a recording of at most 5.0 kB") for _, reason in recording.missing)
 

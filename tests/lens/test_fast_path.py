@@ -66,19 +66,19 @@ def taken(recording):
 def test_multi_head_attention_recorded_is_what_it_is_alone(mask, padding, within, dtype, training):
     torch.manual_seed(0)
     attention, x = nn.MultiheadAttention(16, 4, batch_first=True, dtype=dtype).train(training), sequence(dtype)
-    given = {"attn_mask": fitting(mask, dtype), "key_padding_mask": padding, "average_attn_weights": False}
+    inputs = {"attn_mask": fitting(mask, dtype), "key_padding_mask": padding, "average_attn_weights": False}
     numbers = mask is not None and mask.is_floating_point()
     for need_weights in (True, False):
         with within():
-            recording, _ = run(lambda need=need_weights: attention(x, x, x, need_weights=need, **given), attention)
+            recording, _ = run(lambda need=need_weights: attention(x, x, x, need_weights=need, **inputs), attention)
         assert taken(recording) == [not (training or numbers or within is nullcontext)]
 
 
 def test_recorded_weights_are_those_that_the_kernel_returns():
     attention, x = nn.MultiheadAttention(16, 4, batch_first=True).eval(), sequence()
     with torch.no_grad():
-        given = {"attn_mask": CAUSAL, "key_padding_mask": BEHIND, "average_attn_weights": False}
-        recording, (_, weights) = run(lambda: attention(x, x, x, **given), attention)
+        inputs = {"attn_mask": CAUSAL, "key_padding_mask": BEHIND, "average_attn_weights": False}
+        recording, (_, weights) = run(lambda: attention(x, x, x, **inputs), attention)
     for head in range(4):
         torch.testing.assert_close(recording[0, head].weights(), weights[:, head], rtol=0, atol=1e-6)
 
@@ -140,8 +140,8 @@ def test_padding_behind_is_in_the_recording_and_the_models_output_is_zero_there(
 def test_the_whole_transformer_is_what_it_is_alone():
     model, x = nn.Transformer(16, 4, 2, 2, 32, batch_first=True).eval(), sequence()
     with torch.no_grad():
-        given = {"src_key_padding_mask": BEHIND, "memory_key_padding_mask": BEHIND, "tgt_mask": CAUSAL}
-        recording, _ = run(lambda: model(x, x, **given), model)
+        inputs = {"src_key_padding_mask": BEHIND, "memory_key_padding_mask": BEHIND, "tgt_mask": CAUSAL}
+        recording, _ = run(lambda: model(x, x, **inputs), model)
     assert [layer.split(".", 1)[1] for layer in recording.layers] == [
         "layers.0.self_attn",
         "layers.1.self_attn",
@@ -204,21 +204,21 @@ def test_what_does_not_come_to_the_layers_own_output_is_missing(monkeypatch):
 
 
 def test_hooks_of_the_models_own_keep_torch_from_its_fast_path_as_they_do_alone():
-    encoder, found = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval(), []
-    encoder.self_attn.register_forward_hook(lambda module, args, output: found.append(output[0]))
+    encoder, result = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval(), []
+    encoder.self_attn.register_forward_hook(lambda module, args, output: result.append(output[0]))
     with torch.no_grad():
         recording, _ = run(lambda: encoder(sequence()), encoder)
-    assert torch.equal(*found)
+    assert torch.equal(*result)
     assert recording.layers == ["self_attn"]
 
 
 def test_the_fast_path_is_not_switched_off(monkeypatch):
-    told = []
-    monkeypatch.setattr(torch.backends.mha, "set_fastpath_enabled", told.append)
+    message = []
+    monkeypatch.setattr(torch.backends.mha, "set_fastpath_enabled", message.append)
     encoder = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
     with torch.no_grad(), record(encoder):
         encoder(sequence())
-    assert told == []
+    assert message == []
 
 
 def test_masks_that_layers_share_are_read_once(monkeypatch):

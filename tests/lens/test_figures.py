@@ -64,31 +64,31 @@ def words(figure):
 @everyone
 def test_no_text_of_a_figure_overlaps_another_or_leaves_it(name):
     figure = FIGURES[name]()
-    found, (width, height) = texts(figure), figure.get_size_inches() * figure.dpi
-    assert [(a, b) for (a, one), (b, other) in itertools.combinations(found, 2) if one.overlaps(other)] == []
-    assert [text for text, box in found if box.x0 < 0 or box.y0 < 0 or box.x1 > width or box.y1 > height] == []
+    result, (width, height) = texts(figure), figure.get_size_inches() * figure.dpi
+    assert [(a, b) for (a, one), (b, other) in itertools.combinations(result, 2) if one.overlaps(other)] == []
+    assert [text for text, box in result if box.x0 < 0 or box.y0 < 0 or box.x1 > width or box.y1 > height] == []
 
 
 @everyone
 def test_fonts_are_embedded_in_the_pdf_as_truetype(name, tmp_path):
     save(FIGURES[name](), tmp_path / "a.pdf")
-    found = (tmp_path / "a.pdf").read_bytes()
-    assert found.startswith(b"%PDF")
-    assert found.count(b"/FontFile2") == len(re.findall(rb"/Type /FontDescriptor", found)) > 0
-    assert b"/Type3" not in found
+    result = (tmp_path / "a.pdf").read_bytes()
+    assert result.startswith(b"%PDF")
+    assert result.count(b"/FontFile2") == len(re.findall(rb"/Type /FontDescriptor", result)) > 0
+    assert b"/Type3" not in result
 
 
 @everyone
 def test_letters_of_an_svg_are_outlines(name, tmp_path):
     save(FIGURES[name](), tmp_path / "a.svg")
-    found = (tmp_path / "a.svg").read_text()
-    assert "<text" not in found
-    assert "<path" in found
+    result = (tmp_path / "a.svg").read_text()
+    assert "<text" not in result
+    assert "<path" in result
 
 
 def test_the_same_figure_gives_the_same_bytes(tmp_path):
     for kind in ("pdf", "svg", "png"):
-        first, second = (tmp_path / f"{place}.{kind}" for place in range(2))
+        first, second = (tmp_path / f"{index}.{kind}" for index in range(2))
         save(heads_grid(named()), first)
         save(heads_grid(named()), second)
         assert first.read_bytes() == second.read_bytes()
@@ -106,9 +106,9 @@ def test_a_readers_own_settings_do_not_matter(tmp_path):
 
 def test_the_grid_has_a_map_of_every_head():
     recording = named()
-    found = images(heads_grid(recording))
-    assert len(found) == 12
-    for head, drawn in zip(recording.heads(), found, strict=True):
+    result = images(heads_grid(recording))
+    assert len(result) == 12
+    for head, drawn in zip(recording.heads(), result, strict=True):
         np.testing.assert_allclose(drawn, head.weights()[0].sqrt(), rtol=1e-5, atol=1e-6)
 
 
@@ -144,24 +144,26 @@ def test_another_sequence_of_the_batch_is_drawn():
 
 def curves(figure):
     """The ends of each curve, left to right, and whether it rises over its ends."""
-    found = [patch.get_path().vertices for patch in figure.axes[0].patches]
+    result = [patch.get_path().vertices for patch in figure.axes[0].patches]
     return [
-        (round(float(path[0][0])), round(float(path[-1][0])), bool(path[1][1] < path[0][1])) for path in found if len(path) == 4
+        (round(float(path[0][0])), round(float(path[-1][0])), bool(path[1][1] < path[0][1]))
+        for path in result
+        if len(path) == 4
     ]
 
 
 def test_the_strongest_links_are_the_arcs():
     head = named()[1, 2]
     weights = head.weights()[0].clone().fill_diagonal_(0)
-    expected = {(int(place) // 7, int(place) % 7) for place in weights.flatten().topk(5).indices}
+    expected = {(int(index) // 7, int(index) % 7) for index in weights.flatten().topk(5).indices}
     figure = arcs(head, links=5)
     middles = {text: round(float((box.x0 + box.x1) / 2 / figure.dpi * 100)) for text, box in texts(figure)}
-    places = [middles[token if token != "🦊" else "□"] for token in TOKENS]
-    found = {
-        (min(range(7), key=lambda t: abs(places[t] - a)), min(range(7), key=lambda t: abs(places[t] - b)))
+    positions = [middles[token if token != "🦊" else "□"] for token in TOKENS]
+    result = {
+        (min(range(7), key=lambda t: abs(positions[t] - a)), min(range(7), key=lambda t: abs(positions[t] - b)))
         for a, b, _ in curves(figure)
     }
-    assert found == expected
+    assert result == expected
     assert all(rises == (a > b) for a, b, rises in curves(figure))
 
 
@@ -177,7 +179,7 @@ def test_links_between_two_texts_run_up_from_the_one_that_asks():
 
 
 def test_arcs_over_more_tokens_than_fit_are_refused():
-    recording = recorded(stack(layers=1), sequence(1, 200), key_tokens=[f"word{place}" for place in range(200)])
+    recording = recorded(stack(layers=1), sequence(1, 200), key_tokens=[f"word{index}" for index in range(200)])
     with pytest.raises(InputError, match=r"on 6.75 inches, got 200 tokens. Fix: choose some of them: first=0, stop=30"):
         arcs(recording[0, 0])
     assert "word40" in words(arcs(recording[0, 0], first=30, stop=50))

@@ -68,9 +68,9 @@ def test_the_last_word_attends_as_in_one_pass_over_the_whole_text(path):
     model = family.build(path)
     with record(model) as recording:
         text = written(model, family).sequences
-    seen = torch.cat([family.inputs("left")["attention_mask"], torch.ones(2, NEW, dtype=torch.long)], dim=1)
+    visible = torch.cat([family.inputs("left")["attention_mask"], torch.ones(2, NEW, dtype=torch.long)], dim=1)
     with torch.no_grad(), record(model) as whole:
-        model(input_ids=text[:, :-1], attention_mask=seen[:, :-1])
+        model(input_ids=text[:, :-1], attention_mask=visible[:, :-1])
     for call in range(2):
         last = recording.passes[-1][call, 3].weights()[:, 0]
         full = whole[call, 3].weights()[:, -1]
@@ -117,9 +117,9 @@ def test_beams_follow_their_cache():
         output = written(model, family, num_beams=3)
     # The last pass read, for each beam, the keys of the text that this beam had become: those of a run over that text.
     beams = output.beam_indices[:, NEW - 1]
-    seen = torch.cat([family.inputs("left")["attention_mask"], torch.ones(2, NEW, dtype=torch.long)], dim=1)
+    visible = torch.cat([family.inputs("left")["attention_mask"], torch.ones(2, NEW, dtype=torch.long)], dim=1)
     with torch.no_grad(), record(model) as whole:
-        places = (seen.cumsum(-1) - 1).clamp(min=0)  # as `generate` counts them
-        model(input_ids=output.sequences[:, :-1], attention_mask=seen[:, :-1], position_ids=places[:, :-1])
+        positions = (visible.cumsum(-1) - 1).clamp(min=0)  # as `generate` counts them
+        model(input_ids=output.sequences[:, :-1], attention_mask=visible[:, :-1], position_ids=positions[:, :-1])
     last = recording.passes[-1][1, 2]
     torch.testing.assert_close(last.weights()[beams, 0], whole[1, 2].weights()[:, -1], rtol=0, atol=1e-5)

@@ -72,7 +72,7 @@ def test_entropy_received_and_map_are_those_of_the_weights():
 
 
 @pytest.mark.parametrize(
-    "given",
+    "inputs",
     [
         {"mask": overt.Lengths(torch.tensor([3, 6])), "bias": overt.ALiBi(torch.tensor([0.1, 0.2, 0.3, 0.4]))},
         {"bias": overt.RelativePositionBias(normal(4, 9)), "mask": overt.Causal()},
@@ -82,16 +82,16 @@ def test_entropy_received_and_map_are_those_of_the_weights():
     ids=["lengths and alibi", "causal and relative", "tensors", "parameters by head"],
 )
 @pytest.mark.parametrize("heads", [None, [3, 1]])
-def test_one_head_is_that_head_of_the_whole_call(given, heads):
-    class Own(nn.Module):
+def test_one_head_is_that_head_of_the_whole_call(inputs, heads):
+    class Custom(nn.Module):
         def forward(self, x):
-            return overt.attend(x, x, x, **given)
+            return overt.attend(x, x, x, **inputs)
 
-    model, x = Own(), normal(2, 4, 6, 8)
+    model, x = Custom(), normal(2, 4, 6, 8)
     with record(model, heads=heads) as recording:
         model(x)
-    head, whole = recording[0, 1], overt.steps(x, x, x, **given)
-    summary = overt.summarize(x, x, map_size=2, **given)
+    head, whole = recording[0, 1], overt.steps(x, x, x, **inputs)
+    summary = overt.summarize(x, x, map_size=2, **inputs)
     torch.testing.assert_close(head.weights(), whole.weights[:, 1])
     torch.testing.assert_close(head.steps(4).masked, whole.masked[:, 1, 4:5])
     torch.testing.assert_close(head.entropy(), summary.entropy[:, 1])
@@ -136,7 +136,7 @@ def test_a_long_head_is_summarised_without_all_its_weights(monkeypatch):
     assert head.map(4).shape == (1, 4, 4)
 
 
-def places(length, step):
+def positions(length, step):
     """Queries and keys by which every place attends to the one `step` away: one-hot, and shifted."""
     hot = 40 * torch.eye(length)
     return hot[None, None], hot.roll(-step, 0)[None, None]
@@ -144,7 +144,7 @@ def places(length, step):
 
 @pytest.mark.parametrize(("step", "name"), [(-1, "previous token"), (1, "next token"), (0, "same token")])
 def test_heads_that_follow_a_place_are_named_for_it(step, name):
-    q, k = places(6, -step)
+    q, k = positions(6, -step)
     (role,) = recorded(q, k, k).roles()
     assert (role.role, role.layer, role.number, role.head) == (name, "Plain", 0, 0)
     assert role.score > 0.99

@@ -60,7 +60,7 @@ ways = pytest.mark.parametrize("way", WAYS, ids=lambda way: " ".join(way.values(
 @ways
 @pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"dropout_p": 0.4}], ids=["plain", "causal", "dropout"])
 def test_outputs_gradients_and_random_numbers_are_the_models_own(way, options):
-    model, found = Fused(**options), []
+    model, result = Fused(**options), []
     for recorded in (False, True):
         torch.manual_seed(3)
         model.zero_grad()
@@ -71,8 +71,8 @@ def test_outputs_gradients_and_random_numbers_are_the_models_own(way, options):
         else:
             output = model(sequence())
         output.square().sum().backward()
-        found.append([output, torch.get_rng_state(), *(parameter.grad for parameter in model.parameters())])
-    assert all(torch.equal(*both) for both in zip(*found, strict=True))
+        result.append([output, torch.get_rng_state(), *(parameter.grad for parameter in model.parameters())])
+    assert all(torch.equal(*both) for both in zip(*result, strict=True))
 
 
 @ways
@@ -83,9 +83,9 @@ def test_statistics_are_those_of_the_weights(way):
         torch.testing.assert_close(head.entropy(), torch.special.entr(weights).sum(-1))
         torch.testing.assert_close(head.received(), weights.mean(-2))
         torch.testing.assert_close(head.map(4), weights.unflatten(-1, (4, 5)).unflatten(-3, (4, 5)).mean((-1, -3)))
-        found = head.top(7, 3)
-        torch.testing.assert_close(found.weights, weights[:, 7].topk(3).values)
-        assert torch.equal(found.keys, weights[:, 7].topk(3).indices)
+        result = head.top(7, 3)
+        torch.testing.assert_close(result.weights, weights[:, 7].topk(3).values)
+        assert torch.equal(result.keys, weights[:, 7].topk(3).indices)
     assert other.verify().holds
     assert other.verify().difference == pytest.approx(whole.verify().difference, abs=1e-6)
     assert [role.role for role in other.roles()] == [role.role for role in whole.roles()]
@@ -100,11 +100,11 @@ def test_statistics_are_those_of_the_weights(way):
     ids=["padding and alibi", "parameters by head"],
 )
 def test_overts_own_attention_is_summarised_once_and_by_head(options):
-    class Own(nn.Module):
+    class Custom(nn.Module):
         def forward(self, x):
             return overt.attend(x, x, x, **options)
 
-    whole, other = pair(Own(), torch.randn(2, 4, 6, 8), heads=[3, 1], keep="summary")
+    whole, other = pair(Custom(), torch.randn(2, 4, 6, 8), heads=[3, 1], keep="summary")
     assert len(other) == 1
     for one, head in zip(whole.heads(), other.heads(), strict=True):
         torch.testing.assert_close(head.entropy(), one.entropy())
@@ -195,11 +195,11 @@ def test_a_mask_that_layers_share_is_one_file():
 
 
 def test_a_score_of_the_callers_own_stays_in_memory_beside_the_files():
-    class Own(nn.Module):
+    class Custom(nn.Module):
         def forward(self, x):
             return overt.attend(x, x, x, score=lambda q, k: q @ k.mT / 3)
 
-    whole, other = pair(Own(), torch.randn(1, 2, 5, 8), offload="disk")
+    whole, other = pair(Custom(), torch.randn(1, 2, 5, 8), offload="disk")
     assert torch.equal(other[0, 1].weights(), whole[0, 1].weights())
 
 
@@ -227,9 +227,9 @@ with torch.no_grad(), overt.lens.record(model, offload="disk") as recording:
 def test_resident_memory_does_not_grow_with_the_calls_that_go_to_files():
     # Freed memory is handed back at once, so that what is measured is what is held.
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
-    found = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, env=environment, check=True).stdout
-    grown, kept = map(float, found.split())
-    assert kept > 192
+    result = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, env=environment, check=True).stdout
+    grown, remaining = map(float, result.split())
+    assert remaining > 192
     assert grown < 40
 
 
@@ -394,11 +394,11 @@ def test_tokens_that_fit_no_side_are_an_error_with_both_numbers():
         _ = recording[0, 0].query_tokens
 
 
-@pytest.mark.parametrize("given", ["abc", [1, 2], [["a"], "b"]])
-def test_what_is_no_list_of_strings_is_refused(given):
+@pytest.mark.parametrize("inputs", ["abc", [1, 2], [["a"], "b"]])
+def test_what_is_no_list_of_strings_is_refused(inputs):
     with (
         pytest.raises(KindError, match="key_tokens as a list of strings, one for each position"),
-        record(Fused(), key_tokens=given),
+        record(Fused(), key_tokens=inputs),
     ):
         pass
 

@@ -164,8 +164,8 @@ distributed.destroy_process_group()
 def test_distributed_data_parallel_has_the_layers_of_its_model(tmp_path):
     environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     command = [sys.executable, "-W", "ignore", "-c", DISTRIBUTED, tmp_path / "store"]
-    found = subprocess.run(command, capture_output=True, text=True, env=environment, check=True, timeout=120).stdout
-    assert found == "['layers.0.self_attn', 'layers.1.self_attn'] 1 True True\n"
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=True, timeout=120).stdout
+    assert result == "['layers.0.self_attn', 'layers.1.self_attn'] 1 True True\n"
 
 
 def test_a_wrapper_inside_a_model_is_part_of_the_names():
@@ -200,8 +200,8 @@ def test_transforms_are_refused_in_a_sentence(transform):
     model, x = Attending(), sequence()
     parameters = dict(model.named_parameters())
 
-    def loss(given):
-        return torch.func.functional_call(model, given, (x,)).sum()
+    def loss(inputs):
+        return torch.func.functional_call(model, inputs, (x,)).sum()
 
     with record(model) as recording:
         if transform == "vmap":
@@ -229,8 +229,8 @@ class Runs(nn.Module):
         super().__init__()
         self.function = function
 
-    def forward(self, *given):
-        return self.function(*given)
+    def forward(self, *inputs):
+        return self.function(*inputs)
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop.*batching rule:UserWarning")

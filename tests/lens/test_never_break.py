@@ -94,8 +94,8 @@ def from_torch():
 
 
 def from_hub():
-    model, given = hub_model()
-    return model, lambda: model(**given)
+    model, inputs = hub_model()
+    return model, lambda: model(**inputs)
 
 
 MODELS = {"torch": from_torch, "transformers": from_hub}
@@ -404,8 +404,8 @@ print(recording.missing[0][1])
 
 
 def test_a_compiler_that_is_imported_while_the_model_runs_is_heard_of():
-    told = subprocess.run([sys.executable, "-W", "ignore", "-c", LATE], capture_output=True, text=True, check=True).stdout
-    assert told == f"{COMPILED}\n"
+    message = subprocess.run([sys.executable, "-W", "ignore", "-c", LATE], capture_output=True, text=True, check=True).stdout
+    assert message == f"{COMPILED}\n"
 
 
 @compiled_here
@@ -506,12 +506,12 @@ def test_another_mode_of_torch_gets_what_it_gets_alone():
             self.names.append(func.__name__)
             return func(*args, **(kwargs or {}))
 
-    model, x, told = all_kinds(), sequence(), []
+    model, x, message = all_kinds(), sequence(), []
     for watched in (False, True):
         with torch.no_grad(), Counting() as outside, record(model) if watched else Counting(), Counting() as inside:
             model(x)
-        told.append((outside.names, inside.names))
-    assert told[0][1] == told[1][1]
+        message.append((outside.names, inside.names))
+    assert message[0][1] == message[1][1]
 
 
 def test_what_is_computed_beside_a_model_is_hidden_from_modes_that_count():

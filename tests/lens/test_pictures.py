@@ -31,11 +31,11 @@ def test_patches_are_the_models_own_weights_in_rows_and_columns(implementation):
     with record(model := vision_model(implementation)) as recording, torch.no_grad():
         model(pixels())
     with torch.no_grad():
-        own = vision_model("eager")(pixels(), output_attentions=True).attentions[1]  # (B, H, 37, 37)
-    found = recording[1, 2].patches(0)
-    assert found.shape == (2, 6, 6)
-    torch.testing.assert_close(found, own[:, 2, 0, 1:].reshape(2, 6, 6), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(recording[1, 2].patches(20)[:, 3, 4], own[:, 2, 20, 1 + 3 * 6 + 4], rtol=1e-5, atol=1e-6)
+        from_model = vision_model("eager")(pixels(), output_attentions=True).attentions[1]  # (B, H, 37, 37)
+    result = recording[1, 2].patches(0)
+    assert result.shape == (2, 6, 6)
+    torch.testing.assert_close(result, from_model[:, 2, 0, 1:].reshape(2, 6, 6), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(recording[1, 2].patches(20)[:, 3, 4], from_model[:, 2, 20, 1 + 3 * 6 + 4], rtol=1e-5, atol=1e-6)
 
 
 def test_an_image_that_is_not_square_says_its_grid():
@@ -53,7 +53,7 @@ def test_an_image_that_is_not_square_says_its_grid():
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
+    ("inputs", "result"),
     [
         ((256,), (0, (16, 16))),
         ((257,), (1, (16, 16))),
@@ -62,8 +62,8 @@ def test_an_image_that_is_not_square_says_its_grid():
         ((145, (14, 10), 5), (5, (14, 10))),
     ],
 )
-def test_what_comes_before_the_patches_is_set_aside(given, found):
-    assert patch_grid(*given) == found
+def test_what_comes_before_the_patches_is_set_aside(inputs, result):
+    assert patch_grid(*inputs) == result
 
 
 def test_a_grid_that_does_not_fit_is_refused():
@@ -112,8 +112,8 @@ def test_nan_is_shown_as_such_and_nothing_is_covered_without_weight():
 def test_files_images_and_arrays_are_the_same_picture(tmp_path):
     Image.fromarray(RED).save(tmp_path / "red.png")
     weights = np.eye(2)
-    given = [tmp_path / "red.png", str(tmp_path / "red.png"), Image.fromarray(RED), RED, RED / 255.0]
-    shown = [np.asarray(overlay_patches(image, weights)) for image in given]
+    inputs = [tmp_path / "red.png", str(tmp_path / "red.png"), Image.fromarray(RED), RED, RED / 255.0]
+    shown = [np.asarray(overlay_patches(image, weights)) for image in inputs]
     assert all((each == shown[0]).all() for each in shown)
 
 

@@ -26,8 +26,8 @@ class Circuit(nn.Module):
 
     def forward(self, ids):
         words = functional.one_hot(ids, WORDS).float()[:, None]  # (B, 1, n, WORDS)
-        places = torch.eye(ids.shape[1]).expand(len(ids), 1, -1, -1)
-        before = self.attend(places, places.roll(1, -1), words)
+        positions = torch.eye(ids.shape[1]).expand(len(ids), 1, -1, -1)
+        before = self.attend(positions, positions.roll(1, -1), words)
         return self.attend(words, before, words)
 
     def attend(self, query, key, value):
@@ -42,8 +42,8 @@ class Fixed(nn.Module):
         self.distance = distance
 
     def forward(self, ids):
-        places = torch.eye(ids.shape[1]).expand(len(ids), 1, -1, -1)
-        query, key = SHARP * places, places.roll(self.distance, -1)
+        positions = torch.eye(ids.shape[1]).expand(len(ids), 1, -1, -1)
+        query, key = SHARP * positions, positions.roll(self.distance, -1)
         return functional.scaled_dot_product_attention(query, key, key, is_causal=True, scale=1.0)
 
 
@@ -133,7 +133,7 @@ def test_causal_and_masked_models_of_hugging_face_are_probed_without_special_wor
     tokenizer, gpt, bert = hugging_face
     ids = []
     for model in (gpt, bert):
-        hook = model.get_input_embeddings().register_forward_hook(lambda module, given, output: ids.append(given[0]))
+        hook = model.get_input_embeddings().register_forward_hook(lambda module, inputs, output: ids.append(inputs[0]))
         result = probe(model, tokenizer, sequences=3)
         hook.remove()
         assert len(result.heads) == 4

@@ -39,38 +39,38 @@ def rows(mask) -> torch.Tensor:
 
 @pytest.mark.parametrize("allowed", ONE_RUN.values(), ids=ONE_RUN)
 def test_a_mask_of_one_run_a_row_is_kept_as_its_edges(allowed):
-    found = read(allowed)
-    assert isinstance(found.mask, Ranges)
-    assert found.bias is None
-    assert found.mask.low.shape == allowed.shape[:-1]
-    assert torch.equal(rows(found.mask).expand(allowed.shape), allowed)
+    result = read(allowed)
+    assert isinstance(result.mask, Ranges)
+    assert result.bias is None
+    assert result.mask.low.shape == allowed.shape[:-1]
+    assert torch.equal(rows(result.mask).expand(allowed.shape), allowed)
 
 
 @pytest.mark.parametrize("number", [-math.inf, LOWEST])
 @pytest.mark.parametrize("name", [name for name in ONE_RUN if name != "a row of nothing"])
 def test_a_mask_that_is_added_is_read_like_one_that_bars(name, number):
-    found = read(torch.zeros(ONE_RUN[name].shape).masked_fill(~ONE_RUN[name], number))
+    result = read(torch.zeros(ONE_RUN[name].shape).masked_fill(~ONE_RUN[name], number))
     if name == "padding left" and number == LOWEST:  # the first rows have no key left, see below
-        assert found.bias is not None
+        assert result.bias is not None
     else:
-        assert found.bias is None
-        assert torch.equal(rows(found.mask).expand(ONE_RUN[name].shape), ONE_RUN[name])
+        assert result.bias is None
+        assert torch.equal(rows(result.mask).expand(ONE_RUN[name].shape), ONE_RUN[name])
 
 
 def test_a_row_of_the_lowest_number_spreads_evenly_as_it_does_in_the_model():
     added = torch.zeros(6, 6).masked_fill(~ONE_RUN["a row of nothing"], LOWEST)
-    found = read(added)
+    result = read(added)
     x = torch.randn(6, 4)
-    as_read = overt.steps(x, x, x, mask=found.mask, bias=found.bias).weights
+    as_read = overt.steps(x, x, x, mask=result.mask, bias=result.bias).weights
     torch.testing.assert_close(as_read, (x @ x.T / 2 + added).softmax(-1))
     torch.testing.assert_close(as_read[2], torch.full((6,), 1 / 6))
-    assert found.bias.shape == (6, 1)
+    assert result.bias.shape == (6, 1)
 
 
 def test_a_row_of_minus_infinity_is_a_query_without_keys():
-    found = read(torch.zeros(6, 6).masked_fill(~ONE_RUN["a row of nothing"], -math.inf))
-    assert found.bias is None
-    assert not rows(found.mask)[2].any()
+    result = read(torch.zeros(6, 6).masked_fill(~ONE_RUN["a row of nothing"], -math.inf))
+    assert result.bias is None
+    assert not rows(result.mask)[2].any()
 
 
 @pytest.mark.parametrize(
@@ -85,24 +85,24 @@ def test_a_row_of_minus_infinity_is_a_query_without_keys():
     ids=["a gap", "a bias", "another large number", "two kinds of barred in one row", "NaN"],
 )
 def test_any_other_mask_stays_the_models_own_tensor(mask):
-    found = read(mask)
-    assert (found.bias if mask.is_floating_point() else found.mask) is mask
-    assert (found.mask if mask.is_floating_point() else found.bias) is None
+    result = read(mask)
+    assert (result.bias if mask.is_floating_point() else result.mask) is mask
+    assert (result.mask if mask.is_floating_point() else result.bias) is None
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=1, max_size=4))
 def test_ranges_and_the_mask_allow_the_same_or_it_is_not_read(allowed):
     mask = torch.tensor(allowed)
-    runs = [sum(row[place] and (place == 0 or not row[place - 1]) for place in range(5)) for row in allowed]
-    found = read(mask).mask
-    assert isinstance(found, Ranges) == (max(runs) < 2)
-    if isinstance(found, Ranges):
-        assert torch.equal(found.block(torch.arange(len(allowed)), torch.arange(5)), mask)
+    runs = [sum(row[index] and (index == 0 or not row[index - 1]) for index in range(5)) for row in allowed]
+    result = read(mask).mask
+    assert isinstance(result, Ranges) == (max(runs) < 2)
+    if isinstance(result, Ranges):
+        assert torch.equal(result.block(torch.arange(len(allowed)), torch.arange(5)), mask)
 
 
 def test_what_is_expanded_is_looked_at_once():
-    found = read(CAUSAL.expand(3, 4, 6, 6))
-    assert found.mask.low.shape == (1, 1, 6)
+    result = read(CAUSAL.expand(3, 4, 6, 6))
+    assert result.mask.low.shape == (1, 1, 6)
 
 
 def test_a_large_mask_is_read_part_by_part(monkeypatch):
@@ -154,10 +154,10 @@ def test_a_mask_is_not_held_after_it_was_read():
     masks, bias = MaskReader(), torch.rand(3, 3)
     assert masks.read(bias).bias is bias
     assert masks.read(bias).bias is bias
-    held = [weakref.ref(bias), weakref.ref(mask := CAUSAL.clone())]
+    references = [weakref.ref(bias), weakref.ref(mask := CAUSAL.clone())]
     assert isinstance(masks.read(mask).mask, Ranges)
     del bias, mask
-    assert [each() for each in held] == [None, None]
+    assert [each() for each in references] == [None, None]
 
 
 def test_inference_tensors_are_read_each_time():

@@ -202,12 +202,12 @@ def test_multi_head_attention_is_recorded_with_and_without_weights(need_weights,
         "padding": {"key_padding_mask": torch.arange(7)[None] >= torch.tensor([[4], [7]])},
         "per head": {"attn_mask": torch.randn(8, 7, 7)},
     }
-    given = {**masks[mask], "need_weights": need_weights, "average_attn_weights": False}
+    inputs = {**masks[mask], "need_weights": need_weights, "average_attn_weights": False}
     with torch.no_grad():
-        plain, weights = attention(x, x, x, **given)
+        plain, weights = attention(x, x, x, **inputs)
         with record(attention) as recording:
-            recorded, _ = attention(x, x, x, **given)
-    _, expected = attention(x, x, x, **{**given, "need_weights": True})
+            recorded, _ = attention(x, x, x, **inputs)
+    _, expected = attention(x, x, x, **{**inputs, "need_weights": True})
     assert torch.equal(recorded, plain)
     assert (weights is not None) == need_weights
     for head in range(4):
@@ -231,11 +231,11 @@ def test_extra_keys_of_multi_head_attention_are_keys():
     ids=["plain", "causal", "cosine and sparsemax", "lengths"],
 )
 def test_overts_own_attention_is_recorded_once(options):
-    class Own(nn.Module):
+    class Custom(nn.Module):
         def forward(self, x):
             return overt.attend(x, x, x, **options)
 
-    model, x = Own(), torch.randn(2, 4, 7, 8)
+    model, x = Custom(), torch.randn(2, 4, 7, 8)
     with record(model) as recording:
         output = model(x)
     assert torch.equal(output, model(x))
@@ -247,7 +247,7 @@ def test_overts_own_attention_is_recorded_once(options):
 
 
 def test_a_score_with_parameters_of_its_own_is_recorded_with_its_heads_together():
-    class Own(nn.Module):
+    class Custom(nn.Module):
         def __init__(self):
             super().__init__()
             self.weight = nn.Parameter(torch.randn(4, 8))
@@ -255,7 +255,7 @@ def test_a_score_with_parameters_of_its_own_is_recorded_with_its_heads_together(
         def forward(self, x):
             return overt.attend(x, x, x, score=overt.Additive(self.weight), normalizer=overt.Softmax(sink=torch.arange(4.0)))
 
-    model, x = Own(), torch.randn(2, 4, 7, 8)
+    model, x = Custom(), torch.randn(2, 4, 7, 8)
     with record(model, heads=[2]) as recording:
         model(x)
     steps = overt.steps(x, x, x, score=overt.Additive(model.weight), normalizer=overt.Softmax(sink=torch.arange(4.0)))
@@ -540,8 +540,8 @@ def test_overts_layers_are_recorded_by_name():
 class Last(nn.Module):
     """Of a recurrent layer's output and state, the output."""
 
-    def forward(self, found):
-        return found[0]
+    def forward(self, result):
+        return result[0]
 
 
 def test_the_lens_is_touched_without_torch():

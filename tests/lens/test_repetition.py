@@ -105,7 +105,7 @@ def test_a_fixed_distance_is_not_called_induction(keep):
 @both
 def test_words_that_many_queries_attend_to_are_no_duplicates(keep):
     """A head that attends to full stops from everywhere does so from full stops too."""
-    words = [f"w{place}" if place % 4 else "." for place in range(64)]
+    words = [f"w{index}" if index % 4 else "." for index in range(64)]
     stops = torch.tensor([word == "." for word in words]).expand(1, 1, 64, 64)
     (role,) = roles(Attending(causal(stops), mask=overt.Causal()), words, keep)
     score = role.repetition["duplicate token"]
@@ -119,7 +119,7 @@ def test_without_tokens_without_repetition_and_between_sequences_there_is_no_suc
     words = varying()
     model = Attending(causal(copies(words)), mask=overt.Causal())
     assert roles(model, None, keep)[0].repetition == {}
-    assert roles(model, [f"{place}" for place in range(len(words))], keep)[0].repetition == {}
+    assert roles(model, [f"{index}" for index in range(len(words))], keep)[0].repetition == {}
     with record(model, keep=keep, query_tokens=words[::-1], key_tokens=words) as recording:
         model()
     assert recording.roles()[0].repetition == {}
@@ -145,7 +145,7 @@ def test_queries_that_continue_a_cache_find_the_copies_before_them(keep):
     words = varying()
     keys = causal(copies(words, 1))[..., 60:, :]
     (role,) = roles(Attending(keys, mask=overt.Causal()), words, keep)
-    assert role.repetition["induction"].queries == sum(word in words[:place] for place, word in enumerate(words) if place >= 60)
+    assert role.repetition["induction"].queries == sum(word in words[:index] for index, word in enumerate(words) if index >= 60)
     assert role.repetition["induction"].share == pytest.approx(1, abs=1e-5)
 
 
@@ -157,11 +157,11 @@ def test_the_numbers_are_those_of_loops():
     with record(model := nn.Identity()) as recording:
         pass
 
-    class Own(nn.Module):
+    class Custom(nn.Module):
         def forward(self):
             return functional.scaled_dot_product_attention(query, key, key, is_causal=True)
 
-    model = Own()
+    model = Custom()
     with record(model, key_tokens=words) as recording:
         model()
     for role in recording.roles():
@@ -226,7 +226,7 @@ def test_a_saved_summary_keeps_them(tmp_path):
 def test_a_linear_mixer_is_measured_by_the_size_of_its_weights():
     """q · k is −1 for a copy of the word and 0 otherwise: all of |W| is on copies."""
     words = varying()
-    numbers = {word: place for place, word in enumerate(dict.fromkeys(words))}
+    numbers = {word: index for index, word in enumerate(dict.fromkeys(words))}
     hot = functional.one_hot(torch.tensor([numbers[word] for word in words])).float()[None, None]
     recurrence = Recurrence(-hot, hot, hot, reads="before")
     n = len(words)

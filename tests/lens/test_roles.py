@@ -17,7 +17,7 @@ class Built(nn.Module):
 
     def __init__(self, *looks, keys=None, **options):
         super().__init__()
-        self.query = torch.stack([40.0 * torch.eye(N)[list(places)] for places in looks])[None]  # (1, H, N, N)
+        self.query = torch.stack([40.0 * torch.eye(N)[list(positions)] for positions in looks])[None]  # (1, H, N, N)
         self.key = (torch.eye(N) if keys is None else keys)[None, None]  # (1, 1, N, N)
         self.options = options
 
@@ -34,9 +34,9 @@ ELSEWHERE = [3, 5, 4, 1, 0, 2]
 CAUSAL = torch.ones(N, N, dtype=torch.bool).tril()
 
 
-def told(model, keep="qkv", tokens=None, **given):
+def text(model, keep="qkv", tokens=None, **inputs):
     with record(model, keep=keep, key_tokens=tokens) as recording:
-        model(**given)
+        model(**inputs)
     return recording.roles()
 
 
@@ -55,7 +55,7 @@ both = pytest.mark.parametrize("keep", ["qkv", "summary"])
     ],
 )
 def test_a_head_is_named_for_the_place_that_it_looks_at(looks, name, keep):
-    first, second = told(Built(looks, OWN), keep)
+    first, second = text(Built(looks, OWN), keep)
     assert (first.role, second.role) == (name, "same token")
     expected = 1 if name != "content" else 1 - max(v for k, v in first.scores.items() if k != "uniform")
     assert first.score == pytest.approx(expected, abs=1e-4)
@@ -63,16 +63,16 @@ def test_a_head_is_named_for_the_place_that_it_looks_at(looks, name, keep):
 
 @both
 def test_a_head_that_looks_at_separators_is_named_for_them(keep):
-    role, other = told(Built([2, 5, 2, 5, 2, 5], PREVIOUS), keep, WORDS)
+    role, other = text(Built([2, 5, 2, 5, 2, 5], PREVIOUS), keep, WORDS)
     assert (role.role, other.role) == ("separator", "previous token")
     assert role.score == pytest.approx(1, abs=1e-4)
 
 
 @both
 def test_a_head_that_looks_at_the_same_word_elsewhere_is_named_for_it(keep):
-    (role, _) = told(Built([3, 1, 5, 0, 4, 2], OWN), keep, WORDS)
+    (role, _) = text(Built([3, 1, 5, 0, 4, 2], OWN), keep, WORDS)
     assert (role.role, round(role.score, 4)) == ("same token", 1.0)
-    (unworded, _) = told(Built([3, 1, 5, 0, 4, 2], OWN), keep)
+    (unworded, _) = text(Built([3, 1, 5, 0, 4, 2], OWN), keep)
     assert (unworded.role, round(unworded.score, 4)) == ("content", round(1 - 2 / 6, 4))
 
 
@@ -81,13 +81,13 @@ def test_a_head_that_looks_at_the_same_word_elsewhere_is_named_for_it(keep):
 def test_equal_weights_are_uniform(causal, keep):
     model = Built(OWN, OWN, is_causal=causal)
     model.query = torch.zeros_like(model.query)
-    assert [(role.role, round(role.score, 6)) for role in told(model, keep)] == [("uniform", 1.0)] * 2
+    assert [(role.role, round(role.score, 6)) for role in text(model, keep)] == [("uniform", 1.0)] * 2
 
 
 @both
 @pytest.mark.parametrize(("looks", "name"), [(PREVIOUS, "previous token"), (FIRST, "first token"), (OWN, "same token")])
 def test_a_causal_mask_leaves_the_name(looks, name, keep):
-    role, _ = told(Built(looks, OWN, is_causal=True), keep)
+    role, _ = text(Built(looks, OWN, is_causal=True), keep)
     assert role.role == name
     assert "next token" not in role.scores
 
@@ -95,7 +95,7 @@ def test_a_causal_mask_leaves_the_name(looks, name, keep):
 @both
 def test_padding_before_the_first_token_is_no_token(keep):
     visible = torch.arange(N) >= 2
-    role, _ = told(Built([2] * N, OWN, attn_mask=CAUSAL & visible), keep)
+    role, _ = text(Built([2] * N, OWN, attn_mask=CAUSAL & visible), keep)
     assert (role.role, round(role.score, 4)) == ("first token", 1.0)
 
 
@@ -105,21 +105,21 @@ def test_keys_barred_by_numbers_are_no_choice(fill, keep):
     mask = torch.zeros(N, N).masked_fill(~(torch.arange(N) < 4), fill)
     model = Built(OWN, OWN, attn_mask=mask)
     model.query = torch.zeros_like(model.query)
-    assert [role.role for role in told(model, keep)] == ["uniform", "uniform"]
+    assert [role.role for role in text(model, keep)] == ["uniform", "uniform"]
 
 
 @both
 def test_every_sequence_of_a_batch_has_its_own_words(keep):
     batch = [["a", "b", "c", "d", "e", "."], [".", "b", "c", "d", "e", "f"]]
-    role, _ = told(Built(FIRST, OWN), keep, batch, batch=2)
+    role, _ = text(Built(FIRST, OWN), keep, batch, batch=2)
     assert role.scores["separator"] == pytest.approx(0.5, abs=1e-4)
 
 
 @both
 def test_one_query_that_continues_a_cache_stands_at_the_end(keep):
-    first, second = told(Built(PREVIOUS, OWN), keep, rows=slice(5, 6))
+    first, second = text(Built(PREVIOUS, OWN), keep, rows=slice(5, 6))
     assert (first.role, second.role) == ("previous token", "same token")
-    first, _ = told(Built(FIRST, OWN), keep, WORDS, rows=slice(4, 6))
+    first, _ = text(Built(FIRST, OWN), keep, WORDS, rows=slice(4, 6))
     assert first.role == "first token"
 
 
@@ -133,7 +133,7 @@ def test_attention_between_two_sequences_has_no_places_in_common(keep):
         def forward(self):
             return self.crossattention()
 
-    for role in told(Decoder(), keep):
+    for role in text(Decoder(), keep):
         assert set(role.scores) == {"uniform"}
         assert role.role == "content"
 
@@ -159,8 +159,8 @@ def test_words_that_came_after_the_summary_are_refused():
 @both
 def test_words_of_another_length_are_refused_when_roles_are_asked_for(keep):
     with pytest.raises(InputError, match=r"one token for each key.*got \[2\] tokens for 6 keys of Built"):
-        told(Built(OWN, OWN), keep, ["a", "b"])
+        text(Built(OWN, OWN), keep, ["a", "b"])
 
 
 def test_a_role_prints_with_the_score_that_decides_it():
-    assert str(told(Built(PREVIOUS, OWN))[0]) == "  0  Built  head  0  previous token 1.00"
+    assert str(text(Built(PREVIOUS, OWN))[0]) == "  0  Built  head  0  previous token 1.00"

@@ -198,8 +198,8 @@ def test_a_recording_is_looked_at_where_its_model_is_not(tmp_path):
         "import sys, overt; recording = overt.lens.load(sys.argv[1]);"
         "print(recording.layers, round(float(recording[0, 1].weights().sum()), 3))"
     )
-    found = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, env=os.environ, check=True)
-    assert found.stdout == "['Fused'] 14.0\n"
+    result = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, env=os.environ, check=True)
+    assert result.stdout == "['Fused'] 14.0\n"
 
 
 def test_tokens_that_are_half_a_letter_are_saved(tmp_path):
@@ -207,8 +207,8 @@ def test_tokens_that_are_half_a_letter_are_saved(tmp_path):
     assert saved(recording, tmp_path).tokens == ["\ud800", "\0"]
 
 
-def metadata(held):
-    return {"overt.recording": json.dumps(held)}
+def metadata(stored):
+    return {"overt.recording": json.dumps(stored)}
 
 
 GOOD = {
@@ -225,7 +225,7 @@ DAMAGED = "Expected a recording in .*, got a file that cannot be read: .* Fix: s
 
 
 @pytest.mark.parametrize(
-    ("held", "message"),
+    ("stored", "message"),
     [
         (None, "Expected a file that holds a recording, got .*, a safetensors file without one"),
         ({"other": "x"}, "Expected a file that holds a recording, got .*, a safetensors file without one"),
@@ -246,8 +246,8 @@ DAMAGED = "Expected a recording in .*, got a file that cannot be read: .* Fix: s
         (metadata(GOOD | {"key_tokens": "abc"}), DAMAGED),
     ],
 )
-def test_files_that_hold_no_recording_are_refused(held, message, tmp_path):
-    save_file({"0": torch.ones(1)}, tmp_path / "x.safetensors", metadata=held)
+def test_files_that_hold_no_recording_are_refused(stored, message, tmp_path):
+    save_file({"0": torch.ones(1)}, tmp_path / "x.safetensors", metadata=stored)
     with pytest.raises(InputError, match=message):
         load(tmp_path / "x.safetensors")
 
@@ -284,28 +284,28 @@ def test_a_bias_that_an_older_file_holds_as_a_tensor_is_read(tmp_path):
     path = tmp_path / "x.safetensors"
     recording.save(path)
     with safe_open(path, "pt") as opened:
-        held = json.loads(opened.metadata()["overt.recording"])
+        stored = json.loads(opened.metadata()["overt.recording"])
         tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
-    call = held["calls"][0]["with"]["call"]["with"]
+    call = stored["calls"][0]["with"]["call"]["with"]
     assert call["bias"]["is"] == "TensorBias"
     call["bias"] = call["bias"]["with"]["tensor"]
-    save_file(tensors, path, metadata=metadata(held))
+    save_file(tensors, path, metadata=metadata(stored))
     assert torch.equal(load(path)[0, 1].weights(), recording[0, 1].weights())
 
 
-@pytest.mark.parametrize(("keep", "place", "put"), TAMPERED, ids=lambda each: each[-1] if isinstance(each, tuple) else None)
-def test_files_whose_parts_do_not_fit_together_are_refused_at_once(keep, place, put, tmp_path):
+@pytest.mark.parametrize(("keep", "position", "put"), TAMPERED, ids=lambda each: each[-1] if isinstance(each, tuple) else None)
+def test_files_whose_parts_do_not_fit_together_are_refused_at_once(keep, position, put, tmp_path):
     path = tmp_path / "x.safetensors"
     recorded(Fused(), keep=keep).save(path)
     with safe_open(path, "pt") as opened:
-        held = json.loads(opened.metadata()["overt.recording"])
+        stored = json.loads(opened.metadata()["overt.recording"])
         tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
-    part = held
-    for step in place[:-1]:
+    part = stored
+    for step in position[:-1]:
         part = part[step]
-    assert place[-1] in part
-    part[place[-1]] = put
-    save_file(tensors, path, metadata=metadata(held))
+    assert position[-1] in part
+    part[position[-1]] = put
+    save_file(tensors, path, metadata=metadata(stored))
     with pytest.raises(InputError, match=DAMAGED):
         load(path)
 
@@ -328,17 +328,17 @@ def test_files_that_end_too_early_are_refused(keep, tmp_path):
 
 
 def test_files_that_are_not_there_are_refused(tmp_path):
-    for place in (tmp_path / "none", tmp_path):
+    for position in (tmp_path / "none", tmp_path):
         with pytest.raises(InputError, match=r"Expected a file that recording.save wrote, got .*, which is not a file"):
-            load(place)
+            load(position)
 
 
 def test_the_file_is_safetensors_with_metadata_in_json(tmp_path):
     recorded(Fused(is_causal=True)).save(tmp_path / "x.safetensors")
     with safe_open(tmp_path / "x.safetensors", "pt") as opened:
-        held = json.loads(opened.metadata()["overt.recording"])
-    assert (held["format"], held["model"]) == (3, "Fused")
-    assert held["calls"][0]["with"]["call"]["with"]["mask"] == {"is": "Causal", "with": {"offset": 0}}
+        stored = json.loads(opened.metadata()["overt.recording"])
+    assert (stored["format"], stored["model"]) == (3, "Fused")
+    assert stored["calls"][0]["with"]["call"]["with"]["mask"] == {"is": "Causal", "with": {"offset": 0}}
 
 
 def test_every_piece_of_overt_can_be_written():

@@ -19,11 +19,11 @@ from overt.lens.statistics.verified import JUDGED_QUERIES, recompute
 from overt.lens.tokens import Tokens
 
 N = 70
-WORDS = [["the", ",", "cat", "saw", "the", "dog", "."][place % 7] if place % 5 else f"word {place}" for place in range(N)]
+WORDS = [["the", ",", "cat", "saw", "the", "dog", "."][index % 7] if index % 5 else f"word {index}" for index in range(N)]
 DOCUMENTS = torch.tensor([[0] * 30 + [1] * 33 + [-1] * 7, [4] * 10 + [2] * 60])
 
 
-class Own(nn.Module):
+class Custom(nn.Module):
     """overt's attention over given queries, keys and values."""
 
     def __init__(self, **options):
@@ -34,7 +34,7 @@ class Own(nn.Module):
         return overt.attend(query, key, value, **self.options)
 
 
-class CrossAttention(Own):
+class CrossAttention(Custom):
     """The same between two sequences, by its name."""
 
 
@@ -45,9 +45,9 @@ def inputs(queries=N, keys=N, kv_heads=4, dtype=torch.float32):
     return query * 2, key, value
 
 
-def recorded(model, given, **options):
+def recorded(model, arguments, **options):
     with record(model, **options) as recording:
-        model(*given)
+        model(*arguments)
     return recording
 
 
@@ -59,9 +59,9 @@ def by_definition(recording):
 
 def assert_as_defined(recording, tolerance=2e-6):
     expected = by_definition(recording)
-    found = [{name: role.scores[name] for name in scores} for role, scores in zip(recording.roles(), expected, strict=True)]
-    assert [sorted(scores) for scores in found] == [sorted(scores) for scores in expected]
-    for one, other in zip(found, expected, strict=True):
+    actual = [{name: role.scores[name] for name in scores} for role, scores in zip(recording.roles(), expected, strict=True)]
+    assert [sorted(scores) for scores in actual] == [sorted(scores) for scores in expected]
+    for one, other in zip(actual, expected, strict=True):
         assert one == pytest.approx(other, abs=tolerance)
 
 
@@ -69,7 +69,7 @@ def assert_as_defined(recording, tolerance=2e-6):
 def no_blocks(monkeypatch):
     """Whole weights fail, other than those of the definition that a test has computed."""
 
-    def refuse(*given):
+    def refuse(*arguments):
         raise AssertionError("whole weights were made")
 
     monkeypatch.setattr(role_shares, "measured", refuse)
@@ -95,14 +95,14 @@ CALLS = {
 @pytest.mark.parametrize("options", CALLS.values(), ids=CALLS)
 @pytest.mark.usefixtures("no_blocks")
 def test_roles_in_one_pass_are_those_of_the_weights_in_float64(options, words):
-    assert_as_defined(recorded(Own(**options), inputs(), key_tokens=words))
+    assert_as_defined(recorded(Custom(**options), inputs(), key_tokens=words))
 
 
 @pytest.mark.parametrize("words", [None, WORDS], ids=["no words", "words"])
 @pytest.mark.parametrize("queries", [1, 5, 40])
 @pytest.mark.usefixtures("no_blocks")
 def test_steps_of_a_generation_have_the_roles_of_their_weights(queries, words):
-    assert_as_defined(recorded(Own(mask=overt.Causal()), inputs(queries=queries, kv_heads=2), key_tokens=words))
+    assert_as_defined(recorded(Custom(mask=overt.Causal()), inputs(queries=queries, kv_heads=2), key_tokens=words))
 
 
 @pytest.mark.usefixtures("no_blocks")
@@ -112,17 +112,17 @@ def test_cross_attention_has_the_roles_of_its_weights():
 
 @pytest.mark.parametrize("heads", [[2], [3, 0]])
 def test_some_heads_have_the_roles_of_their_weights(heads):
-    assert_as_defined(recorded(Own(mask=overt.Causal()), inputs(), key_tokens=WORDS, heads=heads))
+    assert_as_defined(recorded(Custom(mask=overt.Causal()), inputs(), key_tokens=WORDS, heads=heads))
 
 
 def test_a_mask_with_holes_has_the_roles_of_its_weights():
-    assert_as_defined(recorded(Own(mask=torch.rand(N, N) > 0.3), inputs(), key_tokens=WORDS))
+    assert_as_defined(recorded(Custom(mask=torch.rand(N, N) > 0.3), inputs(), key_tokens=WORDS))
 
 
 def test_roles_are_measured_once_for_a_text(monkeypatch):
-    recording, measured = recorded(Own(), inputs()), []
+    recording, measured = recorded(Custom(), inputs()), []
     shares_of = role_shares.shares_of
-    monkeypatch.setattr("overt.lens.recorded_calls.shares_of", lambda *given: measured.append(1) or shares_of(*given))
+    monkeypatch.setattr("overt.lens.recorded_calls.shares_of", lambda *arguments: measured.append(1) or shares_of(*arguments))
     without = recording.roles()
     assert recording.roles() == without
     assert recording.passes[0].roles() == without
@@ -136,7 +136,7 @@ def test_roles_are_measured_once_for_a_text(monkeypatch):
 
 
 def test_roles_print_as_a_table_and_are_a_list():
-    result = recorded(Own(), inputs()).roles()
+    result = recorded(Custom(), inputs()).roles()
     lines = str(result).splitlines()
     assert lines[0].split() == ["call", "layer", "head", "role", "score"]
     assert len(lines) == 5
@@ -156,7 +156,7 @@ def wrong(captured, row, amount=1e-3):
 def long_call():
     generator = torch.Generator().manual_seed(1)
     query, key, value = (torch.randn(2, 4, 300, 16, generator=generator) for _ in range(3))
-    (captured,) = recorded(Own(mask=overt.Causal()), (query, key, value)).calls
+    (captured,) = recorded(Custom(mask=overt.Causal()), (query, key, value)).calls
     return captured
 
 
@@ -186,10 +186,10 @@ def test_a_query_that_was_not_chosen_is_compared_with_the_kernel(long_call, monk
 
 
 def test_verify_says_how_many_queries_are_recomputed_in_float64():
-    recording = recorded(Own(), inputs())
+    recording = recorded(Custom(), inputs())
     comparison = recording.verify().calls[0]
     assert f"{comparison.judged} of {N} queries are recomputed in float64, evenly spaced ones" in str(recording.verify())
-    short = recorded(Own(), inputs(queries=5)).verify()
+    short = recorded(Custom(), inputs(queries=5)).verify()
     assert "float64" not in str(short)
     assert short.calls[0].judged is None
 
@@ -197,7 +197,7 @@ def test_verify_says_how_many_queries_are_recomputed_in_float64():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("keep", ["qkv", "summary"])
 def test_other_precisions_are_verified_within_their_bounds(dtype, keep):
-    result = recorded(Own(mask=overt.Causal()), inputs(dtype=dtype), keep=keep).verify()
+    result = recorded(Custom(mask=overt.Causal()), inputs(dtype=dtype), keep=keep).verify()
     assert result.holds
     assert result.difference > 0 or dtype == torch.bfloat16  # with 8 bits, two roundings of one sum may be the same
 
@@ -218,7 +218,7 @@ def on_terminal(monkeypatch):
 
 def test_long_work_shows_a_bar_on_a_terminal(monkeypatch):
     terminal = on_terminal(monkeypatch)
-    recorded(Own(), inputs()).verify()
+    recorded(Custom(), inputs()).verify()
     assert "verifying" in terminal.getvalue()
 
 

@@ -20,11 +20,11 @@ from overt.lens.capture.ranges import in_ranges
 from overt.lens.statistics import summarized
 
 N = 70  # queries and keys: a tile of keys and some
-WORDS = [["the", ",", "cat", "saw", "the", "dog", "."][place % 7] if place % 5 else f"word {place}" for place in range(N)]
+WORDS = [["the", ",", "cat", "saw", "the", "dog", "."][index % 7] if index % 5 else f"word {index}" for index in range(N)]
 DOCUMENTS = torch.tensor([[0] * 30 + [1] * 33 + [-1] * 7, [4] * 10 + [2] * 60])
 
 
-class Own(nn.Module):
+class Custom(nn.Module):
     """overt's attention over given queries, keys and values."""
 
     def __init__(self, **options):
@@ -41,13 +41,13 @@ def inputs(queries=N, keys=N, kv_heads=4, dtype=torch.float32):
     return [torch.randn(2, heads, length, 16, generator=generator, dtype=dtype) for heads, length in sizes]
 
 
-def both(run, given, model=None, mask=None, **options):
+def both(run, arguments, model=None, mask=None, **options):
     """Summaries of the same run by the kernel, and by blocks of full weights."""
     model, masked = model or run, {} if mask is None else {"mask": mask}
     with record(model, keep="summary", **options) as kernel:
-        run(*given, **masked)
+        run(*arguments, **masked)
     with record(model, keep="summary", **options) as blocks, overt.use_path("blocked"):
-        run(*given, **masked)
+        run(*arguments, **masked)
     return kernel, blocks
 
 
@@ -55,10 +55,10 @@ def same(kernel, blocks, tolerance=1e-5):
     for one, other in zip(kernel.heads(), blocks.heads(), strict=True):
         first, second = one.captured.summary, other.captured.summary
         for name in ("lse", "entropy", "received", "top_weights", "map_mean", "map_max", "sink"):
-            found, expected = getattr(first, name), getattr(second, name)
-            assert (found is None) == (expected is None), name
-            if found is not None:
-                torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True, msg=name)
+            result, expected = getattr(first, name), getattr(second, name)
+            assert (result is None) == (expected is None), name
+            if result is not None:
+                torch.testing.assert_close(result, expected, rtol=tolerance, atol=tolerance, equal_nan=True, msg=name)
     for one, other in zip(kernel.roles(), blocks.roles(), strict=True):
         assert one.role == other.role
         assert one.scores == pytest.approx(other.scores, abs=10 * tolerance, nan_ok=True)
@@ -70,7 +70,7 @@ def same(kernel, blocks, tolerance=1e-5):
 def no_blocks(monkeypatch):
     """Blocks of full weights fail: what passes came from the kernel."""
 
-    def refuse(*given):
+    def refuse(*arguments):
         raise AssertionError("full weights were made")
 
     monkeypatch.setattr(summarized, "_by_blocks", refuse)
@@ -101,31 +101,31 @@ MASKS = {
 @pytest.mark.parametrize("words", [None, WORDS, [WORDS, WORDS[::-1]]], ids=["no words", "words", "words of each"])
 @pytest.mark.parametrize("options", MASKS.values(), ids=MASKS)
 def test_the_kernel_finds_what_blocks_of_weights_find(options, words):
-    same(*both(Own(**options), inputs(), key_tokens=words))
+    same(*both(Custom(**options), inputs(), key_tokens=words))
 
 
 @pytest.mark.parametrize("options", MASKS.values(), ids=MASKS)
 @pytest.mark.usefixtures("no_blocks")
 def test_no_weights_are_made_for_what_the_kernel_knows(options):
-    with record(model := Own(**options), keep="summary", key_tokens=WORDS) as recording:
+    with record(model := Custom(**options), keep="summary", key_tokens=WORDS) as recording:
         model(*inputs())
     assert len(recording) == 1
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2])
 def test_heads_that_share_keys_are_summarised(kv_heads):
-    same(*both(Own(mask=overt.Causal()), inputs(kv_heads=kv_heads), key_tokens=WORDS))
+    same(*both(Custom(mask=overt.Causal()), inputs(kv_heads=kv_heads), key_tokens=WORDS))
 
 
 @pytest.mark.parametrize("words", [None, WORDS])
 def test_queries_that_continue_a_cache_are_summarised(words):
-    same(*both(Own(mask=overt.Causal()), inputs(queries=5), key_tokens=words))
+    same(*both(Custom(mask=overt.Causal()), inputs(queries=5), key_tokens=words))
 
 
 @pytest.mark.parametrize("heads", [[2], [3, 0]])
 @pytest.mark.parametrize("name", ["left padding", "causal documents", "alibi", "window"])
 def test_some_heads_are_those_of_all(name, heads):
-    model = Own(**MASKS[name])
+    model = Custom(**MASKS[name])
     with record(model, keep="summary", key_tokens=WORDS, map_size=35) as whole:
         model(*inputs())
     with record(model, keep="summary", key_tokens=WORDS, map_size=35, heads=heads) as some:
@@ -151,7 +151,7 @@ def test_a_bool_mask_that_layers_share_is_read_once(monkeypatch):
 
 
 def test_a_run_in_inference_mode_is_summarised():
-    with record(model := Own(**MASKS["causal documents"]), keep="summary") as recording, torch.inference_mode():
+    with record(model := Custom(**MASKS["causal documents"]), keep="summary") as recording, torch.inference_mode():
         model(*inputs())
     with record(model, keep="summary") as other:
         model(*inputs())
@@ -160,7 +160,7 @@ def test_a_run_in_inference_mode_is_summarised():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_half_and_double_precision_are_summarised(dtype):
-    kernel, blocks = both(Own(mask=overt.Causal()), inputs(dtype=dtype))
+    kernel, blocks = both(Custom(mask=overt.Causal()), inputs(dtype=dtype))
     for one, other in zip(kernel.heads(), blocks.heads(), strict=True):
         torch.testing.assert_close(one.entropy(), other.entropy(), rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(one.map(64), other.map(64), rtol=1e-5, atol=1e-5)
@@ -173,12 +173,12 @@ def test_half_and_double_precision_are_summarised(dtype):
     ids=["holes", "not", "scattered"],
 )
 def test_masks_with_holes_go_through_blocks(mask):
-    same(*both(Own(mask=mask), inputs(), key_tokens=WORDS))
+    same(*both(Custom(mask=mask), inputs(), key_tokens=WORDS))
 
 
 def test_a_bias_that_bars_keys_goes_through_blocks():
     bias = torch.zeros(N, N).masked_fill(torch.rand(N, N) > 0.7, -torch.inf)
-    same(*both(Own(bias=bias), inputs()))
+    same(*both(Custom(bias=bias), inputs()))
 
 
 @pytest.mark.parametrize("where", ["query", "key"])
@@ -186,7 +186,7 @@ def test_a_bias_that_bars_keys_goes_through_blocks():
 def test_nan_shows_in_the_rows_that_see_it_and_in_no_others(where, paths):
     query, key, value = inputs()
     (query if where == "query" else key)[0, 1, 40, 3] = math.nan
-    model = Own(mask=overt.Causal())
+    model = Custom(mask=overt.Causal())
     with record(model, keep="summary", key_tokens=WORDS, map_size=10) as recording, overt.use_path(*paths):
         model(query, key, value)
     lost, entropy = torch.zeros(2, N, dtype=torch.bool), recording[0, 1].entropy()
@@ -200,7 +200,7 @@ def test_nan_shows_in_the_rows_that_see_it_and_in_no_others(where, paths):
 
 
 def test_map_and_top_are_of_the_sizes_asked_for(tmp_path):
-    with record(model := Own(), keep="summary", top=3, map_size=(35, 7)) as recording:
+    with record(model := Custom(), keep="summary", top=3, map_size=(35, 7)) as recording:
         model(*inputs())
     with record(model) as whole:
         model(*inputs())
@@ -226,18 +226,18 @@ def test_map_and_top_are_of_the_sizes_asked_for(tmp_path):
     ],
 )
 def test_other_sizes_are_refused(options, message):
-    with pytest.raises(InputError, match=message), record(Own(), **({"keep": "summary"} | options)):
+    with pytest.raises(InputError, match=message), record(Custom(), **({"keep": "summary"} | options)):
         pass
 
 
 @pytest.mark.parametrize("name", ["causal", "left padding", "causal documents", "alibi", "relative positions"])
 def test_a_head_of_copies_is_summarised_by_the_kernel(name, monkeypatch):
-    model = Own(**MASKS[name])
+    model = Custom(**MASKS[name])
     with record(model, heads=[1, 3]) as recording:
         model(*inputs())
     calls = []
     kernel = flat_summary.summarized
-    monkeypatch.setattr(flat_summary, "summarized", lambda *given: calls.append(1) or kernel(*given))
+    monkeypatch.setattr(flat_summary, "summarized", lambda *arguments: calls.append(1) or kernel(*arguments))
     for head in recording.heads():
         weights = head.weights()
         torch.testing.assert_close(head.entropy(), torch.special.entr(weights).sum(-1), atol=1e-5, rtol=1e-5)
@@ -249,34 +249,36 @@ def test_a_head_of_copies_is_summarised_by_the_kernel(name, monkeypatch):
     "mask", [overt.Causal(), overt.Window(4, 0), Keys(torch.rand(2, 9) > 0.5), overt.Documents(DOCUMENTS[:, 25:34])]
 )
 def test_runs_say_what_the_mask_says_or_nothing(mask):
-    bound, places = mask.bind(2, 9, 9), torch.arange(9)
-    found = in_ranges(bound, 9, 9, places.device)
-    runs = (bound.block(places, places).int().diff(dim=-1).clamp(min=0).sum(-1) + bound.block(places, places)[..., 0]) <= 1
-    assert (found is None) == (not runs.all())
-    if found is not None:
-        allowed, expected = torch.broadcast_tensors(found.block(places, places), bound.block(places, places))
+    bound, positions = mask.bind(2, 9, 9), torch.arange(9)
+    result = in_ranges(bound, 9, 9, positions.device)
+    runs = (
+        bound.block(positions, positions).int().diff(dim=-1).clamp(min=0).sum(-1) + bound.block(positions, positions)[..., 0]
+    ) <= 1
+    assert (result is None) == (not runs.all())
+    if result is not None:
+        allowed, expected = torch.broadcast_tensors(result.block(positions, positions), bound.block(positions, positions))
         assert torch.equal(allowed, expected)
 
 
 @pytest.mark.parametrize("side", [None, "left", "right"])
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_hugging_face_models_are_summarised_as_by_blocks(family, side):
-    model, given = family.build("sdpa" if "sdpa" in family.paths else "eager"), family.inputs(side)
+    model, arguments = family.build("sdpa" if "sdpa" in family.paths else "eager"), family.inputs(side)
 
     def forward():
         with torch.no_grad():
-            model(**given)
+            model(**arguments)
 
     same(*both(forward, (), model))
 
 
 def test_packed_documents_of_a_hugging_face_model_are_runs(no_blocks):
     family = next(family for family in FAMILIES if family.name == "Llama")
-    places = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]])
+    positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]])
     with record(model := family.build("sdpa"), keep="summary") as recording, torch.no_grad():
-        model(**{**family.inputs(batch=1), "position_ids": places, "use_cache": False})
-    found = recording[1, 2].map(9)[0]
-    assert not found[4:, :4].any()
+        model(**{**family.inputs(batch=1), "position_ids": positions, "use_cache": False})
+    result = recording[1, 2].map(9)[0]
+    assert not result[4:, :4].any()
     assert recording[1, 2].top(4).keys[0].tolist()[:2] == [4, -1]
     assert recording.verify().holds
 
@@ -299,7 +301,7 @@ def test_a_layer_of_overts_with_packed_documents_is_summarised():
 
 
 def test_words_that_do_not_fit_a_loaded_recording_are_refused(tmp_path):
-    with record(model := Own(), keep="summary", key_tokens=WORDS) as recording:
+    with record(model := Custom(), keep="summary", key_tokens=WORDS) as recording:
         model(*inputs())
     recording.tokens = WORDS[1:]
     recording.save(tmp_path / "other.safetensors")
@@ -335,5 +337,5 @@ print(peak() - before)
 
 def test_memory_stays_linear_where_weights_would_take_six_hundred_megabytes():
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    found = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, env=environment, check=True)
-    assert float(found.stdout) < 120
+    result = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, env=environment, check=True)
+    assert float(result.stdout) < 120

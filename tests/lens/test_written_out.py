@@ -33,84 +33,84 @@ class Written(nn.Module):
         return self.lines(self, query, key, value)
 
 
-def kept(self, weights):
+def stored(self, weights):
     """Remember the weights, to compare with."""
     self.weights = weights.detach().clone()
     return weights
 
 
 def plain(self, q, k, v):
-    return kept(self, torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(8), dim=-1)) @ v
+    return stored(self, torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(8), dim=-1)) @ v
 
 
 def masked_fill(self, q, k, v):
     scores = (torch.matmul(q, k.mT) * 0.3).masked_fill(BARRED, -math.inf)
-    return torch.matmul(kept(self, functional.softmax(scores, dim=-1, dtype=torch.float32)).to(v.dtype), v)
+    return torch.matmul(stored(self, functional.softmax(scores, dim=-1, dtype=torch.float32)).to(v.dtype), v)
 
 
 def where(self, q, k, v):
     scores = torch.where(~BARRED, q @ k.mT, torch.tensor(torch.finfo(q.dtype).min))
-    return kept(self, scores.softmax(-1)).contiguous().matmul(v)
+    return stored(self, scores.softmax(-1)).contiguous().matmul(v)
 
 
 def added(self, q, k, v):
     scores = 0.2 * (q @ k.mT)
     scores += torch.linspace(-1, 1, 7, dtype=q.dtype)
     scores = scores + torch.zeros(7, 7, dtype=q.dtype).masked_fill(BARRED, -math.inf)
-    return kept(self, nn.Softmax(dim=-1)(scores)) @ v
+    return stored(self, nn.Softmax(dim=-1)(scores)) @ v
 
 
 def merged(self, q, k, v):
     q, k, v = (tensor.reshape(8, 7, 8) for tensor in (q, k, v))
     scores = torch.baddbmm(torch.empty(8, 7, 7), q, k.mT, beta=0, alpha=0.3)
     weights = torch.softmax(scores, dim=-1)
-    kept(self, weights.view(2, 4, 7, 7))
+    stored(self, weights.view(2, 4, 7, 7))
     return torch.bmm(weights, v).view(HEADS)
 
 
 def named(self, q, k, v):
     q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))  # (B, N, H, D)
     scores = torch.einsum("bqhd,bkhd->bhqk", q * 8**-0.5, k)
-    return torch.einsum("bhqk, bkhe -> bqhe", kept(self, scores.softmax(dim=-1)), v)
+    return torch.einsum("bhqk, bkhe -> bqhe", stored(self, scores.softmax(dim=-1)), v)
 
 
-def filled_in_place(self, q, k, v):
+def filled_by_assignment(self, q, k, v):
     scores = torch.matmul(input=q, other=k.mT).div_(2.0)
     scores.masked_fill_(mask=BARRED, value=-math.inf)
-    return torch.matmul(kept(self, torch.softmax(input=scores, dim=-1)), v)
+    return torch.matmul(stored(self, torch.softmax(input=scores, dim=-1)), v)
 
 
 def shifted(self, q, k, v):
     scores = q @ k.mT
     scores = scores - scores.amax(-1, keepdim=True)
-    return kept(self, scores.softmax(-1)) @ v
+    return stored(self, scores.softmax(-1)) @ v
 
 
 def scaled_at_last(self, q, k, v):
     scores = q @ k.mT + torch.linspace(-1, 1, 7, dtype=q.dtype)
-    return kept(self, (scores / 2.0).softmax(-1)) @ v
+    return stored(self, (scores / 2.0).softmax(-1)) @ v
 
 
 def grouped(self, q, k, v):
     """The heads of a group in a dimension of their own."""
     q, k, v = q.unflatten(1, (2, 2)), k[:, :2, None], v[:, :2, None]  # (B, Hk, H/Hk, Q, D), (B, Hk, 1, K, D)
     weights = torch.softmax(q @ k.mT, dim=-1)
-    kept(self, weights.flatten(1, 2))
+    stored(self, weights.flatten(1, 2))
     return (weights @ v).flatten(1, 2)
 
 
 def exponentials(self, q, k, v):
     scores = (q @ k.mT).masked_fill(BARRED, -math.inf)
-    return kept(self, torch.exp(scores - scores.logsumexp(-1, keepdim=True))) @ v
+    return stored(self, torch.exp(scores - scores.logsumexp(-1, keepdim=True))) @ v
 
 
 def divided(self, q, k, v):
     raised = (q @ k.mT).exp()
-    return kept(self, raised / raised.sum(-1, keepdim=True)) @ v
+    return stored(self, raised / raised.sum(-1, keepdim=True)) @ v
 
 
 def by_logarithms(self, q, k, v):
-    return kept(self, functional.log_softmax(q @ k.mT, dim=-1).exp()) @ v
+    return stored(self, functional.log_softmax(q @ k.mT, dim=-1).exp()) @ v
 
 
 WHOLE = [
@@ -120,7 +120,7 @@ WHOLE = [
     added,
     merged,
     named,
-    filled_in_place,
+    filled_by_assignment,
     shifted,
     scaled_at_last,
     grouped,
@@ -131,33 +131,33 @@ WHOLE = [
 
 
 def capped(self, q, k, v):
-    return kept(self, torch.softmax(torch.tanh(q @ k.mT), dim=-1)) @ v
+    return stored(self, torch.softmax(torch.tanh(q @ k.mT), dim=-1)) @ v
 
 
 def cut(self, q, k, v):
     """A column beside the keys takes its share, and is cut off."""
     scores = torch.cat([q @ k.mT, torch.zeros(2, 4, 7, 1)], dim=-1)
-    return kept(self, torch.softmax(scores, dim=-1)[..., :-1]) @ v
+    return stored(self, torch.softmax(scores, dim=-1)[..., :-1]) @ v
 
 
 def turned(self, q, k, v):
     weights = torch.softmax(torch.tanh(k @ q.mT), dim=-2)  # (B, H, K, Q)
-    kept(self, weights.mT)
+    stored(self, weights.mT)
     return (v.mT @ weights).mT
 
 
 def one_head_over(self, q, k, v):
     weights = torch.softmax(torch.sin(q @ k.mT), dim=-1).mean(1, keepdim=True)
-    return kept(self, weights) @ v
+    return stored(self, weights) @ v
 
 
 def summed(self, q, k, v):
-    return (kept(self, torch.softmax(torch.tanh(q @ k.mT), dim=-1)).unsqueeze(-1) * v.unsqueeze(-3)).sum(-2)
+    return (stored(self, torch.softmax(torch.tanh(q @ k.mT), dim=-1)).unsqueeze(-1) * v.unsqueeze(-3)).sum(-2)
 
 
 def batch_last(self, q, k, v):
     weights = torch.einsum("bhqd,bhkd->hqkb", q, k).softmax(2)
-    kept(self, weights.permute(3, 0, 1, 2))
+    stored(self, weights.permute(3, 0, 1, 2))
     return torch.einsum("hqkb,bhke->bhqe", weights, v)
 
 
@@ -225,13 +225,13 @@ def test_kept_weights_count_toward_the_limit():
     assert recording.missing[0][1].startswith("Expected a recording of at most")
 
 
-@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("by_assignment", [False, True])
 @pytest.mark.parametrize("scored", [True, False], ids=["query and key", "weights"])
-def test_weights_are_those_before_dropout(in_place, scored):
+def test_weights_are_those_before_dropout(by_assignment, scored):
     def dropped(self, q, k, v):
         scores = q @ k.mT if scored else torch.tanh(q @ k.mT)
-        weights = kept(self, scores.softmax(-1))
-        return functional.dropout(weights, 0.5, training=self.training, inplace=in_place).to(v.dtype) @ v
+        weights = stored(self, scores.softmax(-1))
+        return functional.dropout(weights, 0.5, training=self.training, inplace=by_assignment).to(v.dtype) @ v
 
     model, tensors = Written(dropped), vectors()
     torch.manual_seed(0)
@@ -262,7 +262,7 @@ def test_scores_that_are_written_over_are_not_believed():
     def overwritten(self, q, k, v):
         weights = torch.softmax(q @ k.mT, dim=-1)
         q.zero_()
-        return kept(self, weights) @ v
+        return stored(self, weights) @ v
 
     model = Written(overwritten)
     with record(model) as recording:
@@ -308,7 +308,7 @@ def test_what_cannot_be_matched_is_missing_with_the_reason(lines, reason):
 def test_blocks_of_queries_and_keys_are_batch_entries():
     def in_blocks(self, q, k, v):
         q, k, v = (each[:, :, :6].unflatten(2, (3, 2)) for each in (q, k, v))  # (B, H, blocks, 2, D)
-        return kept(self, (q @ k.mT).softmax(-1)) @ v[:, :, :1].expand_as(v)
+        return stored(self, (q @ k.mT).softmax(-1)) @ v[:, :, :1].expand_as(v)
 
     model = Written(in_blocks)
     with record(model) as recording:
@@ -359,7 +359,7 @@ def test_what_is_not_attention_is_neither_recorded_nor_missing(lines):
 
 def test_attention_without_a_batch_is_recorded():
     def alone(self, q, k, v):
-        return kept(self, torch.softmax(q @ k.T / math.sqrt(8), dim=-1)) @ v
+        return stored(self, torch.softmax(q @ k.T / math.sqrt(8), dim=-1)) @ v
 
     model, tensors = Written(alone), [tensor[0, 0] for tensor in vectors()]
     with record(model) as recording:
@@ -398,10 +398,10 @@ def test_quantised_projections_are_recorded():
 )
 def test_models_outside_the_registry_are_recorded_with_query_and_key(model):
     model = model().eval()
-    ids, seen = torch.randint(0, 60, (2, 9)), torch.ones(2, 9, dtype=torch.long)
-    seen[0, :3] = 0
+    ids, visible = torch.randint(0, 60, (2, 9)), torch.ones(2, 9, dtype=torch.long)
+    visible[0, :3] = 0
     with torch.no_grad(), record(model) as recording:
-        expected = model(ids, attention_mask=seen, output_attentions=True).attentions
+        expected = model(ids, attention_mask=visible, output_attentions=True).attentions
     for call, each in enumerate(expected):
         torch.testing.assert_close(recording[call, 3].weights(), each[:, 3], rtol=0, atol=1e-5)
         assert recording[call, 3].query.shape == (2, 9, 8)
@@ -415,8 +415,8 @@ def test_blooms_slopes_stay_linear_beside_rows_that_drown():
     with torch.no_grad(), record(model) as recording:
         model(**family.inputs("left"))
     bias = recording.calls[0].call.bias
-    held = sum(leaf.numel() for leaf in torch.utils._pytree.tree_leaves(bias))
-    assert held == 2 * 4 * 9 + 2 * 9  # a slope times each key's place, and a number a row
+    numbers = sum(leaf.numel() for leaf in torch.utils._pytree.tree_leaves(bias))
+    assert numbers == 2 * 4 * 9 + 2 * 9  # a slope times each key's place, and a number a row
     assert not isinstance(recording.calls[0].call.normalizer, ExpOfLogWeights)
 
 
@@ -435,52 +435,52 @@ class Pooling(nn.Module):
 
 
 def squeezed(self, e, x):
-    return torch.bmm(kept(self, functional.softmax(e, 1)).unsqueeze(1), x).squeeze(1)
+    return torch.bmm(stored(self, functional.softmax(e, 1)).unsqueeze(1), x).squeeze(1)
 
 
 def summed_by_hand(self, e, x):
-    return (kept(self, e.softmax(1)).unsqueeze(-1) * x).sum(1)
+    return (stored(self, e.softmax(1)).unsqueeze(-1) * x).sum(1)
 
 
-def summed_with_dimension_kept(self, e, x):
-    return torch.sum(x * kept(self, nn.Softmax(dim=1)(e))[:, :, None], dim=1, keepdim=True)
+def summed_with_dimension(self, e, x):
+    return torch.sum(x * stored(self, nn.Softmax(dim=1)(e))[:, :, None], dim=1, keepdim=True)
 
 
 def by_names(self, e, x):
-    return torch.einsum("bk,bkd->bd", kept(self, torch.softmax(e, dim=-1)), x)
+    return torch.einsum("bk,bkd->bd", stored(self, torch.softmax(e, dim=-1)), x)
 
 
 def values_first(self, e, x):
-    return (x.transpose(1, 2) @ kept(self, e.softmax(-1)).unsqueeze(2)).squeeze(2)
+    return (x.transpose(1, 2) @ stored(self, e.softmax(-1)).unsqueeze(2)).squeeze(2)
 
 
 def features_first(self, e, x):
-    return (x.transpose(1, 2) * kept(self, e.softmax(-1)).unsqueeze(1)).sum(-1)
+    return (x.transpose(1, 2) * stored(self, e.softmax(-1)).unsqueeze(1)).sum(-1)
 
 
 def one_score_a_key(self, e, x):
     weights = functional.softmax(e.unsqueeze(-1), dim=1)  # (B, K, 1)
-    kept(self, weights.squeeze(-1))
+    stored(self, weights.squeeze(-1))
     return (weights * x).sum(dim=1)
 
 
 def barred_keys(self, e, x):
-    return kept(self, e.masked_fill(torch.arange(7) > 4, -1e9).softmax(1)).unsqueeze(1).matmul(x)
+    return stored(self, e.masked_fill(torch.arange(7) > 4, -1e9).softmax(1)).unsqueeze(1).matmul(x)
 
 
 def normalised_by_hand(self, e, x):
     raised = torch.exp(e)
-    return (kept(self, raised / raised.sum(1, keepdim=True)).unsqueeze(2) * x).sum(1)
+    return (stored(self, raised / raised.sum(1, keepdim=True)).unsqueeze(2) * x).sum(1)
 
 
 def log_then_exp(self, e, x):
-    return torch.bmm(kept(self, functional.log_softmax(e, 1).exp()).unsqueeze(1), x)
+    return torch.bmm(stored(self, functional.log_softmax(e, 1).exp()).unsqueeze(1), x)
 
 
 ONE_QUERY = [
     squeezed,
     summed_by_hand,
-    summed_with_dimension_kept,
+    summed_with_dimension,
     by_names,
     values_first,
     features_first,
@@ -508,8 +508,8 @@ def test_one_querys_weights_are_recorded_with_their_keys_and_values(lines):
 @pytest.mark.parametrize(
     "lines",
     [
-        lambda self, e, x: (kept(self, e.softmax(0)).unsqueeze(2) * x).sum(0),
-        lambda self, e, x: kept(self, functional.softmax(e, dim=0)).t().unsqueeze(1).bmm(x.transpose(0, 1)),
+        lambda self, e, x: (stored(self, e.softmax(0)).unsqueeze(2) * x).sum(0),
+        lambda self, e, x: stored(self, functional.softmax(e, dim=0)).t().unsqueeze(1).bmm(x.transpose(0, 1)),
     ],
     ids=["summed", "bmm"],
 )
@@ -523,7 +523,7 @@ def test_one_querys_weights_are_recorded_where_the_batch_comes_second(lines):
 
 @pytest.mark.parametrize(
     "lines",
-    [lambda self, e, x: kept(self, e.softmax(0)) @ x, lambda self, e, x: kept(self, e[None].softmax(1))[0] @ x],
+    [lambda self, e, x: stored(self, e.softmax(0)) @ x, lambda self, e, x: stored(self, e[None].softmax(1))[0] @ x],
     ids=["(K,)", "(1, K)"],
 )
 def test_one_querys_weights_are_recorded_without_a_batch(lines):
@@ -601,7 +601,7 @@ def test_a_softmax_over_anything_but_tokens_is_neither_recorded_nor_missing(line
 )
 def test_both_parts_of_one_softmax_are_recorded_with_the_keys_that_they_are_of(cut):
     def in_parts(self, q, k, v):
-        first, second = cut(kept(self, torch.softmax(q @ k.mT, dim=-1)))
+        first, second = cut(stored(self, torch.softmax(q @ k.mT, dim=-1)))
         return first @ v[..., :3, :] + second @ v[..., 3:, :]
 
     model, (q, k, v) = Written(in_parts), vectors()
@@ -642,7 +642,7 @@ OTHERS = {
 @pytest.mark.parametrize(("normalise", "says"), OTHERS.values(), ids=OTHERS)
 def test_weights_by_another_function_are_recorded_and_said(normalise, says):
     def otherwise(self, q, k, v):
-        return kept(self, normalise(q @ k.mT / math.sqrt(8))) @ v
+        return stored(self, normalise(q @ k.mT / math.sqrt(8))) @ v
 
     model, tensors = Written(otherwise), vectors()
     plain_output = model(*tensors)

@@ -24,10 +24,10 @@ SMALL = {
 def test_a_config_survives_json_and_builds_the_same_model(kind):
     torch.manual_seed(0)
     model = from_config({"kind": kind, **SMALL[kind]})
-    again = from_config({"kind": kind, **json.loads(json.dumps(model.config))})
-    assert type(again).__name__ == kind
-    assert again.config == model.config
-    assert {name: p.shape for name, p in again.named_parameters()} == {name: p.shape for name, p in model.named_parameters()}
+    second = from_config({"kind": kind, **json.loads(json.dumps(model.config))})
+    assert type(second).__name__ == kind
+    assert second.config == model.config
+    assert {name: p.shape for name, p in second.named_parameters()} == {name: p.shape for name, p in model.named_parameters()}
 
 
 def test_a_whole_number_serves_where_any_number_does():
@@ -36,9 +36,9 @@ def test_a_whole_number_serves_where_any_number_does():
 
 def test_what_is_named_after_the_arguments_is_no_argument():
     def made(words, *, width=4):
-        given = constructor_arguments(locals())
+        inputs = constructor_arguments(locals())
         words = 7
-        return given, words
+        return inputs, words
 
     assert made(3)[0] == {"words": 3, "width": 4}
 
@@ -59,9 +59,9 @@ def test_what_is_named_after_the_arguments_is_no_argument():
     ],
 )
 def test_a_config_that_makes_no_model_is_refused(config, kind, message):
-    given = {} if not config or config.get("kind") else {"kind": "TransformerEncoder", **SMALL["TransformerEncoder"]}
+    inputs = {} if not config or config.get("kind") else {"kind": "TransformerEncoder", **SMALL["TransformerEncoder"]}
     with pytest.raises(kind, match=message):
-        from_config(given | config)
+        from_config(inputs | config)
 
 
 def test_what_is_missing_is_named():

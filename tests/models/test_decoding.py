@@ -60,8 +60,8 @@ PADDED, LENGTHS = torch.tensor([[3, 4, 1], [4, 3, 0]]), torch.tensor([3, 2])
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0])
 def test_a_beam_that_holds_all_texts_finds_them_all_in_order(make, length_penalty):
     model = make()
-    found = beam_search(model, PADDED, source_lengths=LENGTHS, size=85, best=85, longest=3, length_penalty=length_penalty)
-    for source, texts in zip(SOURCES, found, strict=True):
+    result = beam_search(model, PADDED, source_lengths=LENGTHS, size=85, best=85, longest=3, length_penalty=length_penalty)
+    for source, texts in zip(SOURCES, result, strict=True):
         expected = everything(model, source, 3, length_penalty)
         assert len(expected) == 85  # 1 + 4 + 16 + 64
         assert [text.tokens for text in texts] == [text for text, _ in expected]
@@ -79,9 +79,9 @@ def plain_beam(model, source, size, longest, length_penalty):
                 tokens = text if word == END else [*text, word]
                 gain = chances(model, source, tokens)[length if word == END else len(text)].item()
                 grown.append((tokens, total + gain, word == END))
-        kept = sorted(grown, key=lambda each: -each[1])[: size - len(ended)]
-        ended += [(text, total / (length + 1) ** length_penalty) for text, total, over in kept if over]
-        live = [(text, total) for text, total, over in kept if not over]
+        remaining = sorted(grown, key=lambda each: -each[1])[: size - len(ended)]
+        ended += [(text, total / (length + 1) ** length_penalty) for text, total, over in remaining if over]
+        live = [(text, total) for text, total, over in remaining if not over]
         if not live:
             break
     return sorted(ended, key=lambda each: -each[1])
@@ -91,8 +91,8 @@ def plain_beam(model, source, size, longest, length_penalty):
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_a_narrow_beam_is_the_plain_search_sentence_by_sentence(make, size):
     model = make(seed=1)
-    found = beam_search(model, PADDED, source_lengths=LENGTHS, size=size, best=size, longest=6)
-    for source, texts in zip(SOURCES, found, strict=True):
+    result = beam_search(model, PADDED, source_lengths=LENGTHS, size=size, best=size, longest=6)
+    for source, texts in zip(SOURCES, result, strict=True):
         expected = plain_beam(model, source, size, 6, 1.0)
         assert [text.tokens for text in texts] == [tokens for tokens, _ in expected]
         assert [text.score for text in texts] == pytest.approx([score for _, score in expected], abs=1e-5)
@@ -101,7 +101,7 @@ def test_a_narrow_beam_is_the_plain_search_sentence_by_sentence(make, size):
 @pytest.mark.parametrize("make", [translator, recurrent, language_model])
 def test_greedy_takes_the_likeliest_word_each_time(make):
     model = make(seed=2)
-    for source, found in zip(SOURCES, greedy_search(model, PADDED, source_lengths=LENGTHS, longest=6), strict=True):
+    for source, result in zip(SOURCES, greedy_search(model, PADDED, source_lengths=LENGTHS, longest=6), strict=True):
         text: list[int] = []
         while len(text) < 6:
             each = [chances(model, source, text if word == END else [*text, word])[len(text)].item() for word in range(WORDS)]
@@ -109,8 +109,8 @@ def test_greedy_takes_the_likeliest_word_each_time(make):
             if word == END:
                 break
             text.append(word)
-        assert found.tokens == text
-        assert found.score == pytest.approx(chances(model, source, text).sum().item(), abs=1e-5)
+        assert result.tokens == text
+        assert result.score == pytest.approx(chances(model, source, text).sum().item(), abs=1e-5)
 
 
 def test_the_best_of_a_beam_is_at_least_as_likely_as_the_greedy_text():
@@ -123,8 +123,8 @@ def test_the_best_of_a_beam_is_at_least_as_likely_as_the_greedy_text():
 def test_a_beam_of_one_is_greedy():
     model = translator(seed=4, words=50)
     source = torch.randint(3, 50, (6, 5), generator=torch.Generator().manual_seed(0))
-    found = beam_search(model, source, size=1, length_penalty=0.0)
-    assert [text.tokens for [text] in found] == [text.tokens for text in greedy_search(model, source)]
+    result = beam_search(model, source, size=1, length_penalty=0.0)
+    assert [text.tokens for [text] in result] == [text.tokens for text in greedy_search(model, source)]
 
 
 def test_a_larger_length_penalty_prefers_longer_texts():
@@ -146,9 +146,9 @@ def test_a_row_is_written_as_if_it_were_alone(write):
     for row, length in enumerate(lengths.tolist()):
         [alone] = write(model, source[row : row + 1, :length])
         pairs = zip(together[row], alone, strict=True) if write is beam_search else [(together[row], alone)]
-        for found, wanted in pairs:
-            assert found.tokens == wanted.tokens
-            assert found.score == pytest.approx(wanted.score, abs=1e-5)
+        for result, wanted in pairs:
+            assert result.tokens == wanted.tokens
+            assert result.score == pytest.approx(wanted.score, abs=1e-5)
 
 
 def never_ending(words=WORDS):
@@ -164,8 +164,8 @@ def never_ending(words=WORDS):
 @pytest.mark.parametrize("write", [greedy_search, sample, beam_search])
 def test_a_text_is_at_most_so_long_and_then_pays_for_its_end(write):
     for longest, expected in ((0, [0, 0]), (4, [4, 4]), (None, [16, 14])):
-        found = write(never_ending(), PADDED, source_lengths=LENGTHS, longest=longest)
-        texts = [text for [text] in found] if write is beam_search else found
+        result = write(never_ending(), PADDED, source_lengths=LENGTHS, longest=longest)
+        texts = [text for [text] in result] if write is beam_search else result
         assert [len(text.tokens) for text in texts] == expected
         assert all(text.score < -1000 / 20 for text in texts)
 
@@ -173,11 +173,11 @@ def test_a_text_is_at_most_so_long_and_then_pays_for_its_end(write):
 def test_what_is_drawn_has_the_probability_that_the_model_gives_it():
     model, draws = translator(seed=7), 20_000
     expected = everything(model, SOURCES[0], 1, 0.0)
-    found = sample(model, PADDED[:1].expand(draws, -1), longest=1, generator=torch.Generator().manual_seed(0))
+    result = sample(model, PADDED[:1].expand(draws, -1), longest=1, generator=torch.Generator().manual_seed(0))
     for tokens, score in expected:
         p = torch.tensor(score).exp().item()  # a text of one token must end, whatever that costs
         chance = p if not tokens else chances(model, SOURCES[0], tokens)[0].exp().item()
-        share = sum(text.tokens == tokens for text in found) / draws
+        share = sum(text.tokens == tokens for text in result) / draws
         assert abs(share - chance) < 5 * (chance * (1 - chance) / draws) ** 0.5 + 1e-9
 
 
@@ -188,8 +188,8 @@ def test_temperature_sharpens_what_is_drawn_from():
     shares = []
     for temperature in (0.5, 1.0, 2.0):
         generator = torch.Generator().manual_seed(0)
-        found = sample(model, PADDED[:1].expand(draws, -1), longest=1, temperature=temperature, generator=generator)
-        shares.append(sum(text.tokens == first for text in found) / draws)
+        result = sample(model, PADDED[:1].expand(draws, -1), longest=1, temperature=temperature, generator=generator)
+        shares.append(sum(text.tokens == first for text in result) / draws)
     assert shares[0] > shares[1] > shares[2]
     assert shares[1] == pytest.approx(likeliest_word, abs=0.04)
 
@@ -202,22 +202,22 @@ def test_a_drawn_texts_score_is_the_models_own_whatever_it_was_drawn_from():
 
 def test_a_generator_decides_what_is_drawn():
     model = translator(seed=9, words=50)
-    first, again, other = (sample(model, PADDED, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
-    assert first == again
+    first, second, other = (sample(model, PADDED, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
+    assert first == second
     assert first != other
 
 
 def test_top_k_and_top_p_leave_only_the_likeliest():
-    given = torch.tensor([[0.1, 0.4, 0.3, 0.2], [0.25, 0.25, 0.25, 0.25]])
+    inputs = torch.tensor([[0.1, 0.4, 0.3, 0.2], [0.25, 0.25, 0.25, 0.25]])
     torch.testing.assert_close(
-        filter_probabilities(given, top_k=2), torch.tensor([[0.0, 0.4, 0.3, 0.0], [0.25, 0.25, 0.0, 0.0]])
+        filter_probabilities(inputs, top_k=2), torch.tensor([[0.0, 0.4, 0.3, 0.0], [0.25, 0.25, 0.0, 0.0]])
     )
     torch.testing.assert_close(
-        filter_probabilities(given, top_p=0.65), torch.tensor([[0.0, 0.4, 0.3, 0.0], [0.25, 0.25, 0.25, 0.0]])
+        filter_probabilities(inputs, top_p=0.65), torch.tensor([[0.0, 0.4, 0.3, 0.0], [0.25, 0.25, 0.25, 0.0]])
     )
-    torch.testing.assert_close(filter_probabilities(given, top_k=1, top_p=0.9)[0], torch.tensor([0.0, 0.4, 0.0, 0.0]))
-    torch.testing.assert_close(filter_probabilities(given, top_p=1e-9).count_nonzero(-1), torch.tensor([1, 1]))
-    assert torch.equal(filter_probabilities(given, top_k=9, top_p=1.0), given)
+    torch.testing.assert_close(filter_probabilities(inputs, top_k=1, top_p=0.9)[0], torch.tensor([0.0, 0.4, 0.0, 0.0]))
+    torch.testing.assert_close(filter_probabilities(inputs, top_p=1e-9).count_nonzero(-1), torch.tensor([1, 1]))
+    assert torch.equal(filter_probabilities(inputs, top_k=9, top_p=1.0), inputs)
 
 
 @pytest.mark.parametrize("write", [greedy_search, sample, beam_search])

@@ -22,8 +22,8 @@ def tokens(rows=3, length=8):
     return torch.randint(3, 20, (rows, length), generator=torch.Generator().manual_seed(1))
 
 
-def close(found, wanted):
-    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+def close(result, wanted):
+    torch.testing.assert_close(result, wanted, rtol=1e-10, atol=1e-10)
 
 
 def test_a_word_sees_nothing_that_comes_after_it():
@@ -42,8 +42,8 @@ def test_cached_equals_uncached(positions, kv_heads, prompts):
         whole = model(text)
         memory = model.start(text[:, : max(prompts)], lengths=torch.tensor(prompts))
         for step in range(4):
-            places = [prompt + step for prompt in prompts]
-            close(model.step(text[range(3), places], memory), whole[range(3), places])
+            indices = [prompt + step for prompt in prompts]
+            close(model.step(text[range(3), indices], memory), whole[range(3), indices])
 
 
 def test_an_empty_prompt_is_where_a_text_begins():

@@ -35,8 +35,8 @@ def way(request):
     return WAYS[request.param]
 
 
-def close(found, expected):
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+def close(result, expected):
+    torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-12)
 
 
 def written_out(translator, source, target):
@@ -98,9 +98,9 @@ def test_what_padding_holds_changes_nothing_and_learns_nothing(way):
     other = source.clone()
     source[1, 3:], other[1, 3:] = 0, 1
     outputs, gradients = [], []
-    for given in (source, other):
+    for inputs in (source, other):
         translator.zero_grad()
-        scores = translator(given, target, source_lengths=[6, 3])
+        scores = translator(inputs, target, source_lengths=[6, 3])
         scores.square().sum().backward()
         outputs.append(scores)
         gradients.append(translator.source_embedding.table.weight.grad)
@@ -134,8 +134,8 @@ def test_reordered_rows_go_on_from_where_they_were(way):
     first = torch.stack([target[2], target[1], target[0]])
     first[:, 2:] = target[:, 2:]
     for i in range(2, 4):
-        found = translator.step(target[:, i], memory)
-    close(found, translator(source[[1, 0, 1]], first, source_lengths=[3, 6, 3])[:, 3])
+        result = translator.step(target[:, i], memory)
+    close(result, translator(source[[1, 0, 1]], first, source_lengths=[3, 6, 3])[:, 3])
 
 
 def test_rows_that_leave_take_their_source_with_them(way):
@@ -159,8 +159,8 @@ def test_the_score_of_a_text_that_a_beam_wrote_is_its_log_probability_in_one_pas
 
 def test_drawn_texts_are_those_of_the_generators_seed():
     translator, source = model(), ids(4, 6)
-    first, again, other = (sample(translator, source, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
-    assert first == again
+    first, second, other = (sample(translator, source, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
+    assert first == second
     assert first != other
 
 
@@ -204,10 +204,10 @@ def test_every_parameter_learns(way):
 
 def test_the_config_builds_the_same_shape(way):
     translator = model(**way)
-    again = Seq2Seq(**translator.config).double()
-    again.load_state_dict(translator.state_dict())
+    second = Seq2Seq(**translator.config).double()
+    second.load_state_dict(translator.state_dict())
     source, target = ids(2, 6), ids(2, 5, words=TARGET)
-    close(again.eval()(source, target), translator(source, target))
+    close(second.eval()(source, target), translator(source, target))
 
 
 def test_tied_matrices_are_one():

@@ -41,8 +41,8 @@ def ids(*shape, seed=1):
     return torch.randint(2, WORDS, shape, generator=torch.Generator().manual_seed(seed))
 
 
-def close(found, expected):
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+def close(result, expected):
+    torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_a_recurrent_tagger_is_torchs_own_lstm_between_two_matrices():
@@ -115,13 +115,13 @@ def test_positions_are_added_to_the_words_as_large_as_these_are_at_first():
 
 def test_weights_are_those_of_each_attention(way):
     model, tokens = tagger(**way), ids(2, 6)
-    found = model.weights(tokens, lengths=[6, 4])["encoder"]
+    result = model.weights(tokens, lengths=[6, 4])["encoder"]
     heads = 2 if way.get("encoder") == "transformer" else 1
     expected = (
         [] if not (way.get("self_attention") or way.get("encoder") in {"attention", "transformer"}) else [(2, heads, 6, 6)]
     )
-    assert [weights.shape for weights in found] == expected
-    for weights in found:
+    assert [weights.shape for weights in result] == expected
+    for weights in result:
         assert not weights[1, :, :, 4:].any()
         close(weights[1, :, :4].sum(-1), torch.ones(heads, 4).double())
 
@@ -136,9 +136,9 @@ def test_the_weights_of_a_pool_make_its_vector():
 @pytest.mark.parametrize("make", [tagger, classifier])
 def test_the_config_builds_the_same_shape(make, way):
     model, tokens = make(**way), ids(2, 6)
-    again = type(model)(**model.config).double().eval()
-    again.load_state_dict(model.state_dict())
-    close(again(tokens), model(tokens))
+    second = type(model)(**model.config).double().eval()
+    second.load_state_dict(model.state_dict())
+    close(second(tokens), model(tokens))
 
 
 @pytest.mark.parametrize("make", [tagger, classifier])

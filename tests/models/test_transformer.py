@@ -14,8 +14,8 @@ POSITIONS = [None, "sinusoidal", "learned", "rotary", "alibi", "relative"]
 
 def transformer(dtype=torch.float64, words=20, **options):
     torch.manual_seed(0)
-    given = {"width": 16, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "feed_forward": 24, "dropout": 0.2} | options
-    model = Transformer(words, words, **given)
+    inputs = {"width": 16, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "feed_forward": 24, "dropout": 0.2} | options
+    model = Transformer(words, words, **inputs)
     for name, parameter in model.named_parameters():
         if "positions" in name or name.endswith("bias"):  # those that start at zero would hide a mistake
             torch.nn.init.normal_(parameter)
@@ -28,8 +28,8 @@ def batch(rows=3, source=7, target=5, words=20):
     return *ids, torch.tensor([source, 3, 5][:rows])
 
 
-def close(found, wanted, tolerance=1e-10):
-    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+def close(result, wanted, tolerance=1e-10):
+    torch.testing.assert_close(result, wanted, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -51,8 +51,8 @@ def test_the_gradients_are_those_of_torch_with_the_same_weights(norm):
     model.states(source, target, source_lengths=lengths).square().sum().backward()
     torch_states(model, theirs, source, target, lengths).square().sum().backward()
     ours = model.decoder.layers[0].cross_attention
-    found = torch.cat([ours.query.weight.grad, ours.key.weight.grad, ours.value.weight.grad])
-    close(found, theirs.decoder.layers[0].multihead_attn.in_proj_weight.grad)
+    result = torch.cat([ours.query.weight.grad, ours.key.weight.grad, ours.value.weight.grad])
+    close(result, theirs.decoder.layers[0].multihead_attn.in_proj_weight.grad)
     close(model.encoder.layers[0].feed_forward.widen.weight.grad, theirs.encoder.layers[0].linear1.weight.grad)
 
 
@@ -90,8 +90,10 @@ def test_padding_of_the_target_reaches_no_word_before_it():
     source, target, lengths = batch()
     other = target.clone()
     other[:, 3:] = 0
-    own = model.states(source, target, source_lengths=lengths)[:, :3]
-    assert torch.equal(own, model.states(source, other, source_lengths=lengths, target_lengths=torch.tensor([3, 3, 3]))[:, :3])
+    separate = model.states(source, target, source_lengths=lengths)[:, :3]
+    assert torch.equal(
+        separate, model.states(source, other, source_lengths=lengths, target_lengths=torch.tensor([3, 3, 3]))[:, :3]
+    )
 
 
 def test_without_positions_the_order_of_the_source_has_no_influence_and_with_them_it_has():
@@ -111,8 +113,8 @@ def test_rows_go_on_from_the_rows_they_come_from():
         for tokens in target.T[:-1]:
             model.step(tokens, memory)
         memory.reorder(order)
-        found = model.step(target[order, -1], memory)
-        close(found, model(source, target, source_lengths=lengths)[order, -1])
+        result = model.step(target[order, -1], memory)
+        close(result, model(source, target, source_lengths=lengths)[order, -1])
     assert memory.sentences == order.tolist()
 
 
@@ -132,7 +134,7 @@ def test_weights_are_those_that_steps_of_each_layer_give():
     model = transformer()
     source, target, lengths = batch()
     weights = model.weights(source, target, source_lengths=lengths, target_lengths=torch.tensor([5, 2, 4]))
-    assert {name: [tuple(each.shape) for each in found] for name, found in weights.items()} == {
+    assert {name: [tuple(each.shape) for each in result] for name, result in weights.items()} == {
         "encoder": [(3, 4, 7, 7)] * 2,
         "decoder": [(3, 4, 5, 5)] * 2,
         "cross": [(3, 4, 5, 7)] * 2,
@@ -141,17 +143,17 @@ def test_weights_are_those_that_steps_of_each_layer_give():
     layer = model.decoder.layers[0]
     x = model.decoder.embedding(target)
     x = layer.around_self_attention(x, layer.self_attention)
-    asked = layer.around_cross_attention.norm(x)
-    expected = layer.cross_attention.weights(asked, states, lengths=lengths)
+    requested = layer.around_cross_attention.norm(x)
+    expected = layer.cross_attention.weights(requested, states, lengths=lengths)
     close(weights["cross"][0][0], expected[0])
     close(weights["cross"][0][1, :, :2], expected[1, :, :2])
 
 
 def test_weights_add_up_to_1_and_are_zero_at_padding():
     source, target, lengths = batch()
-    own = torch.tensor([5, 2, 4])
-    weights = transformer().weights(source, target, source_lengths=lengths, target_lengths=own)
-    for name, queries in (("encoder", lengths), ("decoder", own), ("cross", own)):
+    separate = torch.tensor([5, 2, 4])
+    weights = transformer().weights(source, target, source_lengths=lengths, target_lengths=separate)
+    for name, queries in (("encoder", lengths), ("decoder", separate), ("cross", separate)):
         for each in weights[name]:
             there = (torch.arange(each.shape[-2]) < queries[:, None])[:, None].expand(each.shape[:3])
             close(each.sum(-1), there.double())
@@ -175,9 +177,9 @@ def test_the_lens_records_every_attention_under_its_name_and_verifies_it():
     ]
     assert recording.verify().holds
     assert not recording.missing
-    seen = recording["decoder.layers.1.cross_attention", 2].weights()
+    observed = recording["decoder.layers.1.cross_attention", 2].weights()
     torch.testing.assert_close(
-        seen, model.weights(source, target, source_lengths=lengths)["cross"][1][:, 2], rtol=1e-5, atol=1e-6
+        observed, model.weights(source, target, source_lengths=lengths)["cross"][1][:, 2], rtol=1e-5, atol=1e-6
     )
 
 

@@ -23,21 +23,21 @@ DECODER_NAMES = {
 
 def torch_twin(model) -> nn.Transformer:
     """An nn.Transformer with random layers of the same shape, which a `Transformer` takes over."""
-    given = model.config
+    inputs = model.config
     layer = {
-        "d_model": given["width"],
-        "nhead": given["heads"],
-        "dim_feedforward": given["feed_forward"],
+        "d_model": inputs["width"],
+        "nhead": inputs["heads"],
+        "dim_feedforward": inputs["feed_forward"],
         "dropout": 0.0,
-        "activation": given["activation"],
+        "activation": inputs["activation"],
         "batch_first": True,
-        "norm_first": given["norm"] == "pre",
+        "norm_first": inputs["norm"] == "pre",
     }
-    norms = [nn.LayerNorm(given["width"]) if given["norm"] == "pre" else None for _ in range(2)]
+    norms = [nn.LayerNorm(inputs["width"]) if inputs["norm"] == "pre" else None for _ in range(2)]
     encoder_layer, decoder_layer = nn.TransformerEncoderLayer(**layer), nn.TransformerDecoderLayer(**layer)
-    encoder = nn.TransformerEncoder(encoder_layer, given["encoder_layers"], norms[0], enable_nested_tensor=False)
-    decoder = nn.TransformerDecoder(decoder_layer, given["decoder_layers"], norms[1])
-    theirs = nn.Transformer(given["width"], given["heads"], custom_encoder=encoder, custom_decoder=decoder, batch_first=True)
+    encoder = nn.TransformerEncoder(encoder_layer, inputs["encoder_layers"], norms[0], enable_nested_tensor=False)
+    decoder = nn.TransformerDecoder(decoder_layer, inputs["decoder_layers"], norms[1])
+    theirs = nn.Transformer(inputs["width"], inputs["heads"], custom_encoder=encoder, custom_decoder=decoder, batch_first=True)
     for parameter in theirs.parameters():
         nn.init.normal_(parameter, std=0.3)
     theirs = theirs.to(model.output.weight.dtype).eval()
@@ -70,8 +70,8 @@ def torch_states(model, theirs: nn.Transformer, source: Tensor, target: Tensor, 
 def embedded(table: Tensor, tokens: Tensor) -> Tensor:
     """√width · table[token] + sines and cosines of the place, the formula of Vaswani et al. 2017, section 3.5."""
     width = table.shape[1]
-    places = torch.arange(tokens.shape[1], dtype=torch.float64)[:, None]
-    angles = places / 10000 ** (torch.arange(0, width, 2, dtype=torch.float64) / width)
+    positions = torch.arange(tokens.shape[1], dtype=torch.float64)[:, None]
+    angles = positions / 10000 ** (torch.arange(0, width, 2, dtype=torch.float64) / width)
     vectors = torch.zeros(tokens.shape[1], width, dtype=torch.float64)
     vectors[:, 0::2], vectors[:, 1::2] = angles.sin(), angles.cos()
     return table[tokens] * width**0.5 + vectors.to(table.dtype)

@@ -25,11 +25,11 @@ def test_a_link_restores_the_sentence_and_what_is_chosen(written_small, opened):
     live.page.ask("void viewer.store.set({ head: 41, token: 13, panel: 'links', side: 'key', step: 2 })")
     link, state = live.page.ask("viewer.store.link()"), state_of(live)
     assert state == [TEXT, 41, 13, "links", 2, "key"]
-    again = opened(link).ready()
-    again.page.until(f"viewer.store.get().text === {json.dumps(TEXT)}")
-    assert state_of(again) == state
-    assert again.page.ask("document.getElementById('sentence').value") == TEXT
-    assert again.page.ask("viewer.recording.heads[0].queries[13]") == ","
+    second = opened(link).ready()
+    second.page.until(f"viewer.store.get().text === {json.dumps(TEXT)}")
+    assert state_of(second) == state
+    assert second.page.ask("document.getElementById('sentence').value") == TEXT
+    assert second.page.ask("viewer.recording.heads[0].queries[13]") == ","
 
 
 def test_the_address_follows_without_filling_the_history(written_small, opened):

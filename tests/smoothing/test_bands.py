@@ -20,9 +20,9 @@ def noisy(truth=0, seed=0):
 
 def covered(seeds, **way):
     """How often the band holds the truth, over all points of three smooth signals."""
-    found = [(truth, analyze(noisy(truth, seed), **way)) for truth in range(3) for seed in range(seeds)]
-    bands = [(truth, one) for truth, one in found if not one.withheld]
-    assert len(bands) > 0.9 * len(found)
+    result = [(truth, analyze(noisy(truth, seed), **way)) for truth in range(3) for seed in range(seeds)]
+    bands = [(truth, one) for truth, one in result if not one.withheld]
+    assert len(bands) > 0.9 * len(result)
     return np.mean([(one.lower <= SMOOTH[truth]) & (SMOOTH[truth] <= one.upper) for truth, one in bands])
 
 
@@ -56,11 +56,11 @@ def test_bands_of_time_keys_are_the_noise_through_the_rows(degree, causal):
     x, times, weights = draw.normal(size=60), draw.permutation(np.sort(draw.uniform(0, 60, 60))), draw.uniform(0.3, 3.0, 60)
     x[[0, 20, 21]] = NAN
     way = {"keys": "time", "bandwidth": 3.0, "degree": degree, "causal": causal, "noise": 0.4}
-    found = analyze(x, times=times, weights=weights, **way)
-    there = ~np.isnan(found.values)
-    rows = np.stack([found.weights(point) for point in np.flatnonzero(there)])
-    np.testing.assert_allclose(found.deviation[there], 0.4 * np.sqrt((rows**2 / weights).sum(axis=1)), rtol=1e-9)
-    assert np.isnan(found.deviation[~there]).all()
+    result = analyze(x, times=times, weights=weights, **way)
+    there = ~np.isnan(result.values)
+    rows = np.stack([result.weights(point) for point in np.flatnonzero(there)])
+    np.testing.assert_allclose(result.deviation[there], 0.4 * np.sqrt((rows**2 / weights).sum(axis=1)), rtol=1e-9)
+    assert np.isnan(result.deviation[~there]).all()
 
 
 def test_the_band_is_as_wide_as_the_noise_is_strong_there():
@@ -72,24 +72,24 @@ def test_the_band_is_as_wide_as_the_noise_is_strong_there():
 
 @pytest.mark.parametrize("keys", ["time", *OTHERS])
 def test_the_band_lies_evenly_around_the_curve(keys):
-    found = analyze(noisy(), keys=keys, bandwidth=OTHERS.get(keys, 4.0))
-    np.testing.assert_allclose(found.upper - found.values, 1.959964 * found.deviation, rtol=1e-9)
-    np.testing.assert_allclose(found.values - found.lower, 1.959964 * found.deviation, rtol=1e-9)
+    result = analyze(noisy(), keys=keys, bandwidth=OTHERS.get(keys, 4.0))
+    np.testing.assert_allclose(result.upper - result.values, 1.959964 * result.deviation, rtol=1e-9)
+    np.testing.assert_allclose(result.values - result.lower, 1.959964 * result.deviation, rtol=1e-9)
 
 
 @pytest.mark.parametrize("keys", OTHERS)
 def test_bands_of_other_keys_are_as_wide_as_their_curves_vary(keys):
     way = {"keys": keys, "bandwidth": OTHERS[keys], "noise": SIGMA}
     curves = np.stack([analyze(noisy(seed=seed), **way).values for seed in range(100)])
-    told = np.mean([analyze(noisy(seed=seed), **way).deviation ** 2 for seed in range(3)])
-    assert 0.8 < np.sqrt(told / curves.var(axis=0).mean()) < 1.25
+    message = np.mean([analyze(noisy(seed=seed), **way).deviation ** 2 for seed in range(3)])
+    assert 0.8 < np.sqrt(message / curves.var(axis=0).mean()) < 1.25
 
 
 @pytest.mark.parametrize("keys", ["auto", "time", *OTHERS])
 def test_a_missing_point_has_a_band_and_an_empty_one_has_none(keys):
     x = np.where(np.isin(TIMES, [0, 50, 51, 299]), NAN, noisy())
-    found = analyze(x, keys=keys, noise=SIGMA)
-    assert (found.deviation > 0).all()
+    result = analyze(x, keys=keys, noise=SIGMA)
+    assert (result.deviation > 0).all()
     empty = analyze(x, keys=keys, noise=SIGMA, fill=False)
     np.testing.assert_array_equal(np.isnan(empty.deviation), np.isnan(x))
     np.testing.assert_array_equal(np.isnan(empty.lower), np.isnan(x))
@@ -108,11 +108,11 @@ def correlated(share, seed, n=1000):
 
 
 def expect_no_band(x, **way):
-    found = analyze(x, **way)
-    assert (found.lower, found.upper, found.deviation) == (None, None, None)
-    assert found.withheld.startswith("The noise does not look independent")
-    assert found.withheld in found.sentence
-    assert np.isfinite(found.values).all()
+    result = analyze(x, **way)
+    assert (result.lower, result.upper, result.deviation) == (None, None, None)
+    assert result.withheld.startswith("The noise does not look independent")
+    assert result.withheld in result.sentence
+    assert np.isfinite(result.values).all()
 
 
 @pytest.mark.parametrize("way", [{}, {"keys": "time"}, {"keys": "time", "bandwidth": 5.0, "noise": 1.0}, {"keys": "patch"}])
@@ -131,10 +131,10 @@ def test_a_series_with_correlated_noise_has_no_band(share):
 def test_the_bank_has_a_band_under_an_autoregression(share):
     truth, inside = 3 * np.sin(np.arange(1000) / 50), []
     for seed in range(5):
-        found = analyze(correlated(share, seed))
-        assert found.noise_estimate.correlation == pytest.approx(share, abs=0.15)
-        assert found.noise == pytest.approx((1 - share**2) ** -0.5, rel=0.2)
-        inside.append(np.mean((found.lower <= truth) & (truth <= found.upper)))
+        result = analyze(correlated(share, seed))
+        assert result.noise_estimate.correlation == pytest.approx(share, abs=0.15)
+        assert result.noise == pytest.approx((1 - share**2) ** -0.5, rel=0.2)
+        inside.append(np.mean((result.lower <= truth) & (truth <= result.upper)))
     assert np.mean(inside) > 0.85
 
 

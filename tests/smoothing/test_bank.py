@@ -32,9 +32,9 @@ def hard():
 
 @pytest.mark.parametrize("now", [0, 20, 99, 151, 298])
 def test_a_causal_curve_does_not_change_when_the_future_does(now):
-    x, given = hard()
+    x, inputs = hard()
     changed = np.where(np.arange(300) > now, -30.0 * x + 7.0, x)
-    before, after = (overt.smooth(one, noise=0.4, causal=True, **given) for one in (x, changed))
+    before, after = (overt.smooth(one, noise=0.4, causal=True, **inputs) for one in (x, changed))
     np.testing.assert_allclose(after[: now + 1], before[: now + 1], rtol=0, atol=1e-11)
 
 
@@ -47,10 +47,10 @@ def test_a_causal_curve_is_what_its_past_alone_gives():
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_without_the_native_core_it_gives_the_same(causal, monkeypatch):
-    x, given = hard()
-    compiled = analyze(x, causal=causal, **given)
+    x, inputs = hard()
+    compiled = analyze(x, causal=causal, **inputs)
     monkeypatch.setattr(native, "available", lambda: False)
-    plainly = analyze(x, causal=causal, **given)
+    plainly = analyze(x, causal=causal, **inputs)
     np.testing.assert_allclose(plainly.values, compiled.values, rtol=0, atol=1e-10)
     np.testing.assert_allclose(plainly.deviation, compiled.deviation, rtol=1e-8)
     np.testing.assert_allclose(plainly.mixture, compiled.mixture, rtol=0, atol=1e-9)
@@ -58,18 +58,18 @@ def test_without_the_native_core_it_gives_the_same(causal, monkeypatch):
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_points_may_come_in_any_order_with_their_times(causal):
-    x, given = hard()
+    x, inputs = hard()
     order = np.random.default_rng(1).permutation(300)
-    shuffled = {name: column[order] for name, column in given.items()}
-    expected = overt.smooth(x, causal=causal, **given)[order]
+    shuffled = {name: column[order] for name, column in inputs.items()}
+    expected = overt.smooth(x, causal=causal, **inputs)[order]
     np.testing.assert_array_equal(overt.smooth(x[order], causal=causal, **shuffled), expected)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_shifted_and_scaled_values_are_shifted_and_scaled_curves(causal):
-    x, given = hard()
-    expected = 7.0 * overt.smooth(x, causal=causal, **given) + 1e3
-    np.testing.assert_allclose(overt.smooth(7.0 * x + 1e3, causal=causal, **given), expected, rtol=0, atol=1e-9)
+    x, inputs = hard()
+    expected = 7.0 * overt.smooth(x, causal=causal, **inputs) + 1e3
+    np.testing.assert_allclose(overt.smooth(7.0 * x + 1e3, causal=causal, **inputs), expected, rtol=0, atol=1e-9)
 
 
 def test_a_curve_upside_down_is_the_curve_of_the_series_upside_down():
@@ -86,28 +86,28 @@ def test_a_series_reversed_has_the_curve_reversed():
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_value_of_weight_zero_is_a_missing_one(causal):
-    x, given = hard()
-    without, dropped = x.copy(), given["weights"].copy()
+    x, inputs = hard()
+    without, dropped = x.copy(), inputs["weights"].copy()
     without[[50, 160]], dropped[[50, 160]] = NAN, 0.0
-    times, weights = given["times"], given["weights"]
-    found = overt.smooth(x, times=times, weights=dropped, causal=causal)
-    np.testing.assert_array_equal(found, overt.smooth(without, times=times, weights=weights, causal=causal))
+    times, weights = inputs["times"], inputs["weights"]
+    result = overt.smooth(x, times=times, weights=dropped, causal=causal)
+    np.testing.assert_array_equal(result, overt.smooth(without, times=times, weights=weights, causal=causal))
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_the_shares_of_the_heads_add_up_to_one_over_time(causal):
-    x, given = hard()
-    found = analyze(x, causal=causal, **given)
-    assert found.mixture.shape == (len(found.heads), 300)
-    assert len(set(found.heads)) == len(found.heads)
-    assert found.mixture.min() >= 0
-    np.testing.assert_allclose(found.mixture.sum(axis=0), 1.0, rtol=1e-12)
+    x, inputs = hard()
+    result = analyze(x, causal=causal, **inputs)
+    assert result.mixture.shape == (len(result.heads), 300)
+    assert len(set(result.heads)) == len(result.heads)
+    assert result.mixture.min() >= 0
+    np.testing.assert_allclose(result.mixture.sum(axis=0), 1.0, rtol=1e-12)
 
 
 def test_a_long_series_has_its_mixture_summed_up_in_some_hundred_cells():
-    found = analyze(np.random.default_rng(0).normal(size=3001))
-    assert found.mixture.shape == (len(found.heads), 400)
-    np.testing.assert_allclose(found.mixture.sum(axis=0), 1.0, rtol=1e-12)
+    result = analyze(np.random.default_rng(0).normal(size=3001))
+    assert result.mixture.shape == (len(result.heads), 400)
+    np.testing.assert_allclose(result.mixture.sum(axis=0), 1.0, rtol=1e-12)
 
 
 def test_stretches_are_whole_blocks_of_risks():
@@ -131,8 +131,8 @@ def test_stretches_give_nearly_what_the_whole_gives(causal, monkeypatch):
 
 def errors(truth, ways, seeds=4):
     """Mean squared errors of several smoothers (ways,), in units of the noise's variance."""
-    found = [[np.mean((overt.smooth(noisy(truth, s), **way) - TRUTHS[truth]) ** 2) for way in ways] for s in range(seeds)]
-    return np.mean(found, axis=0) / 0.5**2
+    result = [[np.mean((overt.smooth(noisy(truth, s), **way) - TRUTHS[truth]) ** 2) for way in ways] for s in range(seeds)]
+    return np.mean(result, axis=0) / 0.5**2
 
 
 @pytest.mark.parametrize("truth", TRUTHS)
@@ -150,11 +150,11 @@ def test_seeing_the_future_helps(truth):
 
 def off_the_true_risk(causal, truth, seeds):
     """Estimated minus true mean squared error, in units of the noise's variance (seeds,)."""
-    found = []
+    result = []
     for seed in range(seeds):
         one = analyze(noisy(truth, seed), noise=0.5, causal=causal)
-        found.append(one.risk - np.mean((one.values - TRUTHS[truth]) ** 2))
-    return np.array(found) / 0.5**2
+        result.append(one.risk - np.mean((one.values - TRUTHS[truth]) ** 2))
+    return np.array(result) / 0.5**2
 
 
 def test_the_estimated_risk_is_nearly_the_true_one_on_average():
@@ -178,8 +178,8 @@ def test_stretches_beside_each_other_give_what_they_give_in_turn(monkeypatch):
     curves = []
     for threads in (1, 2, 3):
         monkeypatch.setattr(native, "threads", lambda threads=threads: threads)
-        found = analyze(x, noise=0.4)
-        curves.append((found.values, found.upper, found.mixture))
+        result = analyze(x, noise=0.4)
+        curves.append((result.values, result.upper, result.mixture))
     for curve in curves[1:]:
         for one, other in zip(curves[0], curve, strict=True):
             np.testing.assert_array_equal(one, other)

@@ -21,17 +21,17 @@ NAN = float("nan")
 
 def tasks(count=5, options=OPTIONS, times=None):
     random = np.random.default_rng(0)
-    return [Task(f"series {place}", random.normal(size=40 + place), times, options) for place in range(count)]
+    return [Task(f"series {index}", random.normal(size=40 + index), times, options) for index in range(count)]
 
 
 def curves(*args, **kwargs):
-    found = dict(smooth_many(*args, **kwargs))
-    return [found[place] for place in range(len(found))]
+    result = dict(smooth_many(*args, **kwargs))
+    return [result[index] for index in range(len(result))]
 
 
-def assert_alike(found, expected):
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
+def assert_alike(result, expected):
+    assert len(result) == len(expected)
+    for one, other in zip(result, expected, strict=True):
         np.testing.assert_array_equal(one.values, other.values)
         assert one.sentence == other.sentence
         assert one.facts == other.facts
@@ -88,10 +88,10 @@ def test_without_distributed_the_error_says_what_to_install(monkeypatch):
 
 def test_a_series_without_any_value_stays_empty_beside_the_others():
     empty = Task("empty", np.full(3, NAN), None, OPTIONS)
-    found = curves([*tasks(1), empty])
-    assert np.isfinite(found[0].values).all()
-    assert np.isnan(found[1].values).all()
-    assert "no values" in found[1].sentence
+    result = curves([*tasks(1), empty])
+    assert np.isfinite(result[0].values).all()
+    assert np.isnan(result[1].values).all()
+    assert "no values" in result[1].sentence
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -106,10 +106,10 @@ def test_an_error_names_its_series_and_keeps_what_is_done(tmp_path, jobs):
 def test_a_restarted_job_computes_only_what_is_missing(tmp_path, counted):
     first = curves(tasks(2), parts=tmp_path)
     assert counted == ["series 0", "series 1"]
-    found = curves(tasks(4), parts=tmp_path)
+    result = curves(tasks(4), parts=tmp_path)
     assert counted == ["series 0", "series 1", "series 2", "series 3"]
-    assert_alike(found[:2], first)
-    assert_alike(found, curves(tasks(4)))
+    assert_alike(result[:2], first)
+    assert_alike(result, curves(tasks(4)))
 
 
 @pytest.mark.parametrize(
@@ -152,10 +152,10 @@ def test_a_full_disk_is_said_and_leaves_no_half_part(tmp_path):
 def test_a_curve_comes_back_from_its_part_as_it_was(tmp_path):
     for curve in (curves(tasks(1))[0], curves([Task("empty", np.full(3, NAN), None, {})])[0]):
         curve.save(tmp_path / "part.npz")
-        found = Curve.load(tmp_path / "part.npz")
-        assert found is not None
+        result = Curve.load(tmp_path / "part.npz")
+        assert result is not None
         for name, value in vars(curve).items():
-            np.testing.assert_array_equal(getattr(found, name), value)
+            np.testing.assert_array_equal(getattr(result, name), value)
 
 
 KILLED = """
@@ -185,9 +185,9 @@ def test_a_killed_job_leaves_whole_parts_and_a_restart_takes_them(tmp_path, coun
     whole = list(tmp_path.glob("[!.]*.npz"))
     assert 3 <= len(whole) < 100
     assert all(Curve.load(part) is not None for part in whole)
-    found = curves(tasks(100), parts=tmp_path)
+    result = curves(tasks(100), parts=tmp_path)
     assert len(counted) == 100 - len(whole)
-    assert_alike(found, curves(tasks(100)))
+    assert_alike(result, curves(tasks(100)))
 
 
 ORPHANED = """

@@ -33,12 +33,12 @@ def plain(times, values, weights, h_time, h_value, window, side="both", targets=
     return W / np.where(total > 0, total, np.nan)
 
 
-def check(found, W, values, self_weights=None):
+def check(result, W, values, self_weights=None):
     y = W @ values
-    np.testing.assert_allclose(found.values, y.astype(float), atol=1e-13)
-    np.testing.assert_allclose(found.variances, (W * (values - y[:, None]) ** 2).sum(axis=1).astype(float), atol=1e-13)
+    np.testing.assert_allclose(result.values, y.astype(float), atol=1e-13)
+    np.testing.assert_allclose(result.variances, (W * (values - y[:, None]) ** 2).sum(axis=1).astype(float), atol=1e-13)
     np.testing.assert_allclose(
-        found.self_weights, (np.diag(W) if self_weights is None else self_weights).astype(float), atol=1e-13
+        result.self_weights, (np.diag(W) if self_weights is None else self_weights).astype(float), atol=1e-13
     )
 
 
@@ -50,8 +50,8 @@ BANDWIDTHS = [(3.0, 0.5), (1e6, 0.5), (np.inf, 0.5), (3.0, 1e6), (0.5, 0.01)]
 @pytest.mark.parametrize("side", ["both", "past", "future"])
 def test_pairs_attend_as_the_formula_says(h_time, h_value, window, side):
     times, values, weights = noisy(300)
-    found = attend_both(times, values, weights, h_time, h_value, window=window, side=side)
-    check(found, plain(times, values, weights, h_time, h_value, window, side), values)
+    result = attend_both(times, values, weights, h_time, h_value, window=window, side=side)
+    check(result, plain(times, values, weights, h_time, h_value, window, side), values)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 65, 257, 1030])
@@ -69,8 +69,8 @@ def test_a_window_that_equals_a_distance_includes_it():
 
 def test_the_slope_made_of_own_and_variance_is_the_derivative():
     times, values, weights = noisy(60)
-    found = attend_both(times, values, weights, 3.0, 0.5, window=20.0)
-    leverages = found.self_weights + found.variances / 0.5**2
+    result = attend_both(times, values, weights, 3.0, 0.5, window=20.0)
+    leverages = result.self_weights + result.variances / 0.5**2
     for i in range(60):
         nudge = 1e-5 * (np.arange(60) == i)
         above, below = ((plain(times, x, weights, 3.0, 0.5, 20.0) @ x)[i] for x in (values + nudge, values - nudge))
@@ -82,8 +82,8 @@ def test_a_point_of_weight_zero_attends_and_is_not_attended_to(side):
     times, values, weights = noisy(300)
     weights[5::7] = 0.0
     values[47] = 1e4  # far from every key
-    found = attend_both(times, values, weights, 3.0, 0.5, window=20.0, side=side)
-    check(found, plain(times, values, weights, 3.0, 0.5, 20.0, side), values)
+    result = attend_both(times, values, weights, 3.0, 0.5, window=20.0, side=side)
+    check(result, plain(times, values, weights, 3.0, 0.5, 20.0, side), values)
 
 
 @pytest.mark.parametrize("side", ["both", "past", "future"])
@@ -91,23 +91,23 @@ def test_targets_may_lie_anywhere(side):
     times, values, weights = noisy(300)
     generator = np.random.default_rng(1)
     targets = Points(generator.uniform(-30.0, 370.0, 100), generator.normal(size=100))
-    found = attend_both(times, values, weights, 3.0, 0.5, window=20.0, side=side, targets=targets)
+    result = attend_both(times, values, weights, 3.0, 0.5, window=20.0, side=side, targets=targets)
     W = plain(times, values, weights, 3.0, 0.5, 20.0, side, targets)
-    check(found, W, values, self_weights=np.full(100, np.nan))
-    np.testing.assert_array_equal(np.isnan(found.values), np.isnan(W[:, 0]))
-    assert 0 < np.isnan(found.values).sum() < 50
+    check(result, W, values, self_weights=np.full(100, np.nan))
+    np.testing.assert_array_equal(np.isnan(result.values), np.isnan(W[:, 0]))
+    assert 0 < np.isnan(result.values).sum() < 50
 
 
 def test_a_target_in_a_wide_gap_takes_the_nearest_keys_when_there_is_no_window():
-    found = attend_both(
+    result = attend_both(
         np.array([0.0, 1000.0]), np.array([3.0, 5.0]), None, 1.0, 1.0, targets=Points(np.array([400.0]), np.zeros(1))
     )
-    assert found.values.tolist() == [3.0]
+    assert result.values.tolist() == [3.0]
 
 
 def test_without_a_single_key_everything_is_missing():
-    found = attend_both(np.arange(3.0), np.arange(3.0), np.zeros(3), 1.0, 1.0)
-    assert np.isnan(found.values).all()
+    result = attend_both(np.arange(3.0), np.arange(3.0), np.zeros(3), 1.0, 1.0)
+    assert np.isnan(result.values).all()
 
 
 def test_moving_all_values_moves_the_outputs_and_no_variance():

@@ -65,9 +65,9 @@ def test_jumps_between_counts_are_smoothed_with_less_error_than_as_gaussian():
 def test_the_band_of_counts_holds_the_mean_and_stays_above_zero(top):
     inside = []
     for seed in range(4):
-        found = analyze(draw(seed).poisson(top * SHAPE))
-        assert found.lower.min() >= 0
-        inside.append(np.mean((found.lower <= top * SHAPE) & (top * SHAPE <= found.upper)))
+        result = analyze(draw(seed).poisson(top * SHAPE))
+        assert result.lower.min() >= 0
+        inside.append(np.mean((result.lower <= top * SHAPE) & (top * SHAPE <= result.upper)))
     assert np.mean(inside) > 0.9
 
 
@@ -101,21 +101,21 @@ def test_the_report_says_that_values_are_counts_and_how_to_refuse_it():
 def test_counts_may_be_missing_and_the_curve_is_read_between_them():
     x = draw(0).poisson(30 * SHAPE).astype(float)
     x[[3, 500]] = np.nan
-    found = analyze(x, noise="poisson")
-    assert found.filled == 2
-    assert np.isfinite(found.values).all()
-    between = found.at([10.5])[0]
-    assert min(found.values[10:12]) <= between <= max(found.values[10:12])
+    result = analyze(x, noise="poisson")
+    assert result.filled == 2
+    assert np.isfinite(result.values).all()
+    between = result.at([10.5])[0]
+    assert min(result.values[10:12]) <= between <= max(result.values[10:12])
 
 
 def test_single_heads_and_causal_curves_take_counts_that_are_named():
     x = draw(0).poisson(30 * SHAPE)
     for options in ({"keys": "time"}, {"keys": "time", "bandwidth": 20.0}, {"causal": True}):
         assert not analyze(x, **options).counts
-        found = analyze(x, noise="poisson", **options)
-        assert found.counts
-        assert np.allclose(found.values, smooth(x, noise="poisson", **options))
-        assert found.values.mean() == pytest.approx(x.mean(), rel=0.02)
+        result = analyze(x, noise="poisson", **options)
+        assert result.counts
+        assert np.allclose(result.values, smooth(x, noise="poisson", **options))
+        assert result.values.mean() == pytest.approx(x.mean(), rel=0.02)
 
 
 @pytest.mark.parametrize(

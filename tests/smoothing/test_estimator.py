@@ -27,9 +27,9 @@ def column(times):
 
 @pytest.mark.filterwarnings("ignore")  # scikit-learn's checks warn of themselves, and fail where it matters
 def test_it_keeps_every_rule_of_scikit_learn():
-    found = check_estimator(AttentionSmoother(), on_skip=None, on_fail="raise")
-    assert {check["status"] for check in found} <= {"passed", "skipped"}
-    assert sum(check["status"] == "passed" for check in found) > 50
+    result = check_estimator(AttentionSmoother(), on_skip=None, on_fail="raise")
+    assert {check["status"] for check in result} <= {"passed", "skipped"}
+    assert sum(check["status"] == "passed" for check in result) > 50
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -54,18 +54,18 @@ def test_it_keeps_them_with_other_parameters(way):
 @pytest.mark.filterwarnings("ignore:This span")
 def test_predicting_at_the_points_is_smoothing_them(way):
     times, values = series()
-    found = AttentionSmoother(**way).fit(column(times), values).predict(column(times))
+    result = AttentionSmoother(**way).fit(column(times), values).predict(column(times))
     expected = overt.smooth(values, times=times, **way)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(result, expected, rtol=0, atol=1e-12)
 
 
 def test_predicting_elsewhere_is_smoothing_at_other_times():
     times, values = series()
     other = np.array([150.0, -3.0, 20.5, 1e4, 20.5])
-    found = AttentionSmoother(keys="time", bandwidth=3.0, degree=1).fit(column(times), values).predict(column(other))
+    result = AttentionSmoother(keys="time", bandwidth=3.0, degree=1).fit(column(times), values).predict(column(other))
     expected = overt.smooth(values, times=times, keys="time", bandwidth=3.0, degree=1, at=other)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-    assert np.isfinite(found).all()
+    np.testing.assert_allclose(result, expected, rtol=0, atol=1e-12)
+    assert np.isfinite(result).all()
 
 
 @pytest.mark.parametrize("way", [{}, {"keys": "time"}])
@@ -101,9 +101,9 @@ def test_noise_without_a_band_has_no_standard_deviation():
 
 def test_what_was_chosen_is_told():
     times, values = series()
-    found = AttentionSmoother(keys="time").fit(column(times), values)
-    assert found.bandwidth_ == overt.smoothing.analyze(values, times=times, keys="time").bandwidth
-    assert "bandwidth" in found.smoothing_.sentence
+    result = AttentionSmoother(keys="time").fit(column(times), values)
+    assert result.bandwidth_ == overt.smoothing.analyze(values, times=times, keys="time").bandwidth
+    assert "bandwidth" in result.smoothing_.sentence
 
 
 @pytest.mark.parametrize("features", [1, 3])
@@ -118,9 +118,9 @@ def test_a_weight_of_2_is_the_point_twice_and_one_of_0_is_none(features):
 
 def test_of_one_feature_a_heavier_point_draws_the_curve():
     X, y = column([0.0, 1.0]), np.array([0.0, 1.0])
-    found = AttentionSmoother(keys="time", bandwidth=1.0, degree=0).fit(X, y, sample_weight=[1.0, 3.0]).predict(X)
+    result = AttentionSmoother(keys="time", bandwidth=1.0, degree=0).fit(X, y, sample_weight=[1.0, 3.0]).predict(X)
     far = np.exp(-0.5)
-    np.testing.assert_allclose(found, [3 * far / (1 + 3 * far), 3 / (3 + far)], rtol=1e-14)
+    np.testing.assert_allclose(result, [3 * far / (1 + 3 * far), 3 / (3 + far)], rtol=1e-14)
 
 
 def test_of_several_features_each_counts_in_its_own_deviations():
@@ -150,9 +150,9 @@ def test_it_takes_part_in_a_search():
 
 def test_it_survives_pickling():
     times, values = series()
-    found = AttentionSmoother().fit(column(times), values)
-    again = pickle.loads(pickle.dumps(found))
-    np.testing.assert_array_equal(again.predict(column(times)), found.predict(column(times)))
+    result = AttentionSmoother().fit(column(times), values)
+    second = pickle.loads(pickle.dumps(result))
+    np.testing.assert_array_equal(second.predict(column(times)), result.predict(column(times)))
 
 
 @pytest.mark.parametrize(
@@ -195,5 +195,5 @@ def test_without_scikit_learn_the_error_says_what_to_install():
         "try:\n    overt.smoothing.AttentionSmoother\n"
         "except ImportError as error:\n    print(error)"
     )
-    found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
-    assert f"AttentionSmoother needs sklearn, which is not installed. Fix: run: {install_command('smooth')}" in found
+    result = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert f"AttentionSmoother needs sklearn, which is not installed. Fix: run: {install_command('smooth')}" in result

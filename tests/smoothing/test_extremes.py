@@ -25,10 +25,10 @@ def x():
 @pytest.mark.parametrize("reach", REACHES)
 @pytest.mark.parametrize(("extreme", "moderate"), [(1e-250, 1e-9), (1e250, 1e9)])
 def test_a_bandwidth_that_cannot_be_squared_is_as_good_as_none_or_as_infinite(x, keys, reach, extreme, moderate):
-    found, expected = (analyze(x, **of(keys, bandwidth), **reach) for bandwidth in (extreme, moderate))
-    np.testing.assert_allclose(found.values, expected.values, rtol=1e-9)
-    np.testing.assert_allclose(found.degrees_of_freedom, expected.degrees_of_freedom, rtol=1e-9)
-    assert found.bandwidth == of(keys, extreme)["bandwidth"]
+    result, expected = (analyze(x, **of(keys, bandwidth), **reach) for bandwidth in (extreme, moderate))
+    np.testing.assert_allclose(result.values, expected.values, rtol=1e-9)
+    np.testing.assert_allclose(result.degrees_of_freedom, expected.degrees_of_freedom, rtol=1e-9)
+    assert result.bandwidth == of(keys, extreme)["bandwidth"]
 
 
 @pytest.mark.parametrize("keys", KEYS)
@@ -41,10 +41,10 @@ def test_noise_far_above_the_values_leaves_about_their_mean(x, keys):
 def test_far_from_all_points_a_narrow_bandwidth_takes_the_nearest(monkeypatch, core, degree):
     monkeypatch.setattr(native, "available", lambda: core)
     times = np.sort(np.random.default_rng(1).uniform(0, 5, 40))
-    found = analyze(np.arange(40.0), times=times, keys="time", bandwidth=1e-3, degree=degree)
+    result = analyze(np.arange(40.0), times=times, keys="time", bandwidth=1e-3, degree=degree)
     far = np.random.default_rng(2).uniform(1e9, 1e12, 50)
-    np.testing.assert_allclose(found.at(far), 39.0)
-    np.testing.assert_allclose(found.at(-far), 0.0, atol=1e-12)
+    np.testing.assert_allclose(result.at(far), 39.0)
+    np.testing.assert_allclose(result.at(-far), 0.0, atol=1e-12)
 
 
 @pytest.mark.parametrize("robust", [False, True])
@@ -52,32 +52,32 @@ def test_far_from_all_points_a_narrow_bandwidth_takes_the_nearest(monkeypatch, c
 @pytest.mark.parametrize("unit", [1e-30, 1e-3, 1e30])
 def test_weights_count_up_to_a_factor(x, keys, unit, robust):
     weights = np.random.default_rng(3).uniform(0.5, 2.0, 100)
-    found, expected = (analyze(x, weights=given, keys=keys, robust=robust) for given in (unit * weights, weights))
-    np.testing.assert_allclose(found.values, expected.values, rtol=1e-6)
-    assert found.risk == pytest.approx(expected.risk, rel=1e-6)
-    assert found.noise == pytest.approx(expected.noise * np.sqrt(unit))
-    np.testing.assert_allclose(np.asarray(found.upper), np.asarray(expected.upper), rtol=1e-6)
+    result, expected = (analyze(x, weights=inputs, keys=keys, robust=robust) for inputs in (unit * weights, weights))
+    np.testing.assert_allclose(result.values, expected.values, rtol=1e-6)
+    assert result.risk == pytest.approx(expected.risk, rel=1e-6)
+    assert result.noise == pytest.approx(expected.noise * np.sqrt(unit))
+    np.testing.assert_allclose(np.asarray(result.upper), np.asarray(expected.upper), rtol=1e-6)
 
 
 @pytest.mark.parametrize("keys", ["auto", *KEYS])
 def test_equal_weights_are_as_good_as_none(x, keys):
-    found, expected = analyze(x, weights=np.full(100, 4.0), keys=keys, noise=2.0), analyze(x, keys=keys, noise=1.0)
-    np.testing.assert_allclose(found.values, expected.values, rtol=1e-9)
-    assert found.noise == pytest.approx(2.0)
+    result, expected = analyze(x, weights=np.full(100, 4.0), keys=keys, noise=2.0), analyze(x, keys=keys, noise=1.0)
+    np.testing.assert_allclose(result.values, expected.values, rtol=1e-9)
+    assert result.noise == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("degree", [0, 1, 2])
 def test_a_row_of_weights_far_from_all_points_is_finite(degree):
-    found = analyze([1.0, 2.0, 3.0, np.nan], times=[0.1, 0.2, 0.3, 1e9 / 3], keys="time", bandwidth=1e-3, degree=degree)
-    np.testing.assert_allclose(found.weights(3), [0.0, 0.0, 1.0, 0.0], atol=1e-12)
+    result = analyze([1.0, 2.0, 3.0, np.nan], times=[0.1, 0.2, 0.3, 1e9 / 3], keys="time", bandwidth=1e-3, degree=degree)
+    np.testing.assert_allclose(result.weights(3), [0.0, 0.0, 1.0, 0.0], atol=1e-12)
 
 
 @pytest.mark.parametrize("scale", [1e300, -1e300])
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_dot_score_beyond_all_numbers_takes_the_extremes(x, scale, causal):
-    found = smooth(1e9 * x, keys="value", score="dot", scale=scale, causal=causal)
+    result = smooth(1e9 * x, keys="value", score="dot", scale=scale, causal=causal)
     if not causal:
         expected = np.where(scale * x > 0, x.max(), x.min())
     else:
         expected = [x[: i + 1].max() if scale * x[i] > 0 else x[: i + 1].min() for i in range(x.size)]
-    np.testing.assert_allclose(found, 1e9 * np.array(expected))
+    np.testing.assert_allclose(result, 1e9 * np.array(expected))

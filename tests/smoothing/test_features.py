@@ -26,16 +26,16 @@ def kernel(points, target, bandwidth):
 
 def test_degree_0_is_the_weighted_mean():
     points, targets = sample(), sample(7, seed=1).features
-    found = attend_features(points, 0.8, 0, targets).values
-    for target, value in zip(targets, found, strict=True):
+    result = attend_features(points, 0.8, 0, targets).values
+    for target, value in zip(targets, result, strict=True):
         weights = kernel(points, target, 0.8)
         assert value == pytest.approx((weights * points.values).sum() / weights.sum(), rel=1e-12)
 
 
 def test_degree_1_is_the_plane_of_weighted_least_squares():
     points, targets = sample(200), sample(7, seed=1).features
-    found = attend_features(points, 1.0, 1, targets).values
-    for target, value in zip(targets, found, strict=True):
+    result = attend_features(points, 1.0, 1, targets).values
+    for target, value in zip(targets, result, strict=True):
         root = np.sqrt(kernel(points, target, 1.0))
         design = np.column_stack([np.ones(200), points.features - target])
         plane = np.linalg.lstsq(root[:, None] * design, root * points.values, rcond=None)[0]
@@ -45,12 +45,12 @@ def test_degree_1_is_the_plane_of_weighted_least_squares():
 @pytest.mark.parametrize("degree", [0, 1])
 def test_own_is_the_derivative_after_the_points_own_value(degree):
     points = sample()
-    found = attend_features(points, 0.9, degree)
-    for place in (0, 17):
+    result = attend_features(points, 0.9, degree)
+    for index in (0, 17):
         moved = points.values.copy()
-        moved[place] += 1.0
+        moved[index] += 1.0
         other = attend_features(points._replace(values=moved), 0.9, degree)
-        assert found.leverages[place] == pytest.approx(other.values[place] - found.values[place], rel=1e-9)
+        assert result.leverages[index] == pytest.approx(other.values[index] - result.values[index], rel=1e-9)
 
 
 @pytest.mark.parametrize("degree", [0, 1])
@@ -85,10 +85,10 @@ def test_the_chosen_bandwidth_has_the_least_error_with_each_point_left_out():
 
     def left_out(bandwidth):
         errors = []
-        for place in range(30):
-            rest = Sample(*(np.delete(column, place, axis=0) for column in points))
-            found = attend_features(rest, bandwidth, 0, points.features[[place]]).values[0]
-            errors.append(points.weights[place] * (points.values[place] - found) ** 2)
+        for index in range(30):
+            rest = Sample(*(np.delete(column, index, axis=0) for column in points))
+            result = attend_features(rest, bandwidth, 0, points.features[[index]]).values[0]
+            errors.append(points.weights[index] * (points.values[index] - result) ** 2)
         return sum(errors)
 
     assert left_out(chosen) <= min(left_out(chosen * factor) for factor in (0.25, 0.5, 2.0, 4.0))
@@ -97,5 +97,5 @@ def test_the_chosen_bandwidth_has_the_least_error_with_each_point_left_out():
 def test_of_a_plane_the_widest_bandwidth_is_chosen_and_it_is_least_squares():
     points = sample(60)
     points = points._replace(values=points.features @ [1.0, -2.0, 0.5] + 3.0)
-    found = attend_features(points, choose_bandwidth(points, 1), 1, np.array([[5.0, 5.0, 5.0]])).values
-    np.testing.assert_allclose(found, 5.0 * -0.5 + 3.0, atol=1e-2)
+    result = attend_features(points, choose_bandwidth(points, 1), 1, np.array([[5.0, 5.0, 5.0]])).values
+    np.testing.assert_allclose(result, 5.0 * -0.5 + 3.0, atol=1e-2)

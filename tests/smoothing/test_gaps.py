@@ -62,17 +62,17 @@ def test_the_expected_error_grows_towards_the_middle_of_a_gap():
 
 def test_the_band_is_wider_inside_a_gap():
     x, missing = gappy(waves(600, 30, 0.05), 6)
-    found = analyze(x, robust=False)
-    assert found.deviation is not None
-    assert np.median(found.deviation[missing]) > 2 * np.median(found.deviation[~missing])
+    result = analyze(x, robust=False)
+    assert result.deviation is not None
+    assert np.median(result.deviation[missing]) > 2 * np.median(result.deviation[~missing])
 
 
 @pytest.mark.parametrize("period", [None, 9])
 def test_rows_of_weights_make_the_filled_values(period):
     x, missing = gappy(np.cumsum(np.random.default_rng(4).normal(size=400)), 2)
-    found = analyze(x, period=period, robust=False)
+    result = analyze(x, period=period, robust=False)
     for point in np.flatnonzero(missing)[[0, 5]]:
-        assert found.weights(point) @ np.nan_to_num(x) == pytest.approx(found.values[point], abs=1e-9)
+        assert result.weights(point) @ np.nan_to_num(x) == pytest.approx(result.values[point], abs=1e-9)
 
 
 def test_a_row_of_the_heads_makes_their_part():

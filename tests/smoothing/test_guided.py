@@ -41,9 +41,9 @@ def plain(series, h, h_time, window, side="both"):
     return y, np.diag(W), (W * -rise * (values - y[:, None])).sum(axis=1)
 
 
-def check(found, series, bandwidths, h_time, window, side="both"):
+def check(result, series, bandwidths, h_time, window, side="both"):
     for b, h in enumerate(bandwidths):
-        for column, wanted in zip(found, plain(series, h, h_time, window, side), strict=True):
+        for column, wanted in zip(result, plain(series, h, h_time, window, side), strict=True):
             np.testing.assert_allclose(column[b], wanted.astype(float), rtol=1e-12, atol=1e-13)
 
 
@@ -66,17 +66,17 @@ BANDWIDTHS = [[0.8, 0.4, 0.2], [0.2, 0.8, 0.4], [1.6, 0.1], [1.0, 0.7, 0.5], [3.
 @pytest.mark.parametrize("bandwidths", BANDWIDTHS)
 def test_bandwidths_are_those_of_separate_calls_in_any_order_and_ratio(bandwidths):
     series = uneven(300)
-    found = attend(series, bandwidths, 5.0, 15.0)
-    assert found.values.shape == (len(bandwidths), 300)
-    check(found, series, bandwidths, 5.0, 15.0)
+    result = attend(series, bandwidths, 5.0, 15.0)
+    assert result.values.shape == (len(bandwidths), 300)
+    check(result, series, bandwidths, 5.0, 15.0)
 
 
 @pytest.mark.parametrize("series", [even, uneven])
 @pytest.mark.parametrize("n", [1, 2, 3, 65, 127, 128, 129, 257, 700])
 def test_every_length_is_served(series, n):
     times, guide, values, _ = (column[:n] for column in series(n + 8))
-    found = attend((times, guide, values, None), [0.4], 30.0, 90.0)
-    check(found, (times, guide, values, np.ones(n)), [0.4], 30.0, 90.0)
+    result = attend((times, guide, values, None), [0.4], 30.0, 90.0)
+    check(result, (times, guide, values, np.ones(n)), [0.4], 30.0, 90.0)
 
 
 def test_no_points_give_no_outputs():
@@ -86,8 +86,8 @@ def test_no_points_give_no_outputs():
 
 def test_a_window_that_equals_a_distance_includes_it():
     _, guide, values, _ = even(60)
-    found = attend((0.1 * np.arange(60), guide, values, None), [0.4], np.inf, 0.3)
-    check(found, (np.arange(60.0), guide, values, np.ones(60)), [0.4], np.inf, 3.0)
+    result = attend((0.1 * np.arange(60), guide, values, None), [0.4], np.inf, 0.3)
+    check(result, (np.arange(60.0), guide, values, np.ones(60)), [0.4], np.inf, 3.0)
 
 
 @pytest.mark.parametrize("series", [even, uneven])
@@ -97,12 +97,12 @@ def test_a_point_of_weight_zero_attends_and_is_not_attended_to(series, side):
     weights[5:290:7] = 0.0
     guide[47] = 1e4  # far from every key
     series = times, guide, values, weights
-    found = attend(series, [0.8, 0.4], 5.0, 15.0, side)
-    check(found, series, [0.8, 0.4], 5.0, 15.0, side)
-    assert (found.self_weights[:, 5:290:7] == 0).all()
+    result = attend(series, [0.8, 0.4], 5.0, 15.0, side)
+    check(result, series, [0.8, 0.4], 5.0, 15.0, side)
+    assert (result.self_weights[:, 5:290:7] == 0).all()
     values[5:290:7] = -1e9
     moved = attend(series, [0.8, 0.4], 5.0, 15.0, side)
-    np.testing.assert_allclose(moved.values[:, 6:290:7], found.values[:, 6:290:7], rtol=1e-12)
+    np.testing.assert_allclose(moved.values[:, 6:290:7], result.values[:, 6:290:7], rtol=1e-12)
 
 
 def test_weights_of_any_size_are_relative():
@@ -115,24 +115,24 @@ def test_weights_of_any_size_are_relative():
 def test_a_row_without_a_key_in_reach_is_missing():
     times, guide, values, weights = even(60)
     weights[20:40] = 0.0
-    found = attend((times, guide, values, weights), [0.4], 5.0, 4.0)
-    assert np.flatnonzero(np.isnan(found.values[0])).tolist() == list(range(24, 36))
+    result = attend((times, guide, values, weights), [0.4], 5.0, 4.0)
+    assert np.flatnonzero(np.isnan(result.values[0])).tolist() == list(range(24, 36))
 
 
 def test_with_the_values_as_guide_it_is_the_bilateral_filter():
     times, _, values, weights = uneven(300)
-    found = attend((times, values, values, weights), [0.5], 3.0, 20.0)
+    result = attend((times, values, values, weights), [0.5], 3.0, 20.0)
     pairs = attend_both(times, values, weights, 3.0, 0.5, window=20.0)
-    np.testing.assert_allclose(found.values[0], pairs.values, rtol=1e-12)
-    np.testing.assert_allclose(found.self_weights[0], pairs.self_weights, rtol=1e-12)
-    np.testing.assert_allclose(found.covariance[0], pairs.variances, atol=1e-12)
+    np.testing.assert_allclose(result.values[0], pairs.values, rtol=1e-12)
+    np.testing.assert_allclose(result.self_weights[0], pairs.self_weights, rtol=1e-12)
+    np.testing.assert_allclose(result.covariance[0], pairs.variances, atol=1e-12)
 
 
 @pytest.mark.parametrize("follows", [0.0, 0.3, 1.0])
 def test_the_slope_made_of_own_weight_and_covariance_is_the_derivative(follows):
     times, guide, values, weights = uneven(60)
-    found = attend((times, guide, values, weights), [0.4], 5.0, 15.0)
-    leverages = found.self_weights[0] + follows * found.covariance[0] / 0.4**2
+    result = attend((times, guide, values, weights), [0.4], 5.0, 15.0)
+    leverages = result.self_weights[0] + follows * result.covariance[0] / 0.4**2
     for i in range(60):
         nudge = 1e-5 * (np.arange(60) == i)
         moved = ((times, guide + follows * by, values + by, weights) for by in (nudge, -nudge))
@@ -169,9 +169,9 @@ def test_the_number_of_threads_changes_no_digit(monkeypatch, series, side, weigh
 @pytest.mark.parametrize("side", ["both", "past", "future"])
 def test_numpy_gives_the_same_numbers(monkeypatch, series, side):
     series = series(3000)
-    found = attend(series, [0.8, 0.4, 0.2], 40.0, 300.0, side)
+    result = attend(series, [0.8, 0.4, 0.2], 40.0, 300.0, side)
     monkeypatch.setattr(native, "available", lambda: False)
-    for column, same in zip(found, attend(series, [0.8, 0.4, 0.2], 40.0, 300.0, side), strict=True):
+    for column, same in zip(result, attend(series, [0.8, 0.4, 0.2], 40.0, 300.0, side), strict=True):
         np.testing.assert_allclose(column, same, rtol=1e-12, atol=1e-13)
 
 

@@ -23,12 +23,12 @@ def series(n=120, seed=0):
     return times, 1e3 + np.cumsum(draw.normal(size=n)), draw.uniform(0.2, 3, n)
 
 
-def expect(found, rows, values, weights, own):
+def expect(result, rows, values, weights, self_index):
     centered = values - values.mean()
-    np.testing.assert_allclose(found.values, rows @ centered + values.mean(), rtol=0, atol=1e-9)
-    np.testing.assert_allclose(found.unit_variances, (rows**2 / weights).sum(axis=1), rtol=1e-9, atol=0)
-    expected = np.where(own < 0, np.nan, rows[np.arange(own.size), own])
-    np.testing.assert_allclose(found.leverages, expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(result.values, rows @ centered + values.mean(), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(result.unit_variances, (rows**2 / weights).sum(axis=1), rtol=1e-9, atol=0)
+    expected = np.where(self_index < 0, np.nan, rows[np.arange(self_index.size), self_index])
+    np.testing.assert_allclose(result.leverages, expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -36,18 +36,18 @@ def expect(found, rows, values, weights, own):
 @pytest.mark.parametrize("bandwidth", [0.3, 4.0, 500.0])
 def test_values_own_and_squares_are_those_of_least_squares(bandwidth, degree, side):
     times, values, weights = series()
-    found = attend_time(times, values, weights, bandwidth, degree=degree, side=side)
+    result = attend_time(times, values, weights, bandwidth, degree=degree, side=side)
     rows = plain_rows(times, weights, bandwidth, degree, times, side=side)
-    expect(found, rows, values, weights, np.arange(times.size))
+    expect(result, rows, values, weights, np.arange(times.size))
 
 
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("degree", [0, 1, 2])
 def test_a_window_bars_keys_farther_away(degree, side):
     times, values, weights = series()
-    found = attend_time(times, values, weights, 6.0, degree=degree, side=side, window=5.0)
+    result = attend_time(times, values, weights, 6.0, degree=degree, side=side, window=5.0)
     rows = plain_rows(times, weights, 6.0, degree, times, window=5.0, side=side)
-    expect(found, rows, values, weights, np.arange(times.size))
+    expect(result, rows, values, weights, np.arange(times.size))
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -55,10 +55,10 @@ def test_a_window_bars_keys_farther_away(degree, side):
 def test_targets_may_be_anywhere(degree, side):
     times, values, weights = series()
     targets = np.sort(np.concatenate([times[[3, 60]], np.linspace(-30, times[-1] + 30, 97)]))
-    own = np.where(np.isin(targets, times), np.searchsorted(times, targets), -1)
-    found = attend_time(times, values, weights, 2.0, degree=degree, targets=targets, self_index=own, side=side)
+    self_index = np.where(np.isin(targets, times), np.searchsorted(times, targets), -1)
+    result = attend_time(times, values, weights, 2.0, degree=degree, targets=targets, self_index=self_index, side=side)
     rows = plain_rows(times, weights, 2.0, degree, targets, side=side)
-    expect(found, rows, values, weights, own)
+    expect(result, rows, values, weights, self_index)
 
 
 @pytest.mark.parametrize("degree", [0, 1, 2])
@@ -70,11 +70,11 @@ def test_a_polynomial_of_the_degree_is_kept_where_its_points_are_dense(degree):
 
 def test_the_own_weight_is_the_derivative():
     times, values, weights = series()
-    found = attend_time(times, values, weights, 3.0, degree=2)
+    result = attend_time(times, values, weights, 3.0, degree=2)
     moved = values.copy()
     moved[50] += 1e-3
-    change = attend_time(times, moved, weights, 3.0, degree=2).values - found.values
-    assert change[50] / 1e-3 == pytest.approx(found.leverages[50], abs=1e-8)
+    change = attend_time(times, moved, weights, 3.0, degree=2).values - result.values
+    assert change[50] / 1e-3 == pytest.approx(result.leverages[50], abs=1e-8)
 
 
 def test_squares_at_a_point_never_exceed_one_where_weights_are_equal():
@@ -86,10 +86,10 @@ def test_squares_at_a_point_never_exceed_one_where_weights_are_equal():
 def test_a_line_does_not_leap_across_a_wide_gap():
     times = np.concatenate([np.arange(10.0), np.arange(200.0, 210.0)])
     values = np.tile(np.arange(10.0), 2)
-    found = attend_time(times, values, None, 2.0, degree=1, targets=np.linspace(10, 199, 50))
-    assert found.unit_variances.max() <= 1 + 1e-9
-    assert found.values.min() >= -1
-    assert found.values.max() <= 11
+    result = attend_time(times, values, None, 2.0, degree=1, targets=np.linspace(10, 199, 50))
+    assert result.unit_variances.max() <= 1 + 1e-9
+    assert result.values.min() >= -1
+    assert result.values.max() <= 11
 
 
 def test_a_target_without_a_key_in_reach_is_nan():
@@ -100,9 +100,9 @@ def test_a_target_without_a_key_in_reach_is_nan():
 
 
 def test_without_a_window_a_far_target_takes_the_nearest_key():
-    found = attend_time(np.array([0.0, 1.0]), np.array([1.0, 3.0]), None, 0.01, targets=np.array([-1e6, 1e6]))
-    np.testing.assert_array_equal(found.values, [1.0, 3.0])
-    np.testing.assert_array_equal(found.unit_variances, [1.0, 1.0])
+    result = attend_time(np.array([0.0, 1.0]), np.array([1.0, 3.0]), None, 0.01, targets=np.array([-1e6, 1e6]))
+    np.testing.assert_array_equal(result.values, [1.0, 3.0])
+    np.testing.assert_array_equal(result.unit_variances, [1.0, 1.0])
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -113,8 +113,8 @@ def test_evenly_spaced_points_are_attended_to_like_any_others(bandwidth, window,
     values = 1e3 + np.cumsum(np.random.default_rng(0).normal(size=times.size))
     targets = np.arange(0, 700, 23)
     for degree in (0, 1, 2):
-        found = attend_time(times, values, None, 0.1 * bandwidth, degree=degree, window=0.1 * window, side=side)
-        some = type(found)(*(column[targets] for column in found))
+        result = attend_time(times, values, None, 0.1 * bandwidth, degree=degree, window=0.1 * window, side=side)
+        some = type(result)(*(column[targets] for column in result))
         ones = np.ones(times.size)
         rows = plain_rows(times, ones, 0.1 * bandwidth, degree, times[targets], window=0.1 * window, side=side)
         expect(some, rows, values, ones, targets)
@@ -126,10 +126,10 @@ def test_many_heads_on_a_short_grid_give_what_least_squares_give_head_by_head(po
     steps, ones = np.arange(float(points)), np.ones(points)
     for seed in range(2):  # the second series uses the rows of the first
         values = 1e3 + np.cumsum(np.random.default_rng(seed).normal(size=points))
-        found = attend_short_grid(values, heads)
+        result = attend_short_grid(values, heads)
         for index, (bandwidth, degree, side) in enumerate(heads):
             rows = plain_rows(steps, ones, bandwidth, degree, steps, side=side)
-            expect(Local(*(column[index] for column in found)), rows, values, ones, np.arange(points))
+            expect(Local(*(column[index] for column in result)), rows, values, ones, np.arange(points))
 
 
 @pytest.mark.parametrize("degree", [0, 1, 2])
@@ -141,10 +141,12 @@ def test_boxes_give_what_keys_one_by_one_give(degree, weighted):
     times[2000:] += 80
     values, weights = 1e3 + np.cumsum(draw.normal(size=times.size)), draw.uniform(0.5, 2, times.size)
     targets = np.sort(np.concatenate([times[::50], np.linspace(-400, times[-1] + 400, 80)]))
-    own = np.where(np.isin(targets, times), np.searchsorted(times, targets), -1)
+    self_index = np.where(np.isin(targets, times), np.searchsorted(times, targets), -1)
     weights = weights if weighted else np.ones(times.size)
-    found = attend_time(times, values, weights if weighted else None, 30.0, degree=degree, targets=targets, self_index=own)
-    expect(found, plain_rows(times, weights, 30.0, degree, targets), values, weights, own)
+    result = attend_time(
+        times, values, weights if weighted else None, 30.0, degree=degree, targets=targets, self_index=self_index
+    )
+    expect(result, plain_rows(times, weights, 30.0, degree, targets), values, weights, self_index)
 
 
 def test_results_do_not_depend_on_the_number_of_threads(monkeypatch):
@@ -166,10 +168,10 @@ def test_long_rows_on_a_grid_are_those_of_single_targets(side, window):
     times = np.arange(9000.0)
     targets = times[::71]
     for degree in (0, 2):
-        found = attend_time(times, values, None, 90.0, degree=degree, window=window, side=side)
+        result = attend_time(times, values, None, 90.0, degree=degree, window=window, side=side)
         some = attend_time(times, values, None, 90.0, degree=degree, window=window, side=side, targets=targets)
-        np.testing.assert_allclose(found.values[::71], some.values, rtol=0, atol=1e-9)
-        np.testing.assert_allclose(found.unit_variances[::71], some.unit_variances, rtol=1e-9)
+        np.testing.assert_allclose(result.values[::71], some.values, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(result.unit_variances[::71], some.unit_variances, rtol=1e-9)
 
 
 @pytest.mark.parametrize("degree", [1, 2])
@@ -178,7 +180,7 @@ def test_bandwidths_beyond_the_series_lose_no_digits(bandwidth, degree):
     times = np.sort(np.random.default_rng(0).uniform(0, 800, 2000))
     values = np.cumsum(np.random.default_rng(1).normal(size=times.size))
     targets = times[::97]
-    found = attend_time(times, values, None, bandwidth, degree=degree)
-    some = type(found)(*(column[::97] for column in found))
+    result = attend_time(times, values, None, bandwidth, degree=degree)
+    some = type(result)(*(column[::97] for column in result))
     ones = np.ones(times.size)
     expect(some, plain_rows(times, ones, bandwidth, degree, targets), values, ones, np.arange(0, times.size, 97))

@@ -34,8 +34,8 @@ def heads_of(x, causal=False):
     side, rows = "past" if causal else "both", [(x, np.ones(N), np.full(N, SIGMA**2))]
     for bandwidth in (1.0, 3.0, 9.0, 27.0, 81.0):
         for degree in (0, 1):
-            found = attend_time(TIMES, x, None, bandwidth, degree=degree, side=side)
-            rows.append((found.values, found.leverages, SIGMA**2 * found.unit_variances))
+            result = attend_time(TIMES, x, None, bandwidth, degree=degree, side=side)
+            rows.append((result.values, result.leverages, SIGMA**2 * result.unit_variances))
     return HeadOutputs(*map(np.stack, zip(*rows, strict=True)))
 
 
@@ -43,10 +43,10 @@ def observed(x, sigma=SIGMA):
     return Observations(x, np.full(N, sigma))
 
 
-def plain_weights(heads, seen, point, width, temperature, step, causal=False, premium=0.0):
+def plain_weights(heads, visible, point, width, temperature, step, causal=False, premium=0.0):
     """softmax_k(−r_k N / temperature) at one point: κ falls from block to block of `step` points, those later than it left out."""
-    known = np.isfinite(seen.noise)
-    risks = np.where(known, ((seen.values - heads.values) / seen.noise) ** 2 - 1 + 2 * heads.leverages, 0.0)
+    known = np.isfinite(visible.noise)
+    risks = np.where(known, ((visible.values - heads.values) / visible.noise) ** 2 - 1 + 2 * heads.leverages, 0.0)
     fading = np.clip(heads.leverages, 0, None) * np.clip(1 - 2 * heads.leverages, 0, None)
     risks += np.where(known, 2 * premium * fading, 0.0)
     away = np.arange(N) // step - point // step
@@ -61,15 +61,15 @@ def plain_weights(heads, seen, point, width, temperature, step, causal=False, pr
 @pytest.mark.parametrize("causal", [False, True])
 def test_each_width_weighs_by_the_mean_risk_around_a_point(causal, premium):
     x = noisy("steps")
-    heads, seen = heads_of(x, causal), observed(x)
-    seen.noise[100:120] = np.inf
-    mixed = mix(heads, seen, causal=causal, premium=premium)
+    heads, visible = heads_of(x, causal), observed(x)
+    visible.noise[100:120] = np.inf
+    mixed = mix(heads, visible, causal=causal, premium=premium)
     for width, shares in zip(mixture.CAUSAL_WIDTHS if causal else mixture.WIDTHS, mixed.head_weights, strict=True):
         step = mixture.BLOCK if causal else width // mixture.FINENESS
         for block in range(N // step):
             point = block * step + (step - 1) // 2
             middle = np.array([point]) if causal else np.array([block * step + (step - 1) / 2])
-            expected = plain_weights(heads, seen, point, width, mixture.HEAD_TEMPERATURE, step, causal, premium)
+            expected = plain_weights(heads, visible, point, width, mixture.HEAD_TEMPERATURE, step, causal, premium)
             np.testing.assert_allclose(shares.at(middle)[0][:, 0], expected, atol=1e-9)
 
 
@@ -121,10 +121,10 @@ def test_a_mixture_is_hardly_worse_than_the_best_of_its_heads():
 
 def test_values_of_missing_points_do_not_count():
     x = noisy("steps")
-    seen, heads = observed(x), heads_of(x)
-    seen.noise[[0, 40, 41, 200, N - 1]] = np.inf
-    other = seen._replace(values=np.where(np.isinf(seen.noise), 1e6, x))
-    for column, same in zip(mix(heads, seen)[:3], mix(heads, other)[:3], strict=True):
+    visible, heads = observed(x), heads_of(x)
+    visible.noise[[0, 40, 41, 200, N - 1]] = np.inf
+    other = visible._replace(values=np.where(np.isinf(visible.noise), 1e6, x))
+    for column, same in zip(mix(heads, visible)[:3], mix(heads, other)[:3], strict=True):
         np.testing.assert_array_equal(column, same)
 
 
@@ -151,12 +151,12 @@ def test_a_causal_mixture_does_not_change_when_the_future_does():
 
 def of_curve(x, points, causal):
     """∂y_i/∂x_i by finite differences of the whole: heads, risks and mixture."""
-    by, found = 1e-5, []
+    by, result = 1e-5, []
     for point in points:
         ends = [x + way * by * (np.arange(N) == point) for way in (1, -1)]
         above, below = (mix(heads_of(end, causal), observed(end), causal=causal).values[point] for end in ends)
-        found.append((above - below) / (2 * by))
-    return np.array(found)
+        result.append((above - below) / (2 * by))
+    return np.array(result)
 
 
 @pytest.mark.parametrize("truth", TRUTHS)

@@ -50,33 +50,35 @@ def autoregressive(coefficient, size, seed=0):
 # Contrasts
 
 
-@pytest.mark.parametrize("places", [(0, 1, 2), (0, 2, 3), (0, 2, 4, 6), (0, 1, 2, 3, 4, 5), (0, 3, 6, 9, 12, 15)])
-def test_a_contrast_is_the_one_combination_that_no_polynomial_of_lower_degree_passes(places):
+@pytest.mark.parametrize("positions", [(0, 1, 2), (0, 2, 3), (0, 2, 4, 6), (0, 1, 2, 3, 4, 5), (0, 3, 6, 9, 12, 15)])
+def test_a_contrast_is_the_one_combination_that_no_polynomial_of_lower_degree_passes(positions):
     generator = np.random.default_rng(0)
-    times, weights = np.sort(generator.uniform(0, 5, places[-1] + 1)), generator.uniform(0.5, 2, places[-1] + 1)
-    each = [contrasts(times, unit, weights, places)[0] for unit in np.eye(times.size)]
-    polynomials = np.vander(times[list(places)], len(places) - 1)
+    times, weights = np.sort(generator.uniform(0, 5, positions[-1] + 1)), generator.uniform(0.5, 2, positions[-1] + 1)
+    each = [contrasts(times, unit, weights, positions)[0] for unit in np.eye(times.size)]
+    polynomials = np.vander(times[list(positions)], len(positions) - 1)
     null = np.linalg.svd(polynomials.T)[2][-1]
-    null /= np.sqrt(np.sum(null**2 / weights[list(places)]))
-    used = np.array(each)[list(places)]
+    null /= np.sqrt(np.sum(null**2 / weights[list(positions)]))
+    used = np.array(each)[list(positions)]
     np.testing.assert_allclose(used * np.sign(used[0]), null * np.sign(null[0]), rtol=1e-6)
-    assert np.count_nonzero(each) == len(places)
+    assert np.count_nonzero(each) == len(positions)
 
 
 def test_equal_steps_need_no_times():
     x, ones = draw(50), np.ones(50)
-    for places in [(0, 1, 2), (0, 1, 3), (0, 3, 6, 9)]:
-        np.testing.assert_allclose(contrasts(None, x, ones, places), contrasts(np.arange(50.0), x, ones, places), rtol=1e-9)
+    for positions in [(0, 1, 2), (0, 1, 3), (0, 3, 6, 9)]:
+        np.testing.assert_allclose(
+            contrasts(None, x, ones, positions), contrasts(np.arange(50.0), x, ones, positions), rtol=1e-9
+        )
 
 
 def test_points_at_one_time_are_compared_with_each_other():
     x = draw(4000)
     for repeats in (2, 3, 10):
-        found = contrasts(
+        result = contrasts(
             np.repeat(np.arange(4000.0 // repeats), repeats), x[: 4000 // repeats * repeats], np.ones(4000), (0, 1, 2)
         )
-        assert found.size > 3900
-        assert np.std(found) == pytest.approx(1, abs=0.05)
+        assert result.size > 3900
+        assert np.std(result) == pytest.approx(1, abs=0.05)
 
 
 def test_trimming_leaves_out_what_no_normal_distribution_holds():
@@ -96,10 +98,10 @@ def test_constants_lines_and_exact_steps_have_no_noise(values):
 
 @pytest.mark.parametrize("size", range(12))
 def test_a_few_points_are_no_reason_to_fail(size):
-    found = evenly(draw(size))
-    assert found.white
-    assert found.levels is None
-    assert found.level > 0 or size < 3
+    result = evenly(draw(size))
+    assert result.white
+    assert result.levels is None
+    assert result.level > 0 or size < 3
 
 
 def test_a_line_at_uneven_times_has_no_noise():
@@ -109,9 +111,9 @@ def test_a_line_at_uneven_times_has_no_noise():
 
 @pytest.mark.parametrize("name", SIGNALS)
 def test_the_level_is_within_some_percent_under_any_signal(name):
-    found = [evenly(signal(name, 1024, ratio) + draw(1024, seed)).level for ratio in (1, 3, 7) for seed in range(8)]
-    assert abs(np.mean(found) - 1) < 0.05
-    assert np.sqrt(np.mean((np.array(found) - 1) ** 2)) < 0.06
+    result = [evenly(signal(name, 1024, ratio) + draw(1024, seed)).level for ratio in (1, 3, 7) for seed in range(8)]
+    assert abs(np.mean(result) - 1) < 0.05
+    assert np.sqrt(np.mean((np.array(result) - 1) ** 2)) < 0.06
 
 
 def test_bumps_raise_the_mean_square_of_second_differences_by_far_more():
@@ -121,8 +123,8 @@ def test_bumps_raise_the_mean_square_of_second_differences_by_far_more():
 
 
 def test_the_standard_error_on_noise_alone_is_one_over_the_root_of_n():
-    found = [evenly(draw(400, seed)).level for seed in range(100)]
-    assert np.std(found) == pytest.approx(1 / 20, rel=0.2)
+    result = [evenly(draw(400, seed)).level for seed in range(100)]
+    assert np.std(result) == pytest.approx(1 / 20, rel=0.2)
 
 
 def test_the_level_is_that_of_a_value_of_weight_1():
@@ -133,16 +135,16 @@ def test_the_level_is_that_of_a_value_of_weight_1():
 def test_a_value_of_weight_0_says_nothing():
     values, weights = draw(200), np.ones(200)
     values[::5], weights[::5] = 1e9, 0.0
-    kept = weights > 0
-    assert evenly(values, weights) == estimate_noise(np.arange(200.0)[kept], values[kept])
+    remaining = weights > 0
+    assert evenly(values, weights) == estimate_noise(np.arange(200.0)[remaining], values[remaining])
 
 
 @pytest.mark.parametrize("times", [np.arange(20_000.0), np.sort(np.random.default_rng(0).uniform(0, 2e4, 20_000).round())])
 def test_the_level_is_found_at_uneven_and_equal_times_on_a_slope(times):
-    found = estimate_noise(times, 50 * times + 0.5 * draw(20_000))
-    assert found.level == pytest.approx(0.5, rel=0.03)
-    assert found.white
-    assert found.levels is None
+    result = estimate_noise(times, 50 * times + 0.5 * draw(20_000))
+    assert result.level == pytest.approx(0.5, rel=0.03)
+    assert result.white
+    assert result.levels is None
 
 
 def test_outliers_and_jumps_are_not_noise():
@@ -163,11 +165,11 @@ def test_units_change_the_level_alone():
 
 def test_noise_that_grows_with_time_is_followed():
     truth = np.linspace(1, 3, 4000)
-    found = evenly(signal("blocks", 4000, 3) + truth * draw(4000))
-    assert found.levels is not None
-    assert np.max(np.abs(np.log(found.levels / truth))) < 0.2
-    assert found.level == pytest.approx(np.sqrt(np.mean(truth**2)), rel=0.05)
-    assert found.white
+    result = evenly(signal("blocks", 4000, 3) + truth * draw(4000))
+    assert result.levels is not None
+    assert np.max(np.abs(np.log(result.levels / truth))) < 0.2
+    assert result.level == pytest.approx(np.sqrt(np.mean(truth**2)), rel=0.05)
+    assert result.white
 
 
 def test_noise_that_grows_as_its_weights_say_does_not_vary():
@@ -178,9 +180,9 @@ def test_noise_that_grows_as_its_weights_say_does_not_vary():
 @pytest.mark.parametrize("name", SIGNALS)
 @pytest.mark.parametrize("size", [300, 1024])
 def test_signals_do_not_pass_for_noise_that_varies_or_is_correlated(name, size):
-    found = [evenly(signal(name, size, ratio) + draw(size, seed)) for ratio in (1, 3, 7) for seed in range(8)]
-    assert sum(noise.levels is not None for noise in found) <= 1
-    assert sum(not noise.white for noise in found) <= 1
+    result = [evenly(signal(name, size, ratio) + draw(size, seed)) for ratio in (1, 3, 7) for seed in range(8)]
+    assert sum(noise.levels is not None for noise in result) <= 1
+    assert sum(not noise.white for noise in result) <= 1
 
 
 # Noise that is not white
@@ -195,10 +197,10 @@ def test_independent_noise_of_any_distribution_is_white(errors):
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("coefficient", "how"), [(0.3, "positive"), (0.6, "positive"), (-0.3, "negative"), (-0.6, "negative")])
 def test_correlated_noise_is_found_on_a_signal(coefficient, how, seed):
-    found = evenly(signal("doppler", 2000, 3) + autoregressive(coefficient, 2000, seed))
-    assert not found.white
-    assert found.reason.startswith("The noise does not look independent")
-    assert f"{how} correlation" in found.reason
+    result = evenly(signal("doppler", 2000, 3) + autoregressive(coefficient, 2000, seed))
+    assert not result.white
+    assert result.reason.startswith("The noise does not look independent")
+    assert f"{how} correlation" in result.reason
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -66,10 +66,10 @@ def test_numbers_have_whole_groups_of_thousands_or_are_none(cell, decimal, numbe
 
 
 @given(st.floats(-1e12, 1e12), st.integers(0, 6))
-def test_what_either_country_writes_is_read_back(value, places):
-    english = f"{value:,.{places}f}"
+def test_what_either_country_writes_is_read_back(value, positions):
+    english = f"{value:,.{positions}f}"
     german = english.translate(str.maketrans(",.", ".,"))
-    assert parse_number(english, ".") == parse_number(german, ",") == float(f"{value:.{places}f}")
+    assert parse_number(english, ".") == parse_number(german, ",") == float(f"{value:.{positions}f}")
 
 
 def test_the_first_cell_that_is_no_number_is_named():

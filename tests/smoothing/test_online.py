@@ -146,20 +146,20 @@ def test_missing_points_stay_missing_unless_they_are_to_be_filled():
 def test_memory_is_bounded_by_the_reach():
     smoother = Online(keys="time", bandwidth=3.0, window=20.0)
     tracemalloc.start()
-    held = []
+    memory = []
     for _ in range(3):
         for _ in range(1000):
             smoother.update(0.0)
-        held.append(tracemalloc.get_traced_memory()[0])
+        memory.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
-    assert held[2] - held[1] < 2_000
+    assert memory[2] - memory[1] < 2_000
 
 
 def test_it_goes_on_as_an_analysis_of_history_did():
     x = np.sin(np.arange(300) / 10) + np.random.default_rng(0).normal(size=300) * 0.3
-    found = analyze(x, keys="time", causal=True)
-    smoother = Online.like(found)
-    np.testing.assert_allclose([smoother.update(value) for value in x], found.values, rtol=0, atol=1e-12)
+    result = analyze(x, keys="time", causal=True)
+    smoother = Online.like(result)
+    np.testing.assert_allclose([smoother.update(value) for value in x], result.values, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -199,10 +199,10 @@ def test_a_smoothing_that_saw_its_future_is_no_model():
 
 @pytest.mark.parametrize("way", [{"robust": True}, {"weights": [1.0, 2.0, 1.0, 1.0, 1.0]}])
 def test_a_weighted_smoothing_is_no_model(way):
-    found = analyze([1.0, 2.0, 90.0, 3.0, 2.0], keys="time", bandwidth=1.0, causal=True, **way)
+    result = analyze([1.0, 2.0, 90.0, 3.0, 2.0], keys="time", bandwidth=1.0, causal=True, **way)
     message = r"a smoothing with equal weights, got one with weights\. Fix: analyze without weights and robust"
     with pytest.raises(InputError, match=message):
-        Online.like(found)
+        Online.like(result)
 
 
 @pytest.mark.parametrize(

@@ -22,18 +22,18 @@ def wave(n=300, seed=0, noise=0.3):
 )
 def test_the_band_at_the_points_is_the_band_of_the_points(way):
     analysis = analyze(wave(), **way)
-    found = analysis.at(np.arange(300.0)[::-1], band=True)
-    for end, expected in zip(found, (analysis.values, analysis.lower, analysis.upper), strict=True):
+    result = analysis.at(np.arange(300.0)[::-1], band=True)
+    for end, expected in zip(result, (analysis.values, analysis.lower, analysis.upper), strict=True):
         np.testing.assert_allclose(end[::-1], expected, atol=1e-9)
     np.testing.assert_array_equal(analysis.at([3.5]), analysis.at([3.5], band=True).values)
 
 
 def test_the_band_of_counts_is_above_zero_and_holds_the_mean():
     counts = np.random.default_rng(0).poisson(4 + 3 * np.sin(np.arange(400) / 20))
-    found = analyze(counts, noise="poisson").at(np.arange(0, 399, 0.5), band=True)
+    result = analyze(counts, noise="poisson").at(np.arange(0, 399, 0.5), band=True)
     mean = 4 + 3 * np.sin(np.arange(0, 399, 0.5) / 20)
-    assert (found.lower >= 0).all()
-    assert np.mean((found.lower <= mean) & (mean <= found.upper)) > 0.85
+    assert (result.lower >= 0).all()
+    assert np.mean((result.lower <= mean) & (mean <= result.upper)) > 0.85
 
 
 @pytest.mark.parametrize("way", [{}, {"keys": "time"}])
@@ -41,32 +41,32 @@ def test_the_truth_is_in_the_band_inside_gaps_too(way):
     inside = []
     for seed in range(20):
         start = 60 + 7 * seed
-        kept = np.r_[:start, start + 12 : 300]
-        x = wave(seed=seed)[kept]
+        remaining = np.r_[:start, start + 12 : 300]
+        x = wave(seed=seed)[remaining]
         gap = np.arange(start, start + 12.0)
-        found = analyze(x, times=kept, **way).at(gap, band=True)
-        inside.append((found.lower <= np.sin(gap / 12)) & (np.sin(gap / 12) <= found.upper))
+        result = analyze(x, times=remaining, **way).at(gap, band=True)
+        inside.append((result.lower <= np.sin(gap / 12)) & (np.sin(gap / 12) <= result.upper))
     assert np.mean(inside) >= 0.85
 
 
 def test_the_band_widens_into_a_gap_and_beyond_the_ends():
-    kept = np.r_[:100, 130:300]
-    found = analyze(wave()[kept], times=kept).at([50.0, 104.0, 115.0, 305.0, 320.0, 1000.0], band=True)
-    width = found.upper - found.lower
+    remaining = np.r_[:100, 130:300]
+    result = analyze(wave()[remaining], times=remaining).at([50.0, 104.0, 115.0, 305.0, 320.0, 1000.0], band=True)
+    width = result.upper - result.lower
     assert width[0] < width[1] < width[2]
     assert width[0] < width[3] < width[4]
     assert np.isnan(width[5])
-    assert np.isfinite(found.values).all()
+    assert np.isfinite(result.values).all()
 
 
 def test_without_a_band_there_is_none_at_other_times():
     times = np.cumsum(1 + np.arange(400) % 3)
     analysis = analyze(np.cumsum(np.random.default_rng(0).normal(size=400)), times=times)
     assert analysis.withheld
-    found = analysis.at([2.5], band=True)
-    assert found.lower is None
-    assert found.upper is None
-    np.testing.assert_array_equal(found.values, analysis.at([2.5]))
+    result = analysis.at([2.5], band=True)
+    assert result.lower is None
+    assert result.upper is None
+    np.testing.assert_array_equal(result.values, analysis.at([2.5]))
 
 
 @pytest.mark.filterwarnings("ignore:This span")
@@ -89,13 +89,13 @@ def test_a_span_is_a_length_of_time_where_there_are_dates():
 def test_a_span_that_raises_the_error_is_told_of(seed):
     with pytest.warns(UserWarning, match="This span is estimated to raise the error"):
         overt.smooth(wave(seed=seed), span=120)
-    truth, told = np.sin(np.arange(300) / 12), 0
+    truth, text = np.sin(np.arange(300) / 12), 0
     for span in (5, 15, 25, 40, 80):
         analysis = analyze(wave(seed=seed), span=span)
         if "This span is estimated to raise the error" in analysis.sentence:
-            told += 1
+            text += 1
             assert np.mean((analysis.values - truth) ** 2) > np.mean((analysis.automatic.values - truth) ** 2)
-    assert told >= 2
+    assert text >= 2
 
 
 def test_a_span_that_fits_is_taken_without_a_word():

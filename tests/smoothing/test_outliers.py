@@ -70,8 +70,8 @@ def test_neighbours_are_those_in_time_whatever_the_order():
 def test_an_outlier_is_not_missing():
     x = np.where(TIMES == 100, 50.0, noisy())
     x[20] = NAN
-    found = analyze(x, keys="time", robust=True, fill=False)
-    np.testing.assert_array_equal(np.flatnonzero(np.isnan(found.values)), [20])
+    result = analyze(x, keys="time", robust=True, fill=False)
+    np.testing.assert_array_equal(np.flatnonzero(np.isnan(result.values)), [20])
     assert analyze(x, keys="time", robust=True).filled == 1
 
 

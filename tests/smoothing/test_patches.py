@@ -13,19 +13,19 @@ UNEVEN = np.array([0.1, 0.0, 0.7, 1.0, 0.3, 0.2, 0.4])
 BACKWARD = np.array([0.3, 0.2, 0.5, 1.0, 0.0, 0.0, 0.0])
 
 
-def mirrored(x, place):
+def mirrored(x, index):
     """The value at a place that may lie beyond the ends: x_{-1} = x_1, again and again."""
     period = max(2 * (x.size - 1), 1)
-    return x[min(place % period, -place % period)]
+    return x[min(index % period, -index % period)]
 
 
-def held(x, place):
-    return x[max(place, 0)]
+def continued(x, index):
+    return x[max(index, 0)]
 
 
 def plain_row(i, x, present, weights, profile, bandwidth, window, side="both"):
     """W_ij of one row, pair by pair."""
-    half, at = profile.size // 2, held if side == "past" else mirrored
+    half, at = profile.size // 2, continued if side == "past" else mirrored
     row = np.zeros(x.size)
     keys = range(max(i - window, 0), min(i + (0 if side == "past" else window), x.size - 1) + 1)
     for j in (j for j in keys if present[j]):
@@ -64,11 +64,11 @@ CASES = [
 @pytest.mark.parametrize(("n", "profile", "window", "side"), CASES)
 def test_patches_attend_as_plain_loops_do(n, profile, window, side):
     x, present, weights = noisy(n)
-    found = attend_patch(x, present, weights, profile=profile, bandwidths=[0.8, 2.0], window=window, side=side)
+    result = attend_patch(x, present, weights, profile=profile, bandwidths=[0.8, 2.0], window=window, side=side)
     for k, bandwidth in enumerate([0.8, 2.0]):
         W = plain(x, present, weights, profile, bandwidth, window, side)
-        np.testing.assert_allclose(found.values[k], W @ x, atol=1e-13)
-        np.testing.assert_allclose(found.self_weights[k], np.diag(W), atol=1e-13)
+        np.testing.assert_allclose(result.values[k], W @ x, atol=1e-13)
+        np.testing.assert_allclose(result.self_weights[k], np.diag(W), atol=1e-13)
 
 
 @pytest.mark.parametrize(("n", "profile", "window", "side"), CASES)
@@ -86,30 +86,30 @@ def test_the_slope_is_the_whole_derivative_at_the_ends_too(n, profile, window, s
 def test_a_missing_value_gets_no_weight_but_an_output():
     x, present, _ = noisy(60)
     W = plain(x, present, np.ones(60), FLAT, 0.8, 12)
-    found = attend_patch(x, present, profile=FLAT, bandwidths=[0.8], window=12)
+    result = attend_patch(x, present, profile=FLAT, bandwidths=[0.8], window=12)
     assert (W[:, ~present] == 0).all()
-    np.testing.assert_allclose(found.values[0], W @ x, atol=1e-13)
-    assert (found.self_weights[0, ~present] == 0).all()
+    np.testing.assert_allclose(result.values[0], W @ x, atol=1e-13)
+    assert (result.self_weights[0, ~present] == 0).all()
 
 
 @pytest.mark.parametrize("weights", [None, np.array([1.0, 2.0, 0.0, 1.0, 1.0, 3.0])])
 def test_a_point_far_from_all_keys_takes_the_most_similar_one(weights):
     x, present = np.array([0.0, 0.1, 1e4, 2.0, 0.2, 0.1]), np.array([True, True, weights is not None, True, True, True])
-    found = attend_patch(x, present, weights, profile=[1.0], bandwidths=[0.01], window=5)
-    assert found.values[0, 2] == pytest.approx(2.0, abs=1e-12)
-    assert found.self_weights[0, 2] == 0
+    result = attend_patch(x, present, weights, profile=[1.0], bandwidths=[0.01], window=5)
+    assert result.values[0, 2] == pytest.approx(2.0, abs=1e-12)
+    assert result.self_weights[0, 2] == 0
 
 
 def test_a_point_with_no_key_in_reach_is_missing():
     present = np.array([True, False, False, False, True, True])
-    found = attend_patch(np.arange(6.0), present, profile=[1.0, 1.0, 1.0], bandwidths=[1.0], window=1)
-    assert np.isnan(found.values[0]).tolist() == [False, False, True, False, False, False]
+    result = attend_patch(np.arange(6.0), present, profile=[1.0, 1.0, 1.0], bandwidths=[1.0], window=1)
+    assert np.isnan(result.values[0]).tolist() == [False, False, True, False, False, False]
 
 
 def test_a_constant_series_stays_itself_whatever_its_level():
-    found = attend_patch(np.full(30, 1e9), np.ones(30, bool), profile=FLAT, bandwidths=[1e-3], window=4)
-    assert (found.values == 1e9).all()
-    assert found.self_weights[0, 15] == pytest.approx(1 / 9)
+    result = attend_patch(np.full(30, 1e9), np.ones(30, bool), profile=FLAT, bandwidths=[1e-3], window=4)
+    assert (result.values == 1e9).all()
+    assert result.self_weights[0, 15] == pytest.approx(1 / 9)
 
 
 def test_looking_back_only_leaves_the_past_alone():

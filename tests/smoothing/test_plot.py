@@ -17,7 +17,7 @@ def panel(n=50, *, band=True, heads=0, dates=False, name="temperature"):
     truth = np.sin(np.arange(n) * 8 / n)
     times = np.datetime64("2024-01-01") + np.arange(n) * np.timedelta64(1, "D") if dates else np.arange(n) * 0.5
     shares = np.full((heads, min(n, 20)), 1 / heads) if heads else None
-    families = tuple(f"head {place}" for place in range(heads))
+    families = tuple(f"head {index}" for index in range(heads))
     lower, upper = (truth - 0.1, truth + 0.1) if band else (None, None)
     return Panel(name, times, truth + random.normal(size=n) * 0.2, Curve(truth, lower, upper, shares, families, "", {}))
 
@@ -32,7 +32,7 @@ def test_data_curve_and_band_are_drawn_and_named():
     assert labels(figure) == [["data", "95% band of the mean", "smoothed"]]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("time", "temperature")
     np.testing.assert_allclose(axes.lines[0].get_ydata(), panel().curve.values)
-    (dots,) = (found for found in axes.collections if isinstance(found, PathCollection))
+    (dots,) = (result for result in axes.collections if isinstance(result, PathCollection))
     np.testing.assert_allclose(dots.get_offsets()[:, 1], panel().data)
 
 
@@ -46,7 +46,7 @@ def test_the_mixture_of_heads_is_a_strip_under_the_curve_in_the_colours_of_its_l
     assert labels(figure)[1] == ["head 0", "head 1", "head 2"]
     assert strip.get_ylim() == (0, 1)
     assert strip.get_position().y1 <= curve.get_position().y0
-    drawn = [to_hex(found.get_facecolor()[0]) for found in strip.collections]
+    drawn = [to_hex(result.get_facecolor()[0]) for result in strip.collections]
     assert drawn == [to_hex(patch.get_facecolor()) for patch in figure.legends[1].get_patches()]
 
 
@@ -74,7 +74,7 @@ def test_a_long_series_is_thinned_but_keeps_its_extremes():
     long.data[123_456] = 50.0
     long.curve.values[77_777] = -9.0
     (axes,) = figure_of([long], x="time").axes
-    (dots,) = (found for found in axes.collections if isinstance(found, PathCollection))
+    (dots,) = (result for result in axes.collections if isinstance(result, PathCollection))
     assert dots.get_rasterized()
     assert len(dots.get_offsets()) <= 40_000
     assert dots.get_offsets()[:, 1].max() == 50.0
@@ -123,7 +123,7 @@ def test_a_long_curve_that_fills_an_area_has_an_excerpt_beside_it():
 
 
 def test_the_picture_says_that_a_band_is_withheld():
-    told = panel(band=False)
-    told.curve.facts["withheld"] = "The noise is correlated."
-    (axes,) = figure_of([told], x="time").axes
+    message = panel(band=False)
+    message.curve.facts["withheld"] = "The noise is correlated."
+    (axes,) = figure_of([message], x="time").axes
     assert [text.get_text() for text in axes.texts] == ["no band: the noise does not look independent"]

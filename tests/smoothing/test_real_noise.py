@@ -20,8 +20,8 @@ def draw(seed):
     return np.random.default_rng(seed)
 
 
-def error(found, truth=TRUTH):
-    return float(np.mean((found.values - truth) ** 2))
+def error(result, truth=TRUTH):
+    return float(np.mean((result.values - truth) ** 2))
 
 
 def autoregression(rho, seed, level=0.3):
@@ -39,11 +39,11 @@ def test_wild_values_are_left_out_and_named(share):
     x = TRUTH + 0.2 * draw(0).normal(size=POINTS)
     struck = draw(1).choice(POINTS, int(share * POINTS), replace=False)
     x[struck] += draw(2).choice([-3.0, 3.0], struck.size)
-    found = analyze(x)
-    assert np.mean(found.outliers[struck]) > 0.7
-    assert np.delete(found.outliers, struck).sum() <= 2
-    assert error(found) < 0.2 * error(analyze(x, robust=False))
-    assert f"{found.outliers.sum()} isolated outliers were left out (robust=False keeps all values)." in found.sentence
+    result = analyze(x)
+    assert np.mean(result.outliers[struck]) > 0.7
+    assert np.delete(result.outliers, struck).sum() <= 2
+    assert error(result) < 0.2 * error(analyze(x, robust=False))
+    assert f"{result.outliers.sum()} isolated outliers were left out (robust=False keeps all values)." in result.sentence
     assert not analyze(x, robust=False).outliers.any()
 
 
@@ -52,9 +52,9 @@ def test_wild_values_side_by_side_are_found_where_there_are_many():
     alone, pairs = np.arange(20, POINTS - 20, 25), np.array([111, 361, 611, 861])
     x[alone] += 3.0
     x[[*pairs, *(pairs + 1)]] += 3.0
-    found = analyze(x).outliers
-    assert found[[*pairs, *(pairs + 1)]].all()
-    assert found.sum() <= alone.size + 2 * pairs.size + 2
+    result = analyze(x).outliers
+    assert result[[*pairs, *(pairs + 1)]].all()
+    assert result.sum() <= alone.size + 2 * pairs.size + 2
 
 
 def test_wild_values_that_crowd_are_found():
@@ -196,9 +196,9 @@ def test_white_and_heavy_tailed_noise_has_one_level():
 def test_the_stated_error_is_the_true_one_within_its_standard_error(level):
     differences, errors = [], []
     for seed in range(6):
-        found = analyze(TRUTH + 0.3 * level * draw(seed).normal(size=POINTS))
-        differences.append(found.risk - error(found))
-        errors.append(found.risk_error)
+        result = analyze(TRUTH + 0.3 * level * draw(seed).normal(size=POINTS))
+        differences.append(result.risk - error(result))
+        errors.append(result.risk_error)
     assert abs(np.mean(differences)) < 2.5 * np.mean(errors) / np.sqrt(6)
 
 
@@ -209,21 +209,21 @@ def test_the_stated_error_is_the_true_one_within_its_standard_error(level):
 def test_an_autoregression_is_estimated_and_smoothed_away(rho):
     for seed in range(3):
         x = TRUTH + autoregression(rho, seed)
-        found = analyze(x)
-        assert found.noise_estimate.correlation == pytest.approx(rho, abs=0.2)
-        assert found.withheld == ""
-        assert error(found) < 0.75 * np.mean((x - TRUTH) ** 2)
-        assert "autoregressive with a correlation of" in found.sentence
+        result = analyze(x)
+        assert result.noise_estimate.correlation == pytest.approx(rho, abs=0.2)
+        assert result.withheld == ""
+        assert error(result) < 0.75 * np.mean((x - TRUTH) ** 2)
+        assert "autoregressive with a correlation of" in result.sentence
 
 
 @pytest.mark.parametrize("rho", [-0.3, -0.6])
 def test_alternating_noise_has_a_band_that_holds_the_truth(rho):
     inside = []
     for seed in range(3):
-        found = analyze(TRUTH + autoregression(rho, seed))
-        assert found.noise_estimate.correlation == pytest.approx(rho, abs=0.15)
-        assert found.noise == pytest.approx(0.3, rel=0.15)
-        inside.append(np.mean((found.lower <= TRUTH) & (found.upper >= TRUTH)))
+        result = analyze(TRUTH + autoregression(rho, seed))
+        assert result.noise_estimate.correlation == pytest.approx(rho, abs=0.15)
+        assert result.noise == pytest.approx(0.3, rel=0.15)
+        inside.append(np.mean((result.lower <= TRUTH) & (result.upper >= TRUTH)))
     assert np.mean(inside) > 0.85
 
 
@@ -231,9 +231,9 @@ def test_gaps_of_outliers_and_missing_values_do_not_hide_an_autoregression():
     x = TRUTH + autoregression(0.6, 0)
     x[draw(1).choice(POINTS, 20, replace=False)] += 4
     x[draw(2).choice(POINTS, 20, replace=False)] = np.nan
-    found = analyze(x)
-    assert found.outliers.any()
-    assert found.noise_estimate.correlation == pytest.approx(0.6, abs=0.2)
+    result = analyze(x)
+    assert result.outliers.any()
+    assert result.noise_estimate.correlation == pytest.approx(0.6, abs=0.2)
 
 
 def test_a_random_walk_is_no_autoregression():

@@ -30,10 +30,10 @@ def test_it_names_the_bandwidth_and_who_chose_it():
 def test_it_names_the_heads_that_were_used_and_where():
     waves, steps = np.sin(np.arange(400) / 40), np.repeat([0.0, 3.0, -2.0, 4.0], 50)
     x = np.r_[waves, steps] + 0.3 * np.random.default_rng(0).normal(size=600)
-    found = analyze(x)
-    assert f"a mixture of {len(found.heads)} heads, with larger weights for lower estimated risk" in found.sentence
-    assert re.search(r"points similar in a first curve \(\d+%, mostly late\)", found.sentence)
-    assert re.search(r"local parabolas \(\d+%", found.sentence)
+    result = analyze(x)
+    assert f"a mixture of {len(result.heads)} heads, with larger weights for lower estimated risk" in result.sentence
+    assert re.search(r"points similar in a first curve \(\d+%, mostly late\)", result.sentence)
+    assert re.search(r"local parabolas \(\d+%", result.sentence)
 
 
 def test_every_head_of_the_bank_has_a_name_in_plain_words():
@@ -69,37 +69,37 @@ def test_it_says_when_the_noise_varies():
 
 
 def test_it_says_why_there_is_no_band():
-    found = analyze(np.random.default_rng(0).normal(size=600).cumsum())
-    assert found.withheld in found.sentence
-    assert "So the error estimate is unreliable, and there is no band." in found.sentence
+    result = analyze(np.random.default_rng(0).normal(size=600).cumsum())
+    assert result.withheld in result.sentence
+    assert "So the error estimate is unreliable, and there is no band." in result.sentence
 
 
 def test_an_error_that_the_estimate_cannot_tell_from_none_is_no_number():
-    found = analyze(np.sin(np.arange(400) / 60) + np.random.default_rng(1).normal(scale=0.3, size=400))
-    assert not found.estimable
-    bound = f"{found.risk_upper_bound**0.5:.3g}"
-    assert f"the remaining error is too small to estimate from 400 points: below about {bound}." in found.sentence
-    assert "nearly nothing" not in found.sentence
-    assert "lowers the error" not in found.sentence
+    result = analyze(np.sin(np.arange(400) / 60) + np.random.default_rng(1).normal(scale=0.3, size=400))
+    assert not result.estimable
+    bound = f"{result.risk_upper_bound**0.5:.3g}"
+    assert f"the remaining error is too small to estimate from 400 points: below about {bound}." in result.sentence
+    assert "nearly nothing" not in result.sentence
+    assert "lowers the error" not in result.sentence
 
 
 def test_of_a_few_points_no_error_is_told_at_all():
-    found = analyze([1.0, 2.5, 2.0, 1.2, 3.1, 2.2])
-    assert "6 points are too few to estimate the remaining error" in found.sentence
+    result = analyze([1.0, 2.5, 2.0, 1.2, 3.1, 2.2])
+    assert "6 points are too few to estimate the remaining error" in result.sentence
 
 
 def test_an_error_that_can_be_estimated_is_a_number():
-    found = analyze(
+    result = analyze(
         2 * np.sin(np.arange(400) / 2) + np.random.default_rng(1).normal(scale=0.3, size=400), keys="time", bandwidth=1.5
     )
-    assert found.estimable
-    assert f"to about {found.risk**0.5:.3g}." in found.sentence
+    assert result.estimable
+    assert f"to about {result.risk**0.5:.3g}." in result.sentence
 
 
 def test_it_says_when_the_error_rises():
-    found = analyze(X, keys="time", bandwidth=1000.0)
-    assert found.risk > found.noise**2
-    assert "smoothing raises the error to about" in found.sentence
+    result = analyze(X, keys="time", bandwidth=1000.0)
+    assert result.risk > result.noise**2
+    assert "smoothing raises the error to about" in result.sentence
 
 
 def test_it_names_the_flaw_of_the_literal_recipe():

@@ -49,9 +49,9 @@ def test_the_slope_is_the_whole_derivative(head, weighted, causal, window, even)
 
 
 def test_the_diagonal_alone_would_be_wrong_where_keys_hold_the_values():
-    found = analyze(np.random.default_rng(0).normal(size=50), keys="value", bandwidth=0.5)
-    diagonal = sum(found.weights(i)[i] for i in range(50))
-    assert found.degrees_of_freedom > 2 * diagonal
+    result = analyze(np.random.default_rng(0).normal(size=50), keys="value", bandwidth=0.5)
+    diagonal = sum(result.weights(i)[i] for i in range(50))
+    assert result.degrees_of_freedom > 2 * diagonal
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_the_estimated_risk_is_the_true_one_on_average(way):
     estimated, true = np.empty(seeds), np.empty(seeds)
     for seed in range(seeds):
         x = truth + np.random.default_rng(seed).normal(scale=0.3, size=100)
-        found = analyze(x, noise=0.3, **way)
-        estimated[seed], true[seed] = found.risk, np.mean((found.values - truth) ** 2)
+        result = analyze(x, noise=0.3, **way)
+        estimated[seed], true[seed] = result.risk, np.mean((result.values - truth) ** 2)
     difference = estimated - true
     assert abs(difference.mean()) < 3 * difference.std() / np.sqrt(seeds)
     assert difference.std() / np.sqrt(seeds) < 0.1 * true.mean()
@@ -83,8 +83,8 @@ def test_the_standard_error_of_the_risk_is_the_spread_of_its_estimate(points, no
     off, stated = np.empty(seeds), np.empty(seeds)
     for seed in range(seeds):
         x = truth + np.random.default_rng(seed).normal(scale=0.3, size=points)
-        found = analyze(x, keys="time", bandwidth=points / 30, noise=noise)
-        off[seed], stated[seed] = found.risk - np.mean((found.values - truth) ** 2), found.risk_error
+        result = analyze(x, keys="time", bandwidth=points / 30, noise=noise)
+        off[seed], stated[seed] = result.risk - np.mean((result.values - truth) ** 2), result.risk_error
     # Where a curve of many degrees of freedom follows the noise, an estimated level has a part in both terms, and less is left.
     assert (0.8 if noise else 0.5) * stated.mean() < off.std() < 1.2 * stated.mean()
 
@@ -95,10 +95,10 @@ def test_the_true_error_hardly_ever_exceeds_what_is_told_of_it(way):
     truths = [np.sin(6 * np.pi * t), np.where(t > 0.5, 2.0, 0.0), 0 * t, np.exp(-(((t - 0.5) / 0.02) ** 2))]
     inside, small = [], []
     for seed, truth in itertools.product(range(12), truths):
-        found = analyze(truth + np.random.default_rng(seed).normal(scale=0.3, size=200), **way)
-        there = ~np.isnan(found.values)
-        inside.append(np.mean((found.values - truth)[there] ** 2) <= found.risk_upper_bound)
-        small.append(not found.estimable)
+        result = analyze(truth + np.random.default_rng(seed).normal(scale=0.3, size=200), **way)
+        there = ~np.isnan(result.values)
+        inside.append(np.mean((result.values - truth)[there] ** 2) <= result.risk_upper_bound)
+        small.append(not result.estimable)
     assert np.mean(inside) >= 0.95
     assert np.mean(small) >= 0.3, "the rule is put to the test"
 
@@ -110,8 +110,8 @@ def test_leave_one_out_is_the_error_in_predicting_each_value_from_the_others():
     way = {"keys": "time", "bandwidth": 2.0, "degree": 0}
     others = [np.arange(40) != i for i in range(40)]
     predicted = [smooth(x[rest], times=times[rest], at=times[~rest], **way)[0] for rest in others]
-    found = analyze(x, times=times, **way)
-    np.testing.assert_allclose(found.leave_one_out, np.mean((x - predicted) ** 2), rtol=1e-9)
+    result = analyze(x, times=times, **way)
+    np.testing.assert_allclose(result.leave_one_out, np.mean((x - predicted) ** 2), rtol=1e-9)
 
 
 @pytest.mark.parametrize("way", [{}, {"keys": "value"}, {"keys": "both"}, {"keys": "patch"}])
@@ -155,18 +155,18 @@ def test_one_noise_for_each_point_is_one_for_all_where_they_are_equal(keys):
 
 def test_noise_of_each_point_is_what_it_is_judged_by():
     x, noise = np.random.default_rng(0).normal(size=50), np.linspace(0.1, 2.0, 50)
-    found = analyze(x, keys="time", bandwidth=3.0, noise=noise)
-    leverages = np.array([found.weights(i)[i] for i in range(50)])
-    np.testing.assert_allclose(found.risk, np.mean((x - found.values) ** 2 - noise**2 + 2 * noise**2 * leverages), rtol=1e-9)
-    assert found.noise == pytest.approx(np.sqrt(np.mean(noise**2)))
+    result = analyze(x, keys="time", bandwidth=3.0, noise=noise)
+    leverages = np.array([result.weights(i)[i] for i in range(50)])
+    np.testing.assert_allclose(result.risk, np.mean((x - result.values) ** 2 - noise**2 + 2 * noise**2 * leverages), rtol=1e-9)
+    assert result.noise == pytest.approx(np.sqrt(np.mean(noise**2)))
 
 
 @pytest.mark.parametrize("keys", ["auto", "time"])
 def test_where_the_noise_is_strong_more_is_smoothed_away(keys):
     noise = np.where(np.arange(400) < 200, 0.05, 1.0)
     truth = np.sin(np.arange(400) / 12)
-    found = analyze(truth + noise * np.random.default_rng(0).normal(size=400), noise=noise, keys=keys)
-    error = (found.values - truth) ** 2
+    result = analyze(truth + noise * np.random.default_rng(0).normal(size=400), noise=noise, keys=keys)
+    error = (result.values - truth) ** 2
     assert error[:200].mean() < (0.05**2 if keys == "auto" else 0.2**2)
     assert error[200:].mean() < 0.2
 
@@ -178,9 +178,9 @@ def test_without_noise_the_curve_follows_every_point():
 
 @pytest.mark.parametrize("keys", ["auto", "time"])
 def test_pure_noise_becomes_nearly_its_mean(keys):
-    found = [analyze(np.random.default_rng(seed).normal(size=500), keys=keys) for seed in range(10)]
-    assert np.mean([one.degrees_of_freedom for one in found]) < 12
-    assert np.mean([np.mean(one.values**2) for one in found]) < 0.02
+    result = [analyze(np.random.default_rng(seed).normal(size=500), keys=keys) for seed in range(10)]
+    assert np.mean([one.degrees_of_freedom for one in result]) < 12
+    assert np.mean([np.mean(one.values**2) for one in result]) < 0.02
 
 
 def test_the_demonstration_is_measured_and_about_sixty_per_cent():

@@ -45,10 +45,10 @@ def test_attention_to_a_phase_is_its_formula(head, causal):
     cell, expected, without = np.arange(48), np.full(48, NAN), np.full(48, NAN)
     for i in cell:
         # A key is the phase of a cell beside it, seen from each cycle.
-        for own, target in ((True, expected), (False, without)):
+        for seasonal, target in ((True, expected), (False, without)):
             rows, heights, kernel = [], [], []
             for lag in range(-5, 6):
-                if not 0 <= i // 8 + lag <= 5 or (lag >= 0 and causal) or (lag == 0 and not own):
+                if not 0 <= i // 8 + lag <= 5 or (lag >= 0 and causal) or (lag == 0 and not seasonal):
                     continue
                 reach = int(3 * head.phase)
                 if np.isfinite(head.cycles) and abs(lag) > 3 * head.cycles:
@@ -84,28 +84,28 @@ def test_the_transpose_of_attention_by_phase_is_its_transpose(head, causal):
 def test_the_own_weight_is_the_derivative(head, times):
     grid = grid_of(times, 10.0)
     rows = phase_rows(grid, grid.add_up(times, np.ones(60)), head)
-    found = self_weights(grid, rows, times)
+    result = self_weights(grid, rows, times)
     for point in (0, 7, 33, 59):
         sums = grid.add_up(times[[point]], np.ones(1))
         season = np.nan_to_num(attend_phase(grid, sums, rows)[0])
-        assert found[point] == pytest.approx(grid.read(season, times[[point]])[0], abs=1e-12)
+        assert result[point] == pytest.approx(grid.read(season, times[[point]])[0], abs=1e-12)
 
 
 def test_trend_seasons_and_remainder_are_the_observed_series():
     x = repeating(300, 12, np.random.default_rng(3))[1]
     x[[5, 100, 101]] = NAN
-    found = analyze(x, period=12)
-    np.testing.assert_allclose(found.trend + found.seasonal + found.remainder, x, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(found.trend + found.seasonal, found.values, rtol=0, atol=1e-12)
-    assert np.isfinite(found.values).all()
+    result = analyze(x, period=12)
+    np.testing.assert_allclose(result.trend + result.seasonal + result.remainder, x, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(result.trend + result.seasonal, result.values, rtol=0, atol=1e-12)
+    assert np.isfinite(result.values).all()
 
 
 def test_a_season_is_found_again_and_lowers_the_error():
     draw = np.random.default_rng(4)
     truth, x, season = repeating(480, 24, draw)
-    found, plain = analyze(x, period=24), overt.smooth(x)
-    assert np.mean((found.values - truth) ** 2) < 0.1 * np.mean((plain - truth) ** 2)
-    assert np.mean((found.seasonal - season) ** 2) < 0.25 * 0.3**2
+    result, plain = analyze(x, period=24), overt.smooth(x)
+    assert np.mean((result.values - truth) ** 2) < 0.1 * np.mean((plain - truth) ** 2)
+    assert np.mean((result.seasonal - season) ** 2) < 0.25 * 0.3**2
 
 
 def test_missing_values_are_filled_by_the_season():
@@ -121,19 +121,19 @@ def test_times_need_not_be_even():
     times = np.sort(draw.uniform(0, 300, 700))
     truth = np.sin(2 * np.pi * times / 14.3) + 0.5 * np.sin(4 * np.pi * times / 14.3) + times / 100
     x = truth + 0.3 * draw.normal(size=700)
-    found = analyze(x, times=times, period=14.3)
-    assert np.mean((found.values - truth) ** 2) < 0.1 * 0.3**2
+    result = analyze(x, times=times, period=14.3)
+    assert np.mean((result.values - truth) ** 2) < 0.1 * 0.3**2
 
 
 def test_several_seasons_are_a_column_each_named_by_their_periods():
     draw, t = np.random.default_rng(7), np.arange(24 * 7 * 6)
     day, week = np.sin(2 * np.pi * t / 24), 1.0 * (t // 24 % 7 < 5)
-    found = analyze(day + week + 0.2 * draw.normal(size=t.size), period=[24 * 7, 24])
-    assert found.periods == (24.0, 168.0)
-    assert found.seasonal_names == ("seasonal_24", "seasonal_168")
-    assert found.seasonal.shape == (t.size, 2)
-    assert np.mean((found.seasonal[:, 0] - day) ** 2) < 0.01
-    np.testing.assert_allclose(found.trend + found.seasonal.sum(axis=1), found.values, rtol=0, atol=1e-12)
+    result = analyze(day + week + 0.2 * draw.normal(size=t.size), period=[24 * 7, 24])
+    assert result.periods == (24.0, 168.0)
+    assert result.seasonal_names == ("seasonal_24", "seasonal_168")
+    assert result.seasonal.shape == (t.size, 2)
+    assert np.mean((result.seasonal[:, 0] - day) ** 2) < 0.01
+    np.testing.assert_allclose(result.trend + result.seasonal.sum(axis=1), result.values, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("length", ["1D", "24h", "1440min", "86400s", np.timedelta64(1, "D")])
@@ -147,18 +147,18 @@ def test_a_length_of_time_is_the_number_of_its_seconds(length):
 def test_the_rows_of_weights_make_the_curve(causal):
     x = repeating(200, 12, np.random.default_rng(9))[1]
     x[[30, 90]] = NAN
-    found = analyze(x, period=12, causal=causal, noise=0.3)
+    result = analyze(x, period=12, causal=causal, noise=0.3)
     for point in (40, 90, 199):
-        assert found.weights(point) @ np.nan_to_num(x) == pytest.approx(found.values[point], abs=1e-9)
+        assert result.weights(point) @ np.nan_to_num(x) == pytest.approx(result.values[point], abs=1e-9)
 
 
 def test_the_leverage_of_the_seasons_is_their_derivative():
     draw = np.random.default_rng(10)
     series = arrange(repeating(240, 12, draw)[1], np.arange(240.0))
     seasons = estimate_seasons(series, (12.0,))
-    own = seasons.self_weights()
+    seasonal = seasons.self_weights()
     for point in (60, 121, 180):
-        assert own[point] == pytest.approx(season_row(seasons, np.eye(1, 240, point)[0])[point], rel=0.1)
+        assert seasonal[point] == pytest.approx(season_row(seasons, np.eye(1, 240, point)[0])[point], rel=0.1)
 
 
 def test_a_causal_season_does_not_change_when_the_future_does():
@@ -172,19 +172,19 @@ def test_a_causal_season_does_not_change_when_the_future_does():
 
 def test_between_and_beyond_its_points_a_curve_goes_on_with_its_season():
     x = repeating(480, 24, np.random.default_rng(12))[1]
-    found = analyze(x, period=24)
-    later = found.at(np.arange(480.0, 504.0))
-    np.testing.assert_allclose(later - later.mean(), found.seasonal[:24] - found.seasonal[:24].mean(), rtol=0, atol=0.4)
-    np.testing.assert_allclose(found.at(np.arange(480.0)), found.values, rtol=0, atol=1e-12)
+    result = analyze(x, period=24)
+    later = result.at(np.arange(480.0, 504.0))
+    np.testing.assert_allclose(later - later.mean(), result.seasonal[:24] - result.seasonal[:24].mean(), rtol=0, atol=0.4)
+    np.testing.assert_allclose(result.at(np.arange(480.0)), result.values, rtol=0, atol=1e-12)
 
 
 def test_the_stated_risk_counts_the_seasons():
     stated, errors = [], []
     for draw in np.random.default_rng(13).spawn(12):
         truth, x, _ = repeating(480, 24, draw)
-        found = analyze(x, period=24, noise=0.3)
-        stated.append(found.risk)
-        errors.append(np.mean((found.values - truth) ** 2))
+        result = analyze(x, period=24, noise=0.3)
+        stated.append(result.risk)
+        errors.append(np.mean((result.values - truth) ** 2))
     assert 0.67 < np.mean(stated) / np.mean(errors) < 1.5
 
 
@@ -192,9 +192,9 @@ def test_a_wild_value_does_not_enter_the_season():
     draw = np.random.default_rng(14)
     truth, x, _ = repeating(480, 24, draw)
     x[[50, 300]] += 20.0
-    found = analyze(x, period=24)
-    assert found.outliers[[50, 300]].all()
-    assert np.mean((found.values - truth) ** 2) < 0.3**2 / 2
+    result = analyze(x, period=24)
+    assert result.outliers[[50, 300]].all()
+    assert np.mean((result.values - truth) ** 2) < 0.3**2 / 2
 
 
 def test_the_sentence_names_the_period():
@@ -206,18 +206,18 @@ def test_counts_have_seasons_in_counts():
     draw, t = np.random.default_rng(17), np.arange(480)
     truth = 40 + 15 * np.sin(2 * np.pi * t / 24) * (1 + t / 480)
     x = draw.poisson(truth)
-    found = analyze(x, noise="poisson", period=24)
-    np.testing.assert_allclose(found.trend + found.seasonal + found.remainder, x, rtol=0, atol=1e-11)
-    assert np.mean((found.values - truth) ** 2) < 0.3 * 40
-    assert abs(found.trend.mean() - 40) < 4
+    result = analyze(x, noise="poisson", period=24)
+    np.testing.assert_allclose(result.trend + result.seasonal + result.remainder, x, rtol=0, atol=1e-11)
+    assert np.mean((result.values - truth) ** 2) < 0.3 * 40
+    assert abs(result.trend.mean() - 40) < 4
 
 
 def test_without_a_period_there_is_no_season():
     x = repeating(240, 24, np.random.default_rng(16))[1]
-    found = analyze(x)
-    assert found.periods == ()
-    assert not found.seasonal.any()
-    np.testing.assert_array_equal(found.trend, found.values)
+    result = analyze(x)
+    assert result.periods == ()
+    assert not result.seasonal.any()
+    np.testing.assert_array_equal(result.trend, result.values)
 
 
 @pytest.mark.parametrize(
@@ -256,15 +256,15 @@ def test_a_period_is_for_the_bank():
 def test_automatic_periods_are_found_and_named():
     draw, t = np.random.default_rng(20), np.arange(24 * 7 * 6)
     x = np.sin(2 * np.pi * t / 24) + 1.0 * (t // 24 % 7 < 5) + 0.3 * draw.normal(size=t.size)
-    found = analyze(x, times=hourly(t.size), period="auto")
-    assert found.periods == (86400.0, 604800.0)
-    assert "Periods of 1 days and 7 days were found" in found.sentence
+    result = analyze(x, times=hourly(t.size), period="auto")
+    assert result.periods == (86400.0, 604800.0)
+    assert "Periods of 1 days and 7 days were found" in result.sentence
 
 
 def test_a_period_that_is_no_whole_number_is_found():
     draw, t = np.random.default_rng(21), np.arange(900.0)
-    found = analyze(np.sin(2 * np.pi * t / 17.4) + 0.5 * draw.normal(size=900), period="auto")
-    assert found.periods == pytest.approx([17.4], abs=0.05)
+    result = analyze(np.sin(2 * np.pi * t / 17.4) + 0.5 * draw.normal(size=900), period="auto")
+    assert result.periods == pytest.approx([17.4], abs=0.05)
 
 
 @pytest.mark.parametrize("kind", ["white", "walk", "steps", "smooth"])
@@ -278,6 +278,6 @@ def test_no_period_is_found_in_noise(kind):
 
 def test_without_a_season_automatic_periods_change_nothing():
     x = np.cumsum(np.random.default_rng(23).normal(size=300))
-    found = analyze(x, period="auto")
-    np.testing.assert_array_equal(found.values, overt.smooth(x))
-    assert "No season was found." in found.sentence
+    result = analyze(x, period="auto")
+    np.testing.assert_array_equal(result.values, overt.smooth(x))
+    assert "No season was found." in result.sentence

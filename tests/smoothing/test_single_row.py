@@ -42,8 +42,8 @@ def series(n=90, missing=False, irregular=False):
     return x, times
 
 
-def expect_rows(x, found):
-    rows, curve = np.stack([found.weights(point) for point in POINTS]), found.values[POINTS]
+def expect_rows(x, result):
+    rows, curve = np.stack([result.weights(point) for point in POINTS]), result.values[POINTS]
     assert (rows[:, np.isnan(x)] == 0).all()
     there = ~np.isnan(curve)
     np.testing.assert_allclose(rows[there] @ np.nan_to_num(x), curve[there], rtol=0, atol=1e-12)
@@ -67,16 +67,16 @@ def test_points_may_have_weights_of_their_own(way, causal):
     x, times = series(missing=True, irregular=True)
     weights = np.random.default_rng(0).uniform(0.2, 3.0, x.size)
     weights[30] = 0.0
-    found = analyze(x, times=times, weights=weights, causal=causal, **WAYS[way])
-    expect_rows(np.where(weights > 0, x, NAN), found)
+    result = analyze(x, times=times, weights=weights, causal=causal, **WAYS[way])
+    expect_rows(np.where(weights > 0, x, NAN), result)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_causal_row_gives_the_future_nothing(way):
     x, times = series(missing=True)
-    found = analyze(x, times=times, causal=True, **WAYS[way])
+    result = analyze(x, times=times, causal=True, **WAYS[way])
     for point in POINTS:
-        assert (found.weights(point)[point + 1 :] == 0).all()
+        assert (result.weights(point)[point + 1 :] == 0).all()
 
 
 def test_only_lines_and_parabolas_give_negative_weights():
@@ -92,9 +92,9 @@ def test_a_row_of_a_long_series_counts_its_stretch_and_heads_that_see_all(monkey
     monkeypatch.setattr(bank, "STRETCH", 300)
     monkeypatch.setattr(bank, "MARGIN", 500)
     x = np.sin(np.arange(4000) / 300) + 0.4 * np.random.default_rng(0).normal(size=4000)
-    found = analyze(x, noise=0.4, robust=False)
+    result = analyze(x, noise=0.4, robust=False)
     for point in (0, 450, 2000, 3999):
-        assert found.weights(point) @ x == pytest.approx(found.values[point], abs=1e-12)
+        assert result.weights(point) @ x == pytest.approx(result.values[point], abs=1e-12)
 
 
 @pytest.mark.parametrize("point", [3, -1])

@@ -54,8 +54,8 @@ def test_patches_are_attention_as_defined(reach):
 @pytest.mark.parametrize("reach", RANGES)
 def test_its_weights_are_those_of_the_definition_and_sum_to_one(way, reach):
     x, times = noisy()
-    found = analyze(x, times=times, **way, **reach)
-    rows = np.stack([found.weights(i) for i in range(x.size)])
+    result = analyze(x, times=times, **way, **reach)
+    rows = np.stack([result.weights(i) for i in range(x.size)])
     np.testing.assert_allclose(rows, plain.weights(x, times, **way, **reach), atol=1e-12)
     np.testing.assert_allclose(rows.sum(axis=1), 1.0, rtol=1e-12)
 
@@ -101,9 +101,9 @@ def test_points_may_come_in_any_order_with_their_times(way):
 
 
 def test_equal_values_get_equal_weights_wherever_they_stand():
-    found = analyze([1.0, 5.0, 2.0, 5.0, 3.0, 5.0], keys="value", bandwidth=2.0)
+    result = analyze([1.0, 5.0, 2.0, 5.0, 3.0, 5.0], keys="value", bandwidth=2.0)
     for point in range(6):
-        weights = found.weights(point)
+        weights = result.weights(point)
         assert weights[1] == weights[3] == weights[5]
 
 
@@ -154,11 +154,11 @@ def test_time_keys_fill_a_missing_value_by_kernel_regression():
 
 @pytest.mark.parametrize("way", [{"keys": "value", "bandwidth": 0.5}, {"keys": "both", "bandwidth": (1.0, 0.5)}])
 def test_keys_that_need_a_value_fill_on_the_line_between_the_smoothed_neighbours(way):
-    found = analyze([0.0, NAN, NAN, 3.0], **way)
-    first, last = found.values[0], found.values[3]
-    np.testing.assert_allclose(found.values[1:3], [first + (last - first) / 3, first + 2 * (last - first) / 3])
-    np.testing.assert_allclose(found.weights(1) @ [0.0, 0.0, 0.0, 3.0], found.values[1])
-    assert found.filled == 2
+    result = analyze([0.0, NAN, NAN, 3.0], **way)
+    first, last = result.values[0], result.values[3]
+    np.testing.assert_allclose(result.values[1:3], [first + (last - first) / 3, first + 2 * (last - first) / 3])
+    np.testing.assert_allclose(result.weights(1) @ [0.0, 0.0, 0.0, 3.0], result.values[1])
+    assert result.filled == 2
 
 
 def test_missing_ends_take_the_nearest_smoothed_value():
@@ -170,10 +170,10 @@ def test_missing_ends_take_the_nearest_smoothed_value():
 
 @pytest.mark.parametrize("way", GAUSSIAN)
 def test_what_may_attend_to_nothing_stays_missing(way):
-    found = analyze([NAN, 1.0, 2.0, NAN, NAN, NAN], causal=True, window=2.0, **way)
-    np.testing.assert_array_equal(np.isnan(found.values), [True, False, False, False, False, True])
-    np.testing.assert_array_equal(found.weights(0), np.zeros(6))
-    assert "left empty, with no neighbour to attend to: 2." in found.sentence
+    result = analyze([NAN, 1.0, 2.0, NAN, NAN, NAN], causal=True, window=2.0, **way)
+    np.testing.assert_array_equal(np.isnan(result.values), [True, False, False, False, False, True])
+    np.testing.assert_array_equal(result.weights(0), np.zeros(6))
+    assert "left empty, with no neighbour to attend to: 2." in result.sentence
 
 
 def test_a_far_hole_is_filled_from_its_nearest_points_without_underflow():
@@ -196,9 +196,9 @@ def test_integers_booleans_lists_and_none_are_numbers():
 
 def test_the_input_is_left_as_it_was():
     x, times = noisy()
-    kept = x.copy(), times.copy()
+    remaining = x.copy(), times.copy()
     overt.smooth(x, times=times)
-    np.testing.assert_array_equal((x, times), kept)
+    np.testing.assert_array_equal((x, times), remaining)
 
 
 def test_repeated_times_see_each_other_and_share_a_value():
@@ -235,9 +235,9 @@ def test_a_pandas_index_of_dates_gives_the_times(zone):
     seconds = np.array([0.0, 1.0, 4.0, 5.0]) * 86400
     way = {"keys": "time", "bandwidth": 86400.0}
     np.testing.assert_allclose(overt.smooth(x, **way), overt.smooth(x.to_numpy(), times=seconds, **way))
-    found = analyze(x, **way)
-    assert found.unit == "seconds"
-    assert "bandwidth 1 days" in found.sentence
+    result = analyze(x, **way)
+    assert result.unit == "seconds"
+    assert "bandwidth 1 days" in result.sentence
 
 
 def test_dates_as_numpy_arrays_count_in_seconds():
@@ -250,22 +250,22 @@ def test_dates_as_numpy_arrays_count_in_seconds():
 def test_dates_may_be_centuries_apart(unit):
     dates = np.array(["1700-01-01", "1701-01-01", "1990-01-01", "2210-01-01"], dtype=f"datetime64[{unit}]")
     days = dates.astype("datetime64[D]").astype(float)
-    found = analyze([1.0, 2.0, 5.0, 4.0], times=dates, keys="time", bandwidth=86400e5)
+    result = analyze([1.0, 2.0, 5.0, 4.0], times=dates, keys="time", bandwidth=86400e5)
     expected = analyze([1.0, 2.0, 5.0, 4.0], times=days, keys="time", bandwidth=1e5)
-    np.testing.assert_allclose(found.values, expected.values)
-    np.testing.assert_allclose(found.at(dates[2]), expected.at(days[2]))
+    np.testing.assert_allclose(result.values, expected.values)
+    np.testing.assert_allclose(result.at(dates[2]), expected.at(days[2]))
 
 
 @pytest.mark.parametrize("zone", [None, UTC])
 def test_dates_as_python_and_pandas_have_them_are_dates(zone):
     dates = [datetime(2024, 1, day, tzinfo=zone) for day in (1, 2, 4, 9)]
-    found = analyze([1.0, 2.0, 5.0, 4.0], times=dates, keys="time", bandwidth=86400.0)
-    assert found.unit == "seconds"
+    result = analyze([1.0, 2.0, 5.0, 4.0], times=dates, keys="time", bandwidth=86400.0)
+    assert result.unit == "seconds"
     for same in (pd.DatetimeIndex(dates), pd.Series(dates), np.array(dates, dtype=object)):
         np.testing.assert_array_equal(
-            analyze([1.0, 2.0, 5.0, 4.0], times=same, keys="time", bandwidth=86400.0).values, found.values
+            analyze([1.0, 2.0, 5.0, 4.0], times=same, keys="time", bandwidth=86400.0).values, result.values
         )
-    np.testing.assert_allclose(found.at(pd.Timestamp(dates[2])), found.values[2])
+    np.testing.assert_allclose(result.at(pd.Timestamp(dates[2])), result.values[2])
 
 
 def test_what_an_array_masks_is_missing():
@@ -319,6 +319,6 @@ def test_what_is_chosen_sees_the_whole_series_as_the_readme_says():
 
 
 def test_a_causal_mixture_attends_to_nothing_that_comes_later():
-    found = analyze(np.sin(np.arange(80) / 9) + 0.3 * np.random.default_rng(0).normal(size=80), causal=True)
+    result = analyze(np.sin(np.arange(80) / 9) + 0.3 * np.random.default_rng(0).normal(size=80), causal=True)
     for point in (0, 7, 40, 79):
-        assert not found.weights(point)[point + 1 :].any()
+        assert not result.weights(point)[point + 1 :].any()

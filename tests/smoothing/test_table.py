@@ -48,8 +48,8 @@ def test_numbers_dates_and_names_are_read_alike(path):
 def test_the_written_file_is_the_one_read_with_columns_more(path, tmp_path):
     out = tmp_path / f"b{path.suffix}"
     read_table(path).write(out, {"y": np.array([0.1, 0.2, np.nan]), "z": np.array([1.0, 2.0, 3.0])})
-    found = pd.read_csv(out) if path.suffix == ".csv" else pd.read_parquet(out)
-    pd.testing.assert_frame_equal(found, pd.DataFrame({**FRAME, "y": [0.1, 0.2, None], "z": [1.0, 2.0, 3.0]}))
+    result = pd.read_csv(out) if path.suffix == ".csv" else pd.read_parquet(out)
+    pd.testing.assert_frame_equal(result, pd.DataFrame({**FRAME, "y": [0.1, 0.2, None], "z": [1.0, 2.0, 3.0]}))
 
 
 def test_a_column_that_is_not_there_lists_those_that_are(path):
@@ -65,17 +65,17 @@ def test_text_in_a_column_of_numbers_names_the_row(path):
 
 
 def test_a_missing_time_names_the_row(path):
-    place = f"an empty cell at {row(path, 1)}"
+    where = f"an empty cell at {row(path, 1)}"
     with pytest.raises(
-        InputError, match=f"a time in each row of column x, got {place}. Fix: fill in that time, or drop that row"
+        InputError, match=f"a time in each row of column x, got {where}. Fix: fill in that time, or drop that row"
     ):
         read_table(path).times("x")
 
 
 def test_a_missing_group_names_the_row(path):
-    place = f"an empty cell at {row(path, 1)}"
+    where = f"an empty cell at {row(path, 1)}"
     with pytest.raises(
-        InputError, match=f"a group name in each row of column x, got {place}. Fix: fill it in, or drop that row"
+        InputError, match=f"a group name in each row of column x, got {where}. Fix: fill it in, or drop that row"
     ):
         read_table(path).names("x")
 
@@ -164,9 +164,9 @@ def test_types_of_parquet_that_are_no_numbers_are_refused(tmp_path, column, got)
     ids=["dates", "timestamps", "timestamps of a zone", "text"],
 )
 def test_times_of_any_type_of_parquet_are_read_in_utc(tmp_path, column):
-    found = parquet(tmp_path, t=column).times("t")
-    assert found.dtype.kind == "M"
-    np.testing.assert_array_equal(found, np.array(["2024-01-01", "2024-01-02"], dtype="datetime64[D]"))
+    result = parquet(tmp_path, t=column).times("t")
+    assert result.dtype.kind == "M"
+    np.testing.assert_array_equal(result, np.array(["2024-01-01", "2024-01-02"], dtype="datetime64[D]"))
 
 
 def test_numbers_in_parquet_may_be_times(tmp_path):

@@ -15,9 +15,9 @@ vectors = arrays(np.float64, st.tuples(st.integers(1, 8), st.integers(1, 4)), el
 @settings(max_examples=50, deadline=None)
 @given(vectors, st.sampled_from([{"score": "dot"}, {"score": "gaussian", "bandwidth": 0.7}]))
 def test_rows_sum_to_one_and_the_output_is_the_weighted_sum(x, way):
-    found = reweight(x, **way)
-    np.testing.assert_allclose(found.weights.sum(axis=1), 1.0)
-    np.testing.assert_allclose(found.output, sum(found.weights[:, [j]] * x[j] for j in range(len(x))), atol=1e-12)
+    result = reweight(x, **way)
+    np.testing.assert_allclose(result.weights.sum(axis=1), 1.0)
+    np.testing.assert_allclose(result.output, sum(result.weights[:, [j]] * x[j] for j in range(len(x))), atol=1e-12)
 
 
 @settings(max_examples=50, deadline=None)
@@ -46,9 +46,9 @@ def test_gaussian_and_dot_agree_on_vectors_of_one_length():
 
 
 def test_the_plain_sum_divides_each_score_by_its_row():
-    found = reweight([[1.0, 1.0], [2.0, -1.0]], normalizer="sum")
-    np.testing.assert_allclose(found.scores, [[2.0, 1.0], [1.0, 5.0]])
-    np.testing.assert_allclose(found.weights, [[2 / 3, 1 / 3], [1 / 6, 5 / 6]])
+    result = reweight([[1.0, 1.0], [2.0, -1.0]], normalizer="sum")
+    np.testing.assert_allclose(result.scores, [[2.0, 1.0], [1.0, 5.0]])
+    np.testing.assert_allclose(result.weights, [[2 / 3, 1 / 3], [1 / 6, 5 / 6]])
 
 
 def test_on_single_numbers_it_is_the_smoother():

@@ -11,13 +11,13 @@ def machine(measured: dict[str, Any]) -> str:
     """What it was measured on."""
     facts = measured["machine"]
     threads = measured.get("threads") or facts.get("threads") or facts["processors"]
-    told = [
+    message = [
         facts["processor"].replace("(R)", ""),
         f"{threads} thread{'' if threads == 1 else 's'}",
         f"Python {facts['python']}",
     ]
     packages = {"torch": facts["torch"].partition("+")[0], "KeOps": facts.get("pykeops"), "Keras": facts.get("keras")}
-    return ", ".join([*told, *(f"{name} {version}" for name, version in packages.items() if version), made(measured)])
+    return ", ".join([*message, *(f"{name} {version}" for name, version in packages.items() if version), made(measured)])
 
 
 def made(measured: dict[str, Any]) -> str:
@@ -38,7 +38,7 @@ def seconds(taken: float) -> str:
     return f"{taken:.3g} s" if taken >= 1 else f"{taken * 1e3:.3g} ms"
 
 
-def interval(found: dict[str, Any], sign: str = "") -> str:
+def interval(result: dict[str, Any], sign: str = "") -> str:
     """A share with its interval."""
-    low, high = found["interval"]
+    low, high = result["interval"]
     return f"{found['right']:{sign}.3f} [{low:{sign}.3f}, {high:{sign}.3f}]".replace("-", "−")

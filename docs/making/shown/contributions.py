@@ -10,15 +10,15 @@ MEASURES = ["contribution", "gradient × input", "norm", "largest weight", "rand
 DIRECT = "spearman, direct"
 
 
-def held() -> str:
+def bounded() -> str:
     """On how many models the parts sum to the logits, and which were refused."""
-    found = result("contributions")
-    models, counts = found["models"], found["counts"]
+    data = result("contributions")
+    models, counts = data["models"], data["counts"]
     architectures = {row["class"] for row in models if row["verdict"] == "holds"}
     largest = max(abs(row["residual"]) / row["bound"] for row in models if row["verdict"] == "holds")
     refused = Counter(row["name"] for row in models if row["verdict"] == "refused")
     return (
-        f"At {made(found)}, the sum holds on {counts['holds']} models of {len(architectures)} architectures, where the largest residual is "
+        f"At {made(data)}, the sum holds on {counts['holds']} models of {len(architectures)} architectures, where the largest residual is "
         f"{largest:.2f} of its bound. {counts.get('fails', 0)} fail. {counts['refused']} are refused with a sentence that says what is not "
         f"linear or was not recorded: {', '.join(f'`{name}`' for name in sorted(refused))}. {counts['not built']} could not be made small."
     )
@@ -26,7 +26,7 @@ def held() -> str:
 
 def agreement() -> str:
     """Rank correlations of every measure with the effects of ablation, direct and total."""
-    kinds = {name: _seeds(found) for name, found in result("contributions-agreement")["agreement"].items()}
+    kinds = {name: _seeds(data) for name, data in result("contributions-agreement")["agreement"].items()}
     rows = [(measure, *(cell for seeds in kinds.values() for cell in _cells(measure, seeds))) for measure in MEASURES]
     heads = ["measure", *(f"{name}, {effect}" for name in kinds for effect in ("direct", "total"))]
     return table(rows, heads, "l" + "r" * 2 * len(kinds))
@@ -34,23 +34,23 @@ def agreement() -> str:
 
 def models() -> str:
     """What the measures were compared on."""
-    found = result("contributions-agreement")
-    each = found["agreement"]
+    data = result("contributions-agreement")
+    each = data["agreement"]
     words = _seeds(each["language model"])
     tags = [f"{row['tags right']:.0%}" for row in _seeds(each["tagger"])]
     losses = [f"{row['loss']:.2f}" for row in words]
     heads, sentences = each["translator"]["heads"], each["translator"]["texts"]
     return (
-        f"On {found['machine']['processor']}, one thread, {made(found)}. The language model has three layers of four heads and repeats "
+        f"On {data['machine']['processor']}, one thread, {made(data)}. The language model has three layers of four heads and repeats "
         f"what it read (loss {', '.join(losses)}); the tagger has three layers of four heads and gives {', '.join(tags)} of the tags of "
         f"UD-EWT's test sentences right (nothing was chosen on them); the translator is the one of `overt translate`, {heads} "
         f"heads. {words[0]['texts']} texts a seed, {sentences} sentences of the translator; three numbers are seeds 0, 1 and 2."
     )
 
 
-def _seeds(found: dict) -> list[dict]:
+def _seeds(data: dict) -> list[dict]:
     """The runs of a model: one for each seed, or the one."""
-    return list(found.values()) if "seed 0" in found else [found]
+    return list(data.values()) if "seed 0" in data else [data]
 
 
 def _cells(measure: str, seeds: list[dict]) -> tuple[str, str]:

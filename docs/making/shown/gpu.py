@@ -22,24 +22,24 @@ def loops(kernel: dict[str, Any]) -> list[float]:
 
 def resources() -> str:
     """Registers, memory, and instructions a term."""
-    [forward], (own_queries, own_keys) = kernels("forward"), kernels("gradients")
+    [forward], (query_rows, key_rows) = kernels("forward"), kernels("gradients")
     [of_queries], [of_keys] = kernels("of_queries"), kernels("of_keys")
-    told = {
+    message = {
         "forward": ([forward], (LEAST[0],)),
-        "gradients, own queries: scores again · sums": ([own_queries], LEAST[1]),
-        "gradients, own keys: scores again · sums": ([own_keys], LEAST[2]),
+        "gradients, own queries: scores again · sums": ([query_rows], LEAST[1]),
+        "gradients, own keys: scores again · sums": ([key_rows], LEAST[2]),
         "summary, own queries (8 largest weights) · own keys (map)": ([of_queries, of_keys], ()),
     }
     rows = []
-    for name, (found, least) in told.items():
-        rates = " · ".join(f"{rate:.2f}" for rate in loops(found[0]))
+    for name, (actual, least) in message.items():
+        rates = " · ".join(f"{rate:.2f}" for rate in loops(actual[0]))
         rows.append(
             (
                 name,
-                " · ".join(str(kernel["registers"]) for kernel in found),
-                " · ".join(str(kernel["spilled"]) for kernel in found),
-                " · ".join(f"{kernel['shared'] / 1024:.0f}" for kernel in found) + " KiB",
-                f"{found[0]['programs']}, of {found[0]['warps']} warps",
+                " · ".join(str(kernel["registers"]) for kernel in actual),
+                " · ".join(str(kernel["spilled"]) for kernel in actual),
+                " · ".join(f"{kernel['shared'] / 1024:.0f}" for kernel in actual) + " KiB",
+                f"{actual[0]['programs']}, of {actual[0]['warps']} warps",
                 f"{rates}, {' · '.join(map(str, least))}" if least else "",
             )
         )

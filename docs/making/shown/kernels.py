@@ -30,27 +30,25 @@ def counts(case: dict[str, Any]) -> dict[str, int]:
 
 def runs(name: str) -> str:
     """How many runs the medians are of: the number that most cases have, and every case that has fewer."""
-    every = {case: counts(found) for case, found in cases(name).items()}
+    every = {case: counts(actual) for case, actual in cases(name).items()}
     most = max(max(each.values()) for each in every.values())
     fewer = {case: each for case, each in every.items() if set(each.values()) != {most}}
-    told = f"Medians are of {most} runs, in turns" + ("" if fewer else ".")
+    message = f"Medians are of {most} runs, in turns" + ("" if fewer else ".")
     if not fewer:
-        return told
+        return message
     rows = [(f"`{case}`", ", ".join(f"{who} {count}" for who, count in each.items())) for case, each in fewer.items()]
-    return (
-        f"{told}, in {len(every) - len(fewer)} of {len(every)} cases, and of fewer in these:\n\n{table(rows, ['case', 'runs'])}"
-    )
+    return f"{message}, in {len(every) - len(fewer)} of {len(every)} cases, and of fewer in these:\n\n{table(rows, ['case', 'runs'])}"
 
 
 def dot_speeds() -> dict[str, list[float]]:
     """Times as fast as torch for each shape (B, H, N, D), in the columns of DOTS."""
-    found: dict[str, list[float]] = {}
+    actual: dict[str, list[float]] = {}
     for work in DOTS.values():
         for name, case in cases("dot").items():
             if name.startswith(f"{work}-"):
                 batch, heads, length, _, features = case["shape"]
-                found.setdefault(f"{batch}, {heads}, {length}, {features}", []).append(speed(case))
-    return found
+                actual.setdefault(f"{batch}, {heads}, {length}, {features}", []).append(speed(case))
+    return actual
 
 
 def dot_products() -> str:
@@ -87,8 +85,8 @@ def dot_ceiling() -> str:
 
 def dot_others() -> str:
     """What torch has no fused kernel for."""
-    told = {"dropout": "dropout 0.1", "bias": "a learned bias (8, 1024, 1024)", "wide": "values of 128 features"}
-    rows = [(told[case["work"]], f"{speed(case):.1f}") for case in cases("dot").values() if case["work"] in told]
+    message = {"dropout": "dropout 0.1", "bias": "a learned bias (8, 1024, 1024)", "wide": "values of 128 features"}
+    rows = [(message[case["work"]], f"{speed(case):.1f}") for case in cases("dot").values() if case["work"] in message]
     return table(rows, ["(1, 8, 1024, 64), forward + backward", "× torch"], "lr")
 
 
@@ -100,12 +98,12 @@ def half_precision() -> str:
         "forward + backward": "halfgradients",
         "causal, both": "halfcausalgradients",
     }
-    found: dict[tuple[str, str], list[str]] = {}
+    actual: dict[tuple[str, str], list[str]] = {}
     for work in works.values():
         for case in (case for case in cases("dot-more").values() if case["work"] == work):
             batch, heads, length, _, features = case["shape"]
-            found.setdefault((case["dtype"], f"{batch}, {heads}, {length}, {features}"), []).append(f"{speed(case):.2f}")
-    return table([(*row, *speeds) for row, speeds in found.items()], ["", "(B, H, N, D)", *works], "llrrrr")
+            actual.setdefault((case["dtype"], f"{batch}, {heads}, {length}, {features}"), []).append(f"{speed(case):.2f}")
+    return table([(*row, *speeds) for row, speeds in actual.items()], ["", "(B, H, N, D)", *works], "llrrrr")
 
 
 def masks_as_ranges() -> str:
@@ -115,8 +113,8 @@ def masks_as_ranges() -> str:
         "padding": "padding as a bool tensor (4, 1, 1, 1024)",
         "tril": "a causal mask as a bool tensor (1024, 1024)",
     }
-    found = {case["work"]: f"{speed(case):.1f}" for case in cases("dot-more").values()}
-    rows = [(told, found[work], found[f"{work}gradients"]) for work, told in works.items()]
+    actual = {case["work"]: f"{speed(case):.1f}" for case in cases("dot-more").values()}
+    rows = [(message, actual[work], actual[f"{work}gradients"]) for work, message in works.items()]
     return table(rows, ["", "forward", "forward + backward"], "lrr")
 
 
@@ -144,19 +142,19 @@ def dot_batch() -> str:
 def hugging_face() -> str:
     """Whole models of other people's."""
     rows = [
-        (told, seconds(times["sdpa"]), seconds(times["overt"]), f"{times['sdpa'] / times['overt']:.2f}")
-        for told, times in result("hugging-face")["seconds"].items()
+        (message, seconds(times["sdpa"]), seconds(times["overt"]), f"{times['sdpa'] / times['overt']:.2f}")
+        for message, times in result("hugging-face")["seconds"].items()
     ]
-    found = table(rows, ["Hugging Face models", "`sdpa`", "`overt`", "times as fast"], "lrrr")
-    return f"{found}\n\nMedians; {told_runs(result('hugging-face')['runs'])}."
+    actual = table(rows, ["Hugging Face models", "`sdpa`", "`overt`", "times as fast"], "lrrr")
+    return f"{actual}\n\nMedians; {told_runs(result('hugging-face')['runs'])}."
 
 
 def additive(*, bounds: bool = True) -> str:
     """Additive attention beside the fastest other, and with `bounds` what share of the machine's limit it reaches."""
-    found, rows = cases("additive"), []
-    for name in [name for name in found if name.startswith("additive-")]:
-        cells = [f"({', '.join(map(str, found[name]['shape']))})"]
-        for case in (found[name], found[name.replace("additive-", "gradients-")]):
+    actual, rows = cases("additive"), []
+    for name in [name for name in actual if name.startswith("additive-")]:
+        cells = [f"({', '.join(map(str, actual[name]['shape']))})"]
+        for case in (actual[name], actual[name.replace("additive-", "gradients-")]):
             ours = case["contenders"][OURS]
             cells += [seconds(ours["median"]), f"{speed(case):.1f} ({best_other(case)})"]
             cells += [f"{100 * ours['share_of_bound']:.0f} %"] if bounds else []
@@ -183,8 +181,10 @@ def additive_long() -> str:
     by_work = {case["work"]: case for case in cases("additive").values()}
     memory, summary = by_work["memory"], by_work["summary"]
     ours, fused = memory["contenders"][OURS], summary["contenders"]["torch SDPA"]
-    own = 4 * 4 * prod(memory["shape"][-2:])  # output, and gradients of queries, keys and values
-    used = f"{ours['bytes_above_inputs'] / 1e6:.1f} MB above the inputs, of which {own / 1e6:.1f} MB are output and gradients"
+    written = 4 * 4 * prod(memory["shape"][-2:])  # output, and gradients of queries, keys and values
+    used = (
+        f"{ours['bytes_above_inputs'] / 1e6:.1f} MB above the inputs, of which {written / 1e6:.1f} MB are output and gradients"
+    )
     beside = f"{seconds(summary['contenders'][OURS]['median'])}; one forward pass of torch SDPA {seconds(fused['median'])}"
     rows = [
         ("(1, 16384, 16384, 128), forward and backward", f"{seconds(ours['median'])}, {used}"),

@@ -70,17 +70,17 @@ def spread() -> str:
 def tried() -> str:
     """What was tried on the way, and the recipes that came of it."""
     runs, rows = result("ladder")["runs"], []
-    kept = {"multi30k-gru-attention-previous": "asked by s_{t−1}, the last row of the first table"}
-    kept |= {"multi30k-gru-attention": "asked by s_t, which has read c_{t−1}"}
-    kept |= {"multi30k-transformer-tiny": "norms behind the sublayers, as published"}
+    variants = {"multi30k-gru-attention-previous": "asked by s_{t−1}, the last row of the first table"}
+    variants |= {"multi30k-gru-attention": "asked by s_t, which has read c_{t−1}"}
+    variants |= {"multi30k-transformer-tiny": "norms behind the sublayers, as published"}
     for model in ("additive attention", "Transformer"):
         for run in sorted(runs, key=lambda run: run["part"] == "single"):
-            told = run.get("tried") or kept.get(run["recipe"])
-            if run["model"] == model and told:
+            message = run.get("tried") or variants.get(run["recipe"])
+            if run["model"] == model and message:
                 cells = (run["seed"], f"{run['tokens_per_batch']:,}", run["learning_rate"], run["dropout"])
                 cells += (run.get("stopped") or f"{run['updates']:,}",)
                 scores = (f"{run[name]:.{digits}f}" if run[name] is not None else "" for name, digits in _SCORES.items())
-                rows.append((f"{LETTERS[model]} {told}", *cells, *scores))
+                rows.append((f"{LETTERS[model]} {message}", *cells, *scores))
     heads = ["", "seed", "target tokens a batch", "learning rate", "dropout", "updates"]
     return table(rows, [*heads, "perplexity, validation", "BLEU, validation", "BLEU, test"], "l" + "r" * 8)
 
@@ -106,12 +106,12 @@ def bottleneck() -> str:
     )
 
 
-def level(told: str) -> str:
+def level(message: str) -> str:
     """What self-attention in the encoder adds to additive attention that was trained alike."""
     alike = pictures.ladder("alike")["additive attention"]["bleu"]
     context = pictures.ladder("single")["and self-attention [h, c]"]["bleu"]
     return (
-        f"States of the encoder that attend to each other as well, {told}, come to {context:.2f}, and plain attention that was "
+        f"States of the encoder that attend to each other as well, {message}, come to {context:.2f}, and plain attention that was "
         f"trained like them, in larger batches and asked by the previous state, to {alike:.2f}: with one seed, no difference that counts."
     )
 
@@ -121,36 +121,36 @@ def falls() -> str:
     runs = pictures.ladder("joined")
     named = {("the Transformer" if name == "Transformer" else name): run for name, run in runs.items()}
     ends = {name: (run["by_length"][0][-1], run["by_length"][-1][-1]) for name, run in named.items()}
-    told = [f"from {first:.1f} to {last:.1f} with {name}" for name, (first, last) in ends.items()]
+    message = [f"from {first:.1f} to {last:.1f} with {name}" for name, (first, last) in ends.items()]
     overall = [f"{run['bleu']:.2f} with {name}" for name, run in named.items()]
     return (
-        f"From the shortest eighth of the sources to the longest BLEU goes {', '.join(told)}. Over all lengths it is "
+        f"From the shortest eighth of the sources to the longest BLEU goes {', '.join(message)}. Over all lengths it is "
         f"{', '.join(overall)}."
     )
 
 
 def hidden_context() -> str:
     """A table for each task, the gain over the first model of the same words seed by seed."""
-    told = "{mean:.2f} ± {deviation:.2f}".format
-    found = []
+    message = "{mean:.2f} ± {deviation:.2f}".format
+    actual = []
     for task in result("hidden-context")["tasks"]:
         rows = [
             (
                 model["model"],
-                told(**model["validation"]),
-                told(**model["test"]),
+                message(**model["validation"]),
+                message(**model["test"]),
                 "{mean:+.2f} ± {deviation:.2f}".format(**model["gain"]).replace("-", "−") if "gain" in model else "",
             )
             for model in task["models"]
         ]
-        found.append(table(rows, [task["name"], "validation", "test", "gain on the test"], "lrrr"))
-    return "\n\n".join(found)
+        actual.append(table(rows, [task["name"], "validation", "test", "gain on the test"], "lrrr"))
+    return "\n\n".join(actual)
 
 
 def beside(part: str, unit: str, first: str) -> str:
     """How much each does a second, and times the first."""
-    found: dict[str, Any] = result("translation")["a_second"][part]
-    rows = [(name, f"{rate:,.0f}", f"{rate / found[first]:.2f}") for name, rate in found.items()]
+    actual: dict[str, Any] = result("translation")["a_second"][part]
+    rows = [(name, f"{rate:,.0f}", f"{rate / actual[first]:.2f}") for name, rate in actual.items()]
     count = result("translation")["runs"]
     return f"{table(rows, [part, unit, f'× {first}'], 'lrr')}\n\n({runs(count and count[part])})"
 

@@ -48,7 +48,7 @@ SCRIPT = """
 def counts() -> str:
     """How many models there are of each verdict, by way."""
     ways = result("models")["counts"]["ways"]
-    rows = [(told, *(f"{ways[way].get(verdict, 0):,}" for verdict in VERDICTS)) for way, told in WAYS.items()]
+    rows = [(message, *(f"{ways[way].get(verdict, 0):,}" for verdict in VERDICTS)) for way, message in WAYS.items()]
     return table(rows, ["", *VERDICTS], "lrrrrrr")
 
 
@@ -141,12 +141,12 @@ def cell(verdict: dict[str, Any] | None) -> str:
     """One verdict, what was measured or why."""
     if verdict is None:
         return "–"
-    told = verdict.get("why", "")
-    if not told and "recorded" in verdict:
-        told = f"{verdict['recorded']:,} calls"
-    if not told and verdict.get("off") is not None:
-        told = f"off by {verdict['off']:.0e}"
-    return f'<b class="{html.escape(verdict["verdict"])}">{html.escape(verdict["verdict"])}</b>{small(told)}'
+    message = verdict.get("why", "")
+    if not message and "recorded" in verdict:
+        message = f"{verdict['recorded']:,} calls"
+    if not message and verdict.get("off") is not None:
+        message = f"off by {verdict['off']:.0e}"
+    return f'<b class="{html.escape(verdict["verdict"])}">{html.escape(verdict["verdict"])}</b>{small(message)}'
 
 
 def small(text: str) -> str:

@@ -28,23 +28,23 @@ def syntax() -> str:
 
 def pronouns() -> str:
     """The best head beside places."""
-    found = result("findings")["pronouns"]
-    chosen = " and ".join(dict.fromkeys(each["head"] for each in found["chosen"]))
-    told = {"best head": f"best head ({chosen}, chosen on either half)"}
-    rows = [(told.get(name, name), interval(row, "+" if "−" in name else "")) for name, row in found["shares"].items()]
+    actual = result("findings")["pronouns"]
+    chosen = " and ".join(dict.fromkeys(each["head"] for each in actual["chosen"]))
+    message = {"best head": f"best head ({chosen}, chosen on either half)"}
+    rows = [(message.get(name, name), interval(row, "+" if "−" in name else "")) for name, row in actual["shares"].items()]
     return table(rows, ["", "right"], "lr")
 
 
 def rollout() -> str:
     """Correlations with erasing, layer by layer."""
-    found = result("findings")["rollout"]["correlations"]
+    actual = result("findings")["rollout"]["correlations"]
     rows = [
         (
             str(layer),
-            interval(found[f"raw {layer}"]),
-            interval(found[f"rollout {layer}"]),
-            interval(found[f"rollout − raw {layer}"], "+") if layer else "0",
-            interval(found[f"norms {layer}"]),
+            interval(actual[f"raw {layer}"]),
+            interval(actual[f"rollout {layer}"]),
+            interval(actual[f"rollout − raw {layer}"], "+") if layer else "0",
+            interval(actual[f"norms {layer}"]),
         )
         for layer in LAYERS
     ]
@@ -53,7 +53,7 @@ def rollout() -> str:
 
 def at_length() -> str:
     """What recording a model and summarizing a layer cost at length, beside what they are recorded of."""
-    told = {
+    message = {
         "plain": "GPT-2's shape (12 layers of 12 heads, 768 wide, random weights), {length:,} tokens: the forward pass",
         "recorded": '`record(model, keep="summary", map_size=256)`: maps, entropy, received, top 8, roles, residuals',
         "fused attention": "{length:,} tokens, 8 heads of 64: torch's fused attention alone",
@@ -66,14 +66,14 @@ def at_length() -> str:
             for contender, each in contenders.items():
                 times = [f" ({each[kind] / plain[kind]:.2f} times)" if each is not plain else "" for kind in ("wall", "peak")]
                 taken, memory = f"{seconds(each['wall'])}{times[0]}", f"{each['peak'] / 1e9:.2f} GB{times[1]}"
-                rows.append((told[contender].format(length=int(length)), taken, memory))
+                rows.append((message[contender].format(length=int(length)), taken, memory))
     return f"{table(rows, ['', 'time', 'memory'])}\n\n({runs(result('recording-layer')['runs'])})"
 
 
 def after_recording() -> str:
     """What is asked of a recording beside the forward pass that it is of."""
     measured = result("after-recording")
-    told = {
+    message = {
         "forward": "the forward pass",
         "forward, recorded": "the forward pass, recorded",
         "verify": "`verify`",
@@ -84,25 +84,25 @@ def after_recording() -> str:
     models = measured["models"].values()
     rows = [
         (name, *(f"{seconds(each[step])} ({each[step] / each['forward']:.2f} passes)" for each in models))
-        for step, name in told.items()
+        for step, name in message.items()
     ]
     return table(rows, ["", *(f"{name}'s shape" for name in measured["models"])], "lrr")
 
 
 def baselines() -> str:
     """What knows no attention."""
-    found = result("findings")["rollout"]["correlations"]
-    return f"Vocabulary number: {interval(found['vocabulary'])}. Place: {interval(found['position'])}."
+    actual = result("findings")["rollout"]["correlations"]
+    return f"Vocabulary number: {interval(actual['vocabulary'])}. Place: {interval(actual['position'])}."
 
 
 def pages() -> str:
     """The size and the time of a page, and how it moves."""
-    found = result("page")
-    (_, short), (_, long), (_, head) = found["pages"].items()
-    slowest = min(found["frames_a_second"].values())
+    actual = result("page")
+    (_, short), (_, long), (_, head) = actual["pages"].items()
+    slowest = min(actual["frames_a_second"].values())
     return (
         f"A page (`recording.page()`) of one causal head over 32,768 tokens takes {head['bytes'] / 1e6:.1f} MB and {head['seconds']:.1f} s "
-        f"to make; in headless Chromium at 1280 × 800 the first picture comes after {found['first_picture']:.2f} s, and zooming and "
+        f"to make; in headless Chromium at 1280 × 800 the first picture comes after {actual['first_picture']:.2f} s, and zooming and "
         f"dragging keep {slowest:.0f} frames a second or more, whole map or single cells. All 72 heads of MiniLM take "
         f"{short['bytes'] / 1e6:.1f} MB at 128 tokens and {long['bytes'] / 1e6:.1f} MB at 512, made in {long['seconds']:.1f} s."
     )

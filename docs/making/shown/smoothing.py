@@ -19,8 +19,8 @@ SERIES = {
 
 def scores() -> dict[str, dict[str, float]]:
     """The mean score of each smoother, by case."""
-    found = result("smoothing")["accuracy"]["scores"]
-    return {name: {case: mean(each) for case, each in of.items()} for name, of in found.items()}
+    actual = result("smoothing")["accuracy"]["scores"]
+    return {name: {case: mean(each) for case, each in of.items()} for name, of in actual.items()}
 
 
 def draws() -> int:
@@ -35,8 +35,8 @@ def best_other(case: str) -> tuple[str, float]:
 
 def beside_the_best() -> str:
     """Ours, the best of the others chosen for each case afterwards, and the best published."""
-    own, rows = scores()[OURS], []
-    for signal in dict.fromkeys(case.rpartition(" ")[0] for case in own):
+    ours, rows = scores()[OURS], []
+    for signal in dict.fromkeys(case.rpartition(" ")[0] for case in ours):
         pair = [f"{signal} {snr}" for snr in (1, 3)]
         others = [best_other(case) for case in pair]
         published = [best_published(signal, snr) for snr in (1, 3)]
@@ -44,7 +44,7 @@ def beside_the_best() -> str:
         rows.append(
             (
                 signal,
-                " · ".join(f"{own[case]:.1f}" for case in pair),
+                " · ".join(f"{ours[case]:.1f}" for case in pair),
                 " · ".join(f"{score:.1f}" for _, score in others) + f" ({names})",
                 " · ".join(f"{each[1]:.1f}" for each in published if each),
             )
@@ -75,29 +75,29 @@ def overall() -> str:
 
 def over_published() -> str:
     """How the scores compare with the best published ones."""
-    found = []
+    actual = []
     for case, score in scores()[OURS].items():
         signal, _, snr = case.rpartition(" ")
         published = best_published(signal, int(snr))
-        found += [score / published[1]] if published else []
+        actual += [score / published[1]] if published else []
     return (
-        f"Over the best published scores, of four of the signals, it comes to {geometric_mean(found):.2f} in geometric mean and "
-        f"{max(found):.2f} at worst."
+        f"Over the best published scores, of four of the signals, it comes to {geometric_mean(actual):.2f} in geometric mean and "
+        f"{max(actual):.2f} at worst."
     )
 
 
 def kinds_of_noise() -> str:
     """Ours over the best peer of each cell, on the signals of the settings and on those kept aside; the largest losses first."""
     halves = result("noise-kinds")["halves"]
-    seen, kept = halves["development"], halves["test"]
+    development, test = halves["development"], halves["test"]
     rows = []
-    for kind in sorted(kept, key=lambda kind: -kept[kind]["geometric mean"]):
-        cell = kept[kind]
+    for kind in sorted(test, key=lambda kind: -test[kind]["geometric mean"]):
+        cell = test[kind]
         low, middle, high = cell["stated over true"]
         rows.append(
             (
                 kind,
-                *(f"{half[kind]['geometric mean']:.2f} · {half[kind]['worst']:.1f}" for half in (seen, kept)),
+                *(f"{half[kind]['geometric mean']:.2f} · {half[kind]['worst']:.1f}" for half in (development, test)),
                 cell["worst signal"],
                 f"{cell['ahead']:.0%}",
                 f"{middle:.2g} ({low:.2g} – {high:.2g})",
@@ -130,17 +130,17 @@ def change_of_noise() -> str:
 
 def peers_of_noise() -> str:
     """What the default was compared with, and how many cells there are."""
-    found = result("noise-kinds")
-    cells = sum(cell["cells"] for cell in found["halves"]["test"].values())
-    return f"{'; '.join(found['peers'])}. There are {cells} cells of {found['points']:,} points kept aside."
+    actual = result("noise-kinds")
+    cells = sum(cell["cells"] for cell in actual["halves"]["test"].values())
+    return f"{'; '.join(actual['peers'])}. There are {cells} cells of {actual['points']:,} points kept aside."
 
 
 def real() -> str:
     """Points left out of real series, and how near each smoother comes to them; the best of a row is bold."""
-    found = result("smoothing")["real"]
-    names = [OURS, *(name for name in found[0]["errors"] if name != OURS)]
+    actual = result("smoothing")["real"]
+    names = [OURS, *(name for name in actual[0]["errors"] if name != OURS)]
     rows = []
-    for one in found:
+    for one in actual:
         least = min(one["errors"].values())
         cells = [f"{one['errors'][name]:.4f}" for name in names]
         rows.append((SERIES[one["name"]], *(f"**{cell}**" if cell == f"{least:.4f}" else cell for cell in cells)))
@@ -150,14 +150,14 @@ def real() -> str:
 
 def taken() -> str:
     """Seconds by length: single heads with their bandwidths given, and the default."""
-    found = result("smoothing-speed")
+    actual = result("smoothing-speed")
     columns = {
-        "value": found["heads"]["value"],
-        "time, local lines": found["heads"]["time"],
-        "fastlowess": found["heads"]["fastlowess"],
-        "bilateral, ±200": found["heads"]["both"],
-        "patches, ±200": found["heads"]["patch"],
-        "the default": found["speed"][OURS],
+        "value": actual["heads"]["value"],
+        "time, local lines": actual["heads"]["time"],
+        "fastlowess": actual["heads"]["fastlowess"],
+        "bilateral, ±200": actual["heads"]["both"],
+        "patches, ±200": actual["heads"]["patch"],
+        "the default": actual["speed"][OURS],
     }
     sizes = list(columns["value"]["seconds"])
     rows = [

@@ -15,10 +15,10 @@ def test_a_word_is_found_whatever_its_case(minilm):
 
 def test_without_a_name_the_last_word_asks(minilm):
     encoded = minilm.encode("The cat sat, didn't it electroencephalography?!")
-    found = choose(encoded)
-    assert encoded.tokens[found.index] == encoded.tokens[-4]
-    assert len(found.pieces) > 1
-    assert encoded.text[encoded.spans[found.pieces[0]][0] :].startswith("electro")
+    result = choose(encoded)
+    assert encoded.tokens[result.index] == encoded.tokens[-4]
+    assert len(result.pieces) > 1
+    assert encoded.text[encoded.spans[result.pieces[0]][0] :].startswith("electro")
 
 
 def test_a_word_that_occurs_twice_is_asked_about(minilm):

@@ -17,28 +17,28 @@ def vectors(tokens=None, values=VALUES):
 
 
 def explained(word="is", **options):
-    given = vectors()
-    return hidden(given, choose(given.encoded, word), **options)
+    inputs = vectors()
+    return hidden(inputs, choose(inputs.encoded, word), **options)
 
 
 @pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("score", FORMULAS)
 def test_context_is_the_weighted_sum_of_the_states_and_stands_beside_the_state(layer, score):
-    found = explained(layer=layer, score=score)
-    weights, states = np.array(found.rows[0][0]), np.array([step.value for step in found.steps])
+    result = explained(layer=layer, score=score)
+    weights, states = np.array(result.rows[0][0]), np.array([step.value for step in result.steps])
     np.testing.assert_allclose(weights.sum(), 1, rtol=1e-6)
-    np.testing.assert_allclose(found.output, weights @ states, atol=1e-6)
-    assert found.query == found.steps[1].key
-    assert found.joined == [*found.query, *found.output]
-    assert (len(found.query), len(found.joined)) == (8, 16)
+    np.testing.assert_allclose(result.output, weights @ states, atol=1e-6)
+    assert result.query == result.steps[1].key
+    assert result.joined == [*result.query, *result.output]
+    assert (len(result.query), len(result.joined)) == (8, 16)
 
 
 def test_the_states_are_the_layers_own():
     torch.manual_seed(7)
     layer = nn.GRU(6, 8)
     expected = layer(torch.from_numpy(VALUES).float())[0]
-    found = explained(seed=7)
-    np.testing.assert_allclose([step.value for step in found.steps], expected.detach().numpy(), atol=1e-6)
+    result = explained(seed=7)
+    np.testing.assert_allclose([step.value for step in result.steps], expected.detach().numpy(), atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_the_states_are_the_layers_own():
     ],
 )
 def test_scores_without_parameters_follow_their_formula(score, formula):
-    found = explained(score=score, layer="linear")
-    states = np.array([step.value for step in found.steps])
-    np.testing.assert_allclose([step.score for step in found.steps], formula(states, 1), atol=1e-6)
+    result = explained(score=score, layer="linear")
+    states = np.array([step.value for step in result.steps])
+    np.testing.assert_allclose([step.score for step in result.steps], formula(states, 1), atol=1e-6)
 
 
 def test_the_same_seed_gives_the_same_numbers_and_leaves_the_callers_alone():
@@ -70,9 +70,9 @@ def test_the_first_state_may_be_given():
         recurrent = kind(6, 8)
         first = torch.tensor([start])
         expected = recurrent(torch.from_numpy(VALUES).float(), first if layer == "gru" else (first, torch.zeros(1, 8)))[0]
-        found = explained(layer=layer, initial=start)
-        np.testing.assert_allclose([step.value for step in found.steps], expected.detach().numpy(), atol=1e-6)
-        assert any(note.endswith("h_0 is given.") for note in found.notes)
+        result = explained(layer=layer, initial=start)
+        np.testing.assert_allclose([step.value for step in result.steps], expected.detach().numpy(), atol=1e-6)
+        assert any(note.endswith("h_0 is given.") for note in result.notes)
     assert any(note.endswith("h_0 is zero.") for note in explained().notes)
 
 
@@ -84,19 +84,19 @@ def test_a_first_state_that_does_not_fit_is_refused():
 
 
 def test_the_untrained_layer_is_labelled_with_its_seed():
-    found = explained(layer="lstm", seed=4)
-    assert found.source == "LSTM, untrained, seed 4, over rows"
-    assert "The LSTM is untrained (seed 4): the steps are real, but the weights carry no meaning." in found.notes
+    result = explained(layer="lstm", seed=4)
+    assert result.source == "LSTM, untrained, seed 4, over rows"
+    assert "The LSTM is untrained (seed 4): the steps are real, but the weights carry no meaning." in result.notes
 
 
 def test_the_states_of_one_sentence_attend_to_those_of_another():
     other = vectors(["a", "b"], VALUES[:2] + 1)
-    given = vectors()
-    found = hidden(given, choose(given.encoded, "clear"), other=other, score="dot")
-    assert found.tokens == ["a", "b"]
-    assert np.array(found.matrix).shape == (4, 2)
+    inputs = vectors()
+    result = hidden(inputs, choose(inputs.encoded, "clear"), other=other, score="dot")
+    assert result.tokens == ["a", "b"]
+    assert np.array(result.matrix).shape == (4, 2)
     np.testing.assert_allclose(
-        np.array([step.key for step in found.steps]) @ found.query, [step.score for step in found.steps], atol=1e-6
+        np.array([step.key for step in result.steps]) @ result.query, [step.score for step in result.steps], atol=1e-6
     )
 
 

@@ -59,10 +59,10 @@ def test_order_has_no_influence():
 
 def test_another_sentence_can_be_attended_to():
     first, second = some([1.0, 0.0], [0.0, 1.0]), some([2.0, 0.0], [0.0, 0.0], [0.0, 3.0], names=["a", "b", "c"])
-    found = plain(first, choose(first.encoded, "x1"), other=second)
-    assert found.tokens == ["a", "b", "c"]
-    assert [step.score for step in found.steps] == [0.0, 0.0, 3.0]
-    assert np.array(found.matrix).shape == (2, 3)
+    result = plain(first, choose(first.encoded, "x1"), other=second)
+    assert result.tokens == ["a", "b", "c"]
+    assert [step.score for step in result.steps] == [0.0, 0.0, 3.0]
+    assert np.array(result.matrix).shape == (2, 3)
 
 
 def test_scores_that_sum_to_nothing_cannot_be_divided_by_their_sum():

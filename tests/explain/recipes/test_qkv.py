@@ -16,8 +16,8 @@ def tired(minilm):
 
 
 def test_the_strongest_links_of_the_sentence_are_found(tired):
-    found = [(f"L{link.layer}H{link.head}", link.token, round(link.weight, 2), link.pattern) for link in tired.links]
-    assert found == [
+    result = [(f"L{link.layer}H{link.head}", link.token, round(link.weight, 2), link.pattern) for link in tired.links]
+    assert result == [
         ("L0H2", "because", 1.00, "always the previous word"),
         ("L1H8", "was", 0.75, "mostly the next word"),
         ("L2H1", "tired", 0.69, ""),
@@ -33,7 +33,7 @@ def test_heads_that_look_at_special_tokens_are_counted_apart(tired):
     looks = tired.looks
     assert (looks.heads, looks.special, looks.itself) == (72, 54, 1)
     assert looks.names == "[CLS] (53) and [SEP] (1)"
-    assert [tired.tokens[place] for place in tired.special] == ["[CLS]", "[SEP]"]
+    assert [tired.tokens[index] for index in tired.special] == ["[CLS]", "[SEP]"]
 
 
 def test_the_six_steps_have_the_models_numbers(tired):
@@ -112,16 +112,16 @@ def test_a_head_that_points_elsewhere_is_said_to(minilm):
 
 
 def test_one_sentence_attends_to_another(minilm):
-    found = qkv(minilm, "The cat sat", "cat", other="A dog lay on the rug", layer=5, head=11)
-    assert found.tokens == ["[CLS]", "a", "dog", "lay", "on", "the", "rug", "[SEP]"]
-    assert found.query_tokens == ["[CLS]", "the", "cat", "sat", "[SEP]"]
-    assert np.array(found.matrix).shape == (5, 8)
-    asking, asked = qkv(minilm, "The cat sat", "cat", layer=5, head=11), qkv(minilm, "A dog lay on the rug", layer=5, head=11)
-    scores = np.array([step.key for step in asked.steps]) @ np.array(asking.query) / math.sqrt(32)
+    result = qkv(minilm, "The cat sat", "cat", other="A dog lay on the rug", layer=5, head=11)
+    assert result.tokens == ["[CLS]", "a", "dog", "lay", "on", "the", "rug", "[SEP]"]
+    assert result.query_tokens == ["[CLS]", "the", "cat", "sat", "[SEP]"]
+    assert np.array(result.matrix).shape == (5, 8)
+    asking, source = qkv(minilm, "The cat sat", "cat", layer=5, head=11), qkv(minilm, "A dog lay on the rug", layer=5, head=11)
+    scores = np.array([step.key for step in source.steps]) @ np.array(asking.query) / math.sqrt(32)
     weights = np.exp(scores) / np.exp(scores).sum()
-    np.testing.assert_allclose([step.weight for step in found.steps], weights, atol=1e-6)
-    assert found.residual is None
-    assert any("It was not trained for that." in note for note in found.notes)
+    np.testing.assert_allclose([step.weight for step in result.steps], weights, atol=1e-6)
+    assert result.residual is None
+    assert any("It was not trained for that." in note for note in result.notes)
 
 
 def test_the_loop_form_equals_the_matrices(minilm):
@@ -133,30 +133,30 @@ def test_the_loop_form_equals_the_matrices(minilm):
 
 
 def test_a_word_in_pieces_asks_through_its_last_and_none_of_its_pieces_is_a_link(minilm):
-    found = qkv(minilm, "The animal didn't cross", "didn't")
-    assert (found.word, found.tokens[found.word]) == (5, "t")
-    assert found.notes[0] == "The model reads “didn't” as 3 pieces, didn · ' · t; the query is that of the last one."
-    assert not {3, 4, 5} & {link.index for link in found.links}
+    result = qkv(minilm, "The animal didn't cross", "didn't")
+    assert (result.word, result.tokens[result.word]) == (5, "t")
+    assert result.notes[0] == "The model reads “didn't” as 3 pieces, didn · ' · t; the query is that of the last one."
+    assert not {3, 4, 5} & {link.index for link in result.links}
 
 
 def test_a_text_of_one_word_has_no_links(minilm):
-    found = qkv(minilm, "Hello", "Hello")
-    assert found.links == []
-    assert found.why == "the last layer's first head, since none has a link to another word"
+    result = qkv(minilm, "Hello", "Hello")
+    assert result.links == []
+    assert result.why == "the last layer's first head, since none has a link to another word"
 
 
 def test_what_is_not_read_is_said(minilm):
-    found = qkv(minilm, "a " * 600, "a:1", truncate=True)
-    assert "Only the first 512 tokens of the text were read." in found.notes
+    result = qkv(minilm, "a " * 600, "a:1", truncate=True)
+    assert "Only the first 512 tokens of the text were read." in result.notes
 
 
 def test_a_decoder_attends_backwards_only(tmp_path):
     model = text_model.find(saved(tmp_path, "GPT2", n_embd=16, n_layer=2, n_head=4, n_positions=40))
-    found = qkv(model, TIRED, "it", loop=True)
-    later = found.steps[found.word + 1 :]
+    result = qkv(model, TIRED, "it", loop=True)
+    later = result.steps[result.word + 1 :]
     assert all(step.weight == 0 and step.scaled == -math.inf for step in later)
-    assert found.residual < found.bound
-    assert found.loop.difference < 1e-5
+    assert result.residual < result.bound
+    assert result.loop.difference < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -181,19 +181,19 @@ def test_a_decoder_attends_backwards_only(tmp_path):
 )
 def test_other_families_recompute_their_own_attention(tmp_path, kind, options):
     model = text_model.find(saved(tmp_path, kind, **options))
-    found = qkv(model, TIRED, "it")
-    assert [len(heads) for heads in found.rows] == [4, 4]
-    assert found.residual < 1e-5
-    assert found.residual < found.bound
+    result = qkv(model, TIRED, "it")
+    assert [len(heads) for heads in result.rows] == [4, 4]
+    assert result.residual < 1e-5
+    assert result.residual < result.bound
 
 
 def test_a_model_in_half_precision_stands_beside_its_own_bound(tmp_path):
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 16}
     model = text_model.find(saved(tmp_path, "Llama", dtype="bfloat16", **sizes))
-    found = qkv(model, TIRED, "it", loop=True)
+    result = qkv(model, TIRED, "it", loop=True)
     assert model.network.dtype == torch.bfloat16
-    assert found.residual < found.bound
-    assert len(found.steps) == 15
+    assert result.residual < result.bound
+    assert len(result.steps) == 15
 
 
 def test_a_model_without_attention_over_the_text_is_refused(minilm):

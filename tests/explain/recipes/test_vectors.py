@@ -56,9 +56,9 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 
 def test_a_text_takes_the_rows_of_its_words(written):
     table = read_csv(written("the,1\ncat,2\nsees,3\n"))
-    found = table.sequence("The cat sees the cat")
-    assert found.encoded.tokens == ["The", "cat", "sees", "the", "cat"]
-    assert found.values[:, 0].tolist() == [1, 2, 3, 1, 2]
+    result = table.sequence("The cat sees the cat")
+    assert result.encoded.tokens == ["The", "cat", "sees", "the", "cat"]
+    assert result.values[:, 0].tolist() == [1, 2, 3, 1, 2]
     with pytest.raises(InputError, match="a row in mine.csv for every word of the text, got no row for 'dog'"):
         table.sequence("the dog")
 
@@ -72,14 +72,14 @@ def test_a_text_names_rows_without_names(written):
 
 def test_random_projections_are_said_to_be_random_and_their_steps_follow(written):
     vectors = read_csv(written("a,1,2,0\nb,0,1,1\nc,2,2,2\n")).sequence()
-    found = projected(vectors, choose(vectors.encoded, "b"), seed=5, loop=True)
-    assert found.source == "mine.csv, random projections, seed 5"
-    assert any("drawn at random (seed 5)" in note for note in found.notes)
-    assert (found.scale_name, found.name) == ("√3", "L0H0")
-    keys = np.array([step.key for step in found.steps])
-    scores = keys @ np.array(found.query)
-    np.testing.assert_allclose([step.score for step in found.steps], scores, atol=1e-6)
+    result = projected(vectors, choose(vectors.encoded, "b"), seed=5, loop=True)
+    assert result.source == "mine.csv, random projections, seed 5"
+    assert any("drawn at random (seed 5)" in note for note in result.notes)
+    assert (result.scale_name, result.name) == ("√3", "L0H0")
+    keys = np.array([step.key for step in result.steps])
+    scores = keys @ np.array(result.query)
+    np.testing.assert_allclose([step.score for step in result.steps], scores, atol=1e-6)
     weights = np.exp(scores / 3**0.5) / np.exp(scores / 3**0.5).sum()
-    np.testing.assert_allclose(found.rows[0][0], weights, atol=1e-6)
-    assert found.loop.difference < 1e-6
-    assert projected(vectors, choose(vectors.encoded, "b"), seed=5).output == found.output
+    np.testing.assert_allclose(result.rows[0][0], weights, atol=1e-6)
+    assert result.loop.difference < 1e-6
+    assert projected(vectors, choose(vectors.encoded, "b"), seed=5).output == result.output

@@ -160,9 +160,9 @@ def test_recordings_of_mixers_are_compared_by_the_sizes_of_their_weights_and_by_
     middle = (p + q) / 2
     with np.errstate(divide="ignore", invalid="ignore"):
         far = [np.nansum(np.where(each > 0, each * np.log(each / middle), 0), -1) for each in (p, q)]
-    found = overt.lens.compare(one, other).heads[5]
-    assert (found.number, found.head) == (1, 2)
-    assert found.distance == pytest.approx(float((sum(far) / 2).mean()), rel=1e-5)
+    result = overt.lens.compare(one, other).heads[5]
+    assert (result.number, result.head) == (1, 2)
+    assert result.distance == pytest.approx(float((sum(far) / 2).mean()), rel=1e-5)
     assert all(each.distance == 0 for each in overt.lens.compare(one, one).heads)
 
 

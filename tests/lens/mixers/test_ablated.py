@@ -38,10 +38,10 @@ def test_a_mixers_head_taken_out_is_a_head_that_nothing_reads(name, way):
         return each(ids[:, 8:], use_cache=True, **cache).logits
 
     with torch.no_grad(), without_heads(whole, [(layer, 1)]):
-        found = run(whole)
+        result = run(whole)
     with torch.no_grad():
-        torch.testing.assert_close(found, run(other), rtol=1e-5, atol=1e-5)
-        assert not torch.allclose(found, run(whole), rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(result, run(other), rtol=1e-5, atol=1e-5)
+        assert not torch.allclose(result, run(whole), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["Qwen3Next", "MiniMax", "xLSTM", "Mamba"])

@@ -115,13 +115,14 @@ def test_other_mixers_of_the_library_are_missing_by_name():
 
 
 @pytest.mark.parametrize(
-    ("before", "told"), [(fla.token_shift, "tokens added to their shifted neighbours"), (fla.causal_conv1d, "over 3 positions")]
+    ("before", "message"),
+    [(fla.token_shift, "tokens added to their shifted neighbours"), (fla.causal_conv1d, "over 3 positions")],
 )
-def test_what_mixes_neighbours_before_a_mixer_is_named_with_it(before, told):
+def test_what_mixes_neighbours_before_a_mixer_is_named_with_it(before, message):
     layer = fla.FlashLayer(fla.chunk_retention, inputs("q", "k"), before)
     recording = recorded(layer, drawn(B, N, H * E))
     assert not recording.missing
-    assert told in recording.calls[0].around[0]
+    assert message in recording.calls[0].around[0]
 
 
 def test_what_mixes_neighbours_alone_is_missing():

@@ -60,11 +60,11 @@ def test_each_text_that_was_written_is_found_among_the_sequences_with_its_words(
         written = made.generate(tokens(2, 9), num_return_sequences=2, **(EXACT | way))
     whole = in_one_pass(made, written[:, :-1])
     for number, text in enumerate(written):
-        place = recording.sequence_of(text)
-        assert [word.id for word in recording[0, 0].key_tokens[place]] == text[:-1].tolist()
+        index = recording.sequence_of(text)
+        assert [word.id for word in recording[0, 0].key_tokens[index]] == text[:-1].tolist()
         expected = whole[0, 0].weights()[number]
-        torch.testing.assert_close(recording[0, 0].weights()[place], expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
-        assert recording.sequence_of(text[:-1].tolist()) == place
+        torch.testing.assert_close(recording[0, 0].weights()[index], expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
+        assert recording.sequence_of(text[:-1].tolist()) == index
 
 
 def test_a_text_that_no_sequence_has_read_is_refused():

@@ -9,7 +9,7 @@ from overt.attention import mechanism
 from overt.errors import InputError, KindError
 from overt.lens import ablate, without_heads
 from overt.lens.analysis.ablation import relative_change
-from readable import HEADS, KINDS, WIDTH, Own, alike, output_matrix, recorded, sequence, stack
+from readable import HEADS, KINDS, WIDTH, Custom, alike, output_matrix, recorded, sequence, stack
 
 SIZE = WIDTH // HEADS
 
@@ -26,8 +26,8 @@ def test_a_head_taken_out_is_a_head_that_nothing_reads(kind):
     model, x = stack(kind), sequence()
     with torch.no_grad():
         with without_heads(model, [(2, 1)]):
-            found = model(x)
-        alike(found, without(model, 1)(x))
+            result = model(x)
+        alike(result, without(model, 1)(x))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -59,8 +59,8 @@ def test_a_uniform_head_gives_the_mean_of_its_values(kind):
     mixed[:, :, 2] = recording[0, 2].value.mean(1, keepdim=True)
     with torch.no_grad():
         with without_heads(model, [(0, 2)], instead="uniform"):
-            found = model(x)
-        alike(found, x + output_matrix(model)(mixed.flatten(2)))
+            result = model(x)
+        alike(result, x + output_matrix(model)(mixed.flatten(2)))
 
 
 def test_uniform_weights_keep_to_what_the_mask_allows():
@@ -68,8 +68,8 @@ def test_uniform_weights_keep_to_what_the_mask_allows():
     value = recorded(model, x)[0, 0].value
     expected = value.cumsum(1) / torch.arange(1, 8)[:, None]
     with torch.no_grad(), without_heads(model, [(0, 0)], instead="uniform"):
-        found = recorded_output(model, x)
-    alike(found, expected)
+        result = recorded_output(model, x)
+    alike(result, expected)
 
 
 def recorded_output(model, x):
@@ -86,26 +86,26 @@ def test_a_float_mask_bars_uniform_weights_too():
 
     model, x = Masked(), torch.randn(1, 2, 5, 4)
     with without_heads(model, [(0, 1)], instead="uniform"):
-        found = model(x)
-    alike(found[:, 1], x[:, 1].cumsum(1) / torch.arange(1, 6)[:, None])
+        result = model(x)
+    alike(result[:, 1], x[:, 1].cumsum(1) / torch.arange(1, 6)[:, None])
 
 
 def test_the_effect_is_the_relative_distance_of_the_outputs():
     model, x = stack(), sequence()
     with torch.no_grad():
         before, after = model(x), without(model, 1)(x)
-    found = ablate(model, lambda: model(x), [(2, 1)])
-    assert found.effect == pytest.approx(float((after - before).norm() / before.norm()), rel=1e-4)
-    assert torch.equal(found.before, before)
-    assert not found.after.requires_grad
+    result = ablate(model, lambda: model(x), [(2, 1)])
+    assert result.effect == pytest.approx(float((after - before).norm() / before.norm()), rel=1e-4)
+    assert torch.equal(result.before, before)
+    assert not result.after.requires_grad
 
 
 def test_the_effect_is_measured_as_the_caller_says():
     model, x = stack(), sequence()
-    found = ablate(
+    result = ablate(
         model, lambda: model(x), [(2, 1)], measure=lambda before, after: (before[0, 0, 0] - after[0, 0, 0]).abs().item()
     )
-    assert found.effect == abs(float(found.before[0, 0, 0] - found.after[0, 0, 0])) > 0
+    assert result.effect == abs(float(result.before[0, 0, 0] - result.after[0, 0, 0])) > 0
 
 
 def test_a_module_is_named_as_well_as_numbered():
@@ -122,7 +122,7 @@ def test_every_pass_is_without_the_head():
 
 
 def test_dropout_draws_the_same_in_both_runs():
-    model, x = Own(), sequence()
+    model, x = Custom(), sequence()
     noisy = nn.Sequential(nn.Dropout(0.5), model).train()
     model.attention.output.weight.data[:, :SIZE] = 0  # head 0 is read by nobody
     assert ablate(noisy, lambda: noisy(x), [(0, 0)]).effect == 0
@@ -147,8 +147,8 @@ def test_a_hugging_face_models_head_is_taken_out(implementation):
     other.layers[1].self_attn.o_proj.weight.data[:, 16:24] = 0
     with torch.no_grad():
         with without_heads(model, [(1, 2)]):
-            found, step = model(ids).last_hidden_state, model(ids[:, :1]).last_hidden_state
-        alike(found, other(ids).last_hidden_state)
+            result, step = model(ids).last_hidden_state, model(ids[:, :1]).last_hidden_state
+        alike(result, other(ids).last_hidden_state)
         alike(step, other(ids[:, :1]).last_hidden_state)  # one query: heads of a group come as rows of their key head
 
 
@@ -210,7 +210,7 @@ def test_an_output_of_zeros_that_moves_has_moved_without_bound():
 def test_a_recording_around_has_what_the_heads_gave_before():
     model, x = stack(), sequence()
     with torch.no_grad(), overt.lens.record(model) as recording, without_heads(model, [(1, 0)]):
-        found = model(x)
+        result = model(x)
     assert recording.verify().holds
     alike(recording[1, 0].output, recorded(model, x)[1, 0].output)
-    assert not torch.allclose(found, model(x))
+    assert not torch.allclose(result, model(x))

@@ -19,8 +19,8 @@ def divergence_by_hand(p, q):
 
 def test_equal_recordings_are_no_distance_apart():
     model, x = stack(), sequence()
-    found = compare(recorded(model, x), recorded(model, x))
-    assert [each.distance for each in found.heads] == [0.0] * 12
+    result = compare(recorded(model, x), recorded(model, x))
+    assert [each.distance for each in result.heads] == [0.0] * 12
 
 
 def test_a_heads_distance_is_the_mean_divergence_of_its_rows():
@@ -28,11 +28,11 @@ def test_a_heads_distance_is_the_mean_divergence_of_its_rows():
     for weight in other.parameters():
         weight.data *= 1.5
     x = sequence()
-    found = compare(recorded(one, x), recorded(other, x))
+    result = compare(recorded(one, x), recorded(other, x))
     pairs = zip(all_weights_by_hand(one, x), all_weights_by_hand(other, x), strict=True)
     expected = np.concatenate([divergence_by_hand(p, q).mean((0, 2)) for p, q in pairs])
-    alike(torch.tensor([each.distance for each in found.heads]), expected)
-    assert [(each.number, each.head) for each in found.heads] == [(layer, head) for layer in range(3) for head in range(4)]
+    alike(torch.tensor([each.distance for each in result.heads]), expected)
+    assert [(each.number, each.head) for each in result.heads] == [(layer, head) for layer in range(3) for head in range(4)]
 
 
 def test_the_distance_is_the_same_both_ways():
@@ -48,10 +48,10 @@ def test_weights_with_no_key_in_common_are_log_2_apart():
 def test_the_furthest_heads_come_first_and_are_printed():
     one, other = stack(), stack()
     other[2].project.weight.data *= 3
-    found = compare(recorded(one, sequence()), recorded(other, sequence()))
-    assert {each.number for each in found.largest(4)} == {2}
-    assert "12 heads, on average" in str(found)
-    assert "the recordings have no tokens, so only lengths were compared" in str(found)
+    result = compare(recorded(one, sequence()), recorded(other, sequence()))
+    assert {each.number for each in result.largest(4)} == {2}
+    assert "12 heads, on average" in str(result)
+    assert "the recordings have no tokens, so only lengths were compared" in str(result)
 
 
 def test_a_query_that_may_attend_to_nothing_does_not_count():

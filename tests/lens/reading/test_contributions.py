@@ -89,16 +89,16 @@ def test_the_parts_sum_to_the_models_own_logit_difference(form, dtype):
     model, inputs = small(form, dtype), arguments(form)
     recording, logits = recorded(model, inputs)
     added = overt.lens.contributions(recording, model, (7, 11), position=-2, inputs=inputs)
-    own = logits[0, -2, 7].double() - logits[0, -2, 11].double()
+    difference = logits[0, -2, 7].double() - logits[0, -2, 11].double()
     if form == "gemma2":  # the logits before their bound
         cap = 2.0
-        own = sum(sign * cap * torch.atanh(logits[0, -2, token].double() / cap) for token, sign in ((7, 1), (11, -1)))
+        difference = sum(sign * cap * torch.atanh(logits[0, -2, token].double() / cap) for token, sign in ((7, 1), (11, -1)))
         assert any("before it" in note for note in added.notes)
     eps = torch.finfo(torch.float32 if form in NORMS_IN_FLOAT32 else dtype).eps
     size = max(1.0, sum(abs(part.value) for part in added.parts))
     assert added.holds
     assert added.bound < 1e3 * eps * size
-    assert abs(added.sum - float(own)) < 1e3 * eps * size
+    assert abs(added.sum - float(difference)) < 1e3 * eps * size
     assert set(added.by_head) == {(number, head) for number in {call for call, _ in added.by_head} for head in range(4)}
 
 

@@ -20,43 +20,43 @@ def contributions(model, recording):
 
 
 @pytest.fixture(params=KINDS)
-def seen(request):
+def recorded_model(request):
     torch.manual_seed(0)
     model = KINDS[request.param]()
     return model, recorded(model, sequence())
 
 
-def test_contributions_of_all_heads_and_keys_are_the_layers_output(seen):
-    model, recording = seen
+def test_contributions_of_all_heads_and_keys_are_the_layers_output(recorded_model):
+    model, recording = recorded_model
     x = sequence()
     summed = contributions(model, recording).sum((1, 3)) + output_matrix(model).bias.double()
     alike(model(x) - x, summed.detach().numpy())
 
 
-def test_a_heads_norms_are_the_lengths_of_its_contributions(seen):
-    model, recording = seen
+def test_a_heads_norms_are_the_lengths_of_its_contributions(recorded_model):
+    model, recording = recorded_model
     expected = contributions(model, recording).norm(dim=-1)
     for head in range(HEADS):
         alike(norm_weights(recording, model)[0, head].weights(), expected[:, head].numpy())
 
 
-def test_a_layers_norms_are_the_lengths_of_its_summed_contributions(seen):
-    model, recording = seen
+def test_a_layers_norms_are_the_lengths_of_its_summed_contributions(recorded_model):
+    model, recording = recorded_model
     alike(norm_weights(recording, model).layer(0), contributions(model, recording).sum(1).norm(dim=-1).numpy())
 
 
 def test_a_block_of_norms_is_cut_from_the_whole():
     model = Fused()
-    found = norm_weights(recorded(model, sequence()), model)
-    whole = found[0, 2].weights()
-    alike(found[0, 2].weights(rows=[5, 1], keys=slice(2, 4)), whole[:, [5, 1], 2:4].numpy())
-    alike(found.layer("Fused", rows=[5, 1]), found.layer(0)[:, [5, 1]].numpy())
+    result = norm_weights(recorded(model, sequence()), model)
+    whole = result[0, 2].weights()
+    alike(result[0, 2].weights(rows=[5, 1], keys=slice(2, 4)), whole[:, [5, 1], 2:4].numpy())
+    alike(result.layer("Fused", rows=[5, 1]), result.layer(0)[:, [5, 1]].numpy())
 
 
 def test_what_a_key_adds_on_average_is_the_mean_of_its_column():
     model = Fused()
-    found = norm_weights(recorded(model, sequence()), model)[0, 1]
-    alike(found.received(), found.weights().mean(1).numpy())
+    result = norm_weights(recorded(model, sequence()), model)[0, 1]
+    alike(result.received(), result.weights().mean(1).numpy())
 
 
 def test_a_model_without_a_known_output_matrix_is_refused():
@@ -66,10 +66,10 @@ def test_a_model_without_a_known_output_matrix_is_refused():
 
     model = Bare()
     recording = recorded(model, torch.randn(1, 2, 3, 4))
-    told = "a layer with values and a known output matrix.*got Bare has no output matrix of a known name"
-    with pytest.raises(InputError, match=told):
+    message = "a layer with values and a known output matrix.*got Bare has no output matrix of a known name"
+    with pytest.raises(InputError, match=message):
         norm_weights(recording, model)[0, 0].weights()
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         norm_weights(recording, model).layer(0)
 
 

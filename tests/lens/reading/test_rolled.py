@@ -12,11 +12,11 @@ from readable import Fused, alike, all_weights_by_hand, recorded, sequence, stac
 
 def rolled_by_hand(weights):
     """Abnar and Zuidema's product, in NumPy."""
-    found = np.eye(weights[0].shape[-1])
+    result = np.eye(weights[0].shape[-1])
     for layer in weights:
         mean = layer.mean(1)
-        found = (0.5 * mean + 0.5 * np.eye(mean.shape[-1])) @ found
-    return found
+        result = (0.5 * mean + 0.5 * np.eye(mean.shape[-1])) @ result
+    return result
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -36,8 +36,8 @@ def test_some_rows_are_rows_of_the_whole():
 
 
 def test_a_causal_model_rolls_out_to_no_later_token():
-    found = rollout(recorded(stack(causal=True), sequence()))
-    assert bool((found.triu(1) == 0).all())
+    result = rollout(recorded(stack(causal=True), sequence()))
+    assert bool((result.triu(1) == 0).all())
 
 
 def test_padding_gets_nothing_from_the_tokens():
@@ -47,9 +47,9 @@ def test_padding_gets_nothing_from_the_tokens():
     padding[1, 5:] = True
     with torch.no_grad(), overt.lens.record(model) as recording:
         model(sequence(), src_key_padding_mask=padding)
-    found = rollout(recording)
-    assert bool((found[1, :5, 5:] == 0).all())
-    alike(found.sum(-1), np.ones((2, 7)))
+    result = rollout(recording)
+    assert bool((result[1, :5, 5:] == 0).all())
+    alike(result.sum(-1), np.ones((2, 7)))
 
 
 def test_a_query_that_may_attend_to_nothing_stays_itself():
@@ -58,8 +58,8 @@ def test_a_query_that_may_attend_to_nothing_stays_itself():
             return overt.attend(x, x, x, mask=overt.masks.Dense(torch.tensor([[False, False], [True, True]])))
 
     x = torch.randn(1, 1, 2, 4)
-    found = rollout(recorded(Barred(), x))
-    assert found[0, 0].tolist() == [1, 0]
+    result = rollout(recorded(Barred(), x))
+    assert result[0, 0].tolist() == [1, 0]
 
 
 def test_rollout_at_length_holds_its_result_and_little_else():
@@ -67,17 +67,17 @@ def test_rollout_at_length_holds_its_result_and_little_else():
         most = 0
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            found = func(*args, **kwargs or {})
-            for each in found if isinstance(found, tuple | list) else [found]:
+            result = func(*args, **kwargs or {})
+            for each in result if isinstance(result, tuple | list) else [result]:
                 self.most = max(self.most, each.numel()) if isinstance(each, torch.Tensor) else self.most
-            return found
+            return result
 
     length = 4096
     recording = recorded(stack(layers=1), sequence(1, length))
-    with Largest() as seen:
-        found = rollout(recording, rows=slice(0, 600))
-    assert found.shape == (1, 600, length)
-    assert seen.most <= found.numel()
+    with Largest() as largest:
+        result = rollout(recording, rows=slice(0, 600))
+    assert result.shape == (1, 600, length)
+    assert largest.most <= result.numel()
 
 
 def test_raw_attention_is_the_mean_over_heads():

@@ -19,8 +19,8 @@ def recorded(model, tokenizer=None, **inputs):
 
 
 def words(recording, layer, side="key"):
-    found = getattr(recording[layer, 0], f"{side}_tokens")
-    return None if found is None else [str(each) for each in found[0]]
+    result = getattr(recording[layer, 0], f"{side}_tokens")
+    return None if result is None else [str(each) for each in result[0]]
 
 
 def grid(rows, columns, before=0):
@@ -47,8 +47,8 @@ def test_patches_are_named_by_row_and_column_behind_the_class_token(picture):
 
 def test_a_named_patch_is_the_one_that_is_drawn_there(picture):
     head = picture[1, 2]
-    place = words(picture, 1).index("r2c5")
-    assert head.patches(3, grid=(4, 6))[0, 2, 5] == head.weights(3)[0, 0, place]
+    index = words(picture, 1).index("r2c5")
+    assert head.patches(3, grid=(4, 6))[0, 2, 5] == head.weights(3)[0, 0, index]
 
 
 def test_registers_stand_before_the_patches():
@@ -62,8 +62,8 @@ def test_registers_stand_before_the_patches():
 
 def test_a_film_has_the_time_of_each_patch():
     config = transformers.VideoMAEConfig(image_size=16, patch_size=8, num_frames=4, tubelet_size=2, **SMALL)
-    found = words(recorded(transformers.VideoMAEModel(config), pixel_values=torch.randn(1, 4, 3, 16, 16)), 0)
-    assert found == [f"t{time}{each}" for time in range(2) for each in grid(2, 2)]
+    result = words(recorded(transformers.VideoMAEModel(config), pixel_values=torch.randn(1, 4, 3, 16, 16)), 0)
+    assert result == [f"t{time}{each}" for time in range(2) for each in grid(2, 2)]
 
 
 def test_the_text_beside_a_picture_has_no_patches_though_it_is_as_long():

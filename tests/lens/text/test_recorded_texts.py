@@ -54,10 +54,10 @@ def test_a_tokenizer_may_come_later_and_after_loading(tmp_path, keep):
     loaded.tokenizer(byte_level())
     assert loaded.texts == [TEXT]
     loaded.save(tmp_path / "with.safetensors")
-    again = overt.lens.load(tmp_path / "with.safetensors")
-    assert again.tokens == loaded.tokens
-    assert [token.piece for token in again[0, 0].key_tokens[0]] == [token.piece for token in loaded[0, 0].key_tokens[0]]
-    assert len(again.roles()) == 4
+    read_back = overt.lens.load(tmp_path / "with.safetensors")
+    assert read_back.tokens == loaded.tokens
+    assert [token.piece for token in read_back[0, 0].key_tokens[0]] == [token.piece for token in loaded[0, 0].key_tokens[0]]
+    assert len(read_back.roles()) == 4
 
 
 def test_a_summary_measures_its_roles_with_the_words(tmp_path):

@@ -115,5 +115,5 @@ def test_ids_beyond_the_vocabulary_are_an_error():
 
 def test_a_token_is_a_string_that_can_be_copied():
     token = Token("animal", piece="Ġanimal", id=5, span=(4, 10), spaced=True)
-    again = copy.deepcopy(token)
-    assert (again, again.piece, again.id, again.span) == ("animal", "Ġanimal", 5, (4, 10))
+    second = copy.deepcopy(token)
+    assert (second, second.piece, second.id, second.span) == ("animal", "Ġanimal", 5, (4, 10))

@@ -15,15 +15,15 @@ def opened(chromium, tmp_path):
         path = tmp_path / "page.html"
         made = made or {}
         path.write_text(page(recording, **made), encoding="utf-8")
-        found = chromium.page()
-        pages.append(found)
-        found.open(path, script=script, **how)
+        result = chromium.page()
+        pages.append(result)
+        result.open(path, script=script, **how)
         if script:
-            found.until("document.documentElement.className === 'live'")
+            result.until("document.documentElement.className === 'live'")
         if address:
-            found.ask(f"void (location.hash = {json.dumps(address)})")
-            found.until("document.querySelector('.reading [aria-current], .heads-box button, table') !== null")
-        return found
+            result.ask(f"void (location.hash = {json.dumps(address)})")
+            result.until("document.querySelector('.reading [aria-current], .heads-box button, table') !== null")
+        return result
 
     yield open_page
     for each in pages:

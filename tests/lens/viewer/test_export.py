@@ -33,10 +33,10 @@ SAVE = "head=0.1&batch=0&token=5&panel=save"
 
 def test_the_map_as_csv_is_pythons_weights(opened):
     _, recording = multi_head(causal=True)
-    found = rows(saved(opened(recording, SAVE), "csv", "L0H1.csv"))
+    result = rows(saved(opened(recording, SAVE), "csv", "L0H1.csv"))
     weights = recording[0, 1].weights()[0]
-    assert len(found) == 144
-    for line in found:
+    assert len(result) == 144
+    for line in result:
         query, key = int(line["query"]), int(line["key"])
         assert float(line["weight"]) == pytest.approx(float(weights[query, key]), abs=1e-5)
         assert (line["query_token"], line["key_token"]) == (f"w{query}", f"w{key}")
@@ -44,17 +44,17 @@ def test_the_map_as_csv_is_pythons_weights(opened):
 
 def test_only_the_part_in_sight_is_saved(opened):
     _, recording = multi_head()
-    found = rows(saved(opened(recording, f"{SAVE}&view=2,5,3,10"), "csv", "L0H1.csv"))
-    assert {int(line["query"]) for line in found} == {2, 3, 4}
-    assert {int(line["key"]) for line in found} == set(range(3, 10))
+    result = rows(saved(opened(recording, f"{SAVE}&view=2,5,3,10"), "csv", "L0H1.csv"))
+    assert {int(line["query"]) for line in result} == {2, 3, 4}
+    assert {int(line["key"]) for line in result} == set(range(3, 10))
 
 
 def test_of_too_many_weights_the_cells_are_saved(opened):
     _, recording = multi_head(1200, heads=2, causal=True)
-    found = rows(saved(opened(recording, SAVE), "csv", "L0H1.csv"))
+    result = rows(saved(opened(recording, SAVE), "csv", "L0H1.csv"))
     weights = recording[0, 1].weights()[0]
-    assert 10_000 < len(found) <= 2**20
-    for line in found[:: len(found) // 50]:
+    assert 10_000 < len(result) <= 2**20
+    for line in result[:: len(result) // 50]:
         r0, r1, k0, k1 = (int(line[name]) for name in ("query_from", "query_to", "key_from", "key_to"))
         cell = weights[r0 : r1 + 1, k0 : k1 + 1]
         assert float(line["largest"]) == pytest.approx(float(cell.max()), abs=1e-3)
@@ -63,17 +63,17 @@ def test_of_too_many_weights_the_cells_are_saved(opened):
 
 def test_the_chosen_tokens_weights_as_csv(opened):
     _, recording = multi_head()
-    found = rows(saved(opened(recording, SAVE), "row", "L0H1-query-5.csv"))
-    assert [float(line["weight"]) for line in found] == pytest.approx(recording[0, 1].weights(rows=5)[0, 0].tolist(), abs=1e-5)
+    result = rows(saved(opened(recording, SAVE), "row", "L0H1-query-5.csv"))
+    assert [float(line["weight"]) for line in result] == pytest.approx(recording[0, 1].weights(rows=5)[0, 0].tolist(), abs=1e-5)
 
 
 def test_tokens_in_csv_are_neither_fields_nor_formulas(opened):
     _, recording = multi_head(len(NASTY), tokens=NASTY)
-    found = rows(saved(opened(recording, SAVE), "row", "L0H1-query-5.csv"))
-    assert len(found) == len(NASTY)
-    assert found[6]["token"] == '\'=HYPERLINK("a")'
-    assert found[7]["token"] == 'a,"b"␊c'
-    assert found[1]["token"] == "␀nul"
+    result = rows(saved(opened(recording, SAVE), "row", "L0H1-query-5.csv"))
+    assert len(result) == len(NASTY)
+    assert result[6]["token"] == '\'=HYPERLINK("a")'
+    assert result[7]["token"] == 'a,"b"␊c'
+    assert result[1]["token"] == "␀nul"
 
 
 def test_the_map_as_svg_has_a_rectangle_a_weight_and_its_names(opened):
@@ -118,10 +118,10 @@ def test_a_link_restores_the_view(opened):
     page.ask("void document.querySelector('[data-save=link]').click()")
     page.until("window.link !== undefined")
     link = page.ask("window.link")
-    again = opened(recording, link.partition("#")[2])
-    assert again.ask("document.querySelector('.part [aria-current]').textContent") == "w7"
-    assert again.ask("document.querySelector('.reading .sides [aria-pressed=true]').dataset.side") == "key"
-    assert "queries 2 to 4, keys 3 to 9" in again.ask("document.querySelector('.saving').textContent")
+    second = opened(recording, link.partition("#")[2])
+    assert second.ask("document.querySelector('.part [aria-current]').textContent") == "w7"
+    assert second.ask("document.querySelector('.reading .sides [aria-pressed=true]').dataset.side") == "key"
+    assert "queries 2 to 4, keys 3 to 9" in second.ask("document.querySelector('.saving').textContent")
 
 
 def test_where_the_clipboard_is_refused_the_link_is_there_to_copy(opened):
@@ -139,8 +139,8 @@ def test_of_a_summary_the_cells_that_were_kept_are_saved(opened):
     torch.manual_seed(0)
     layer = overt.layers.MultiHeadAttention(16, heads=2)
     recording = recorded(layer, 3 * torch.randn(1, 100, 16), tokens=words(100), keep="summary")
-    found = rows(saved(opened(recording, SAVE), "csv", "L0H1.csv"))
-    size = int(len(found) ** 0.5)
-    assert [float(line["mean"]) for line in found] == pytest.approx(
+    result = rows(saved(opened(recording, SAVE), "csv", "L0H1.csv"))
+    size = int(len(result) ** 0.5)
+    assert [float(line["mean"]) for line in result] == pytest.approx(
         recording[0, 1].map(size)[0].flatten().tolist(), rel=0.04, abs=6e-8
     )

@@ -34,9 +34,9 @@ def opened(opened):
     return open_map
 
 
-def weights_of(page, place=0):
+def weights_of(page, point=0):
     """All weights of a head, as the page computes them."""
-    rows = page.ask(f"""(() => {{ const head = viewer.recording.heads[{place}];
+    rows = page.ask(f"""(() => {{ const head = viewer.recording.heads[{point}];
         return Array.from({{ length: head.queryCount }}, (_, i) => ({NUMBERS})(head.weightsRow(i))); }})()""")
     return np.array([[float(value) for value in row] for row in rows])
 
@@ -47,7 +47,7 @@ def settled(page):
     return page
 
 
-def told(page):
+def message(page):
     """Query, key and weight that the line under the map reads."""
     return tuple(float(page.ask(f"{VALUE}.dataset.{name}")) for name in ("row", "key", "weight"))
 
@@ -55,9 +55,9 @@ def told(page):
 def pointed(page, across, down):
     """Move the mouse to a part of the map."""
     box = json.loads(page.ask(f"JSON.stringify({OVER}.getBoundingClientRect())"))
-    place = {"x": box["x"] + across * box["width"], "y": box["y"] + down * box["height"]}
-    page.call("Input.dispatchMouseEvent", type="mouseMoved", **place)
-    return place
+    point = {"x": box["x"] + across * box["width"], "y": box["y"] + down * box["height"]}
+    page.call("Input.dispatchMouseEvent", type="mouseMoved", **point)
+    return point
 
 
 def pixels(page, what="[...new Uint32Array(data.buffer)].filter((each) => each >>> 24).length"):
@@ -101,17 +101,17 @@ KINDS = {
 def test_the_pages_weights_are_the_recordings(opened, name):
     recording = attended(**KINDS[name])
     page = opened(recording)
-    for place, head in enumerate(recording.heads()):
-        np.testing.assert_allclose(weights_of(page, place), head.weights()[0].double().numpy(), atol=1e-5)
+    for point, head in enumerate(recording.heads()):
+        np.testing.assert_allclose(weights_of(page, point), head.weights()[0].double().numpy(), atol=1e-5)
     assert page.complaints == []
 
 
 def test_each_batch_entry_has_its_own_weights_and_padding(opened):
     recording = attended(batch=2, mask=Lengths(torch.tensor([6, 3])))
     page = opened(recording)
-    for place in range(4):
-        found = recording[0, place // 2].weights()[place % 2]
-        np.testing.assert_allclose(weights_of(page, place), found.double().numpy(), atol=2e-6)
+    for point in range(4):
+        result = recording[0, point // 2].weights()[point % 2]
+        np.testing.assert_allclose(weights_of(page, point), result.double().numpy(), atol=2e-6)
     page.ask("void viewer.store.set({ batch: 1 })")
     assert page.ask(f"viewer.recording.heads[{STATE}.head].batch") == 1
 
@@ -160,7 +160,7 @@ def test_the_pointer_reads_the_exact_weight(opened):
     for across, down in ((0.4, 0.4), (0.7, 0.5), (0.55, 0.8)):
         pointed(page, across, down)
         page.until(f"{VALUE} !== null")
-        row, key, weight = told(page)
+        row, key, weight = message(page)
         assert weight == pytest.approx(float(weights[int(row), int(key)]), abs=1e-5)
         assert f"“w{int(row)}”" in page.ask(READ)
         assert f"“w{int(key)}”" in page.ask(READ)
@@ -182,12 +182,12 @@ def test_the_arrow_keys_walk_from_weight_to_weight(opened):
     page = settled(opened(recording, "head=0.0&token=7"))
     page.ask(f"{OVER}.focus()")
     page.press("ArrowRight")
-    row, key, _ = told(page)
+    row, key, _ = message(page)
     weights = recording[0, 0].weights()[0]
     assert (row, key) == (7, int(weights[7].argmax()))
     page.press("ArrowDown", "ArrowLeft")
-    assert told(page)[:2] == (8, key - 1)
-    assert told(page)[2] == pytest.approx(float(weights[8, int(key) - 1]), abs=1e-5)
+    assert message(page)[:2] == (8, key - 1)
+    assert message(page)[2] == pytest.approx(float(weights[8, int(key) - 1]), abs=1e-5)
 
 
 def test_enter_chooses_the_token_under_the_cursor(opened):
@@ -201,10 +201,10 @@ def test_enter_chooses_the_token_under_the_cursor(opened):
 def test_a_click_chooses_the_token(opened):
     _, recording = multi_head(40)
     page = settled(opened(recording))
-    place = pointed(page, 0.6, 0.75)
+    point = pointed(page, 0.6, 0.75)
     for kind in ("mousePressed", "mouseReleased"):
-        page.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
-    assert page.ask(f"{STATE}.token") == int(told(page)[0])
+        page.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **point)
+    assert page.ask(f"{STATE}.token") == int(message(page)[0])
 
 
 def test_keys_and_wheel_zoom_and_the_whole_comes_back(opened):
@@ -215,8 +215,8 @@ def test_keys_and_wheel_zoom_and_the_whole_comes_back(opened):
     page.until(f"{STATE}.view !== null")
     near = page.ask(f"{STATE}.view")
     assert min(near[1] - near[0], near[3] - near[2]) == pytest.approx(600 / 1.5**2, rel=0.01)
-    place = pointed(page, 0.6, 0.6)
-    page.call("Input.dispatchMouseEvent", type="mouseWheel", deltaX=0, deltaY=-240, **place)
+    point = pointed(page, 0.6, 0.6)
+    page.call("Input.dispatchMouseEvent", type="mouseWheel", deltaX=0, deltaY=-240, **point)
     page.until(f"{STATE}.view[1] - {STATE}.view[0] < 200")
     page.press("0")
     page.until(f"{STATE}.view === null")
@@ -226,7 +226,7 @@ def test_dragging_moves_the_map_with_the_pointer(opened):
     _, recording = multi_head(600)
     page = settled(opened(recording, "view=200,300,200,300"))
     before = pointed(page, 0.5, 0.5)
-    place = told(page)[:2]
+    point = message(page)[:2]
     page.call("Input.dispatchMouseEvent", type="mousePressed", button="left", clickCount=1, **before)
     after = {"x": before["x"] + 60, "y": before["y"] - 40}
     for share in (0.3, 0.6, 1.0):
@@ -235,15 +235,15 @@ def test_dragging_moves_the_map_with_the_pointer(opened):
     page.call("Input.dispatchMouseEvent", type="mouseReleased", button="left", clickCount=1, **after)
     page.call("Input.dispatchMouseEvent", type="mouseMoved", x=after["x"] + 60, y=after["y"])
     page.call("Input.dispatchMouseEvent", type="mouseMoved", **after)
-    assert np.abs(np.subtract(told(page)[:2], place)).max() <= 1
+    assert np.abs(np.subtract(message(page)[:2], point)).max() <= 1
 
 
 def test_two_fingers_zoom(opened):
     _, recording = multi_head(600)
     page = settled(opened(recording))
-    place = pointed(page, 0.55, 0.55)
+    point = pointed(page, 0.55, 0.55)
     for kind, apart in (("touchStart", 40), ("touchMove", 80), ("touchMove", 120)):
-        fingers = [{"x": place["x"] + side * apart, "y": place["y"], "id": number} for number, side in enumerate((-1, 1))]
+        fingers = [{"x": point["x"] + side * apart, "y": point["y"], "id": number} for number, side in enumerate((-1, 1))]
         page.call("Input.dispatchTouchEvent", type=kind, touchPoints=fingers)
     page.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
     page.until(f"{STATE}.view !== null")
@@ -269,7 +269,7 @@ def test_a_single_strong_link_is_seen_at_every_distance(opened):
 def test_colours_and_palettes_change_the_picture_and_compute_nothing(opened):
     _, recording = multi_head(300)
     page = settled(opened(recording, "colour=log&palette=cividis"))
-    seen, tiles = set(), page.ask(f"{OVER}.dataset.drawn")
+    observed, tiles = set(), page.ask(f"{OVER}.dataset.drawn")
     assert tiles
     for palette in ("cividis", "viridis", "magma", "greys"):
         for colour in ("log", "linear"):
@@ -279,8 +279,8 @@ def test_colours_and_palettes_change_the_picture_and_compute_nothing(opened):
             )
             page.until("window.framed")
             assert page.ask(f"{OVER}.dataset.waiting") == "0"
-            seen.add(pixels(page, "data.reduce((sum, value, i) => (sum * 31 + value) % 1000003, 7)"))
-    assert len(seen) == 8
+            observed.add(pixels(page, "data.reduce((sum, value, i) => (sum * 31 + value) % 1000003, 7)"))
+    assert len(observed) == 8
 
 
 def test_what_is_barred_shows_the_paper(opened):
@@ -297,8 +297,8 @@ def test_a_weight_too_small_for_a_number_is_not_shown_as_barred(opened, count):
     queries[..., 0], keys[0, 0, 0, 0] = 400.0, 400.0
     page = settled(opened(recorded(Attends(mask=Causal()), queries, keys, torch.randn(1, 1, count, 4))))
     assert page.ask(f"viewer.recording.heads[0].weight({count - 1}, 5)") == 0
-    place = "4 * (Math.round(canvas.height * {}) * canvas.width + Math.round(canvas.width * {})) + 3"
-    assert pixels(page, f"[data[{place.format(0.75, 0.3)}], data[{place.format(0.35, 0.8)}]]") == [255, 0]
+    point = "4 * (Math.round(canvas.height * {}) * canvas.width + Math.round(canvas.width * {})) + 3"
+    assert pixels(page, f"[data[{point.format(0.75, 0.3)}], data[{point.format(0.35, 0.8)}]]") == [255, 0]
 
 
 @pytest.fixture(scope="module")
@@ -312,10 +312,10 @@ def broken():
 
 
 def test_nan_is_nan_wherever_python_has_it_and_nowhere_else(opened, broken):
-    found = weights_of(opened(broken))
+    result = weights_of(opened(broken))
     expected = broken[0, 0].weights()[0].double().numpy()
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
-    np.testing.assert_allclose(found, expected, atol=2e-6)
+    np.testing.assert_array_equal(np.isnan(result), np.isnan(expected))
+    np.testing.assert_allclose(result, expected, atol=2e-6)
     assert np.isnan(expected).any()
     assert not np.isnan(expected).all()
 
@@ -347,7 +347,7 @@ def test_attention_between_two_texts_names_the_tokens_of_both(opened):
     page = settled(opened(recording))
     pointed(page, 0.5, 0.5)
     page.until(f"{VALUE} !== null")
-    row, key, _ = told(page)
+    row, key, _ = message(page)
     assert f"“q{int(row)}” {int(row)} → “k{int(key)}” {int(key)}" in page.ask(READ)
 
 
@@ -371,9 +371,9 @@ def test_the_address_restores_the_view(opened):
     )
     page.until("location.hash.includes('head=0.2') && location.hash.includes('view=')")
     address, state = page.ask("location.hash"), page.ask(STATE)
-    again = settled(opened(recording, address.removeprefix("#")))
-    assert again.ask(STATE) == state
-    shown = again.ask(f"({STATE}).view")
+    second = settled(opened(recording, address.removeprefix("#")))
+    assert second.ask(STATE) == state
+    shown = second.ask(f"({STATE}).view")
     assert shown == [100, 150, 20, 70]
 
 
@@ -430,15 +430,15 @@ def test_every_control_has_a_name_and_can_be_reached_by_keyboard(opened):
     nameless = """[...document.querySelectorAll('button, select, [tabindex]')].filter((each) => each.offsetParent
         && !(each.getAttribute('aria-label') || each.textContent.trim() || each.getAttribute('aria-labelledby'))).length"""
     assert page.ask(nameless) == 0
-    seen = set()
+    observed = set()
     for _ in range(40):
         page.press("Tab")
-        seen.add(
+        observed.add(
             page.ask(
                 "document.activeElement.closest('.bar, .heads-head, .heads-box, .area, .below, .tabs')?.className.split(' ')[0]"
             )
         )
-    assert {"bar", "heads-head", "heads-box", "area", "below", "tabs"} <= seen
+    assert {"bar", "heads-head", "heads-box", "area", "below", "tabs"} <= observed
 
 
 def test_the_keys_are_listed_on_asking(opened):
@@ -542,9 +542,9 @@ def test_a_minimap_shows_where_the_window_is_and_goes_there(opened):
     page.ask("void viewer.store.set({ view: [0, 50, 0, 50] })")
     page.until(f"!{MINI}.hidden")
     box = json.loads(page.ask(f"JSON.stringify({MINI}.getBoundingClientRect())"))
-    place = {"x": box["x"] + 0.75 * box["width"], "y": box["y"] + 0.6 * box["height"], "button": "left", "clickCount": 1}
-    page.call("Input.dispatchMouseEvent", type="mousePressed", **place)
-    page.call("Input.dispatchMouseEvent", type="mouseReleased", **place)
+    point = {"x": box["x"] + 0.75 * box["width"], "y": box["y"] + 0.6 * box["height"], "button": "left", "clickCount": 1}
+    page.call("Input.dispatchMouseEvent", type="mousePressed", **point)
+    page.call("Input.dispatchMouseEvent", type="mouseReleased", **point)
     page.until(f"{STATE}.view[0] > 100")
     r0, r1, k0, k1 = page.ask(f"{STATE}.view")
     assert ((r0 + r1) / 2, (k0 + k1) / 2) == pytest.approx((180, 225), abs=4)
@@ -574,8 +574,8 @@ def test_the_plain_sum_is_computed_on_the_page(opened):
     options = {"score": overt.Dot(scale=1.0), "normalizer": overt.normalizers.Sum(), "mask": Causal()}
     recording = recorded(Attends(**options), query, key, value, tokens=words(7))
     page = opened(recording)
-    for place in range(2):
-        np.testing.assert_allclose(weights_of(page, place), recording[0, place].weights()[0].double().numpy(), atol=1e-5)
+    for point in range(2):
+        np.testing.assert_allclose(weights_of(page, point), recording[0, point].weights()[0].double().numpy(), atol=1e-5)
     assert not page.ask("viewer.recording.heads[0].stored")
 
 
@@ -583,8 +583,8 @@ def test_the_wheel_that_lands_on_a_flat_map_gets_a_hint(opened):
     queries, keys = torch.zeros(1, 1, 900, 4), torch.zeros(1, 1, 900, 4)
     queries[0, 0, 120, 0], keys[0, 0, 700, 0] = 60.0, 60.0
     page = settled(opened(recorded(Attends(), queries, keys, torch.randn(1, 1, 900, 4), tokens=words(900))))
-    place = pointed(page, 0.35, 0.85)
+    point = pointed(page, 0.35, 0.85)
     for _ in range(8):
-        page.call("Input.dispatchMouseEvent", type="mouseWheel", deltaX=0, deltaY=-240, **place)
+        page.call("Input.dispatchMouseEvent", type="mouseWheel", deltaX=0, deltaY=-240, **point)
     page.until(f"{HINT} !== null")
     assert page.ask(f"{HINT}.textContent").startswith("↗1.0000 lies there")

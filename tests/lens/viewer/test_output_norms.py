@@ -17,8 +17,8 @@ def recorded(model, *args, **kwargs):
 def by_hand(head, rows):
     """‖v_j W‖ with the matrix's own columns for this head, written out."""
     width = head.value.shape[-1]
-    own = rows[head.head * width : (head.head + 1) * width]  # (E, model's width)
-    return torch.linalg.vector_norm(head.value @ own, dim=-1)
+    head_rows = rows[head.head * width : (head.head + 1) * width]  # (E, model's width)
+    return torch.linalg.vector_norm(head.value @ head_rows, dim=-1)
 
 
 def test_of_an_overt_layer_the_norms_are_those_of_value_times_output_matrix():
@@ -41,19 +41,19 @@ def test_heads_that_share_a_value_have_norms_of_their_own():
         torch.testing.assert_close(output_norms(head, layer).norms, by_hand(head, layer.output.weight.mT))
 
 
-def input_of(model, matrix, **given):
+def input_of(model, matrix, **inputs):
     """What the linear layer that holds this matrix reads when the model runs, all tokens (..., H·E)."""
-    seen = []
+    observed = []
     hooks = [
-        module.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+        module.register_forward_pre_hook(lambda module, args: observed.append(args[0]))
         for module in model.modules()
         if (weight := getattr(module, "weight", None)) is not None and weight.data_ptr() == matrix.data_ptr()
     ]
     with torch.no_grad():
-        model(**given)
+        model(**inputs)
     for hook in hooks:
         hook.remove()
-    return seen
+    return observed
 
 
 UNKNOWN = {"Albert"}  # a norm that follows the matrix stands in the same module: it is not told from one before
@@ -62,19 +62,19 @@ UNKNOWN = {"Albert"}  # a norm that follows the matrix stands in the same module
 @pytest.mark.parametrize("family", families.FAMILIES, ids=lambda family: family.name)
 def test_in_every_family_the_matrix_that_is_found_reads_the_recorded_heads(family):
     model = family.build()
-    given = family.inputs()
-    recording = recorded(model, **given)
-    found = 0
+    inputs = family.inputs()
+    recording = recorded(model, **inputs)
+    result = 0
     for captured in recording.calls:
         width = captured.output.shape[-1]
         matrix = output_matrix(model, captured.layer, captured.total, width)
         if isinstance(matrix, str):
             continue
-        found += 1
+        result += 1
         heads = captured.output.transpose(-2, -3).flatten(-2)  # (B, Q, H·E)
-        read = input_of(model, matrix, **given)
+        read = input_of(model, matrix, **inputs)
         assert any(each.numel() == heads.numel() and torch.equal(each.reshape(heads.shape), heads) for each in read)
-    assert bool(found) == (family.name not in UNKNOWN)
+    assert bool(result) == (family.name not in UNKNOWN)
 
 
 class Sub(nn.Module):
@@ -92,9 +92,9 @@ class Sub(nn.Module):
 
 def test_a_norm_in_between_is_said_and_nothing_is_claimed():
     model = Sub()
-    found = output_norms(recorded(model, torch.randn(1, 5, 8))[0, 0], model)
-    assert found.norms is None
-    assert found.reason == "Sub holds LayerNorm, inner_norm, which may stand between its heads and its output matrix"
+    result = output_norms(recorded(model, torch.randn(1, 5, 8))[0, 0], model)
+    assert result.norms is None
+    assert result.reason == "Sub holds LayerNorm, inner_norm, which may stand between its heads and its output matrix"
 
 
 def test_a_matrix_of_another_width_is_not_taken():

@@ -19,16 +19,16 @@ from reading_pages import multi_head, recorded, words
 TYPES = {"float32": np.float32, "int32": np.int32, "int16": np.int16, "uint8": np.uint8}
 
 
-def array(found, place):
+def array(result, index):
     """The numbers at a place of the blocks."""
-    block, offset, kind, count = place
-    data = b"".join(found.blocks.parts[block])
+    block, offset, kind, count = index
+    data = b"".join(result.blocks.parts[block])
     return np.frombuffer(data, TYPES[kind], count, offset)
 
 
-def vectors(found, told):
-    data = array(found, told["data"]).reshape(told["count"], told["width"]).astype(np.float64)
-    return data if told["scale"] is None else data * array(found, told["scale"])[:, None]
+def vectors(result, message):
+    data = array(result, message["data"]).reshape(message["count"], message["width"]).astype(np.float64)
+    return data if message["scale"] is None else data * array(result, message["scale"])[:, None]
 
 
 def pack(recording, heads=None, exact=True, **how):
@@ -36,27 +36,27 @@ def pack(recording, heads=None, exact=True, **how):
 
 
 def test_rounded_vectors_are_off_by_half_a_step_of_their_largest_entry_at_most():
-    given = (torch.randn(50, 16) * torch.logspace(-6, 6, 50)[:, None]).numpy()
-    integers, scale = rounded(given)
-    off = np.abs(integers * scale[:, None].astype(np.float64) - given).max(-1)
-    assert (off <= 1.01 * np.abs(given).max(-1) / 65534).all()
+    inputs = (torch.randn(50, 16) * torch.logspace(-6, 6, 50)[:, None]).numpy()
+    integers, scale = rounded(inputs)
+    off = np.abs(integers * scale[:, None].astype(np.float64) - inputs).max(-1)
+    assert (off <= 1.01 * np.abs(inputs).max(-1) / 65534).all()
 
 
 def test_a_vector_with_a_nan_has_the_scale_nan_and_leaves_the_others_alone():
-    given = np.ones((3, 4), np.float32)
-    given[1, 2] = math.nan
-    integers, scale = rounded(given)
+    inputs = np.ones((3, 4), np.float32)
+    inputs[1, 2] = math.nan
+    integers, scale = rounded(inputs)
     assert np.isnan(scale).tolist() == [False, True, False]
     assert (integers[0] == 32767).all()
 
 
 def test_a_vector_with_an_infinity_keeps_every_vector_whole():
     blocks = Blocks()
-    given = torch.ones(3, 4)
-    given[1, 2] = math.inf
-    told = blocks.vectors(given, 0, whole=False)
-    assert told["scale"] is None
-    assert told["data"][2] == "float32"
+    inputs = torch.ones(3, 4)
+    inputs[1, 2] = math.inf
+    message = blocks.vectors(inputs, 0, whole=False)
+    assert message["scale"] is None
+    assert message["data"][2] == "float32"
 
 
 def test_the_same_array_is_stored_once_a_block():
@@ -75,20 +75,20 @@ def test_heads_that_share_a_key_point_to_one():
 
 def test_few_vectors_stay_float32_and_are_the_models_own():
     _, recording = multi_head()
-    found = pack(recording)
-    for place, head in enumerate(recording.heads()):
-        told = found.header["heads"][place]
+    result = pack(recording)
+    for index, head in enumerate(recording.heads()):
+        message = result.header["heads"][index]
         for name in ("query", "key", "value"):
-            np.testing.assert_array_equal(vectors(found, told[name]), getattr(head, name)[0].double().numpy())
+            np.testing.assert_array_equal(vectors(result, message[name]), getattr(head, name)[0].double().numpy())
 
 
 def test_many_vectors_are_int16_whose_weights_are_within_a_thousandth():
     _, recording = multi_head(1200, heads=4, width=32)
-    found = pack(recording)
-    told, head = found.header["heads"][3], recording[0, 3]
-    assert told["query"]["data"][2] == "int16"
-    scores = vectors(found, told["query"]) @ vectors(found, told["key"]).T * told["score"]["scale"]
-    weights = np.exp(scores - array(found, told["lse"])[:, None])
+    result = pack(recording)
+    message, head = result.header["heads"][3], recording[0, 3]
+    assert message["query"]["data"][2] == "int16"
+    scores = vectors(result, message["query"]) @ vectors(result, message["key"]).T * message["score"]["scale"]
+    weights = np.exp(scores - array(result, message["lse"])[:, None])
     assert np.abs(weights - head.weights()[0].double().numpy()).max() < 1e-3
 
 
@@ -96,8 +96,8 @@ def test_vectors_whose_scores_are_huge_stay_float32_so_that_weights_hold():
     torch.manual_seed(0)
     far = 30 * torch.randn(1, 2, 1500, 64)
     recording = recorded(Attends(), far, far + torch.randn_like(far), torch.randn(1, 2, 1500, 64))
-    told = pack(recording).header["heads"][0]
-    assert told["query"]["data"][2] == "float32"
+    message = pack(recording).header["heads"][0]
+    assert message["query"]["data"][2] == "float32"
 
 
 def test_how_far_rounding_takes_weights_off_is_measured_and_said():
@@ -108,11 +108,11 @@ def test_how_far_rounding_takes_weights_off_is_measured_and_said():
 
 def test_the_statistics_are_the_recordings():
     _, recording = multi_head()
-    found = pack(recording)
-    told, head = found.header["heads"][1], recording[0, 1]
-    np.testing.assert_allclose(array(found, told["entropies"]), head.entropy()[0], atol=1e-5)
-    np.testing.assert_allclose(array(found, told["received"]), head.received()[0], atol=1e-6)
-    links = {name: array(found, told["links"][name]) for name in ("weights", "rows", "keys")}
+    result = pack(recording)
+    message, head = result.header["heads"][1], recording[0, 1]
+    np.testing.assert_allclose(array(result, message["entropies"]), head.entropy()[0], atol=1e-5)
+    np.testing.assert_allclose(array(result, message["received"]), head.received()[0], atol=1e-6)
+    links = {name: array(result, message["links"][name]) for name in ("weights", "rows", "keys")}
     weights = head.weights()[0].numpy()
     np.testing.assert_allclose(links["weights"], weights[links["rows"], links["keys"]], atol=1e-6)
     assert links["weights"][0] == pytest.approx(weights.max(), abs=1e-6)
@@ -133,55 +133,55 @@ def test_a_mask_is_kept_as_the_smallest_thing_that_it_is(name):
 
 
 def test_padding_is_that_of_each_batch_entry():
-    found = pack(attended(mask=Lengths(torch.tensor([6, 3])), batch=2))
-    stops = {each["batch"]: array(found, each["mask"]["stops"]).tolist() for each in found.header["heads"]}
+    result = pack(attended(mask=Lengths(torch.tensor([6, 3])), batch=2))
+    stops = {each["batch"]: array(result, each["mask"]["stops"]).tolist() for each in result.header["heads"]}
     assert stops == {0: [6], 1: [3]}  # one for all queries
 
 
 def test_a_bias_by_distance_is_one_number_a_distance():
-    found = pack(attended(bias=overt.RelativePositionBias(torch.randn(2, 5))))
-    assert {each["bias"]["kind"] for each in found.header["heads"]} == {"distance"}
-    assert found.header["heads"][0]["bias"]["values"][3] == 11
+    result = pack(attended(bias=overt.RelativePositionBias(torch.randn(2, 5))))
+    assert {each["bias"]["kind"] for each in result.header["heads"]} == {"distance"}
+    assert result.header["heads"][0]["bias"]["values"][3] == 11
 
 
 def test_what_the_page_cannot_compute_it_holds():
     recording = attended(normalizer=overt.Sparsemax())
-    found = pack(recording)
-    told = found.header["heads"][1]
-    assert "query" not in told
-    np.testing.assert_allclose(vectors(found, told["weights"]), recording[0, 1].weights()[0], atol=1e-6)
-    assert "holds these weights themselves" in found.header["calls"][0]["notes"][-1]
+    result = pack(recording)
+    message = result.header["heads"][1]
+    assert "query" not in message
+    np.testing.assert_allclose(vectors(result, message["weights"]), recording[0, 1].weights()[0], atol=1e-6)
+    assert "holds these weights themselves" in result.header["calls"][0]["notes"][-1]
 
 
 def test_a_summary_shows_the_map_that_was_kept():
     model, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 9, 8)
     recording = recorded(model, x, x, x, keep="summary")
-    found = pack(recording)
-    told = found.header["heads"][1]
-    assert "query" not in told
+    result = pack(recording)
+    message = result.header["heads"][1]
+    assert "query" not in message
     np.testing.assert_array_equal(
-        array(found, told["base"]["mean"]).reshape(9, 9), coded(recording.calls[0].summary.map_mean[0, 1])
+        array(result, message["base"]["mean"]).reshape(9, 9), coded(recording.calls[0].summary.map_mean[0, 1])
     )
-    assert told["top"]["width"] == 8
+    assert message["top"]["width"] == 8
 
 
 def test_without_single_weights_a_page_is_a_summary():
     _, recording = multi_head(1200, heads=2)
-    told = pack(recording, exact=False)
-    assert len(told.blocks.parts) == 1
-    assert "query" not in told.header["heads"][0]
-    assert told.header["heads"][0]["base"]["rows"] == 1024
+    message = pack(recording, exact=False)
+    assert len(message.blocks.parts) == 1
+    assert "query" not in message.header["heads"][0]
+    assert message.header["heads"][0]["base"]["rows"] == 1024
 
 
 def test_a_single_strong_link_is_a_full_cell_of_the_map():
     queries, keys = torch.zeros(1, 1, 5000, 4), torch.zeros(1, 1, 5000, 4)
     queries[0, 0, 1234, 0], keys[0, 0, 4321, 0] = 40.0, 40.0
     recording = recorded(Attends(), queries, keys, torch.randn(1, 1, 5000, 4))
-    found = pack(recording)
-    base = found.header["heads"][0]["base"]
-    most = array(found, base["max"]).reshape(base["rows"], base["columns"])
-    row = np.searchsorted(array(found, base["rowEdges"]), 1234, side="right") - 1
-    key = np.searchsorted(array(found, base["keyEdges"]), 4321, side="right") - 1
+    result = pack(recording)
+    base = result.header["heads"][0]["base"]
+    most = array(result, base["max"]).reshape(base["rows"], base["columns"])
+    row = np.searchsorted(array(result, base["rowEdges"]), 1234, side="right") - 1
+    key = np.searchsorted(array(result, base["keyEdges"]), 4321, side="right") - 1
     assert most[row, key] == 254
     assert (most == 254).sum() == 1
 
@@ -195,17 +195,17 @@ def test_top_shows_the_heads_of_the_lowest_entropy():
 
 def test_listed_heads_are_shown_and_no_others():
     _, recording = multi_head(heads=4)
-    found = pack(recording, heads=[(0, 3), (0, 1), (0, 3)])
-    assert [each["head"] for each in found.header["heads"]] == [3, 1]
-    np.testing.assert_array_equal(vectors(found, found.header["heads"][0]["key"]), recording[0, 3].key[0].double().numpy())
+    result = pack(recording, heads=[(0, 3), (0, 1), (0, 3)])
+    assert [each["head"] for each in result.header["heads"]] == [3, 1]
+    np.testing.assert_array_equal(vectors(result, result.header["heads"][0]["key"]), recording[0, 3].key[0].double().numpy())
 
 
 @pytest.mark.parametrize(
-    ("heads", "told"), [("top", "top 16"), ("top 0", "top 16"), ([], "at least one"), ([3], "at least one")]
+    ("heads", "message"), [("top", "top 16"), ("top 0", "top 16"), ([], "at least one"), ([3], "at least one")]
 )
-def test_heads_that_name_none_are_refused(heads, told):
+def test_heads_that_name_none_are_refused(heads, message):
     _, recording = multi_head()
-    with pytest.raises((InputError, KindError), match=told):
+    with pytest.raises((InputError, KindError), match=message):
         recording.page(heads=heads)
 
 
@@ -217,7 +217,7 @@ def test_a_head_that_is_not_there_is_refused():
 
 def test_a_page_over_the_limit_is_refused_before_it_is_built(monkeypatch):
     _, recording = multi_head()
-    monkeypatch.setattr(viewer, "pack_heads", lambda *given, **told: pytest.fail("it was built"))
+    monkeypatch.setattr(viewer, "pack_heads", lambda *inputs, **message: pytest.fail("it was built"))
     with pytest.raises(InputError, match=r"at most 10\.0 kB.*2 heads that need about .*fewer heads.*exact=False.*limit="):
         recording.page(limit=10_000)
 
@@ -227,8 +227,8 @@ def test_a_page_over_the_limit_is_refused_before_it_is_built(monkeypatch):
 def test_no_page_is_larger_than_was_estimated(count, exact):
     _, recording = multi_head(count, heads=2, width=16)
     size = len(recording.page(exact=exact).encode())
-    told = estimated([(each, each.heads) for each in recording.calls], recording, exact)
-    assert size <= told <= 4 * size + 250_000
+    message = estimated([(each, each.heads) for each in recording.calls], recording, exact)
+    assert size <= message <= 4 * size + 250_000
 
 
 def test_tokens_that_match_no_call_are_refused():

@@ -42,8 +42,10 @@ def test_turned_around_it_is_the_weights_that_the_token_gets(opened):
 def test_every_token_says_its_weight_to_a_screen_reader(opened):
     _, recording = multi_head()
     page = opened(recording, "head=0.0&batch=0&token=3&colour=linear")
-    for place, (told, weight) in enumerate(zip(page.ask(LABELS), recording[0, 0].weights(rows=3)[0, 0].tolist(), strict=True)):
-        assert told == f"w{place}, {place}, weight {weight:.3f}"
+    for index, (message, weight) in enumerate(
+        zip(page.ask(LABELS), recording[0, 0].weights(rows=3)[0, 0].tolist(), strict=True)
+    ):
+        assert message == f"w{index}, {index}, weight {weight:.3f}"
 
 
 def test_arcs_and_chips_go_to_the_strongest(opened):
@@ -53,7 +55,7 @@ def test_arcs_and_chips_go_to_the_strongest(opened):
     strongest = int(weights.argmax())
     assert page.ask("document.querySelector('.chips button').dataset.place") == str(strongest)
     expected = {
-        str(place) for place in range(12) if place != 3 and float(weights[place]) / max(0.5, float(weights.max())) > 0.015
+        str(index) for index in range(12) if index != 3 and float(weights[index]) / max(0.5, float(weights.max())) > 0.015
     }
     assert set(page.ask("[...document.querySelectorAll('.texts path')].map((each) => each.dataset.to)")) == expected
 
@@ -78,15 +80,15 @@ def test_attention_between_two_texts_shows_both(opened):
         "Queries",
         "Keys",
     ]
-    asked = f"{SHARES}.slice(4)"
-    assert page.ask(asked) == pytest.approx(shares(recording[0, 0].weights(rows=2)[0, 0]), abs=0.06)
+    requested = f"{SHARES}.slice(4)"
+    assert page.ask(requested) == pytest.approx(shares(recording[0, 0].weights(rows=2)[0, 0]), abs=0.06)
     page.ask("void document.querySelectorAll('.texts .text')[1].querySelector('[data-token=\"6\"]').click()")
     assert page.ask(f"{SHARES}.slice(0, 4)") == pytest.approx(shares(recording[0, 0].weights(keys=[6])[0, :, 0]), abs=0.06)
 
 
 def test_of_a_long_text_only_what_is_in_sight_is_there(opened):
     count = 4096
-    tokens = [("Ġ" if place else "") + f"t{place}" for place in range(count)]
+    tokens = [("Ġ" if index else "") + f"t{index}" for index in range(count)]
     _, recording = multi_head(count, heads=1, tokens=tokens, causal=True)
     page = opened(recording, "head=0.0&batch=0&token=4000")
     page.until(f"{CHOSEN} === 't4000'")
@@ -116,8 +118,8 @@ def test_the_steps_numbers_are_those_of_python(opened):
 def test_barred_keys_are_minus_infinity_and_take_nothing(opened):
     _, recording = multi_head(causal=True)
     page = opened(recording, "head=0.1&batch=0&token=2&panel=steps")
-    told = {row[0]: row[2:4] for row in page.ask(TABLE)}
-    assert set(told) == {0, 1, 2}
+    message = {row[0]: row[2:4] for row in page.ask(TABLE)}
+    assert set(message) == {0, 1, 2}
     page.ask("void (location.hash = 'head=0.1&batch=0&token=2&key=9&panel=steps&step=2')")
     page.until("document.querySelector('.working').textContent.includes('masked')")
     assert page.ask("document.querySelector('.working').textContent").endswith("masked: −∞")
@@ -127,17 +129,17 @@ def test_each_step_writes_its_numbers_out_and_the_sum_is_pythons_output(opened):
     _, recording = multi_head()
     steps, head = recording[0, 1].steps(5), recording[0, 1]
     page = opened(recording, STEPS)
-    told = []
+    message = []
     for step in range(6):
         page.ask(f"void document.querySelector('.stages li:nth-child({step + 1}) button').click()")
-        told.append(page.ask("document.querySelector('.working').textContent").replace("−", "-"))
+        message.append(page.ask("document.querySelector('.working').textContent").replace("−", "-"))
     strongest = int(steps.weights.argmax())
-    assert f"q = [{head.query[0, 5, 0]:.2f}" in told[0]
-    assert f"= {steps.scores[0, 0, strongest] * math.sqrt(8):.2f}" in told[1]
-    assert f"÷ √8 = {steps.masked[0, 0, strongest]:.3f}" in told[2]
-    assert told[3].endswith(f" = {steps.weights[0, 0, strongest]:.3f}")
-    assert f"[{head.value[0, strongest, 0]:.2f}" in told[4]
-    assert f"Σ α·v = [{steps.output[0, 0, 0]:.2f}  {steps.output[0, 0, 1]:.2f}" in told[5]
+    assert f"q = [{head.query[0, 5, 0]:.2f}" in message[0]
+    assert f"= {steps.scores[0, 0, strongest] * math.sqrt(8):.2f}" in message[1]
+    assert f"÷ √8 = {steps.masked[0, 0, strongest]:.3f}" in message[2]
+    assert message[3].endswith(f" = {steps.weights[0, 0, strongest]:.3f}")
+    assert f"[{head.value[0, strongest, 0]:.2f}" in message[4]
+    assert f"Σ α·v = [{steps.output[0, 0, 0]:.2f}  {steps.output[0, 0, 1]:.2f}" in message[5]
 
 
 def test_the_arrow_keys_walk_through_steps_and_keys(opened):
@@ -184,9 +186,9 @@ def test_a_softcap_and_a_bias_are_told(opened):
     recording = recorded(layer, 3 * torch.randn(1, 9, 16), tokens=words(9))
     page = opened(recording, "head=0.1&batch=0&token=6&panel=steps&step=2")
     steps = recording[0, 1].steps(6)
-    told = page.ask("document.querySelector('.says').textContent")
-    assert "softcap: 5 · tanh(s ÷ 5)" in told
-    assert "a penalty for distance (ALiBi)" in told
+    message = page.ask("document.querySelector('.says').textContent")
+    assert "softcap: 5 · tanh(s ÷ 5)" in message
+    assert "a penalty for distance (ALiBi)" in message
     for key, _, masked, weight in page.ask(TABLE):
         assert read(masked) == pytest.approx(float(steps.masked[0, 0, key]), abs=6e-3)
         assert read(weight) == pytest.approx(float(steps.weights[0, 0, key]), rel=0.06, abs=6e-4)
@@ -201,7 +203,7 @@ def test_a_summary_says_what_it_lacks(opened):
     page.until("document.querySelector('.part bdi') !== null")
     top = recording[0, 1].top(6, 8)
     known = [float(share) > 0 for share in page.ask(SHARES)]
-    assert [place for place, share in enumerate(known) if share] == sorted(top.keys[0].tolist())
+    assert [index for index, share in enumerate(known) if share] == sorted(top.keys[0].tolist())
     assert "of the recorded strongest links only" in page.ask("document.querySelector('.reading .told').textContent")
 
 
@@ -218,11 +220,11 @@ def test_a_nan_is_said_and_never_shown_as_zero(opened):
 def test_the_residual_stands_beside_its_rounding_bound(opened):
     _, recording = multi_head()
     page = opened(recording, "head=0.1&batch=0&token=6&panel=checks")
-    found = recording.verify()
-    told = page.ask("document.querySelector('.honest .check').textContent").replace("−", "-")
-    assert told.startswith("this call (L0): ")
-    assert "✓ within the rounding bound" in told
-    assert float(told.rsplit(" ", 1)[1]) == pytest.approx(found.bound, rel=0.06)
+    result = recording.verify()
+    message = page.ask("document.querySelector('.honest .check').textContent").replace("−", "-")
+    assert message.startswith("this call (L0): ")
+    assert "✓ within the rounding bound" in message
+    assert float(message.rsplit(" ", 1)[1]) == pytest.approx(result.bound, rel=0.06)
 
 
 def test_what_the_models_own_path_left_out_is_said(opened):
@@ -258,9 +260,10 @@ def test_equal_weights_are_the_baseline(opened):
     _, recording = multi_head(causal=True)
     page = opened(recording, "head=0.1&batch=0&token=3&panel=checks")
     most = float(recording[0, 1].weights(rows=3).max())
-    told = page.ask("document.querySelector('.honest').textContent")
+    message = page.ask("document.querySelector('.honest').textContent")
     assert (
-        f"may attend to 4 keys. Equal weights would be 0.250 each; its largest is {most:.3f}, {most * 4:.1f} times that" in told
+        f"may attend to 4 keys. Equal weights would be 0.250 each; its largest is {most:.3f}, {most * 4:.1f} times that"
+        in message
     )
 
 
@@ -271,9 +274,9 @@ def test_the_links_are_a_table_of_the_strongest_weights(opened):
     rows = page.ask(
         "[...document.querySelectorAll('.linked tbody tr')].map((row) => [Number(row.dataset.query), Number(row.dataset.key), row.querySelector('.weight span').textContent])"
     )
-    best = [(place // 12, place % 12) for place in weights.flatten().topk(20).indices.tolist()]
+    best = [(index // 12, index % 12) for index in weights.flatten().topk(20).indices.tolist()]
     assert [(query, key) for query, key, _ in rows] == best
-    assert [read(told) for _, _, told in rows] == pytest.approx([float(weights[place]) for place in best], abs=6e-5)
+    assert [read(message) for _, _, message in rows] == pytest.approx([float(weights[index]) for index in best], abs=6e-5)
     assert page.ask("document.querySelector('.linked caption').textContent").startswith("The 20 strongest links of L0H1")
     assert page.ask("[...document.querySelectorAll('.linked thead th')].every((each) => each.scope === 'col')")
 
@@ -368,7 +371,7 @@ CONTRAST = """(() => {
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("side", ["query", "key"])
 def test_tokens_can_be_read_on_every_colour(opened, dark, side):
-    tokens = [f"w{place}" for place in range(60)]
+    tokens = [f"w{index}" for index in range(60)]
     _, recording = multi_head(60, tokens=tokens)
     page = opened(recording, f"head=0.0&batch=0&token=3&side={side}&colour=log", dark=dark, calm=True)
     assert page.ask(CONTRAST) >= 3.5
@@ -395,7 +398,7 @@ def test_weights_of_another_normalizer_are_shown_as_they_are_kept(opened):
 def test_each_batch_element_has_its_own_text_and_weights(opened):
     torch.manual_seed(0)
     layer = overt.layers.MultiHeadAttention(16, heads=2)
-    recording = recorded(layer, 3 * torch.randn(2, 6, 16), tokens=[words(6), [f"v{place}" for place in range(6)]])
+    recording = recorded(layer, 3 * torch.randn(2, 6, 16), tokens=[words(6), [f"v{index}" for index in range(6)]])
     page = opened(recording, "head=0.1&batch=1&token=2&colour=linear")
     assert page.ask(CHOSEN) == "v2"
     assert page.ask(SHARES) == pytest.approx(shares(recording[0, 1].weights(rows=2)[1, 0]), abs=0.06)

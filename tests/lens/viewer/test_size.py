@@ -29,9 +29,9 @@ def test_minilms_page_is_complete_without_a_network_and_its_weights_are_pythons(
     page = opened(recording)
     page.press("2")
     page.until("document.querySelector('.area .over').dataset.drawn")
-    for place in (0, 17, 71):
-        row = page.ask(f"Array.from(viewer.recording.heads[{place}].weightsRow(40))")
-        layer, head = divmod(place, 12)
+    for index in (0, 17, 71):
+        row = page.ask(f"Array.from(viewer.recording.heads[{index}].weightsRow(40))")
+        layer, head = divmod(index, 12)
         np.testing.assert_allclose(row, recording[layer, head].weights(40)[0, 0], atol=1e-3)
     assert page.ask("viewer.recording.heads.length") == 72
     assert network(page) == []
@@ -43,12 +43,12 @@ def test_one_head_of_32768_tokens_fits_and_its_weights_are_pythons(opened):
     torch.manual_seed(0)
     query, key, value = (1.5 * torch.randn(1, 1, 32_768, 64) for _ in range(3))
     key[0, 0, 20_000] = 3 * query[0, 0, 9_000]
-    tokens = [f"token {place}" for place in range(32_768)]
+    tokens = [f"token {index}" for index in range(32_768)]
     model = Attends()
     with torch.no_grad(), overt.lens.record(model, key_tokens=tokens) as recording:
         model(query, key, value)
     assert len(recording.page()) < 24e6
     page = opened(recording)
     for row in (0, 9_000, 32_767):
-        found = page.ask(f"Array.from(viewer.recording.heads[0].weightsRow({row}))")
-        np.testing.assert_allclose(found, recording[0, 0].weights(row)[0, 0], atol=1e-3)
+        result = page.ask(f"Array.from(viewer.recording.heads[0].weightsRow({row}))")
+        np.testing.assert_allclose(result, recording[0, 0].weights(row)[0, 0], atol=1e-3)

@@ -42,14 +42,14 @@ def test_without_scripts_the_strongest_links_are_a_table():
     _, *rows = Still(page(recording)).rows
     fits = []  # of either head: which one the page opens with is its own choice
     for values in (head.weights()[0] for head in recording.heads()):
-        places = [(place // 12, place % 12) for place in values.flatten().topk(20).indices.tolist()]
-        fits.append([[f"w{i} {i}", f"w{j} {j}", f"{float(values[i, j]):.4f}"] for i, j in places])
+        positions = [(index // 12, index % 12) for index in values.flatten().topk(20).indices.tolist()]
+        fits.append([[f"w{i} {i}", f"w{j} {j}", f"{float(values[i, j]):.4f}"] for i, j in positions])
     assert rows in fits
 
 
 def test_each_heads_map_is_a_picture_with_a_name():
     _, recording = multi_head(heads=3)
-    images = [told for tag, told in Still(page(recording)).tags if tag == "img"]
+    images = [message for tag, message in Still(page(recording)).tags if tag == "img"]
     assert len(images) == 3
     assert {each["alt"] for each in images} == {f"L0H{head}: map of weights" for head in range(3)}
     for each in images:
@@ -66,19 +66,19 @@ def test_a_thousand_heads_leave_the_still_page_small():
 def test_nasty_tokens_make_no_tags():
     _, recording = multi_head(len(NASTY), tokens=NASTY)
     still = Still(page(recording, title=NASTY[0]))
-    assert not [told for _, told in still.tags if any(name.startswith("on") for name in told)]
-    assert all(told["src"].startswith("data:image/png") for tag, told in still.tags if tag == "img")
+    assert not [message for _, message in still.tags if any(name.startswith("on") for name in message)]
+    assert all(message["src"].startswith("data:image/png") for tag, message in still.tags if tag == "img")
 
 
 def test_in_a_browser_with_scripts_disabled_picture_and_table_are_in_sight(opened):
     _, recording = multi_head()
-    found = opened(recording, script=False)
-    assert found.ask(
+    result = opened(recording, script=False)
+    assert result.ask(
         "[...document.images].every((each) => each.complete && each.naturalWidth > 0 && each.offsetParent !== null)"
     )
-    assert found.ask("document.images.length") == 2
-    assert found.ask("document.querySelector('.still table').offsetHeight") > 100
-    assert found.complaints == []
+    assert result.ask("document.images.length") == 2
+    assert result.ask("document.querySelector('.still table').offsetHeight") > 100
+    assert result.complaints == []
 
 
 def test_in_a_browser_with_scripts_the_still_page_is_gone(opened):

@@ -19,8 +19,8 @@ pytest.importorskip("anywidget", reason='needs anywidget: pip install "overt[wid
 
 def test_the_traits_hold_the_page_and_go_to_the_notebook():
     _, recording = multi_head()
-    found = recording.widget(height=500, title="a title")
-    state = found.get_state()
+    result = recording.widget(height=500, title="a title")
+    state = result.get_state()
     assert state["page"] == page(recording, title="a title")
     assert (state["height"], state["title"]) == (500, "a title")
     assert state["_esm"] == read("lens/viewer/web/widget.js")
@@ -68,13 +68,13 @@ def notebook(chromium, tmp_path):
     """A page that shows a recording as a notebook does."""
     _, recording = multi_head()
     (tmp_path / "host.html").write_text("<!doctype html><title>host</title><body></body>")
-    found = chromium.page()
-    found.open(tmp_path / "host.html")
+    result = chromium.page()
+    result.open(tmp_path / "host.html")
     traits = {"page": page(recording), "height": 420, "title": "a recording"}
-    found.ask(HOST.replace("MODULE", json.dumps(read("lens/viewer/web/widget.js"))).replace("TRAITS", json.dumps(traits)))
-    found.until("document.querySelector('iframe') !== null && typeof window.leave === 'function'")
-    yield found
-    found.call("Page.close")
+    result.ask(HOST.replace("MODULE", json.dumps(read("lens/viewer/web/widget.js"))).replace("TRAITS", json.dumps(traits)))
+    result.until("document.querySelector('iframe') !== null && typeof window.leave === 'function'")
+    yield result
+    result.call("Page.close")
 
 
 def test_in_a_browser_the_module_shows_the_page_in_a_frame_of_its_own(notebook):

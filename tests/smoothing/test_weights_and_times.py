@@ -31,9 +31,9 @@ def series(n=60, seed=0):
 @pytest.mark.parametrize("causal", [False, True])
 def test_weights_multiply_those_of_attention(way, causal):
     x, times, weights = series()
-    found = analyze(x, times=times, weights=weights, causal=causal, **way)
-    np.testing.assert_allclose(found.values, plain.smooth(x, times, weights=weights, causal=causal, **way), rtol=1e-10)
-    rows = np.stack([found.weights(point) for point in range(x.size)])
+    result = analyze(x, times=times, weights=weights, causal=causal, **way)
+    np.testing.assert_allclose(result.values, plain.smooth(x, times, weights=weights, causal=causal, **way), rtol=1e-10)
+    rows = np.stack([result.weights(point) for point in range(x.size)])
     np.testing.assert_allclose(rows, plain.weights(x, times, weights=weights, causal=causal, **way), rtol=0, atol=1e-12)
 
 
@@ -72,10 +72,10 @@ def test_equal_weights_are_no_weights():
 
 def test_noise_is_that_of_a_value_of_weight_one():
     x, times, weights = series()
-    found = analyze(x, times=times, weights=weights, keys="time", noise=0.3)
-    risk = (x - found.values) ** 2 + 0.3**2 / weights * (2 * np.array([found.weights(i)[i] for i in range(60)]) - 1)
-    assert found.risk == pytest.approx(risk.mean(), rel=1e-9)
-    assert found.noise == pytest.approx(0.3)
+    result = analyze(x, times=times, weights=weights, keys="time", noise=0.3)
+    risk = (x - result.values) ** 2 + 0.3**2 / weights * (2 * np.array([result.weights(i)[i] for i in range(60)]) - 1)
+    assert result.risk == pytest.approx(risk.mean(), rel=1e-9)
+    assert result.noise == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("way", TIME)
@@ -83,53 +83,53 @@ def test_noise_is_that_of_a_value_of_weight_one():
 @pytest.mark.parametrize("window", [None, 5.0])
 def test_time_keys_fit_at_other_times_as_at_the_points(way, causal, window):
     x, times, weights = series()
-    asked = np.r_[times[[40, 3]], 12.34, -0.5 + times[0], 12.34, 59.9]
-    found = overt.smooth(x, times=times, weights=weights, at=asked, causal=causal, window=window, **way)
+    requested = np.r_[times[[40, 3]], 12.34, -0.5 + times[0], 12.34, 59.9]
+    result = overt.smooth(x, times=times, weights=weights, at=requested, causal=causal, window=window, **way)
     reach = {"window": np.inf if window is None else window, "side": "past" if causal else "both"}
-    rows = plain.time_rows(times, weights, way["bandwidth"], way.get("degree", 1), asked, **reach)
-    np.testing.assert_allclose(found, rows @ x, rtol=1e-10)
+    rows = plain.time_rows(times, weights, way["bandwidth"], way.get("degree", 1), requested, **reach)
+    np.testing.assert_allclose(result, rows @ x, rtol=1e-10)
 
 
 @pytest.mark.parametrize("way", ALL)
 @pytest.mark.parametrize("causal", [False, True])
 def test_at_the_points_the_curve_is_the_curve(way, causal):
     x, times, _ = series()
-    found, order = analyze(x, times=times, causal=causal, **way), np.random.default_rng(0).permutation(60)
-    np.testing.assert_allclose(found.at(times[order]), found.values[order], rtol=1e-12)
+    result, order = analyze(x, times=times, causal=causal, **way), np.random.default_rng(0).permutation(60)
+    np.testing.assert_allclose(result.at(times[order]), result.values[order], rtol=1e-12)
 
 
 @pytest.mark.parametrize("way", [*WAYS[3:], PATCH, {}])
 def test_between_points_other_keys_go_straight_and_level_beyond_the_ends(way):
     x, times, _ = series()
-    found = analyze(x, times=times, **way)
-    asked = np.r_[times[0] - 3.0, (times[:-1] + times[1:]) / 2, times[-1] + 3.0]
-    middles = (found.values[:-1] + found.values[1:]) / 2
-    np.testing.assert_allclose(found.at(asked), np.r_[found.values[0], middles, found.values[-1]], rtol=1e-12)
+    result = analyze(x, times=times, **way)
+    requested = np.r_[times[0] - 3.0, (times[:-1] + times[1:]) / 2, times[-1] + 3.0]
+    middles = (result.values[:-1] + result.values[1:]) / 2
+    np.testing.assert_allclose(result.at(requested), np.r_[result.values[0], middles, result.values[-1]], rtol=1e-12)
 
 
 @pytest.mark.parametrize("way", [*WAYS[3:], PATCH, {}])
 def test_a_causal_curve_stays_as_it_was_until_the_next_point(way):
     x, times, _ = series()
-    found = analyze(x, times=times, causal=True, **way)
-    later = found.at(np.r_[times[0] - 1.0, (times[:-1] + times[1:]) / 2, times[-1] + 3.0])
-    np.testing.assert_allclose(later, np.r_[NAN, found.values], rtol=1e-12)
+    result = analyze(x, times=times, causal=True, **way)
+    later = result.at(np.r_[times[0] - 1.0, (times[:-1] + times[1:]) / 2, times[-1] + 3.0])
+    np.testing.assert_allclose(later, np.r_[NAN, result.values], rtol=1e-12)
 
 
 def test_dates_are_asked_at_dates():
     dates = pd.date_range("2024-01-01", periods=30, freq="D")
     x = pd.Series(np.sin(np.arange(30) / 5), index=dates)
-    asked = pd.DatetimeIndex(["2024-01-10 12:00", "2024-01-03"])
+    requested = pd.DatetimeIndex(["2024-01-10 12:00", "2024-01-03"])
     way = {"keys": "time", "degree": 1}
-    found = overt.smooth(x, at=asked, bandwidth=2 * 86400.0, **way)
-    np.testing.assert_allclose(found, overt.smooth(x.to_numpy(), at=[9.5, 2.0], bandwidth=2.0, **way), rtol=1e-9)
+    result = overt.smooth(x, at=requested, bandwidth=2 * 86400.0, **way)
+    np.testing.assert_allclose(result, overt.smooth(x.to_numpy(), at=[9.5, 2.0], bandwidth=2.0, **way), rtol=1e-9)
 
 
 def test_columns_are_asked_at_the_same_times():
     x, times, _ = series()
     both = np.stack([x, -x], axis=1)
-    found = overt.smooth(both, times=times, at=[3.0, 4.0, 5.0])
-    assert found.shape == (3, 2)
-    np.testing.assert_array_equal(found[:, 1], overt.smooth(-x, times=times, at=[3.0, 4.0, 5.0]))
+    result = overt.smooth(both, times=times, at=[3.0, 4.0, 5.0])
+    assert result.shape == (3, 2)
+    np.testing.assert_array_equal(result[:, 1], overt.smooth(-x, times=times, at=[3.0, 4.0, 5.0]))
 
 
 @pytest.mark.parametrize("way", ALL)
@@ -137,15 +137,15 @@ def test_columns_are_asked_at_the_same_times():
 def test_without_filling_what_is_missing_stays_missing_and_nothing_else_changes(way, causal):
     x, _, _ = series()
     x[[0, 20, 21, 59]] = NAN
-    filled, found = (overt.smooth(x, causal=causal, fill=fill, **way) for fill in (True, False))
-    np.testing.assert_array_equal(found, np.where(np.isnan(x), NAN, filled))
+    filled, result = (overt.smooth(x, causal=causal, fill=fill, **way) for fill in (True, False))
+    np.testing.assert_array_equal(result, np.where(np.isnan(x), NAN, filled))
     assert np.isfinite(filled[1:]).all()
 
 
 def test_the_plot_shows_the_curve_and_its_data(tmp_path):
     x, times, _ = series()
-    found = analyze(x, times=times)
-    figure = found.plot(tmp_path / "curve.png")
+    result = analyze(x, times=times)
+    figure = result.plot(tmp_path / "curve.png")
     assert (tmp_path / "curve.png").stat().st_size > 1000
     drawn = [line.get_ydata() for axes in figure.axes for line in axes.get_lines()]
-    assert any(np.shape(line) == (60,) and np.allclose(line, found.values) for line in drawn)
+    assert any(np.shape(line) == (60,) and np.allclose(line, result.values) for line in drawn)
