@@ -10,6 +10,9 @@ import torch
 from overt.errors import InputError, KindError
 from overt.learn.data.tokenizer import Tokenizer
 from overt.lens import read_log, record, replay
+from overt.lens.analysis.replay.sequences import sequence_of
+from overt.lens.analysis.replay.spans import span_members
+from overt.lens.analysis.replay.spans_read import span_arrays
 from overt.models import LanguageModel
 from server_logs import ANSWER, DIALECTS, PROMPT, log_probabilities, vllm_completion
 from small_surveys import WORDS
@@ -76,6 +79,44 @@ def test_mass_is_the_weight_on_the_spans_tokens(model_and_tokenizer, tokens, tmp
             expected = float(weights[call][0, head, len(prompt) - 1 + at, first].sum())
             assert result.spans[0].by_head[index, at] == pytest.approx(expected, abs=1e-6)
     assert result.spans[0].tokens == len(first)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["GPT2", "Llama", "Mistral", "GptOss"])
+def test_mass_is_the_recorded_weight_of_grouped_windowed_and_sinking_heads(kind, dtype, tmp_path):
+    import transformers
+
+    tokenizer = Tokenizer.learn([" ".join(WORDS), PROMPT] * 4, merges=80)
+    torch.manual_seed(0)
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 32,
+    }
+    extra = {
+        "GPT2": {"n_embd": 32, "n_layer": 2, "n_head": 4},
+        "Llama": sizes,
+        "Mistral": {**sizes, "sliding_window": 6},
+        "GptOss": {**sizes, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 8},
+    }[kind]
+    config = getattr(transformers, f"{kind}Config")(vocab_size=tokenizer.words, initializer_range=0.3, **extra)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval().to(dtype)
+    prompt, ids = tokenizer.encode(PROMPT), tokenizer.encode(ANSWER)
+    values = log_probabilities(model, prompt, ids)
+    response = vllm_completion(prompt, ids, ["x"] * len(ids), values, ANSWER)
+    answer = logged(tmp_path, {"request": {"prompt": PROMPT}, "response": response}).answers[0]
+    result = replay(model, answer, tokenizer=tokenizer, spans=SPANS, unchecked=True)
+    with record(model) as recording, torch.no_grad():
+        model(input_ids=torch.tensor([[*prompt, *ids]]))
+    members = span_arrays(span_members(answer, sequence_of(answer, tokenizer), SPANS))
+    rows = slice(len(prompt) - 1, len(prompt) + len(ids) - 1)
+    for index, (_, call, head) in enumerate(result.heads):
+        weights = recording[call, head].weights()[0, rows].double().numpy()
+        for at, span in enumerate(result.spans):
+            assert np.allclose(span.by_head[index], weights @ members[at], atol=2e-6), (call, head, span.name)
+    assert (sum(span.by_head for span in result.spans) < 0.99).any() == (kind == "GptOss")
 
 
 def test_knock_out_of_the_end_is_the_shorter_prompts_own_log_probability(model_and_tokenizer, tokens, tmp_path):

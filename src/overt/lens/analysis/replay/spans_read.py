@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from overt.attention import mechanism
-from overt.attention.kernels.blocked import BLOCK, block_of, ready, rows_of
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat.call import unrounded
+from overt.attention.kernels.sharded.ring import of_block
 from overt.attention.masks import Window
 from overt.attention.masks.kinds import Keys
-from overt.attention.mechanism import formula
+from overt.attention.scores import Score
 from overt.errors import InputError
 from overt.lens.analysis.ablation import fast_path_off
 from overt.lens.capture.adapters import catching
@@ -35,7 +35,7 @@ class SpanMasses:
     """Adds up the weight that queries `first` to `stop` give to each span, call by call while the model runs.
 
     `masses` has, for each call by its layer's name and number, an array (heads, queries, spans): what a head's weights sum to over the
-    span's tokens. Only these queries' rows of weights are computed, a block at a time.
+    span's tokens.
     """
 
     members: np.ndarray  # (spans, N)
@@ -53,24 +53,33 @@ class SpanMasses:
         device = captured.output.device
         members = torch.tensor(self.members.T, device=device)  # (N, spans)
         if isinstance(captured, CapturedMixer):
-            rows = (weights[0] for _, weights, _ in weight_rows(captured, [(self.first, self.stop)]))
+            masses = _mixer_masses(captured, members, self.first, self.stop)
         else:
-            rows = _rows(captured, self.first, self.stop)
-        parts = [(weights @ members.to(weights.dtype)).double().cpu() for weights in rows]
-        self.masses[captured.layer, captured.call_index] = torch.cat(parts, dim=1).numpy()
+            masses = _masses(captured, members, self.first, self.stop)
+        self.masses[captured.layer, captured.call_index] = masses.cpu().numpy()
 
 
-def _rows(captured: CapturedCall, first: int, stop: int) -> Iterator[Tensor]:
-    """The weights of these queries (heads, rows, N), a block at a time; nothing of the other queries is computed."""
+def _masses(captured: CapturedCall, members: Tensor, first: int, stop: int) -> Tensor:
+    """What these queries give to each span (heads, rows, spans): attention to values that are 1 in the span, and 0 elsewhere.
+
+    So the kernels compute it, no other queries are read, and no row of weights is stored.
+    """
     call = captured.checked_call()
-    call = ready(replace(call, value=call.value[..., :0], dropout=0.0))
-    heads, careful = head_count(call), call.mask is not None and not call.finite
-    together = 1 if careful else max(BLOCK // (heads * call.keys), 1)
-    with unrounded(call.query):
-        for row in range(first, stop, together):
-            block = block_of(call, rows_of(call, row, min(row + together, stop)), every_key=True, careful=careful)
-            weights = formula(block)[2]
-            yield weights.expand(*call.batch, *weights.shape[-2:]).reshape(heads, *weights.shape[-2:])
+    query, key = call.query[..., first:stop, :], call.key
+    if isinstance(call.score, Score):  # a caller's own function gets the inputs as they are
+        query, key = query.to(call.dtype), key.to(call.dtype)
+    value = members.to(call.dtype).reshape(*(1,) * (key.ndim - 2), *members.shape)
+    rows = replace(call, query=query, key=key, value=value, dropout=0.0)
+    rows = of_block(rows, slice(first, stop), slice(0, call.keys), (call.queries, call.keys))
+    with torch._C.DisableTorchFunction(), torch.no_grad(), unrounded(query):
+        masses = mechanism.compute(rows)
+    return masses.expand(*call.batch, *masses.shape[-2:]).reshape(head_count(call), *masses.shape[-2:]).double()
+
+
+def _mixer_masses(captured: CapturedMixer, members: Tensor, first: int, stop: int) -> Tensor:
+    """The same of a linear token mixer, of which the rows of weights have to be computed."""
+    rows = (weights[0] for _, weights, _ in weight_rows(captured, [(first, stop)]))
+    return torch.cat([(weights @ members.to(weights.dtype)).double() for weights in rows], dim=1)
 
 
 @contextmanager
