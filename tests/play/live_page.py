@@ -43,3 +43,23 @@ def write(minilm, path, **options):
 
     write(qkv(minilm, TIRED, "it"), BertEncoder(minilm.folder), path, **options)
     return path
+
+
+def shown(live, **settings):
+    """Set the settings and wait until the lesson has drawn them; the page."""
+    live.page.ask(f"void viewer.store.set({json.dumps(settings)})")
+    live.page.until("viewer.querySelector('[aria-busy]') === null", 30)
+    return live.page
+
+
+def table(page, inside):
+    """The rows of the tables there, as texts."""
+    rows = f"Array.from(document.querySelectorAll({json.dumps(inside + ' tbody tr')}), (row) => Array.from(row.cells, (cell) => cell.textContent))"
+    return page.ask(rows)
+
+
+def opened_at(opened, page, panel, **how):
+    """Open a page, or a link to one, at this panel, and wait until it is drawn."""
+    live = opened(page if "://" in str(page) else f"{page.absolute().as_uri()}#panel={panel}", **how).ready()
+    shown(live)
+    return live

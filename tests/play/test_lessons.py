@@ -1,13 +1,12 @@
 """The live page's lessons: what they show is what Python computes, for settings and sentences of the test's own."""
 
 import contextlib
-import json
 import math
 
 import numpy as np
 import pytest
 import torch
-from live_page import TIRED
+from live_page import TIRED, opened_at, shown, table
 
 import overt
 
@@ -57,30 +56,10 @@ def cosine(a, b):
     return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
 
 
-def shown(live, panel, box="viewer.querySelector('[role=tabpanel]:not([hidden])')", **settings):
-    """Set the settings in this panel and wait until they are drawn."""
-    drawn = live.page.ask(f"Number({box}.dataset.drawn ?? 0)")
-    live.page.ask(f"void viewer.store.set({json.dumps(settings)})")
-    live.page.until(f"Number({box}.dataset.drawn ?? 0) > {drawn}", 30)
-    return live.page
-
-
-def table(page, inside):
-    rows = f"Array.from(document.querySelectorAll({json.dumps(inside + ' tbody tr')}), (row) => Array.from(row.cells, (cell) => cell.textContent))"
-    return page.ask(rows)
-
-
-def opened_at(opened, path, panel):
-    live = opened(f"{path.absolute().as_uri()}#panel={panel}").ready()
-    live.page.until("Number(viewer.querySelector('[role=tabpanel]:not([hidden])').dataset.drawn ?? 0) > 0", 30)
-    return live
-
-
 @pytest.mark.parametrize("width", [400, 1400])
-@pytest.mark.parametrize("panel", ["switches"])
+@pytest.mark.parametrize("panel", ["switches", "reweight"])
 def test_lessons_keep_to_the_width_and_to_the_rules(written_small, opened, panel, width):
-    live = opened(f"{written_small.absolute().as_uri()}#panel={panel}", width=width, height=900, dark=width == 400).ready()
-    live.page.until("Number(viewer.querySelector('[role=tabpanel]:not([hidden])').dataset.drawn ?? 0) > 0", 30)
+    live = opened_at(opened, written_small, panel, width=width, height=900, dark=width == 400)
     assert live.page.ask("document.documentElement.scrollWidth <= innerWidth")
     outside = "Array.from(viewer.querySelectorAll('[role=tabpanel]:not([hidden]) .card')).filter((card) => card.scrollWidth > card.clientWidth + 1).length"
     assert live.page.ask(outside) == 0
@@ -99,9 +78,8 @@ def test_switching_heads_off_turns_the_sentence_as_in_python(written, opened, mi
         if live.page.ask("viewer.store.get().text") != text:
             live.type(text)
         names = ",".join(f"{layer}.{head}" for layer, head in off)
-        settings = {"off": "9.9", "temperature": 1, "causal": False, "divided": True, "head": 5 * 12 + 11, "token": 3}
-        shown(live, "switches", **settings)
-        page = shown(live, "switches", off=names, **changes)
+        settings = {"temperature": 1, "causal": False, "divided": True, "head": 5 * 12 + 11, "token": 3}
+        page = shown(live, **settings | {"off": names} | changes)
         before, after = states_of(minilm, text), states_of(minilm, text, off=off, **changes)
         expected = cosine(before.mean(0), after.mean(0))
         assert float(page.ask("document.querySelector('[data-cosine]').textContent")) == pytest.approx(expected, abs=3e-3)
@@ -112,7 +90,7 @@ def test_switching_heads_off_turns_the_sentence_as_in_python(written, opened, mi
 
 def test_the_row_beside_it_is_the_changed_heads(written, opened, minilm):
     live = opened_at(opened, written, "switches")
-    shown(live, "switches", head=5 * 12 + 11, token=10, temperature=2)
+    shown(live, head=5 * 12 + 11, token=10, temperature=2)
     rows = table(live.page, ".panel.switches section:not(.second)")
     captured = []
     layer = list(minilm.network.encoder["layer"].children())[5].attention.self
@@ -129,10 +107,8 @@ def test_the_row_beside_it_is_the_changed_heads(written, opened, minilm):
 
 def test_shuffled_words_keep_their_vectors_only_without_positions(written, opened, minilm):
     live = opened_at(opened, written, "switches")
-    box = "viewer.querySelector('.second')"
-    live.page.until(f"Number({box}.dataset.drawn ?? 0) > 0", 30)
     for seed in (5, 77):
-        page = shown(live, "switches", box=box, shuffle=seed)
+        page = shown(live, shuffle=seed)
         words = page.ask("document.querySelector('[data-shuffled]').textContent").split()
         assert sorted(words) == sorted(TIRED.lower().split())
         assert words != TIRED.lower().split()
@@ -146,5 +122,5 @@ def test_shuffled_words_keep_their_vectors_only_without_positions(written, opene
             assert float(row[1]) == pytest.approx(cosine(*means), abs=1e-3 if placed else 1e-6)
         assert float(without[2].replace("−", "-")) < 1e-5
         assert float(with_positions[2]) > 0.1
-    page = shown(live, "switches", box=box, shuffle=0)
+    page = shown(live, shuffle=0)
     assert {row[1] for row in table(page, ".second")} == {"1.0000000"}

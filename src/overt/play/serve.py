@@ -135,4 +135,5 @@ def _live(explanation: Explanation) -> Live:
     label = "Change the sentence: the model reads it in Python, on this machine"
     description = {"text": explanation.text, "label": label, "notes": [_NOTE]}
     element = f'<script type="application/json" id="live">{script_json(description)}</script>'
-    return Live(boot=f"{_WEB}/served_boot.js", styles=(f"{_WEB}/play.css",), behind=element, connections=("'self'",))
+    styles = (f"{_WEB}/play.css", f"{_WEB}/lessons/lessons.css")
+    return Live(boot=f"{_WEB}/served_boot.js", styles=styles, behind=element, connections=("'self'",))

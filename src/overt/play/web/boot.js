@@ -1,5 +1,6 @@
 import { open, embedded } from "../../lens/viewer/web/data/data.js";
 import { mount } from "../../lens/viewer/web/main.js";
+import { REWEIGHT, reweightPanel } from "./lessons/reweight.js";
 import { SWITCHES, switchesPanel } from "./lessons/switches.js";
 import { SENTENCE, startTyping } from "./typing.js";
 import { createWorkerReader } from "./worker_reader.js";
@@ -11,6 +12,6 @@ open(embedded(document)).then((recording) => {
   const root = document.getElementById("viewer");
   const description = JSON.parse(document.getElementById("live").textContent);
   const reader = createWorkerReader(document, description.blocks);
-  const store = mount(root, recording, { fields: [SENTENCE, ...SWITCHES], panels: [switchesPanel(reader)] });
+  const store = mount(root, recording, { fields: [SENTENCE, ...SWITCHES, ...REWEIGHT], panels: [switchesPanel(reader), reweightPanel(reader)] });
   startTyping(root, recording, store, description, reader);
 });

@@ -1,11 +1,12 @@
 // The words in another order: with positions the model notices, without them nothing changes but the order.
-import { card, cosine, latest, rowsOf, table } from "./parts.js";
+import { card, cosine, latest, rowsOf, table, whole } from "./parts.js";
+import { shuffled } from "./formula.js";
 import { shorten, visible } from "../../../lens/viewer/web/data/labels.js";
 import { number, scientific } from "../../../drawing/web/numbers.js";
 import { button, make } from "../../../drawing/web/elements.js";
 
 // The number that the words are shuffled by; 0 leaves them in order.
-export const ORDER = { name: "shuffle", initial: 1, read: (text) => (/^\d{1,9}$/.test(text) ? Number(text) : undefined), write: String };
+export const ORDER = whole("shuffle", 1, 999_999);
 
 const PLAIN = { off: [], temperature: 1, causal: false, divided: true, placed: true };
 const SAYS = "Attention itself does not see order: positions are added to the words' vectors. Shuffle the words, and compare every vector with the same word's in order. Without positions, all words stand at the first one, and nothing changes but the order.";
@@ -16,7 +17,7 @@ export function orderCard(self) {
   const [words, found] = [make("p", { className: "moved", attributes: { dir: "auto", "data-shuffled": "" } }), make("div")];
   const box = card("Shuffle the words", make("p", { className: "says", text: SAYS }), words, make("div", { className: "toggles" },
     button("shuffle", () => store.set({ shuffle: (store.get().shuffle % 999_999) + 1 })), button("in order", () => store.set({ shuffle: 0 }))), found);
-  const draw = latest(async () => {
+  const draw = latest(box, async () => {
     const { text, shuffle } = store.get();
     const order = orderOf(self.recording.heads[0].queries, shuffle);
     const rows = [];
@@ -26,7 +27,6 @@ export function orderCard(self) {
       if (before.sentence || after.states.length !== before.states.length) return;
       rows.push(rowOf(placed, before, after, order.flat()));
     }
-    box.dataset.drawn = String(Number(box.dataset.drawn ?? 0) + 1);
     words.textContent = shorten(visible(order.slice(1, -1).map((group) => wordOf(self.recording.heads[0].queries, group)).join(" ")), 600);
     found.replaceChildren(table("the shuffled words beside the same words in order", ["", "cosine of the sentence's vector", "largest change of a word's"], rows));
   });
@@ -48,10 +48,5 @@ export function orderOf(tokens, seed) {
   const groups = [];
   for (let i = 0; i < tokens.length; i++) if (i < 2 || i === tokens.length - 1 || spaced[i]) groups.push([i]); else groups.at(-1).push(i);
   const [first, last] = [groups.shift(), groups.pop()];
-  if (seed) for (let [i, state] = [groups.length - 1, seed]; i > 0; i--) {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0; // a linear congruential generator (Knuth 1997, section 3.2.1)
-    const j = Math.floor((state / 2 ** 32) * (i + 1));
-    [groups[i], groups[j]] = [groups[j], groups[i]];
-  }
-  return [first, ...groups, last];
+  return [first, ...(seed ? shuffled(groups.length, seed).map((i) => groups[i]) : groups), last];
 }

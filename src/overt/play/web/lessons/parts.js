@@ -1,16 +1,17 @@
 // What lessons are made of: fields of the address, cards, settings, and work of which only the latest counts.
-import { button, gauge, make } from "../../../drawing/web/elements.js";
+import { button, formulaNodes, gauge, make } from "../../../drawing/web/elements.js";
 import { number } from "../../../drawing/web/numbers.js";
 
 // Fields of the page's address, as store.js has them: yes or no, a number between two, words of a pattern.
 export const flag = (name, initial) => ({ name, initial, read: (text) => ({ true: true, false: false })[text], write: String });
 export const amount = (name, initial, least, most) => ({ name, initial, read: (text) => (/^-?\d{1,9}(\.\d{1,6})?$/.test(text) && Number(text) >= least && Number(text) <= most ? Number(text) : undefined), write: String });
+export const whole = (name, initial, most) => ({ name, initial, read: (text) => (/^\d{1,9}$/.test(text) && Number(text) <= most ? Number(text) : undefined), write: String });
 export const choice = (name, choices) => ({ name, initial: choices[0], read: (text) => (choices.includes(text) ? text : undefined), write: (value) => value });
 
 export const card = (title, ...children) => make("section", { className: "card" }, make("h2", { text: title }), ...children);
 
 // What a lesson shows, and what it does not.
-export const scope = (shows, not) => make("section", { className: "card true" }, make("h2", { text: "What this shows, and what it does not" }), make("p", { text: shows }), make("p", { className: "quiet", text: not }));
+export const scope = (shows, not) => make("section", { className: "card true" }, make("h2", { text: "What this shows, and what it does not" }), make("p", {}, ...formulaNodes(shows)), make("p", { className: "quiet" }, ...formulaNodes(not)));
 
 // A setting that is on or off.
 export const toggle = (store, name, text) => button(text, () => store.set({ [name]: !store.get()[name] }), { "data-set": name });
@@ -48,20 +49,21 @@ export function followSettings(root, state) {
 export function table(caption, names, rows) {
   const cell = (each) => (each instanceof Node ? make("td", { className: "number" }, each) : make("td", { className: "number", text: each }));
   const first = (each) => (each instanceof Node ? make("th", { attributes: { scope: "row" } }, each) : make("th", { text: each, attributes: { scope: "row" } }));
-  const head = make("tr", {}, ...names.map((text) => make("th", { text, attributes: { scope: "col" } })));
+  const head = make("tr", {}, ...names.map((text) => make("th", { attributes: { scope: "col" } }, ...formulaNodes(text))));
   return make("table", {}, make("caption", { text: caption }), make("thead", {}, head), make("tbody", {}, ...rows.map(([name, ...cells]) => make("tr", {}, first(name), ...cells.map(cell)))));
 }
 
 // A number with a bar beside it.
 export const barred = (text, share) => make("span", { className: "barred" }, make("span", { text }), gauge(share, 1));
 
-// Runs `work` with the latest arguments, one at a time: what was asked meanwhile, and then asked anew, is never worked on.
-export function latest(work) {
+// Runs `work` with the latest arguments, one at a time: what was asked meanwhile, and then asked anew, is never worked on. `box` is busy until then.
+export function latest(box, work) {
   let [wanted, busy] = [null, false];
   return async (...args) => {
     wanted = args;
     if (busy) return;
     busy = true;
+    box.setAttribute("aria-busy", "true");
     try {
       while (wanted) {
         const now = wanted;
@@ -70,6 +72,7 @@ export function latest(work) {
       }
     } finally {
       busy = false;
+      box.removeAttribute("aria-busy");
     }
   };
 }

@@ -27,7 +27,7 @@ export const switchesPanel = (reader) => ({
     const [order, drawOrder] = orderCard(self);
     order.classList.add("second");
     root.append(make("div", {}, self.settings, order), make("div", {}, self.result, scope(SHOWS, NOT)));
-    const change = latest(() => compute(self).catch((error) => tell(self, error.message)));
+    const change = latest(root, () => compute(self).catch((error) => tell(self, error.message)));
     const names = ["off", "temperature", "causal", "divided", "head", "token", "panel", "theme"];
     const draw = (state, changed) => {
       if (state.panel !== "switches" || state.text === null) return;
@@ -76,7 +76,6 @@ async function compute(self) {
   if (result.states.length !== self.base.states.length || head.queryCount !== result.weights.length) return undefined; // another text has come
   drawGrid(self);
   drawResult(self, head, state, result);
-  self.root.dataset.drawn = String(Number(self.root.dataset.drawn ?? 0) + 1);
   if (!self.alone) switchAlone(self);
   return undefined;
 }

@@ -1,3 +1,5 @@
+import { lookUp } from "./weights.js";
+
 // A text through the model with something of it changed: what comes out, and one row of one head's weights.
 
 // A question is { text, changes, order, at }: `changes` as encoder.js has them, `order` puts the tokens in another order, `at` is { layer, head, row }
@@ -14,6 +16,18 @@ export function createChanged(core, { layers, heads, width, limit }, tokenize, r
     return { states, weights, width, mean: meanOf(states, width) };
   };
 }
+
+// The vectors of a text's tokens in the model's table of words: { vectors, width }.
+export const createWordVectors = (core, weights, { width, limit }, tokenize) => ({ text }) => {
+  const { ids } = tokenize(text, limit);
+  if (ids.length === 2) return { sentence: "There is no word in this text." };
+  const before = core.allocate(0);
+  const [numbers, to] = [core.put(Int32Array.from(ids)), core.room(ids.length * width)];
+  lookUp(core, weights.tensor("words"), numbers, ids.length, to);
+  const vectors = core.floats(to, ids.length * width).slice();
+  core.release(before);
+  return { vectors, width };
+};
 
 function meanOf(states, width) {
   const [mean, count] = [new Float64Array(width), states.length / width];

@@ -1,4 +1,4 @@
-import { createChanged } from "./changed.js";
+import { createChanged, createWordVectors } from "./changed.js";
 import { createEncoder } from "./encoder.js";
 import { createReading } from "./reading.js";
 import { startCore } from "./core.js";
@@ -6,12 +6,12 @@ import { createWeights } from "./weights.js";
 import { createWordPiece } from "./wordpiece.js";
 
 // What runs in the page's Worker: first { core, model } comes, then the weights' blocks one by one as { block }, then texts as { number, text }, or
-// as { text, changes, … } for a changed model.
+// as { text, changes, … } for a changed model, or as { text, words } for the vectors of its words.
 // Each gets an answer, with a `sentence` where something is wrong.
 
 const DAMAGED = "The file's model cannot be read: the file is cut short or damaged. Write the page anew with overt play.";
 
-let [weights, read, changed] = [null, null, null];
+let [weights, read, changed, wordVectors] = [null, null, null, null];
 
 async function begin(letters) {
   const [bytes, description] = await Promise.all([inflated(letters.core), inflated(letters.model)]).catch(() => []);
@@ -21,6 +21,7 @@ async function begin(letters) {
   const [tokenize, run] = [createWordPiece(model.tokenizer), createEncoder(core, weights, model.shape)];
   read = createReading(core, weights, model.shape, tokenize, run);
   changed = createChanged(core, model.shape, tokenize, run);
+  wordVectors = createWordVectors(core, weights, model.shape, tokenize);
   return {};
 }
 
@@ -32,6 +33,7 @@ async function inflated(letters) {
 function answer(data) {
   if (data.core !== undefined) return begin(data);
   if (data.changes !== undefined) return changed(data);
+  if (data.words) return wordVectors(data);
   return data.block === undefined ? read(data.text, data.number) : { sentence: weights.add(data.block) };
 }
 
