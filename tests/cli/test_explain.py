@@ -138,7 +138,7 @@ def test_the_plain_recipe_needs_no_torch():
         assert text in output
 
 
-@pytest.mark.parametrize("layer", ["gru", "lstm", "conv", "linear"])
+@pytest.mark.parametrize("layer", ["gru", "rnn", "conv", "linear"])
 def test_the_hidden_recipe_shows_its_layer(layer):
     output = shown("Sky is clear today", "--recipe", "hidden", "--layer-type", layer, "--score", "cosine", "--seed", 3)
     assert "untrained, seed 3" in output

@@ -81,7 +81,7 @@ def explain(
     vectors: Annotated[Path | None, typer.Option(help="A CSV file of your own numbers, one vector a row.")] = None,
     layer: Annotated[int | None, typer.Option(help="qkv: the layer shown, from 0. (default: the last)")] = None,
     head: Annotated[int | None, typer.Option(help="qkv: the head shown, from 0. (default: its strongest link)")] = None,
-    layer_type: Annotated[str | None, typer.Option(help="hidden: gru, lstm, conv or linear. (default: gru)")] = None,
+    layer_type: Annotated[str | None, typer.Option(help="hidden: gru, lstm, rnn, conv or linear. (default: gru)")] = None,
     score: Annotated[str | None, typer.Option(help="hidden: additive, dot, general or cosine. (default: additive)")] = None,
     normalizer: Annotated[str | None, typer.Option(help="hidden, plain: softmax or sum. (default: softmax)")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of what is untrained. (default: 0)")] = None,

@@ -65,11 +65,11 @@ def test_the_same_seed_gives_the_same_numbers_and_leaves_the_callers_alone():
 
 def test_the_first_state_may_be_given():
     start = [0.5] * 8
-    for layer, kind in (("gru", nn.GRU), ("lstm", nn.LSTM)):
+    for layer, kind in (("gru", nn.GRU), ("lstm", nn.LSTM), ("rnn", nn.RNN)):
         torch.manual_seed(0)
         recurrent = kind(6, 8)
         first = torch.tensor([start])
-        expected = recurrent(torch.from_numpy(VALUES).float(), first if layer == "gru" else (first, torch.zeros(1, 8)))[0]
+        expected = recurrent(torch.from_numpy(VALUES).float(), (first, torch.zeros(1, 8)) if layer == "lstm" else first)[0]
         result = explained(layer=layer, initial=start)
         np.testing.assert_allclose([step.value for step in result.steps], expected.detach().numpy(), atol=1e-6)
         assert any(note.endswith("h_0 is given.") for note in result.notes)
@@ -79,7 +79,7 @@ def test_the_first_state_may_be_given():
 def test_a_first_state_that_does_not_fit_is_refused():
     with pytest.raises(InputError, match="8 numbers for h_0, one for each dimension of the states, got 3 numbers"):
         explained(initial=[0.0] * 3)
-    with pytest.raises(InputError, match="a GRU or an LSTM, which start from a state h_0, got h_0 for a 1-D CNN"):
+    with pytest.raises(InputError, match="a GRU, an LSTM or a plain RNN, which start from a state h_0, got h_0 for a 1-D CNN"):
         explained(layer="conv", initial=[0.0] * 8)
 
 
@@ -108,7 +108,7 @@ def test_the_loops_equal_the_matrices(score):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"layer": "rnn"}, "one of gru, lstm, conv, linear as the layer, got 'rnn'"),
+        ({"layer": "mlp"}, "one of gru, lstm, rnn, conv, linear as the layer, got 'mlp'"),
         ({"score": "bilinear"}, "one of additive, dot, general, cosine as the score, got 'bilinear'"),
         ({"normalizer": "max"}, "one of softmax, sum as the normalizer, got 'max'"),
         ({"normalizer": "sum", "loop": True}, "the softmax with the loop form, got sum"),

@@ -16,7 +16,8 @@ from overt.explain.recipes.recorded import recorded
 from overt.explain.recipes.timing import timed
 from overt.explain.recipes.vectors import Vectors, one_head
 
-LAYERS = {"gru": "GRU", "lstm": "LSTM", "conv": "1-D CNN", "linear": "linear layer"}
+LAYERS = {"gru": "GRU", "lstm": "LSTM", "rnn": "plain RNN", "conv": "1-D CNN", "linear": "linear layer"}
+RECURRENT = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
 FORMULAS = {
     "additive": "w · tanh(W h_i + U h_j)",
     "dot": "h_i · h_j",
@@ -42,8 +43,8 @@ def hidden(
 ) -> Explanation:
     """Explain one word: e_ij = f(h_i, h_j), a_ij = softmax_j(e_ij), c_i = Σ_j a_ij h_j, [h_i, c_i].
 
-    The layer and the parameters of f are untrained, drawn from `seed`. `initial` is h_0, zero where it is not given; only a GRU
-    and an LSTM have one. With `other`, h_i comes from one sentence and h_j from the other, through the same layer.
+    The layer and the parameters of f are untrained, drawn from `seed`. `initial` is h_0, zero where it is not given; only
+    recurrent layers have one. With `other`, h_i comes from one sentence and h_j from the other, through the same layer.
     """
     for name, choice, choices in (
         ("layer", layer, LAYERS),
@@ -92,10 +93,10 @@ def _layer(kind: str, features: int, width: int, initial: Tensor | None) -> Call
     if kind == "conv":
         convolution = nn.Conv1d(features, width, kernel_size=3, padding=1)
         return lambda x: convolution(x.mT).mT
-    recurrent = {"gru": nn.GRU, "lstm": nn.LSTM}[kind](features, width)
+    recurrent = RECURRENT[kind](features, width)
     if initial is None:
         return lambda x: recurrent(x)[0]
-    start = initial[None] if kind == "gru" else (initial[None], torch.zeros_like(initial[None]))
+    start = (initial[None], torch.zeros_like(initial[None])) if kind == "lstm" else initial[None]
     return lambda x: recurrent(x, start)[0]
 
 
@@ -113,8 +114,10 @@ def _score(kind: str, width: int) -> tuple[tuple[Callable[[Tensor], Tensor], Cal
 def _initial(initial: Sequence[float] | None, layer: str, width: int) -> Tensor | None:
     if initial is None:
         return None
-    if layer not in ("gru", "lstm"):
-        raise InputError("a GRU or an LSTM, which start from a state h_0", got=f"h_0 for a {LAYERS[layer]}", fix="leave it out")
+    if layer not in RECURRENT:
+        raise InputError(
+            "a GRU, an LSTM or a plain RNN, which start from a state h_0", got=f"h_0 for a {LAYERS[layer]}", fix="leave it out"
+        )
     if len(initial) != width:
         raise InputError(
             f"{width} numbers for h_0, one for each dimension of the states", got=f"{len(initial)} numbers", fix=f"give {width}"
@@ -130,7 +133,7 @@ def _timed(query: Tensor, key: Tensor, value: Tensor, f: Any, normalizer: str) -
 
 def _notes(layer: str, score: str, seed: int, initial: Sequence[float] | None) -> list[str]:
     drawn = " with weights from the same seed" if score in ("additive", "general") else ""
-    began = "" if layer not in ("gru", "lstm") else " h_0 is zero." if initial is None else " h_0 is given."
+    began = "" if layer not in RECURRENT else " h_0 is zero." if initial is None else " h_0 is given."
     return [
         f"f(h_i, h_j) = {FORMULAS[score]}{drawn}.{began}",
         f"The {LAYERS[layer]} is untrained (seed {seed}): the steps are real, but the weights carry no meaning.",
