@@ -80,8 +80,8 @@ def test_a_series_is_drawn_with_the_mouse_and_stands_in_the_address(written_smal
     assert changed == list(range(changed[0], changed[-1] + 1))
     assert 10 < len(changed) < 25
     assert len({after[i] for i in changed}) == 1  # one height
-    again = opened_at(opened, page.ask("viewer.store.link()"), "reweight")
-    assert again.page.ask("document.getElementById('numbers').value").split() == after
+    second = opened_at(opened, page.ask("viewer.store.link()"), "reweight")
+    assert second.page.ask("document.getElementById('numbers').value").split() == after
 
 
 @pytest.mark.parametrize(("text", "sentence"), [

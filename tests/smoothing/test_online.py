@@ -110,7 +110,7 @@ def test_without_times_points_are_counted():
 def test_by_hand():
     # Weights e^0 and e^(-1/2) of two points one bandwidth apart.
     far = np.exp(-0.5)
-    assert online([1.0, 3.0], bandwidth=1.0, degree=0)[1] == pytest.approx((3 + far) / (1 + far), rel=1e-15)
+    assert online([1.0, 3.0], keys="time", bandwidth=1.0, degree=0)[1] == pytest.approx((3 + far) / (1 + far), rel=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -126,21 +126,21 @@ def test_by_hand():
 def test_dates_are_taken_in_seconds(dates):
     x = [1.0, 2.0, NAN, 3.0]
     np.testing.assert_allclose(
-        online(x, dates, bandwidth=3e4), online(x, 7 * 3600.0 * np.arange(4), bandwidth=3e4), rtol=0, atol=1e-12
+        *(online(x, times, keys="time", bandwidth=3e4) for times in (dates, 7 * 3600.0 * np.arange(4))), rtol=0, atol=1e-12
     )
 
 
 def test_a_point_before_any_value_has_no_answer():
-    np.testing.assert_array_equal(online([NAN, NAN, 2.0], bandwidth=1.0), [NAN, NAN, 2.0])
+    np.testing.assert_array_equal(online([NAN, NAN, 2.0], keys="time", bandwidth=1.0), [NAN, NAN, 2.0])
 
 
 def test_a_missing_point_beyond_the_window_has_no_answer():
-    for way in ({"bandwidth": 1.0}, {"keys": "both", "bandwidth": (1.0, 1.0)}):
+    for way in ({"keys": "time", "bandwidth": 1.0}, {"keys": "both", "bandwidth": (1.0, 1.0)}):
         np.testing.assert_array_equal(online([2.0, NAN, NAN], window=1.0, **way), [2.0, 2.0, NAN])
 
 
 def test_missing_points_stay_missing_unless_they_are_to_be_filled():
-    np.testing.assert_array_equal(online([2.0, NAN, 2.0], bandwidth=1.0, fill=False), [2.0, NAN, 2.0])
+    np.testing.assert_array_equal(online([2.0, NAN, 2.0], keys="time", bandwidth=1.0, fill=False), [2.0, NAN, 2.0])
 
 
 def test_memory_is_bounded_by_the_reach():
@@ -155,6 +155,36 @@ def test_memory_is_bounded_by_the_reach():
     assert memory[2] - memory[1] < 2_000
 
 
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_the_bank_gives_what_the_batch_gives_for_the_last_points(offset):
+    random = np.random.default_rng(3)
+    times = 1e9 + np.cumsum(random.integers(1, 4, size=130))
+    x = offset + np.sin(times / 30.0) + 0.3 * random.normal(size=130)
+    x[[0, 1, 70, 71, 129]] = NAN
+    result = online(x, times, history=90)
+    assert np.isnan(result[:2]).all()
+    for index in (2, 40, 89, 90, 128, 129):
+        last = slice(max(0, index - 89), index + 1)
+        batch = overt.smooth(x[last], times=times[last], causal=True)
+        assert result[index] == pytest.approx(batch[-1], abs=1e-9 * max(1.0, offset))
+    assert np.isnan(online(x, times, history=90, fill=False)[[70, 129]]).all()
+
+
+def test_the_bank_lowers_the_error_of_a_stream_without_any_choice():
+    draw = np.random.default_rng(8)
+    truth = np.where(np.arange(300) < 170, 0.0, 4.0)
+    x = truth + 0.5 * draw.normal(size=300)
+    late = slice(100, None)
+    assert np.mean((online(x, history=200)[late] - truth[late]) ** 2) < 0.3 * np.mean((x - truth)[late] ** 2)
+
+
+def test_the_bank_forgets_what_lies_before_its_history():
+    smoother = Online(history=30)
+    for _ in range(40):
+        smoother.update(1e6)
+    assert [smoother.update(2.0) for _ in range(30)][-1] == 2.0
+
+
 def test_it_goes_on_as_an_analysis_of_history_did():
     x = np.sin(np.arange(300) / 10) + np.random.default_rng(0).normal(size=300) * 0.3
     result = analyze(x, keys="time", causal=True)
@@ -166,23 +196,24 @@ def test_it_goes_on_as_an_analysis_of_history_did():
     ("way", "message"),
     [
         (
-            {},
+            {"keys": "time"},
             r'Expected a bandwidth, got bandwidth="auto"\. Fix: pass one, or choose it on some history: Online\.like\(overt\.smoothing',
         ),
         (
-            {"keys": "auto"},
-            r'keys of one head, since a mixture needs the whole series, got keys="auto"\. Fix: pass keys="time"',
+            {"bandwidth": 1.0},
+            r'no bandwidth and no window with keys="auto", which mixes heads of many, got bandwidth=1\.0\. Fix: pass keys',
         ),
+        ({"history": 0}, r"a history of 1 point or more, got 0\. Fix: pass how many points"),
         ({"keys": "patch"}, r'Expected a bandwidth, got bandwidth="auto"'),
         (
             {"keys": "value", "bandwidth": 1.0},
             r'a window with keys="value", to bound the memory, got none\. Fix: pass window=',
         ),
         ({"keys": "value", "score": "dot"}, r"a window with keys=.value., to bound the memory, got none"),
-        ({"bandwidth": 0.0}, r"a bandwidth above 0, got 0\.0"),
-        ({"bandwidth": NAN}, r"a bandwidth above 0, got nan"),
-        ({"bandwidth": 1.0, "window": -1.0}, r"a window of 0 or more, a distance in time, got -1\.0"),
-        ({"bandwidth": 1.0, "degree": 3}, r"Expected degree 0, 1 or 2, got 3"),
+        ({"keys": "time", "bandwidth": 0.0}, r"a bandwidth above 0, got 0\.0"),
+        ({"keys": "time", "bandwidth": NAN}, r"a bandwidth above 0, got nan"),
+        ({"keys": "time", "bandwidth": 1.0, "window": -1.0}, r"a window of 0 or more, a distance in time, got -1\.0"),
+        ({"keys": "time", "bandwidth": 1.0, "degree": 3}, r"Expected degree 0, 1 or 2, got 3"),
         ({"keys": "colour", "bandwidth": 1.0}, r"got 'colour'"),
     ],
 )
@@ -218,7 +249,7 @@ def test_a_weighted_smoothing_is_no_model(way):
     ],
 )
 def test_a_point_that_will_not_do_is_refused_and_forgotten(value, time, kind, message):
-    smoother, other = Online(bandwidth=2.0), Online(bandwidth=2.0)
+    smoother, other = Online(keys="time", bandwidth=2.0), Online(keys="time", bandwidth=2.0)
     for one in (smoother, other):
         one.update(5.0, 3.0)
     with pytest.raises(kind, match=message):
@@ -228,6 +259,6 @@ def test_a_point_that_will_not_do_is_refused_and_forgotten(value, time, kind, me
 
 def test_what_is_no_time_is_refused():
     with pytest.raises(KindError, match=r"times as numbers or dates, got 'soon'\. Fix: pass floats, or dates"):
-        Online(bandwidth=2.0).update(1.0, "soon")
+        Online(keys="time", bandwidth=2.0).update(1.0, "soon")
     with pytest.raises(InputError, match=r"a finite time for every point, got NaT"):
-        Online(bandwidth=2.0).update(1.0, np.datetime64("NaT"))
+        Online(keys="time", bandwidth=2.0).update(1.0, np.datetime64("NaT"))

@@ -5,6 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
+from overt.smoothing.api import smooth
 from overt.smoothing.heads.keys import DotKeys, Keys, PatchKeys, Points, TimeKeys
 from overt.smoothing.heads.local.regression import attend_time
 from overt.smoothing.heads.normalize import plain_sum, softmax
@@ -16,6 +17,22 @@ class IncrementalHead(Protocol):
     def update(self, moment: float, value: float) -> float:
         """Add a point and return its y, NaN if it may attend to no key; a value of NaN is no key."""
         ...
+
+
+class IncrementalBank:
+    """The bank over the last points, whose choices are made anew at each."""
+
+    def __init__(self, history: int):
+        self._recent = deque[tuple[float, float]](maxlen=history)  # moment and value, missing ones too
+
+    def update(self, moment: float, value: float) -> float:
+        """Add a point, missing or not, and return its y; NaN where all that is known is missing."""
+        self._recent.append((moment, value))
+        times, values = np.array(self._recent).T
+        if np.isnan(values).all():
+            return float("nan")
+        # Times relative to the newest keep their digits in a long series.
+        return float(smooth(values, times=times - moment, causal=True)[-1])
 
 
 class IncrementalTime:

@@ -10,7 +10,13 @@ from overt.smoothing.data.options import Bandwidth, KeyKind, NormalizerName, Opt
 from overt.smoothing.data.series import LARGEST
 from overt.smoothing.heads.keys import BothKeys, DotKeys, PatchKeys, TimeKeys, ValueKeys
 from overt.smoothing.result import Smoothing
-from overt.smoothing.streaming.incremental import IncrementalHead, IncrementalPatches, IncrementalTime, IncrementalValue
+from overt.smoothing.streaming.incremental import (
+    IncrementalBank,
+    IncrementalHead,
+    IncrementalPatches,
+    IncrementalTime,
+    IncrementalValue,
+)
 
 Time = float | datetime | np.datetime64 | str
 _KINDS = {"none": "no time", "number": "a number", "date": "a date"}
@@ -19,23 +25,26 @@ _KINDS = {"none": "no time", "number": "a number", "date": "a date"}
 class Online:
     """Smooths a series as it arrives: each point attends to itself and its past, y_i = Σ_{j≤i} W_ij x_j.
 
-    Every `update` returns the value of `overt.smooth(..., causal=True)` with the same options at that point, to 1e-12 of the
-    largest value: later points do not change a causal curve. The options are those of `overt.smooth`, but nothing is chosen
-    here: pass the bandwidth, or take it from an analysis of some history with `Online.like`.
+    With keys="auto" every `update` returns the last value of `overt.smooth(..., causal=True)` of the last `history` points, missing ones
+    included: the noise, the heads and their mixture are chosen anew from these alone, so that no choice sees the future. An update takes
+    about 20 ms for 512 points, in proportion to them.
 
-    Time and memory of an update are O(points within reach). Reach is the window, and for keys that compare times at most
-    nine bandwidths. Keys that compare only values have infinite reach, so they need a window. Patches count points, not times.
+    With keys of one head it returns the value of `overt.smooth(..., causal=True)` with the same options at that point, to 1e-12 of the
+    largest value: later points do not change such a curve. Nothing is chosen then: pass the bandwidth, or take it from an analysis of
+    some history with `Online.like`. Time and memory of an update are O(points within reach). Reach is the window, and for keys that
+    compare times at most nine bandwidths. Keys that compare only values have infinite reach, so they need a window. Patches count
+    points, not times.
 
-    Raises InputError for options without a bandwidth, and for options that need the whole series.
+    Raises InputError for options that do not fit together, and for one head without a bandwidth.
 
-    >>> online = Online(bandwidth=2.0, degree=0)
+    >>> online = Online(keys="time", bandwidth=2.0, degree=0)
     >>> [round(online.update(value), 3) for value in [1.0, 3.0, float("nan"), 5.0]]
     [1.0, 2.062, 2.185, 3.699]
     """
 
     def __init__(
         self,
-        keys: KeyKind = "time",
+        keys: KeyKind = "auto",
         *,
         bandwidth: Bandwidth = "auto",
         degree: int = 1,
@@ -44,10 +53,11 @@ class Online:
         normalizer: NormalizerName = "softmax",
         scale: float = 1.0,
         fill: bool = True,
+        history: int = 512,
     ):
-        _check(keys, bandwidth, score, window)
+        _check(keys, bandwidth, score, window, history)
         self.options = Options(keys, bandwidth, score, normalizer, scale, window, degree, causal=True, fill=fill)
-        self._head = _head(self.options)
+        self._head = IncrementalBank(history) if keys == "auto" else _head(self.options)
         self._clock = _Clock()
 
     @classmethod
@@ -111,12 +121,13 @@ def _head(options: Options) -> IncrementalHead:
     return IncrementalValue(BothKeys(TimeKeys(bandwidths[0]), ValueKeys(bandwidths[1])), window)
 
 
-def _check(keys: str, bandwidth: Bandwidth, score: str, window: float | None) -> None:
+def _check(keys: str, bandwidth: Bandwidth, score: str, window: float | None, history: int) -> None:
     """Refuse what needs the whole series; `Options` checks the rest."""
-    if keys == "auto":
-        fix = 'pass keys="time", "value", "both" or "patch"'
-        raise InputError("keys of one head, since a mixture needs the whole series", got='keys="auto"', fix=fix)
-    if score != "dot" and bandwidth == "auto":
+    if isinstance(history, bool) or not isinstance(history, int | np.integer) or history < 1:
+        raise InputError(
+            "a history of 1 point or more", got=repr(history), fix="pass how many points the choices are made from"
+        )
+    if keys != "auto" and score != "dot" and bandwidth == "auto":
         fix = "pass one, or choose it on some history: Online.like(overt.smoothing.analyze(history, keys=…, causal=True))"
         raise InputError("a bandwidth", got='bandwidth="auto"', fix=fix)
     if keys == "value" and window is None:
