@@ -1,6 +1,7 @@
 """A survey is what its definition says, for any batches, order and number of shards, and goes on where it was stopped."""
 
 import itertools
+import random
 from collections import Counter
 
 import numpy as np
@@ -13,7 +14,8 @@ from overt.lens.analysis.surveys import running
 from overt.lens.analysis.surveys.encoding import CHUNK
 from overt.lens.analysis.surveys.exact_sums import ExactSums
 from overt.lens.analysis.surveys.measures import ROWS
-from small_surveys import by_loops, small_model, texts
+from overt.lens.statistics import repetition
+from small_surveys import WORDS, TwoHeads, by_loops, chance_by_distance, small_model, texts
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +34,10 @@ def whole(model_and_tokenizer, corpus):
 
 
 def assert_same(one, other):
-    for name in ("sums", "counts"):
+    for name in ("sums", "counts", "profile"):
         assert np.array_equal(getattr(one, name).high, getattr(other, name).high)
         assert np.array_equal(getattr(one, name).low, getattr(other, name).low)
+    assert np.array_equal(one.pairs, other.pairs)
     assert one.facts == other.facts
     assert one.samples.texts == other.samples.texts
     assert [*one.samples.drawn] == [*other.samples.drawn]
@@ -57,6 +60,36 @@ def test_each_measure_is_what_plain_loops_give(model_and_tokenizer):
         for name in sums:
             assert result.counts.values()[:, ROWS.index(name), index].sum() == counts[name], name
             assert result.measure(name).values[index] == pytest.approx(sums[name] / counts[name], abs=1e-5), name
+
+
+@pytest.mark.parametrize("name", ["induction", "duplicate token"])
+def test_chance_by_distance_is_what_plain_loops_give(model_and_tokenizer, name, monkeypatch):
+    some = texts(12, seed=3)
+    monkeypatch.setattr(repetition, "BLOCK", 400)  # rows come in several blocks
+    result = survey(model_and_tokenizer[0], some, tokenizer=model_and_tokenizer[1])
+    equal = result.measure(f"{name}: chance").values
+    for index, head in enumerate(result.heads):
+        expected = chance_by_distance(*model_and_tokenizer, some, head.number, head.head, name)
+        assert result.chance(name)[index] == pytest.approx(max(expected, equal[index]), abs=1e-5)
+    assert (result.chance(name) > equal + 1e-4).any()
+    with pytest.raises(InputError, match="the name of a pattern, got 'entropy'. Fix: choose one of: previous token"):
+        result.chance("entropy")
+
+
+def test_a_fixed_distance_does_not_pass_for_induction():
+    _, tokenizer = small_model()
+    words = [word for word in WORDS if len(tokenizer.encode(word)) == 1]
+    draw = random.Random(0)
+    blocks = [draw.sample(words, 8) for _ in range(80)]
+    some = [" ".join(block * 2) for block in blocks]
+    result = survey(TwoHeads(tokenizer.words, 64, back=7), some, tokenizer=tokenizer)
+    at_distance, by_content = result.roles()
+    for role in (at_distance, by_content):
+        assert role.repetition["induction"].share > 0.99
+    assert at_distance.repetition["induction"].chance > 0.99
+    assert at_distance.role == "perhaps induction"
+    assert by_content.repetition["induction"].chance < 0.2
+    assert by_content.role == "induction"
 
 
 @pytest.mark.parametrize("count", [2, 3, 7])

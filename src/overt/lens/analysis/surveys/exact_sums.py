@@ -33,6 +33,13 @@ class ExactSums:
         self.low[index] += scaled & (2**_LIMB - 1)
         self._carry(index)
 
+    def add_each(self, index: tuple[int | slice, ...], values: np.ndarray) -> None:
+        """Add values (B, …), each rounded alone, to the sums at this index."""
+        scaled = np.rint(values * 2.0**_FRACTION).astype(np.int64)
+        self.high[index] += (scaled >> _LIMB).sum(0)
+        self.low[index] += (scaled & (2**_LIMB - 1)).sum(0)
+        self._carry(index)
+
     def merge(self, other: "ExactSums") -> None:
         """Add other sums of the same shape."""
         self.high += other.high
@@ -43,6 +50,6 @@ class ExactSums:
         """The sums as float64, each rounded once."""
         return (self.high.astype(np.longdouble) * 2.0**_LIMB + self.low).astype(np.float64) / 2.0**_FRACTION
 
-    def _carry(self, index: tuple[int, ...]) -> None:
+    def _carry(self, index: tuple[int | slice, ...]) -> None:
         self.high[index] += self.low[index] >> _LIMB
         self.low[index] &= 2**_LIMB - 1

@@ -39,6 +39,9 @@ MEASURES = (
 NAMES = tuple(measure.name for measure in MEASURES)
 PATTERNS = tuple(measure.name for measure in MEASURES if measure.pattern)
 ROWS = NAMES + tuple(f"{name}: chance" for name in PATTERNS)  # what is added up
+REPETITIONS = ("duplicate token", "induction")
+PAIRS = ("any", *REPETITIONS)  # of query and key, whose weight is added up by distance too
+FARTHEST = 512  # tokens from query to key, beyond which distances are counted as this one
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +62,20 @@ class Link(NamedTuple):
     keys: Tensor
 
 
+class Profile(NamedTuple):
+    """The weight of each head at each distance from −reach to reach, and how many pairs: each (PAIRS, B, H, 2 · reach + 1), float64."""
+
+    weights: Tensor
+    pairs: Tensor
+
+
 class Measured(NamedTuple):
-    """Of one call: sums and numbers of queries, each (ROWS, B, H), float64, and the strongest links."""
+    """Of one call: sums and numbers of queries, each (ROWS, B, H), float64, the strongest links, and what stands at each distance."""
 
     sums: Tensor
     counts: Tensor
     link: Link
+    profile: Profile
 
 
 def measured(captured: CapturedCall | CapturedMixer, texts: TextBatch) -> Measured:
@@ -90,6 +101,7 @@ class _CallMeasures:
     received: Tensor | None = None
     queries: Tensor | None = None
     link: Link | None = None
+    profile: dict[str, Profile] = field(default_factory=dict)
 
     def add(self, first: int, weights: Tensor, allowed: Tensor) -> None:
         """Count rows from `first` on: weights and which keys they may attend to, (B, H, rows, K)."""
@@ -105,8 +117,12 @@ class _CallMeasures:
         self._count("uniform", entropy / number.clamp(min=2).log(), choice)
         self._count("largest", weights.amax(-1), choice)
         self._count("distance", (weights * distance.abs()).sum(-1), choice)
+        self._count_distances("any", first, allowed, weights, choice)
         for name, pattern in self._patterns(position, distance).items():
-            self._count_pattern(name, pattern, weights, allowed, choice)
+            pairs = allowed & pattern[:, None]  # (B, 1 or H, rows, K)
+            self._count_pattern(name, pairs, weights, allowed, choice)
+            if name in REPETITIONS:
+                self._count_distances(name, first, pairs, weights, choice)
         self._count_norms(first, weights, choice)
         got = torch.where(choice[..., None], weights, 0).sum(-2)  # (B, H, K)
         self.received = got if self.received is None else self.received + got
@@ -135,11 +151,18 @@ class _CallMeasures:
             "induction": follows & (distance != 0) & (distance != 1),
         }
 
-    def _count_pattern(self, name: str, pattern: Tensor, weights: Tensor, allowed: Tensor, choice: Tensor) -> None:
-        pairs = allowed & pattern[:, None]  # (B, 1 or H, rows, K)
+    def _count_pattern(self, name: str, pairs: Tensor, weights: Tensor, allowed: Tensor, choice: Tensor) -> None:
         counted = pairs.any(-1) & choice
         self._count(name, torch.where(pairs, weights, 0).sum(-1), counted)
         self._count(f"{name}: chance", pairs.sum(-1) / allowed.sum(-1).clamp(min=1), counted)
+
+    def _count_distances(self, name: str, first: int, pairs: Tensor, weights: Tensor, choice: Tensor) -> None:
+        pairs = pairs & choice[..., None]
+        sums, numbers = (_by_distance(each, first) for each in (torch.where(pairs, weights, 0), pairs))
+        before = self.profile.get(name)
+        self.profile[name] = (
+            Profile(sums, numbers) if before is None else Profile(before.weights + sums, before.pairs + numbers)
+        )
 
     def _count_norms(self, first: int, weights: Tensor, choice: Tensor) -> None:
         if isinstance(self.captured, CapturedMixer):
@@ -182,7 +205,21 @@ class _CallMeasures:
         zeros = torch.zeros_like(self.sums["entropy"])
         sums = torch.stack([self.sums[name].expand(zeros.shape) if name in self.sums else zeros for name in ROWS])
         counts = torch.stack([self.counts.get(name, zeros).expand(zeros.shape) for name in ROWS])
-        return Measured(sums, counts, self.link)
+        profiles = [self.profile[name] for name in PAIRS]
+        weights, pairs = (torch.stack([each[part].expand(profiles[0].weights.shape) for each in profiles]) for part in (0, 1))
+        return Measured(sums, counts, self.link, Profile(weights, pairs))
+
+
+def _by_distance(values: Tensor, first: int) -> Tensor:
+    """The sums of values (B, H, rows, K), rows from `first` on, at each distance from query to key: (B, H, 2 · reach + 1)."""
+    rows, keys = values.shape[-2:]
+    reach = min(keys - 1, FARTHEST)
+    # The last row first: each row that follows is shifted by one, so that a distance is a column.
+    padded = torch.nn.functional.pad(values.flip(-2), (0, rows)).flatten(-2)[..., :-rows]
+    columns = padded.unflatten(-1, (rows, rows + keys - 1)).sum(-2, dtype=torch.float64)
+    distance = torch.arange(rows + keys - 1, device=values.device) - (first + rows - 1)
+    sums = torch.zeros(*columns.shape[:-1], 2 * reach + 1, dtype=torch.float64, device=values.device)
+    return sums.index_add_(-1, distance.clamp(-reach, reach) + reach, columns)
 
 
 def _by_head(captured: CapturedCall, tensor: Tensor) -> Tensor:

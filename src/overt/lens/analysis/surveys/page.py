@@ -73,7 +73,7 @@ def _numbers(survey: SurveyTotals) -> dict[str, Any]:
     result: dict[str, Any] = {"name": f"{survey.facts.model}: {survey.facts.texts:,} texts, {survey.facts.tokens:,} tokens"}
     for name in NAMES:
         value, low, high = survey.measure(name)
-        chance = survey.measure(f"{name}: chance").values if name in PATTERNS else np.full(len(value), np.nan)
+        chance = survey.chance(name) if name in PATTERNS else np.full(len(value), np.nan)
         result[name] = [_short(each) for each in (value, low, high, chance)]
     return result
 

@@ -18,7 +18,7 @@ from overt.lens.analysis.observing import observing
 from overt.lens.analysis.surveys.encoding import CHUNK, Chunk, Read, Reader, chunks, longest_text
 from overt.lens.analysis.surveys.exact_sums import LARGEST
 from overt.lens.analysis.surveys.jackknife import group_of
-from overt.lens.analysis.surveys.measures import ROWS, Measured, measured
+from overt.lens.analysis.surveys.measures import FARTHEST, ROWS, Measured, measured
 from overt.lens.analysis.surveys.samples import Links
 from overt.lens.analysis.surveys.survey import Survey, load_survey
 from overt.lens.analysis.surveys.totals import Facts, SurveyedHead, ranges
@@ -147,6 +147,7 @@ class _Run:
         lost = ~np.isfinite(sums) | (np.abs(sums) > LARGEST)
         state.lost += lost.any(0).sum(0)
         sums, counts = np.where(lost, 0, sums), np.where(lost, 0, counts)
+        self._add_profiles(calls, np.any(lost, axis=0))
         for row, each in enumerate(batch):
             state.sums.add((group_of(each.number),), sums[:, row])
             state.counts.add((group_of(each.number),), counts[:, row])
@@ -159,15 +160,31 @@ class _Run:
         links = Links(*(np.zeros((batch, len(heads)), kind) for kind in (np.float32, np.int32, np.int32)))
         links.weights[:] = -1
         for call, result in calls.items():
-            of_call = [index for index, head in enumerate(heads) if head[:2] == call[:2]]
-            if len(of_call) != call.total:
+            columns = self._columns(call)
+            if columns is None:
                 self._note(call.layer, "its calls differ from one batch to another")
                 continue
-            columns = slice(of_call[0], of_call[-1] + 1)
             sums[..., columns], counts[..., columns] = result.sums.cpu().numpy(), result.counts.cpu().numpy()
             for array, tensor in zip(links, result.link, strict=True):
                 array[:, columns] = np.nan_to_num(tensor.float().cpu().numpy(), nan=-1)
         return sums, counts, links
+
+    def _columns(self, call: _SurveyedCall) -> slice | None:
+        """Which heads are those of a call; None for one of another number of heads."""
+        of_call = [index for index, head in enumerate(self.state.heads) if head[:2] == call[:2]]
+        return slice(of_call[0], of_call[-1] + 1) if len(of_call) == call.total else None
+
+    def _add_profiles(self, calls: dict[_SurveyedCall, Measured], lost: Any) -> None:
+        """Add what stands at each distance, in texts in which the head's measures are numbers: `lost` (B, heads) says where not."""
+        for call, result in calls.items():
+            if (columns := self._columns(call)) is None:
+                continue
+            reach = result.profile.weights.shape[-1] // 2
+            middle = (slice(None), columns, slice(FARTHEST - reach, FARTHEST + reach + 1))
+            weights, pairs = (each.cpu().numpy() for each in result.profile)  # (PAIRS, B, H, distances)
+            usable = ~lost[:, columns, None]
+            self.state.profile.add_each(middle, np.where(usable, weights, 0).swapaxes(0, 1))
+            self.state.pairs[middle] += np.where(usable, pairs, 0).sum(1).astype(np.int64)
 
     def _note(self, layer: str, reason: str) -> None:
         if (layer, reason) not in self.state.missing:

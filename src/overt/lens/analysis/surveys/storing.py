@@ -16,7 +16,7 @@ from overt.lens.analysis.surveys.samples import TOP, Links
 from overt.lens.analysis.surveys.totals import Facts, SurveyedHead, SurveyTotals
 
 Stored = TypeVar("Stored", bound=SurveyTotals)
-_FORMAT = "overt survey 1"
+_FORMAT = "overt survey 2"
 _LINKS = ("weights", "queries", "keys")
 
 
@@ -29,6 +29,9 @@ def write(survey: SurveyTotals, path: str | os.PathLike[str]) -> None:
         "sums low": survey.sums.low,
         "counts high": survey.counts.high,
         "counts low": survey.counts.low,
+        "profile high": survey.profile.high,
+        "profile low": survey.profile.low,
+        "pairs": survey.pairs,
         "lost": survey.lost,
         "top": samples.top,
         "drawn": np.array(drawn, np.int64),
@@ -70,6 +73,9 @@ def _survey(arrays: dict[str, np.ndarray], kind: type[Stored]) -> Stored:
     shape = (GROUPS, len(ROWS), len(heads))
     for sums, name in ((survey.sums, "sums"), (survey.counts, "counts")):
         sums.high, sums.low = (_checked(arrays[f"{name} {part}"], shape, np.int64) for part in ("high", "low"))
+    shape = survey.pairs.shape
+    survey.profile.high, survey.profile.low = (_checked(arrays[f"profile {part}"], shape, np.int64) for part in ("high", "low"))
+    survey.pairs = _checked(arrays["pairs"], shape, np.int64)
     survey.lost = _checked(arrays["lost"], (len(heads),), np.int64)
     samples, drawn = survey.samples, arrays["drawn"].tolist()
     kinds = dict(zip(_LINKS, (np.float32, np.int32, np.int32), strict=True))

@@ -26,7 +26,7 @@ class Survey(SurveyTotals):
     def table(self) -> Any:
         """One row for each head as a pandas DataFrame: layer, number, head, role, and each measure with its ends `… low` and `… high`.
 
-        A pattern has its `… chance` beside it, the mean share that equal weights would have. Raises MissingExtra without pandas.
+        A pattern has its `… chance` beside it, see `chance`. Raises MissingExtra without pandas.
         """
         try:
             import pandas
@@ -41,7 +41,7 @@ class Survey(SurveyTotals):
         for name in NAMES:
             columns[name], columns[f"{name} low"], columns[f"{name} high"] = self.measure(name)
             if name in PATTERNS:
-                columns[f"{name} chance"] = self.measure(f"{name}: chance").values
+                columns[f"{name} chance"] = self.chance(name)
         return pandas.DataFrame(columns)
 
     def save(self, path: str | os.PathLike[str]) -> None:

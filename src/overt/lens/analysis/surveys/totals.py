@@ -9,14 +9,13 @@ import torch
 from overt.errors import InputError
 from overt.lens.analysis.surveys.exact_sums import ExactSums
 from overt.lens.analysis.surveys.jackknife import GROUPS, Means, means
-from overt.lens.analysis.surveys.measures import NAMES, ROWS
+from overt.lens.analysis.surveys.measures import FARTHEST, NAMES, PAIRS, PATTERNS, REPETITIONS, ROWS
 from overt.lens.analysis.surveys.samples import Samples
 from overt.lens.captured import Captured
 from overt.lens.statistics.role_table import Roles
 from overt.lens.statistics.roles import PatternScore, Role, roles
 
 _ROLES = ("previous token", "next token", "first token", "same token", "separator", "uniform")
-_REPETITION = ("induction", "duplicate token")
 
 
 class SurveyedHead(NamedTuple):
@@ -47,13 +46,18 @@ class Facts(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class SurveyTotals:
-    """The sums of every head over a corpus, what they are of, and the means that follow from them."""
+    """The sums of every head over a corpus, what they are of, and the means that follow from them.
+
+    `profile` and `pairs` (PAIRS, heads, distances) are the weight and the number of pairs of query and key at each distance.
+    """
 
     facts: Facts
     heads: list[SurveyedHead] = field(default_factory=list)
     missing: list[tuple[str, str]] = field(default_factory=list)
     sums: ExactSums = field(init=False)
     counts: ExactSums = field(init=False)
+    profile: ExactSums = field(init=False)
+    pairs: np.ndarray = field(init=False)
     lost: np.ndarray = field(init=False)
     samples: Samples = field(init=False)
 
@@ -65,6 +69,8 @@ class SurveyTotals:
         self.heads = heads
         shape = (GROUPS, len(ROWS), len(heads))
         self.sums, self.counts, self.samples = ExactSums(shape), ExactSums(shape), Samples(len(heads))
+        shape = (len(PAIRS), len(heads), 2 * FARTHEST + 1)
+        self.profile, self.pairs = ExactSums(shape), np.zeros(shape, np.int64)
         self.lost = np.zeros(len(heads), np.int64)  # texts in which a measure of the head was not a number
 
     def measure(self, name: str) -> Means:
@@ -77,13 +83,29 @@ class SurveyTotals:
         row = ROWS.index(name)
         return means(self.sums.values()[:, row], self.counts.values()[:, row])
 
-    def roles(self) -> Roles:
-        """The role of each head over the corpus, as `Recording.roles` decides it; intervals are those of the survey.
+    def chance(self, name: str) -> np.ndarray:
+        """What a head that does not compare tokens would give a pattern: the mean share that equal weights would.
 
-        Chance is the mean of equal weights alone.
+        Of "induction" and "duplicate token" it is the larger of that and Σ_d n_d w_d / N, with N queries, n_d pairs of the pattern at
+        distance d, and w_d the head's mean weight on the other pairs at this distance (on all, where there is no other). So a head that
+        looks back by a fixed distance does not pass for one of induction.
         """
+        if name not in PATTERNS:
+            raise InputError("the name of a pattern", got=repr(name), fix=f"choose one of: {', '.join(PATTERNS)}")
+        equal = self.measure(f"{name}: chance").values
+        if name not in REPETITIONS:
+            return equal
+        weights, index = self.profile.values(), PAIRS.index(name)
+        apart, number = weights[0] - weights[index], self.pairs[0] - self.pairs[index]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            level = np.where(number > 0, apart / number, weights[0] / self.pairs[0])
+            by_distance = np.where(self.pairs[index] > 0, level * self.pairs[index], 0).sum(-1)
+            return np.fmax(equal, by_distance / self.counts.values()[:, ROWS.index(name)].sum(0))
+
+    def roles(self) -> Roles:
+        """The role of each head over the corpus, as `Recording.roles` decides it; intervals and chance are those of the survey."""
         shares = {name: self.measure(name).values for name in _ROLES}
-        repetitions = {name: self._pattern_scores(name) for name in _REPETITION}
+        repetitions = {name: self._pattern_scores(name) for name in reversed(REPETITIONS)}
         result: list[Role] = []
         for index, (layer, number, head) in enumerate(self.heads):
             call = Captured(number, number, 0, layer, "", (head,), 1, 1, 1, 1, torch.float32, ())
@@ -94,7 +116,7 @@ class SurveyTotals:
 
     def _pattern_scores(self, name: str) -> list[PatternScore]:
         value, low, high = self.measure(name)
-        chance = self.measure(f"{name}: chance").values
+        chance = self.chance(name)
         queries = self.counts.values()[:, ROWS.index(name)].sum(0)
         columns = zip(*(each.tolist() for each in (value, low, high, chance, queries)), strict=True)
         return [PatternScore(share, least, most, equal, int(count)) for share, least, most, equal, count in columns]
@@ -112,6 +134,8 @@ class SurveyTotals:
         self.facts = joined(self.facts, other.facts)
         self.sums.merge(other.sums)
         self.counts.merge(other.counts)
+        self.profile.merge(other.profile)
+        self.pairs += other.pairs
         self.lost += other.lost
         self.samples.merge(other.samples)
         self.missing += [each for each in other.missing if each not in self.missing]
