@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
+import overt
+from overt.smoothing.heads import dispatch
 from overt.smoothing.heads.fast_sums import attend_dot, attend_scalar, gaussian_sums
+from overt.smoothing.heads.past_sums import attend_past
 
 pytestmark = pytest.mark.usefixtures("form")
 
@@ -83,3 +86,31 @@ def test_equal_values_attend_to_each_other_equally():
         np.testing.assert_allclose(result.values, 3.0, rtol=1e-15)
         np.testing.assert_allclose(result.self_weights, 0.2, rtol=1e-14)
         np.testing.assert_allclose(result.variances, 0.0, atol=1e-14)
+
+
+@pytest.mark.parametrize("bandwidth", [1e-3, 0.2, 40.0])
+@pytest.mark.parametrize("points", [1, 63, 64, 700])
+def test_attention_by_value_to_the_past_is_exact_to_1e_13(points, bandwidth):
+    draw = np.random.default_rng(points)
+    times = np.sort(draw.integers(0, 1 + points // 2, points)).astype(float)  # two points and more at one time
+    x, weights = 50 + np.cumsum(draw.normal(size=points)) / 3, draw.uniform(0.1, 2, points)
+    result = attend_past(times, x, weights, bandwidth)
+    u = (x.astype(np.longdouble)[:, None] - x) / bandwidth
+    mean, rows, variances = exact(np.where(times <= times[:, None], weights * np.exp(-u * u / 2), 0), x)
+    assert np.abs(result.values - mean).max() <= 1e-13 * np.abs(x).max()
+    assert np.abs(result.self_weights - rows.diagonal()).max() <= 1e-13
+    assert np.abs(result.variances - variances).max() <= 1e-13 * bandwidth**2 + 1e-13
+
+
+def test_a_causal_series_is_attended_to_by_value_as_row_by_row(monkeypatch):
+    draw = np.random.default_rng(5)
+    x = np.cumsum(draw.normal(size=1500))
+    x[draw.random(x.size) < 0.1] = np.nan
+    by_row, by_blocks = [], []
+    for shortest, results in ((1e9, by_row), (1000, by_blocks)):
+        monkeypatch.setattr(dispatch, "SHORTEST", shortest)
+        monkeypatch.setattr(dispatch, "attend_past", lambda *series, results=results: results.append(1) or attend_past(*series))
+        results.append(overt.smoothing.analyze(x, keys="value", bandwidth=2.0, causal=True))
+    assert (len(by_row), len(by_blocks)) == (1, 2)
+    np.testing.assert_allclose(by_blocks[-1].values, by_row[-1].values, rtol=0, atol=1e-11)
+    assert by_blocks[-1].degrees_of_freedom == pytest.approx(by_row[-1].degrees_of_freedom, rel=1e-11)

@@ -9,6 +9,7 @@ from overt.smoothing.heads.fast_sums import attend_dot, attend_scalar
 from overt.smoothing.heads.head import Head, Outputs
 from overt.smoothing.heads.keys import BothKeys, DotKeys, Keys, PatchKeys, RowMoments, TimeKeys, ValueKeys
 from overt.smoothing.heads.local.regression import Local, attend_time
+from overt.smoothing.heads.past_sums import SHORTEST, attend_past
 from overt.smoothing.heads.patches import attend_patch
 
 
@@ -67,6 +68,8 @@ def _row_moments(series: Series, head: Head) -> RowMoments | None:
         return attend_dot(values, keys.scale) if unmasked and not keys.plain_sum else None
     if isinstance(keys, ValueKeys) and unmasked:
         return attend_scalar(values, values, series.key_weights, keys.bandwidth)
+    if isinstance(keys, ValueKeys) and head.causal and np.isinf(head.window) and values.size >= SHORTEST:
+        return attend_past(series.key_times, values, series.key_weights, keys.bandwidth)
     time, value = (keys.time.bandwidth, keys.value.bandwidth) if isinstance(keys, BothKeys) else (np.inf, keys.bandwidth)
     return attend_both(series.key_times, values, series.key_weights, time, value, window=head.window, side=head.side)
 
