@@ -183,6 +183,7 @@ def test_an_exported_module_gives_the_same_numbers(strict):
         torch.testing.assert_close(result, wanted)
 
 
+@pytest.mark.slow
 def test_compiled_for_dynamic_shapes_it_gives_the_same_numbers_at_any_length():
     torch._dynamo.reset()
 

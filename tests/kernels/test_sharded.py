@@ -37,6 +37,7 @@ def failures(count, folder):
     return {(rank, name): error for rank, result in enumerate(results) for name, error in result.items() if error}
 
 
+@pytest.mark.slow
 def test_two_processes_give_what_one_gives(tmp_path):
     assert failures(2, tmp_path) == {}
 

@@ -130,6 +130,7 @@ for size in sys.argv[2:]:
 """
 
 
+@pytest.mark.slow
 def test_sizes_that_a_folder_only_names_take_no_memory(tmp_path):
     folder = folder_of("translator", tmp_path)
     sizes = [f"{name}={10**power}" for name in ("source_words", "width", "encoder_layers", "feed_forward") for power in (9, 12)]

@@ -15,6 +15,7 @@ from overt.learn.loop.optimizer_step import OptimizerStep
 from overt.learn.run import checkpoint as checkpoints
 from overt.learn.run.log import read_log
 
+pytestmark = pytest.mark.slow
 # 40 sequences in batches of 13: the rows do not divide by two, and the last batch of an epoch has one row, for one process.
 SETTINGS = {"accumulate": 2, "learning_rate": 0.01, "warmup": 5, "evaluate_every": 10, "checkpoint_every": 10, "average": 2}
 PROGRAM = f"""

@@ -192,6 +192,7 @@ def learned():
     return [Tokenizer.learn(texts, merges=merges, **form) for texts in corpora() for merges in (0, 30, 300) for form in forms]
 
 
+@pytest.mark.slow
 def test_what_is_learned_is_the_same_in_every_process():
     program = "from test_tokenizer import learned\nfor each in learned(): print(each.pieces.to_str())"
     paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])

@@ -224,6 +224,7 @@ with torch.no_grad(), overt.lens.record(model, offload="disk") as recording:
 """
 
 
+@pytest.mark.slow
 def test_resident_memory_does_not_grow_with_the_calls_that_go_to_files():
     # Freed memory is handed back at once, so that what is measured is what is held.
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}

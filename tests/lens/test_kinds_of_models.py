@@ -161,6 +161,7 @@ distributed.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_distributed_data_parallel_has_the_layers_of_its_model(tmp_path):
     environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     command = [sys.executable, "-W", "ignore", "-c", DISTRIBUTED, tmp_path / "store"]

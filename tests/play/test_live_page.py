@@ -65,6 +65,7 @@ def test_the_weights_are_pythons_and_the_page_asks_for_nothing(written, opened, 
     assert live.page.complaints == []
 
 
+@pytest.mark.slow
 def test_weights_of_eight_bits_keep_nearly_all_strongest_links(written_small, opened, minilm):
     live = opened(written_small).ready()
     same = []
@@ -81,6 +82,7 @@ def test_a_file_is_no_larger_than_is_promised(written, written_small):
     assert os.path.getsize(written_small) <= 33e6
 
 
+@pytest.mark.slow
 def test_statistics_links_and_roles_are_pythons(written, opened, minilm):
     live = opened(written).ready()
     text = "My old neighbour sold his blue bicycle, so now she walks to work."  # no token twice: the page knows no repetitions
@@ -152,6 +154,7 @@ def test_hostile_text_is_text(written, opened, text):
     assert "broken" not in live.page.ask("document.title") or "script" in live.page.ask("document.title")
 
 
+@pytest.mark.slow
 def test_an_empty_sentence_and_a_megabyte_get_a_sentence(written, opened):
     live = opened(written).ready()
     live.put("  \n ")
@@ -210,6 +213,7 @@ def test_nothing_sticks_out(written, opened, width):
     assert live.page.ask("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_page(minilm, tmp_path):
     out = tmp_path / "page.html"
     command = [sys.executable, "-m", "overt", "play", "--small", "--text", "Cats sleep.", "--out", str(out)]
