@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 from base64 import b64encode
 from functools import cache
@@ -12,9 +13,11 @@ from pathlib import PurePosixPath
 from posixpath import normpath
 from typing import Any
 
-from overt.drawing.numbers import INDEX, visible
+from overt.drawing.numbers import INDEX, in_bytes, visible
+from overt.errors import InputError
+from overt.files import whole
 
-PAGE_LIMIT = 24 * 10**6  # bytes
+PAGE_LIMIT, DATA_PAGE_LIMIT = 24 * 10**6, 20 * 10**6  # bytes
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "(\.[\w./-]+\.js)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:async )?(?:function|const|let|class)) (\w+)", re.MULTILINE)
@@ -76,9 +79,14 @@ def fill_template(path: str, *, style: str, script: str, **parts: str) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], read(path))
 
 
-def data_page(root: str, web: str, *, title: str, data: Any, still: str) -> str:
-    """A page whose script, `root`.js in the folder `web`, shows data in the element `root`; `still` stands there without scripts."""
-    return fill_template(
+def data_page(
+    root: str, web: str, path: str | os.PathLike[str] | None, *, title: str, data: Any, still: str, smaller: str
+) -> str:
+    """Write a page whose script, `root`.js in the folder `web`, shows data in the element `root`; `still` stands there without scripts.
+
+    Returns its path, or the page itself without one. Raises InputError for more than 20 MB; `smaller` says what to do about it.
+    """
+    html = fill_template(
         "drawing/web/data_page.html",
         style="\n".join(read(each) for each in ("drawing/web/palette.css", f"{web}/{root}.css")),
         script=bundle(f"{web}/{root}.js"),
@@ -87,6 +95,14 @@ def data_page(root: str, web: str, *, title: str, data: Any, still: str) -> str:
         data=script_json(data),
         still=still,
     )
+    size = len(html.encode())
+    if size > DATA_PAGE_LIMIT:
+        raise InputError(f"a page of at most {in_bytes(DATA_PAGE_LIMIT)}", got=in_bytes(size), fix=smaller)
+    if path is None:
+        return html
+    with whole(path) as temporary:
+        temporary.write_text(html, encoding="utf-8")
+    return os.fspath(path)
 
 
 def _hash(text: str) -> str:

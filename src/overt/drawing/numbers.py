@@ -127,3 +127,15 @@ def duration(seconds: float) -> str:
     if seconds >= 1:
         return f"{seconds:.2f} s"
     return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"
+
+
+def in_bytes(count: int) -> str:
+    """A number of bytes with its unit.
+
+    >>> in_bytes(3_600)
+    '3.6 kB'
+    """
+    for unit, bytes_in in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= bytes_in:
+            return f"{count / bytes_in:.1f} {unit}"
+    return f"{count} bytes"

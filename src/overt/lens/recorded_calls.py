@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from overt.drawing.numbers import in_bytes
 from overt.drawing.progress import progress
 from overt.errors import InputError, KindError
 from overt.lens.capture.adapters import CAUGHT
-from overt.lens.capture.options import in_bytes
 from overt.lens.capture.ranges import MaskReader
 from overt.lens.capture.recorder import is_in
 from overt.lens.captured import Captured, CapturedCall, RowsRead

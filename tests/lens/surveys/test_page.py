@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from overt.drawing import html
 from overt.errors import InputError
 from overt.lens import Survey, survey
 from overt.lens.analysis.surveys.examples import examples, shown
@@ -95,3 +96,10 @@ def test_without_scripts_the_numbers_stand_as_a_table(chromium, surveyed, tmp_pa
 def test_a_survey_of_nothing_has_no_page(surveyed):
     with pytest.raises(InputError, match="Expected a survey with heads, for a page"):
         Survey(surveyed[0].facts).page()
+
+
+def test_a_page_that_is_too_large_says_what_to_leave_out(surveyed, tmp_path, monkeypatch):
+    monkeypatch.setattr(html, "DATA_PAGE_LIMIT", 20_000)
+    with pytest.raises(InputError, match=r"a page of at most 20.0 kB, got \d+.\d kB. Fix: survey fewer texts"):
+        surveyed[0].page(tmp_path / "a.html")
+    assert not (tmp_path / "a.html").exists()

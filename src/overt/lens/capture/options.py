@@ -93,15 +93,3 @@ def _check_list(name: str, values: Any, kinds: tuple[type, ...], meaning: str) -
     if values is not None and not (is_list and values and all(type(each) in kinds for each in values)):
         fix = f"write {name}=[…], or leave it out to record all"
         raise KindError(f"{name} as a list of {meaning}, at least one", got=f"{name}={values!r}", fix=fix)
-
-
-def in_bytes(count: int) -> str:
-    """A number of bytes with its unit.
-
-    >>> in_bytes(3_600)
-    '3.6 kB'
-    """
-    for unit, bytes_in in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= bytes_in:
-            return f"{count / bytes_in:.1f} {unit}"
-    return f"{count} bytes"

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from overt.attention.kernels.call import Call
+from overt.drawing.numbers import in_bytes
 from overt.errors import InputError
 from overt.lens.capture.barrier import sentence
 from overt.lens.capture.mixers.history import Link, Past
-from overt.lens.capture.options import RecordOptions, in_bytes
+from overt.lens.capture.options import RecordOptions
 from overt.lens.capture.recordable import unreadable
 from overt.lens.capture.token_axes.labels import FunctionCall, Mixing
 from overt.lens.capture.token_axes.mixing_layers import MixingLayers

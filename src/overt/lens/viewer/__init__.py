@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from torch import nn
 
 from overt.drawing.html import PAGE_LIMIT, bundle, escape_text, fill_template, plain_script, read, script_json
+from overt.drawing.numbers import in_bytes
 from overt.files import separate, whole
-from overt.lens.capture.options import in_bytes
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.viewer.packing import Opened, Packed, pack_heads
 from overt.lens.viewer.select_heads import chosen, refuse

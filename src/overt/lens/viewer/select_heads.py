@@ -11,8 +11,8 @@ from torch import Tensor
 
 from overt.attention import check
 from overt.attention.summary import gathered
+from overt.drawing.numbers import in_bytes
 from overt.errors import InputError, KindError
-from overt.lens.capture.options import in_bytes
 from overt.lens.captured import Captured, CapturedCall, fresh
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.linear.summarized import mixer_entropy

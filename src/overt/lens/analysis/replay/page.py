@@ -6,11 +6,7 @@ from typing import Any
 
 from overt.drawing.html import data_page, escape_text
 from overt.drawing.numbers import number, visible
-from overt.errors import InputError
-from overt.files import whole
-from overt.lens.capture.options import in_bytes
 
-PAGE_LIMIT = 20 * 10**6
 _WEB = "lens/analysis/replay/web"
 
 
@@ -28,15 +24,8 @@ def page(
     title = f"{len(replays):,} replayed answers" if title is None else title
     data = {"title": visible(title), "replays": [_shown(each) for each in replays]}
     data |= {"skipped": [[line, visible(why)] for line, why in skipped]}
-    html = data_page("replay", _WEB, title=title, data=data, still=_still(replays, title))
-    if len(html) > PAGE_LIMIT:
-        fix = "replay fewer answers of the log, or write --json"
-        raise InputError(f"a page of at most {in_bytes(PAGE_LIMIT)}", got=in_bytes(len(html)), fix=fix)
-    if path is None:
-        return html
-    with whole(path) as temporary:
-        temporary.write_text(html, encoding="utf-8")
-    return os.fspath(path)
+    smaller = "replay fewer answers of the log, or write --json"
+    return data_page("replay", _WEB, path, title=title, data=data, still=_still(replays, title), smaller=smaller)
 
 
 def _shown(replay: dict[str, Any]) -> dict[str, Any]:

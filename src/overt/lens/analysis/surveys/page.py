@@ -10,14 +10,11 @@ from torch import nn
 from overt.drawing.html import data_page, escape_text
 from overt.drawing.numbers import number, visible
 from overt.errors import InputError
-from overt.files import whole
 from overt.lens.analysis.surveys.comparing import differences
 from overt.lens.analysis.surveys.examples import Example, Shown, examples, shown
 from overt.lens.analysis.surveys.measures import MEASURES, NAMES, PATTERNS
 from overt.lens.analysis.surveys.totals import SurveyTotals
-from overt.lens.capture.options import in_bytes
 
-PAGE_LIMIT = 20 * 10**6
 _WEB = "lens/analysis/surveys/web"
 _STEPS = 255  # of a weight's colour on the page
 
@@ -38,15 +35,8 @@ def page(
         )
     title = f"{survey.facts.model} over {survey.facts.texts:,} texts" if title is None else title
     data = _data(survey, beside, model, tokenizer) | {"title": visible(title)}
-    html = data_page("atlas", _WEB, title=title, data=data, still=_still(survey, title))
-    if len(html) > PAGE_LIMIT:
-        fix = "survey fewer texts, with longest= of fewer tokens, or pass no tokenizer to leave out the examples"
-        raise InputError(f"a page of at most {in_bytes(PAGE_LIMIT)}", got=in_bytes(len(html)), fix=fix)
-    if path is None:
-        return html
-    with whole(path) as temporary:
-        temporary.write_text(html, encoding="utf-8")
-    return os.fspath(path)
+    smaller = "survey fewer texts, with longest= of fewer tokens, or pass no tokenizer to leave out the examples"
+    return data_page("atlas", _WEB, path, title=title, data=data, still=_still(survey, title), smaller=smaller)
 
 
 def _data(survey: SurveyTotals, beside: SurveyTotals | None, model: nn.Module | None, tokenizer: Any) -> dict[str, Any]:
