@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from overt.errors import InputError, KindError
+from overt.learn.run.model_folder import save_model
 from overt.lens import Survey, load_survey, survey
 from overt.lens.analysis.surveys import running
 from overt.lens.analysis.surveys.encoding import CHUNK
@@ -97,6 +98,26 @@ def test_any_number_of_shards_in_any_order_is_the_whole_to_the_bit(model_and_tok
     model, tokenizer = model_and_tokenizer
     parts = [survey(model, corpus, tokenizer=tokenizer, shard=(number, count)) for number in range(count)]
     assert_same(Survey.merged(parts[::-1]), whole)
+
+
+@pytest.mark.slow
+def test_parts_that_dask_s_workers_survey_are_the_whole_to_the_bit(model_and_tokenizer, corpus, whole, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    save_model(model_and_tokenizer[0], tmp_path / "model", model_and_tokenizer[1])
+
+    def part(number):  # as another machine would: the model from its folder, and all texts
+        from overt.learn.run.model_folder import load_model
+        from overt.lens import survey
+
+        model, tokenizer, _ = load_model(tmp_path / "model")
+        return survey(model, corpus, tokenizer=tokenizer, shard=(number, 3))
+
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        parts = client.gather(client.map(part, range(3)))
+    assert_same(Survey.merged(parts), whole)
 
 
 def test_a_stopped_survey_goes_on_and_is_the_same(model_and_tokenizer, corpus, whole, tmp_path, monkeypatch):
