@@ -1,7 +1,7 @@
 import contextlib
 
 import pytest
-from live_page import Typed, write
+from live_page import Typed, little_model, write
 
 
 @pytest.fixture
@@ -33,3 +33,15 @@ def written(minilm, tmp_path_factory):
 def written_small(minilm, tmp_path_factory):
     """The same with weights of 8 bits."""
     return write(minilm, tmp_path_factory.mktemp("play") / "small.html", small=True)
+
+
+@pytest.fixture(scope="session")
+def little(minilm, tmp_path_factory):
+    """A small model with MiniLM's tokenizer."""
+    return little_model(tmp_path_factory.mktemp("little"), minilm)
+
+
+@pytest.fixture(scope="session")
+def written_little(little, tmp_path_factory):
+    """Its page, 5 MB."""
+    return write(little, tmp_path_factory.mktemp("play") / "little.html")

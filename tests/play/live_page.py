@@ -36,6 +36,31 @@ class Typed:
         self.page.until(f"Number(viewer.dataset.read ?? 0) > {read}", seconds)
 
 
+def little_model(folder, minilm):
+    """A BERT of 3 layers of 4 heads with weights at random and MiniLM's tokenizer: its page is written and opened quickly."""
+    import torch
+    from safetensors.torch import save_file
+
+    from overt.explain.minilm import MiniLM, load
+    from overt.explain.text_model import Packaged
+
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_bytes((minilm.folder / name).read_bytes())
+    sizes = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
+    config = {"model_type": "bert", "vocab_size": 30522, "type_vocab_size": 2, "max_position_embeddings": 128}
+    config |= sizes | {"hidden_act": "gelu", "layer_norm_eps": 1e-12}
+    (folder / "config.json").write_text(json.dumps(config))
+    network, drawn = MiniLM(config), torch.Generator().manual_seed(4)
+    state = {name: torch.randn(each.shape, generator=drawn) * 0.3 for name, each in network.state_dict().items()}
+    for name, each in state.items():
+        if name.endswith("LayerNorm.weight"):
+            each += 1
+    save_file(state, folder / "model.safetensors")
+    model = Packaged(folder)
+    model.network = load(folder)
+    return model
+
+
 def write(minilm, path, **options):
     from overt.explain.recipes.qkv import qkv
     from overt.play.encoders import BertEncoder

@@ -14,9 +14,9 @@ RIVER = "When the river rose, nobody in the old town slept well."
 
 
 @contextlib.contextmanager
-def changed_model(minilm, off=(), temperature=1.0, causal=False, divided=True, placed=True):
+def changed_model(model, off=(), temperature=1.0, causal=False, divided=True, placed=True):
     """The network with the formula of its attention changed, by overt.attend."""
-    network = minilm.network
+    network = model.network
     layers = list(network.encoder["layer"].children())
     positions = network.embeddings.position_embeddings.weight
 
@@ -46,10 +46,10 @@ def changed_model(minilm, off=(), temperature=1.0, causal=False, divided=True, p
 
 
 @torch.no_grad()
-def states_of(minilm, text, order=None, **changes):
-    ids = torch.tensor([minilm.encode(text).ids])
-    with changed_model(minilm, **changes) as network:
-        return network(ids if order is None else ids[:, order])[0].double().numpy()
+def states_of(model, text, **changes):
+    ids = torch.tensor([model.encode(text).ids])
+    with changed_model(model, **changes) as network:
+        return network(ids)[0].double().numpy()
 
 
 def cosine(a, b):
@@ -57,9 +57,9 @@ def cosine(a, b):
 
 
 @pytest.mark.parametrize("width", [400, 1400])
-@pytest.mark.parametrize("panel", ["switches", "reweight"])
-def test_lessons_keep_to_the_width_and_to_the_rules(written_small, opened, panel, width):
-    live = opened_at(opened, written_small, panel, width=width, height=900, dark=width == 400)
+@pytest.mark.parametrize("panel", ["joining", "switches", "reweight"])
+def test_lessons_keep_to_the_width_and_to_the_rules(written_little, opened, panel, width):
+    live = opened_at(opened, written_little, panel, width=width, height=900, dark=width == 400)
     assert live.page.ask("document.documentElement.scrollWidth <= innerWidth")
     outside = "Array.from(viewer.querySelectorAll('[role=tabpanel]:not([hidden]) .card')).filter((card) => card.scrollWidth > card.clientWidth + 1).length"
     assert live.page.ask(outside) == 0
@@ -67,20 +67,20 @@ def test_lessons_keep_to_the_width_and_to_the_rules(written_small, opened, panel
     assert live.page.complaints == []
 
 
-def test_switching_heads_off_turns_the_sentence_as_in_python(written, opened, minilm):
-    live = opened_at(opened, written, "switches")
+def test_switching_heads_off_turns_the_sentence_as_in_python(written_little, opened, little):
+    live = opened_at(opened, written_little, "switches")
     for text, off, changes in [
-        (TIRED, [[5, 11], [3, 1]], {}),
-        (RIVER, [[2, head] for head in range(12)], {"temperature": 1.5}),
+        (TIRED, [[2, 3], [1, 1]], {}),
+        (RIVER, [[1, head] for head in range(4)], {"temperature": 1.5}),
         (RIVER, [], {"causal": True, "temperature": 0.5}),
         (TIRED, [[0, 0]], {"divided": False}),
     ]:
         if live.page.ask("viewer.store.get().text") != text:
             live.type(text)
         names = ",".join(f"{layer}.{head}" for layer, head in off)
-        settings = {"temperature": 1, "causal": False, "divided": True, "head": 5 * 12 + 11, "token": 3}
+        settings = {"temperature": 1, "causal": False, "divided": True, "head": 2 * 4 + 3, "token": 3}
         page = shown(live, **settings | {"off": names} | changes)
-        before, after = states_of(minilm, text), states_of(minilm, text, off=off, **changes)
+        before, after = states_of(little, text), states_of(little, text, off=off, **changes)
         expected = cosine(before.mean(0), after.mean(0))
         assert float(page.ask("document.querySelector('[data-cosine]').textContent")) == pytest.approx(expected, abs=3e-3)
         weights = {row[0].split(":")[0]: float(row[2]) for row in table(page, ".panel.switches section:not(.second)")}
@@ -88,39 +88,89 @@ def test_switching_heads_off_turns_the_sentence_as_in_python(written, opened, mi
         assert page.complaints == []
 
 
-def test_the_row_beside_it_is_the_changed_heads(written, opened, minilm):
-    live = opened_at(opened, written, "switches")
-    shown(live, head=5 * 12 + 11, token=10, temperature=2)
+def test_the_row_beside_it_is_the_changed_heads(written_little, opened, little):
+    live = opened_at(opened, written_little, "switches")
+    shown(live, head=2 * 4 + 3, token=10, temperature=2)
     rows = table(live.page, ".panel.switches section:not(.second)")
     captured = []
-    layer = list(minilm.network.encoder["layer"].children())[5].attention.self
+    layer = list(little.network.encoder["layer"].children())[2].attention.self
     hooks = [each.register_forward_hook(lambda *call: captured.append(call[-1])) for each in (layer.query, layer.key)]
-    states_of(minilm, TIRED, temperature=2.0)
+    states_of(little, TIRED, temperature=2.0)
     for hook in hooks:
         hook.remove()
-    query, key = (each[0].unflatten(-1, (12, -1))[:, 11] for each in captured)
-    weights = (query[10] @ key.T / math.sqrt(32) / 2).softmax(-1)
+    query, key = (each[0].unflatten(-1, (4, -1))[:, 3] for each in captured)
+    weights = (query[10] @ key.T / math.sqrt(12) / 2).softmax(-1)
     expected = sorted(weights.tolist(), reverse=True)
     assert sorted((float(row[2]) for row in rows), reverse=True) == pytest.approx(expected[: len(rows)], abs=2e-3)
-    assert rows[0][0] == "animal"
 
 
-def test_shuffled_words_keep_their_vectors_only_without_positions(written, opened, minilm):
-    live = opened_at(opened, written, "switches")
+def test_shuffled_words_keep_their_vectors_only_without_positions(written_little, opened, little):
+    live = opened_at(opened, written_little, "switches")
     for seed in (5, 77):
         page = shown(live, shuffle=seed)
         words = page.ask("document.querySelector('[data-shuffled]').textContent").split()
         assert sorted(words) == sorted(TIRED.lower().split())
         assert words != TIRED.lower().split()
         with_positions, without = table(page, ".second")
-        tokens = [minilm.encode(word).ids[1:-1] for word in words]
-        ids, shuffled = minilm.encode(TIRED).ids, [101, *(each for word in tokens for each in word), 102]
+        tokens = [little.encode(word).ids[1:-1] for word in words]
+        ids, shuffled = little.encode(TIRED).ids, [101, *(each for word in tokens for each in word), 102]
         assert sorted(ids) == sorted(shuffled)
         for row, placed in ((with_positions, True), (without, False)):
-            with changed_model(minilm, placed=placed) as network, torch.no_grad():
+            with changed_model(little, placed=placed) as network, torch.no_grad():
                 means = [network(torch.tensor([each]))[0].double().mean(0).numpy() for each in (ids, shuffled)]
             assert float(row[1]) == pytest.approx(cosine(*means), abs=1e-3 if placed else 1e-6)
         assert float(without[2].replace("−", "-")) < 1e-5
         assert float(with_positions[2]) > 0.1
     page = shown(live, shuffle=0)
     assert {row[1] for row in table(page, ".second")} == {"1.0000000"}
+
+
+def test_each_heads_part_of_the_joined_vector_is_pythons(written_little, opened, little):
+    live = opened_at(opened, written_little, "joining")
+    for text, layer, token in ((TIRED, 2, 10), (RIVER, 1, 4)):
+        if text != TIRED:
+            live.type(text)
+        page = shown(live, head=4 * layer + 3, token=token)
+        rows = table(page, ".panel.joining > div:last-child")
+        attention = list(little.network.encoder["layer"].children())[layer].attention
+        captured = []
+        hook = attention.self.register_forward_hook(lambda *call, to=captured: to.append(call[-1]))
+        states_of(little, text)
+        hook.remove()
+        outputs, matrix = captured[0][0, token].unflatten(-1, (4, 12)), attention.output.dense.weight.unflatten(-1, (4, 12))
+        parts = torch.cat([torch.einsum("hd,chd->hc", outputs, matrix), attention.output.dense.bias[None]]).double()
+        total = parts.sum(0)
+        shares = (parts @ total / (total @ total)).tolist()
+        assert [float(row[3].replace("−", "-")) for row in rows] == pytest.approx([*shares, 1], abs=3e-3)
+        assert [row[0] for row in rows] == [*(f"H{head}" for head in range(4)), "bias", "sum"]
+        differs = page.ask("document.querySelector('.panel.joining > div:last-child table + p').textContent").split("by ")[1]
+        assert float(differs.rstrip(".").replace("−", "-")) < 1e-5
+
+
+def drawn(count, seed):
+    """The page's normal numbers: sums of twelve uniform ones of a linear congruential generator."""
+    numbers = np.empty(12 * count)
+    for i in range(len(numbers)):
+        seed = (seed * 1664525 + 1013904223) % 2**32
+        numbers[i] = seed / 2**32
+    return numbers.reshape(count, 12).sum(1) - 6
+
+
+def test_the_steps_in_the_papers_sizes_are_what_attend_gives(written_little, opened):
+    live = opened_at(opened, written_little, "joining")
+    for dim, token in ((64, 2), (16, 7)):
+        rows = table(shown(live, dim=dim, token=token), ".panel.joining > div:first-child")
+        assert len(rows) == 12
+        numbers = drawn(12 * 512 + 2 * 512 * dim, 1)
+        x = torch.tensor(numbers[: 12 * 512]).view(12, 512)
+        to_query, to_key = torch.tensor(numbers[12 * 512 :]).view(2, 512, dim) / math.sqrt(512)
+        key = x @ to_key
+        steps = overt.steps((x @ to_query)[token : token + 1], key, key)
+        shown_rows = np.array([[float(cell.replace("−", "-")) for cell in row[1:]] for row in rows])
+        assert shown_rows[:, 1] == pytest.approx(steps.scores[0].numpy(), abs=6e-3)
+        assert shown_rows[:, 0] == pytest.approx(steps.scores[0].numpy() * math.sqrt(dim), abs=6e-3)
+        assert shown_rows[:, 2] == pytest.approx(steps.weights[0].numpy(), abs=6e-4)
+        undivided = overt.attend(
+            (x @ to_query)[token : token + 1], key, torch.eye(12, dtype=torch.float64), score=overt.Dot(1.0)
+        )
+        assert shown_rows[:, 3] == pytest.approx(undivided[0].numpy(), abs=6e-4)

@@ -20,7 +20,7 @@ export function gauge(weight, largest) {
   return make("span", { className: "gauge", attributes: { "aria-hidden": "true" } }, fill);
 }
 
-// A formula as nodes: the indices of h_1, a_1j, a_ij, x_j are subscripts.
+// A formula as nodes: the indices of h_1, a_1j, a_ij, x_j, W_O are subscripts.
 export function formulaNodes(text) {
-  return text.split(/(?<=(?<!\w)[A-Za-z])_(\d+[ij]?|[ij]{1,2})(?!\w)/).map((part, i) => (i % 2 ? make("sub", { text: part }) : part)).filter(Boolean);
+  return text.split(/(?<=(?<!\w)[A-Za-z])_(\d+[ij]?|[ij]{1,2}|[OQKV])(?!\w)/).map((part, i) => (i % 2 ? make("sub", { text: part }) : part)).filter(Boolean);
 }

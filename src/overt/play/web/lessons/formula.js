@@ -33,6 +33,9 @@ const next = (state) => (Math.imul(state, 1664525) + 1013904223) >>> 0;
 // Standard normal numbers from a seed, by sums of twelve uniform ones.
 export function noise(count, seed) {
   let state = seed;
-  const uniform = () => (state = next(state)) / 2 ** 32;
-  return Array.from({ length: count }, () => Array.from({ length: 12 }, uniform).reduce((sum, each) => sum + each, -6));
+  return Array.from({ length: count }, () => {
+    let sum = -6;
+    for (let i = 0; i < 12; i++) sum += (state = next(state)) / 2 ** 32;
+    return sum;
+  });
 }

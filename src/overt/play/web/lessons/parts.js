@@ -8,7 +8,7 @@ export const amount = (name, initial, least, most) => ({ name, initial, read: (t
 export const whole = (name, initial, most) => ({ name, initial, read: (text) => (/^\d{1,9}$/.test(text) && Number(text) <= most ? Number(text) : undefined), write: String });
 export const choice = (name, choices) => ({ name, initial: choices[0], read: (text) => (choices.includes(text) ? text : undefined), write: (value) => value });
 
-export const card = (title, ...children) => make("section", { className: "card" }, make("h2", { text: title }), ...children);
+export const card = (title, ...children) => make("section", { className: "card" }, make("h2", {}, ...formulaNodes(title)), ...children);
 
 // What a lesson shows, and what it does not.
 export const scope = (shows, not) => make("section", { className: "card true" }, make("h2", { text: "What this shows, and what it does not" }), make("p", {}, ...formulaNodes(shows)), make("p", { className: "quiet" }, ...formulaNodes(not)));

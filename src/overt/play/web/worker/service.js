@@ -1,17 +1,18 @@
 import { createChanged, createWordVectors } from "./changed.js";
 import { createEncoder } from "./encoder.js";
+import { createJoining } from "./joining.js";
 import { createReading } from "./reading.js";
 import { startCore } from "./core.js";
 import { createWeights } from "./weights.js";
 import { createWordPiece } from "./wordpiece.js";
 
 // What runs in the page's Worker: first { core, model } comes, then the weights' blocks one by one as { block }, then texts as { number, text }, or
-// as { text, changes, … } for a changed model, or as { text, words } for the vectors of its words.
+// as { text, changes, … } for a changed model, as { text, words } for the vectors of its words, as { text, joined } for W_O.
 // Each gets an answer, with a `sentence` where something is wrong.
 
 const DAMAGED = "The file's model cannot be read: the file is cut short or damaged. Write the page anew with overt play.";
 
-let [weights, read, changed, wordVectors] = [null, null, null, null];
+let [weights, read, changed, wordVectors, joining] = [null, null, null, null, null];
 
 async function begin(letters) {
   const [bytes, description] = await Promise.all([inflated(letters.core), inflated(letters.model)]).catch(() => []);
@@ -22,6 +23,7 @@ async function begin(letters) {
   read = createReading(core, weights, model.shape, tokenize, run);
   changed = createChanged(core, model.shape, tokenize, run);
   wordVectors = createWordVectors(core, weights, model.shape, tokenize);
+  joining = createJoining(core, weights, model.shape, tokenize, run);
   return {};
 }
 
@@ -34,6 +36,7 @@ function answer(data) {
   if (data.core !== undefined) return begin(data);
   if (data.changes !== undefined) return changed(data);
   if (data.words) return wordVectors(data);
+  if (data.joined) return joining(data);
   return data.block === undefined ? read(data.text, data.number) : { sentence: weights.add(data.block) };
 }
 

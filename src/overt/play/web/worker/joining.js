@@ -1,0 +1,36 @@
+// How the output matrix joins the heads of a layer: what each head's part of it makes of that head's output, for one token.
+
+// A question is { text, joined: { layer, row } }. The answer: `output` (H · D), the heads' outputs side by side; `parts` (H + 1, width), what W_O makes of
+// each head's output, in float64, and last the bias; `sum`, what the core makes of all of them; `entered`, what the layer adds it to.
+export function createJoining(core, weights, { layers, heads, width, limit }, tokenize, run) {
+  return ({ text, joined }) => {
+    const { ids } = tokenize(text, limit);
+    const layer = Math.min(joined.layer, layers - 1);
+    if (joined.row >= ids.length) return { sentence: "There is no such word in this text." };
+    let answer = null;
+    run(ids, (at, { entered, mixed }) => {
+      if (at !== layer) return;
+      const row = (address) => core.floats(address + 4 * joined.row * width, width).slice();
+      answer = { output: row(mixed), entered: row(entered), parts: partsOf(core, weights, layer, row(mixed), heads), sum: productOf(core, weights, layer, mixed + 4 * joined.row * width, width) };
+    });
+    return { ...answer, heads, width };
+  };
+}
+
+function productOf(core, weights, layer, from, width) {
+  const to = core.room(width);
+  core.product(from, 1, width, weights.at(`${layer}.output.weight`), weights.at(`${layer}.output.bias`), width, to);
+  const sum = core.floats(to, width).slice();
+  core.release(to);
+  return sum;
+}
+
+// Eight columns of the matrix stand together, as native/wasm/layers.cpp reads them.
+function partsOf(core, weights, layer, output, heads) {
+  const [width, dim] = [output.length, output.length / heads];
+  const map = core.floats(weights.at(`${layer}.output.weight`), width * width);
+  const parts = new Float64Array((heads + 1) * width);
+  for (let k = 0; k < width; k++) for (let c = 0; c < width; c++) parts[Math.floor(k / dim) * width + c] += output[k] * map[(c - (c % 8)) * width + 8 * k + (c % 8)];
+  parts.set(core.floats(weights.at(`${layer}.output.bias`), width), heads * width);
+  return parts;
+}
