@@ -5,8 +5,7 @@ import pytest
 
 import overt
 from overt.smoothing.heads import dispatch
-from overt.smoothing.heads.fast_sums import attend_dot, attend_scalar, gaussian_sums
-from overt.smoothing.heads.past_sums import attend_past
+from overt.smoothing.heads.fast_sums import attend_dot, attend_past, attend_scalar, gaussian_sums
 
 pytestmark = pytest.mark.usefixtures("form")
 

@@ -5,11 +5,10 @@ import numpy as np
 from overt.smoothing.data.series import Floats, Indices, Series, filled_values
 from overt.smoothing.heads.bilateral import attend_both
 from overt.smoothing.heads.by_definition import attend_by_definition, interpolation
-from overt.smoothing.heads.fast_sums import attend_dot, attend_scalar
+from overt.smoothing.heads.fast_sums import SHORTEST, attend_dot, attend_past, attend_scalar
 from overt.smoothing.heads.head import Head, Outputs
 from overt.smoothing.heads.keys import BothKeys, DotKeys, Keys, PatchKeys, RowMoments, TimeKeys, ValueKeys
 from overt.smoothing.heads.local.regression import Local, attend_time
-from overt.smoothing.heads.past_sums import SHORTEST, attend_past
 from overt.smoothing.heads.patches import attend_patch
 
 

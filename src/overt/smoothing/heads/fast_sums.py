@@ -1,4 +1,4 @@
-"""Sums over all pairs of numbers in O(n): the fast Gauss transform, attention by value, and the dot score of single numbers."""
+"""Sums over all pairs of numbers in O(n): the fast Gauss transform, attention by value, also to the past alone, and the dot score."""
 
 import numpy as np
 
@@ -11,6 +11,10 @@ from overt.smoothing.heads.local.regression import attend_time
 
 # Boxes of targets in one block.
 TOGETHER = 2048
+# Below so many keys, a past is as fast pair by pair.
+SHORTEST = 4096
+# Points of the smallest block; a past ends with fewer, which are summed pair by pair, in so many rows at a time.
+BLOCK, ROWS = 64, 4096
 
 
 def gaussian_sums(sources: Floats, charges: Floats, targets: Floats, bandwidth: float, moments: int = 0) -> Floats:
@@ -59,6 +63,32 @@ def attend_scalar(
     return RowMoments(*(_unsorted(column, order) for column in columns))
 
 
+def attend_past(times: Floats, values: Floats, weights: Floats | None, bandwidth: float) -> RowMoments:
+    """Attention of values (n,) to those that are not later: W_ij ∝ w_j exp(−(x_i − x_j)²/2h²) over t_j ≤ t_i.
+
+    A past of m keys is the blocks that m is written with in binary, of `BLOCK` · 2^l keys each, and a rest. Each block of a
+    level is attended to by fast Gauss transform (`gaussian_sums`), whose errors these have.
+
+    times (n,) ascending, equal ones allowed, weights (n,) above 0, None for 1.
+
+    >>> attend_past(np.arange(3.0), np.array([0.0, 4.0, 1.0]), None, 1.0).values.round(4)
+    array([0.    , 3.9987, 0.6457])
+    """
+    weights = np.ones(values.size) if weights is None else weights
+    counts = np.searchsorted(times, times, side="right")  # of the keys in each past
+    sums = _rests(values, weights, counts, bandwidth)
+    size = BLOCK
+    while size <= values.size:
+        inside = np.flatnonzero(counts // size % 2)  # counts ascend, so that rows of one block stand beside each other
+        for rows in np.split(inside, np.flatnonzero(np.diff(counts[inside] // size)) + 1) if inside.size else []:
+            stop = counts[rows[0]] // size * size
+            sums[:, rows] += _of_block(values, weights, slice(stop - size, stop), rows, bandwidth)
+        size *= 2
+    total, first, second = sums[0], sums[1] / sums[0], sums[2] / sums[0]
+    variances = np.maximum(second - first**2, 0.0) * bandwidth**2
+    return RowMoments(values + first * bandwidth, weights / total, variances)
+
+
 def attend_dot(values: Floats, scale: float) -> RowMoments:
     """The literal recipe W = softmax_j(β x_i x_j) of values (n,), in O(n) for a scale β of any sign and size.
 
@@ -79,6 +109,28 @@ def attend_dot(values: Floats, scale: float) -> RowMoments:
         self_weights = np.exp(-steepness * away[rows]) / total
         columns[:, rows] = end + sign * mean, self_weights, np.maximum(second / total - mean**2, 0)
     return RowMoments(*columns)
+
+
+def _of_block(values: Floats, weights: Floats, block: slice, rows: Indices, bandwidth: float) -> Floats:
+    """Σ_j w_j exp(−u²/2) u^p over the keys of a block, u = (x_j − x_i)/h, for p = 0, 1, 2 (3, rows)."""
+    keys, queries = np.argsort(values[block], kind="stable"), np.argsort(values[rows], kind="stable")
+    sums = np.empty((3, rows.size))
+    charges = weights[block][keys][None]
+    sums[:, queries] = gaussian_sums(values[block][keys], charges, values[rows][queries], bandwidth, 2)[:, 0]
+    return sums
+
+
+def _rests(values: Floats, weights: Floats, counts: Indices, bandwidth: float) -> Floats:
+    """The same over the keys that are in no whole block (3, n)."""
+    sums = np.empty((3, values.size))
+    for start in range(0, values.size, ROWS):
+        rows = slice(start, start + ROWS)
+        keys = (counts[rows] // BLOCK * BLOCK)[:, None] + np.arange(BLOCK)  # (rows, BLOCK)
+        entered, keys = keys < counts[rows, None], np.minimum(keys, values.size - 1)
+        u = (values[keys] - values[rows, None]) / bandwidth
+        kernel = np.where(entered, weights[keys] * np.exp(-u * u / 2), 0.0)
+        sums[:, rows] = kernel.sum(axis=1), (kernel * u).sum(axis=1), (kernel * u * u).sum(axis=1)
+    return sums
 
 
 def _decays(away: Floats, charges: Floats, steepness: Floats) -> Floats:
