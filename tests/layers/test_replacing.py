@@ -437,7 +437,7 @@ def test_a_subclass_stays_as_it_is_and_a_warning_names_it():
 
     arguments = nn.ModuleDict({"own": Custom(WIDTH, HEADS), "plain": nn.MultiheadAttention(WIDTH, HEADS)})
     with pytest.warns(
-        UserWarning, match=r"replace_multihead_attention does not replace own \(Own\): a subclass may compute something else"
+        UserWarning, match=r"replace_multihead_attention does not replace own \(Custom\): a subclass may compute something else"
     ):
         replace_multihead_attention(arguments)
     assert type(arguments["own"]) is Custom
