@@ -1,5 +1,7 @@
 """What went wrong, in one form: what is expected, what came, the fix."""
 
+from typing import Any
+
 __all__ = ["InputError", "KindError", "MissingExtra", "OvertError"]
 
 
@@ -19,10 +21,12 @@ class InputError(OvertError, ValueError):
     """
 
     def __init__(self, expected: str, got: str = "", fix: str = ""):
-        self.expected, self.got, self.fix = expected, got, fix
+        self.expected = expected
+        self.got = got
+        self.fix = fix
         super().__init__(_sentence(expected, got, fix))
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.expected, self.got, self.fix)  # so that an error survives the way back from a worker process
 
 
@@ -34,10 +38,12 @@ class KindError(OvertError, TypeError):
     """
 
     def __init__(self, expected: str, got: str = "", fix: str = ""):
-        self.expected, self.got, self.fix = expected, got, fix
+        self.expected = expected
+        self.got = got
+        self.fix = fix
         super().__init__(_sentence(expected, got, fix))
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.expected, self.got, self.fix)  # so that an error survives the way back from a worker process
 
 
@@ -50,10 +56,12 @@ class MissingExtra(OvertError, ImportError):
     """
 
     def __init__(self, what: str, needs: str, extra: str):
-        self.what, self.needs, self.extra = what, needs, extra
+        self.what = what
+        self.needs = needs
+        self.extra = extra
         super().__init__(f"{what} needs {needs}, which is not installed. Fix: run: {install_command(extra)}")
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.what, self.needs, self.extra)
 
 

@@ -316,7 +316,7 @@ class BiasBlock(Bias):
         return self.inner.block(rows + self.first_row, keys + self.first_key)
 
     @property
-    def by_distance(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+    def by_distance(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Where the bias is."""
         return self.inner.by_distance
 

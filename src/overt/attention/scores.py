@@ -20,7 +20,7 @@ from overt.errors import InputError
 
 __all__ = ["ACTIVATIONS", "Additive", "Bilinear", "Cosine", "Dot", "Gaussian", "Score"]
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
     "relu": torch.relu,

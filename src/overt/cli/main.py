@@ -51,7 +51,7 @@ class Commands(TyperGroup):
             raise typer.Exit(2) from error
 
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

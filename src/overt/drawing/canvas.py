@@ -5,10 +5,13 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from overt.drawing.numbers import INDEX, visible
 from overt.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # Okabe and Ito's blue and vermillion, which no common colour blindness confuses.
 BLUE, FIRE, INK, QUIET, LINE, WASH, PAPER = "#0072b2", "#d55e00", "#1b2027", "#5c6470", "#e0dcd2", "#f3f1ea", "#ffffff"
@@ -58,13 +61,16 @@ class Sheet:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
-        self.width, self.height, self.dpi = width, height, dpi
-        self.figure = Figure(figsize=(width / 100, height / 100), dpi=dpi, facecolor=PAPER)
+        self.width = width
+        self.height = height
+        self.dpi = dpi
+        self.figure: Figure = Figure(figsize=(width / 100, height / 100), dpi=dpi, facecolor=PAPER)
         FigureCanvasAgg(self.figure)
-        self.axes = self.figure.add_axes((0, 0, 1, 1))
+        self.axes: Axes = self.figure.add_axes((0, 0, 1, 1))
         self.axes.set(xlim=(0, width), ylim=(height, 0))
         self.axes.axis("off")
-        self.cropped = self.strange = False
+        self.cropped: bool = False
+        self.strange: bool = False
 
     def measure(self, text: str, size: float, bold: bool = False, mono: bool = False) -> float:
         """How wide a text is."""

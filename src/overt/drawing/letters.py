@@ -134,7 +134,8 @@ class Ink:
     """Makes text for a place of so many columns, in the letters that its encoding has."""
 
     def __init__(self, width: int, encoding: str):
-        self.width, self.encoding = width, encoding
+        self.width = width
+        self.encoding = encoding
 
     def text(self, content: str, style: str = "") -> Text:
         """One run of text; nothing in it is markup."""

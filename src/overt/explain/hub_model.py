@@ -19,8 +19,8 @@ class HubModel:
     """An encoder or decoder that transformers can load; of an encoder–decoder, the encoder."""
 
     def __init__(self, name: str):
-        self.source = _checked_folder(name)
-        self.name = Path(name).name if self.source != name or Path(name).is_dir() else name
+        self.source: str = _checked_folder(name)
+        self.name: str = Path(name).name if self.source != name or Path(name).is_dir() else name
         self.notes: list[str] = []
 
     def encode(self, text: str, truncate: bool = False) -> Encoded:

@@ -6,6 +6,7 @@ the same; but nothing of `transformers` is imported, which alone takes longer th
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -19,7 +20,9 @@ class SelfAttention(nn.Module):
     def __init__(self, width: int, heads: int):
         super().__init__()
         self.heads = heads
-        self.query, self.key, self.value = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, width)
+        self.query: nn.Linear = nn.Linear(width, width)
+        self.key: nn.Linear = nn.Linear(width, width)
+        self.value: nn.Linear = nn.Linear(width, width)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Mix the values of a sequence (B, N, width) as their keys answer the queries; `mask` (B, 1, 1, N) is False at padding."""
@@ -36,7 +39,8 @@ class Output(nn.Module):
 
     def __init__(self, inner: int, width: int, epsilon: float):
         super().__init__()
-        self.dense, self.LayerNorm = nn.Linear(inner, width), nn.LayerNorm(width, epsilon)
+        self.dense: nn.Linear = nn.Linear(inner, width)
+        self.LayerNorm: nn.LayerNorm = nn.LayerNorm(width, epsilon)
 
     def forward(self, x: Tensor, came_in: Tensor) -> Tensor:
         """LayerNorm(W x + what came in)."""
@@ -48,7 +52,8 @@ class Attention(nn.Module):
 
     def __init__(self, width: int, heads: int, epsilon: float):
         super().__init__()
-        self.self, self.output = SelfAttention(width, heads), Output(width, width, epsilon)
+        self.self: SelfAttention = SelfAttention(width, heads)
+        self.output: Output = Output(width, width, epsilon)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Attend, then project and add."""
@@ -60,9 +65,9 @@ class Layer(nn.Module):
 
     def __init__(self, width: int, heads: int, inner: int, epsilon: float):
         super().__init__()
-        self.attention = Attention(width, heads, epsilon)
-        self.intermediate = nn.ModuleDict({"dense": nn.Linear(width, inner)})
-        self.output = Output(inner, width, epsilon)
+        self.attention: Attention = Attention(width, heads, epsilon)
+        self.intermediate: nn.ModuleDict = nn.ModuleDict({"dense": nn.Linear(width, inner)})
+        self.output: Output = Output(inner, width, epsilon)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """One layer of the encoder, (B, N, width) to (B, N, width)."""
@@ -75,10 +80,10 @@ class Embeddings(nn.Module):
 
     def __init__(self, words: int, kinds: int, positions: int, width: int, epsilon: float):
         super().__init__()
-        self.word_embeddings = nn.Embedding(words, width)
-        self.position_embeddings = nn.Embedding(positions, width)
-        self.token_type_embeddings = nn.Embedding(kinds, width)
-        self.LayerNorm = nn.LayerNorm(width, epsilon)
+        self.word_embeddings: nn.Embedding = nn.Embedding(words, width)
+        self.position_embeddings: nn.Embedding = nn.Embedding(positions, width)
+        self.token_type_embeddings: nn.Embedding = nn.Embedding(kinds, width)
+        self.LayerNorm: nn.LayerNorm = nn.LayerNorm(width, epsilon)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Token numbers (B, N) to vectors (B, N, width)."""
@@ -90,17 +95,17 @@ class Embeddings(nn.Module):
 class MiniLM(nn.Module):
     """The encoder: token numbers (B, N) in, one vector for each token (B, N, 384) out."""
 
-    def __init__(self, config: dict):
+    def __init__(self, config: dict[str, Any]):
         super().__init__()
         width, epsilon = config["hidden_size"], config["layer_norm_eps"]
-        self.embeddings = Embeddings(
+        self.embeddings: Embeddings = Embeddings(
             config["vocab_size"], config["type_vocab_size"], config["max_position_embeddings"], width, epsilon
         )
         layers = [
             Layer(width, config["num_attention_heads"], config["intermediate_size"], epsilon)
             for _ in range(config["num_hidden_layers"])
         ]
-        self.encoder = nn.ModuleDict({"layer": nn.ModuleList(layers)})
+        self.encoder: nn.ModuleDict = nn.ModuleDict({"layer": nn.ModuleList(layers)})
 
     def forward(self, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """The last layer's vectors; in a batch with padding, `attention_mask` (B, N) is 0 at padding and 1 elsewhere."""

@@ -4,7 +4,8 @@ Most models pass the mask on unchanged, and then nothing of size Q × K is alloc
 it, or combine it with another mask. Then its entries are computed, and the result is an ordinary tensor without ranges.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -32,10 +33,10 @@ class LazyMask(Tensor):
     _entries: Tensor | None
     _writes_counted: bool
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    __torch_function__: ClassVar[Any] = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
-    def __new__(cls, low: Tensor, high: Tensor, shape: tuple[int, int, int, int], dtype: torch.dtype):
+    def __new__(cls, low: Tensor, high: Tensor, shape: tuple[int, int, int, int], dtype: torch.dtype) -> "LazyMask":
         """A tensor of this shape and dtype without memory."""
         return Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=low.device)
 
@@ -57,12 +58,14 @@ class LazyMask(Tensor):
         return self._entries
 
     @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        cls, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         """Run an operation on the entries."""
         if func is torch.ops.aten.detach.default:  # also from `.data`, whose writes torch does not count
             args[0]._writes_counted = False
-        args, kwargs = tree_map_only(cls, cls.entries, (args, kwargs or {}))
-        return func(*args, **kwargs)
+        with_entries, options = tree_map_only(cls, cls.entries, (args, kwargs or {}))
+        return func(*with_entries, **options)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         """The representation of the entries."""
@@ -89,7 +92,7 @@ class LazyMask(Tensor):
         self._writes_counted = False  # torch does not count writes to it
         return self.entries()
 
-    def __deepcopy__(self, memo: dict) -> Tensor:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         """An ordinary tensor."""
         return self.entries().clone()
 

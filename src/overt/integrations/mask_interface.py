@@ -21,7 +21,7 @@ def attention_mask(
     kv_length: int,
     q_offset: int | Tensor = 0,
     kv_offset: int = 0,
-    mask_function: Callable | None = None,
+    mask_function: Callable[..., Any] | None = None,
     attention_mask: Tensor | None = None,
     allow_is_bidirectional_skip: bool = False,
     use_vmap: bool = False,
@@ -93,7 +93,7 @@ def _padding(attention_mask: Tensor | None, keys: int, offset: int) -> Tensor | 
     return padded[:, offset : offset + keys].bool()
 
 
-def _window_of(function: Callable, masking: Any) -> KeyWindow | None:
+def _window_of(function: Callable[..., Any], masking: Any) -> KeyWindow | None:
     """The window of one of transformers' mask functions; None for other functions."""
     if function is masking.bidirectional_mask_function:
         return None, None

@@ -57,12 +57,12 @@ def count_call() -> None:
             each.calls += 1
 
 
-def _begin_pass(model: nn.Module, args: tuple) -> None:
+def _begin_pass(model: nn.Module, args: tuple[Any, ...]) -> None:
     if not torch.compiler.is_compiling():
         _running.set((*_running.get(), _ForwardPass(model)))
 
 
-def _end_pass(name: str, model: Any, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
+def _end_pass(name: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
     if torch.compiler.is_compiling() or all(each.model is not model for each in _running.get()):
         return
     running = _running.get()

@@ -60,7 +60,7 @@ class Contextual(nn.Module):
         self._inner = form_of(layer, axis, features)
         _refuse_bidirectional(layer, causal)
         self.layer = layer
-        self.attention = _attention(attention, self._inner.output_features, name_of(layer), causal, window)
+        self.attention: SelfAttention = _attention(attention, self._inner.output_features, name_of(layer), causal, window)
 
     @property
     def features(self) -> int:
@@ -160,7 +160,7 @@ class Contextual(nn.Module):
             )
         return lengths
 
-    def _padding_mask(self, input: Any, args: tuple, kwargs: dict[str, Any], lengths: Any) -> Any:
+    def _padding_mask(self, input: Any, args: tuple[Any, ...], kwargs: dict[str, Any], lengths: Any) -> Any:
         """A Transformer layer's `src_key_padding_mask` as a mask of overt."""
         if not isinstance(self.layer, nn.TransformerEncoderLayer | nn.TransformerEncoder):
             return None

@@ -11,7 +11,7 @@ from overt.attention.trace import Steps, steps
 from overt.attention.typing import BiasLike, LearnedScoreLike, LengthsLike, MaskLike, NormalizerLike
 from overt.errors import InputError
 from overt.layers.parts import checks
-from overt.layers.parts.learned_scores import has_value_matrix, matrix, scoring
+from overt.layers.parts.learned_scores import Scoring, has_value_matrix, matrix, scoring
 from overt.layers.parts.padding import checked_lengths, combine_masks, lengths_mask, zero_masked_keys, zero_padding
 from overt.layers.parts.registered import RegisteredPiece
 
@@ -72,12 +72,14 @@ class CrossAttention(nn.Module):
                 got=f"query_features={query_features}, key_features={key_features}",
                 fix='keep the projections, or use "general", whose matrix joins the two widths',
             )
-        self.query_features, self.key_features, self.dropout = query_features, key_features, dropout
-        self.score_name = score if isinstance(score, str) else type(score).__name__
-        self.scoring = scoring(score, query_features, key_features, width, projections)
+        self.query_features = query_features
+        self.key_features = key_features
+        self.dropout = dropout
+        self.score_name: str = score if isinstance(score, str) else type(score).__name__
+        self.scoring: Scoring = scoring(score, query_features, key_features, width, projections)
         with_matrix = has_value_matrix(score, projections) if project_values is None else project_values
-        self.value = matrix(key_features, key_features) if with_matrix else None
-        self.normalizer = RegisteredPiece(Softmax() if normalizer is None else normalizer)
+        self.value: nn.Linear | None = matrix(key_features, key_features) if with_matrix else None
+        self.normalizer: RegisteredPiece = RegisteredPiece(Softmax() if normalizer is None else normalizer)
 
     def forward(
         self,

@@ -60,7 +60,8 @@ class KVCache:
         if window is not None:
             check.whole_number("window", window)
         check.whole_number("spare", spare, minimum=0)
-        self.window, self.spare = window, spare
+        self.window = window
+        self.spare = spare
         self._stored: tuple[Tensor, ...] = ()  # key (B, Hk, capacity, D) and value (B, Hk, capacity, E)
         self._used: list[int] = []  # filled slots of each row; Python ints, so that nothing waits for the device
         self._first: list[int] = []  # the absolute position of each row's slot 0

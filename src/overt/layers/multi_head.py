@@ -92,22 +92,27 @@ class MultiHeadAttention(nn.Module):
         checks.widths(NAME, width=width, heads=heads, key_width=key_width, value_width=value_width, head_width=head_width)
         check.probability("dropout", dropout)
         window_mask(causal, window)  # refuses a wrong window
-        self.width, self.heads, self.kv_heads = width, heads, _kv_heads(kv_heads, heads)
-        self.head_width = _head_width(width, heads) if head_width is None else head_width
-        self.key_width = width if key_width is None else key_width
-        self.value_width = self.key_width if value_width is None else value_width
-        self.causal, self.window, self.zero_key, self.dropout = causal, window, zero_key, dropout
+        self.width = width
+        self.heads = heads
+        self.kv_heads: int = _kv_heads(kv_heads, heads)
+        self.head_width: int = _head_width(width, heads) if head_width is None else head_width
+        self.key_width: int = width if key_width is None else key_width
+        self.value_width: int = self.key_width if value_width is None else value_width
+        self.causal = causal
+        self.window = window
+        self.zero_key = zero_key
+        self.dropout = dropout
         kv_width = self.kv_heads * self.head_width
         gain = 2**-0.5 if width == self.key_width == self.value_width else 1.0  # as if they were one matrix, 3 · width wide
-        self.query = _projection(width, heads * self.head_width, bias, gain)
-        self.key = _projection(self.key_width, kv_width, bias, gain)
-        self.value = _projection(self.value_width, kv_width, bias, gain)
-        self.output = _projection(heads * self.head_width, width, bias)
-        self.extra_key = nn.Parameter(torch.randn(kv_width) * kv_width**-0.5) if extra_key else None
-        self.extra_value = nn.Parameter(torch.randn(kv_width) * kv_width**-0.5) if extra_key else None
-        self.positions = named(positions, heads, self.head_width, width, causal) or Positions()
-        self.score = RegisteredPiece(Dot() if score is None else as_score(score))
-        self.normalizer = RegisteredPiece(Softmax() if normalizer is None else as_normalizer(normalizer))
+        self.query: nn.Linear = _projection(width, heads * self.head_width, bias, gain)
+        self.key: nn.Linear = _projection(self.key_width, kv_width, bias, gain)
+        self.value: nn.Linear = _projection(self.value_width, kv_width, bias, gain)
+        self.output: nn.Linear = _projection(heads * self.head_width, width, bias)
+        self.extra_key: nn.Parameter | None = nn.Parameter(torch.randn(kv_width) * kv_width**-0.5) if extra_key else None
+        self.extra_value: nn.Parameter | None = nn.Parameter(torch.randn(kv_width) * kv_width**-0.5) if extra_key else None
+        self.positions: Positions = named(positions, heads, self.head_width, width, causal) or Positions()
+        self.score: RegisteredPiece = RegisteredPiece(Dot() if score is None else as_score(score))
+        self.normalizer: RegisteredPiece = RegisteredPiece(Softmax() if normalizer is None else as_normalizer(normalizer))
 
     def forward(
         self,

@@ -10,7 +10,7 @@ from overt.attention.normalizers import Softmax
 from overt.attention.trace import steps
 from overt.attention.typing import BiasLike, LearnedScoreLike, LengthsLike, MaskLike, NormalizerLike
 from overt.layers.parts import checks
-from overt.layers.parts.learned_scores import scoring, vector
+from overt.layers.parts.learned_scores import Scoring, scoring, vector
 from overt.layers.parts.padding import checked_lengths, combine_masks, lengths_mask, zero_masked_keys, zero_padding
 from overt.layers.parts.registered import RegisteredPiece
 
@@ -44,11 +44,12 @@ class AttentionPool(nn.Module):
         super().__init__()
         checks.widths("AttentionPool", features=features, width=width)
         check.probability("dropout", dropout)
-        self.features, self.dropout = features, dropout
-        self.score_name = score if isinstance(score, str) else type(score).__name__
-        self.scoring = scoring(score, None, features, width, projections)
-        self.query = vector(self.scoring.query_width)
-        self.normalizer = RegisteredPiece(Softmax() if normalizer is None else normalizer)
+        self.features = features
+        self.dropout = dropout
+        self.score_name: str = score if isinstance(score, str) else type(score).__name__
+        self.scoring: Scoring = scoring(score, None, features, width, projections)
+        self.query: nn.Parameter = vector(self.scoring.query_width)
+        self.normalizer: RegisteredPiece = RegisteredPiece(Softmax() if normalizer is None else normalizer)
 
     def forward(
         self, x: Tensor, *, mask: MaskLike | None = None, bias: BiasLike | None = None, lengths: LengthsLike | None = None

@@ -11,7 +11,7 @@ from overt.attention.normalizers import Softmax
 from overt.attention.trace import Steps, steps
 from overt.attention.typing import BiasLike, LearnedScoreLike, LengthsLike, MaskLike, NormalizerLike, WindowLike
 from overt.layers.parts import checks
-from overt.layers.parts.learned_scores import has_value_matrix, matrix, scoring
+from overt.layers.parts.learned_scores import Scoring, has_value_matrix, matrix, scoring
 from overt.layers.parts.padding import checked_lengths, combine_masks, lengths_mask, window_mask, zero_padding
 from overt.layers.parts.registered import RegisteredPiece
 
@@ -59,12 +59,15 @@ class SelfAttention(nn.Module):
         checks.widths("SelfAttention", features=features, width=width)
         check.probability("dropout", dropout)
         window_mask(causal, window)  # refuses a wrong window
-        self.features, self.causal, self.window, self.dropout = features, causal, window, dropout
-        self.score_name = score if isinstance(score, str) else type(score).__name__
-        self.scoring = scoring(score, features, features, width, projections)
+        self.features = features
+        self.causal = causal
+        self.window = window
+        self.dropout = dropout
+        self.score_name: str = score if isinstance(score, str) else type(score).__name__
+        self.scoring: Scoring = scoring(score, features, features, width, projections)
         with_matrix = has_value_matrix(score, projections) if project_values is None else project_values
-        self.value = matrix(features, features) if with_matrix else None
-        self.normalizer = RegisteredPiece(Softmax() if normalizer is None else as_normalizer(normalizer))
+        self.value: nn.Linear | None = matrix(features, features) if with_matrix else None
+        self.normalizer: RegisteredPiece = RegisteredPiece(Softmax() if normalizer is None else as_normalizer(normalizer))
 
     def forward(
         self, x: Tensor, *, mask: MaskLike | None = None, bias: BiasLike | None = None, lengths: LengthsLike | None = None

@@ -44,7 +44,9 @@ class Translator:
     """
 
     def __init__(self, model: Transformer | Seq2Seq, tokenizer: Tokenizer, name: str = "translator"):
-        self.model, self.tokenizer, self.name = model, tokenizer, name
+        self.model = model
+        self.tokenizer = tokenizer
+        self.name = name
 
     @classmethod
     def load(cls, folder: str | Path) -> "Translator":

@@ -78,7 +78,7 @@ class CapturedCall(Captured):
     versions: tuple[tuple[Tensor, int], ...] = ()
 
     @property
-    def bytes(self):
+    def bytes(self) -> int:
         """The bytes of query, key, value and output."""
         return size(self.call, self.output)
 
@@ -92,7 +92,7 @@ class CapturedCall(Captured):
             )
         return self.call
 
-    def frozen(self):
+    def frozen(self) -> "CapturedCall":
         """The call, which does not check its mask and bias from here on."""
         return replace(self, call=self.checked_call(), versions=())
 
@@ -209,7 +209,7 @@ class HeadsOfMask(Mask):
     heads: tuple[int, ...]
     total: int
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The block of these heads."""
         block = self.inner.block(rows, keys)
         return select_heads(block, self.heads, self.total) if block.ndim >= 3 else block
@@ -223,7 +223,7 @@ class HeadsOfBias(Bias):
     heads: tuple[int, ...]
     total: int
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The block of these heads."""
         block = self.inner.block(rows, keys)
         return select_heads(block, self.heads, self.total) if block.ndim >= 3 else block

@@ -16,6 +16,7 @@ from overt.lens.capture.adapters import catching
 from overt.lens.capture.options import record_options
 from overt.lens.capture.recordable import recordable
 from overt.lens.capture.recorder import Recorder
+from overt.lens.captured import Captured
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.statistics.summarized import CELLS, TOP
 from overt.lens.storage.joined import RecordedPasses
@@ -160,8 +161,8 @@ class Recording(ModelPass):
 
     recorded: RecordedPasses = field(default_factory=RecordedPasses)
 
-    def __post_init__(self):
-        self.calls = self.recorded
+    def __post_init__(self) -> None:
+        self.calls: Sequence[Captured] = self.recorded
 
     @property
     def passes(self) -> list[ModelPass]:

@@ -16,9 +16,9 @@ def attention_weights(layers: Mapping[str, Sequence[nn.Module]], run: Callable[[
     >>> weights["only"][0].shape
     torch.Size([2, 3, 3])
     """
-    inputs: dict[nn.Module, tuple[tuple, dict[str, Any]]] = {}
+    inputs: dict[nn.Module, tuple[tuple[Any, ...], dict[str, Any]]] = {}
 
-    def capture(layer: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+    def capture(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         inputs[layer] = args, kwargs
 
     hooks = [layer.register_forward_pre_hook(capture, with_kwargs=True) for each in layers.values() for layer in each]

@@ -1,5 +1,7 @@
 """One class for a whole text, such as the kind of a question."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -41,13 +43,13 @@ class Classifier(nn.Module):
         pool: str = "mean",
         dropout: float = 0.0,
     ):
-        self.config = constructor_arguments(locals())
+        self.config: dict[str, Any] = constructor_arguments(locals())
         super().__init__()
         widths("Classifier", classes=classes)
         check.one_of("pool", pool, ("mean", "max", "attention"))
-        self.reader = Reader(**{name: value for name, value in self.config.items() if name not in {"classes", "pool"}})
-        self.pool = AttentionPool(self.reader.features) if pool == "attention" else None
-        self.output = nn.Linear(self.reader.features, classes)
+        self.reader: Reader = Reader(**{name: value for name, value in self.config.items() if name not in {"classes", "pool"}})
+        self.pool: AttentionPool | None = AttentionPool(self.reader.features) if pool == "attention" else None
+        self.output: nn.Linear = nn.Linear(self.reader.features, classes)
 
     def forward(self, tokens: Tensor, *, lengths: LengthsLike | None = None) -> Tensor:
         """The scores of each text's classes: (B, classes)."""

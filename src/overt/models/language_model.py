@@ -49,9 +49,11 @@ class LanguageModel(nn.Module):
         longest: int = 512,
     ):
         super().__init__()
-        self.config = constructor_arguments(locals())
-        self.body = TransformerEncoder(words, layers=layers, causal=True, **vars(TransformerConfig.of(self.config)))
-        self.output = nn.Linear(width, words, bias=False)
+        self.config: dict[str, Any] = constructor_arguments(locals())
+        self.body: TransformerEncoder = TransformerEncoder(
+            words, layers=layers, causal=True, **vars(TransformerConfig.of(self.config))
+        )
+        self.output: nn.Linear = nn.Linear(width, words, bias=False)
         nn.init.normal_(self.output.weight, std=width**-0.5)
         if tied:
             self.output.weight = self.body.embedding.table.weight

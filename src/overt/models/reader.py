@@ -16,7 +16,7 @@ from overt.models.attention_weights import attention_weights
 from overt.models.tokens import checked_tokens
 from overt.models.transformer_encoder import TransformerEncoder
 
-RECURRENT = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+RECURRENT: dict[str, type[nn.RNN | nn.GRU | nn.LSTM]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 KERNEL_SIZE = 5  # words in the window of a convolution
 # The standard deviation of embeddings at the start: small, so that dot products are nearly equal and attention starts as a mean.
 EMBEDDING_STD = 0.1
@@ -67,19 +67,20 @@ class Reader(nn.Module):
         check.one_of("encoder", encoder, READERS)
         check.probability("dropout", dropout)
         widths("a model", words=words, width=width, layers=layers, embedding=embedding, heads=heads)
-        self.words, self.dropout = words, nn.Dropout(dropout)
+        self.words = words
+        self.dropout: nn.Dropout = nn.Dropout(dropout)
         if encoder == "transformer":
             _refuse_beside_transformer(embedding, self_attention)
             self.layer: nn.Module = TransformerEncoder(
                 words, width, heads, layers, 4 * width, positions=positions, dropout=dropout
             )
-            self.features = width
+            self.features: int = width
             return
         check.one_of("positions", positions, (None, "sinusoidal"))
         embedding = width if embedding is None else embedding
-        self.embedding = nn.Embedding(words, embedding)
+        self.embedding: nn.Embedding = nn.Embedding(words, embedding)
         nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
-        self.positions = None if positions is None else Sinusoidal(embedding)
+        self.positions: Sinusoidal | None = None if positions is None else Sinusoidal(embedding)
         self.axis = -1 if encoder == "convolution" else -2  # of the positions in the layer's input and output
         self.layer, self.features = _layer(encoder, embedding, width, layers, dropout)
         self_attention = "dot" if encoder == "attention" and self_attention is None else self_attention

@@ -18,7 +18,7 @@ from overt.models.config import constructor_arguments
 from overt.models.tokens import checked_tokens
 from overt.models.transformer_layers import TokenEmbedding, tie
 
-RECURRENT = {"gru": nn.GRU, "lstm": nn.LSTM}
+RECURRENT: dict[str, type[nn.GRU | nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
 NAME = "Seq2Seq"
 
 
@@ -69,20 +69,24 @@ class Seq2Seq(nn.Module):
         dropout: float = 0.0,
         tied: str | None = None,
     ):
-        self.config = constructor_arguments(locals())
+        self.config: dict[str, Any] = constructor_arguments(locals())
         super().__init__()
         widths(NAME, source_words=source_words, target_words=target_words, width=width, layers=layers)
         check.one_of("layer", layer, RECURRENT)
         check.one_of("score_with", score_with, ("previous", "current", "both"))
         check.probability("dropout", dropout)
-        self.source_words, self.target_words, self.score_with = source_words, target_words, score_with
+        self.source_words = source_words
+        self.target_words = target_words
+        self.score_with = score_with
         between = dropout if layers > 1 else 0.0
         recurrent = RECURRENT[layer]
         reader = recurrent(width, width, layers, dropout=between, bidirectional=bidirectional, batch_first=True)
-        self.encoder = reader if self_attention is None else Contextual(reader, self_attention)  # type: ignore[arg-type]
+        self.encoder: nn.GRU | nn.LSTM | Contextual = reader if self_attention is None else Contextual(reader, self_attention)  # type: ignore[arg-type]
         ends = width * (2 if bidirectional else 1)  # the width of h_end
         states = ends if self_attention is None else 2 * ends  # the width of h_j
-        self.attention = None if attention is None else CrossAttention(width, states, attention, width=width)  # type: ignore[arg-type]
+        self.attention: CrossAttention | None = (
+            None if attention is None else CrossAttention(width, states, attention, width=width)
+        )  # type: ignore[arg-type]
         if self.attention is None and self_attention is not None:
             raise InputError(
                 "attention where there is self_attention: without it the decoder reads only the encoder's last state",
@@ -90,13 +94,15 @@ class Seq2Seq(nn.Module):
                 fix="leave self_attention out, or give the decoder an attention",
             )
         reads_contexts = self.attention is None or score_with != "current"
-        self.decoder = recurrent(width + (states if reads_contexts else 0), width, layers, dropout=between, batch_first=True)
-        self.first_state = nn.Linear(ends, layers * width * (2 if layer == "lstm" else 1))
-        self.readout = nn.Linear(2 * width + states, width)
-        self.output = nn.Linear(width, target_words)
-        self.source_embedding = TokenEmbedding(source_words, width, None, dropout)
-        self.target_embedding = TokenEmbedding(target_words, width, None, dropout)
-        self.dropout = nn.Dropout(dropout)
+        self.decoder: nn.GRU | nn.LSTM = recurrent(
+            width + (states if reads_contexts else 0), width, layers, dropout=between, batch_first=True
+        )
+        self.first_state: nn.Linear = nn.Linear(ends, layers * width * (2 if layer == "lstm" else 1))
+        self.readout: nn.Linear = nn.Linear(2 * width + states, width)
+        self.output: nn.Linear = nn.Linear(width, target_words)
+        self.source_embedding: TokenEmbedding = TokenEmbedding(source_words, width, None, dropout)
+        self.target_embedding: TokenEmbedding = TokenEmbedding(target_words, width, None, dropout)
+        self.dropout: nn.Dropout = nn.Dropout(dropout)
         tie(self.output, self.source_embedding, self.target_embedding, tied)
 
     def forward(

@@ -1,5 +1,7 @@
 """A tag for each word, such as its part of speech."""
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from overt.attention.typing import LengthsLike
@@ -37,11 +39,11 @@ class Tagger(nn.Module):
         heads: int = 4,
         dropout: float = 0.0,
     ):
-        self.config = constructor_arguments(locals())
+        self.config: dict[str, Any] = constructor_arguments(locals())
         super().__init__()
         widths("Tagger", tags=tags)
-        self.reader = Reader(**{name: value for name, value in self.config.items() if name != "tags"})
-        self.output = nn.Linear(self.reader.features, tags)
+        self.reader: Reader = Reader(**{name: value for name, value in self.config.items() if name != "tags"})
+        self.output: nn.Linear = nn.Linear(self.reader.features, tags)
 
     def forward(self, tokens: Tensor, *, lengths: LengthsLike | None = None) -> Tensor:
         """The scores of each word's tags: (B, n, tags)."""

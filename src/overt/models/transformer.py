@@ -54,11 +54,11 @@ class Transformer(nn.Module):
         longest: int = 512,
     ):
         super().__init__()
-        self.config = constructor_arguments(locals())
+        self.config: dict[str, Any] = constructor_arguments(locals())
         config = TransformerConfig.of(self.config)
-        self.encoder = TransformerEncoder(source_words, layers=encoder_layers, **vars(config))
-        self.decoder = TransformerDecoder(target_words, decoder_layers, config)
-        self.output = nn.Linear(width, target_words, bias=False)
+        self.encoder: TransformerEncoder = TransformerEncoder(source_words, layers=encoder_layers, **vars(config))
+        self.decoder: TransformerDecoder = TransformerDecoder(target_words, decoder_layers, config)
+        self.output: nn.Linear = nn.Linear(width, target_words, bias=False)
         nn.init.normal_(self.output.weight, std=width**-0.5)
         tie(self.output, self.encoder.embedding, self.decoder.embedding, tied)
 
@@ -131,9 +131,9 @@ class TransformerDecoder(nn.Module):
         super().__init__()
         widths("TransformerDecoder", layers=layers)
         self.words = words
-        self.embedding = TokenEmbedding(words, config.width, config.positions, config.dropout, config.longest)
-        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(layers))
-        self.norm = nn.LayerNorm(config.width) if config.norm == "pre" else nn.Identity()
+        self.embedding: TokenEmbedding = TokenEmbedding(words, config.width, config.positions, config.dropout, config.longest)
+        self.layers: nn.ModuleList = nn.ModuleList(DecoderLayer(config) for _ in range(layers))
+        self.norm: nn.LayerNorm | nn.Identity = nn.LayerNorm(config.width) if config.norm == "pre" else nn.Identity()
 
     def prepare(self, states: Tensor, lengths: Tensor | None = None) -> list[Prepared]:
         """The encoder's states (B, S, width) as each layer's keys and values, projected once."""

@@ -1,6 +1,7 @@
 """The encoder of a Transformer: from words to a vector for each in its context."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -47,13 +48,13 @@ class TransformerEncoder(nn.Module):
         longest: int = 512,
     ):
         super().__init__()
-        self.config = constructor_arguments(locals())
+        self.config: dict[str, Any] = constructor_arguments(locals())
         config = TransformerConfig.of(self.config)
         widths("TransformerEncoder", layers=layers)
         self.words = words
-        self.embedding = TokenEmbedding(words, width, positions, dropout, longest)
-        self.layers = nn.ModuleList(EncoderLayer(config, causal=causal) for _ in range(layers))
-        self.norm = nn.LayerNorm(width) if norm == "pre" else nn.Identity()
+        self.embedding: TokenEmbedding = TokenEmbedding(words, width, positions, dropout, longest)
+        self.layers: nn.ModuleList = nn.ModuleList(EncoderLayer(config, causal=causal) for _ in range(layers))
+        self.norm: nn.LayerNorm | nn.Identity = nn.LayerNorm(width) if norm == "pre" else nn.Identity()
 
     def forward(self, tokens: Tensor, *, lengths: Tensor | None = None, caches: Sequence[KVCache] | None = None) -> Tensor:
         """The states of all tokens; with `caches`, one for each layer, the tokens follow the cached ones (causal models only)."""

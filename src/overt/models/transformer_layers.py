@@ -37,11 +37,11 @@ class TokenEmbedding(nn.Module):
     def __init__(self, words: int, width: int, positions: str | None = "sinusoidal", dropout: float = 0.0, longest: int = 512):
         super().__init__()
         widths("TokenEmbedding", words=words, width=width, longest=longest)
-        self.table = nn.Embedding(words, width)
+        self.table: nn.Embedding = nn.Embedding(words, width)
         nn.init.normal_(self.table.weight, std=width**-0.5)
-        self.positions = Sinusoidal(width) if positions == "sinusoidal" else None
+        self.positions: Sinusoidal | LearnedPositions | None = Sinusoidal(width) if positions == "sinusoidal" else None
         self.positions = LearnedPositions(longest, width) if positions == "learned" else self.positions
-        self.dropout = Dropout(dropout)
+        self.dropout: nn.Dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
         """The vector of each token: (B, n, width)."""
@@ -63,9 +63,9 @@ class Residual(nn.Module):
     def __init__(self, width: int, norm: str = "pre", dropout: float = 0.0):
         super().__init__()
         check.one_of("norm", norm, NORMS)
-        self.first = norm == "pre"
-        self.norm = nn.LayerNorm(width)
-        self.dropout = Dropout(dropout)
+        self.first: bool = norm == "pre"
+        self.norm: nn.LayerNorm = nn.LayerNorm(width)
+        self.dropout: nn.Dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """x plus the output of the sublayer, with the norm before or after."""
@@ -87,7 +87,9 @@ class FeedForward(nn.Module):
         super().__init__()
         widths("FeedForward", width=width, feed_forward=hidden)
         check.one_of("activation", activation, ACTIVATIONS)
-        self.widen, self.activation, self.narrow = nn.Linear(width, hidden), ACTIVATIONS[activation](), nn.Linear(hidden, width)
+        self.widen: nn.Linear = nn.Linear(width, hidden)
+        self.activation: nn.Module = ACTIVATIONS[activation]()
+        self.narrow: nn.Linear = nn.Linear(hidden, width)
         for linear in (self.widen, self.narrow):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
@@ -111,7 +113,7 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: TransformerConfig, causal: bool = False):
         super().__init__()
-        self.attention = MultiHeadAttention(
+        self.attention: MultiHeadAttention = MultiHeadAttention(
             config.width,
             config.heads,
             kv_heads=config.kv_heads,
@@ -119,9 +121,9 @@ class EncoderLayer(nn.Module):
             causal=causal,
             dropout=config.attention_dropout,
         )
-        self.feed_forward = FeedForward(config.width, config.feed_forward, config.activation)
-        self.around_attention = Residual(config.width, config.norm, config.dropout)
-        self.around_feed_forward = Residual(config.width, config.norm, config.dropout)
+        self.feed_forward: FeedForward = FeedForward(config.width, config.feed_forward, config.activation)
+        self.around_attention: Residual = Residual(config.width, config.norm, config.dropout)
+        self.around_feed_forward: Residual = Residual(config.width, config.norm, config.dropout)
 
     def forward(self, x: Tensor, *, lengths: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
         """The states of the next layer: (B, n, width)."""
@@ -146,14 +148,14 @@ class DecoderLayer(nn.Module):
     def __init__(self, config: TransformerConfig):
         super().__init__()
         width, heads, dropout = config.width, config.heads, config.attention_dropout
-        self.self_attention = MultiHeadAttention(
+        self.self_attention: MultiHeadAttention = MultiHeadAttention(
             width, heads, kv_heads=config.kv_heads, positions=config.attention_positions, causal=True, dropout=dropout
         )
-        self.cross_attention = MultiHeadAttention(width, heads, kv_heads=config.kv_heads, dropout=dropout)
-        self.feed_forward = FeedForward(width, config.feed_forward, config.activation)
-        self.around_self_attention = Residual(width, config.norm, config.dropout)
-        self.around_cross_attention = Residual(width, config.norm, config.dropout)
-        self.around_feed_forward = Residual(width, config.norm, config.dropout)
+        self.cross_attention: MultiHeadAttention = MultiHeadAttention(width, heads, kv_heads=config.kv_heads, dropout=dropout)
+        self.feed_forward: FeedForward = FeedForward(width, config.feed_forward, config.activation)
+        self.around_self_attention: Residual = Residual(width, config.norm, config.dropout)
+        self.around_cross_attention: Residual = Residual(width, config.norm, config.dropout)
+        self.around_feed_forward: Residual = Residual(width, config.norm, config.dropout)
 
     def forward(self, x: Tensor, source: Prepared, *, cache: KVCache | None = None) -> Tensor:
         """The states of the next layer: (B, n, width)."""
@@ -174,9 +176,9 @@ class TransformerMemory:
     """
 
     def __init__(self, rows: int, layers: int, source: Sequence[Prepared] = ()):
-        self.sentences = list(range(rows))
-        self.caches = [KVCache() for _ in range(layers)]
-        self.source = list(source)
+        self.sentences: list[int] = list(range(rows))
+        self.caches: list[KVCache] = [KVCache() for _ in range(layers)]
+        self.source: list[Prepared] = list(source)
 
     def reorder(self, indices: Tensor | Sequence[int]) -> None:
         """Make row i a copy of the present row indices[i]; the number of rows may change."""

@@ -13,6 +13,7 @@ from overt.smoothing.data.options import Bandwidth, KeyKind, is_number
 from overt.smoothing.data.periods import Length, Periods
 from overt.smoothing.data.series import Floats
 from overt.smoothing.heads.features import Sample, attend_features, choose_bandwidth, noise_variance
+from overt.smoothing.result import Smoothing
 from overt.smoothing.selection.bands import NORMAL_QUANTILE
 
 
@@ -70,7 +71,7 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
             raise InputError("a non-zero weight in sample_weight", got=f"{weights.size} zeros", fix=fix)
         self._sample = _join_equal(X, np.asarray(y, dtype=np.float64), weights)
         if self.n_features_in_ == 1:
-            self.smoothing_ = analyze(self._sample.values, **self._options())
+            self.smoothing_: Smoothing = analyze(self._sample.values, **self._options())
             self.bandwidth_ = self.smoothing_.bandwidth
             return self
         self._check_features()

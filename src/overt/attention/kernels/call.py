@@ -38,14 +38,14 @@ class Call:
     @classmethod
     def of(
         cls,
-        query,
-        key,
-        value,
-        score=None,
-        mask=None,
-        bias=None,
-        normalizer=None,
-        dropout=0.0,
+        query: Any,
+        key: Any,
+        value: Any,
+        score: Any = None,
+        mask: Any = None,
+        bias: Any = None,
+        normalizer: Any = None,
+        dropout: float = 0.0,
         unknown: Mapping[str, Any] | None = None,
     ) -> "Call":
         """Check everything that shapes and kinds can tell, and fill in the defaults; keywords that are `unknown` are refused."""

@@ -120,7 +120,11 @@ class Mask:
     def __or__(self, other: Any) -> "Mask":
         return Either(self, as_mask(other))
 
-    __rand__, __ror__ = __and__, __or__
+    def __rand__(self, other: Any) -> "Mask":
+        return self & other
+
+    def __ror__(self, other: Any) -> "Mask":
+        return self | other
 
     def __invert__(self) -> "Mask":
         return Not(self)
@@ -279,13 +283,8 @@ class Dense(Mask):
     def __post_init__(self) -> None:
         if not isinstance(self.allowed, Tensor) or self.allowed.dtype != torch.bool:
             floating = isinstance(self.allowed, Tensor) and self.allowed.is_floating_point()
-            raise KindError(
-                "a bool mask, True where a query may attend",
-                got=kind_of(self.allowed),
-                fix="pass what is added to the scores as bias=, or compare: mask > -1"
-                if floating
-                else "convert it: mask.bool()",
-            )
+            fix = "pass what is added to the scores as bias=, or compare: mask > -1" if floating else "convert it: mask.bool()"
+            raise KindError("a bool mask, True where a query may attend", got=kind_of(self.allowed), fix=fix)
 
     def bind(self, leading: int, queries: int, keys: int) -> "Mask":
         """Itself, if its last two sizes are 1 or those of the call."""

@@ -13,7 +13,7 @@ from overt.explain.recipes.encoder_decoder import Written, between
 from overt.learn.data.tokenizer import END
 from overt.learn.translator import Translation, Translator
 from overt.lens.recording import record
-from overt.models import Seq2Seq, Transformer
+from overt.models import Seq2Seq, Transformer, TransformerEncoder
 
 # What may lie between a token and the next one in the text: spaces, and a letter that the vocabulary lacks.
 _GAP = 4
@@ -30,9 +30,11 @@ class TranslatorTextModel:
                 got=f"{translator.name}, a {type(model).__name__}",
                 fix="choose a Transformer",
             )
-        self.translator, self.network, self.name = translator, model.encoder, translator.name
-        self.notes = [*notes, f"{self.name} reads with an encoder and writes with a decoder; this is its encoder."]
-        self.limit = model.config["longest"] if model.config["positions"] == "learned" else None
+        self.translator = translator
+        self.network: TransformerEncoder = model.encoder
+        self.name: str = translator.name
+        self.notes: list[str] = [*notes, f"{self.name} reads with an encoder and writes with a decoder; this is its encoder."]
+        self.limit: int | None = model.config["longest"] if model.config["positions"] == "learned" else None
 
     def encode(self, text: str, truncate: bool = False) -> Encoded:
         """Cut a text into the translator's tokens, the end's mark behind them; refuse an empty one."""

@@ -134,16 +134,21 @@ class StepColumns:
     def __init__(
         self, sheet: Sheet, explanation: Explanation, choice: Choice, x: float, y: float, max_width: float, height: float
     ):
-        self.sheet, self.explanation, self.choice = sheet, explanation, choice
-        self.x, self.y, self.max_width = x, y, max_width
-        self.stages = {stage.key: stage for stage in stages(explanation)}
-        self.labels, self.word_row = labels(explanation.tokens, limit=20), word_index(explanation)
+        self.sheet = sheet
+        self.explanation = explanation
+        self.choice = choice
+        self.x = x
+        self.y = y
+        self.max_width = max_width
+        self.stages: dict[str, Stage] = {stage.key: stage for stage in stages(explanation)}
+        self.labels: list[str] = labels(explanation.tokens, limit=20)
+        self.word_row: int | None = word_index(explanation)
         count = len(choice.rows) + bool(choice.others) + 1 + ("join" in self.stages)
-        self.step = min(46.0, (height - 48) / count)
-        self.size = min(12.5, self.step * 0.36)
-        self.strongest = max((abs(row.weight) for row in choice.rows if math.isfinite(row.weight)), default=0.0) or 1.0
-        self.vectors = [row.weighted for row in explanation.steps] + [explanation.output]
-        self.columns = self._columns()
+        self.step: float = min(46.0, (height - 48) / count)
+        self.size: float = min(12.5, self.step * 0.36)
+        self.strongest: float = max((abs(row.weight) for row in choice.rows if math.isfinite(row.weight)), default=0.0) or 1.0
+        self.vectors: list[list[float]] = [row.weighted for row in explanation.steps] + [explanation.output]
+        self.columns: list[DrawnColumn] = self._columns()
 
     def _columns(self) -> list[DrawnColumn]:
         score = [key for key in ("score", "scale") if key in self.stages]

@@ -24,7 +24,7 @@ FORMULAS = {
     "general": "h_i · W h_j",
     "cosine": "h_i · h_j / |h_i| |h_j|",
 }
-NORMALIZERS = {"softmax": Softmax, "sum": Sum}
+NORMALIZERS: dict[str, type[Softmax | Sum]] = {"softmax": Softmax, "sum": Sum}
 
 
 @torch.no_grad()

@@ -23,7 +23,7 @@ class CrossHead:
     query_head: Head
     key_head: Head
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.call.bias is not None:
             raise InputError(
                 "a head without a position bias, to attend from one text to another",

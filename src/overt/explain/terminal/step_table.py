@@ -9,7 +9,9 @@ from rich.text import Text
 from overt.drawing.letters import Ink, bar
 from overt.drawing.numbers import decimals_for, entry_width, labels, number, vector
 from overt.explain.explanation import (
+    Choice,
     Explanation,
+    Stage,
     StepRow,
     choose_rows,
     count_word,
@@ -40,10 +42,11 @@ class StepTable:
     """The table of one explanation, with the strongest `rows` tokens; `lines(ink)` lays it out."""
 
     def __init__(self, explanation: Explanation, rows: int | None = 8):
-        self.explanation, self.choice = explanation, choose_rows(explanation, rows)
-        self.stages = {stage.key: stage for stage in stages(explanation)}
-        self.word_row = word_index(explanation)
-        self.labels = labels([row.token for row in explanation.steps], limit=14)
+        self.explanation = explanation
+        self.choice: Choice = choose_rows(explanation, rows)
+        self.stages: dict[str, Stage] = {stage.key: stage for stage in stages(explanation)}
+        self.word_row: int | None = word_index(explanation)
+        self.labels: list[str] = labels([row.token for row in explanation.steps], limit=14)
 
     def lines(self, ink: Ink) -> Iterable[Text]:
         """All of it: the word's own vector, the table, and in the hidden recipe the joined vector."""

@@ -108,7 +108,10 @@ class BlockMap:
     """A picture of weights, laid out once the terminal's width and colours are known; see `block_map`."""
 
     def __init__(self, query_tokens: Sequence[str], weights: Rows, marked: int, name: str = ""):
-        self.query_tokens, self.weights, self.marked, self.name = query_tokens, weights, marked, name
+        self.query_tokens = query_tokens
+        self.weights = weights
+        self.marked = marked
+        self.name = name
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if console.color_system is not None and writable(_HALF, options.encoding) == _HALF:

@@ -20,16 +20,18 @@ class BlockTables:
     """Which blocks of a BlockMask are listed: of some pairs (`partial`) and of all (`full`), bool (B or 1, H or 1, blocks, blocks)."""
 
     def __init__(self, block_mask: Any):
+        self.rows: int
+        self.columns: int
         self.rows, self.columns = block_mask.BLOCK_SIZE
-        self.partial = _listed(block_mask.kv_num_blocks, block_mask.kv_indices)
+        self.partial: Tensor = _listed(block_mask.kv_num_blocks, block_mask.kv_indices)
         full = block_mask.full_kv_num_blocks
-        self.full = torch.zeros_like(self.partial) if full is None else _listed(full, block_mask.full_kv_indices)
+        self.full: Tensor = torch.zeros_like(self.partial) if full is None else _listed(full, block_mask.full_kv_indices)
 
         listed = (self.partial | self.full).any(0).any(0)  # (blocks of rows, blocks of columns)
         first, last = listed.int().argmax(-1), listed.shape[-1] - listed.flip(-1).int().argmax(-1)
         empty = ~listed.any(-1)
         edges = torch.where(empty, 0, first) * self.columns, torch.where(empty, 0, last) * self.columns
-        self.spans = list(zip(*(edge.tolist() for edge in edges), strict=True))
+        self.spans: list[tuple[int, int]] = list(zip(*(edge.tolist() for edge in edges), strict=True))
 
     def span(self, first: int, stop: int) -> tuple[int, int]:
         """The keys outside of which no block of these rows is listed."""
@@ -45,14 +47,16 @@ class BlockTableMask(Mask):
     """What a mod allows in the listed blocks of a BlockMask, and everything in its full ones; keys of no listed block are skipped."""
 
     def __init__(self, tables: BlockTables, mask: Mask | None, *, agree: bool):
-        self.tables, self.mask, self.agree = tables, mask, agree
+        self.tables = tables
+        self.mask = mask
+        self.agree = agree
 
-    def bind(self, leading, queries, keys):
+    def bind(self, leading: int, queries: int, keys: int) -> "BlockTableMask":
         """The mod's mask bound."""
         bound = None if self.mask is None else self.mask.bind(leading, queries, keys)
         return BlockTableMask(self.tables, bound, agree=self.agree)
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The mod's mask where the tables say the same; else full blocks, and of partial ones what the mod allows."""
         if self.agree and self.mask is not None:
             return self.mask.block(rows, keys)
@@ -60,7 +64,7 @@ class BlockTableMask(Mask):
         partial = partial if self.mask is None else partial & self.mask.block(rows, keys)
         return self.tables.of(self.tables.full, rows, keys) | partial
 
-    def span(self, first, stop, keys):
+    def span(self, first: int, stop: int, keys: int) -> tuple[int, int]:
         """Where blocks are listed."""
         low, high = self.tables.span(first, stop)
         return low, min(high, keys)

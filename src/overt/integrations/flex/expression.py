@@ -94,8 +94,10 @@ class Expression:
     """A function of the library's names above applied to expressions, tensors of no dimension and numbers; or a symbol."""
 
     def __init__(self, function: str, *arguments: Any, **options: Any):
-        self.function, self.arguments, self.options = function, arguments, options
-        self.size = 1 + sum(part.size for part in self.parts())
+        self.function = function
+        self.arguments: tuple[Any, ...] = arguments
+        self.options: dict[str, Any] = options
+        self.size: int = 1 + sum(part.size for part in self.parts())
         if self.size > LARGEST:
             raise NotElementwise
 
@@ -161,8 +163,23 @@ class Expression:
     def __bool__(self) -> bool:
         raise NotElementwise
 
-    __index__ = __int__ = __float__ = __iter__ = __len__ = __bool__  # type: ignore[assignment]
-    __hash__ = object.__hash__
+    def __int__(self) -> int:
+        raise NotElementwise
+
+    def __index__(self) -> int:
+        raise NotElementwise
+
+    def __float__(self) -> float:
+        raise NotElementwise
+
+    def __len__(self) -> int:
+        raise NotElementwise
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotElementwise
+
+    def __hash__(self) -> int:
+        return object.__hash__(self)
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:

@@ -16,9 +16,10 @@ class ExpressionMask(Mask):
     """What an expression of positions, heads and batch entries allows."""
 
     def __init__(self, expression: Expression, sizes: Sizes):
-        self.expression, self.sizes = expression, sizes
+        self.expression = expression
+        self.sizes = sizes
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The expression of these rows and keys."""
         return self.expression.value(self.sizes.indices(rows, keys)).bool()
 
@@ -27,9 +28,10 @@ class ModMask(Mask):
     """What a mask_mod allows that is no expression: called for each pair under `torch.vmap`, as FlexAttention calls it."""
 
     def __init__(self, mod: Callable[..., Tensor], sizes: Sizes):
-        self.mod, self.sizes = mod, sizes
+        self.mod = mod
+        self.sizes = sizes
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The mod of these rows and keys."""
         allowed = mapped(self.mod, *self.sizes.indices(rows, keys).values())
         _check_bool(allowed.dtype)

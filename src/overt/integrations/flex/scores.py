@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -151,27 +151,28 @@ def dot_of(form: ScoreForm, scale: float, sizes: Sizes) -> Dot:
 class ExpressionBias(Bias):
     """An expression of positions, heads and batch entries that is added to the scores, computed block by block."""
 
-    trailing = None
+    trailing: ClassVar[dict[str, int] | None] = None
 
     def __init__(self, expression: Expression, sizes: Sizes):
-        self.expression, self.sizes = expression, sizes
+        self.expression = expression
+        self.sizes = sizes
 
-    def bind(self, leading, queries, keys):
+    def bind(self, leading: int, queries: int, keys: int) -> "ExpressionBias":
         """Itself."""
         return self
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The expression of these rows and keys."""
         return self.expression.value(self.sizes.indices(rows, keys))
 
     @property
-    def leading(self):
+    def leading(self) -> tuple[int, ...]:
         """Batch and heads."""
         symbols = self.expression.symbols()
         return (self.sizes.batch if BATCH in symbols else 1, self.sizes.heads if HEAD in symbols else 1)
 
     @property
-    def source(self):
+    def source(self) -> Tensor:
         """A captured tensor, or one of its device."""
         tensors = [each for each in self.expression.tensors() if each.device == self.sizes.device]
         return tensors[0] if tensors else torch.empty(0, device=self.sizes.device)

@@ -47,23 +47,23 @@ class MaskWithExtra(Mask):
     count: int
     keys: int = 0  # K, known once bound
 
-    def bind(self, leading, queries, keys):
+    def bind(self, leading: int, queries: int, keys: int) -> "MaskWithExtra":
         """The inner one bound to K keys."""
         keys = keys - self.count
         bound = self.inner.bind(leading, queries, keys) if isinstance(self.inner, Mask) else self.inner
         return MaskWithExtra(bound, self.count, keys)
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The inner one's block, and True beyond it."""
         extra = keys >= self.keys
         return self.inner.block(rows, keys.clamp(max=self.keys - 1)) | extra if self.keys else extra[None]
 
-    def span(self, first, stop, keys):
+    def span(self, first: int, stop: int, keys: int) -> tuple[int, int]:
         """From the inner one's first key to the last of all."""
         return self.inner.span(first, stop, self.keys)[0] if isinstance(self.inner, Mask) else 0, keys
 
     @property
-    def by_key(self):
+    def by_key(self) -> bool:
         """Whether the inner one is."""
         return isinstance(self.inner, Mask) and self.inner.by_key
 
@@ -76,22 +76,22 @@ class BiasWithExtra(Bias):
     count: int
     keys: int = 0  # K, known once bound
 
-    def bind(self, leading, queries, keys):
+    def bind(self, leading: int, queries: int, keys: int) -> "BiasWithExtra":
         """The inner one bound to K keys."""
         return BiasWithExtra(self.inner.bind(leading, queries, keys - self.count), self.count, keys - self.count)
 
-    def block(self, rows, keys):
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The inner one's numbers, and 0 beyond them."""
         if not self.keys:
             return self.source.new_zeros(1, len(keys))
         return torch.where(keys < self.keys, self.inner.block(rows, keys.clamp(max=self.keys - 1)), 0)
 
     @property
-    def leading(self):
+    def leading(self) -> tuple[int, ...]:
         """The inner one's."""
         return self.inner.leading
 
     @property
-    def source(self):
+    def source(self) -> Tensor:
         """The inner one's."""
         return self.inner.source

@@ -68,9 +68,9 @@ class AdditiveScoring(Scoring):
     def __init__(self, query_features: int | None, key_features: int, width: int):
         super().__init__()
         self._project(query_features, key_features, width)
-        self.weight = vector(width)
+        self.weight: nn.Parameter = vector(width)
 
-    def score(self):
+    def score(self) -> Additive:
         """Additive, with v."""
         return Additive(self.weight)
 
@@ -82,7 +82,7 @@ class DotScoring(Scoring):
         super().__init__()
         self._project(query_features, key_features, width)
 
-    def score(self):
+    def score(self) -> Dot:
         """The scaled dot product."""
         return Dot()
 
@@ -92,10 +92,10 @@ class GeneralScoring(Scoring):
 
     def __init__(self, query_features: int | None, key_features: int, width: int):
         super().__init__()
-        self.query_width = key_features if query_features is None else query_features
-        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(self.query_width, key_features)))
+        self.query_width: int = key_features if query_features is None else query_features
+        self.weight: nn.Parameter = nn.Parameter(nn.init.xavier_uniform_(torch.empty(self.query_width, key_features)))
 
-    def score(self):
+    def score(self) -> Bilinear:
         """Bilinear, with W."""
         return Bilinear(self.weight)
 
@@ -106,9 +106,9 @@ class CosineScoring(Scoring):
     def __init__(self, query_features: int | None, key_features: int, width: int):
         super().__init__()
         self._project(query_features, None, key_features)
-        self.log_strength = nn.Parameter(torch.tensor(math.log(key_features) / 2))
+        self.log_strength: nn.Parameter = nn.Parameter(torch.tensor(math.log(key_features) / 2))
 
-    def score(self):
+    def score(self) -> Cosine:
         """Cosine, with β."""
         return Cosine(scale=self.log_strength.exp())
 
@@ -120,7 +120,7 @@ class GaussianScoring(Scoring):
         super().__init__()
         self._project(query_features, key_features, width)
 
-    def score(self):
+    def score(self) -> Gaussian:
         """Gaussian, of bandwidth A^¼."""
         return Gaussian(bandwidth=self.query_width**0.25)
 
@@ -136,7 +136,7 @@ class CustomScoring(Scoring):
             self.query_width = key_features
         setattr(self, SAVED_NAME, RegisteredPiece(score))
 
-    def score(self):
+    def score(self) -> Any:
         """The caller's."""
         return getattr(self, SAVED_NAME).current()
 
@@ -149,7 +149,7 @@ LEARNED: dict[str, Callable[[int | None, int, int], Scoring]] = {
     "cosine": CosineScoring,
     "gaussian": GaussianScoring,
 }
-PLAIN = {"dot": Dot(scale=1.0), "cosine": Cosine(), "gaussian": Gaussian(bandwidth=1.0)}
+PLAIN: dict[str, Dot | Cosine | Gaussian] = {"dot": Dot(scale=1.0), "cosine": Cosine(), "gaussian": Gaussian(bandwidth=1.0)}
 
 
 def scoring(

@@ -12,7 +12,7 @@ from overt.layers.parts.padding import zero_padding
 from overt.layers.parts.sequence_form import SAME, Form, known_form, name_of, original_order, positions_second_last
 
 
-def run_padded(layer: nn.Module, input: Any, args: tuple, kwargs: dict[str, Any], lengths: Tensor, axis: int) -> Any:
+def run_padded(layer: nn.Module, input: Any, args: tuple[Any, ...], kwargs: dict[str, Any], lengths: Tensor, axis: int) -> Any:
     """The layer's output, with zeros at padding; `axis` is that of the positions.
 
     A recurrent layer runs packed, so its states are those at the end of each sequence; a convolution gets the zeros that it would

@@ -25,12 +25,12 @@ class RegisteredPiece(nn.Module):
         settings: dict[str, Any] = {}
         if is_dataclass(piece) and not isinstance(piece, type):
             settings = {field.name: getattr(piece, field.name) for field in fields(piece) if field.init}
-        self.tensors = tuple(name for name, value in settings.items() if isinstance(value, Tensor))
+        self.tensors: tuple[str, ...] = tuple(name for name, value in settings.items() if isinstance(value, Tensor))
         if not self.tensors:
             setattr(self, SAVED_NAME, piece)
             return
-        self.kind = type(piece)
-        self.settings = {name: value for name, value in settings.items() if name not in self.tensors}
+        self.kind: type[Any] = type(piece)
+        self.settings: dict[str, Any] = {name: value for name, value in settings.items() if name not in self.tensors}
         for name in self.tensors:
             if isinstance(settings[name], nn.Parameter):
                 self.register_parameter(name, settings[name])

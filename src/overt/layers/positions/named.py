@@ -64,7 +64,8 @@ class Sinusoidal(AddedPositions):
         super().__init__()
         widths("Sinusoidal", width=width)
         check.positive("base", base)
-        self.width, self.base = width, base
+        self.width: int = width
+        self.base = base
 
     def vectors(self, positions: Tensor) -> Tensor:
         """Sines at even features, cosines at odd ones: (..., n, width)."""
@@ -93,8 +94,9 @@ class LearnedPositions(AddedPositions):
     def __init__(self, maximum: int, width: int):
         super().__init__()
         widths("LearnedPositions", maximum=maximum, width=width)
-        self.maximum, self.width = maximum, width
-        self.table = nn.Parameter(torch.empty(maximum, width).normal_(std=0.02))
+        self.maximum = maximum
+        self.width: int = width
+        self.table: nn.Parameter = nn.Parameter(torch.empty(maximum, width).normal_(std=0.02))
 
     def vectors(self, positions: Tensor) -> Tensor:
         """The rows of the table: (..., n, width)."""
@@ -132,8 +134,10 @@ class RelativePositions(Positions):
     def __init__(self, heads: int, buckets: int = 32, kind: str = "log", bidirectional: bool = True, max_distance: int = 128):
         super().__init__()
         widths("RelativePositions", heads=heads, buckets=buckets, max_distance=max_distance)
-        self.kind, self.bidirectional, self.max_distance = kind, bidirectional, max_distance
-        self.table = nn.Parameter(torch.zeros(heads, buckets))
+        self.kind = kind
+        self.bidirectional = bidirectional
+        self.max_distance = max_distance
+        self.table: nn.Parameter = nn.Parameter(torch.zeros(heads, buckets))
         self.bias(None)  # refuses a wrong kind or number of buckets
 
     def bias(self, offset: int | Tensor | None) -> RelativePositionBias:

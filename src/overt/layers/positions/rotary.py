@@ -47,9 +47,12 @@ class Rotary(Positions):
         super().__init__()
         widths("Rotary", width=width)
         check.positive("base", base)
-        self.width, self.base, self.interleaved, self.fraction = width, base, interleaved, fraction
-        self.rotated = _rotated(width, fraction)
-        self.scaling = scaling_of(scaling, base, fraction)
+        self.width = width
+        self.base = base
+        self.interleaved = interleaved
+        self.fraction = fraction
+        self.rotated: int = _rotated(width, fraction)
+        self.scaling: Scaling = scaling_of(scaling, base, fraction)
         self._cosines_and_sines(torch.zeros(1, dtype=torch.long, device="cpu"))  # refuses a scaling for another width
 
     def heads(self, x: Tensor, positions: Tensor) -> Tensor:

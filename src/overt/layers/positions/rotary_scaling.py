@@ -48,7 +48,7 @@ class LinearScaling(Scaling):
 
     factor: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check.positive("factor", self.factor)
 
     def frequencies(self, plain: Tensor, base: float, positions: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ class DynamicScaling(Scaling):
     factor: float
     original_max_position_embeddings: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check.positive("factor", self.factor)
         check.whole_number("original_max_position_embeddings", self.original_max_position_embeddings)
 
@@ -95,7 +95,7 @@ class YarnScaling(Scaling):
     mscale_all_dim: float | None = None
     truncate: bool = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check.whole_number("original_max_position_embeddings", self.original_max_position_embeddings)
         for name in ("factor", "beta_fast", "beta_slow"):
             check.positive(name, getattr(self, name))
@@ -148,7 +148,7 @@ class Llama3Scaling(Scaling):
     high_freq_factor: float
     original_max_position_embeddings: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check.whole_number("original_max_position_embeddings", self.original_max_position_embeddings)
         for name in ("factor", "low_freq_factor", "high_freq_factor"):
             check.positive(name, getattr(self, name))
@@ -179,7 +179,7 @@ class LongScaling(Scaling):
     factor: float | None = None
     attention_factor: float | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check.whole_number("original_max_position_embeddings", self.original_max_position_embeddings, minimum=2)
         for name in ("factor", "attention_factor"):
             if getattr(self, name) is not None:

@@ -18,9 +18,14 @@ from overt.learn.config.settings import Data, Decoding, Recipe, Tokenization, Tr
 from overt.learn.data.corpora import data_paths
 from overt.models.building import KINDS, from_config
 
-TABLES = {"data": Data, "tokens": Tokenization, "training": Training, "decoding": Decoding}
+TABLES: dict[str, type[Data | Tokenization | Training | Decoding]] = {
+    "data": Data,
+    "tokens": Tokenization,
+    "training": Training,
+    "decoding": Decoding,
+}
 # The models that each task trains; the first is the default.
-MODELS = {
+MODELS: dict[str, tuple[str, ...]] = {
     "translate": ("Transformer", "Seq2Seq"),
     "tag": ("Tagger",),
     "classify": ("Classifier",),

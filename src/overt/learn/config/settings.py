@@ -41,7 +41,7 @@ class Training:
     patience: int | None = None  # evaluations without improvement before training ends; None: never
     seed: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("updates", "tokens_per_batch", "accumulate", "evaluate_every", "checkpoint_every", "keep"):
             check.whole_number(name, getattr(self, name))
         for name in ("warmup", "average", "seed"):
@@ -86,7 +86,7 @@ class Data:
     join: int = 1  # each line is used alone, joined with the next one, and so on up to this many lines
     origin: str = ""  # where the files can be downloaded
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check.one_of("format", self.format, FORMATS)
         for count in self.held_out:
             check.whole_number("each of held_out", count, minimum=0)
@@ -114,7 +114,7 @@ class Tokenization:
     minimum_count: int = 1  # words seen less often in training are unknown
     parts: bool = False  # a word is represented by its endings and its shape too
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check.whole_number("merges", self.merges, minimum=0)
         if self.merges > MAX_MERGES:
             raise InputError(f"at most {MAX_MERGES:,} merges", got=str(self.merges), fix="write a smaller number")
@@ -133,7 +133,7 @@ class Decoding:
     length_penalty: float = 1.0  # the exponent of the length that a hypothesis's score is divided by
     longest: int | None = None  # tokens; None: twice the source's and ten more
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check.whole_number("beam", self.beam)
         if not 0 <= self.length_penalty < math.inf:
             raise InputError(

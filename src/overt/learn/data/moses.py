@@ -1,6 +1,7 @@
 """The Moses tokenizer, on whose words published translation scores are often computed."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from overt.errors import InputError, MissingExtra
@@ -29,12 +30,13 @@ class Moses:
             from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
         except ImportError as error:
             raise MissingExtra("the Moses tokenizer", needs="sacremoses", extra="train") from error
-        self.languages, self.lower = (languages[0], languages[1]), lower
+        self.languages: tuple[str, str] = (languages[0], languages[1])
+        self.lower = lower
         self._normalizers = [MosesPunctNormalizer(lang=language) for language in languages]
         self._splitters = [MosesTokenizer(lang=language) for language in languages]
         self._joiner = MosesDetokenizer(lang=languages[1])
         # Slow, and each text is tokenized twice: to learn the pieces, and to encode it.
-        self.tokenize = functools.lru_cache(2**18)(self._tokenize)
+        self.tokenize: Callable[..., str] = functools.lru_cache(2**18)(self._tokenize)
 
     def _tokenize(self, text: str, *, target: bool = False) -> str:
         """The text's words, separated by spaces."""

@@ -41,7 +41,8 @@ class Tokenizer:
     """
 
     def __init__(self, pieces: tokenizers.Tokenizer, moses: Moses | None = None):
-        self.pieces, self.moses = pieces, moses
+        self.pieces = pieces
+        self.moses = moses
         # So that "</s>" in a text does not end the sentence.
         pieces.encode_special_tokens = True
 

@@ -30,7 +30,10 @@ class WordVocabulary:
     """
 
     def __init__(self, words: Sequence[str], labels: Sequence[str], *, lower: bool = False, parts: bool = False):
-        self.word_list, self.labels, self.lower, self.parts = list(words), list(labels), lower, parts
+        self.word_list: list[str] = list(words)
+        self.labels: list[str] = list(labels)
+        self.lower = lower
+        self.parts = parts
         self._ids = {word: number for number, word in enumerate([*SPECIAL, *words])}
         self._label_ids = {label: number for number, label in enumerate(labels)}
 

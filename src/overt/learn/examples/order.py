@@ -20,12 +20,12 @@ from overt.layers import CrossAttention, Sinusoidal
 from overt.models import greedy_search
 
 START, END, FIRST = 1, 2, 4  # token ids; those of symbols follow the special ones
-REWRITTEN = {
+REWRITTEN: dict[str, Callable[[Tensor], Tensor]] = {
     "copy": lambda symbols: symbols,
     "reverse": lambda symbols: symbols.flip(-1),
     "sort": lambda symbols: symbols.sort(-1).values,
 }
-RECURRENT = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+RECURRENT: dict[str, type[nn.RNN | nn.GRU | nn.LSTM]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 
 
 def sequences(task: str, count: int, length: int, symbols: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -82,12 +82,15 @@ class Recall(nn.Module):
     def __init__(self, layer: str, symbols: int, width: int = 32):
         super().__init__()
         check.one_of("layer", layer, (*RECURRENT, "attention"))
-        self.embedding = nn.Embedding(symbols + 1, width)  # one more, for the query token
+        self.embedding: nn.Embedding = nn.Embedding(symbols + 1, width)  # one more, for the query token
         nn.init.normal_(self.embedding.weight, std=0.5)  # small beside the positions, whose values are up to 1
-        self.query_token, self.positions = symbols, Sinusoidal(width)
-        self.layer = RECURRENT[layer](width, width, batch_first=True) if layer in RECURRENT else None
-        self.attention = CrossAttention(width, width, "dot") if layer == "attention" else None
-        self.output = nn.Linear(width, symbols)
+        self.query_token = symbols
+        self.positions: Sinusoidal = Sinusoidal(width)
+        self.layer: nn.RNN | nn.GRU | nn.LSTM | None = (
+            RECURRENT[layer](width, width, batch_first=True) if layer in RECURRENT else None
+        )
+        self.attention: CrossAttention | None = CrossAttention(width, width, "dot") if layer == "attention" else None
+        self.output: nn.Linear = nn.Linear(width, symbols)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """The scores of the first symbol: (B, n) → (B, symbols)."""

@@ -18,7 +18,7 @@ class FlatGradient:
 
     def __init__(self, model: nn.Module):
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.vector = torch.zeros(
+        self.vector: Tensor = torch.zeros(
             sum(each.numel() for each in parameters), dtype=parameters[0].dtype, device=parameters[0].device
         )
         for parameter, view in zip(parameters, self.vector.split([each.numel() for each in parameters]), strict=True):

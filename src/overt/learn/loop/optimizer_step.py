@@ -33,11 +33,14 @@ class OptimizerStep:
     """Takes the optimizer's steps: holds a model, its gradient and AdamW."""
 
     def __init__(self, model: nn.Module, task: Any, settings: Training, processes: Processes):
-        self.model, self.task, self.settings, self.processes = model, task, settings, processes
-        self.gradient = FlatGradient(model)
-        self.optimizer = adamw(model, settings)
-        self.scale = _INITIAL_SCALE if settings.precision == "float16" else 1.0
-        self.steady = 0  # updates since the scale changed
+        self.model = model
+        self.task = task
+        self.settings = settings
+        self.processes = processes
+        self.gradient: FlatGradient = FlatGradient(model)
+        self.optimizer: torch.optim.AdamW = adamw(model, settings)
+        self.scale: float = _INITIAL_SCALE if settings.precision == "float16" else 1.0
+        self.steady: int = 0  # updates since the scale changed
 
     def __call__(self, update: int, batches: list[list[int]]) -> StepStatistics:
         """Take step number `update`, counted from 1."""

@@ -26,7 +26,9 @@ class LabellingTask:
     measure = "accuracy"
 
     def __init__(self, corpus: Corpus, vocabulary: WordVocabulary, recipe: Recipe):
-        self.corpus, self.tokenizer, self.recipe = corpus, vocabulary, recipe
+        self.corpus = corpus
+        self.tokenizer = vocabulary
+        self.recipe = recipe
         lengths = [len(example.source) for example in corpus.train]
         self._batches = Batches(lengths, recipe.training.tokens_per_batch, recipe.training.seed)
 

@@ -28,7 +28,9 @@ class LanguageModelTask:
     measure = "log_probability"
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, recipe: Recipe):
-        self.corpus, self.tokenizer, self.recipe = corpus, tokenizer, recipe
+        self.corpus = corpus
+        self.tokenizer = tokenizer
+        self.recipe = recipe
         self._train = self._encode(corpus.train)
         lengths = [len(text) + 1 for text in self._train]
         self._batches = Batches(lengths, recipe.training.tokens_per_batch, recipe.training.seed)

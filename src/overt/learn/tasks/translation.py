@@ -34,7 +34,9 @@ class TranslationTask:
     measure = "bleu"
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, recipe: Recipe):
-        self.corpus, self.tokenizer, self.recipe = corpus, tokenizer, recipe
+        self.corpus = corpus
+        self.tokenizer = tokenizer
+        self.recipe = recipe
         self._train, self._valid = self._encode(corpus.train), self._encode(corpus.valid)
         lengths = [(len(source), len(target) + 1) for source, target in self._train]
         self._batches = Batches(lengths, recipe.training.tokens_per_batch, recipe.training.seed)

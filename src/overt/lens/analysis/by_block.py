@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from overt.attention.kernels.blocked import block_of, ready, rows_of
+from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat.call import unrounded
 from overt.attention.mechanism import formula
 from overt.errors import InputError
@@ -37,10 +38,12 @@ class WeightsByBlock:
                 got=f"summaries of {captured.layer}",
                 fix='record with keep="qkv"',
             )
-        self.call = ready(replace(fresh(opened.checked_call()), dropout=0.0))
-        self.queries, self.keys, self.batch = opened.queries, opened.keys, opened.batch
-        self.indices = [opened.copies.index(head) for head in opened.heads]
-        self.careful = self.call.mask is not None and not self.call.finite
+        self.call: Call = ready(replace(fresh(opened.checked_call()), dropout=0.0))
+        self.queries: int = opened.queries
+        self.keys: int = opened.keys
+        self.batch: int = opened.batch
+        self.indices: list[int] = [opened.copies.index(head) for head in opened.heads]
+        self.careful: bool = self.call.mask is not None and not self.call.finite
 
     def rows(self, first: int, stop: int) -> Tensor:
         """The weights of queries first to stop: (B, H, rows, K)."""
@@ -78,8 +81,9 @@ class SignedByBlock:
     """The signed weights of some heads of a recorded linear token mixer: (B, H, rows, K)."""
 
     def __init__(self, captured: CapturedMixer, heads: tuple[int, ...]):
-        self.chunks, self.indices = Chunks(captured.of_heads(heads).recurrence), heads
-        self.queries = captured.queries
+        self.chunks: Chunks = Chunks(captured.of_heads(heads).recurrence)
+        self.indices = heads
+        self.queries: int = captured.queries
 
     def rows(self, first: int, stop: int) -> Tensor:
         """The weights of queries first to stop: (B, H, rows, K)."""

@@ -34,7 +34,7 @@ from overt.lens.capture.token_axes.propagate import TokenAxes
 from overt.lens.capture.torch_layers.fast_path import FastPath
 from overt.lens.capture.torch_layers.multi_head import VISIBLE_INSIDE, MultiHeadSteps, overridden
 from overt.lens.capture.watching import Watching, at_work, caller
-from overt.lens.capture.written_out.products import arguments, plain
+from overt.lens.capture.written_out.products import CallArguments, arguments, plain
 from overt.lens.capture.written_out.tracker import WrittenOut
 from overt.lens.capture.written_out.weighted import WEIGHTS_RECORDED, WeightedSum
 from overt.lens.linear.recurrence import Recurrence
@@ -70,11 +70,14 @@ class Catcher(Watching):
         self.sinks: list[Sink] = []
         self.inside: MultiHeadSteps | None = None
         self.entries: list[tuple[RegistryEntry, int]] = []
-        self.caught = 0
-        self.masks, self.tokens, self.fast = MaskReader(), TokenAxes(), FastPath()
-        self.written, self.mixers = WrittenOut(self.tokens, lambda: bool(self.entries)), Mixers(self)
+        self.caught: int = 0
+        self.masks: MaskReader = MaskReader()
+        self.tokens: TokenAxes = TokenAxes()
+        self.fast: FastPath = FastPath()
+        self.written: WrittenOut = WrittenOut(self.tokens, lambda: bool(self.entries))
+        self.mixers: Mixers = Mixers(self)
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Run the function as it is, and record it if it is attention."""
         kwargs = kwargs or {}
         watch = self._beside(self._watch, func, args, kwargs, sys._getframe(1))
@@ -87,7 +90,7 @@ class Catcher(Watching):
         """Record a call of `overt.attend`."""
         self._beside(lambda: self._keep(call, output, OVERT, call.dtype))
 
-    def entered(self, module: nn.Module, args: tuple) -> None:
+    def entered(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """A module begins, in any thread: call the sinks."""
         if not any(sink.inside for sink in self.sinks):
             self.tokens.begin(args)
@@ -95,7 +98,7 @@ class Catcher(Watching):
             beside(sink.failed, sink.entered, module)
         self.mixers.entered(module, args)
 
-    def left(self, module: nn.Module, args: tuple = (), returned: Any = None) -> None:
+    def left(self, module: nn.Module, args: tuple[Any, ...] = (), returned: Any = None) -> None:
         """A module ended: call the sinks."""
         self.mixers.left(module, args, returned)
         for sink in self.sinks:
@@ -117,7 +120,7 @@ class Catcher(Watching):
             with suppress(Exception):
                 sink.failed(error)
 
-    def enter(self, name: str, args: tuple, kwargs: dict[str, Any]) -> RegistryEntry | None:
+    def enter(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RegistryEntry | None:
         """A function of transformers' registry begins; None if query, key and value are not among its arguments."""
         entry = RegistryEntry.of(name, args, kwargs)
         if entry is not None:
@@ -186,7 +189,7 @@ class Catcher(Watching):
         for sink in self.sinks:
             beside(sink.failed, sink.miss, reason)
 
-    def _watch(self, func: Any, args: tuple, kwargs: dict[str, Any], frame: FrameType) -> Watch | None:
+    def _watch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Watch | None:
         """How to observe a function, if it can be a part of attention."""
         if self.mixers.running is not None or not any(sink.inside for sink in self.sinks):
             return None
@@ -212,7 +215,7 @@ class Catcher(Watching):
             for sink in self.sinks:
                 beside(sink.failed, sink.looks_up, ids, table)
 
-    def _trace(self, func: Any, name: str, args: tuple, kwargs: dict[str, Any]) -> Watch | None:
+    def _trace(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Watch | None:
         """Track a function, to record the attention that it may complete, and how it mixes tokens otherwise."""
         values = arguments(name, args, kwargs)
         reasons = [reason for each in values if isinstance(each, Tensor) and (reason := unreadable(each)) is not None]
@@ -222,7 +225,7 @@ class Catcher(Watching):
             return None
         return Watch(func, partial(self._traced, func, name, (args, kwargs), self.written.before(name, values)))
 
-    def _traced(self, func: Any, name: str, call: tuple[tuple, dict], before: Tensor | None, output: Any) -> None:
+    def _traced(self, func: Any, name: str, call: CallArguments, before: Tensor | None, output: Any) -> None:
         mixing = self._labelled(func, name, call, output)
         result = self.written.observe(name, func, call, before, output, self._head_count)
         if mixing is not None and (result is None or not mixing.like_attention):
@@ -240,7 +243,7 @@ class Catcher(Watching):
         elif result is not None:
             self._written(result)
 
-    def _labelled(self, func: Any, name: str, call: tuple[tuple, dict], output: Any) -> Mixing | None:
+    def _labelled(self, func: Any, name: str, call: CallArguments, output: Any) -> Mixing | None:
         """Track the tokens through a function. Returns how it mixes them, attention included."""
         module = self.module
         if name in CONVOLUTIONS:
@@ -277,7 +280,7 @@ class Catcher(Watching):
         counts = (getattr(self.module, name, None) for name in _HEADS)
         return next((count for count in counts if isinstance(count, int) and count > 1), None)
 
-    def _fused_and_labelled(self, func: Any, args: tuple, kwargs: dict[str, Any], output: Tensor) -> None:
+    def _fused_and_labelled(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
         self._labelled(func, "scaled_dot_product_attention", (args, kwargs), output)
         self._fused(_fused_arguments(*args, **kwargs), output)
 
@@ -291,9 +294,8 @@ class Catcher(Watching):
         if entry is not None:
             arguments_of_call, output = entry.fused(arguments_of_call, output)
             separated = entry.separated(arguments_of_call["attn_mask"], self.masks)
-        mask, bias = separated or (
-            (None, None) if arguments_of_call["attn_mask"] is None else self.masks.read(arguments_of_call["attn_mask"])
-        )
+        attn_mask = arguments_of_call["attn_mask"]
+        mask, bias = separated or ((None, None) if attn_mask is None else self.masks.read(attn_mask))
         call = self._checked(
             *(arguments_of_call[name] for name in ("query", "key", "value")),
             score=Dot(arguments_of_call["scale"]),
@@ -309,7 +311,7 @@ class Catcher(Watching):
         if self._overwrites and output is not model_output:
             model_output.copy_(output.reshape(model_output.shape))  # laid out by head for the sinks, it may be a copy
 
-    def _fast(self, func: Any, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
+    def _fast(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """Record what a kernel of torch's fast path computed as a whole."""
         if isinstance(args[0], Tensor) and (reason := out_of_reach(args[0])) is not None:
             self.miss(reason)
@@ -321,16 +323,14 @@ class Catcher(Watching):
         if self._overwrites:
             self.miss("torch's fast path ran the whole layer as one kernel, so that its attention cannot be overwritten")
         elif not fast_call.agrees:
-            self.miss(
-                "torch's fast path ran the whole layer as one kernel, and the recomputed output differs: "
-                f"by {fast_call.difference:.0e} of its largest number"
-            )
+            by = f"by {fast_call.difference:.0e} of its largest number"
+            self.miss(f"torch's fast path ran the whole layer as one kernel, and the recomputed output differs: {by}")
         else:
             call = self._checked(fast_call.query, fast_call.key, fast_call.value, mask=fast_call.mask, bias=fast_call.bias)
             if call is not None:
                 self._keep(call, fast_call.output, MULTI_HEAD, fast_call.query.dtype, (fast_call.note,), fast_call.weight)
 
-    def _multi_head(self, args: tuple, kwargs: dict[str, Any]) -> Watch | None:
+    def _multi_head(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Watch | None:
         """Run torch's multi-head attention so that the functions inside it are observed too."""
         if self.inside is not None:
             return None
@@ -350,7 +350,7 @@ class Catcher(Watching):
         name = "multi_head_attention_forward"
         return Watch(run, lambda output: self._labelled(functional.multi_head_attention_forward, name, (args, kwargs), output))
 
-    def _multi_head_step(self, inside: MultiHeadSteps, name: str, args: tuple, output: Any) -> None:
+    def _multi_head_step(self, inside: MultiHeadSteps, name: str, args: tuple[Any, ...], output: Any) -> None:
         """Record what torch's multi-head attention computes itself, before it continues."""
         inputs = inside.inputs_and_output() if inside.observe(name, args, output) else None
         if inputs is None:

@@ -44,7 +44,7 @@ class RegistryEntry:
     arguments: dict[str, Any]
 
     @classmethod
-    def of(cls, name: str, args: tuple, kwargs: dict[str, Any]) -> "RegistryEntry | None":
+    def of(cls, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "RegistryEntry | None":
         """The entry, or None where query, key and value are not tensors (B, H, length, features)."""
         arguments = dict(zip(_ORDER, args, strict=False)) | kwargs
         tensors = [arguments.get(each) for each in ("query", "key", "value")]
@@ -170,7 +170,7 @@ class RegistryEntry:
 class EntryObserver(Protocol):
     """What the hooks of the registry call: a catcher of attention."""
 
-    def enter(self, name: str, args: tuple, kwargs: dict[str, Any]) -> RegistryEntry | None:
+    def enter(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RegistryEntry | None:
         """A function of the registry begins."""
         ...
 
@@ -189,7 +189,7 @@ def registry_patches() -> list[Patch]:
     return [patch(registry, "get_interface", _noting)] if hasattr(registry, "get_interface") else []
 
 
-def _noting(original: Callable) -> Callable:
+def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def get_interface(self, attn_implementation, default):
         function, catcher = original(self, attn_implementation, default), at_work()
@@ -199,7 +199,7 @@ def _noting(original: Callable) -> Callable:
     return get_interface
 
 
-def _noted(function: Callable, name: Any, catcher: EntryObserver) -> Callable | None:
+def _noted(function: Callable[..., Any], name: Any, catcher: EntryObserver) -> Callable[..., Any] | None:
     """The same function with a hook before and behind it; overt's own functions need none."""
     if getattr(function, "__module__", "").split(".")[:2] == ["overt", "integrations"]:
         return None

@@ -54,19 +54,27 @@ class Recorder:
         options: RecordOptions,
         texts: Texts | None = None,
     ):
-        self.model, self.calls, self.missing, self.options = model, calls, missing, options
-        self.names = {id(module): (name or type(model).__name__, module) for name, module in model.named_modules()}
+        self.model = model
+        self.calls = calls
+        self.missing = missing
+        self.options = options
+        self.names: dict[int, tuple[str, nn.Module]] = {
+            id(module): (name or type(model).__name__, module) for name, module in model.named_modules()
+        }
         self.running: list[tuple[str, nn.Module]] = []
-        self.pass_count = self.number = self.call_index = self.recorded_bytes = 0
+        self.pass_count: int = 0
+        self.number: int = 0
+        self.call_index: int = 0
+        self.recorded_bytes: int = 0
         self.matched_layers: set[int | str] = set()
         self.too_large: set[str] = set()
         self.missed_outside: str | None = None
-        self.cache = TensorCache()
-        self.text = LookupRecorder(model, Texts() if texts is None else texts)
-        self.mixing_layers = MixingLayers(model)
-        self.continued = Continued()
+        self.cache: TensorCache = TensorCache()
+        self.text: LookupRecorder = LookupRecorder(model, Texts() if texts is None else texts)
+        self.mixing_layers: MixingLayers = MixingLayers(model)
+        self.continued: Continued = Continued()
         self.mixer_calls: MutableMapping[Past, int] = WeakKeyDictionary()  # which recorded call left it
-        self.thread = threading.get_ident()
+        self.thread: int = threading.get_ident()
 
     @property
     def inside(self) -> bool:

@@ -36,9 +36,12 @@ class Patch:
     """An attribute of another library, replaced while any thread needs it: `make` returns the new one for the old one."""
 
     def __init__(self, owner: Any, name: str, make: Callable[[Any], Any]):
-        self.owner, self.name, self.make = owner, name, make
-        self.original = self.replacement = None
-        self.users = 0
+        self.owner = owner
+        self.name = name
+        self.make = make
+        self.original: Any = None
+        self.replacement: Any = None
+        self.users: int = 0
 
     def apply(self) -> None:
         """Replace it, if it is not replaced yet."""
@@ -78,8 +81,8 @@ class Watching(TorchFunctionMode):
             patch(torch.overrides, "has_torch_function", _of_tensors_alone),
             patch(torch.nn.modules.module, "_has_any_global_hook", _of_others),
         ]
-        self.patches = [*hidden, *patches]
-        self.compiler = _compiler()
+        self.patches: list[Patch] = [*hidden, *patches]
+        self.compiler: Patch = _compiler()
         self.handles: list[RemovableHandle] = []
         self.wrapper: FrameType | None = None  # what runs compiled code, while the mode is removed
         self.index: int | None = None
@@ -130,11 +133,11 @@ class Watching(TorchFunctionMode):
             self.compiler.revert()
             self.compiler = compiler
 
-    def entered(self, module: nn.Module, args: tuple) -> None:
+    def entered(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """A module begins, in any thread, with these arguments by position."""
         raise NotImplementedError
 
-    def left(self, module: nn.Module, args: tuple = (), returned: Any = None) -> None:
+    def left(self, module: nn.Module, args: tuple[Any, ...] = (), returned: Any = None) -> None:
         """A module ended, with an output or an error."""
         raise NotImplementedError
 
@@ -168,10 +171,10 @@ class Watching(TorchFunctionMode):
         for each in self.patches:
             each.revert()
 
-    def _entering(self, module: nn.Module, args: tuple) -> None:
+    def _entering(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         beside(self.failed, self.entered, module, args)
 
-    def _leaving(self, module: nn.Module, args: tuple, output: Any) -> None:
+    def _leaving(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         beside(self.failed, self.left, module, args, output)
 
 
@@ -182,7 +185,7 @@ def caller(frame: FrameType | None) -> str:
     return "" if frame is None else frame.f_globals.get("__name__", "")
 
 
-def _of_tensors_alone(original: Callable) -> Callable:
+def _of_tensors_alone(original: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.overrides.has_torch_function` without the recorder, where torch's layers call it before they take their fast path."""
 
     @functools.wraps(original)
@@ -196,7 +199,7 @@ def _of_tensors_alone(original: Callable) -> Callable:
     return has_torch_function
 
 
-def _of_others(original: Callable) -> Callable:
+def _of_others(original: Callable[..., Any]) -> Callable[..., Any]:
     """`_has_any_global_hook` without the recorder's hooks, of which a compiled module would warn."""
 
     @functools.wraps(original)
@@ -221,7 +224,7 @@ def _compiler() -> Patch:
     return patch(torch, "compile", _compiling)
 
 
-def _compiled_code(original: Callable) -> Callable:
+def _compiled_code(original: Callable[..., Any]) -> Callable[..., Any]:
     """torch's wrapper of a compiled function sets a callback before the function and the one before that behind it."""
 
     @functools.wraps(original)
@@ -237,7 +240,7 @@ def _compiled_code(original: Callable) -> Callable:
     return set_eval_frame
 
 
-def _compiling(original: Callable) -> Callable:
+def _compiling(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def compile(*args, **kwargs):
         compiled, mode = original(*args, **kwargs), at_work()

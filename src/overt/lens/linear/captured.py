@@ -23,7 +23,7 @@ class CapturedMixer(Captured):
     around: tuple[str, ...] = ()
 
     @property
-    def bytes(self):
+    def bytes(self) -> int:
         """The bytes of the recurrence and the output."""
         return mixer_size(self.recurrence, self.output)
 

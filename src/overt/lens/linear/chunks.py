@@ -23,24 +23,26 @@ class Chunks:
     """
 
     def __init__(self, recurrence: Recurrence, dtype: torch.dtype | None = None):
-        self.recurrence, ready = recurrence, recurrence.ready()
+        self.recurrence = recurrence
+        ready = recurrence.ready()
         by_feature = ready.log_decay is not None and ready.log_decay.shape[-1] > 1
-        self.length = max(1, min(_LENGTH_BY_FEATURE if by_feature else _LENGTH, recurrence.keys))
-        self.count = -(-recurrence.keys // self.length)
-        self.offset = recurrence.keys - recurrence.queries
-        self.dtype = dtype or recurrence.dtype
-        self.value = self._chunked(ready.value).to(self.dtype)  # (B, H, N, C, E)
+        self.length: int = max(1, min(_LENGTH_BY_FEATURE if by_feature else _LENGTH, recurrence.keys))
+        self.count: int = -(-recurrence.keys // self.length)
+        self.offset: int = recurrence.keys - recurrence.queries
+        self.dtype: torch.dtype = dtype or recurrence.dtype
+        self.value: Tensor = self._chunked(ready.value).to(self.dtype)  # (B, H, N, C, E)
         query, names = pad(ready.query, (0, 0, self.offset, 0)), ("key", "log_decay", "erase", "probe")
         parts = [self._joined(each) for each in (query, *(getattr(ready, name) for name in names))]
         stretch = Stretch(*parts, recurrence.reads)  # type: ignore[arg-type]
-        results = stretch.weights, stretch.asking, stretch.written, stretch.carried
-        self.local, self.asking, self.written, self.carried = (
-            result.unflatten(1, (recurrence.heads, self.count)).to(self.dtype) for result in results
-        )
+        self.local: Tensor = self._by_chunk(stretch.weights)
+        self.asking: Tensor = self._by_chunk(stretch.asking)
+        self.written: Tensor = self._by_chunk(stretch.written)
+        self.carried: Tensor = self._by_chunk(stretch.carried)
         if ready.diagonal is not None:
             diagonal = self._chunked(pad(ready.diagonal, (self.offset, 0))[..., None])[..., 0]
             self.local = self.local + diagonal.to(self.dtype).diag_embed()
-        self.start, self.normalizer = ready.start, ready.normalizer
+        self.start: Tensor | None = ready.start
+        self.normalizer: Tensor | None = ready.normalizer
 
     def _chunked(self, tensor: Tensor) -> Tensor:
         """(B, H, K, …) as (B, H, N, C, …); positions past the end write nothing, erase nothing and keep the state."""
@@ -48,6 +50,9 @@ class Chunks:
 
     def _joined(self, tensor: Tensor | None) -> Tensor | None:
         return None if tensor is None else self._chunked(tensor.double()).flatten(1, 2)  # (B, H · N, C, D)
+
+    def _by_chunk(self, tensor: Tensor) -> Tensor:
+        return tensor.unflatten(1, (self.recurrence.heads, self.count)).to(self.dtype)  # (B, H, N, …)
 
     def blocks(self) -> Iterator[tuple[int, Tensor]]:
         """Blocks of rows in order: the first row of each, and its weights (B, H, rows, K)."""

@@ -16,12 +16,13 @@ class Decays:
     """
 
     def __init__(self, log_decay: Tensor | None, length: int):
-        self.length, self.logs = length, None
+        self.length = length
+        self.logs: Tensor | None = None
         if log_decay is not None:
             zero = log_decay < ZERO
             logs = torch.where(zero, 0, log_decay).double().cumsum(2)
             self.logs = pad(logs, (0, 0, 1, 0))  # (B, H, N + 1, 1 or D): entry j + 1 is up to position j
-            self.zeros = pad(zero.cumsum(2), (0, 0, 1, 0)) if bool(zero.any()) else None
+            self.zeros: Tensor | None = pad(zero.cumsum(2), (0, 0, 1, 0)) if bool(zero.any()) else None
 
     def products(self, reading: Sequence[Tensor], written: Sequence[Tensor]) -> list[list[Tensor]]:
         """What a reader at each position reads of what was written at each one, in the state before its own position.

@@ -48,7 +48,7 @@ class Recurrence:
     kind: str = "linear attention"
     normalizer: Tensor | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, tensor in self.tensors.items():
             if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
                 got = str(tensor.dtype) if isinstance(tensor, Tensor) else type(tensor).__name__

@@ -39,8 +39,10 @@ class Stretch:
         if reads == "after":
             for writer, product in zip(writers, products[0], strict=True):
                 product.diagonal(0, -2, -1).add_((query * writer).sum(-1))
-        self.weights, self.asking = products[0][0], earlier * start[:, :, :-1]
-        self.written, self.carried = (key * end).to(key.dtype).mT, start[:, :, -1:].mT
+        self.weights: Tensor = products[0][0]
+        self.asking: Tensor = earlier * start[:, :, :-1]
+        self.written: Tensor = (key * end).to(key.dtype).mT
+        self.carried: Tensor = start[:, :, -1:].mT
         if erase is not None and probe is not None:
             of_keys, of_erased = products[1]
             of_values, of_state = _solved(of_keys, of_erased, probe * start[:, :, :-1])

@@ -98,9 +98,12 @@ class PatternTotals:
     def __init__(
         self, ids: Tensor, groups: Tensor, queries: int, *, patterns: tuple[str, ...] = ("induction", "duplicate token")
     ):
-        self.ids, self.groups, self.queries, self.patterns = ids, groups, queries, patterns
-        self.group_count = int(groups.max()) + 1
-        self.offset = ids.shape[-1] - queries
+        self.ids = ids
+        self.groups = groups
+        self.queries = queries
+        self.patterns = patterns
+        self.group_count: int = int(groups.max()) + 1
+        self.offset: int = ids.shape[-1] - queries
         self.sums: dict[str, Tensor] = {}
 
     def add(self, first: int, weights: Tensor, allowed: Tensor) -> None:

@@ -71,12 +71,15 @@ class Patterns:
     """The patterns of `roles.measured` as sets of keys, for a call whose mask is these ranges; `call` is without dropout."""
 
     def __init__(self, captured: CapturedCall, call: Call, tokens: Tokens, ranges: Ranges):
-        self.shares, self.call, self.heads = RoleShares(captured, tokens), call, head_count(call)
+        self.shares: RoleShares = RoleShares(captured, tokens)
+        self.call = call
+        self.heads: int = head_count(call)
         ranges = _without_uniform_rows(ranges, call.bias)
-        self.low, self.high = ranges.low.long(), ranges.high.long()  # (..., Q) or (..., 1)
-        self.allowed_keys = self._by_head(self.high - self.low)  # how many keys each query may attend to
-        self.self_key = torch.arange(call.queries, device=call.query.device) + self.shares.offset  # (Q,)
-        self.patterns = self._patterns() if self.allowed_keys.numel() else []
+        self.low: Tensor = ranges.low.long()  # (..., Q) or (..., 1)
+        self.high: Tensor = ranges.high.long()  # (..., Q) or (..., 1)
+        self.allowed_keys: Tensor = self._by_head(self.high - self.low)  # how many keys each query may attend to
+        self.self_key: Tensor = torch.arange(call.queries, device=call.query.device) + self.shares.offset  # (Q,)
+        self.patterns: list[Pattern] = self._patterns() if self.allowed_keys.numel() else []
 
     @property
     def sets(self) -> list[KeySet]:

@@ -11,7 +11,7 @@ from overt.attention.kernels.blocked import Block
 from overt.attention.summary import Stages, gathered
 from overt.lens.captured import MASKED_GAP, Captured, CapturedCall, fresh, head_count
 from overt.lens.linear.captured import CapturedMixer
-from overt.lens.tokens import Tokens, token_ids
+from overt.lens.tokens import Tokens, Words, token_ids
 
 # A pattern decides the role if it gets at least half of the weight; "uniform" if the entropy is nearly that of equal weights.
 DECISIVE_SHARE, UNIFORM_ENTROPY = 0.5, 0.95
@@ -133,10 +133,11 @@ class RoleShares:
     """Adds up the weight that follows each pattern, block by block, as `measured` describes."""
 
     def __init__(self, captured: CapturedCall | CapturedMixer, tokens: Tokens):
-        self.captured, self.device = captured, captured.output.device
-        self.words = tokens.of_keys(captured)
-        self.offset = captured.keys - captured.queries  # the key of query 0: aligned at the end, as a cache is
-        self.one_sequence = tokens.of_one_sequence(captured)
+        self.captured = captured
+        self.device: torch.device = captured.output.device
+        self.words: Words | None = tokens.of_keys(captured)
+        self.offset: int = captured.keys - captured.queries  # the key of query 0: aligned at the end, as a cache is
+        self.one_sequence: bool = tokens.of_one_sequence(captured)
         self.sums: dict[str, Tensor] = {}
         self.counts: dict[str, Tensor] = {}
         self.start: Tensor | None = None

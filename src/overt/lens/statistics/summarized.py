@@ -42,7 +42,7 @@ class CapturedSummary(Captured):
     around: tuple[str, ...] = ()
 
     @property
-    def bytes(self):
+    def bytes(self) -> int:
         """The statistics."""
         tensors = [getattr(self.summary, each.name) for each in fields(Summary)]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None)

@@ -267,11 +267,12 @@ class Allowance:
 
     def __init__(self, captured: CapturedCall):
         call = captured.call
-        self.single, self.half = torch.finfo(call.dtype).eps, torch.finfo(captured.score_dtype).eps / 2
-        self.last = torch.finfo(captured.output.dtype).eps
-        self.softmax = isinstance(call.normalizer, Softmax)
+        self.single: float = torch.finfo(call.dtype).eps
+        self.half: float = torch.finfo(captured.score_dtype).eps / 2
+        self.last: float = torch.finfo(captured.output.dtype).eps
+        self.softmax: bool = isinstance(call.normalizer, Softmax)
         scale = call.score.factor(call.query) if isinstance(call.score, Dot) else 1.0
-        self.scale = float(scale.abs().max()) if isinstance(scale, Tensor) else abs(scale)
+        self.scale: float = float(scale.abs().max()) if isinstance(scale, Tensor) else abs(scale)
 
     def of(self, block: Block, scores: Tensor, masked: Tensor, weights: Tensor, output: Tensor) -> Tensor:
         """How far rounding may move the output of a block of rows: (..., rows, E)."""

@@ -51,7 +51,7 @@ def of_added_keys(call: Call, continuation: Continuation) -> Call:
 class Node:
     """A call of a layer, recorded or not, as what may be continued. `index` is its number among the recorded ones."""
 
-    call: tuple  # what must be equal in the calls of a sequence
+    call: tuple[Any, ...]  # what must be equal in the calls of a sequence
     queries: int
     keys: int
     written: int
@@ -185,7 +185,7 @@ def _unless_all(rows: tuple[int, ...], equal: Tensor) -> tuple[int, ...] | None:
     return None if rows == tuple(range(equal.shape[1])) else rows
 
 
-def _kind(call: Call) -> tuple:
+def _kind(call: Call) -> tuple[Any, ...]:
     """What calls have in common that continue each other: heads, features, score and normalizer."""
     pieces = []
     for each in (call.score, call.normalizer):

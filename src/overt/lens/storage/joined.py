@@ -6,7 +6,7 @@ together, and so are the queries of a whole sequence of calls: one call with a r
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -57,7 +57,7 @@ class RecordedPasses(Sequence[Captured]):
     @overload
     def __getitem__(self, index: slice) -> list[Captured]: ...
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int | slice) -> Captured | list[Captured]:
         return self._all()[index]
 
     def __len__(self) -> int:
@@ -140,7 +140,7 @@ class RecordedPasses(Sequence[Captured]):
         which = captured.facts | {"copies": captured.copies, "versions": captured.versions}
         return CallOfPasses(**which, call=call, output=captured.output, read=read)
 
-    def join(self, facts: dict, parts: Sequence[Part]) -> Captured:
+    def join(self, facts: dict[str, Any], parts: Sequence[Part]) -> Captured:
         """One call with the queries and the keys of these parts."""
         stored, read = [self.stored[part.call].opened() for part in parts], self.read(parts)
         if isinstance(stored[0], CapturedMixer):
@@ -197,7 +197,7 @@ class CallOfPass(Captured):
     index: int
 
     @property
-    def bytes(self):
+    def bytes(self) -> int:
         """What is stored of this call."""
         return self.passes.stored[self.index].bytes
 
@@ -206,7 +206,7 @@ class CallOfPass(Captured):
         """Which tokens this pass and those before it read."""
         return self.passes.read(self.passes.parts(self.index))
 
-    def opened(self):
+    def opened(self) -> Captured:
         """The call with all its keys."""
         return self.passes.opened(self.index)
 
@@ -226,7 +226,7 @@ class JoinedCall(Captured):
     parts: tuple[Part, ...]
 
     @property
-    def bytes(self):
+    def bytes(self) -> int:
         """What is stored of all of them."""
         return sum(self.passes.stored[part.call].bytes for part in self.parts)
 
@@ -235,7 +235,7 @@ class JoinedCall(Captured):
         """Which tokens the passes read."""
         return self.passes.read(self.parts)
 
-    def opened(self):
+    def opened(self) -> Captured:
         """The call with the queries and keys of all passes."""
         return self.passes.join(self.facts, self.parts)
 

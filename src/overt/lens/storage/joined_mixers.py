@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,7 +39,7 @@ def of_added_positions(recurrence: Recurrence, retained: int) -> Recurrence:
 
 
 def joined_mixer(
-    facts: dict, calls: Sequence[CapturedMixer], read: Sequence[RowsRead], all_queries: bool = True
+    facts: dict[str, Any], calls: Sequence[CapturedMixer], read: Sequence[RowsRead], all_queries: bool = True
 ) -> CapturedMixer:
     """One call with the positions of these calls, of the sequences that are `read`, and the queries of all of them or of the last."""
     rows = [each.rows for each in read]

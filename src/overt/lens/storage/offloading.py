@@ -47,7 +47,7 @@ class OnDisk:
     def __init__(self):
         import_safetensors('offload="disk"')
         try:
-            self.folder = Path(tempfile.mkdtemp(prefix="overt-recording-"))
+            self.folder: Path = Path(tempfile.mkdtemp(prefix="overt-recording-"))
         except OSError as error:
             raise unwritable(tempfile.gettempdir(), error, _FIX) from error
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
@@ -96,11 +96,11 @@ class Offloaded(Captured):
     size: int
 
     @property
-    def bytes(self):
+    def bytes(self) -> int:
         """The size of the files."""
         return self.size
 
-    def opened(self):
+    def opened(self) -> Captured:
         """The call, its tensors as views of their files."""
         return restored(self.data, self.store.get)
 

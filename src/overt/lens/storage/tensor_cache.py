@@ -11,7 +11,7 @@ class TensorCache:
     """Makes something of a tensor, and gives it again for the same memory, which the layers of a model share: masks above all."""
 
     def __init__(self):
-        self._made: dict[tuple, tuple[StorageWeakRef, Any]] = {}
+        self._made: dict[tuple[Any, ...], tuple[StorageWeakRef, Any]] = {}
 
     def __call__(
         self, tensor: Tensor, make: Callable[[Tensor], Any], still: Callable[[Any, Tensor], bool] | None = None

@@ -238,7 +238,7 @@ class LookupRecorder:
     tables: set[int] = field(default_factory=set)
     other_tables: set[int] = field(default_factory=set)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.tables = {id(table) for table in input_tables(self.model)}
 
     def lookup(self, ids: Tensor, rows: int, running: list[tuple[str, nn.Module]], pass_index: int) -> None:

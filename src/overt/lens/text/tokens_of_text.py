@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from overt.lens.text.spelling import NO_SPACE
 from overt.lens.text.vocabulary import Vocabulary
@@ -47,13 +47,13 @@ class Token(str):
         )
         return token
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         """For copies and pickles."""
         fields = {name: getattr(self, name) for name in Token.__slots__}
         return _token, (str(self), fields)
 
 
-def _token(text: str, fields: dict) -> Token:
+def _token(text: str, fields: dict[str, Any]) -> Token:
     return Token(text, **fields)
 
 
@@ -124,7 +124,7 @@ def _length(data: bytes, start: int) -> int:
     return min(length, len(data) - start)
 
 
-def _plain_token(letters: list[_Letter], start: int, facts: dict) -> Token:
+def _plain_token(letters: list[_Letter], start: int, facts: dict[str, Any]) -> Token:
     """A token that is no special one, without the spaces around it unless it is nothing else."""
     body, spaced = letters, False
     if any(not each.letter.isspace() for each in letters):

@@ -120,7 +120,7 @@ def _by_unit(units: Floats, attend: Callable[[float], Any]) -> Any:
 
 
 def _row_of_unit(
-    attend_row: Callable[..., Floats], columns: tuple[Floats, ...], bandwidths: Floats, options: dict, row: int
+    attend_row: Callable[..., Floats], columns: tuple[Floats, ...], bandwidths: Floats, options: dict[str, Any], row: int
 ) -> Floats:
     """The weights of one point, with its own bandwidth."""
     return attend_row(*columns, row, bandwidth=float(bandwidths[row]), **options)

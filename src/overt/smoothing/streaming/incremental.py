@@ -39,7 +39,9 @@ class IncrementalTime:
     """Time keys: a mean, a line or a parabola through the points near in time."""
 
     def __init__(self, keys: TimeKeys, degree: int, window: float):
-        self.bandwidth, self.degree, self.window = keys.bandwidth, degree, window
+        self.bandwidth: float = keys.bandwidth
+        self.degree = degree
+        self.window = window
         self._recent = _RecentPoints(min(window * (1 + 1e-9), keys.radius))
 
     def update(self, moment: float, value: float) -> float:
@@ -58,7 +60,8 @@ class IncrementalValue:
     """Keys that compare values; the y of a missing point is that of the last known point."""
 
     def __init__(self, keys: Keys, window: float):
-        self.keys, self.reach = keys, window * (1 + 1e-9)
+        self.keys = keys
+        self.reach: float = window * (1 + 1e-9)
         self._recent = _RecentPoints(min(self.reach, keys.radius))
         self._last = -np.inf, float("nan")
 
@@ -82,7 +85,9 @@ class IncrementalPatches:
     """Patch keys: two points are similar if the points before them are; a missing value is filled by the last known one."""
 
     def __init__(self, keys: PatchKeys, window: float):
-        self.bandwidth, self.half, self.reach = keys.bandwidth, keys.half, keys.reach(window)
+        self.bandwidth: float = keys.bandwidth
+        self.half: int = keys.half
+        self.reach: int = keys.reach(window)
         self._recent = deque[tuple[float, bool]](maxlen=self.reach + 1 + self.half)  # value, and whether it is a key
 
     def update(self, moment: float, value: float) -> float:

@@ -56,7 +56,7 @@ class Online:
         history: int = 512,
     ):
         _check(keys, bandwidth, score, window, history)
-        self.options = Options(keys, bandwidth, score, normalizer, scale, window, degree, causal=True, fill=fill)
+        self.options: Options = Options(keys, bandwidth, score, normalizer, scale, window, degree, causal=True, fill=fill)
         self._head = IncrementalBank(history) if keys == "auto" else _head(self.options)
         self._clock = _Clock()
 

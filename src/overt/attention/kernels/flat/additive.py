@@ -83,7 +83,7 @@ def _backward(
     return gradients
 
 
-additive = Attention(
+additive: Attention = Attention(
     "additive",
     AdditiveInputs,
     ("query", "key", "value", "weight"),

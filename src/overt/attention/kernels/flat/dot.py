@@ -70,7 +70,7 @@ def _sums(lse: Tensor) -> Tensor:
     return torch.stack([torch.where(lse == -torch.inf, 0, lse) / math.log(2), (lse != -torch.inf).to(lse.dtype)], dim=-2)
 
 
-dot = Attention(
+dot: Attention = Attention(
     "dot",
     DotInputs,
     ("query", "key", "value"),

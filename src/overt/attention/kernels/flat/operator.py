@@ -50,7 +50,7 @@ class Attention:
     tensors: tuple[int, ...] = field(init=False)  # of all tensors,
     arrays: int = field(init=False)  # and of the mask's
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         names = self.inputs._fields
         object.__setattr__(self, "differentiable", tuple(names.index(name) for name in (*self.direct, "bias", "sink")))
         object.__setattr__(self, "tensors", (*self.differentiable, names.index("inverse_temperature"), names.index("seed")))

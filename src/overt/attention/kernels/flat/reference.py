@@ -20,7 +20,20 @@ BLOCK = 2**21  # numbers that a block of rows may hold for its pairs' features
 
 
 def additive(
-    query, key, value, weight, activation, batch, program, arrays, bias, by_distance, sink, inverse_temperature, dropout, seed
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    weight: Tensor,
+    activation: str,
+    batch: Sequence[int],
+    program: list[int],
+    arrays: list[Tensor],
+    bias: Tensor | None,
+    by_distance: bool,
+    sink: Tensor | None,
+    inverse_temperature: Tensor | None,
+    dropout: float,
+    seed: Tensor | None,
 ) -> Tensor:
     """The output (..., Q, E) of additive attention under a mask's program, a bias, a sink, an inverse temperature and dropout."""
 
@@ -34,7 +47,20 @@ def additive(
 
 
 def dot(
-    query, key, value, scale, softcap, batch, program, arrays, bias, by_distance, sink, inverse_temperature, dropout, seed
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float,
+    softcap: float,
+    batch: Sequence[int],
+    program: list[int],
+    arrays: list[Tensor],
+    bias: Tensor | None,
+    by_distance: bool,
+    sink: Tensor | None,
+    inverse_temperature: Tensor | None,
+    dropout: float,
+    seed: Tensor | None,
 ) -> Tensor:
     """The output (..., Q, E) of dot-product attention, softcap · tanh(scale · (q · k) / softcap), under the same."""
 
@@ -79,7 +105,7 @@ def _attention(
     return torch.cat(blocks, dim=-2) if blocks else run(torch.arange(0, device=query.device), query)
 
 
-def additive_scores(query, key, weight, activation) -> Tensor:
+def additive_scores(query: Tensor, key: Tensor, weight: Tensor, activation: str) -> Tensor:
     """Additive scores (..., Q, K), a block of rows at a time."""
 
     def run(query: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from overt.attention.normalizers import Normalizer, Softmax
 Formula = Callable[[Block], tuple[Tensor, Tensor, Tensor, Tensor]]
 
 # Which path computes a part, in order of preference.
-PARTIAL_TABLE = {
+PARTIAL_TABLE: dict[str, Callable[[Call], str | None]] = {
     "native": flat_call.refusal,
     "torch": flash.refusal,
     "triton": TABLE["triton"],

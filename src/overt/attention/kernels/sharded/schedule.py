@@ -95,8 +95,8 @@ class Shift:
         """Begin to send all of `tensors` (..., L, D), and to receive others of this length."""
         count, rank = len(sequence.rows), sequence.rank
         same = steps % count == 0
-        self.received = tensors if same else [_with_length(tensor, length) for tensor in tensors]
-        self.sent = [] if same else [tensor.contiguous() for tensor in tensors]  # alive until all is sent
+        self.received: list[Tensor] = tensors if same else [_with_length(tensor, length) for tensor in tensors]
+        self.sent: list[Tensor] = [] if same else [tensor.contiguous() for tensor in tensors]  # alive until all is sent
         operations = []
         for leaving, arriving in zip(self.sent, self.received, strict=False):
             if leaving.numel():

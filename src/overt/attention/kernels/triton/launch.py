@@ -29,7 +29,7 @@ def on_its_device(run: Callable[..., Any]) -> Callable[..., Any]:
 
 def table(
     batch: Sequence[int], trailing: dict[str, tuple[Tensor | None, int]], arrays: Sequence[Tensor], program: Sequence[int]
-):
+) -> tuple[Tensor, int]:
     """`offsets` as the kernels take it: the table, a column a tensor, and its width.
 
     `trailing` has of each tensor how many of its last dimensions are not the batch's.

@@ -10,7 +10,7 @@ from torch import Tensor
 from overt.attention.kernels.flat.operator import empty
 from overt.attention.kernels.triton import additive as triton_additive
 from overt.attention.kernels.triton.launch import bias_of, mask_of, on_its_device, size, steps, table
-from overt.attention.kernels.triton.packing import LEAKS, RATES, packed
+from overt.attention.kernels.triton.packing import LEAKS, RATES, Packed, packed
 from overt.attention.kernels.triton.tiles import COLUMNS
 
 if TYPE_CHECKING:
@@ -29,10 +29,12 @@ class Launch:
     """What every kernel of additive attention gets in one launch."""
 
     def __init__(self, inputs: "AdditiveInputs", widest: int, bare: bool = False):
-        self.inputs, self.number = inputs, torch.promote_types(inputs.query.dtype, torch.float32)
-        self.entries, self.width = math.prod(inputs.batch), inputs.value.shape[-1]
-        self.sizes = inputs.query.shape[-2], inputs.key.shape[-2]
-        self.packed = packed(inputs.query, inputs.key, inputs.weight.to(self.number), inputs.activation, bare)
+        self.inputs = inputs
+        self.number: torch.dtype = torch.promote_types(inputs.query.dtype, torch.float32)
+        self.entries: int = math.prod(inputs.batch)
+        self.width: int = inputs.value.shape[-1]
+        self.sizes: tuple[int, int] = inputs.query.shape[-2], inputs.key.shape[-2]
+        self.packed: Packed = packed(inputs.query, inputs.key, inputs.weight.to(self.number), inputs.activation, bare)
         trailing = {"query": (self.packed.query, 3), "key": (self.packed.key, 3), "weight": (self.packed.weight, 1)}
         trailing |= {
             "bare query": (self.packed.bare_query, 3),
@@ -44,11 +46,11 @@ class Launch:
             "sink": (inputs.sink, 0),
             "inverse_temperature": (inputs.inverse_temperature, 0),
         }
-        self.offsets = table(inputs.batch, trailing, inputs.arrays, inputs.program)
-        self.score = *self.packed, len(self.packed.ways)
-        self.mask = mask_of(inputs.arrays, inputs.program, self.offsets)
-        self.bias = bias_of(inputs.bias, inputs.by_distance)
-        self.block = size(self.width, widest * 4 // self.number.itemsize)
+        self.offsets: tuple[Tensor, int] = table(inputs.batch, trailing, inputs.arrays, inputs.program)
+        self.score: tuple[Any, ...] = *self.packed, len(self.packed.ways)
+        self.mask: tuple[Any, ...] = mask_of(inputs.arrays, inputs.program, self.offsets)
+        self.bias: tuple[Tensor, int, int] | None = bias_of(inputs.bias, inputs.by_distance)
+        self.block: int = size(self.width, widest * 4 // self.number.itemsize)
 
     def constants(self) -> dict[str, Any]:
         """What kernels are compiled for."""

@@ -61,7 +61,7 @@ def checked_calls(recording: RecordedCalls, model: nn.Module) -> list[Recorded]:
     return [_opened(captured) for captured in calls]
 
 
-def arguments_of(recording: RecordedCalls, inputs: Any, model: nn.Module) -> tuple[tuple, dict[str, Any]]:
+def arguments_of(recording: RecordedCalls, inputs: Any, model: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of the recorded pass, without a cache to write to. None stands for the token ids that the recording has."""
     inputs_recorded = inputs is None
     if inputs is None:
@@ -103,7 +103,7 @@ def _opened(captured: Captured) -> Recorded:
     return opened
 
 
-def ids_of(args: tuple, kwargs: dict[str, Any]) -> Tensor | None:
+def ids_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
     """The numbers of the tokens among the arguments."""
     candidates = [*args, kwargs.get("input_ids")]
     return next((each for each in candidates if isinstance(each, Tensor) and not each.is_floating_point()), None)

@@ -94,7 +94,7 @@ def _by_position(logits: Tensor, queries: int) -> tuple[Tensor, int]:
     return logits, logits.shape[1] if logits.ndim == 3 else queries
 
 
-def _traced(model: nn.Module, args: tuple, kwargs: dict[str, Any]) -> Traced:
+def _traced(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
     weight = getattr(_called(model, "get_output_embeddings"), "weight", None)
     run = traced(model, args, kwargs, weight.shape[0] if isinstance(weight, Tensor) else 0)
     if not run.logits.requires_grad:

@@ -7,7 +7,7 @@ writers: their numbers times their gradients.
 """
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -61,14 +61,14 @@ class LinearPaths(TorchFunctionMode):
         super().__init__()
         self.module = module
         self.writers: list[Writer] = []
-        self.rounding = Rounding()
-        self.roles = WeakIdKeyDictionary()
+        self.rounding: Rounding = Rounding()
+        self.roles: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self.frozen: dict[tuple[str, str], bool] = {}  # whether the linear paths to the target pass it
         self.cap: str | None = None
         self.words = 0
         self.latest: list[weakref.ref[Tensor]] = []
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Run the function."""
         args, kwargs = functions.without_parameters((args, kwargs or {}))
         name = getattr(func, "__name__", "")
@@ -110,7 +110,7 @@ class LinearPaths(TorchFunctionMode):
         """Note that attention, or another token mixer, made this."""
         self.roles[tensor] = MIXING
 
-    def _run(self, func: Any, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _run(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         base = plain(name)
         if base in ("layer_norm", "rms_norm", "normalize") and args and args[0].requires_grad:
             return self._norm(func, base, args, kwargs)
@@ -129,7 +129,9 @@ class LinearPaths(TorchFunctionMode):
             return args[0]
         return self._cut(func, name, args, kwargs, self._gate(base, args))
 
-    def _passed(self, func: Any, name: str, args: tuple, kwargs: dict[str, Any], terms: int, role: str | None = "") -> Any:
+    def _passed(
+        self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], terms: int, role: str | None = ""
+    ) -> Any:
         """Run a linear function; `terms` are the numbers that each of its results is a rounded sum of."""
         role = self._role(args, kwargs) if role == "" else role
         inputs = detached((args, kwargs)) if terms > 1 else ((), {})
@@ -145,11 +147,11 @@ class LinearPaths(TorchFunctionMode):
                 self.rounding.expect(result, terms, func, inputs)
         return output
 
-    def _role(self, args: tuple, kwargs: dict[str, Any]) -> str | None:
+    def _role(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         roles = {self.roles.get(tensor) for tensor in tracked((args, kwargs))}
         return roles.pop() if len(roles) == 1 else None
 
-    def _affine(self, func: Any, name: str, base: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _affine(self, func: Any, name: str, base: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function that may add what comes from no writer: this begins paths of its own."""
         before = args[0].detach().clone() if writes(name) else None
         was_tracked = before is not None and args[0].requires_grad
@@ -179,7 +181,7 @@ class LinearPaths(TorchFunctionMode):
         self.writers.append(Writer(leaf, "constant", self.module(), "constant"))
         return leaf
 
-    def _product(self, func: Any, name: str, base: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _product(self, func: Any, name: str, base: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A product with a constant is linear; of two tensors it is so in one of them, if the other one is frozen."""
         operands = [*args, *(kwargs[key] for key in ("input", "other") if key in kwargs)][:2]
         both = [isinstance(each, Tensor) and each.requires_grad for each in operands]
@@ -227,7 +229,7 @@ class LinearPaths(TorchFunctionMode):
     def _reach(self, key: tuple[str, str], gradient: Tensor | None) -> None:
         self.frozen[key] |= gradient is not None and bool(gradient.any())
 
-    def _matrix(self, func: Any, name: str, base: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _matrix(self, func: Any, name: str, base: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A product with parameters; its bias begins paths of its own."""
         parts, kwargs = list(args), dict(kwargs)
         added: list[tuple[Any, Any]] = []
@@ -253,7 +255,7 @@ class LinearPaths(TorchFunctionMode):
         role = WRITTEN if sides and self.roles.get(sides[0]) in (MIXING, WRITTEN) else None
         return self._passed(func, name, tuple(parts), kwargs, max(sides[0].shape[-1] if sides else 1, 2), role)
 
-    def _norm(self, func: Any, base: str, args: tuple, kwargs: dict[str, Any]) -> Tensor:
+    def _norm(self, func: Any, base: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         """A norm with its scale frozen: the model's own numbers, with the gradient of the linear function."""
         with torch.no_grad():
             value = func(*detached(args), **detached(kwargs))
@@ -265,13 +267,22 @@ class LinearPaths(TorchFunctionMode):
         self.rounding.expect(output, 8, None, ((), {}))
         return output
 
-    def layer_norm(self, input: Tensor, normalized_shape, weight=None, bias=None, eps: float = 1e-5) -> Tensor:
+    def layer_norm(
+        self,
+        input: Tensor,
+        normalized_shape: Sequence[int],
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+    ) -> Tensor:
         """The linear function of the input that layer_norm is with its scale frozen."""
         dims = tuple(range(-len(normalized_shape), 0))
         centred = input.to(_wide(input)) - input.to(_wide(input)).mean(dims, keepdim=True)
         return self._scaled(centred, dims, eps, weight, bias)
 
-    def rms_norm(self, input: Tensor, normalized_shape, weight=None, eps: float | None = None) -> Tensor:
+    def rms_norm(
+        self, input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+    ) -> Tensor:
         """The same without the mean."""
         dims = tuple(range(-len(normalized_shape), 0))
         eps = torch.finfo(input.dtype).eps if eps is None else eps
@@ -291,14 +302,14 @@ class LinearPaths(TorchFunctionMode):
         """Division by a frozen norm."""
         return input / input.detach().norm(p, dim, keepdim=True).clamp_min(eps)
 
-    def _gate(self, base: str, args: tuple) -> tuple[Tensor, Tensor] | None:
+    def _gate(self, base: str, args: tuple[Any, ...]) -> tuple[Tensor, Tensor] | None:
         """Of an elementwise function with f(0) = 0: its argument x, and f(x)/x."""
         if base not in GATES or not isinstance(args[0], Tensor):
             return None
         return args[0], torch.empty(0)
 
     def _cut(
-        self, func: Any, name: str, args: tuple, kwargs: dict[str, Any], opening: tuple[Tensor, Tensor] | None = None
+        self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], opening: tuple[Tensor, Tensor] | None = None
     ) -> Any:
         """Run a function that is not linear: its outputs are writers."""
         scales = plain(name) in SCALES or (plain(name) == "pow" and _negative(args[1:]))
@@ -349,7 +360,7 @@ class _Valued(torch.autograd.Function):
         return gradients[0].to(ctx.dtype), None
 
 
-def _adds_constants(base: str, args: tuple, kwargs: dict[str, Any]) -> bool:
+def _adds_constants(base: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if base in ("add", "sub", "rsub"):
         operands = [*args, *(kwargs[key] for key in ("input", "other") if key in kwargs)][:2]
         return not all(isinstance(each, Tensor) and each.requires_grad for each in operands)
@@ -358,7 +369,7 @@ def _adds_constants(base: str, args: tuple, kwargs: dict[str, Any]) -> bool:
     return base not in ("neg", "negative", "sum", "mean", "cumsum", "tril", "triu")
 
 
-def _negative(numbers: tuple) -> bool:
+def _negative(numbers: tuple[Any, ...]) -> bool:
     return bool(numbers) and isinstance(numbers[0], int | float) and numbers[0] < 0
 
 

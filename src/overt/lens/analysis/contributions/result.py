@@ -132,7 +132,7 @@ def block_of(layer: str) -> str:
 
 def summed(parts: Iterable[Part]) -> list[Part]:
     """Parts of the same kind and module as one."""
-    values: dict[tuple, list[float]] = {}
+    values: dict[tuple[Any, ...], list[float]] = {}
     for part in parts:
         values.setdefault((part.kind, part.layer, part.call, part.head), []).append(part.value)
     return [Part(kind, layer, math.fsum(each), call, head) for (kind, layer, call, head), each in values.items()]

@@ -20,9 +20,11 @@ class Rounding:
     """
 
     def __init__(self):
-        self.squares = 0.0
+        self.squares: float = 0.0
 
-    def expect(self, result: Tensor, terms: int, func: Callable | None, inputs: tuple[tuple, dict[str, Any]]) -> None:
+    def expect(
+        self, result: Tensor, terms: int, func: Callable[..., Any] | None, inputs: tuple[tuple[Any, ...], dict[str, Any]]
+    ) -> None:
         """Count the rounding of a result of a function when its gradient is known; `terms` are summed up in each number."""
         value = result.detach()
 
@@ -38,7 +40,7 @@ class Rounding:
         result.register_hook(count)
 
     @torch.no_grad()
-    def _partial_sums(self, func: Callable, inputs: Any, square: Tensor, value: Tensor, terms: int) -> float:
+    def _partial_sums(self, func: Callable[..., Any], inputs: Any, square: Tensor, value: Tensor, terms: int) -> float:
         eps = torch.finfo(torch.promote_types(value.dtype, torch.float32)).eps / 2
         rows, columns = (square.reshape(-1, square.shape[-1]) > 0).any(1), (square.reshape(-1, square.shape[-1]) > 0).any(0)
         args, kwargs = inputs

@@ -155,7 +155,7 @@ class Traced:
         return [(writer, float(torch.where(gradient == 0, 0, gradient * leaf).sum())) for writer, gradient, leaf in products]
 
 
-def traced(model: nn.Module, args: tuple, kwargs: dict[str, Any], words: int) -> Traced:
+def traced(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], words: int) -> Traced:
     """Run the model with its linear paths tracked; `words` is the number of its logits."""
     paths: LinearPaths
     recorder = _Points(model, lambda: paths)

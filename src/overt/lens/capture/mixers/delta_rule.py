@@ -21,7 +21,7 @@ class DeltaRule(FlashLinear):
     flash-linear-attention in plain torch, with longer names of their arguments.
     """
 
-    functions = functions("gated_delta_rule", "kda", "delta_rule") | {
+    functions: frozenset[str] = functions("gated_delta_rule", "kda", "delta_rule") | {
         *(f"{prefix}{name}" for prefix in ("", "torch_") for name in GATED | KIMI),
         *("torch_chunk_kda", "torch_fused_recurrent_kda", "torch_fused_recurrent_gated_delta_rule"),
     }

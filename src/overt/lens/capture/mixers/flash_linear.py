@@ -82,7 +82,7 @@ class FlashLinear(Form):
 class Decaying(FlashLinear):
     """S_t = diag(α_t) S_{t−1} + k_t v_tᵀ, o_t = scale · S_tᵀ q_t, with α by feature (GLA, HGRN-2), by head, fixed, or 1."""
 
-    functions = functions("gla", "simple_gla", "retention", "lightning_attn", "linear_attn")
+    functions: frozenset[str] = functions("gla", "simple_gla", "retention", "lightning_attn", "linear_attn")
 
     def recurrence(self, name: str, arguments: dict[str, Any]) -> Recurrence:
         """By the name of its function, and the arguments that say how it decays."""
@@ -112,7 +112,7 @@ class Decaying(FlashLinear):
 class RWKV6(FlashLinear):
     """S_t = diag(w_t) S_{t−1} + k_t v_tᵀ, o_t = scale · (S_{t−1} + diag(u) k_t v_tᵀ)ᵀ r_t. Peng et al. 2024, "Eagle and Finch"."""
 
-    functions = functions("rwkv6")
+    functions: frozenset[str] = functions("rwkv6")
 
     def recurrence(self, name: str, arguments: dict[str, Any]) -> Recurrence:
         """The scale goes into the receptance."""
@@ -126,7 +126,7 @@ class RWKV6(FlashLinear):
 class RWKV7(FlashLinear):
     """S_t = (diag(w_t) + b_t a_tᵀ) S_{t−1} + k_t v_tᵀ, o_t = scale · S_tᵀ r_t. Peng et al. 2025, "RWKV-7 Goose"."""
 
-    functions = functions("rwkv7", "dplr_delta_rule")
+    functions: frozenset[str] = functions("rwkv7", "dplr_delta_rule")
 
     def recurrence(self, name: str, arguments: dict[str, Any]) -> Recurrence:
         """One function has the removal key κ and its rate, a = −κ and b = κ ∘ rate; the others have a and b."""
@@ -151,7 +151,7 @@ class RWKV7(FlashLinear):
 class HGRN(FlashLinear):
     """h_t = exp(g_t) ∘ h_{t−1} + x_t for each of C channels, which are heads of one value. Qin et al. 2023, "HGRN", section 3.2."""
 
-    functions = functions("hgrn")
+    functions: frozenset[str] = functions("hgrn")
 
     def recurrence(self, name: str, arguments: dict[str, Any]) -> Recurrence:
         """x and g (B, N, C), states (B, C)."""
@@ -174,7 +174,7 @@ class HGRN(FlashLinear):
 class NotRecorded(Form):
     """Mixers of flash-linear-attention that are no such recurrence, or of which it is not written here how they are one."""
 
-    functions = functions(
+    functions: frozenset[str] = functions(
         *("abc", "attn", "based", "comba", "cyfa", "deltaformer", "forgetting_attn", "gated_delta_product", "gdn2"),
         *("gsa", "iplr_delta_rule", "lightnet", "log_linear_attn", "mesa_net", "moba", "momentum_delta_rule", "nsa"),
         *("parallax", "path_attn", "precond_gated_delta_rule", "precond_kda", "rebased", "rwkv4", "stickbreaking_attn"),
@@ -189,7 +189,7 @@ class NotRecorded(Form):
 class Neighbours(Form):
     """Convolutions and shifts of flash-linear-attention before a mixer, in kernels that torch does not show."""
 
-    functions = frozenset({"causal_conv1d", "causal_conv1d_update", "token_shift"})
+    functions: frozenset[str] = frozenset({"causal_conv1d", "causal_conv1d_update", "token_shift"})
 
     def neighbours(self, call: MixerCall) -> Mixing:
         """A convolution by its matrix (C, positions), or a shift."""

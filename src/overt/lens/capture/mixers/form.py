@@ -22,7 +22,7 @@ class MixerCall:
     arguments: dict[str, Any]
     module: nn.Module
     alone: Recurrence | str = ""
-    inner: dict[str, tuple[tuple, Any]] = field(default_factory=dict)
+    inner: dict[str, tuple[tuple[Any, ...], Any]] = field(default_factory=dict)
     before: Any = None
 
     @property

@@ -67,7 +67,7 @@ class RWKV4(Form):
     Peng et al. 2023, "RWKV", equation 16. Each channel is a head with one value. Key and value (B, N, C), decay and first (C,).
     """
 
-    functions = frozenset({"rwkv_linear_attention", "rwkv_linear_attention_cpu"})
+    functions: frozenset[str] = frozenset({"rwkv_linear_attention", "rwkv_linear_attention_cpu"})
 
     def read(self, call: MixerCall) -> Recurrence | str:
         """The recurrence in the frame of its running maximum."""

@@ -80,7 +80,7 @@ class Mixers:
         self.keeper = keeper
         self.kinds: dict[type, tuple[str, ...]] = {}
         self.of_instances: dict[tuple[int, str], Patch] = {}
-        self.histories = Histories()
+        self.histories: Histories = Histories()
         self.checked: MutableMapping[nn.Module, set[str]] = WeakIdKeyDictionary()  # the names of functions
         self.running: Running | None = None
         self.stack: list[tuple[nn.Module, int, int]] = []  # modules that run, with how much was caught and mixed before them
@@ -100,7 +100,7 @@ class Mixers:
             return patch(holder.owner, holder.name, hooked)
         return self.of_instances.setdefault((id(holder.owner), holder.name), Patch(holder.owner, holder.name, hooked))
 
-    def entered(self, module: nn.Module, args: tuple = ()) -> None:
+    def entered(self, module: nn.Module, args: tuple[Any, ...] = ()) -> None:
         """A module begins."""
         running = self.running
         if running is not None and running.form.read_by and module is getattr(running.call.module, running.form.read_by):
@@ -109,7 +109,7 @@ class Mixers:
         if self.keeper.module is module:
             self.stack.append((module, self.keeper.caught, len(self.mixed)))
 
-    def left(self, module: nn.Module, args: tuple, returned: Any) -> None:
+    def left(self, module: nn.Module, args: tuple[Any, ...], returned: Any) -> None:
         """It ends: its mixer should have run."""
         if self.running is not None:
             names = [name for name, child in self.running.call.module.named_children() if child is module]
@@ -216,7 +216,7 @@ class Mixers:
                 tokens.give(tensor, tokens.axes(same[-1]) if same else None)
 
 
-def _hooked(form: Form, name: str, original: Callable) -> Callable:
+def _hooked(form: Form, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """The same function with a hook before and behind it."""
     signature = inspect.signature(original)
 
@@ -239,7 +239,9 @@ def _hooked(form: Form, name: str, original: Callable) -> Callable:
     return hooked
 
 
-def _begun(mixers: Mixers, form: Form, name: str, signature: inspect.Signature, args: tuple, kwargs: dict) -> Running | None:
+def _begun(
+    mixers: Mixers, form: Form, name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Running | None:
     with unseen():
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()

@@ -29,7 +29,7 @@ class Mamba2Scan(Form):
     states (B, H, E, D).
     """
 
-    functions = frozenset({"mamba2_chunk_scan", "mamba_chunk_scan_combined"})
+    functions: frozenset[str] = frozenset({"mamba2_chunk_scan", "mamba_chunk_scan_combined"})
 
     def read(self, call: MixerCall) -> Recurrence | str:
         """Everything with positions behind the heads."""
@@ -67,7 +67,7 @@ class MambaScan(Form):
     (B, D, N), D (H,), states (B, H, D). The gate z (B, H, N) is divided out of the output.
     """
 
-    functions = frozenset({"mamba_selective_scan", "selective_scan_fn"})
+    functions: frozenset[str] = frozenset({"mamba_selective_scan", "selective_scan_fn"})
 
     def read(self, call: MixerCall) -> Recurrence | str:
         """Everything with positions behind the channels."""
@@ -98,7 +98,9 @@ class MambaScan(Form):
 class StateUpdate(Form):
     """One more position of Mamba, from a state (B, H, D), or of Mamba-2, from a state (B, H, E, D), which it writes over."""
 
-    functions = frozenset({"mamba2_selective_state_update", "mamba_selective_state_update", "selective_state_update"})
+    functions: frozenset[str] = frozenset(
+        {"mamba2_selective_state_update", "mamba_selective_state_update", "selective_state_update"}
+    )
 
     def read(self, call: MixerCall) -> Recurrence | str:
         """x and Δ (B, H) or (B, H, E), A (H, D) or (H, E, D), B and C (B, D) or (B, G, D): with one position behind the heads."""

@@ -88,7 +88,7 @@ def reshaped(axes: Axes, shape: Sequence[int]) -> Axes | None:
     return tuple(result)
 
 
-def swapped(axes: Axes, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Axes | None:
+def swapped(axes: Axes, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Axes | None:
     """The axes after a function that puts dimensions into another order."""
     try:
         order = _order(func, len(axes), _hashable(args[1:]), tuple(sorted(_hashable(kwargs).items())))
@@ -97,13 +97,13 @@ def swapped(axes: Axes, func: Callable, args: tuple, kwargs: dict[str, Any]) -> 
     return tuple(axes[dim] for dim in order)
 
 
-def swaps(name: str, func: Callable) -> bool:
+def swaps(name: str, func: Callable[..., Any]) -> bool:
     """Whether a function puts dimensions into another order."""
     return name in SWAPS or func in _GETTERS
 
 
 @lru_cache(maxsize=1024)
-def _order(func: Callable, ndim: int, args: tuple, kwargs: tuple) -> tuple[int, ...]:
+def _order(func: Callable[..., Any], ndim: int, args: tuple[Any, ...], kwargs: tuple[Any, ...]) -> tuple[int, ...]:
     """The order of dimensions, from a tensor without data whose sizes are all different."""
     with torch._C.DisableTorchFunction():
         sizes = func(torch.empty(tuple(range(2, 2 + ndim)), device="meta"), *args, **dict(kwargs)).shape

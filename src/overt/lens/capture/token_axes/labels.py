@@ -50,8 +50,8 @@ class FunctionCall(NamedTuple):
     """One function of torch as a model called it."""
 
     name: str
-    func: Callable
-    args: tuple
+    func: Callable[..., Any]
+    args: tuple[Any, ...]
     kwargs: dict[str, Any]
     output: Any
 

@@ -12,7 +12,7 @@ class MixingLayers:
 
     def __init__(self, model: nn.Module):
         self.model = model
-        self.modules = {name or type(model).__name__: module for name, module in model.named_modules()}
+        self.modules: dict[str, nn.Module] = {name or type(model).__name__: module for name, module in model.named_modules()}
         self.attending: dict[str, None] = {}
         self.ways: dict[str, Counter[Mixing]] = {}
 

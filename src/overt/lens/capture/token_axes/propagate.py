@@ -33,12 +33,12 @@ class TokenAxes(TensorLabels):
         super().__init__()
         self.inputs: frozenset[int] = frozenset()
 
-    def begin(self, args: tuple) -> None:
+    def begin(self, args: tuple[Any, ...]) -> None:
         """The model begins, with these arguments."""
         self.inputs = frozenset(id(leaf) for leaf in tree_leaves(args) if isinstance(leaf, Tensor))
 
     def observe(
-        self, name: str, func: Callable, args: tuple, kwargs: dict[str, Any], output: Any, module: nn.Module
+        self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, module: nn.Module
     ) -> Mixing | None:
         """Track one function. Returns how it mixed tokens, if it did. Tensors of `module`, the innermost one that runs, are no inputs."""
         step = FunctionCall(plain(name), func, args, kwargs, output)

@@ -71,13 +71,15 @@ class FastCall(NamedTuple):
 class FastPath:
     """Recognises the kernels of the fast path, and the nested tensors in which an encoder hands padded sequences to them."""
 
-    functions = frozenset({_NATIVE, _LAYER, _NESTED})
+    functions: ClassVar[frozenset[Any]] = frozenset({_NATIVE, _LAYER, _NESTED})
 
     def __init__(self):
-        self.masks = TensorCache()
-        self.sizes = WeakTensorKeyDictionary()  # how long the sequences of a nested tensor are with their padding
+        self.masks: TensorCache = TensorCache()
+        self.sizes: WeakTensorKeyDictionary = (
+            WeakTensorKeyDictionary()
+        )  # how long the sequences of a nested tensor are with their padding
 
-    def observe(self, func: Any, args: tuple, kwargs: dict[str, Any], output: Any) -> FastCall | None:
+    def observe(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> FastCall | None:
         """The call that a function computed, if it computes any."""
         if func is _NESTED:
             self.sizes[output] = args[0].shape[1]
@@ -93,7 +95,9 @@ class FastPath:
         inputs = (_normed(source, arguments, 1) if arguments["norm_first"] else source,) * 3
         return self._call(arguments, inputs, output, _finished, size)
 
-    def _call(self, arguments: Arguments, inputs: tuple[Tensor, ...], actual: Tensor, rest: Callable, size: int) -> FastCall:
+    def _call(
+        self, arguments: Arguments, inputs: tuple[Tensor, ...], actual: Tensor, rest: Callable[..., Any], size: int
+    ) -> FastCall:
         """The call: `rest` leads its output through the rest of the layer, which gave the `actual` one."""
         heads = arguments.get("num_head") or arguments["num_heads"]
         padded = [_padded(each, size) for each in inputs]

@@ -26,7 +26,7 @@ def visible_inside(function: types.FunctionType) -> Callable[..., Any]:
 VISIBLE_INSIDE = visible_inside(functional.multi_head_attention_forward)
 
 
-def overridden(args: tuple, kwargs: dict[str, Any]) -> str | None:
+def overridden(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
     """The name of a tensor class or mode with its own torch functions, which has to get the call as a whole; else None.
 
     A mode of overt's own, which says that it `sees_inside`, takes the functions inside one by one.
@@ -42,7 +42,7 @@ def overridden(args: tuple, kwargs: dict[str, Any]) -> str | None:
 class MultiHeadSteps:
     """What `nn.MultiheadAttention` does itself where weights are wanted: scale, product, softmax, product."""
 
-    def __init__(self, args: tuple, kwargs: dict[str, Any]):
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]):
         arguments = dict(zip(_NAMES, args, strict=False)) | kwargs
         self.heads: int = arguments["num_heads"]
         self.dropout: float = arguments["dropout_p"] if arguments.get("training", True) else 0.0
@@ -50,7 +50,7 @@ class MultiHeadSteps:
         self.scores: tuple[Tensor, Tensor | None] | None = None
         self.output: tuple[Tensor, Tensor] | None = None
 
-    def observe(self, name: str, args: tuple, output: Any) -> bool:
+    def observe(self, name: str, args: tuple[Any, ...], output: Any) -> bool:
         """Observe one function. Returns whether it was the last one, which gives the output."""
         if name == "mul" and self.scores is None and isinstance(args[1], float):
             self.scaled = (output, args[0], args[1])

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+CallArguments = tuple[tuple[Any, ...], dict[str, Any]]  # of a function, by position and by name
+
 _ELLIPSIS = "ABCDEFGH"
 # The names of torch's arguments, for those functions whose arguments are distinguished here.
 _ORDER = {
@@ -144,7 +146,7 @@ def operand_letters(name: str, operands: list[Any], output: Tensor) -> tuple[lis
     ]
 
 
-def arguments(name: str, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
+def arguments(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """What a function was given, in torch's order, None where nothing was; lists of operands opened."""
     operands = list(args)
     if kwargs and plain(name) in _ORDER:

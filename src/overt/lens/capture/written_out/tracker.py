@@ -21,7 +21,7 @@ from torch import Tensor
 
 from overt.lens.capture.token_axes.factors import dims_of
 from overt.lens.capture.token_axes.propagate import TokenAxes
-from overt.lens.capture.written_out.products import Product, arguments, multiplied_and_summed, plain, product
+from overt.lens.capture.written_out.products import CallArguments, Product, arguments, multiplied_and_summed, plain, product
 from overt.lens.capture.written_out.scored import SAME, Scores
 from overt.lens.capture.written_out.weighted import NONLINEAR, WeightedSum, Weights
 
@@ -85,7 +85,7 @@ class WrittenOut:
         return tracked
 
     def observe(
-        self, name: str, func: Any, call: tuple[tuple, dict], before: Tensor | None, output: Any, heads: Heads
+        self, name: str, func: Any, call: CallArguments, before: Tensor | None, output: Any, heads: Heads
     ) -> WeightedSum | str | None:
         """Track one function, called with (args, kwargs). Returns the attention that it completes, why that cannot be recorded, or None.
 
@@ -114,7 +114,7 @@ class WrittenOut:
         last = dim % output.ndim == output.ndim - 1
         self._track(output, Weights.along(output, dim, scores if isinstance(scores, Scores) and last else None))
 
-    def _split(self, operands: list[Any], call: tuple[tuple, dict], outputs: Any) -> None:
+    def _split(self, operands: list[Any], call: CallArguments, outputs: Any) -> None:
         """The parts of weights, each with the keys that it has."""
         known = self._tracked_as(operands[0])
         args, kwargs = call
@@ -191,7 +191,7 @@ class WrittenOut:
         return known.scores is not None or any(self.tokens.may_count_tokens(tensor, dim) for dim in dims)
 
     def _trace(
-        self, name: str, func: Any, call: tuple[tuple, dict], before: Tensor, output: Tensor, heads: Heads
+        self, name: str, func: Any, call: CallArguments, before: Tensor, output: Tensor, heads: Heads
     ) -> WeightedSum | str | None:
         operands = arguments(name, *call)
         tracked = next(each for each in operands if isinstance(each, Tensor) and self._tracked_as(each) is not None)
@@ -232,7 +232,7 @@ class WrittenOut:
         return after
 
     def _summed(
-        self, name: str, call: tuple[tuple, dict], known: ElementwiseProduct, tracked: Tensor, output: Tensor, heads: Heads
+        self, name: str, call: CallArguments, known: ElementwiseProduct, tracked: Tensor, output: Tensor, heads: Heads
     ) -> WeightedSum | str | None:
         """Track weights times values until the sum over their keys."""
         args, kwargs = call

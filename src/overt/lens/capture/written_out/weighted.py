@@ -27,6 +27,7 @@ from overt.lens.capture.token_axes.factors import (
     swaps,
     unmarked,
 )
+from overt.lens.capture.written_out.products import CallArguments
 from overt.lens.capture.written_out.scored import SAME, SHAPED, Scores
 
 WEIGHTS_RECORDED = "query and key are unknown here, so the model's own weights are recorded"
@@ -91,7 +92,9 @@ class Weights:
             f"these are the weights of {which} of a {self.made_by[0]} over {self.total}: the others have other values, or none"
         )
 
-    def after(self, name: str, func: Callable, call: tuple[tuple, dict], before: Tensor, output: Tensor) -> "Weights | None":
+    def after(
+        self, name: str, func: Callable[..., Any], call: CallArguments, before: Tensor, output: Tensor
+    ) -> "Weights | None":
         """The weights after one more function, called with (args, kwargs); None where the result is not weights."""
         args, kwargs = call
         if name == "dropout":
@@ -191,10 +194,10 @@ def disagreement(call: Call, weights: Tensor) -> float:
     return largest
 
 
-def _dropout(args: tuple, kwargs: dict[str, Any]) -> tuple[float, bool]:
+def _dropout(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[float, bool]:
     rate = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
     return rate, args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
 
 
-def _narrowed(ndim: int, dim: int, start: Any, length: Any) -> tuple:
+def _narrowed(ndim: int, dim: int, start: Any, length: Any) -> tuple[Any, ...]:
     return (slice(None),) * (dim % ndim) + (slice(int(start), int(start) + int(length)),)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from overt import native
-from overt.smoothing.data.series import Floats
+from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.heads.chebyshev import MULTIPLE, TERMS, interpolate_difference, polynomials
 from overt.smoothing.heads.keys import NEGLIGIBLE
 
@@ -37,18 +37,21 @@ class BlockPlan:
 
     def __init__(self, points: int, scale: float, width: float, before: float, after: float) -> None:
         whole_series = -(-points // MULTIPLE) * MULTIPLE
-        self.scale, self.size, self.terms = scale, min(int(width * scale) // MULTIPLE * MULTIPLE, whole_series), TERMS[width]
+        self.scale = scale
+        self.size: int = min(int(width * scale) // MULTIPLE * MULTIPLE, whole_series)
+        self.terms: int = TERMS[width]
         reach = math.ceil(NEGLIGIBLE * scale)
         # Where weights are negligible, no limit is needed.
-        self.first, self.last = (-before if before < reach else -np.inf), (after if after < reach else np.inf)
+        self.first: float = -before if before < reach else -np.inf
+        self.last: float = after if after < reach else np.inf
         farthest = min(reach, points - 1) // self.size + 1
         away = np.arange(-farthest, farthest + 1)
         nearest, farthest = (away - 1) * self.size + 1, (away + 1) * self.size - 1
         whole = (self.first <= nearest) & (farthest <= self.last)
-        self.whole = away[whole]
-        self.cut = away[~whole & (farthest >= self.first) & (nearest <= self.last)]
+        self.whole: Indices = away[whole]
+        self.cut: Indices = away[~whole & (farthest >= self.first) & (nearest <= self.last)]
         # Multiplications per point.
-        self.cost = 2 * self.terms + self.whole.size * self.terms**2 / self.size + self.cut.size * self.size
+        self.cost: float = 2 * self.terms + self.whole.size * self.terms**2 / self.size + self.cut.size * self.size
 
     def matrices(self, weight: Callable[[Floats], Floats]) -> Floats:
         """From the sums of all blocks that enter whole, one after the other, to polynomials: (whole · terms, terms)."""

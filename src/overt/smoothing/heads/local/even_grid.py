@@ -47,7 +47,11 @@ class Ends:
     """The range of a row in points, and its sums near the ends of the series, where it is cut off."""
 
     def __init__(self, points: int, scale: float, before: float, after: float) -> None:
-        self.points, self.scale, self.limits = points, scale, (before, after)
+        self.points = points
+        self.scale = scale
+        self.limits: tuple[float, float] = (before, after)
+        self.before: int
+        self.after: int
         self.before, self.after = (int(min(end, np.ceil(NEGLIGIBLE * scale), points)) for end in self.limits)
 
     @property
