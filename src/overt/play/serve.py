@@ -34,9 +34,11 @@ class PageServer(ThreadingHTTPServer):
 
     def __init__(self, model: Any, explanation: Explanation, *, port: int = 0, limit: int = PAGE_LIMIT):
         super().__init__((HOST, port), _Handler)
-        self.token, self.limit = secrets.token_urlsafe(16), limit
-        self.model, self.lock = model, threading.Lock()
-        self.page = html.write([explanation], limit=limit, live=_live(explanation))[0].encode()
+        self.token: str = secrets.token_urlsafe(16)
+        self.limit = limit
+        self.model = model
+        self.lock: threading.Lock = threading.Lock()
+        self.page: bytes = html.write([explanation], limit=limit, live=_live(explanation))[0].encode()
 
     @property
     def address(self) -> str:

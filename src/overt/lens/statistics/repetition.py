@@ -98,8 +98,8 @@ class PatternTotals:
     def __init__(
         self, ids: Tensor, groups: Tensor, queries: int, *, patterns: tuple[str, ...] = ("induction", "duplicate token")
     ):
-        self.ids = ids
-        self.groups = groups
+        self.ids: Tensor = ids
+        self.groups: Tensor = groups
         self.queries = queries
         self.patterns = patterns
         self.group_count: int = int(groups.max()) + 1

@@ -33,7 +33,8 @@ class Corpus:
     """
 
     def __init__(self, paths: list[Path], field: str = "text"):
-        self.paths, self.field = paths, field
+        self.paths = paths
+        self.field = field
         self.skipped: list[tuple[str, int, str]] = []
         self._length: int | None = None
 

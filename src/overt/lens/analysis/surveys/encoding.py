@@ -1,7 +1,7 @@
 """Texts as token ids, in batches that depend on the texts alone: not on the machine that reads them, nor on what it read before."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -54,9 +54,9 @@ class Reader:
     tokenizer: Any
     longest: int
 
-    def __post_init__(self):
-        self.parameters = inspect.signature(self.model.forward).parameters
-        self.pads = "attention_mask" in self.parameters or "lengths" in self.parameters
+    def __post_init__(self) -> None:
+        self.parameters: Mapping[str, inspect.Parameter] = inspect.signature(self.model.forward).parameters
+        self.pads: bool = "attention_mask" in self.parameters or "lengths" in self.parameters
 
     @cached_property
     def vocabulary(self) -> Vocabulary:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 _FRACTION, _LIMB = 28, 32  # bits behind the point, and bits of the lower of two integers
 LARGEST = 2.0**33  # of what is added at once: its integer keeps within 62 bits
@@ -24,7 +25,8 @@ class ExactSums:
     """
 
     def __init__(self, shape: Sequence[int]):
-        self.high, self.low = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        self.high: NDArray[np.int64] = np.zeros(shape, np.int64)
+        self.low: NDArray[np.int64] = np.zeros(shape, np.int64)
 
     def add(self, index: tuple[int, ...], values: np.ndarray) -> None:
         """Add finite values of at most `LARGEST` to the sums at this index."""

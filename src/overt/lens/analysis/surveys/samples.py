@@ -38,7 +38,7 @@ class Samples:
     top: np.ndarray = field(init=False)
     top_links: Links = field(init=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.top = np.full((self.heads, TOP), -1, np.int64)
         self.top_links = _no_links((self.heads, TOP))
 

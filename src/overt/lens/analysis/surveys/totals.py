@@ -61,7 +61,7 @@ class SurveyTotals:
     lost: np.ndarray = field(init=False)
     samples: Samples = field(init=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.start(self.heads)
 
     def start(self, heads: list[SurveyedHead]) -> None:

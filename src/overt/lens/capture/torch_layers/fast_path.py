@@ -6,7 +6,7 @@ projection, which gives each head's output; led through the rest of the layer, t
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
