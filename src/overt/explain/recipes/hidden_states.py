@@ -17,7 +17,7 @@ from overt.explain.recipes.timing import timed
 from overt.explain.recipes.vectors import Vectors, one_head
 
 LAYERS = {"gru": "GRU", "lstm": "LSTM", "rnn": "plain RNN", "conv": "1-D CNN", "linear": "linear layer"}
-RECURRENT = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
+RECURRENT: dict[str, type[nn.GRU | nn.LSTM | nn.RNN]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
 FORMULAS = {
     "additive": "w · tanh(W h_i + U h_j)",
     "dot": "h_i · h_j",
