@@ -84,9 +84,9 @@ class Seq2Seq(nn.Module):
         self.encoder: nn.GRU | nn.LSTM | Contextual = reader if self_attention is None else Contextual(reader, self_attention)  # type: ignore[arg-type]
         ends = width * (2 if bidirectional else 1)  # the width of h_end
         states = ends if self_attention is None else 2 * ends  # the width of h_j
-        self.attention: CrossAttention | None = (
-            None if attention is None else CrossAttention(width, states, attention, width=width)
-        )  # type: ignore[arg-type]
+        self.attention: CrossAttention | None = None
+        if attention is not None:
+            self.attention = CrossAttention(width, states, attention, width=width)  # type: ignore[arg-type]
         if self.attention is None and self_attention is not None:
             raise InputError(
                 "attention where there is self_attention: without it the decoder reads only the encoder's last state",

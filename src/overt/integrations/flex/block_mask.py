@@ -30,8 +30,8 @@ class BlockTables:
         listed = (self.partial | self.full).any(0).any(0)  # (blocks of rows, blocks of columns)
         first, last = listed.int().argmax(-1), listed.shape[-1] - listed.flip(-1).int().argmax(-1)
         empty = ~listed.any(-1)
-        edges = torch.where(empty, 0, first) * self.columns, torch.where(empty, 0, last) * self.columns
-        self.spans: list[tuple[int, int]] = list(zip(*(edge.tolist() for edge in edges), strict=True))
+        low, high = torch.where(empty, 0, first) * self.columns, torch.where(empty, 0, last) * self.columns
+        self.spans: list[tuple[int, int]] = list(zip(low.tolist(), high.tolist(), strict=True))
 
     def span(self, first: int, stop: int) -> tuple[int, int]:
         """The keys outside of which no block of these rows is listed."""
