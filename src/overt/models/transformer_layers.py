@@ -41,7 +41,7 @@ class TokenEmbedding(nn.Module):
         nn.init.normal_(self.table.weight, std=width**-0.5)
         self.positions: Sinusoidal | LearnedPositions | None = Sinusoidal(width) if positions == "sinusoidal" else None
         self.positions = LearnedPositions(longest, width) if positions == "learned" else self.positions
-        self.dropout: nn.Dropout = Dropout(dropout)
+        self.dropout: Dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
         """The vector of each token: (B, n, width)."""
@@ -65,7 +65,7 @@ class Residual(nn.Module):
         check.one_of("norm", norm, NORMS)
         self.first: bool = norm == "pre"
         self.norm: nn.LayerNorm = nn.LayerNorm(width)
-        self.dropout: nn.Dropout = Dropout(dropout)
+        self.dropout: Dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """x plus the output of the sublayer, with the norm before or after."""
