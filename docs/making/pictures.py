@@ -124,7 +124,7 @@ def _defined_names(drawn: str) -> str:
     return re.sub(r'(href="#|url\(#)', rf"\1p{mark}", drawn)
 
 
-def inverse_temperature(
+def heatmap(
     axes: Any,
     weights: Any,
     rows: Any = None,
@@ -164,8 +164,8 @@ def heats(
 ) -> Figure:
     """Maps beside each other, each with its title; the words of the rows stand beside the first."""
     figure, axes = sheet(width, width / len(maps) + 0.45, columns=len(maps), squeeze=False)
-    for src, (title, weights) in zip(axes[0], maps.items(), strict=True):
-        inverse_temperature(src, weights, rows if src is axes[0, 0] else None, columns, title=title, numbers=numbers, most=most)
+    for panel, (title, weights) in zip(axes[0], maps.items(), strict=True):
+        heatmap(panel, weights, rows if panel is axes[0, 0] else None, columns, title=title, numbers=numbers, most=most)
     return figure
 
 
@@ -207,10 +207,10 @@ def arcs(tokens: Any, weights: Any, asks: int, *, width: float = 6.8, colour: st
     widths = np.array([len(token) + 2.2 for token in tokens], dtype=float)
     positions = (np.cumsum(widths) - widths / 2) / widths.sum()
     figure, axes = sheet(width, width * 0.3)
-    for src, share in enumerate(shares):
-        if src == asks or share < 0.005:
+    for index, share in enumerate(shares):
+        if index == asks or share < 0.005:
             continue
-        start, end = positions[asks], positions[src]
+        start, end = positions[asks], positions[index]
         height = 0.12 + 1.1 * abs(end - start)
         line = Line([(start, 0), (start, height), (end, height), (end, 0)], [Line.MOVETO, *[Line.CURVE4] * 3])
         axes.add_patch(
@@ -218,9 +218,9 @@ def arcs(tokens: Any, weights: Any, asks: int, *, width: float = 6.8, colour: st
         )
         if share >= 0.05:
             axes.text((start + end) / 2, 0.75 * height + 0.045, f"{share:.2f}", ha="center", fontsize=7.5)
-    for src, token in enumerate(tokens):
-        ink, weight = INK if shares[src] >= 0.1 or src == asks else GREY, "bold" if src == asks else "normal"
-        axes.text(positions[src], -0.05, token, ha="center", va="top", color=ink, weight=weight)
+    for index, token in enumerate(tokens):
+        ink, weight = INK if shares[index] >= 0.1 or index == asks else GREY, "bold" if index == asks else "normal"
+        axes.text(positions[index], -0.05, token, ha="center", va="top", color=ink, weight=weight)
     axes.set(xlim=(0, 1), ylim=(-0.15, 0.2 + 0.85 * np.abs(positions - positions[asks]).max()))
     axes.set_axis_off()
     return figure

@@ -41,4 +41,4 @@ def seconds(taken: float) -> str:
 def interval(result: dict[str, Any], sign: str = "") -> str:
     """A share with its interval."""
     low, high = result["interval"]
-    return f"{found['right']:{sign}.3f} [{low:{sign}.3f}, {high:{sign}.3f}]".replace("-", "−")
+    return f"{result['right']:{sign}.3f} [{low:{sign}.3f}, {high:{sign}.3f}]".replace("-", "−")
