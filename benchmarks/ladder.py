@@ -65,7 +65,7 @@ def record(path: Path, recipe: str) -> dict[str, Any]:
         "tokens": results["tokens"],
         "seconds": round(results["seconds"]),
         "perplexity": round(results["validation"]["perplexity"], 2),
-        "validation": round(results["validation"]["bleu"], 1),
+        "validation": round(results["validation"]["bleu"], 2),
         "bleu": round(test["bleu"], 2),
         "chrf": round(test["chrf"], 2),
         "signature": test["bleu_signature"],

@@ -10,6 +10,7 @@ from shown import runs
 
 LETTERS = {"one context vector": "(a)", "additive attention": "(b)", "and self-attention [h, c]": "(c)", "Transformer": "(d)"}
 _SCORES = {"perplexity": 2, "validation": 1, "bleu": 2}  # digits
+_PUBLISHED = {"additive attention": 39.00, "Transformer": 41.02}  # BLEU on the test, Wu et al. 2021, at this size
 
 
 def ladder() -> str:
@@ -42,6 +43,19 @@ def ladder() -> str:
         "minutes",
     ]
     return table(rows, heads, "l" + "r" * 8)
+
+
+def published() -> str:
+    """How far the seeds of (b) and of (d) are from the published numbers."""
+    parts = []
+    for model, score in _PUBLISHED.items():
+        scores = [run["bleu"] for run in seeds(pictures.ladder("single")[model]["recipe"])]
+        away = mean(scores) - score
+        parts.append(
+            f"{LETTERS[model]} comes to {mean(scores):.2f} on average, {abs(away):.2f} {'above' if away > 0 else 'below'} the published "
+            f"{score:.2f}, and to {max(scores):.2f} at best"
+        )
+    return f"Over three seeds {'; '.join(parts)}."
 
 
 def seeds(recipe: str) -> list[dict[str, Any]]:
