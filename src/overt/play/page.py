@@ -15,6 +15,7 @@ from overt.explain import html
 from overt.explain.explanation import Explanation
 from overt.files import whole
 from overt.lens.viewer.story import Live
+from overt.play import lessons
 from overt.play.encoders import BertEncoder
 
 LIMIT = 400 * 10**6  # bytes: browsers open files of this size, if slowly
@@ -50,7 +51,7 @@ def write(
     )
     live = Live(
         boot=f"{_WEB}/boot.js",
-        styles=(f"{_WEB}/play.css", f"{_WEB}/lessons/lessons.css"),
+        styles=lessons.STYLES,
         constants={"WORKER_TEXT": bundle(f"{_WEB}/worker/service.js")},
         behind="\n".join(_elements(description, weights.header() | encoder.description(), elements)),
         script_sources=("'wasm-unsafe-eval'",),
@@ -61,8 +62,9 @@ def write(
 
 
 def _elements(description: dict[str, Any], model: dict[str, Any], weights: list[str]) -> Iterator[str]:
-    """What the page says of the model, the compiled core, what the worker needs to know of the model, and its weights."""
+    """What the page says of the model, the lessons' layers, the compiled core, what the worker needs to know, and the weights."""
     yield f'<script type="application/json" id="live">{script_json(description)}</script>'
+    yield lessons.layers_element()
     for name, data in ("core", files("overt").joinpath("play/core.wasm").read_bytes()), ("model", json.dumps(model).encode()):
         yield _element(name, b64encode(gzip.compress(data, mtime=0)).decode())
     yield from weights

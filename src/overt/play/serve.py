@@ -16,6 +16,7 @@ from overt.explain.recipes.qkv import read
 from overt.lens.viewer.packing import line_of, pack_heads
 from overt.lens.viewer.select_heads import chosen
 from overt.lens.viewer.story import Live
+from overt.play import lessons
 
 HOST = "127.0.0.1"
 _LARGEST = 4 * 10**6  # bytes of a text
@@ -137,5 +138,5 @@ def _live(explanation: Explanation) -> Live:
     label = "Change the sentence: the model reads it in Python, on this machine"
     description = {"text": explanation.text, "label": label, "notes": [_NOTE]}
     element = f'<script type="application/json" id="live">{script_json(description)}</script>'
-    styles = (f"{_WEB}/play.css", f"{_WEB}/lessons/lessons.css")
-    return Live(boot=f"{_WEB}/served_boot.js", styles=styles, behind=element, connections=("'self'",))
+    behind = f"{element}\n{lessons.layers_element()}"
+    return Live(boot=f"{_WEB}/served_boot.js", styles=lessons.STYLES, behind=behind, connections=("'self'",))

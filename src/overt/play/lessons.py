@@ -1,0 +1,14 @@
+"""What lessons of a live page need beside its script: their style, and the small trained layers of the first one."""
+
+import json
+from importlib.resources import files
+
+from overt.drawing.html import script_json
+
+STYLES = ("play/web/play.css", "play/web/lessons/lessons.css")
+
+
+def layers_element() -> str:
+    """The layers that docs/making/lesson_layers.py trained, as an element of the page."""
+    layers = json.loads(files("overt").joinpath("play/hidden_states.json").read_text(encoding="utf-8"))
+    return f'<script type="application/json" id="hidden-states">{script_json(layers)}</script>'
