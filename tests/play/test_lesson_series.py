@@ -18,6 +18,10 @@ def curve(by, x, width=3.0, alike=0.5):
     if by == "both":
         scaled = torch.cat([time / width, value / spread], 1)
         return overt.attend(scaled, scaled, value, score=overt.Gaussian(1.0))[:, 0].numpy()
+    if by == "patch":
+        padded = torch.tensor(np.pad(x, 3, mode="reflect"))
+        patches = padded.unfold(0, 7, 1) / np.sqrt(7)
+        return overt.attend(patches, patches, value, score=overt.Gaussian(spread))[:, 0].numpy()
     key, score, normalizer = {
         "time": (time, overt.Gaussian(width), None),
         "value": (value, overt.Gaussian(spread), None),
@@ -43,10 +47,11 @@ def influence(page):
 
 
 @pytest.mark.parametrize("settings", [
-    {"by": "time", "width": 1.7}, {"by": "value", "alike": 0.25}, {"by": "both", "width": 5, "alike": 0.8}, {"by": "dot"}, {"by": "sum"},
+    {"by": "time", "width": 1.7}, {"by": "value", "alike": 0.25}, {"by": "both", "width": 5, "alike": 0.8}, {"by": "patch", "alike": 0.6},
+    {"by": "dot"}, {"by": "sum"},
 ])  # fmt: skip
-def test_the_curve_is_what_attend_gives(written_small, opened, settings):
-    live = opened_at(opened, written_small, "reweight")
+def test_the_curve_is_what_attend_gives(written_little, opened, settings):
+    live = opened_at(opened, written_little, "reweight")
     paste(live, " ".join(map(str, X)))
     expected = curve(x=X, **settings)
     shown(live, **settings, point=36)
@@ -62,8 +67,8 @@ def test_the_curve_is_what_attend_gives(written_small, opened, settings):
     assert page.complaints == []
 
 
-def test_a_series_is_drawn_with_the_mouse_and_stands_in_the_address(written_small, opened):
-    live = opened_at(opened, written_small, "reweight")
+def test_a_series_is_drawn_with_the_mouse_and_stands_in_the_address(written_little, opened):
+    live = opened_at(opened, written_little, "reweight")
     page = live.page
     page.ask("document.querySelector('canvas.series').scrollIntoView()")
     left, top, width, height = page.ask(
@@ -87,8 +92,8 @@ def test_a_series_is_drawn_with_the_mouse_and_stands_in_the_address(written_smal
 @pytest.mark.parametrize(("text", "sentence"), [
     ("1 2 <b>", "Expected numbers, got “<b>”."), ("4", "Expected 3 numbers or more, got 1."), ("1,2,inf", "Expected numbers, got “inf”."),
 ])  # fmt: skip
-def test_what_is_no_series_gets_a_sentence_and_changes_nothing(written_small, opened, text, sentence):
-    live = opened_at(opened, written_small, "reweight")
+def test_what_is_no_series_gets_a_sentence_and_changes_nothing(written_little, opened, text, sentence):
+    live = opened_at(opened, written_little, "reweight")
     before = said(live.page)
     paste(live, text)
     assert live.page.ask("document.querySelector('.panel.reweight .wrong').textContent").startswith(sentence)

@@ -111,7 +111,7 @@ def test_shuffled_words_keep_their_vectors_only_without_positions(written_little
         words = page.ask("document.querySelector('[data-shuffled]').textContent").split()
         assert sorted(words) == sorted(TIRED.lower().split())
         assert words != TIRED.lower().split()
-        with_positions, without = table(page, ".second")
+        with_positions, without = table(page, ".second:has([data-shuffled])")
         tokens = [little.encode(word).ids[1:-1] for word in words]
         ids, shuffled = little.encode(TIRED).ids, [101, *(each for word in tokens for each in word), 102]
         assert sorted(ids) == sorted(shuffled)
@@ -122,7 +122,7 @@ def test_shuffled_words_keep_their_vectors_only_without_positions(written_little
         assert float(without[2].replace("−", "-")) < 1e-5
         assert float(with_positions[2]) > 0.1
     page = shown(live, shuffle=0)
-    assert {row[1] for row in table(page, ".second")} == {"1.0000000"}
+    assert {row[1] for row in table(page, ".second:has([data-shuffled])")} == {"1.0000000"}
 
 
 def test_each_heads_part_of_the_joined_vector_is_pythons(written_little, opened, little):
@@ -174,3 +174,34 @@ def test_the_steps_in_the_papers_sizes_are_what_attend_gives(written_little, ope
             (x @ to_query)[token : token + 1], key, torch.eye(12, dtype=torch.float64), score=overt.Dot(1.0)
         )
         assert shown_rows[:, 3] == pytest.approx(undivided[0].numpy(), abs=6e-4)
+
+
+def strongest_words(model, text, token):
+    """Of the word in each head: the other word that it gives most to, and how much."""
+    encoded = model.encode(text)
+    with overt.lens.record(model.network) as recording, torch.no_grad():
+        model.run(encoded)
+    rows = [recording[layer, head].weights()[0, token].clone() for layer in range(6) for head in range(12)]
+    for row in rows:
+        row[[0, token, -1]] = 0
+    return [(str(encoded.tokens[int(row.argmax())]), float(row.max())) for row in rows]
+
+
+def test_the_word_in_another_sentence_is_read_as_python_reads_it(written, opened, minilm):
+    live = opened_at(opened, written, "switches")
+    other = "The animal didn't cross the street because it was too wide."
+    page = shown(live, head=5 * 12 + 11, token=10)
+    here, there = (strongest_words(minilm, text, 10) for text in (TIRED, other))
+    half = [sum(word == "animal" and weight >= 0.5 for word, weight in each) for each in (here, there)]
+    said = page.ask("document.querySelector('[data-beside]').textContent")
+    assert (
+        said == f"“it” gives “animal” half of its weight and more in {half[0]} of 72 heads; in the other sentence in {half[1]}."
+    )
+    assert half[0] == 2
+    rows = table(page, ".panel.switches .second:has(#beside)")
+    order = sorted(range(72), key=lambda head: -max(here[head][1], there[head][1]))[: len(rows)]
+    assert [row[0] for row in rows] == [f"L{head // 12}H{head % 12}" for head in order]
+    for head, row in zip(order, rows, strict=True):
+        for cell, (word, weight) in ((row[1], here[head]), (row[2], there[head])):
+            assert cell.split(":")[0].startswith(word)
+            assert float(cell[-5:]) == pytest.approx(weight, abs=2e-3)

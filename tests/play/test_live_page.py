@@ -83,9 +83,11 @@ def test_a_file_is_no_larger_than_is_promised(written, written_small):
 
 
 @pytest.mark.slow
-def test_statistics_links_and_roles_are_pythons(written, opened, minilm):
+@pytest.mark.parametrize("text", [
+    "My old neighbour sold his blue bicycle, so now she walks to work.", "red dog, old tree, red dog, old tree, red dog.",
+])  # fmt: skip
+def test_statistics_links_and_roles_are_pythons(written, opened, minilm, text):
     live = opened(written).ready()
-    text = "My old neighbour sold his blue bicycle, so now she walks to work."  # no token twice: the page knows no repetitions
     live.type(text)
     recording = python_weights(minilm, text)[2]
     heads = live.page.ask(

@@ -23,7 +23,7 @@ _WEB = "play/web"
 _LABEL = "Change the sentence: the model reads it here, in your browser"
 _NOTES = (
     "Weights show what this head attended to, not why, and not what the model concluded.",
-    "What a head does is judged on this text alone, and without its repetitions.",
+    "What a head does is judged on this text alone.",
 )
 
 

@@ -6,14 +6,15 @@ import { wordsCard } from "./words.js";
 import { number, scientific } from "../../../drawing/web/numbers.js";
 import { button, formulaNodes, make } from "../../../drawing/web/elements.js";
 
-const [COUNT, MOST, NEAR] = [60, 400, 3]; // points at first, points at most; steps that count as near
+const [COUNT, MOST, NEAR, HALF] = [60, 400, 3, 3]; // points at first, points at most; steps that count as near; points of a patch on each side
 // Series with noise, from normal numbers.
 const SERIES = {
   "a step": (noises) => noises.map((each, i) => (i < COUNT / 2 ? 0 : 2) + 0.4 * each),
   "a wave": (noises) => noises.map((each, i) => 2 * Math.sin(i / 6) + 0.4 * each),
+  "pulses": (noises) => noises.map((each, i) => (i % 12 < 2 ? 3 : 0) + 0.4 * each),
   "a walk": (noises) => noises.map((_, i) => noises.slice(0, i + 1).reduce((sum, each) => sum + each / 2, 0)),
 };
-const KEYS = { time: "time", value: "value", both: "time and value", dot: "x_i · x_j", sum: "plain sum" };
+const KEYS = { time: "time", value: "value", both: "time and value", patch: "patch", dot: "x_i · x_j", sum: "plain sum" };
 
 export const REWEIGHT = [
   { name: "series", initial: "", read: (text) => (numbersOf(text).wrong ? undefined : text), write: (text) => (text.length > 4000 ? "" : text) },
@@ -24,6 +25,7 @@ const SAID = {
   time: ["f = −(t_i − t_j)² / 2h²", "Near in time counts: kernel regression (Nadaraya 1964, Watson 1964). It smooths noise, and an edge with it."],
   value: ["f = −(x_i − x_j)² / 2g²", "Alike in value counts. Points far away weigh as much as neighbours with the same number: neither order nor proximity has influence."],
   both: ["f = −(t_i − t_j)² / 2h² − (x_i − x_j)² / 2g²", "Near in time and alike in value: the bilateral filter (Tomasi and Manduchi 1998). A point listens to its side of an edge."],
+  patch: ["f = −|p_i − p_j|² / (7 · 2g²)", "The seven points around one are alike to those around another: non-local means (Buades et al. 2005). What comes back, as pulses do, is averaged with its like, however far away."],
   dot: ["f = x_i · x_j", "The recipe word for word: large is mistaken for alike. The product is largest for the largest x_j, not for the nearest, and it changes with the zero of the scale."],
   sum: ["w_ij = x_i x_j / (x_i x_1 + … + x_i x_n)", "Divided by the plain sum, x_i cancels: every point gets the same number, Σ x_j² / Σ x_j. Where the series has a mean near zero, the weights have no bound."],
 };
@@ -138,7 +140,18 @@ export function scoreOf({ by, width, alike }, t, x) {
   const spread = Math.sqrt(x.reduce((sum, each) => sum + (each - mean) ** 2, 0) / x.length) || 1;
   const near = (i, j) => -((t[i] - t[j]) ** 2) / (2 * width ** 2);
   const like = (i, j) => -((x[i] - x[j]) ** 2) / (2 * (alike * spread) ** 2);
-  return { time: near, value: like, both: (i, j) => near(i, j) + like(i, j), dot: (i, j) => x[i] * x[j], sum: (i, j) => x[i] * x[j] }[by];
+  return { time: near, value: like, both: (i, j) => near(i, j) + like(i, j), patch: patchScore(x, alike * spread), dot: (i, j) => x[i] * x[j], sum: (i, j) => x[i] * x[j] }[by];
+}
+
+// The mean squared difference of the patches around two points; behind the ends the series is its mirror image.
+function patchScore(x, width) {
+  const half = Math.min(HALF, x.length - 1);
+  const at = (i) => x[i < 0 ? -i : i >= x.length ? 2 * (x.length - 1) - i : i];
+  return (i, j) => {
+    let sum = 0;
+    for (let m = -half; m <= half; m++) sum += (at(i + m) - at(j + m)) ** 2;
+    return -sum / ((2 * half + 1) * 2 * width ** 2);
+  };
 }
 
 const rowOf = (state, t, x, i) => {
@@ -169,7 +182,7 @@ function drawAll(self) {
   self.formula.replaceChildren(...formulaNodes(SAID[state.by][0]));
   self.caption.replaceChildren(...formulaNodes(SAID[state.by][1]));
   self.width.hidden = !["time", "both"].includes(state.by);
-  self.alike.hidden = !["value", "both"].includes(state.by);
+  self.alike.hidden = !["value", "both", "patch"].includes(state.by);
   followSettings(self.settings, state);
   drawInfluence(self, state, t, curve);
 }

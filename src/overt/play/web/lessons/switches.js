@@ -1,5 +1,6 @@
 // Lesson 4: what happens to the sentence's vector when heads are switched off, and when the softmax, the mask and the scale are other ones.
 import { amount, barred, card, cosine, flag, followSettings, latest, rowsOf, scope, slider, table, toggle } from "./parts.js";
+import { BESIDE, besideCard } from "./beside.js";
 import { orderCard, ORDER } from "./order.js";
 import { weightsOf } from "../../../lens/viewer/web/data/rows.js";
 import { label, numberedLabels } from "../../../lens/viewer/web/data/labels.js";
@@ -8,7 +9,7 @@ import { number } from "../../../drawing/web/numbers.js";
 import { button, make } from "../../../drawing/web/elements.js";
 
 const OFF = { name: "off", initial: "", read: (text) => (/^\d{1,3}\.\d{1,3}(,\d{1,3}\.\d{1,3}){0,599}$/.test(text) ? text : undefined), write: (value) => value };
-export const SWITCHES = [OFF, amount("temperature", 1, 0.1, 10), flag("causal", false), flag("divided", true), ORDER];
+export const SWITCHES = [OFF, amount("temperature", 1, 0.1, 10), flag("causal", false), flag("divided", true), ORDER, BESIDE];
 export const UNCHANGED = { off: [], temperature: 1, causal: false, divided: true, placed: true };
 
 const [SHOWN, WORDS, ALONE] = [8, 160, 128]; // rows of the table, words of the text; tokens up to which each head is switched off alone
@@ -25,14 +26,16 @@ export const switchesPanel = (reader) => ({
     const self = { root, recording, store, reader, base: null, alone: null, turn: 0 };
     prepare(self);
     const [order, drawOrder] = orderCard(self);
-    order.classList.add("second");
-    root.append(make("div", {}, self.settings, order), make("div", {}, self.result, scope(SHOWS, NOT)));
+    const [beside, drawBeside] = besideCard(self);
+    [order, beside].forEach((box) => box.classList.add("second"));
+    root.append(make("div", {}, self.settings, order), make("div", {}, self.result, beside, scope(SHOWS, NOT)));
     const change = latest(root, () => compute(self).catch((error) => tell(self, error.message)));
     const names = ["off", "temperature", "causal", "divided", "head", "token", "panel", "theme"];
     const draw = (state, changed) => {
       if (state.panel !== "switches" || state.text === null) return;
       if (names.some((name) => changed.has(name))) change();
       if (["panel", "recording", "shuffle"].some((name) => changed.has(name))) drawOrder();
+      if (["panel", "recording", "token", "head", "beside"].some((name) => changed.has(name))) drawBeside();
     };
     store.subscribe(draw);
     followSettings(root, store.get());

@@ -1,9 +1,12 @@
+import { repetitionScores, repetitionsOf } from "./repetition.js";
+
 // What a head does in a text: the share of its weight that each plain pattern gets, as lens/statistics/roles.py measures it.
 
 const [DECISIVE, UNIFORM] = [0.5, 0.95];
 const SEPARATORS = new Set(["[SEP]", "</s>", "<s>", "<|endoftext|>", "<|im_end|>", "<eos>", ".", ",", ";", ":", "!", "?"]);
 
-// The pairs of each pattern, the same for all heads: [name, rows, keys, how many queries have any]. `tokens` is { ids, words, special }.
+// The pairs of each pattern, the same for all heads, { plain, repeated }: of the plain ones [name, rows, keys, how many queries have any]. `tokens` is
+// { ids, words, special }.
 export function patternsOf({ ids, words, special }) {
   const first = special.length ? 0 : -1;
   const separators = ids.map((_, j) => j).filter((j) => !(special[j] && j === first) && (special[j] || SEPARATORS.has(words[j])));
@@ -17,34 +20,40 @@ export function patternsOf({ ids, words, special }) {
     "separator": () => separators,
     "same token": (i) => places.get(ids[i]),
   };
-  return Object.entries(patterns).map(([name, keysOf]) => {
+  const plain = Object.entries(patterns).map(([name, keysOf]) => {
     const keys = ids.map((_, i) => keysOf(i));
     return [name, keys.flatMap((of, i) => of.map(() => i)), keys.flat(), keys.filter((of) => of.length).length];
   });
+  return { plain, repeated: repetitionsOf(ids) };
 }
 
-// { role, roleScore, roleScores, entropy } of one head: its vectors, the log-sum-exp of its rows, and their entropies.
-export function roleOf(patterns, query, key, scale, lse, entropies) {
+// { role, roleScore, roleScores, entropy } of one head: its vectors, and what the core says of its weights.
+export function roleOf({ plain, repeated }, query, key, scale, { lse, entropies, received }) {
   const [scores, entropy] = [{}, mean(entropies)];
-  for (const [name, rows, keys, count] of patterns) if (count) scores[name] = sumOf(query, key, scale, lse, rows, keys) / count;
+  const weight = (i, j) => Math.exp(scoreOf(query, key, i, j) * scale - lse[i]);
+  for (const [name, rows, keys, count] of plain) if (count) scores[name] = rows.reduce((sum, i, pair) => sum + weight(i, keys[pair]), 0) / count;
+  const repetition = repetitionScores(repeated, entropies.length, weight, received);
+  for (const [name, { share }] of Object.entries(repetition)) scores[name] = share;
   const uniform = entropy / Math.log(entropies.length);
-  const [best, share] = Object.entries(scores).reduce((a, b) => (b[1] > a[1] ? b : a));
   const roleScores = { ...scores, uniform };
-  const decided = Object.values(roleScores).some(Number.isNaN) ? ["NaN", NaN] : uniform >= UNIFORM ? ["uniform", uniform] : share >= DECISIVE ? [best, share] : ["content", 1 - share];
-  return { role: decided[0], roleScore: decided[1], roleScores, entropy };
+  const [role, roleScore] = Object.values(roleScores).some(Number.isNaN) ? ["NaN", NaN] : uniform >= UNIFORM ? ["uniform", uniform] : decided(scores, repetition);
+  return { role, roleScore, roleScores, entropy };
 }
 
-// The weights of these pairs, added up.
-function sumOf(query, key, scale, lse, rows, keys) {
+// A repetition that is above chance decides first; one that is not is at most perhaps what the head does.
+function decided(scores, repetition) {
+  const largest = (entries) => entries.reduce((a, b) => (b[1] > a[1] ? b : a), ["", -Infinity]);
+  const [above, any] = [largest(Object.entries(scores).filter(([name]) => repetition[name]?.aboveChance)), largest(Object.entries(scores))];
+  if (above[1] >= DECISIVE) return above;
+  if (any[1] < DECISIVE) return ["content", 1 - any[1]];
+  return any[0] in repetition && !repetition[any[0]].aboveChance ? [`perhaps ${any[0]}`, any[1]] : any;
+}
+
+function scoreOf(query, key, i, j) {
   const { width } = query;
-  let total = 0;
-  for (let pair = 0; pair < rows.length; pair++) {
-    const [q, k] = [rows[pair] * width, keys[pair] * width];
-    let score = 0;
-    for (let d = 0; d < width; d++) score += query.data[q + d] * key.data[k + d];
-    total += Math.exp(score * scale - lse[rows[pair]]);
-  }
-  return total;
+  let score = 0;
+  for (let d = 0; d < width; d++) score += query.data[i * width + d] * key.data[j * width + d];
+  return score;
 }
 
 const mean = (numbers) => numbers.reduce((sum, each) => sum + each, 0) / numbers.length;
