@@ -34,8 +34,9 @@ NATIVE_TESTS := tests/kernels/test_native_numpy.py tests/kernels/test_native_mod
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Tests run beside each other, a process a processor; their threads sleep while they wait, and leave it to the others.
-# What took longest, and what was left out and why, stand at the end.
-PYTEST := $(BIN)/python -m pytest -n logical --durations=10 --durations-min=5 -rs
+# Each begins with a half of its own, so that what a file's tests share is made once. What took longest, and what was left out and why,
+# stand at the end.
+PYTEST := $(BIN)/python -m pytest -n logical --dist worksteal --durations=10 --durations-min=5 -rs
 export OMP_WAIT_POLICY = passive
 # Where the tests leave pictures of the page, for people to look at.
 export OVERT_PICTURES = $(CURDIR)/build/pictures
@@ -56,6 +57,7 @@ test: $(VENV)/.has-dev
 # 5 is pytest's word for "no tests", which is fine while none is slow.
 test-slow: $(VENV)/.has-dev
 	$(PYTEST) -m slow || [ $$? -eq 5 ]
+	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(PYTEST) -m slow $(TRITON_TESTS)
 
 # One thread a process, since each mutant has a process of its own; tests/mutants.py says which tests a module has.
 mutants: $(VENV)/.has-mutants

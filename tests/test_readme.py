@@ -115,16 +115,18 @@ def shell(command, folder, **environment):
 
 @pytest.mark.skipif(text_model.packaged_folder() is None, reason="needs all-MiniLM-L6-v2")
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="the picture needs matplotlib")
-def test_the_picture_is_what_its_command_makes_and_every_number_is_recomputed(tmp_path):
+def test_the_picture_is_what_its_command_makes_and_every_number_is_recomputed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     [command] = re.findall(r"The picture is `(overt explain [^`]+)`", README)
-    message = shell(command, tmp_path)
+    message = CliRunner().invoke(app, shlex.split(command)[1:], env={"COLUMNS": "100"}).stdout
     assert (tmp_path / "explain.png").read_bytes().startswith(b"\x89PNG")
     assert re.search(r"recomputed vs\. model: \S+ ✓ within the rounding bound", message)
 
 
-def test_the_translation_is_the_one_that_is_told(tmp_path):
+def test_the_translation_is_the_one_that_is_told():
     [(command, wanted)] = re.findall(r"^    (overt translate .*?) +# (.*)$", README, flags=re.MULTILINE)
-    first, *rest = shell(command, tmp_path).splitlines()
+    _, *arguments = shlex.split(command)
+    first, *rest = CliRunner().invoke(app, arguments, env={"COLUMNS": "100"}).stdout.splitlines()
     assert first == wanted
     assert len(rest) > len(wanted.split()), "a map, a row for each word"
 

@@ -25,8 +25,8 @@ OPTIONS = {
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_second_derivatives_and_forward_mode_are_exact(name):
-    inputs = [normal(2, 3, 4, seed=seed).requires_grad_() for seed in range(3)]
-    followed = [normal(4, seed=4).requires_grad_(), torch.tensor(1.3, dtype=torch.float64, requires_grad=True)]
+    inputs = [normal(2, 2, 3, seed=seed).requires_grad_() for seed in range(3)]
+    followed = [normal(3, seed=4).requires_grad_(), torch.tensor(1.3, dtype=torch.float64, requires_grad=True)]
     used = inputs
 
     def call(q, k, v, w=followed[0], t=followed[1]):

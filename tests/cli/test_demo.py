@@ -48,8 +48,9 @@ def test_one_screen_tells_it_all_and_two_files_are_written(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["overt-demo.html", "overt-demo.png"]
 
 
-def test_a_narrow_pipe_loses_no_figure(tmp_path):
-    result = demo(tmp_path, COLUMNS="80")
+def test_a_narrow_pipe_loses_no_figure(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["demo"], env={"COLUMNS": "80"})
     assert all(len(line) <= 80 for line in result.stdout.splitlines())
     for message in ("noise −", "c_1 = Σ a_1j h_j", "4×8 → 4×16"):
         assert message in result.stdout

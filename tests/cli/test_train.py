@@ -68,6 +68,7 @@ def test_an_error_in_a_recipe_is_told_with_its_line(training_folder, tmp_path):
     assert f"line {line}). Fix: write 'warmup'." in result.stderr
 
 
+@pytest.mark.slow
 def test_two_fresh_runs_of_one_recipe_end_with_the_same_bytes(training_folder):
     recipe = RECIPE.replace("[model]", "lower = true\nmoses = true\n[model]").replace(
         "origin", 'languages = ["en", "fr"]\norigin'

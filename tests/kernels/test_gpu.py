@@ -19,6 +19,8 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 ACTIVATIONS = ["tanh", "sigmoid", "relu", "leaky_relu"]
 NAN, INF = float("nan"), float("inf")
+# In the interpreter test_native_attend.py and test_native_masks.py have the same cases in float64 every day.
+also_in_float64 = pytest.mark.slow
 
 
 def drawn(*shapes):
@@ -72,16 +74,19 @@ def test_every_activation_in_every_dtype(activation, dtype):
     against_float64(drawn((2, 33, 9), (2, 70, 9), (2, 70, 5)), dtype, activation)
 
 
+@also_in_float64
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 300), (63, 65), (129, 257), (257, 31)])
 def test_lengths_round_the_edges_of_blocks(queries, keys):
     against_float64(drawn((queries, 6), (keys, 6), (keys, 3)), torch.float32)
 
 
+@also_in_float64
 @pytest.mark.parametrize(("features", "width"), [(1, 1), (3, 130), (16, 17), (33, 64)])
 def test_widths_of_features_and_values(features, width):
     against_float64(drawn((9, features), (40, features), (40, width)), torch.float32)
 
 
+@also_in_float64
 @pytest.mark.parametrize("name", MASKS)
 def test_each_mask(name):
     against_float64(drawn((2, 3, 37, 4), (2, 3, 70, 4), (2, 3, 70, 3)), torch.float32, mask=MASKS[name])
@@ -97,26 +102,31 @@ BIASES = {
 }
 
 
+@also_in_float64
 @pytest.mark.parametrize("name", BIASES)
 def test_each_bias_and_its_gradient(name):
     against_float64(drawn((2, 3, 9, 5), (2, 3, 40, 5), (2, 3, 40, 4)), torch.float32, bias=BIASES[name])
 
 
+@also_in_float64
 @pytest.mark.parametrize("normalizer", [overt.Softmax(1.7), overt.Softmax(0.6, torch.tensor([0.4, -2.0, 30.0]))])
 def test_temperatures_and_sinks(normalizer):
     against_float64(drawn((2, 3, 9, 5), (2, 3, 40, 5), (2, 3, 40, 4)), torch.float32, normalizer=normalizer)
 
 
+@also_in_float64
 @pytest.mark.parametrize("shapes", [[(2, 6, 9, 4), (2, 2, 11, 4), (2, 2, 11, 4)], [(2, 1, 5, 4), (3, 7, 4), (2, 3, 7, 4)]])
 def test_grouped_heads_and_leading_dimensions_that_broadcast(shapes):
     against_float64(drawn(*shapes), torch.float32)
 
 
+@also_in_float64
 def test_each_head_may_have_its_own_weight():
     weight = torch.linspace(-1, 1, 15).double().reshape(3, 5)
     against_float64(drawn((2, 3, 9, 5), (2, 3, 11, 5), (2, 3, 11, 4)), torch.float32, weight=weight)
 
 
+@also_in_float64
 @pytest.mark.parametrize("extreme", [(2.5, 2.5), (22.5, 22.5), (60.0, -58.0), (300.0, -299.0), (1e4, -1e4)], ids=str)
 @pytest.mark.parametrize("activation", ["tanh", "sigmoid"])
 def test_features_that_are_far_or_range_far(activation, extreme):
@@ -126,6 +136,7 @@ def test_features_that_are_far_or_range_far(activation, extreme):
     against_float64([query, key, value], torch.float32, activation)
 
 
+@also_in_float64
 @pytest.mark.parametrize("nasty", [NAN, INF, -INF])
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_a_masked_key_is_as_good_as_deleted_whatever_it_holds(activation, nasty):
@@ -166,7 +177,9 @@ SUMMARIES = {
 }
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in DTYPES[1:])], ids=str
+)
 @pytest.mark.parametrize("name", SUMMARIES)
 def test_summaries(name, dtype):
     tensors = [tensor.to(dtype) for tensor in drawn((2, 2, 140, 8), (2, 1, 145, 8), (2, 1, 145, 3))]

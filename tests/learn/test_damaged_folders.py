@@ -54,8 +54,15 @@ def use(folder, kind):
     return True
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
-@pytest.mark.parametrize("kind", ["translator", "tagger"])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("tagger", "config.json"),
+        ("tagger", "tokenizer.json"),
+        ("translator", "config.json"),
+        pytest.param("translator", "tokenizer.json", marks=pytest.mark.slow),
+    ],
+)
 def test_a_model_folder_with_anything_changed_is_refused_or_can_be_used(kind, name, tmp_path):
     folder = folder_of(kind, tmp_path)
     assert use(folder, kind)

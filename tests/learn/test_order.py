@@ -42,7 +42,7 @@ def test_without_positions_a_transformer_learns_to_sort():
     assert rewriting(transformer(None), "sort", updates=200) > 0.9
 
 
-@pytest.mark.parametrize("task", ["copy", "reverse"])
+@pytest.mark.parametrize("task", ["reverse", pytest.param("copy", marks=pytest.mark.slow)])
 def test_without_positions_it_learns_neither_to_copy_nor_to_reverse(task):
     assert rewriting(transformer(None), task, updates=200) < 0.1
 
@@ -65,7 +65,9 @@ def test_all_recall_what_came_four_places_before(layer):
     assert recall(layer, 4) > 0.9
 
 
-@pytest.mark.parametrize("layer", ["rnn", "lstm", pytest.param("gru", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "layer", ["lstm", pytest.param("rnn", marks=pytest.mark.slow), pytest.param("gru", marks=pytest.mark.slow)]
+)
 def test_recurrent_layers_trained_as_long_do_not_recall_from_thirty_two_places(layer):
     assert recall(layer, 32) < 0.4
 

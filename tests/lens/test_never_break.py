@@ -403,6 +403,7 @@ print(recording.missing[0][1])
 """
 
 
+@pytest.mark.slow
 def test_a_compiler_that_is_imported_while_the_model_runs_is_heard_of():
     message = subprocess.run([sys.executable, "-W", "ignore", "-c", LATE], capture_output=True, text=True, check=True).stdout
     assert message == f"{COMPILED}\n"

@@ -81,6 +81,7 @@ def test_a_text_without_words_and_one_that_is_too_long_get_an_answer(server):
     assert (answer["count"], answer["all"]) == (512, False) or "sentence" in answer
 
 
+@pytest.mark.slow
 def test_the_command_says_where_the_page_is_and_ends_by_an_interrupt(minilm):
     command = [sys.executable, "-m", "overt", "play", "--serve", "--no-open"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:

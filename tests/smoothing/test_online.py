@@ -158,24 +158,24 @@ def test_memory_is_bounded_by_the_reach():
 @pytest.mark.parametrize("offset", [0.0, 1e6])
 def test_the_bank_gives_what_the_batch_gives_for_the_last_points(offset):
     random = np.random.default_rng(3)
-    times = 1e9 + np.cumsum(random.integers(1, 4, size=130))
-    x = offset + np.sin(times / 30.0) + 0.3 * random.normal(size=130)
-    x[[0, 1, 70, 71, 129]] = NAN
-    result = online(x, times, history=90)
+    times = 1e9 + np.cumsum(random.integers(1, 4, size=80))
+    x = offset + np.sin(times / 30.0) + 0.3 * random.normal(size=80)
+    x[[0, 1, 40, 41, 79]] = NAN
+    result = online(x, times, history=50)
     assert np.isnan(result[:2]).all()
-    for index in (2, 40, 89, 90, 128, 129):
-        last = slice(max(0, index - 89), index + 1)
+    for index in (2, 30, 49, 50, 78, 79):
+        last = slice(max(0, index - 49), index + 1)
         batch = overt.smooth(x[last], times=times[last], causal=True)
         assert result[index] == pytest.approx(batch[-1], abs=1e-9 * max(1.0, offset))
-    assert np.isnan(online(x, times, history=90, fill=False)[[70, 129]]).all()
+    assert np.isnan(online(x, times, history=50, fill=False)[[40, 79]]).all()
 
 
 def test_the_bank_lowers_the_error_of_a_stream_without_any_choice():
     draw = np.random.default_rng(8)
-    truth = np.where(np.arange(300) < 170, 0.0, 4.0)
-    x = truth + 0.5 * draw.normal(size=300)
-    late = slice(100, None)
-    assert np.mean((online(x, history=200)[late] - truth[late]) ** 2) < 0.3 * np.mean((x - truth)[late] ** 2)
+    truth = np.where(np.arange(150) < 85, 0.0, 4.0)
+    x = truth + 0.5 * draw.normal(size=150)
+    late = slice(50, None)
+    assert np.mean((online(x, history=100)[late] - truth[late]) ** 2) < 0.3 * np.mean((x - truth)[late] ** 2)
 
 
 def test_the_bank_forgets_what_lies_before_its_history():
