@@ -20,7 +20,7 @@ from overt.errors import InputError, OvertError
 ACTIVATIONS = ("tanh", "sigmoid", "relu", "leaky_relu")
 
 _FIX = "install g++ and run: pip install --force-reinstall --no-deps --no-cache-dir --no-binary overt overt"
-_PROCESS = os.getpid()
+_forked = False  # whether this process was forked from one that had loaded this module
 _thread = threading.local()
 
 
@@ -135,7 +135,7 @@ def threads() -> int:
     One in a process that was forked from this one, as torch's data loaders fork: GCC's OpenMP has the parent's threads on its
     books there, and would wait for them without end. And one in a thread that is itself one of several (`alone`).
     """
-    if os.getpid() != _PROCESS or getattr(_thread, "alone", False):
+    if _forked or getattr(_thread, "alone", False):
         return 1
     torch = sys.modules.get("torch")
     if torch is not None:
@@ -148,3 +148,12 @@ def threads() -> int:
 def alone() -> None:
     """From here on the calls of this thread run on it alone: the work is divided among threads already."""
     _thread.alone = True
+
+
+def _after_fork() -> None:
+    global _forked
+    _forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

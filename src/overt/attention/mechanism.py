@@ -10,6 +10,7 @@ from torch import Tensor
 from overt.attention.kernels.blocked import Block, blocked
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat.call import served
+from overt.attention.kernels.plain import plain
 from overt.attention.kernels.plan import FLAT, path_of
 from overt.attention.kernels.sharded.attend import share
 from overt.attention.kernels.torch_sdpa import delegated
@@ -33,21 +34,22 @@ def attend(
     """Attend: output_i = Σ_j weights_ij · value_j with weights_ij = normalize_j(mask_ij(f(query_i, key_j) + bias_ij)).
 
     Vaswani et al. 2017, section 3.2, with any score f (`overt.scores`; None: the scaled dot product), mask (`overt.masks` or a bool
-    tensor; True: may attend), bias (`overt.biases` or a tensor) and normalizer (`overt.normalizers`; None: softmax), or the name of
-    one: "cosine", "causal", "sparsemax". Heads are a batch dimension; fewer heads of key and value, as many of both, than of query, at
-    dimension −3, are grouped. `dropout` zeroes weights with this probability. A query that may attend to nothing gets zeros.
-    Shapes: query (..., Q, D), key (..., K, D), value (..., K, E) → (..., Q, E): tensors, torch's DTensors or, on the CPU without
-    gradients, NumPy's or DLPack's arrays. Memory is linear. Raises InputError for shapes, KindError for dtypes, types and keywords.
+    tensor; True: may attend), bias (`overt.biases` or a tensor) and normalizer (`overt.normalizers`; None: softmax), or its name, as
+    "causal". A query that may attend to nothing gets zeros; `dropout` zeroes weights with this probability. Memory is linear.
+    Query (..., Q, D), key (..., K, D), value (..., K, E) → (..., Q, E): tensors, DTensors or, on the CPU without gradients, NumPy's or
+    DLPack's arrays; fewer heads, dimension −3, of key and value are grouped. Raises InputError for shapes, KindError for all else.
 
     >>> import torch, overt
     >>> words = torch.tensor([[1.0, 0.0], [2.0, 0.0]])
-    >>> overt.attend(words, words, words, score=overt.Dot(scale=1.0), mask="causal")
-    tensor([[1.0000, 0.0000],
-            [1.8808, 0.0000]])
+    >>> overt.attend(words, words, words, score=overt.Dot(scale=1.0), mask="causal")[1]
+    tensor([1.8808, 0.0000])
     """
+    observing = () if torch.compiler.is_compiling() else observers.get()
+    if not (observing or unknown) and (output := plain(query, key, value, score, mask, bias, normalizer, dropout)) is not None:
+        return output
     call = Call.of(query, key, value, score, mask, bias, normalizer, dropout, unknown)
     output = compute(call)
-    for observe in () if torch.compiler.is_compiling() else observers.get():
+    for observe in observing:
         observe(call, output)
     return call.returned(output)
 
@@ -70,11 +72,9 @@ def formula(block: Block) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     scores = block.score(block.query, block.key).to(block.value.dtype)  # (..., Q, K)
     masked = scores if block.bias is None else scores + block.bias.to(scores.dtype)  # (..., Q, K)
     masked = masked if block.allowed is None else torch.where(block.allowed, masked, -torch.inf)
-
     excluded = masked == -torch.inf
     # A row with nothing to attend to is normalised as if all its scores were 0, then zeroed: no NaN, and no gradient.
     weights = block.normalizer(torch.where(excluded.all(-1, keepdim=True), 0, masked), ~excluded)
     weights = torch.where(excluded, 0, weights)  # (..., Q, K)
-
     output = torch.dropout(weights, block.dropout, train=True) @ block.value  # (..., Q, E)
     return scores, masked, weights, output

@@ -106,7 +106,7 @@ class Mask:
 
     @property
     def numbers(self) -> tuple[int | None, ...] | None:
-        """The arguments that a bound mask is made of, if they are numbers alone: then it is the same for all calls of one size."""
+        """The arguments that a mask is made of, if they are numbers or None: then it is the same for all calls of one size."""
         return None
 
     @property

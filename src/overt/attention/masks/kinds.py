@@ -63,7 +63,7 @@ class Causal(Mask):
     @property
     def numbers(self) -> tuple[int | None, ...] | None:
         """The offset, where it is one for all."""
-        return (self.offset,) if isinstance(self.offset, int) else None
+        return None if isinstance(self.offset, Tensor) else (self.offset,)
 
 
 @piece
@@ -136,7 +136,7 @@ class Window(Mask):
     @property
     def numbers(self) -> tuple[int | None, ...] | None:
         """Both sides and the offset, where it is one for all."""
-        return (self.before, self.after, self.offset) if isinstance(self.offset, int) else None
+        return None if isinstance(self.offset, Tensor) else (self.before, self.after, self.offset)
 
 
 @piece

@@ -17,7 +17,7 @@ from overt.attention.masks.base import RowRanges, intersection
 from overt.errors import InputError
 
 MAX_PENDING = 7  # results that a program may have pending at once
-_MAX_CACHED = 8192  # queries up to which ranges are cached for the next call
+MAX_CACHED = 8192  # queries up to which ranges are cached for the next call
 
 # What a program can say, by the numbers that the kernels know.
 RANGES, DENSE, DOCUMENTS, BOTH, EITHER, INVERSE = range(6)
@@ -53,8 +53,8 @@ def lowered(mask: Any, queries: int, keys: int, device: torch.device) -> tuple[l
     """
     if mask is None:
         return [], []
-    if mask.has_row_ranges and mask.numbers is not None and queries <= _MAX_CACHED and _plain(device):
-        return [RANGES], list(_ranges_of_numbers(type(mask), mask.numbers, queries, keys))
+    if mask.has_row_ranges and mask.numbers is not None and queries <= MAX_CACHED and _plain(device):
+        return [RANGES], list(ranges_of_numbers(type(mask), mask.numbers, queries, keys))
     program: list[int] = []
     arrays: list[Tensor] = []
     _emit(mask, _Sizes(queries, keys, device), program, arrays)
@@ -62,11 +62,11 @@ def lowered(mask: Any, queries: int, keys: int, device: torch.device) -> tuple[l
 
 
 @lru_cache(maxsize=64)
-def _ranges_of_numbers(kind: type[Mask], numbers: tuple[int | None, ...], queries: int, keys: int) -> list[Tensor]:
+def ranges_of_numbers(kind: type[Mask], numbers: tuple[int | None, ...], queries: int, keys: int) -> list[Tensor]:
     """The ranges of a mask that is made of numbers alone: the same for every call of one size, of which a model makes many."""
     sizes = _Sizes(queries, keys, torch.device("cpu"))
     with torch.inference_mode(False):
-        return _range_arrays([kind(*numbers)], sizes)
+        return _range_arrays([kind(*numbers).bind(0, queries, keys)], sizes)
 
 
 def _plain(device: torch.device) -> bool:

@@ -106,13 +106,16 @@ class Attention:
         ctx.array_count = len(arrays)
         ctx.save_for_backward(*(inputs[index] for index in self.tensors), *arrays, *outputs)
 
-    def gradients(self, ctx: Any, indices: list[int], upstream: Tensor) -> dict[int, Tensor]:
-        """The gradients of the inputs with these indices."""
+    def saved(self, ctx: Any) -> tuple[Any, tuple[Tensor, ...]]:
+        """The inputs and outputs that were saved."""
         values, saved, count = list(ctx.others), ctx.saved_tensors, len(self.tensors)
         for index, tensor in zip(self.tensors, saved, strict=False):
             values[index] = tensor
         values[self.arrays] = list(saved[count : count + ctx.array_count])
-        inputs, outputs = self.inputs(*values), saved[count + ctx.array_count :]
+        return self.inputs(*values), saved[count + ctx.array_count :]
+
+    def gradients(self, inputs: Any, outputs: tuple[Tensor, ...], indices: list[int], upstream: Tensor) -> dict[int, Tensor]:
+        """The gradients of the inputs with these indices."""
         if needs_formula(upstream):
             return recompute_gradients(self.formula, inputs, indices, upstream)
         with_bias = inputs._fields.index("bias") in indices
@@ -143,7 +146,7 @@ class Attention:
     def _backward_of_operator(self, ctx: Any, upstream: Tensor, *_: Any) -> tuple[Any, ...]:
         """For an operator with lists of tensors: torch counts each empty list as one, which has a list of gradients."""
         indices = [index for index in self.differentiable if ctx.needs_input_grad[index]]
-        by_index = self.gradients(ctx, indices, upstream)
+        by_index = self.gradients(*self.saved(ctx), indices, upstream)
         gradients: list[Any] = [by_index.get(index) for index in range(len(ctx.others))]
         for name in ("batch", "program"):
             index = self.inputs._fields.index(name)
@@ -166,7 +169,7 @@ class _Eager(torch.autograd.Function):
     def backward(ctx, upstream):  # type: ignore[override]
         attention, needs = ctx.attention, ctx.needs_input_grad[3:]
         indices = [index for index, need in zip(attention.differentiable, needs, strict=True) if need]
-        gradients = attention.gradients(ctx, indices, upstream)
+        gradients = attention.gradients(*attention.saved(ctx), indices, upstream)
         return None, None, None, *(gradients.get(index) for index in attention.differentiable)
 
 

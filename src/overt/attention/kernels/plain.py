@@ -1,0 +1,139 @@
+"""The straight way of a plain call: tensors on the CPU, a dot product under a softmax, a mask of numbers or none.
+
+Most calls are plain, and checking and planning a small one took longer than its kernel. Whatever is not as plain goes the whole way,
+which says what is wrong with a call: here nothing is refused.
+"""
+
+import math
+from types import NoneType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from overt import native
+from overt.attention.kernels import plan
+from overt.attention.kernels.flat import call as flat_call
+from overt.attention.kernels.flat import mask_program
+from overt.attention.kernels.flat.dot import DotInputs, dot
+from overt.attention.kernels.flat.operator import INTERPRETED, needs_dispatcher, needs_formula
+from overt.attention.masks.base import NAMED, Mask
+from overt.attention.normalizers import Softmax
+from overt.attention.scores import Dot
+
+_DTYPES = (torch.float32, torch.float64)  # in half precision the plan depends on the lengths
+_NUMBER_OR_NONE = (float, NoneType)
+
+
+def plain(
+    query: Any,
+    key: Any,
+    value: Any,
+    score: Any = None,
+    mask: Any = None,
+    bias: Any = None,
+    normalizer: Any = None,
+    dropout: Any = 0,
+) -> Any:
+    """The output (..., Q, E) of a plain call; None where the call goes the whole way."""
+    if needs_dispatcher(query, key, value) or query is None or key is None or value is None or not _eager(query, key, value):
+        return None
+    factors, steps = _factors(score, query), _steps(mask, query, key)
+    standard = bias is None and dropout == 0 and _is_standard(normalizer)
+    if not standard or factors is None or steps is None or key.shape[:-1] != value.shape[:-1]:
+        return None
+    numbers = (*factors, *steps, None, False, None, None, 0.0, 0, native.threads())
+    try:
+        if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
+            output: Any = _Differentiable.apply(query, key, value, numbers)
+        else:
+            output = _output(query, value)
+            native.module().dot(query, key, value, *numbers, output, None)
+    except (TypeError, ValueError):  # the core takes other shapes, strides, dtypes or devices than these
+        return None
+    return output
+
+
+class _Differentiable(torch.autograd.Function):
+    """A plain call with gradients."""
+
+    @staticmethod
+    def forward(ctx, query, key, value, numbers):  # type: ignore[override]
+        output, sums = _output(query, value), query.new_empty((*query.shape[:-2], 2, query.shape[-2]))
+        native.module().dot(query, key, value, *numbers, output, sums)
+        ctx.save_for_backward(query, key, value, output, sums)
+        ctx.numbers = numbers
+        return output
+
+    @staticmethod
+    def backward(ctx, upstream):  # type: ignore[override]
+        query, key, value, output, sums = ctx.saved_tensors
+        if needs_dispatcher(upstream, query) or needs_formula(upstream) or key.shape[:-2] != query.shape[:-2]:
+            scale, softcap, program, arrays, *_ = ctx.numbers
+            batch = list(query.shape[:-2])
+            inputs = DotInputs(query, key, value, scale, softcap, batch, program, arrays, None, False, None, None, 0.0, None)
+            indices = [index for index in range(3) if ctx.needs_input_grad[index]]
+            by_index = dot.gradients(inputs, (output, sums), indices, upstream)
+            return by_index.get(0), by_index.get(1), by_index.get(2), None
+        gradients = _like(query), _like(key), _like(value)
+        if upstream.is_neg() or not upstream.is_contiguous():
+            upstream = upstream.contiguous().resolve_neg()
+        native.module().dot_gradients(query, key, value, *ctx.numbers, output, sums, upstream, *gradients, None, None)
+        return *gradients, None
+
+
+def _output(query: Tensor, value: Tensor) -> Tensor:
+    """A tensor for the output."""
+    return query.new_empty((*query.shape[:-1], value.shape[-1]))
+
+
+def _like(tensor: Tensor) -> Tensor:
+    """A tensor for its gradient."""
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
+def _eager(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether the native core reads such tensors, and no mode of torch asks for more."""
+    return (
+        query.dtype in _DTYPES
+        and query.is_cpu
+        and query.ndim >= 2 <= key.ndim
+        and not (query.is_neg() or key.is_neg() or value.is_neg())
+        and plan.permits("native")
+        and native.level() != "baseline"
+        and not flat_call.MISSING
+        and not INTERPRETED
+        and not torch.is_autocast_enabled("cpu")
+        and not torch.jit.is_tracing()  # type: ignore[reportPrivateImportUsage]
+        and forward_ad._current_level < 0
+        and torch._C._len_torch_function_stack() == 0
+    )
+
+
+def _factors(score: Any, query: Tensor) -> Any:
+    """Scale and soft cap, 0 for none."""
+    width = query.shape[-1] or 1
+    if score is None:
+        return 1 / math.sqrt(width), 0.0
+    if type(score) is not Dot or type(score.scale) not in _NUMBER_OR_NONE or type(score.softcap) not in _NUMBER_OR_NONE:
+        return None
+    return 1 / math.sqrt(width) if score.scale is None else score.scale, score.softcap or 0.0
+
+
+def _steps(mask: Any, query: Tensor, key: Tensor) -> tuple[list[int], list[Tensor]] | None:
+    """The program of a mask and its arrays."""
+    if mask is None:
+        return [], []
+    mask = NAMED.get(mask) if type(mask) is str else mask
+    queries, keys = query.shape[-2], key.shape[-2]
+    if not isinstance(mask, Mask) or mask.numbers is None or not mask.has_row_ranges or queries > mask_program.MAX_CACHED:
+        return None
+    return [mask_program.RANGES], mask_program.ranges_of_numbers(type(mask), mask.numbers, queries, keys)
+
+
+def _is_standard(normalizer: Any) -> bool:
+    """Whether it is a softmax and nothing more."""
+    if normalizer is None:
+        return True
+    return type(normalizer) is Softmax and normalizer.sink is None and normalizer.temperature is Softmax.temperature
