@@ -27,7 +27,7 @@ import torch
 
 from overt.explain import text_model
 from overt.lens import survey
-from overt.lens.analysis.surveys.encoding import encoder
+from overt.lens.analysis.surveys.reading.encoding import encoder
 from overt.lens.analysis.surveys.measures import NAMES
 
 PICKED = 5

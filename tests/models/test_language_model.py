@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from overt.errors import InputError
 from overt.lens import record
 from overt.models import LanguageModel, TransformerEncoder
 
@@ -44,6 +45,22 @@ def test_cached_equals_uncached(positions, kv_heads, prompts):
         for step in range(4):
             indices = [prompt + step for prompt in prompts]
             close(model.step(text[range(3), indices], memory), whole[range(3), indices])
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_texts_in_one_row_have_the_scores_that_each_has_alone(positions):
+    model, text = language_model(positions=positions), tokens(1, 9)
+    with torch.no_grad():
+        together = model(text, documents=torch.tensor([[7, 7, 7, 7, 0, 0, 3, 3, 3]]))
+        close(together, torch.cat([model(text[:, :4]), model(text[:, 4:6]), model(text[:, 6:])], dim=1))
+
+
+def test_numbers_of_texts_that_do_not_fit_are_a_sentence():
+    model, text = language_model(), tokens()
+    with pytest.raises(InputError, match=r"one for each token, got documents \(3, 7\) for tokens \(3, 8\)"):
+        model(text, documents=torch.zeros(3, 7, dtype=torch.long))
+    with pytest.raises(InputError, match="documents or caches, got both"):
+        model.body(text, documents=torch.zeros_like(text), caches=model.start(text[:, :0]).caches)
 
 
 def test_an_empty_prompt_is_where_a_text_begins():

@@ -76,7 +76,7 @@ def _surveyed(
     loaded: ReadModel, corpus: list[Path], field: str, longest: int, shard: tuple[int, int], state: Path, lines: list[str]
 ) -> Any:
     from overt.lens import survey
-    from overt.lens.analysis.surveys.corpus import Corpus
+    from overt.lens.analysis.surveys.reading.corpus import Corpus
 
     texts = Corpus(corpus, field)
     file = _part(state, *shard)

@@ -85,11 +85,11 @@ class Embeddings(nn.Module):
         self.token_type_embeddings: nn.Embedding = nn.Embedding(kinds, width)
         self.LayerNorm: nn.LayerNorm = nn.LayerNorm(width, epsilon)
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
         """Token numbers (B, N) to vectors (B, N, width)."""
         words, kinds = self.word_embeddings(ids), self.token_type_embeddings(torch.zeros_like(ids))
-        positions = self.position_embeddings(torch.arange(ids.shape[-1], device=ids.device))
-        return self.LayerNorm(words + kinds + positions)
+        position_ids = torch.arange(ids.shape[-1], device=ids.device) if position_ids is None else position_ids
+        return self.LayerNorm(words + kinds + self.position_embeddings(position_ids))
 
 
 class MiniLM(nn.Module):
@@ -107,10 +107,15 @@ class MiniLM(nn.Module):
         ]
         self.encoder: nn.ModuleDict = nn.ModuleDict({"layer": nn.ModuleList(layers)})
 
-    def forward(self, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """The last layer's vectors; in a batch with padding, `attention_mask` (B, N) is 0 at padding and 1 elsewhere."""
-        mask = None if attention_mask is None or bool(attention_mask.all()) else attention_mask.bool()[:, None, None, :]
-        x = self.embeddings(ids)
+    def forward(self, ids: Tensor, attention_mask: Tensor | None = None, position_ids: Tensor | None = None) -> Tensor:
+        """The last layer's vectors; in a batch with padding, `attention_mask` (B, N) is 0 at padding and 1 elsewhere.
+
+        A mask (B, 1, N, N) is added to the scores, and `position_ids` (B, N) number the tokens, so that a row may hold several texts.
+        """
+        mask = attention_mask
+        if mask is not None and mask.ndim == 2:
+            mask = None if bool(mask.all()) else mask.bool()[:, None, None, :]
+        x = self.embeddings(ids, position_ids)
         for layer in self.encoder["layer"].children():
             x = layer(x, mask)
         return x

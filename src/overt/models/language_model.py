@@ -21,7 +21,8 @@ class LanguageModel(nn.Module):
     Liu et al. 2018, section 4.2.4 (a Transformer's decoder alone); Radford et al. 2018, section 3.1. With `tied` W_out is the
     embedding. The other arguments are `TransformerEncoder`'s.
 
-    Shapes: tokens (B, n) of whole numbers, lengths (B,) → scores (B, n, words); beyond a length they have no meaning.
+    Shapes: tokens (B, n) of whole numbers, lengths (B,) → scores (B, n, words); beyond a length they have no meaning. `documents` (B, n)
+    are the numbers of the texts of which a row holds several, one behind the other: each has the scores that it has alone.
 
     >>> model = LanguageModel(100, width=16, heads=2, layers=1, feed_forward=32).eval()
     >>> model(torch.tensor([[1, 5, 7]])).shape
@@ -58,13 +59,13 @@ class LanguageModel(nn.Module):
         if tied:
             self.output.weight = self.body.embedding.table.weight
 
-    def forward(self, tokens: Tensor, *, lengths: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, *, lengths: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
         """The scores of the word that follows each token: (B, n, words)."""
-        return self.output(self.states(tokens, lengths=lengths))
+        return self.output(self.states(tokens, lengths=lengths, documents=documents))
 
-    def states(self, tokens: Tensor, *, lengths: Tensor | None = None) -> Tensor:
+    def states(self, tokens: Tensor, *, lengths: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
         """The input of `output`: (B, n, width). Padding comes last, so that no token attends to it, for any lengths."""
-        return self.body(tokens)
+        return self.body(tokens, documents=documents)
 
     @torch.no_grad()
     def weights(self, tokens: Tensor, *, lengths: Tensor | None = None) -> dict[str, list[Tensor]]:

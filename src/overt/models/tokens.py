@@ -50,3 +50,34 @@ def needed_lengths(lengths: LengthsLike | None, tokens: Tensor) -> Tensor | None
     if torch.compiler.is_compiling() or lengths.device.type != "cpu" or bool((lengths < tokens.shape[1]).any()):
         return lengths
     return None
+
+
+def checked_documents(documents: Tensor, tokens: Tensor, caches: object = None) -> Tensor:
+    """The numbers of the texts that tokens (B, n) belong to. Raises InputError for others, and beside a cache.
+
+    >>> checked_documents(torch.tensor([[0, 0, 1]]), torch.ones(1, 3, dtype=torch.long))
+    tensor([[0, 0, 1]])
+    """
+    got = (
+        "a list"
+        if not isinstance(documents, Tensor)
+        else f"documents {tuple(documents.shape)} for tokens {tuple(tokens.shape)}"
+    )
+    fix = "pass the number of its text for each token, as torch.tensor([[0, 0, 0, 1, 1]])"
+    if caches is not None:
+        raise InputError("documents or caches", got="both", fix="read packed texts in one pass, without a cache")
+    if not isinstance(documents, Tensor) or documents.shape != tokens.shape or documents.is_floating_point():
+        raise InputError("documents as whole numbers, one for each token", got=got, fix=fix)
+    return documents
+
+
+def positions_in(documents: Tensor) -> Tensor:
+    """The position of each token in its text, for texts one behind the other: (B, n).
+
+    >>> positions_in(torch.tensor([[4, 4, 4, 9, 9, 2]]))
+    tensor([[0, 1, 2, 0, 1, 0]])
+    """
+    index = torch.arange(documents.shape[-1], device=documents.device)
+    begins = torch.ones_like(documents, dtype=torch.bool)
+    begins[:, 1:] = documents[:, 1:] != documents[:, :-1]
+    return index - torch.where(begins, index, 0).cummax(-1).values

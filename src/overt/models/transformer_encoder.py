@@ -5,10 +5,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from overt.attention.masks import Documents
 from overt.layers import KVCache
 from overt.layers.parts.checks import widths
 from overt.models.config import TransformerConfig, constructor_arguments
-from overt.models.tokens import checked_tokens, needed_lengths
+from overt.models.tokens import checked_documents, checked_tokens, needed_lengths, positions_in
 from overt.models.transformer_layers import EncoderLayer, TokenEmbedding
 
 
@@ -22,7 +23,8 @@ class TransformerEncoder(nn.Module):
     itself and earlier ones: the body of a language model.
 
     Shapes: tokens (B, n) whole numbers from 0 to words − 1, lengths (B,) → states (B, n, width). Tokens beyond a length are
-    padding, to which no other position attends. Raises InputError and KindError for tokens that do not fit.
+    padding, to which no other position attends. A row may hold several texts one behind the other: `documents` (B, n) are the numbers
+    of their texts, and each has the states that it has alone. Raises InputError and KindError for tokens that do not fit.
 
     >>> import torch
     >>> encoder = TransformerEncoder(100, width=16, heads=2, layers=2, feed_forward=32)
@@ -56,12 +58,22 @@ class TransformerEncoder(nn.Module):
         self.layers: nn.ModuleList = nn.ModuleList(EncoderLayer(config, causal=causal) for _ in range(layers))
         self.norm: nn.LayerNorm | nn.Identity = nn.LayerNorm(width) if norm == "pre" else nn.Identity()
 
-    def forward(self, tokens: Tensor, *, lengths: Tensor | None = None, caches: Sequence[KVCache] | None = None) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        lengths: Tensor | None = None,
+        caches: Sequence[KVCache] | None = None,
+        documents: Tensor | None = None,
+    ) -> Tensor:
         """The states of all tokens; with `caches`, one for each layer, the tokens follow the cached ones (causal models only)."""
         tokens = checked_tokens("tokens", tokens, self.words)
         lengths = needed_lengths(lengths, tokens)
         positions = None if caches is None else caches[0].positions(tokens.shape[1], tokens.device)
+        mask = None
+        if documents is not None:
+            mask, positions = Documents(checked_documents(documents, tokens, caches)), positions_in(documents)
         x = self.embedding(tokens, positions)
         for layer, cache in zip(self.layers, caches or [None] * len(self.layers), strict=True):
-            x = layer(x, lengths=lengths, cache=cache)
+            x = layer(x, lengths=lengths, cache=cache, mask=mask)
         return self.norm(x)

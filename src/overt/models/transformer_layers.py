@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from overt.attention import check
+from overt.attention.typing import MaskLike
 from overt.errors import InputError
 from overt.layers import KVCache, LearnedPositions, MultiHeadAttention, Prepared, Sinusoidal
 from overt.layers.parts.checks import widths
@@ -104,7 +105,7 @@ class EncoderLayer(nn.Module):
 
     Vaswani et al. 2017, section 3.1.
 
-    Shapes: x (B, n, width) → the same; lengths (B,). With a `cache` the n tokens follow the cached ones.
+    Shapes: x (B, n, width) → the same; lengths (B,). With a `cache` the n tokens follow the cached ones. A `mask` excludes further keys.
 
     >>> layer = EncoderLayer(TransformerConfig(width=16, heads=2, feed_forward=32))
     >>> layer(torch.randn(2, 5, 16), lengths=torch.tensor([5, 3])).shape
@@ -125,9 +126,11 @@ class EncoderLayer(nn.Module):
         self.around_attention: Residual = Residual(config.width, config.norm, config.dropout)
         self.around_feed_forward: Residual = Residual(config.width, config.norm, config.dropout)
 
-    def forward(self, x: Tensor, *, lengths: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, *, lengths: Tensor | None = None, cache: KVCache | None = None, mask: MaskLike | None = None
+    ) -> Tensor:
         """The states of the next layer: (B, n, width)."""
-        x = self.around_attention(x, lambda x: self.attention(x, lengths=lengths, cache=cache))
+        x = self.around_attention(x, lambda x: self.attention(x, mask=mask, lengths=lengths, cache=cache))
         return self.around_feed_forward(x, self.feed_forward)
 
 

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from overt.errors import InputError
-from overt.lens.analysis.surveys.corpus import Corpus
+from overt.lens.analysis.surveys.reading.corpus import Corpus
 
 
 def test_lines_gzip_and_several_files_are_read_in_order(tmp_path):

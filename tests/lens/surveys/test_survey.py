@@ -12,9 +12,9 @@ from overt.errors import InputError, KindError
 from overt.learn.run.model_folder import save_model
 from overt.lens import Survey, load_survey, survey
 from overt.lens.analysis.surveys import running
-from overt.lens.analysis.surveys.encoding import CHUNK
 from overt.lens.analysis.surveys.exact_sums import ExactSums
 from overt.lens.analysis.surveys.measures import ROWS
+from overt.lens.analysis.surveys.reading.encoding import CHUNK
 from overt.lens.statistics import repetition
 from small_surveys import WORDS, TwoHeads, by_loops, chance_by_distance, small_model, texts
 

@@ -10,7 +10,7 @@ import numpy as np
 from overt.errors import InputError
 from overt.lens.analysis.replay.alignment import aligned
 from overt.lens.analysis.replay.dialects import LoggedAnswer
-from overt.lens.analysis.surveys.encoding import encoder
+from overt.lens.analysis.surveys.reading.encoding import encoder
 from overt.lens.text.tokens_of_text import decoded
 from overt.lens.text.vocabulary import Vocabulary, vocabulary_of
 

@@ -8,7 +8,7 @@ import numpy as np
 from torch import nn
 
 from overt.lens.analysis.observing import observing
-from overt.lens.analysis.surveys.encoding import Read, Reader
+from overt.lens.analysis.surveys.reading.encoding import Read, Reader
 from overt.lens.analysis.surveys.totals import SurveyTotals
 from overt.lens.captured import CapturedCall
 from overt.lens.linear.captured import CapturedMixer
@@ -115,6 +115,6 @@ def _rows(
                         rows[batch[row].number, head, query] = values.float().cpu().numpy()
 
         with observing(reader.model, measure):
-            reader.run(texts)
+            reader.run(texts.ids, **reader.padding(texts))
     reader.model.train(training)
     return rows

@@ -15,10 +15,11 @@ from torch import nn
 from overt.drawing.progress import progress
 from overt.errors import InputError, KindError, OvertError
 from overt.lens.analysis.observing import observing
-from overt.lens.analysis.surveys.encoding import CHUNK, Chunk, Read, Reader, chunks, longest_text
 from overt.lens.analysis.surveys.exact_sums import LARGEST
 from overt.lens.analysis.surveys.jackknife import group_of
 from overt.lens.analysis.surveys.measures import FARTHEST, ROWS, Measured, measured
+from overt.lens.analysis.surveys.reading.encoding import CHUNK, Chunk, Read, Reader, chunks, longest_text
+from overt.lens.analysis.surveys.reading.passes import Pass, Passes
 from overt.lens.analysis.surveys.samples import Links
 from overt.lens.analysis.surveys.survey import Survey, load_survey
 from overt.lens.analysis.surveys.totals import Facts, SurveyedHead, ranges
@@ -43,8 +44,9 @@ def survey(
 
     Each measure is a mean over queries with a 95 % interval (`Survey.measure`); the pattern that most of a head's weight follows is its
     role. 512 texts are drawn at random with each head's strongest link in them, and each head's eight strongest texts are stored too.
-    The model runs in evaluation mode and is otherwise as it is; a model that takes an `attention_mask` or `lengths` reads padded
-    batches, another one batches of texts of one length. A text is read to `longest` tokens, or to what the model takes.
+    The model runs in evaluation mode and is otherwise as it is. A text is read to `longest` tokens, or to what the model takes. Several
+    texts share a row where the model takes `position_ids` or `documents` and was tried out to give each text what it gives it alone;
+    one that takes an `attention_mask` or `lengths` reads padded batches, another one batches of texts of one length.
 
     `shard` is (number, how many): every machine passes all texts and its own number, and `Survey.merged` of the parts is the survey of
     the whole. Sums are exact, so that for any number of shards the result is the same to the bit, on machines that compute the same
@@ -97,13 +99,13 @@ class _Run:
     """Adds chunks of texts to a survey."""
 
     def __init__(self, reader: Reader, state: Survey):
-        self.reader, self.state = reader, state
+        self.reader, self.passes, self.state = reader, Passes(reader), state
 
     def add(self, chunk: Chunk) -> None:
         """Read and measure the texts of a chunk."""
         reads = self.reader.read(chunk)
-        for batch in self.reader.batches(reads):
-            self._measure(batch)
+        for each in self.passes.of(reads):
+            self._measure(each)
         facts = self.state.facts
         numbers = np.concatenate([*(np.arange(*each) for each in facts.chunks), [chunk.number]])
         self.state.facts = facts._replace(
@@ -115,17 +117,17 @@ class _Run:
             chunks=ranges(numbers),
         )
 
-    def _measure(self, batch: Sequence[Read]) -> None:
-        texts, calls = self.reader.texts(batch), dict[_SurveyedCall, Measured]()
+    def _measure(self, each: Pass) -> None:
+        calls: list[dict[_SurveyedCall, Measured]] = [{} for _ in each.parts]
 
         def measure(captured: CapturedCall | CapturedMixer) -> None:
-            if (captured.batch, captured.queries, captured.keys) != (len(batch), *texts.ids.shape[1:] * 2):
-                raise InputError("queries and keys that are the tokens of the texts", got=_sizes(captured))
-            calls[_SurveyedCall(captured.layer, captured.call_index, captured.total)] = measured(captured, texts)
+            call = _SurveyedCall(captured.layer, captured.call_index, captured.total)
+            for part, results in zip(each.parts, calls, strict=True):
+                results[call] = measured(part.of(captured, tuple(each.ids.shape)), part.texts)
 
         try:
             with observing(self.reader.model, measure) as recorder:
-                self.reader.run(texts)
+                self.reader.run(each.ids, **each.arguments)
         except OvertError:
             raise
         except Exception as error:
@@ -133,11 +135,12 @@ class _Run:
             fix = "pass a model that reads token ids alone, and its own tokenizer"
             raise InputError("a model that reads batches of texts", got=f"{type(error).__name__}: {first}", fix=fix) from error
         self.state.missing += [each for each in recorder.missing if each not in self.state.missing]
-        if not calls:
+        if not calls[0]:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in recorder.missing)
             got = f"{type(self.reader.model).__name__}, in which none was measured" + (f" ({reasons})" if reasons else "")
             raise InputError("a model with attention", got=got, fix='use attn_implementation="sdpa" for a Hugging Face model')
-        self._add(batch, calls)
+        for part, results in zip(each.parts, calls, strict=True):
+            self._add(part.reads, results)
 
     def _add(self, batch: Sequence[Read], calls: dict[_SurveyedCall, Measured]) -> None:
         state = self.state
@@ -280,10 +283,6 @@ def _checked_shard(shard: Any) -> tuple[int, int]:
     if not numbers or not 0 <= shard[0] < shard[1]:
         raise InputError("shard as (number, how many), the number from 0", got=f"shard={shard!r}", fix="pass shard=(0, 4)")
     return shard
-
-
-def _sizes(captured: CapturedCall | CapturedMixer) -> str:
-    return f"{captured.batch} sequences of {captured.queries} queries and {captured.keys} keys"
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from overt.errors import InputError
 from overt.lens.analysis.surveys.measures import TextBatch
@@ -15,6 +15,7 @@ from overt.lens.statistics.roles import SEPARATORS
 from overt.lens.text.vocabulary import Vocabulary, vocabulary_of
 
 CHUNK, BATCH_TOKENS = 256, 4096  # texts that are batched together, and tokens that a batch has at most, padding included
+_LONGER = 1.2  # how many times the length of a batch's shortest text its longest one has at most, but for two tokens
 
 
 class Read(NamedTuple):
@@ -77,8 +78,9 @@ class Reader:
         """Texts of about one length together; of exactly one length where the model takes no padding."""
         batch: list[Read] = []
         for each in sorted(texts, key=lambda each: len(each.ids)):
-            longer = len(each.ids) * (len(batch) + 1) > BATCH_TOKENS
-            if batch and (longer or (not self.pads and len(each.ids) != len(batch[0].ids))):
+            size, shortest = len(each.ids), len(batch[0].ids) if batch else 0
+            limit = _LONGER * shortest + 2 if self.pads else shortest
+            if batch and (size > limit or size * (len(batch) + 1) > BATCH_TOKENS):
                 yield batch
                 batch = []
             batch.append(each)
@@ -96,17 +98,20 @@ class Reader:
         special, separators = torch.tensor(marks, device=device).unbind(-1)
         return TextBatch(ids.to(device), lengths, special, separators)
 
-    def run(self, texts: TextBatch) -> Any:
-        """The model's output for a batch."""
-        padding = self.vocabulary.padding
-        ids = torch.where(texts.ids < 0, 0 if padding is None else padding, texts.ids)
-        options: dict[str, Any] = {"use_cache": False} if "use_cache" in self.parameters else {}
+    def padding(self, texts: TextBatch) -> dict[str, Any]:
+        """The model's arguments that say where padding is."""
         if "attention_mask" in self.parameters:
-            options["attention_mask"] = (texts.ids >= 0).long()
-        elif "lengths" in self.parameters:
-            options["lengths"] = texts.lengths
+            return {"attention_mask": (texts.ids >= 0).long()}
+        return {"lengths": texts.lengths} if "lengths" in self.parameters else {}
+
+    def run(self, ids: Tensor, **arguments: Any) -> Any:
+        """The model's output for ids (B, N), −1 where there is no token, and further arguments."""
+        padding = self.vocabulary.padding
+        ids = torch.where(ids < 0, 0 if padding is None else padding, ids)
+        if "use_cache" in self.parameters:
+            arguments["use_cache"] = False
         with torch.no_grad():
-            return self.model(input_ids=ids, **options) if "input_ids" in self.parameters else self.model(ids, **options)
+            return self.model(input_ids=ids, **arguments) if "input_ids" in self.parameters else self.model(ids, **arguments)
 
     def _marks(self, number: int, index: int) -> tuple[bool, bool]:
         """Whether a token is special, and whether it separates: punctuation, or a special token but the first."""

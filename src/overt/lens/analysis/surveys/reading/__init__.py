@@ -1,0 +1,1 @@
+"""How the texts of a corpus come to a model: from files, as token ids, in batches that are padded or packed."""

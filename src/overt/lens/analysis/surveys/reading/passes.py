@@ -1,0 +1,138 @@
+"""What a model reads at once: texts in a padded batch, or, where it was tried out to be the same, several in one row."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from overt.attention import mechanism
+from overt.errors import InputError
+from overt.lens.analysis.observing import observing
+from overt.lens.analysis.surveys.measures import TextBatch
+from overt.lens.analysis.surveys.reading.encoding import BATCH_TOKENS, Read, Reader
+from overt.lens.analysis.surveys.reading.packing import block_diagonal, in_rows, packed, unpacked
+from overt.lens.captured import CapturedCall
+from overt.lens.linear.captured import CapturedMixer
+
+# How a model is told which tokens are of one text, by the arguments that it has to take.
+_PACKINGS = {"documents": ("documents",), "position_ids": ("position_ids",), "mask": ("position_ids", "attention_mask")}
+
+
+class Part(NamedTuple):
+    """Texts of a pass that are measured together; in a packed one, `where` has each text's row and its first token there, by its number."""
+
+    reads: Sequence[Read]
+    texts: TextBatch
+    where: dict[int, tuple[int, int]] | None = None
+
+    def of(self, captured: CapturedCall | CapturedMixer, size: tuple[int, ...]) -> CapturedCall | CapturedMixer:
+        """What a call did in these texts alone. Raises InputError for a call that does not read the tokens of the pass, of this size."""
+        if (captured.batch, captured.queries, captured.keys) != (*size, size[1]):
+            got = f"{captured.batch} sequences of {captured.queries} queries and {captured.keys} keys"
+            raise InputError("queries and keys that are the tokens of the texts", got=got)
+        if self.where is None:
+            return captured
+        rows, starts = torch.tensor([self.where[each.number] for each in self.reads], device=self.texts.ids.device).unbind(-1)
+        return unpacked(captured, rows, starts, self.texts.lengths)
+
+
+class Pass(NamedTuple):
+    """Token ids (B, N), the arguments that stand beside them, and the texts in them."""
+
+    ids: Tensor
+    arguments: dict[str, Any]
+    parts: list[Part]
+
+
+@dataclass(eq=False)
+class Passes:
+    """Divides texts into what a model reads at once, in a way that depends on the texts and the model alone."""
+
+    reader: Reader
+
+    def of(self, reads: Sequence[Read]) -> Iterator[Pass]:
+        """The passes of the texts of a chunk."""
+        if reads:
+            yield from self._padded(reads) if self.packing is None else self._packed(reads, self.packing)
+
+    @cached_property
+    def packing(self) -> str | None:
+        """How the model takes several texts in one row, if it then gives what it gives each alone; else None, and texts are padded.
+
+        It is tried out with made-up texts: one of the longest length that is read, and two in one row. What each attention gives each
+        token is compared, within rounding.
+        """
+        reader, longest = self.reader, self.reader.longest
+        usable = [name for name, needed in _PACKINGS.items() if all(each in reader.parameters for each in needed)]
+        draws, short = torch.Generator().manual_seed(0), longest // 4 or 1
+        ids = [torch.randint(reader.vocabulary.size, (size,), generator=draws) for size in (short, longest - short, longest)]
+        reads = [Read(number, "", each.tolist(), False) for number, each in enumerate(ids)]
+        alone = _outputs(reader, (each for read in reads for each in self._padded([read]))) if usable else {}
+        return next((name for name in usable if alone and _same(alone, _outputs(reader, self._packed(reads, name)))), None)
+
+    def _padded(self, reads: Sequence[Read]) -> Iterator[Pass]:
+        for batch in self.reader.batches(reads):
+            texts = self.reader.texts(batch)
+            yield Pass(texts.ids, self.reader.padding(texts), [Part(batch, texts)])
+
+    def _packed(self, reads: Sequence[Read], how: str) -> Iterator[Pass]:
+        for width, texts, *starts in packed([len(each.ids) for each in reads], BATCH_TOKENS):
+            inside = [reads[index] for index in texts]
+            where = dict(zip((each.number for each in inside), zip(*starts, strict=True), strict=True))
+            yield self._pass(inside, where, width, how)
+
+    def _pass(self, reads: list[Read], where: dict[int, tuple[int, int]], width: int, how: str) -> Pass:
+        parts = [Part(batch, self.reader.texts(batch), where) for batch in self.reader.batches(reads)]
+        rows = in_rows([(each.ids, *where[each.number]) for each in reads], width)
+        ids, positions, documents = (each.to(parts[0].texts.ids.device) for each in rows)
+        if how == "documents":
+            return Pass(ids, {"documents": documents}, parts)
+        if how == "position_ids":
+            return Pass(ids, {"position_ids": positions}, parts)
+        kinds = (each.dtype for each in self.reader.model.parameters() if each.is_floating_point())
+        mask = block_diagonal(documents, next(kinds, torch.float32))
+        return Pass(ids, {"position_ids": positions, "attention_mask": mask}, parts)
+
+
+Outputs = dict[tuple[int, str, int], Tensor]
+
+
+def _outputs(reader: Reader, passes: Iterable[Pass]) -> Outputs:
+    """What each call of attention gives the tokens of each text, by the text's number; empty where the model does not run.
+
+    It is computed anew, so that a mask that does not belong to the texts would show.
+    """
+    outputs: Outputs = {}
+    try:
+        for each in passes:
+
+            def measure(captured: CapturedCall | CapturedMixer, each: Pass = each) -> None:
+                for part in each.parts:
+                    of_texts = part.of(captured, tuple(each.ids.shape))
+                    if not isinstance(of_texts, CapturedCall):
+                        raise InputError("attention", got=of_texts.layer)
+                    with torch._C.DisableTorchFunction(), torch.no_grad():
+                        output = mechanism.compute(replace(of_texts.checked_call(), dropout=0.0))
+                    for row, read in enumerate(part.reads):
+                        outputs[read.number, captured.layer, captured.call_index] = output[row, ..., : len(read.ids), :].clone()
+
+            with observing(reader.model, measure) as recorder:
+                reader.run(each.ids, **each.arguments)
+            if recorder.missing:
+                return {}
+    except Exception:  # a model's own, which does not take these arguments
+        return {}
+    return outputs
+
+
+def _same(one: Outputs, other: Outputs) -> bool:
+    """Whether all outputs are equal within the rounding of a deep model: 3 √ε of their root mean square, at each token."""
+
+    def close(left: Tensor, right: Tensor) -> bool:
+        limit = 3 * torch.finfo(left.dtype).eps ** 0.5 * float(left.double().square().mean().sqrt())
+        return left.shape == right.shape and float((left.double() - right.double()).abs().max()) <= limit
+
+    return one.keys() == other.keys() and all(close(one[key], other[key]) for key in one)
